@@ -1,0 +1,156 @@
+//! The native layer: a Bloom filter of 512-bit blocks, after Putze, Sanders and Singler (2007).
+//!
+//! ```text
+//!  block (one cache line)      0        1        2               B-1
+//!                          │ 512 b  │ 512 b  │ 512 b  │  …  │ 512 b  │
+//!                               ▲        ▲▲▲
+//!  item ── hash ── 2 lines ─────┴────────┘     k probes in all, k/L bits in each line
+//! ```
+//!
+//! Bit `x` of a block is bit `x mod 8` of its byte `x / 8`, least significant first, whatever the machine: what is in
+//! memory is what is stored. An item costs `L` cache misses where a classic filter pays `k`. What blocking costs in
+//! memory, and how `L` and `k` are chosen, is in [`sizing`](super::sizing).
+//!
+//! Single bits are read and set by hand, not through `bitvec`: MEASUREMENT. Whole blocks go through it.
+
+use std::ptr::NonNull;
+
+use bitvec::prelude::*;
+
+use super::Error;
+use super::hash::{Hash, Pattern};
+use super::sizing::{BLOCK_BYTES, Shape};
+use super::storage::Blocks;
+
+/// One layer of a filter: a bit array and its counters.
+pub struct Layer {
+    blocks: Blocks,
+    capacity: u64,
+    items: u64,
+    ones: u64,
+    lines: u8,
+    probes: u8,
+}
+
+impl Layer {
+    /// An empty layer for `capacity` items.
+    pub fn new(shape: Shape, capacity: u64) -> Result<Layer, Error> {
+        let blocks = Blocks::zeroed(shape.blocks)?;
+        Ok(Layer { blocks, capacity, items: 0, ones: 0, lines: shape.lines, probes: shape.probes })
+    }
+
+    pub fn shape(&self) -> Shape {
+        Shape { blocks: self.blocks.as_slice().len() as u64, lines: self.lines, probes: self.probes }
+    }
+
+    /// How many items the layer was made for.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// How many items were new when they were inserted.
+    pub fn items(&self) -> u64 {
+        self.items
+    }
+
+    /// How many bits are set.
+    pub fn ones(&self) -> u64 {
+        self.ones
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.items >= self.capacity
+    }
+
+    /// Bytes asked of the allocator for the bits.
+    pub fn allocated(&self) -> usize {
+        self.blocks.allocated()
+    }
+
+    /// What to hand to the three operations below, once for many items.
+    #[inline]
+    pub fn pattern(&self) -> Pattern {
+        Pattern::new(self.shape())
+    }
+
+    /// Brings an item's lines into the processor's cache, for a `contains` or an `insert` soon after.
+    #[inline]
+    pub fn prefetch(&self, pattern: &Pattern, hash: Hash) {
+        pattern.lines(hash).for_each(|(line, _)| self.blocks.prefetch(line));
+    }
+
+    /// Whether the item may have been inserted.
+    #[inline]
+    pub fn contains(&self, pattern: &Pattern, hash: Hash) -> bool {
+        let blocks = self.blocks.as_slice();
+        let mut positions = hash.probes();
+        pattern.lines(hash).all(|(line, probes)| {
+            let block = blocks[line].view_bits::<Lsb0>();
+            // All probes of a line are read before any is judged: they share one cache miss, and a branch for each
+            // would be mispredicted half of the time.
+            (0..probes).fold(true, |all, _| all & block[positions.draw()])
+        })
+    }
+
+    /// Sets the item's bits. Whether any of them was clear, that is, whether the item is new.
+    ///
+    /// A new item counts, even beyond the capacity: the caller looks at [`is_full`](Self::is_full) first.
+    #[inline]
+    pub fn insert(&mut self, pattern: &Pattern, hash: Hash) -> bool {
+        let blocks = self.blocks.as_mut_slice();
+        let mut positions = hash.probes();
+        let mut set = 0;
+        for (line, probes) in pattern.lines(hash) {
+            let block = blocks[line].view_bits_mut::<Lsb0>();
+            for _ in 0..probes {
+                set += u64::from(!block.replace(positions.draw(), true));
+            }
+        }
+        self.ones += set;
+        self.items += u64::from(set > 0);
+        set > 0
+    }
+
+    /// The bits, as they are stored.
+    pub fn bytes(&self) -> &[u8] {
+        self.blocks.as_slice().as_flattened()
+    }
+
+    /// Sets every bit that is set in `bits`, which start at byte `offset`. `None` if they are not whole blocks of the layer.
+    ///
+    /// Nothing is ever cleared: bits that arrive twice, or late, cannot make the layer forget.
+    pub fn merge(&mut self, offset: usize, bits: &[u8]) -> Option<()> {
+        let (source, rest) = bits.as_chunks::<{ BLOCK_BYTES as usize }>();
+        let first = offset / BLOCK_BYTES as usize;
+        if !rest.is_empty() || !offset.is_multiple_of(BLOCK_BYTES as usize) {
+            return None;
+        }
+        let target = self.blocks.as_mut_slice().get_mut(first..first.checked_add(source.len())?)?;
+        for (target, source) in target.iter_mut().zip(source) {
+            let (target, source) = (target.view_bits_mut::<Lsb0>(), source.view_bits::<Lsb0>());
+            self.ones -= target.count_ones() as u64;
+            *target |= source;
+            self.ones += target.count_ones() as u64;
+        }
+        Some(())
+    }
+
+    /// Takes over the number of items of a stored layer.
+    pub fn restore_items(&mut self, items: u64) {
+        self.items = items;
+    }
+
+    pub fn try_clone(&self) -> Result<Layer, Error> {
+        Ok(Layer { blocks: self.blocks.try_clone()?, ..*self })
+    }
+
+    /// Lets `relocate` move the bits.
+    ///
+    /// # Safety
+    ///
+    /// See [`Blocks::relocate`].
+    pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
+        // SAFETY: as promised by the caller.
+        unsafe { self.blocks.relocate(relocate) };
+    }
+}

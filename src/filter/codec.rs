@@ -1,0 +1,350 @@
+//! A filter as bytes: one encoding behind RDB files, DUMP payloads, AOF rewrites and SCANDUMP.
+//!
+//! A header describes the filter; chunks of at most 16 MiB carry the bits. All integers are little-endian.
+//!
+//! ```text
+//!  header                                              chunk
+//!  0   "OXB", version (1)                              0    bits, whole blocks of one layer
+//!  4   layout (0: blocks), three zero bytes            n-8  XXH3-64 of the bits, seeded with the filter's seed
+//!  8   expansion (u32; 0: does not grow)                    and the offset
+//!  12  layers (u32)
+//!  16  seed (u64)
+//!  24  error rate (f64)                                the offset of a chunk counts bytes of all layers' bits, laid
+//!  32  per layer, 40 bytes:                            end to end, oldest layer first
+//!        blocks, capacity, items, bits set (u64 each)
+//!        lines, probes (u8 each), six zero bytes
+//!  end XXH3-64 of all before it
+//! ```
+//!
+//! A layer without a set bit has no chunks, so that a large filter that was only reserved costs a few bytes. The shape of
+//! each layer is stored, never computed again: a later version may size new filters better, and still read old ones.
+//!
+//! Decoding trusts nothing. Every number is checked before memory is asked for, and the checksums refuse a chunk that was
+//! damaged, or belongs to another filter or another place; see [`Chunk`].
+
+use std::num::NonZeroU32;
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use super::blocked::Layer;
+use super::hash::GOLDEN;
+use super::sizing::{BLOCK_BITS, BLOCK_BYTES, MAX_BLOCKS, MAX_LINES, Shape};
+use super::{Error, ErrorRate, Filter, Growth};
+
+/// The version of the encoding that is written. Earlier ones are read, later ones refused.
+pub const VERSION: u8 = 1;
+
+/// The most bits in a chunk, in bytes.
+///
+/// The server compresses every string that it saves and allocates a second copy to do it, so chunks bound the memory
+/// that a save takes.
+pub const CHUNK_BYTES: usize = 16 << 20;
+
+const MAGIC: &[u8] = b"OXB";
+const LAYOUT_BLOCKED: u8 = 0;
+const FIXED_BYTES: usize = 32;
+const LAYER_BYTES: usize = 40;
+const CHECKSUM_BYTES: usize = 8;
+
+/// Why bytes were refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// They are of a later version of the encoding.
+    NewerVersion,
+    /// They are not what was written: cut short, damaged, or of something else.
+    Corrupt,
+    /// A chunk's place is not in the filter.
+    NoSuchOffset,
+    /// A chunk starts in a layer, and does not end in it.
+    BeyondLayer,
+    /// The memory for them was refused.
+    OutOfMemory,
+}
+
+impl From<Error> for DecodeError {
+    fn from(_: Error) -> DecodeError {
+        DecodeError::OutOfMemory
+    }
+}
+
+impl std::fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            DecodeError::NewerVersion => "written by a later version of the module",
+            DecodeError::Corrupt => "damaged data",
+            DecodeError::NoSuchOffset => "a chunk that starts in no layer",
+            DecodeError::BeyondLayer => "a chunk that ends in no layer",
+            DecodeError::OutOfMemory => "not enough memory",
+        })
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// The header of a filter.
+pub fn encode_header(filter: &Filter) -> Vec<u8> {
+    let expansion = match filter.growth() {
+        Growth::Fixed => 0,
+        Growth::By(expansion) => expansion.get(),
+    };
+    let layers = filter.layers();
+    let mut header = Vec::with_capacity(FIXED_BYTES + layers.len() * LAYER_BYTES + CHECKSUM_BYTES);
+    header.extend_from_slice(MAGIC);
+    header.extend_from_slice(&[VERSION, LAYOUT_BLOCKED, 0, 0, 0]);
+    header.extend_from_slice(&expansion.to_le_bytes());
+    header.extend_from_slice(&(layers.len() as u32).to_le_bytes());
+    header.extend_from_slice(&filter.seed().to_le_bytes());
+    header.extend_from_slice(&filter.error_rate().get().to_le_bytes());
+    for layer in layers {
+        let Shape { blocks, lines, probes } = layer.shape();
+        for number in [blocks, layer.capacity(), layer.items(), layer.ones()] {
+            header.extend_from_slice(&number.to_le_bytes());
+        }
+        header.extend_from_slice(&[lines, probes, 0, 0, 0, 0, 0, 0]);
+    }
+    let checksum = xxh3_64(&header);
+    header.extend_from_slice(&checksum.to_le_bytes());
+    header
+}
+
+/// A header that was found sound. Its filter has no bits yet.
+#[derive(Debug)]
+pub struct Header {
+    seed: u64,
+    error_rate: ErrorRate,
+    growth: Growth,
+    layers: Vec<StoredLayer>,
+}
+
+#[derive(Debug)]
+struct StoredLayer {
+    shape: Shape,
+    capacity: u64,
+    items: u64,
+    ones: u64,
+}
+
+impl Header {
+    pub fn decode(bytes: &[u8]) -> Result<Header, DecodeError> {
+        let (header, checksum) = bytes.split_last_chunk().ok_or(DecodeError::Corrupt)?;
+        let mut fields = Fields(header);
+        if fields.take(MAGIC.len())? != MAGIC {
+            return Err(DecodeError::Corrupt);
+        }
+        match fields.u8()? {
+            0 => return Err(DecodeError::Corrupt),
+            1..=VERSION => {}
+            _ => return Err(DecodeError::NewerVersion),
+        }
+        if u64::from_le_bytes(*checksum) != xxh3_64(header) || fields.u8()? != LAYOUT_BLOCKED {
+            return Err(DecodeError::Corrupt);
+        }
+        fields.zeros(3)?;
+        let growth = NonZeroU32::new(fields.u32()?).map_or(Growth::Fixed, Growth::By);
+        let layers = fields.u32()? as usize;
+        let seed = fields.u64()?;
+        let error_rate = ErrorRate::new(f64::from_le_bytes(*fields.array()?)).ok_or(DecodeError::Corrupt)?;
+        if layers == 0 || (layers > 1 && growth == Growth::Fixed) || fields.0.len() != layers * LAYER_BYTES {
+            return Err(DecodeError::Corrupt);
+        }
+        let layers = (0..layers).map(|_| StoredLayer::decode(&mut fields)).collect::<Result<_, _>>()?;
+        let header = Header { seed, error_rate, growth, layers };
+        header.bytes().map(|_| header).ok_or(DecodeError::Corrupt)
+    }
+
+    /// Bytes that the layers' bits will take.
+    pub fn memory(&self) -> u64 {
+        self.bytes().unwrap_or(u64::MAX)
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        let total = self.layers.iter().try_fold(0u64, |sum, layer| sum.checked_add(layer.shape.bytes()))?;
+        (total <= MAX_BLOCKS * BLOCK_BYTES).then_some(total)
+    }
+
+    /// The filter, with no bit set yet; its items count as if they were.
+    pub fn build(&self) -> Result<Filter, DecodeError> {
+        let mut filter =
+            Filter { layers: Box::default(), seed: self.seed, error_rate: self.error_rate, growth: self.growth };
+        for stored in &self.layers {
+            let mut layer = Layer::new(stored.shape, stored.capacity)?;
+            layer.restore_items(stored.items);
+            filter.append(layer)?;
+        }
+        Ok(filter)
+    }
+
+    /// The offsets and lengths of the chunks that a complete copy of the filter has.
+    pub fn extents(&self) -> impl Iterator<Item = Extent> + '_ {
+        extents(self.layers.iter().map(|layer| (layer.shape.bytes(), layer.ones)))
+    }
+
+    /// Whether `filter`, with all its chunks loaded, has as many bits set as the one that was encoded.
+    pub fn describes(&self, filter: &Filter) -> bool {
+        self.layers.iter().map(|layer| layer.ones).eq(filter.layers().iter().map(Layer::ones))
+    }
+}
+
+impl StoredLayer {
+    fn decode(fields: &mut Fields) -> Result<StoredLayer, DecodeError> {
+        let [blocks, capacity, items, ones] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
+        let [lines, probes] = [fields.u8()?, fields.u8()?];
+        fields.zeros(6)?;
+        let sound = (1..MAX_BLOCKS).contains(&blocks)
+            && (1..=MAX_LINES).contains(&lines)
+            && u64::from(lines) <= blocks
+            && probes >= lines
+            && capacity >= 1
+            && items <= capacity
+            && ones.div_ceil(BLOCK_BITS) <= blocks
+            && (items > 0) == (ones > 0);
+        let shape = Shape { blocks, lines, probes };
+        sound.then_some(StoredLayer { shape, capacity, items, ones }).ok_or(DecodeError::Corrupt)
+    }
+}
+
+/// A run of bits that travels as one chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it starts, in bytes of all layers' bits laid end to end.
+    pub offset: u64,
+    /// Its length in bytes: whole blocks of one layer, at most [`CHUNK_BYTES`].
+    pub length: usize,
+}
+
+impl Extent {
+    /// The offset behind it.
+    pub fn end(&self) -> u64 {
+        self.offset + self.length as u64
+    }
+}
+
+/// Cuts layers, given as bytes and bits set, into chunks.
+fn extents(layers: impl Iterator<Item = (u64, u64)>) -> impl Iterator<Item = Extent> {
+    let mut offset = 0;
+    layers.flat_map(move |(bytes, ones)| {
+        let start = offset;
+        offset += bytes;
+        let filled = if ones > 0 { bytes } else { 0 };
+        (0..filled)
+            .step_by(CHUNK_BYTES)
+            .map(move |from| Extent { offset: start + from, length: CHUNK_BYTES.min((filled - from) as usize) })
+    })
+}
+
+/// The iterator that comes with the header in a walk of chunks.
+pub const HEADER_ITERATOR: u64 = 1;
+
+/// Bits of a filter with the place they belong to.
+///
+/// The checksum covers the bits, the filter's seed and the offset, so that a chunk is only taken by the filter, and at the
+/// place, that it was made for.
+#[derive(Clone, Copy, Debug)]
+pub struct Chunk<'a> {
+    pub extent: Extent,
+    pub bits: &'a [u8],
+}
+
+impl<'a> Chunk<'a> {
+    /// The bits of `filter` at `extent`; `None` if they are not whole blocks of one layer.
+    fn of(filter: &'a Filter, extent: Extent) -> Option<Chunk<'a>> {
+        let (layer, within) = locate(filter.layers(), extent.offset)?;
+        let bits = filter.layers()[layer].bytes().get(within..within.checked_add(extent.length)?)?;
+        Some(Chunk { extent, bits })
+    }
+
+    /// The iterator that comes with the chunk in a walk: one more than the offset behind it.
+    pub fn iterator(&self) -> u64 {
+        self.extent.end() + 1
+    }
+
+    pub fn checksum(&self, filter: &Filter) -> u64 {
+        checksum(filter, self.extent.offset, self.bits)
+    }
+}
+
+fn checksum(filter: &Filter, offset: u64, bits: &[u8]) -> u64 {
+    xxh3_64_with_seed(bits, filter.seed ^ offset.wrapping_mul(GOLDEN))
+}
+
+/// The layer that holds byte `offset` of all layers' bits, and the offset in it.
+fn locate(layers: &[Layer], offset: u64) -> Option<(usize, usize)> {
+    let mut start = 0;
+    layers.iter().enumerate().find_map(|(index, layer)| {
+        let within = offset.checked_sub(start)?;
+        start += layer.shape().bytes();
+        (within < layer.shape().bytes()).then_some((index, within as usize))
+    })
+}
+
+/// All chunks of a filter, in order.
+pub fn chunks(filter: &Filter) -> impl Iterator<Item = Chunk<'_>> {
+    extents(filter.layers().iter().map(|layer| (layer.shape().bytes(), layer.ones())))
+        .filter_map(|extent| Chunk::of(filter, extent))
+}
+
+/// The chunk that follows `iterator` in a walk in single steps, which starts at [`HEADER_ITERATOR`]. `None` behind the last.
+pub fn chunk_after(filter: &Filter, iterator: u64) -> Option<Chunk<'_>> {
+    chunks(filter).find(|chunk| chunk.iterator() > iterator)
+}
+
+/// A chunk as it travels in one piece: bits and checksum.
+pub fn encode_chunk(filter: &Filter, chunk: Chunk<'_>) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(chunk.bits.len() + CHECKSUM_BYTES).map_err(|_| Error::OutOfMemory)?;
+    bytes.extend_from_slice(chunk.bits);
+    bytes.extend_from_slice(&chunk.checksum(filter).to_le_bytes());
+    Ok(bytes)
+}
+
+/// Loads what [`encode_chunk`] wrote, given the iterator that came with it.
+pub fn load_chunk(filter: &mut Filter, iterator: u64, bytes: &[u8]) -> Result<(), DecodeError> {
+    let (bits, checksum) = bytes.split_last_chunk().ok_or(DecodeError::Corrupt)?;
+    let offset = iterator.checked_sub(1).and_then(|end| end.checked_sub(bits.len() as u64));
+    let offset = offset.ok_or(DecodeError::Corrupt)?;
+    load_bits(filter, offset, bits, u64::from_le_bytes(*checksum))
+}
+
+/// Sets the bits of a chunk in `filter`, if their checksum is right. Bits that are set stay set.
+pub fn load_bits(filter: &mut Filter, offset: u64, bits: &[u8], expected: u64) -> Result<(), DecodeError> {
+    let (layer, within) = locate(&filter.layers, offset).ok_or(DecodeError::NoSuchOffset)?;
+    if bits.len() > filter.layers[layer].bytes().len() - within {
+        return Err(DecodeError::BeyondLayer);
+    }
+    if bits.is_empty() || bits.len() > CHUNK_BYTES || checksum(filter, offset, bits) != expected {
+        return Err(DecodeError::Corrupt);
+    }
+    filter.layers[layer].merge(within, bits).ok_or(DecodeError::Corrupt)
+}
+
+/// Little-endian fields, taken from the front.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(DecodeError::Corrupt)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], DecodeError> {
+        self.take(N)?.try_into().map_err(|_| DecodeError::Corrupt)
+    }
+
+    fn u8(&mut self) -> Result<u8, DecodeError> {
+        self.array::<1>().map(|bytes| bytes[0])
+    }
+
+    fn u32(&mut self) -> Result<u32, DecodeError> {
+        self.array().copied().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, DecodeError> {
+        self.array().copied().map(u64::from_le_bytes)
+    }
+
+    fn zeros(&mut self, length: usize) -> Result<(), DecodeError> {
+        let zero = self.take(length)?.iter().all(|&byte| byte == 0);
+        zero.then_some(()).ok_or(DecodeError::Corrupt)
+    }
+}

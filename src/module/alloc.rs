@@ -1,0 +1,107 @@
+//! The global allocator: the server's, so that `used_memory`, `maxmemory` and active defragmentation know our memory.
+//!
+//! It differs from `redis_module::alloc::RedisAlloc` in three ways that the filters need:
+//!
+//! - Zeroed memory comes from the server's `calloc`, which leaves the pages of a large array untouched until they are
+//!   used. Writing the zeros would stop the server for seconds.
+//! - A large request may fail. The server's own allocators end the process when the system refuses memory, and those that
+//!   may fail instead appeared over the years (`TryAlloc` in 7.0, `TryCalloc` in 8.0). So [`can_be_had`] asks the system
+//!   first, by mapping as much and letting go of it again.
+//! - Outside a server, as in tests and benchmarks, it is the system's.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr;
+
+use super::edge::available;
+
+/// Requests from this size, in bytes, are first tried on the system. Smaller ones come out of what the allocator has
+/// mapped already, or fail together with everything else on the server.
+const LARGE: usize = 1 << 20;
+
+/// What the server's allocators align to.
+const SERVER_ALIGN: usize = 16;
+
+/// The server's allocator, or the system's where there is no server.
+pub struct ServerAlloc;
+
+impl ServerAlloc {
+    /// The server only aligns to words, which is all that we ever ask for: cache lines are aligned by the filter itself.
+    fn serves(layout: Layout) -> bool {
+        available!(RedisModule_Alloc).is_some() && layout.align() <= SERVER_ALIGN
+    }
+}
+
+// SAFETY: memory comes from the server once there is one, else from the system, and returns to where it came from: the
+// table of functions is filled when the module is loaded, before anything else of it runs and allocates. Requests of more
+// than the server's alignment always go to the system.
+unsafe impl GlobalAlloc for ServerAlloc {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if !Self::serves(layout) {
+            // SAFETY: as promised by the caller.
+            return unsafe { System.alloc(layout) };
+        }
+        if !can_be_had(layout.size()) {
+            return ptr::null_mut();
+        }
+        match (available!(RedisModule_TryAlloc), available!(RedisModule_Alloc)) {
+            // SAFETY: any size will do.
+            (Some(alloc), _) | (None, Some(alloc)) => unsafe { alloc(layout.size()).cast() },
+            (None, None) => ptr::null_mut(),
+        }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if !Self::serves(layout) {
+            // SAFETY: as promised by the caller.
+            return unsafe { System.alloc_zeroed(layout) };
+        }
+        if !can_be_had(layout.size()) {
+            return ptr::null_mut();
+        }
+        match (available!(RedisModule_TryCalloc), available!(RedisModule_Calloc)) {
+            // SAFETY: any size will do.
+            (Some(calloc), _) | (None, Some(calloc)) => unsafe { calloc(1, layout.size()).cast() },
+            (None, None) => ptr::null_mut(),
+        }
+    }
+
+    unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if !Self::serves(layout) {
+            // SAFETY: as promised by the caller.
+            return unsafe { System.realloc(old, layout, size) };
+        }
+        if !can_be_had(size) {
+            return ptr::null_mut();
+        }
+        match (available!(RedisModule_TryRealloc), available!(RedisModule_Realloc)) {
+            // SAFETY: `old` is the server's, and alive.
+            (Some(realloc), _) | (None, Some(realloc)) => unsafe { realloc(old.cast(), size).cast() },
+            (None, None) => ptr::null_mut(),
+        }
+    }
+
+    unsafe fn dealloc(&self, old: *mut u8, layout: Layout) {
+        match available!(RedisModule_Free) {
+            // SAFETY: `old` is the server's.
+            Some(free) if Self::serves(layout) => unsafe { free(old.cast()) },
+            // SAFETY: as promised by the caller.
+            _ => unsafe { System.dealloc(old, layout) },
+        }
+    }
+}
+
+/// Whether the system would hand out `size` more bytes.
+///
+/// It is asked in the words that allocators use, but without waiving the system's own judgement (`MAP_NORESERVE`): a
+/// request for more than the machine has is refused here, and not when the pages are first used.
+fn can_be_had(size: usize) -> bool {
+    if size < LARGE {
+        return true;
+    }
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new private mapping that nothing else knows of, and that is gone on the next line.
+    unsafe {
+        let mapping = libc::mmap(ptr::null_mut(), size, protection, flags, -1, 0);
+        mapping != libc::MAP_FAILED && libc::munmap(mapping, size) == 0
+    }
+}

@@ -1,0 +1,53 @@
+//! BF.SCANDUMP and BF.LOADCHUNK: a filter in chunks, for copies between servers.
+
+use super::super::args::Args;
+use super::super::context::Context;
+use super::super::error::Error;
+use super::super::key::{ReadKey, WriteKey};
+use super::super::memory;
+use crate::filter::codec::{self, Header};
+
+/// `BF.SCANDUMP key iterator`
+///
+/// Iterator 0 starts, and gets the header; each reply carries the next iterator with its data, and the last is 0.
+pub fn scandump(ctx: &Context, args: Args) -> Result<(), Error> {
+    let key = ReadKey::open(ctx, args.at(1));
+    let filter = key.filter()?.ok_or(Error::NotFound)?;
+    let (next, data) = match args.at(2).integer().ok_or(Error::ScanIterator)? {
+        0 => (codec::HEADER_ITERATOR, codec::encode_header(filter)),
+        iterator => match u64::try_from(iterator).ok().and_then(|iterator| codec::chunk_after(filter, iterator)) {
+            Some(chunk) => (chunk.iterator(), codec::encode_chunk(filter, chunk).map_err(|_| Error::NoMemory)?),
+            None => (0, Vec::new()),
+        },
+    };
+    ctx.reply_array(2);
+    ctx.reply_integer(next);
+    ctx.reply_bulk(&data);
+    Ok(())
+}
+
+/// `BF.LOADCHUNK key iterator data`, with an iterator and data that came together from BF.SCANDUMP.
+pub fn loadchunk(ctx: &Context, args: Args) -> Result<(), Error> {
+    let iterator = args.at(2).integer().ok_or(Error::LoadIterator)?;
+    let data = args.at(3).bytes();
+    let mut key = WriteKey::open(ctx, args.at(1));
+    match key.filter()? {
+        Some(filter) => {
+            let iterator = u64::try_from(iterator).map_err(|_| Error::BadData)?;
+            codec::load_chunk(filter, iterator, data)?;
+            ctx.notify_changed(args.at(1), c"bf.loadchunk");
+        }
+        None if iterator == codec::HEADER_ITERATOR as i64 => {
+            let header = Header::decode(data)?;
+            if !memory::admits(ctx, 0, header.memory()) {
+                return Err(Error::NoMemoryToCreate);
+            }
+            key.create(header.build()?)?;
+            ctx.notify_changed(args.at(1), c"bf.reserve");
+        }
+        None => return Err(Error::NotFound),
+    }
+    ctx.replicate_verbatim();
+    ctx.reply_ok();
+    Ok(())
+}

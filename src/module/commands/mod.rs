@@ -1,0 +1,168 @@
+//! The commands. A handler reads: parse, act, reply, replicate.
+
+mod add;
+mod dump;
+mod info;
+mod query;
+mod reserve;
+
+use super::command::{Access, Argument, Command, Kind};
+use super::edge::{self, Arity};
+
+/// How many items are hashed and prefetched before the first is looked at: enough to keep the processor's dozen or so
+/// outstanding cache misses busy, few enough that what was prefetched is still there.
+const BATCH: usize = 32;
+
+/// A row of the table: a command's facts, and its handler behind the edge.
+macro_rules! command {
+    ($name:literal, $handler:path, $arity:expr, $($field:tt)*) => {
+        Command {
+            name: $name,
+            callback: {
+                unsafe extern "C" fn callback(
+                    ctx: *mut redis_module::raw::RedisModuleCtx,
+                    argv: *mut *mut redis_module::raw::RedisModuleString,
+                    argc: std::ffi::c_int,
+                ) -> std::ffi::c_int {
+                    edge::run(ctx, argv, argc, $name, $arity, $handler)
+                }
+                callback
+            },
+            arity: $arity,
+            $($field)*
+        }
+    };
+}
+
+const EXPANSION: Argument = Argument::option(c"EXPANSION", c"expansion", Kind::Integer);
+const NONSCALING: Argument = Argument::flag(c"NONSCALING", c"nonscaling");
+const SEED: Argument = Argument::option(c"SEED", c"seed", Kind::Integer);
+
+/// All commands, each declared once: what COMMAND, ACL, a cluster's routing and redis-cli's hints know of them.
+pub const TABLE: &[Command] = &[
+    command! {
+        c"bf.reserve", reserve::reserve, Arity { least: 4, most: 9 },
+        access: Access::Update,
+        fast: true,
+        summary: c"Creates an empty Bloom filter.",
+        complexity: c"O(1); the memory is zeroed when it is first used",
+        arguments: &[
+            Argument::required(c"error_rate", Kind::Double),
+            Argument::required(c"capacity", Kind::Integer),
+            EXPANSION,
+            NONSCALING,
+            SEED,
+        ],
+    },
+    command! {
+        c"bf.add", add::add, Arity::exactly(3),
+        access: Access::Insert,
+        fast: true,
+        summary: c"Adds an item to a Bloom filter, which is created if it does not exist.",
+        complexity: c"O(N), where N is the number of layers",
+        arguments: &[Argument::required(c"item", Kind::String)],
+    },
+    command! {
+        c"bf.madd", add::madd, Arity::at_least(3),
+        access: Access::Insert,
+        fast: false,
+        summary: c"Adds items to a Bloom filter, which is created if it does not exist.",
+        complexity: c"O(M*N), where M is the number of items and N the number of layers",
+        arguments: &[Argument::items(None)],
+    },
+    command! {
+        c"bf.insert", add::insert, Arity::at_least(4),
+        access: Access::Insert,
+        fast: false,
+        summary: c"Adds items to a Bloom filter, which is created as told if it does not exist.",
+        complexity: c"O(M*N), where M is the number of items and N the number of layers",
+        arguments: &[
+            Argument::option(c"CAPACITY", c"capacity", Kind::Integer),
+            Argument::option(c"ERROR", c"error", Kind::Double),
+            EXPANSION,
+            Argument::flag(c"NOCREATE", c"nocreate"),
+            NONSCALING,
+            SEED,
+            Argument::items(Some(c"ITEMS")),
+        ],
+    },
+    command! {
+        c"bf.exists", query::exists, Arity::exactly(3),
+        access: Access::Read,
+        fast: true,
+        summary: c"Tells whether an item was probably added to a Bloom filter, or certainly not.",
+        complexity: c"O(N), where N is the number of layers",
+        arguments: &[Argument::required(c"item", Kind::String)],
+    },
+    command! {
+        c"bf.mexists", query::mexists, Arity::at_least(3),
+        access: Access::Read,
+        fast: false,
+        summary: c"Tells of each item whether it was probably added to a Bloom filter, or certainly not.",
+        complexity: c"O(M*N), where M is the number of items and N the number of layers",
+        arguments: &[Argument::items(None)],
+    },
+    command! {
+        c"bf.card", query::card, Arity::exactly(2),
+        access: Access::Read,
+        fast: true,
+        summary: c"Returns the number of items that were new when they were added to a Bloom filter.",
+        complexity: c"O(N), where N is the number of layers",
+        arguments: &[],
+    },
+    command! {
+        c"bf.info", info::info, Arity { least: 2, most: 3 },
+        access: Access::Read,
+        fast: true,
+        summary: c"Returns what is known about a Bloom filter.",
+        complexity: c"O(N), where N is the number of layers",
+        arguments: &[Argument {
+            name: c"field",
+            kind: Kind::OneOf(info::FIELD_ARGUMENTS),
+            token: None,
+            optional: true,
+            multiple: false,
+        }],
+    },
+    command! {
+        c"bf.scandump", dump::scandump, Arity::exactly(3),
+        access: Access::Read,
+        fast: false,
+        summary: c"Begins or continues to save a Bloom filter in chunks.",
+        complexity: c"O(N), where N is the size of the chunk",
+        arguments: &[Argument::required(c"iterator", Kind::Integer)],
+    },
+    command! {
+        c"bf.loadchunk", dump::loadchunk, Arity::exactly(4),
+        access: Access::Update,
+        fast: false,
+        summary: c"Restores a chunk of a Bloom filter saved with BF.SCANDUMP.",
+        complexity: c"O(N), where N is the size of the chunk",
+        arguments: &[
+            Argument::required(c"iterator", Kind::Integer),
+            Argument::required(c"data", Kind::String),
+        ],
+    },
+    command! {
+        c"bf.debug", info::debug, Arity::exactly(2),
+        access: Access::Read,
+        fast: true,
+        summary: c"Describes each layer of a Bloom filter.",
+        complexity: c"O(N), where N is the number of layers",
+        arguments: &[],
+    },
+    #[cfg(feature = "fault-injection")]
+    command! {
+        c"bf.panic", panic_inside, Arity::exactly(2),
+        access: Access::Read,
+        fast: true,
+        summary: c"Panics, to show that the server outlives it.",
+        complexity: c"O(1)",
+        arguments: &[],
+    },
+];
+
+#[cfg(feature = "fault-injection")]
+fn panic_inside(_ctx: &super::context::Context, args: super::args::Args) -> Result<(), super::error::Error> {
+    panic!("asked to, for {:?}", args.at(1).bytes())
+}

@@ -1,0 +1,105 @@
+//! BF.RESERVE, and how a filter comes into being by any command.
+
+use std::num::{NonZeroU32, NonZeroU64};
+
+use super::super::args::{Arg, Args};
+use super::super::config;
+use super::super::context::Context;
+use super::super::edge::call;
+use super::super::error::Error;
+use super::super::key::WriteKey;
+use super::super::memory;
+use crate::filter::{ErrorRate, Filter, Growth, Params};
+
+/// `BF.RESERVE key error_rate capacity [EXPANSION n] [NONSCALING] [SEED n]`
+pub fn reserve(ctx: &Context, args: Args) -> Result<(), Error> {
+    let params = parse(ctx, args)?;
+    let mut key = WriteKey::open(ctx, args.at(1));
+    if key.filter()?.is_some() {
+        return Err(Error::Exists);
+    }
+    create(ctx, args.at(1), &mut key, params)?;
+    ctx.reply_ok();
+    Ok(())
+}
+
+fn parse(ctx: &Context, args: Args) -> Result<Params, Error> {
+    let error_rate = args.at(2).float().ok_or(Error::BadErrorRate)?;
+    let error_rate = ErrorRate::new(error_rate).ok_or(Error::RateRange)?;
+    let capacity = args.at(3).integer().ok_or(Error::BadCapacity)?;
+    let capacity = positive(capacity).ok_or(Error::CapacityRange)?;
+    let (mut expansion, mut seed, mut nonscaling) = (None, None, false);
+    let mut options = args.from(4).iter();
+    while let Some(option) = options.next() {
+        if option.is("NONSCALING") {
+            once(&mut nonscaling)?;
+        } else if option.is("EXPANSION") {
+            set_once(&mut expansion, options.next().ok_or(Error::NoExpansion)?)?;
+        } else if option.is("SEED") {
+            set_once(&mut seed, options.next().ok_or(Error::BadSeed)?)?;
+        } else {
+            return Err(Error::UnknownArgument);
+        }
+    }
+    let growth = match expansion {
+        None if nonscaling => Growth::Fixed,
+        None => config::growth(),
+        Some(value) if nonscaling || value.is("NONSCALING") => return Err(Error::NonscalingExpands),
+        Some(value) => {
+            let expansion = value.integer().ok_or(Error::BadExpansion)?;
+            self::expansion(expansion).ok_or(match expansion {
+                ..=0 => Error::ExpansionRange,
+                1.. => Error::BadExpansion,
+            })?
+        }
+    };
+    let seed = seed.map_or_else(|| Ok(random_seed(ctx)), |value: Arg| value.unsigned().ok_or(Error::BadSeed))?;
+    Ok(Params { error_rate, capacity, growth, seed })
+}
+
+/// Creates the filter of a key that has none, and tells the replicas every parameter of it: theirs may have other
+/// defaults, and a seed cannot be guessed.
+pub fn create<'k>(ctx: &Context, name: Arg, key: &'k mut WriteKey, params: Params) -> Result<&'k mut Filter, Error> {
+    let filter = Filter::new(params, |bytes| memory::admits(ctx, 0, bytes)).map_err(Error::creating)?;
+    let filter = key.create(filter)?;
+    let mut words = vec![params.error_rate.get().to_string(), params.capacity.to_string()];
+    match params.growth {
+        Growth::Fixed => words.push("NONSCALING".to_owned()),
+        Growth::By(expansion) => words.extend(["EXPANSION".to_owned(), expansion.to_string()]),
+    }
+    words.extend(["SEED".to_owned(), params.seed.to_string()]);
+    let strings: Vec<_> = words.iter().map(|word| ctx.string(word.as_bytes())).collect();
+    let strings: Vec<_> = strings.iter().map(|string| string.as_raw()).collect();
+    ctx.replicate(c"BF.RESERVE", name, &strings);
+    ctx.notify_changed(name, c"bf.reserve");
+    Ok(filter)
+}
+
+/// A seed that nobody can guess, from the server's own source.
+pub fn random_seed(_ctx: &Context) -> u64 {
+    let mut seed = [0; 8];
+    call!(RedisModule_GetRandomBytes(seed.as_mut_ptr(), seed.len()));
+    u64::from_ne_bytes(seed)
+}
+
+pub fn positive(number: i64) -> Option<NonZeroU64> {
+    u64::try_from(number).ok().and_then(NonZeroU64::new)
+}
+
+/// Growth by a factor from 1 to `2^32 - 1`.
+pub fn expansion(factor: i64) -> Option<Growth> {
+    u32::try_from(factor).ok().and_then(NonZeroU32::new).map(Growth::By)
+}
+
+/// Notes an option that may be given once.
+pub fn set_once<T>(place: &mut Option<T>, value: T) -> Result<(), Error> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Error::RepeatedArgument),
+    }
+}
+
+/// Notes a flag that may be given once.
+pub fn once(flag: &mut bool) -> Result<(), Error> {
+    if std::mem::replace(flag, true) { Err(Error::RepeatedArgument) } else { Ok(()) }
+}

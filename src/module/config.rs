@@ -1,0 +1,217 @@
+//! Settings: defaults for filters that a command creates without saying how, and a limit.
+//!
+//! They are read from the arguments of `loadmodule` on every server, in RedisBloom's spelling or ours, and from Redis 7 and
+//! Valkey 8 on are parameters of CONFIG as well, under the names `bf.…`.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
+use std::num::{NonZeroU32, NonZeroU64};
+use std::ptr;
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
+
+use redis_module::raw;
+
+use super::args::{Arg, Args};
+use super::context::Context;
+use super::edge::{available, call, guard};
+use crate::filter::{ErrorRate, Growth};
+
+/// A setting that is a whole number.
+struct Number {
+    name: &'static CStr,
+    least: i64,
+    most: i64,
+
+    /// Whether sizes such as `1gb` are understood.
+    is_size: bool,
+    value: AtomicI64,
+}
+
+impl Number {
+    const fn new(name: &'static CStr, default: i64, least: i64, most: i64) -> Number {
+        Number { name, least, most, is_size: false, value: AtomicI64::new(default) }
+    }
+
+    fn get(&self) -> i64 {
+        self.value.load(Ordering::Relaxed)
+    }
+}
+
+static INITIAL_SIZE: Number = Number::new(c"initial-size", 100, 1, i64::MAX);
+static EXPANSION_FACTOR: Number = Number::new(c"expansion-factor", 2, 0, u32::MAX as i64);
+static FILTER_MEMORY_LIMIT: Number = Number { is_size: true, ..Number::new(c"filter-memory-limit", 0, 0, i64::MAX) };
+
+static NUMBERS: [&Number; 3] = [&INITIAL_SIZE, &EXPANSION_FACTOR, &FILTER_MEMORY_LIMIT];
+
+/// The one setting that is not a whole number. The server knows such settings as strings only.
+const ERROR_RATE_NAME: &CStr = c"error-rate";
+const ERROR_RATE_RANGE: &str = "must be a number above 0 and below 1";
+const DEFAULT_ERROR_RATE: f64 = 0.01;
+static ERROR_RATE: AtomicU64 = AtomicU64::new(DEFAULT_ERROR_RATE.to_bits());
+
+/// The error rate of filters that are created without one.
+pub fn error_rate() -> ErrorRate {
+    ErrorRate::new(f64::from_bits(ERROR_RATE.load(Ordering::Relaxed)))
+        .unwrap_or(const { ErrorRate::new(DEFAULT_ERROR_RATE).unwrap() })
+}
+
+/// The capacity of filters that are created without one.
+pub fn initial_size() -> NonZeroU64 {
+    NonZeroU64::new(INITIAL_SIZE.get() as u64).unwrap_or(NonZeroU64::MIN)
+}
+
+/// How filters grow that are created without saying.
+pub fn growth() -> Growth {
+    let factor = u32::try_from(EXPANSION_FACTOR.get()).unwrap_or(0);
+    NonZeroU32::new(factor).map_or(Growth::Fixed, Growth::By)
+}
+
+/// The most bytes that a single filter may take; 0 for no limit.
+pub fn filter_memory_limit() -> u64 {
+    FILTER_MEMORY_LIMIT.get() as u64
+}
+
+/// The settings, for the log.
+pub fn describe() -> String {
+    let numbers = NUMBERS.map(|number| format!("{} {}", number.name.to_string_lossy(), number.get()));
+    format!("{} {}, {}", ERROR_RATE_NAME.to_string_lossy(), error_rate().get(), numbers.join(", "))
+}
+
+/// Reads the arguments of `loadmodule`: pairs of a name and a value. What is wrong with them, if anything.
+pub fn read_arguments(ctx: &Context, args: Args) -> Result<(), String> {
+    for pair in args.chunks(2) {
+        let name = String::from_utf8_lossy(pair.at(0).bytes()).into_owned();
+        if pair.len() < 2 {
+            return Err(format!("argument '{name}' has no value"));
+        }
+        read_argument(ctx, &name, pair.at(1))?;
+    }
+    Ok(())
+}
+
+/// `ERROR_RATE`, `bf-error-rate`, `bf.error-rate` and `error-rate` are one.
+fn read_argument(ctx: &Context, given: &str, value: Arg) -> Result<(), String> {
+    let name = given.to_ascii_lowercase().replace('_', "-");
+    let name = name.strip_prefix("bf-").or(name.strip_prefix("bf.")).unwrap_or(&name);
+    let shown = String::from_utf8_lossy(value.bytes());
+    if name.as_bytes() == ERROR_RATE_NAME.to_bytes() {
+        return set_error_rate(value).ok_or(format!("{given} {ERROR_RATE_RANGE}, not '{shown}'"));
+    }
+    if let Some(number) = NUMBERS.iter().find(|number| number.name.to_bytes() == name.as_bytes()) {
+        let range = number.least..=number.most;
+        let accepted = value.integer().filter(|value| range.contains(value));
+        let accepted = accepted
+            .ok_or(format!("{given} must be a whole number from {} to {}, not '{shown}'", number.least, number.most))?;
+        number.value.store(accepted, Ordering::Relaxed);
+        return Ok(());
+    }
+    if name.starts_with("cf-") {
+        ctx.log_notice(&format!("{given} is ignored: it is for cuckoo filters, which this module does not have"));
+        return Ok(());
+    }
+    Err(format!("'{given}' is not a setting of this module"))
+}
+
+fn set_error_rate(value: Arg) -> Option<()> {
+    let rate = ErrorRate::new(value.float()?)?;
+    ERROR_RATE.store(rate.get().to_bits(), Ordering::Relaxed);
+    Some(())
+}
+
+/// Whether the server has CONFIG for modules.
+pub fn is_available() -> bool {
+    available!(RedisModule_RegisterNumericConfig).is_some() && available!(RedisModule_LoadConfigs).is_some()
+}
+
+/// Registers the settings with CONFIG, their present values as defaults, and takes what the server's file says of them.
+pub fn register(ctx: &Context) -> bool {
+    const OK: c_int = raw::REDISMODULE_OK as c_int;
+    let rate = CString::new(error_rate().get().to_string()).unwrap_or_default();
+    let flags = raw::REDISMODULE_CONFIG_DEFAULT;
+    let registered = call!(RedisModule_RegisterStringConfig(
+        ctx.as_raw(),
+        ERROR_RATE_NAME.as_ptr(),
+        rate.as_ptr(),
+        flags,
+        Some(get_error_rate),
+        Some(set_error_rate_config),
+        None,
+        ptr::null_mut()
+    )) == OK;
+    let numbers = NUMBERS.iter().all(|&number| {
+        let flags = if number.is_size { raw::REDISMODULE_CONFIG_MEMORY } else { flags };
+        call!(RedisModule_RegisterNumericConfig(
+            ctx.as_raw(),
+            number.name.as_ptr(),
+            number.get(),
+            flags,
+            number.least,
+            number.most,
+            Some(get_number),
+            Some(set_number),
+            None,
+            ptr::from_ref(number).cast_mut().cast()
+        )) == OK
+    });
+    registered && numbers && call!(RedisModule_LoadConfigs(ctx.as_raw())) == OK
+}
+
+/// The setting that a callback was registered for.
+///
+/// # Safety
+///
+/// `private` must be what [`register`] handed over.
+unsafe fn number(private: *mut c_void) -> &'static Number {
+    // SAFETY: `register` hands over references to statics.
+    unsafe { &*private.cast::<Number>() }
+}
+
+extern "C" fn get_number(_name: *const c_char, private: *mut c_void) -> c_longlong {
+    // SAFETY: the server returns what `register` handed over.
+    unsafe { number(private) }.get()
+}
+
+extern "C" fn set_number(
+    _name: *const c_char,
+    value: c_longlong,
+    private: *mut c_void,
+    _error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // The server checked the range.
+    // SAFETY: the server returns what `register` handed over.
+    unsafe { number(private) }.value.store(value, Ordering::Relaxed);
+    raw::REDISMODULE_OK as c_int
+}
+
+/// The string that CONFIG GET was last shown: the server borrows it, so it lives until the next one.
+static SHOWN_ERROR_RATE: AtomicPtr<raw::RedisModuleString> = AtomicPtr::new(ptr::null_mut());
+
+extern "C" fn get_error_rate(_name: *const c_char, _private: *mut c_void) -> *mut raw::RedisModuleString {
+    guard("get_error_rate", ptr::null_mut(), || {
+        let shown = Context::detached().string(error_rate().get().to_string().as_bytes()).into_raw();
+        let last = SHOWN_ERROR_RATE.swap(shown, Ordering::Relaxed);
+        if !last.is_null() {
+            call!(RedisModule_FreeString(ptr::null_mut(), last));
+        }
+        shown
+    })
+}
+
+extern "C" fn set_error_rate_config(
+    _name: *const c_char,
+    value: *mut raw::RedisModuleString,
+    _private: *mut c_void,
+    error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    guard("set_error_rate", raw::REDISMODULE_ERR as c_int, || {
+        let mut value = value;
+        // SAFETY: the server hands over a live string for the time of the call.
+        let value = unsafe { Args::new(&mut value, 1) }.at(0);
+        if set_error_rate(value).is_some() {
+            return raw::REDISMODULE_OK as c_int;
+        }
+        let message = Context::detached().string(ERROR_RATE_RANGE.as_bytes()).into_raw();
+        // SAFETY: the server hands over the place for a message, which it frees.
+        unsafe { *error = message };
+        raw::REDISMODULE_ERR as c_int
+    })
+}

@@ -1,0 +1,134 @@
+//! What a command or callback can ask of the server: logging, replication, notification, its state.
+
+use std::ffi::{CStr, CString, c_int};
+use std::marker::PhantomData;
+
+use redis_module::raw;
+
+use super::args::Arg;
+use super::edge::call;
+
+/// The server, for the time of one call from it.
+pub struct Context<'a> {
+    ctx: *mut raw::RedisModuleCtx,
+    lifetime: PhantomData<&'a raw::RedisModuleCtx>,
+}
+
+impl Context<'_> {
+    pub fn new(ctx: *mut raw::RedisModuleCtx) -> Self {
+        Context { ctx, lifetime: PhantomData }
+    }
+
+    /// Where no client is served, as in the callbacks of the data type. Good for logging only.
+    pub fn detached() -> Self {
+        Context::new(std::ptr::null_mut())
+    }
+
+    pub fn as_raw(&self) -> *mut raw::RedisModuleCtx {
+        self.ctx
+    }
+
+    pub fn log_notice(&self, message: &str) {
+        self.log(c"notice", message);
+    }
+
+    pub fn log_warning(&self, message: &str) {
+        self.log(c"warning", message);
+    }
+
+    fn log(&self, level: &CStr, message: &str) {
+        // What is logged may hold a client's bytes: no NUL, and no format directive but ours.
+        let message = CString::new(message.replace('\0', "\\0")).unwrap_or_default();
+        call!(RedisModule_Log(self.ctx, level.as_ptr(), c"%s".as_ptr(), message.as_ptr()));
+    }
+
+    /// Sends `command key arguments…` to replicas and the append-only file.
+    pub fn replicate(&self, command: &CStr, key: Arg, arguments: &[*mut raw::RedisModuleString]) {
+        let format = c"sv".as_ptr();
+        call!(RedisModule_Replicate(
+            self.ctx,
+            command.as_ptr(),
+            format,
+            key.as_raw(),
+            arguments.as_ptr(),
+            arguments.len()
+        ));
+    }
+
+    /// Sends the command to replicas and the append-only file as the client sent it.
+    pub fn replicate_verbatim(&self) {
+        call!(RedisModule_ReplicateVerbatim(self.ctx));
+    }
+
+    /// Tells watchers and listeners that `event` changed the key.
+    pub fn notify_changed(&self, key: Arg, event: &CStr) {
+        call!(RedisModule_SignalModifiedKey(self.ctx, key.as_raw()));
+        call!(RedisModule_NotifyKeyspaceEvent(
+            self.ctx,
+            raw::REDISMODULE_NOTIFY_MODULE as c_int,
+            event.as_ptr(),
+            key.as_raw()
+        ));
+    }
+
+    /// A string of the server's, freed when dropped.
+    pub fn string(&self, bytes: &[u8]) -> OwnedString {
+        OwnedString(call!(RedisModule_CreateString(std::ptr::null_mut(), bytes.as_ptr().cast(), bytes.len())))
+    }
+
+    /// Whether what is asked for comes from the master, a file or the append-only log, where it was granted already.
+    pub fn must_obey(&self) -> bool {
+        let granted = raw::REDISMODULE_CTX_FLAGS_REPLICATED
+            | raw::REDISMODULE_CTX_FLAGS_LOADING
+            | raw::REDISMODULE_CTX_FLAGS_SLAVE;
+        self.flags() & granted != 0
+    }
+
+    /// Whether the server evicts keys when it reaches `maxmemory`.
+    pub fn may_evict(&self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_EVICT != 0
+    }
+
+    /// Whether this process is a child that writes a snapshot or a log.
+    pub fn is_child(&self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_IS_CHILD != 0
+    }
+
+    /// Whether the client speaks RESP3.
+    pub fn is_resp3(&self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_RESP3 != 0
+    }
+
+    fn flags(&self) -> u32 {
+        call!(RedisModule_GetContextFlags(self.ctx)) as u32
+    }
+
+    /// A whole number of the server's INFO, by section and field.
+    pub fn info_number(&self, section: &CStr, field: &CStr) -> Option<u64> {
+        let info = call!(RedisModule_GetServerInfo(self.ctx, section.as_ptr()));
+        let mut failed = 0;
+        let number = call!(RedisModule_ServerInfoGetFieldUnsigned(info, field.as_ptr(), &mut failed));
+        call!(RedisModule_FreeServerInfo(self.ctx, info));
+        (failed == raw::REDISMODULE_OK as c_int).then_some(number)
+    }
+}
+
+/// A string that was created for a call to the server.
+pub struct OwnedString(*mut raw::RedisModuleString);
+
+impl OwnedString {
+    pub fn as_raw(&self) -> *mut raw::RedisModuleString {
+        self.0
+    }
+
+    /// The string, to be freed by whoever gets it.
+    pub fn into_raw(self) -> *mut raw::RedisModuleString {
+        std::mem::ManuallyDrop::new(self).0
+    }
+}
+
+impl Drop for OwnedString {
+    fn drop(&mut self) {
+        call!(RedisModule_FreeString(std::ptr::null_mut(), self.0));
+    }
+}

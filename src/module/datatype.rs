@@ -1,0 +1,257 @@
+//! The data type `oxbloom--`: what the server does with filters that are not commands.
+//!
+//! RDB files and DUMP payloads hold the header of [`codec`](crate::filter::codec) as a string, and for each chunk its bits
+//! as a string and its checksum as a number. An AOF rewrite is the same as `BF.LOADCHUNK` commands.
+
+use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use redis_module::raw;
+
+use super::context::Context;
+use super::edge::{call, guard};
+use super::memory;
+use crate::filter::Filter;
+use crate::filter::codec::{self, DecodeError, Header};
+
+/// Nine characters, as the server wants it.
+const NAME: &CStr = c"oxbloom--";
+
+static HANDLE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(ptr::null_mut());
+
+/// What the server knows the data type by.
+#[inline]
+pub fn handle() -> *mut raw::RedisModuleType {
+    HANDLE.load(Ordering::Relaxed)
+}
+
+/// Registers the data type. `false` if the server refuses.
+pub fn register(ctx: &Context) -> bool {
+    let mut methods = raw::RedisModuleTypeMethods {
+        version: raw::REDISMODULE_TYPE_METHOD_VERSION.into(),
+        rdb_load: Some(rdb_load),
+        rdb_save: Some(rdb_save),
+        aof_rewrite: Some(aof_rewrite),
+        mem_usage: Some(mem_usage),
+        digest: Some(digest),
+        free: Some(free),
+        aux_load: None,
+        aux_save: None,
+        aux_save_triggers: 0,
+        free_effort: Some(free_effort),
+        unlink: None,
+        copy: Some(copy),
+        defrag: Some(defrag),
+        mem_usage2: None,
+        free_effort2: None,
+        unlink2: None,
+        copy2: None,
+        aux_save2: None,
+    };
+    let version = c_int::from(codec::VERSION);
+    let handle = call!(RedisModule_CreateDataType(ctx.as_raw(), NAME.as_ptr(), version, &mut methods));
+    HANDLE.store(handle, Ordering::Relaxed);
+    !handle.is_null()
+}
+
+/// The filter behind a value of the data type.
+///
+/// # Safety
+///
+/// `value` must be one that the server got from us and has not given back, and not change during `'a`.
+unsafe fn filter<'a>(value: *const c_void) -> &'a Filter {
+    // SAFETY: all values of the data type are boxed filters.
+    unsafe { &*value.cast() }
+}
+
+fn boxed(filter: Filter) -> *mut c_void {
+    Box::into_raw(Box::new(filter)).cast()
+}
+
+extern "C" fn rdb_load(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
+    guard("rdb_load", ptr::null_mut(), || match load(&mut Stream(rdb), version) {
+        Ok(filter) => boxed(filter),
+        Err(error) => {
+            Context::detached().log_warning(&format!("a filter was refused: {error}"));
+            ptr::null_mut()
+        }
+    })
+}
+
+fn load(stream: &mut Stream, version: c_int) -> Result<Filter, DecodeError> {
+    if version > c_int::from(codec::VERSION) {
+        return Err(DecodeError::NewerVersion);
+    }
+    let header = Header::decode(stream.bytes()?.as_slice())?;
+    if !memory::admits(&Context::detached(), 0, header.memory()) {
+        return Err(DecodeError::OutOfMemory);
+    }
+    let mut filter = header.build()?;
+    for extent in header.extents() {
+        let bits = stream.bytes()?;
+        let checksum = stream.unsigned()?;
+        if bits.as_slice().len() != extent.length {
+            return Err(DecodeError::Corrupt);
+        }
+        codec::load_bits(&mut filter, extent.offset, bits.as_slice(), checksum)?;
+    }
+    if header.describes(&filter) { Ok(filter) } else { Err(DecodeError::Corrupt) }
+}
+
+/// A file or payload that is read.
+struct Stream(*mut raw::RedisModuleIO);
+
+impl Stream {
+    fn unsigned(&mut self) -> Result<u64, DecodeError> {
+        let number = call!(RedisModule_LoadUnsigned(self.0));
+        self.check(number)
+    }
+
+    fn bytes(&mut self) -> Result<Buffer, DecodeError> {
+        let mut length = 0;
+        let start = NonNull::new(call!(RedisModule_LoadStringBuffer(self.0, &mut length)));
+        let buffer = start.map(|start| Buffer { start, length });
+        self.check(())?;
+        buffer.ok_or(DecodeError::Corrupt)
+    }
+
+    fn check<T>(&self, value: T) -> Result<T, DecodeError> {
+        if call!(RedisModule_IsIOError(self.0)) == 0 { Ok(value) } else { Err(DecodeError::Corrupt) }
+    }
+}
+
+/// Bytes that the server allocated for us.
+struct Buffer {
+    start: NonNull<c_char>,
+    length: usize,
+}
+
+impl Buffer {
+    fn as_slice(&self) -> &[u8] {
+        // SAFETY: the server returned both, and the allocation is ours until dropped.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.length) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        call!(RedisModule_Free(self.start.as_ptr().cast()));
+    }
+}
+
+extern "C" fn rdb_save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) {
+    save_or_die("rdb_save", || {
+        // SAFETY: the server hands over one of our values for the time of the call.
+        let filter = unsafe { filter(value) };
+        let save = |bytes: &[u8]| call!(RedisModule_SaveStringBuffer(rdb, bytes.as_ptr().cast(), bytes.len()));
+        save(&codec::encode_header(filter));
+        for chunk in codec::chunks(filter) {
+            save(chunk.bits);
+            call!(RedisModule_SaveUnsigned(rdb, chunk.checksum(filter)));
+        }
+        true
+    });
+}
+
+extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
+    save_or_die("aof_rewrite", || {
+        // SAFETY: the server hands over one of our values for the time of the call.
+        let filter = unsafe { filter(value) };
+        let emit = |iterator: u64, data: &[u8]| {
+            call!(RedisModule_EmitAOF(
+                aof,
+                c"BF.LOADCHUNK".as_ptr(),
+                c"slb".as_ptr(),
+                key,
+                iterator as c_longlong,
+                data.as_ptr().cast::<c_char>(),
+                data.len()
+            ));
+        };
+        emit(codec::HEADER_ITERATOR, &codec::encode_header(filter));
+        codec::chunks(filter)
+            .all(|chunk| codec::encode_chunk(filter, chunk).map(|data| emit(chunk.iterator(), &data)).is_ok())
+    });
+}
+
+/// Runs a save. One that fails, and with it the file, must not pass for whole, but the server has no way to be told: so
+/// the child that writes the file ends, which the server reports as a failed save and tries again later.
+fn save_or_die(what: &str, save: impl FnOnce() -> bool) {
+    if !guard(what, false, save) {
+        let ctx = Context::detached();
+        ctx.log_warning(&format!("{what} failed"));
+        if ctx.is_child() {
+            // SAFETY: ends the process without running anything else of it.
+            unsafe { libc::_exit(1) }
+        }
+    }
+}
+
+extern "C" fn mem_usage(value: *const c_void) -> usize {
+    // SAFETY: the server hands over one of our values for the time of the call.
+    guard("mem_usage", 0, || unsafe { filter(value) }.memory_usage())
+}
+
+extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
+    guard("digest", (), || {
+        // SAFETY: the server hands over one of our values for the time of the call.
+        let filter = unsafe { filter(value) };
+        let add = |bytes: &[u8]| call!(RedisModule_DigestAddStringBuffer(digest, bytes.as_ptr().cast(), bytes.len()));
+        add(&codec::encode_header(filter));
+        codec::chunks(filter).for_each(|chunk| add(chunk.bits));
+        call!(RedisModule_DigestEndSequence(digest));
+    });
+}
+
+extern "C" fn free(value: *mut c_void) {
+    // SAFETY: the server gives back one of our values, and forgets it.
+    guard("free", (), || drop(unsafe { Box::from_raw(value.cast::<Filter>()) }));
+}
+
+/// How much work it is to free a filter, in the server's unit, an allocation. Giving back the pages of a large one takes
+/// longer than that; each 64 KiB count as one, so that from 4 MiB on it is done in the background.
+extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
+    const UNIT: usize = 64 << 10;
+    guard("free_effort", 1, || {
+        // SAFETY: the server hands over one of our values for the time of the call.
+        let filter = unsafe { filter(value) };
+        filter.layers().len() + filter.memory_usage() / UNIT
+    })
+}
+
+extern "C" fn copy(
+    _from: *mut raw::RedisModuleString,
+    _to: *mut raw::RedisModuleString,
+    value: *const c_void,
+) -> *mut c_void {
+    guard("copy", ptr::null_mut(), || {
+        // SAFETY: the server hands over one of our values for the time of the call.
+        let filter = unsafe { filter(value) };
+        let admitted = memory::admits(&Context::detached(), 0, filter.memory_usage() as u64);
+        admitted.then(|| filter.try_clone().ok()).flatten().map_or(ptr::null_mut(), boxed)
+    })
+}
+
+/// Moves the allocations of a filter to where the server's defragmenter wants them. Only small ones ever are: large ones
+/// have pages of their own.
+extern "C" fn defrag(
+    ctx: *mut raw::RedisModuleDefragCtx,
+    _key: *mut raw::RedisModuleString,
+    value: *mut *mut c_void,
+) -> c_int {
+    guard("defrag", 0, || {
+        let relocate = |address: NonNull<u8>| {
+            NonNull::new(call!(RedisModule_DefragAlloc(ctx, address.as_ptr().cast())).cast::<u8>())
+        };
+        // SAFETY: the server hands over the place of one of our values, and nobody else uses it meanwhile. The
+        // defragmenter moves our allocations within the server's allocator, where they came from.
+        unsafe {
+            if let Some(moved) = NonNull::new((*value).cast()).and_then(relocate) {
+                *value = moved.as_ptr().cast();
+            }
+            (*(*value).cast::<Filter>()).relocate(relocate);
+        }
+        0
+    })
+}

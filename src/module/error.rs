@@ -1,0 +1,117 @@
+//! What a client can be told went wrong, and in which words.
+//!
+//! The words are RedisBloom's where it has any, to the letter (also where it forgot the `ERR`), for there are clients that
+//! look at them.
+
+use std::ffi::CStr;
+
+use crate::filter;
+use crate::filter::codec::DecodeError;
+
+/// Why a command failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    WrongArity,
+    WrongType,
+    NotFound,
+    Exists,
+    BadErrorRate,
+    RateRange,
+    BadCapacity,
+    CapacityRange,
+    NoExpansion,
+    BadExpansion,
+    ExpansionRange,
+    NonscalingExpands,
+    BadSeed,
+    InsertBadCapacity,
+    InsertBadErrorRate,
+    InsertBadExpansion,
+    InsertBadSeed,
+    InsertRange,
+    UnknownArgument,
+    RepeatedArgument,
+    UnknownInformation,
+    Full,
+    NoMemoryToCreate,
+    NoMemoryToGrow,
+    NoMemory,
+    ScanIterator,
+    LoadIterator,
+    BadData,
+    NewerData,
+    NoSuchOffset,
+    ChunkTooBig,
+    Internal,
+}
+
+impl Error {
+    /// The reply, without the leading minus.
+    pub fn text(self) -> &'static CStr {
+        match self {
+            // The server words this itself, with the command's name.
+            Error::WrongArity => c"ERR wrong number of arguments",
+            Error::WrongType => c"WRONGTYPE Operation against a key holding the wrong kind of value",
+            Error::NotFound => c"ERR not found",
+            Error::Exists => c"ERR item exists",
+            Error::BadErrorRate => c"ERR bad error rate",
+            Error::RateRange => c"ERR (0 < error rate range < 1) ",
+            Error::BadCapacity => c"ERR bad capacity",
+            Error::CapacityRange => c"ERR (capacity should be larger than 0)",
+            Error::NoExpansion => c"ERR no expansion",
+            Error::BadExpansion => c"ERR bad expansion",
+            Error::ExpansionRange => c"ERR expansion should be greater or equal to 1",
+            Error::NonscalingExpands => c"Nonscaling filters cannot expand",
+            Error::BadSeed => c"ERR bad seed",
+            Error::InsertBadCapacity => c"Bad capacity",
+            Error::InsertBadErrorRate => c"Bad error rate",
+            Error::InsertBadExpansion => c"Bad expansion",
+            Error::InsertBadSeed => c"Bad seed",
+            Error::InsertRange => c"Bad argument received",
+            Error::UnknownArgument => c"Unknown argument received",
+            Error::RepeatedArgument => c"Repeated argument received",
+            Error::UnknownInformation => c"Invalid information value",
+            Error::Full => c"ERR non scaling filter is full",
+            Error::NoMemoryToCreate => c"ERR Insufficient memory to create filter",
+            Error::NoMemoryToGrow => c"ERR Insufficient memory to grow filter",
+            Error::NoMemory => c"ERR Insufficient memory",
+            Error::ScanIterator => c"Second argument must be numeric",
+            Error::LoadIterator => c"ERR Second argument must be numeric",
+            Error::BadData => c"ERR received bad data",
+            Error::NewerData => c"ERR received data of a later version",
+            Error::NoSuchOffset => c"ERR invalid offset - no link found",
+            Error::ChunkTooBig => c"ERR invalid chunk - Too big for current filter",
+            Error::Internal => c"ERR internal error",
+        }
+    }
+}
+
+impl From<DecodeError> for Error {
+    fn from(error: DecodeError) -> Error {
+        match error {
+            DecodeError::NewerVersion => Error::NewerData,
+            DecodeError::Corrupt => Error::BadData,
+            DecodeError::NoSuchOffset => Error::NoSuchOffset,
+            DecodeError::BeyondLayer => Error::ChunkTooBig,
+            DecodeError::OutOfMemory => Error::NoMemoryToCreate,
+        }
+    }
+}
+
+impl Error {
+    /// A failure to create a filter.
+    pub fn creating(error: filter::Error) -> Error {
+        match error {
+            filter::Error::OutOfMemory => Error::NoMemoryToCreate,
+            filter::Error::Full => Error::Full,
+        }
+    }
+
+    /// A failure to add a layer to a filter.
+    pub fn growing(error: filter::Error) -> Error {
+        match error {
+            filter::Error::OutOfMemory => Error::NoMemoryToGrow,
+            filter::Error::Full => Error::Full,
+        }
+    }
+}
