@@ -1,0 +1,13 @@
+//! The module in a real server, from a client's point of view.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod access;
+mod commands;
+mod configuration;
+mod datatype;
+mod faults;
+mod memory;
+mod persistence;
+mod replication;

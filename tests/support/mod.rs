@@ -1,0 +1,265 @@
+//! Real servers for the tests: started on a free loopback port in a temporary folder, and gone when dropped.
+//!
+//! `SERVER_BIN` names the server under test (default: `redis-server`), `OXBLOOM_MODULE` the module (default: the release
+//! build), `REDISBLOOM_MODULE` the incumbent (default: where `make setup` puts it). What is missing is a failure.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redis::{Client, Connection, FromRedisValue, RedisResult, Value};
+use tempfile::TempDir;
+
+/// How long a server may take to start, to load its data, or to synchronize.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The server under test.
+pub fn server_binary() -> String {
+    std::env::var("SERVER_BIN").unwrap_or_else(|_| "redis-server".to_owned())
+}
+
+/// The module under test.
+pub fn oxbloom() -> PathBuf {
+    module("OXBLOOM_MODULE", "target/release/liboxbloom.so", "make build")
+}
+
+/// RedisBloom 2.8.2.
+pub fn redisbloom() -> PathBuf {
+    module("REDISBLOOM_MODULE", "target/incumbent/redisbloom.so", "make setup")
+}
+
+/// The module under test, built with a command that panics.
+pub fn oxbloom_with_faults() -> PathBuf {
+    module("OXBLOOM_FAULTY_MODULE", "target/debug/liboxbloom.so", "cargo build --features fault-injection")
+}
+
+fn module(variable: &str, default: &str, remedy: &str) -> PathBuf {
+    let path = std::env::var_os(variable)
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(default), PathBuf::from);
+    assert!(path.is_file(), "{} is missing: run `{remedy}`, or set {variable}", path.display());
+    path
+}
+
+/// How to start a server.
+pub struct Setup {
+    module: Option<PathBuf>,
+    module_arguments: String,
+    settings: Vec<String>,
+    folder: Option<TempDir>,
+    limit_address_space: Option<u64>,
+}
+
+impl Setup {
+    /// A server with the module under test.
+    pub fn oxbloom() -> Setup {
+        Setup::with_module(oxbloom())
+    }
+
+    /// A server with another module.
+    pub fn with_module(module: PathBuf) -> Setup {
+        Setup {
+            module: Some(module),
+            module_arguments: String::new(),
+            settings: Vec::new(),
+            folder: None,
+            limit_address_space: None,
+        }
+    }
+
+    /// A line of the configuration file.
+    pub fn set(mut self, line: impl Into<String>) -> Setup {
+        self.settings.push(line.into());
+        self
+    }
+
+    /// Arguments of `loadmodule`.
+    pub fn module_arguments(mut self, arguments: &str) -> Setup {
+        self.module_arguments = arguments.to_owned();
+        self
+    }
+
+    /// Starts where another server stopped, on its files.
+    pub fn on(mut self, folder: TempDir) -> Setup {
+        self.folder = Some(folder);
+        self
+    }
+
+    /// The most address space, in bytes, that the process may have.
+    pub fn limit_address_space(mut self, bytes: u64) -> Setup {
+        self.limit_address_space = Some(bytes);
+        self
+    }
+
+    /// Starts the server and waits until it serves.
+    pub fn start(self) -> Server {
+        self.try_start().unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
+    }
+
+    /// Starts the server; its log if it does not come to serve.
+    pub fn try_start(mut self) -> Result<Server, String> {
+        let folder = self.folder.take().unwrap_or_else(|| TempDir::new().expect("a temporary folder"));
+        // Another process may take the port between our look and the server's start: then try the next one.
+        for _ in 0..10 {
+            let port = free_port();
+            self.write_configuration(&folder, port);
+            let mut process = self.spawn(&folder);
+            match wait_until_ready(&mut process, port) {
+                Ok(()) => return Ok(Server { process, port, folder: Some(folder) }),
+                Err(reason) => {
+                    let _ = process.kill();
+                    let _ = process.wait();
+                    let log = fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+                    if !log.contains("Address already in use") {
+                        return Err(format!("{reason}\n{log}"));
+                    }
+                }
+            }
+        }
+        Err("no free port".to_owned())
+    }
+
+    fn write_configuration(&self, folder: &TempDir, port: u16) {
+        let mut lines = format!("bind 127.0.0.1\nport {port}\nsave \"\"\nlogfile log\n");
+        if let Some(module) = &self.module {
+            let _ = writeln!(lines, "loadmodule {} {}", module.display(), self.module_arguments);
+        }
+        let _ = writeln!(lines, "{}", self.settings.join("\n"));
+        fs::write(folder.path().join("server.conf"), lines).expect("a configuration file");
+        let _ = fs::remove_file(folder.path().join("log"));
+    }
+
+    fn spawn(&self, folder: &TempDir) -> Child {
+        let mut command = Command::new(server_binary());
+        command.arg("server.conf").current_dir(folder.path()).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        if let Some(bytes) = self.limit_address_space {
+            let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+            // SAFETY: between fork and exec, `setrlimit` is safe to call and touches nothing of ours.
+            unsafe {
+                command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_AS, &limit) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                });
+            }
+        }
+        command.spawn().unwrap_or_else(|error| panic!("{} cannot be run: {error}", server_binary()))
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+fn wait_until_ready(process: &mut Child, port: u16) -> Result<(), String> {
+    let client = Client::open(("127.0.0.1", port)).expect("a valid address");
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Some(status) = process.try_wait().expect("our own child") {
+            return Err(format!("the server ended: {status}"));
+        }
+        let answer = client.get_connection().and_then(|mut connection| redis::cmd("PING").query::<String>(&mut connection));
+        if answer.is_ok() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Err("the server did not come to serve".to_owned())
+}
+
+/// A running server.
+pub struct Server {
+    process: Child,
+    pub port: u16,
+    folder: Option<TempDir>,
+}
+
+impl Server {
+    /// A connection that speaks RESP2.
+    pub fn connect(&self) -> Connection {
+        self.connect_with("")
+    }
+
+    /// A connection that speaks RESP3.
+    pub fn connect_resp3(&self) -> Connection {
+        self.connect_with("?protocol=resp3")
+    }
+
+    fn connect_with(&self, options: &str) -> Connection {
+        let client = Client::open(format!("redis://127.0.0.1:{}/{options}", self.port)).expect("a valid address");
+        client.get_connection().unwrap_or_else(|error| panic!("{error}:\n{}", self.log()))
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder().join("log")).unwrap_or_default()
+    }
+
+    /// Where the server keeps its files.
+    pub fn folder(&self) -> &Path {
+        self.folder.as_ref().expect("taken only when the server is consumed").path()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Kills the server as `kill -9` does, and leaves its files.
+    pub fn kill(mut self) -> TempDir {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        self.folder.take().expect("taken only here")
+    }
+
+    /// Whether the server still answers.
+    pub fn is_alive(&self) -> bool {
+        run(&mut self.connect(), "PING") == Ok(Value::SimpleString("PONG".to_owned()))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Runs a command given as words, and returns the server's own reply.
+pub fn run(connection: &mut Connection, words: &str) -> RedisResult<Value> {
+    run_words(connection, &words.split_ascii_whitespace().collect::<Vec<_>>())
+}
+
+/// As [`run`], with words that may be any bytes.
+pub fn run_words<W: AsRef<[u8]>>(connection: &mut Connection, words: &[W]) -> RedisResult<Value> {
+    let mut command = redis::Cmd::new();
+    words.iter().for_each(|word| {
+        command.arg(word.as_ref());
+    });
+    command.query(connection)
+}
+
+/// Runs a command that must succeed, and reads its reply as `T`.
+pub fn ask<T: FromRedisValue>(connection: &mut Connection, words: &str) -> T {
+    let value = run(connection, words).unwrap_or_else(|error| panic!("{words}: {error}"));
+    redis::from_redis_value(value).unwrap_or_else(|error| panic!("{words}: {error}"))
+}
+
+/// Runs a command that must fail, and returns the error as the server worded it.
+pub fn error(connection: &mut Connection, words: &str) -> String {
+    match run(connection, words) {
+        Ok(value) => panic!("{words} should have failed, but returned {value:?}"),
+        Err(error) => error_text(&error),
+    }
+}
+
+/// The words of a server's error.
+pub fn error_text(error: &redis::RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (Some(code), None) => code.to_owned(),
+        _ => error.to_string(),
+    }
+}
