@@ -5,8 +5,8 @@
 //! ```text
 //!  header                                              chunk
 //!  0   "OXB", version (1)                              0    bits, whole blocks of one layer
-//!  4   layout (0: blocks), three zero bytes            n-8  XXH3-64 of the bits, seeded with the filter's seed
-//!  8   expansion (u32; 0: does not grow)                    and the offset
+//!  4   layout (0: blocks), three zero bytes            n-8  XXH3-64 of the bits, seeded with the filter's seed,
+//!  8   expansion (u32; 0: does not grow)                    the layer's shape and the offset
 //!  12  layers (u32)
 //!  16  seed (u64)
 //!  24  error rate (f64)                                the offset of a chunk counts bytes of all layers' bits, laid
@@ -197,7 +197,7 @@ impl StoredLayer {
             && capacity >= 1
             && items <= capacity
             && ones.div_ceil(BLOCK_BITS) <= blocks
-            && (items > 0) == (ones > 0);
+            && (items > 0 || ones == 0);
         let shape = Shape { blocks, lines, probes };
         sound.then_some(StoredLayer { shape, capacity, items, ones }).ok_or(DecodeError::Corrupt)
     }
@@ -237,8 +237,8 @@ pub const HEADER_ITERATOR: u64 = 1;
 
 /// Bits of a filter with the place they belong to.
 ///
-/// The checksum covers the bits, the filter's seed and the offset, so that a chunk is only taken by the filter, and at the
-/// place, that it was made for.
+/// The checksum covers the bits, the filter's seed, the layer's shape and the offset, so that a chunk is only taken at the
+/// place that it was made for, by a filter that means the same by it.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk<'a> {
     pub extent: Extent,
@@ -264,7 +264,11 @@ impl<'a> Chunk<'a> {
 }
 
 fn checksum(filter: &Filter, offset: u64, bits: &[u8]) -> u64 {
-    xxh3_64_with_seed(bits, filter.seed ^ offset.wrapping_mul(GOLDEN))
+    let layer = locate(&filter.layers, offset).map(|(layer, _)| filter.layers[layer].shape());
+    let shape = layer.map_or(0, |Shape { blocks, lines, probes }| {
+        blocks.rotate_left(16) ^ u64::from(u16::from_le_bytes([probes, lines]))
+    });
+    xxh3_64_with_seed(bits, filter.seed ^ (offset ^ shape.rotate_left(32)).wrapping_mul(GOLDEN))
 }
 
 /// The layer that holds byte `offset` of all layers' bits, and the offset in it.

@@ -1,0 +1,12 @@
+//! What the filter library promises, each promise a test that is named after it.
+//!
+//! - [`membership`]: which answers are certain, and how many items fit;
+//! - [`rates`]: how often the uncertain answers are wrong, by measurement;
+//! - [`decoding`]: what happens to bytes that are not what was written;
+//! - [`memory`]: what a filter takes, and what RedisBloom takes for the same request.
+
+mod decoding;
+mod membership;
+mod memory;
+mod model;
+mod rates;

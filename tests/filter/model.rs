@@ -1,0 +1,116 @@
+//! What the tests share: filters by plain numbers, and every way to copy one.
+
+use oxbloom::filter::blocked::Layer;
+use oxbloom::filter::codec::{self, Chunk, DecodeError, Header};
+use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Params};
+use xxhash_rust::xxh3::xxh3_64;
+
+pub fn params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Params {
+    Params { error_rate: ErrorRate::new(error_rate).unwrap(), capacity: capacity.try_into().unwrap(), growth, seed }
+}
+
+pub fn filter(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Filter {
+    Filter::new(params(error_rate, capacity, growth, seed), |_| true).unwrap()
+}
+
+pub fn by(expansion: u32) -> Growth {
+    Growth::By(expansion.try_into().unwrap())
+}
+
+/// The item of a number. Different numbers are different items.
+pub fn item(number: u64) -> [u8; 8] {
+    number.to_le_bytes()
+}
+
+/// Inserts items in batches of the given sizes, over and over, growing in the middle of a batch where needed.
+pub fn insert_in_batches(filter: &mut Filter, items: &[Vec<u8>], sizes: &[usize]) -> Vec<Result<bool, Error>> {
+    let hashes: Vec<_> = items.iter().map(|item| filter.hash(item)).collect();
+    let (mut rest, mut answers) = (hashes.as_slice(), Vec::new());
+    for &size in sizes.iter().cycle() {
+        let (mut batch, others) = rest.split_at(size.min(rest.len()));
+        rest = others;
+        while !batch.is_empty() {
+            let mut new = vec![true; batch.len()];
+            let handled = filter.insert_all(batch, &mut new);
+            answers.extend(new[..handled].iter().map(|&new| Ok(new)));
+            batch = &batch[handled..];
+            if !batch.is_empty()
+                && let Err(error) = filter.grow(|_| true)
+            {
+                answers.push(Err(error));
+                batch = &batch[1..];
+            }
+        }
+        if rest.is_empty() {
+            break;
+        }
+    }
+    answers
+}
+
+/// All bits of a filter, oldest layer first.
+pub fn bits(filter: &Filter) -> Vec<u8> {
+    filter.layers().iter().flat_map(Layer::bytes).copied().collect()
+}
+
+/// Header and bits: two filters that agree in these are the same filter.
+pub fn whole(filter: &Filter) -> (Vec<u8>, Vec<u8>) {
+    (codec::encode_header(filter), bits(filter))
+}
+
+/// The filter of a header, without bits.
+pub fn built(header: &[u8]) -> Result<Filter, DecodeError> {
+    Header::decode(header)?.build()
+}
+
+/// A header without its checksum.
+pub fn body(filter: &Filter) -> Vec<u8> {
+    let header = codec::encode_header(filter);
+    header[..header.len() - 8].to_vec()
+}
+
+pub fn with_checksum(body: &[u8]) -> Vec<u8> {
+    [body, &xxh3_64(body).to_le_bytes()].concat()
+}
+
+/// Writes a filter as an RDB file does, chunk after chunk, and reads it back.
+pub fn through_a_file(filter: &Filter) -> Filter {
+    let header = Header::decode(&codec::encode_header(filter)).unwrap();
+    let mut copy = header.build().unwrap();
+    let mut written = codec::chunks(filter);
+    for extent in header.extents() {
+        let chunk = written.next().unwrap();
+        assert_eq!(chunk.extent, extent);
+        assert_eq!(chunk.bits.len(), extent.length);
+        codec::load_bits(&mut copy, extent.offset, chunk.bits, chunk.checksum(filter)).unwrap();
+    }
+    assert!(written.next().is_none());
+    assert!(header.describes(&copy));
+    copy
+}
+
+/// Copies a filter as a client does, one chunk a request, each with its iterator.
+pub fn through_a_client(filter: &Filter) -> Filter {
+    let header = Header::decode(&codec::encode_header(filter)).unwrap();
+    let mut copy = header.build().unwrap();
+    let mut iterator = codec::HEADER_ITERATOR;
+    while let Some(chunk) = codec::chunk_after(filter, iterator) {
+        assert!(chunk.iterator() > iterator);
+        iterator = chunk.iterator();
+        codec::load_chunk(&mut copy, iterator, &codec::encode_chunk(filter, chunk).unwrap()).unwrap();
+    }
+    assert!(header.describes(&copy));
+    copy
+}
+
+/// The first chunk of a filter.
+pub fn first_chunk(filter: &Filter) -> Chunk<'_> {
+    codec::chunks(filter).next().unwrap()
+}
+
+/// What a filter asks of an allocator that aligns to cache lines.
+pub fn memory_when_aligned(filter: &Filter) -> usize {
+    let layers = filter.layers();
+    let blocks: u64 = layers.iter().map(|layer| layer.shape().blocks).sum();
+    size_of::<Filter>() + size_of_val(layers) + blocks as usize * 64
+}
