@@ -190,14 +190,14 @@ impl StoredLayer {
         let [blocks, capacity, items, ones] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
         let [lines, probes] = [fields.u8()?, fields.u8()?];
         fields.zeros(6)?;
+        // Items and bits set need not agree: a header may be older than the chunks that came with it.
         let sound = (1..MAX_BLOCKS).contains(&blocks)
             && (1..=MAX_LINES).contains(&lines)
             && u64::from(lines) <= blocks
             && probes >= lines
             && capacity >= 1
             && items <= capacity
-            && ones.div_ceil(BLOCK_BITS) <= blocks
-            && (items > 0 || ones == 0);
+            && ones.div_ceil(BLOCK_BITS) <= blocks;
         let shape = Shape { blocks, lines, probes };
         sound.then_some(StoredLayer { shape, capacity, items, ones }).ok_or(DecodeError::Corrupt)
     }

@@ -90,7 +90,7 @@ unsafe impl GlobalAlloc for ServerAlloc {
     }
 }
 
-/// Whether the system would hand out `size` more bytes.
+/// Whether the system would hand out `size` more bytes, and what the allocator takes besides.
 ///
 /// It is asked in the words that allocators use, but without waiving the system's own judgement (`MAP_NORESERVE`): a
 /// request for more than the machine has is refused here, and not when the pages are first used.
@@ -98,10 +98,19 @@ fn can_be_had(size: usize) -> bool {
     if size < LARGE {
         return true;
     }
+    let Some(size) = taken_for(size) else { return false };
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new private mapping that nothing else knows of, and that is gone on the next line.
     unsafe {
         let mapping = libc::mmap(ptr::null_mut(), size, protection, flags, -1, 0);
         mapping != libc::MAP_FAILED && libc::munmap(mapping, size) == 0
     }
+}
+
+/// What jemalloc, the more wasteful of the usual allocators, maps for a request: the next of the four sizes that it has
+/// between powers of two, and some for alignment and its records.
+fn taken_for(size: usize) -> Option<usize> {
+    const RECORDS: usize = 8 << 20;
+    let step = (1 << size.ilog2()) / 4;
+    size.checked_next_multiple_of(step)?.checked_add(RECORDS)
 }

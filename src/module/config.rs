@@ -98,7 +98,8 @@ fn read_argument(ctx: &Context, given: &str, value: Arg) -> Result<(), String> {
     }
     if let Some(number) = NUMBERS.iter().find(|number| number.name.to_bytes() == name.as_bytes()) {
         let range = number.least..=number.most;
-        let accepted = value.integer().filter(|value| range.contains(value));
+        let accepted = if number.is_size { size(&shown) } else { value.integer() };
+        let accepted = accepted.filter(|value| range.contains(value));
         let accepted = accepted
             .ok_or(format!("{given} must be a whole number from {} to {}, not '{shown}'", number.least, number.most))?;
         number.value.store(accepted, Ordering::Relaxed);
@@ -109,6 +110,24 @@ fn read_argument(ctx: &Context, given: &str, value: Arg) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("'{given}' is not a setting of this module"))
+}
+
+/// A number of bytes as the server's own settings have it: `100`, `100mb`, `1gb`; `1m` is a million, `1mb` is 2^20.
+fn size(text: &str) -> Option<i64> {
+    const UNITS: [(&str, i64); 8] = [
+        ("", 1),
+        ("b", 1),
+        ("k", 1000),
+        ("kb", 1 << 10),
+        ("m", 1_000_000),
+        ("mb", 1 << 20),
+        ("g", 1_000_000_000),
+        ("gb", 1 << 30),
+    ];
+    let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let (_, factor) = UNITS.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name))?;
+    number.parse::<i64>().ok()?.checked_mul(*factor)
 }
 
 fn set_error_rate(value: Arg) -> Option<()> {

@@ -140,7 +140,6 @@ fn numbers_that_cannot_be_are_refused() {
         ("capacity 0", FIRST_LAYER + 8, number(0)),
         ("more items than capacity", FIRST_LAYER + 16, number(101)),
         ("more ones than bits", FIRST_LAYER + 24, number(u64::MAX)),
-        ("ones without items", FIRST_LAYER + 16, number(0)),
         ("no lines", FIRST_LAYER + 32, vec![0]),
         ("17 lines", FIRST_LAYER + 32, vec![17, 17]),
         ("more lines than blocks", FIRST_LAYER + 32, vec![4, 8]),

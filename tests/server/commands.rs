@@ -1,8 +1,100 @@
-//! Every command, its replies in RESP2 and RESP3, and its errors.
+//! Every command: its replies in RESP2 and RESP3, its errors, its limits, and what the server knows about it.
 
 use redis::Value;
 
-use crate::support::{Setup, ask, error, run};
+use crate::support::model::server_version;
+use crate::support::wire::{Reply, Wire};
+use crate::support::{Server, Setup, ask, error, run};
+
+pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+const FULL: &str = "ERR non scaling filter is full";
+const NO_MEMORY: &str = "ERR Insufficient memory to create filter";
+
+/// What is known of a command from outside.
+pub struct Command {
+    pub name: &'static str,
+    /// A valid line, `key` its key.
+    pub line: &'static str,
+    pub arity: i64,
+    pub writes: bool,
+    pub fast: bool,
+    /// Flags of the key specification.
+    key_flags: &'static [&'static str],
+}
+
+const READS: &[&str] = &["RO", "access"];
+const INSERTS: &[&str] = &["RW", "insert"];
+const UPDATES: &[&str] = &["RW", "update"];
+
+pub const COMMANDS: &[Command] = &[
+    command("bf.reserve", "BF.RESERVE key 0.01 100", -4, true, true, UPDATES),
+    command("bf.add", "BF.ADD key item", 3, true, true, INSERTS),
+    command("bf.madd", "BF.MADD key item", -3, true, false, INSERTS),
+    command("bf.insert", "BF.INSERT key ITEMS item", -4, true, false, INSERTS),
+    command("bf.exists", "BF.EXISTS key item", 3, false, true, READS),
+    command("bf.mexists", "BF.MEXISTS key item", -3, false, false, READS),
+    command("bf.card", "BF.CARD key", 2, false, true, READS),
+    command("bf.info", "BF.INFO key", -2, false, true, READS),
+    command("bf.scandump", "BF.SCANDUMP key 0", 3, false, false, READS),
+    command("bf.loadchunk", "BF.LOADCHUNK key 1 data", 4, true, false, UPDATES),
+    command("bf.debug", "BF.DEBUG key", 2, false, true, READS),
+];
+
+const fn command(
+    name: &'static str,
+    line: &'static str,
+    arity: i64,
+    writes: bool,
+    fast: bool,
+    key_flags: &'static [&'static str],
+) -> Command {
+    Command { name, line, arity, writes, fast, key_flags }
+}
+
+/// A connection of each protocol, and what yes and no are in it.
+fn protocols(server: &Server) -> [(Wire, Reply, Reply); 2] {
+    // Servers before 7.0 have no booleans for modules.
+    let boolean = |yes: bool| if server_version() >= (7, 0) { Reply::Boolean(yes) } else { Reply::Integer(yes.into()) };
+    [(Wire::resp2(server), Reply::Integer(1), Reply::Integer(0)), (Wire::resp3(server), boolean(true), boolean(false))]
+}
+
+fn ok() -> Reply {
+    Reply::simple("OK")
+}
+
+/// What a key holds, to be compared.
+fn dump(client: &mut Wire, key: &str) -> Reply {
+    client.run(&format!("DUMP {key}"))
+}
+
+/// Walks through BF.SCANDUMP.
+fn scan(client: &mut Wire, key: &str) -> Vec<(i64, Vec<u8>)> {
+    let mut chunks = Vec::new();
+    let mut iterator = 0;
+    loop {
+        let reply = client.run(&format!("BF.SCANDUMP {key} {iterator}"));
+        let [Reply::Integer(next), Reply::Bulk(data)] = reply.elements() else { panic!("{reply:?}") };
+        if *next == 0 {
+            assert!(data.is_empty());
+            return chunks;
+        }
+        assert!(*next > iterator, "{next} after {iterator}");
+        iterator = *next;
+        chunks.push((iterator, data.clone()));
+    }
+}
+
+fn load(client: &mut Wire, key: &str, iterator: i64, data: &[u8]) -> Reply {
+    client.run_words(&[&b"BF.LOADCHUNK"[..], key.as_bytes(), iterator.to_string().as_bytes(), data])
+}
+
+fn add_numbers(client: &mut Wire, key: &str, count: usize) {
+    let numbers: Vec<_> = (0..count).map(|number| number.to_string()).collect();
+    for numbers in numbers.chunks(1000) {
+        let words: Vec<_> = ["BF.MADD", key].into_iter().chain(numbers.iter().map(String::as_str)).collect();
+        assert!(!client.run_words(&words).is_error());
+    }
+}
 
 #[test]
 fn an_item_is_new_once_and_present_ever_after() {
@@ -15,4 +107,898 @@ fn an_item_is_new_once_and_present_ever_after() {
     assert_eq!(error(&mut client, "BF.RESERVE key 0.01 100"), "ERR item exists");
     assert_eq!(error(&mut client, "BF.INFO nokey"), "ERR not found");
     assert_eq!(error(&mut client, "BF.INFO key nofield"), "Invalid information value");
+}
+
+#[test]
+fn replies_have_their_type_in_either_protocol() {
+    let server = Setup::oxbloom().start();
+    for (mut client, yes, no) in protocols(&server) {
+        client.run("FLUSHALL");
+        let expected = [
+            ("BF.RESERVE key 0.001 1000", ok()),
+            ("BF.ADD key a", yes.clone()),
+            ("BF.ADD key a", no.clone()),
+            ("BF.MADD key a b b", Reply::Array(vec![no.clone(), yes.clone(), no.clone()])),
+            ("BF.INSERT key ITEMS b c", Reply::Array(vec![no.clone(), yes.clone()])),
+            ("BF.EXISTS key a", yes.clone()),
+            ("BF.EXISTS key z", no.clone()),
+            ("BF.MEXISTS key a z c", Reply::Array(vec![yes.clone(), no.clone(), yes.clone()])),
+            ("BF.CARD key", Reply::Integer(3)),
+        ];
+        for (words, reply) in expected {
+            assert_eq!(client.run(words), reply, "{words}");
+        }
+        let debug = client.run("BF.DEBUG key");
+        assert!(matches!(debug.elements(), [Reply::Bulk(_), Reply::Bulk(_)]), "{debug:?}");
+        let chunks = scan(&mut client, "key");
+        assert_eq!(chunks[0].0, 1);
+        for (iterator, data) in chunks {
+            assert_eq!(load(&mut client, "copy", iterator, &data), ok());
+        }
+    }
+}
+
+#[test]
+fn a_missing_key_holds_nothing_and_is_created_by_adding() {
+    let server = Setup::oxbloom().start();
+    for (mut client, yes, no) in protocols(&server) {
+        client.run("FLUSHALL");
+        for words in ["BF.INFO nokey", "BF.INFO nokey nofield", "BF.SCANDUMP nokey 0", "BF.SCANDUMP nokey x"] {
+            assert_eq!(client.run(words), Reply::error("ERR not found"), "{words}");
+        }
+        for words in ["BF.DEBUG nokey", "BF.LOADCHUNK nokey 2 data", "BF.INSERT nokey NOCREATE ITEMS a"] {
+            assert_eq!(client.run(words), Reply::error("ERR not found"), "{words}");
+        }
+        assert_eq!(client.run("BF.EXISTS nokey a"), no);
+        assert_eq!(client.run("BF.MEXISTS nokey a b"), Reply::Array(vec![no.clone(), no.clone()]));
+        assert_eq!(client.run("BF.CARD nokey"), Reply::Integer(0));
+        assert_eq!(client.run("DBSIZE"), Reply::Integer(0));
+        assert_eq!(client.run("BF.ADD added a"), yes);
+        assert_eq!(client.run("BF.MADD many a"), Reply::Array(vec![yes.clone()]));
+        assert_eq!(client.run("BF.INSERT inserted ITEMS a"), Reply::Array(vec![yes.clone()]));
+        assert_eq!(client.run("DBSIZE"), Reply::Integer(3));
+    }
+}
+
+#[test]
+fn a_key_of_another_type_is_an_error_to_every_command_and_stays_as_it_is() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    client.run("SET key value");
+    for command in COMMANDS {
+        assert_eq!(client.run(command.line), Reply::error(WRONG_TYPE), "{}", command.line);
+    }
+    for words in ["BF.INSERT key NOCREATE ITEMS a", "BF.INFO key nofield", "BF.SCANDUMP key x"] {
+        assert_eq!(client.run(words), Reply::error(WRONG_TYPE), "{words}");
+    }
+    assert_eq!(client.run("GET key"), Reply::bulk("value"));
+    client.run("BF.ADD filter item");
+    assert_eq!(client.run("GET filter"), Reply::error(WRONG_TYPE));
+    assert_eq!(client.run("SADD filter member"), Reply::error(WRONG_TYPE));
+}
+
+/// Lines with a word too few, or too many where there is a limit.
+fn lines_of_wrong_length() -> Vec<(&'static str, String)> {
+    let most = |name| match name {
+        "bf.reserve" => Some(9),
+        "bf.info" => Some(3),
+        _ => None,
+    };
+    let mut lines = Vec::new();
+    for command in COMMANDS {
+        let words: Vec<_> = command.line.split(' ').collect();
+        let least = command.arity.unsigned_abs() as usize;
+        lines.push((command.name, words[..least - 1].join(" ")));
+        lines.push((command.name, words[0].to_owned()));
+        if let Some(most) = most(command.name).or((command.arity > 0).then_some(least)) {
+            let surplus = ["word"].repeat(most + 1 - words.len());
+            lines.push((command.name, format!("{} {}", command.line, surplus.join(" "))));
+        }
+    }
+    lines
+}
+
+fn wrong_arity(name: &str) -> Reply {
+    Reply::Error(format!("ERR wrong number of arguments for '{name}' command"))
+}
+
+#[test]
+fn a_word_too_many_or_too_few_is_refused_whatever_the_key_holds() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    for prepare in ["DEL key", "SET key value", "DEL key", "BF.ADD key item"] {
+        client.run(prepare);
+        for (name, words) in lines_of_wrong_length() {
+            assert_eq!(client.run(&words), wrong_arity(name), "{words}");
+        }
+    }
+    for words in
+        ["ITEMS", "CAPACITY 5", "CAPACITY 5 ITEMS", "NOCREATE NONSCALING", "ERROR 0.1 EXPANSION", "SEED 1 SEED"]
+    {
+        assert_eq!(client.run(&format!("BF.INSERT key {words}")), wrong_arity("bf.insert"), "{words}");
+    }
+}
+
+#[test]
+fn a_transaction_with_a_word_too_few_is_refused_when_it_is_queued() {
+    if server_version() < (7, 0) {
+        return;
+    }
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    for command in COMMANDS {
+        let words: Vec<_> = command.line.split(' ').collect();
+        client.run("MULTI");
+        assert_eq!(client.run(command.line), Reply::simple("QUEUED"));
+        let least = command.arity.unsigned_abs() as usize;
+        assert_eq!(client.run(&words[..least - 1].join(" ")), wrong_arity(command.name));
+        assert!(client.run("EXEC").is_error());
+    }
+    assert_eq!(client.run("DBSIZE"), Reply::Integer(0));
+}
+
+#[test]
+fn a_transaction_replies_as_its_commands_do_alone() {
+    let server = Setup::oxbloom().start();
+    for (mut client, yes, no) in protocols(&server) {
+        client.run("FLUSHALL");
+        let lines = ["BF.RESERVE key 0.01 1 NONSCALING", "BF.ADD key a", "BF.MADD key a b", "BF.EXISTS key b"];
+        client.run("MULTI");
+        for words in lines {
+            assert_eq!(client.run(words), Reply::simple("QUEUED"));
+        }
+        let many = Reply::Array(vec![no.clone(), Reply::error(FULL)]);
+        assert_eq!(client.run("EXEC"), Reply::Array(vec![ok(), yes, many, no]));
+    }
+}
+
+#[test]
+fn commands_and_options_may_be_in_any_case() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    let reserve = "BF.RESERVE 1 0.01 100 EXPANSION 4 SEED 7";
+    let insert = "BF.INSERT 1 CAPACITY 5 ERROR 0.1 EXPANSION 3 SEED 7 ITEMS a";
+    let flags = "BF.INSERT 1 NONSCALING ITEMS a";
+    let nonscaling = "BF.RESERVE 1 0.01 100 NONSCALING";
+    for words in [reserve, insert, flags, nonscaling] {
+        let mixed: String =
+            words.char_indices().map(|(i, c)| if i % 3 == 1 { c.to_ascii_lowercase() } else { c }).collect();
+        let created = [words.to_owned(), words.to_ascii_lowercase(), mixed].map(|words| {
+            client.run("DEL 1");
+            assert!(!client.run(&words).is_error(), "{words}");
+            client.run("BF.INFO 1")
+        });
+        assert!(created.iter().all(|info| *info == created[0]), "{words}: {created:?}");
+    }
+    assert_eq!(client.run("bf.insert nokey NoCreate iteMS a"), Reply::error("ERR not found"));
+    assert_eq!(client.run("BF.info 1 cApacity"), Reply::integers(&[100]));
+}
+
+#[test]
+fn an_item_is_any_bytes() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    client.run("BF.RESERVE key 0.000000001 1000");
+    let mut items: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
+    items.extend([vec![], vec![0, 0], vec![0; 3], b"a\0b".to_vec(), b"a\0c".to_vec(), b"\xff\xfe".to_vec()]);
+    items.extend([b"\r\n$1\r\n".to_vec(), vec![b'x'; 1 << 20], "ключ".as_bytes().to_vec()]);
+    for item in &items {
+        let words = |name: &'static str| [name.as_bytes(), b"key", item.as_slice()];
+        assert_eq!(client.run_words(&words("BF.EXISTS")), Reply::Integer(0), "{item:?}");
+        assert_eq!(client.run_words(&words("BF.ADD")), Reply::Integer(1), "{item:?}");
+        assert_eq!(client.run_words(&words("BF.ADD")), Reply::Integer(0), "{item:?}");
+        assert_eq!(client.run_words(&words("BF.EXISTS")), Reply::Integer(1), "{item:?}");
+    }
+    let words: Vec<_> = [&b"BF.MEXISTS"[..], b"key"].into_iter().chain(items.iter().map(Vec::as_slice)).collect();
+    assert_eq!(client.run_words(&words), Reply::Array(vec![Reply::Integer(1); items.len()]));
+    for key in [&b""[..], b"\0", b"\xff"] {
+        assert_eq!(client.run_words(&[&b"BF.ADD"[..], key, b"item"]), Reply::Integer(1));
+        assert_eq!(client.run_words(&[&b"BF.EXISTS"[..], key, b"item"]), Reply::Integer(1));
+    }
+}
+
+#[test]
+fn an_item_is_as_long_as_the_server_takes() {
+    const LENGTH: usize = 512 << 20;
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    let part = vec![b'x'; 16 << 20];
+    let mut send = |name: &str, last: u8| {
+        client.send_raw(format!("*3\r\n${}\r\n{name}\r\n$3\r\nkey\r\n${LENGTH}\r\n", name.len()).as_bytes());
+        (1..LENGTH / part.len()).for_each(|_| client.send_raw(&part));
+        client.send_raw(&part[1..]);
+        client.send_raw(&[last, b'\r', b'\n']);
+        client.receive()
+    };
+    assert_eq!(send("BF.ADD", b'a'), Reply::Integer(1));
+    assert_eq!(send("BF.EXISTS", b'a'), Reply::Integer(1));
+    assert_eq!(send("BF.EXISTS", b'b'), Reply::Integer(0));
+}
+
+#[test]
+fn a_thousand_items_in_one_line_are_answered_in_order() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    client.run("BF.RESERVE key 0.000000001 10");
+    let items: Vec<_> = (0..1000).map(|number| number.to_string()).collect();
+    let line = |name: &str, step: usize| -> Vec<String> {
+        [name.to_owned(), "key".to_owned()].into_iter().chain(items.iter().step_by(step).cloned()).collect()
+    };
+    assert_eq!(client.run_words(&line("BF.MADD", 3)), Reply::integers(&[1; 334]));
+    let thirds: Vec<_> = (0..1000).map(|number| i64::from(number % 3 == 0)).collect();
+    assert_eq!(client.run_words(&line("BF.MEXISTS", 1)), Reply::integers(&thirds));
+    let others: Vec<_> = thirds.iter().map(|third| 1 - third).collect();
+    assert_eq!(client.run_words(&line("BF.MADD", 1)), Reply::integers(&others));
+    assert_eq!(client.run("BF.CARD key"), Reply::Integer(1000));
+}
+
+#[test]
+fn unknown_and_repeated_options_are_refused_and_create_nothing() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    let unknown = Reply::error("Unknown argument received");
+    for option in ["I a", "ITEM a", "NO ITEMS a", "NOCREAT ITEMS a", "CAP 5 ITEMS a", "E 2 ITEMS a", "x ITEMS a"] {
+        assert_eq!(client.run(&format!("BF.INSERT key {option}")), unknown, "{option}");
+    }
+    for option in ["x", "NOCREATE", "CAPACITY 5", "EXPANSION 2 x", "NONSCALING x", "ERROR 0.1"] {
+        assert_eq!(client.run(&format!("BF.RESERVE key 0.01 100 {option}")), unknown, "{option}");
+    }
+    let repeated = Reply::error("Repeated argument received");
+    for option in ["CAPACITY 5", "ERROR 0.1", "EXPANSION 2", "SEED 1", "NOCREATE", "NONSCALING"] {
+        assert_eq!(client.run(&format!("BF.INSERT key {option} {option} ITEMS a")), repeated, "{option}");
+    }
+    for option in ["EXPANSION 2", "SEED 1", "NONSCALING"] {
+        assert_eq!(client.run(&format!("BF.RESERVE key 0.01 100 {option} {option}")), repeated, "{option}");
+    }
+    assert_eq!(client.run("DBSIZE"), Reply::Integer(0));
+}
+
+#[test]
+fn numbers_out_of_range_are_refused_in_the_incumbents_words() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    let rate_range = "ERR (0 < error rate range < 1) ";
+    let expansion_range = "ERR expansion should be greater or equal to 1";
+    let refused = [
+        ("BF.RESERVE key x 100", "ERR bad error rate"),
+        ("BF.RESERVE key nan 100", "ERR bad error rate"),
+        ("BF.RESERVE key 0 100", rate_range),
+        ("BF.RESERVE key 1 100", rate_range),
+        ("BF.RESERVE key inf x", rate_range),
+        ("BF.RESERVE key 0.01 1.5", "ERR bad capacity"),
+        ("BF.RESERVE key 0.01 9223372036854775808", "ERR bad capacity"),
+        ("BF.RESERVE key 0.01 0", "ERR (capacity should be larger than 0)"),
+        ("BF.RESERVE key 0.01 -1", "ERR (capacity should be larger than 0)"),
+        ("BF.RESERVE key 0.01 100 EXPANSION", "ERR no expansion"),
+        ("BF.RESERVE key 0.01 100 EXPANSION x", "ERR bad expansion"),
+        ("BF.RESERVE key 0.01 100 EXPANSION 4294967296", "ERR bad expansion"),
+        ("BF.RESERVE key 0.01 100 EXPANSION 0", expansion_range),
+        ("BF.RESERVE key 0.01 100 EXPANSION -1", expansion_range),
+        ("BF.RESERVE key 0.01 100 EXPANSION 2 NONSCALING", "Nonscaling filters cannot expand"),
+        ("BF.RESERVE key 0.01 100 NONSCALING EXPANSION 2", "Nonscaling filters cannot expand"),
+        ("BF.RESERVE key 0.01 100 SEED", "ERR bad seed"),
+        ("BF.RESERVE key 0.01 100 SEED -1", "ERR bad seed"),
+        ("BF.RESERVE key 0.01 100 SEED 18446744073709551616", "ERR bad seed"),
+        ("BF.INSERT key CAPACITY x ITEMS a", "Bad capacity"),
+        ("BF.INSERT key ERROR x ITEMS a", "Bad error rate"),
+        ("BF.INSERT key EXPANSION x ITEMS a", "Bad expansion"),
+        ("BF.INSERT key SEED x ITEMS a", "Bad seed"),
+        ("BF.INSERT key CAPACITY 0 ITEMS a", "Bad argument received"),
+        ("BF.INSERT key ERROR 1 ITEMS a", "Bad argument received"),
+        ("BF.INSERT key EXPANSION 0 ITEMS a", "Bad argument received"),
+        ("BF.INSERT key EXPANSION 0 NONSCALING ITEMS a", "Bad argument received"),
+        ("BF.INSERT key EXPANSION 4294967296 ITEMS a", "Bad argument received"),
+    ];
+    for (words, text) in refused {
+        assert_eq!(client.run(words), Reply::error(text), "{words}");
+    }
+    assert_eq!(client.run("DBSIZE"), Reply::Integer(0));
+    assert_eq!(client.run("BF.RESERVE key 0.01 100 SEED 18446744073709551615"), ok());
+    assert_eq!(client.run("BF.RESERVE steep 0.01 100 EXPANSION 4294967295"), ok());
+    assert_eq!(client.run("BF.INFO steep EXPANSION"), Reply::integers(&[4_294_967_295]));
+}
+
+#[test]
+fn a_full_filter_takes_what_fits_and_stops_with_the_error() {
+    let server = Setup::oxbloom().start();
+    for (mut client, yes, no) in protocols(&server) {
+        for line in ["BF.MADD key", "BF.INSERT key ITEMS", "BF.INSERT key NOCREATE ITEMS"] {
+            client.run("DEL key");
+            client.run("BF.RESERVE key 0.0001 4 NONSCALING");
+            let fits = Reply::Array(vec![yes.clone(), yes.clone(), no.clone(), yes.clone()]);
+            assert_eq!(client.run(&format!("{line} a b a c")), fits);
+            let stops = Reply::Array(vec![no.clone(), yes.clone(), no.clone(), Reply::error(FULL)]);
+            assert_eq!(client.run(&format!("{line} a d b e a f")), stops, "{line}");
+            assert_eq!(client.run("BF.MEXISTS key d e f"), Reply::Array(vec![yes.clone(), no.clone(), no.clone()]));
+            assert_eq!(client.run("BF.ADD key e"), Reply::error(FULL));
+            assert_eq!(client.run("BF.ADD key a"), no);
+            assert_eq!(client.run(&format!("{line} e a")), Reply::Array(vec![Reply::error(FULL)]));
+            assert_eq!(client.run(&format!("{line} a b c d")), Reply::Array(vec![no.clone(); 4]));
+            assert_eq!(client.run("BF.CARD key"), Reply::Integer(4));
+            assert_eq!(client.run("BF.INFO key CAPACITY").field_or_single("Capacity"), Reply::Integer(4));
+        }
+    }
+}
+
+impl Reply {
+    /// The value of a single field of BF.INFO: the element of an array, or beside its name in a map.
+    fn field_or_single(&self, label: &str) -> Reply {
+        match self {
+            Reply::Map(pairs) => {
+                assert_eq!((pairs.len(), &pairs[0].0), (1, &Reply::simple(label)));
+                pairs[0].1.clone()
+            }
+            array => {
+                assert_eq!(array.elements().len(), 1);
+                array.elements()[0].clone()
+            }
+        }
+    }
+
+    /// A floating-point number: RESP2 has them as text.
+    fn float(&self) -> f64 {
+        match self {
+            Reply::Double(number) => *number,
+            text => text.text().parse().unwrap(),
+        }
+    }
+}
+
+#[test]
+fn info_has_exactly_the_incumbents_five_fields() {
+    const LABELS: [&str; 5] = ["Capacity", "Size", "Number of filters", "Number of items inserted", "Expansion rate"];
+    let server = Setup::oxbloom().start();
+    for (mut client, ..) in protocols(&server) {
+        client.run("FLUSHALL");
+        client.run("BF.RESERVE key 0.01 100 EXPANSION 3");
+        client.run("BF.RESERVE fixed 0.01 100 NONSCALING");
+        add_numbers(&mut client, "key", 150);
+        let info = client.run("BF.INFO key");
+        let labels: Vec<_> = match &info {
+            Reply::Map(pairs) => pairs.iter().map(|(label, _)| label.clone()).collect(),
+            array => array.elements().iter().step_by(2).cloned().collect(),
+        };
+        assert_eq!(labels, LABELS.map(Reply::simple));
+        assert_eq!(*info.field("Capacity"), Reply::Integer(400));
+        assert_eq!(*info.field("Number of filters"), Reply::Integer(2));
+        assert_eq!(info.field("Number of items inserted"), &client.run("BF.CARD key"));
+        assert_eq!(*info.field("Expansion rate"), Reply::Integer(3));
+        let used = client.run("MEMORY USAGE key").integer();
+        assert!((100..used).contains(&info.field("Size").integer()), "{info:?}, {used}");
+        for (token, label) in ["CAPACITY", "size", "Filters", "ITEMS", "expansion"].into_iter().zip(LABELS) {
+            let single = client.run(&format!("BF.INFO key {token}"));
+            assert_eq!(single.field_or_single(label), *info.field(label), "{token}");
+        }
+        let nothing = if matches!(info, Reply::Map(_)) { Reply::Null } else { Reply::NullBulk };
+        assert_eq!(*client.run("BF.INFO fixed").field("Expansion rate"), nothing);
+        assert_eq!(client.run("BF.INFO fixed EXPANSION").field_or_single("Expansion rate"), nothing);
+        for token in ["CAP", "Number", "CAPACITYX", "x"] {
+            assert_eq!(client.run(&format!("BF.INFO key {token}")), Reply::error("Invalid information value"));
+        }
+    }
+}
+
+#[test]
+fn info_tells_more_when_asked_for_it() {
+    let server = Setup::oxbloom().start();
+    for (mut client, ..) in protocols(&server) {
+        client.run("FLUSHALL");
+        client.run("BF.RESERVE key 0.001 1000 SEED 18446744073709551615");
+        let mut field = |token: &str, label: &str| client.run(&format!("BF.INFO key {token}")).field_or_single(label);
+        assert_eq!(field("ERROR", "Error rate").float(), 0.001);
+        assert_eq!(field("seed", "Seed"), Reply::bulk("18446744073709551615"));
+        assert_eq!(field("Layout", "Layout"), Reply::simple("native"));
+        assert_eq!(field("FILL", "Fill ratio").float(), 0.0);
+        assert_eq!(field("FPR", "Estimated false positive rate").float(), 0.0);
+        add_numbers(&mut client, "key", 1000);
+        let mut field = |token: &str, label: &str| client.run(&format!("BF.INFO key {token}")).field_or_single(label);
+        let fill = field("FILL", "Fill ratio").float();
+        assert!((0.1..0.6).contains(&fill), "{fill}");
+        let rate = field("FPR", "Estimated false positive rate").float();
+        assert!((1e-6..0.001).contains(&rate), "{rate}");
+    }
+}
+
+#[test]
+fn debug_has_a_line_for_each_layer() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    client.run("BF.RESERVE key 0.000001 10 EXPANSION 3");
+    add_numbers(&mut client, "key", 50);
+    let lines: Vec<_> = client.run("BF.DEBUG key").elements().iter().map(Reply::text).collect();
+    assert_eq!(lines[0], "size:50");
+    assert_eq!(lines.len(), 4);
+    let mut bytes = 0;
+    for (line, (capacity, items)) in lines[1..].iter().zip([(10, 10), (30, 30), (90, 10)]) {
+        let facts: Vec<(&str, &str)> = line.split(' ').map(|fact| fact.split_once(':').unwrap()).collect();
+        let names: Vec<_> = facts.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["bytes", "bits", "hashes", "hashwidth", "capacity", "size", "ratio", "lines"]);
+        let fact = |index: usize| facts[index].1.parse::<u64>().unwrap();
+        assert_eq!(fact(0) * 8, fact(1));
+        assert_eq!((fact(3), fact(4), fact(5)), (128, capacity, items));
+        assert!((1..=fact(2)).contains(&fact(7)), "{line}");
+        let ratio: f64 = facts[6].1.parse().unwrap();
+        assert!(ratio > 0.0 && ratio < 0.000001, "{line}");
+        bytes += fact(0);
+    }
+    let size = client.run("BF.INFO key SIZE").elements()[0].integer() as u64;
+    assert!((bytes..bytes + 1000).contains(&size), "{bytes} {size}");
+}
+
+#[test]
+fn a_capacity_may_be_beyond_32_bits() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    for capacity in [(1 << 30) + 1, (1 << 31) + 1, 1 << 33] {
+        client.run("DEL key");
+        assert_eq!(client.run(&format!("BF.RESERVE key 0.9 {capacity} NONSCALING")), ok());
+        assert_eq!(client.run("BF.INFO key CAPACITY"), Reply::integers(&[capacity]));
+        add_numbers(&mut client, "key", 1000);
+        let added = client.run("BF.CARD key").integer();
+        assert!(added > 990, "{added}");
+        assert_eq!(client.run("BF.MEXISTS key 0 500 999"), Reply::integers(&[1, 1, 1]));
+    }
+}
+
+#[test]
+fn filters_with_one_seed_hold_the_same_bits() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    client.run("BF.RESERVE a 0.01 50 SEED 42");
+    client.run("BF.INSERT b CAPACITY 50 ERROR 0.01 SEED 42 ITEMS 0");
+    client.run("BF.RESERVE other 0.01 50 SEED 43");
+    for key in ["a", "b", "other"] {
+        add_numbers(&mut client, key, 500);
+    }
+    assert_eq!(dump(&mut client, "a"), dump(&mut client, "b"));
+    assert_ne!(dump(&mut client, "a"), dump(&mut client, "other"));
+}
+
+#[test]
+fn filters_without_a_seed_get_one_each() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    let mut seeds = std::collections::HashSet::new();
+    for line in ["BF.RESERVE key 0.01 100", "BF.ADD key a", "BF.MADD key a", "BF.INSERT key ITEMS a"].repeat(5) {
+        client.run("DEL key");
+        client.run(line);
+        let seed = client.run("BF.INFO key SEED").elements()[0].text();
+        assert!(seeds.insert(seed.parse::<u64>().unwrap()), "{seed} twice");
+    }
+}
+
+#[test]
+fn card_counts_new_items_over_all_layers() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    client.run("BF.RESERVE key 0.000000001 10");
+    add_numbers(&mut client, "key", 1000);
+    add_numbers(&mut client, "key", 1000);
+    assert_eq!(client.run("BF.CARD key"), Reply::Integer(1000));
+    assert!(client.run("BF.INFO key FILTERS").elements()[0].integer() > 5);
+}
+
+#[test]
+fn a_filter_in_chunks_is_the_same_under_another_key_and_on_another_server() {
+    let servers = [Setup::oxbloom().start(), Setup::oxbloom().start()];
+    let [mut client, mut other] = [Wire::resp2(&servers[0]), Wire::resp2(&servers[1])];
+    client.run("BF.RESERVE empty 0.01 100");
+    client.run("BF.RESERVE fixed 0.01 1000 NONSCALING");
+    client.run("BF.RESERVE layers 0.01 10");
+    client.run("BF.RESERVE large 0.01 30000000");
+    for (key, items, chunks) in
+        [("empty", 0, 1..2), ("fixed", 1000, 2..3), ("layers", 3000, 8..12), ("large", 100, 3..5)]
+    {
+        add_numbers(&mut client, key, items);
+        let dumped = scan(&mut client, key);
+        assert!(chunks.contains(&dumped.len()), "{key}: {}", dumped.len());
+        assert!(dumped.iter().all(|(_, data)| data.len() <= (16 << 20) + 8));
+        client.run("DEL copy");
+        for (iterator, data) in &dumped {
+            assert_eq!(load(&mut client, "copy", *iterator, data), ok());
+            assert_eq!(load(&mut other, key, *iterator, data), ok());
+        }
+        let original = dump(&mut client, key);
+        assert!(original == dump(&mut client, "copy"), "{key}");
+        assert!(original == dump(&mut other, key), "{key}");
+        assert_eq!(client.run(&format!("BF.DEBUG {key}")), other.run(&format!("BF.DEBUG {key}")));
+    }
+}
+
+#[test]
+fn a_filter_that_was_loaded_goes_on_as_the_original() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    client.run("BF.RESERVE key 0.01 100");
+    add_numbers(&mut client, "key", 250);
+    for (iterator, data) in scan(&mut client, "key") {
+        load(&mut client, "copy", iterator, &data);
+    }
+    for key in ["key", "copy"] {
+        add_numbers(&mut client, key, 2000);
+    }
+    assert_eq!(dump(&mut client, "key"), dump(&mut client, "copy"));
+}
+
+#[test]
+fn chunks_that_are_not_the_filters_are_refused_and_change_nothing() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    for (key, seed) in [("key", 1), ("other", 2)] {
+        client.run(&format!("BF.RESERVE {key} 0.01 100 SEED {seed}"));
+        add_numbers(&mut client, key, 1000);
+    }
+    let chunks = scan(&mut client, "key");
+    let others = scan(&mut client, "other");
+    assert!(chunks.len() > 3);
+    let (_, header) = chunks[0].clone();
+    assert_eq!(load(&mut client, "target", 1, &header), ok());
+    assert_eq!(load(&mut client, "target", chunks[1].0, &chunks[1].1), ok());
+    let before = (dump(&mut client, "target"), client.run("DBSIZE"));
+
+    let flipped = |data: &[u8], bit: usize| {
+        let mut data = data.to_vec();
+        data[bit / 8] ^= 1 << (bit % 8);
+        data
+    };
+    let (iterator, data) = chunks[2].clone();
+    let mut wrong = vec![
+        ("another filter's", iterator, others[2].1.clone()),
+        ("another place's", iterator, chunks[1].1.clone()),
+        ("another place's", chunks[1].0, chunks[2].1.clone()),
+        ("a longer iterator", iterator + 64, data.clone()),
+        ("a shorter iterator", iterator - 64, data.clone()),
+        ("an iterator off by one", iterator + 1, data.clone()),
+        ("no iterator", 0, data.clone()),
+        ("a negative iterator", -1, data.clone()),
+        ("the least iterator", i64::MIN, data.clone()),
+        ("the largest iterator", i64::MAX, data.clone()),
+        ("the header's iterator", 1, data.clone()),
+        ("the header again", 1, header.clone()),
+        ("the header as a chunk", header.len() as i64 + 1, header.clone()),
+        ("truncated at the end", iterator, data[..data.len() - 1].to_vec()),
+        ("truncated by a block", iterator, data[..data.len() - 64].to_vec()),
+        ("truncated at the start", iterator, data[1..].to_vec()),
+        ("empty", iterator, vec![]),
+        ("a checksum only", iterator, data[data.len() - 8..].to_vec()),
+        ("more at the end", iterator, [&data[..], b"x"].concat()),
+    ];
+    wrong.extend((0..data.len() * 8).step_by(97).map(|bit| ("a bit flipped", iterator, flipped(&data, bit))));
+    for (what, iterator, data) in wrong {
+        let reply = load(&mut client, "target", iterator, &data);
+        assert!(reply.is_error(), "{what}: {reply:?}");
+    }
+    for bit in 0..header.len() * 8 {
+        assert!(load(&mut client, "nokey", 1, &flipped(&header, bit)).is_error(), "bit {bit}");
+    }
+    for length in 0..header.len() {
+        assert_eq!(load(&mut client, "nokey", 1, &header[..length]), Reply::error("ERR received bad data"));
+    }
+    for iterator in [0, 2, -1, i64::MAX] {
+        assert_eq!(load(&mut client, "nokey", iterator, &header), Reply::error("ERR not found"));
+    }
+    assert_eq!(before, (dump(&mut client, "target"), client.run("DBSIZE")));
+    for (iterator, data) in &chunks[1..] {
+        assert_eq!(load(&mut client, "target", *iterator, data), ok());
+    }
+    assert_eq!(dump(&mut client, "target"), dump(&mut client, "key"));
+}
+
+#[test]
+fn iterators_are_numbers() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    client.run("BF.ADD key item");
+    for iterator in ["x", "1.0", "01", "9223372036854775808"] {
+        let scan = client.run(&format!("BF.SCANDUMP key {iterator}"));
+        assert_eq!(scan, Reply::error("Second argument must be numeric"));
+        let load = client.run(&format!("BF.LOADCHUNK key {iterator} data"));
+        assert_eq!(load, Reply::error("ERR Second argument must be numeric"));
+    }
+    let end = Reply::Array(vec![Reply::Integer(0), Reply::bulk("")]);
+    for iterator in ["-1", "-9223372036854775808", "9223372036854775807", "1000000"] {
+        assert_eq!(client.run(&format!("BF.SCANDUMP key {iterator}")), end);
+    }
+}
+
+/// Memory that a machine has, in bytes.
+fn machine_memory() -> u64 {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let line = info.lines().find(|line| line.starts_with("MemTotal:")).unwrap();
+    line.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// Memory that a server's process touched, in bytes.
+fn resident(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn a_filter_of_ten_gigabytes_takes_memory_only_as_it_is_used() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    let before = resident(&server);
+    let reply = client.run("BF.RESERVE key 0.01 8000000000");
+    if machine_memory() < 14 << 30 && reply == Reply::error(NO_MEMORY) {
+        return;
+    }
+    assert_eq!(reply, ok());
+    assert!(client.run("BF.INFO key SIZE").elements()[0].integer() > 9_600_000_000);
+    assert_eq!(client.run("BF.ADD key item"), Reply::Integer(1));
+    assert_eq!(client.run("BF.EXISTS key item"), Reply::Integer(1));
+    assert!(client.run("BF.DEBUG key").elements().len() == 2);
+    let after = resident(&server);
+    assert!(after < before + (50 << 20), "{before} {after}");
+    client.run("DEL key");
+}
+
+#[test]
+fn twenty_billion_items_are_taken_if_the_machine_has_the_memory() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    let reply = client.run("BF.RESERVE key 0.01 20000000000");
+    assert!(reply == ok() || reply == Reply::error(NO_MEMORY), "{reply:?}");
+    // 9.6 bits an item are 24 GB.
+    if machine_memory() > 32 << 30 {
+        assert_eq!(reply, ok());
+    }
+    assert_eq!(client.run("EXISTS key"), Reply::Integer(i64::from(reply == ok())));
+    assert!(server.is_alive());
+}
+
+#[test]
+fn what_no_machine_has_is_refused_and_the_server_lives() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    for capacity in [1i64 << 53, 1 << 56, 1 << 60, 1 << 61, 1 << 62, i64::MAX - 1, i64::MAX] {
+        for rate in ["0.9", "0.01", "1e-9", "1e-300"] {
+            for options in ["", " NONSCALING", " EXPANSION 4294967295"] {
+                let words = format!("BF.RESERVE key {rate} {capacity}{options}");
+                assert_eq!(client.run(&words), Reply::error(NO_MEMORY), "{words}");
+            }
+            let words = format!("BF.INSERT key CAPACITY {capacity} ERROR {rate} ITEMS a");
+            assert_eq!(client.run(&words), Reply::error(NO_MEMORY), "{words}");
+        }
+    }
+    assert_eq!(client.run("DBSIZE"), Reply::Integer(0));
+    assert!(server.is_alive());
+}
+
+#[test]
+fn a_layer_that_no_machine_has_is_refused_and_the_filter_stays() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    client.run("BF.RESERVE key 0.01 100000 EXPANSION 4294967295");
+    let refused = Reply::error("ERR Insufficient memory to grow filter");
+    add_numbers(&mut client, "key", 110_000);
+    assert_eq!(client.run("BF.CARD key"), Reply::Integer(100_000));
+    let before = client.run("BF.DEBUG key");
+    let new = |client: &mut Wire, words: &str| (0..50).map(|n| client.run(&format!("{words}{n}"))).collect::<Vec<_>>();
+    assert!(new(&mut client, "BF.ADD key new").contains(&refused));
+    assert!(new(&mut client, "BF.MADD key new").contains(&Reply::Array(vec![refused.clone()])));
+    assert_eq!(client.run("BF.ADD key 0"), Reply::Integer(0));
+    assert_eq!(client.run("BF.DEBUG key"), before);
+}
+
+/// The events of our commands on all keys, until the channel `end` is heard of.
+fn events(subscriber: &mut Wire) -> Vec<String> {
+    let mut events = Vec::new();
+    loop {
+        let message = subscriber.receive();
+        let [_, _, channel, key] = message.elements() else { panic!("{message:?}") };
+        let event = channel.text().rsplit(':').next().unwrap().to_owned();
+        match event.as_str() {
+            "end" => return events,
+            event if event.starts_with("bf.") => events.push(format!("{event} {}", key.text())),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn each_change_is_an_event_and_what_changes_nothing_is_none() {
+    let server = Setup::oxbloom().set("notify-keyspace-events KEA").start();
+    let mut subscriber = Wire::resp2(&server);
+    subscriber.run("PSUBSCRIBE __keyevent@0__:*");
+    let mut client = Wire::resp2(&server);
+    let mut heard = |client: &mut Wire, lines: &[&str]| {
+        lines.iter().for_each(|words| drop(client.run(words)));
+        client.run("PUBLISH __keyevent@0__:end x");
+        events(&mut subscriber)
+    };
+    assert_eq!(heard(&mut client, &["BF.RESERVE key 0.0001 2 NONSCALING"]), ["bf.reserve key"]);
+    assert_eq!(heard(&mut client, &["BF.ADD key a"]), ["bf.add key"]);
+    assert_eq!(heard(&mut client, &["BF.MADD key a b c d"]), ["bf.add key"]);
+    assert_eq!(heard(&mut client, &["BF.ADD one a"]), ["bf.reserve one", "bf.add one"]);
+    assert_eq!(heard(&mut client, &["BF.MADD two a b"]), ["bf.reserve two", "bf.add two"]);
+    assert_eq!(heard(&mut client, &["BF.INSERT three ITEMS a b"]), ["bf.reserve three", "bf.add three"]);
+    let nothing = [
+        "BF.ADD key a",
+        "BF.ADD key c",
+        "BF.MADD key a b c",
+        "BF.INSERT key NOCREATE ITEMS a b",
+        "BF.INSERT nokey NOCREATE ITEMS a",
+        "BF.RESERVE key 0.1 100",
+        "BF.EXISTS key a",
+        "BF.MEXISTS key a",
+        "BF.CARD key",
+        "BF.INFO key",
+        "BF.DEBUG key",
+        "BF.SCANDUMP key 0",
+        "BF.LOADCHUNK key 1 data",
+        "BF.LOADCHUNK nokey 1 data",
+    ];
+    assert_eq!(heard(&mut client, &nothing), [""; 0]);
+    for ((iterator, data), event) in scan(&mut client, "one").into_iter().zip(["bf.reserve copy", "bf.loadchunk copy"])
+    {
+        load(&mut client, "copy", iterator, &data);
+        assert_eq!(heard(&mut client, &[]), [event]);
+    }
+}
+
+#[test]
+fn a_watched_key_is_only_touched_by_what_changes_it() {
+    let server = Setup::oxbloom().start();
+    let (mut watcher, mut client) = (Wire::resp2(&server), Wire::resp2(&server));
+    let mut aborts = |words: &str| {
+        client.run("FLUSHALL");
+        client.run("BF.RESERVE key 0.0001 2 NONSCALING");
+        client.run("BF.ADD key a");
+        watcher.run("WATCH key nokey");
+        client.run(words);
+        watcher.run("MULTI");
+        watcher.run("PING");
+        watcher.run("EXEC") == Reply::NullArray
+    };
+    for words in ["BF.ADD key b", "BF.MADD key a b", "BF.INSERT key ITEMS b c", "BF.ADD nokey a"] {
+        assert!(aborts(words), "{words}");
+    }
+    let idle = ["BF.ADD key a", "BF.MADD key a a", "BF.INSERT key ITEMS a", "BF.RESERVE key 0.1 5", "BF.EXISTS key a"];
+    for words in idle.into_iter().chain(["BF.EXISTS nokey a", "BF.SCANDUMP key 0", "BF.LOADCHUNK key 1 data"]) {
+        assert!(!aborts(words), "{words}");
+    }
+}
+
+#[test]
+fn scripts_get_the_replies_and_the_errors() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    let mut eval = |script: &str| client.run_words(&["EVAL", script, "1", "key"]);
+    assert_eq!(eval("return redis.call('BF.ADD', KEYS[1], 'a')"), Reply::Integer(1));
+    assert_eq!(eval("return redis.call('BF.ADD', KEYS[1], 'a') + 10"), Reply::Integer(10));
+    assert_eq!(eval("return redis.call('BF.MADD', KEYS[1], 'a', 'b')"), Reply::integers(&[0, 1]));
+    assert_eq!(eval("return redis.call('BF.EXISTS', KEYS[1], 'b')"), Reply::Integer(1));
+    assert_eq!(eval("return redis.call('BF.MEXISTS', KEYS[1], 'b', 'c')"), Reply::integers(&[1, 0]));
+    assert_eq!(eval("return redis.call('BF.INFO', KEYS[1])[2]"), Reply::Integer(100));
+    assert_eq!(eval("return redis.call('BF.SCANDUMP', KEYS[1], 0)[1]"), Reply::Integer(1));
+    assert_eq!(eval("return redis.pcall('BF.RESERVE', KEYS[1], 0.1, 5)"), Reply::error("ERR item exists"));
+    let caught = "return redis.pcall('BF.RESERVE', KEYS[1], 0.1, 5)['err']";
+    assert!(eval(caught).text().contains("item exists"));
+    let uncaught = eval("return redis.call('BF.RESERVE', KEYS[1], 0.1, 5)");
+    assert!(matches!(&uncaught, Reply::Error(text) if text.contains("item exists")), "{uncaught:?}");
+    assert!(eval("return redis.pcall('BF.ADD', KEYS[1])").is_error());
+    let full = "redis.call('DEL', KEYS[1]); redis.call('BF.RESERVE', KEYS[1], 0.1, 1, 'NONSCALING')
+                return redis.call('BF.MADD', KEYS[1], 'a', 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k')";
+    let reply = eval(full);
+    assert_eq!(reply.elements().last(), Some(&Reply::error(FULL)), "{reply:?}");
+    if server_version() >= (7, 0) {
+        let boolean = "redis.setresp(3); return type(redis.call('BF.EXISTS', KEYS[1], 'a'))";
+        assert_eq!(eval(boolean), Reply::bulk("boolean"));
+        let read_only = client.run_words(&["EVAL_RO", "return redis.call('BF.ADD', KEYS[1], 'a')", "1", "key"]);
+        assert!(read_only.is_error());
+        let read_only = client.run_words(&["EVAL_RO", "return redis.call('BF.EXISTS', KEYS[1], 'a')", "1", "key"]);
+        assert_eq!(read_only, Reply::Integer(1));
+    }
+}
+
+#[test]
+fn functions_get_the_replies() {
+    if server_version() < (7, 0) {
+        return;
+    }
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    let library = "#!lua name=bloom
+        redis.register_function('see', function(keys, args) return redis.call('BF.ADD', keys[1], args[1]) end)
+        redis.register_function{function_name='seen', flags={'no-writes'},
+            callback=function(keys, args) return redis.call('BF.EXISTS', keys[1], args[1]) end}";
+    assert_eq!(client.run_words(&["FUNCTION", "LOAD", library]), Reply::bulk("bloom"));
+    assert_eq!(client.run("FCALL_RO seen 1 key item"), Reply::Integer(0));
+    assert_eq!(client.run("FCALL see 1 key item"), Reply::Integer(1));
+    assert_eq!(client.run("FCALL see 1 key item"), Reply::Integer(0));
+    assert_eq!(client.run("FCALL_RO seen 1 key item"), Reply::Integer(1));
+}
+
+#[test]
+fn the_server_knows_each_command() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    for command in COMMANDS {
+        let info = client.run(&format!("COMMAND INFO {}", command.name)).elements()[0].clone();
+        let info = info.elements();
+        assert_eq!(info[0].text(), command.name);
+        let flags: Vec<_> = info[2].elements().iter().map(Reply::text).collect();
+        let has = |flag: &str| flags.contains(&flag.to_owned());
+        assert_eq!((has("write"), has("denyoom")), (command.writes, command.writes), "{}: {flags:?}", command.name);
+        assert_eq!((has("readonly"), has("fast")), (!command.writes, command.fast), "{}: {flags:?}", command.name);
+        assert!(has("module") && !has("movablekeys") && !has("noscript"), "{}: {flags:?}", command.name);
+        assert_eq!(info[3..6], [1, 1, 1].map(Reply::Integer), "{}", command.name);
+        let keys = client.run(&format!("COMMAND GETKEYS {}", command.line));
+        assert_eq!(keys, Reply::Array(vec![Reply::bulk("key")]));
+        if server_version() < (7, 0) {
+            continue;
+        }
+        assert_eq!(info[1], Reply::Integer(command.arity), "{}", command.name);
+        let [key] = info[8].elements() else { panic!("{:?}", info[8]) };
+        let key_flags: Vec<_> = key.field("flags").elements().iter().map(Reply::text).collect();
+        assert_eq!(key_flags, command.key_flags, "{}", command.name);
+        assert_eq!(*key.field("begin_search").field("spec").field("index"), Reply::Integer(1));
+        assert_eq!(*key.field("find_keys").field("spec").field("lastkey"), Reply::Integer(0));
+        let with_flags = client.run(&format!("COMMAND GETKEYSANDFLAGS {}", command.line));
+        let [key] = with_flags.elements() else { panic!("{with_flags:?}") };
+        assert_eq!(key.elements()[0].text(), "key");
+    }
+}
+
+#[test]
+fn each_command_is_documented_with_all_its_arguments() {
+    if server_version() < (7, 0) {
+        return;
+    }
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    let expected = [
+        ("bf.reserve", "key error_rate capacity expansion:EXPANSION nonscaling:NONSCALING seed:SEED"),
+        ("bf.add", "key item"),
+        ("bf.madd", "key item"),
+        (
+            "bf.insert",
+            "key capacity:CAPACITY error:ERROR expansion:EXPANSION nocreate:NOCREATE nonscaling:NONSCALING seed:SEED \
+             item:ITEMS",
+        ),
+        ("bf.exists", "key item"),
+        ("bf.mexists", "key item"),
+        ("bf.card", "key"),
+        ("bf.info", "key field"),
+        ("bf.scandump", "key iterator"),
+        ("bf.loadchunk", "key iterator data"),
+        ("bf.debug", "key"),
+    ];
+    assert!(expected.iter().map(|(name, _)| name).eq(COMMANDS.iter().map(|command| &command.name)));
+    for (name, arguments) in expected {
+        let docs = client.run(&format!("COMMAND DOCS {name}"));
+        let docs = docs.field(name);
+        assert!(docs.field("summary").text().ends_with('.'), "{docs:?}");
+        assert!(docs.field("complexity").text().starts_with("O("), "{docs:?}");
+        assert!(!docs.field("since").text().is_empty());
+        assert_eq!(docs.field("module").text(), "bf");
+        let found: Vec<_> = docs.field("arguments").elements().iter().map(shown).collect();
+        assert_eq!(found.join(" "), arguments, "{name}");
+    }
+}
+
+/// A documented argument: its name and, if it has one, its token.
+fn shown(argument: &Reply) -> String {
+    let has_token = argument.elements().iter().step_by(2).any(|name| name.bytes() == b"token");
+    let name = argument.field("name").text();
+    if has_token { format!("{name}:{}", argument.field("token").text()) } else { name }
+}
+
+#[test]
+fn no_other_command_is_registered() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    let mut names: Vec<_> = client
+        .run("COMMAND")
+        .elements()
+        .iter()
+        .map(|command| command.elements()[0].text())
+        .filter(|name| name.starts_with("bf."))
+        .collect();
+    let mut expected: Vec<_> = COMMANDS.iter().map(|command| command.name.to_owned()).collect();
+    names.sort();
+    expected.sort();
+    assert_eq!(names, expected);
 }

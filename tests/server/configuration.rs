@@ -1,1 +1,409 @@
-//! TBD
+//! Settings: as arguments of `loadmodule`, in the server's configuration file, and by CONFIG; and loading itself.
+
+use crate::support::model::server_version;
+use crate::support::wire::{Reply, Wire};
+use crate::support::{Server, Setup, oxbloom, redisbloom};
+
+const NO_MEMORY: &str = "ERR Insufficient memory to create filter";
+const NO_ROOM: &str = "ERR Insufficient memory to grow filter";
+const RATE_RANGE: &str = "must be a number above 0 and below 1";
+
+/// Whether the server has CONFIG for modules.
+fn has_config() -> bool {
+    server_version() >= (7, 0)
+}
+
+/// What a filter is created with by BF.ADD: error rate, capacity, expansion (`None` if it does not grow).
+fn defaults(client: &mut Wire) -> (f64, i64, Option<i64>) {
+    client.run("DEL new");
+    assert_eq!(client.run("BF.ADD new item"), Reply::Integer(1));
+    let mut field = |name: &str| client.run(&format!("BF.INFO new {name}")).elements()[0].clone();
+    let expansion = match field("EXPANSION") {
+        Reply::NullBulk => None,
+        number => Some(number.integer()),
+    };
+    (field("ERROR").text().parse().unwrap(), field("CAPACITY").integer(), expansion)
+}
+
+fn defaults_after_loading(arguments: &str) -> (f64, i64, Option<i64>) {
+    let server = Setup::oxbloom().module_arguments(arguments).start();
+    defaults(&mut Wire::resp2(&server))
+}
+
+/// The log of a server that must not start.
+fn refusal(setup: Setup) -> String {
+    setup.try_start().err().unwrap_or_else(|| panic!("the server started"))
+}
+
+fn config(client: &mut Wire, name: &str) -> String {
+    client.run(&format!("CONFIG GET {name}")).field(name).text()
+}
+
+fn set(client: &mut Wire, name: &str, value: &str) -> Reply {
+    client.run_words(&["CONFIG", "SET", name, value])
+}
+
+#[test]
+fn without_settings_filters_are_as_the_incumbents() {
+    assert_eq!(defaults_after_loading(""), (0.01, 100, Some(2)));
+}
+
+#[test]
+fn the_incumbents_arguments_are_understood() {
+    let expected = (0.05, 1000, Some(2));
+    for arguments in [
+        "ERROR_RATE 0.05 INITIAL_SIZE 1000",
+        "initial_size 1000 error_rate 0.05",
+        "Error_Rate 5e-2 Initial_Size 1000",
+        "ERROR_RATE 0.5 ERROR_RATE 0.05 INITIAL_SIZE 7 INITIAL_SIZE 1000",
+    ] {
+        assert_eq!(defaults_after_loading(arguments), expected, "{arguments}");
+    }
+}
+
+#[test]
+fn each_setting_has_one_name_in_several_spellings() {
+    for spelling in ["bf-{}", "bf.{}", "{}", "BF.{}", "bf_{}"] {
+        for separator in ["-", "_"] {
+            let name = |name: &str| spelling.replace("{}", &name.replace('-', separator));
+            let arguments = format!(
+                "{} 0.05 {} 1000 {} 5 {} 1000000",
+                name("error-rate"),
+                name("initial-size"),
+                name("expansion-factor"),
+                name("filter-memory-limit")
+            );
+            let server = Setup::oxbloom().module_arguments(&arguments).start();
+            let mut client = Wire::resp2(&server);
+            assert_eq!(defaults(&mut client), (0.05, 1000, Some(5)), "{arguments}");
+            assert_eq!(client.run("BF.RESERVE large 0.01 1000000"), Reply::error(NO_MEMORY), "{arguments}");
+        }
+    }
+}
+
+#[test]
+fn an_argument_may_be_a_size_in_the_servers_units() {
+    for (limit, capacity) in [("2kb", 4000), ("1mb", 2_000_000), ("1gb", 2_000_000_000u64)] {
+        let server = Setup::oxbloom().module_arguments(&format!("filter-memory-limit {limit}")).start();
+        let mut client = Wire::resp2(&server);
+        assert_eq!(client.run(&format!("BF.RESERVE large 0.01 {capacity}")), Reply::error(NO_MEMORY));
+        assert_eq!(client.run(&format!("BF.RESERVE small 0.01 {}", capacity / 8)), Reply::simple("OK"));
+    }
+}
+
+#[test]
+fn an_expansion_of_0_makes_filters_that_do_not_grow() {
+    let server = Setup::oxbloom().module_arguments("expansion-factor 0 initial-size 2 error-rate 1e-9").start();
+    let mut client = Wire::resp2(&server);
+    assert_eq!(defaults(&mut client), (1e-9, 2, None));
+    let full = Reply::error("ERR non scaling filter is full");
+    assert_eq!(client.run("BF.MADD new other"), Reply::integers(&[1]));
+    assert_eq!(client.run("BF.ADD new third"), full);
+    client.run("BF.INSERT grows EXPANSION 3 ITEMS a b c");
+    assert_eq!(client.run("BF.INFO grows FILTERS"), Reply::integers(&[2]));
+    client.run("BF.RESERVE fixed 0.000001 2");
+    assert_eq!(client.run("BF.MADD fixed a b c"), Reply::Array(vec![Reply::Integer(1), Reply::Integer(1), full]));
+}
+
+#[test]
+fn wrong_arguments_refuse_the_load_and_the_log_says_why() {
+    let size = "must be a whole number from 1 to 9223372036854775807";
+    let expansion = "must be a whole number from 0 to 4294967295";
+    for (arguments, reason) in [
+        ("ERROR_RATE 0", format!("ERROR_RATE {RATE_RANGE}, not '0'")),
+        ("ERROR_RATE 1", format!("ERROR_RATE {RATE_RANGE}, not '1'")),
+        ("bf.error-rate -0.1", format!("bf.error-rate {RATE_RANGE}, not '-0.1'")),
+        ("error-rate nan", format!("error-rate {RATE_RANGE}, not 'nan'")),
+        ("error-rate x", format!("error-rate {RATE_RANGE}, not 'x'")),
+        ("INITIAL_SIZE 0", format!("INITIAL_SIZE {size}, not '0'")),
+        ("initial-size 9223372036854775808", format!("initial-size {size}, not '9223372036854775808'")),
+        ("initial-size 1.5", format!("initial-size {size}, not '1.5'")),
+        ("expansion-factor -1", format!("expansion-factor {expansion}, not '-1'")),
+        ("expansion-factor 4294967296", format!("expansion-factor {expansion}, not '4294967296'")),
+        ("filter-memory-limit -1", "filter-memory-limit must be".to_owned()),
+        ("filter-memory-limit x", "filter-memory-limit must be".to_owned()),
+        ("ERROR_RATE", "argument 'ERROR_RATE' has no value".to_owned()),
+        ("ERROR_RATE 0.1 INITIAL_SIZE", "argument 'INITIAL_SIZE' has no value".to_owned()),
+        ("NOTHING 1", "'NOTHING' is not a setting of this module".to_owned()),
+        ("bf.nothing 1", "'bf.nothing' is not a setting of this module".to_owned()),
+        ("ERROR_RATE 0.1 100", "argument '100' has no value".to_owned()),
+    ] {
+        let log = refusal(Setup::oxbloom().module_arguments(arguments));
+        assert!(log.contains(&reason), "{arguments}:\n{log}");
+    }
+}
+
+#[test]
+fn cuckoo_filters_settings_are_ignored_with_a_notice() {
+    let server = Setup::oxbloom().module_arguments("CF_MAX_EXPANSIONS 16 ERROR_RATE 0.05").start();
+    let log = server.log();
+    assert!(log.contains("CF_MAX_EXPANSIONS is ignored"), "{log}");
+    assert_eq!(defaults(&mut Wire::resp2(&server)).0, 0.05);
+}
+
+#[test]
+fn the_log_tells_the_version_and_the_settings() {
+    let server = Setup::oxbloom().module_arguments("ERROR_RATE 0.05 INITIAL_SIZE 1000").start();
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("oxbloom")).unwrap_or_else(|| panic!("{log}"));
+    let parts = [env!("CARGO_PKG_VERSION"), "error-rate 0.05", "initial-size 1000", "expansion-factor 2"];
+    assert!(parts.iter().all(|part| line.contains(part)), "{line}");
+}
+
+#[test]
+fn config_shows_and_changes_the_defaults_of_new_filters() {
+    if !has_config() {
+        return;
+    }
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    let names: Vec<_> = client.run("CONFIG GET bf.*").elements().iter().step_by(2).map(Reply::text).collect();
+    assert_eq!(names.len(), 4, "{names:?}");
+    for (name, default) in
+        [("error-rate", "0.01"), ("initial-size", "100"), ("expansion-factor", "2"), ("filter-memory-limit", "0")]
+    {
+        assert_eq!(config(&mut client, &format!("bf.{name}")), default);
+    }
+    client.run("BF.ADD old item");
+    let old = client.run("BF.INFO old");
+    for (name, value) in [("bf.error-rate", "0.001"), ("bf.initial-size", "500"), ("BF.Expansion-Factor", "4")] {
+        assert_eq!(set(&mut client, name, value), Reply::simple("OK"));
+        assert_eq!(config(&mut client, &name.to_ascii_lowercase()), value);
+    }
+    assert_eq!(defaults(&mut client), (0.001, 500, Some(4)));
+    client.run("DEL many inserted");
+    client.run("BF.MADD many item");
+    client.run("BF.INSERT inserted ERROR 0.25 ITEMS item");
+    assert_eq!(client.run("BF.INFO many CAPACITY"), Reply::integers(&[500]));
+    assert_eq!(client.run("BF.INFO many EXPANSION"), Reply::integers(&[4]));
+    assert_eq!(client.run("BF.INFO inserted CAPACITY"), Reply::integers(&[500]));
+    assert_eq!(client.run("BF.INFO inserted ERROR"), Reply::Array(vec![Reply::bulk("0.25")]));
+    client.run("BF.RESERVE reserved 0.1 10");
+    assert_eq!(client.run("BF.INFO reserved EXPANSION"), Reply::integers(&[4]));
+    assert_eq!(client.run("BF.INFO old"), old);
+    set(&mut client, "bf.expansion-factor", "0");
+    assert_eq!(defaults(&mut client), (0.001, 500, None));
+}
+
+#[test]
+fn config_takes_several_settings_at_once_or_none() {
+    if !has_config() {
+        return;
+    }
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    let reply = client.run("CONFIG SET bf.error-rate 0.02 bf.initial-size 50");
+    assert_eq!((reply, defaults(&mut client)), (Reply::simple("OK"), (0.02, 50, Some(2))));
+    assert!(client.run("CONFIG SET bf.error-rate 0.03 bf.initial-size 0").is_error());
+    assert!(client.run("CONFIG SET bf.initial-size 60 bf.error-rate 2").is_error());
+    assert_eq!(defaults(&mut client), (0.02, 50, Some(2)));
+}
+
+#[test]
+fn config_refuses_what_is_out_of_range_and_names_the_range() {
+    if !has_config() {
+        return;
+    }
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    let numbers = |least: &str, most: &str| format!("between {least} and {most}");
+    for (name, value, reason) in [
+        ("bf.error-rate", "0", RATE_RANGE.to_owned()),
+        ("bf.error-rate", "1", RATE_RANGE.to_owned()),
+        ("bf.error-rate", "nan", RATE_RANGE.to_owned()),
+        ("bf.error-rate", "", RATE_RANGE.to_owned()),
+        ("bf.error-rate", "0.1x", RATE_RANGE.to_owned()),
+        ("bf.initial-size", "0", numbers("1", "9223372036854775807")),
+        ("bf.initial-size", "-5", numbers("1", "9223372036854775807")),
+        ("bf.expansion-factor", "-1", numbers("0", "4294967295")),
+        ("bf.expansion-factor", "4294967296", numbers("0", "4294967295")),
+    ] {
+        let reply = set(&mut client, name, value);
+        assert!(matches!(&reply, Reply::Error(text) if text.contains(&reason)), "{name} '{value}': {reply:?}");
+    }
+    for (name, value) in [("bf.initial-size", "x"), ("bf.filter-memory-limit", "x"), ("bf.filter-memory-limit", "-1")] {
+        assert!(set(&mut client, name, value).is_error(), "{name} '{value}'");
+    }
+    assert_eq!(defaults(&mut client), (0.01, 100, Some(2)));
+    assert_eq!(config(&mut client, "bf.filter-memory-limit"), "0");
+}
+
+#[test]
+fn settings_may_stand_in_the_servers_file() {
+    if !has_config() {
+        return;
+    }
+    let server = Setup::oxbloom().set("bf.error-rate 0.05").set("bf.initial-size 1000").start();
+    assert_eq!(defaults(&mut Wire::resp2(&server)), (0.05, 1000, Some(2)));
+    // The file wins over the arguments.
+    let setup = Setup::oxbloom().module_arguments("ERROR_RATE 0.2 INITIAL_SIZE 7").set("bf.error-rate 0.05");
+    assert_eq!(defaults(&mut Wire::resp2(&setup.start())), (0.05, 7, Some(2)));
+    let log = refusal(Setup::oxbloom().set("bf.error-rate 2"));
+    assert!(log.contains(RATE_RANGE), "{log}");
+    assert!(refusal(Setup::oxbloom().set("bf.initial-size 0")).contains("bf.initial-size"));
+}
+
+/// The lines about this module in a server's file.
+fn lines_about_us(server: &Server) -> Vec<String> {
+    let file = std::fs::read_to_string(server.folder().join("server.conf")).unwrap();
+    file.lines().filter(|line| line.starts_with("bf.")).map(str::to_owned).collect()
+}
+
+#[test]
+fn what_config_set_is_kept_by_config_rewrite() {
+    if !has_config() {
+        return;
+    }
+    let arguments = "INITIAL_SIZE 30";
+    let server = Setup::oxbloom().module_arguments(arguments).start();
+    let mut client = Wire::resp2(&server);
+    for (name, value) in
+        [("bf.error-rate", "0.000001"), ("bf.expansion-factor", "0"), ("bf.filter-memory-limit", "3mb")]
+    {
+        assert_eq!(set(&mut client, name, value), Reply::simple("OK"));
+    }
+    assert_eq!(client.run("CONFIG REWRITE"), Reply::simple("OK"));
+    let lines = lines_about_us(&server);
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    let again = lines.into_iter().fold(Setup::oxbloom().module_arguments(arguments), Setup::set).on(server.kill());
+    let server = again.start();
+    let mut client = Wire::resp2(&server);
+    assert_eq!(defaults(&mut client), (0.000001, 30, None));
+    assert_eq!(config(&mut client, "bf.filter-memory-limit"), (3 << 20).to_string());
+    assert_eq!(client.run("CONFIG REWRITE"), Reply::simple("OK"));
+    assert_eq!(lines_about_us(&server).len(), 3);
+}
+
+#[test]
+fn the_memory_limit_refuses_creation_growth_and_loading() {
+    let server = Setup::oxbloom().module_arguments("filter-memory-limit 100000").start();
+    let mut client = Wire::resp2(&server);
+    assert_eq!(client.run("BF.RESERVE large 0.01 100000"), Reply::error(NO_MEMORY));
+    assert_eq!(client.run("BF.INSERT large CAPACITY 100000 ITEMS a"), Reply::error(NO_MEMORY));
+    assert_eq!(client.run("BF.RESERVE small 0.01 10000"), Reply::simple("OK"));
+    let mut added = 0;
+    let refused = loop {
+        match client.run(&format!("BF.ADD small item{added}")) {
+            Reply::Integer(_) => added += 1,
+            reply => break reply,
+        }
+        assert!(added < 100_000);
+    };
+    assert_eq!(refused, Reply::error(NO_ROOM));
+    assert!(added > 30_000, "{added}");
+    assert!(server.log().contains("a filter was refused the memory to grow"));
+    let size = client.run("BF.INFO small SIZE").elements()[0].integer();
+    assert!(size < 100_000, "{size}");
+    let words: Vec<_> = (0..200).map(|number| format!("new{number}")).collect();
+    let many = client.run(&format!("BF.MADD small item0 {}", words.join(" ")));
+    assert_eq!(many.elements()[0], Reply::Integer(0));
+    assert_eq!(many.elements().last(), Some(&Reply::error(NO_ROOM)));
+    assert_eq!(client.run("BF.ADD small item0"), Reply::Integer(0));
+    assert_eq!(client.run(&format!("BF.EXISTS small item{}", added - 1)), Reply::Integer(1));
+
+    let unlimited = Setup::oxbloom().start();
+    let mut other = Wire::resp2(&unlimited);
+    other.run("BF.RESERVE large 0.01 100000");
+    let header = other.run("BF.SCANDUMP large 0");
+    let words = [&b"BF.LOADCHUNK"[..], b"large", b"1", header.elements()[1].bytes()];
+    assert_eq!(client.run_words(&words), Reply::error(NO_MEMORY));
+    assert_eq!(client.run("EXISTS large"), Reply::Integer(0));
+    if has_config() {
+        set(&mut client, "bf.filter-memory-limit", "0");
+        assert!((0..100).all(|number| !client.run(&format!("BF.ADD small more{number}")).is_error()));
+        assert_eq!(client.run_words(&words), Reply::simple("OK"));
+    }
+}
+
+#[test]
+fn the_memory_limit_is_shown_and_set_in_the_servers_units() {
+    if !has_config() {
+        return;
+    }
+    let server = Setup::oxbloom().set("bf.filter-memory-limit 512mb").start();
+    let mut client = Wire::resp2(&server);
+    assert_eq!(config(&mut client, "bf.filter-memory-limit"), (512 << 20).to_string());
+    set(&mut client, "bf.filter-memory-limit", "1gb");
+    assert_eq!(config(&mut client, "bf.filter-memory-limit"), (1 << 30).to_string());
+    assert_eq!(client.run("BF.RESERVE large 0.01 1000000000"), Reply::error(NO_MEMORY));
+    assert_eq!(client.run("BF.RESERVE small 0.01 100000000"), Reply::simple("OK"));
+}
+
+/// A server that lets clients load modules.
+fn open_to_modules(setup: Setup) -> Server {
+    if server_version() >= (7, 0) { setup.set("enable-module-command yes").start() } else { setup.start() }
+}
+
+fn load_refused(client: &mut Wire, module: &std::path::Path) -> bool {
+    let reply = client.run(&format!("MODULE LOAD {}", module.display()));
+    matches!(&reply, Reply::Error(text) if text.contains("Error loading the extension"))
+}
+
+const BUSY: &str = "a module named 'bf' is loaded already: this one, or RedisBloom";
+
+#[test]
+fn a_second_load_is_refused_and_the_first_goes_on() {
+    let server = open_to_modules(Setup::oxbloom());
+    let mut client = Wire::resp2(&server);
+    client.run("BF.ADD key item");
+    assert!(load_refused(&mut client, &oxbloom()));
+    assert!(server.log().contains(BUSY), "{}", server.log());
+    assert!(client.run("BF.ADD key other") == Reply::Integer(1) && server.is_alive());
+    assert_eq!(client.run("BF.CARD key"), Reply::Integer(2));
+    let twice = Setup::oxbloom().set(format!("loadmodule {}", oxbloom().display()));
+    let log = refusal(twice);
+    assert!(log.contains(BUSY), "{log}");
+}
+
+#[test]
+fn it_is_not_loaded_beside_the_incumbent() {
+    let server = open_to_modules(Setup::with_module(redisbloom()));
+    let mut client = Wire::resp2(&server);
+    assert!(load_refused(&mut client, &oxbloom()));
+    assert!(server.log().contains(BUSY), "{}", server.log());
+    assert_eq!(client.run("BF.ADD key item"), Reply::Integer(1));
+    assert_eq!(client.run("TYPE key"), Reply::simple("MBbloom--"));
+    assert!(server.is_alive());
+}
+
+#[test]
+fn the_incumbent_is_not_loaded_beside_it() {
+    let server = open_to_modules(Setup::oxbloom());
+    let mut client = Wire::resp2(&server);
+    assert!(load_refused(&mut client, &redisbloom()));
+    assert_eq!(client.run("BF.ADD key item"), Reply::Integer(1));
+    assert_eq!(client.run("TYPE key"), Reply::simple("oxbloom--"));
+    assert!(server.is_alive());
+}
+
+#[test]
+fn a_load_that_is_refused_leaves_a_server_that_can_load_it_rightly() {
+    let server = open_to_modules(Setup::without_module());
+    let mut client = Wire::resp2(&server);
+    let load = format!("MODULE LOAD {}", oxbloom().display());
+    assert!(client.run(&format!("{load} ERROR_RATE 2")).is_error());
+    assert!(server.log().contains(RATE_RANGE), "{}", server.log());
+    assert!(client.run("BF.ADD key item").is_error());
+    assert_eq!(client.run(&format!("{load} INITIAL_SIZE 7")), Reply::simple("OK"));
+    assert_eq!(defaults(&mut client), (0.01, 7, Some(2)));
+}
+
+#[test]
+fn it_cannot_be_unloaded_while_its_type_is_known() {
+    let server = open_to_modules(Setup::oxbloom());
+    let mut client = Wire::resp2(&server);
+    client.run("BF.ADD key item");
+    assert!(client.run("MODULE UNLOAD bf").is_error());
+    assert_eq!(client.run("BF.EXISTS key item"), Reply::Integer(1));
+    assert!(server.is_alive());
+}
+
+#[test]
+fn the_server_lists_the_module_by_the_incumbents_name() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    let modules = client.run("MODULE LIST");
+    let [module] = modules.elements() else { panic!("{modules:?}") };
+    assert_eq!(module.field("name").text(), "bf");
+    assert!(module.field("ver").integer() > 0);
+}

@@ -1,1 +1,620 @@
-//! TBD
+//! What the server does with filters by itself: copies, serializes, measures, moves and frees them.
+
+use oxbloom::filter::codec::{Chunk, Extent, Header};
+use redis::{Connection, Value};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::support::model::{
+    self, ABSENT, Model, Observed, Random, digest, digest_of, info_number, item, rdb_strings, used_memory, various,
+    wait_until, with_debug,
+};
+use crate::support::{Setup, ask, error, error_text, run, run_words};
+
+/// Other defaults than the usual ones: what is restored must not depend on them.
+const OTHER_DEFAULTS: &str = "error-rate 0.2 initial-size 7 expansion-factor 5";
+
+fn dump(client: &mut Connection, key: &str) -> Vec<u8> {
+    ask(client, &format!("DUMP {key}"))
+}
+
+fn restore(client: &mut Connection, key: &str, ttl: &str, payload: &[u8], options: &[&str]) -> Result<(), String> {
+    let mut words = vec![b"RESTORE".as_slice(), key.as_bytes(), ttl.as_bytes(), payload];
+    words.extend(options.iter().map(|option| option.as_bytes()));
+    run_words(client, &words).map(drop).map_err(|error| error_text(&error))
+}
+
+#[test]
+fn a_dump_restores_to_the_same_filter_on_any_server() {
+    for compression in ["yes", "no"] {
+        let server = with_debug(Setup::oxbloom().set(format!("rdbcompression {compression}"))).start();
+        let other = with_debug(Setup::oxbloom().module_arguments(OTHER_DEFAULTS)).start();
+        let (mut here, mut there) = (server.connect(), other.connect());
+        for model in various(&mut here) {
+            let expected = model.observe(&mut here);
+            let payload = dump(&mut here, &model.key);
+            assert_eq!(
+                restore(&mut here, &model.key, "0", &payload, &[]),
+                Err("BUSYKEY Target key name already exists.".to_owned())
+            );
+            restore(&mut here, "again", "0", &payload, &["REPLACE"]).unwrap();
+            restore(&mut there, "elsewhere", "0", &payload, &["REPLACE"]).unwrap();
+            let (again, elsewhere) = (model.at("again"), model.at("elsewhere"));
+            assert_eq!(again.observe(&mut here), expected);
+            assert_eq!(elsewhere.observe(&mut there), expected);
+            assert_eq!(digest_of(&mut here, &model.key), digest_of(&mut there, "elsewhere"));
+            assert_eq!(dump(&mut here, "again"), payload);
+        }
+    }
+}
+
+#[test]
+fn a_restored_filter_goes_on_growing_as_the_original_does() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let other = with_debug(Setup::oxbloom().module_arguments(OTHER_DEFAULTS)).start();
+    let (mut here, mut there) = (server.connect(), other.connect());
+    for mut model in various(&mut here).into_iter().filter(|model| model.key != "fixed") {
+        let payload = dump(&mut here, &model.key);
+        restore(&mut there, &model.key, "0", &payload, &[]).unwrap();
+        let mut copy = model.clone();
+        assert_eq!(model.add(&mut here, 50_000..53_000), copy.add(&mut there, 50_000..53_000));
+        assert_eq!(model.observe(&mut here), copy.observe(&mut there));
+        assert_eq!(digest_of(&mut here, &model.key), digest_of(&mut there, &copy.key));
+    }
+}
+
+#[test]
+fn restore_replaces_and_keeps_time() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    let mut model = Model::new("key");
+    model.add(&mut client, 0..500);
+    let expected = model.observe(&mut client);
+    let payload = dump(&mut client, "key");
+
+    run(&mut client, "SET text value").unwrap();
+    restore(&mut client, "text", "0", &payload, &["REPLACE"]).unwrap();
+    assert_eq!(model.at("text").observe(&mut client), expected);
+
+    Model::new("filter").add(&mut client, 600..2000);
+    restore(&mut client, "filter", "100000", &payload, &["REPLACE"]).unwrap();
+    assert_eq!(model.at("filter").observe(&mut client), expected);
+    assert!((1..=100_000).contains(&ask::<i64>(&mut client, "PTTL filter")));
+    assert_eq!(ask::<i64>(&mut client, "PTTL text"), -1);
+
+    restore(&mut client, "brief", "20", &payload, &[]).unwrap();
+    wait_until("the restored filter has expired", || ask::<i64>(&mut client, "EXISTS brief") == 0);
+    assert_eq!(run(&mut client, "SET key value"), Ok(Value::Okay));
+    assert_eq!(
+        error(&mut client, "BF.ADD key item"),
+        "WRONGTYPE Operation against a key holding the wrong kind of value"
+    );
+}
+
+#[test]
+fn a_copy_shares_nothing_with_the_original() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    for model in various(&mut client) {
+        let key = &model.key;
+        let expected = model.observe(&mut client);
+        let before = digest_of(&mut client, key);
+        assert_eq!(ask::<i64>(&mut client, &format!("COPY {key} copy")), 1);
+        assert_eq!(ask::<i64>(&mut client, &format!("COPY {key} copy")), 0);
+        assert_eq!(ask::<i64>(&mut client, &format!("COPY {key} {key} DB 3")), 1);
+        let mut copy = model.at("copy");
+        assert_eq!(copy.observe(&mut client), expected);
+        assert_eq!(digest_of(&mut client, "copy"), before);
+        if key == "fixed" {
+            assert_eq!(error_in_array(&mut client, "BF.MADD copy one two three four"), "non scaling filter is full");
+        } else {
+            copy.add(&mut client, 70_000..71_000);
+            assert_ne!(digest_of(&mut client, "copy"), before);
+        }
+        assert_eq!(digest_of(&mut client, key), before);
+        assert_eq!(model.observe(&mut client), expected);
+
+        let changed = copy.observe(&mut client);
+        assert_eq!(ask::<i64>(&mut client, &format!("DEL {key}")), 1);
+        assert_eq!(copy.observe(&mut client), changed);
+        assert_eq!(ask::<i64>(&mut client, &format!("COPY copy {key} REPLACE")), 1);
+        assert_eq!(ask::<i64>(&mut client, "DEL copy"), 1);
+        assert_eq!(copy.at(key).observe(&mut client), changed);
+        run(&mut client, "SELECT 3").unwrap();
+        assert_eq!(model.observe(&mut client), expected);
+        run(&mut client, "SELECT 0").unwrap();
+    }
+}
+
+/// The error that ends the reply to a command with many items, all of them new, if enough are.
+fn error_in_array(client: &mut Connection, words: &str) -> String {
+    // A few items may be taken for present, but never so many.
+    let reply = (0..100).map(|round| run(client, &format!("{words} {round}"))).find_map(Result::err);
+    reply.and_then(|error| error.detail().map(str::to_owned)).unwrap_or_default()
+}
+
+#[test]
+fn a_filter_moves_between_names_and_databases() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    let select = |client: &mut Connection, database: u8| drop(run(client, &format!("SELECT {database}")).unwrap());
+    for model in various(&mut client) {
+        let expected = model.observe(&mut client);
+        let renamed = model.at("renamed");
+        assert_eq!(run(&mut client, &format!("RENAME {} renamed", model.key)), Ok(Value::Okay));
+        assert_eq!(renamed.observe(&mut client), expected);
+        assert_eq!(ask::<i64>(&mut client, &format!("EXISTS {}", model.key)), 0);
+        assert_eq!(ask::<i64>(&mut client, "MOVE renamed 1"), 1);
+        assert_eq!(ask::<i64>(&mut client, "EXISTS renamed"), 0);
+        select(&mut client, 1);
+        assert_eq!(renamed.observe(&mut client), expected);
+        assert_eq!(run(&mut client, "SWAPDB 1 2"), Ok(Value::Okay));
+        assert_eq!(ask::<i64>(&mut client, "EXISTS renamed"), 0);
+        select(&mut client, 2);
+        assert_eq!(renamed.observe(&mut client), expected);
+        assert_eq!(run(&mut client, "FLUSHDB"), Ok(Value::Okay));
+        select(&mut client, 0);
+    }
+}
+
+#[test]
+fn an_expired_filter_is_gone() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    let mut model = Model::new("key");
+    model.add(&mut client, 0..1000);
+    assert_eq!(ask::<i64>(&mut client, "PEXPIRE key 60000"), 1);
+    // Adding does not touch the time to live.
+    model.add(&mut client, 1000..1500);
+    assert!((1..=60_000).contains(&ask::<i64>(&mut client, "PTTL key")));
+    model.observe(&mut client);
+    assert_eq!(ask::<i64>(&mut client, "PEXPIRE key 20"), 1);
+    wait_until("the filter has expired", || ask::<i64>(&mut client, "EXISTS key") == 0);
+    assert_eq!(error(&mut client, "BF.INFO key"), "ERR not found");
+    assert_eq!(model.found(&mut client, &(0..1000).collect::<Vec<_>>(), true), [0; 0]);
+    assert_eq!(ask::<i64>(&mut client, "BF.ADD key item"), 1);
+    assert_eq!(ask::<i64>(&mut client, "PTTL key"), -1);
+    assert_eq!(ask::<i64>(&mut client, "BF.CARD key"), 1);
+}
+
+#[test]
+fn the_server_tells_what_a_filter_is() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    let mut keys: Vec<String> = various(&mut client).into_iter().map(|model| model.key).collect();
+    run(&mut client, "SET text value").unwrap();
+    for key in &keys {
+        assert_eq!(ask::<String>(&mut client, &format!("TYPE {key}")), "oxbloom--");
+        assert_eq!(ask::<String>(&mut client, &format!("OBJECT ENCODING {key}")), "raw");
+        assert_eq!(ask::<i64>(&mut client, &format!("OBJECT REFCOUNT {key}")), 1);
+    }
+    let (cursor, mut found): (String, Vec<String>) = ask(&mut client, "SCAN 0 COUNT 1000 TYPE oxbloom--");
+    found.sort();
+    keys.sort();
+    assert_eq!((cursor.as_str(), found), ("0", keys));
+}
+
+#[test]
+fn memory_usage_is_the_size_of_the_filter_and_a_constant() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    let mut overheads = Vec::new();
+    for (index, model) in various(&mut client).into_iter().enumerate() {
+        // Names of one length: they count as well.
+        let key = format!("name-{index}");
+        run(&mut client, &format!("RENAME {} {key}", model.key)).unwrap();
+        let usage: u64 = ask(&mut client, &format!("MEMORY USAGE {key}"));
+        let size: u64 = model::info_field(&mut client, &key, "SIZE");
+        overheads.push(usage.checked_sub(size).unwrap_or_else(|| panic!("{}: {usage} under {size}", model.key)));
+    }
+    assert!(overheads[0] < 300, "{overheads:?}");
+    assert!(overheads.iter().all(|&overhead| overhead == overheads[0]), "{overheads:?}");
+}
+
+#[test]
+fn a_reload_changes_nothing() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    let models = various(&mut client);
+    let expected: Vec<Observed> = models.iter().map(|model| model.observe(&mut client)).collect();
+    let before = digest(&mut client);
+    for _ in 0..2 {
+        assert_eq!(run(&mut client, "DEBUG RELOAD"), Ok(Value::Okay));
+        assert_eq!(models.iter().map(|model| model.observe(&mut client)).collect::<Vec<_>>(), expected);
+        assert_eq!(digest(&mut client), before);
+    }
+}
+
+#[test]
+fn digests_tell_filters_apart() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE a 0.01 100 SEED 7").unwrap();
+    run(&mut client, "BF.RESERVE b 0.01 100 SEED 7").unwrap();
+    run(&mut client, "BF.RESERVE c 0.01 100 SEED 8").unwrap();
+    assert_eq!(digest_of(&mut client, "a"), digest_of(&mut client, "b"));
+    assert_ne!(digest_of(&mut client, "a"), digest_of(&mut client, "c"));
+    // The bits tell, whatever the order in which they were set.
+    run(&mut client, "BF.MADD a one two three").unwrap();
+    assert_ne!(digest_of(&mut client, "a"), digest_of(&mut client, "b"));
+    run(&mut client, "BF.MADD b three two one").unwrap();
+    assert_eq!(digest_of(&mut client, "a"), digest_of(&mut client, "b"));
+    let before = digest_of(&mut client, "a");
+    assert_eq!(run(&mut client, "BF.ADD a one"), Ok(Value::Int(0)));
+    assert_eq!(digest_of(&mut client, "a"), before);
+}
+
+#[test]
+fn large_filters_are_freed_in_the_background() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    let start = used_memory(&mut client);
+    let freed = |client: &mut Connection| info_number(client, "memory", "lazyfreed_objects");
+    let reserve = |client: &mut Connection| {
+        assert_eq!(run(client, "BF.RESERVE large 0.01 40000000"), Ok(Value::Okay));
+        assert!(used_memory(client) > start + (40 << 20));
+    };
+    let returned = |client: &mut Connection| used_memory(client) < start + (1 << 20);
+    for (round, free) in ["UNLINK large", "FLUSHALL ASYNC"].into_iter().enumerate() {
+        reserve(&mut client);
+        let before = freed(&mut client);
+        run(&mut client, free).unwrap();
+        wait_until("the memory has returned", || returned(&mut client));
+        assert!(freed(&mut client) > before, "round {round}: {free} freed nothing in the background");
+    }
+    // A small one is freed at once.
+    run(&mut client, "BF.RESERVE small 0.01 1000").unwrap();
+    let before = freed(&mut client);
+    run(&mut client, "UNLINK small").unwrap();
+    assert_eq!(freed(&mut client), before);
+}
+
+#[test]
+fn active_defragmentation_changes_no_answer() {
+    let server = with_debug(Setup::oxbloom().set("save \"\"")).start();
+    let mut client = server.connect();
+    if let Err(refusal) = run(&mut client, "CONFIG SET activedefrag yes") {
+        let refusal = error_text(&refusal);
+        assert!(refusal.contains("Active defragmentation cannot be enabled"), "{refusal}");
+        return;
+    }
+    run(&mut client, "CONFIG SET activedefrag no").unwrap();
+    const FILTERS: u64 = 20_000;
+    let mut random = Random::unpredictable();
+    // Filter n holds the items from 10 n on, as many as its kind has.
+    let kinds =
+        [("0.01 10", 5), ("0.01 100", 30), ("0.01 4 EXPANSION 1", 25), ("0.001 50 EXPANSION 2", 120), ("0.01 1000", 9)];
+    let kind = |n: u64| kinds[(n % kinds.len() as u64) as usize];
+    for chunk in (0..FILTERS).collect::<Vec<_>>().chunks(200) {
+        let mut pipe = redis::pipe();
+        for &n in chunk {
+            let (parameters, items) = kind(n);
+            pipe.cmd("BF.RESERVE").arg(format!("f{n}"));
+            parameters.split(' ').for_each(|word| {
+                pipe.arg(word);
+            });
+            pipe.cmd("BF.MADD").arg(format!("f{n}"));
+            (10 * n..10 * n + items).for_each(|i| {
+                pipe.arg(item(i));
+            });
+        }
+        pipe.query::<Value>(&mut client).unwrap();
+    }
+    let kept: Vec<u64> = (0..FILTERS).filter(|_| random.below(2) == 0).collect();
+    let mut gone: Vec<u64> = (0..FILTERS).collect();
+    gone.retain(|n| kept.binary_search(n).is_err());
+    for chunk in gone.chunks(1000) {
+        let keys: Vec<String> = chunk.iter().map(|n| format!("f{n}")).collect();
+        let _: i64 = redis::cmd("DEL").arg(&keys).query(&mut client).unwrap();
+    }
+    let before = digest(&mut client);
+    for setting in [
+        "active-defrag-ignore-bytes 1",
+        "active-defrag-threshold-lower 0",
+        "active-defrag-threshold-upper 1",
+        "active-defrag-cycle-min 50",
+        "active-defrag-cycle-max 90",
+        "hz 500",
+        "activedefrag yes",
+    ] {
+        run(&mut client, &format!("CONFIG SET {setting}")).unwrap_or_else(|error| panic!("{setting}: {error}"));
+    }
+    // An allocation that moved is a hit; a filter has at least three.
+    wait_until("the defragmenter has moved filters", || {
+        info_number(&mut client, "stats", "active_defrag_hits") > kept.len() as u64 / 2
+            && info_number(&mut client, "stats", "active_defrag_key_hits") > kept.len() as u64 / 10
+    });
+    assert_eq!(digest(&mut client), before);
+    for chunk in kept.chunks(200) {
+        let mut pipe = redis::pipe();
+        for &n in chunk {
+            pipe.cmd("BF.MEXISTS").arg(format!("f{n}"));
+            (10 * n..10 * n + kind(n).1).for_each(|i| {
+                pipe.arg(item(i));
+            });
+        }
+        let answers: Vec<Vec<bool>> = pipe.query(&mut client).unwrap();
+        assert!(answers.iter().flatten().all(|&present| present), "an item was forgotten");
+    }
+    // And they are still whole: they grow, and can be freed.
+    for chunk in kept.chunks(200) {
+        let mut pipe = redis::pipe();
+        for &n in chunk {
+            pipe.cmd("BF.MADD").arg(format!("f{n}"));
+            (ABSENT..ABSENT + 100).for_each(|i| {
+                pipe.arg(item(i));
+            });
+        }
+        let _: Vec<Vec<bool>> = pipe.query(&mut client).unwrap();
+    }
+    run(&mut client, "CONFIG SET activedefrag no").unwrap();
+    assert_eq!(run(&mut client, "FLUSHALL SYNC"), Ok(Value::Okay));
+    assert!(server.is_alive());
+}
+
+/// A DUMP payload in parts: what the type wrote, and the version of the RDB format.
+struct Payload {
+    body: Vec<u8>,
+    version: [u8; 2],
+}
+
+impl Payload {
+    fn parse(payload: &[u8]) -> Payload {
+        let (rest, checksum) = payload.split_last_chunk::<8>().unwrap();
+        assert_eq!(u64::from_le_bytes(*checksum), crc64(rest), "the server's checksum");
+        let (body, version) = rest.split_last_chunk::<2>().unwrap();
+        Payload { body: body.to_vec(), version: *version }
+    }
+
+    /// A payload whose version and checksum are right, whatever its body.
+    fn seal(&self, body: &[u8]) -> Vec<u8> {
+        let mut payload = [body, &self.version].concat();
+        let checksum = crc64(&payload);
+        payload.extend_from_slice(&checksum.to_le_bytes());
+        payload
+    }
+}
+
+/// The checksum of RDB files and payloads: CRC-64 after Jones.
+fn crc64(bytes: &[u8]) -> u64 {
+    /// `0xad93d23594c935a9`, its bits in reverse.
+    const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
+    bytes
+        .iter()
+        .fold(0, |crc, &byte| (0..8).fold(crc ^ u64::from(byte), |crc, _| (crc >> 1) ^ (POLYNOMIAL * (crc & 1))))
+}
+
+#[test]
+fn the_tests_know_the_servers_checksum() {
+    assert_eq!(crc64(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
+}
+
+/// Changes a body at random, and makes checksums that are inside fit again, or not.
+fn mutate(random: &mut Random, body: &[u8]) -> Vec<u8> {
+    let mut body = body.to_vec();
+    let strings = rdb_strings(&body);
+    let header = strings[0].clone();
+    let anywhere = |random: &mut Random, length: usize| random.below(length as u64) as usize;
+    // Behind the type: what comes before is not ours to read.
+    let place = |random: &mut Random, body: &[u8]| 10 + anywhere(random, body.len() - 10);
+    const NUMBERS: [u64; 12] =
+        [0, 1, 2, 63, 1 << 16, 1 << 24, 1 << 31, 1 << 32, 1 << 40, 1 << 57, i64::MAX as u64, u64::MAX];
+    match random.below(8) {
+        // A field of the header that lies, under a checksum that fits.
+        0..3 => {
+            for _ in 0..=random.below(2) {
+                let fields = (header.len() - 8) / 4;
+                let at = header.start + 4 * anywhere(random, fields);
+                let number = random.one_of(&NUMBERS).wrapping_add(random.below(3)).to_le_bytes();
+                let width = random.one_of(&[1, 4, 8]).min(header.end - 8 - at);
+                body[at..at + width].copy_from_slice(&number[..width]);
+            }
+            let checksum = xxh3_64(&body[header.start..header.end - 8]);
+            body[header.end - 8..header.end].copy_from_slice(&checksum.to_le_bytes());
+        }
+        // Bits that were flipped.
+        3 | 4 => {
+            for _ in 0..=random.below(3) {
+                let at = place(random, &body);
+                body[at] ^= 1 << random.below(8);
+            }
+        }
+        // A body cut short.
+        5 => body.truncate(place(random, &body)),
+        // A part that is missing, or comes twice.
+        6 => {
+            let from = place(random, &body);
+            let to = from + anywhere(random, body.len() - from + 1);
+            let part = body[from..to].to_vec();
+            let twice = random.below(2) == 0;
+            drop(body.splice(from..to, if twice { [&part[..], &part].concat() } else { Vec::new() }));
+        }
+        // Bytes at random.
+        _ => {
+            let at = place(random, &body);
+            let length = anywhere(random, 16.min(body.len() - at + 1));
+            body[at..at + length].iter_mut().for_each(|byte| *byte = random.next() as u8);
+        }
+    }
+    body
+}
+
+#[test]
+fn a_payload_that_was_tampered_with_is_refused_or_works() {
+    let server = with_debug(Setup::oxbloom().set("rdbcompression no")).limit_address_space(4 << 30).start();
+    let mut client = server.connect();
+    let mut originals = Vec::new();
+    for parameters in ["0.01 100", "0.01 50 NONSCALING", "0.01 5 EXPANSION 1", "0.1 10 EXPANSION 3", "0.01 20000"] {
+        run(&mut client, "DEL made").unwrap();
+        run(&mut client, &format!("BF.RESERVE made {parameters}")).unwrap();
+        originals.push(Payload::parse(&dump(&mut client, "made")));
+        Model::new("made").add(&mut client, 0..40);
+        originals.push(Payload::parse(&dump(&mut client, "made")));
+    }
+    run(&mut client, "RENAME made witness").unwrap();
+    let before = digest(&mut client);
+    for mut random in [Random(1), Random::unpredictable()] {
+        let mut accepted = 0;
+        for _ in 0..2000 {
+            let original = &originals[random.below(originals.len() as u64) as usize];
+            let payload = original.seal(&mutate(&mut random, &original.body));
+            match restore(&mut client, "key", "0", &payload, &[]) {
+                Ok(()) => {
+                    accepted += 1;
+                    assert_eq!(ask::<String>(&mut client, "TYPE key"), "oxbloom--");
+                    let _: Vec<Value> = ask(&mut client, "BF.INFO key");
+                    for n in 0..100 {
+                        let added = run_words(&mut client, &[b"BF.ADD".as_slice(), b"key", &item(n)]);
+                        match added.map_err(|error| error_text(&error)) {
+                            Ok(_) => {
+                                let found = run_words(&mut client, &[b"BF.EXISTS".as_slice(), b"key", &item(n)]);
+                                assert_eq!(found, Ok(Value::Int(1)));
+                            }
+                            Err(error) => {
+                                let known = ["non scaling filter is full", "Insufficient memory to grow filter"];
+                                assert!(known.iter().any(|known| error.contains(known)), "{error}");
+                                break;
+                            }
+                        }
+                    }
+                    assert_eq!(run(&mut client, "DEL key"), Ok(Value::Int(1)));
+                }
+                Err(error) => assert!(error.contains("Bad data format"), "{error}"),
+            }
+        }
+        assert!(accepted < 1000, "{accepted} of 2000 were accepted");
+        assert_eq!(ask::<i64>(&mut client, "DBSIZE"), 1);
+        assert_eq!(digest(&mut client), before);
+    }
+    assert!(server.is_alive());
+}
+
+#[test]
+fn bits_in_another_chunks_place_are_refused() {
+    let server = Setup::oxbloom().set("rdbcompression no").start();
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE key 0.01 64 EXPANSION 1").unwrap();
+    Model::new("key").add(&mut client, 0..300);
+    let payload = Payload::parse(&dump(&mut client, "key"));
+    let strings = rdb_strings(&payload.body);
+    let pair = strings[1..].windows(2).find(|pair| pair[0].len() == pair[1].len()).expect("layers of one size");
+    let (one, other) = (pair[0].clone(), pair[1].clone());
+    // Each chunk with the checksum that follows it.
+    let mut swapped = payload.body.clone();
+    let width = one.len() + 10;
+    swapped[one.start..one.start + width].copy_from_slice(&payload.body[other.start..other.start + width]);
+    swapped[other.start..other.start + width].copy_from_slice(&payload.body[one.start..one.start + width]);
+    let refused = restore(&mut client, "swapped", "0", &payload.seal(&swapped), &[]);
+    assert_eq!(refused, Err("ERR Bad data format".to_owned()));
+    assert!(server.log().contains("a filter was refused: damaged data"));
+
+    // Bits that the header does not count, under a checksum that fits.
+    let filter = Header::decode(&payload.body[strings[0].clone()]).and_then(|header| header.build()).unwrap();
+    let checksum = |bits: &[u8]| Chunk { extent: Extent { offset: 0, length: bits.len() }, bits }.checksum(&filter);
+    let mut flipped = payload.body.clone();
+    let bits = strings[1].clone();
+    let stored = bits.end + 2..bits.end + 10;
+    let in_file = u64::from_be_bytes(flipped[stored.clone()].try_into().unwrap());
+    assert_eq!(in_file, checksum(&flipped[bits.clone()]), "where the checksum is");
+    flipped[bits.start + 5] ^= 1;
+    let fitting = checksum(&flipped[bits]).to_be_bytes();
+    flipped[stored].copy_from_slice(&fitting);
+    let refused = restore(&mut client, "flipped", "0", &payload.seal(&flipped), &[]);
+    assert_eq!(refused, Err("ERR Bad data format".to_owned()));
+    restore(&mut client, "whole", "0", &payload.seal(&payload.body), &[]).unwrap();
+}
+
+#[test]
+fn what_a_later_version_wrote_is_refused_by_name() {
+    let server = Setup::oxbloom().set("rdbcompression no").start();
+    let mut client = server.connect();
+    run(&mut client, "BF.ADD key item").unwrap();
+    let payload = Payload::parse(&dump(&mut client, "key"));
+    let newer = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut body = payload.body.clone();
+        change(&mut body);
+        payload.seal(&body)
+    };
+    // The low ten bits of the module type's number are the version of its encoding; the header has its own.
+    let by_type = newer(&|body| body[9] += 1);
+    let by_header = newer(&|body| {
+        let at = rdb_strings(body)[0].start + 3;
+        body[at] += 1;
+    });
+    for (count, payload) in [by_type, by_header].into_iter().enumerate() {
+        assert_eq!(restore(&mut client, "newer", "0", &payload, &[]), Err("ERR Bad data format".to_owned()));
+        let lines = server.log().matches("a filter was refused: written by a later version of the module").count();
+        assert_eq!(lines, count + 1, "{}", server.log());
+    }
+    assert_eq!(ask::<i64>(&mut client, "EXISTS newer"), 0);
+    let chunk: (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP key 0");
+    let mut header = chunk.1;
+    header[3] += 1;
+    let refused = run_words(&mut client, &[b"BF.LOADCHUNK".as_slice(), b"newer", b"1", &header]).unwrap_err();
+    assert_eq!(error_text(&refused), "ERR received data of a later version");
+}
+
+#[test]
+fn a_filter_that_is_loaded_in_part_can_be_saved_and_restored() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE key 0.01 50 EXPANSION 2").unwrap();
+    let mut whole = Model::new("key");
+    whole.add(&mut client, 0..500);
+    let mut chunks: Vec<(u64, Vec<u8>)> = Vec::new();
+    loop {
+        let next = chunks.last().map_or(0, |chunk| chunk.0);
+        let chunk: (u64, Vec<u8>) = ask(&mut client, &format!("BF.SCANDUMP key {next}"));
+        if chunk.0 == 0 {
+            break;
+        }
+        chunks.push(chunk);
+    }
+    assert!(chunks.len() > 3);
+    // At every step: as a dump, as a copy, and over a reload, after which the rest still fits.
+    for stop in 1..=chunks.len() {
+        run(&mut client, "DEL part restored copy").unwrap();
+        let load = |client: &mut Connection, chunks: &[(u64, Vec<u8>)]| {
+            for (iterator, data) in chunks {
+                let words =
+                    [b"BF.LOADCHUNK".as_slice(), b"part", iterator.to_string().as_bytes(), data].map(<[u8]>::to_vec);
+                assert_eq!(run_words(client, &words), Ok(Value::Okay));
+            }
+        };
+        load(&mut client, &chunks[..stop]);
+        let part = digest_of(&mut client, "part");
+        let payload = dump(&mut client, "part");
+        restore(&mut client, "restored", "0", &payload, &[])
+            .unwrap_or_else(|error| panic!("{stop} of {} chunks: {error}", chunks.len()));
+        assert_eq!(digest_of(&mut client, "restored"), part);
+        assert_eq!(ask::<i64>(&mut client, "COPY part copy"), 1);
+        assert_eq!(digest_of(&mut client, "copy"), part);
+        assert_eq!(run(&mut client, "DEBUG RELOAD"), Ok(Value::Okay));
+        assert_eq!(digest_of(&mut client, "part"), part);
+        load(&mut client, &chunks[stop..]);
+        assert_eq!(whole.at("part").observe(&mut client), whole.observe(&mut client));
+    }
+}
+
+#[test]
+fn a_copy_in_chunks_of_a_filter_in_use_can_be_saved_and_restored() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE key 0.01 100").unwrap();
+    let (iterator, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP key 0");
+    // The header counts no items, the chunk has bits of some that came in between.
+    let mut model = Model::new("key");
+    model.add(&mut client, 0..50);
+    let (next, chunk): (u64, Vec<u8>) = ask(&mut client, &format!("BF.SCANDUMP key {iterator}"));
+    for (iterator, data) in [(iterator, header), (next, chunk)] {
+        let iterator = iterator.to_string();
+        let words = [b"BF.LOADCHUNK".as_slice(), b"copy", iterator.as_bytes(), &data];
+        assert_eq!(run_words(&mut client, &words), Ok(Value::Okay));
+    }
+    let copy = model.at("copy");
+    let expected = copy.observe(&mut client);
+    let payload = dump(&mut client, "copy");
+    assert_eq!(restore(&mut client, "restored", "0", &payload, &[]), Ok(()));
+    assert_eq!(model.at("restored").observe(&mut client), expected);
+    assert_eq!(run(&mut client, "DEBUG RELOAD"), Ok(Value::Okay));
+    assert_eq!(copy.observe(&mut client), expected);
+}

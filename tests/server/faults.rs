@@ -1,1 +1,90 @@
-//! TBD
+//! A panic inside the module is an error reply and a line in the log, and nothing else.
+
+use redis::Value;
+
+use crate::support::model::{Model, server_version};
+use crate::support::{Server, Setup, ask, error, error_text, oxbloom_with_faults, run, run_words};
+
+const REPLY: &str = "ERR internal error";
+
+fn faulty() -> Server {
+    Setup::with_module(oxbloom_with_faults()).start()
+}
+
+fn panics(server: &Server) -> usize {
+    server.log().matches("internal error in bf.panic").count()
+}
+
+#[test]
+fn a_panic_is_an_error_and_the_server_goes_on() {
+    let server = faulty();
+    let mut client = server.connect();
+    let mut model = Model::new("key");
+    model.add(&mut client, 0..500);
+    let expected = model.observe(&mut client);
+    for count in 1..=50 {
+        assert_eq!(error(&mut client, "BF.PANIC key"), REPLY);
+        assert_eq!(panics(&server), count);
+    }
+    assert!(server.log().contains("internal error in bf.panic: asked to, for"), "{}", server.log());
+    assert_eq!(model.observe(&mut client), expected);
+    model.add(&mut client, 500..1000);
+    model.observe(&mut server.connect());
+    assert!(server.is_alive());
+    assert_eq!(run(&mut client, "SAVE"), Ok(Value::Okay));
+    let server = Setup::with_module(oxbloom_with_faults()).on(server.kill()).start();
+    model.observe(&mut server.connect());
+}
+
+#[test]
+fn a_panic_in_a_transaction_fails_only_its_command() {
+    let server = faulty();
+    let mut client = server.connect();
+    assert_eq!(run(&mut client, "MULTI"), Ok(Value::Okay));
+    for command in ["BF.ADD key one", "BF.PANIC key", "BF.ADD key two"] {
+        assert_eq!(run(&mut client, command), Ok(Value::SimpleString("QUEUED".to_owned())));
+    }
+    client.send_packed_command(b"*1\r\n$4\r\nEXEC\r\n").unwrap();
+    let Value::Array(replies) = client.recv_response().unwrap() else { panic!("not an array") };
+    assert_eq!([&replies[0], &replies[2]], [&Value::Int(1), &Value::Int(1)]);
+    assert!(
+        matches!(&replies[1], Value::ServerError(error) if error.details() == Some("internal error")),
+        "{replies:?}"
+    );
+    assert_eq!(ask::<Vec<u64>>(&mut client, "BF.MEXISTS key one two three"), [1, 1, 0]);
+    assert_eq!(panics(&server), 1);
+}
+
+#[test]
+fn a_panic_in_a_script_is_an_error_to_the_script() {
+    let server = faulty();
+    let mut client = server.connect();
+    let caught = "redis.call('BF.ADD', KEYS[1], 'one') local reply = redis.pcall('BF.PANIC', KEYS[1]) \
+                  redis.call('BF.ADD', KEYS[1], 'two') return reply.err";
+    let reply = run_words(&mut client, &["EVAL", caught, "1", "key"]).unwrap();
+    assert_eq!(redis::from_redis_value::<String>(reply).unwrap(), REPLY);
+    assert_eq!(ask::<Vec<u64>>(&mut client, "BF.MEXISTS key one two three"), [1, 1, 0]);
+
+    let thrown = run_words(&mut client, &["EVAL", "return redis.call('BF.PANIC', KEYS[1])", "1", "key"]).unwrap_err();
+    assert!(error_text(&thrown).contains("internal error"), "{thrown}");
+    if server_version() >= (7, 0) {
+        let library = "#!lua name=faults\nredis.register_function('fault', \
+                       function(keys, args) return redis.call('BF.PANIC', keys[1]) end)";
+        run_words(&mut client, &["FUNCTION", "LOAD", library]).unwrap();
+        let thrown = run(&mut client, "FCALL fault 1 key").unwrap_err();
+        assert!(error_text(&thrown).contains("internal error"), "{thrown}");
+    }
+    assert_eq!(run(&mut client, "BF.ADD key three"), Ok(Value::Int(1)));
+    assert!(server.is_alive());
+}
+
+#[test]
+fn a_release_cannot_be_made_to_panic() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    let refusal = error(&mut client, "BF.PANIC key").to_ascii_lowercase();
+    assert!(refusal.starts_with("err unknown command"), "{refusal}");
+    let infos: Vec<Value> = ask(&mut client, "COMMAND INFO bf.panic bf.add");
+    assert_eq!(infos[0], Value::Nil);
+    assert_ne!(infos[1], Value::Nil);
+}

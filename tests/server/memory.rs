@@ -1,1 +1,289 @@
-//! TBD
+//! What does not fit is refused in plain words, and leaves everything as it was.
+
+use redis::{Connection, Value};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::support::model::{
+    Model, digest, filter_info, info_number, replica_of, server_version, try_many, used_memory, wait_for_replica,
+    wait_until, with_debug,
+};
+use crate::support::{Server, Setup, ask, error, error_text, run, run_words};
+
+const CREATE: &str = "ERR Insufficient memory to create filter";
+const GROW: &str = "ERR Insufficient memory to grow filter";
+
+const MIB: u64 = 1 << 20;
+
+/// A reserve of about so many MiB.
+fn reserve(key: &str, mebibytes: u64) -> String {
+    format!("BF.RESERVE {key} 0.01 {} NONSCALING", mebibytes * MIB * 8 / 10)
+}
+
+/// Leaves the server so much room under `maxmemory`.
+fn limit(client: &mut Connection, room: u64) -> u64 {
+    let limit = used_memory(client) + room;
+    run(client, &format!("CONFIG SET maxmemory {limit}")).unwrap();
+    limit
+}
+
+fn unlimited(client: &mut Connection) {
+    run(client, "CONFIG SET maxmemory 0").unwrap();
+}
+
+#[test]
+fn what_would_exceed_maxmemory_is_not_created() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    let mut model = Model::new("present");
+    model.add(&mut client, 0..3000);
+    // What is copied, restored and loaded below.
+    run(&mut client, &reserve("large", 20)).unwrap();
+    let payload: Vec<u8> = ask(&mut client, "DUMP large");
+    let (_, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP large 0");
+    let maxmemory = limit(&mut client, 10 * MIB);
+    let before = (digest(&mut client), model.observe(&mut client));
+
+    let attempts: &[(&[&[u8]], &str)] = &[
+        (&[b"BF.RESERVE", b"new", b"0.01", b"20000000"], CREATE),
+        (&[b"BF.RESERVE", b"new", b"0.01", b"20000000", b"NONSCALING"], CREATE),
+        (&[b"BF.RESERVE", b"new", b"0.01", b"9223372036854775807"], CREATE),
+        (&[b"BF.INSERT", b"new", b"CAPACITY", b"20000000", b"ITEMS", b"item"], CREATE),
+        (&[b"BF.LOADCHUNK", b"new", b"1", &header], CREATE),
+        (&[b"RESTORE", b"new", b"0", &payload], "ERR Bad data format"),
+        (&[b"COPY", b"large", b"new"], ""),
+    ];
+    let check = |client: &mut Connection| {
+        for (words, expected) in attempts {
+            let refusal = run_words(client, words).expect_err("what exceeds maxmemory was admitted");
+            let refusal = error_text(&refusal);
+            assert!(refusal == *expected || expected.is_empty(), "{refusal}");
+            assert!(used_memory(client) <= maxmemory);
+        }
+        for add in ["BF.ADD new item", "BF.MADD new item other"] {
+            assert_eq!(error(client, add), CREATE);
+        }
+    };
+    // With settings under which any new filter would be too large.
+    if server_version() >= (7, 0) {
+        run(&mut client, "CONFIG SET bf.initial-size 20000000").unwrap();
+        check(&mut client);
+        run(&mut client, "CONFIG SET bf.initial-size 100").unwrap();
+    } else {
+        for (words, expected) in attempts {
+            let refusal = error_text(&run_words(&mut client, words).unwrap_err());
+            assert!(refusal == *expected || expected.is_empty(), "{refusal}");
+        }
+    }
+    assert!(server.log().contains("a filter was refused: not enough memory"));
+    assert_eq!(ask::<u64>(&mut client, "EXISTS new"), 0);
+    assert_eq!((digest(&mut client), model.observe(&mut client)), before);
+    // What fits is admitted.
+    assert_eq!(run(&mut client, &reserve("small", 2)), Ok(Value::Okay));
+    model.add(&mut client, 3000..3500);
+
+    unlimited(&mut client);
+    // All but what no server could have.
+    for (words, _) in attempts.iter().filter(|(words, _)| words.last() != Some(&&b"9223372036854775807"[..])) {
+        run_words(&mut client, words).unwrap();
+        assert_eq!(ask::<u64>(&mut client, "DEL new"), 1);
+    }
+}
+
+#[test]
+fn what_would_exceed_maxmemory_does_not_grow() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE key 0.01 1000 EXPANSION 30000").unwrap();
+    let mut model = Model::new("key");
+    model.add(&mut client, 0..900);
+    limit(&mut client, 10 * MIB);
+    // Those that fit are taken, and the reply ends with the error.
+    let numbers: Vec<u64> = (900..2000).collect();
+    let refusal = error_text(&try_many(&mut client, "BF.MADD", "key", &numbers).unwrap_err());
+    assert_eq!(refusal, GROW);
+    assert!(server.log().contains("a filter was refused the memory to grow"));
+    assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), 1000);
+    let taken = model.found(&mut client, &numbers, true);
+    assert!(taken.len() >= 90);
+    model.items.extend(taken);
+    let (before, info) = (digest(&mut client), filter_info(&mut client, "key"));
+    // And it goes on answering, and refusing.
+    for n in 5000..5020 {
+        let refusal = try_many(&mut client, "BF.MADD", "key", &[n]).map(drop);
+        if let Err(refusal) = refusal {
+            assert_eq!(error_text(&refusal), GROW);
+        }
+    }
+    model.observe(&mut client);
+    assert_eq!((digest(&mut client), filter_info(&mut client, "key")), (before, info));
+    assert_eq!(error(&mut client, "BF.ADD key surely-new-1"), GROW);
+    unlimited(&mut client);
+    model.add(&mut client, 900..3000);
+    model.observe(&mut client);
+    assert_eq!(ask::<Vec<String>>(&mut client, "BF.DEBUG key").len(), 3);
+}
+
+#[test]
+fn where_keys_may_be_evicted_a_filter_that_can_fit_is_admitted() {
+    // What is evicted in the background is not gone when the server looks, and may decide that nothing helps.
+    let server = Setup::oxbloom().set("maxmemory-policy allkeys-lru").set("lazyfree-lazy-eviction no").start();
+    let mut client = server.connect();
+    let maxmemory = limit(&mut client, 40 * MIB);
+    for mebibytes in [64, 1000, 100_000] {
+        assert_eq!(error(&mut client, &reserve("huge", mebibytes)), CREATE);
+    }
+    for n in 0..20 {
+        assert_eq!(run(&mut client, &reserve(&format!("key{n}"), 8)), Ok(Value::Okay));
+        assert_eq!(run(&mut client, &format!("BF.ADD key{n} item")), Ok(Value::Int(1)));
+    }
+    assert!(info_number(&mut client, "stats", "evicted_keys") > 10);
+    // The server makes room with the next command.
+    wait_until("keys are evicted", || {
+        let _ = run(&mut client, "SET text value");
+        used_memory(&mut client) <= maxmemory
+    });
+    assert_eq!(ask::<u64>(&mut client, "BF.EXISTS key19 item"), 1);
+    assert_eq!(run(&mut client, &reserve("whole", 36)), Ok(Value::Okay));
+    assert!(server.is_alive());
+}
+
+#[test]
+fn a_replica_takes_what_its_master_granted() {
+    let master = with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0").start();
+    let mut client = master.connect();
+    run(&mut client, &reserve("before", 20)).unwrap();
+    let replica = replica_of(&master, with_debug(Setup::oxbloom()).set("maxmemory 8mb")).start();
+    let mut reader = replica.connect();
+    wait_for_replica(&mut client, &mut reader);
+    run(&mut client, &reserve("after", 20)).unwrap();
+    run(&mut client, "COPY after copy").unwrap();
+    run(&mut client, "BF.RESERVE grown 0.01 100 EXPANSION 100000").unwrap();
+    let mut model = Model::new("grown");
+    model.add(&mut client, 0..2000);
+    wait_for_replica(&mut client, &mut reader);
+    assert_eq!(digest(&mut reader), digest(&mut client));
+    assert_eq!(model.observe(&mut reader), model.observe(&mut client));
+}
+
+#[test]
+fn a_server_with_too_little_memory_loads_what_it_saved() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    run(&mut client, &reserve("large", 20)).unwrap();
+    let mut model = Model::new("large");
+    model.add(&mut client, 0..1000);
+    run(&mut client, "SAVE").unwrap();
+    let server = with_debug(Setup::oxbloom()).set("maxmemory 8mb").on(server.kill()).start();
+    model.observe(&mut server.connect());
+}
+
+/// The header of a filter whose only layer is said to have so many blocks.
+fn header_of(client: &mut Connection, blocks: u64) -> Vec<u8> {
+    run(client, "BF.RESERVE model 0.01 1000").unwrap();
+    let (_, mut header): (u64, Vec<u8>) = ask(client, "BF.SCANDUMP model 0");
+    run(client, "DEL model").unwrap();
+    header[32..40].copy_from_slice(&blocks.to_le_bytes());
+    let end = header.len() - 8;
+    let checksum = xxh3_64(&header[..end]);
+    header[end..].copy_from_slice(&checksum.to_le_bytes());
+    header
+}
+
+fn load_header(client: &mut Connection, header: &[u8]) -> Result<Value, String> {
+    let words = [b"BF.LOADCHUNK".as_slice(), b"claimed", b"1", header];
+    run_words(client, &words).map_err(|error| error_text(&error))
+}
+
+/// A server that may have so many bytes more than an idle one has.
+fn confined(bytes: u64) -> Server {
+    let idle = with_debug(Setup::oxbloom()).start();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", idle.pid())).expect("the status of a process");
+    let size = status.lines().find_map(|line| line.strip_prefix("VmPeak:")).expect("the size of a process");
+    let size: u64 = size.trim().trim_end_matches(" kB").trim().parse().expect("a number");
+    with_debug(Setup::oxbloom()).limit_address_space(size * 1024 + bytes).start()
+}
+
+#[test]
+fn what_the_system_does_not_have_is_refused() {
+    let server = confined(1536 * MIB);
+    let mut client = server.connect();
+    let mut model = Model::new("witness");
+    model.add(&mut client, 0..2000);
+    let before = (digest(&mut client), model.observe(&mut client));
+    for mebibytes in [2_000, 10_240, 1_000_000] {
+        assert_eq!(error(&mut client, &reserve("key", mebibytes)), CREATE);
+        let insert = format!("BF.INSERT key CAPACITY {} ITEMS item", mebibytes * MIB);
+        assert_eq!(error(&mut client, &insert), CREATE);
+        let header = header_of(&mut client, mebibytes * MIB / 64);
+        assert_eq!(load_header(&mut client, &header), Err(CREATE.to_owned()));
+    }
+    assert_eq!((digest(&mut client), model.observe(&mut client)), before);
+    // A copy, and growth.
+    run(&mut client, &reserve("half", 800)).unwrap();
+    assert!(run(&mut client, "COPY half other").is_err());
+    run(&mut client, "DEL half").unwrap();
+    run(&mut client, "BF.RESERVE grown 0.01 1000 EXPANSION 4000000").unwrap();
+    let refusal = try_many(&mut client, "BF.MADD", "grown", &(0..2000).collect::<Vec<_>>()).unwrap_err();
+    assert_eq!(error_text(&refusal), GROW);
+    run(&mut client, "DEL grown").unwrap();
+    assert_eq!((digest(&mut client), model.observe(&mut client)), before);
+    assert!(server.is_alive());
+}
+
+#[test]
+fn at_the_edge_of_what_the_system_has_a_filter_is_created_or_refused() {
+    // The allocator rounds up, and takes some for itself: what is asked for may fit when what is taken does not.
+    for spare in [700, 333] {
+        let server = confined(spare * MIB + 123_456);
+        let mut client = server.connect();
+        let mut created = Vec::new();
+        for mebibytes in (16..=spare + 100).rev() {
+            let key = format!("key{mebibytes}");
+            match run(&mut client, &reserve(&key, mebibytes)).map_err(|error| error_text(&error)) {
+                Ok(_) => created.push(key),
+                Err(refusal) => assert_eq!(refusal, CREATE, "{key}"),
+            }
+        }
+        assert!(!created.is_empty(), "nothing was created in {spare} MiB");
+        for key in created {
+            let mut model = Model::new(&key);
+            model.add(&mut client, 0..1000);
+            model.observe(&mut client);
+        }
+        assert!(server.is_alive());
+    }
+}
+
+#[test]
+fn memory_returns_when_filters_are_deleted() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    let start = used_memory(&mut client);
+    for _ in 0..3 {
+        let mut model = Model::new("grown");
+        run(&mut client, "BF.RESERVE grown 0.01 10 EXPANSION 1").unwrap();
+        model.add(&mut client, 0..2000);
+        for n in 0..2000 {
+            run(&mut client, &format!("BF.RESERVE key{n} 0.01 {}", 1 + n * 7)).unwrap();
+        }
+        assert!(used_memory(&mut client) > start + 5 * MIB);
+        let keys: Vec<String> = ask(&mut client, "KEYS *");
+        for keys in keys.chunks(500) {
+            run(&mut client, &format!("DEL {}", keys.join(" "))).unwrap();
+        }
+        assert_eq!(ask::<u64>(&mut client, "DBSIZE"), 0);
+        wait_until("the memory has returned", || used_memory(&mut client) < start + MIB / 2);
+    }
+    // Nor does anything stay behind what is refused, replaced or lost half-way.
+    run(&mut client, &reserve("large", 8)).unwrap();
+    let payload: Vec<u8> = ask(&mut client, "DUMP large");
+    for _ in 0..100 {
+        run_words(&mut client, &[b"RESTORE".as_slice(), b"large", b"0", &payload, b"REPLACE"]).unwrap();
+        error(&mut client, &reserve("large", 8));
+        run(&mut client, &reserve("other", 8)).unwrap();
+        run(&mut client, "RENAME other large").unwrap();
+        assert_eq!(error(&mut client, "BF.RESERVE other 0.01 9223372036854775807"), CREATE);
+    }
+    run(&mut client, "DEL large").unwrap();
+    wait_until("the memory has returned", || used_memory(&mut client) < start + MIB / 2);
+}

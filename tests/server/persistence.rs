@@ -1,1 +1,373 @@
-//! TBD
+//! What is acknowledged is there after a restart, and a damaged file is refused.
+
+use std::fs;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use redis::{Connection, Value};
+use tempfile::TempDir;
+
+use crate::support::model::{
+    Model, Observed, Random, aof_commands, digest, digest_of, info_field, info_number, item, many, rdb_strings,
+    rewrite_aof, shown, try_many, various, wait_for_bgsave, wait_until, with_debug,
+};
+use crate::support::{Server, Setup, ask, error_text, run, run_words};
+
+/// Other defaults than the usual ones: what is loaded must not depend on them.
+const OTHER_DEFAULTS: &str = "error-rate 0.2 initial-size 7 expansion-factor 5";
+
+/// Filters, and what they answered before a restart.
+struct Before {
+    models: Vec<Model>,
+    observed: Vec<Observed>,
+    digest: String,
+}
+
+impl Before {
+    /// Fills a server with filters of many kinds, one of them in several chunks, and one that holds only room.
+    fn fill(client: &mut Connection) -> Before {
+        let mut models = various(client);
+        for (key, parameters, items) in [("chunks", "0.01 16000000", 5000), ("room", "0.001 50000000", 0)] {
+            assert_eq!(run(client, &format!("BF.RESERVE {key} {parameters}")), Ok(Value::Okay));
+            let mut model = Model::new(key);
+            model.add(client, 0..items);
+            models.push(model);
+        }
+        let observed = models.iter().map(|model| model.observe(client)).collect();
+        Before { models, observed, digest: digest(client) }
+    }
+
+    fn check(&self, server: &Server) {
+        let mut client = server.connect();
+        for (model, expected) in self.models.iter().zip(&self.observed) {
+            assert_eq!(model.observe(&mut client), *expected, "{}", model.key);
+        }
+        assert_eq!(digest(&mut client), self.digest);
+    }
+}
+
+#[test]
+fn a_snapshot_is_loaded_whole() {
+    for save in ["SAVE", "BGSAVE"] {
+        let server = with_debug(Setup::oxbloom()).start();
+        let mut client = server.connect();
+        let before = Before::fill(&mut client);
+        run(&mut client, save).unwrap();
+        wait_for_bgsave(&mut client);
+        let folder = server.kill();
+        before.check(&with_debug(Setup::oxbloom()).on(folder).start());
+    }
+}
+
+#[test]
+fn a_snapshot_is_loaded_whole_by_a_server_with_other_defaults() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    let before = Before::fill(&mut client);
+    run(&mut client, "SAVE").unwrap();
+    let folder = server.kill();
+    let server = with_debug(Setup::oxbloom().module_arguments(OTHER_DEFAULTS)).on(folder).start();
+    before.check(&server);
+    // And what was created under the old defaults goes on by them, before and after.
+    let mut client = server.connect();
+    let mut model = before.models.into_iter().find(|model| model.key == "doubled").unwrap();
+    model.add(&mut client, 10_000..15_000);
+    assert_eq!(info_field::<u64>(&mut client, "doubled", "EXPANSION"), 2);
+    model.observe(&mut client);
+}
+
+#[test]
+fn a_reserved_filter_costs_a_few_bytes_in_a_snapshot() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE room 0.001 500000000").unwrap();
+    assert!(ask::<u64>(&mut client, "MEMORY USAGE room") > 500_000_000);
+    run(&mut client, "SAVE").unwrap();
+    let length = fs::metadata(server.folder().join("dump.rdb")).unwrap().len();
+    assert!(length < 1000, "{length} bytes");
+    assert!(ask::<Vec<u8>>(&mut client, "DUMP room").len() < 200);
+}
+
+fn with_aof(preamble: &str) -> Setup {
+    with_debug(Setup::oxbloom())
+        .set("appendonly yes")
+        .set(format!("aof-use-rdb-preamble {preamble}"))
+        .set("auto-aof-rewrite-percentage 0")
+}
+
+#[test]
+fn an_append_only_file_is_loaded_whole() {
+    for (preamble, rewrite) in [("yes", false), ("no", false), ("yes", true), ("no", true)] {
+        let server = with_aof(preamble).start();
+        let mut client = server.connect();
+        let before = Before::fill(&mut client);
+        if rewrite {
+            rewrite_aof(&mut client);
+        }
+        before.check(&server);
+        let folder = server.kill();
+        let server = with_aof(preamble).module_arguments(OTHER_DEFAULTS).on(folder).start();
+        before.check(&server);
+        // Rewritten by a server that loaded it, and with more behind what was rewritten.
+        let mut client = server.connect();
+        rewrite_aof(&mut client);
+        let mut models = before.models;
+        models.iter_mut().filter(|model| model.key != "fixed").for_each(|model| {
+            model.add(&mut client, 100_000..101_000);
+        });
+        let observed = models.iter().map(|model| model.observe(&mut client)).collect();
+        let before = Before { models, observed, digest: digest(&mut client) };
+        let folder = server.kill();
+        before.check(&with_aof(preamble).on(folder).start());
+    }
+}
+
+#[test]
+fn an_append_only_file_is_rewritten_as_chunks() {
+    let server = with_aof("no").start();
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE key 0.01 50").unwrap();
+    Model::new("key").add(&mut client, 0..100);
+    run(&mut client, "BF.RESERVE room 0.01 50000000").unwrap();
+    run(&mut client, "PEXPIRE room 10000000").unwrap();
+    rewrite_aof(&mut client);
+    let commands = aof_commands(server.folder());
+    let loads = |key: &str| {
+        let loads = commands.iter().filter(|command| command[0] == b"BF.LOADCHUNK" && command[1] == key.as_bytes());
+        loads.map(|command| command[2].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(loads("room"), [b"1"]);
+    assert_eq!(loads("key").len(), 3);
+    assert!(!commands.iter().any(|command| command[0] == b"BF.MADD" || command[0] == b"BF.RESERVE"));
+}
+
+#[test]
+fn what_changes_nothing_is_not_written() {
+    let server = with_aof("no").start();
+    let mut client = server.connect();
+    let mut model = Model::new("key");
+    model.add(&mut client, 0..10_000);
+    let size = |client: &mut Connection| info_number(client, "persistence", "aof_current_size");
+    let before = size(&mut client);
+    for _ in 0..3 {
+        assert_eq!(model.add(&mut client, 0..10_000), 0);
+    }
+    assert_eq!(run_words(&mut client, &[b"BF.ADD".as_slice(), b"key", &item(5)]), Ok(Value::Int(0)));
+    let insert: Vec<u64> = {
+        let words =
+            ["BF.INSERT".as_bytes(), b"key", b"CAPACITY", b"5", b"ITEMS", &item(1), &item(2)].map(<[u8]>::to_vec);
+        redis::from_redis_value(run_words(&mut client, &words).unwrap()).unwrap()
+    };
+    assert_eq!(insert, [0, 0]);
+    assert_eq!(size(&mut client), before);
+}
+
+#[test]
+fn of_a_thousand_items_the_three_new_ones_are_written() {
+    let server = with_aof("no").start();
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE key 0.000001 10000 SEED 1").unwrap();
+    let mut model = Model::new("key");
+    model.add(&mut client, 0..997);
+    let before = aof_commands(server.folder()).len();
+    assert_eq!(model.add(&mut client, 0..1000), 3);
+    let commands = aof_commands(server.folder());
+    let written: Vec<_> = commands[before..].iter().filter(|command| command[0].starts_with(b"BF.")).collect();
+    let expected = [b"BF.MADD".to_vec(), b"key".to_vec(), item(997), item(998), item(999)];
+    assert_eq!(written, [&expected.to_vec()]);
+    // An item that comes twice in one command is new once.
+    let twice: Vec<u64> = many(&mut client, "BF.MADD", "key", &[7, 2000, 2000, 8, 2000]);
+    assert_eq!(twice, [0, 1, 0, 0, 0]);
+    let commands = aof_commands(server.folder());
+    let last = commands.iter().rfind(|command| command[0].starts_with(b"BF.")).unwrap();
+    assert_eq!(last[1..], [b"key".to_vec(), item(2000)]);
+}
+
+#[test]
+fn a_creation_is_written_with_all_its_parameters() {
+    let server = with_aof("no").module_arguments("error-rate 0.05 initial-size 30 expansion-factor 3").start();
+    let mut client = server.connect();
+    for command in
+        ["BF.ADD add one", "BF.MADD madd one two", "BF.INSERT insert CAPACITY 7 ERROR 0.5 NONSCALING SEED 9 ITEMS one"]
+    {
+        run(&mut client, command).unwrap();
+    }
+    run(&mut client, "MULTI").unwrap();
+    run(&mut client, "BF.ADD multi one").unwrap();
+    run(&mut client, "SET text value").unwrap();
+    run(&mut client, "BF.RESERVE reserve 0.1 5 EXPANSION 4").unwrap();
+    run(&mut client, "EXEC").unwrap();
+    let script = "redis.call('BF.ADD', KEYS[1], 'one'); return redis.call('BF.MADD', KEYS[1], 'one', 'two')";
+    run_words(&mut client, &["EVAL", script, "1", "lua"]).unwrap();
+
+    let seed = |client: &mut Connection, key: &str| info_field::<String>(client, key, "SEED");
+    let commands: Vec<String> = aof_commands(server.folder()).iter().map(|command| shown(command)).collect();
+    for (key, parameters) in [
+        ("add", "0.05 30 EXPANSION 3"),
+        ("madd", "0.05 30 EXPANSION 3"),
+        ("insert", "0.5 7 NONSCALING"),
+        ("multi", "0.05 30 EXPANSION 3"),
+        ("reserve", "0.1 5 EXPANSION 4"),
+        ("lua", "0.05 30 EXPANSION 3"),
+    ] {
+        let expected = format!("BF.RESERVE {key} {parameters} SEED {}", seed(&mut client, key));
+        assert!(commands.contains(&expected), "no {expected} in {commands:#?}");
+    }
+    // Creation and items are one transaction, also nested.
+    let position = |wanted: &str| {
+        commands.iter().position(|command| command.starts_with(wanted)).unwrap_or_else(|| panic!("no {wanted}"))
+    };
+    for (from, to) in [("BF.RESERVE add ", "BF.ADD add one"), ("BF.RESERVE multi ", "BF.RESERVE reserve ")] {
+        let (from, to) = (position(from), position(to));
+        assert!(
+            commands[..from].iter().rev().find(|command| *command == "MULTI" || *command == "EXEC").unwrap() == "MULTI"
+        );
+        assert!(!commands[from..to].iter().any(|command| command == "EXEC"), "{commands:#?}");
+    }
+    assert!(commands.contains(&"BF.MADD lua two".to_owned()), "{commands:#?}");
+    assert_eq!(
+        commands.iter().filter(|command| *command == "MULTI").count(),
+        commands.iter().filter(|command| *command == "EXEC").count()
+    );
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
+    const THREADS: u64 = 4;
+    let settings = || with_aof("yes").set("appendfsync always");
+    // What the server acknowledged, by key.
+    let journal: Vec<Mutex<Model>> = (0..3).map(|key| Mutex::new(Model::new(&format!("key{key}")))).collect();
+    let next = AtomicU64::new(0);
+    let mut folder = TempDir::new().unwrap();
+    for round in 0..5 {
+        let server = settings().on(folder).start();
+        for model in &journal {
+            let model = model.lock().unwrap();
+            if round > 0 {
+                model.observe(&mut server.connect());
+            }
+        }
+        let (acknowledged, stopped) = (AtomicU64::new(0), AtomicBool::new(false));
+        folder = std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let mut client = server.connect();
+                let (journal, next, acknowledged, stopped) = (&journal, &next, &acknowledged, &stopped);
+                scope.spawn(move || {
+                    let mut random = Random(round * THREADS + thread);
+                    while !stopped.load(Ordering::Relaxed) {
+                        let count = 1 + random.below(20);
+                        let first = next.fetch_add(count, Ordering::Relaxed);
+                        let numbers: Vec<u64> = (first..first + count).collect();
+                        let model = &journal[random.below(journal.len() as u64) as usize];
+                        let key = model.lock().unwrap().key.clone();
+                        if try_many(&mut client, "BF.MADD", &key, &numbers).is_err() {
+                            return;
+                        }
+                        model.lock().unwrap().items.extend(numbers);
+                        acknowledged.fetch_add(count, Ordering::Relaxed);
+                    }
+                });
+            }
+            wait_until("enough is acknowledged", || acknowledged.load(Ordering::Relaxed) > 3000);
+            let folder = server.kill();
+            stopped.store(true, Ordering::Relaxed);
+            folder
+        });
+    }
+    let server = settings().on(folder).start();
+    for model in &journal {
+        let model = model.lock().unwrap();
+        assert!(model.items.len() > 1000);
+        model.observe(&mut server.connect());
+    }
+}
+
+/// A snapshot with a filter, and the places of the filter's strings in it: its header, and the bits of its chunks.
+fn snapshot(checksum: &str) -> (Vec<u8>, Vec<Range<usize>>) {
+    let setup = Setup::oxbloom().set("rdbcompression no").set(format!("rdbchecksum {checksum}"));
+    let server = setup.start();
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE key 0.01 100 EXPANSION 2").unwrap();
+    Model::new("key").add(&mut client, 0..600);
+    run(&mut client, "SAVE").unwrap();
+    let snapshot = fs::read(server.folder().join("dump.rdb")).unwrap();
+    // A payload has, before what the module wrote and ten bytes of the server's behind it, one byte for the type.
+    let payload: Vec<u8> = ask(&mut client, "DUMP key");
+    let written = &payload[1..payload.len() - 10];
+    let start = snapshot.windows(written.len()).position(|bytes| bytes == written).expect("the filter in the file");
+    let places = rdb_strings(&payload).into_iter();
+    (snapshot, places.map(|place| start + place.start - 1..start + place.end - 1).collect())
+}
+
+/// A server that starts on a snapshot.
+fn on(snapshot: &[u8]) -> Setup {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("dump.rdb"), snapshot).unwrap();
+    Setup::oxbloom().on(folder)
+}
+
+#[test]
+fn a_snapshot_that_was_cut_short_is_refused() {
+    let (whole, strings) = snapshot("yes");
+    on(&whole).start();
+    let mut random = Random::unpredictable();
+    let (start, end) = (strings[0].start as u64, whole.len() as u64);
+    for length in (0..6).map(|_| start + random.below(end - start)).chain([end - 1]) {
+        on(&whole[..length as usize]).refused(&["Short read or OOM loading DB"]);
+    }
+}
+
+#[test]
+fn a_snapshot_that_was_damaged_is_refused() {
+    let mut random = Random::unpredictable();
+    for checksum in ["yes", "no"] {
+        let (whole, strings) = snapshot(checksum);
+        on(&whole).start();
+        for _ in 0..20 {
+            let place = strings[random.below(strings.len() as u64) as usize].clone();
+            let mut damaged = whole.clone();
+            damaged[place.start + random.below(place.len() as u64) as usize] ^= 1 << random.below(8);
+            // The filter's own checksums find it first, or alone.
+            on(&damaged).refused(&["a filter was refused: "]);
+        }
+        // A file that is whole but for its own checksum.
+        let mut damaged = whole;
+        *damaged.last_mut().unwrap() ^= 1;
+        if checksum == "yes" {
+            on(&damaged).refused(&["Wrong RDB checksum"]);
+        }
+    }
+}
+
+#[test]
+fn a_filter_that_is_loaded_in_part_outlives_a_restart() {
+    let server = with_aof("no").start();
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE whole 0.01 50 EXPANSION 2").unwrap();
+    let mut model = Model::new("whole");
+    model.add(&mut client, 0..500);
+    let (iterator, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP whole 0");
+    let (next, chunk): (u64, Vec<u8>) = ask(&mut client, &format!("BF.SCANDUMP whole {iterator}"));
+    for (key, steps) in [("header", 1), ("part", 2)] {
+        for (iterator, data) in [(iterator, &header), (next, &chunk)].into_iter().take(steps) {
+            let iterator = iterator.to_string();
+            let words = [b"BF.LOADCHUNK".as_slice(), key.as_bytes(), iterator.as_bytes(), data];
+            assert_eq!(run_words(&mut client, &words).map_err(|error| error_text(&error)), Ok(Value::Okay));
+        }
+    }
+    let expected = ["whole", "header", "part"].map(|key| digest_of(&mut client, key));
+    // As commands, as chunks, and as a snapshot.
+    let server = with_aof("no").on(server.kill()).start();
+    let mut client = server.connect();
+    assert_eq!(["whole", "header", "part"].map(|key| digest_of(&mut client, key)), expected);
+    rewrite_aof(&mut client);
+    let server = with_aof("no").on(server.kill()).start();
+    let mut client = server.connect();
+    assert_eq!(["whole", "header", "part"].map(|key| digest_of(&mut client, key)), expected);
+    run(&mut client, "SAVE").unwrap();
+    let server = with_debug(Setup::oxbloom()).on(server.kill()).start();
+    let mut client = server.connect();
+    assert_eq!(["whole", "header", "part"].map(|key| digest_of(&mut client, key)), expected);
+    model.observe(&mut client);
+}

@@ -4,9 +4,13 @@
 //! build), `REDISBLOOM_MODULE` the incumbent (default: where `make setup` puts it). What is missing is a failure.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod model;
+pub mod wire;
+
 use std::fmt::Write as _;
 use std::fs;
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -39,8 +43,8 @@ pub fn oxbloom_with_faults() -> PathBuf {
 }
 
 fn module(variable: &str, default: &str, remedy: &str) -> PathBuf {
-    let path = std::env::var_os(variable)
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(default), PathBuf::from);
+    let path =
+        std::env::var_os(variable).map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(default), PathBuf::from);
     assert!(path.is_file(), "{} is missing: run `{remedy}`, or set {variable}", path.display());
     path
 }
@@ -62,8 +66,13 @@ impl Setup {
 
     /// A server with another module.
     pub fn with_module(module: PathBuf) -> Setup {
+        Setup { module: Some(module), ..Setup::without_module() }
+    }
+
+    /// A server with no module at all.
+    pub fn without_module() -> Setup {
         Setup {
-            module: Some(module),
+            module: None,
             module_arguments: String::new(),
             settings: Vec::new(),
             folder: None,
@@ -123,6 +132,32 @@ impl Setup {
         Err("no free port".to_owned())
     }
 
+    /// Starts the server, which must refuse to, and log one of `reasons`; the log.
+    ///
+    /// Some servers go on to examine a damaged file for ever, so that the reason is enough, and an end is not waited for.
+    pub fn refused(mut self, reasons: &[&str]) -> String {
+        const GRACE: Duration = Duration::from_millis(200);
+        let folder = self.folder.take().unwrap_or_else(|| TempDir::new().expect("a temporary folder"));
+        let port = free_port();
+        self.write_configuration(&folder, port);
+        let mut server = Server { process: self.spawn(&folder), port, folder: Some(folder) };
+        let started = Instant::now();
+        let mut given = None;
+        loop {
+            let log = server.log();
+            if given.is_none() && reasons.iter().any(|reason| log.contains(reason)) {
+                given = Some(Instant::now());
+            }
+            let ended = server.process.try_wait().expect("our own child").is_some();
+            if given.is_some_and(|given| ended || given.elapsed() > GRACE) {
+                return log;
+            }
+            assert!(!ended && started.elapsed() < PATIENCE, "refused for none of {reasons:?}:\n{log}");
+            assert!(!answers(port), "the server should not have started:\n{log}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     fn write_configuration(&self, folder: &TempDir, port: u16) {
         let mut lines = format!("bind 127.0.0.1\nport {port}\nsave \"\"\nlogfile log\n");
         if let Some(module) = &self.module {
@@ -155,6 +190,18 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
 }
 
+/// Whether a server answers at once. One that does not may still accept connections.
+fn answers(port: u16) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(Duration::from_millis(50)))?;
+        stream.write_all(b"PING\r\n")?;
+        let mut answer = [0; 5];
+        stream.read_exact(&mut answer).map(|()| answer == *b"+PONG")
+    };
+    ask().unwrap_or(false)
+}
+
 fn wait_until_ready(process: &mut Child, port: u16) -> Result<(), String> {
     let client = Client::open(("127.0.0.1", port)).expect("a valid address");
     let deadline = Instant::now() + PATIENCE;
@@ -162,7 +209,8 @@ fn wait_until_ready(process: &mut Child, port: u16) -> Result<(), String> {
         if let Some(status) = process.try_wait().expect("our own child") {
             return Err(format!("the server ended: {status}"));
         }
-        let answer = client.get_connection().and_then(|mut connection| redis::cmd("PING").query::<String>(&mut connection));
+        let answer =
+            client.get_connection().and_then(|mut connection| redis::cmd("PING").query::<String>(&mut connection));
         if answer.is_ok() {
             return Ok(());
         }

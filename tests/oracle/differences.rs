@@ -1,0 +1,330 @@
+//! What is different from RedisBloom on purpose.
+
+use super::judge::number;
+use super::lines::Line;
+use super::support::model::server_version;
+use super::support::wire::Reply;
+use super::{Pair, Protocol};
+
+const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+const UNKNOWN: &str = "Unknown argument received";
+const REPEATED: &str = "Repeated argument received";
+const NO_MEMORY: &str = "ERR Insufficient memory to create filter";
+
+/// A difference: where RedisBloom does what its users cannot mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// BF.EXISTS and BF.MEXISTS of a key that holds something else are an error, as with all other commands. There: no
+    /// item exists.
+    WrongTypeIsAnError,
+    /// BF.RESERVE refuses words that it does not know. There: they are ignored.
+    UnknownOptionIsRefused,
+    /// An option may be given once. There: the first or the last is taken, depending on the command.
+    RepeatedOptionIsRefused,
+    /// BF.RESERVE and BF.INSERT take a SEED. There: an unknown word.
+    SeedIsAnOption,
+    /// BF.RESERVE takes two words more, for the seed. There: too many.
+    RoomForASeed,
+    /// Keys are not options. There: BF.RESERVE of a key named EXPANSION or NONSCALING reads its name as one.
+    KeyIsNotAnOption,
+    /// The options of BF.INSERT are whole words. There: one or three letters decide.
+    OptionsAreWholeWords,
+    /// An expansion beyond 32 bits is refused. There: its upper bits are lost, and what is left may be 0.
+    ExpansionIsNotTruncated,
+    /// A capacity that no memory can hold is refused. There: the product of capacity and bits per item overflows, and the
+    /// filter has 64 bits. (Somewhat lower capacities end the process.)
+    CapacityDoesNotOverflow,
+    /// BF.INFO tells more, field by field. There: unknown fields.
+    FurtherFields,
+}
+
+impl Difference {
+    /// The differences that a line may run into.
+    pub fn all_of(line: &Line, holds_other_type: bool) -> Vec<Difference> {
+        let mut found = Vec::new();
+        let command = line.command();
+        let arguments = line.arguments();
+        match command.as_str() {
+            "BF.EXISTS" | "BF.MEXISTS" if holds_other_type => found.push(Difference::WrongTypeIsAnError),
+            "BF.INFO" if arguments.len() == 1 => {
+                let further: [&[u8]; 5] = [b"ERROR", b"SEED", b"LAYOUT", b"FILL", b"FPR"];
+                if further.iter().any(|field| arguments[0].eq_ignore_ascii_case(field)) {
+                    found.push(Difference::FurtherFields);
+                }
+            }
+            "BF.RESERVE" => {
+                if line.words.len() == 8 || line.words.len() == 9 {
+                    found.push(Difference::RoomForASeed);
+                }
+                if [&b"EXPANSION"[..], b"NONSCALING"].iter().any(|word| line.key().eq_ignore_ascii_case(word)) {
+                    found.push(Difference::KeyIsNotAnOption);
+                }
+                if arguments.get(1).is_some_and(|capacity| number(capacity) > Some(1 << 60)) {
+                    found.push(Difference::CapacityDoesNotOverflow);
+                }
+                find_in_options(arguments.get(2..).unwrap_or(&[]), &["EXPANSION", "SEED"], &["NONSCALING"], &mut found);
+            }
+            "BF.INSERT" => {
+                let valued = ["CAPACITY", "ERROR", "EXPANSION", "SEED"];
+                find_in_options(arguments, &valued, &["NONSCALING", "NOCREATE"], &mut found);
+            }
+            _ => {}
+        }
+        found
+    }
+
+    /// Whether the differences that a line runs into are why the replies are not the same.
+    pub fn explain(differences: &[Difference], theirs: &Reply, ours: &Reply) -> bool {
+        let explain = |ours| differences.iter().any(|difference| difference.allows(theirs, ours));
+        // A line that runs into another difference as well would have succeeded otherwise.
+        let would_succeed =
+            differences.contains(&Difference::CapacityDoesNotOverflow) && *ours == Reply::error(NO_MEMORY);
+        explain(ours) || (would_succeed && explain(&Reply::simple("OK")))
+    }
+
+    /// Whether this is how the replies differ.
+    pub fn allows(self, theirs: &Reply, ours: &Reply) -> bool {
+        let ours_is = |text: &str| *ours == Reply::error(text);
+        match self {
+            Difference::WrongTypeIsAnError => {
+                let absent = |reply: &Reply| reply.as_bool() == Some(false);
+                let all_absent = matches!(theirs, Reply::Array(items) if items.iter().all(absent));
+                ours_is(WRONG_TYPE) && (absent(theirs) || all_absent)
+            }
+            Difference::UnknownOptionIsRefused => ours_is(UNKNOWN) && passed_the_numbers(theirs),
+            Difference::RepeatedOptionIsRefused => ours_is(REPEATED) || ours_is("ERR no expansion"),
+            Difference::SeedIsAnOption => {
+                let bad = ours_is("ERR bad seed") || ours_is("Bad seed");
+                *theirs == Reply::error(UNKNOWN) || (bad && passed_the_numbers(theirs))
+            }
+            Difference::RoomForASeed => {
+                *theirs == Reply::error("ERR wrong number of arguments for 'bf.reserve' command")
+            }
+            Difference::KeyIsNotAnOption => {
+                passed_the_numbers(theirs) && passed_the_numbers(ours) && (theirs.is_error() || ours.is_error())
+            }
+            Difference::OptionsAreWholeWords => ours_is(UNKNOWN),
+            Difference::ExpansionIsNotTruncated => {
+                (ours_is("ERR bad expansion") || ours_is("Bad argument received")) && passed_the_options(theirs)
+            }
+            Difference::CapacityDoesNotOverflow => ours_is(NO_MEMORY) && !theirs.is_error(),
+            Difference::FurtherFields => *theirs == Reply::error("Invalid information value") && !ours.is_error(),
+        }
+    }
+}
+
+/// The differences among the options of BF.RESERVE and BF.INSERT, of which `valued` have a value and `flags` have none.
+fn find_in_options(words: &[Vec<u8>], valued: &[&str], flags: &[&str], found: &mut Vec<Difference>) {
+    let is_insert = valued.contains(&"CAPACITY");
+    let mut seen: Vec<String> = Vec::new();
+    let mut next = 0;
+    while next < words.len() {
+        let word = String::from_utf8_lossy(&words[next]).to_ascii_uppercase();
+        let value = words.get(next + 1).and_then(|value| number(value));
+        next += 1;
+        if is_insert && word == "ITEMS" {
+            return;
+        }
+        if valued.contains(&word.as_str()) {
+            next += 1;
+            match word.as_str() {
+                "SEED" => found.push(Difference::SeedIsAnOption),
+                "EXPANSION" if value > Some(u32::MAX.into()) => found.push(Difference::ExpansionIsNotTruncated),
+                "CAPACITY" if value > Some(1 << 60) => found.push(Difference::CapacityDoesNotOverflow),
+                _ => {}
+            }
+        } else if !flags.contains(&word.as_str()) {
+            if !is_insert {
+                found.push(Difference::UnknownOptionIsRefused);
+            } else if word.starts_with(['I', 'C', 'E', 'N']) {
+                found.push(Difference::OptionsAreWholeWords);
+            }
+            return;
+        }
+        if seen.contains(&word) {
+            found.push(Difference::RepeatedOptionIsRefused);
+        }
+        seen.push(word);
+    }
+}
+
+/// What RedisBloom replies to BF.RESERVE once it has read the error rate and the capacity.
+fn passed_the_numbers(reply: &Reply) -> bool {
+    let about_options = [
+        "ERR no expansion",
+        "ERR bad expansion",
+        "ERR expansion should be greater or equal to 1",
+        "Nonscaling filters cannot expand",
+    ];
+    passed_the_options(reply) || about_options.iter().any(|text| *reply == Reply::error(text))
+}
+
+/// What RedisBloom replies once it has read all options.
+fn passed_the_options(reply: &Reply) -> bool {
+    let about_the_key = ["ERR item exists", "ERR not found", WRONG_TYPE];
+    !reply.is_error() || about_the_key.iter().any(|text| *reply == Reply::error(text))
+}
+
+/// Runs a line, and checks that its replies differ, by `difference` and no other.
+fn differ(pair: &mut Pair, difference: Difference, holds_other_type: bool, words: &str) -> (Reply, Reply) {
+    let line = Line::from(words);
+    let (theirs, ours) = pair.run_words(&line.words);
+    assert_eq!(Difference::all_of(&line, holds_other_type), [difference], "{line}");
+    assert!(theirs != ours && difference.allows(&theirs, &ours), "{line}\n{theirs:?}\n{ours:?}");
+    (theirs, ours)
+}
+
+#[test]
+fn a_key_of_another_type_is_an_error_to_exists_and_mexists_and_no_items_there() {
+    for (protocol, no) in [(Protocol::Resp2, Reply::Integer(0)), (Protocol::Resp3, Reply::Boolean(false))] {
+        let mut pair = Pair::start(protocol);
+        pair.agree("SET text value");
+        let difference = Difference::WrongTypeIsAnError;
+        let (theirs, ours) = differ(&mut pair, difference, true, "BF.EXISTS text item");
+        assert_eq!((theirs, ours), (no.clone(), Reply::error(WRONG_TYPE)));
+        let (theirs, ours) = differ(&mut pair, difference, true, "BF.MEXISTS text item other");
+        assert_eq!((theirs, ours), (Reply::Array(vec![no.clone(), no]), Reply::error(WRONG_TYPE)));
+        for words in ["BF.ADD text a", "BF.MADD text a", "BF.INSERT text ITEMS a", "BF.CARD text", "BF.INFO text"] {
+            assert_eq!(pair.agree(words), Reply::error(WRONG_TYPE));
+        }
+    }
+}
+
+#[test]
+fn reserve_refuses_unknown_words_that_are_ignored_there() {
+    let mut pair = Pair::start(Protocol::Resp2);
+    for words in ["BF.RESERVE one 0.01 100 NOTHING", "BF.RESERVE two 0.01 100 EXPANSION 2 SCALING"] {
+        let (theirs, ours) = differ(&mut pair, Difference::UnknownOptionIsRefused, false, words);
+        assert_eq!((theirs, ours), (Reply::simple("OK"), Reply::error(UNKNOWN)));
+    }
+    assert_eq!(pair.agree("BF.RESERVE one 2 100 NOTHING"), Reply::error("ERR (0 < error rate range < 1) "));
+    assert_eq!(pair.agree("BF.INSERT one XYZ ITEMS item"), Reply::error(UNKNOWN));
+}
+
+#[test]
+fn an_option_given_twice_is_refused_and_one_of_both_is_taken_there() {
+    let mut pair = Pair::start(Protocol::Resp2);
+    let difference = Difference::RepeatedOptionIsRefused;
+    let refused = Reply::error(REPEATED);
+    let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE first 0.01 100 NONSCALING NONSCALING");
+    assert_eq!((theirs, ours), (Reply::simple("OK"), refused.clone()));
+    let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT last CAPACITY 5 CAPACITY 6 ITEMS a");
+    assert_eq!((theirs, ours), (Reply::integers(&[1]), refused.clone()));
+    assert_eq!(pair.run("BF.INFO last CAPACITY").0, Reply::integers(&[6]));
+    let words = "BF.RESERVE first 0.01 100 EXPANSION 2 EXPANSION";
+    let (theirs, ours) = differ(&mut pair, difference, false, words);
+    assert_eq!((theirs, ours), (Reply::error("ERR item exists"), Reply::error("ERR no expansion")));
+}
+
+#[test]
+fn a_seed_can_be_given_and_is_an_unknown_word_there() {
+    let mut pair = Pair::start(Protocol::Resp2);
+    let difference = Difference::SeedIsAnOption;
+    let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT key SEED 42 ITEMS item");
+    assert_eq!((theirs, ours), (Reply::error(UNKNOWN), Reply::integers(&[1])));
+    let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT key SEED x ITEMS item");
+    assert_eq!((theirs, ours), (Reply::error(UNKNOWN), Reply::error("Bad seed")));
+    let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE other 0.01 100 SEED x");
+    assert_eq!((theirs, ours), (Reply::simple("OK"), Reply::error("ERR bad seed")));
+    assert_eq!(pair.agree("BF.RESERVE ignored 0.01 100 SEED 42"), Reply::simple("OK"));
+}
+
+#[test]
+fn reserve_takes_two_words_more_for_the_seed() {
+    let mut pair = Pair::start(Protocol::Resp2);
+    let (theirs, ours) = pair.run("BF.RESERVE key 0.01 100 EXPANSION 4 SEED 42");
+    let many = Reply::error("ERR wrong number of arguments for 'bf.reserve' command");
+    assert_eq!((&theirs, &ours), (&many, &Reply::simple("OK")));
+    assert!(Difference::RoomForASeed.allows(&theirs, &ours));
+    assert_eq!(pair.agree("BF.RESERVE key 0.01 100 EXPANSION 4 SEED 42 1 2"), many);
+    assert_eq!(pair.run("BF.RESERVE key 0.01 100 1 2 3 4"), (many, Reply::error(UNKNOWN)));
+}
+
+#[test]
+fn a_key_may_have_the_name_of_an_option_which_is_taken_for_one_there() {
+    let mut pair = Pair::start(Protocol::Resp2);
+    let difference = Difference::KeyIsNotAnOption;
+    let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE expansion 0.01 100");
+    assert_eq!((theirs, ours), (Reply::error("ERR bad expansion"), Reply::simple("OK")));
+    let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE NONSCALING 0.01 100 EXPANSION 3");
+    assert_eq!((theirs, ours), (Reply::error("Nonscaling filters cannot expand"), Reply::simple("OK")));
+    pair.run("DEL NONSCALING");
+    assert_eq!(pair.agree("BF.RESERVE NONSCALING 0.01 100"), Reply::simple("OK"));
+    let (theirs, ours) = pair.run("BF.INFO NONSCALING EXPANSION");
+    assert_eq!((theirs, ours), (Reply::Array(vec![Reply::NullBulk]), Reply::integers(&[2])));
+}
+
+#[test]
+fn options_of_insert_are_whole_words_and_known_by_their_letters_there() {
+    let mut pair = Pair::start(Protocol::Resp2);
+    for option in
+        ["ITEM a", "COPACITY 5 ITEMS a", "ERRORS 0.1 ITEMS a", "EXPAND 2 ITEMS a", "NO ITEMS a", "NOS ITEMS a"]
+    {
+        let words = format!("BF.INSERT {} {option}", option.split(' ').next().unwrap());
+        let (theirs, ours) = differ(&mut pair, Difference::OptionsAreWholeWords, false, &words);
+        assert_eq!((theirs, ours), (Reply::integers(&[1]), Reply::error(UNKNOWN)), "{option}");
+    }
+    let words = "BF.INSERT nokey NOCX ITEMS a";
+    let (theirs, ours) = differ(&mut pair, Difference::OptionsAreWholeWords, false, words);
+    assert_eq!((theirs, ours), (Reply::error("ERR not found"), Reply::error(UNKNOWN)));
+}
+
+#[test]
+fn an_expansion_beyond_32_bits_is_refused_and_cut_off_there() {
+    let mut pair = Pair::start(Protocol::Resp2);
+    let difference = Difference::ExpansionIsNotTruncated;
+    let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE key 0.01 100 EXPANSION 4294967299");
+    assert_eq!((theirs, ours), (Reply::simple("OK"), Reply::error("ERR bad expansion")));
+    assert_eq!(pair.run("BF.INFO key EXPANSION").0, Reply::integers(&[3]));
+    let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT other EXPANSION 4294967296 ITEMS a");
+    assert_eq!((theirs, ours), (Reply::integers(&[1]), Reply::error("Bad argument received")));
+    assert_eq!(pair.run("BF.INFO other EXPANSION").0, Reply::integers(&[0]));
+    assert_eq!(pair.agree("BF.RESERVE most 0.01 100 EXPANSION 4294967295"), Reply::simple("OK"));
+}
+
+#[test]
+fn a_capacity_beyond_all_memory_is_refused_and_overflows_there() {
+    let mut pair = Pair::start(Protocol::Resp2);
+    let difference = Difference::CapacityDoesNotOverflow;
+    let most = i64::MAX;
+    let (theirs, ours) = differ(&mut pair, difference, false, &format!("BF.RESERVE key 0.01 {most}"));
+    assert_eq!((theirs, ours), (Reply::simple("OK"), Reply::error(NO_MEMORY)));
+    let layers = pair.run("BF.DEBUG key").0;
+    assert!(layers.elements()[1].text().starts_with("bytes:8 bits:64 "), "{layers:?}");
+    let (theirs, ours) = differ(&mut pair, difference, false, &format!("BF.INSERT other CAPACITY {most} ITEMS a"));
+    assert_eq!((theirs, ours), (Reply::integers(&[1]), Reply::error(NO_MEMORY)));
+    assert_eq!(pair.agree("BF.RESERVE beyond 0.01 9223372036854775808"), Reply::error("ERR bad capacity"));
+}
+
+#[test]
+fn info_tells_more_fields_that_are_unknown_there() {
+    let mut pair = Pair::start(Protocol::Resp2);
+    pair.agree("BF.ADD key item");
+    for field in ["ERROR", "seed", "Layout", "FILL", "FPR"] {
+        let words = format!("BF.INFO key {field}");
+        let (theirs, ours) = differ(&mut pair, Difference::FurtherFields, false, &words);
+        assert_eq!(theirs, Reply::error("Invalid information value"));
+        assert_eq!(ours.elements().len(), 1);
+        assert_eq!(pair.agree(&words.replace("key", "nokey")), Reply::error("ERR not found"));
+    }
+}
+
+/// Servers from 7.0 on know how many words our commands take, and refuse others before they are run. Where that shows, it
+/// is not in the reply to a line of its own, and so not in the list.
+#[test]
+fn a_wrong_number_of_words_is_refused_by_transactions_and_scripts_and_only_when_run_there() {
+    if server_version() < (7, 0) {
+        return;
+    }
+    let mut pair = Pair::start(Protocol::Resp2);
+    pair.agree("MULTI");
+    pair.agree("BF.ADD key item");
+    let arity = Reply::error("ERR wrong number of arguments for 'bf.add' command");
+    assert_eq!(pair.run("BF.ADD key"), (Reply::simple("QUEUED"), arity.clone()));
+    let (theirs, ours) = pair.run("EXEC");
+    assert_eq!(theirs, Reply::Array(vec![Reply::Integer(1), arity.clone()]));
+    assert_eq!(ours, Reply::error("EXECABORT Transaction discarded because of previous errors."));
+    let (theirs, ours) = pair.run_words(&["EVAL", "return redis.pcall('BF.ADD', KEYS[1])", "1", "key"]);
+    assert_eq!(theirs, arity);
+    assert_eq!(ours, Reply::error("ERR Wrong number of args calling Redis command from script"));
+}

@@ -1,0 +1,283 @@
+//! Whether two replies to a line are the same, as far as two Bloom filters can agree.
+
+use std::collections::{HashMap, HashSet};
+
+use super::differences::Difference;
+use super::lines::Line;
+use super::support::wire::Reply;
+
+/// Filters of ours with an error rate up to this one are not believed to answer wrongly in a test. (The smallest of
+/// RedisBloom's do: they have 64 bits, of which an item's positions are only a few different ones.)
+const RELIABLE: f64 = 1e-8;
+
+/// No filter of a test holds as much, or grows as fast.
+const HUGE: i64 = 10_000_000;
+
+const FULL: &str = "ERR non scaling filter is full";
+
+/// What is known of the key space, which both sides must share.
+#[derive(Default)]
+pub struct Judge {
+    keys: HashMap<Vec<u8>, Content>,
+    /// How many lines differed on purpose.
+    pub explained: usize,
+}
+
+enum Content {
+    Filter(Filter),
+    OtherType,
+}
+
+#[derive(Default)]
+struct Filter {
+    /// All items that were added, or seemed to be present when they were.
+    items: HashSet<Vec<u8>>,
+    reliable: bool,
+    /// Whether one side took an item for present that it was not: the numbers of items then differ from there on.
+    diverged: bool,
+}
+
+impl Filter {
+    fn with_error_rate(rate: f64) -> Filter {
+        Filter { reliable: rate <= RELIABLE, ..Filter::default() }
+    }
+
+    /// Replies of BF.ADD for one item: whether it was new.
+    fn judge_addition(&mut self, item: &[u8], theirs: &Reply, ours: &Reply) -> Result<(), String> {
+        if theirs.is_error() || ours.is_error() {
+            let full = [theirs, ours].map(|reply| *reply == Reply::error(FULL));
+            // A full filter takes what seems to be present.
+            let seems_present = [theirs, ours].map(|reply| reply.as_bool() == Some(false));
+            let one_is_wrong = !self.items.contains(item)
+                && ((full[0] && seems_present[1] && !self.reliable) || (full[1] && seems_present[0]));
+            self.diverged |= one_is_wrong;
+            let allowed = theirs == ours || (self.diverged && (full[0] || full[1]));
+            return if allowed { Ok(()) } else { Err("not the same error".to_owned()) };
+        }
+        self.judge_answer(item, theirs, ours, false)?;
+        self.items.insert(item.to_vec());
+        Ok(())
+    }
+
+    /// Replies for one item, which are `present` if it was added before.
+    fn judge_answer(&mut self, item: &[u8], theirs: &Reply, ours: &Reply, present: bool) -> Result<(), String> {
+        let both = (theirs.as_bool(), ours.as_bool());
+        let (Some(theirs_answer), Some(ours_answer)) = both else { return Err("not yes or no".to_owned()) };
+        same_kind(theirs, ours)?;
+        let known = self.items.contains(item);
+        if known && (theirs_answer, ours_answer) != (present, present) {
+            return Err(format!("'{}' was added", item.escape_ascii()));
+        }
+        if !known && self.reliable && ours_answer == present {
+            return Err(format!("'{}' was not added", item.escape_ascii()));
+        }
+        self.diverged |= !known && theirs_answer != ours_answer;
+        Ok(())
+    }
+}
+
+impl Judge {
+    /// What is wrong with the replies, if anything.
+    pub fn judge(&mut self, line: &Line, theirs: &Reply, ours: &Reply) -> Result<(), String> {
+        let holds_other_type = matches!(self.keys.get(line.key()), Some(Content::OtherType));
+        let differences = Difference::all_of(line, holds_other_type);
+        if theirs != ours && Difference::explain(&differences, theirs, ours) {
+            self.explained += 1;
+            return Ok(());
+        }
+        self.judge_same(line, theirs, ours)
+    }
+
+    fn judge_same(&mut self, line: &Line, theirs: &Reply, ours: &Reply) -> Result<(), String> {
+        let filter = match self.keys.get_mut(line.key()) {
+            Some(Content::Filter(filter)) => Some(filter),
+            _ => None,
+        };
+        let diverged = filter.as_ref().is_some_and(|filter| filter.diverged);
+        let arrays = matches!((theirs, ours), (Reply::Array(_), Reply::Array(_)));
+        match line.command().as_str() {
+            "BF.RESERVE" if theirs == ours && !ours.is_error() => {
+                self.keys.insert(line.key().to_vec(), Content::Filter(Filter::with_error_rate(error_rate(line))));
+                Ok(())
+            }
+            "BF.ADD" if theirs.as_bool().is_some() || ours.as_bool().is_some() => {
+                self.filter_or_new(line).judge_addition(&line.words[2], theirs, ours)
+            }
+            "BF.MADD" | "BF.INSERT" if arrays => {
+                let filter = self.filter_or_new(line);
+                let items = items(line);
+                let replies = theirs.elements().iter().zip(ours.elements());
+                for (item, (theirs, ours)) in items.iter().zip(replies) {
+                    filter.judge_addition(item, theirs, ours)?;
+                }
+                let same_length = theirs.elements().len() == ours.elements().len();
+                if same_length || filter.diverged { Ok(()) } else { Err("not as many replies".to_owned()) }
+            }
+            "BF.EXISTS" if ours.as_bool().is_some() => {
+                let mut absent = Filter { reliable: true, ..Filter::default() };
+                filter.unwrap_or(&mut absent).judge_answer(&line.words[2], theirs, ours, true)
+            }
+            "BF.MEXISTS" if arrays => {
+                if theirs.elements().len() != ours.elements().len() {
+                    return Err("not as many replies".to_owned());
+                }
+                let mut absent = Filter { reliable: true, ..Filter::default() };
+                let filter = filter.unwrap_or(&mut absent);
+                let replies = theirs.elements().iter().zip(ours.elements());
+                let mut items = line.arguments().iter().zip(replies);
+                items.try_for_each(|(item, (theirs, ours))| filter.judge_answer(item, theirs, ours, true))
+            }
+            "BF.CARD" if diverged => same_kind(theirs, ours),
+            "BF.INFO" if !ours.is_error() => judge_info(line, diverged, theirs, ours),
+            "BF.DEBUG" if arrays => judge_debug(diverged, theirs, ours),
+            "BF.SCANDUMP" if arrays => judge_dump(line, theirs, ours),
+            _ if theirs != ours => Err("not the same reply".to_owned()),
+            command => {
+                self.follow(command, line, ours);
+                Ok(())
+            }
+        }
+    }
+
+    /// Keeps up with commands that are not BF's.
+    fn follow(&mut self, command: &str, line: &Line, reply: &Reply) {
+        match command {
+            "DEL" => {
+                self.keys.remove(line.key());
+            }
+            "SET" => {
+                self.keys.insert(line.key().to_vec(), Content::OtherType);
+            }
+            "RPUSH" if !reply.is_error() => {
+                self.keys.insert(line.key().to_vec(), Content::OtherType);
+            }
+            "RENAME" if !reply.is_error() => {
+                if let Some(content) = self.keys.remove(line.key()) {
+                    self.keys.insert(line.words[2].clone(), content);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn filter_or_new(&mut self, line: &Line) -> &mut Filter {
+        let new = || Content::Filter(Filter::with_error_rate(error_rate(line)));
+        match self.keys.entry(line.key().to_vec()).or_insert_with(new) {
+            Content::Filter(filter) => filter,
+            Content::OtherType => panic!("{line}: added to a key of another type"),
+        }
+    }
+
+    /// Whether the line may have left different filters, or one that must not be used any further.
+    pub fn must_start_over(&self, line: &Line) -> bool {
+        let creates = ["BF.RESERVE", "BF.INSERT"].contains(&line.command().as_str());
+        let is_huge = |word: &Vec<u8>| number(word).is_some_and(|number| number > HUGE);
+        creates && (!Difference::all_of(line, false).is_empty() || line.arguments().iter().any(is_huge))
+    }
+
+    /// The key was removed.
+    pub fn forget(&mut self, line: &Line) {
+        self.keys.remove(line.key());
+    }
+}
+
+pub fn number(word: &[u8]) -> Option<i64> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+/// The error rate of the filter that a line creates.
+fn error_rate(line: &Line) -> f64 {
+    let given = match line.command().as_str() {
+        "BF.RESERVE" => line.words.get(2),
+        "BF.INSERT" => {
+            let options = line.arguments().split(|word| word.eq_ignore_ascii_case(b"ITEMS")).next().unwrap_or(&[]);
+            let place = options.iter().position(|word| word.eq_ignore_ascii_case(b"ERROR"));
+            place.and_then(|place| options.get(place + 1))
+        }
+        _ => return 0.0,
+    };
+    // What Rust does not read as a number, such as hexadecimals, is not taken for reliable.
+    given.map_or(0.0, |word| std::str::from_utf8(word).ok().and_then(|word| word.parse().ok()).unwrap_or(1.0))
+}
+
+/// The items that a line adds.
+fn items(line: &Line) -> &[Vec<u8>] {
+    if line.command() == "BF.MADD" {
+        return line.arguments();
+    }
+    let place = line.arguments().iter().position(|word| word.eq_ignore_ascii_case(b"ITEMS"));
+    place.map_or(&[], |place| &line.arguments()[place + 1..])
+}
+
+/// Whether both replies are, say, integers: whatever their values.
+fn same_kind(theirs: &Reply, ours: &Reply) -> Result<(), String> {
+    let same = std::mem::discriminant(theirs) == std::mem::discriminant(ours);
+    if same { Ok(()) } else { Err("not the same kind of reply".to_owned()) }
+}
+
+/// All fields must be equal except the size, as long as the filters hold the same number of items.
+fn judge_info(line: &Line, diverged: bool, theirs: &Reply, ours: &Reply) -> Result<(), String> {
+    same_kind(theirs, ours)?;
+    let pairs = |reply: &Reply| match reply {
+        Reply::Map(pairs) => pairs.clone(),
+        single if single.elements().len() == 1 => {
+            let label = Reply::Bulk(line.words.get(2).cloned().unwrap_or_default().to_ascii_lowercase());
+            vec![(label, single.elements()[0].clone())]
+        }
+        flat => flat.elements().chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect(),
+    };
+    let (theirs, ours) = (pairs(theirs), pairs(ours));
+    if theirs.len() != ours.len() {
+        return Err("not as many fields".to_owned());
+    }
+    for ((their_label, their_value), (our_label, our_value)) in theirs.iter().zip(&ours) {
+        if their_label != our_label {
+            return Err("not the same fields".to_owned());
+        }
+        same_kind(their_value, our_value)?;
+        let deterministic = !our_label.bytes().eq_ignore_ascii_case(b"size") && !diverged;
+        if deterministic && their_value != our_value {
+            return Err(format!("not the same {}", our_label.text()));
+        }
+    }
+    Ok(())
+}
+
+/// The layers hold as many items, and are made for as many, and their lines start with the same names.
+fn judge_debug(diverged: bool, theirs: &Reply, ours: &Reply) -> Result<(), String> {
+    let (theirs, ours) = (theirs.elements(), ours.elements());
+    if diverged {
+        return Ok(());
+    }
+    if theirs.len() != ours.len() || theirs[0] != ours[0] {
+        return Err("not as many layers or items".to_owned());
+    }
+    let facts = |line: &Reply| -> Vec<(String, String)> {
+        let line = line.text();
+        line.split(' ').filter_map(|fact| fact.split_once(':')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect()
+    };
+    for (theirs, ours) in theirs.iter().zip(ours).skip(1) {
+        for ((their_name, their_value), (our_name, our_value)) in facts(theirs).into_iter().zip(facts(ours)) {
+            let same_value = !["capacity", "size"].contains(&our_name.as_str()) || their_value == our_value;
+            if their_name != our_name || !same_value {
+                return Err(format!("not the same {our_name}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An iterator and data; where a dump starts and where it has ended they are known.
+fn judge_dump(line: &Line, theirs: &Reply, ours: &Reply) -> Result<(), String> {
+    let shape = |reply: &Reply| match reply.elements() {
+        [Reply::Integer(iterator), Reply::Bulk(data)] => Ok((*iterator, data.is_empty())),
+        _ => Err("not an iterator and data".to_owned()),
+    };
+    let (theirs, ours) = (shape(theirs)?, shape(ours)?);
+    let expected = match line.words.get(2).and_then(|iterator| number(iterator)) {
+        Some(0) => (1, false),
+        Some(1..HUGE) => return Ok(()),
+        _ => (0, true),
+    };
+    if (theirs, ours) == (expected, expected) { Ok(()) } else { Err("not the same iterator".to_owned()) }
+}

@@ -1,0 +1,160 @@
+//! RedisBloom 2.8.2 and this module side by side: the same lines go to both, and the replies must be the same.
+//!
+//! [`lines`] makes up command lines, valid and invalid; [`judge`] compares the replies, and remembers what was added, since
+//! two Bloom filters may differ about an item that was not; [`differences`] is the complete list of what is different on
+//! purpose, each with a test that shows both sides.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod differences;
+mod judge;
+mod lines;
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+
+use judge::Judge;
+use lines::{Line, Lines};
+use support::wire::{Reply, Wire};
+use support::{Server, Setup, oxbloom, redisbloom};
+
+/// Seeds that every run uses.
+const SEEDS: [u64; 6] = [1, 2, 3, 4, 5, 6];
+
+/// How many more seeds are made up in each run.
+const NEW_SEEDS: usize = 2;
+
+const LINES_PER_SEED: usize = 2000;
+
+#[derive(Clone, Copy)]
+enum Protocol {
+    Resp2,
+    Resp3,
+}
+
+/// Both modules, each in a server of its own.
+struct Pair {
+    servers: [Server; 2],
+    theirs: Wire,
+    ours: Wire,
+}
+
+impl Pair {
+    /// Filters that are created without saying how are small, so that they grow often, and hardly ever answer wrongly.
+    fn start(protocol: Protocol) -> Pair {
+        let servers = [redisbloom(), oxbloom()]
+            .map(|module| Setup::with_module(module).module_arguments("ERROR_RATE 1e-9 INITIAL_SIZE 10").start());
+        let connect = match protocol {
+            Protocol::Resp2 => Wire::resp2,
+            Protocol::Resp3 => Wire::resp3,
+        };
+        let [theirs, ours] = [connect(&servers[0]), connect(&servers[1])];
+        Pair { servers, theirs, ours }
+    }
+
+    /// Both replies to a line: RedisBloom's, and ours.
+    fn run_words<W: AsRef<[u8]>>(&mut self, words: &[W]) -> (Reply, Reply) {
+        self.theirs.send(words);
+        self.ours.send(words);
+        (self.theirs.receive(), self.ours.receive())
+    }
+
+    fn run(&mut self, words: &str) -> (Reply, Reply) {
+        self.run_words(&words.split_ascii_whitespace().collect::<Vec<_>>())
+    }
+
+    /// Runs a line whose replies must be the same, and returns the reply.
+    fn agree(&mut self, words: &str) -> Reply {
+        let (theirs, ours) = self.run(words);
+        assert_eq!(theirs, ours, "{words}: RedisBloom's reply is on the left");
+        ours
+    }
+
+    /// Sends made-up lines, and judges the replies.
+    fn compare(&mut self, seed: u64) {
+        self.agree("FLUSHALL");
+        let mut judge = Judge::default();
+        let mut lines = Lines::new(seed);
+        let mut sent: Vec<(Line, Reply, Reply)> = Vec::new();
+        for number in 0..LINES_PER_SEED {
+            let line = lines.make();
+            let (theirs, ours) = self.run_words(&line.words);
+            let verdict = judge.judge(&line, &theirs, &ours);
+            sent.push((line, theirs, ours));
+            let (line, theirs, ours) = &sent[number];
+            if let Err(reason) = verdict {
+                let related = sent[..number].iter().filter(|(earlier, ..)| earlier.shares_a_key_with(line));
+                let history: Vec<_> =
+                    related.map(|(line, theirs, ours)| format!("  {line}\n    {theirs:?}\n    {ours:?}\n")).collect();
+                let history = history[history.len().saturating_sub(30)..].concat();
+                panic!(
+                    "seed {seed}, line {number}: {reason}\n  {line}\n  RedisBloom: {theirs:?}\n  ours:       {ours:?}\n\
+                     before:\n{history}"
+                );
+            }
+            // What the line left behind may be different now, or too large to go on with.
+            if judge.must_start_over(line) {
+                self.agree_on_removal(line);
+                judge.forget(line);
+            }
+        }
+        assert!((1..LINES_PER_SEED / 10).contains(&judge.explained), "seed {seed}: {} differences", judge.explained);
+        assert!(self.servers.iter().all(Server::is_alive));
+    }
+
+    fn agree_on_removal(&mut self, line: &Line) {
+        self.run_words(&[b"DEL", line.key()]);
+    }
+}
+
+fn compare_all(protocol: Protocol) {
+    let mut pair = Pair::start(protocol);
+    let new_seeds = (0..NEW_SEEDS).map(|_| RandomState::new().build_hasher().finish());
+    for seed in SEEDS.into_iter().chain(new_seeds) {
+        pair.compare(seed);
+    }
+}
+
+#[test]
+fn thousands_of_lines_get_the_same_replies_in_resp2() {
+    compare_all(Protocol::Resp2);
+}
+
+#[test]
+fn thousands_of_lines_get_the_same_replies_in_resp3() {
+    compare_all(Protocol::Resp3);
+}
+
+#[test]
+fn scripts_get_the_same_replies_whatever_their_client_speaks() {
+    const CALLS: [&str; 7] = [
+        "'BF.ADD', KEYS[1], 'item'",
+        "'BF.MADD', KEYS[1], 'item', 'other'",
+        "'BF.EXISTS', KEYS[1], 'item'",
+        "'BF.INFO', KEYS[1], 'ITEMS'",
+        "'BF.INFO', KEYS[1], 'nofield'",
+        "'BF.RESERVE', KEYS[1], '0.1', '5'",
+        "'BF.CARD', KEYS[1]",
+    ];
+    for protocol in [Protocol::Resp2, Protocol::Resp3] {
+        let mut pair = Pair::start(protocol);
+        for version in [2, 3] {
+            for call in CALLS {
+                let script = format!("redis.setresp({version}); return redis.pcall({call})");
+                let (theirs, ours) = pair.run_words(&["EVAL", &script, "1", "key"]);
+                assert_eq!(theirs, ours, "RESP{version}: {call}: RedisBloom's reply is on the left");
+            }
+            // The size is the one number that differs, and a map has no order in Lua.
+            let names = format!(
+                "redis.setresp({version}); local names = {{}}
+                 local reply = redis.call('BF.INFO', KEYS[1])
+                 for name in pairs(reply.map or {{}}) do table.insert(names, name.ok or name) end
+                 for index = 1, #reply, 2 do table.insert(names, reply[index].ok or reply[index]) end
+                 table.sort(names); return names"
+            );
+            let (theirs, ours) = pair.run_words(&["EVAL", &names, "1", "key"]);
+            assert_eq!(theirs, ours);
+            assert_eq!(ours.elements().len(), 5);
+        }
+    }
+}
