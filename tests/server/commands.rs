@@ -198,7 +198,9 @@ fn lines_of_wrong_length() -> Vec<(&'static str, String)> {
     lines
 }
 
+/// Servers before 7.0 repeat the name as it was sent, in our case in upper case.
 fn wrong_arity(name: &str) -> Reply {
+    let name = if server_version() < (7, 0) { name.to_ascii_uppercase() } else { name.to_owned() };
     Reply::Error(format!("ERR wrong number of arguments for '{name}' command"))
 }
 
@@ -469,9 +471,14 @@ fn info_has_exactly_the_incumbents_five_fields() {
             let single = client.run(&format!("BF.INFO key {token}"));
             assert_eq!(single.field_or_single(label), *info.field(label), "{token}");
         }
-        let nothing = if matches!(info, Reply::Map(_)) { Reply::Null } else { Reply::NullBulk };
-        assert_eq!(*client.run("BF.INFO fixed").field("Expansion rate"), nothing);
-        assert_eq!(client.run("BF.INFO fixed EXPANSION").field_or_single("Expansion rate"), nothing);
+        // What the server makes of a null: servers before 7.0 have one for RESP3, but no map for modules.
+        let nothing = |reply: &Reply| match info {
+            Reply::Map(_) => *reply == Reply::Null,
+            _ if server_version() < (7, 0) => [Reply::Null, Reply::NullBulk].contains(reply),
+            _ => *reply == Reply::NullBulk,
+        };
+        assert!(nothing(client.run("BF.INFO fixed").field("Expansion rate")));
+        assert!(nothing(&client.run("BF.INFO fixed EXPANSION").field_or_single("Expansion rate")));
         for token in ["CAP", "Number", "CAPACITYX", "x"] {
             assert_eq!(client.run(&format!("BF.INFO key {token}")), Reply::error("Invalid information value"));
         }
@@ -881,8 +888,11 @@ fn scripts_get_the_replies_and_the_errors() {
     assert!(eval("return redis.pcall('BF.ADD', KEYS[1])").is_error());
     let full = "redis.call('DEL', KEYS[1]); redis.call('BF.RESERVE', KEYS[1], 0.1, 1, 'NONSCALING')
                 return redis.call('BF.MADD', KEYS[1], 'a', 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k')";
-    let reply = eval(full);
-    assert_eq!(reply.elements().last(), Some(&Reply::error(FULL)), "{reply:?}");
+    // Valkey 9 ends a script that returns an error within an array with that error.
+    match eval(full) {
+        Reply::Error(text) => assert!(server_version() >= (9, 0) && text.contains(FULL), "{text}"),
+        reply => assert_eq!(reply.elements().last(), Some(&Reply::error(FULL)), "{reply:?}"),
+    }
     if server_version() >= (7, 0) {
         let boolean = "redis.setresp(3); return type(redis.call('BF.EXISTS', KEYS[1], 'a'))";
         assert_eq!(eval(boolean), Reply::bulk("boolean"));
@@ -923,7 +933,8 @@ fn the_server_knows_each_command() {
         let has = |flag: &str| flags.contains(&flag.to_owned());
         assert_eq!((has("write"), has("denyoom")), (command.writes, command.writes), "{}: {flags:?}", command.name);
         assert_eq!((has("readonly"), has("fast")), (!command.writes, command.fast), "{}: {flags:?}", command.name);
-        assert!(has("module") && !has("movablekeys") && !has("noscript"), "{}: {flags:?}", command.name);
+        assert!(has("module") || server_version() < (7, 0), "{}: {flags:?}", command.name);
+        assert!(!has("movablekeys") && !has("noscript"), "{}: {flags:?}", command.name);
         assert_eq!(info[3..6], [1, 1, 1].map(Reply::Integer), "{}", command.name);
         let keys = client.run(&format!("COMMAND GETKEYS {}", command.line));
         assert_eq!(keys, Reply::Array(vec![Reply::bulk("key")]));
