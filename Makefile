@@ -2,15 +2,17 @@
 
 PORT ?= 6379
 PREFIX ?= /usr/local
+SYSCONFDIR ?= $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 DESTDIR ?=
 
-MODULE := target/release/liboxbloom.so
-FAULTY_MODULE := target/debug/liboxbloom.so
-INCUMBENT := target/incumbent/redisbloom.so
-PYTHON_ENV := target/python
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+MODULE := $(TARGET)/release/liboxbloom.so
+FAULTY_MODULE := $(TARGET)/debug/liboxbloom.so
+INCUMBENT := $(TARGET)/incumbent/redisbloom.so
+PYTHON_ENV := $(TARGET)/python
 NODE_TESTS := tests/clients/node
 MODULE_FOLDER := $(PREFIX)/lib/redis/modules
-CONF_FOLDER := $(PREFIX)/etc/redis
+CONF_FOLDER := $(SYSCONFDIR)/redis
 
 .DEFAULT_GOAL := help
 .PHONY: help run build test demo install clean setup setup-test lint test-rust test-clients
@@ -22,12 +24,12 @@ run: build ## Install what is missing, build, and start a server with the module
 	@! redis-cli -p $(PORT) ping >/dev/null 2>&1 || { \
 	  echo "Port $(PORT) is taken by another server, perhaps the one that Debian's redis-server package starts."; \
 	  echo "Stop it (sudo systemctl stop redis-server), or choose another port: make run PORT=6380"; exit 1; }
-	@mkdir -p target/run
+	@mkdir -p $(TARGET)/run
 	@( until redis-cli -p $(PORT) ping >/dev/null 2>&1; do sleep 0.1; done; \
 	  printf '\nReady. In another terminal, type\n\n    redis-cli%s\n    BF.ADD seen https://example.com/\n    BF.EXISTS seen https://example.com/\n\nCtrl-C here stops the server.\n\n' \
 	    "$(if $(filter-out 6379,$(PORT)), -p $(PORT))" ) & \
-	hint=$$!; redis-server redis.conf.example --bind 127.0.0.1 --port $(PORT) --dir target/run \
-	  --loadmodule $(abspath $(MODULE)); status=$$?; kill $$hint 2>/dev/null; exit $$status
+	hint=$$!; redis-server redis.conf.example --bind 127.0.0.1 --port $(PORT) --dir $(TARGET)/run \
+	  --loadmodule $(MODULE); status=$$?; kill $$hint 2>/dev/null; exit $$status
 
 build: setup ## Build the release library, target/release/liboxbloom.so
 	cargo build --release
@@ -41,33 +43,36 @@ lint: setup
 
 test-rust: build setup-test
 	cargo build --features fault-injection
-	cargo test --features fault-injection
+	OXBLOOM_MODULE=$(MODULE) OXBLOOM_FAULTY_MODULE=$(FAULTY_MODULE) REDISBLOOM_MODULE=$(INCUMBENT) \
+	  cargo test --features fault-injection
 
 test-clients: build setup-test
-	OXBLOOM_MODULE=$(abspath $(MODULE)) $(PYTHON_ENV)/bin/pytest -q tests/clients
-	cd $(NODE_TESTS) && OXBLOOM_MODULE=$(abspath $(MODULE)) node --test
+	OXBLOOM_MODULE=$(MODULE) $(PYTHON_ENV)/bin/pytest -q tests/clients
+	cd $(NODE_TESTS) && OXBLOOM_MODULE=$(MODULE) node --test
 
 demo: build ## Deduplicate 2.7 million real URLs through a server, beside a Redis set
-	cargo run --release --example demo -- --module $(MODULE) --data target/demo
+	cargo run --release --example demo -- --module $(MODULE) --data $(TARGET)/demo
 
 install: build ## Install the module and a configuration fragment (PREFIX=/usr/local, DESTDIR=)
-	install -D -m 755 $(MODULE) $(DESTDIR)$(MODULE_FOLDER)/liboxbloom.so
+	install -D -s -m 755 $(MODULE) $(DESTDIR)$(MODULE_FOLDER)/liboxbloom.so
 	install -d $(DESTDIR)$(CONF_FOLDER)
-	sed -e 's|^# loadmodule .*|loadmodule $(MODULE_FOLDER)/liboxbloom.so|' -e '/^# The server/,$$d' redis.conf.example \
-	  > $(DESTDIR)$(CONF_FOLDER)/oxbloom.conf
-	@echo "Add this line to your redis.conf:  include $(CONF_FOLDER)/oxbloom.conf"
+	sed '/^# The server/,$$d' redis.conf.example > $(DESTDIR)$(CONF_FOLDER)/oxbloom.conf
+	@printf 'Add these two lines to your redis.conf:\n\n    include %s\n    loadmodule %s\n\n' \
+	  $(CONF_FOLDER)/oxbloom.conf $(MODULE_FOLDER)/liboxbloom.so
 
 clean: ## Remove all that was built
 	cargo clean
 	rm -rf $(NODE_TESTS)/node_modules
 
-# Installs Debian packages, or says what to install elsewhere: $(call packages,COMMAND-THAT-PROVES-IT,PACKAGE …)
+# Installs Debian packages, or says what to install elsewhere: $(call packages,COMMAND-THAT-PROVES-IT,PACKAGE …). A service
+# that a package starts is stopped and disabled: nobody asked for it, and it would take our port.
 define packages
 { $(1); } >/dev/null 2>&1 || { \
   command -v apt-get >/dev/null || { echo "Please install what Debian calls: $(2)"; exit 1; }; \
   echo "Installing $(2)"; \
   sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
-  $$sudo apt-get update -q && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y $(2); }
+  $$sudo apt-get update -q && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y $(2) && \
+  case "$(2)" in *redis-server*) $$sudo systemctl disable --now redis-server >/dev/null 2>&1 || true;; esac; }
 endef
 
 # What it takes to build and run.
