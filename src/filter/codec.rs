@@ -29,7 +29,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use super::blocked::Layer;
 use super::hash::GOLDEN;
 use super::sizing::{BLOCK_BITS, BLOCK_BYTES, MAX_BLOCKS, MAX_LINES, Shape};
-use super::{Error, ErrorRate, Filter, Growth};
+use super::{Error, ErrorRate, Filter, Growth, MAX_LAYERS};
 
 /// The version of the encoding that is written. Earlier ones are read, later ones refused.
 pub const VERSION: u8 = 1;
@@ -144,7 +144,8 @@ impl Header {
         let layers = fields.u32()? as usize;
         let seed = fields.u64()?;
         let error_rate = ErrorRate::new(f64::from_le_bytes(*fields.array()?)).ok_or(DecodeError::Corrupt)?;
-        if layers == 0 || (layers > 1 && growth == Growth::Fixed) || fields.0.len() != layers * LAYER_BYTES {
+        let most = if growth == Growth::Fixed { 1 } else { MAX_LAYERS };
+        if !(1..=most).contains(&layers) || fields.0.len() != layers * LAYER_BYTES {
             return Err(DecodeError::Corrupt);
         }
         let layers = (0..layers).map(|_| StoredLayer::decode(&mut fields)).collect::<Result<_, _>>()?;
@@ -164,14 +165,15 @@ impl Header {
 
     /// The filter, with no bit set yet; its items count as if they were.
     pub fn build(&self) -> Result<Filter, DecodeError> {
-        let mut filter =
-            Filter { layers: Box::default(), seed: self.seed, error_rate: self.error_rate, growth: self.growth };
+        let mut layers = Vec::new();
+        layers.try_reserve_exact(self.layers.len()).map_err(|_| DecodeError::OutOfMemory)?;
         for stored in &self.layers {
             let mut layer = Layer::new(stored.shape, stored.capacity)?;
             layer.restore_items(stored.items);
-            filter.append(layer)?;
+            layers.push(layer);
         }
-        Ok(filter)
+        let layers = layers.into_boxed_slice();
+        Ok(Filter { layers, seed: self.seed, error_rate: self.error_rate, growth: self.growth })
     }
 
     /// The offsets and lengths of the chunks that a complete copy of the filter has.
@@ -245,30 +247,24 @@ pub struct Chunk<'a> {
     pub bits: &'a [u8],
 }
 
-impl<'a> Chunk<'a> {
-    /// The bits of `filter` at `extent`; `None` if they are not whole blocks of one layer.
-    fn of(filter: &'a Filter, extent: Extent) -> Option<Chunk<'a>> {
-        let (layer, within) = locate(filter.layers(), extent.offset)?;
-        let bits = filter.layers()[layer].bytes().get(within..within.checked_add(extent.length)?)?;
-        Some(Chunk { extent, bits })
-    }
-
+impl Chunk<'_> {
     /// The iterator that comes with the chunk in a walk: one more than the offset behind it.
     pub fn iterator(&self) -> u64 {
         self.extent.end() + 1
     }
 
     pub fn checksum(&self, filter: &Filter) -> u64 {
-        checksum(filter, self.extent.offset, self.bits)
+        let layer = locate(&filter.layers, self.extent.offset).map(|(layer, _)| &filter.layers[layer]);
+        checksum(filter.seed, layer, self.extent.offset, self.bits)
     }
 }
 
-fn checksum(filter: &Filter, offset: u64, bits: &[u8]) -> u64 {
-    let layer = locate(&filter.layers, offset).map(|(layer, _)| filter.layers[layer].shape());
-    let shape = layer.map_or(0, |Shape { blocks, lines, probes }| {
+fn checksum(seed: u64, layer: Option<&Layer>, offset: u64, bits: &[u8]) -> u64 {
+    let shape = layer.map_or(0, |layer| {
+        let Shape { blocks, lines, probes } = layer.shape();
         blocks.rotate_left(16) ^ u64::from(u16::from_le_bytes([probes, lines]))
     });
-    xxh3_64_with_seed(bits, filter.seed ^ (offset ^ shape.rotate_left(32)).wrapping_mul(GOLDEN))
+    xxh3_64_with_seed(bits, seed ^ (offset ^ shape.rotate_left(32)).wrapping_mul(GOLDEN))
 }
 
 /// The layer that holds byte `offset` of all layers' bits, and the offset in it.
@@ -283,8 +279,16 @@ fn locate(layers: &[Layer], offset: u64) -> Option<(usize, usize)> {
 
 /// All chunks of a filter, in order.
 pub fn chunks(filter: &Filter) -> impl Iterator<Item = Chunk<'_>> {
-    extents(filter.layers().iter().map(|layer| (layer.shape().bytes(), layer.ones())))
-        .filter_map(|extent| Chunk::of(filter, extent))
+    let mut start = 0;
+    filter.layers().iter().flat_map(move |layer| {
+        let offset = start;
+        start += layer.shape().bytes();
+        let filled = if layer.ones() > 0 { layer.bytes() } else { &[] };
+        filled
+            .chunks(CHUNK_BYTES)
+            .zip((offset..).step_by(CHUNK_BYTES))
+            .map(|(bits, offset)| Chunk { extent: Extent { offset, length: bits.len() }, bits })
+    })
 }
 
 /// The chunk that follows `iterator` in a walk in single steps, which starts at [`HEADER_ITERATOR`]. `None` behind the last.
@@ -315,7 +319,10 @@ pub fn load_bits(filter: &mut Filter, offset: u64, bits: &[u8], expected: u64) -
     if bits.len() > filter.layers[layer].bytes().len() - within {
         return Err(DecodeError::BeyondLayer);
     }
-    if bits.is_empty() || bits.len() > CHUNK_BYTES || checksum(filter, offset, bits) != expected {
+    if bits.is_empty()
+        || bits.len() > CHUNK_BYTES
+        || checksum(filter.seed, Some(&filter.layers[layer]), offset, bits) != expected
+    {
         return Err(DecodeError::Corrupt);
     }
     filter.layers[layer].merge(within, bits).ok_or(DecodeError::Corrupt)

@@ -45,10 +45,14 @@ use blocked::Layer;
 use hash::Hash;
 use sizing::{Budget, Shape};
 
+/// The most layers that a filter may have: with each, look-ups take longer. Filters that grow by a factor of 2 or more never
+/// come near it.
+pub const MAX_LAYERS: usize = 1 << 14;
+
 /// Why an operation on a filter failed. The filter is as it was before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The memory was refused, or cannot be addressed.
+    /// The memory was refused, or cannot be addressed, or would be for more than [`MAX_LAYERS`].
     OutOfMemory,
     /// The filter does not grow, and holds as many items as it was made for.
     Full,
@@ -129,6 +133,9 @@ impl Filter {
     }
 
     fn push_layer(&mut self, capacity: u64, admit: impl FnOnce(u64) -> bool) -> Result<(), Error> {
+        if self.layers.len() >= MAX_LAYERS {
+            return Err(Error::OutOfMemory);
+        }
         let shape = self.shape_of_layer(self.layers.len(), capacity).ok_or(Error::OutOfMemory)?;
         if !admit(shape.bytes()) {
             return Err(Error::OutOfMemory);
@@ -196,22 +203,21 @@ impl Filter {
     /// [`grow`](Self::grow), and call again for the rest.
     pub fn insert_all(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
         let Some((newest, older)) = self.layers.split_last_mut() else { return 0 };
-        // An item of an older layer is not new, and need not be inserted again.
-        let known = new;
-        known.fill(false);
-        contained(older, hashes, known);
         let pattern = newest.pattern();
-        prefetch(newest, &pattern, hashes, known);
-        for (handled, (&hash, known)) in hashes.iter().zip(known.iter_mut()).enumerate() {
-            if newest.is_full() && !*known {
-                *known = newest.contains(&pattern, hash);
-                if !*known {
-                    return handled;
-                }
+        let mut handled = 0;
+        while handled < hashes.len() {
+            // Older layers are not asked about items that wait for the next layer: they would be asked again then.
+            let left = hashes.len() - handled;
+            let room = usize::try_from(newest.room()).unwrap_or(usize::MAX);
+            let count = if older.is_empty() { left } else { left.min(room.saturating_add(1)) };
+            let (hashes, new) = (&hashes[handled..][..count], &mut new[handled..][..count]);
+            let inserted = insert_into(newest, &pattern, older, hashes, new);
+            handled += inserted;
+            if inserted < count {
+                break;
             }
-            *known = !*known && newest.insert(&pattern, hash);
         }
-        hashes.len()
+        handled
     }
 
     pub fn seed(&self) -> u64 {
@@ -281,10 +287,10 @@ impl Filter {
             .iter()
             .map(|layer| {
                 let shape = layer.shape();
-                1.0 - shape.false_positive_rate(shape.items_from_fill(layer.ones()))
+                libm::log1p(-shape.false_positive_rate(shape.items_from_fill(layer.ones())))
             })
-            .product();
-        1.0 - spared
+            .sum();
+        -libm::expm1(spared)
     }
 
     /// A copy that shares nothing.
@@ -296,6 +302,30 @@ impl Filter {
         }
         Ok(Filter { layers: layers.into_boxed_slice(), ..*self })
     }
+}
+
+/// Inserts items into `newest` that no layer of `older` has, in order until one does not fit.
+fn insert_into(
+    newest: &mut Layer,
+    pattern: &hash::Pattern,
+    older: &[Layer],
+    hashes: &[Hash],
+    new: &mut [bool],
+) -> usize {
+    let known = new;
+    known.fill(false);
+    contained(older, hashes, known);
+    prefetch(newest, pattern, hashes, known);
+    for (handled, (&hash, known)) in hashes.iter().zip(known.iter_mut()).enumerate() {
+        if newest.room() == 0 && !*known {
+            *known = newest.contains(pattern, hash);
+            if !*known {
+                return handled;
+            }
+        }
+        *known = !*known && newest.insert(pattern, hash);
+    }
+    hashes.len()
 }
 
 /// Sets `found[i]` where it is not yet set and one of `layers` contains the item, newest first.

@@ -70,13 +70,6 @@ impl Blocks {
         Ok(Blocks { base, blocks, padded })
     }
 
-    /// The same blocks in an allocation of their own.
-    pub fn try_clone(&self) -> Result<Blocks, Error> {
-        let mut copy = Blocks::zeroed(self.blocks as u64)?;
-        copy.as_mut_slice().copy_from_slice(self.as_slice());
-        Ok(copy)
-    }
-
     /// Bytes asked of the allocator.
     pub fn allocated(&self) -> usize {
         layout(self.blocks, self.padded).size()

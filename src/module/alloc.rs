@@ -5,7 +5,7 @@
 //! - Zeroed memory comes from the server's `calloc`, which leaves the pages of a large array untouched until they are
 //!   used. Writing the zeros would stop the server for seconds.
 //! - A large request may fail. The server's own allocators end the process when the system refuses memory, and those that
-//!   may fail instead appeared over the years (`TryAlloc` in 7.0, `TryCalloc` in 8.0). So [`can_be_had`] asks the system
+//!   may fail instead appeared over the years (`TryAlloc` in 7.0, `TryCalloc` in 7.4). So [`can_be_had`] asks the system
 //!   first, by mapping as much and letting go of it again.
 //! - Outside a server, as in tests and benchmarks, it is the system's.
 
@@ -18,8 +18,8 @@ use super::edge::available;
 /// mapped already, or fail together with everything else on the server.
 const LARGE: usize = 1 << 20;
 
-/// What the server's allocators align to.
-const SERVER_ALIGN: usize = 16;
+/// What any server's allocator aligns to.
+const SERVER_ALIGN: usize = 8;
 
 /// The server's allocator, or the system's where there is no server.
 pub struct ServerAlloc;

@@ -42,6 +42,11 @@ impl<'a> Args<'a> {
         Args(self.0.get(index..).unwrap_or(&[]))
     }
 
+    /// The first `count` arguments, or all if they are fewer.
+    pub fn up_to(self, count: usize) -> Args<'a> {
+        Args(self.0.get(..count).unwrap_or(self.0))
+    }
+
     pub fn iter(self) -> impl Iterator<Item = Arg<'a>> {
         self.0.iter().map(|&string| Arg { string, lifetime: PhantomData })
     }

@@ -13,8 +13,8 @@ pub struct Command {
     pub name: &'static CStr,
     pub callback: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int,
     pub arity: Arity,
-    /// What kind of command it is; `fast` commands take constant time a word.
     pub access: Access,
+    /// Whether it takes a time that does not depend on how many arguments it has.
     pub fast: bool,
     pub summary: &'static CStr,
     pub complexity: &'static CStr,

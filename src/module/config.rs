@@ -20,7 +20,6 @@ struct Number {
     name: &'static CStr,
     least: i64,
     most: i64,
-
     /// Whether sizes such as `1gb` are understood.
     is_size: bool,
     value: AtomicI64,
@@ -205,7 +204,7 @@ extern "C" fn set_number(
 static SHOWN_ERROR_RATE: AtomicPtr<raw::RedisModuleString> = AtomicPtr::new(ptr::null_mut());
 
 extern "C" fn get_error_rate(_name: *const c_char, _private: *mut c_void) -> *mut raw::RedisModuleString {
-    guard("get_error_rate", ptr::null_mut(), || {
+    guard(c"get_error_rate", ptr::null_mut(), || {
         let shown = Context::detached().string(error_rate().get().to_string().as_bytes()).into_raw();
         let last = SHOWN_ERROR_RATE.swap(shown, Ordering::Relaxed);
         if !last.is_null() {
@@ -221,7 +220,7 @@ extern "C" fn set_error_rate_config(
     _private: *mut c_void,
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    guard("set_error_rate", raw::REDISMODULE_ERR as c_int, || {
+    guard(c"set_error_rate", raw::REDISMODULE_ERR as c_int, || {
         let mut value = value;
         // SAFETY: the server hands over a live string for the time of the call.
         let value = unsafe { Args::new(&mut value, 1) }.at(0);

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use redis_module::raw;
 
 use super::args::Arg;
-use super::edge::call;
+use super::edge::{available, call};
 
 /// The server, for the time of one call from it.
 pub struct Context<'a> {
@@ -76,12 +76,13 @@ impl Context<'_> {
         OwnedString(call!(RedisModule_CreateString(std::ptr::null_mut(), bytes.as_ptr().cast(), bytes.len())))
     }
 
-    /// Whether what is asked for comes from the master, a file or the append-only log, where it was granted already.
+    /// Whether what is asked for comes from the master, or a file that is loaded: it was granted already.
+    ///
+    /// Callbacks of the data type do not know their client; on a replica they work for the master.
     pub fn must_obey(&self) -> bool {
-        let granted = raw::REDISMODULE_CTX_FLAGS_REPLICATED
-            | raw::REDISMODULE_CTX_FLAGS_LOADING
-            | raw::REDISMODULE_CTX_FLAGS_SLAVE;
-        self.flags() & granted != 0
+        let granted = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING;
+        let replica = if self.ctx.is_null() { raw::REDISMODULE_CTX_FLAGS_SLAVE } else { 0 };
+        self.flags() & (granted | replica) != 0
     }
 
     /// Whether the server evicts keys when it reaches `maxmemory`.
@@ -94,9 +95,9 @@ impl Context<'_> {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_IS_CHILD != 0
     }
 
-    /// Whether the client speaks RESP3.
-    pub fn is_resp3(&self) -> bool {
-        self.flags() & raw::REDISMODULE_CTX_FLAGS_RESP3 != 0
+    /// Whether the client gets maps: it speaks RESP3, and the server has it for modules.
+    pub fn has_maps(&self) -> bool {
+        available!(RedisModule_ReplyWithMap).is_some() && self.flags() & raw::REDISMODULE_CTX_FLAGS_RESP3 != 0
     }
 
     fn flags(&self) -> u32 {

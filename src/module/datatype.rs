@@ -70,7 +70,7 @@ fn boxed(filter: Filter) -> *mut c_void {
 }
 
 extern "C" fn rdb_load(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
-    guard("rdb_load", ptr::null_mut(), || match load(&mut Stream(rdb), version) {
+    guard(c"rdb_load", ptr::null_mut(), || match load(&mut Stream(rdb), version) {
         Ok(filter) => boxed(filter),
         Err(error) => {
             Context::detached().log_warning(&format!("a filter was refused: {error}"));
@@ -141,7 +141,7 @@ impl Drop for Buffer {
 }
 
 extern "C" fn rdb_save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) {
-    save_or_die("rdb_save", || {
+    save_or_die(c"rdb_save", || {
         // SAFETY: the server hands over one of our values for the time of the call.
         let filter = unsafe { filter(value) };
         let save = |bytes: &[u8]| call!(RedisModule_SaveStringBuffer(rdb, bytes.as_ptr().cast(), bytes.len()));
@@ -155,7 +155,7 @@ extern "C" fn rdb_save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) {
 }
 
 extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
-    save_or_die("aof_rewrite", || {
+    save_or_die(c"aof_rewrite", || {
         // SAFETY: the server hands over one of our values for the time of the call.
         let filter = unsafe { filter(value) };
         let emit = |iterator: u64, data: &[u8]| {
@@ -176,11 +176,12 @@ extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::RedisModu
 }
 
 /// Runs a save. One that fails, and with it the file, must not pass for whole, but the server has no way to be told: so
-/// the child that writes the file ends, which the server reports as a failed save and tries again later.
-fn save_or_die(what: &str, save: impl FnOnce() -> bool) {
+/// the child that writes the file ends, which the server reports as a failed save and tries again later. Where the server
+/// itself writes (SAVE, DUMP) it goes on; what it wrote is refused when it is loaded.
+fn save_or_die(what: &CStr, save: impl FnOnce() -> bool) {
     if !guard(what, false, save) {
         let ctx = Context::detached();
-        ctx.log_warning(&format!("{what} failed"));
+        ctx.log_warning(&format!("{} failed", what.to_string_lossy()));
         if ctx.is_child() {
             // SAFETY: ends the process without running anything else of it.
             unsafe { libc::_exit(1) }
@@ -190,11 +191,11 @@ fn save_or_die(what: &str, save: impl FnOnce() -> bool) {
 
 extern "C" fn mem_usage(value: *const c_void) -> usize {
     // SAFETY: the server hands over one of our values for the time of the call.
-    guard("mem_usage", 0, || unsafe { filter(value) }.memory_usage())
+    guard(c"mem_usage", 0, || unsafe { filter(value) }.memory_usage())
 }
 
 extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
-    guard("digest", (), || {
+    guard(c"digest", (), || {
         // SAFETY: the server hands over one of our values for the time of the call.
         let filter = unsafe { filter(value) };
         let add = |bytes: &[u8]| call!(RedisModule_DigestAddStringBuffer(digest, bytes.as_ptr().cast(), bytes.len()));
@@ -206,14 +207,14 @@ extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
 
 extern "C" fn free(value: *mut c_void) {
     // SAFETY: the server gives back one of our values, and forgets it.
-    guard("free", (), || drop(unsafe { Box::from_raw(value.cast::<Filter>()) }));
+    guard(c"free", (), || drop(unsafe { Box::from_raw(value.cast::<Filter>()) }));
 }
 
 /// How much work it is to free a filter, in the server's unit, an allocation. Giving back the pages of a large one takes
 /// longer than that; each 64 KiB count as one, so that from 4 MiB on it is done in the background.
 extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
     const UNIT: usize = 64 << 10;
-    guard("free_effort", 1, || {
+    guard(c"free_effort", 1, || {
         // SAFETY: the server hands over one of our values for the time of the call.
         let filter = unsafe { filter(value) };
         filter.layers().len() + filter.memory_usage() / UNIT
@@ -225,7 +226,7 @@ extern "C" fn copy(
     _to: *mut raw::RedisModuleString,
     value: *const c_void,
 ) -> *mut c_void {
-    guard("copy", ptr::null_mut(), || {
+    guard(c"copy", ptr::null_mut(), || {
         // SAFETY: the server hands over one of our values for the time of the call.
         let filter = unsafe { filter(value) };
         let admitted = memory::admits(&Context::detached(), 0, filter.memory_usage() as u64);
@@ -240,7 +241,7 @@ extern "C" fn defrag(
     _key: *mut raw::RedisModuleString,
     value: *mut *mut c_void,
 ) -> c_int {
-    guard("defrag", 0, || {
+    guard(c"defrag", 0, || {
         let relocate = |address: NonNull<u8>| {
             NonNull::new(call!(RedisModule_DefragAlloc(ctx, address.as_ptr().cast())).cast::<u8>())
         };

@@ -45,17 +45,17 @@ pub fn missing(function: &str) -> ! {
 }
 
 /// Runs `body`; should it panic, logs that and returns `otherwise`.
-pub fn guard<T>(what: &str, otherwise: T, body: impl FnOnce() -> T) -> T {
+pub fn guard<T>(what: &CStr, otherwise: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         log_panic(what, &*panic);
         otherwise
     })
 }
 
-fn log_panic(what: &str, panic: &(dyn Any + Send)) {
+fn log_panic(what: &CStr, panic: &(dyn Any + Send)) {
     let message = panic.downcast_ref::<&str>().copied();
     let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-    Context::detached().log_warning(&format!("internal error in {what}: {message}"));
+    Context::detached().log_warning(&format!("internal error in {}: {message}", what.to_string_lossy()));
 }
 
 /// Runs a command: checks the number of arguments, and replies with the error if it returns one or panics.
@@ -72,7 +72,7 @@ pub fn run(
     let error = if arity.accepts(argc) {
         // SAFETY: the server hands over `argc` live strings, the command's name first, for the time of the call.
         let args = unsafe { Args::new(argv, argc) };
-        guard(&name.to_string_lossy(), Some(Error::Internal), || handler(&context, args).err())
+        guard(name, Some(Error::Internal), || handler(&context, args).err())
     } else {
         Some(Error::WrongArity)
     };

@@ -22,13 +22,14 @@ impl Handle {
 
     /// The filter of the key, `None` if there is no such key.
     fn filter(&self) -> Result<Option<NonNull<Filter>>, Error> {
-        if self.0.is_null() || call!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
+        if self.0.is_null() {
             return Ok(None);
         }
-        if call!(RedisModule_ModuleTypeGetType(self.0)) != datatype::handle() {
-            return Err(Error::WrongType);
+        if call!(RedisModule_ModuleTypeGetType(self.0)) == datatype::handle() {
+            return Ok(NonNull::new(call!(RedisModule_ModuleTypeGetValue(self.0)).cast()));
         }
-        Ok(NonNull::new(call!(RedisModule_ModuleTypeGetValue(self.0)).cast()))
+        let is_empty = call!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int;
+        if is_empty { Ok(None) } else { Err(Error::WrongType) }
     }
 }
 
@@ -50,35 +51,41 @@ impl ReadKey {
 
     /// The filter of the key, `None` if there is no such key.
     pub fn filter(&self) -> Result<Option<&Filter>, Error> {
-        // SAFETY: a value of our data type is a `Filter`, which stays while the key is open; commands run one at a time.
+        // SAFETY: a value of our data type is a `Filter`. It stays while the key is open: commands run one at a time, and
+        // listeners, who may do anything, are only told once the key is closed.
         self.0.filter().map(|filter| filter.map(|filter| unsafe { filter.as_ref() }))
     }
 }
 
 /// A key that is changed.
-pub struct WriteKey(Handle);
+pub struct WriteKey {
+    handle: Handle,
+    filter: Option<NonNull<Filter>>,
+}
 
 impl WriteKey {
-    pub fn open(ctx: &Context, name: Arg) -> WriteKey {
-        WriteKey(Handle::open(ctx, name, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE))
+    pub fn open(ctx: &Context, name: Arg) -> Result<WriteKey, Error> {
+        let handle = Handle::open(ctx, name, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE);
+        let filter = handle.filter()?;
+        Ok(WriteKey { handle, filter })
     }
 
     /// The filter of the key, `None` if there is no such key.
-    pub fn filter(&mut self) -> Result<Option<&mut Filter>, Error> {
+    pub fn filter(&mut self) -> Option<&mut Filter> {
         // SAFETY: as for `ReadKey`; `self` is borrowed mutably, and is the only one to have the key open.
-        self.0.filter().map(|filter| filter.map(|mut filter| unsafe { filter.as_mut() }))
+        self.filter.map(|mut filter| unsafe { filter.as_mut() })
     }
 
     /// Makes `filter` the value of a key that has none.
-    pub fn create(&mut self, filter: Filter) -> Result<&mut Filter, Error> {
+    pub fn create(&mut self, filter: Filter) -> Result<(), Error> {
         let value = Box::into_raw(Box::new(filter));
-        let status = call!(RedisModule_ModuleTypeSetValue(self.0.0, datatype::handle(), value.cast()));
+        let status = call!(RedisModule_ModuleTypeSetValue(self.handle.0, datatype::handle(), value.cast()));
         if status != raw::REDISMODULE_OK as c_int {
             // SAFETY: the server did not take the value, which is a box of ours.
             drop(unsafe { Box::from_raw(value) });
             return Err(Error::Internal);
         }
-        // SAFETY: the value was just made, and now stays while the key is open.
-        Ok(unsafe { &mut *value })
+        self.filter = NonNull::new(value);
+        Ok(())
     }
 }

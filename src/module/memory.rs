@@ -1,8 +1,49 @@
-//! Whether a filter may take the memory that it asks for.
+//! Whether a filter may take the memory that it asks for, and what happens if not.
 
 use super::config;
 use super::context::Context;
 use super::edge::call;
+use super::error::Error;
+use crate::filter::codec::{DecodeError, Header};
+use crate::filter::{self, Filter, Params};
+
+/// An empty filter, as far as there is memory for it.
+pub fn new_filter(ctx: &Context, params: Params) -> Result<Filter, Error> {
+    let filter = Filter::new(params, |bytes| admits(ctx, 0, bytes));
+    filter.inspect_err(|&error| must_be_had(ctx, error)).map_err(Error::creating)
+}
+
+/// The filter that a header describes, as far as there is memory for it.
+pub fn build_filter(ctx: &Context, header: &Header) -> Result<Filter, Error> {
+    let filter = if admits(ctx, 0, header.memory()) { header.build() } else { Err(DecodeError::OutOfMemory) };
+    filter
+        .inspect_err(|&error| {
+            if error == DecodeError::OutOfMemory {
+                must_be_had(ctx, filter::Error::OutOfMemory);
+            }
+        })
+        .map_err(Error::from)
+}
+
+/// Adds a layer to a filter, as far as there is memory for it.
+pub fn grow(ctx: &Context, filter: &mut Filter) -> Result<(), Error> {
+    let present = filter.memory_usage();
+    let grown = filter.grow(|bytes| admits(ctx, present, bytes));
+    grown.inspect_err(|&error| must_be_had(ctx, error)).map_err(Error::growing)
+}
+
+/// Ends the process if there was no memory for what a master or the append-only file says, as the server itself does with
+/// its own data types. To go on without would be worse: a replica, or a server that comes back, would call items absent
+/// that were acknowledged.
+fn must_be_had(ctx: &Context, error: filter::Error) {
+    if error == filter::Error::OutOfMemory && ctx.must_obey() {
+        ctx.log_warning(
+            "out of memory for a filter of the master or the append-only file: ending, not to lose its items",
+        );
+        // SAFETY: ends the process without running anything else of it.
+        unsafe { libc::_exit(1) }
+    }
+}
 
 /// Whether `requested` more bytes, for a filter that takes `present` already, stay within `bf.filter-memory-limit` and the
 /// server's `maxmemory`.
@@ -20,14 +61,15 @@ pub fn admits(ctx: &Context, present: usize, requested: u64) -> bool {
 }
 
 fn within_maxmemory(ctx: &Context, whole: u64, requested: u64) -> bool {
-    // The ratio costs nothing, and is 0 without a limit. INFO takes some microseconds.
-    if call!(RedisModule_GetUsedMemoryRatio()) == 0.0 {
+    // The ratio costs nothing, is 0 without a limit, and leaves out what the server leaves out, such as the buffers of
+    // replicas. INFO takes some 40 microseconds.
+    let used = f64::from(call!(RedisModule_GetUsedMemoryRatio()));
+    if used == 0.0 {
         return true;
     }
-    let number = |field| ctx.info_number(c"memory", field).unwrap_or(0);
-    match number(c"maxmemory") {
+    match ctx.info_number(c"memory", c"maxmemory").unwrap_or(0) {
         0 => true,
         limit if ctx.may_evict() => whole <= limit,
-        limit => number(c"used_memory").saturating_add(requested) <= limit,
+        limit => used * limit as f64 + requested as f64 <= limit as f64,
     }
 }

@@ -47,7 +47,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     let named =
         unsafe { raw::Export_RedisModule_Init(ctx, NAME.as_ptr(), VERSION, raw::REDISMODULE_APIVER_1 as c_int) };
     let context = Context::new(ctx);
-    edge::guard("load", FAILED, || {
+    edge::guard(c"load", FAILED, || {
         if named == FAILED {
             context.log_warning("a module named 'bf' is loaded already: this one, or RedisBloom");
             return FAILED;

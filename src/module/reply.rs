@@ -55,15 +55,6 @@ impl Context<'_> {
         call!(RedisModule_ReplyWithArray(self.as_raw(), length as c_long));
     }
 
-    /// Starts an array whose length is told by [`end_array`](Self::end_array).
-    pub fn start_array(&self) {
-        call!(RedisModule_ReplyWithArray(self.as_raw(), redis_module::raw::REDISMODULE_POSTPONED_LEN as c_long));
-    }
-
-    pub fn end_array(&self, length: usize) {
-        call!(RedisModule_ReplySetArrayLength(self.as_raw(), length as c_long));
-    }
-
     /// Starts a map of `length` pairs.
     pub fn reply_map(&self, length: usize) {
         if available!(RedisModule_ReplyWithMap).is_some() {

@@ -2,7 +2,8 @@
 
 use oxbloom::filter::blocked::Layer;
 use oxbloom::filter::codec::{self, Chunk, DecodeError, Extent, Header};
-use oxbloom::filter::{Error, Filter, Growth};
+use oxbloom::filter::sizing::MAX_BLOCKS;
+use oxbloom::filter::{Error, Filter, Growth, MAX_LAYERS};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -118,6 +119,18 @@ fn a_later_version_is_told_from_damage() {
 }
 
 #[test]
+fn more_layers_than_a_filter_may_have_are_refused() {
+    for (layers, sound) in [(MAX_LAYERS, true), (MAX_LAYERS + 1, false)] {
+        let small = filter(0.01, 1, by(1), 1);
+        let one = body(&small);
+        let mut many = one[..32].to_vec();
+        many[12..16].copy_from_slice(&(layers as u32).to_le_bytes());
+        many.extend(one[32..].repeat(layers));
+        assert_eq!(Header::decode(&with_checksum(&many)).is_ok(), sound, "{layers}");
+    }
+}
+
+#[test]
 fn numbers_that_cannot_be_are_refused() {
     const FIRST_LAYER: usize = 32;
     let number = |value: u64| value.to_le_bytes().to_vec();
@@ -157,7 +170,7 @@ fn numbers_that_cannot_be_are_refused() {
     // Each layer can be addressed, but not all of them.
     let mut body = body(&filter);
     for layer in 0..3 {
-        body[FIRST_LAYER + 40 * layer..][..8].copy_from_slice(&number((1 << 57) - 2));
+        body[FIRST_LAYER + 40 * layer..][..8].copy_from_slice(&number(MAX_BLOCKS - 1));
     }
     assert_eq!(Header::decode(&with_checksum(&body)).err(), Some(DecodeError::Corrupt), "blocks of all layers");
 }
@@ -165,9 +178,9 @@ fn numbers_that_cannot_be_are_refused() {
 #[test]
 fn memory_that_cannot_be_had_is_refused() {
     let mut body = body(&filled(0.01, 100, Growth::Fixed, 7, 0));
-    body[32..40].copy_from_slice(&((1u64 << 57) - 2).to_le_bytes());
+    body[32..40].copy_from_slice(&(MAX_BLOCKS - 1).to_le_bytes());
     let header = Header::decode(&with_checksum(&body)).unwrap();
-    assert_eq!(header.memory(), ((1 << 57) - 2) * 64);
+    assert_eq!(header.memory(), (MAX_BLOCKS - 1) * 64);
     assert_eq!(header.build().err(), Some(DecodeError::OutOfMemory));
 }
 

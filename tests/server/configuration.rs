@@ -291,7 +291,6 @@ fn the_memory_limit_refuses_creation_growth_and_loading() {
     };
     assert_eq!(refused, Reply::error(NO_ROOM));
     assert!(added > 30_000, "{added}");
-    assert!(server.log().contains("a filter was refused the memory to grow"));
     let size = client.run("BF.INFO small SIZE").elements()[0].integer();
     assert!(size < 100_000, "{size}");
     let words: Vec<_> = (0..200).map(|number| format!("new{number}")).collect();

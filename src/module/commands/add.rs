@@ -3,7 +3,7 @@
 //! What changed nothing is not replicated, for a crawler's stream is mostly duplicates: of a thousand items with three new
 //! ones, three travel.
 
-use redis_module::raw::RedisModuleString;
+use std::num::NonZeroU64;
 
 use super::super::args::{Arg, Args};
 use super::super::config;
@@ -13,57 +13,59 @@ use super::super::key::WriteKey;
 use super::super::memory;
 use super::BATCH;
 use super::query::hash_all;
-use super::reserve::{create, expansion, once, positive, random_seed, set_once};
+use super::reserve::{create, growth_by, once, positive, random_seed, set_once};
 use crate::filter::hash::Hash;
-use crate::filter::{self, ErrorRate, Filter, Growth, Params};
+use crate::filter::{ErrorRate, Filter, Growth, Params};
 
 /// `BF.ADD key item`
 pub fn add(ctx: &Context, args: Args) -> Result<(), Error> {
-    let mut key = WriteKey::open(ctx, args.at(1));
-    let filter = filter_or_create(ctx, args.at(1), &mut key, || default_params(ctx))?;
+    let mut key = WriteKey::open(ctx, args.at(1))?;
+    let (filter, created) = filter_or_create(ctx, args.at(1), &mut key, default_params)?;
     let hash = [filter.hash(args.at(2).bytes())];
     let mut new = [false];
-    while filter.insert_all(&hash, &mut new) == 0 {
-        grow(ctx, filter)?;
+    let added = loop {
+        match filter.insert_all(&hash, &mut new) {
+            0 => {
+                if let Err(error) = memory::grow(ctx, filter) {
+                    break Err(error);
+                }
+            }
+            _ => break Ok(new[0]),
+        }
+    };
+    drop(key);
+    if added == Ok(true) {
+        ctx.replicate_verbatim();
     }
-    ctx.reply_bool(new[0]);
-    if new[0] {
-        ctx.replicate(c"BF.ADD", args.at(1), args.from(2).as_raw());
-        ctx.notify_changed(args.at(1), c"bf.add");
-    }
+    announce(ctx, args.at(1), created, added == Ok(true));
+    ctx.reply_bool(added?);
     Ok(())
 }
 
 /// `BF.MADD key item [item …]`
 pub fn madd(ctx: &Context, args: Args) -> Result<(), Error> {
-    let mut key = WriteKey::open(ctx, args.at(1));
-    let filter = filter_or_create(ctx, args.at(1), &mut key, || default_params(ctx))?;
-    add_all(ctx, args.at(1), filter, args.from(2));
-    Ok(())
+    add_all(ctx, args, args.from(2), Some(default_params))
 }
 
 /// `BF.INSERT key [CAPACITY n] [ERROR r] [EXPANSION n] [NOCREATE] [NONSCALING] [SEED n] ITEMS item [item …]`
 pub fn insert(ctx: &Context, args: Args) -> Result<(), Error> {
-    let Insertion { params, create, items } = Insertion::parse(ctx, args)?;
-    let mut key = WriteKey::open(ctx, args.at(1));
-    if !create && key.filter()?.is_none() {
-        return Err(Error::NotFound);
-    }
-    let filter = filter_or_create(ctx, args.at(1), &mut key, || params)?;
-    add_all(ctx, args.at(1), filter, items);
-    Ok(())
+    let insertion = Insertion::parse(args)?;
+    add_all(ctx, args, insertion.items, insertion.create.then_some(|| insertion.params()))
 }
 
 /// What BF.INSERT asks for.
 struct Insertion<'a> {
-    params: Params,
+    capacity: Option<NonZeroU64>,
+    error_rate: Option<ErrorRate>,
+    growth: Option<Growth>,
+    seed: Option<u64>,
     create: bool,
     items: Args<'a>,
 }
 
 impl<'a> Insertion<'a> {
-    fn parse(ctx: &Context, args: Args<'a>) -> Result<Insertion<'a>, Error> {
-        let (mut capacity, mut error_rate, mut growth, mut seed) = (None, None, None, None);
+    fn parse(args: Args<'a>) -> Result<Insertion<'a>, Error> {
+        let (mut capacity, mut error_rate, mut expansion, mut seed) = (None, None, None, None);
         let (mut nocreate, mut nonscaling) = (false, false);
         let mut next = 2;
         // The items start behind the word ITEMS; without it there are none.
@@ -81,7 +83,7 @@ impl<'a> Insertion<'a> {
             } else if option.is("ERROR") {
                 set_once(&mut error_rate, value()?.float().ok_or(Error::InsertBadErrorRate)?)?;
             } else if option.is("EXPANSION") {
-                set_once(&mut growth, value()?.integer().ok_or(Error::InsertBadExpansion)?)?;
+                set_once(&mut expansion, value()?.integer().ok_or(Error::InsertBadExpansion)?)?;
             } else if option.is("SEED") {
                 set_once(&mut seed, value()?.unsigned().ok_or(Error::InsertBadSeed)?)?;
             } else {
@@ -99,89 +101,126 @@ impl<'a> Insertion<'a> {
         if items.is_empty() {
             return Err(Error::WrongArity);
         }
-        let default = default_params(ctx);
-        let growth = growth.map_or(Ok(default.growth), |factor| expansion(factor).ok_or(Error::InsertRange))?;
-        let params = Params {
-            capacity: capacity.map_or(Ok(default.capacity), |n| positive(n).ok_or(Error::InsertRange))?,
-            error_rate: error_rate.map_or(Ok(default.error_rate), |r| ErrorRate::new(r).ok_or(Error::InsertRange))?,
-            growth: if nonscaling { Growth::Fixed } else { growth },
-            seed: seed.unwrap_or(default.seed),
-        };
-        Ok(Insertion { params, create: !nocreate, items })
+        let capacity = capacity.map(|number| positive(number).ok_or(Error::InsertRange)).transpose()?;
+        let error_rate = error_rate.map(|rate| ErrorRate::new(rate).ok_or(Error::InsertRange)).transpose()?;
+        let growth = expansion.map(|factor| growth_by(factor).ok_or(Error::InsertRange)).transpose()?;
+        let growth = if nonscaling { Some(Growth::Fixed) } else { growth };
+        Ok(Insertion { capacity, error_rate, growth, seed, create: !nocreate, items })
+    }
+
+    /// The parameters of the filter, if it has to be created.
+    fn params(&self) -> Params {
+        Params {
+            capacity: self.capacity.unwrap_or_else(config::initial_size),
+            error_rate: self.error_rate.unwrap_or_else(config::error_rate),
+            growth: self.growth.unwrap_or_else(config::growth),
+            seed: self.seed.unwrap_or_else(random_seed),
+        }
     }
 }
 
-fn default_params(ctx: &Context) -> Params {
+fn default_params() -> Params {
     Params {
         error_rate: config::error_rate(),
         capacity: config::initial_size(),
         growth: config::growth(),
-        seed: random_seed(ctx),
+        seed: random_seed(),
     }
 }
 
+/// The filter of a key, and whether it was created just now.
 fn filter_or_create<'k>(
     ctx: &Context,
     name: Arg,
     key: &'k mut WriteKey,
     params: impl FnOnce() -> Params,
-) -> Result<&'k mut Filter, Error> {
-    if key.filter()?.is_none() {
-        return create(ctx, name, key, params());
+) -> Result<(&'k mut Filter, bool), Error> {
+    let created = key.filter().is_none();
+    if created {
+        create(ctx, name, key, params())?;
     }
-    key.filter()?.ok_or(Error::Internal)
+    Ok((key.filter().ok_or(Error::Internal)?, created))
 }
 
-/// Adds items in order, as far as they fit. The reply has an element for each, and ends with an error where one did not.
-fn add_all(ctx: &Context, name: Arg, filter: &mut Filter, items: Args) {
-    let mut added = Added::default();
-    ctx.start_array();
-    let failure = items.chunks(BATCH).find_map(|items| add_batch(ctx, filter, items, &mut added).err());
-    if let Some(error) = failure {
-        ctx.reply_error(error);
+/// Tells watchers and listeners what happened. They may do anything, to the key as well: this comes last.
+fn announce(ctx: &Context, name: Arg, created: bool, added: bool) {
+    if created {
+        ctx.notify_changed(name, c"bf.reserve");
     }
-    ctx.end_array(added.replies + usize::from(failure.is_some()));
-    if !added.new.is_empty() {
-        ctx.replicate(c"BF.MADD", name, &added.new);
+    if added {
         ctx.notify_changed(name, c"bf.add");
     }
 }
 
-/// What came of the items so far.
-#[derive(Default)]
-struct Added {
-    replies: usize,
-    new: Vec<*mut RedisModuleString>,
-}
-
-fn add_batch(ctx: &Context, filter: &mut Filter, items: Args, added: &mut Added) -> Result<(), Error> {
-    let mut hashes = [Hash::default(); BATCH];
-    let hashes = hash_all(filter, items, &mut hashes);
-    let mut handled = 0;
-    while handled < items.len() {
-        let mut new = [false; BATCH];
-        let items = items.from(handled);
-        let count = filter.insert_all(&hashes[handled..], &mut new[..items.len()]);
-        for (&new, &item) in new[..count].iter().zip(items.as_raw()) {
-            ctx.reply_bool(new);
-            if new {
-                added.new.push(item);
-            }
-        }
-        added.replies += count;
-        handled += count;
-        if count < items.len() {
-            grow(ctx, filter)?;
-        }
+/// Adds items in order, as far as they fit, to the filter of the key, which is created if there are parameters for it. The
+/// reply has an element for each, and ends with an error where one did not fit.
+fn add_all(ctx: &Context, args: Args, items: Args, params: Option<impl FnOnce() -> Params>) -> Result<(), Error> {
+    let name = args.at(1);
+    let mut key = WriteKey::open(ctx, name)?;
+    let (filter, created) = match params {
+        Some(params) => filter_or_create(ctx, name, &mut key, params)?,
+        None => (key.filter().ok_or(Error::NotFound)?, false),
+    };
+    // What is told and sent is only known at the end, so that an array is never begun that an error would cut short.
+    let (mut few, mut many) = ([false; BATCH], Vec::new());
+    let new: &mut [bool] = if items.len() <= BATCH {
+        &mut few[..items.len()]
+    } else {
+        many.try_reserve_exact(items.len()).map_err(|_| Error::NoMemory)?;
+        many.resize(items.len(), false);
+        &mut many
+    };
+    let (handled, failure) = insert_in_batches(ctx, filter, items, new);
+    drop(key);
+    let new = &new[..handled];
+    let added = replicate(ctx, args, items.up_to(handled), new);
+    announce(ctx, name, created, added);
+    ctx.reply_array(handled + usize::from(failure.is_some()));
+    new.iter().for_each(|&new| ctx.reply_bool(new));
+    if let Some(error) = failure {
+        ctx.reply_error(error);
     }
     Ok(())
 }
 
-fn grow(ctx: &Context, filter: &mut Filter) -> Result<(), Error> {
-    let present = filter.memory_usage();
-    let grown = filter.grow(|bytes| memory::admits(ctx, present, bytes));
-    if grown == Err(filter::Error::OutOfMemory) {
-        ctx.log_warning("a filter was refused the memory to grow");
+/// Inserts items until one does not fit; `new[i]` tells whether the item was new. How many were handled, and what was wrong
+/// with the next.
+fn insert_in_batches(ctx: &Context, filter: &mut Filter, items: Args, new: &mut [bool]) -> (usize, Option<Error>) {
+    let mut handled = 0;
+    for (items, new) in items.chunks(BATCH).zip(new.chunks_mut(BATCH)) {
+        let mut hashes = [Hash::default(); BATCH];
+        let hashes = hash_all(filter, items, &mut hashes);
+        let mut in_batch = 0;
+        loop {
+            in_batch += filter.insert_all(&hashes[in_batch..], &mut new[in_batch..]);
+            if in_batch == hashes.len() {
+                break;
+            }
+            if let Err(error) = memory::grow(ctx, filter) {
+                return (handled + in_batch, Some(error));
+            }
+        }
+        handled += in_batch;
     }
-    grown.map_err(Error::growing)
+    (handled, None)
+}
+
+/// Sends the items that were new, if any were.
+fn replicate(ctx: &Context, args: Args, items: Args, new: &[bool]) -> bool {
+    let count = new.iter().filter(|new| **new).count();
+    if count == 0 {
+        return false;
+    }
+    let is_whole_madd = items.len() + 2 == args.len();
+    let mut chosen = Vec::new();
+    if count == items.len() && is_whole_madd {
+        ctx.replicate_verbatim();
+    } else if count < items.len() && chosen.try_reserve_exact(count).is_ok() {
+        chosen.extend(items.as_raw().iter().zip(new).filter(|(_, new)| **new).map(|(&item, _)| item));
+        ctx.replicate(c"BF.MADD", args.at(1), &chosen);
+    } else {
+        // All are new, or there is no memory to leave some out. To a replica, those change nothing either.
+        ctx.replicate(c"BF.MADD", args.at(1), items.as_raw());
+    }
+    true
 }

@@ -30,24 +30,22 @@ pub fn scandump(ctx: &Context, args: Args) -> Result<(), Error> {
 pub fn loadchunk(ctx: &Context, args: Args) -> Result<(), Error> {
     let iterator = args.at(2).integer().ok_or(Error::LoadIterator)?;
     let data = args.at(3).bytes();
-    let mut key = WriteKey::open(ctx, args.at(1));
-    match key.filter()? {
+    let mut key = WriteKey::open(ctx, args.at(1))?;
+    let event = match key.filter() {
         Some(filter) => {
             let iterator = u64::try_from(iterator).map_err(|_| Error::BadData)?;
             codec::load_chunk(filter, iterator, data)?;
-            ctx.notify_changed(args.at(1), c"bf.loadchunk");
+            c"bf.loadchunk"
         }
         None if iterator == codec::HEADER_ITERATOR as i64 => {
-            let header = Header::decode(data)?;
-            if !memory::admits(ctx, 0, header.memory()) {
-                return Err(Error::NoMemoryToCreate);
-            }
-            key.create(header.build()?)?;
-            ctx.notify_changed(args.at(1), c"bf.reserve");
+            key.create(memory::build_filter(ctx, &Header::decode(data)?)?)?;
+            c"bf.reserve"
         }
         None => return Err(Error::NotFound),
-    }
+    };
+    drop(key);
     ctx.replicate_verbatim();
+    ctx.notify_changed(args.at(1), event);
     ctx.reply_ok();
     Ok(())
 }

@@ -85,7 +85,7 @@ pub fn info(ctx: &Context, args: Args) -> Result<(), Error> {
     let asked = args.at(2);
     let field = FIELDS.iter().chain(&FURTHER_FIELDS).find(|field| asked.is(field.token));
     let field = field.ok_or(Error::UnknownInformation)?;
-    if ctx.is_resp3() {
+    if ctx.has_maps() {
         ctx.reply_map(1);
         ctx.reply_simple(field.label);
     } else {
@@ -121,7 +121,7 @@ fn describe(filter: &Filter, index: usize, layer: &Layer) -> String {
         shape.probes,
         layer.capacity(),
         layer.items(),
-        six_digits(filter.error_rate().get() * share),
+        six_digits((filter.error_rate().get() * share).max(sizing::LOWEST_ERROR_RATE)),
         shape.lines,
     )
 }

@@ -9,21 +9,23 @@ use super::super::edge::call;
 use super::super::error::Error;
 use super::super::key::WriteKey;
 use super::super::memory;
-use crate::filter::{ErrorRate, Filter, Growth, Params};
+use crate::filter::{ErrorRate, Growth, Params};
 
 /// `BF.RESERVE key error_rate capacity [EXPANSION n] [NONSCALING] [SEED n]`
 pub fn reserve(ctx: &Context, args: Args) -> Result<(), Error> {
-    let params = parse(ctx, args)?;
-    let mut key = WriteKey::open(ctx, args.at(1));
-    if key.filter()?.is_some() {
+    let params = parse(args)?;
+    let mut key = WriteKey::open(ctx, args.at(1))?;
+    if key.filter().is_some() {
         return Err(Error::Exists);
     }
     create(ctx, args.at(1), &mut key, params)?;
+    drop(key);
+    ctx.notify_changed(args.at(1), c"bf.reserve");
     ctx.reply_ok();
     Ok(())
 }
 
-fn parse(ctx: &Context, args: Args) -> Result<Params, Error> {
+fn parse(args: Args) -> Result<Params, Error> {
     let error_rate = args.at(2).float().ok_or(Error::BadErrorRate)?;
     let error_rate = ErrorRate::new(error_rate).ok_or(Error::RateRange)?;
     let capacity = args.at(3).integer().ok_or(Error::BadCapacity)?;
@@ -46,22 +48,21 @@ fn parse(ctx: &Context, args: Args) -> Result<Params, Error> {
         None => config::growth(),
         Some(value) if nonscaling || value.is("NONSCALING") => return Err(Error::NonscalingExpands),
         Some(value) => {
-            let expansion = value.integer().ok_or(Error::BadExpansion)?;
-            self::expansion(expansion).ok_or(match expansion {
+            let factor = value.integer().ok_or(Error::BadExpansion)?;
+            growth_by(factor).ok_or(match factor {
                 ..=0 => Error::ExpansionRange,
                 1.. => Error::BadExpansion,
             })?
         }
     };
-    let seed = seed.map_or_else(|| Ok(random_seed(ctx)), |value: Arg| value.unsigned().ok_or(Error::BadSeed))?;
+    let seed = seed.map_or_else(|| Ok(random_seed()), |value: Arg| value.unsigned().ok_or(Error::BadSeed))?;
     Ok(Params { error_rate, capacity, growth, seed })
 }
 
 /// Creates the filter of a key that has none, and tells the replicas every parameter of it: theirs may have other
 /// defaults, and a seed cannot be guessed.
-pub fn create<'k>(ctx: &Context, name: Arg, key: &'k mut WriteKey, params: Params) -> Result<&'k mut Filter, Error> {
-    let filter = Filter::new(params, |bytes| memory::admits(ctx, 0, bytes)).map_err(Error::creating)?;
-    let filter = key.create(filter)?;
+pub fn create(ctx: &Context, name: Arg, key: &mut WriteKey, params: Params) -> Result<(), Error> {
+    key.create(memory::new_filter(ctx, params)?)?;
     let mut words = vec![params.error_rate.get().to_string(), params.capacity.to_string()];
     match params.growth {
         Growth::Fixed => words.push("NONSCALING".to_owned()),
@@ -71,12 +72,11 @@ pub fn create<'k>(ctx: &Context, name: Arg, key: &'k mut WriteKey, params: Param
     let strings: Vec<_> = words.iter().map(|word| ctx.string(word.as_bytes())).collect();
     let strings: Vec<_> = strings.iter().map(|string| string.as_raw()).collect();
     ctx.replicate(c"BF.RESERVE", name, &strings);
-    ctx.notify_changed(name, c"bf.reserve");
-    Ok(filter)
+    Ok(())
 }
 
 /// A seed that nobody can guess, from the server's own source.
-pub fn random_seed(_ctx: &Context) -> u64 {
+pub fn random_seed() -> u64 {
     let mut seed = [0; 8];
     call!(RedisModule_GetRandomBytes(seed.as_mut_ptr(), seed.len()));
     u64::from_ne_bytes(seed)
@@ -87,7 +87,7 @@ pub fn positive(number: i64) -> Option<NonZeroU64> {
 }
 
 /// Growth by a factor from 1 to `2^32 - 1`.
-pub fn expansion(factor: i64) -> Option<Growth> {
+pub fn growth_by(factor: i64) -> Option<Growth> {
     u32::try_from(factor).ok().and_then(NonZeroU32::new).map(Growth::By)
 }
 
