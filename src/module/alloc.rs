@@ -10,6 +10,7 @@
 //! - Outside a server, as in tests and benchmarks, it is the system's.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::ffi::c_void;
 use std::ptr;
 
 use super::edge::available;
@@ -29,60 +30,55 @@ impl ServerAlloc {
     fn serves(layout: Layout) -> bool {
         available!(RedisModule_Alloc).is_some() && layout.align() <= SERVER_ALIGN
     }
+
+    /// `size` bytes from the server if there is one, null if they cannot be had; from the system otherwise.
+    fn allocate(
+        layout: Layout,
+        size: usize,
+        system: impl FnOnce() -> *mut u8,
+        server: impl FnOnce() -> Option<*mut c_void>,
+    ) -> *mut u8 {
+        if !Self::serves(layout) {
+            return system();
+        }
+        if can_be_had(size) { server().unwrap_or(ptr::null_mut()).cast() } else { ptr::null_mut() }
+    }
 }
 
 // SAFETY: memory comes from the server once there is one, else from the system, and returns to where it came from: the
 // table of functions is filled when the module is loaded, before anything else of it runs and allocates. Requests of more
 // than the server's alignment always go to the system.
 unsafe impl GlobalAlloc for ServerAlloc {
+    // SAFETY: the contract is the trait's.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if !Self::serves(layout) {
-            // SAFETY: as promised by the caller.
-            return unsafe { System.alloc(layout) };
-        }
-        if !can_be_had(layout.size()) {
-            return ptr::null_mut();
-        }
-        match (available!(RedisModule_TryAlloc), available!(RedisModule_Alloc)) {
-            // SAFETY: any size will do.
-            (Some(alloc), _) | (None, Some(alloc)) => unsafe { alloc(layout.size()).cast() },
-            (None, None) => ptr::null_mut(),
-        }
+        let function = || available!(RedisModule_TryAlloc).or(available!(RedisModule_Alloc));
+        // SAFETY: to the system, as promised by the caller; to the server, any size will do.
+        let (system, server) = (|| unsafe { System.alloc(layout) }, || Some(unsafe { function()?(layout.size()) }));
+        Self::allocate(layout, layout.size(), system, server)
     }
 
+    // SAFETY: the contract is the trait's.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if !Self::serves(layout) {
-            // SAFETY: as promised by the caller.
-            return unsafe { System.alloc_zeroed(layout) };
-        }
-        if !can_be_had(layout.size()) {
-            return ptr::null_mut();
-        }
-        match (available!(RedisModule_TryCalloc), available!(RedisModule_Calloc)) {
-            // SAFETY: any size will do.
-            (Some(calloc), _) | (None, Some(calloc)) => unsafe { calloc(1, layout.size()).cast() },
-            (None, None) => ptr::null_mut(),
-        }
+        let function = || available!(RedisModule_TryCalloc).or(available!(RedisModule_Calloc));
+        // SAFETY: to the system, as promised by the caller; to the server, any size will do.
+        let (system, server) =
+            (|| unsafe { System.alloc_zeroed(layout) }, || Some(unsafe { function()?(1, layout.size()) }));
+        Self::allocate(layout, layout.size(), system, server)
     }
 
+    // SAFETY: the contract is the trait's.
     unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if !Self::serves(layout) {
-            // SAFETY: as promised by the caller.
-            return unsafe { System.realloc(old, layout, size) };
-        }
-        if !can_be_had(size) {
-            return ptr::null_mut();
-        }
-        match (available!(RedisModule_TryRealloc), available!(RedisModule_Realloc)) {
-            // SAFETY: `old` is the server's, and alive.
-            (Some(realloc), _) | (None, Some(realloc)) => unsafe { realloc(old.cast(), size).cast() },
-            (None, None) => ptr::null_mut(),
-        }
+        let function = || available!(RedisModule_TryRealloc).or(available!(RedisModule_Realloc));
+        // SAFETY: `old` is from where it goes back to, by `serves`; the rest as promised by the caller.
+        let (system, server) =
+            (|| unsafe { System.realloc(old, layout, size) }, || Some(unsafe { function()?(old.cast(), size) }));
+        Self::allocate(layout, size, system, server)
     }
 
+    // SAFETY: the contract is the trait's.
     unsafe fn dealloc(&self, old: *mut u8, layout: Layout) {
         match available!(RedisModule_Free) {
-            // SAFETY: `old` is the server's.
+            // SAFETY: `old` is the server's, by `serves`.
             Some(free) if Self::serves(layout) => unsafe { free(old.cast()) },
             // SAFETY: as promised by the caller.
             _ => unsafe { System.dealloc(old, layout) },
