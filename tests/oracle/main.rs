@@ -158,3 +158,21 @@ fn scripts_get_the_same_replies_whatever_their_client_speaks() {
         }
     }
 }
+
+#[test]
+fn no_filter_takes_more_memory_than_the_incumbents_and_a_cache_line() {
+    let mut pair = Pair::start(Protocol::Resp2);
+    let capacities = (0..8).flat_map(|exponent| [10, 15, 37, 64].map(|first| first * 10u64.pow(exponent) / 10));
+    let capacities: Vec<u64> = capacities.filter(|&capacity| capacity <= 10_000_000).collect();
+    for rate in ["0.5", "0.25", "0.1", "0.05", "0.01", "0.003", "0.001", "1e-4", "1e-5", "1e-6", "1e-9", "1e-12"] {
+        for capacity in &capacities {
+            for (option, allowance) in [("", 1.0), ("NONSCALING", 1.02)] {
+                pair.agree(&format!("BF.RESERVE k {rate} {capacity} {option}"));
+                let (theirs, ours) = pair.run("MEMORY USAGE k");
+                let (theirs, ours) = (theirs.integer() as f64, ours.integer() as f64);
+                assert!(ours <= theirs * allowance + 64.0, "{rate} {capacity} {option}: {ours} bytes, theirs {theirs}");
+                pair.agree("DEL k");
+            }
+        }
+    }
+}
