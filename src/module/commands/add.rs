@@ -156,11 +156,6 @@ fn announce(ctx: &Context, name: Arg, created: bool, added: bool) {
 /// reply has an element for each, and ends with an error where one did not fit.
 fn add_all(ctx: &Context, args: Args, items: Args, params: Option<impl FnOnce() -> Params>) -> Result<(), Error> {
     let name = args.at(1);
-    let mut key = WriteKey::open(ctx, name)?;
-    let (filter, created) = match params {
-        Some(params) => filter_or_create(ctx, name, &mut key, params)?,
-        None => (key.filter().ok_or(Error::NotFound)?, false),
-    };
     // What is told and sent is only known at the end, so that an array is never begun that an error would cut short.
     let (mut few, mut many) = ([false; BATCH], Vec::new());
     let new: &mut [bool] = if items.len() <= BATCH {
@@ -169,6 +164,11 @@ fn add_all(ctx: &Context, args: Args, items: Args, params: Option<impl FnOnce() 
         many.try_reserve_exact(items.len()).map_err(|_| Error::NoMemory)?;
         many.resize(items.len(), false);
         &mut many
+    };
+    let mut key = WriteKey::open(ctx, name)?;
+    let (filter, created) = match params {
+        Some(params) => filter_or_create(ctx, name, &mut key, params)?,
+        None => (key.filter().ok_or(Error::NotFound)?, false),
     };
     let (handled, failure) = insert_in_batches(ctx, filter, items, new);
     drop(key);
