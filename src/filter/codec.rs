@@ -178,7 +178,7 @@ impl Header {
 
     /// The offsets and lengths of the chunks that a complete copy of the filter has.
     pub fn extents(&self) -> impl Iterator<Item = Extent> + '_ {
-        extents(self.layers.iter().map(|layer| (layer.shape.bytes(), layer.ones)))
+        cut(self.layers.iter().map(|layer| (layer.shape.bytes(), layer.ones))).flatten()
     }
 
     /// Whether `filter`, with all its chunks loaded, has as many bits set as the one that was encoded.
@@ -221,12 +221,12 @@ impl Extent {
     }
 }
 
-/// Cuts layers, given as bytes and bits set, into chunks.
-fn extents(layers: impl Iterator<Item = (u64, u64)>) -> impl Iterator<Item = Extent> {
-    let mut offset = 0;
-    layers.flat_map(move |(bytes, ones)| {
-        let start = offset;
-        offset += bytes;
+/// Cuts layers, given as bytes and bits set, into chunks: for each layer, the extents of its chunks.
+fn cut(layers: impl Iterator<Item = (u64, u64)>) -> impl Iterator<Item = impl Iterator<Item = Extent>> {
+    let mut end = 0;
+    layers.map(move |(bytes, ones)| {
+        let start = end;
+        end += bytes;
         let filled = if ones > 0 { bytes } else { 0 };
         (0..filled)
             .step_by(CHUNK_BYTES)
@@ -279,15 +279,10 @@ fn locate(layers: &[Layer], offset: u64) -> Option<(usize, usize)> {
 
 /// All chunks of a filter, in order.
 pub fn chunks(filter: &Filter) -> impl Iterator<Item = Chunk<'_>> {
-    let mut start = 0;
-    filter.layers().iter().flat_map(move |layer| {
-        let offset = start;
-        start += layer.shape().bytes();
-        let filled = if layer.ones() > 0 { layer.bytes() } else { &[] };
-        filled
-            .chunks(CHUNK_BYTES)
-            .zip((offset..).step_by(CHUNK_BYTES))
-            .map(|(bits, offset)| Chunk { extent: Extent { offset, length: bits.len() }, bits })
+    let layers = filter.layers();
+    let extents = cut(layers.iter().map(|layer| (layer.shape().bytes(), layer.ones())));
+    extents.zip(layers).flat_map(|(extents, layer)| {
+        extents.zip(layer.bytes().chunks(CHUNK_BYTES)).map(|(extent, bits)| Chunk { extent, bits })
     })
 }
 

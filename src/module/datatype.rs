@@ -84,10 +84,7 @@ fn load(stream: &mut Stream, version: c_int) -> Result<Filter, DecodeError> {
         return Err(DecodeError::NewerVersion);
     }
     let header = Header::decode(stream.bytes()?.as_slice())?;
-    if !memory::admits(&Context::detached(), 0, header.memory()) {
-        return Err(DecodeError::OutOfMemory);
-    }
-    let mut filter = header.build()?;
+    let mut filter = memory::build_filter(&Context::detached(), &header)?;
     for extent in header.extents() {
         let bits = stream.bytes()?;
         let checksum = stream.unsigned()?;

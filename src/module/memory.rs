@@ -5,44 +5,38 @@ use super::context::Context;
 use super::edge::call;
 use super::error::Error;
 use crate::filter::codec::{DecodeError, Header};
-use crate::filter::{self, Filter, Params};
+use crate::filter::{Filter, Params};
 
 /// An empty filter, as far as there is memory for it.
 pub fn new_filter(ctx: &Context, params: Params) -> Result<Filter, Error> {
     let filter = Filter::new(params, |bytes| admits(ctx, 0, bytes));
-    filter.inspect_err(|&error| must_be_had(ctx, error)).map_err(Error::creating)
+    filter.map_err(|error| refused(ctx, Error::creating(error)))
 }
 
 /// The filter that a header describes, as far as there is memory for it.
-pub fn build_filter(ctx: &Context, header: &Header) -> Result<Filter, Error> {
-    let filter = if admits(ctx, 0, header.memory()) { header.build() } else { Err(DecodeError::OutOfMemory) };
-    filter
-        .inspect_err(|&error| {
-            if error == DecodeError::OutOfMemory {
-                must_be_had(ctx, filter::Error::OutOfMemory);
-            }
-        })
-        .map_err(Error::from)
+pub fn build_filter(ctx: &Context, header: &Header) -> Result<Filter, DecodeError> {
+    if admits(ctx, 0, header.memory()) { header.build() } else { Err(DecodeError::OutOfMemory) }
 }
 
 /// Adds a layer to a filter, as far as there is memory for it.
 pub fn grow(ctx: &Context, filter: &mut Filter) -> Result<(), Error> {
     let present = filter.memory_usage();
     let grown = filter.grow(|bytes| admits(ctx, present, bytes));
-    grown.inspect_err(|&error| must_be_had(ctx, error)).map_err(Error::growing)
+    grown.map_err(|error| refused(ctx, Error::growing(error)))
 }
 
-/// Ends the process if there was no memory for what a master or the append-only file says, as the server itself does with
-/// its own data types. To go on without would be worse: a replica, or a server that comes back, would call items absent
-/// that were acknowledged.
-fn must_be_had(ctx: &Context, error: filter::Error) {
-    if error == filter::Error::OutOfMemory && ctx.must_obey() {
+/// Returns the error of a command; but ends the process if there was no memory for what a master or the append-only file
+/// says, as the server itself does with its own data types. To go on without would be worse: a replica, or a server that
+/// comes back, would call items absent that were acknowledged.
+pub fn refused(ctx: &Context, error: Error) -> Error {
+    if matches!(error, Error::NoMemoryToCreate | Error::NoMemoryToGrow) && ctx.must_obey() {
         ctx.log_warning(
             "out of memory for a filter of the master or the append-only file: ending, not to lose its items",
         );
         // SAFETY: ends the process without running anything else of it.
         unsafe { libc::_exit(1) }
     }
+    error
 }
 
 /// Whether `requested` more bytes, for a filter that takes `present` already, stay within `bf.filter-memory-limit` and the

@@ -1,11 +1,9 @@
 //! Who may run what on which key: access control lists, and the nodes of a cluster.
 
-use std::time::{Duration, Instant};
-
 use crate::commands::{COMMANDS, Command};
-use crate::support::model::server_version;
+use crate::support::model::{server_version, wait_until};
 use crate::support::wire::{Reply, Wire};
-use crate::support::{PATIENCE, Server, Setup};
+use crate::support::{Server, Setup};
 
 /// Makes `user` from `rules` alone, and connects as that user.
 fn user(server: &Server, rules: &str) -> Wire {
@@ -140,11 +138,7 @@ fn serve_slots(node: &mut Wire, slots: std::ops::Range<u32>) {
 }
 
 fn wait_for_cluster(node: &mut Wire) {
-    let deadline = Instant::now() + PATIENCE;
-    while !node.run("CLUSTER INFO").text().contains("cluster_state:ok") {
-        assert!(Instant::now() < deadline, "the cluster did not come up");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("the cluster is up", || node.run("CLUSTER INFO").text().contains("cluster_state:ok"));
 }
 
 #[test]

@@ -20,45 +20,57 @@ use crate::filter::{ErrorRate, Filter, Growth, Params};
 /// `BF.ADD key item`
 pub fn add(ctx: &Context, args: Args) -> Result<(), Error> {
     let mut key = WriteKey::open(ctx, args.at(1))?;
-    let (filter, created) = filter_or_create(ctx, args.at(1), &mut key, default_params)?;
+    let (filter, created) = filter_or_create(ctx, args.at(1), &mut key, || Wanted::default().params())?;
     let hash = [filter.hash(args.at(2).bytes())];
     let mut new = [false];
-    let added = loop {
-        match filter.insert_all(&hash, &mut new) {
-            0 => {
-                if let Err(error) = memory::grow(ctx, filter) {
-                    break Err(error);
-                }
-            }
-            _ => break Ok(new[0]),
-        }
-    };
+    let (_, failure) = insert_all(ctx, filter, &hash, &mut new);
     drop(key);
-    if added == Ok(true) {
+    let [added] = new;
+    if added {
         ctx.replicate_verbatim();
     }
-    announce(ctx, args.at(1), created, added == Ok(true));
-    ctx.reply_bool(added?);
+    announce(ctx, args.at(1), created, added);
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    ctx.reply_bool(added);
     Ok(())
 }
 
 /// `BF.MADD key item [item …]`
 pub fn madd(ctx: &Context, args: Args) -> Result<(), Error> {
-    add_all(ctx, args, args.from(2), Some(default_params))
+    add_all(ctx, args, args.from(2), Some(|| Wanted::default().params()))
 }
 
 /// `BF.INSERT key [CAPACITY n] [ERROR r] [EXPANSION n] [NOCREATE] [NONSCALING] [SEED n] ITEMS item [item …]`
 pub fn insert(ctx: &Context, args: Args) -> Result<(), Error> {
     let insertion = Insertion::parse(args)?;
-    add_all(ctx, args, insertion.items, insertion.create.then_some(|| insertion.params()))
+    add_all(ctx, args, insertion.items, insertion.create.then_some(|| insertion.wanted.params()))
 }
 
-/// What BF.INSERT asks for.
-struct Insertion<'a> {
+/// What a command says of the filter that it may create. The rest is by default.
+#[derive(Default)]
+struct Wanted {
     capacity: Option<NonZeroU64>,
     error_rate: Option<ErrorRate>,
     growth: Option<Growth>,
     seed: Option<u64>,
+}
+
+impl Wanted {
+    fn params(&self) -> Params {
+        Params {
+            capacity: self.capacity.unwrap_or_else(config::initial_size),
+            error_rate: self.error_rate.unwrap_or_else(config::error_rate),
+            growth: self.growth.unwrap_or_else(config::growth),
+            seed: self.seed.unwrap_or_else(random_seed),
+        }
+    }
+}
+
+/// What BF.INSERT asks for.
+struct Insertion<'a> {
+    wanted: Wanted,
     create: bool,
     items: Args<'a>,
 }
@@ -105,26 +117,7 @@ impl<'a> Insertion<'a> {
         let error_rate = error_rate.map(|rate| ErrorRate::new(rate).ok_or(Error::InsertRange)).transpose()?;
         let growth = expansion.map(|factor| growth_by(factor).ok_or(Error::InsertRange)).transpose()?;
         let growth = if nonscaling { Some(Growth::Fixed) } else { growth };
-        Ok(Insertion { capacity, error_rate, growth, seed, create: !nocreate, items })
-    }
-
-    /// The parameters of the filter, if it has to be created.
-    fn params(&self) -> Params {
-        Params {
-            capacity: self.capacity.unwrap_or_else(config::initial_size),
-            error_rate: self.error_rate.unwrap_or_else(config::error_rate),
-            growth: self.growth.unwrap_or_else(config::growth),
-            seed: self.seed.unwrap_or_else(random_seed),
-        }
-    }
-}
-
-fn default_params() -> Params {
-    Params {
-        error_rate: config::error_rate(),
-        capacity: config::initial_size(),
-        growth: config::growth(),
-        seed: random_seed(),
+        Ok(Insertion { wanted: Wanted { capacity, error_rate, growth, seed }, create: !nocreate, items })
     }
 }
 
@@ -190,19 +183,27 @@ fn insert_in_batches(ctx: &Context, filter: &mut Filter, items: Args, new: &mut 
     for (items, new) in items.chunks(BATCH).zip(new.chunks_mut(BATCH)) {
         let mut hashes = [Hash::default(); BATCH];
         let hashes = hash_all(filter, items, &mut hashes);
-        let mut in_batch = 0;
-        loop {
-            in_batch += filter.insert_all(&hashes[in_batch..], &mut new[in_batch..]);
-            if in_batch == hashes.len() {
-                break;
-            }
-            if let Err(error) = memory::grow(ctx, filter) {
-                return (handled + in_batch, Some(error));
-            }
-        }
+        let (in_batch, failure) = insert_all(ctx, filter, hashes, new);
         handled += in_batch;
+        if failure.is_some() {
+            return (handled, failure);
+        }
     }
     (handled, None)
+}
+
+/// Inserts the items of `hashes`, growing as needed, until one does not fit; returns as [`insert_in_batches`].
+fn insert_all(ctx: &Context, filter: &mut Filter, hashes: &[Hash], new: &mut [bool]) -> (usize, Option<Error>) {
+    let mut handled = 0;
+    loop {
+        handled += filter.insert_all(&hashes[handled..], &mut new[handled..]);
+        if handled == hashes.len() {
+            return (handled, None);
+        }
+        if let Err(error) = memory::grow(ctx, filter) {
+            return (handled, Some(error));
+        }
+    }
 }
 
 /// Sends the items that were new, if any were.

@@ -38,7 +38,8 @@ pub fn loadchunk(ctx: &Context, args: Args) -> Result<(), Error> {
             c"bf.loadchunk"
         }
         None if iterator == codec::HEADER_ITERATOR as i64 => {
-            key.create(memory::build_filter(ctx, &Header::decode(data)?)?)?;
+            let filter = memory::build_filter(ctx, &Header::decode(data)?);
+            key.create(filter.map_err(|error| memory::refused(ctx, error.into()))?)?;
             c"bf.reserve"
         }
         None => return Err(Error::NotFound),
