@@ -328,3 +328,15 @@ fn a_wrong_number_of_words_is_refused_by_transactions_and_scripts_and_only_when_
     assert_eq!(theirs, arity);
     assert_eq!(ours, Reply::error("ERR Wrong number of args calling Redis command from script"));
 }
+
+#[test]
+fn a_filter_of_the_lowest_error_rate_grows_and_is_stuck_there() {
+    let mut pair = Pair::start(Protocol::Resp2);
+    assert_eq!(pair.agree("BF.RESERVE key 1e-320 1 EXPANSION 1"), Reply::simple("OK"));
+    let replies: Vec<_> = (0..40).map(|item| pair.run(&format!("BF.ADD key {item}"))).collect();
+    assert!(replies.iter().all(|(_, ours)| *ours == Reply::Integer(1)), "{replies:?}");
+    assert!(
+        replies.iter().any(|(theirs, _)| *theirs == Reply::error("ERR problem inserting into filter")),
+        "{replies:?}"
+    );
+}

@@ -10,6 +10,9 @@ use super::support::wire::Reply;
 /// RedisBloom's do: they have 64 bits, of which an item's positions are only a few different ones.)
 const RELIABLE: f64 = 1e-8;
 
+/// RedisBloom halves the error rate with each layer. From here it may come to 0, and then nothing more can be inserted.
+const VANISHING: f64 = 1e-200;
+
 /// No filter of a test holds as much, or grows as fast.
 const HUGE: i64 = 10_000_000;
 
@@ -172,7 +175,8 @@ impl Judge {
     pub fn must_start_over(&self, line: &Line) -> bool {
         let creates = ["BF.RESERVE", "BF.INSERT"].contains(&line.command().as_str());
         let is_huge = |word: &Vec<u8>| number(word).is_some_and(|number| number > HUGE);
-        creates && (!Difference::all_of(line, false).is_empty() || line.arguments().iter().any(is_huge))
+        let vanishes = error_rate(line) > 0.0 && error_rate(line) < VANISHING;
+        creates && (vanishes || !Difference::all_of(line, false).is_empty() || line.arguments().iter().any(is_huge))
     }
 
     /// The key was removed.

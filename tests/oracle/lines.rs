@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::support::model::Random;
+
 /// A command and its arguments: any bytes.
 #[derive(Clone, Debug)]
 pub struct Line {
@@ -104,11 +106,11 @@ pub struct Lines {
 
 impl Lines {
     pub fn new(seed: u64) -> Lines {
-        Lines { random: Random::new(seed), new_items: 0 }
+        Lines { random: Random(seed), new_items: 0 }
     }
 
     pub fn make(&mut self) -> Line {
-        let (name, key) = (self.name(), self.random.pick(KEYS).to_vec());
+        let (name, key) = (self.name(), self.random.one_of(KEYS).to_vec());
         let mut words = vec![self.any_case(name).into_bytes(), key];
         let mut huge = false;
         match name {
@@ -124,7 +126,7 @@ impl Lines {
             "BF.LOADCHUNK" => self.load_chunk(&mut words),
             "SET" => words.push(b"value".to_vec()),
             "RPUSH" => words.push(b"element".to_vec()),
-            "RENAME" => words.push(self.random.pick(KEYS).to_vec()),
+            "RENAME" => words.push(self.random.one_of(KEYS).to_vec()),
             _ => {}
         }
         // A word too many or too few. What is huge must not grow.
@@ -256,7 +258,7 @@ impl Lines {
     /// Options in random order, seldom one of them twice.
     fn disorder(&mut self, mut options: Vec<Vec<Vec<u8>>>, words: &mut Vec<Vec<u8>>) {
         if !options.is_empty() && self.random.chance(5) {
-            options.push(self.random.pick(&options).clone());
+            options.push(options[self.random.below(options.len() as u64) as usize].clone());
         }
         while !options.is_empty() {
             let index = self.random.below(options.len() as u64) as usize;
@@ -322,34 +324,6 @@ impl Lines {
     }
 
     fn pick(&mut self, words: &'static [&'static str]) -> &'static str {
-        self.random.pick::<&str>(words)
-    }
-}
-
-/// Marsaglia's xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        (self.next() >> 11) % bound
-    }
-
-    fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-
-    fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
-        &choices[self.below(choices.len() as u64) as usize]
+        self.random.one_of(words)
     }
 }
