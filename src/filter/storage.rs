@@ -2,12 +2,12 @@
 //!
 //! This is the only unsafe memory of the filter. What holds, always:
 //!
-//! 1. `base` is an allocation of `layout(blocks, padded)` from the global allocator, and `self` owns it.
+//! 1. `start - offset` is an allocation of `layout(blocks, padded)` from the global allocator, and `self` owns it.
 //! 2. All its bytes are initialized: they come from `alloc_zeroed`, or were copied from such.
-//! 3. `start()` is `base`, or up to 63 bytes behind it when `padded`; `blocks * 64` bytes from it lie in the allocation.
+//! 3. `offset` is 0, or up to 63 when `padded`, so that `blocks * 64` bytes from `start` lie in the allocation.
 //!
 //! ```text
-//!  base          start (64-byte aligned)
+//!    offset        start (64-byte aligned)
 //!   │ 0–63 bytes │ block 0          │ block 1          │ … │ unused, if padded │
 //! ```
 //!
@@ -38,8 +38,9 @@ const WORD: usize = align_of::<u64>();
 
 /// A fixed number of zero-initialized blocks.
 pub struct Blocks {
-    base: NonNull<u8>,
+    start: NonNull<u8>,
     blocks: usize,
+    offset: u8,
     padded: bool,
 }
 
@@ -56,7 +57,7 @@ impl Blocks {
         }
         let blocks = usize::try_from(blocks).map_err(|_| Error::OutOfMemory)?;
         let bare = Blocks::allocate(blocks, false)?;
-        if blocks < WORTH_PADDING || bare.base.align_offset(LINE) == 0 {
+        if blocks < WORTH_PADDING || bare.start.align_offset(LINE) == 0 {
             return Ok(bare);
         }
         drop(bare);
@@ -67,7 +68,10 @@ impl Blocks {
         // SAFETY: the layout is at least one block long.
         let base = unsafe { alloc::alloc_zeroed(layout(blocks, padded)) };
         let base = NonNull::new(base).ok_or(Error::OutOfMemory)?;
-        Ok(Blocks { base, blocks, padded })
+        let offset = padding(base, padded);
+        // SAFETY: `offset` is less than a block, and the allocation has one more when padded.
+        let start = unsafe { base.add(offset.into()) };
+        Ok(Blocks { start, blocks, offset, padded })
     }
 
     /// Bytes asked of the allocator.
@@ -78,19 +82,19 @@ impl Blocks {
     #[inline]
     pub fn as_slice(&self) -> &[Block] {
         // SAFETY: invariants 2 and 3; `Block` has alignment 1.
-        unsafe { std::slice::from_raw_parts(self.start().cast(), self.blocks) }
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.blocks) }
     }
 
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [Block] {
         // SAFETY: invariants 2 and 3; `Block` has alignment 1, and `self` is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.start().cast(), self.blocks) }
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.blocks) }
     }
 
     /// Asks the processor to bring block `index` into its cache.
     #[inline]
     pub fn prefetch(&self, index: usize) {
-        let line = self.start().wrapping_add(index * LINE);
+        let line = self.start.as_ptr().wrapping_add(index * LINE);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a prefetch is a hint; it does not fault whatever the address.
         unsafe {
@@ -113,31 +117,34 @@ impl Blocks {
     /// An address that is returned must be of a live allocation of the same size from the same allocator, with the same
     /// contents; the old one must have been freed.
     pub unsafe fn relocate(&mut self, relocate: impl FnOnce(NonNull<u8>) -> Option<NonNull<u8>>) {
-        let offset = self.offset();
-        let Some(base) = relocate(self.base) else { return };
-        self.base = base;
-        if self.padded && self.offset() != offset {
-            let bytes = self.blocks * LINE;
-            // SAFETY: both ranges lie in the padded allocation (invariant 3), and the old one holds the blocks.
-            unsafe { base.as_ptr().add(offset).copy_to(self.start(), bytes) };
+        let Some(base) = relocate(self.base()) else { return };
+        let (was, offset) = (self.offset, padding(base, self.padded));
+        // SAFETY: the new allocation is as large as the old one was, and holds the blocks `was` bytes from its base
+        // (invariant 3).
+        unsafe {
+            self.start = base.add(offset.into());
+            if was != offset {
+                base.add(was.into()).copy_to(self.start, self.blocks * LINE);
+            }
         }
+        self.offset = offset;
     }
 
-    #[inline]
-    fn start(&self) -> *mut u8 {
-        self.base.as_ptr().wrapping_add(self.offset())
+    fn base(&self) -> NonNull<u8> {
+        // SAFETY: invariant 1.
+        unsafe { self.start.sub(self.offset.into()) }
     }
+}
 
-    #[inline]
-    fn offset(&self) -> usize {
-        if self.padded { self.base.align_offset(LINE) } else { 0 }
-    }
+/// How far behind the start of its allocation the first block is.
+fn padding(base: NonNull<u8>, padded: bool) -> u8 {
+    if padded { base.align_offset(LINE) as u8 } else { 0 }
 }
 
 impl Drop for Blocks {
     fn drop(&mut self) {
         // SAFETY: invariant 1.
-        unsafe { alloc::dealloc(self.base.as_ptr(), layout(self.blocks, self.padded)) }
+        unsafe { alloc::dealloc(self.base().as_ptr(), layout(self.blocks, self.padded)) }
     }
 }
 
@@ -196,7 +203,7 @@ mod tests {
                 let size = layout(3, padded).size();
                 let mut arena = vec![0u8; size + 2 * LINE];
                 let target = arena.as_mut_ptr().wrapping_add(arena.as_ptr().align_offset(LINE) + offset);
-                let original = blocks.base;
+                let (start, offset_of_start) = (blocks.start, blocks.offset);
                 // SAFETY: the target holds `size` bytes and gets the contents; the old allocation is given back below.
                 unsafe {
                     blocks.relocate(|base| {
@@ -205,7 +212,7 @@ mod tests {
                     });
                 }
                 assert_eq!(blocks.as_slice().as_flattened(), content);
-                blocks.base = original;
+                (blocks.start, blocks.offset) = (start, offset_of_start);
             }
         }
     }
