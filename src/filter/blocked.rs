@@ -19,7 +19,8 @@ use std::ptr::NonNull;
 use bitvec::prelude::*;
 
 use super::Error;
-use super::hash::{Hash, Pattern};
+use super::batch::Screen;
+use super::hash::{Hash, Lines, Pattern, Probes};
 use super::sizing::{BLOCK_BYTES, Shape};
 use super::storage::Blocks;
 
@@ -29,19 +30,22 @@ pub struct Layer {
     capacity: u64,
     items: u64,
     ones: u64,
-    lines: u8,
-    probes: u8,
+    pattern: Pattern,
 }
 
 impl Layer {
     /// An empty layer for `capacity` items.
     pub fn new(shape: Shape, capacity: u64) -> Result<Layer, Error> {
         let blocks = Blocks::zeroed(shape.blocks)?;
-        Ok(Layer { blocks, capacity, items: 0, ones: 0, lines: shape.lines, probes: shape.probes })
+        Ok(Layer { blocks, capacity, items: 0, ones: 0, pattern: Pattern::new(shape) })
     }
 
     pub fn shape(&self) -> Shape {
-        Shape { blocks: self.blocks.as_slice().len() as u64, lines: self.lines, probes: self.probes }
+        Shape {
+            blocks: self.blocks.as_slice().len() as u64,
+            lines: self.pattern.lines(),
+            probes: self.pattern.probes(),
+        }
     }
 
     /// How many items the layer was made for.
@@ -69,48 +73,93 @@ impl Layer {
         self.blocks.allocated()
     }
 
-    /// What to hand to the three operations below, once for many items.
+    /// Brings an item's lines into the processor's cache.
     #[inline]
-    pub fn pattern(&self) -> Pattern {
-        Pattern::new(self.shape())
+    pub fn prefetch(&self, hash: Hash) {
+        self.lines_of(hash).for_each(|(line, _)| self.blocks.prefetch(line));
     }
 
-    /// Brings an item's lines into the processor's cache, for a `contains` or an `insert` soon after.
+    /// Brings an item's first line into the processor's cache.
     #[inline]
-    pub fn prefetch(&self, pattern: &Pattern, hash: Hash) {
-        pattern.lines(hash).for_each(|(line, _)| self.blocks.prefetch(line));
+    pub fn prefetch_first(&self, hash: Hash) {
+        self.blocks.prefetch(self.first_line(hash));
     }
 
     /// Whether the item may have been inserted.
     #[inline]
-    pub fn contains(&self, pattern: &Pattern, hash: Hash) -> bool {
-        let blocks = self.blocks.as_slice();
+    pub fn contains(&self, hash: Hash) -> bool {
         let mut positions = hash.probes();
-        pattern.lines(hash).all(|(line, probes)| {
-            let block = blocks[line].view_bits::<Lsb0>();
-            // All probes of a line are read before any is judged: they share one cache miss, and a branch for each
-            // would be mispredicted half of the time.
-            (0..probes).fold(true, |all, _| all & block[positions.draw()])
-        })
+        self.line_contains(self.first_line(hash), self.first_probes(), &mut positions)
+            && (self.pattern.lines() == 1 || self.other_lines_contain(hash, positions))
+    }
+
+    /// Apart, for the first line is all that there is of most layers, and all that is looked at for most absent items.
+    #[inline(never)]
+    fn other_lines_contain(&self, hash: Hash, mut positions: Probes) -> bool {
+        self.lines_of(hash).skip(1).all(|(line, probes)| self.line_contains(line, probes, &mut positions))
+    }
+
+    /// Whether the next `probes` of `positions` are set in a line.
+    #[inline]
+    fn line_contains(&self, line: usize, probes: u8, positions: &mut Probes) -> bool {
+        let block = self.blocks.as_slice()[line].view_bits::<Lsb0>();
+        // All are read before any is judged: they share one cache miss, and a branch for each would be mispredicted half
+        // of the time.
+        let mut all = true;
+        positions.draw(probes, |position| all &= block[position]);
+        all
+    }
+
+    /// The number of probes in an item's first line.
+    #[inline]
+    pub fn first_probes(&self) -> u8 {
+        self.pattern.first_probes()
+    }
+
+    /// Whether the item's first line lets it through `screen`. If not, the layer does not contain the item.
+    #[inline]
+    pub fn fits(&self, screen: &Screen, hash: Hash) -> bool {
+        screen.fits(&self.blocks.as_slice()[self.first_line(hash)])
     }
 
     /// Sets the item's bits. Whether any of them was clear, that is, whether the item is new.
     ///
     /// A new item counts, even beyond the capacity: the caller looks at [`room`](Self::room) first.
     #[inline]
-    pub fn insert(&mut self, pattern: &Pattern, hash: Hash) -> bool {
-        let blocks = self.blocks.as_mut_slice();
+    pub fn insert(&mut self, hash: Hash) -> bool {
         let mut positions = hash.probes();
-        let mut set = 0;
-        for (line, probes) in pattern.lines(hash) {
-            let block = blocks[line].view_bits_mut::<Lsb0>();
-            for _ in 0..probes {
-                set += u64::from(!block.replace(positions.draw(), true));
-            }
+        let mut set = self.set_in_line(self.first_line(hash), self.first_probes(), &mut positions);
+        if self.pattern.lines() > 1 {
+            set += self.set_in_other_lines(hash, positions);
         }
         self.ones += set;
         self.items += u64::from(set > 0);
         set > 0
+    }
+
+    #[inline(never)]
+    fn set_in_other_lines(&mut self, hash: Hash, mut positions: Probes) -> u64 {
+        let lines = self.lines_of(hash).skip(1);
+        lines.map(|(line, probes)| self.set_in_line(line, probes, &mut positions)).sum()
+    }
+
+    /// Sets the next `probes` of `positions` in a line. How many of them were clear.
+    #[inline]
+    fn set_in_line(&mut self, line: usize, probes: u8, positions: &mut Probes) -> u64 {
+        let block = self.blocks.as_mut_slice()[line].view_bits_mut::<Lsb0>();
+        let mut set = 0;
+        positions.draw(probes, |position| set += u64::from(!block.replace(position, true)));
+        set
+    }
+
+    #[inline]
+    fn first_line(&self, hash: Hash) -> usize {
+        self.pattern.first_line_of(hash, self.blocks.as_slice().len())
+    }
+
+    #[inline]
+    fn lines_of(&self, hash: Hash) -> Lines {
+        self.pattern.lines_of(hash, self.blocks.as_slice().len())
     }
 
     /// The bits, as they are stored.

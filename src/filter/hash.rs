@@ -14,7 +14,7 @@
 
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use super::sizing::{BLOCK_BITS, Shape};
+use super::sizing::{BLOCK_BITS, MAX_LINES, Shape};
 
 /// 2^64 divided by the golden ratio, odd: multiplying by it carries every bit of a word into the high ones.
 pub(super) const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -23,7 +23,7 @@ pub(super) const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 const PROBE_BITS: u32 = BLOCK_BITS.ilog2();
 
 /// Probes in a 64-bit word.
-const PROBES_PER_WORD: u32 = u64::BITS / PROBE_BITS;
+const PROBES_PER_WORD: u8 = (u64::BITS / PROBE_BITS) as u8;
 
 /// 128 bits of hash, all that a filter ever looks at of an item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,38 +47,46 @@ impl Hash {
     }
 }
 
-/// A [`Shape`], prepared for probing: what is the same for every item is divided out once a command, not once an item.
+/// How an item's probes are spread over lines: a [`Shape`] without its size, divided out once a layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern {
-    blocks: u64,
-    strides: u64,
-    lines: u32,
+    lines: u8,
     /// Probes in a line, but that the first `longer` lines have one more.
-    few: u32,
-    longer: u32,
+    few: u8,
+    longer: u8,
 }
 
 impl Pattern {
     pub fn new(shape: Shape) -> Pattern {
         let lines = shape.lines.max(1);
-        Pattern {
-            blocks: shape.blocks,
-            // With more than one line, the last is at most `blocks - 1` beyond the first, so that all are different.
-            strides: (shape.blocks - 1).checked_div(u64::from(lines - 1)).unwrap_or(0),
-            lines: u32::from(lines),
-            few: u32::from(shape.probes / lines),
-            longer: u32::from(shape.probes % lines),
-        }
+        Pattern { lines, few: shape.probes / lines, longer: shape.probes % lines }
     }
 
-    /// The lines of an item, all different, each with its number of probes.
+    pub fn lines(&self) -> u8 {
+        self.lines
+    }
+
+    /// The number of probes in all lines.
+    pub fn probes(&self) -> u8 {
+        self.lines * self.few + self.longer
+    }
+
+    /// The first line of an item among `blocks`.
     #[inline]
-    pub fn lines(&self, hash: Hash) -> Lines<'_> {
-        let stride = match self.lines {
-            1 => 0,
-            _ => 1 + below(hash.lines.wrapping_mul(GOLDEN), self.strides),
-        };
-        Lines { pattern: self, line: below(hash.lines, self.blocks), stride, index: 0 }
+    pub fn first_line_of(&self, hash: Hash, blocks: usize) -> usize {
+        below(hash.lines, blocks as u64) as usize
+    }
+
+    /// The number of probes in the first line: no other has more.
+    #[inline]
+    pub fn first_probes(&self) -> u8 {
+        self.few + u8::from(self.longer > 0)
+    }
+
+    /// The lines of an item among `blocks`, all different, each with its number of probes.
+    #[inline]
+    pub fn lines_of(&self, hash: Hash, blocks: usize) -> Lines {
+        Lines { pattern: *self, hash: hash.lines, blocks: blocks as u64, line: 0, stride: 0, index: 0 }
     }
 }
 
@@ -88,32 +96,62 @@ fn below(random: u64, bound: u64) -> u64 {
     ((u128::from(random) * u128::from(bound)) >> 64) as u64
 }
 
-/// The lines of an item; see [`Pattern::lines`].
-#[derive(Clone, Debug)]
-pub struct Lines<'a> {
-    pattern: &'a Pattern,
-    line: u64,
-    stride: u64,
-    index: u32,
+/// `number / divisor` for numbers below `2^57` and divisors below [`MAX_LINES`], without the processor's slow division.
+///
+/// The reciprocal is too large by less than the divisor, and `2^57 * 15 < 2^64` (Granlund and Montgomery 1994, "Division by
+/// Invariant Integers using Multiplication").
+#[inline]
+fn quotient(number: u64, divisor: u8) -> u64 {
+    const RECIPROCALS: [u64; MAX_LINES as usize] = {
+        let mut reciprocals = [0; MAX_LINES as usize];
+        let mut divisor = 2;
+        while divisor < MAX_LINES as usize {
+            reciprocals[divisor] = u64::MAX / divisor as u64 + 1;
+            divisor += 1;
+        }
+        reciprocals
+    };
+    match divisor {
+        0 | 1 => number,
+        _ => below(RECIPROCALS[usize::from(divisor)], number),
+    }
 }
 
-impl Iterator for Lines<'_> {
+/// The lines of an item; see [`Pattern::lines_of`].
+#[derive(Clone, Debug)]
+pub struct Lines {
+    pattern: Pattern,
+    hash: u64,
+    blocks: u64,
+    line: u64,
+    stride: u64,
+    index: u8,
+}
+
+impl Iterator for Lines {
     /// The index of a block, and how many bits of it are the item's.
-    type Item = (usize, u32);
+    type Item = (usize, u8);
 
     #[inline]
-    fn next(&mut self) -> Option<(usize, u32)> {
-        if self.index == self.pattern.lines {
-            return None;
+    fn next(&mut self) -> Option<(usize, u8)> {
+        match self.index {
+            index if index == self.pattern.lines => return None,
+            0 => self.line = below(self.hash, self.blocks),
+            index => {
+                if index == 1 {
+                    // The last line is at most `blocks - 1` beyond the first, so that all are different.
+                    let strides = quotient(self.blocks - 1, self.pattern.lines - 1);
+                    self.stride = 1 + below(self.hash.wrapping_mul(GOLDEN), strides);
+                }
+                self.line += self.stride;
+                if self.line >= self.blocks {
+                    self.line -= self.blocks;
+                }
+            }
         }
-        let line = self.line;
-        let probes = self.pattern.few + u32::from(self.index < self.pattern.longer);
+        let probes = self.pattern.few + u8::from(self.index < self.pattern.longer);
         self.index += 1;
-        self.line += self.stride;
-        if self.line >= self.pattern.blocks {
-            self.line -= self.pattern.blocks;
-        }
-        Some((line as usize, probes))
+        Some((self.line as usize, probes))
     }
 }
 
@@ -122,22 +160,27 @@ impl Iterator for Lines<'_> {
 pub struct Probes {
     word: u64,
     source: u64,
-    left: u32,
+    left: u8,
 }
 
 impl Probes {
-    /// The next position. There is always one more.
+    /// Hands the next `count` positions to `visit`. There are always more.
     #[inline]
-    pub fn draw(&mut self) -> usize {
-        if self.left == 0 {
-            self.source = remix(self.source);
-            self.word = self.source;
-            self.left = PROBES_PER_WORD;
+    pub fn draw(&mut self, mut count: u8, mut visit: impl FnMut(usize)) {
+        while count > 0 {
+            if self.left == 0 {
+                self.source = remix(self.source);
+                self.word = self.source;
+                self.left = PROBES_PER_WORD;
+            }
+            let from_word = count.min(self.left);
+            for _ in 0..from_word {
+                visit((self.word % BLOCK_BITS) as usize);
+                self.word >>= PROBE_BITS;
+            }
+            self.left -= from_word;
+            count -= from_word;
         }
-        self.left -= 1;
-        let position = self.word % BLOCK_BITS;
-        self.word >>= PROBE_BITS;
-        position as usize
     }
 }
 
@@ -158,7 +201,7 @@ mod tests {
     use super::*;
 
     fn lines_of(hash: Hash, shape: Shape) -> impl Iterator<Item = usize> {
-        Pattern::new(shape).lines(hash).map(|(line, _)| line).collect::<Vec<_>>().into_iter()
+        Pattern::new(shape).lines_of(hash, shape.blocks as usize).map(|(line, _)| line).collect::<Vec<_>>().into_iter()
     }
 
     proptest! {
@@ -174,9 +217,19 @@ mod tests {
         }
 
         #[test]
+        fn quotients_are_exact(number in 0u64..1 << 57, divisor in 1u8..MAX_LINES) {
+            prop_assert_eq!(quotient(number, divisor), number / u64::from(divisor));
+            let multiple = number - number % u64::from(divisor);
+            prop_assert_eq!(quotient(multiple, divisor), multiple / u64::from(divisor));
+            prop_assert_eq!(quotient(multiple.saturating_sub(1), divisor), multiple.saturating_sub(1) / u64::from(divisor));
+        }
+
+        #[test]
         fn probes_stay_in_the_block(item: Vec<u8>, seed: u64) {
             let mut probes = Hash::new(&item, seed).probes();
-            prop_assert!((0..255).all(|_| probes.draw() < 512));
+            let mut in_block = true;
+            probes.draw(255, |position| in_block &= position < 512);
+            prop_assert!(in_block);
         }
     }
 
@@ -185,8 +238,8 @@ mod tests {
         // Stored filters are read with these positions.
         let hash = Hash::new(b"oxbloom", 42);
         let shape = Shape { blocks: 1 << 40, lines: 3, probes: 9 };
-        let mut probes = hash.probes();
-        let probes: Vec<usize> = (0..9).map(|_| probes.draw()).collect();
+        let mut probes = Vec::new();
+        hash.probes().draw(9, |position| probes.push(position));
         assert_eq!(
             (lines_of(hash, shape).collect::<Vec<_>>(), probes),
             ([813984504309, 237162239466, 759851602399].into(), [470, 158, 474, 196, 292, 497, 488, 118, 395].into())

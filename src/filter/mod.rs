@@ -32,6 +32,7 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+pub mod batch;
 pub mod blocked;
 pub mod codec;
 pub mod hash;
@@ -41,6 +42,7 @@ pub mod storage;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ptr::NonNull;
 
+use batch::{BATCH, Screen, Subset};
 use blocked::Layer;
 use hash::Hash;
 use sizing::{Budget, Shape};
@@ -48,6 +50,9 @@ use sizing::{Budget, Shape};
 /// The most layers that a filter may have: with each, look-ups take longer. Filters that grow by a factor of 2 or more never
 /// come near it.
 pub const MAX_LAYERS: usize = 1 << 14;
+
+/// Layers of up to so many bytes are in the processor's first cache if they are looked at often: nothing to ask for.
+const IN_CACHE: u64 = 32 << 10;
 
 /// Why an operation on a filter failed. The filter is as it was before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,9 +178,7 @@ impl Filter {
 
     /// Whether the item is in the filter: `false` is certain, `true` is wrong at the error rate.
     pub fn contains(&self, item: &[u8]) -> bool {
-        let mut found = [false];
-        self.contains_all(&[self.hash(item)], &mut found);
-        found[0]
+        contains(&self.layers, self.hash(item))
     }
 
     /// Inserts an item, growing as needed. `true` if it was new, `false` if it was there already (or seemed to be).
@@ -188,36 +191,77 @@ impl Filter {
         Ok(new[0])
     }
 
+    /// Asks for the memory that [`contains_all`](Self::contains_all) or [`insert_all`](Self::insert_all) of these items
+    /// looks at first. It takes as long to come as hashing ten items does: do something else before you call them, such as
+    /// replying to the batch before. More than a few [`BATCH`]es would push each other out.
+    pub fn prefetch(&self, hashes: &[Hash]) {
+        match &*self.layers {
+            [layer] => hashes.iter().for_each(|&hash| layer.prefetch(hash)),
+            [.., newest] => hashes.iter().for_each(|&hash| newest.prefetch_first(hash)),
+            [] => {}
+        }
+    }
+
     /// Sets `found[i]` to whether the item of `hashes[i]` is in the filter.
     ///
-    /// The lines of all items are asked for before the first is looked at, so that their cache misses overlap. A few
-    /// dozen items a call are best.
+    /// Fastest in batches, each of which was [prefetched](Self::prefetch).
     pub fn contains_all(&self, hashes: &[Hash], found: &mut [bool]) {
-        found.fill(false);
-        contained(&self.layers, hashes, found);
+        match &*self.layers {
+            [layer] => found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found = layer.contains(hash)),
+            layers => {
+                let batches = hashes.chunks(BATCH).zip(found.chunks_mut(BATCH));
+                batches.for_each(|(hashes, found)| find(layers, hashes, found));
+            }
+        }
     }
 
     /// Inserts the items of `hashes` in order until one does not fit; `new[i]` tells whether the item was new.
     ///
     /// Returns how many were handled. If they were not all, the next one is new and the newest layer is full:
-    /// [`grow`](Self::grow), and call again for the rest.
+    /// [`grow`](Self::grow), and call again for the rest. Fastest in batches, each of which was
+    /// [prefetched](Self::prefetch).
     pub fn insert_all(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
-        let Some((newest, older)) = self.layers.split_last_mut() else { return 0 };
-        let pattern = newest.pattern();
         let mut handled = 0;
         while handled < hashes.len() {
-            // Older layers are not asked about items that wait for the next layer: they would be asked again then.
+            // Layers are not asked about items that wait for the next layer: they would be asked again then.
             let left = hashes.len() - handled;
-            let room = usize::try_from(newest.room()).unwrap_or(usize::MAX);
-            let count = if older.is_empty() { left } else { left.min(room.saturating_add(1)) };
+            let room = usize::try_from(self.newest().map_or(0, Layer::room)).unwrap_or(usize::MAX);
+            let count = if self.layers.len() == 1 { left } else { left.min(room.saturating_add(1)) };
             let (hashes, new) = (&hashes[handled..][..count], &mut new[handled..][..count]);
-            let inserted = insert_into(newest, &pattern, older, hashes, new);
+            let inserted = self.insert_some(hashes, new);
             handled += inserted;
             if inserted < count {
                 break;
             }
         }
         handled
+    }
+
+    /// As [`insert_all`](Self::insert_all).
+    fn insert_some(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
+        let known = new;
+        if self.layers.len() == 1 {
+            known.fill(false);
+        } else {
+            self.contains_all(hashes, known);
+        }
+        let several = self.layers.len() > 1;
+        let Some(newest) = self.layers.last_mut() else { return 0 };
+        if several {
+            let absent = hashes.iter().zip(&*known).filter(|(_, known)| !**known);
+            absent.for_each(|(&hash, _)| newest.prefetch(hash));
+        }
+        for (handled, (&hash, known)) in hashes.iter().zip(known.iter_mut()).enumerate() {
+            // Items of the batch may be the same, so that what was absent is not any more.
+            if newest.room() == 0 && !*known {
+                *known = newest.contains(hash);
+                if !*known {
+                    return handled;
+                }
+            }
+            *known = !*known && newest.insert(hash);
+        }
+        hashes.len()
     }
 
     pub fn seed(&self) -> u64 {
@@ -304,46 +348,42 @@ impl Filter {
     }
 }
 
-/// Inserts items into `newest` that no layer of `older` has, in order until one does not fit.
-fn insert_into(
-    newest: &mut Layer,
-    pattern: &hash::Pattern,
-    older: &[Layer],
-    hashes: &[Hash],
-    new: &mut [bool],
-) -> usize {
-    let known = new;
-    known.fill(false);
-    contained(older, hashes, known);
-    prefetch(newest, pattern, hashes, known);
-    for (handled, (&hash, known)) in hashes.iter().zip(known.iter_mut()).enumerate() {
-        if newest.room() == 0 && !*known {
-            *known = newest.contains(pattern, hash);
-            if !*known {
-                return handled;
-            }
+/// Whether one of `layers` contains the item.
+fn contains(layers: &[Layer], hash: Hash) -> bool {
+    match layers {
+        [layer] => layer.contains(hash),
+        layers => {
+            let screen = Screen::new(hash, common_probes(layers));
+            layers.iter().rev().any(|layer| layer.fits(&screen, hash) && layer.contains(hash))
         }
-        *known = !*known && newest.insert(pattern, hash);
     }
-    hashes.len()
 }
 
-/// Sets `found[i]` where it is not yet set and one of `layers` contains the item, newest first.
-fn contained(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
+/// Sets `found[i]` to whether one of `layers` contains the item of `hashes[i]`, of which there are at most [`BATCH`].
+fn find(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
+    if let (&[hash], [found]) = (hashes, &mut *found) {
+        *found = contains(layers, hash);
+        return;
+    }
+    let probes = common_probes(layers);
+    let mut screens = [Screen::OPEN; BATCH];
+    screens.iter_mut().zip(hashes).for_each(|(screen, &hash)| *screen = Screen::new(hash, probes));
+    found.fill(false);
+    let mut absent = Subset::first(hashes.len());
+    let mut older = layers.iter().rev().skip(1);
     for layer in layers.iter().rev() {
-        let pattern = layer.pattern();
-        prefetch(layer, &pattern, hashes, found);
-        for (&hash, found) in hashes.iter().zip(found.iter_mut()) {
-            *found = *found || layer.contains(&pattern, hash);
+        // While this layer is looked through, the lines of the next one come.
+        if let Some(next) = older.next().filter(|next| next.shape().bytes() > IN_CACHE) {
+            absent.iter().for_each(|item| next.prefetch_first(hashes[item]));
         }
+        let likely = absent.filter(|item| layer.fits(&screens[item], hashes[item]));
+        let present = likely.filter(|item| layer.contains(hashes[item]));
+        present.iter().for_each(|item| found[item] = true);
+        absent = absent.without(present);
     }
 }
 
-/// Prefetches the lines of all items that are not settled. One item has nothing to overlap with.
-fn prefetch(layer: &Layer, pattern: &hash::Pattern, hashes: &[Hash], settled: &[bool]) {
-    if hashes.len() > 1 {
-        for (&hash, _) in hashes.iter().zip(settled).filter(|(_, settled)| !**settled) {
-            layer.prefetch(pattern, hash);
-        }
-    }
+/// The number of probes that an item has in its first line, whatever the layer.
+fn common_probes(layers: &[Layer]) -> u8 {
+    layers.iter().map(Layer::first_probes).min().unwrap_or(0)
 }

@@ -11,8 +11,7 @@ use super::super::context::Context;
 use super::super::error::Error;
 use super::super::key::WriteKey;
 use super::super::memory;
-use super::BATCH;
-use super::query::hash_all;
+use super::batch::{BATCH, Prepared};
 use super::reserve::{create, growth_by, once, positive, random_seed, set_once};
 use crate::filter::hash::Hash;
 use crate::filter::{ErrorRate, Filter, Growth, Params};
@@ -180,10 +179,12 @@ fn add_all(ctx: &Context, args: Args, items: Args, params: Option<impl FnOnce() 
 /// with the next.
 fn insert_in_batches(ctx: &Context, filter: &mut Filter, items: Args, new: &mut [bool]) -> (usize, Option<Error>) {
     let mut handled = 0;
-    for (items, new) in items.chunks(BATCH).zip(new.chunks_mut(BATCH)) {
-        let mut hashes = [Hash::default(); BATCH];
-        let hashes = hash_all(filter, items, &mut hashes);
-        let (in_batch, failure) = insert_all(ctx, filter, hashes, new);
+    let mut batches = items.chunks(BATCH);
+    let mut next = batches.next().map(|items| Prepared::new(filter, items));
+    while let Some(batch) = next {
+        next = batches.next().map(|items| Prepared::new(filter, items));
+        let new = &mut new[handled..][..batch.hashes().len()];
+        let (in_batch, failure) = insert_all(ctx, filter, batch.hashes(), new);
         handled += in_batch;
         if failure.is_some() {
             return (handled, failure);

@@ -1,6 +1,7 @@
 //! The commands. A handler reads: parse, act, reply, replicate.
 
 mod add;
+mod batch;
 mod dump;
 mod info;
 mod query;
@@ -8,10 +9,6 @@ mod reserve;
 
 use super::command::{Access, Argument, Command, Kind};
 use super::edge::{self, Arity};
-
-/// How many items are hashed and prefetched before the first is looked at: enough to keep the processor's dozen or so
-/// outstanding cache misses busy, few enough that what was prefetched is still there.
-const BATCH: usize = 32;
 
 /// A row of the table: a command's facts, and its handler behind the edge.
 macro_rules! command {

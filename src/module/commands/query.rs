@@ -4,9 +4,8 @@ use super::super::args::Args;
 use super::super::context::Context;
 use super::super::error::Error;
 use super::super::key::ReadKey;
-use super::BATCH;
+use super::batch::{BATCH, Prepared};
 use crate::filter::Filter;
-use crate::filter::hash::Hash;
 
 /// `BF.EXISTS key item`
 pub fn exists(ctx: &Context, args: Args) -> Result<(), Error> {
@@ -22,12 +21,17 @@ pub fn mexists(ctx: &Context, args: Args) -> Result<(), Error> {
     let filter = key.filter()?;
     let items = args.from(2);
     ctx.reply_array(items.len());
-    for items in items.chunks(BATCH) {
+    let Some(filter) = filter else {
+        items.iter().for_each(|_| ctx.reply_bool(false));
+        return Ok(());
+    };
+    let mut batches = items.chunks(BATCH).map(|items| Prepared::new(filter, items));
+    let mut next = batches.next();
+    while let Some(batch) = next {
         let mut found = [false; BATCH];
-        let found = &mut found[..items.len()];
-        if let Some(filter) = filter {
-            filter.contains_all(hash_all(filter, items, &mut [Hash::default(); BATCH]), found);
-        }
+        let found = &mut found[..batch.hashes().len()];
+        filter.contains_all(batch.hashes(), found);
+        next = batches.next();
         found.iter().for_each(|&found| ctx.reply_bool(found));
     }
     Ok(())
@@ -38,13 +42,4 @@ pub fn card(ctx: &Context, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(ctx, args.at(1));
     ctx.reply_integer(key.filter()?.map_or(0, Filter::items));
     Ok(())
-}
-
-/// The hashes of at most [`BATCH`] items.
-#[inline]
-pub fn hash_all<'h>(filter: &Filter, items: Args, hashes: &'h mut [Hash; BATCH]) -> &'h [Hash] {
-    for (hash, item) in hashes.iter_mut().zip(items.iter()) {
-        *hash = filter.hash(item.bytes());
-    }
-    &hashes[..items.len()]
 }
