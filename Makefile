@@ -8,6 +8,7 @@ DESTDIR ?=
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 MODULE := $(TARGET)/release/liboxbloom.so
 FAULTY_MODULE := $(TARGET)/debug/liboxbloom.so
+FLOOR_MODULE := $(TARGET)/release/examples/libfloor.so
 INCUMBENT := $(TARGET)/incumbent/redisbloom.so
 PYTHON_ENV := $(TARGET)/python
 NODE_TESTS := tests/clients/node
@@ -15,7 +16,7 @@ MODULE_FOLDER := $(PREFIX)/lib/redis/modules
 CONF_FOLDER := $(SYSCONFDIR)/redis
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test demo install clean setup setup-test lint test-rust test-clients
+.PHONY: help run build test bench demo install clean setup setup-test lint test-rust test-clients test-instructions
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +35,7 @@ run: build ## Install what is missing, build, and start a server with the module
 build: setup ## Build the release library, target/release/liboxbloom.so
 	cargo build --release
 
-test: lint test-rust test-clients ## Install what is missing, then check everything
+test: lint test-rust test-clients test-instructions ## Install what is missing, then check everything
 	@echo "All tests passed."
 
 lint: setup
@@ -49,6 +50,15 @@ test-rust: build setup-test
 test-clients: build setup-test
 	OXBLOOM_MODULE=$(MODULE) $(PYTHON_ENV)/bin/pytest -q tests/clients
 	cd $(NODE_TESTS) && OXBLOOM_MODULE=$(MODULE) node --test
+
+test-instructions: build
+	@$(call packages,command -v valgrind,valgrind)
+	OXBLOOM_MODULE=$(MODULE) cargo bench --bench instructions
+
+bench: build $(INCUMBENT) ## Measure side by side with RedisBloom and fastbloom: half an hour, or QUICK=1 for two minutes
+	cargo build --release --example floor
+	cargo bench --bench filter
+	OXBLOOM_MODULE=$(MODULE) REDISBLOOM_MODULE=$(INCUMBENT) FLOOR_MODULE=$(FLOOR_MODULE) cargo bench --bench servers
 
 demo: build ## Deduplicate 2.7 million real URLs through a server, beside a Redis set
 	cargo run --release --example demo -- --module $(MODULE) --data $(TARGET)/demo

@@ -42,7 +42,8 @@ pub fn oxbloom_with_faults() -> PathBuf {
     module("OXBLOOM_FAULTY_MODULE", "target/debug/liboxbloom.so", "cargo build --features fault-injection")
 }
 
-fn module(variable: &str, default: &str, remedy: &str) -> PathBuf {
+/// A module built from here, unless `variable` has the path of another.
+pub fn module(variable: &str, default: &str, remedy: &str) -> PathBuf {
     let path =
         std::env::var_os(variable).map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(default), PathBuf::from);
     assert!(path.is_file(), "{} is missing: run `{remedy}`, or set {variable}", path.display());
@@ -56,6 +57,7 @@ pub struct Setup {
     settings: Vec<String>,
     folder: Option<TempDir>,
     limit_address_space: Option<u64>,
+    prefix: Vec<String>,
 }
 
 impl Setup {
@@ -77,6 +79,7 @@ impl Setup {
             settings: Vec::new(),
             folder: None,
             limit_address_space: None,
+            prefix: Vec::new(),
         }
     }
 
@@ -101,6 +104,12 @@ impl Setup {
     /// The most address space, in bytes, that the process may have.
     pub fn limit_address_space(mut self, bytes: u64) -> Setup {
         self.limit_address_space = Some(bytes);
+        self
+    }
+
+    /// Another program, with its arguments, that is to run the server.
+    pub fn under(mut self, prefix: Vec<String>) -> Setup {
+        self.prefix = prefix;
         self
     }
 
@@ -169,8 +178,9 @@ impl Setup {
     }
 
     fn spawn(&self, folder: &TempDir) -> Child {
-        let mut command = Command::new(server_binary());
-        command.arg("server.conf").current_dir(folder.path()).stdin(Stdio::null());
+        let mut words = self.prefix.iter().cloned().chain([server_binary()]);
+        let mut command = Command::new(words.next().expect("at least the server"));
+        command.args(words).arg("server.conf").current_dir(folder.path()).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
         if let Some(bytes) = self.limit_address_space {
             let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };

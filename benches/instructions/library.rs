@@ -1,0 +1,155 @@
+//! What the library takes for an item.
+//!
+//! For each workload the benchmark runs itself under callgrind, which counts within [`measured`] only.
+
+use std::fs;
+use std::hint::black_box;
+use std::path::Path;
+use std::process::Command;
+
+use oxbloom::filter::batch::BATCH;
+use oxbloom::filter::hash::Hash;
+use oxbloom::filter::{ErrorRate, Filter, Growth, Params};
+
+use super::Cost;
+use super::callgrind::{self, Counts};
+
+/// The argument that makes the benchmark run the workload that follows.
+pub const WORKLOAD_FLAG: &str = "--workload";
+
+/// Makes glibc map every array of bits that the filter wants aligned, so that all of them are padded. On its heap some
+/// happen to be aligned, depending on what lies before them, such as the path of this program, and take fewer
+/// instructions.
+const MAP_LARGE_ARRAYS: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "4096"), ("MALLOC_TOP_PAD_", "0")];
+
+const ITEMS: usize = 1 << 14;
+
+#[derive(Clone, Copy)]
+enum Operation {
+    Insert,
+    Hit,
+    Miss,
+    InsertAlone,
+    HitAlone,
+    MissAlone,
+}
+use Operation::*;
+
+struct Workload {
+    name: &'static str,
+    operation: Operation,
+    error_rate: f64,
+    capacity: usize,
+}
+
+impl Workload {
+    const fn new(name: &'static str, operation: Operation, error_rate: f64, capacity: usize) -> Workload {
+        Workload { name, operation, error_rate, capacity }
+    }
+}
+
+const WORKLOADS: &[Workload] = &[
+    Workload::new("insert, 1 %", Insert, 0.01, ITEMS),
+    Workload::new("hit, 1 %", Hit, 0.01, ITEMS),
+    Workload::new("miss, 1 %", Miss, 0.01, ITEMS),
+    Workload::new("insert, 0.1 %", Insert, 0.001, ITEMS),
+    Workload::new("hit, 0.1 %", Hit, 0.001, ITEMS),
+    Workload::new("miss, 0.1 %", Miss, 0.001, ITEMS),
+    // From 100 items, eight layers.
+    Workload::new("insert, growing", Insert, 0.01, 100),
+    Workload::new("hit, grown", Hit, 0.01, 100),
+    Workload::new("miss, grown", Miss, 0.01, 100),
+    Workload::new("insert, one by one", InsertAlone, 0.01, ITEMS),
+    Workload::new("hit, one by one", HitAlone, 0.01, ITEMS),
+    Workload::new("miss, one by one", MissAlone, 0.01, ITEMS),
+];
+
+/// What an item costs in each workload.
+pub fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost)> {
+    callgrind::require();
+    fs::create_dir_all(profiles).expect("a folder for the profiles");
+    let program = std::env::current_exe().and_then(fs::canonicalize).expect("the path of this program");
+    WORKLOADS.iter().map(move |&Workload { name, .. }| {
+        let profile = callgrind::profile_of(name, profiles);
+        let prefix = callgrind::prefix("--toggle-collect=*::library::measured*", &profile);
+        let mut command = Command::new(&prefix[0]);
+        command.args(&prefix[1..]).arg(&program).args([WORKLOAD_FLAG, name]).envs(MAP_LARGE_ARRAYS);
+        let output = command.output().expect("valgrind");
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        let profile = fs::read_to_string(profile).expect("a profile");
+        (name, Cost::of_each(Counts::parse(&profile, &program), ITEMS))
+    })
+}
+
+/// Runs a workload, for callgrind to see.
+pub fn run(name: &str) {
+    let workload = WORKLOADS.iter().find(|workload| workload.name == name).expect("one of the workloads");
+    let params = Params {
+        error_rate: ErrorRate::new(workload.error_rate).expect("an error rate"),
+        capacity: (workload.capacity as u64).try_into().expect("a capacity"),
+        growth: Growth::By(2.try_into().expect("not 0")),
+        seed: 42,
+    };
+    let mut filter = Filter::new(params, |_| true).expect("memory");
+    let (present, absent) = (items(0), items(ITEMS));
+    if !matches!(workload.operation, Insert | InsertAlone) {
+        insert(&mut filter, &present);
+    }
+    match workload.operation {
+        Insert => measured(|| insert(&mut filter, &present)),
+        Hit => assert_eq!(measured(|| count(&filter, &present)), ITEMS),
+        Miss => assert!(measured(|| count(&filter, &absent)) < ITEMS / 50),
+        InsertAlone => measured(|| present.iter().for_each(|item| _ = black_box(filter.insert(item)))),
+        HitAlone => assert_eq!(measured(|| count_alone(&filter, &present)), ITEMS),
+        MissAlone => assert!(measured(|| count_alone(&filter, &absent)) < ITEMS / 50),
+    }
+}
+
+#[inline(never)]
+fn measured<T>(work: impl FnOnce() -> T) -> T {
+    work()
+}
+
+type Item = [u8; 27];
+
+/// Items, the first with the number `from`.
+fn items(from: usize) -> Vec<Item> {
+    let url = |number| format!("https://example.com/{number:07}").into_bytes().try_into().expect("so many bytes");
+    (from..from + ITEMS).map(url).collect()
+}
+
+fn insert(filter: &mut Filter, items: &[Item]) {
+    for items in items.as_chunks::<BATCH>().0 {
+        let hashes = prepare(filter, items);
+        let mut new = [false; BATCH];
+        let mut handled = 0;
+        loop {
+            handled += filter.insert_all(&hashes[handled..], &mut new[handled..]);
+            if handled == BATCH {
+                break;
+            }
+            filter.grow(|_| true).expect("memory");
+        }
+        black_box(new);
+    }
+}
+
+/// How many of the items are in the filter.
+fn count(filter: &Filter, items: &[Item]) -> usize {
+    let count_batch = |items| {
+        let mut found = [false; BATCH];
+        filter.contains_all(&prepare(filter, items), &mut found);
+        found.iter().filter(|found| **found).count()
+    };
+    items.as_chunks::<BATCH>().0.iter().map(count_batch).sum()
+}
+
+fn count_alone(filter: &Filter, items: &[Item]) -> usize {
+    items.iter().filter(|item| filter.contains(&item[..])).count()
+}
+
+fn prepare(filter: &Filter, items: &[Item; BATCH]) -> [Hash; BATCH] {
+    let hashes = items.each_ref().map(|item| filter.hash(item));
+    filter.prefetch(&hashes);
+    hashes
+}

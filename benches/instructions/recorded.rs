@@ -1,0 +1,58 @@
+//! The recorded costs: a table to read, and to review when it changes.
+//!
+//! ```text
+//!  # rustc 1.95.0 (59807616e 2026-04-14)
+//!  # instructions, calls out of our code, workload
+//!        295.22      0.062  insert, 1 %
+//! ```
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+
+use super::Cost;
+
+pub const FILE: &str = "benches/instructions/recorded.txt";
+
+pub struct Recorded {
+    pub compiler: String,
+    costs: Vec<(String, Cost)>,
+}
+
+impl Recorded {
+    /// What is in [`FILE`]; nothing if there is no such file.
+    pub fn read() -> Recorded {
+        let text = fs::read_to_string(path()).unwrap_or_default();
+        let compiler = text.lines().next().unwrap_or_default().trim_start_matches("# ").to_owned();
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let costs = lines.map(|line| parse(line).unwrap_or_else(|| panic!("{FILE} has a bad line: {line}"))).collect();
+        Recorded { compiler, costs }
+    }
+
+    pub fn write(compiler: &str, costs: &[(&str, Cost)]) {
+        let mut text = format!("# {compiler}\n# instructions, calls out of our code, workload\n");
+        for (workload, Cost { instructions, calls }) in costs {
+            let _ = writeln!(text, "{instructions:>12.2} {calls:>10.3}  {workload}");
+        }
+        fs::write(path(), &text).unwrap_or_else(|error| panic!("{FILE} cannot be written: {error}"));
+    }
+
+    pub fn cost(&self, workload: &str) -> Option<Cost> {
+        self.costs.iter().find(|(name, _)| name == workload).map(|&(_, cost)| cost)
+    }
+
+    pub fn len(&self) -> usize {
+        self.costs.len()
+    }
+}
+
+fn parse(line: &str) -> Option<(String, Cost)> {
+    let (instructions, line) = line.trim_start().split_once(' ')?;
+    let (calls, workload) = line.trim_start().split_once(' ')?;
+    let cost = Cost { instructions: instructions.parse().ok()?, calls: calls.parse().ok()? };
+    Some((workload.trim_start().to_owned(), cost))
+}
+
+fn path() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), FILE].iter().collect()
+}

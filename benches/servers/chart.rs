@@ -1,0 +1,82 @@
+//! The picture: command time an item, as bars.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::peers::Peer;
+use crate::report::describe;
+use crate::workloads::{Delivery, Operation, Results, Workload};
+
+/// Items of the length that is shown.
+const LENGTH: usize = 28;
+
+const WIDTH: u32 = 900;
+const BAR: i32 = 13;
+const GAP: i32 = 14;
+const LABELS: i32 = 290;
+const VALUES: i32 = 60;
+const TOP: i32 = 64;
+
+fn color(peer: Peer) -> RGBColor {
+    match peer {
+        Peer::Oxbloom => RGBColor(200, 80, 30),
+        Peer::RedisBloom => RGBColor(120, 130, 150),
+        Peer::Floor => RGBColor(205, 210, 220),
+    }
+}
+
+/// What is shown: a command of many items, and one of one, on each filter.
+fn is_shown(workload: Workload) -> bool {
+    let shown = match workload.delivery {
+        Delivery::Batch(items) => items == 100,
+        Delivery::Pipelined => workload.operation != Operation::AddDuplicate,
+        Delivery::Unpipelined => false,
+    };
+    shown && workload.length == LENGTH
+}
+
+pub fn svg(results: &Results) -> Result<String, Box<dyn std::error::Error>> {
+    let shown: Vec<Workload> = results
+        .keys()
+        .filter(|(workload, peer)| *peer == Peer::Oxbloom && is_shown(*workload))
+        .map(|key| key.0)
+        .collect();
+    let time = |workload, peer| results[&(workload, peer)].command.median();
+    let longest =
+        shown.iter().map(|&workload| Peer::ALL.map(|peer| time(workload, peer)).into_iter().fold(0.0, f64::max));
+    let scale = f64::from(WIDTH as i32 - LABELS - VALUES) / longest.fold(1.0, f64::max);
+    let group = Peer::ALL.len() as i32 * BAR + GAP;
+    let height = (TOP + shown.len() as i32 * group) as u32;
+
+    let mut image = String::new();
+    {
+        let area = SVGBackend::with_string(&mut image, (WIDTH, height)).into_drawing_area();
+        area.fill(&WHITE)?;
+        let font = |size: i32| ("sans-serif", size).into_font().color(&BLACK);
+        let title = format!("Nanoseconds in the command's code, an item of {LENGTH} bytes (shorter is better)");
+        area.draw(&Text::new(title, (10, 12), font(16)))?;
+        for (index, peer) in Peer::ALL.into_iter().enumerate() {
+            let left = LABELS + 130 * index as i32;
+            area.draw(&Rectangle::new([(left, 40), (left + 12, 52)], color(peer).filled()))?;
+            area.draw(&Text::new(peer.name(), (left + 18, 40), font(13)))?;
+        }
+        for (index, &workload) in shown.iter().enumerate() {
+            let top = TOP + index as i32 * group;
+            let middle = top + group / 2 - GAP / 2;
+            let right = font(13).pos(Pos::new(HPos::Right, VPos::Center));
+            area.draw(&Text::new(
+                format!("{}: {}", workload.subject, describe(workload)),
+                (LABELS - 10, middle),
+                right,
+            ))?;
+            for (row, peer) in Peer::ALL.into_iter().enumerate() {
+                let (time, top) = (time(workload, peer), top + row as i32 * BAR);
+                let end = LABELS + (time * scale) as i32;
+                area.draw(&Rectangle::new([(LABELS, top), (end, top + BAR - 2)], color(peer).filled()))?;
+                area.draw(&Text::new(format!("{time:.0}"), (end + 5, top), font(11)))?;
+            }
+        }
+        area.present()?;
+    }
+    Ok(image)
+}

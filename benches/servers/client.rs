@@ -1,0 +1,106 @@
+//! Two ways to send requests: many at a time, or one at a time over many connections.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use mio::{Events, Interest, Poll, Token};
+
+use crate::requests::Requests;
+use crate::support::PATIENCE;
+
+/// Requests that are on the way at a time, on each of two connections, so that the server always has work.
+pub const PIPELINED: usize = 100;
+
+/// Items that are on the way at a time, on each of two connections, for commands of many.
+const ITEMS_PIPELINED: usize = 1000;
+
+/// Connections of which each waits for its reply before it sends the next request.
+pub const CONNECTIONS: usize = 50;
+
+/// What came of some requests.
+pub struct Outcome {
+    pub elapsed: Duration,
+    /// Items to which the reply was one.
+    pub ones: usize,
+    /// Nanoseconds from a request to its reply; only for [`one_by_one`].
+    pub latencies: Option<Histogram<u64>>,
+}
+
+/// Sends requests in flights, on two connections in turn: while the server works on one, the other is read.
+pub fn pipelined(address: SocketAddr, requests: &Requests) -> Outcome {
+    let connect = || {
+        let stream = TcpStream::connect(address).expect("a connection");
+        stream.set_nodelay(true).expect("a socket option");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
+        stream
+    };
+    let mut streams = [connect(), connect()];
+    let flight = match requests.items_each {
+        1 => PIPELINED,
+        items => ITEMS_PIPELINED.div_ceil(items),
+    };
+    let flights: Vec<Range<usize>> =
+        (0..requests.len()).step_by(flight).map(|start| start..requests.len().min(start + flight)).collect();
+    let mut replies = vec![0; requests.len() * requests.reply_length()];
+    let started = Instant::now();
+    for turn in 0..=flights.len() {
+        if let Some(flight) = flights.get(turn) {
+            streams[turn % 2].write_all(requests.encoded(flight.clone())).expect("the server reads");
+        }
+        if let Some(flight) = turn.checked_sub(1).map(|turn| &flights[turn]) {
+            let reply = requests.reply_length();
+            let replies = &mut replies[flight.start * reply..flight.end * reply];
+            streams[(turn - 1) % 2].read_exact(replies).expect("replies of the expected length");
+        }
+    }
+    let elapsed = started.elapsed();
+    Outcome { elapsed, ones: requests.count_ones(&replies), latencies: None }
+}
+
+/// Sends requests of one item each over [`CONNECTIONS`] connections, one at a time on each.
+pub fn one_by_one(address: SocketAddr, requests: &Requests) -> io::Result<Outcome> {
+    let mut poll = Poll::new()?;
+    let mut events = Events::with_capacity(CONNECTIONS);
+    let mut streams = Vec::with_capacity(CONNECTIONS);
+    for token in 0..CONNECTIONS {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        let mut stream = mio::net::TcpStream::from_std(stream);
+        poll.registry().register(&mut stream, Token(token), Interest::READABLE)?;
+        streams.push((stream, Instant::now()));
+    }
+    let mut latencies = Histogram::new(3).expect("valid digits");
+    let (mut sent, mut received, mut ones) = (0, 0, 0);
+    let mut reply = vec![0; requests.reply_length()];
+    let started = Instant::now();
+    for (stream, asked) in streams.iter_mut().take(requests.len()) {
+        *asked = Instant::now();
+        stream.write_all(requests.encoded(sent..sent + 1))?;
+        sent += 1;
+    }
+    while received < requests.len() {
+        poll.poll(&mut events, Some(PATIENCE))?;
+        assert!(!events.is_empty(), "the server does not reply");
+        for event in &events {
+            let (stream, asked) = &mut streams[event.token().0];
+            match stream.read_exact(&mut reply) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => return Err(error),
+            }
+            latencies.record(asked.elapsed().as_nanos() as u64).expect("a histogram that grows");
+            ones += requests.count_ones(&reply);
+            received += 1;
+            if sent < requests.len() {
+                *asked = Instant::now();
+                stream.write_all(requests.encoded(sent..sent + 1))?;
+                sent += 1;
+            }
+        }
+    }
+    Ok(Outcome { elapsed: started.elapsed(), ones, latencies: Some(latencies) })
+}

@@ -1,0 +1,489 @@
+//! What is measured besides the speed of items: memory, saving and loading, what is replicated, and what makes others wait.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use redis::Value;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::client;
+use crate::peers::{Instance, Peer};
+use crate::requests::Requests;
+use crate::statistics::Series;
+use crate::support::{PATIENCE, Setup, ask, error_text, run};
+use crate::workloads::fill;
+
+/// Who is compared: the floor has no filters.
+pub const PEERS: [Peer; 2] = [Peer::Oxbloom, Peer::RedisBloom];
+
+/// The filter of every measurement.
+const KEY: &str = "filter";
+
+/// Items are of one length, a usual URL's.
+const LENGTH: usize = 28;
+
+/// What a row is about, whatever the size of the filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// MEMORY USAGE of a filter that was reserved.
+    MemoryReserved,
+    /// MEMORY USAGE of a filter that grew from the defaults.
+    MemoryGrown,
+    /// Memory that the server takes more once a filter is filled.
+    ResidentGrown,
+    ResidentReserved,
+    /// SAVE, from request to reply.
+    SaveTime,
+    /// BGSAVE, until the child that writes the file has ended.
+    BackgroundSaveTime,
+    ForkTime,
+    /// Processor time of the child.
+    ChildCpu,
+    /// The most memory that the child has besides what it shares with the server.
+    ChildPeak,
+    /// The same by the server's account.
+    ChildCopied,
+    FileSize,
+    /// Reading the file, by the server's account.
+    LoadTime,
+    /// From the start of the process to the first reply.
+    StartTime,
+    /// The most memory that the server has while it loads.
+    LoadPeak,
+    AofBatches,
+    AofSingles,
+    ReplicationBatches,
+    ReplicationSingles,
+    /// BF.RESERVE of a very large filter, from request to reply.
+    ReserveTime,
+    ReserveResident,
+    /// From request to reply, and the longest that another client waits meanwhile or shortly after.
+    CopyTime,
+    CopyPause,
+    UnlinkTime,
+    UnlinkPause,
+    DelTime,
+    DelPause,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Bytes,
+    Seconds,
+}
+
+/// One line of the results.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub figure: Figure,
+    pub title: String,
+    pub unit: Unit,
+    /// In the order of [`PEERS`]; `None` for a peer that does not support it.
+    pub values: [Option<Series>; 2],
+}
+
+impl Row {
+    /// How many times as much oxbloom takes as RedisBloom.
+    pub fn ratio(&self) -> Option<f64> {
+        let [oxbloom, redisbloom] = &self.values;
+        Some(oxbloom.as_ref()?.median() / redisbloom.as_ref()?.median())
+    }
+}
+
+/// All that was measured.
+#[derive(Clone, Debug, Default)]
+pub struct Operations {
+    pub rows: Vec<Row>,
+}
+
+impl Operations {
+    pub fn rows_of(&self, figure: Figure) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| row.figure == figure)
+    }
+
+    fn bytes(&mut self, figure: Figure, title: &str, peer: Peer, bytes: u64) {
+        self.push(figure, title, Unit::Bytes, peer, bytes as f64);
+    }
+
+    fn time(&mut self, figure: Figure, title: &str, peer: Peer, time: Duration) {
+        self.push(figure, title, Unit::Seconds, peer, time.as_secs_f64());
+    }
+
+    fn push(&mut self, figure: Figure, title: &str, unit: Unit, peer: Peer, value: f64) {
+        let present = self.rows.iter().position(|row| row.figure == figure && row.title == title);
+        let row = present.unwrap_or_else(|| {
+            self.rows.push(Row { figure, title: title.to_owned(), unit, values: [None, None] });
+            self.rows.len() - 1
+        });
+        let column = PEERS.iter().position(|&listed| listed == peer).expect("a peer with filters");
+        self.rows[row].values[column].get_or_insert_default().push(value);
+    }
+}
+
+/// How much is measured.
+struct Scale {
+    /// Filters of which only the memory is asked: error rate, capacity, and how it is written.
+    reserved: &'static [(&'static str, u64, &'static str)],
+    /// The filter that is saved and loaded, at 1 %. Half of it is filled.
+    saved: (u64, &'static str),
+    saves: usize,
+    /// Additions that are logged and replicated.
+    stream: u64,
+    /// The filter that is reserved and discarded, at 1 %.
+    vast: (u64, &'static str),
+    reserves: usize,
+    /// The filter that is copied and deleted, at 1 %, and the items that touch nearly all of its pages: eight for each.
+    deleted: (u64, &'static str),
+    touching: u64,
+    deletions: usize,
+}
+
+const FULL: Scale = Scale {
+    reserved: &[
+        ("0.01", 10_000, "10^4 at 1 %"),
+        ("0.01", 1_000_000, "10^6 at 1 %"),
+        ("0.01", 100_000_000, "10^8 at 1 %"),
+        ("0.001", 600_000_000, "6·10^8 at 0.1 %"),
+    ],
+    saved: (100_000_000, "10^8 at 1 %, half full"),
+    saves: 5,
+    stream: 1_000_000,
+    vast: (10_000_000_000, "10^10 at 1 %"),
+    reserves: 5,
+    deleted: (750_000_000, "1 GB"),
+    touching: 2_000_000,
+    deletions: 3,
+};
+
+const QUICK: Scale = Scale {
+    saved: (10_000_000, "10^7 at 1 %, half full"),
+    saves: 3,
+    stream: 200_000,
+    vast: (1_000_000_000, "10^9 at 1 %"),
+    reserves: 3,
+    deleted: (75_000_000, "100 MB"),
+    touching: 200_000,
+    ..FULL
+};
+
+/// Measures everything, on servers of its own.
+pub fn measure(quick: bool) -> Operations {
+    type Step = (&'static str, fn(&Scale, &mut Operations));
+    const STEPS: [Step; 6] = [
+        ("memory of reserved filters", memory_reserved),
+        ("memory of a filter that grew", memory_grown),
+        ("saving and loading", saving),
+        ("append-only file and replication", propagation),
+        ("a very large filter", reserving),
+        ("copying and deleting", deleting),
+    ];
+    let scale = if quick { &QUICK } else { &FULL };
+    let mut operations = Operations::default();
+    let style = ProgressStyle::with_template("{spinner} {pos}/{len} {msg}").expect("a valid template");
+    let progress = ProgressBar::new(STEPS.len() as u64).with_style(style);
+    progress.enable_steady_tick(Duration::from_millis(200));
+    for (name, step) in STEPS {
+        progress.set_message(name);
+        step(scale, &mut operations);
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    operations
+}
+
+fn memory_reserved(scale: &Scale, operations: &mut Operations) {
+    for peer in PEERS {
+        let mut instance = Instance::start(peer, peer.setup());
+        for (error_rate, capacity, size) in scale.reserved {
+            reserve(&mut instance, error_rate, *capacity);
+            let title = format!("MEMORY USAGE, {size}");
+            operations.bytes(Figure::MemoryReserved, &title, peer, memory_usage(&mut instance));
+            discard(&mut instance, "UNLINK");
+        }
+    }
+}
+
+fn memory_grown(_: &Scale, operations: &mut Operations) {
+    for peer in PEERS {
+        let mut instance = Instance::start(peer, peer.setup());
+        let before = resident(&instance);
+        fill(instance.address(), KEY, LENGTH, 0..1_000_000);
+        let grown = resident(&instance).saturating_sub(before);
+        operations.bytes(Figure::MemoryGrown, "MEMORY USAGE, grown to 10^6", peer, memory_usage(&mut instance));
+        operations.bytes(Figure::ResidentGrown, "resident memory, grown to 10^6", peer, grown);
+    }
+}
+
+/// SAVE, BGSAVE, and a start on the file that they wrote, peers in turn.
+fn saving(scale: &Scale, operations: &mut Operations) {
+    let (capacity, size) = scale.saved;
+    let mut instances = PEERS.map(|peer| {
+        let mut instance = Instance::start(peer, peer.setup());
+        let before = resident(&instance);
+        reserve(&mut instance, "0.01", capacity);
+        fill(instance.address(), KEY, LENGTH, 0..capacity / 2);
+        let grown = resident(&instance).saturating_sub(before);
+        operations.bytes(Figure::ResidentReserved, &format!("resident memory, {size}"), peer, grown);
+        instance
+    });
+    for _ in 0..scale.saves {
+        instances = instances.map(|mut instance| {
+            save(&mut instance, size, operations);
+            background_save(&mut instance, size, operations);
+            reload(instance, size, operations)
+        });
+    }
+}
+
+fn save(instance: &mut Instance, size: &str, operations: &mut Operations) {
+    let elapsed = timed(|| ask::<String>(&mut instance.connection, "SAVE"));
+    let file = fs::metadata(instance.server.folder().join("dump.rdb")).expect("what was saved");
+    operations.time(Figure::SaveTime, &format!("SAVE, {size}"), instance.peer, elapsed);
+    operations.bytes(Figure::FileSize, &format!("dump.rdb, {size}"), instance.peer, file.len());
+}
+
+/// The server looks after its child only every 100 ms, so the child is watched directly.
+fn background_save(instance: &mut Instance, size: &str, operations: &mut Operations) {
+    const PAUSE: Duration = Duration::from_millis(2);
+    let cpu_before = children_cpu(instance);
+    let mut peak = 0;
+    let elapsed = timed(|| {
+        let _: String = ask(&mut instance.connection, "BGSAVE");
+        let log = instance.server.log();
+        let child = log.rsplit("Background saving started by pid ").next().and_then(|rest| rest.lines().next());
+        let child = child.and_then(|pid| pid.parse().ok()).expect("the child in the log");
+        // Of a process that has ended there is nothing to read, even before its parent has taken notice.
+        while let Some(private) = process_memory(child, "smaps_rollup", "Private_Dirty") {
+            peak = peak.max(private);
+            thread::sleep(PAUSE);
+        }
+    });
+    wait_until("the save has ended", || instance.info("rdb_bgsave_in_progress") == 0);
+    let (peer, cpu) = (instance.peer, children_cpu(instance) - cpu_before);
+    let (fork, copied) = (instance.info("latest_fork_usec"), instance.info("rdb_last_cow_size"));
+    operations.time(Figure::BackgroundSaveTime, &format!("BGSAVE, {size}"), peer, elapsed);
+    operations.time(Figure::ForkTime, &format!("BGSAVE, fork, {size}"), peer, Duration::from_micros(fork));
+    operations.time(Figure::ChildCpu, &format!("BGSAVE, processor time of the child, {size}"), peer, cpu);
+    operations.bytes(Figure::ChildPeak, &format!("BGSAVE, peak memory of the child, {size}"), peer, peak);
+    operations.bytes(Figure::ChildCopied, &format!("BGSAVE, rdb_last_cow_size, {size}"), peer, copied);
+}
+
+/// Ends the server, and starts another one on its files.
+fn reload(instance: Instance, size: &str, operations: &mut Operations) -> Instance {
+    let Instance { peer, server, .. } = instance;
+    let setup = peer.setup().on(server.kill());
+    let started = Instant::now();
+    let instance = Instance::start(peer, setup);
+    let elapsed = started.elapsed();
+    let log = instance.server.log();
+    let load = log.split("DB loaded from disk: ").nth(1).and_then(|rest| rest.split(' ').next());
+    let load = load.and_then(|seconds| seconds.parse().ok()).expect("the time in the log");
+    let peak = process_memory(instance.server.pid(), "status", "VmHWM").expect("a server that lives");
+    operations.time(Figure::LoadTime, &format!("loading, {size}"), peer, Duration::from_secs_f64(load));
+    operations.time(Figure::StartTime, &format!("starting on the file, {size}"), peer, elapsed);
+    operations.bytes(Figure::LoadPeak, &format!("peak memory of the server that loads, {size}"), peer, peak);
+    instance
+}
+
+/// A stream of which four items in five are duplicates, to a server with an append-only file and a replica.
+fn propagation(scale: &Scale, operations: &mut Operations) {
+    const BATCH: usize = 100;
+    let distinct = scale.stream / 5;
+    let items = || (0..scale.stream).map(|index| xxh3_64(&index.to_le_bytes()) % distinct);
+    let streams = [
+        (
+            Requests::batches("BF.MADD", KEY, LENGTH, BATCH, items()),
+            (Figure::AofBatches, "append-only file, BF.MADD of 100, 80 % duplicates"),
+            (Figure::ReplicationBatches, "replication, BF.MADD of 100, 80 % duplicates"),
+        ),
+        (
+            Requests::single("BF.ADD", KEY, LENGTH, items()),
+            (Figure::AofSingles, "append-only file, BF.ADD, 80 % duplicates"),
+            (Figure::ReplicationSingles, "replication, BF.ADD, 80 % duplicates"),
+        ),
+    ];
+    for peer in PEERS {
+        // A rewrite would make the file shorter in between.
+        let setup = peer.setup().set("appendonly yes").set("auto-aof-rewrite-percentage 0");
+        let mut master = Instance::start(peer, setup.set("repl-diskless-sync-delay 0"));
+        let _replica = replica_of(&mut master);
+        for (requests, (aof, aof_title), (replication, replication_title)) in &streams {
+            reserve(&mut master, "0.01", scale.stream);
+            let before = written(&mut master);
+            client::pipelined(master.address(), requests);
+            let after = written(&mut master);
+            operations.bytes(*aof, aof_title, peer, after.0 - before.0);
+            operations.bytes(*replication, replication_title, peer, after.1 - before.1);
+            discard(&mut master, "DEL");
+        }
+    }
+}
+
+/// Bytes of the append-only file, and sent to replicas.
+fn written(master: &mut Instance) -> (u64, u64) {
+    (master.info("aof_current_size"), master.info("master_repl_offset"))
+}
+
+fn replica_of(master: &mut Instance) -> Instance {
+    let setup: Setup = master.peer.setup().set(format!("replicaof 127.0.0.1 {}", master.server.port));
+    let mut replica = Instance::start(master.peer, setup);
+    wait_until("the replica is synchronized", || {
+        ask::<String>(&mut replica.connection, "INFO replication").contains("master_link_status:up")
+    });
+    replica
+}
+
+/// BF.RESERVE of more memory than many machines have. What it touches is seen afterwards.
+fn reserving(scale: &Scale, operations: &mut Operations) {
+    let (capacity, size) = scale.vast;
+    // Should a module touch everything, the machine must not run out: at 1 %, an item takes 11 bits.
+    let needed = capacity / 8 * 12;
+    let available = memory_field("/proc/meminfo", "MemAvailable").expect("Linux");
+    if available < needed {
+        eprintln!("{size} is left out: {available} bytes of memory are available, and {needed} might be needed");
+        return;
+    }
+    for peer in PEERS {
+        let mut instance = Instance::start(peer, peer.setup());
+        let before = resident(&instance);
+        for _ in 0..scale.reserves {
+            let elapsed = timed(|| reserve(&mut instance, "0.01", capacity));
+            let grown = resident(&instance).saturating_sub(before);
+            operations.time(Figure::ReserveTime, &format!("BF.RESERVE, {size}"), peer, elapsed);
+            operations.bytes(Figure::ReserveResident, &format!("BF.RESERVE, resident, {size}"), peer, grown);
+            discard(&mut instance, "UNLINK");
+        }
+    }
+}
+
+/// COPY, UNLINK and DEL of a large filter, and what other clients notice of it.
+fn deleting(scale: &Scale, operations: &mut Operations) {
+    let size = scale.deleted.1;
+    for peer in PEERS {
+        let mut instance = Instance::start(peer, peer.setup());
+        for _ in 0..scale.deletions {
+            for (command, time, pause) in
+                [("UNLINK", Figure::UnlinkTime, Figure::UnlinkPause), ("DEL", Figure::DelTime, Figure::DelPause)]
+            {
+                touch(&mut instance, scale);
+                if command == "UNLINK" {
+                    copy(&mut instance, size, operations);
+                }
+                let (elapsed, longest) = longest_pause(instance.address(), || discard(&mut instance, command));
+                operations.time(time, &format!("{command}, {size}"), peer, elapsed);
+                operations.time(pause, &format!("{command}, pause of others, {size}"), peer, longest);
+            }
+        }
+    }
+}
+
+/// A large filter in memory, not only reserved.
+fn touch(instance: &mut Instance, scale: &Scale) {
+    reserve(instance, "0.01", scale.deleted.0);
+    fill(instance.address(), KEY, LENGTH, 0..scale.touching);
+}
+
+/// Copies the filter if the peer can.
+fn copy(instance: &mut Instance, size: &str, operations: &mut Operations) {
+    let mut reply = Ok(Value::Nil);
+    let address = instance.address();
+    let (elapsed, longest) =
+        longest_pause(address, || reply = run(&mut instance.connection, &format!("COPY {KEY} copy")));
+    match reply.map_err(|error| error_text(&error)) {
+        Ok(reply) => assert_eq!(reply, Value::Int(1)),
+        Err(error) if error.contains("not supported") => return,
+        Err(error) => panic!("COPY: {error}"),
+    }
+    operations.time(Figure::CopyTime, &format!("COPY, {size}"), instance.peer, elapsed);
+    operations.time(Figure::CopyPause, &format!("COPY, pause of others, {size}"), instance.peer, longest);
+    assert_eq!(ask::<i64>(&mut instance.connection, "DEL copy"), 1);
+}
+
+/// How long `operation` takes, and the longest that a client who sends one PING after the other waits for a reply, from
+/// just before until a while after.
+fn longest_pause(address: SocketAddr, operation: impl FnOnce()) -> (Duration, Duration) {
+    const BEFORE: Duration = Duration::from_millis(20);
+    const AFTER: Duration = Duration::from_millis(300);
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.set_nodelay(true).expect("a socket option");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
+    let mut ping = move || {
+        timed(|| {
+            stream.write_all(b"PING\r\n").expect("the server reads");
+            stream.read_exact(&mut [0; b"+PONG\r\n".len()]).expect("the server replies");
+        })
+    };
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let longest = scope.spawn(|| {
+            let mut longest = Duration::ZERO;
+            while !ended.load(Ordering::Relaxed) {
+                longest = longest.max(ping());
+            }
+            longest
+        });
+        thread::sleep(BEFORE);
+        let elapsed = timed(operation);
+        thread::sleep(AFTER);
+        ended.store(true, Ordering::Relaxed);
+        (elapsed, longest.join().expect("a server that replies"))
+    })
+}
+
+fn reserve(instance: &mut Instance, error_rate: &str, capacity: u64) {
+    let _: String = ask(&mut instance.connection, &format!("BF.RESERVE {KEY} {error_rate} {capacity}"));
+}
+
+fn discard(instance: &mut Instance, command: &str) {
+    assert_eq!(ask::<i64>(&mut instance.connection, &format!("{command} {KEY}")), 1);
+}
+
+fn memory_usage(instance: &mut Instance) -> u64 {
+    ask(&mut instance.connection, &format!("MEMORY USAGE {KEY}"))
+}
+
+/// Memory of the server. Its own number is up to 100 ms old.
+fn resident(instance: &Instance) -> u64 {
+    process_memory(instance.server.pid(), "status", "VmRSS").expect("a server that lives")
+}
+
+/// A number of bytes from the system's account of a process; `None` if there is no such process any more.
+fn process_memory(pid: u32, file: &str, name: &str) -> Option<u64> {
+    memory_field(&format!("/proc/{pid}/{file}"), name)
+}
+
+fn memory_field(path: &str, name: &str) -> Option<u64> {
+    let fields = fs::read_to_string(path).ok()?;
+    let value = fields.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    value.trim().strip_suffix(" kB")?.parse().ok().map(|kilobytes: u64| 1024 * kilobytes)
+}
+
+/// Processor time of the server's children that have ended.
+fn children_cpu(instance: &mut Instance) -> Duration {
+    let info: String = ask(&mut instance.connection, "INFO cpu");
+    let times = info.lines().filter_map(|line| {
+        let (name, seconds) = line.split_once(':')?;
+        let is_childrens = matches!(name, "used_cpu_sys_children" | "used_cpu_user_children");
+        is_childrens.then(|| seconds.trim().parse::<f64>().expect("seconds"))
+    });
+    Duration::from_secs_f64(times.sum())
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(started.elapsed() < PATIENCE, "waited in vain: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn timed<T>(operation: impl FnOnce() -> T) -> Duration {
+    let started = Instant::now();
+    operation();
+    started.elapsed()
+}

@@ -1,0 +1,255 @@
+//! The page that is written: `docs/benchmarks.md`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::process::Command;
+
+use crate::library;
+use crate::operations::{Operations, Unit};
+use crate::peers::Peer;
+use crate::statistics::Series;
+use crate::support::server_binary;
+use crate::targets::Target;
+use crate::workloads::{Delivery, Measured, Operation, Plan, Results, Workload};
+
+/// All that is reported.
+pub struct Report<'a> {
+    pub plan: &'a Plan,
+    pub results: &'a Results,
+    pub operations: &'a Operations,
+    pub library: &'a [library::Row],
+    pub targets: &'a [Target],
+    /// The file name of the picture.
+    pub chart: &'a str,
+}
+
+impl Report<'_> {
+    pub fn markdown(&self) -> String {
+        let mut page = String::new();
+        let _ = writeln!(
+            page,
+            "# Benchmarks\n\n\
+             Written by `make bench`. {}\n\n\
+             - **oxbloom** {}, **RedisBloom** 2.8.2, and the **floor**: a module whose commands read their arguments, open \
+             the key and reply zeros (`examples/floor.rs`). What the floor takes is the server's own.\n\
+             - All three run in {}, pinned to one core; the client is pinned to another. They are measured in turn, {} \
+             rounds of each workload: a figure is the median of the rounds, in brackets the middle half of them; a ratio is \
+             the median of the rounds' ratios.\n\
+             - *CPU* is the processor time of the whole server process; *command* is the time in the command's own code, by \
+             `INFO commandstats`. Both are in nanoseconds an item.\n\
+             - Filters hold a tenth of their capacity or more before they are measured. Hits are drawn from all over the \
+             filter. Replies are checked: a false negative ends the run.\n\n\
+             ![Command time an item]({})\n",
+            machine(),
+            env!("CARGO_PKG_VERSION"),
+            server_version(),
+            self.plan.rounds,
+            self.chart,
+        );
+        self.write_targets(&mut page);
+        self.write_operations(&mut page);
+        self.write_library(&mut page);
+        for subject in self.plan.subjects {
+            self.write_speeds(&mut page, subject.name);
+        }
+        page
+    }
+
+    fn write_targets(&self, page: &mut String) {
+        page.push_str(
+            "## Targets\n\nRatios, over all lengths of items: what oxbloom takes, divided by what the other takes.\n\n",
+        );
+        page.push_str("| | at most | measured | |\n|---|--:|--:|---|\n");
+        for target in self.targets {
+            let (best, worst) = (target.best(), target.worst());
+            let measured =
+                if target.measured.len() == 1 { format!("{worst:.2}") } else { format!("{best:.2} to {worst:.2}") };
+            let verdict = if target.is_met() { "met" } else { "**missed**" };
+            let _ = writeln!(page, "| {} | {:.2} | {measured} | {verdict} |", target.title, target.at_most);
+        }
+        page.push('\n');
+    }
+
+    fn write_operations(&self, page: &mut String) {
+        page.push_str(
+            "## Memory, persistence, replication, pauses\n\n| | oxbloom | RedisBloom | ratio |\n|---|--:|--:|--:|\n",
+        );
+        for row in &self.operations.rows {
+            let [oxbloom, redisbloom] = row.values.each_ref().map(|value| {
+                value.as_ref().map_or_else(|| "not supported".to_owned(), |series| with_unit(series, row.unit))
+            });
+            let ratio = row.ratio().map_or_else(String::new, |ratio| format!("{ratio:.2}"));
+            let _ = writeln!(page, "| {} | {oxbloom} | {redisbloom} | {ratio} |", row.title);
+        }
+        page.push('\n');
+    }
+
+    fn write_library(&self, page: &mut String) {
+        if self.library.is_empty() {
+            return;
+        }
+        page.push_str(
+            "## The library, in process\n\n\
+             `cargo bench --bench filter`: full filters, against the crate `fastbloom` with its default hasher (SipHash) and \
+             with foldhash. Nanoseconds an item; in brackets the confidence interval of the median, at 95 %.\n\n\
+             | capacity | error rate | | oxbloom, batches of 32 | oxbloom, one by one | fastbloom | fastbloom, foldhash |\n\
+             |--:|--:|---|--:|--:|--:|--:|\n",
+        );
+        let own: Vec<_> = self.library.iter().filter(|row| row.library == "oxbloom-batches").collect();
+        for row in &own {
+            let cell = |library: &str| {
+                library::peer(self.library, row, library).map_or_else(String::new, |row| {
+                    format!("{:.1} ({:.1}–{:.1})", row.nanoseconds, row.lower, row.upper)
+                })
+            };
+            let _ = writeln!(
+                page,
+                "| 10^{} | {} % | {} | {} | {} | {} | {} |",
+                row.capacity.ilog10(),
+                row.error_rate * 100.0,
+                row.operation,
+                cell("oxbloom-batches"),
+                cell("oxbloom"),
+                cell("fastbloom"),
+                cell("fastbloom-foldhash"),
+            );
+        }
+        page.push_str("\n| capacity | asked for | oxbloom: bits an item | measured rate | fastbloom: bits an item | measured rate |\n|--:|--:|--:|--:|--:|--:|\n");
+        for row in own.iter().filter(|row| row.operation == "miss") {
+            let Some(peer) = library::peer(self.library, row, "fastbloom-foldhash") else { continue };
+            let _ = writeln!(
+                page,
+                "| 10^{} | {} % | {:.3} | {:.3} % | {:.3} | {:.3} % |",
+                row.capacity.ilog10(),
+                row.error_rate * 100.0,
+                row.bits_per_item,
+                row.false_positive_rate * 100.0,
+                peer.bits_per_item,
+                peer.false_positive_rate * 100.0,
+            );
+        }
+        page.push('\n');
+    }
+
+    fn write_speeds(&self, page: &mut String, subject: &str) {
+        let of_subject = |(workload, peer): &(Workload, Peer)| workload.subject == subject && *peer == Peer::Oxbloom;
+        let workloads: Vec<Workload> = self.results.keys().filter(|key| of_subject(key)).map(|key| key.0).collect();
+        let _ = writeln!(
+            page,
+            "## {subject}\n\n\
+             | | bytes | CPU: oxbloom | RedisBloom | floor | of RedisBloom | of the floor | command: oxbloom | RedisBloom | floor \
+             | of RedisBloom | items/s: oxbloom | RedisBloom |\n\
+             |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+        );
+        for workload in &workloads {
+            let [own, incumbent, floor] = Peer::ALL.map(|peer| &self.results[&(*workload, peer)]);
+            let _ = writeln!(
+                page,
+                "| {} | {} | {} | {} | {} | {:.2} | {:.2} | {} | {} | {} | {:.2} | {} | {} |",
+                describe(*workload),
+                workload.length,
+                spread(&own.cpu),
+                spread(&incumbent.cpu),
+                spread(&floor.cpu),
+                own.cpu.ratio_to(&incumbent.cpu),
+                own.cpu.ratio_to(&floor.cpu),
+                spread(&own.command),
+                spread(&incumbent.command),
+                spread(&floor.command),
+                own.command.ratio_to(&incumbent.command),
+                thousands(own.throughput.median()),
+                thousands(incumbent.throughput.median()),
+            );
+        }
+        let timed: Vec<_> = workloads.iter().filter(|workload| workload.delivery == Delivery::Unpipelined).collect();
+        if !timed.is_empty() {
+            let _ = writeln!(
+                page,
+                "\nLatency with {} connections, in microseconds:\n\n\
+                 | | bytes | p50: oxbloom | RedisBloom | floor | p99: oxbloom | RedisBloom | floor |\n\
+                 |---|--:|--:|--:|--:|--:|--:|--:|",
+                crate::client::CONNECTIONS
+            );
+        }
+        for workload in timed {
+            let measured: [&Measured; 3] = Peer::ALL.map(|peer| &self.results[&(*workload, peer)]);
+            let [p50, p99] =
+                [measured.map(|measured| spread(&measured.p50)), measured.map(|measured| spread(&measured.p99))];
+            let (what, length) = (describe(*workload), workload.length);
+            let _ = writeln!(page, "| {what} | {length} | {} | {} |", p50.join(" | "), p99.join(" | "));
+        }
+        page.push('\n');
+    }
+}
+
+/// A workload in words, without its filter.
+pub fn describe(workload: Workload) -> String {
+    let command = workload.command().trim_start_matches("BF.");
+    let what = match workload.operation {
+        Operation::AddNew => "new",
+        Operation::AddDuplicate => "duplicate",
+        Operation::ExistsHit => "hit",
+        Operation::ExistsMiss => "miss",
+    };
+    match workload.delivery {
+        Delivery::Batch(items) => format!("{command} × {}, {what}", thousands(items as f64)),
+        Delivery::Pipelined => format!("{command}, pipelined, {what}"),
+        Delivery::Unpipelined => format!("{command}, {} connections, {what}", crate::client::CONNECTIONS),
+    }
+}
+
+/// The median, and the middle half in brackets.
+fn spread(series: &Series) -> String {
+    let (low, high) = series.spread();
+    format!("{:.0} ({low:.0}–{high:.0})", series.median())
+}
+
+fn with_unit(series: &Series, unit: Unit) -> String {
+    let value = series.median();
+    match unit {
+        Unit::Bytes => match value {
+            value if value >= 10e6 => format!("{:.1} MB", value / 1e6),
+            value if value >= 10e3 => format!("{:.1} kB", value / 1e3),
+            value => format!("{value:.0} B"),
+        },
+        Unit::Seconds => match value {
+            value if value >= 1.0 => format!("{value:.2} s"),
+            value if value >= 1e-3 => format!("{:.1} ms", value * 1e3),
+            value => format!("{:.0} µs", value * 1e6),
+        },
+    }
+}
+
+/// A whole number with commas.
+fn thousands(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group)).collect();
+    groups.join(",")
+}
+
+/// What it ran on, and when.
+fn machine() -> String {
+    let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = information.lines().find_map(|line| line.strip_prefix("model name")?.split(':').nth(1)).unwrap_or("?");
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kibibytes = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
+    let gibibytes =
+        kibibytes.and_then(|number| number.parse::<f64>().ok()).map_or(0.0, |number| number / 1024.0 / 1024.0);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from).max(2);
+    let kernel = output("uname", &["-sr"]);
+    let date = output("date", &["-u", "+%Y-%m-%d"]);
+    format!("{date}, on {cores} cores of {}, {gibibytes:.0} GiB, {kernel}, {}.", model.trim(), std::env::consts::ARCH)
+}
+
+fn server_version() -> String {
+    let version = output(&server_binary(), &["--version"]);
+    let number = version.split_ascii_whitespace().find_map(|word| word.strip_prefix("v=")).unwrap_or("?");
+    let allocator = version.split_ascii_whitespace().find_map(|word| word.strip_prefix("malloc=")).unwrap_or("?");
+    let name = version.split_ascii_whitespace().next().unwrap_or("Redis");
+    format!("{name} {number} ({allocator})")
+}
+
+fn output(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+}

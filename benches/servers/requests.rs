@@ -1,0 +1,137 @@
+//! Items, and the requests that carry them, encoded before the clock starts.
+
+use std::io::Write as _;
+use std::ops::Range;
+
+/// Lengths of items, in bytes: a short identifier, a usual URL, a long one.
+pub const LENGTHS: [usize; 3] = [16, 28, 200];
+
+/// Base-36 digits at the end of an item: enough for 2^41 items.
+const DIGITS: usize = 8;
+
+/// Items from here on are never inserted.
+pub const NEVER_INSERTED: u64 = 1 << 40;
+
+/// Requests, back to back, all of one command with the same number of items.
+pub struct Requests {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    pub items_each: usize,
+    is_array: bool,
+}
+
+impl Requests {
+    /// A request with one item for each of `indexes`.
+    pub fn single(command: &str, key: &str, length: usize, indexes: impl Iterator<Item = u64>) -> Requests {
+        let head = head(command, key, 3);
+        let mut requests = Requests { bytes: Vec::new(), ends: Vec::new(), items_each: 1, is_array: false };
+        let mut item = Item::new(length);
+        for index in indexes {
+            requests.bytes.extend_from_slice(&head);
+            requests.bytes.extend_from_slice(item.encoded(index));
+            requests.ends.push(requests.bytes.len());
+        }
+        requests
+    }
+
+    /// Requests with `items_each` items each; what is left over is left out.
+    pub fn batches(
+        command: &str,
+        key: &str,
+        length: usize,
+        items_each: usize,
+        indexes: impl Iterator<Item = u64>,
+    ) -> Requests {
+        let head = head(command, key, items_each + 2);
+        let mut requests = Requests { bytes: Vec::new(), ends: Vec::new(), items_each, is_array: true };
+        let mut item = Item::new(length);
+        let mut indexes = indexes.peekable();
+        while indexes.peek().is_some() {
+            let start = requests.bytes.len();
+            requests.bytes.extend_from_slice(&head);
+            let mut taken = 0;
+            for index in indexes.by_ref().take(items_each) {
+                requests.bytes.extend_from_slice(item.encoded(index));
+                taken += 1;
+            }
+            if taken < items_each {
+                requests.bytes.truncate(start);
+                break;
+            }
+            requests.ends.push(requests.bytes.len());
+        }
+        requests
+    }
+
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub fn items(&self) -> usize {
+        self.len() * self.items_each
+    }
+
+    /// The bytes of some of the requests.
+    pub fn encoded(&self, requests: Range<usize>) -> &[u8] {
+        let start = if requests.start == 0 { 0 } else { self.ends[requests.start - 1] };
+        &self.bytes[start..self.ends[requests.end - 1]]
+    }
+
+    /// The length of the reply to one request, which holds an integer for each item.
+    pub fn reply_length(&self) -> usize {
+        self.reply_header() + self.items_each * INTEGER
+    }
+
+    /// How many of the items in `replies` got a one.
+    pub fn count_ones(&self, replies: &[u8]) -> usize {
+        let integers =
+            replies.chunks(self.reply_length()).flat_map(|reply| reply[self.reply_header()..].chunks(INTEGER));
+        integers
+            .map(|integer| match integer {
+                b":1\r\n" => 1,
+                b":0\r\n" => 0,
+                _ => panic!("not the reply that was expected: {}", replies.escape_ascii()),
+            })
+            .sum()
+    }
+
+    fn reply_header(&self) -> usize {
+        if self.is_array { format!("*{}\r\n", self.items_each).len() } else { 0 }
+    }
+}
+
+/// The length of an integer of one digit, as a reply.
+const INTEGER: usize = b":0\r\n".len();
+
+fn head(command: &str, key: &str, words: usize) -> Vec<u8> {
+    let mut head = Vec::new();
+    let _ = write!(head, "*{words}\r\n${}\r\n{command}\r\n${}\r\n{key}\r\n", command.len(), key.len());
+    head
+}
+
+/// An item on the wire, all of it the same but its last digits.
+struct Item {
+    encoded: Vec<u8>,
+}
+
+impl Item {
+    fn new(length: usize) -> Item {
+        let mut encoded = Vec::new();
+        let _ = write!(encoded, "${length}\r\n");
+        let site: &[u8] = if length < 20 + DIGITS { b"page-id/" } else { b"https://example.com/" };
+        let filler = b"a-long-path/".iter().cycle();
+        encoded.extend(site.iter().chain(filler).take(length - DIGITS));
+        encoded.extend_from_slice(&[b'0'; DIGITS]);
+        encoded.extend_from_slice(b"\r\n");
+        Item { encoded }
+    }
+
+    fn encoded(&mut self, mut index: u64) -> &[u8] {
+        let end = self.encoded.len() - 2;
+        for digit in self.encoded[end - DIGITS..end].iter_mut().rev() {
+            *digit = b"0123456789abcdefghijklmnopqrstuvwxyz"[(index % 36) as usize];
+            index /= 36;
+        }
+        &self.encoded
+    }
+}

@@ -1,0 +1,36 @@
+//! Medians and spreads.
+
+/// The measurements of one thing, in the order of the rounds.
+#[derive(Clone, Debug, Default)]
+pub struct Series(Vec<f64>);
+
+impl Series {
+    pub fn push(&mut self, value: f64) {
+        self.0.push(value);
+    }
+
+    pub fn median(&self) -> f64 {
+        self.quantile(0.5)
+    }
+
+    /// The range of the middle half.
+    pub fn spread(&self) -> (f64, f64) {
+        (self.quantile(0.25), self.quantile(0.75))
+    }
+
+    /// The median of the rounds' ratios to `other`: what slows down a whole round cancels out.
+    pub fn ratio_to(&self, other: &Series) -> f64 {
+        let ratios = self.0.iter().zip(&other.0).map(|(own, other)| own / other).collect();
+        Series(ratios).median()
+    }
+
+    /// Between neighbours in order, linearly; not a number if there are none.
+    fn quantile(&self, quantile: f64) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
+        let position = quantile * last as f64;
+        let (below, above) = (position.floor() as usize, position.ceil() as usize);
+        sorted[below] + (sorted[above] - sorted[below]) * position.fract()
+    }
+}

@@ -1,0 +1,128 @@
+//! What oxbloom sets out to be, as ratios within one run, and whether it is.
+
+use crate::library;
+use crate::operations::{Figure, Operations};
+use crate::peers::Peer;
+use crate::statistics::Series;
+use crate::workloads::{Delivery, GROWN, HUGE, LARGE, Measured, Operation, Results, SMALL, Workload};
+
+/// An aim, and what came of it.
+pub struct Target {
+    pub title: String,
+    /// oxbloom's share of what the other takes, at most.
+    pub at_most: f64,
+    /// That share, for each workload that the target is about.
+    pub measured: Vec<f64>,
+}
+
+impl Target {
+    pub fn worst(&self) -> f64 {
+        self.measured.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    pub fn best(&self) -> f64 {
+        self.measured.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    /// Shares are printed, and judged, to two digits.
+    pub fn is_met(&self) -> bool {
+        self.worst() < self.at_most + 0.005
+    }
+}
+
+/// All targets for which something was measured.
+pub fn targets(results: &Results, operations: &Operations, library: &[library::Row]) -> Vec<Target> {
+    let mut targets = speeds(results);
+    targets.extend(figures(operations));
+    targets.extend(libraries(library));
+    targets.retain(|target| !target.measured.is_empty());
+    targets
+}
+
+fn speeds(results: &Results) -> Vec<Target> {
+    let many = |workload: Workload| matches!(workload.delivery, Delivery::Batch(100 | 1000));
+    let mut targets = Vec::new();
+    let mut three = |title: &str, chosen: &dyn Fn(Workload) -> bool, [cpu, command, floor]: [f64; 3]| {
+        let mut target = |what: &str, at_most, peer, series: fn(&Measured) -> &Series| {
+            let title = format!("{title}: {what}");
+            targets.push(Target { title, at_most, measured: shares(results, peer, series, chosen) });
+        };
+        target("server CPU, of RedisBloom's", cpu, Peer::RedisBloom, |measured| &measured.cpu);
+        target("command time, of RedisBloom's", command, Peer::RedisBloom, |measured| &measured.command);
+        target("server CPU, of the floor's", floor, Peer::Floor, |measured| &measured.cpu);
+    };
+    for subject in [LARGE, HUGE, SMALL] {
+        let at_most =
+            if subject.name == SMALL.name { [1.0 / 1.5, 1.0 / 2.5, 1.25] } else { [1.0 / 2.5, 1.0 / 5.0, 1.6] };
+        let title = format!("MADD, MEXISTS × 100 and × 1,000, {}", subject.name);
+        three(&title, &|workload| workload.subject == subject.name && many(workload), at_most);
+    }
+    let title = format!("ADD, EXISTS pipelined, {}", LARGE.name);
+    let chosen = |workload: Workload| workload.subject == LARGE.name && workload.delivery == Delivery::Pipelined;
+    three(&title, &chosen, [1.0 / 1.35, 1.0 / 1.7, 1.5]);
+    let chosen = |workload: Workload| {
+        workload.subject == GROWN.name && many(workload) && workload.operation == Operation::ExistsMiss
+    };
+    targets.push(Target {
+        title: format!("MEXISTS miss × 100 and × 1,000, {}: command time, of RedisBloom's", GROWN.name),
+        at_most: 1.0 / 4.0,
+        measured: shares(results, Peer::RedisBloom, |measured| &measured.command, &chosen),
+    });
+    targets
+}
+
+fn shares(
+    results: &Results,
+    peer: Peer,
+    series: fn(&Measured) -> &Series,
+    chosen: &dyn Fn(Workload) -> bool,
+) -> Vec<f64> {
+    let own = results.iter().filter(|((workload, of), _)| *of == Peer::Oxbloom && chosen(*workload));
+    own.map(|((workload, _), measured)| series(measured).ratio_to(series(&results[&(*workload, peer)]))).collect()
+}
+
+fn figures(operations: &Operations) -> Vec<Target> {
+    let at_most = [
+        (Figure::MemoryGrown, 0.75),
+        (Figure::AofBatches, 0.3),
+        (Figure::AofSingles, 0.3),
+        (Figure::ReplicationBatches, 0.3),
+        (Figure::ReplicationSingles, 0.3),
+        (Figure::SaveTime, 1.0),
+        (Figure::BackgroundSaveTime, 1.0),
+        (Figure::ChildPeak, 1.0),
+        (Figure::LoadTime, 1.0),
+    ];
+    let rows =
+        at_most.into_iter().flat_map(|(figure, at_most)| operations.rows_of(figure).map(move |row| (row, at_most)));
+    rows.map(|(row, at_most)| Target {
+        title: format!("{}, of RedisBloom's", row.title),
+        at_most,
+        measured: row.ratio().into_iter().collect(),
+    })
+    .collect()
+}
+
+/// In batches, as the server uses it, and against the fastest of the hashers that `fastbloom` can be given.
+fn libraries(rows: &[library::Row]) -> Vec<Target> {
+    let mut targets = Vec::new();
+    for capacity in [10_000_000, 100_000_000] {
+        let own = rows
+            .iter()
+            .filter(|row| row.library == "oxbloom-batches" && row.capacity == capacity && row.error_rate == 0.01);
+        let pairs: Vec<_> =
+            own.filter_map(|row| Some((row, library::peer(rows, row, "fastbloom-foldhash")?))).collect();
+        let title = |what: &str| format!("library, 10^{} at 1 %: {what}, of fastbloom's", capacity.ilog10());
+        targets.extend(pairs.iter().map(|(own, peer)| Target {
+            title: title(&own.operation),
+            at_most: 1.0,
+            measured: vec![own.nanoseconds / peer.nanoseconds],
+        }));
+        targets.extend(pairs.first().map(|(own, peer)| Target {
+            title: title("memory"),
+            at_most: 1.03,
+            measured: vec![own.bits_per_item / peer.bits_per_item],
+        }));
+    }
+    targets
+}

@@ -1,0 +1,325 @@
+//! The workloads, and how they are run: peers in turn, round after round.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use indicatif::ProgressBar;
+
+use crate::client::{self, Outcome};
+use crate::peers::{Instance, Peer};
+use crate::requests::{LENGTHS, NEVER_INSERTED, Requests};
+use crate::statistics::Series;
+use crate::support::{ask, run};
+
+/// A filter that is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject {
+    pub name: &'static str,
+    /// Error rate and capacity for BF.RESERVE; `None` for one that grows from the defaults.
+    reserve: Option<(&'static str, u64)>,
+    /// Items in the filter before it is measured.
+    filled: u64,
+    /// Whether each length of item has a filter of its own, made anew each round: one that would be full otherwise.
+    renewed: bool,
+    /// Items a measurement: batches, pipelined, unpipelined.
+    items: [u64; 3],
+}
+
+/// In the processor's cache.
+pub const SMALL: Subject = Subject {
+    name: "10^6 at 1 %",
+    reserve: Some(("0.01", 1_000_000)),
+    filled: 100_000,
+    renewed: true,
+    items: [200_000, 100_000, 20_000],
+};
+
+/// Beyond the cache.
+pub const LARGE: Subject = Subject {
+    name: "10^8 at 1 %",
+    reserve: Some(("0.01", 100_000_000)),
+    filled: 10_200_000,
+    renewed: false,
+    items: [400_000, 200_000, 30_000],
+};
+
+/// The case that RedisBloom's own benchmarks show.
+pub const HUGE: Subject = Subject {
+    name: "6·10^8 at 0.1 %",
+    reserve: Some(("0.001", 600_000_000)),
+    filled: 60_000_000,
+    renewed: false,
+    items: [400_000, 200_000, 30_000],
+};
+
+/// Fourteen layers.
+pub const GROWN: Subject = Subject {
+    name: "grown to 10^6",
+    reserve: None,
+    filled: 1_000_000,
+    renewed: true,
+    items: [150_000, 60_000, 20_000],
+};
+
+impl Subject {
+    /// The filter that holds the items of a length.
+    fn key(&self, length: usize) -> String {
+        if self.renewed { format!("{}:{length}", self.name) } else { self.name.to_owned() }.replace(' ', "")
+    }
+
+    /// Of the items in a filter, those of one length, if there are so many lengths.
+    fn filled_with_each(&self, lengths: usize) -> u64 {
+        if self.renewed { self.filled } else { self.filled / lengths as u64 }
+    }
+
+    /// Creates the filter of a length, and fills it with `lengths`.
+    fn create(&self, instance: &mut Instance, length: usize, lengths: &[usize]) {
+        let key = self.key(length);
+        let _: i64 = ask(&mut instance.connection, &format!("DEL {key}"));
+        if !instance.peer.has_filters() {
+            let _ = run(&mut instance.connection, &format!("SET {key} value")).expect("a string");
+            return;
+        }
+        if let Some((error_rate, capacity)) = self.reserve {
+            let _: String = ask(&mut instance.connection, &format!("BF.RESERVE {key} {error_rate} {capacity}"));
+        }
+        for &length in lengths {
+            fill(instance.address(), &key, length, 0..self.filled / lengths.len() as u64);
+        }
+    }
+}
+
+/// Adds items, all of which are expected to be new but for the error rate.
+pub fn fill(address: SocketAddr, key: &str, length: usize, indexes: Range<u64>) {
+    const AT_A_TIME: usize = 1_000_000;
+    for start in indexes.clone().step_by(AT_A_TIME) {
+        let some = start..indexes.end.min(start + AT_A_TIME as u64);
+        let items = (some.end - some.start) as usize;
+        let requests = Requests::batches("BF.MADD", key, length, items.min(1000), some);
+        assert_eq!(requests.items(), items, "a multiple of a thousand, or less than one");
+        let outcome = client::pipelined(address, &requests);
+        assert!(outcome.ones as f64 > 0.97 * items as f64, "{} of {items} were new", outcome.ones);
+    }
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    AddNew,
+    AddDuplicate,
+    ExistsHit,
+    ExistsMiss,
+}
+
+impl Operation {
+    /// The share of ones in the replies that is right.
+    fn expected_ones(self) -> (f64, f64) {
+        match self {
+            Operation::AddNew => (0.97, 1.0),
+            Operation::AddDuplicate => (0.0, 0.0),
+            Operation::ExistsHit => (1.0, 1.0),
+            Operation::ExistsMiss => (0.0, 0.03),
+        }
+    }
+
+    fn adds(self) -> bool {
+        matches!(self, Operation::AddNew | Operation::AddDuplicate)
+    }
+}
+
+/// How it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Delivery {
+    /// So many items a command.
+    Batch(usize),
+    /// One item a command, [`client::PIPELINED`] commands at a time.
+    Pipelined,
+    /// One item a command, [`client::CONNECTIONS`] connections.
+    Unpipelined,
+}
+
+/// One line of the results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Workload {
+    pub subject: &'static str,
+    pub delivery: Delivery,
+    pub operation: Operation,
+    /// Of an item, in bytes.
+    pub length: usize,
+}
+
+impl Workload {
+    pub fn command(self) -> &'static str {
+        match (self.operation.adds(), self.delivery) {
+            (true, Delivery::Batch(_)) => "BF.MADD",
+            (true, _) => "BF.ADD",
+            (false, Delivery::Batch(_)) => "BF.MEXISTS",
+            (false, _) => "BF.EXISTS",
+        }
+    }
+}
+
+/// What was measured of one workload and peer: an element for each round.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// Processor time of the whole server, in nanoseconds an item.
+    pub cpu: Series,
+    /// Time in the command's code, in nanoseconds an item.
+    pub command: Series,
+    /// Items a second.
+    pub throughput: Series,
+    /// From request to reply, in microseconds; only without pipelining.
+    pub p50: Series,
+    pub p99: Series,
+}
+
+pub type Results = std::collections::BTreeMap<(Workload, Peer), Measured>;
+
+/// How much is measured.
+pub struct Plan {
+    pub subjects: &'static [Subject],
+    pub deliveries: &'static [Delivery],
+    pub lengths: &'static [usize],
+    pub rounds: usize,
+}
+
+impl Plan {
+    pub const FULL: Plan = Plan {
+        subjects: &[SMALL, LARGE, HUGE, GROWN],
+        deliveries: &[
+            Delivery::Batch(10),
+            Delivery::Batch(100),
+            Delivery::Batch(1000),
+            Delivery::Pipelined,
+            Delivery::Unpipelined,
+        ],
+        lengths: &LENGTHS,
+        rounds: 7,
+    };
+
+    pub const QUICK: Plan = Plan {
+        subjects: &[SMALL, LARGE, GROWN],
+        deliveries: &[Delivery::Batch(100), Delivery::Batch(1000), Delivery::Pipelined],
+        lengths: &[28],
+        rounds: 5,
+    };
+
+    pub fn run(&self, instances: &mut [Instance]) -> Results {
+        let mut results = Results::new();
+        for subject in self.subjects {
+            self.measure(subject, instances, &mut results);
+        }
+        results
+    }
+
+    fn measure(&self, subject: &Subject, instances: &mut [Instance], results: &mut Results) {
+        let workloads = self.workloads(subject);
+        let progress = ProgressBar::new((self.rounds * workloads.len()) as u64).with_message(subject.name);
+        // Items are added only once: those up to here are in the filter.
+        let filled = subject.filled_with_each(self.lengths.len());
+        let mut next_new = [filled; LENGTHS.len()];
+        let mut random = Random(subject.filled);
+        for round in 0..self.rounds {
+            if round == 0 || subject.renewed {
+                next_new = [filled; LENGTHS.len()];
+                for instance in &mut *instances {
+                    if subject.renewed {
+                        self.lengths.iter().for_each(|&length| subject.create(instance, length, &[length]));
+                    } else {
+                        subject.create(instance, 0, self.lengths);
+                    }
+                }
+            }
+            for &workload in &workloads {
+                let count = subject.items[match workload.delivery {
+                    Delivery::Batch(_) => 0,
+                    Delivery::Pipelined => 1,
+                    Delivery::Unpipelined => 2,
+                }];
+                let new = &mut next_new[LENGTHS.iter().position(|&length| length == workload.length).expect("listed")];
+                let requests = requests(&subject.key(workload.length), workload, count, filled, new, &mut random);
+                for turn in 0..instances.len() {
+                    let instance = &mut instances[(round + turn) % instances.len()];
+                    let measured = results.entry((workload, instance.peer)).or_default();
+                    measure(instance, workload, &requests, measured);
+                }
+                progress.inc(1);
+            }
+        }
+        progress.finish_and_clear();
+    }
+
+    fn workloads(&self, subject: &Subject) -> Vec<Workload> {
+        let mut workloads = Vec::new();
+        for &length in self.lengths {
+            for &delivery in self.deliveries {
+                let operations: &[Operation] = match delivery {
+                    Delivery::Batch(_) => &[Operation::AddNew, Operation::ExistsHit, Operation::ExistsMiss],
+                    _ => &[Operation::AddNew, Operation::AddDuplicate, Operation::ExistsHit, Operation::ExistsMiss],
+                };
+                let workload = |&operation| Workload { subject: subject.name, delivery, operation, length };
+                workloads.extend(operations.iter().map(workload));
+            }
+        }
+        workloads
+    }
+}
+
+/// `count` items: new ones from `new` on, or such as the first `filled`, which are in the filter.
+fn requests(key: &str, workload: Workload, count: u64, filled: u64, new: &mut u64, random: &mut Random) -> Requests {
+    let indexes: Box<dyn Iterator<Item = u64>> = match workload.operation {
+        Operation::AddNew => {
+            let start = *new;
+            *new += count;
+            Box::new(start..*new)
+        }
+        // All over the filter, as the items of a real stream are, and not those that were just added.
+        Operation::AddDuplicate | Operation::ExistsHit => Box::new((0..count).map(|_| random.below(filled))),
+        Operation::ExistsMiss => Box::new((0..count).map(|_| NEVER_INSERTED + random.below(NEVER_INSERTED))),
+    };
+    let command = workload.command();
+    match workload.delivery {
+        Delivery::Batch(items) => Requests::batches(command, key, workload.length, items, indexes),
+        _ => Requests::single(command, key, workload.length, indexes),
+    }
+}
+
+fn measure(instance: &mut Instance, workload: Workload, requests: &Requests, measured: &mut Measured) {
+    let address = instance.address();
+    let command_before = instance.command_time(workload.command());
+    let cpu_before = instance.cpu();
+    let outcome = match workload.delivery {
+        Delivery::Unpipelined => client::one_by_one(address, requests).expect("a server that replies"),
+        _ => client::pipelined(address, requests),
+    };
+    let cpu = instance.cpu() - cpu_before;
+    let command = instance.command_time(workload.command()) - command_before;
+    verify(instance.peer, workload, requests, &outcome);
+    let items = requests.items() as f64;
+    measured.cpu.push(cpu as f64 / items);
+    measured.command.push(command as f64 / items);
+    measured.throughput.push(items / outcome.elapsed.as_secs_f64());
+    if let Some(latencies) = outcome.latencies {
+        measured.p50.push(latencies.value_at_quantile(0.5) as f64 / 1000.0);
+        measured.p99.push(latencies.value_at_quantile(0.99) as f64 / 1000.0);
+    }
+}
+
+/// A peer that answers wrongly has no speed.
+fn verify(peer: Peer, workload: Workload, requests: &Requests, outcome: &Outcome) {
+    let share = outcome.ones as f64 / requests.items() as f64;
+    let (least, most) = if peer.has_filters() { workload.operation.expected_ones() } else { (0.0, 0.0) };
+    assert!((least..=most).contains(&share), "{peer:?}, {workload:?}: {share} of the replies are ones");
+}
+
+/// Uniform numbers, the same in every run (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((u128::from(z ^ (z >> 31)) * u128::from(bound)) >> 64) as u64
+    }
+}

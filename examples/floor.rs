@@ -1,0 +1,102 @@
+//! The floor under every benchmark: a module whose BF.ADD, BF.EXISTS, BF.MADD and BF.MEXISTS read their arguments, open
+//! the key and reply zeros. What a command takes here, the server takes; what takes longer elsewhere is the filter's.
+
+use std::ffi::{CStr, c_char, c_int, c_long};
+use std::hint::black_box;
+use std::slice;
+
+use redis_module::raw::{self, RedisModuleCtx, RedisModuleString};
+
+const OK: c_int = raw::REDISMODULE_OK as c_int;
+const FAILED: c_int = raw::REDISMODULE_ERR as c_int;
+
+/// Calls a function of the module API.
+macro_rules! call {
+    ($function:ident($($argument:expr),*)) => {
+        // SAFETY: the table is filled when the module is loaded, with all that is asked for here; the arguments are the
+        // server's own.
+        unsafe { raw::$function.unwrap_unchecked()($($argument),*) }
+    };
+}
+
+/// The arguments, for the time of a command.
+fn arguments<'a>(argv: *mut *mut RedisModuleString, argc: c_int) -> &'a [*mut RedisModuleString] {
+    // SAFETY: the server hands over `argc` strings, the command's name first.
+    unsafe { slice::from_raw_parts(argv, argc as usize) }
+}
+
+fn read(item: *mut RedisModuleString) {
+    let mut length = 0;
+    let start = call!(RedisModule_StringPtrLen(item, &mut length));
+    // SAFETY: the server's own string.
+    black_box(unsafe { slice::from_raw_parts(start.cast::<u8>(), length) }.first());
+}
+
+fn open_and_close(ctx: *mut RedisModuleCtx, key: *mut RedisModuleString, mode: u32) {
+    let key = call!(RedisModule_OpenKey(ctx, key, mode as c_int));
+    if !key.is_null() {
+        black_box(call!(RedisModule_ModuleTypeGetType(key)));
+        call!(RedisModule_CloseKey(key));
+    }
+}
+
+fn one(ctx: *mut RedisModuleCtx, argv: *mut *mut RedisModuleString, argc: c_int, mode: u32) -> c_int {
+    let &[_, key, item] = arguments(argv, argc) else { return call!(RedisModule_WrongArity(ctx)) };
+    open_and_close(ctx, key, mode);
+    read(item);
+    call!(RedisModule_ReplyWithLongLong(ctx, 0))
+}
+
+fn many(ctx: *mut RedisModuleCtx, argv: *mut *mut RedisModuleString, argc: c_int, mode: u32) -> c_int {
+    let [_, key, items @ ..] = arguments(argv, argc) else { return call!(RedisModule_WrongArity(ctx)) };
+    open_and_close(ctx, *key, mode);
+    call!(RedisModule_ReplyWithArray(ctx, items.len() as c_long));
+    for &item in items {
+        read(item);
+        call!(RedisModule_ReplyWithLongLong(ctx, 0));
+    }
+    OK
+}
+
+type Arguments = *mut *mut RedisModuleString;
+type Callback = unsafe extern "C" fn(*mut RedisModuleCtx, Arguments, c_int) -> c_int;
+
+unsafe extern "C" fn add(ctx: *mut RedisModuleCtx, argv: Arguments, argc: c_int) -> c_int {
+    one(ctx, argv, argc, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE)
+}
+
+unsafe extern "C" fn exists(ctx: *mut RedisModuleCtx, argv: Arguments, argc: c_int) -> c_int {
+    one(ctx, argv, argc, raw::REDISMODULE_READ)
+}
+
+unsafe extern "C" fn madd(ctx: *mut RedisModuleCtx, argv: Arguments, argc: c_int) -> c_int {
+    many(ctx, argv, argc, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE)
+}
+
+unsafe extern "C" fn mexists(ctx: *mut RedisModuleCtx, argv: Arguments, argc: c_int) -> c_int {
+    many(ctx, argv, argc, raw::REDISMODULE_READ)
+}
+
+/// What the server calls when it loads the module.
+///
+/// # Safety
+///
+/// For the server only.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+pub unsafe extern "C" fn RedisModule_OnLoad(ctx: *mut RedisModuleCtx, _argv: Arguments, _argc: c_int) -> c_int {
+    // SAFETY: the context is the server's; this fills the table of functions.
+    if unsafe { raw::Export_RedisModule_Init(ctx, c"floor".as_ptr(), 1, raw::REDISMODULE_APIVER_1 as c_int) } == FAILED
+    {
+        return FAILED;
+    }
+    let register = |name: &CStr, callback, flags: &CStr| {
+        let flags: *const c_char = flags.as_ptr();
+        call!(RedisModule_CreateCommand(ctx, name.as_ptr(), Some(callback), flags, 1, 1, 1)) == OK
+    };
+    let registered = register(c"bf.add", add as Callback, c"write deny-oom fast")
+        && register(c"bf.exists", exists, c"readonly fast")
+        && register(c"bf.madd", madd, c"write deny-oom")
+        && register(c"bf.mexists", mexists, c"readonly");
+    if registered { OK } else { FAILED }
+}
