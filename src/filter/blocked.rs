@@ -22,7 +22,9 @@ use super::Error;
 use super::batch::Screen;
 use super::hash::{Hash, Lines, Pattern, Probes};
 use super::sizing::{BLOCK_BYTES, Shape};
-use super::storage::Blocks;
+use super::storage::{Block, Blocks};
+
+const BLOCK: usize = BLOCK_BYTES as usize;
 
 /// One layer of a filter: a bit array and its counters.
 pub struct Layer {
@@ -171,23 +173,36 @@ impl Layer {
     ///
     /// Nothing is ever cleared: bits that arrive twice, or late, cannot make the layer forget.
     pub fn merge(&mut self, offset: usize, bits: &[u8]) -> Option<()> {
-        const BLOCK: usize = BLOCK_BYTES as usize;
-        if !offset.is_multiple_of(BLOCK) || !bits.len().is_multiple_of(BLOCK) {
+        let (target, source) = (self.part(offset, bits.len())?, bits.as_chunks().0);
+        self.ones += target.iter_mut().zip(source).map(|(target, source)| union(target, source)).sum::<u64>();
+        Some(())
+    }
+
+    /// As [`merge`](Self::merge), for a part of a new layer: where no bit was set before.
+    ///
+    /// What is not read before it is written costs one page fault a page instead of two: a copy of 12 MB takes 1.3 ms, and took
+    /// 4.4 with `merge`.
+    pub fn restore(&mut self, offset: usize, bits: &[u8]) -> Option<()> {
+        let (target, source) = (self.part(offset, bits.len())?, bits.as_chunks().0);
+        let mut set = 0;
+        for (target, source) in target.iter_mut().zip(source) {
+            let ones = ones(source);
+            // Empty blocks are left out: the pages of a sparse filter stay untouched.
+            if ones > 0 {
+                *target = *source;
+            }
+            set += ones;
+        }
+        self.ones += set;
+        Some(())
+    }
+
+    /// `length` bytes from byte `offset` on, if those are whole blocks of the layer.
+    fn part(&mut self, offset: usize, length: usize) -> Option<&mut [Block]> {
+        if !offset.is_multiple_of(BLOCK) || !length.is_multiple_of(BLOCK) {
             return None;
         }
-        let target = self.blocks.as_mut_slice().as_flattened_mut();
-        let target = target.get_mut(offset..offset.checked_add(bits.len())?)?;
-        // By words: bitvec's `|=` goes bit by bit, which made loading a filter of 10^8 items take 0.3 s longer.
-        for (target, source) in target.as_chunks_mut().0.iter_mut().zip(bits.as_chunks().0) {
-            let (old, source) = (u64::from_ne_bytes(*target), u64::from_ne_bytes(*source));
-            let new = source & !old;
-            // Words that add nothing are not written: the pages of a sparse filter stay untouched.
-            if new != 0 {
-                *target = (old | new).to_ne_bytes();
-                self.ones += u64::from(new.count_ones());
-            }
-        }
-        Some(())
+        self.blocks.as_mut_slice().get_mut(offset / BLOCK..)?.get_mut(..length / BLOCK)
     }
 
     /// Takes over the number of items of a stored layer.
@@ -200,7 +215,7 @@ impl Layer {
         let mut copy = Layer::new(self.shape(), self.capacity)?;
         copy.items = self.items;
         if self.ones > 0 {
-            copy.merge(0, self.bytes()).ok_or(Error::OutOfMemory)?;
+            copy.restore(0, self.bytes()).ok_or(Error::OutOfMemory)?;
         }
         Ok(copy)
     }
@@ -214,4 +229,22 @@ impl Layer {
         // SAFETY: as promised by the caller.
         unsafe { self.blocks.relocate(relocate) };
     }
+}
+
+/// Sets the bits of `source` in `target`. How many of them were clear.
+///
+/// By words: bitvec's `|=` goes bit by bit, which made loading a filter of 10^8 items take 0.3 s longer.
+fn union(target: &mut Block, source: &Block) -> u64 {
+    let new: Block = std::array::from_fn(|byte| source[byte] & !target[byte]);
+    let set = ones(&new);
+    // A block that gains nothing is not written: the pages of a sparse filter stay untouched.
+    if set > 0 {
+        target.iter_mut().zip(&new).for_each(|(target, new)| *target |= new);
+    }
+    set
+}
+
+/// How many bits of a block are set.
+fn ones(block: &Block) -> u64 {
+    block.as_chunks().0.iter().map(|&word| u64::from(u64::from_ne_bytes(word).count_ones())).sum()
 }

@@ -83,17 +83,9 @@ fn load(stream: &mut Stream, version: c_int) -> Result<Filter, DecodeError> {
     if version > c_int::from(codec::VERSION) {
         return Err(DecodeError::NewerVersion);
     }
-    let header = Header::decode(stream.bytes()?.as_slice())?;
-    let mut filter = memory::build_filter(&Context::detached(), &header)?;
-    for extent in header.extents() {
-        let bits = stream.bytes()?;
-        let checksum = stream.unsigned()?;
-        if bits.as_slice().len() != extent.length {
-            return Err(DecodeError::Corrupt);
-        }
-        codec::load_bits(&mut filter, extent.offset, bits.as_slice(), checksum)?;
-    }
-    if header.describes(&filter) { Ok(filter) } else { Err(DecodeError::Corrupt) }
+    let header = Header::decode(stream.bytes()?.as_ref())?;
+    memory::admit(&Context::detached(), &header)?;
+    header.load(|| Ok((stream.bytes()?, stream.unsigned()?)))
 }
 
 /// A file or payload that is read.
@@ -124,8 +116,8 @@ struct Buffer {
     length: usize,
 }
 
-impl Buffer {
-    fn as_slice(&self) -> &[u8] {
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
         // SAFETY: the server returned both, and the allocation is ours until dropped.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.length) }
     }

@@ -13,9 +13,9 @@ pub fn new_filter(ctx: &Context, params: Params) -> Result<Filter, Error> {
     filter.map_err(|error| refused(ctx, Error::creating(error)))
 }
 
-/// The filter that a header describes, as far as there is memory for it.
-pub fn build_filter(ctx: &Context, header: &Header) -> Result<Filter, DecodeError> {
-    if admits(ctx, 0, header.memory()) { header.build() } else { Err(DecodeError::OutOfMemory) }
+/// Whether there is memory for the filter that a header describes.
+pub fn admit(ctx: &Context, header: &Header) -> Result<(), DecodeError> {
+    if admits(ctx, 0, header.memory()) { Ok(()) } else { Err(DecodeError::OutOfMemory) }
 }
 
 /// Adds a layer to a filter, as far as there is memory for it.

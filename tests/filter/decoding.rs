@@ -1,7 +1,7 @@
 //! What happens to bytes that are not what was written.
 
 use oxbloom::filter::blocked::Layer;
-use oxbloom::filter::codec::{self, Chunk, DecodeError, Extent, Header};
+use oxbloom::filter::codec::{self, Chunk, DecodeError, Header};
 use oxbloom::filter::sizing::MAX_BLOCKS;
 use oxbloom::filter::{Error, Filter, Growth, MAX_LAYERS};
 use proptest::collection::vec;
@@ -28,8 +28,7 @@ fn grown() -> Filter {
 
 /// The bytes of a chunk that any filter of this seed would believe, were it at the right place.
 fn forged(filter: &Filter, offset: u64, bits: &[u8]) -> Vec<u8> {
-    let chunk = Chunk { extent: Extent { offset, length: bits.len() }, bits };
-    codec::encode_chunk(filter, chunk).unwrap()
+    codec::encode_chunk(filter, Chunk { offset, bits }).unwrap()
 }
 
 /// Loads bytes that must be refused, and must not change anything. Returns the reason given.
@@ -64,7 +63,8 @@ fn use_in_every_way(mut filter: Filter) {
     assert!(filter.memory_usage() >= model::memory_when_aligned(&filter));
     let copy = filter.try_clone().unwrap();
     assert!(codec::encode_header(&copy) == codec::encode_header(&filter));
-    assert!(codec::chunks(&filter).all(|chunk| chunk.bits.len() == chunk.extent.length));
+    let bytes = model::bits(&filter).len() as u64;
+    assert!(codec::chunks(&filter).all(|chunk| chunk.iterator() <= bytes + 1));
 }
 
 #[test]
@@ -224,7 +224,6 @@ proptest! {
             let filter = header.build().unwrap();
             let bytes: u64 = filter.layers().iter().map(|layer| layer.shape().bytes()).sum();
             prop_assert_eq!(bytes, header.memory());
-            prop_assert!(header.extents().all(|extent| extent.end() <= bytes));
             use_in_every_way(filter);
         }
     }
@@ -259,7 +258,7 @@ fn a_chunk_that_is_cut_short_or_goes_on_is_refused() {
         for length in 0..bytes.len() {
             assert_refused(&mut copy, iterator, &bytes[..length], "cut at its end");
             assert_refused(&mut copy, iterator, &bytes[bytes.len() - length..], "cut at its start");
-            assert_refused(&mut copy, chunk.extent.offset + length as u64, &bytes[..length], "cut, at its offset");
+            assert_refused(&mut copy, chunk.offset + length as u64, &bytes[..length], "cut, at its offset");
         }
         for more in [1, 8, 64] {
             let more = vec![0; more];
@@ -307,8 +306,6 @@ fn a_forged_chunk_cannot_leave_its_layer() {
     let (last, bits) = (u64::MAX - 63, [0xFF; 64]);
     let wrapped = forged(&copy, last, &bits);
     assert_refused(&mut copy, 0, &wrapped, "around the end of all numbers");
-    let checksum = Chunk { extent: Extent { offset: last, length: 64 }, bits: &bits }.checksum(&copy);
-    assert_eq!(codec::load_bits(&mut copy, last, &bits, checksum), Err(DecodeError::NoSuchOffset));
 
     // The forgery itself is good: at the right place it is taken.
     let bytes = forged(&copy, first, &[0xFF; 64]);
@@ -322,8 +319,8 @@ fn a_chunk_of_another_filter_is_refused() {
     let (ours, theirs) = (filled(0.01, 100, by(2), 7, 90), filled(0.01, 100, by(2), 8, 90));
     let mut copy = built(&codec::encode_header(&ours)).unwrap();
     let chunk = model::first_chunk(&theirs);
-    assert_eq!(chunk.extent, model::first_chunk(&ours).extent);
-    assert_refused(&mut copy, chunk.extent.end(), &codec::encode_chunk(&theirs, chunk).unwrap(), "other seed");
+    assert_eq!(chunk.iterator(), model::first_chunk(&ours).iterator());
+    assert_refused(&mut copy, chunk.iterator(), &codec::encode_chunk(&theirs, chunk).unwrap(), "other seed");
 }
 
 #[test]
@@ -355,22 +352,48 @@ fn a_chunk_that_arrives_late_clears_nothing() {
 
 #[test]
 fn chunks_may_arrive_in_any_order_and_one_that_is_missing_shows() {
-    // Some 18 MB in one layer, and so two chunks.
-    let filter = filled(0.01, 15_000_000, Growth::Fixed, 7, 1_000);
+    // Some 6 MB in one layer, and so two chunks.
+    let filter = filled(0.01, 5_000_000, Growth::Fixed, 7, 1_000);
     let header = Header::decode(&codec::encode_header(&filter)).unwrap();
     let mut chunks: Vec<_> = codec::chunks(&filter).collect();
-    assert_eq!(chunks.iter().map(|chunk| chunk.extent).collect::<Vec<_>>(), header.extents().collect::<Vec<_>>());
     assert_eq!(chunks.len(), 2);
     assert!(chunks.iter().all(|chunk| chunk.bits.len() <= codec::CHUNK_BYTES));
     chunks.reverse();
     let mut copy = header.build().unwrap();
     for chunk in &chunks {
         assert!(!header.describes(&copy));
-        codec::load_bits(&mut copy, chunk.extent.offset, chunk.bits, chunk.checksum(&filter)).unwrap();
+        let bytes = codec::encode_chunk(&filter, *chunk).unwrap();
+        codec::load_chunk(&mut copy, chunk.iterator(), &bytes).unwrap();
     }
     assert!(header.describes(&copy));
     assert!(model::whole(&copy) == model::whole(&filter));
     assert!(model::whole(&model::through_a_client(&filter)) == model::whole(&filter));
+}
+
+/// So that a later version may write longer ones, or shorter.
+#[test]
+fn chunks_may_be_of_any_length() {
+    let filter = grown();
+    let header = Header::decode(&codec::encode_header(&filter)).unwrap();
+    let blocks = codec::chunks(&filter).flat_map(|Chunk { offset, bits }| {
+        (offset..).step_by(64).zip(bits.chunks(64)).map(|(offset, bits)| Chunk { offset, bits })
+    });
+    let mut copy = header.build().unwrap();
+    let mut stored = Vec::new();
+    for block in blocks {
+        let bytes = codec::encode_chunk(&filter, block).unwrap();
+        codec::load_chunk(&mut copy, block.iterator(), &bytes).unwrap();
+        stored.push((block.bits, block.checksum(&filter)));
+    }
+    assert!(model::whole(&copy) == model::whole(&filter));
+    let mut stored = stored.into_iter();
+    let loaded = header.load(|| stored.next().ok_or(DecodeError::Corrupt));
+    assert!(model::whole(&loaded.unwrap()) == model::whole(&filter));
+    // Not so long that one reaches into the next layer, nor without end.
+    for bits in [vec![], vec![0xFF; 63], vec![0xFF; model::bits(&filter).len()]] {
+        let checksum = Chunk { offset: 0, bits: &bits }.checksum(&filter);
+        assert_eq!(header.load(|| Ok((&bits, checksum))).err(), Some(DecodeError::Corrupt));
+    }
 }
 
 #[test]

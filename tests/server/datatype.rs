@@ -1,6 +1,6 @@
 //! What the server does with filters by itself: copies, serializes, measures, moves and frees them.
 
-use oxbloom::filter::codec::{Chunk, Extent, Header};
+use oxbloom::filter::codec::{Chunk, Header};
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -509,7 +509,7 @@ fn bits_in_another_chunks_place_are_refused() {
 
     // Bits that the header does not count, under a checksum that fits.
     let filter = Header::decode(&payload.body[strings[0].clone()]).and_then(|header| header.build()).unwrap();
-    let checksum = |bits: &[u8]| Chunk { extent: Extent { offset: 0, length: bits.len() }, bits }.checksum(&filter);
+    let checksum = |bits: &[u8]| Chunk { offset: 0, bits }.checksum(&filter);
     let mut flipped = payload.body.clone();
     let bits = strings[1].clone();
     let stored = bits.end + 2..bits.end + 10;

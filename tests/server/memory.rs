@@ -240,7 +240,7 @@ fn an_empty_filter_takes_no_memory_when_it_is_copied_or_loaded() {
     run(&mut client, "BF.ADD copy item").unwrap();
     assert_eq!(ask::<i64>(&mut client, "COPY copy other"), 1);
     run(&mut client, "DEBUG RELOAD").unwrap();
-    // Three filters of 400 MiB, and a chunk or two of 16 MiB on their way.
+    // Three filters of 400 MiB, and a chunk or two of 4 MiB on their way.
     let wait = "the server has measured its memory";
     wait_until(wait, || resident(&mut client) < before + 150 * MIB);
     assert_eq!(run(&mut client, "BF.EXISTS other item"), Ok(Value::Int(1)));

@@ -38,7 +38,8 @@ pub fn loadchunk(ctx: &Context, args: Args) -> Result<(), Error> {
             c"bf.loadchunk"
         }
         None if iterator == codec::HEADER_ITERATOR as i64 => {
-            let filter = memory::build_filter(ctx, &Header::decode(data)?);
+            let header = Header::decode(data)?;
+            let filter = memory::admit(ctx, &header).and_then(|()| header.build());
             key.create(filter.map_err(|error| memory::refused(ctx, error.into()))?)?;
             c"bf.reserve"
         }
