@@ -22,7 +22,7 @@ use super::Error;
 use super::batch::Screen;
 use super::hash::{Hash, Lines, Pattern, Probes};
 use super::sizing::{BLOCK_BYTES, Shape};
-use super::storage::{Block, Blocks};
+use super::storage::{Address, Block, Blocks};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
@@ -75,16 +75,10 @@ impl Layer {
         self.blocks.allocated()
     }
 
-    /// Brings an item's lines into the processor's cache.
+    /// Where to prefetch from.
     #[inline]
-    pub fn prefetch(&self, hash: Hash) {
-        self.lines_of(hash).for_each(|(line, _)| self.blocks.prefetch(line));
-    }
-
-    /// Brings an item's first line into the processor's cache.
-    #[inline]
-    pub fn prefetch_first(&self, hash: Hash) {
-        self.blocks.prefetch(self.first_line(hash));
+    pub fn place(&self) -> Place {
+        Place { blocks: self.blocks.address(), pattern: self.pattern }
     }
 
     /// Whether the item may have been inserted.
@@ -228,6 +222,27 @@ impl Layer {
     pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
         // SAFETY: as promised by the caller.
         unsafe { self.blocks.relocate(relocate) };
+    }
+}
+
+/// Where a layer is, or was: enough to prefetch an item's lines from, and no more.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    blocks: Address,
+    pattern: Pattern,
+}
+
+impl Place {
+    /// Brings an item's lines into the processor's cache.
+    #[inline]
+    pub fn prefetch(self, hash: Hash) {
+        self.pattern.lines_of(hash, self.blocks.blocks()).for_each(|(line, _)| self.blocks.prefetch(line));
+    }
+
+    /// Brings an item's first line into the processor's cache.
+    #[inline]
+    pub fn prefetch_first(self, hash: Hash) {
+        self.blocks.prefetch(self.pattern.first_line_of(hash, self.blocks.blocks()));
     }
 }
 

@@ -196,8 +196,8 @@ impl Filter {
     /// replying to the batch before. More than a few [`BATCH`]es would push each other out.
     pub fn prefetch(&self, hashes: &[Hash]) {
         match &*self.layers {
-            [layer] => hashes.iter().for_each(|&hash| layer.prefetch(hash)),
-            [.., newest] => hashes.iter().for_each(|&hash| newest.prefetch_first(hash)),
+            [layer] => hashes.iter().for_each(|&hash| layer.place().prefetch(hash)),
+            [.., newest] => hashes.iter().for_each(|&hash| newest.place().prefetch_first(hash)),
             [] => {}
         }
     }
@@ -249,7 +249,7 @@ impl Filter {
         let Some(newest) = self.layers.last_mut() else { return 0 };
         if several {
             let absent = hashes.iter().zip(&*known).filter(|(_, known)| !**known);
-            absent.for_each(|(&hash, _)| newest.prefetch(hash));
+            absent.for_each(|(&hash, _)| newest.place().prefetch(hash));
         }
         for (handled, (&hash, known)) in hashes.iter().zip(known.iter_mut()).enumerate() {
             // Items of the batch may be the same, so that what was absent is not any more.
@@ -374,7 +374,7 @@ fn find(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
     for layer in layers.iter().rev() {
         // While this layer is looked through, the lines of the next one come.
         if let Some(next) = older.next().filter(|next| next.shape().bytes() > IN_CACHE) {
-            absent.iter().for_each(|item| next.prefetch_first(hashes[item]));
+            absent.iter().for_each(|item| next.place().prefetch_first(hashes[item]));
         }
         let likely = absent.filter(|item| layer.fits(&screens[item], hashes[item]));
         let present = likely.filter(|item| layer.contains(hashes[item]));

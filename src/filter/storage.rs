@@ -91,23 +91,9 @@ impl Blocks {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.blocks) }
     }
 
-    /// Asks the processor to bring block `index` into its cache.
     #[inline]
-    pub fn prefetch(&self, index: usize) {
-        let line = self.start.as_ptr().wrapping_add(index * LINE);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch is a hint; it does not fault whatever the address.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(line.cast());
-        }
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: as above; `prfm` reads no register but its address and writes none.
-        unsafe {
-            std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
-        }
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        let _ = line;
+    pub fn address(&self) -> Address {
+        Address { start: self.start, blocks: self.blocks }
     }
 
     /// Lets `relocate` move the allocation. It returns the new address, or `None` if it left the old one in place.
@@ -133,6 +119,40 @@ impl Blocks {
     fn base(&self) -> NonNull<u8> {
         // SAFETY: invariant 1.
         unsafe { self.start.sub(self.offset.into()) }
+    }
+}
+
+/// Where blocks are, or were: it does not keep them.
+#[derive(Clone, Copy, Debug)]
+pub struct Address {
+    start: NonNull<u8>,
+    blocks: usize,
+}
+
+impl Address {
+    /// The number of blocks.
+    #[inline]
+    pub fn blocks(self) -> usize {
+        self.blocks
+    }
+
+    /// Asks the processor to bring block `index` into its cache. If the blocks are gone, nothing happens.
+    #[inline]
+    pub fn prefetch(self, index: usize) {
+        let line = self.start.as_ptr().wrapping_add(index.wrapping_mul(LINE));
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch is a hint; it does not fault whatever the address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(line.cast());
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above; `prfm` reads no register but its address and writes none.
+        unsafe {
+            std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let _ = line;
     }
 }
 

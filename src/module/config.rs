@@ -39,7 +39,9 @@ static INITIAL_SIZE: Number = Number::new(c"initial-size", 100, 1, i64::MAX);
 static EXPANSION_FACTOR: Number = Number::new(c"expansion-factor", 2, 0, u32::MAX as i64);
 static FILTER_MEMORY_LIMIT: Number = Number { is_size: true, ..Number::new(c"filter-memory-limit", 0, 0, i64::MAX) };
 
-static NUMBERS: [&Number; 3] = [&INITIAL_SIZE, &EXPANSION_FACTOR, &FILTER_MEMORY_LIMIT];
+static LOOKAHEAD_SIZE: Number = Number { is_size: true, ..Number::new(c"lookahead-size", 1 << 20, 0, i64::MAX) };
+
+static NUMBERS: [&Number; 4] = [&INITIAL_SIZE, &EXPANSION_FACTOR, &FILTER_MEMORY_LIMIT, &LOOKAHEAD_SIZE];
 
 /// The one setting that is not a whole number. The server knows such settings as strings only.
 const ERROR_RATE_NAME: &CStr = c"error-rate";
@@ -67,6 +69,14 @@ pub fn growth() -> Growth {
 /// The most bytes that a single filter may take; 0 for no limit.
 pub fn filter_memory_limit() -> u64 {
     FILTER_MEMORY_LIMIT.get() as u64
+}
+
+/// From how many bytes on a filter is worth looking ahead for: `u64::MAX` for none.
+pub fn lookahead_size() -> u64 {
+    match LOOKAHEAD_SIZE.get() as u64 {
+        0 => u64::MAX,
+        size => size,
+    }
 }
 
 /// The settings, for the log.

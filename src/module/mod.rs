@@ -14,6 +14,7 @@ mod edge;
 mod error;
 mod key;
 mod load;
+mod lookahead;
 mod memory;
 mod reply;
 

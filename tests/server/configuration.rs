@@ -67,11 +67,12 @@ fn each_setting_has_one_name_in_several_spellings() {
         for separator in ["-", "_"] {
             let name = |name: &str| spelling.replace("{}", &name.replace('-', separator));
             let arguments = format!(
-                "{} 0.05 {} 1000 {} 5 {} 1000000",
+                "{} 0.05 {} 1000 {} 5 {} 1000000 {} 10mb",
                 name("error-rate"),
                 name("initial-size"),
                 name("expansion-factor"),
-                name("filter-memory-limit")
+                name("filter-memory-limit"),
+                name("lookahead-size")
             );
             let server = Setup::oxbloom().module_arguments(&arguments).start();
             let mut client = Wire::resp2(&server);
@@ -158,10 +159,15 @@ fn config_shows_and_changes_the_defaults_of_new_filters() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     let names: Vec<_> = client.run("CONFIG GET bf.*").elements().iter().step_by(2).map(Reply::text).collect();
-    assert_eq!(names.len(), 4, "{names:?}");
-    for (name, default) in
-        [("error-rate", "0.01"), ("initial-size", "100"), ("expansion-factor", "2"), ("filter-memory-limit", "0")]
-    {
+    let settings = [
+        ("error-rate", "0.01"),
+        ("initial-size", "100"),
+        ("expansion-factor", "2"),
+        ("filter-memory-limit", "0"),
+        ("lookahead-size", "1048576"),
+    ];
+    assert_eq!(names.len(), settings.len(), "{names:?}");
+    for (name, default) in settings {
         assert_eq!(config(&mut client, &format!("bf.{name}")), default);
     }
     client.run("BF.ADD old item");

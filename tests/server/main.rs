@@ -8,6 +8,7 @@ mod commands;
 mod configuration;
 mod datatype;
 mod faults;
+mod lookahead;
 mod memory;
 mod persistence;
 mod replication;

@@ -35,7 +35,9 @@ impl Pair {
 }
 
 fn master_setup() -> Setup {
-    with_debug(Setup::oxbloom()).module_arguments("error-rate 0.02 initial-size 20").set("repl-diskless-sync-delay 0")
+    with_debug(Setup::oxbloom())
+        .module_arguments("error-rate 0.02 initial-size 20 lookahead-size 1")
+        .set("repl-diskless-sync-delay 0")
 }
 
 fn replica_setup(master: &Server) -> Setup {

@@ -10,6 +10,7 @@ use super::super::config;
 use super::super::context::Context;
 use super::super::error::Error;
 use super::super::key::WriteKey;
+use super::super::lookahead;
 use super::super::memory;
 use super::batch::{BATCH, Prepared};
 use super::reserve::{create, growth_by, once, positive, random_seed, set_once};
@@ -20,6 +21,7 @@ use crate::filter::{ErrorRate, Filter, Growth, Params};
 pub fn add(ctx: &Context, args: Args) -> Result<(), Error> {
     let mut key = WriteKey::open(ctx, args.at(1))?;
     let (filter, created) = filter_or_create(ctx, args.at(1), &mut key, || Wanted::default().params())?;
+    lookahead::remember(ctx, args.at(1), filter);
     let hash = [filter.hash(args.at(2).bytes())];
     let mut new = [false];
     let (_, failure) = insert_all(ctx, filter, &hash, &mut new);

@@ -4,6 +4,7 @@ use super::super::args::Args;
 use super::super::context::Context;
 use super::super::error::Error;
 use super::super::key::ReadKey;
+use super::super::lookahead;
 use super::batch::{BATCH, Prepared};
 use crate::filter::Filter;
 
@@ -11,7 +12,11 @@ use crate::filter::Filter;
 pub fn exists(ctx: &Context, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(ctx, args.at(1));
     let item = args.at(2).bytes();
-    ctx.reply_bool(key.filter()?.is_some_and(|filter| filter.contains(item)));
+    let filter = key.filter()?;
+    if let Some(filter) = filter {
+        lookahead::remember(ctx, args.at(1), filter);
+    }
+    ctx.reply_bool(filter.is_some_and(|filter| filter.contains(item)));
     Ok(())
 }
 

@@ -1,0 +1,87 @@
+//! The module looks ahead for the next command. That it does must not show.
+
+use std::ops::Range;
+
+use redis::Connection;
+
+use crate::support::model::Model;
+use crate::support::{Setup, ask, error, run};
+
+/// A server whose module looks ahead for every filter.
+fn setup() -> Setup {
+    Setup::oxbloom().module_arguments("lookahead-size 1")
+}
+
+/// Adds, asks, and leaves the key as a filter that the module looks ahead for.
+fn use_filter(client: &mut Connection, numbers: Range<u64>) {
+    let mut model = Model::new("key");
+    model.add(client, numbers);
+    model.observe(client);
+    assert_eq!(ask::<i64>(client, "BF.EXISTS key absent"), 0);
+    assert_eq!(ask::<i64>(client, "BF.ADD key single"), 1);
+    assert_eq!(ask::<i64>(client, "BF.ADD key single"), 0);
+    assert_eq!(ask::<i64>(client, "BF.EXISTS key single"), 1);
+}
+
+#[test]
+fn what_took_the_place_of_a_filter_is_what_counts() {
+    let server = setup().start();
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE key 0.001 100000").unwrap();
+    use_filter(&mut client, 0..2000);
+    run(&mut client, "BF.RESERVE other 0.001 1000 SEED 7").unwrap();
+    run(&mut client, "BF.ADD other item").unwrap();
+    run(&mut client, "RENAME other key").unwrap();
+    assert_eq!(ask::<i64>(&mut client, "BF.EXISTS key item"), 1);
+    assert_eq!(ask::<i64>(&mut client, "BF.EXISTS key single"), 0);
+    for gone in ["DEL key", "UNLINK key", "FLUSHALL", "PEXPIREAT key 1"] {
+        use_filter(&mut client, 0..2000);
+        run(&mut client, gone).unwrap();
+        assert_eq!(ask::<i64>(&mut client, "BF.EXISTS key single"), 0, "{gone}");
+    }
+    use_filter(&mut client, 0..2000);
+    run(&mut client, "SET key value").unwrap();
+    assert!(error(&mut client, "BF.EXISTS key single").starts_with("WRONGTYPE"));
+    assert!(error(&mut client, "BF.ADD key single").starts_with("WRONGTYPE"));
+    assert_eq!(ask::<String>(&mut client, "GET key"), "value");
+}
+
+#[test]
+fn a_filter_that_grows_keeps_its_items() {
+    let server = setup().start();
+    let mut client = server.connect();
+    for number in 0..3000 {
+        assert!(ask::<i64>(&mut client, &format!("BF.ADD key item{number}")) <= 1);
+        assert_eq!(ask::<i64>(&mut client, &format!("BF.EXISTS key item{number}")), 1);
+    }
+    for number in 0..3000 {
+        assert_eq!(ask::<i64>(&mut client, &format!("BF.EXISTS key item{number}")), 1);
+    }
+}
+
+#[test]
+fn other_commands_of_three_words_are_as_they_were() {
+    let server = setup().start();
+    let mut client = server.connect();
+    use_filter(&mut client, 0..100);
+    assert_eq!(ask::<Vec<i64>>(&mut client, "BF.MEXISTS key single"), [1]);
+    assert!(error(&mut client, "BF.CARD key single").contains("wrong number of arguments"));
+    assert!(error(&mut client, "BF.NOTHING key single").contains("unknown command"));
+    assert!(error(&mut client, "BF. key single").contains("unknown command"));
+    assert_eq!(ask::<i64>(&mut client, "SADD set single"), 1);
+    assert_eq!(ask::<i64>(&mut client, "bf.exists key single"), 1);
+    let script = "return {redis.call('BF.ADD', KEYS[1], 'script'), redis.call('BF.EXISTS', KEYS[1], 'script')}";
+    let replies: Vec<i64> = redis::cmd("EVAL").arg(script).arg(1).arg("key").query(&mut client).unwrap();
+    assert_eq!(replies, [1, 1]);
+    let (added, found): (i64, i64) = redis::pipe()
+        .atomic()
+        .cmd("BF.ADD")
+        .arg("key")
+        .arg("transaction")
+        .cmd("BF.EXISTS")
+        .arg("key")
+        .arg("transaction")
+        .query(&mut client)
+        .unwrap();
+    assert_eq!((added, found), (1, 1));
+}
