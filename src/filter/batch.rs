@@ -21,12 +21,13 @@ impl Screen {
     /// Lets everything through.
     pub const OPEN: Screen = Screen([0; size_of::<Block>()]);
 
+    /// Adds the first `probes` of an item.
+    ///
+    /// In place: a screen that is copied right after its bits were set one by one is waited for, 6 ns an item.
     #[inline]
-    pub fn new(hash: Hash, probes: u8) -> Screen {
-        let mut screen = Screen::OPEN;
-        let bits = screen.0.view_bits_mut::<Lsb0>();
+    pub fn add(&mut self, hash: Hash, probes: u8) {
+        let bits = self.0.view_bits_mut::<Lsb0>();
         hash.probes().draw(probes, |position| bits.set(position, true));
-        screen
     }
 
     /// Whether `block`, the item's first line, has all the bits.

@@ -42,6 +42,8 @@ pub mod storage;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ptr::NonNull;
 
+use multiversion::multiversion;
+
 use batch::{BATCH, Screen, Subset};
 use blocked::Layer;
 use hash::Hash;
@@ -206,9 +208,10 @@ impl Filter {
     ///
     /// Fastest in batches, each of which was [prefetched](Self::prefetch).
     pub fn contains_all(&self, hashes: &[Hash], found: &mut [bool]) {
-        match &*self.layers {
-            [layer] => found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found = layer.contains(hash)),
-            layers => {
+        match (&*self.layers, hashes) {
+            ([layer], _) => found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found = layer.contains(hash)),
+            (layers, &[hash]) => found[0] = contains(layers, hash),
+            (layers, _) => {
                 let batches = hashes.chunks(BATCH).zip(found.chunks_mut(BATCH));
                 batches.for_each(|(hashes, found)| find(layers, hashes, found));
             }
@@ -353,21 +356,22 @@ fn contains(layers: &[Layer], hash: Hash) -> bool {
     match layers {
         [layer] => layer.contains(hash),
         layers => {
-            let screen = Screen::new(hash, common_probes(layers));
+            let mut screen = Screen::OPEN;
+            screen.add(hash, common_probes(layers));
             layers.iter().rev().any(|layer| layer.fits(&screen, hash) && layer.contains(hash))
         }
     }
 }
 
 /// Sets `found[i]` to whether one of `layers` contains the item of `hashes[i]`, of which there are at most [`BATCH`].
+///
+/// Compiled twice, for any processor and for one with AVX2, which is chosen when the program runs: with 256 bits at a time, an
+/// item that is absent from fourteen layers took 57 ns, and 87 with 128.
+#[multiversion(targets("x86_64+avx2+bmi1+bmi2+lzcnt+popcnt"))]
 fn find(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
-    if let (&[hash], [found]) = (hashes, &mut *found) {
-        *found = contains(layers, hash);
-        return;
-    }
     let probes = common_probes(layers);
     let mut screens = [Screen::OPEN; BATCH];
-    screens.iter_mut().zip(hashes).for_each(|(screen, &hash)| *screen = Screen::new(hash, probes));
+    screens.iter_mut().zip(hashes).for_each(|(screen, &hash)| screen.add(hash, probes));
     found.fill(false);
     let mut absent = Subset::first(hashes.len());
     let mut older = layers.iter().rev().skip(1);
