@@ -18,23 +18,31 @@ const TIMES: usize = 100;
 /// Items of a command that takes many.
 const MANY: usize = 100;
 
-/// Sent one after the other to one filter, so that each finds what those before it left.
+/// Sent one after the other, so that each finds what those before it left.
 const WORKLOADS: &[Workload] = &[
-    Workload { name: "BF.MADD, 100 new items", command: "BF.MADD", items: MANY, from: 0, ones: MANY },
-    Workload { name: "BF.MADD, 100 known items", command: "BF.MADD", items: MANY, from: 0, ones: 0 },
-    Workload { name: "BF.MEXISTS, 100 hits", command: "BF.MEXISTS", items: MANY, from: 0, ones: MANY },
-    Workload { name: "BF.MEXISTS, 100 misses", command: "BF.MEXISTS", items: MANY, from: ABSENT, ones: 0 },
-    Workload { name: "BF.ADD, a new item", command: "BF.ADD", items: 1, from: TIMES * MANY, ones: 1 },
-    Workload { name: "BF.ADD, a known item", command: "BF.ADD", items: 1, from: 0, ones: 0 },
-    Workload { name: "BF.EXISTS, a hit", command: "BF.EXISTS", items: 1, from: 0, ones: 1 },
-    Workload { name: "BF.EXISTS, a miss", command: "BF.EXISTS", items: 1, from: ABSENT, ones: 0 },
+    Workload { name: "BF.MADD, 100 new items", command: "BF.MADD", key: SMALL, items: MANY, from: 0, ones: MANY },
+    Workload { name: "BF.MADD, 100 known items", command: "BF.MADD", key: SMALL, items: MANY, from: 0, ones: 0 },
+    Workload { name: "BF.MEXISTS, 100 hits", command: "BF.MEXISTS", key: SMALL, items: MANY, from: 0, ones: MANY },
+    Workload { name: "BF.MEXISTS, 100 misses", command: "BF.MEXISTS", key: SMALL, items: MANY, from: ABSENT, ones: 0 },
+    Workload { name: "BF.ADD, a new item", command: "BF.ADD", key: SMALL, items: 1, from: TIMES * MANY, ones: 1 },
+    Workload { name: "BF.ADD, a known item", command: "BF.ADD", key: SMALL, items: 1, from: 0, ones: 0 },
+    Workload { name: "BF.EXISTS, a hit", command: "BF.EXISTS", key: SMALL, items: 1, from: 0, ones: 1 },
+    Workload { name: "BF.EXISTS, a miss", command: "BF.EXISTS", key: SMALL, items: 1, from: ABSENT, ones: 0 },
+    // With what looks ahead for the command.
+    Workload { name: "BF.ADD, looking ahead", command: "BF.ADD", key: LARGE, items: 1, from: 0, ones: 1 },
+    Workload { name: "BF.EXISTS, looking ahead", command: "BF.EXISTS", key: LARGE, items: 1, from: 0, ones: 1 },
 ];
+
+/// A filter in the cache, and one that the module looks ahead for.
+const SMALL: &str = "small";
+const LARGE: &str = "large";
 
 const ABSENT: usize = 1_000_000;
 
 struct Workload {
     name: &'static str,
     command: &'static str,
+    key: &'static str,
     /// Items of each command.
     items: usize,
     /// The number of the first item; each further command goes on where the one before it ended.
@@ -48,7 +56,7 @@ impl Workload {
         let mut commands = Pipeline::new();
         for first in (self.from..).step_by(self.items).take(TIMES) {
             let items = (first..first + self.items).map(|number| format!("https://example.com/{number:07}"));
-            commands.add_command(items.fold(redis::cmd(self.command).arg("filter").to_owned(), with_argument));
+            commands.add_command(items.fold(redis::cmd(self.command).arg(self.key).to_owned(), with_argument));
         }
         commands
     }
@@ -78,7 +86,8 @@ pub fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost)> {
     let module = fs::canonicalize(support::oxbloom()).expect("the path of the module");
     let server = ProfiledServer::start();
     let mut connection = server.server.connect();
-    support::ask::<String>(&mut connection, "BF.RESERVE filter 0.01 20000 SEED 42");
+    support::ask::<String>(&mut connection, &format!("BF.RESERVE {SMALL} 0.01 20000 SEED 42"));
+    support::ask::<String>(&mut connection, &format!("BF.RESERVE {LARGE} 0.01 1000000 SEED 42"));
     WORKLOADS.iter().map(move |workload| {
         server.profile(&mut connection);
         workload.send(&mut connection);

@@ -1,4 +1,4 @@
-//! The picture: command time an item, as bars.
+//! The picture: processor time an item, as bars.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -41,7 +41,7 @@ pub fn svg(results: &Results) -> Result<String, Box<dyn std::error::Error>> {
         .filter(|(workload, peer)| *peer == Peer::Oxbloom && is_shown(*workload))
         .map(|key| key.0)
         .collect();
-    let time = |workload, peer| results[&(workload, peer)].command.median();
+    let time = |workload, peer| results[&(workload, peer)].cpu.median();
     let longest =
         shown.iter().map(|&workload| Peer::ALL.map(|peer| time(workload, peer)).into_iter().fold(0.0, f64::max));
     let scale = f64::from(WIDTH as i32 - LABELS - VALUES) / longest.fold(1.0, f64::max);
@@ -53,7 +53,8 @@ pub fn svg(results: &Results) -> Result<String, Box<dyn std::error::Error>> {
         let area = SVGBackend::with_string(&mut image, (WIDTH, height)).into_drawing_area();
         area.fill(&WHITE)?;
         let font = |size: i32| ("sans-serif", size).into_font().color(&BLACK);
-        let title = format!("Nanoseconds in the command's code, an item of {LENGTH} bytes (shorter is better)");
+        let title =
+            format!("Processor time of the whole server, in nanoseconds an item of {LENGTH} bytes (shorter is better)");
         area.draw(&Text::new(title, (10, 12), font(16)))?;
         for (index, peer) in Peer::ALL.into_iter().enumerate() {
             let left = LABELS + 130 * index as i32;

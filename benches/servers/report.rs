@@ -36,10 +36,11 @@ impl Report<'_> {
              rounds of each workload: a figure is the median of the rounds, in brackets the middle half of them; a ratio is \
              the median of the rounds' ratios.\n\
              - *CPU* is the processor time of the whole server process; *command* is the time in the command's own code, by \
-             `INFO commandstats`. Both are in nanoseconds an item.\n\
+             `INFO commandstats`; what oxbloom does before it, looking ahead, is in CPU alone. Both are in nanoseconds \
+             an item.\n\
              - Filters hold a tenth of their capacity or more before they are measured. Hits are drawn from all over the \
              filter. Replies are checked: a false negative ends the run.\n\n\
-             ![Command time an item]({})\n",
+             ![Processor time an item]({})\n",
             machine(),
             env!("CARGO_PKG_VERSION"),
             server_version(),

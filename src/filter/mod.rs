@@ -198,8 +198,14 @@ impl Filter {
     /// replying to the batch before. More than a few [`BATCH`]es would push each other out.
     pub fn prefetch(&self, hashes: &[Hash]) {
         match &*self.layers {
-            [layer] => hashes.iter().for_each(|&hash| layer.place().prefetch(hash)),
-            [.., newest] => hashes.iter().for_each(|&hash| newest.place().prefetch_first(hash)),
+            [layer] => {
+                let place = layer.place();
+                hashes.iter().for_each(|&hash| place.prefetch(hash));
+            }
+            [.., newest] => {
+                let place = newest.place();
+                hashes.iter().for_each(|&hash| place.prefetch_first(hash));
+            }
             [] => {}
         }
     }

@@ -51,11 +51,17 @@ static REGISTERED: AtomicBool = AtomicBool::new(false);
 /// Keeps the place of a filter in mind, for the next command.
 #[inline]
 pub fn remember(ctx: &Context, key: Arg, filter: &Filter) {
-    let Some(newest) = filter.layers().last() else { return };
-    if newest.shape().bytes() < config::lookahead_size() {
-        return;
+    if let Some(newest) = filter.layers().last()
+        && newest.bytes().len() as u64 >= config::lookahead_size()
+    {
+        keep(ctx, key, filter.seed(), newest.place());
     }
-    let seen = Seen { name: xxh3_64(key.bytes()), seed: filter.seed(), newest: newest.place() };
+}
+
+/// Apart, so that the commands on small filters are as short as without it.
+#[inline(never)]
+fn keep(ctx: &Context, key: Arg, seed: u64, newest: Place) {
+    let seen = Seen { name: xxh3_64(key.bytes()), seed, newest };
     slot(seen.name, |slot| slot.set(Some(seen)));
     if !REGISTERED.swap(true, Ordering::Relaxed) {
         call!(RedisModule_RegisterCommandFilter(ctx.as_raw(), Some(look_ahead), 0));
