@@ -213,51 +213,37 @@ impl Library for Filter {
 
     fn insert_items(&mut self, mut items: Slices) -> usize {
         let mut count = 0;
-        let mut batch = Batch::prepare(self, &mut items);
-        while let hashes @ [_, ..] = batch.hashes() {
-            let next = Batch::prepare(self, &mut items);
-            let mut new = [false; BATCH];
-            let new = &mut new[..hashes.len()];
+        while items.len() > 0 {
+            let (mut hashes, mut new) = ([Hash::default(); BATCH], [false; BATCH]);
+            let (hashes, new) = prepare(self, &mut items, &mut hashes, &mut new);
             assert_eq!(self.insert_all(hashes, new), hashes.len());
             count += new.iter().filter(|&&new| new).count();
-            batch = next;
         }
         count
     }
 
     fn count_contained(&self, mut items: Slices) -> usize {
         let mut count = 0;
-        let mut batch = Batch::prepare(self, &mut items);
-        while let hashes @ [_, ..] = batch.hashes() {
-            let next = Batch::prepare(self, &mut items);
-            let mut found = [false; BATCH];
-            let found = &mut found[..hashes.len()];
+        while items.len() > 0 {
+            let (mut hashes, mut found) = ([Hash::default(); BATCH], [false; BATCH]);
+            let (hashes, found) = prepare(self, &mut items, &mut hashes, &mut found);
             self.contains_all(hashes, found);
             count += found.iter().filter(|&&found| found).count();
-            batch = next;
         }
         count
     }
 }
 
-/// Hashes of items whose memory is on its way.
-struct Batch {
-    hashes: [Hash; BATCH],
-    len: usize,
-}
-
-impl Batch {
-    /// Takes the next items, as many as there are and fit.
-    fn prepare(filter: &Filter, items: &mut Slices) -> Batch {
-        let mut hashes = [Hash::default(); BATCH];
-        let len = hashes.iter_mut().zip(items).map(|(hash, item)| *hash = filter.hash(item)).count();
-        filter.prefetch(&hashes[..len]);
-        Batch { hashes, len }
-    }
-
-    fn hashes(&self) -> &[Hash] {
-        &self.hashes[..self.len]
-    }
+/// Takes the next items, as many as there are and fit, and has their memory on its way. Their hashes, and as many replies.
+fn prepare<'a>(
+    filter: &Filter,
+    items: &mut Slices,
+    hashes: &'a mut [Hash; BATCH],
+    replies: &'a mut [bool; BATCH],
+) -> (&'a [Hash], &'a mut [bool]) {
+    let len = hashes.iter_mut().zip(items).map(|(hash, item)| *hash = filter.hash(item)).count();
+    filter.prefetch(&hashes[..len]);
+    (&hashes[..len], &mut replies[..len])
 }
 
 impl<S: BuildHasher + Clone + Default> Library for BloomFilter<S> {

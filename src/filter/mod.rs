@@ -194,8 +194,7 @@ impl Filter {
     }
 
     /// Asks for the memory that [`contains_all`](Self::contains_all) or [`insert_all`](Self::insert_all) of these items
-    /// looks at first. It takes as long to come as hashing ten items does: do something else before you call them, such as
-    /// replying to the batch before. More than a few [`BATCH`]es would push each other out.
+    /// looks at first, so that the waits for it overlap. More than a few [`BATCH`]es would push each other out of the cache.
     pub fn prefetch(&self, hashes: &[Hash]) {
         match &*self.layers {
             [layer] => {

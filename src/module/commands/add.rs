@@ -181,11 +181,9 @@ fn add_all(ctx: &Context, args: Args, items: Args, params: Option<impl FnOnce() 
 /// with the next.
 fn insert_in_batches(ctx: &Context, filter: &mut Filter, items: Args, new: &mut [bool]) -> (usize, Option<Error>) {
     let mut handled = 0;
-    let mut batches = items.chunks(BATCH);
-    let mut next = batches.next().map(|items| Prepared::new(filter, items));
-    while let Some(batch) = next {
-        next = batches.next().map(|items| Prepared::new(filter, items));
-        let new = &mut new[handled..][..batch.hashes().len()];
+    for items in items.chunks(BATCH) {
+        let batch = Prepared::new(filter, items);
+        let new = &mut new[handled..][..items.len()];
         let (in_batch, failure) = insert_all(ctx, filter, batch.hashes(), new);
         handled += in_batch;
         if failure.is_some() {

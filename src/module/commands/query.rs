@@ -30,13 +30,11 @@ pub fn mexists(ctx: &Context, args: Args) -> Result<(), Error> {
         items.iter().for_each(|_| ctx.reply_bool(false));
         return Ok(());
     };
-    let mut batches = items.chunks(BATCH).map(|items| Prepared::new(filter, items));
-    let mut next = batches.next();
-    while let Some(batch) = next {
+    for items in items.chunks(BATCH) {
+        let batch = Prepared::new(filter, items);
         let mut found = [false; BATCH];
-        let found = &mut found[..batch.hashes().len()];
+        let found = &mut found[..items.len()];
         filter.contains_all(batch.hashes(), found);
-        next = batches.next();
         found.iter().for_each(|&found| ctx.reply_bool(found));
     }
     Ok(())
