@@ -13,7 +13,8 @@
 //! out of date: to prefetch from where nothing is any more does nothing, slowly.
 //!
 //! It took BF.EXISTS on a filter of 10^8 items, pipelined, from 390 to 160 ns, and the server's processor time for it from 880
-//! to 770 ns. All other commands pay some 5 ns for it, but only once a large filter was used.
+//! to 770 ns. All other commands pay some dozens of instructions for it, but only once a large
+//! filter was used.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};

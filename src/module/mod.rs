@@ -1,7 +1,8 @@
 //! The skin between the server and the filters: arguments in, replies out, replication, persistence. No mathematics.
 //!
 //! [`edge`] is where C calls in and out; [`context`], [`args`], [`reply`] and [`key`] make what comes through it safe to
-//! use; [`command`] and [`commands`] are what clients see, [`datatype`] what the server sees, [`config`] what operators see.
+//! use; [`command`] and [`commands`] are what clients see, [`datatype`] what the server sees, [`config`] what operators see;
+//! [`lookahead`] asks for memory before a command runs.
 
 pub mod alloc;
 mod args;
