@@ -39,8 +39,7 @@ use std::time::{Duration, SystemTime};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, SamplingMode};
 use fastbloom::BloomFilter;
-use oxbloom::filter::batch::BATCH;
-use oxbloom::filter::hash::Hash;
+use oxbloom::filter::batch::{BATCH, Prepared};
 use oxbloom::filter::{ErrorRate, Filter, Growth, Params};
 use serde_json::{Value, json};
 
@@ -214,9 +213,10 @@ impl Library for Filter {
     fn insert_items(&mut self, mut items: Slices) -> usize {
         let mut count = 0;
         while items.len() > 0 {
-            let (mut hashes, mut new) = ([Hash::default(); BATCH], [false; BATCH]);
-            let (hashes, new) = prepare(self, &mut items, &mut hashes, &mut new);
-            assert_eq!(self.insert_all(hashes, new), hashes.len());
+            let batch = Prepared::new(self, &mut items);
+            let mut new = [false; BATCH];
+            let new = &mut new[..batch.hashes().len()];
+            assert_eq!(self.insert_all(batch.hashes(), new), new.len());
             count += new.iter().filter(|&&new| new).count();
         }
         count
@@ -225,25 +225,14 @@ impl Library for Filter {
     fn count_contained(&self, mut items: Slices) -> usize {
         let mut count = 0;
         while items.len() > 0 {
-            let (mut hashes, mut found) = ([Hash::default(); BATCH], [false; BATCH]);
-            let (hashes, found) = prepare(self, &mut items, &mut hashes, &mut found);
-            self.contains_all(hashes, found);
+            let batch = Prepared::new(self, &mut items);
+            let mut found = [false; BATCH];
+            let found = &mut found[..batch.hashes().len()];
+            self.contains_all(batch.hashes(), found);
             count += found.iter().filter(|&&found| found).count();
         }
         count
     }
-}
-
-/// Takes the next items, as many as there are and fit, and has their memory on its way. Their hashes, and as many replies.
-fn prepare<'a>(
-    filter: &Filter,
-    items: &mut Slices,
-    hashes: &'a mut [Hash; BATCH],
-    replies: &'a mut [bool; BATCH],
-) -> (&'a [Hash], &'a mut [bool]) {
-    let len = hashes.iter_mut().zip(items).map(|(hash, item)| *hash = filter.hash(item)).count();
-    filter.prefetch(&hashes[..len]);
-    (&hashes[..len], &mut replies[..len])
 }
 
 impl<S: BuildHasher + Clone + Default> Library for BloomFilter<S> {

@@ -7,8 +7,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::process::Command;
 
-use oxbloom::filter::batch::BATCH;
-use oxbloom::filter::hash::Hash;
+use oxbloom::filter::batch::{BATCH, Prepared};
 use oxbloom::filter::{ErrorRate, Filter, Growth, Params};
 
 use super::Cost;
@@ -120,11 +119,11 @@ fn items(from: usize) -> Vec<Item> {
 
 fn insert(filter: &mut Filter, items: &[Item]) {
     for items in items.as_chunks::<BATCH>().0 {
-        let hashes = prepare(filter, items);
+        let batch = Prepared::new(filter, items.iter().map(|item| &item[..]));
         let mut new = [false; BATCH];
         let mut handled = 0;
         loop {
-            handled += filter.insert_all(&hashes[handled..], &mut new[handled..]);
+            handled += filter.insert_all(&batch.hashes()[handled..], &mut new[handled..]);
             if handled == BATCH {
                 break;
             }
@@ -136,9 +135,10 @@ fn insert(filter: &mut Filter, items: &[Item]) {
 
 /// How many of the items are in the filter.
 fn count(filter: &Filter, items: &[Item]) -> usize {
-    let count_batch = |items| {
+    let count_batch = |items: &[Item; BATCH]| {
+        let batch = Prepared::new(filter, items.iter().map(|item| &item[..]));
         let mut found = [false; BATCH];
-        filter.contains_all(&prepare(filter, items), &mut found);
+        filter.contains_all(batch.hashes(), &mut found);
         found.iter().filter(|found| **found).count()
     };
     items.as_chunks::<BATCH>().0.iter().map(count_batch).sum()
@@ -146,10 +146,4 @@ fn count(filter: &Filter, items: &[Item]) -> usize {
 
 fn count_alone(filter: &Filter, items: &[Item]) -> usize {
     items.iter().filter(|item| filter.contains(&item[..])).count()
-}
-
-fn prepare(filter: &Filter, items: &[Item; BATCH]) -> [Hash; BATCH] {
-    let hashes = items.each_ref().map(|item| filter.hash(item));
-    filter.prefetch(&hashes);
-    hashes
 }

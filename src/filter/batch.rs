@@ -6,12 +6,39 @@
 
 use bitvec::prelude::*;
 
+use super::Filter;
 use super::hash::Hash;
 use super::storage::Block;
 
 /// How many items are handled together: enough to keep the processor's two dozen or so outstanding cache misses busy, few
 /// enough that what was prefetched is still there when it is looked at.
 pub const BATCH: usize = 32;
+
+/// The hashes of at most [`BATCH`] items, whose memory is on its way.
+///
+/// A filter is larger than the processor's cache, so that most of an item's time is spent waiting for memory. Asked for
+/// together, the waits overlap: on a filter of 10^8 items, BF.MEXISTS takes 85 ns an item instead of 175. To ask for the next
+/// batch before this one is replied to made no difference.
+pub struct Prepared {
+    hashes: [Hash; BATCH],
+    len: usize,
+}
+
+impl Prepared {
+    /// Hashes the next items, as many as there are and fit, and asks for the memory that the filter keeps them in.
+    #[inline]
+    pub fn new<'a>(filter: &Filter, items: impl Iterator<Item = &'a [u8]>) -> Prepared {
+        let mut prepared = Prepared { hashes: [Hash::default(); BATCH], len: 0 };
+        let pairs = prepared.hashes.iter_mut().zip(items);
+        prepared.len = pairs.map(|(hash, item)| *hash = filter.hash(item)).count();
+        filter.prefetch(prepared.hashes());
+        prepared
+    }
+
+    pub fn hashes(&self) -> &[Hash] {
+        &self.hashes[..self.len]
+    }
+}
 
 /// The first probes of an item, as bits of a block.
 #[derive(Clone, Copy, Debug)]

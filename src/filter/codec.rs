@@ -190,9 +190,7 @@ impl Header {
             while loaded < bytes {
                 let (bits, expected) = next()?;
                 let bits = bits.as_ref();
-                if bits.is_empty() || checksum(self.seed, Some(layer), start + loaded as u64, bits) != expected {
-                    return Err(DecodeError::Corrupt);
-                }
+                verify(self.seed, layer, start + loaded as u64, bits, expected)?;
                 layer.restore(loaded, bits).ok_or(DecodeError::Corrupt)?;
                 loaded += bits.len();
             }
@@ -260,6 +258,12 @@ fn checksum(seed: u64, layer: Option<&Layer>, offset: u64, bits: &[u8]) -> u64 {
     xxh3_64_with_seed(bits, seed ^ (offset ^ shape.rotate_left(32)).wrapping_mul(GOLDEN))
 }
 
+/// Whether there are bits, and those that were written.
+fn verify(seed: u64, layer: &Layer, offset: u64, bits: &[u8], expected: u64) -> Result<(), DecodeError> {
+    let is_whole = !bits.is_empty() && checksum(seed, Some(layer), offset, bits) == expected;
+    is_whole.then_some(()).ok_or(DecodeError::Corrupt)
+}
+
 /// The layer that holds byte `offset` of all layers' bits, and the offset in it.
 fn locate(layers: &[Layer], offset: u64) -> Option<(usize, usize)> {
     let mut start = 0;
@@ -306,9 +310,7 @@ pub fn load_chunk(filter: &mut Filter, iterator: u64, bytes: &[u8]) -> Result<()
     if bits.len() > layer.bytes().len() - within {
         return Err(DecodeError::BeyondLayer);
     }
-    if bits.is_empty() || checksum(filter.seed, Some(layer), offset, bits) != u64::from_le_bytes(*expected) {
-        return Err(DecodeError::Corrupt);
-    }
+    verify(filter.seed, layer, offset, bits, u64::from_le_bytes(*expected))?;
     layer.merge(within, bits).ok_or(DecodeError::Corrupt)
 }
 

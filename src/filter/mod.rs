@@ -194,8 +194,9 @@ impl Filter {
     }
 
     /// Asks for the memory that [`contains_all`](Self::contains_all) or [`insert_all`](Self::insert_all) of these items
-    /// looks at first, so that the waits for it overlap. More than a few [`BATCH`]es would push each other out of the cache.
-    pub fn prefetch(&self, hashes: &[Hash]) {
+    /// looks at first.
+    #[inline]
+    fn prefetch(&self, hashes: &[Hash]) {
         match &*self.layers {
             [layer] => {
                 let place = layer.place();
@@ -211,7 +212,7 @@ impl Filter {
 
     /// Sets `found[i]` to whether the item of `hashes[i]` is in the filter.
     ///
-    /// Fastest in batches, each of which was [prefetched](Self::prefetch).
+    /// Fastest in batches, each of them [`Prepared`](batch::Prepared).
     pub fn contains_all(&self, hashes: &[Hash], found: &mut [bool]) {
         match (&*self.layers, hashes) {
             ([layer], _) => found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found = layer.contains(hash)),
@@ -226,8 +227,7 @@ impl Filter {
     /// Inserts the items of `hashes` in order until one does not fit; `new[i]` tells whether the item was new.
     ///
     /// Returns how many were handled. If they were not all, the next one is new and the newest layer is full:
-    /// [`grow`](Self::grow), and call again for the rest. Fastest in batches, each of which was
-    /// [prefetched](Self::prefetch).
+    /// [`grow`](Self::grow), and call again for the rest. Fastest in batches, each of them [`Prepared`](batch::Prepared).
     pub fn insert_all(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
         let mut handled = 0;
         while handled < hashes.len() {
@@ -256,8 +256,9 @@ impl Filter {
         let several = self.layers.len() > 1;
         let Some(newest) = self.layers.last_mut() else { return 0 };
         if several {
+            let place = newest.place();
             let absent = hashes.iter().zip(&*known).filter(|(_, known)| !**known);
-            absent.for_each(|(&hash, _)| newest.place().prefetch(hash));
+            absent.for_each(|(&hash, _)| place.prefetch(hash));
         }
         for (handled, (&hash, known)) in hashes.iter().zip(known.iter_mut()).enumerate() {
             // Items of the batch may be the same, so that what was absent is not any more.
@@ -383,7 +384,8 @@ fn find(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
     for layer in layers.iter().rev() {
         // While this layer is looked through, the lines of the next one come.
         if let Some(next) = older.next().filter(|next| next.shape().bytes() > IN_CACHE) {
-            absent.iter().for_each(|item| next.place().prefetch_first(hashes[item]));
+            let place = next.place();
+            absent.iter().for_each(|item| place.prefetch_first(hashes[item]));
         }
         let likely = absent.filter(|item| layer.fits(&screens[item], hashes[item]));
         let present = likely.filter(|item| layer.contains(hashes[item]));

@@ -64,7 +64,8 @@ pub fn remember(ctx: &Context, key: Arg, filter: &Filter) {
 fn keep(ctx: &Context, key: Arg, seed: u64, newest: Place) {
     let seen = Seen { name: xxh3_64(key.bytes()), seed, newest };
     slot(seen.name, |slot| slot.set(Some(seen)));
-    if !REGISTERED.swap(true, Ordering::Relaxed) {
+    if !REGISTERED.load(Ordering::Relaxed) {
+        REGISTERED.store(true, Ordering::Relaxed);
         call!(RedisModule_RegisterCommandFilter(ctx.as_raw(), Some(look_ahead), 0));
     }
 }

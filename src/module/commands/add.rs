@@ -12,8 +12,8 @@ use super::super::error::Error;
 use super::super::key::WriteKey;
 use super::super::lookahead;
 use super::super::memory;
-use super::batch::{BATCH, Prepared};
 use super::reserve::{create, growth_by, once, positive, random_seed, set_once};
+use crate::filter::batch::{BATCH, Prepared};
 use crate::filter::hash::Hash;
 use crate::filter::{ErrorRate, Filter, Growth, Params};
 
@@ -182,7 +182,7 @@ fn add_all(ctx: &Context, args: Args, items: Args, params: Option<impl FnOnce() 
 fn insert_in_batches(ctx: &Context, filter: &mut Filter, items: Args, new: &mut [bool]) -> (usize, Option<Error>) {
     let mut handled = 0;
     for items in items.chunks(BATCH) {
-        let batch = Prepared::new(filter, items);
+        let batch = Prepared::new(filter, items.iter().map(Arg::bytes));
         let new = &mut new[handled..][..items.len()];
         let (in_batch, failure) = insert_all(ctx, filter, batch.hashes(), new);
         handled += in_batch;

@@ -1,7 +1,6 @@
 //! The commands. A handler reads: parse, act, reply, replicate.
 
 mod add;
-mod batch;
 mod dump;
 mod info;
 mod query;

@@ -1,12 +1,12 @@
 //! BF.EXISTS, BF.MEXISTS, BF.CARD.
 
-use super::super::args::Args;
+use super::super::args::{Arg, Args};
 use super::super::context::Context;
 use super::super::error::Error;
 use super::super::key::ReadKey;
 use super::super::lookahead;
-use super::batch::{BATCH, Prepared};
 use crate::filter::Filter;
+use crate::filter::batch::{BATCH, Prepared};
 
 /// `BF.EXISTS key item`
 pub fn exists(ctx: &Context, args: Args) -> Result<(), Error> {
@@ -31,7 +31,7 @@ pub fn mexists(ctx: &Context, args: Args) -> Result<(), Error> {
         return Ok(());
     };
     for items in items.chunks(BATCH) {
-        let batch = Prepared::new(filter, items);
+        let batch = Prepared::new(filter, items.iter().map(Arg::bytes));
         let mut found = [false; BATCH];
         let found = &mut found[..items.len()];
         filter.contains_all(batch.hashes(), found);
