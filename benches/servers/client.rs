@@ -29,15 +29,16 @@ pub struct Outcome {
     pub latencies: Option<Histogram<u64>>,
 }
 
+pub fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("a connection");
+    stream.set_nodelay(true).expect("a socket option");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
+    stream
+}
+
 /// Sends requests in flights, on two connections in turn: while the server works on one, the other is read.
 pub fn pipelined(address: SocketAddr, requests: &Requests) -> Outcome {
-    let connect = || {
-        let stream = TcpStream::connect(address).expect("a connection");
-        stream.set_nodelay(true).expect("a socket option");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
-        stream
-    };
-    let mut streams = [connect(), connect()];
+    let mut streams = [connect(address), connect(address)];
     let flight = match requests.items_each {
         1 => PIPELINED,
         items => ITEMS_PIPELINED.div_ceil(items),

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,8 @@ use crate::client;
 use crate::peers::{Instance, Peer};
 use crate::requests::Requests;
 use crate::statistics::Series;
-use crate::support::{PATIENCE, Setup, ask, error_text, run};
+use crate::support::model::{replica_of, wait_for_replica, wait_until};
+use crate::support::{ask, error_text, run};
 use crate::workloads::fill;
 
 /// Who is compared: the floor has no filters.
@@ -311,7 +312,7 @@ fn propagation(scale: &Scale, operations: &mut Operations) {
         // A rewrite would make the file shorter in between.
         let setup = peer.setup().set("appendonly yes").set("auto-aof-rewrite-percentage 0");
         let mut master = Instance::start(peer, setup.set("repl-diskless-sync-delay 0"));
-        let _replica = replica_of(&mut master);
+        let _replica = replica(&mut master);
         for (requests, (aof, aof_title), (replication, replication_title)) in &streams {
             reserve(&mut master, "0.01", scale.stream);
             let before = written(&mut master);
@@ -329,12 +330,9 @@ fn written(master: &mut Instance) -> (u64, u64) {
     (master.info("aof_current_size"), master.info("master_repl_offset"))
 }
 
-fn replica_of(master: &mut Instance) -> Instance {
-    let setup: Setup = master.peer.setup().set(format!("replicaof 127.0.0.1 {}", master.server.port));
-    let mut replica = Instance::start(master.peer, setup);
-    wait_until("the replica is synchronized", || {
-        ask::<String>(&mut replica.connection, "INFO replication").contains("master_link_status:up")
-    });
+fn replica(master: &mut Instance) -> Instance {
+    let mut replica = Instance::start(master.peer, replica_of(&master.server, master.peer.setup()));
+    wait_for_replica(&mut master.connection, &mut replica.connection);
     replica
 }
 
@@ -409,9 +407,7 @@ fn copy(instance: &mut Instance, size: &str, operations: &mut Operations) {
 fn longest_pause(address: SocketAddr, operation: impl FnOnce()) -> (Duration, Duration) {
     const BEFORE: Duration = Duration::from_millis(20);
     const AFTER: Duration = Duration::from_millis(300);
-    let mut stream = TcpStream::connect(address).expect("a connection");
-    stream.set_nodelay(true).expect("a socket option");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
+    let mut stream = client::connect(address);
     let mut ping = move || {
         timed(|| {
             stream.write_all(b"PING\r\n").expect("the server reads");
@@ -457,7 +453,8 @@ fn process_memory(pid: u32, file: &str, name: &str) -> Option<u64> {
     memory_field(&format!("/proc/{pid}/{file}"), name)
 }
 
-fn memory_field(path: &str, name: &str) -> Option<u64> {
+/// A number of bytes in a file of the system's, or `None` if there is no such file.
+pub fn memory_field(path: &str, name: &str) -> Option<u64> {
     let fields = fs::read_to_string(path).ok()?;
     let value = fields.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     value.trim().strip_suffix(" kB")?.parse().ok().map(|kilobytes: u64| 1024 * kilobytes)
@@ -472,14 +469,6 @@ fn children_cpu(instance: &mut Instance) -> Duration {
         is_childrens.then(|| seconds.trim().parse::<f64>().expect("seconds"))
     });
     Duration::from_secs_f64(times.sum())
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !done() {
-        assert!(started.elapsed() < PATIENCE, "waited in vain: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 fn timed<T>(operation: impl FnOnce() -> T) -> Duration {

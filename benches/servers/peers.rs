@@ -8,6 +8,7 @@ use std::process::Command;
 
 use redis::Connection;
 
+use crate::support::model::info;
 use crate::support::{self, Server, Setup, ask};
 
 /// The core of the servers. Only one of them works at a time.
@@ -95,9 +96,8 @@ impl Instance {
 
     /// A number of the server's INFO.
     pub fn info(&mut self, name: &str) -> u64 {
-        let info: String = ask(&mut self.connection, "INFO everything");
-        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("INFO lacks {name}"))
+        let value = info(&mut self.connection, "everything", name);
+        value.parse().unwrap_or_else(|_| panic!("INFO lacks {name}"))
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use crate::library;
-use crate::operations::{Operations, Unit};
+use crate::operations::{Operations, Unit, memory_field};
 use crate::peers::Peer;
 use crate::statistics::Series;
 use crate::support::server_binary;
@@ -232,10 +232,7 @@ fn thousands(number: f64) -> String {
 fn machine() -> String {
     let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = information.lines().find_map(|line| line.strip_prefix("model name")?.split(':').nth(1)).unwrap_or("?");
-    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kibibytes = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
-    let gibibytes =
-        kibibytes.and_then(|number| number.parse::<f64>().ok()).map_or(0.0, |number| number / 1024.0 / 1024.0);
+    let gibibytes = memory_field("/proc/meminfo", "MemTotal").map_or(0.0, |bytes| bytes as f64 / f64::from(1 << 30));
     let cores = std::thread::available_parallelism().map_or(1, usize::from).max(2);
     let kernel = output("uname", &["-sr"]);
     let date = output("date", &["-u", "+%Y-%m-%d"]);

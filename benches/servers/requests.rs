@@ -23,15 +23,7 @@ pub struct Requests {
 impl Requests {
     /// A request with one item for each of `indexes`.
     pub fn single(command: &str, key: &str, length: usize, indexes: impl Iterator<Item = u64>) -> Requests {
-        let head = head(command, key, 3);
-        let mut requests = Requests { bytes: Vec::new(), ends: Vec::new(), items_each: 1, is_array: false };
-        let mut item = Item::new(length);
-        for index in indexes {
-            requests.bytes.extend_from_slice(&head);
-            requests.bytes.extend_from_slice(item.encoded(index));
-            requests.ends.push(requests.bytes.len());
-        }
-        requests
+        Requests { is_array: false, ..Requests::batches(command, key, length, 1, indexes) }
     }
 
     /// Requests with `items_each` items each; what is left over is left out.

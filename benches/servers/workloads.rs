@@ -9,6 +9,7 @@ use crate::client::{self, Outcome};
 use crate::peers::{Instance, Peer};
 use crate::requests::{LENGTHS, NEVER_INSERTED, Requests};
 use crate::statistics::Series;
+use crate::support::model::Random;
 use crate::support::{ask, run};
 
 /// A filter that is measured.
@@ -310,16 +311,4 @@ fn verify(peer: Peer, workload: Workload, requests: &Requests, outcome: &Outcome
     let share = outcome.ones as f64 / requests.items() as f64;
     let (least, most) = if peer.has_filters() { workload.operation.expected_ones() } else { (0.0, 0.0) };
     assert!((least..=most).contains(&share), "{peer:?}, {workload:?}: {share} of the replies are ones");
-}
-
-/// Uniform numbers, the same in every run (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((u128::from(z ^ (z >> 31)) * u128::from(bound)) >> 64) as u64
-    }
 }
