@@ -29,8 +29,7 @@ impl Prepared {
     #[inline]
     pub fn new<'a>(filter: &Filter, items: impl Iterator<Item = &'a [u8]>) -> Prepared {
         let mut prepared = Prepared { hashes: [Hash::default(); BATCH], len: 0 };
-        let pairs = prepared.hashes.iter_mut().zip(items);
-        prepared.len = pairs.map(|(hash, item)| *hash = filter.hash(item)).count();
+        prepared.len = filter.hasher().hash_all(items, &mut prepared.hashes);
         filter.prefetch(prepared.hashes());
         prepared
     }

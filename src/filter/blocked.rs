@@ -17,14 +17,59 @@
 use std::ptr::NonNull;
 
 use bitvec::prelude::*;
+use multiversion::multiversion;
 
-use super::Error;
-use super::batch::Screen;
-use super::hash::{Hash, Lines, Pattern, Probes};
-use super::sizing::{BLOCK_BYTES, Shape};
+use super::batch::{BATCH, Screen, Subset};
+use super::chain::Layer as _;
+use super::hash::{Hash, Hasher, Lines, Pattern, Probes};
+use super::sizing::{BLOCK_BYTES, Budget, Shape};
 use super::storage::{Address, Block, Blocks};
+use super::{Error, ErrorRate, Growth, chain, sizing};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
+
+/// Layers of up to so many bytes are in the processor's first cache if they are looked at often: nothing to ask for.
+const IN_CACHE: u64 = 32 << 10;
+
+/// What the layers of a filter share.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    /// Of the whole filter.
+    pub error_rate: ErrorRate,
+    pub growth: Growth,
+}
+
+impl Plan {
+    /// Layer `index` (from 0) for `capacity` items.
+    ///
+    /// A fixed filter has the whole error rate for its one layer and a tight budget. The first layer of a growing one may
+    /// take as much as the incumbent's; the others are tight again, for they hold most of the memory.
+    pub fn layer(&self, index: usize, capacity: u64) -> Result<Design, Error> {
+        let budget = match (self.growth, index) {
+            (Growth::By(_), 0) => Budget::Incumbent { rate: self.error_rate.get() },
+            _ => Budget::Tight,
+        };
+        let shape = Shape::choose(capacity, self.layer_error_rate(index), budget).ok_or(Error::OutOfMemory)?;
+        Ok(Design { shape, capacity })
+    }
+
+    /// The part of the error rate that layer `index` may use up.
+    pub fn layer_error_rate(&self, index: usize) -> f64 {
+        self.error_rate.get()
+            * match self.growth {
+                Growth::Fixed => 1.0,
+                Growth::By(_) => sizing::error_share(index),
+            }
+    }
+}
+
+/// What a layer is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Design {
+    pub shape: Shape,
+    pub capacity: u64,
+}
 
 /// One layer of a filter: a bit array and its counters.
 pub struct Layer {
@@ -35,13 +80,141 @@ pub struct Layer {
     pattern: Pattern,
 }
 
-impl Layer {
-    /// An empty layer for `capacity` items.
-    pub fn new(shape: Shape, capacity: u64) -> Result<Layer, Error> {
+impl chain::Layer for Layer {
+    type Plan = Plan;
+    type Design = Design;
+
+    fn hasher(plan: &Plan) -> Hasher {
+        Hasher::Xxh3 { seed: plan.seed }
+    }
+
+    fn next(plan: &Plan, newest: &Layer, index: usize) -> Result<Design, Error> {
+        let Growth::By(expansion) = plan.growth else { return Err(Error::Full) };
+        let capacity = newest.capacity.checked_mul(u64::from(expansion.get())).ok_or(Error::OutOfMemory)?;
+        plan.layer(index, capacity)
+    }
+
+    fn memory(design: &Design) -> u64 {
+        design.shape.bytes()
+    }
+
+    fn new(Design { shape, capacity }: Design) -> Result<Layer, Error> {
         let blocks = Blocks::zeroed(shape.blocks)?;
         Ok(Layer { blocks, capacity, items: 0, ones: 0, pattern: Pattern::new(shape) })
     }
 
+    fn design(&self) -> Design {
+        Design { shape: self.shape(), capacity: self.capacity }
+    }
+
+    #[inline]
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    #[inline]
+    fn items(&self) -> u64 {
+        self.items
+    }
+
+    fn ones(&self) -> u64 {
+        self.ones
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.blocks.as_slice().as_flattened()
+    }
+
+    fn allocated(&self) -> usize {
+        self.blocks.allocated()
+    }
+
+    fn false_positive_rate(&self) -> f64 {
+        let shape = self.shape();
+        shape.false_positive_rate(shape.items_from_fill(self.ones))
+    }
+
+    #[inline]
+    fn contains(&self, hash: Hash) -> bool {
+        let mut positions = hash.probes();
+        self.line_contains(self.first_line(hash), self.first_probes(), &mut positions)
+            && (self.pattern.lines() == 1 || self.other_lines_contain(hash, positions))
+    }
+
+    #[inline]
+    fn insert(&mut self, hash: Hash) -> bool {
+        let mut positions = hash.probes();
+        let mut set = self.set_in_line(self.first_line(hash), self.first_probes(), &mut positions);
+        if self.pattern.lines() > 1 {
+            set += self.set_in_other_lines(hash, positions);
+        }
+        self.ones += set;
+        self.items += u64::from(set > 0);
+        set > 0
+    }
+
+    #[inline]
+    fn find_one(layers: &[Layer], hash: Hash) -> bool {
+        match layers {
+            [layer] => layer.contains(hash),
+            layers => {
+                let mut screen = Screen::OPEN;
+                screen.add(hash, common_probes(layers));
+                layers.iter().rev().any(|layer| layer.fits(&screen, hash) && layer.contains(hash))
+            }
+        }
+    }
+
+    fn find(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
+        match (layers, hashes) {
+            ([layer], _) => found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found = layer.contains(hash)),
+            (layers, &[hash]) => found[0] = Layer::find_one(layers, hash),
+            (layers, _) => {
+                let batches = hashes.chunks(BATCH).zip(found.chunks_mut(BATCH));
+                batches.for_each(|(hashes, found)| find_batch(layers, hashes, found));
+            }
+        }
+    }
+
+    #[inline]
+    fn prefetch(layers: &[Layer], hashes: &[Hash]) {
+        match layers {
+            [layer] => {
+                let place = layer.place();
+                hashes.iter().for_each(|&hash| place.prefetch(hash));
+            }
+            [.., newest] => {
+                let place = newest.place();
+                hashes.iter().for_each(|&hash| place.prefetch_first(hash));
+            }
+            [] => {}
+        }
+    }
+
+    #[inline]
+    fn prefetch_inserts(layers: &[Layer], hashes: impl Iterator<Item = Hash>) {
+        if let [_, .., newest] = layers {
+            let place = newest.place();
+            hashes.for_each(|hash| place.prefetch(hash));
+        }
+    }
+
+    fn try_clone(&self) -> Result<Layer, Error> {
+        let mut copy = Layer::new(self.design())?;
+        copy.items = self.items;
+        if self.ones > 0 {
+            copy.restore(0, self.bytes()).ok_or(Error::OutOfMemory)?;
+        }
+        Ok(copy)
+    }
+
+    unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
+        // SAFETY: as promised by the caller.
+        unsafe { self.blocks.relocate(relocate) };
+    }
+}
+
+impl Layer {
     pub fn shape(&self) -> Shape {
         Shape {
             blocks: self.blocks.as_slice().len() as u64,
@@ -50,43 +223,10 @@ impl Layer {
         }
     }
 
-    /// How many items the layer was made for.
-    pub fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    /// How many items were new when they were inserted.
-    pub fn items(&self) -> u64 {
-        self.items
-    }
-
-    /// How many bits are set.
-    pub fn ones(&self) -> u64 {
-        self.ones
-    }
-
-    /// How many more items fit.
-    pub fn room(&self) -> u64 {
-        self.capacity.saturating_sub(self.items)
-    }
-
-    /// Bytes asked of the allocator for the bits.
-    pub fn allocated(&self) -> usize {
-        self.blocks.allocated()
-    }
-
     /// Where to prefetch from.
     #[inline]
     pub fn place(&self) -> Place {
         Place { blocks: self.blocks.address(), pattern: self.pattern }
-    }
-
-    /// Whether the item may have been inserted.
-    #[inline]
-    pub fn contains(&self, hash: Hash) -> bool {
-        let mut positions = hash.probes();
-        self.line_contains(self.first_line(hash), self.first_probes(), &mut positions)
-            && (self.pattern.lines() == 1 || self.other_lines_contain(hash, positions))
     }
 
     /// Apart, for the first line is all that there is of most layers, and all that is looked at for most absent items.
@@ -118,21 +258,6 @@ impl Layer {
         screen.fits(&self.blocks.as_slice()[self.first_line(hash)])
     }
 
-    /// Sets the item's bits. Whether any of them was clear, that is, whether the item is new.
-    ///
-    /// A new item counts, even beyond the capacity: the caller looks at [`room`](Self::room) first.
-    #[inline]
-    pub fn insert(&mut self, hash: Hash) -> bool {
-        let mut positions = hash.probes();
-        let mut set = self.set_in_line(self.first_line(hash), self.first_probes(), &mut positions);
-        if self.pattern.lines() > 1 {
-            set += self.set_in_other_lines(hash, positions);
-        }
-        self.ones += set;
-        self.items += u64::from(set > 0);
-        set > 0
-    }
-
     #[inline(never)]
     fn set_in_other_lines(&mut self, hash: Hash, mut positions: Probes) -> u64 {
         let lines = self.lines_of(hash).skip(1);
@@ -156,11 +281,6 @@ impl Layer {
     #[inline]
     fn lines_of(&self, hash: Hash) -> Lines {
         self.pattern.lines_of(hash, self.blocks.as_slice().len())
-    }
-
-    /// The bits, as they are stored.
-    pub fn bytes(&self) -> &[u8] {
-        self.blocks.as_slice().as_flattened()
     }
 
     /// Sets every bit that is set in `bits`, which start at byte `offset`. `None` if they are not whole blocks of the layer.
@@ -203,32 +323,12 @@ impl Layer {
     pub fn restore_items(&mut self, items: u64) {
         self.items = items;
     }
-
-    /// A copy that shares nothing. Where no bit is set, its memory is as untouched as that of a new layer.
-    pub fn try_clone(&self) -> Result<Layer, Error> {
-        let mut copy = Layer::new(self.shape(), self.capacity)?;
-        copy.items = self.items;
-        if self.ones > 0 {
-            copy.restore(0, self.bytes()).ok_or(Error::OutOfMemory)?;
-        }
-        Ok(copy)
-    }
-
-    /// Lets `relocate` move the bits.
-    ///
-    /// # Safety
-    ///
-    /// See [`Blocks::relocate`].
-    pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
-        // SAFETY: as promised by the caller.
-        unsafe { self.blocks.relocate(relocate) };
-    }
 }
 
 /// Where a layer is, or was: enough to prefetch an item's lines from, and no more.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    blocks: Address,
+    blocks: Address<BLOCK>,
     pattern: Pattern,
 }
 
@@ -236,13 +336,13 @@ impl Place {
     /// Brings an item's lines into the processor's cache.
     #[inline]
     pub fn prefetch(self, hash: Hash) {
-        self.pattern.lines_of(hash, self.blocks.blocks()).for_each(|(line, _)| self.blocks.prefetch(line));
+        self.pattern.lines_of(hash, self.blocks.length()).for_each(|(line, _)| self.blocks.prefetch(line));
     }
 
     /// Brings an item's first line into the processor's cache.
     #[inline]
     pub fn prefetch_first(self, hash: Hash) {
-        self.blocks.prefetch(self.pattern.first_line_of(hash, self.blocks.blocks()));
+        self.blocks.prefetch(self.pattern.first_line_of(hash, self.blocks.length()));
     }
 }
 
@@ -262,4 +362,34 @@ fn union(target: &mut Block, source: &Block) -> u64 {
 /// How many bits of a block are set.
 fn ones(block: &Block) -> u64 {
     block.as_chunks().0.iter().map(|&word| u64::from(u64::from_ne_bytes(word).count_ones())).sum()
+}
+
+/// Sets `found[i]` to whether one of `layers` contains the item of `hashes[i]`, of which there are at most [`BATCH`].
+///
+/// Compiled twice, for any processor and for one with AVX2, which is chosen when the program runs: with 256 bits at a time, an
+/// item that is absent from fourteen layers took 57 ns, and 87 with 128.
+#[multiversion(targets("x86_64+avx2+bmi1+bmi2+lzcnt+popcnt"))]
+fn find_batch(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
+    let probes = common_probes(layers);
+    let mut screens = [Screen::OPEN; BATCH];
+    screens.iter_mut().zip(hashes).for_each(|(screen, &hash)| screen.add(hash, probes));
+    found.fill(false);
+    let mut absent = Subset::first(hashes.len());
+    let mut older = layers.iter().rev().skip(1);
+    for layer in layers.iter().rev() {
+        // While this layer is looked through, the lines of the next one come.
+        if let Some(next) = older.next().filter(|next| next.shape().bytes() > IN_CACHE) {
+            let place = next.place();
+            absent.iter().for_each(|item| place.prefetch_first(hashes[item]));
+        }
+        let likely = absent.filter(|item| layer.fits(&screens[item], hashes[item]));
+        let present = likely.filter(|item| layer.contains(hashes[item]));
+        present.iter().for_each(|item| found[item] = true);
+        absent = absent.without(present);
+    }
+}
+
+/// The number of probes that an item has in its first line, whatever the layer.
+fn common_probes(layers: &[Layer]) -> u8 {
+    layers.iter().map(Layer::first_probes).min().unwrap_or(0)
 }

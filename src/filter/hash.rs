@@ -32,6 +32,30 @@ pub struct Hash {
     probes: u64,
 }
 
+/// How a filter hashes its items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hasher {
+    Xxh3 { seed: u64 },
+}
+
+impl Hasher {
+    #[inline]
+    pub fn hash(self, item: &[u8]) -> Hash {
+        match self {
+            Hasher::Xxh3 { seed } => Hash::new(item, seed),
+        }
+    }
+
+    /// Hashes items into `hashes`, as many as there are and fit. How many those were.
+    #[inline]
+    pub fn hash_all<'a>(self, items: impl Iterator<Item = &'a [u8]>, hashes: &mut [Hash]) -> usize {
+        let pairs = hashes.iter_mut().zip(items);
+        match self {
+            Hasher::Xxh3 { seed } => pairs.map(|(hash, item)| *hash = Hash::new(item, seed)).count(),
+        }
+    }
+}
+
 impl Hash {
     /// The XXH3 hash of `item` under `seed`.
     #[inline]

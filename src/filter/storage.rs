@@ -1,20 +1,20 @@
-//! The bit array: a row of 64-byte blocks that starts zeroed, is aligned to cache lines, and may be refused.
+//! The bit array: a row of blocks, or of bytes, that starts zeroed, and may be refused.
 //!
 //! This is the only unsafe memory of the filter. What holds, always:
 //!
-//! 1. `start - offset` is an allocation of `layout(blocks, padded)` from the global allocator, and `self` owns it.
+//! 1. `start - offset` is an allocation of `layout::<N>(length, padded)` from the global allocator, and `self` owns it.
 //! 2. All its bytes are initialized: they come from `alloc_zeroed`, or were copied from such.
-//! 3. `offset` is 0, or up to 63 when `padded`, so that `blocks * 64` bytes from `start` lie in the allocation.
+//! 3. `offset` is 0, or up to 63 when `padded`, so that `length * N` bytes from `start` lie in the allocation.
 //!
 //! ```text
 //!    offset        start (64-byte aligned)
 //!   │ 0–63 bytes │ block 0          │ block 1          │ … │ unused, if padded │
 //! ```
 //!
-//! jemalloc, which most servers run on, aligns any multiple of 64 bytes to 64, so that the padding is only paid for
-//! under other allocators (glibc aligns to 16): the first attempt asks for the bare blocks, and only when they come
-//! unaligned is one line more asked for. Blocks that straddle lines would cost a second cache miss, never a wrong answer;
-//! so arrays of less than 4 KiB, which stay in the cache, are left as they come.
+//! Blocks of 64 bytes are aligned to cache lines. jemalloc, which most servers run on, aligns any multiple of 64 bytes to
+//! 64, so that the padding is only paid for under other allocators (glibc aligns to 16): the first attempt asks for the bare
+//! blocks, and only when they come unaligned is one line more asked for. Blocks that straddle lines would cost a second cache
+//! miss, never a wrong answer; so arrays of less than 4 KiB, which stay in the cache, are left as they come.
 //!
 //! The memory is zeroed by the system, page by page when first touched: ten gigabytes take no longer than ten bytes.
 
@@ -22,7 +22,7 @@ use std::alloc::{self, Layout};
 use std::ptr::{self, NonNull};
 
 use super::Error;
-use super::sizing::{BLOCK_BYTES, MAX_BLOCKS};
+use super::sizing::BLOCK_BYTES;
 
 /// One cache line of bits.
 pub type Block = [u8; BLOCK_BYTES as usize];
@@ -30,70 +30,88 @@ pub type Block = [u8; BLOCK_BYTES as usize];
 /// What an allocation is aligned to, in the ideal case.
 const LINE: usize = BLOCK_BYTES as usize;
 
-/// The fewest blocks for which alignment is worth a line.
-const WORTH_PADDING: usize = 64;
+/// The least bytes of blocks for which alignment is worth a line.
+const WORTH_PADDING: usize = 64 * LINE;
 
 /// What any allocator aligns to.
 const WORD: usize = align_of::<u64>();
 
-/// A fixed number of zero-initialized blocks.
-pub struct Blocks {
+/// The most bytes in an array.
+const MAX_BYTES: u64 = isize::MAX as u64 - 2 * BLOCK_BYTES;
+
+/// A row of cache lines.
+pub type Blocks = Array<{ LINE }>;
+
+/// A row of bytes.
+pub type Bytes = Array<1>;
+
+/// A fixed number of zero-initialized elements of `N` bytes.
+pub struct Array<const N: usize> {
     start: NonNull<u8>,
-    blocks: usize,
+    length: usize,
     offset: u8,
     padded: bool,
 }
 
-// SAFETY: `Blocks` owns plain bytes, and hands them out by the usual borrowing rules.
-unsafe impl Send for Blocks {}
+// SAFETY: `Array` owns plain bytes, and hands them out by the usual borrowing rules.
+unsafe impl<const N: usize> Send for Array<N> {}
 // SAFETY: as above; there is no interior mutability.
-unsafe impl Sync for Blocks {}
+unsafe impl<const N: usize> Sync for Array<N> {}
 
-impl Blocks {
-    /// `blocks` (at least 1) zeroed blocks, or an error if the allocator refuses.
-    pub fn zeroed(blocks: u64) -> Result<Blocks, Error> {
-        if blocks == 0 || blocks >= MAX_BLOCKS {
-            return Err(Error::OutOfMemory);
-        }
-        let blocks = usize::try_from(blocks).map_err(|_| Error::OutOfMemory)?;
-        let bare = Blocks::allocate(blocks, false)?;
-        if blocks < WORTH_PADDING || bare.start.align_offset(LINE) == 0 {
+impl<const N: usize> Array<N> {
+    /// `length` zeroed elements, or an error if the allocator refuses.
+    pub fn zeroed(length: u64) -> Result<Array<N>, Error> {
+        let bytes = length.checked_mul(N as u64).filter(|&bytes| bytes <= MAX_BYTES);
+        let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok()).ok_or(Error::OutOfMemory)?;
+        let length = bytes / N;
+        let bare = Array::allocate(length, false)?;
+        if N != LINE || bytes < WORTH_PADDING || bare.start.align_offset(LINE) == 0 {
             return Ok(bare);
         }
         drop(bare);
-        Blocks::allocate(blocks, true)
+        Array::allocate(length, true)
     }
 
-    fn allocate(blocks: usize, padded: bool) -> Result<Blocks, Error> {
-        // SAFETY: the layout is at least one block long.
-        let base = unsafe { alloc::alloc_zeroed(layout(blocks, padded)) };
+    fn allocate(length: usize, padded: bool) -> Result<Array<N>, Error> {
+        // SAFETY: the layout is at least one byte long.
+        let base = unsafe { alloc::alloc_zeroed(layout::<N>(length, padded)) };
         let base = NonNull::new(base).ok_or(Error::OutOfMemory)?;
         let offset = padding(base, padded);
-        // SAFETY: `offset` is less than a block, and the allocation has one more when padded.
+        // SAFETY: `offset` is less than a line, and the allocation has one more when padded.
         let start = unsafe { base.add(offset.into()) };
-        Ok(Blocks { start, blocks, offset, padded })
+        Ok(Array { start, length, offset, padded })
+    }
+
+    /// Takes over an allocation of `length` elements.
+    ///
+    /// # Safety
+    ///
+    /// `start` must be an allocation from the global allocator that it accepts back as one of `length * N` bytes, at
+    /// least one, aligned to a word. All of them must be initialized, and nobody else may use it.
+    pub unsafe fn adopt(start: NonNull<u8>, length: usize) -> Array<N> {
+        Array { start, length, offset: 0, padded: false }
     }
 
     /// Bytes asked of the allocator.
     pub fn allocated(&self) -> usize {
-        layout(self.blocks, self.padded).size()
+        layout::<N>(self.length, self.padded).size()
     }
 
     #[inline]
-    pub fn as_slice(&self) -> &[Block] {
-        // SAFETY: invariants 2 and 3; `Block` has alignment 1.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.blocks) }
+    pub fn as_slice(&self) -> &[[u8; N]] {
+        // SAFETY: invariants 2 and 3; elements have alignment 1.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.length) }
     }
 
     #[inline]
-    pub fn as_mut_slice(&mut self) -> &mut [Block] {
-        // SAFETY: invariants 2 and 3; `Block` has alignment 1, and `self` is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.blocks) }
+    pub fn as_mut_slice(&mut self) -> &mut [[u8; N]] {
+        // SAFETY: invariants 2 and 3; elements have alignment 1, and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.length) }
     }
 
     #[inline]
-    pub fn address(&self) -> Address {
-        Address { start: self.start, blocks: self.blocks }
+    pub fn address(&self) -> Address<N> {
+        Address { start: self.start, length: self.length }
     }
 
     /// Lets `relocate` move the allocation. It returns the new address, or `None` if it left the old one in place.
@@ -105,12 +123,12 @@ impl Blocks {
     pub unsafe fn relocate(&mut self, relocate: impl FnOnce(NonNull<u8>) -> Option<NonNull<u8>>) {
         let Some(base) = relocate(self.base()) else { return };
         let (was, offset) = (self.offset, padding(base, self.padded));
-        // SAFETY: the new allocation is as large as the old one was, and holds the blocks `was` bytes from its base
+        // SAFETY: the new allocation is as large as the old one was, and holds the elements `was` bytes from its base
         // (invariant 3).
         unsafe {
             self.start = base.add(offset.into());
             if was != offset {
-                base.add(was.into()).copy_to(self.start, self.blocks * LINE);
+                base.add(was.into()).copy_to(self.start, self.length * N);
             }
         }
         self.offset = offset;
@@ -122,24 +140,24 @@ impl Blocks {
     }
 }
 
-/// Where blocks are, or were: it does not keep them.
+/// Where an array is, or was: it does not keep it.
 #[derive(Clone, Copy, Debug)]
-pub struct Address {
+pub struct Address<const N: usize> {
     start: NonNull<u8>,
-    blocks: usize,
+    length: usize,
 }
 
-impl Address {
-    /// The number of blocks.
+impl<const N: usize> Address<N> {
+    /// The number of elements.
     #[inline]
-    pub fn blocks(self) -> usize {
-        self.blocks
+    pub fn length(self) -> usize {
+        self.length
     }
 
-    /// Asks the processor to bring block `index` into its cache. If the blocks are gone, nothing happens.
+    /// Asks the processor to bring element `index` into its cache. If the array is gone, nothing happens.
     #[inline]
     pub fn prefetch(self, index: usize) {
-        let line = self.start.as_ptr().wrapping_add(index.wrapping_mul(LINE));
+        let line = self.start.as_ptr().wrapping_add(index.wrapping_mul(N));
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a prefetch is a hint; it does not fault whatever the address.
         unsafe {
@@ -156,15 +174,15 @@ impl Address {
     }
 }
 
-/// How far behind the start of its allocation the first block is.
+/// How far behind the start of its allocation the first element is.
 fn padding(base: NonNull<u8>, padded: bool) -> u8 {
     if padded { base.align_offset(LINE) as u8 } else { 0 }
 }
 
-impl Drop for Blocks {
+impl<const N: usize> Drop for Array<N> {
     fn drop(&mut self) {
         // SAFETY: invariant 1.
-        unsafe { alloc::dealloc(self.base().as_ptr(), layout(self.blocks, self.padded)) }
+        unsafe { alloc::dealloc(self.base().as_ptr(), layout::<N>(self.length, self.padded)) }
     }
 }
 
@@ -172,7 +190,7 @@ impl Drop for Blocks {
 ///
 /// # Safety
 ///
-/// See [`Blocks::relocate`].
+/// See [`Array::relocate`].
 pub unsafe fn relocate_slice<T>(slice: &mut Box<[T]>, relocate: impl FnOnce(NonNull<u8>) -> Option<NonNull<u8>>) {
     if size_of_val::<[T]>(slice) == 0 {
         return;
@@ -184,10 +202,10 @@ pub unsafe fn relocate_slice<T>(slice: &mut Box<[T]>, relocate: impl FnOnce(NonN
     unsafe { ptr::write(slice, Box::from_raw(moved)) };
 }
 
-fn layout(blocks: usize, padded: bool) -> Layout {
-    let size = (blocks + usize::from(padded)) * LINE;
-    // SAFETY: `WORD` is a power of two, and `zeroed` keeps `blocks + 1` at or under `MAX_BLOCKS`, that is, `isize::MAX`
-    // bytes.
+/// An array without elements takes a byte, so that there is something to own.
+fn layout<const N: usize>(length: usize, padded: bool) -> Layout {
+    let size = (length * N + usize::from(padded) * LINE).max(1);
+    // SAFETY: `WORD` is a power of two, and no array has more than `MAX_BYTES`, which is two lines under `isize::MAX`.
     unsafe { Layout::from_size_align_unchecked(size, WORD) }
 }
 
@@ -200,7 +218,7 @@ mod tests {
         for count in [1, 2, 3, 5, 8, 13, 100, 1000, 100_000] {
             let blocks = Blocks::zeroed(count).unwrap();
             assert_eq!(blocks.as_slice().len() as u64, count);
-            assert!(count < WORTH_PADDING as u64 || blocks.as_slice().as_ptr().align_offset(LINE) == 0);
+            assert!(count * BLOCK_BYTES < WORTH_PADDING as u64 || blocks.as_slice().as_ptr().align_offset(LINE) == 0);
             assert!(blocks.as_slice().as_flattened().iter().all(|&byte| byte == 0));
             assert!(blocks.allocated() as u64 <= (count + 1) * BLOCK_BYTES);
         }
@@ -208,9 +226,16 @@ mod tests {
 
     #[test]
     fn what_cannot_be_had_is_refused() {
-        for blocks in [0, MAX_BLOCKS, MAX_BLOCKS - 1, u64::MAX] {
-            assert!(matches!(Blocks::zeroed(blocks), Err(Error::OutOfMemory)), "{blocks}");
+        for bytes in [MAX_BYTES / LINE as u64 * LINE as u64, MAX_BYTES, i64::MAX as u64, u64::MAX] {
+            assert!(matches!(Blocks::zeroed(bytes.div_ceil(BLOCK_BYTES)), Err(Error::OutOfMemory)), "{bytes}");
+            assert!(matches!(Blocks::zeroed(bytes), Err(Error::OutOfMemory)), "{bytes}");
+            assert!(matches!(Bytes::zeroed(bytes), Err(Error::OutOfMemory)), "{bytes}");
         }
+    }
+
+    #[test]
+    fn an_array_may_be_empty() {
+        assert!(Bytes::zeroed(0).unwrap().as_slice().is_empty());
     }
 
     #[test]
@@ -220,7 +245,7 @@ mod tests {
                 let mut blocks = Blocks::allocate(3, padded).unwrap();
                 let content: Vec<u8> = (0..3 * LINE).map(|i| (i * 7) as u8).collect();
                 blocks.as_mut_slice().as_flattened_mut().copy_from_slice(&content);
-                let size = layout(3, padded).size();
+                let size = layout::<LINE>(3, padded).size();
                 let mut arena = vec![0u8; size + 2 * LINE];
                 let target = arena.as_mut_ptr().wrapping_add(arena.as_ptr().align_offset(LINE) + offset);
                 let (start, offset_of_start) = (blocks.start, blocks.offset);

@@ -1,7 +1,7 @@
 //! The data type `oxbloom--`: what the server does with filters that are not commands.
 //!
-//! RDB files and DUMP payloads hold the header of [`codec`](crate::filter::codec) as a string, and for each chunk its bits
-//! as a string and its checksum as a number. An AOF rewrite is the same as `BF.LOADCHUNK` commands.
+//! RDB files and DUMP payloads are files of [`codec`](crate::filter::codec); an AOF rewrite is a walk, as `BF.LOADCHUNK`
+//! commands.
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 use std::ptr::{self, NonNull};
@@ -13,7 +13,7 @@ use super::context::Context;
 use super::edge::{call, guard};
 use super::memory;
 use crate::filter::Filter;
-use crate::filter::codec::{self, DecodeError, Header};
+use crate::filter::codec::{self, DecodeError, Sink, Source, native};
 
 /// Nine characters, as the server wants it.
 const NAME: &CStr = c"oxbloom--";
@@ -49,7 +49,7 @@ pub fn register(ctx: &Context) -> bool {
         copy2: None,
         aux_save2: None,
     };
-    let version = c_int::from(codec::VERSION);
+    let version = c_int::from(native::VERSION);
     let handle = call!(RedisModule_CreateDataType(ctx.as_raw(), NAME.as_ptr(), version, &mut methods));
     HANDLE.store(handle, Ordering::Relaxed);
     !handle.is_null()
@@ -80,33 +80,45 @@ extern "C" fn rdb_load(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_v
 }
 
 fn load(stream: &mut Stream, version: c_int) -> Result<Filter, DecodeError> {
-    if version > c_int::from(codec::VERSION) {
+    if version > c_int::from(native::VERSION) {
         return Err(DecodeError::NewerVersion);
     }
-    let header = Header::decode(stream.bytes()?.as_ref())?;
-    memory::admit(&Context::detached(), &header)?;
-    header.load(|| Ok((stream.bytes()?, stream.unsigned()?)))
+    native::load(stream, |bytes| memory::admits(&Context::detached(), 0, bytes)).map(Filter::Native)
 }
 
-/// A file or payload that is read.
+/// A file or payload that is read or written.
 struct Stream(*mut raw::RedisModuleIO);
 
 impl Stream {
+    fn check<T>(&self, value: T) -> Result<T, DecodeError> {
+        if call!(RedisModule_IsIOError(self.0)) == 0 { Ok(value) } else { Err(DecodeError::Corrupt) }
+    }
+}
+
+impl Source for Stream {
+    type String = Buffer;
+
     fn unsigned(&mut self) -> Result<u64, DecodeError> {
         let number = call!(RedisModule_LoadUnsigned(self.0));
         self.check(number)
     }
 
-    fn bytes(&mut self) -> Result<Buffer, DecodeError> {
+    fn string(&mut self) -> Result<Buffer, DecodeError> {
         let mut length = 0;
         let start = NonNull::new(call!(RedisModule_LoadStringBuffer(self.0, &mut length)));
         let buffer = start.map(|start| Buffer { start, length });
         self.check(())?;
         buffer.ok_or(DecodeError::Corrupt)
     }
+}
 
-    fn check<T>(&self, value: T) -> Result<T, DecodeError> {
-        if call!(RedisModule_IsIOError(self.0)) == 0 { Ok(value) } else { Err(DecodeError::Corrupt) }
+impl Sink for Stream {
+    fn unsigned(&mut self, number: u64) {
+        call!(RedisModule_SaveUnsigned(self.0, number));
+    }
+
+    fn string(&mut self, bytes: &[u8]) {
+        call!(RedisModule_SaveStringBuffer(self.0, bytes.as_ptr().cast(), bytes.len()));
     }
 }
 
@@ -132,13 +144,7 @@ impl Drop for Buffer {
 extern "C" fn rdb_save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) {
     save_or_die(c"rdb_save", || {
         // SAFETY: the server hands over one of our values for the time of the call.
-        let filter = unsafe { filter(value) };
-        let save = |bytes: &[u8]| call!(RedisModule_SaveStringBuffer(rdb, bytes.as_ptr().cast(), bytes.len()));
-        save(&codec::encode_header(filter));
-        for chunk in codec::chunks(filter) {
-            save(chunk.bits);
-            call!(RedisModule_SaveUnsigned(rdb, chunk.checksum(filter)));
-        }
+        codec::save(unsafe { filter(value) }, &mut Stream(rdb));
         true
     });
 }
@@ -159,8 +165,17 @@ extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::RedisModu
             ));
         };
         emit(codec::HEADER_ITERATOR, &codec::encode_header(filter));
-        codec::chunks(filter)
-            .all(|chunk| codec::encode_chunk(filter, chunk).map(|data| emit(chunk.iterator(), &data)).is_ok())
+        let mut iterator = codec::HEADER_ITERATOR;
+        loop {
+            match codec::next_piece(filter, iterator) {
+                Ok(Some(piece)) => {
+                    emit(piece.iterator, &piece.data);
+                    iterator = piece.iterator;
+                }
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
     });
 }
 
@@ -189,7 +204,7 @@ extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
         let filter = unsafe { filter(value) };
         let add = |bytes: &[u8]| call!(RedisModule_DigestAddStringBuffer(digest, bytes.as_ptr().cast(), bytes.len()));
         add(&codec::encode_header(filter));
-        codec::chunks(filter).for_each(|chunk| add(chunk.bits));
+        filter.bits().for_each(add);
         call!(RedisModule_DigestEndSequence(digest));
     });
 }
@@ -206,7 +221,7 @@ extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_voi
     guard(c"free_effort", 1, || {
         // SAFETY: the server hands over one of our values for the time of the call.
         let filter = unsafe { filter(value) };
-        filter.layers().len() + filter.memory_usage() / UNIT
+        filter.depth() + filter.memory_usage() / UNIT
     })
 }
 

@@ -26,9 +26,7 @@ use super::args::{Arg, Args};
 use super::config;
 use super::context::Context;
 use super::edge::{call, guard};
-use crate::filter::Filter;
-use crate::filter::blocked::Place;
-use crate::filter::hash::Hash;
+use crate::filter::{Filter, Outlook};
 
 /// The large filters that are kept in mind at a time, at most. Those whose names fall together push each other out.
 const KEPT: usize = 64;
@@ -38,8 +36,7 @@ const KEPT: usize = 64;
 struct Seen {
     /// The hash of the key's name.
     name: u64,
-    seed: u64,
-    newest: Place,
+    outlook: Outlook,
 }
 
 thread_local! {
@@ -52,17 +49,15 @@ static REGISTERED: AtomicBool = AtomicBool::new(false);
 /// Keeps the place of a filter in mind, for the next command.
 #[inline]
 pub fn remember(ctx: &Context, key: Arg, filter: &Filter) {
-    if let Some(newest) = filter.layers().last()
-        && newest.bytes().len() as u64 >= config::lookahead_size()
-    {
-        keep(ctx, key, filter.seed(), newest.place());
+    if let Some(outlook) = filter.outlook(config::lookahead_size()) {
+        keep(ctx, key, outlook);
     }
 }
 
 /// Apart, so that the commands on small filters are as short as without it.
 #[inline(never)]
-fn keep(ctx: &Context, key: Arg, seed: u64, newest: Place) {
-    let seen = Seen { name: xxh3_64(key.bytes()), seed, newest };
+fn keep(ctx: &Context, key: Arg, outlook: Outlook) {
+    let seen = Seen { name: xxh3_64(key.bytes()), outlook };
     slot(seen.name, |slot| slot.set(Some(seen)));
     if !REGISTERED.load(Ordering::Relaxed) {
         REGISTERED.store(true, Ordering::Relaxed);
@@ -88,7 +83,7 @@ extern "C" fn look_ahead(command: *mut raw::RedisModuleCommandFilterCtx) {
         }
         let name = xxh3_64(args.at(1).bytes());
         if let Some(seen) = slot(name, Cell::get).filter(|seen| seen.name == name) {
-            seen.newest.prefetch(Hash::new(args.at(2).bytes(), seen.seed));
+            seen.outlook.prefetch(args.at(2).bytes());
         }
     });
 }

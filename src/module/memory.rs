@@ -13,9 +13,10 @@ pub fn new_filter(ctx: &Context, params: Params) -> Result<Filter, Error> {
     filter.map_err(|error| refused(ctx, Error::creating(error)))
 }
 
-/// Whether there is memory for the filter that a header describes.
-pub fn admit(ctx: &Context, header: &Header) -> Result<(), DecodeError> {
-    if admits(ctx, 0, header.memory()) { Ok(()) } else { Err(DecodeError::OutOfMemory) }
+/// The filter that a header describes, as far as there is memory for it.
+pub fn build(ctx: &Context, header: &Header) -> Result<Filter, Error> {
+    let admitted = if admits(ctx, 0, header.memory()) { Ok(()) } else { Err(DecodeError::OutOfMemory) };
+    admitted.and_then(|()| header.build()).map_err(|error| refused(ctx, error.into()))
 }
 
 /// Adds a layer to a filter, as far as there is memory for it.

@@ -1,14 +1,16 @@
 //! What happens to bytes that are not what was written.
 
 use oxbloom::filter::blocked::Layer;
-use oxbloom::filter::codec::{self, Chunk, DecodeError, Header};
+use oxbloom::filter::chain::Layer as _;
+use oxbloom::filter::codec::native::{self, Chunk, Header};
+use oxbloom::filter::codec::{self, DecodeError};
 use oxbloom::filter::sizing::MAX_BLOCKS;
 use oxbloom::filter::{Error, Filter, Growth, MAX_LAYERS};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use crate::model::{self, body, built, by, filter, item, with_checksum};
+use crate::model::{self, body, built, by, chain, filter, item, layers, with_checksum};
 
 /// What a sound header may ask for before the tests take its word: they are to run on small machines.
 const MEMORY_LIMIT: u64 = 64 << 20;
@@ -22,19 +24,19 @@ fn filled(error_rate: f64, capacity: u64, growth: Growth, seed: u64, items: u64)
 /// Three layers, the last one not yet full.
 fn grown() -> Filter {
     let filter = filled(0.01, 100, by(2), 7, 500);
-    assert_eq!(filter.layers().len(), 3);
+    assert_eq!(filter.depth(), 3);
     filter
 }
 
 /// The bytes of a chunk that any filter of this seed would believe, were it at the right place.
 fn forged(filter: &Filter, offset: u64, bits: &[u8]) -> Vec<u8> {
-    codec::encode_chunk(filter, Chunk { offset, bits }).unwrap()
+    native::encode_chunk(chain(filter), Chunk { offset, bits }).unwrap()
 }
 
 /// Loads bytes that must be refused, and must not change anything. Returns the reason given.
 fn assert_refused(filter: &mut Filter, iterator: u64, bytes: &[u8], why: &str) -> DecodeError {
     let before = model::whole(filter);
-    let answer = codec::load_chunk(filter, iterator, bytes);
+    let answer = codec::load_piece(filter, iterator, bytes);
     assert!(model::whole(filter) == before, "{why}");
     answer.expect_err(why)
 }
@@ -64,7 +66,7 @@ fn use_in_every_way(mut filter: Filter) {
     let copy = filter.try_clone().unwrap();
     assert!(codec::encode_header(&copy) == codec::encode_header(&filter));
     let bytes = model::bits(&filter).len() as u64;
-    assert!(codec::chunks(&filter).all(|chunk| chunk.iterator() <= bytes + 1));
+    assert!(native::chunks(chain(&filter)).all(|chunk| chunk.iterator() <= bytes + 1));
 }
 
 #[test]
@@ -107,12 +109,12 @@ fn a_later_version_is_told_from_damage() {
         body[3] = version;
         let expected = match version {
             0 => Some(DecodeError::Corrupt),
-            1..=codec::VERSION => None,
+            1..=native::VERSION => None,
             _ => Some(DecodeError::NewerVersion),
         };
         assert_eq!(Header::decode(&with_checksum(&body)).err(), expected, "version {version}");
         // What follows the version, a checksum too, is for that version to say.
-        if version > codec::VERSION {
+        if version > native::VERSION {
             assert_eq!(Header::decode(&with_checksum(&body)[..20]).err(), expected, "version {version}");
         }
     }
@@ -161,7 +163,7 @@ fn numbers_that_cannot_be_are_refused() {
         ("reserved bytes of a layer", FIRST_LAYER + 39, vec![1]),
     ];
     let filter = grown();
-    assert_eq!(filter.layers()[0].shape().blocks, 3);
+    assert_eq!(layers(&filter)[0].shape().blocks, 3);
     for (what, at, bytes) in impossible {
         let mut body = body(&filter);
         body[*at..at + bytes.len()].copy_from_slice(bytes);
@@ -221,8 +223,8 @@ proptest! {
         if let Ok(header) = Header::decode(&with_checksum(&body))
             && header.memory() < MEMORY_LIMIT
         {
-            let filter = header.build().unwrap();
-            let bytes: u64 = filter.layers().iter().map(|layer| layer.shape().bytes()).sum();
+            let filter = Filter::Native(header.build().unwrap());
+            let bytes: u64 = layers(&filter).iter().map(|layer| layer.shape().bytes()).sum();
             prop_assert_eq!(bytes, header.memory());
             use_in_every_way(filter);
         }
@@ -240,10 +242,10 @@ proptest! {
     fn a_chunk_with_damaged_bytes_is_refused(at: Index, xor in 1u8..) {
         let filter = grown();
         let mut copy = built(&codec::encode_header(&filter)).unwrap();
-        for chunk in codec::chunks(&filter) {
-            let mut bytes = codec::encode_chunk(&filter, chunk).unwrap();
+        for chunk in native::chunks(chain(&filter)) {
+            let mut bytes = native::encode_chunk(chain(&filter), chunk).unwrap();
             *at.get_mut(&mut bytes) ^= xor;
-            prop_assert_eq!(codec::load_chunk(&mut copy, chunk.iterator(), &bytes), Err(DecodeError::Corrupt));
+            prop_assert_eq!(codec::load_piece(&mut copy, chunk.iterator(), &bytes), Err(DecodeError::Corrupt));
         }
         prop_assert!(model::bits(&copy).iter().all(|&byte| byte == 0));
     }
@@ -253,8 +255,8 @@ proptest! {
 fn a_chunk_that_is_cut_short_or_goes_on_is_refused() {
     let filter = grown();
     let mut copy = built(&codec::encode_header(&filter)).unwrap();
-    for chunk in codec::chunks(&filter) {
-        let (bytes, iterator) = (codec::encode_chunk(&filter, chunk).unwrap(), chunk.iterator());
+    for chunk in native::chunks(chain(&filter)) {
+        let (bytes, iterator) = (native::encode_chunk(chain(&filter), chunk).unwrap(), chunk.iterator());
         for length in 0..bytes.len() {
             assert_refused(&mut copy, iterator, &bytes[..length], "cut at its end");
             assert_refused(&mut copy, iterator, &bytes[bytes.len() - length..], "cut at its start");
@@ -273,8 +275,8 @@ fn a_chunk_at_another_place_is_refused() {
     let filter = grown();
     let mut copy = built(&codec::encode_header(&filter)).unwrap();
     let all = model::bits(&filter).len() as u64;
-    for chunk in codec::chunks(&filter) {
-        let bytes = codec::encode_chunk(&filter, chunk).unwrap();
+    for chunk in native::chunks(chain(&filter)) {
+        let bytes = native::encode_chunk(chain(&filter), chunk).unwrap();
         for iterator in (0..all + 1000).chain([u64::MAX, u64::MAX - 63, 1 << 63]) {
             if iterator != chunk.iterator() {
                 assert_refused(&mut copy, iterator, &bytes, "elsewhere");
@@ -288,7 +290,7 @@ fn a_chunk_at_another_place_is_refused() {
 fn a_forged_chunk_cannot_leave_its_layer() {
     let filter = grown();
     let mut copy = built(&codec::encode_header(&filter)).unwrap();
-    let first = filter.layers()[0].shape().bytes();
+    let first = layers(&filter)[0].shape().bytes();
     let all = model::bits(&filter).len() as u64;
     for (why, offset, length, reason) in [
         ("no bits", 0, 0, DecodeError::Corrupt),
@@ -296,7 +298,7 @@ fn a_forged_chunk_cannot_leave_its_layer() {
         ("not at a block", 1, 64, DecodeError::Corrupt),
         ("over the end of a layer", first - 64, 128, DecodeError::BeyondLayer),
         ("over the end of the filter", all - 64, 128, DecodeError::BeyondLayer),
-        ("more than a chunk", 0, codec::CHUNK_BYTES + 64, DecodeError::BeyondLayer),
+        ("more than a chunk", 0, native::CHUNK_BYTES + 64, DecodeError::BeyondLayer),
         ("behind the filter", all, 64, DecodeError::NoSuchOffset),
         ("far behind the filter", 1 << 62, 64, DecodeError::NoSuchOffset),
     ] {
@@ -309,8 +311,8 @@ fn a_forged_chunk_cannot_leave_its_layer() {
 
     // The forgery itself is good: at the right place it is taken.
     let bytes = forged(&copy, first, &[0xFF; 64]);
-    assert_eq!(codec::load_chunk(&mut copy, first + 65, &bytes), Ok(()));
-    assert_eq!(copy.layers().iter().map(Layer::ones).collect::<Vec<_>>(), [0, 512, 0]);
+    assert_eq!(codec::load_piece(&mut copy, first + 65, &bytes), Ok(()));
+    assert_eq!(layers(&copy).iter().map(Layer::ones).collect::<Vec<_>>(), [0, 512, 0]);
     use_in_every_way(copy);
 }
 
@@ -320,7 +322,7 @@ fn a_chunk_of_another_filter_is_refused() {
     let mut copy = built(&codec::encode_header(&ours)).unwrap();
     let chunk = model::first_chunk(&theirs);
     assert_eq!(chunk.iterator(), model::first_chunk(&ours).iterator());
-    assert_refused(&mut copy, chunk.iterator(), &codec::encode_chunk(&theirs, chunk).unwrap(), "other seed");
+    assert_refused(&mut copy, chunk.iterator(), &native::encode_chunk(chain(&theirs), chunk).unwrap(), "other seed");
 }
 
 #[test]
@@ -328,9 +330,9 @@ fn a_chunk_that_arrives_again_changes_nothing() {
     let filter = grown();
     let mut copy = model::through_a_client(&filter);
     let before = model::whole(&copy);
-    for chunk in codec::chunks(&filter).chain(codec::chunks(&filter)) {
-        let bytes = codec::encode_chunk(&filter, chunk).unwrap();
-        assert_eq!(codec::load_chunk(&mut copy, chunk.iterator(), &bytes), Ok(()));
+    for chunk in native::chunks(chain(&filter)).chain(native::chunks(chain(&filter))) {
+        let bytes = native::encode_chunk(chain(&filter), chunk).unwrap();
+        assert_eq!(codec::load_piece(&mut copy, chunk.iterator(), &bytes), Ok(()));
         assert!(model::whole(&copy) == before);
     }
 }
@@ -342,9 +344,9 @@ fn a_chunk_that_arrives_late_clears_nothing() {
     let later: Vec<_> = (1_000..1_150).map(item).collect();
     later.iter().for_each(|item| assert!(copy.insert(item).is_ok()));
     let before = model::whole(&copy);
-    for chunk in codec::chunks(&filter) {
-        let bytes = codec::encode_chunk(&filter, chunk).unwrap();
-        assert_eq!(codec::load_chunk(&mut copy, chunk.iterator(), &bytes), Ok(()));
+    for chunk in native::chunks(chain(&filter)) {
+        let bytes = native::encode_chunk(chain(&filter), chunk).unwrap();
+        assert_eq!(codec::load_piece(&mut copy, chunk.iterator(), &bytes), Ok(()));
     }
     assert!(later.iter().all(|item| copy.contains(item)));
     assert!(model::whole(&copy) == before);
@@ -355,17 +357,17 @@ fn chunks_may_arrive_in_any_order_and_one_that_is_missing_shows() {
     // Some 6 MB in one layer, and so two chunks.
     let filter = filled(0.01, 5_000_000, Growth::Fixed, 7, 1_000);
     let header = Header::decode(&codec::encode_header(&filter)).unwrap();
-    let mut chunks: Vec<_> = codec::chunks(&filter).collect();
+    let mut chunks: Vec<_> = native::chunks(chain(&filter)).collect();
     assert_eq!(chunks.len(), 2);
-    assert!(chunks.iter().all(|chunk| chunk.bits.len() <= codec::CHUNK_BYTES));
+    assert!(chunks.iter().all(|chunk| chunk.bits.len() <= native::CHUNK_BYTES));
     chunks.reverse();
-    let mut copy = header.build().unwrap();
+    let mut copy = Filter::Native(header.build().unwrap());
     for chunk in &chunks {
-        assert!(!header.describes(&copy));
-        let bytes = codec::encode_chunk(&filter, *chunk).unwrap();
-        codec::load_chunk(&mut copy, chunk.iterator(), &bytes).unwrap();
+        assert!(!header.describes(chain(&copy)));
+        let bytes = native::encode_chunk(chain(&filter), *chunk).unwrap();
+        codec::load_piece(&mut copy, chunk.iterator(), &bytes).unwrap();
     }
-    assert!(header.describes(&copy));
+    assert!(header.describes(chain(&copy)));
     assert!(model::whole(&copy) == model::whole(&filter));
     assert!(model::whole(&model::through_a_client(&filter)) == model::whole(&filter));
 }
@@ -375,23 +377,23 @@ fn chunks_may_arrive_in_any_order_and_one_that_is_missing_shows() {
 fn chunks_may_be_of_any_length() {
     let filter = grown();
     let header = Header::decode(&codec::encode_header(&filter)).unwrap();
-    let blocks = codec::chunks(&filter).flat_map(|Chunk { offset, bits }| {
+    let blocks = native::chunks(chain(&filter)).flat_map(|Chunk { offset, bits }| {
         (offset..).step_by(64).zip(bits.chunks(64)).map(|(offset, bits)| Chunk { offset, bits })
     });
-    let mut copy = header.build().unwrap();
+    let mut copy = Filter::Native(header.build().unwrap());
     let mut stored = Vec::new();
     for block in blocks {
-        let bytes = codec::encode_chunk(&filter, block).unwrap();
-        codec::load_chunk(&mut copy, block.iterator(), &bytes).unwrap();
-        stored.push((block.bits, block.checksum(&filter)));
+        let bytes = native::encode_chunk(chain(&filter), block).unwrap();
+        codec::load_piece(&mut copy, block.iterator(), &bytes).unwrap();
+        stored.push((block.bits, block.checksum(chain(&filter))));
     }
     assert!(model::whole(&copy) == model::whole(&filter));
     let mut stored = stored.into_iter();
     let loaded = header.load(|| stored.next().ok_or(DecodeError::Corrupt));
-    assert!(model::whole(&loaded.unwrap()) == model::whole(&filter));
+    assert!(model::whole(&loaded.map(Filter::Native).unwrap()) == model::whole(&filter));
     // Not so long that one reaches into the next layer, nor without end.
     for bits in [vec![], vec![0xFF; 63], vec![0xFF; model::bits(&filter).len()]] {
-        let checksum = Chunk { offset: 0, bits: &bits }.checksum(&filter);
+        let checksum = Chunk { offset: 0, bits: &bits }.checksum(chain(&filter));
         assert_eq!(header.load(|| Ok((&bits, checksum))).err(), Some(DecodeError::Corrupt));
     }
 }
@@ -399,8 +401,8 @@ fn chunks_may_be_of_any_length() {
 #[test]
 fn a_filter_without_items_has_no_chunks() {
     let filter = filled(0.001, 10_000_000, by(2), 7, 0);
-    assert_eq!(codec::chunks(&filter).count(), 0);
-    assert!(codec::chunk_after(&filter, codec::HEADER_ITERATOR).is_none());
+    assert_eq!(native::chunks(chain(&filter)).count(), 0);
+    assert!(codec::next_piece(&filter, codec::HEADER_ITERATOR).unwrap().is_none());
     assert!(codec::encode_header(&filter).len() < 100);
     assert!(model::whole(&model::through_a_client(&filter)) == model::whole(&filter));
 }
@@ -410,12 +412,12 @@ fn a_filter_without_items_has_no_chunks() {
 fn a_filter_that_is_still_being_loaded_can_be_saved() {
     let filter = grown();
     let mut partial = built(&codec::encode_header(&filter)).unwrap();
-    for (loaded, chunk) in codec::chunks(&filter).enumerate() {
+    for (loaded, chunk) in native::chunks(chain(&filter)).enumerate() {
         let header = codec::encode_header(&partial);
         assert_eq!(Header::decode(&header).err(), None, "after {loaded} of 3 chunks");
         assert!(model::whole(&model::through_a_file(&partial)) == model::whole(&partial));
-        let bytes = codec::encode_chunk(&filter, chunk).unwrap();
-        codec::load_chunk(&mut partial, chunk.iterator(), &bytes).unwrap();
+        let bytes = native::encode_chunk(chain(&filter), chunk).unwrap();
+        codec::load_piece(&mut partial, chunk.iterator(), &bytes).unwrap();
     }
     assert!(model::whole(&partial) == model::whole(&filter));
 }

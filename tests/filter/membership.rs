@@ -4,13 +4,14 @@ use std::collections::HashSet;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
+use oxbloom::filter::chain::Layer as _;
 use oxbloom::filter::hash::Hash;
 use oxbloom::filter::sizing::LOWEST_ERROR_RATE;
 use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Params};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::model::{self, by, filter, item, params};
+use crate::model::{self, by, filter, item, layers, params};
 
 /// Filters over the whole range of parameters: error rates from 0.9 to 1e-12, small capacities preferred.
 fn any_params() -> impl Strategy<Value = Params> {
@@ -35,7 +36,7 @@ fn any_items() -> impl Strategy<Value = Vec<Vec<u8>>> {
 fn insert_each<'a>(filter: &mut Filter, items: &'a [Vec<u8>]) -> HashSet<&'a [u8]> {
     let (mut taken, mut new) = (HashSet::<&[u8]>::new(), 0);
     for item in items {
-        let (claimed, layers) = (filter.contains(item), filter.layers().len());
+        let (claimed, layers) = (filter.contains(item), filter.depth());
         assert!(claimed || !taken.contains(&item[..]), "forgotten: {item:?}");
         match filter.insert(item) {
             Ok(answer) => {
@@ -50,8 +51,8 @@ fn insert_each<'a>(filter: &mut Filter, items: &'a [Vec<u8>]) -> HashSet<&'a [u8
         }
         assert_eq!(filter.items(), new);
         // Growth forgets nothing. (All items after each of a thousand layers would take too long.)
-        if filter.layers().len() > layers {
-            assert_eq!(filter.layers().len(), layers + 1);
+        if filter.depth() > layers {
+            assert_eq!(filter.depth(), layers + 1);
             assert!(layers > 10 || taken.iter().all(|item| filter.contains(item)));
         }
     }
@@ -73,9 +74,9 @@ fn assert_same(filter: &Filter, copy: &Filter, questions: &[Vec<u8>]) {
     assert_eq!((copy.fill(), copy.false_positive_rate()), (filter.fill(), filter.false_positive_rate()));
     // The allocator's luck with alignment may cost each layer a line; nothing else may differ.
     assert_eq!(model::memory_when_aligned(copy), model::memory_when_aligned(filter));
-    assert!(copy.memory_usage().abs_diff(filter.memory_usage()) <= 64 * filter.layers().len());
-    assert_eq!(copy.layers().len(), filter.layers().len());
-    for (copy, layer) in copy.layers().iter().zip(filter.layers()) {
+    assert!(copy.memory_usage().abs_diff(filter.memory_usage()) <= 64 * filter.depth());
+    assert_eq!(copy.depth(), filter.depth());
+    for (copy, layer) in layers(copy).iter().zip(layers(filter)) {
         assert_eq!(
             (copy.shape(), copy.capacity(), copy.items(), copy.ones()),
             (layer.shape(), layer.capacity(), layer.items(), layer.ones())
@@ -177,7 +178,7 @@ proptest! {
         prop_assert!(filter.items() <= capacity && (refused == 0 || filter.items() == capacity));
         prop_assert!(taken.iter().all(|item| filter.contains(item) && filter.insert(item) == Ok(false)));
         prop_assert_eq!(filter.grow(|_| true), Err(Error::Full));
-        prop_assert_eq!((filter.layers().len(), filter.capacity()), (1, capacity));
+        prop_assert_eq!((filter.depth(), filter.capacity()), (1, capacity));
     }
 
     #[test]
@@ -192,14 +193,14 @@ proptest! {
                 break;
             }
             // The first new item that does not fit starts the next layer, and none before it.
-            while filter.layers().len() as u32 <= layers {
+            while filter.depth() as u32 <= layers {
                 let before = filter.items();
                 let new = filter.insert(&item(numbers.next().unwrap()));
                 prop_assert_eq!(new, Ok(filter.items() == before + 1));
-                prop_assert_eq!(filter.layers().len() as u32 > layers, filter.items() > filter_capacity(capacity, expansion, layers));
+                prop_assert_eq!(filter.depth() as u32 > layers, filter.items() > filter_capacity(capacity, expansion, layers));
             }
             let layer = &filter.layers()[layers as usize - 1];
-            prop_assert_eq!((layer.capacity(), layer.items()), (layer_capacity, layer_capacity));
+            prop_assert_eq!((layer.capacity, layer.items), (layer_capacity, layer_capacity));
         }
     }
 
@@ -255,8 +256,8 @@ fn a_rate_that_is_lower_than_any_need_costs_no_more_than_the_lowest() {
         let lowest = filter(LOWEST_ERROR_RATE, 100, growth, 1);
         for rate in [LOWEST_ERROR_RATE / 2.0, 1e-100, 1e-300, f64::MIN_POSITIVE, f64::from_bits(1)] {
             let filter = Filter::new(params(rate, 100, growth, 1), |_| true).ok();
-            let shape = filter.map(|filter| filter.layers()[0].shape());
-            assert_eq!(shape, Some(lowest.layers()[0].shape()), "{rate:e} {growth:?}");
+            let shape = filter.map(|filter| layers(&filter)[0].shape());
+            assert_eq!(shape, Some(layers(&lowest)[0].shape()), "{rate:e} {growth:?}");
         }
     }
 }

@@ -1,8 +1,9 @@
 //! What a filter takes, and what RedisBloom takes for the same request.
 
+use oxbloom::filter::chain::Layer as _;
 use oxbloom::filter::{Filter, Growth};
 
-use crate::model::{by, filter, item, memory_when_aligned, through_a_file};
+use crate::model::{by, filter, item, layers, memory_when_aligned, through_a_file};
 
 /// What a server's key, as `k`, adds to a value in `MEMORY USAGE`.
 const KEY_BYTES: usize = 32;
@@ -98,7 +99,7 @@ fn memory_usage_is_what_is_asked_of_the_allocator() {
         (0..items).for_each(|number| assert!(filter.insert(&item(number)).is_ok()));
         for filter in [&filter, &filter.try_clone().unwrap(), &through_a_file(&filter)] {
             let mut bytes = size_of::<Filter>();
-            for layer in filter.layers() {
+            for layer in layers(filter) {
                 let bare = layer.shape().blocks as usize * 64;
                 // One line more where the allocator does not align to lines by itself.
                 assert!([bare, bare + 64].contains(&layer.allocated()), "{} {bare}", layer.allocated());

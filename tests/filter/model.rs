@@ -1,7 +1,9 @@
 //! What the tests share: filters by plain numbers, and every way to copy one.
 
 use oxbloom::filter::blocked::Layer;
-use oxbloom::filter::codec::{self, Chunk, DecodeError, Header};
+use oxbloom::filter::chain::{Chain, Layer as _};
+use oxbloom::filter::codec::native::{self, Chunk, Header};
+use oxbloom::filter::codec::{self, DecodeError};
 use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Params};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -15,6 +17,17 @@ pub fn filter(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Filt
 
 pub fn by(expansion: u32) -> Growth {
     Growth::By(expansion.try_into().unwrap())
+}
+
+/// The chain of a filter in the native layout.
+pub fn chain(filter: &Filter) -> &Chain<Layer> {
+    let Filter::Native(chain) = filter;
+    chain
+}
+
+/// The layers of a filter in the native layout.
+pub fn layers(filter: &Filter) -> &[Layer] {
+    chain(filter).layers()
 }
 
 /// The item of a number. Different numbers are different items.
@@ -50,7 +63,7 @@ pub fn insert_in_batches(filter: &mut Filter, items: &[Vec<u8>], sizes: &[usize]
 
 /// All bits of a filter, oldest layer first.
 pub fn bits(filter: &Filter) -> Vec<u8> {
-    filter.layers().iter().flat_map(Layer::bytes).copied().collect()
+    layers(filter).iter().flat_map(Layer::bytes).copied().collect()
 }
 
 /// Header and bits: two filters that agree in these are the same filter.
@@ -60,7 +73,7 @@ pub fn whole(filter: &Filter) -> (Vec<u8>, Vec<u8>) {
 
 /// The filter of a header, without bits.
 pub fn built(header: &[u8]) -> Result<Filter, DecodeError> {
-    Header::decode(header)?.build()
+    codec::Header::decode(header)?.build()
 }
 
 /// A header without its checksum.
@@ -76,35 +89,35 @@ pub fn with_checksum(body: &[u8]) -> Vec<u8> {
 /// Writes a filter as an RDB file does, chunk after chunk, and reads it back.
 pub fn through_a_file(filter: &Filter) -> Filter {
     let header = Header::decode(&codec::encode_header(filter)).unwrap();
-    let mut written = codec::chunks(filter);
-    let copy =
-        header.load(|| written.next().map(|chunk| (chunk.bits, chunk.checksum(filter))).ok_or(DecodeError::Corrupt));
+    let mut written = native::chunks(chain(filter));
+    let copy = header
+        .load(|| written.next().map(|chunk| (chunk.bits, chunk.checksum(chain(filter)))).ok_or(DecodeError::Corrupt));
     assert!(written.next().is_none());
-    copy.unwrap()
+    Filter::Native(copy.unwrap())
 }
 
 /// Copies a filter as a client does, one chunk a request, each with its iterator.
 pub fn through_a_client(filter: &Filter) -> Filter {
     let header = Header::decode(&codec::encode_header(filter)).unwrap();
-    let mut copy = header.build().unwrap();
+    let mut copy = Filter::Native(header.build().unwrap());
     let mut iterator = codec::HEADER_ITERATOR;
-    while let Some(chunk) = codec::chunk_after(filter, iterator) {
-        assert!(chunk.iterator() > iterator);
-        iterator = chunk.iterator();
-        codec::load_chunk(&mut copy, iterator, &codec::encode_chunk(filter, chunk).unwrap()).unwrap();
+    while let Some(piece) = codec::next_piece(filter, iterator).unwrap() {
+        assert!(piece.iterator > iterator);
+        iterator = piece.iterator;
+        codec::load_piece(&mut copy, iterator, &piece.data).unwrap();
     }
-    assert!(header.describes(&copy));
+    assert!(header.describes(chain(&copy)));
     copy
 }
 
 /// The first chunk of a filter.
 pub fn first_chunk(filter: &Filter) -> Chunk<'_> {
-    codec::chunks(filter).next().unwrap()
+    native::chunks(chain(filter)).next().unwrap()
 }
 
 /// What a filter asks of an allocator that aligns to cache lines.
 pub fn memory_when_aligned(filter: &Filter) -> usize {
-    let layers = filter.layers();
+    let layers = layers(filter);
     let blocks: u64 = layers.iter().map(|layer| layer.shape().blocks).sum();
     size_of::<Filter>() + size_of_val(layers) + blocks as usize * 64
 }

@@ -63,7 +63,7 @@ fn insert(filter: &mut Filter, mut hashes: &[Hash], layers: usize) {
     loop {
         let handled = filter.insert_all(hashes, &mut vec![false; hashes.len()]);
         hashes = &hashes[handled..];
-        if hashes.is_empty() || filter.layers().len() == layers {
+        if hashes.is_empty() || filter.depth() == layers {
             return;
         }
         filter.grow(|_| true).unwrap();
@@ -72,7 +72,7 @@ fn insert(filter: &mut Filter, mut hashes: &[Hash], layers: usize) {
 
 /// Offers items until so many layers have counted all they were made for.
 fn fill_layers(filter: &mut Filter, layers: usize, fresh: &mut Fresh) {
-    while filter.layers().len() < layers || filter.items() < filter.capacity() {
+    while filter.depth() < layers || filter.items() < filter.capacity() {
         let hashes = fresh.hashes(filter, filter.capacity().min(BATCH));
         insert(filter, &hashes, layers);
     }
@@ -159,7 +159,7 @@ fn assert_rates_are_kept(growth: Growth, rates: &[f64], filled: &str, fill: impl
             let what = format!("{growth:?}, {filled}, rate {rate}, capacity {capacity}");
             let fill = |filter: &mut Filter, fresh: &mut Fresh| {
                 fill(filter, fresh);
-                assert_eq!(filter.layers().len(), 1);
+                assert_eq!(filter.depth(), 1);
             };
             // The one block of the smallest stays nearly empty: no need to look so closely.
             let queries = if capacity < 64 { 1_000_000 } else { queries(rate) };
@@ -209,7 +209,7 @@ fn a_filter_keeps_its_rate_through_12_layers() {
             let make = |seed| filter(rate, capacity, by(expansion), seed);
             let fill = |filter: &mut Filter, fresh: &mut Fresh| {
                 fill_layers(filter, layers, fresh);
-                assert_eq!((filter.layers().len(), filter.items()), (layers, filter.capacity()));
+                assert_eq!((filter.depth(), filter.items()), (layers, filter.capacity()));
             };
             let total = (0..layers).map(|layer| capacity * u64::from(expansion).pow(layer as u32)).sum::<u64>();
             let what = format!("rate {rate}, expansion {expansion}, {layers} layers, {total} items");
@@ -267,9 +267,9 @@ fn the_estimated_rate_is_the_measured_one() {
                         fill_layers(filter, layers - 1, fresh);
                         filter.grow(|_| true).unwrap();
                     }
-                    let newest = filter.layers().last().map_or(0, |layer| layer.capacity());
+                    let newest = filter.layers().last().map_or(0, |layer| layer.capacity);
                     offer(filter, if half { newest / 2 } else { newest }, fresh);
-                    assert_eq!(filter.layers().len(), layers);
+                    assert_eq!(filter.depth(), layers);
                     estimates.push(filter.false_positive_rate());
                 };
                 let fullness = if half { "half full" } else { "full" };

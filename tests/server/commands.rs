@@ -1,6 +1,6 @@
 //! Every command: its replies in RESP2 and RESP3, its errors, its limits, and what the server knows about it.
 
-use oxbloom::filter::codec;
+use oxbloom::filter::codec::native;
 use redis::Value;
 
 use crate::support::model::server_version;
@@ -600,7 +600,7 @@ fn a_filter_in_chunks_is_the_same_under_another_key_and_on_another_server() {
         add_numbers(&mut client, key, items);
         let dumped = scan(&mut client, key);
         assert!(chunks.contains(&dumped.len()), "{key}: {}", dumped.len());
-        assert!(dumped.iter().all(|(_, data)| data.len() <= codec::CHUNK_BYTES + 8));
+        assert!(dumped.iter().all(|(_, data)| data.len() <= native::CHUNK_BYTES + 8));
         client.run("DEL copy");
         for (iterator, data) in &dumped {
             assert_eq!(load(&mut client, "copy", *iterator, data), ok());

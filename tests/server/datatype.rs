@@ -1,6 +1,6 @@
 //! What the server does with filters by itself: copies, serializes, measures, moves and frees them.
 
-use oxbloom::filter::codec::{Chunk, Header};
+use oxbloom::filter::codec::native::{Chunk, Header};
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 

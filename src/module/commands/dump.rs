@@ -5,7 +5,7 @@ use super::super::context::Context;
 use super::super::error::Error;
 use super::super::key::{ReadKey, WriteKey};
 use super::super::memory;
-use crate::filter::codec::{self, Header};
+use crate::filter::codec::{self, Header, Piece};
 
 /// `BF.SCANDUMP key iterator`
 ///
@@ -13,16 +13,14 @@ use crate::filter::codec::{self, Header};
 pub fn scandump(ctx: &Context, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
-    let (next, data) = match args.at(2).integer().ok_or(Error::ScanIterator)? {
-        0 => (codec::HEADER_ITERATOR, codec::encode_header(filter)),
-        iterator => match u64::try_from(iterator).ok().and_then(|iterator| codec::chunk_after(filter, iterator)) {
-            Some(chunk) => (chunk.iterator(), codec::encode_chunk(filter, chunk).map_err(|_| Error::NoMemory)?),
-            None => (0, Vec::new()),
-        },
+    let piece = match args.at(2).integer().ok_or(Error::ScanIterator)? {
+        0 => Some(Piece { iterator: codec::HEADER_ITERATOR, data: codec::encode_header(filter).into() }),
+        ..0 => None,
+        iterator => codec::next_piece(filter, iterator.unsigned_abs()).map_err(|_| Error::NoMemory)?,
     };
     ctx.reply_array(2);
-    ctx.reply_integer(next);
-    ctx.reply_bulk(&data);
+    ctx.reply_integer(piece.as_ref().map_or(0, |piece| piece.iterator));
+    ctx.reply_bulk(piece.as_ref().map_or(&[], |piece| &piece.data));
     Ok(())
 }
 
@@ -34,13 +32,12 @@ pub fn loadchunk(ctx: &Context, args: Args) -> Result<(), Error> {
     let event = match key.filter() {
         Some(filter) => {
             let iterator = u64::try_from(iterator).map_err(|_| Error::BadData)?;
-            codec::load_chunk(filter, iterator, data)?;
+            codec::load_piece(filter, iterator, data)?;
             c"bf.loadchunk"
         }
         None if iterator == codec::HEADER_ITERATOR as i64 => {
             let header = Header::decode(data)?;
-            let filter = memory::admit(ctx, &header).and_then(|()| header.build());
-            key.create(filter.map_err(|error| memory::refused(ctx, error.into()))?)?;
+            key.create(memory::build(ctx, &header)?)?;
             c"bf.reserve"
         }
         None => return Err(Error::NotFound),

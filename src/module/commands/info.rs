@@ -7,8 +7,7 @@ use super::super::command::{Argument, Kind};
 use super::super::context::Context;
 use super::super::error::Error;
 use super::super::key::ReadKey;
-use crate::filter::blocked::Layer;
-use crate::filter::{Filter, Growth, sizing};
+use crate::filter::{Filter, Growth, LayerFacts};
 
 /// A fact about a filter.
 struct Field {
@@ -26,7 +25,7 @@ const FIELDS: [Field; 5] = [
     Field {
         token: "FILTERS",
         label: c"Number of filters",
-        reply: |ctx, filter| ctx.reply_integer(filter.layers().len() as u64),
+        reply: |ctx, filter| ctx.reply_integer(filter.depth() as u64),
     },
     Field {
         token: "ITEMS",
@@ -45,7 +44,7 @@ const FIELDS: [Field; 5] = [
 
 /// Facts that are only told one by one. All come from counters; none looks at the bits.
 const FURTHER_FIELDS: [Field; 5] = [
-    Field { token: "ERROR", label: c"Error rate", reply: |ctx, filter| ctx.reply_double(filter.error_rate().get()) },
+    Field { token: "ERROR", label: c"Error rate", reply: |ctx, filter| ctx.reply_double(filter.error_rate()) },
     Field { token: "SEED", label: c"Seed", reply: |ctx, filter| ctx.reply_bulk(filter.seed().to_string().as_bytes()) },
     Field { token: "LAYOUT", label: c"Layout", reply: |ctx, _| ctx.reply_simple(c"native") },
     Field { token: "FILL", label: c"Fill ratio", reply: |ctx, filter| ctx.reply_double(filter.fill()) },
@@ -99,30 +98,19 @@ pub fn info(ctx: &Context, args: Args) -> Result<(), Error> {
 pub fn debug(ctx: &Context, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
-    ctx.reply_array(1 + filter.layers().len());
+    ctx.reply_array(1 + filter.depth());
     ctx.reply_bulk(format!("size:{}", filter.items()).as_bytes());
-    for (index, layer) in filter.layers().iter().enumerate() {
-        ctx.reply_bulk(describe(filter, index, layer).as_bytes());
-    }
+    filter.layers().iter().for_each(|layer| ctx.reply_bulk(describe(layer).as_bytes()));
     Ok(())
 }
 
 /// RedisBloom's line about a layer, with what is new in ours at its end.
-fn describe(filter: &Filter, index: usize, layer: &Layer) -> String {
-    let shape = layer.shape();
-    let share = match filter.growth() {
-        Growth::Fixed => 1.0,
-        Growth::By(_) => sizing::error_share(index),
-    };
+fn describe(layer: &LayerFacts) -> String {
+    let LayerFacts { bytes, bits, probes, lines, capacity, items, error_rate } = *layer;
+    let ratio = six_digits(error_rate);
+    let lines = lines.map_or(String::new(), |lines| format!(" lines:{lines}"));
     format!(
-        "bytes:{} bits:{} hashes:{} hashwidth:128 capacity:{} size:{} ratio:{} lines:{}",
-        shape.bytes(),
-        shape.bits(),
-        shape.probes,
-        layer.capacity(),
-        layer.items(),
-        six_digits((filter.error_rate().get() * share).max(sizing::LOWEST_ERROR_RATE)),
-        shape.lines,
+        "bytes:{bytes} bits:{bits} hashes:{probes} hashwidth:128 capacity:{capacity} size:{items} ratio:{ratio}{lines}"
     )
 }
 

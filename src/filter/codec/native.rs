@@ -1,6 +1,6 @@
-//! A filter as bytes: one encoding behind RDB files, DUMP payloads, AOF rewrites and SCANDUMP.
+//! Native filters as bytes: a header describes the filter, chunks of at most 4 MiB carry the bits.
 //!
-//! A header describes the filter; chunks of at most 4 MiB carry the bits. All integers are little-endian.
+//! All integers are little-endian.
 //!
 //! ```text
 //!  header                                              chunk
@@ -19,17 +19,23 @@
 //! A layer without a set bit has no chunks, so that a large filter that was only reserved costs a few bytes. The shape of
 //! each layer is stored, never computed again: a later version may size new filters better, and still read old ones.
 //!
-//! Decoding trusts nothing. Every number is checked before memory is asked for, and the checksums refuse a chunk that was
-//! damaged, or belongs to another filter or another place; see [`Chunk`].
+//! The checksums refuse a chunk that was damaged, or belongs to another filter or another place; see [`Chunk`]. A file holds
+//! the header as a string, and for each chunk its bits as a string and its checksum as a number. In a walk, the checksum is
+//! the end of the chunk.
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::blocked::Layer;
-use super::hash::GOLDEN;
-use super::sizing::{BLOCK_BITS, BLOCK_BYTES, MAX_BLOCKS, MAX_LINES, Shape};
-use super::{Error, ErrorRate, Filter, Growth, MAX_LAYERS};
+use super::super::blocked::{Design, Layer, Plan};
+use super::super::chain::{self, Layer as _};
+use super::super::hash::GOLDEN;
+use super::super::sizing::{BLOCK_BITS, BLOCK_BYTES, MAX_BLOCKS, MAX_LINES, Shape};
+use super::super::{Error, ErrorRate, Growth, MAX_LAYERS};
+use super::{DecodeError, Fields, Piece, Sink, Source};
+
+type Chain = chain::Chain<Layer>;
 
 /// The version of the encoding that is written. Earlier ones are read, later ones refused.
 pub const VERSION: u8 = 1;
@@ -47,44 +53,10 @@ const FIXED_BYTES: usize = 32;
 const LAYER_BYTES: usize = 40;
 const CHECKSUM_BYTES: usize = 8;
 
-/// Why bytes were refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecodeError {
-    /// They are of a later version of the encoding.
-    NewerVersion,
-    /// They are not what was written: cut short, damaged, or of something else.
-    Corrupt,
-    /// A chunk's place is not in the filter.
-    NoSuchOffset,
-    /// A chunk starts in a layer, and does not end in it.
-    BeyondLayer,
-    /// The memory for them was refused.
-    OutOfMemory,
-}
-
-impl From<Error> for DecodeError {
-    fn from(_: Error) -> DecodeError {
-        DecodeError::OutOfMemory
-    }
-}
-
-impl std::fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            DecodeError::NewerVersion => "written by a later version of the module",
-            DecodeError::Corrupt => "damaged data",
-            DecodeError::NoSuchOffset => "a chunk that starts in no layer",
-            DecodeError::BeyondLayer => "a chunk that ends in no layer",
-            DecodeError::OutOfMemory => "not enough memory",
-        })
-    }
-}
-
-impl std::error::Error for DecodeError {}
-
 /// The header of a filter.
-pub fn encode_header(filter: &Filter) -> Vec<u8> {
-    let expansion = match filter.growth() {
+pub fn encode_header(filter: &Chain) -> Vec<u8> {
+    let Plan { seed, error_rate, growth } = filter.plan();
+    let expansion = match growth {
         Growth::Fixed => 0,
         Growth::By(expansion) => expansion.get(),
     };
@@ -94,8 +66,8 @@ pub fn encode_header(filter: &Filter) -> Vec<u8> {
     header.extend_from_slice(&[VERSION, LAYOUT_BLOCKED, 0, 0, 0]);
     header.extend_from_slice(&expansion.to_le_bytes());
     header.extend_from_slice(&(layers.len() as u32).to_le_bytes());
-    header.extend_from_slice(&filter.seed().to_le_bytes());
-    header.extend_from_slice(&filter.error_rate().get().to_le_bytes());
+    header.extend_from_slice(&seed.to_le_bytes());
+    header.extend_from_slice(&error_rate.get().to_le_bytes());
     for layer in layers {
         let Shape { blocks, lines, probes } = layer.shape();
         for number in [blocks, layer.capacity(), layer.items(), layer.ones()] {
@@ -111,16 +83,13 @@ pub fn encode_header(filter: &Filter) -> Vec<u8> {
 /// A header that was found sound. Its filter has no bits yet.
 #[derive(Debug)]
 pub struct Header {
-    seed: u64,
-    error_rate: ErrorRate,
-    growth: Growth,
+    plan: Plan,
     layers: Vec<StoredLayer>,
 }
 
 #[derive(Debug)]
 struct StoredLayer {
-    shape: Shape,
-    capacity: u64,
+    design: Design,
     items: u64,
     ones: u64,
 }
@@ -140,17 +109,17 @@ impl Header {
         if u64::from_le_bytes(*checksum) != xxh3_64(header) || fields.u8()? != LAYOUT_BLOCKED {
             return Err(DecodeError::Corrupt);
         }
-        fields.zeros(3)?;
+        zeros(&mut fields, 3)?;
         let growth = NonZeroU32::new(fields.u32()?).map_or(Growth::Fixed, Growth::By);
         let layers = fields.u32()? as usize;
         let seed = fields.u64()?;
-        let error_rate = ErrorRate::new(f64::from_le_bytes(*fields.array()?)).ok_or(DecodeError::Corrupt)?;
+        let error_rate = ErrorRate::new(fields.f64()?).ok_or(DecodeError::Corrupt)?;
         let most = if growth == Growth::Fixed { 1 } else { MAX_LAYERS };
         if !(1..=most).contains(&layers) || fields.0.len() != layers * LAYER_BYTES {
             return Err(DecodeError::Corrupt);
         }
         let layers = (0..layers).map(|_| StoredLayer::decode(&mut fields)).collect::<Result<_, _>>()?;
-        let header = Header { seed, error_rate, growth, layers };
+        let header = Header { plan: Plan { seed, error_rate, growth }, layers };
         header.bytes().map(|_| header).ok_or(DecodeError::Corrupt)
     }
 
@@ -160,47 +129,46 @@ impl Header {
     }
 
     fn bytes(&self) -> Option<u64> {
-        let total = self.layers.iter().try_fold(0u64, |sum, layer| sum.checked_add(layer.shape.bytes()))?;
+        let total = self.layers.iter().try_fold(0u64, |sum, layer| sum.checked_add(layer.design.shape.bytes()))?;
         (total <= MAX_BLOCKS * BLOCK_BYTES).then_some(total)
     }
 
     /// The filter, with no bit set yet; its items count as if they were.
-    pub fn build(&self) -> Result<Filter, DecodeError> {
+    pub fn build(&self) -> Result<Chain, DecodeError> {
         let mut layers = Vec::new();
         layers.try_reserve_exact(self.layers.len()).map_err(|_| DecodeError::OutOfMemory)?;
         for stored in &self.layers {
-            let mut layer = Layer::new(stored.shape, stored.capacity)?;
+            let mut layer = Layer::new(stored.design)?;
             layer.restore_items(stored.items);
             layers.push(layer);
         }
-        let layers = layers.into_boxed_slice();
-        Ok(Filter { layers, seed: self.seed, error_rate: self.error_rate, growth: self.growth })
+        Ok(Chain::from_layers(self.plan, layers))
     }
 
     /// The filter with its bits. `next` returns the bits of each chunk, in order, and their checksum.
     pub fn load<B: AsRef<[u8]>>(
         &self,
         mut next: impl FnMut() -> Result<(B, u64), DecodeError>,
-    ) -> Result<Filter, DecodeError> {
+    ) -> Result<Chain, DecodeError> {
         let mut filter = self.build()?;
         let mut start = 0;
-        for (layer, stored) in filter.layers.iter_mut().zip(&self.layers) {
+        for (layer, stored) in filter.layers_mut().iter_mut().zip(&self.layers) {
             let bytes = if stored.ones > 0 { layer.bytes().len() } else { 0 };
             let mut loaded = 0;
             while loaded < bytes {
                 let (bits, expected) = next()?;
                 let bits = bits.as_ref();
-                verify(self.seed, layer, start + loaded as u64, bits, expected)?;
+                verify(self.plan.seed, layer, start + loaded as u64, bits, expected)?;
                 layer.restore(loaded, bits).ok_or(DecodeError::Corrupt)?;
                 loaded += bits.len();
             }
-            start += stored.shape.bytes();
+            start += stored.design.shape.bytes();
         }
         if self.describes(&filter) { Ok(filter) } else { Err(DecodeError::Corrupt) }
     }
 
     /// Whether `filter`, with all its chunks loaded, has as many bits set as the one that was encoded.
-    pub fn describes(&self, filter: &Filter) -> bool {
+    pub fn describes(&self, filter: &Chain) -> bool {
         self.layers.iter().map(|layer| layer.ones).eq(filter.layers().iter().map(Layer::ones))
     }
 }
@@ -209,7 +177,7 @@ impl StoredLayer {
     fn decode(fields: &mut Fields) -> Result<StoredLayer, DecodeError> {
         let [blocks, capacity, items, ones] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
         let [lines, probes] = [fields.u8()?, fields.u8()?];
-        fields.zeros(6)?;
+        zeros(fields, 6)?;
         // Items and bits set need not agree: a header may be older than the chunks that came with it.
         let sound = (1..MAX_BLOCKS).contains(&blocks)
             && (1..=MAX_LINES).contains(&lines)
@@ -219,12 +187,27 @@ impl StoredLayer {
             && items <= capacity
             && ones.div_ceil(BLOCK_BITS) <= blocks;
         let shape = Shape { blocks, lines, probes };
-        sound.then_some(StoredLayer { shape, capacity, items, ones }).ok_or(DecodeError::Corrupt)
+        sound.then_some(StoredLayer { design: Design { shape, capacity }, items, ones }).ok_or(DecodeError::Corrupt)
     }
 }
 
-/// The iterator that comes with the header in a walk of chunks.
-pub const HEADER_ITERATOR: u64 = 1;
+/// Writes a filter as a file.
+pub fn save(filter: &Chain, sink: &mut impl Sink) {
+    sink.string(&encode_header(filter));
+    for chunk in chunks(filter) {
+        sink.string(chunk.bits);
+        sink.unsigned(chunk.checksum(filter));
+    }
+}
+
+/// Reads a filter from a file. `admit` is told the bytes that it will take, and may refuse them.
+pub fn load(source: &mut impl Source, admit: impl FnOnce(u64) -> bool) -> Result<Chain, DecodeError> {
+    let header = Header::decode(source.string()?.as_ref())?;
+    if !admit(header.memory()) {
+        return Err(DecodeError::OutOfMemory);
+    }
+    header.load(|| Ok((source.string()?, source.unsigned()?)))
+}
 
 /// Bits of a filter with the place they belong to.
 ///
@@ -244,9 +227,9 @@ impl Chunk<'_> {
         self.offset + self.bits.len() as u64 + 1
     }
 
-    pub fn checksum(&self, filter: &Filter) -> u64 {
-        let layer = locate(&filter.layers, self.offset).map(|(layer, _)| &filter.layers[layer]);
-        checksum(filter.seed, layer, self.offset, self.bits)
+    pub fn checksum(&self, filter: &Chain) -> u64 {
+        let layer = locate(filter.layers(), self.offset).map(|(layer, _)| &filter.layers()[layer]);
+        checksum(filter.plan().seed, layer, self.offset, self.bits)
     }
 }
 
@@ -275,7 +258,7 @@ fn locate(layers: &[Layer], offset: u64) -> Option<(usize, usize)> {
 }
 
 /// All chunks of a filter, in order.
-pub fn chunks(filter: &Filter) -> impl Iterator<Item = Chunk<'_>> {
+pub fn chunks(filter: &Chain) -> impl Iterator<Item = Chunk<'_>> {
     let mut end = 0;
     filter.layers().iter().flat_map(move |layer| {
         let start = end;
@@ -286,13 +269,18 @@ pub fn chunks(filter: &Filter) -> impl Iterator<Item = Chunk<'_>> {
     })
 }
 
-/// The chunk that follows `iterator` in a walk in single steps, which starts at [`HEADER_ITERATOR`]. `None` behind the last.
-pub fn chunk_after(filter: &Filter, iterator: u64) -> Option<Chunk<'_>> {
-    chunks(filter).find(|chunk| chunk.iterator() > iterator)
+/// See [`next_piece`](super::next_piece).
+pub fn next_piece(filter: &Chain, iterator: u64) -> Result<Option<Piece<'_>>, Error> {
+    let next = chunks(filter).find(|chunk| chunk.iterator() > iterator);
+    let piece = |chunk: Chunk<'_>| {
+        let data = encode_chunk(filter, chunk)?;
+        Ok(Piece { iterator: chunk.iterator(), data: Cow::Owned(data) })
+    };
+    next.map(piece).transpose()
 }
 
 /// A chunk as it travels in one piece: bits and checksum.
-pub fn encode_chunk(filter: &Filter, chunk: Chunk<'_>) -> Result<Vec<u8>, Error> {
+pub fn encode_chunk(filter: &Chain, chunk: Chunk<'_>) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(chunk.bits.len() + CHECKSUM_BYTES).map_err(|_| Error::OutOfMemory)?;
     bytes.extend_from_slice(chunk.bits);
@@ -300,48 +288,22 @@ pub fn encode_chunk(filter: &Filter, chunk: Chunk<'_>) -> Result<Vec<u8>, Error>
     Ok(bytes)
 }
 
-/// Loads what [`encode_chunk`] wrote, given the iterator that came with it. Bits that are set stay set.
-pub fn load_chunk(filter: &mut Filter, iterator: u64, bytes: &[u8]) -> Result<(), DecodeError> {
-    let (bits, expected) = bytes.split_last_chunk().ok_or(DecodeError::Corrupt)?;
+/// See [`load_piece`](super::load_piece).
+pub fn load_piece(filter: &mut Chain, iterator: u64, data: &[u8]) -> Result<(), DecodeError> {
+    let (bits, expected) = data.split_last_chunk().ok_or(DecodeError::Corrupt)?;
     let offset = iterator.checked_sub(1).and_then(|end| end.checked_sub(bits.len() as u64));
     let offset = offset.ok_or(DecodeError::Corrupt)?;
-    let (layer, within) = locate(&filter.layers, offset).ok_or(DecodeError::NoSuchOffset)?;
-    let layer = &mut filter.layers[layer];
+    let (layer, within) = locate(filter.layers(), offset).ok_or(DecodeError::NoSuchOffset)?;
+    let seed = filter.plan().seed;
+    let layer = &mut filter.layers_mut()[layer];
     if bits.len() > layer.bytes().len() - within {
         return Err(DecodeError::BeyondLayer);
     }
-    verify(filter.seed, layer, offset, bits, u64::from_le_bytes(*expected))?;
+    verify(seed, layer, offset, bits, u64::from_le_bytes(*expected))?;
     layer.merge(within, bits).ok_or(DecodeError::Corrupt)
 }
 
-/// Little-endian fields, taken from the front.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(DecodeError::Corrupt)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], DecodeError> {
-        self.take(N)?.try_into().map_err(|_| DecodeError::Corrupt)
-    }
-
-    fn u8(&mut self) -> Result<u8, DecodeError> {
-        self.array::<1>().map(|bytes| bytes[0])
-    }
-
-    fn u32(&mut self) -> Result<u32, DecodeError> {
-        self.array().copied().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, DecodeError> {
-        self.array().copied().map(u64::from_le_bytes)
-    }
-
-    fn zeros(&mut self, length: usize) -> Result<(), DecodeError> {
-        let zero = self.take(length)?.iter().all(|&byte| byte == 0);
-        zero.then_some(()).ok_or(DecodeError::Corrupt)
-    }
+fn zeros(fields: &mut Fields<'_>, length: usize) -> Result<(), DecodeError> {
+    let zero = fields.take(length)?.iter().all(|&byte| byte == 0);
+    zero.then_some(()).ok_or(DecodeError::Corrupt)
 }

@@ -1,0 +1,252 @@
+//! A chain of layers of one layout: how a filter is asked, filled and grown, whatever its layers are.
+
+use std::ptr::NonNull;
+
+use super::hash::{Hash, Hasher};
+use super::{Error, MAX_LAYERS, storage};
+
+/// What a layout is made of. Layers of different layouts are never in one chain.
+pub trait Layer: Sized {
+    /// What the layers of a filter share: how items are hashed, and how it grows.
+    type Plan: Copy;
+
+    /// What a layer is made from.
+    type Design: Copy;
+
+    /// How the items of a filter are hashed.
+    fn hasher(plan: &Self::Plan) -> Hasher;
+
+    /// The layer that is to follow `newest`, when that is full.
+    fn next(plan: &Self::Plan, newest: &Self, index: usize) -> Result<Self::Design, Error>;
+
+    /// Bytes that the bits of a layer take.
+    fn memory(design: &Self::Design) -> u64;
+
+    /// An empty layer.
+    fn new(design: Self::Design) -> Result<Self, Error>;
+
+    /// What the layer was made from.
+    fn design(&self) -> Self::Design;
+
+    /// How many items the layer was made for.
+    fn capacity(&self) -> u64;
+
+    /// How many items were new when they were inserted.
+    fn items(&self) -> u64;
+
+    /// How many bits are set.
+    fn ones(&self) -> u64;
+
+    /// The bits, as they are stored.
+    fn bytes(&self) -> &[u8];
+
+    /// Bytes asked of the allocator for the bits.
+    fn allocated(&self) -> usize;
+
+    /// The estimated probability, at the present fill, that an absent item is called present.
+    fn false_positive_rate(&self) -> f64;
+
+    /// Whether the item may have been inserted.
+    fn contains(&self, hash: Hash) -> bool;
+
+    /// Sets the item's bits. Whether any of them was clear, that is, whether the item is new.
+    ///
+    /// A new item counts, even beyond the capacity: the caller looks at [`room`](Self::room) first.
+    fn insert(&mut self, hash: Hash) -> bool;
+
+    /// Whether one of `layers` contains the item.
+    fn find_one(layers: &[Self], hash: Hash) -> bool;
+
+    /// Sets `found[i]` to whether one of `layers` contains the item of `hashes[i]`.
+    fn find(layers: &[Self], hashes: &[Hash], found: &mut [bool]);
+
+    /// Asks for the memory that any operation on the items looks at first.
+    fn prefetch(layers: &[Self], hashes: &[Hash]);
+
+    /// Asks for what else of the newest layer's memory an insert of the items looks at.
+    fn prefetch_inserts(layers: &[Self], hashes: impl Iterator<Item = Hash>);
+
+    /// A copy that shares nothing. Where no bit is set, its memory is as untouched as that of a new layer.
+    fn try_clone(&self) -> Result<Self, Error>;
+
+    /// Lets `relocate` move the bits.
+    ///
+    /// # Safety
+    ///
+    /// See [`Array::relocate`](storage::Array::relocate).
+    unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>);
+
+    /// How many more items fit.
+    #[inline]
+    fn room(&self) -> u64 {
+        self.capacity().saturating_sub(self.items())
+    }
+}
+
+/// Layers, oldest first, and what they share.
+pub struct Chain<L: Layer> {
+    layers: Box<[L]>,
+    plan: L::Plan,
+}
+
+impl<L: Layer> Chain<L> {
+    /// A chain of one empty layer. `admit` is told the bytes it will take, and may refuse them.
+    pub fn new(plan: L::Plan, first: L::Design, admit: impl FnOnce(u64) -> bool) -> Result<Chain<L>, Error> {
+        let mut chain = Chain::from_layers(plan, Vec::new());
+        chain.push(first, admit)?;
+        Ok(chain)
+    }
+
+    pub(super) fn from_layers(plan: L::Plan, layers: Vec<L>) -> Chain<L> {
+        Chain { layers: layers.into_boxed_slice(), plan }
+    }
+
+    /// Adds a layer to a full chain. `admit` is told the bytes it will take, and may refuse them.
+    pub fn grow(&mut self, admit: impl FnOnce(u64) -> bool) -> Result<(), Error> {
+        let newest = self.layers.last().ok_or(Error::OutOfMemory)?;
+        self.push(L::next(&self.plan, newest, self.layers.len())?, admit)
+    }
+
+    fn push(&mut self, design: L::Design, admit: impl FnOnce(u64) -> bool) -> Result<(), Error> {
+        if self.layers.len() >= MAX_LAYERS || !admit(L::memory(&design)) {
+            return Err(Error::OutOfMemory);
+        }
+        let layer = L::new(design)?;
+        let mut layers = std::mem::take(&mut self.layers).into_vec();
+        let room = layers.try_reserve_exact(1);
+        if room.is_ok() {
+            layers.push(layer);
+        }
+        self.layers = layers.into_boxed_slice();
+        room.map_err(|_| Error::OutOfMemory)
+    }
+
+    /// The layers, oldest first.
+    pub fn layers(&self) -> &[L] {
+        &self.layers
+    }
+
+    pub(super) fn layers_mut(&mut self) -> &mut [L] {
+        &mut self.layers
+    }
+
+    pub fn plan(&self) -> &L::Plan {
+        &self.plan
+    }
+
+    #[inline]
+    pub fn hasher(&self) -> Hasher {
+        L::hasher(&self.plan)
+    }
+
+    #[inline]
+    pub fn prefetch(&self, hashes: &[Hash]) {
+        L::prefetch(&self.layers, hashes);
+    }
+
+    #[inline]
+    pub fn contains(&self, hash: Hash) -> bool {
+        L::find_one(&self.layers, hash)
+    }
+
+    /// See [`Filter::contains_all`](super::Filter::contains_all).
+    #[inline]
+    pub fn contains_all(&self, hashes: &[Hash], found: &mut [bool]) {
+        L::find(&self.layers, hashes, found);
+    }
+
+    /// See [`Filter::insert_all`](super::Filter::insert_all).
+    pub fn insert_all(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
+        let mut handled = 0;
+        while handled < hashes.len() {
+            // Layers are not asked about items that wait for the next layer: they would be asked again then.
+            let left = hashes.len() - handled;
+            let room = usize::try_from(self.layers.last().map_or(0, L::room)).unwrap_or(usize::MAX);
+            let count = if self.layers.len() == 1 { left } else { left.min(room.saturating_add(1)) };
+            let (hashes, new) = (&hashes[handled..][..count], &mut new[handled..][..count]);
+            let inserted = self.insert_some(hashes, new);
+            handled += inserted;
+            if inserted < count {
+                break;
+            }
+        }
+        handled
+    }
+
+    /// As [`insert_all`](Self::insert_all).
+    fn insert_some(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
+        let known = new;
+        if self.layers.len() == 1 {
+            known.fill(false);
+        } else {
+            self.contains_all(hashes, known);
+        }
+        let absent = hashes.iter().zip(&*known).filter(|(_, known)| !**known);
+        L::prefetch_inserts(&self.layers, absent.map(|(&hash, _)| hash));
+        let Some(newest) = self.layers.last_mut() else { return 0 };
+        for (handled, (&hash, known)) in hashes.iter().zip(known.iter_mut()).enumerate() {
+            // Items of the batch may be the same, so that what was absent is not any more.
+            if newest.room() == 0 && !*known {
+                *known = newest.contains(hash);
+                if !*known {
+                    return handled;
+                }
+            }
+            *known = !*known && newest.insert(hash);
+        }
+        hashes.len()
+    }
+
+    /// A copy that shares nothing.
+    pub fn try_clone(&self) -> Result<Chain<L>, Error> {
+        let mut layers = Vec::new();
+        layers.try_reserve_exact(self.layers.len()).map_err(|_| Error::OutOfMemory)?;
+        for layer in &self.layers {
+            layers.push(layer.try_clone()?);
+        }
+        Ok(Chain::from_layers(self.plan, layers))
+    }
+
+    /// Lets `relocate` move the chain's allocations.
+    ///
+    /// # Safety
+    ///
+    /// See [`Array::relocate`](storage::Array::relocate).
+    pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
+        // SAFETY: as promised by the caller.
+        unsafe { storage::relocate_slice(&mut self.layers, &relocate) };
+        for layer in &mut self.layers {
+            // SAFETY: as promised by the caller.
+            unsafe { layer.relocate(&relocate) };
+        }
+    }
+
+    /// The number of items that the layers together are made for.
+    pub fn capacity(&self) -> u64 {
+        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.capacity()))
+    }
+
+    /// The number of items that were new when they were inserted.
+    pub fn items(&self) -> u64 {
+        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.items()))
+    }
+
+    /// Bytes asked of the allocator for the layers.
+    pub fn allocated(&self) -> usize {
+        self.layers.iter().map(|layer| size_of::<L>() + layer.allocated()).sum()
+    }
+
+    /// The share of set bits.
+    pub fn fill(&self) -> f64 {
+        let (ones, bits) = self.layers.iter().fold((0.0, 0.0), |(ones, bits), layer| {
+            (ones + layer.ones() as f64, bits + 8.0 * layer.bytes().len() as f64)
+        });
+        ones / bits
+    }
+
+    /// The estimated probability, at the present fill, that an absent item is called present.
+    pub fn false_positive_rate(&self) -> f64 {
+        let spared: f64 = self.layers.iter().map(|layer| libm::log1p(-layer.false_positive_rate())).sum();
+        -libm::expm1(spared)
+    }
+}

@@ -1,0 +1,157 @@
+//! A filter as bytes: what RDB files, DUMP payloads, AOF rewrites and SCANDUMP have in common.
+//!
+//! There are two ways to travel. A *walk* (BF.SCANDUMP, BF.LOADCHUNK, AOF) is a header, from which an empty filter is built,
+//! and pieces that fill it, each with the iterator that it came with. A *file* (RDB, DUMP) is a sequence of numbers and
+//! strings. [`native`] says what they hold for our own layout.
+//!
+//! Decoding trusts nothing. Every number is checked before memory is asked for.
+
+pub mod native;
+
+use std::borrow::Cow;
+
+use super::{Error, Filter};
+
+/// Why bytes were refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// They are of a later version of the encoding.
+    NewerVersion,
+    /// They are not what was written: cut short, damaged, or of something else.
+    Corrupt,
+    /// A chunk's place is not in the filter.
+    NoSuchOffset,
+    /// A chunk starts in a layer, and does not end in it.
+    BeyondLayer,
+    /// The memory for them was refused.
+    OutOfMemory,
+}
+
+impl From<Error> for DecodeError {
+    fn from(_: Error) -> DecodeError {
+        DecodeError::OutOfMemory
+    }
+}
+
+impl std::fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            DecodeError::NewerVersion => "written by a later version of the module",
+            DecodeError::Corrupt => "damaged data",
+            DecodeError::NoSuchOffset => "a chunk that starts in no layer",
+            DecodeError::BeyondLayer => "a chunk that ends in no layer",
+            DecodeError::OutOfMemory => "not enough memory",
+        })
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// Where the values of a file are written to.
+pub trait Sink {
+    fn unsigned(&mut self, number: u64);
+    fn string(&mut self, bytes: &[u8]);
+}
+
+/// Where the values of a file are read from, in the order in which they were written.
+pub trait Source {
+    type String: AsRef<[u8]>;
+
+    fn unsigned(&mut self) -> Result<u64, DecodeError>;
+    fn string(&mut self) -> Result<Self::String, DecodeError>;
+}
+
+/// Writes a filter as a file.
+pub fn save(filter: &Filter, sink: &mut impl Sink) {
+    match filter {
+        Filter::Native(chain) => native::save(chain, sink),
+    }
+}
+
+/// The iterator that comes with the header in a walk.
+pub const HEADER_ITERATOR: u64 = 1;
+
+/// The header of a walk.
+pub fn encode_header(filter: &Filter) -> Vec<u8> {
+    match filter {
+        Filter::Native(chain) => native::encode_header(chain),
+    }
+}
+
+/// A header that was found sound. Its filter has no bits yet.
+#[derive(Debug)]
+pub enum Header {
+    Native(native::Header),
+}
+
+impl Header {
+    pub fn decode(bytes: &[u8]) -> Result<Header, DecodeError> {
+        native::Header::decode(bytes).map(Header::Native)
+    }
+
+    /// Bytes that the layers' bits will take.
+    pub fn memory(&self) -> u64 {
+        match self {
+            Header::Native(header) => header.memory(),
+        }
+    }
+
+    /// The filter, with no bit set yet; its items count as if they were.
+    pub fn build(&self) -> Result<Filter, DecodeError> {
+        match self {
+            Header::Native(header) => header.build().map(Filter::Native),
+        }
+    }
+}
+
+/// A part of a walk.
+pub struct Piece<'a> {
+    /// What the piece is loaded with, and the next one asked for.
+    pub iterator: u64,
+    pub data: Cow<'a, [u8]>,
+}
+
+/// The piece that follows `iterator` in a walk, which starts at [`HEADER_ITERATOR`]. `None` behind the last.
+pub fn next_piece(filter: &Filter, iterator: u64) -> Result<Option<Piece<'_>>, Error> {
+    match filter {
+        Filter::Native(chain) => native::next_piece(chain, iterator),
+    }
+}
+
+/// Loads a piece into a filter that was built from the walk's header. Bits that are set stay set.
+pub fn load_piece(filter: &mut Filter, iterator: u64, data: &[u8]) -> Result<(), DecodeError> {
+    match filter {
+        Filter::Native(chain) => native::load_piece(chain, iterator, data),
+    }
+}
+
+/// Little-endian fields, taken from the front.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(DecodeError::Corrupt)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], DecodeError> {
+        self.take(N)?.try_into().map_err(|_| DecodeError::Corrupt)
+    }
+
+    fn u8(&mut self) -> Result<u8, DecodeError> {
+        self.array::<1>().map(|bytes| bytes[0])
+    }
+
+    fn u32(&mut self) -> Result<u32, DecodeError> {
+        self.array().copied().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, DecodeError> {
+        self.array().copied().map(u64::from_le_bytes)
+    }
+
+    fn f64(&mut self) -> Result<f64, DecodeError> {
+        self.array().copied().map(f64::from_le_bytes)
+    }
+}
