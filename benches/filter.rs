@@ -40,7 +40,7 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, SamplingMode};
 use fastbloom::BloomFilter;
 use oxbloom::filter::batch::{BATCH, Prepared};
-use oxbloom::filter::{ErrorRate, Filter, Growth, Params};
+use oxbloom::filter::{ErrorRate, Filter, Growth, Layout, Params};
 use serde_json::{Value, json};
 
 /// The seed of our hash and of the choice of items.
@@ -197,7 +197,7 @@ impl Library for Filter {
             error_rate: ErrorRate::new(size.error_rate).unwrap(),
             capacity: size.capacity.try_into().unwrap(),
             growth: Growth::Fixed,
-            seed: SEED,
+            layout: Layout::Native { seed: SEED },
         };
         Filter::new(params, |_| true).unwrap()
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use oxbloom::filter::batch::{BATCH, Prepared};
-use oxbloom::filter::{ErrorRate, Filter, Growth, Params};
+use oxbloom::filter::{ErrorRate, Filter, Growth, Layout, Params};
 
 use super::Cost;
 use super::callgrind::{self, Counts};
@@ -39,11 +39,16 @@ struct Workload {
     operation: Operation,
     error_rate: f64,
     capacity: usize,
+    layout: Layout,
 }
 
 impl Workload {
     const fn new(name: &'static str, operation: Operation, error_rate: f64, capacity: usize) -> Workload {
-        Workload { name, operation, error_rate, capacity }
+        Workload { name, operation, error_rate, capacity, layout: Layout::Native { seed: 42 } }
+    }
+
+    const fn classic(name: &'static str, operation: Operation, capacity: usize) -> Workload {
+        Workload { layout: Layout::Classic { noted_expansion: 2 }, ..Workload::new(name, operation, 0.01, capacity) }
     }
 }
 
@@ -58,6 +63,9 @@ const WORKLOADS: &[Workload] = &[
     Workload::new("insert, growing", Insert, 0.01, 100),
     Workload::new("hit, grown", Hit, 0.01, 100),
     Workload::new("miss, grown", Miss, 0.01, 100),
+    Workload::classic("insert, classic", Insert, ITEMS),
+    Workload::classic("hit, classic", Hit, ITEMS),
+    Workload::classic("miss, classic", Miss, ITEMS),
     Workload::new("insert, one by one", InsertAlone, 0.01, ITEMS),
     Workload::new("hit, one by one", HitAlone, 0.01, ITEMS),
     Workload::new("miss, one by one", MissAlone, 0.01, ITEMS),
@@ -87,7 +95,7 @@ pub fn run(name: &str) {
         error_rate: ErrorRate::new(workload.error_rate).expect("an error rate"),
         capacity: (workload.capacity as u64).try_into().expect("a capacity"),
         growth: Growth::By(2.try_into().expect("not 0")),
-        seed: 42,
+        layout: workload.layout,
     };
     let mut filter = Filter::new(params, |_| true).expect("memory");
     let (present, absent) = (items(0), items(ITEMS));

@@ -346,6 +346,26 @@ impl Place {
     }
 }
 
+/// Where the newest layer of a filter is, or was, and how its items are hashed.
+#[derive(Clone, Copy, Debug)]
+pub struct Outlook {
+    place: Place,
+    seed: u64,
+}
+
+impl Outlook {
+    #[inline]
+    pub fn new(plan: &Plan, newest: &Layer) -> Outlook {
+        Outlook { place: newest.place(), seed: plan.seed }
+    }
+
+    /// Brings an item's lines into the processor's cache.
+    #[inline]
+    pub fn prefetch(&self, item: &[u8]) {
+        self.place.prefetch(Hash::new(item, self.seed));
+    }
+}
+
 /// Sets the bits of `source` in `target`. How many of them were clear.
 ///
 /// By words: bitvec's `|=` goes bit by bit, which made loading a filter of 10^8 items take 0.3 s longer.

@@ -14,6 +14,7 @@
 
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
+use super::murmur::{murmur32, murmur64};
 use super::sizing::{BLOCK_BITS, MAX_LINES, Shape};
 
 /// 2^64 divided by the golden ratio, odd: multiplying by it carries every bit of a word into the high ones.
@@ -26,16 +27,24 @@ const PROBE_BITS: u32 = BLOCK_BITS.ilog2();
 const PROBES_PER_WORD: u8 = (u64::BITS / PROBE_BITS) as u8;
 
 /// 128 bits of hash, all that a filter ever looks at of an item.
+///
+/// A native filter finds lines by the first word and probes by the second; a classic one starts at the first and steps by
+/// the second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hash {
-    lines: u64,
-    probes: u64,
+    pub(super) first: u64,
+    pub(super) second: u64,
 }
 
 /// How a filter hashes its items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hasher {
+    /// XXH3-128, for native filters.
     Xxh3 { seed: u64 },
+    /// MurmurHash64A, for classic filters.
+    Murmur64,
+    /// MurmurHash2, for very old classic filters.
+    Murmur32,
 }
 
 impl Hasher {
@@ -43,6 +52,8 @@ impl Hasher {
     pub fn hash(self, item: &[u8]) -> Hash {
         match self {
             Hasher::Xxh3 { seed } => Hash::new(item, seed),
+            Hasher::Murmur64 => Hash::murmur64(item),
+            Hasher::Murmur32 => Hash::murmur32(item),
         }
     }
 
@@ -52,6 +63,8 @@ impl Hasher {
         let pairs = hashes.iter_mut().zip(items);
         match self {
             Hasher::Xxh3 { seed } => pairs.map(|(hash, item)| *hash = Hash::new(item, seed)).count(),
+            Hasher::Murmur64 => pairs.map(|(hash, item)| *hash = Hash::murmur64(item)).count(),
+            Hasher::Murmur32 => pairs.map(|(hash, item)| *hash = Hash::murmur32(item)).count(),
         }
     }
 }
@@ -61,13 +74,29 @@ impl Hash {
     #[inline]
     pub fn new(item: &[u8], seed: u64) -> Hash {
         let hash = xxh3_128_with_seed(item, seed);
-        Hash { lines: hash as u64, probes: (hash >> 64) as u64 }
+        Hash { first: hash as u64, second: (hash >> 64) as u64 }
+    }
+
+    /// The two hashes of a classic filter: the second is seeded with the first.
+    ///
+    /// Apart, so that the native layout's code is as short as without it.
+    #[inline(never)]
+    fn murmur64(item: &[u8]) -> Hash {
+        let first = murmur64(item, 0xC6A4_A793_5BD1_E995);
+        Hash { first, second: murmur64(item, first) }
+    }
+
+    /// As [`murmur64`](Self::murmur64), with 32 bits each.
+    #[inline(never)]
+    fn murmur32(item: &[u8]) -> Hash {
+        let first = murmur32(item, 0x9747_B28C);
+        Hash { first: first.into(), second: murmur32(item, first).into() }
     }
 
     /// The item's bit positions, each in `0..512`, probe after probe and line after line.
     #[inline]
     pub fn probes(self) -> Probes {
-        Probes { word: self.probes, source: self.probes, left: PROBES_PER_WORD }
+        Probes { word: self.second, source: self.second, left: PROBES_PER_WORD }
     }
 }
 
@@ -98,7 +127,7 @@ impl Pattern {
     /// The first line of an item among `blocks`.
     #[inline]
     pub fn first_line_of(&self, hash: Hash, blocks: usize) -> usize {
-        below(hash.lines, blocks as u64) as usize
+        below(hash.first, blocks as u64) as usize
     }
 
     /// The number of probes in the first line: no other has more.
@@ -110,7 +139,7 @@ impl Pattern {
     /// The lines of an item among `blocks`, all different, each with its number of probes.
     #[inline]
     pub fn lines_of(&self, hash: Hash, blocks: usize) -> Lines {
-        Lines { pattern: *self, hash: hash.lines, blocks: blocks as u64, line: 0, stride: 0, index: 0 }
+        Lines { pattern: *self, hash: hash.first, blocks: blocks as u64, line: 0, stride: 0, index: 0 }
     }
 }
 

@@ -12,19 +12,19 @@
 //! ```
 //!
 //! - [`chain`] is how layers together are asked, filled and grown;
-//! - [`blocked`] is the layer, [`storage`] its memory;
-//! - [`sizing`] turns an error rate and a capacity into a layer's shape;
-//! - [`hash`] turns an item into 128 bits, and those into positions;
+//! - [`blocked`] is the native layer, [`classic`] is RedisBloom's; [`storage`] is their memory;
+//! - [`sizing`] turns an error rate and a capacity into the shape of a native layer;
+//! - [`hash`] turns an item into 128 bits, and those into positions, with [`murmur`] for the classic layer;
 //! - [`codec`] turns a filter into bytes and back.
 //!
 //! ```
-//! use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Params};
+//! use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Layout, Params};
 //!
 //! let params = Params {
 //!     error_rate: ErrorRate::new(0.01).unwrap(),
 //!     capacity: 1000.try_into().unwrap(),
 //!     growth: Growth::By(2.try_into().unwrap()),
-//!     seed: 42,
+//!     layout: Layout::Native { seed: 42 },
 //! };
 //! let mut filter = Filter::new(params, |_bytes| true)?;
 //! assert!(filter.insert(b"https://example.com/")?);
@@ -36,8 +36,10 @@
 pub mod batch;
 pub mod blocked;
 pub mod chain;
+pub mod classic;
 pub mod codec;
 pub mod hash;
+pub mod murmur;
 pub mod sizing;
 pub mod storage;
 
@@ -58,6 +60,8 @@ pub enum Error {
     OutOfMemory,
     /// The filter does not grow, and holds as many items as it was made for.
     Full,
+    /// The filter is full, and what it says of its growth leaves no room in another layer.
+    CannotGrow,
 }
 
 impl std::fmt::Display for Error {
@@ -65,6 +69,7 @@ impl std::fmt::Display for Error {
         f.write_str(match self {
             Error::OutOfMemory => "not enough memory",
             Error::Full => "the filter is full",
+            Error::CannotGrow => "the filter is full, and cannot grow as it is meant to",
         })
     }
 }
@@ -105,13 +110,28 @@ pub struct Params {
     /// The number of distinct items that fit before the filter grows or refuses.
     pub capacity: NonZeroU64,
     pub growth: Growth,
-    /// Filters of one shape and seed hold the same bits for the same items. Who knows it can craft collisions.
-    pub seed: u64,
+    pub layout: Layout,
+}
+
+/// How the bits lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// In blocks of a cache line.
+    Native {
+        /// Filters of one shape and seed hold the same bits for the same items. Who knows it can craft collisions.
+        seed: u64,
+    },
+    /// As in RedisBloom.
+    Classic {
+        /// What a filter that does not grow has for an expansion nevertheless: it is stored.
+        noted_expansion: u32,
+    },
 }
 
 /// A Bloom filter.
 pub enum Filter {
     Native(Chain<blocked::Layer>),
+    Classic(Chain<classic::Layer>),
 }
 
 /// Does the same with the chain of a filter, whatever its layout.
@@ -119,6 +139,7 @@ macro_rules! each {
     ($filter:expr, $chain:ident => $body:expr) => {
         match $filter {
             Filter::Native($chain) => $body,
+            Filter::Classic($chain) => $body,
         }
     };
 }
@@ -126,8 +147,17 @@ macro_rules! each {
 impl Filter {
     /// An empty filter. `admit` is told the bytes it will take, and may refuse them.
     pub fn new(params: Params, admit: impl FnOnce(u64) -> bool) -> Result<Filter, Error> {
-        let plan = blocked::Plan { seed: params.seed, error_rate: params.error_rate, growth: params.growth };
-        Ok(Filter::Native(Chain::new(plan, plan.layer(0, params.capacity.get())?, admit)?))
+        let Params { error_rate, capacity, growth, layout } = params;
+        match layout {
+            Layout::Native { seed } => {
+                let plan = blocked::Plan { seed, error_rate, growth };
+                Chain::new(plan, plan.layer(0, capacity.get())?, admit).map(Filter::Native)
+            }
+            Layout::Classic { noted_expansion } => {
+                let plan = classic::Plan::new(growth, noted_expansion);
+                Chain::new(plan, plan.first(capacity.get(), error_rate.get())?, admit).map(Filter::Classic)
+            }
+        }
     }
 
     /// Adds a layer to a full filter. `admit` is told the bytes it will take, and may refuse them.
@@ -149,8 +179,7 @@ impl Filter {
 
     /// Whether the item is in the filter: `false` is certain, `true` is wrong at the error rate.
     pub fn contains(&self, item: &[u8]) -> bool {
-        let hash = self.hash(item);
-        each!(self, chain => chain.contains(hash))
+        each!(self, chain => chain.contains(chain.hasher().hash(item)))
     }
 
     /// Inserts an item, growing as needed. `true` if it was new, `false` if it was there already (or seemed to be).
@@ -187,18 +216,37 @@ impl Filter {
         each!(self, chain => chain.insert_all(hashes, new))
     }
 
-    /// The seed of the hash.
-    pub fn seed(&self) -> u64 {
-        each!(self, chain => chain.plan().seed)
+    /// The seed of the hash. Classic filters all have the same, which is no secret.
+    pub fn seed(&self) -> Option<u64> {
+        match self {
+            Filter::Native(chain) => Some(chain.plan().seed),
+            Filter::Classic(_) => None,
+        }
     }
 
-    /// The error rate that was asked for.
+    /// The error rate that was asked for, as far as it can be told: a classic filter knows that of its first layer.
     pub fn error_rate(&self) -> f64 {
-        each!(self, chain => chain.plan().error_rate.get())
+        match self {
+            Filter::Native(chain) => chain.plan().error_rate.get(),
+            Filter::Classic(chain) => {
+                let first = chain.layers().first().map_or(0.0, |layer| layer.design().error_rate);
+                if chain.plan().options.is_fixed() { first } else { 2.0 * first }
+            }
+        }
     }
 
-    pub fn growth(&self) -> Growth {
-        each!(self, chain => chain.plan().growth)
+    /// How many times as large each further layer is. `None` if the filter does not grow.
+    pub fn expansion(&self) -> Option<u32> {
+        match self {
+            Filter::Native(chain) => match chain.plan().growth {
+                Growth::Fixed => None,
+                Growth::By(expansion) => Some(expansion.get()),
+            },
+            Filter::Classic(chain) => {
+                let classic::Plan { options, expansion } = *chain.plan();
+                (!options.is_fixed()).then_some(expansion)
+            }
+        }
     }
 
     /// The number of layers.
@@ -216,11 +264,26 @@ impl Filter {
                 .map(|(index, layer)| LayerFacts {
                     bytes: layer.shape().bytes(),
                     bits: layer.shape().bits(),
+                    hash_bits: 128,
                     probes: layer.shape().probes.into(),
                     lines: Some(layer.shape().lines),
                     capacity: layer.capacity(),
                     items: layer.items(),
                     error_rate: chain.plan().layer_error_rate(index).max(sizing::LOWEST_ERROR_RATE),
+                })
+                .collect(),
+            Filter::Classic(chain) => chain
+                .layers()
+                .iter()
+                .map(|layer| LayerFacts {
+                    bytes: layer.design().bytes,
+                    bits: layer.design().bits,
+                    hash_bits: chain.plan().options.hash_bits(),
+                    probes: layer.design().probes,
+                    lines: None,
+                    capacity: layer.capacity(),
+                    items: layer.items(),
+                    error_rate: layer.design().error_rate,
                 })
                 .collect(),
         }
@@ -241,9 +304,16 @@ impl Filter {
         each!(self, chain => chain.items())
     }
 
-    /// Bytes asked of the allocator, for this value (in a box of its own) and all below it.
+    /// Bytes asked of the allocator, for this value (in a box of its own) and all below it. For a classic filter, what
+    /// RedisBloom says of it: some bytes less.
     pub fn memory_usage(&self) -> usize {
-        size_of::<Filter>() + each!(self, chain => chain.allocated())
+        match self {
+            Filter::Native(chain) => size_of::<Filter>() + chain.allocated(),
+            Filter::Classic(chain) => {
+                let bits: usize = chain.layers().iter().map(|layer| layer.bytes().len()).sum();
+                classic::FILTER_BYTES + classic::LAYER_BYTES * chain.layers().len() + bits
+            }
+        }
     }
 
     /// The share of set bits.
@@ -259,11 +329,12 @@ impl Filter {
     /// Where the newest layer is, if it has at least so many bytes, to prefetch items from.
     #[inline]
     pub fn outlook(&self, least_bytes: u64) -> Option<Outlook> {
-        let hasher = self.hasher();
         match self {
             Filter::Native(chain) => {
-                let newest = chain.layers().last().filter(|layer| layer.bytes().len() as u64 >= least_bytes)?;
-                Some(Outlook { hasher, place: Place::Native(newest.place()) })
+                newest(chain, least_bytes).map(|layer| Outlook::Native(blocked::Outlook::new(chain.plan(), layer)))
+            }
+            Filter::Classic(chain) => {
+                newest(chain, least_bytes).map(|layer| Outlook::Classic(classic::Outlook::new(chain.plan(), layer)))
             }
         }
     }
@@ -272,6 +343,7 @@ impl Filter {
     pub fn try_clone(&self) -> Result<Filter, Error> {
         match self {
             Filter::Native(chain) => chain.try_clone().map(Filter::Native),
+            Filter::Classic(chain) => chain.try_clone().map(Filter::Classic),
         }
     }
 
@@ -291,6 +363,8 @@ impl Filter {
 pub struct LayerFacts {
     pub bytes: u64,
     pub bits: u64,
+    /// The width of the hash.
+    pub hash_bits: u8,
     /// Bits that an item sets.
     pub probes: u32,
     /// Cache lines that an item touches, where that is known.
@@ -303,23 +377,24 @@ pub struct LayerFacts {
 
 /// How and where a filter looks for an item first: good as a hint, for as long as anyone likes.
 #[derive(Clone, Copy, Debug)]
-pub struct Outlook {
-    hasher: Hasher,
-    place: Place,
+pub enum Outlook {
+    Native(blocked::Outlook),
+    Classic(classic::Outlook),
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Place {
-    Native(blocked::Place),
+/// The newest layer, if it has at least so many bytes.
+#[inline]
+fn newest<L: Layer>(chain: &Chain<L>, least_bytes: u64) -> Option<&L> {
+    chain.layers().last().filter(|layer| layer.bytes().len() as u64 >= least_bytes)
 }
 
 impl Outlook {
     /// Brings the memory that an item is looked for in into the processor's cache.
     #[inline]
     pub fn prefetch(&self, item: &[u8]) {
-        let hash = self.hasher.hash(item);
-        match self.place {
-            Place::Native(place) => place.prefetch(hash),
+        match self {
+            Outlook::Native(outlook) => outlook.prefetch(item),
+            Outlook::Classic(outlook) => outlook.prefetch(item),
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ptr;
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 use redis_module::raw;
 
@@ -49,6 +49,48 @@ const ERROR_RATE_RANGE: &str = "must be a number above 0 and below 1";
 const DEFAULT_ERROR_RATE: f64 = 0.01;
 static ERROR_RATE: AtomicU64 = AtomicU64::new(DEFAULT_ERROR_RATE.to_bits());
 
+/// How the bits of a filter lie in memory, as clients call it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayoutName {
+    Native,
+    Classic,
+}
+
+impl LayoutName {
+    const ALL: [LayoutName; 2] = [LayoutName::Native, LayoutName::Classic];
+
+    pub const fn name(self) -> &'static CStr {
+        match self {
+            LayoutName::Native => c"native",
+            LayoutName::Classic => c"classic",
+        }
+    }
+
+    /// The layout that is called so, in whatever case.
+    pub fn of(name: Arg) -> Option<LayoutName> {
+        LayoutName::ALL.into_iter().find(|layout| name.bytes().eq_ignore_ascii_case(layout.name().to_bytes()))
+    }
+}
+
+impl std::fmt::Display for LayoutName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name().to_string_lossy())
+    }
+}
+
+/// The one setting that is a choice.
+const LAYOUT_NAME: &CStr = c"layout";
+static LAYOUT: AtomicI32 = AtomicI32::new(LayoutName::Native as c_int);
+
+/// The layout of filters that are created without one.
+pub fn layout() -> LayoutName {
+    if LAYOUT.load(Ordering::Relaxed) == LayoutName::Classic as c_int {
+        LayoutName::Classic
+    } else {
+        LayoutName::Native
+    }
+}
+
 /// The error rate of filters that are created without one.
 pub fn error_rate() -> ErrorRate {
     ErrorRate::new(f64::from_bits(ERROR_RATE.load(Ordering::Relaxed)))
@@ -82,7 +124,8 @@ pub fn lookahead_size() -> u64 {
 /// The settings, for the log.
 pub fn describe() -> String {
     let numbers = NUMBERS.map(|number| format!("{} {}", number.name.to_string_lossy(), number.get()));
-    format!("{} {}, {}", ERROR_RATE_NAME.to_string_lossy(), error_rate().get(), numbers.join(", "))
+    let (rate_name, layout_name) = (ERROR_RATE_NAME.to_string_lossy(), LAYOUT_NAME.to_string_lossy());
+    format!("{rate_name} {}, {}, {layout_name} {}", error_rate().get(), numbers.join(", "), layout())
 }
 
 /// Reads the arguments of `loadmodule`: pairs of a name and a value. What is wrong with them, if anything.
@@ -104,6 +147,11 @@ fn read_argument(ctx: &Context, given: &str, value: Arg) -> Result<(), String> {
     let shown = String::from_utf8_lossy(value.bytes());
     if name.as_bytes() == ERROR_RATE_NAME.to_bytes() {
         return set_error_rate(value).ok_or(format!("{given} {ERROR_RATE_RANGE}, not '{shown}'"));
+    }
+    if name.as_bytes() == LAYOUT_NAME.to_bytes() {
+        let layout = LayoutName::of(value).ok_or(format!("{given} must be native or classic, not '{shown}'"))?;
+        LAYOUT.store(layout as c_int, Ordering::Relaxed);
+        return Ok(());
     }
     if let Some(number) = NUMBERS.iter().find(|number| number.name.to_bytes() == name.as_bytes()) {
         let range = number.least..=number.most;
@@ -180,7 +228,22 @@ pub fn register(ctx: &Context) -> bool {
             ptr::from_ref(number).cast_mut().cast()
         )) == OK
     });
-    registered && numbers && call!(RedisModule_LoadConfigs(ctx.as_raw())) == OK
+    let mut names = LayoutName::ALL.map(|layout| layout.name().as_ptr());
+    let values = LayoutName::ALL.map(|layout| layout as c_int);
+    let layouts = call!(RedisModule_RegisterEnumConfig(
+        ctx.as_raw(),
+        LAYOUT_NAME.as_ptr(),
+        layout() as c_int,
+        flags,
+        names.as_mut_ptr(),
+        values.as_ptr(),
+        values.len() as c_int,
+        Some(get_layout),
+        Some(set_layout),
+        None,
+        ptr::null_mut()
+    )) == OK;
+    registered && numbers && layouts && call!(RedisModule_LoadConfigs(ctx.as_raw())) == OK
 }
 
 /// The setting that a callback was registered for.
@@ -207,6 +270,21 @@ extern "C" fn set_number(
     // The server checked the range.
     // SAFETY: the server returns what `register` handed over.
     unsafe { number(private) }.value.store(value, Ordering::Relaxed);
+    raw::REDISMODULE_OK as c_int
+}
+
+extern "C" fn get_layout(_name: *const c_char, _private: *mut c_void) -> c_int {
+    layout() as c_int
+}
+
+extern "C" fn set_layout(
+    _name: *const c_char,
+    value: c_int,
+    _private: *mut c_void,
+    _error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // The server checked that it is one of those it was told.
+    LAYOUT.store(value, Ordering::Relaxed);
     raw::REDISMODULE_OK as c_int
 }
 

@@ -1,9 +1,12 @@
-//! The data type `oxbloom--`: what the server does with filters that are not commands.
+//! The data types: what the server does with filters that are not commands.
+//!
+//! Native filters are of the type `oxbloom--`, classic ones of RedisBloom's `MBbloom--`, whose files they share.
 //!
 //! RDB files and DUMP payloads are files of [`codec`](crate::filter::codec); an AOF rewrite is a walk, as `BF.LOADCHUNK`
 //! commands.
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -13,46 +16,82 @@ use super::context::Context;
 use super::edge::{call, guard};
 use super::memory;
 use crate::filter::Filter;
-use crate::filter::codec::{self, DecodeError, Sink, Source, native};
+use crate::filter::codec::{self, DecodeError, Sink, Source, classic, native};
+use crate::filter::storage::Bytes;
 
-/// Nine characters, as the server wants it.
-const NAME: &CStr = c"oxbloom--";
-
-static HANDLE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(ptr::null_mut());
-
-/// What the server knows the data type by.
-#[inline]
-pub fn handle() -> *mut raw::RedisModuleType {
-    HANDLE.load(Ordering::Relaxed)
+/// A data type. The values of all of them are filters.
+struct DataType {
+    /// Nine characters, as the server wants it.
+    name: &'static CStr,
+    /// The version of the files that are written.
+    version: u32,
+    rdb_load: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int) -> *mut c_void,
+    /// What the server knows it by.
+    handle: AtomicPtr<raw::RedisModuleType>,
 }
 
-/// Registers the data type. `false` if the server refuses.
-pub fn register(ctx: &Context) -> bool {
-    let mut methods = raw::RedisModuleTypeMethods {
-        version: raw::REDISMODULE_TYPE_METHOD_VERSION.into(),
-        rdb_load: Some(rdb_load),
-        rdb_save: Some(rdb_save),
-        aof_rewrite: Some(aof_rewrite),
-        mem_usage: Some(mem_usage),
-        digest: Some(digest),
-        free: Some(free),
-        aux_load: None,
-        aux_save: None,
-        aux_save_triggers: 0,
-        free_effort: Some(free_effort),
-        unlink: None,
-        copy: Some(copy),
-        defrag: Some(defrag),
-        mem_usage2: None,
-        free_effort2: None,
-        unlink2: None,
-        copy2: None,
-        aux_save2: None,
+static NATIVE: DataType = DataType {
+    name: c"oxbloom--",
+    version: native::VERSION as u32,
+    rdb_load: rdb_load_native,
+    handle: AtomicPtr::new(ptr::null_mut()),
+};
+
+static CLASSIC: DataType = DataType {
+    name: c"MBbloom--",
+    version: classic::VERSION,
+    rdb_load: rdb_load_classic,
+    handle: AtomicPtr::new(ptr::null_mut()),
+};
+
+/// What the server knows the data type of a filter by.
+pub fn handle_for(filter: &Filter) -> *mut raw::RedisModuleType {
+    let data_type = match filter {
+        Filter::Native(_) => &NATIVE,
+        Filter::Classic(_) => &CLASSIC,
     };
-    let version = c_int::from(native::VERSION);
-    let handle = call!(RedisModule_CreateDataType(ctx.as_raw(), NAME.as_ptr(), version, &mut methods));
-    HANDLE.store(handle, Ordering::Relaxed);
-    !handle.is_null()
+    data_type.handle.load(Ordering::Relaxed)
+}
+
+/// Whether values of this type are filters.
+#[inline]
+pub fn is_filter(handle: *mut raw::RedisModuleType) -> bool {
+    [&NATIVE, &CLASSIC].into_iter().any(|data_type| data_type.handle.load(Ordering::Relaxed) == handle)
+}
+
+/// Registers the data types. `false` if the server refuses.
+pub fn register(ctx: &Context) -> bool {
+    [&NATIVE, &CLASSIC].into_iter().all(|data_type| data_type.register(ctx))
+}
+
+impl DataType {
+    fn register(&self, ctx: &Context) -> bool {
+        let mut methods = raw::RedisModuleTypeMethods {
+            version: raw::REDISMODULE_TYPE_METHOD_VERSION.into(),
+            rdb_load: Some(self.rdb_load),
+            rdb_save: Some(rdb_save),
+            aof_rewrite: Some(aof_rewrite),
+            mem_usage: Some(mem_usage),
+            digest: Some(digest),
+            free: Some(free),
+            aux_load: None,
+            aux_save: None,
+            aux_save_triggers: 0,
+            free_effort: Some(free_effort),
+            unlink: None,
+            copy: Some(copy),
+            defrag: Some(defrag),
+            mem_usage2: None,
+            free_effort2: None,
+            unlink2: None,
+            copy2: None,
+            aux_save2: None,
+        };
+        let version = self.version as c_int;
+        let handle = call!(RedisModule_CreateDataType(ctx.as_raw(), self.name.as_ptr(), version, &mut methods));
+        self.handle.store(handle, Ordering::Relaxed);
+        !handle.is_null()
+    }
 }
 
 /// The filter behind a value of the data type.
@@ -69,8 +108,24 @@ fn boxed(filter: Filter) -> *mut c_void {
     Box::into_raw(Box::new(filter)).cast()
 }
 
-extern "C" fn rdb_load(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
-    guard(c"rdb_load", ptr::null_mut(), || match load(&mut Stream(rdb), version) {
+extern "C" fn rdb_load_native(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
+    load(|| {
+        if version > c_int::from(native::VERSION) {
+            return Err(DecodeError::NewerVersion);
+        }
+        native::load(&mut Stream(rdb), admits).map(Filter::Native)
+    })
+}
+
+extern "C" fn rdb_load_classic(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
+    load(|| {
+        let version = u32::try_from(version).map_err(|_| DecodeError::Corrupt)?;
+        classic::load(version, &mut Stream(rdb), admits).map(Filter::Classic)
+    })
+}
+
+fn load(load: impl FnOnce() -> Result<Filter, DecodeError>) -> *mut c_void {
+    guard(c"rdb_load", ptr::null_mut(), || match load() {
         Ok(filter) => boxed(filter),
         Err(error) => {
             Context::detached().log_warning(&format!("a filter was refused: {error}"));
@@ -79,11 +134,8 @@ extern "C" fn rdb_load(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_v
     })
 }
 
-fn load(stream: &mut Stream, version: c_int) -> Result<Filter, DecodeError> {
-    if version > c_int::from(native::VERSION) {
-        return Err(DecodeError::NewerVersion);
-    }
-    native::load(stream, |bytes| memory::admits(&Context::detached(), 0, bytes)).map(Filter::Native)
+fn admits(bytes: u64) -> bool {
+    memory::admits(&Context::detached(), 0, bytes)
 }
 
 /// A file or payload that is read or written.
@@ -103,6 +155,11 @@ impl Source for Stream {
         self.check(number)
     }
 
+    fn double(&mut self) -> Result<f64, DecodeError> {
+        let number = call!(RedisModule_LoadDouble(self.0));
+        self.check(number)
+    }
+
     fn string(&mut self) -> Result<Buffer, DecodeError> {
         let mut length = 0;
         let start = NonNull::new(call!(RedisModule_LoadStringBuffer(self.0, &mut length)));
@@ -110,11 +167,21 @@ impl Source for Stream {
         self.check(())?;
         buffer.ok_or(DecodeError::Corrupt)
     }
+
+    fn array(&mut self) -> Result<Bytes, DecodeError> {
+        let buffer = ManuallyDrop::new(Source::string(self)?);
+        // SAFETY: the server allocated the buffer with its allocator, which is the global one here, and made it ours.
+        Ok(unsafe { Bytes::adopt(buffer.start.cast(), buffer.length) })
+    }
 }
 
 impl Sink for Stream {
     fn unsigned(&mut self, number: u64) {
         call!(RedisModule_SaveUnsigned(self.0, number));
+    }
+
+    fn double(&mut self, number: f64) {
+        call!(RedisModule_SaveDouble(self.0, number));
     }
 
     fn string(&mut self, bytes: &[u8]) {

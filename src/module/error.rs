@@ -24,15 +24,20 @@ pub enum Error {
     ExpansionRange,
     NonscalingExpands,
     BadSeed,
+    BadLayout,
+    ClassicSeed,
     InsertBadCapacity,
     InsertBadErrorRate,
     InsertBadExpansion,
     InsertBadSeed,
+    InsertBadLayout,
     InsertRange,
     UnknownArgument,
     RepeatedArgument,
     UnknownInformation,
     Full,
+    CannotCreate,
+    CannotGrow,
     NoMemoryToCreate,
     NoMemoryToGrow,
     NoMemory,
@@ -63,15 +68,20 @@ impl Error {
             Error::ExpansionRange => c"ERR expansion should be greater or equal to 1",
             Error::NonscalingExpands => c"Nonscaling filters cannot expand",
             Error::BadSeed => c"ERR bad seed",
+            Error::BadLayout => c"ERR bad layout",
+            Error::ClassicSeed => c"ERR classic filters have no seed",
             Error::InsertBadCapacity => c"Bad capacity",
             Error::InsertBadErrorRate => c"Bad error rate",
             Error::InsertBadExpansion => c"Bad expansion",
             Error::InsertBadSeed => c"Bad seed",
+            Error::InsertBadLayout => c"Bad layout",
             Error::InsertRange => c"Bad argument received",
             Error::UnknownArgument => c"Unknown argument received",
             Error::RepeatedArgument => c"Repeated argument received",
             Error::UnknownInformation => c"Invalid information value",
             Error::Full => c"ERR non scaling filter is full",
+            Error::CannotCreate => c"ERR could not create filter",
+            Error::CannotGrow => c"ERR problem inserting into filter",
             Error::NoMemoryToCreate => c"ERR Insufficient memory to create filter",
             Error::NoMemoryToGrow => c"ERR Insufficient memory to grow filter",
             Error::NoMemory => c"ERR Insufficient memory",
@@ -103,7 +113,7 @@ impl Error {
     pub fn creating(error: filter::Error) -> Error {
         match error {
             filter::Error::OutOfMemory => Error::NoMemoryToCreate,
-            filter::Error::Full => Error::Full,
+            filter::Error::Full | filter::Error::CannotGrow => Error::CannotCreate,
         }
     }
 
@@ -112,6 +122,7 @@ impl Error {
         match error {
             filter::Error::OutOfMemory => Error::NoMemoryToGrow,
             filter::Error::Full => Error::Full,
+            filter::Error::CannotGrow => Error::CannotGrow,
         }
     }
 }

@@ -25,7 +25,7 @@ impl Handle {
         if self.0.is_null() {
             return Ok(None);
         }
-        if call!(RedisModule_ModuleTypeGetType(self.0)) == datatype::handle() {
+        if datatype::is_filter(call!(RedisModule_ModuleTypeGetType(self.0))) {
             return Ok(NonNull::new(call!(RedisModule_ModuleTypeGetValue(self.0)).cast()));
         }
         let is_empty = call!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int;
@@ -51,7 +51,7 @@ impl ReadKey {
 
     /// The filter of the key, `None` if there is no such key.
     pub fn filter(&self) -> Result<Option<&Filter>, Error> {
-        // SAFETY: a value of our data type is a `Filter`. It stays while the key is open: commands run one at a time, and
+        // SAFETY: a value of our data types is a `Filter`. It stays while the key is open: commands run one at a time, and
         // listeners, who may do anything, are only told once the key is closed.
         self.0.filter().map(|filter| filter.map(|filter| unsafe { filter.as_ref() }))
     }
@@ -78,8 +78,9 @@ impl WriteKey {
 
     /// Makes `filter` the value of a key that has none.
     pub fn create(&mut self, filter: Filter) -> Result<(), Error> {
+        let data_type = datatype::handle_for(&filter);
         let value = Box::into_raw(Box::new(filter));
-        let status = call!(RedisModule_ModuleTypeSetValue(self.handle.0, datatype::handle(), value.cast()));
+        let status = call!(RedisModule_ModuleTypeSetValue(self.handle.0, data_type, value.cast()));
         if status != raw::REDISMODULE_OK as c_int {
             // SAFETY: the server did not take the value, which is a box of ours.
             drop(unsafe { Box::from_raw(value) });

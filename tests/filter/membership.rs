@@ -45,7 +45,7 @@ fn insert_each<'a>(filter: &mut Filter, items: &'a [Vec<u8>]) -> HashSet<&'a [u8
                 new += u64::from(answer);
             }
             Err(error) => {
-                assert_eq!((error, filter.growth(), claimed), (Error::Full, Growth::Fixed, false));
+                assert_eq!((error, filter.expansion(), claimed), (Error::Full, None, false));
                 assert_eq!(filter.items(), filter.capacity());
             }
         }
@@ -68,8 +68,8 @@ fn answers(filter: &Filter, hashes: &[Hash]) -> Vec<bool> {
 /// Same to every question that can be asked.
 fn assert_same(filter: &Filter, copy: &Filter, questions: &[Vec<u8>]) {
     assert_eq!(
-        (copy.seed(), copy.error_rate(), copy.growth(), copy.items(), copy.capacity()),
-        (filter.seed(), filter.error_rate(), filter.growth(), filter.items(), filter.capacity())
+        (copy.seed(), copy.error_rate(), copy.expansion(), copy.items(), copy.capacity()),
+        (filter.seed(), filter.error_rate(), filter.expansion(), filter.items(), filter.capacity())
     );
     assert_eq!((copy.fill(), copy.false_positive_rate()), (filter.fill(), filter.false_positive_rate()));
     // The allocator's luck with alignment may cost each layer a line; nothing else may differ.

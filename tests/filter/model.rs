@@ -3,12 +3,17 @@
 use oxbloom::filter::blocked::Layer;
 use oxbloom::filter::chain::{Chain, Layer as _};
 use oxbloom::filter::codec::native::{self, Chunk, Header};
-use oxbloom::filter::codec::{self, DecodeError};
-use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Params};
+use oxbloom::filter::codec::{self, Arrival, DecodeError};
+use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Layout, Params};
 use xxhash_rust::xxh3::xxh3_64;
 
 pub fn params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Params {
-    Params { error_rate: ErrorRate::new(error_rate).unwrap(), capacity: capacity.try_into().unwrap(), growth, seed }
+    Params {
+        error_rate: ErrorRate::new(error_rate).unwrap(),
+        capacity: capacity.try_into().unwrap(),
+        growth,
+        layout: Layout::Native { seed },
+    }
 }
 
 pub fn filter(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Filter {
@@ -21,8 +26,10 @@ pub fn by(expansion: u32) -> Growth {
 
 /// The chain of a filter in the native layout.
 pub fn chain(filter: &Filter) -> &Chain<Layer> {
-    let Filter::Native(chain) = filter;
-    chain
+    match filter {
+        Filter::Native(chain) => chain,
+        Filter::Classic(_) => panic!("a classic filter"),
+    }
 }
 
 /// The layers of a filter in the native layout.
@@ -96,6 +103,11 @@ pub fn through_a_file(filter: &Filter) -> Filter {
     Filter::Native(copy.unwrap())
 }
 
+/// Loads a piece as a client does.
+pub fn load(filter: &mut Filter, iterator: u64, data: &[u8]) -> Result<(), DecodeError> {
+    codec::load_piece(filter, iterator, data, Arrival::Merged).map(|_| ())
+}
+
 /// Copies a filter as a client does, one chunk a request, each with its iterator.
 pub fn through_a_client(filter: &Filter) -> Filter {
     let header = Header::decode(&codec::encode_header(filter)).unwrap();
@@ -104,7 +116,7 @@ pub fn through_a_client(filter: &Filter) -> Filter {
     while let Some(piece) = codec::next_piece(filter, iterator).unwrap() {
         assert!(piece.iterator > iterator);
         iterator = piece.iterator;
-        codec::load_piece(&mut copy, iterator, &piece.data).unwrap();
+        load(&mut copy, iterator, &piece.data).unwrap();
     }
     assert!(header.describes(chain(&copy)));
     copy

@@ -9,6 +9,7 @@ use super::{Pair, Protocol};
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const UNKNOWN: &str = "Unknown argument received";
 const REPEATED: &str = "Repeated argument received";
+const NO_SEED: &str = "ERR classic filters have no seed";
 const NO_MEMORY: &str = "ERR Insufficient memory to create filter";
 
 /// A difference: where RedisBloom does what its users cannot mean.
@@ -21,10 +22,10 @@ pub enum Difference {
     UnknownOptionIsRefused,
     /// An option may be given once. There: the first or the last is taken, depending on the command.
     RepeatedOptionIsRefused,
-    /// BF.RESERVE and BF.INSERT take a SEED. There: an unknown word.
-    SeedIsAnOption,
-    /// BF.RESERVE takes two words more, for the seed. There: too many.
-    RoomForASeed,
+    /// BF.RESERVE and BF.INSERT take a SEED and a LAYOUT. There: unknown words.
+    FurtherOptions,
+    /// BF.RESERVE takes four words more, for the seed and the layout. There: too many.
+    RoomForOptions,
     /// Keys are not options. There: BF.RESERVE of a key named EXPANSION or NONSCALING reads its name as one.
     KeyIsNotAnOption,
     /// The options of BF.INSERT are whole words. There: one or three letters decide.
@@ -53,8 +54,8 @@ impl Difference {
                 }
             }
             "BF.RESERVE" => {
-                if line.words.len() == 8 || line.words.len() == 9 {
-                    found.push(Difference::RoomForASeed);
+                if (8..=11).contains(&line.words.len()) {
+                    found.push(Difference::RoomForOptions);
                 }
                 if [&b"EXPANSION"[..], b"NONSCALING"].iter().any(|word| line.key().eq_ignore_ascii_case(word)) {
                     found.push(Difference::KeyIsNotAnOption);
@@ -62,10 +63,15 @@ impl Difference {
                 if arguments.get(1).is_some_and(|capacity| number(capacity) > Some(1 << 60)) {
                     found.push(Difference::CapacityDoesNotOverflow);
                 }
-                find_in_options(arguments.get(2..).unwrap_or(&[]), &["EXPANSION", "SEED"], &["NONSCALING"], &mut found);
+                find_in_options(
+                    arguments.get(2..).unwrap_or(&[]),
+                    &["EXPANSION", "SEED", "LAYOUT"],
+                    &["NONSCALING"],
+                    &mut found,
+                );
             }
             "BF.INSERT" => {
-                let valued = ["CAPACITY", "ERROR", "EXPANSION", "SEED"];
+                let valued = ["CAPACITY", "ERROR", "EXPANSION", "SEED", "LAYOUT"];
                 find_in_options(arguments, &valued, &["NONSCALING", "NOCREATE"], &mut found);
             }
             _ => {}
@@ -93,11 +99,11 @@ impl Difference {
             }
             Difference::UnknownOptionIsRefused => ours_is(UNKNOWN) && passed_the_numbers(theirs),
             Difference::RepeatedOptionIsRefused => ours_is(REPEATED) || ours_is("ERR no expansion"),
-            Difference::SeedIsAnOption => {
-                let bad = ours_is("ERR bad seed") || ours_is("Bad seed");
-                *theirs == Reply::error(UNKNOWN) || (bad && passed_the_numbers(theirs))
+            Difference::FurtherOptions => {
+                const BAD: [&str; 5] = ["ERR bad seed", "Bad seed", "ERR bad layout", "Bad layout", NO_SEED];
+                *theirs == Reply::error(UNKNOWN) || (BAD.into_iter().any(ours_is) && passed_the_numbers(theirs))
             }
-            Difference::RoomForASeed => {
+            Difference::RoomForOptions => {
                 *theirs == Reply::error("ERR wrong number of arguments for 'bf.reserve' command")
             }
             Difference::KeyIsNotAnOption => {
@@ -128,7 +134,7 @@ fn find_in_options(words: &[Vec<u8>], valued: &[&str], flags: &[&str], found: &m
         if valued.contains(&word.as_str()) {
             next += 1;
             match word.as_str() {
-                "SEED" => found.push(Difference::SeedIsAnOption),
+                "SEED" | "LAYOUT" => found.push(Difference::FurtherOptions),
                 "EXPANSION" if value > Some(u32::MAX.into()) => found.push(Difference::ExpansionIsNotTruncated),
                 "CAPACITY" if value > Some(1 << 60) => found.push(Difference::CapacityDoesNotOverflow),
                 _ => {}
@@ -217,9 +223,9 @@ fn an_option_given_twice_is_refused_and_one_of_both_is_taken_there() {
 }
 
 #[test]
-fn a_seed_can_be_given_and_is_an_unknown_word_there() {
+fn seed_and_layout_can_be_given_and_are_unknown_words_there() {
     let mut pair = Pair::start(Protocol::Resp2);
-    let difference = Difference::SeedIsAnOption;
+    let difference = Difference::FurtherOptions;
     let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT key SEED 42 ITEMS item");
     assert_eq!((theirs, ours), (Reply::error(UNKNOWN), Reply::integers(&[1])));
     let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT key SEED x ITEMS item");
@@ -227,16 +233,23 @@ fn a_seed_can_be_given_and_is_an_unknown_word_there() {
     let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE other 0.01 100 SEED x");
     assert_eq!((theirs, ours), (Reply::simple("OK"), Reply::error("ERR bad seed")));
     assert_eq!(pair.agree("BF.RESERVE ignored 0.01 100 SEED 42"), Reply::simple("OK"));
+    let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT classic LAYOUT classic ITEMS item");
+    assert_eq!((theirs, ours), (Reply::error(UNKNOWN), Reply::integers(&[1])));
+    let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT none LAYOUT flat ITEMS item");
+    assert_eq!((theirs, ours), (Reply::error(UNKNOWN), Reply::error("Bad layout")));
+    let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE third 0.01 100 LAYOUT flat");
+    assert_eq!((theirs, ours), (Reply::simple("OK"), Reply::error("ERR bad layout")));
+    assert_eq!(pair.agree("BF.RESERVE accepted 0.01 100 LAYOUT classic"), Reply::simple("OK"));
 }
 
 #[test]
-fn reserve_takes_two_words_more_for_the_seed() {
+fn reserve_takes_four_words_more_for_seed_and_layout() {
     let mut pair = Pair::start(Protocol::Resp2);
     let (theirs, ours) = pair.run("BF.RESERVE key 0.01 100 EXPANSION 4 SEED 42");
     let many = Reply::error("ERR wrong number of arguments for 'bf.reserve' command");
     assert_eq!((&theirs, &ours), (&many, &Reply::simple("OK")));
-    assert!(Difference::RoomForASeed.allows(&theirs, &ours));
-    assert_eq!(pair.agree("BF.RESERVE key 0.01 100 EXPANSION 4 SEED 42 1 2"), many);
+    assert!(Difference::RoomForOptions.allows(&theirs, &ours));
+    assert_eq!(pair.agree("BF.RESERVE key 0.01 100 EXPANSION 4 SEED 42 LAYOUT native 1 2"), many);
     assert_eq!(pair.run("BF.RESERVE key 0.01 100 1 2 3 4"), (many, Reply::error(UNKNOWN)));
 }
 

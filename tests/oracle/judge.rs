@@ -22,6 +22,8 @@ const FULL: &str = "ERR non scaling filter is full";
 #[derive(Default)]
 pub struct Judge {
     keys: HashMap<Vec<u8>, Content>,
+    /// Whether the filters of both are the same, bit for bit.
+    strict: bool,
     /// How many lines differed on purpose.
     pub explained: usize,
 }
@@ -80,6 +82,10 @@ impl Filter {
 }
 
 impl Judge {
+    pub fn new(strict: bool) -> Judge {
+        Judge { strict, ..Judge::default() }
+    }
+
     /// What is wrong with the replies, if anything.
     pub fn judge(&mut self, line: &Line, theirs: &Reply, ours: &Reply) -> Result<(), String> {
         let holds_other_type = matches!(self.keys.get(line.key()), Some(Content::OtherType));
@@ -87,6 +93,10 @@ impl Judge {
         if theirs != ours && Difference::explain(&differences, theirs, ours) {
             self.explained += 1;
             return Ok(());
+        }
+        if self.strict {
+            self.follow(&line.command(), line, ours);
+            return if theirs == ours { Ok(()) } else { Err("not the same reply".to_owned()) };
         }
         self.judge_same(line, theirs, ours)
     }

@@ -92,6 +92,8 @@ const HUGE_EXPANSIONS: &[&str] = &["4294967295", "4294967296", "4294967299", "92
 
 const SEEDS: &[&str] = &["0", "42", "18446744073709551615", "18446744073709551616", "-1", "x"];
 
+const LAYOUTS: &[&str] = &["native", "classic", "CLASSIC", "", "x"];
+
 /// No option of BF.INSERT, but taken for one by its letters, except the last two.
 const NEAR_OPTIONS: &[&str] = &["ITEM", "CAP", "ERRORS", "EXPAND", "NOCREATED", "NONSCALE", "SCALE", "XYZ"];
 
@@ -187,6 +189,9 @@ impl Lines {
             options.push(vec![self.option("SEED"), self.pick(SEEDS).into()]);
         }
         if self.random.chance(4) {
+            options.push(vec![self.option("LAYOUT"), self.pick(LAYOUTS).into()]);
+        }
+        if self.random.chance(4) {
             let unknown = self.pick(&["NOTHING", "100", "", "EXPAND", "NONSCALE", "ERROR"]);
             options.push(vec![unknown.into()]);
         }
@@ -222,6 +227,9 @@ impl Lines {
         }
         if self.random.chance(3) {
             options.push(vec![self.option("SEED"), self.pick(SEEDS).into()]);
+        }
+        if self.random.chance(3) {
+            options.push(vec![self.option("LAYOUT"), self.pick(LAYOUTS).into()]);
         }
         if self.random.chance(4) {
             options.push(vec![self.pick(NEAR_OPTIONS).into()]);

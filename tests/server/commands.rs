@@ -181,7 +181,7 @@ fn a_key_of_another_type_is_an_error_to_every_command_and_stays_as_it_is() {
 /// Lines with a word too few, or too many where there is a limit.
 fn lines_of_wrong_length() -> Vec<(&'static str, String)> {
     let most = |name| match name {
-        "bf.reserve" => Some(9),
+        "bf.reserve" => Some(11),
         "bf.info" => Some(3),
         _ => None,
     };
@@ -215,9 +215,15 @@ fn a_word_too_many_or_too_few_is_refused_whatever_the_key_holds() {
             assert_eq!(client.run(&words), wrong_arity(name), "{words}");
         }
     }
-    for words in
-        ["ITEMS", "CAPACITY 5", "CAPACITY 5 ITEMS", "NOCREATE NONSCALING", "ERROR 0.1 EXPANSION", "SEED 1 SEED"]
-    {
+    for words in [
+        "ITEMS",
+        "CAPACITY 5",
+        "CAPACITY 5 ITEMS",
+        "NOCREATE NONSCALING",
+        "ERROR 0.1 EXPANSION",
+        "SEED 1 SEED",
+        "LAYOUT",
+    ] {
         assert_eq!(client.run(&format!("BF.INSERT key {words}")), wrong_arity("bf.insert"), "{words}");
     }
 }
@@ -962,13 +968,13 @@ fn each_command_is_documented_with_all_its_arguments() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     let expected = [
-        ("bf.reserve", "key error_rate capacity expansion:EXPANSION nonscaling:NONSCALING seed:SEED"),
+        ("bf.reserve", "key error_rate capacity expansion:EXPANSION nonscaling:NONSCALING seed:SEED layout:LAYOUT"),
         ("bf.add", "key item"),
         ("bf.madd", "key item"),
         (
             "bf.insert",
             "key capacity:CAPACITY error:ERROR expansion:EXPANSION nocreate:NOCREATE nonscaling:NONSCALING seed:SEED \
-             item:ITEMS",
+             layout:LAYOUT item:ITEMS",
         ),
         ("bf.exists", "key item"),
         ("bf.mexists", "key item"),

@@ -165,6 +165,7 @@ fn config_shows_and_changes_the_defaults_of_new_filters() {
         ("expansion-factor", "2"),
         ("filter-memory-limit", "0"),
         ("lookahead-size", "1048576"),
+        ("layout", "native"),
     ];
     assert_eq!(names.len(), settings.len(), "{names:?}");
     for (name, default) in settings {

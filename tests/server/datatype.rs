@@ -523,6 +523,13 @@ fn bits_in_another_chunks_place_are_refused() {
     restore(&mut client, "whole", "0", &payload.seal(&payload.body), &[]).unwrap();
 }
 
+/// Makes the header of a filter that of the next version.
+fn make_newer(header: &mut [u8]) {
+    header[3] += 1;
+    let (body, checksum) = header.split_last_chunk_mut().expect("a header");
+    *checksum = xxh3_64(body).to_le_bytes();
+}
+
 #[test]
 fn what_a_later_version_wrote_is_refused_by_name() {
     let server = Setup::oxbloom().set("rdbcompression no").start();
@@ -537,8 +544,8 @@ fn what_a_later_version_wrote_is_refused_by_name() {
     // The low ten bits of the module type's number are the version of its encoding; the header has its own.
     let by_type = newer(&|body| body[9] += 1);
     let by_header = newer(&|body| {
-        let at = rdb_strings(body)[0].start + 3;
-        body[at] += 1;
+        let place = rdb_strings(body)[0].clone();
+        make_newer(&mut body[place]);
     });
     for (count, payload) in [by_type, by_header].into_iter().enumerate() {
         assert_eq!(restore(&mut client, "newer", "0", &payload, &[]), Err("ERR Bad data format".to_owned()));
@@ -548,7 +555,7 @@ fn what_a_later_version_wrote_is_refused_by_name() {
     assert_eq!(ask::<i64>(&mut client, "EXISTS newer"), 0);
     let chunk: (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP key 0");
     let mut header = chunk.1;
-    header[3] += 1;
+    make_newer(&mut header);
     let refused = run_words(&mut client, &[b"BF.LOADCHUNK".as_slice(), b"newer", b"1", &header]).unwrap_err();
     assert_eq!(error_text(&refused), "ERR received data of a later version");
 }

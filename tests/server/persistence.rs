@@ -213,7 +213,7 @@ fn a_creation_is_written_with_all_its_parameters() {
         ("reserve", "0.1 5 EXPANSION 4"),
         ("lua", "0.05 30 EXPANSION 3"),
     ] {
-        let expected = format!("BF.RESERVE {key} {parameters} SEED {}", seed(&mut client, key));
+        let expected = format!("BF.RESERVE {key} {parameters} SEED {} LAYOUT native", seed(&mut client, key));
         assert!(commands.contains(&expected), "no {expected} in {commands:#?}");
     }
     // Creation and items are one transaction, also nested.

@@ -2,14 +2,16 @@
 //!
 //! There are two ways to travel. A *walk* (BF.SCANDUMP, BF.LOADCHUNK, AOF) is a header, from which an empty filter is built,
 //! and pieces that fill it, each with the iterator that it came with. A *file* (RDB, DUMP) is a sequence of numbers and
-//! strings. [`native`] says what they hold for our own layout.
+//! strings. [`native`] says what they hold for our own layout, [`classic`] for RedisBloom's.
 //!
 //! Decoding trusts nothing. Every number is checked before memory is asked for.
 
+pub mod classic;
 pub mod native;
 
 use std::borrow::Cow;
 
+use super::storage::Bytes;
 use super::{Error, Filter};
 
 /// Why bytes were refused.
@@ -50,6 +52,7 @@ impl std::error::Error for DecodeError {}
 /// Where the values of a file are written to.
 pub trait Sink {
     fn unsigned(&mut self, number: u64);
+    fn double(&mut self, number: f64);
     fn string(&mut self, bytes: &[u8]);
 }
 
@@ -58,13 +61,18 @@ pub trait Source {
     type String: AsRef<[u8]>;
 
     fn unsigned(&mut self) -> Result<u64, DecodeError>;
+    fn double(&mut self) -> Result<f64, DecodeError>;
     fn string(&mut self) -> Result<Self::String, DecodeError>;
+
+    /// A string, to keep.
+    fn array(&mut self) -> Result<Bytes, DecodeError>;
 }
 
 /// Writes a filter as a file.
 pub fn save(filter: &Filter, sink: &mut impl Sink) {
     match filter {
         Filter::Native(chain) => native::save(chain, sink),
+        Filter::Classic(chain) => classic::save(chain, sink),
     }
 }
 
@@ -75,6 +83,7 @@ pub const HEADER_ITERATOR: u64 = 1;
 pub fn encode_header(filter: &Filter) -> Vec<u8> {
     match filter {
         Filter::Native(chain) => native::encode_header(chain),
+        Filter::Classic(chain) => classic::encode_header(chain),
     }
 }
 
@@ -82,17 +91,23 @@ pub fn encode_header(filter: &Filter) -> Vec<u8> {
 #[derive(Debug)]
 pub enum Header {
     Native(native::Header),
+    Classic(classic::Header),
 }
 
 impl Header {
     pub fn decode(bytes: &[u8]) -> Result<Header, DecodeError> {
-        native::Header::decode(bytes).map(Header::Native)
+        if native::is_header(bytes) {
+            native::Header::decode(bytes).map(Header::Native)
+        } else {
+            classic::Header::decode(bytes).map(Header::Classic)
+        }
     }
 
     /// Bytes that the layers' bits will take.
     pub fn memory(&self) -> u64 {
         match self {
             Header::Native(header) => header.memory(),
+            Header::Classic(header) => header.memory(),
         }
     }
 
@@ -100,6 +115,7 @@ impl Header {
     pub fn build(&self) -> Result<Filter, DecodeError> {
         match self {
             Header::Native(header) => header.build().map(Filter::Native),
+            Header::Classic(header) => header.build().map(Filter::Classic),
         }
     }
 }
@@ -115,13 +131,32 @@ pub struct Piece<'a> {
 pub fn next_piece(filter: &Filter, iterator: u64) -> Result<Option<Piece<'_>>, Error> {
     match filter {
         Filter::Native(chain) => native::next_piece(chain, iterator),
+        Filter::Classic(chain) => Ok(classic::next_piece(chain, iterator)),
     }
 }
 
-/// Loads a piece into a filter that was built from the walk's header. Bits that are set stay set.
-pub fn load_piece(filter: &mut Filter, iterator: u64, data: &[u8]) -> Result<(), DecodeError> {
+/// How a piece arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// From anyone: bits that are set stay set, or what was added meanwhile would be forgotten.
+    Merged,
+    /// From who knows all that was added, as a master does: the filter is to have these bits and no others.
+    Verbatim,
+}
+
+/// Loads a piece into a filter that was built from the walk's header. What the filter now has in its place, to be passed on
+/// instead where that is something else.
+///
+/// Native pieces are always merged, and so is whoever they are passed on to.
+pub fn load_piece<'a>(
+    filter: &'a mut Filter,
+    iterator: u64,
+    data: &'a [u8],
+    arrival: Arrival,
+) -> Result<&'a [u8], DecodeError> {
     match filter {
-        Filter::Native(chain) => native::load_piece(chain, iterator, data),
+        Filter::Native(chain) => native::load_piece(chain, iterator, data).map(|()| data),
+        Filter::Classic(chain) => classic::load_piece(chain, iterator, data, arrival),
     }
 }
 

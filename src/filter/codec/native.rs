@@ -16,6 +16,9 @@
 //!  end XXH3-64 of all before it
 //! ```
 //!
+//! Whatever the version, a header starts with the three letters and the version, and ends with the checksum: it could otherwise
+//! be a classic one, which starts with its number of items.
+//!
 //! A layer without a set bit has no chunks, so that a large filter that was only reserved costs a few bytes. The shape of
 //! each layer is stored, never computed again: a later version may size new filters better, and still read old ones.
 //!
@@ -33,7 +36,7 @@ use super::super::chain::{self, Layer as _};
 use super::super::hash::GOLDEN;
 use super::super::sizing::{BLOCK_BITS, BLOCK_BYTES, MAX_BLOCKS, MAX_LINES, Shape};
 use super::super::{Error, ErrorRate, Growth, MAX_LAYERS};
-use super::{DecodeError, Fields, Piece, Sink, Source};
+use super::{DecodeError, Fields, HEADER_ITERATOR, Piece, Sink, Source};
 
 type Chain = chain::Chain<Layer>;
 
@@ -46,6 +49,10 @@ pub const VERSION: u8 = 1;
 /// string before we copy it. Chunks bound the memory that this takes, and small ones are still in the processor's cache when
 /// they are copied. The time to save rises below 4 MiB: the compressor prepares a table for each string.
 pub const CHUNK_BYTES: usize = 4 << 20;
+
+/// Where the iterators of chunks start. It is behind the end of any filter of RedisBloom's, which refuses such a chunk, and
+/// so does a classic filter of ours; and low enough for clients that keep numbers as doubles.
+pub const ORIGIN: u64 = 1 << 52;
 
 const MAGIC: &[u8] = b"OXB";
 const LAYOUT_BLOCKED: u8 = 0;
@@ -80,6 +87,13 @@ pub fn encode_header(filter: &Chain) -> Vec<u8> {
     header
 }
 
+/// Whether the bytes are a native header, of whatever version, and nothing else that starts like one.
+pub fn is_header(bytes: &[u8]) -> bool {
+    let parts = bytes.split_last_chunk();
+    parts
+        .is_some_and(|(header, &checksum)| header.starts_with(MAGIC) && u64::from_le_bytes(checksum) == xxh3_64(header))
+}
+
 /// A header that was found sound. Its filter has no bits yet.
 #[derive(Debug)]
 pub struct Header {
@@ -96,17 +110,16 @@ struct StoredLayer {
 
 impl Header {
     pub fn decode(bytes: &[u8]) -> Result<Header, DecodeError> {
-        let (header, checksum) = bytes.split_last_chunk().ok_or(DecodeError::Corrupt)?;
-        let mut fields = Fields(header);
-        if fields.take(MAGIC.len())? != MAGIC {
+        if !is_header(bytes) {
             return Err(DecodeError::Corrupt);
         }
+        let mut fields = Fields(&bytes[MAGIC.len()..bytes.len() - CHECKSUM_BYTES]);
         match fields.u8()? {
             0 => return Err(DecodeError::Corrupt),
             1..=VERSION => {}
             _ => return Err(DecodeError::NewerVersion),
         }
-        if u64::from_le_bytes(*checksum) != xxh3_64(header) || fields.u8()? != LAYOUT_BLOCKED {
+        if fields.u8()? != LAYOUT_BLOCKED {
             return Err(DecodeError::Corrupt);
         }
         zeros(&mut fields, 3)?;
@@ -222,9 +235,9 @@ pub struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    /// The iterator that comes with the chunk in a walk: one more than the offset behind it.
+    /// The iterator that comes with the chunk in a walk: the offset behind it, counted from [`ORIGIN`].
     pub fn iterator(&self) -> u64 {
-        self.offset + self.bits.len() as u64 + 1
+        ORIGIN + self.offset + self.bits.len() as u64
     }
 
     pub fn checksum(&self, filter: &Chain) -> u64 {
@@ -271,7 +284,12 @@ pub fn chunks(filter: &Chain) -> impl Iterator<Item = Chunk<'_>> {
 
 /// See [`next_piece`](super::next_piece).
 pub fn next_piece(filter: &Chain, iterator: u64) -> Result<Option<Piece<'_>>, Error> {
-    let next = chunks(filter).find(|chunk| chunk.iterator() > iterator);
+    let behind = match iterator {
+        HEADER_ITERATOR => ORIGIN,
+        ORIGIN.. => iterator,
+        _ => return Ok(None),
+    };
+    let next = chunks(filter).find(|chunk| chunk.iterator() > behind);
     let piece = |chunk: Chunk<'_>| {
         let data = encode_chunk(filter, chunk)?;
         Ok(Piece { iterator: chunk.iterator(), data: Cow::Owned(data) })
@@ -291,7 +309,7 @@ pub fn encode_chunk(filter: &Chain, chunk: Chunk<'_>) -> Result<Vec<u8>, Error> 
 /// See [`load_piece`](super::load_piece).
 pub fn load_piece(filter: &mut Chain, iterator: u64, data: &[u8]) -> Result<(), DecodeError> {
     let (bits, expected) = data.split_last_chunk().ok_or(DecodeError::Corrupt)?;
-    let offset = iterator.checked_sub(1).and_then(|end| end.checked_sub(bits.len() as u64));
+    let offset = iterator.checked_sub(ORIGIN).and_then(|end| end.checked_sub(bits.len() as u64));
     let offset = offset.ok_or(DecodeError::Corrupt)?;
     let (layer, within) = locate(filter.layers(), offset).ok_or(DecodeError::NoSuchOffset)?;
     let seed = filter.plan().seed;

@@ -3,16 +3,16 @@
 //! What changed nothing is not replicated, for a crawler's stream is mostly duplicates: of a thousand items with three new
 //! ones, three travel.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use super::super::args::{Arg, Args};
-use super::super::config;
+use super::super::config::{self, LayoutName};
 use super::super::context::Context;
 use super::super::error::Error;
 use super::super::key::WriteKey;
 use super::super::lookahead;
 use super::super::memory;
-use super::reserve::{create, growth_by, once, positive, random_seed, set_once};
+use super::reserve::{DEFAULT_EXPANSION, create, expansion_by, layout_of, once, positive, set_once};
 use crate::filter::batch::{BATCH, Prepared};
 use crate::filter::hash::Hash;
 use crate::filter::{ErrorRate, Filter, Growth, Params};
@@ -43,7 +43,8 @@ pub fn madd(ctx: &Context, args: Args) -> Result<(), Error> {
     add_all(ctx, args, args.from(2), Some(|| Wanted::default().params()))
 }
 
-/// `BF.INSERT key [CAPACITY n] [ERROR r] [EXPANSION n] [NOCREATE] [NONSCALING] [SEED n] ITEMS item [item …]`
+/// `BF.INSERT key [CAPACITY n] [ERROR r] [EXPANSION n] [NOCREATE] [NONSCALING] [SEED n] [LAYOUT native | classic] ITEMS item
+/// [item …]`
 pub fn insert(ctx: &Context, args: Args) -> Result<(), Error> {
     let insertion = Insertion::parse(args)?;
     add_all(ctx, args, insertion.items, insertion.create.then_some(|| insertion.wanted.params()))
@@ -54,18 +55,25 @@ pub fn insert(ctx: &Context, args: Args) -> Result<(), Error> {
 struct Wanted {
     capacity: Option<NonZeroU64>,
     error_rate: Option<ErrorRate>,
-    growth: Option<Growth>,
+    expansion: Option<NonZeroU32>,
+    nonscaling: bool,
     seed: Option<u64>,
+    layout: Option<LayoutName>,
 }
 
 impl Wanted {
-    fn params(&self) -> Params {
-        Params {
+    fn params(&self) -> Result<Params, Error> {
+        let noted_expansion = self.expansion.map_or(DEFAULT_EXPANSION, NonZeroU32::get);
+        Ok(Params {
             capacity: self.capacity.unwrap_or_else(config::initial_size),
             error_rate: self.error_rate.unwrap_or_else(config::error_rate),
-            growth: self.growth.unwrap_or_else(config::growth),
-            seed: self.seed.unwrap_or_else(random_seed),
-        }
+            growth: match self.expansion {
+                _ if self.nonscaling => Growth::Fixed,
+                None => config::growth(),
+                Some(expansion) => Growth::By(expansion),
+            },
+            layout: layout_of(self.layout, self.seed, noted_expansion)?,
+        })
     }
 }
 
@@ -78,7 +86,8 @@ struct Insertion<'a> {
 
 impl<'a> Insertion<'a> {
     fn parse(args: Args<'a>) -> Result<Insertion<'a>, Error> {
-        let (mut capacity, mut error_rate, mut expansion, mut seed) = (None, None, None, None);
+        let (mut capacity, mut error_rate, mut expansion) = (None, None, None);
+        let (mut seed, mut layout) = (None, None);
         let (mut nocreate, mut nonscaling) = (false, false);
         let mut next = 2;
         // The items start behind the word ITEMS; without it there are none.
@@ -99,6 +108,8 @@ impl<'a> Insertion<'a> {
                 set_once(&mut expansion, value()?.integer().ok_or(Error::InsertBadExpansion)?)?;
             } else if option.is("SEED") {
                 set_once(&mut seed, value()?.unsigned().ok_or(Error::InsertBadSeed)?)?;
+            } else if option.is("LAYOUT") {
+                set_once(&mut layout, LayoutName::of(value()?).ok_or(Error::InsertBadLayout)?)?;
             } else {
                 words = 1;
                 if option.is("NOCREATE") {
@@ -116,9 +127,9 @@ impl<'a> Insertion<'a> {
         }
         let capacity = capacity.map(|number| positive(number).ok_or(Error::InsertRange)).transpose()?;
         let error_rate = error_rate.map(|rate| ErrorRate::new(rate).ok_or(Error::InsertRange)).transpose()?;
-        let growth = expansion.map(|factor| growth_by(factor).ok_or(Error::InsertRange)).transpose()?;
-        let growth = if nonscaling { Some(Growth::Fixed) } else { growth };
-        Ok(Insertion { wanted: Wanted { capacity, error_rate, growth, seed }, create: !nocreate, items })
+        let expansion = expansion.map(|factor| expansion_by(factor).ok_or(Error::InsertRange)).transpose()?;
+        let wanted = Wanted { capacity, error_rate, expansion, nonscaling, seed, layout };
+        Ok(Insertion { wanted, create: !nocreate, items })
     }
 }
 
@@ -127,11 +138,11 @@ fn filter_or_create<'k>(
     ctx: &Context,
     name: Arg,
     key: &'k mut WriteKey,
-    params: impl FnOnce() -> Params,
+    params: impl FnOnce() -> Result<Params, Error>,
 ) -> Result<(&'k mut Filter, bool), Error> {
     let created = key.filter().is_none();
     if created {
-        create(ctx, name, key, params())?;
+        create(ctx, name, key, params()?)?;
     }
     Ok((key.filter().ok_or(Error::Internal)?, created))
 }
@@ -148,7 +159,12 @@ fn announce(ctx: &Context, name: Arg, created: bool, added: bool) {
 
 /// Adds items in order, as far as they fit, to the filter of the key, which is created if there are parameters for it. The
 /// reply has an element for each, and ends with an error where one did not fit.
-fn add_all(ctx: &Context, args: Args, items: Args, params: Option<impl FnOnce() -> Params>) -> Result<(), Error> {
+fn add_all(
+    ctx: &Context,
+    args: Args,
+    items: Args,
+    params: Option<impl FnOnce() -> Result<Params, Error>>,
+) -> Result<(), Error> {
     let name = args.at(1);
     // What is told and sent is only known at the end, so that an array is never begun that an error would cut short.
     let (mut few, mut many) = ([false; BATCH], Vec::new());

@@ -5,7 +5,7 @@ use super::super::context::Context;
 use super::super::error::Error;
 use super::super::key::{ReadKey, WriteKey};
 use super::super::memory;
-use crate::filter::codec::{self, Header, Piece};
+use crate::filter::codec::{self, Arrival, Header, Piece};
 
 /// `BF.SCANDUMP key iterator`
 ///
@@ -32,18 +32,25 @@ pub fn loadchunk(ctx: &Context, args: Args) -> Result<(), Error> {
     let event = match key.filter() {
         Some(filter) => {
             let iterator = u64::try_from(iterator).map_err(|_| Error::BadData)?;
-            codec::load_piece(filter, iterator, data)?;
+            let arrival = if ctx.must_obey() { Arrival::Verbatim } else { Arrival::Merged };
+            let loaded = codec::load_piece(filter, iterator, data, arrival)?;
+            if loaded == data {
+                ctx.replicate_verbatim();
+            } else {
+                let loaded = ctx.string(loaded);
+                ctx.replicate(c"BF.LOADCHUNK", args.at(1), &[args.at(2).as_raw(), loaded.as_raw()]);
+            }
             c"bf.loadchunk"
         }
         None if iterator == codec::HEADER_ITERATOR as i64 => {
             let header = Header::decode(data)?;
             key.create(memory::build(ctx, &header)?)?;
+            ctx.replicate_verbatim();
             c"bf.reserve"
         }
         None => return Err(Error::NotFound),
     };
     drop(key);
-    ctx.replicate_verbatim();
     ctx.notify_changed(args.at(1), event);
     ctx.reply_ok();
     Ok(())

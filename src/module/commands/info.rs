@@ -4,10 +4,11 @@ use std::ffi::CStr;
 
 use super::super::args::Args;
 use super::super::command::{Argument, Kind};
+use super::super::config::LayoutName;
 use super::super::context::Context;
 use super::super::error::Error;
 use super::super::key::ReadKey;
-use crate::filter::{Filter, Growth, LayerFacts};
+use crate::filter::{Filter, LayerFacts};
 
 /// A fact about a filter.
 struct Field {
@@ -35,9 +36,9 @@ const FIELDS: [Field; 5] = [
     Field {
         token: "EXPANSION",
         label: c"Expansion rate",
-        reply: |ctx, filter| match filter.growth() {
-            Growth::Fixed => ctx.reply_null(),
-            Growth::By(expansion) => ctx.reply_integer(expansion.get().into()),
+        reply: |ctx, filter| match filter.expansion() {
+            None => ctx.reply_null(),
+            Some(expansion) => ctx.reply_integer(expansion.into()),
         },
     },
 ];
@@ -45,8 +46,22 @@ const FIELDS: [Field; 5] = [
 /// Facts that are only told one by one. All come from counters; none looks at the bits.
 const FURTHER_FIELDS: [Field; 5] = [
     Field { token: "ERROR", label: c"Error rate", reply: |ctx, filter| ctx.reply_double(filter.error_rate()) },
-    Field { token: "SEED", label: c"Seed", reply: |ctx, filter| ctx.reply_bulk(filter.seed().to_string().as_bytes()) },
-    Field { token: "LAYOUT", label: c"Layout", reply: |ctx, _| ctx.reply_simple(c"native") },
+    Field {
+        token: "SEED",
+        label: c"Seed",
+        reply: |ctx, filter| match filter.seed() {
+            None => ctx.reply_null(),
+            Some(seed) => ctx.reply_bulk(seed.to_string().as_bytes()),
+        },
+    },
+    Field {
+        token: "LAYOUT",
+        label: c"Layout",
+        reply: |ctx, filter| match filter {
+            Filter::Native(_) => ctx.reply_simple(LayoutName::Native.name()),
+            Filter::Classic(_) => ctx.reply_simple(LayoutName::Classic.name()),
+        },
+    },
     Field { token: "FILL", label: c"Fill ratio", reply: |ctx, filter| ctx.reply_double(filter.fill()) },
     Field {
         token: "FPR",
@@ -106,11 +121,13 @@ pub fn debug(ctx: &Context, args: Args) -> Result<(), Error> {
 
 /// RedisBloom's line about a layer, with what is new in ours at its end.
 fn describe(layer: &LayerFacts) -> String {
-    let LayerFacts { bytes, bits, probes, lines, capacity, items, error_rate } = *layer;
+    let LayerFacts { bytes, bits, hash_bits, probes, lines, capacity, items, error_rate } = *layer;
+    // Where RedisBloom has no bits, it says 1.
+    let bits = bits.max(1);
     let ratio = six_digits(error_rate);
     let lines = lines.map_or(String::new(), |lines| format!(" lines:{lines}"));
     format!(
-        "bytes:{bytes} bits:{bits} hashes:{probes} hashwidth:128 capacity:{capacity} size:{items} ratio:{ratio}{lines}"
+        "bytes:{bytes} bits:{bits} hashes:{probes} hashwidth:{hash_bits} capacity:{capacity} size:{items} ratio:{ratio}{lines}"
     )
 }
 

@@ -7,6 +7,7 @@ mod query;
 mod reserve;
 
 use super::command::{Access, Argument, Command, Kind};
+use super::config::LayoutName;
 use super::edge::{self, Arity};
 
 /// A row of the table: a command's facts, and its handler behind the edge.
@@ -34,10 +35,19 @@ const EXPANSION: Argument = Argument::option(c"EXPANSION", c"expansion", Kind::I
 const NONSCALING: Argument = Argument::flag(c"NONSCALING", c"nonscaling");
 const SEED: Argument = Argument::option(c"SEED", c"seed", Kind::Integer);
 
+const LAYOUT: Argument = Argument::option(
+    c"LAYOUT",
+    c"layout",
+    Kind::OneOf(&[
+        Argument { token: Some(LayoutName::Native.name()), ..Argument::required(c"native", Kind::Token) },
+        Argument { token: Some(LayoutName::Classic.name()), ..Argument::required(c"classic", Kind::Token) },
+    ]),
+);
+
 /// All commands, each declared once: what COMMAND, ACL, a cluster's routing and redis-cli's hints know of them.
 pub const TABLE: &[Command] = &[
     command! {
-        c"bf.reserve", reserve::reserve, Arity { least: 4, most: 9 },
+        c"bf.reserve", reserve::reserve, Arity { least: 4, most: 11 },
         access: Access::Update,
         fast: true,
         summary: c"Creates an empty Bloom filter.",
@@ -48,6 +58,7 @@ pub const TABLE: &[Command] = &[
             EXPANSION,
             NONSCALING,
             SEED,
+            LAYOUT,
         ],
     },
     command! {
@@ -79,6 +90,7 @@ pub const TABLE: &[Command] = &[
             Argument::flag(c"NOCREATE", c"nocreate"),
             NONSCALING,
             SEED,
+            LAYOUT,
             Argument::items(Some(c"ITEMS")),
         ],
     },

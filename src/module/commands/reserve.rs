@@ -3,15 +3,16 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use super::super::args::{Arg, Args};
-use super::super::config;
+use super::super::config::{self, LayoutName};
 use super::super::context::Context;
 use super::super::edge::call;
 use super::super::error::Error;
 use super::super::key::WriteKey;
 use super::super::memory;
-use crate::filter::{ErrorRate, Growth, Params};
+use crate::filter::codec;
+use crate::filter::{ErrorRate, Growth, Layout, Params};
 
-/// `BF.RESERVE key error_rate capacity [EXPANSION n] [NONSCALING] [SEED n]`
+/// `BF.RESERVE key error_rate capacity [EXPANSION n] [NONSCALING] [SEED n] [LAYOUT native | classic]`
 pub fn reserve(ctx: &Context, args: Args) -> Result<(), Error> {
     let params = parse(args)?;
     let mut key = WriteKey::open(ctx, args.at(1))?;
@@ -30,7 +31,7 @@ fn parse(args: Args) -> Result<Params, Error> {
     let error_rate = ErrorRate::new(error_rate).ok_or(Error::RateRange)?;
     let capacity = args.at(3).integer().ok_or(Error::BadCapacity)?;
     let capacity = positive(capacity).ok_or(Error::CapacityRange)?;
-    let (mut expansion, mut seed, mut nonscaling) = (None, None, false);
+    let (mut expansion, mut seed, mut layout, mut nonscaling) = (None, None, None, false);
     let mut options = args.from(4).iter();
     while let Some(option) = options.next() {
         if option.is("NONSCALING") {
@@ -39,6 +40,8 @@ fn parse(args: Args) -> Result<Params, Error> {
             set_once(&mut expansion, options.next().ok_or(Error::NoExpansion)?)?;
         } else if option.is("SEED") {
             set_once(&mut seed, options.next().ok_or(Error::BadSeed)?)?;
+        } else if option.is("LAYOUT") {
+            set_once(&mut layout, options.next().ok_or(Error::BadLayout)?)?;
         } else {
             return Err(Error::UnknownArgument);
         }
@@ -49,30 +52,58 @@ fn parse(args: Args) -> Result<Params, Error> {
         Some(value) if nonscaling || value.is("NONSCALING") => return Err(Error::NonscalingExpands),
         Some(value) => {
             let factor = value.integer().ok_or(Error::BadExpansion)?;
-            growth_by(factor).ok_or(match factor {
+            Growth::By(expansion_by(factor).ok_or(match factor {
                 ..=0 => Error::ExpansionRange,
                 1.. => Error::BadExpansion,
-            })?
+            })?)
         }
     };
-    let seed = seed.map_or_else(|| Ok(random_seed()), |value: Arg| value.unsigned().ok_or(Error::BadSeed))?;
-    Ok(Params { error_rate, capacity, growth, seed })
+    let seed = seed.map(|value: Arg| value.unsigned().ok_or(Error::BadSeed)).transpose()?;
+    let layout = layout.map(|value: Arg| LayoutName::of(value).ok_or(Error::BadLayout)).transpose()?;
+    Ok(Params { error_rate, capacity, growth, layout: layout_of(layout, seed, DEFAULT_EXPANSION)? })
+}
+
+/// What RedisBloom notes as the expansion of a filter that does not grow, unless it is told otherwise.
+pub const DEFAULT_EXPANSION: u32 = 2;
+
+/// The layout that was asked for, or that of the configuration.
+pub fn layout_of(name: Option<LayoutName>, seed: Option<u64>, noted_expansion: u32) -> Result<Layout, Error> {
+    match (name.unwrap_or_else(config::layout), seed) {
+        (LayoutName::Native, seed) => Ok(Layout::Native { seed: seed.unwrap_or_else(random_seed) }),
+        (LayoutName::Classic, None) => Ok(Layout::Classic { noted_expansion }),
+        (LayoutName::Classic, Some(_)) => Err(Error::ClassicSeed),
+    }
 }
 
 /// Creates the filter of a key that has none, and tells the replicas every parameter of it: theirs may have other
-/// defaults, and a seed cannot be guessed.
+/// defaults, and a seed cannot be guessed. For a classic filter it does so in a way that RedisBloom understands, too, for a
+/// native one in a way that RedisBloom refuses.
 pub fn create(ctx: &Context, name: Arg, key: &mut WriteKey, params: Params) -> Result<(), Error> {
-    key.create(memory::new_filter(ctx, params)?)?;
+    let filter = memory::new_filter(ctx, params)?;
+    let (command, words) = match params.layout {
+        Layout::Native { seed } => (c"BF.RESERVE", native_words(params, seed)),
+        Layout::Classic { .. } => {
+            let iterator = codec::HEADER_ITERATOR.to_string();
+            (c"BF.LOADCHUNK", vec![iterator.into_bytes(), codec::encode_header(&filter)])
+        }
+    };
+    key.create(filter)?;
+    let strings: Vec<_> = words.iter().map(|word| ctx.string(word)).collect();
+    let strings: Vec<_> = strings.iter().map(|string| string.as_raw()).collect();
+    ctx.replicate(command, name, &strings);
+    Ok(())
+}
+
+/// The arguments that create a native filter, whatever the configuration is.
+fn native_words(params: Params, seed: u64) -> Vec<Vec<u8>> {
     let mut words = vec![params.error_rate.get().to_string(), params.capacity.to_string()];
     match params.growth {
         Growth::Fixed => words.push("NONSCALING".to_owned()),
         Growth::By(expansion) => words.extend(["EXPANSION".to_owned(), expansion.to_string()]),
     }
-    words.extend(["SEED".to_owned(), params.seed.to_string()]);
-    let strings: Vec<_> = words.iter().map(|word| ctx.string(word.as_bytes())).collect();
-    let strings: Vec<_> = strings.iter().map(|string| string.as_raw()).collect();
-    ctx.replicate(c"BF.RESERVE", name, &strings);
-    Ok(())
+    let options = [("SEED", seed.to_string()), ("LAYOUT", LayoutName::Native.to_string())];
+    words.extend(options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
+    words.into_iter().map(String::into_bytes).collect()
 }
 
 /// A seed that nobody can guess, from the server's own source.
@@ -86,9 +117,9 @@ pub fn positive(number: i64) -> Option<NonZeroU64> {
     u64::try_from(number).ok().and_then(NonZeroU64::new)
 }
 
-/// Growth by a factor from 1 to `2^32 - 1`.
-pub fn growth_by(factor: i64) -> Option<Growth> {
-    u32::try_from(factor).ok().and_then(NonZeroU32::new).map(Growth::By)
+/// An expansion from 1 to `2^32 - 1`.
+pub fn expansion_by(factor: i64) -> Option<NonZeroU32> {
+    u32::try_from(factor).ok().and_then(NonZeroU32::new)
 }
 
 /// Notes an option that may be given once.

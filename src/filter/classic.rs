@@ -1,0 +1,517 @@
+//! The classic layer: RedisBloom's, bit for bit, so that its filters can be read, used and given back.
+//!
+//! ```text
+//!  item ── MurmurHash64A ── a            (a + i b) mod m,  i = 0 .. k-1
+//!    └─ MurmurHash64A, seed a ── b          │         │            │
+//!                                           ▼         ▼            ▼
+//!                             │ …  .  .  .  1 .  .  . 1 .  .  .  . 1 …  m bits │
+//! ```
+//!
+//! Each of an item's `k` probes is in another cache line. Two things make it faster than the original:
+//!
+//! - Batches of items are asked about in two steps: the first two probes of all are prefetched together, and the others only
+//!   of those items that these did not rule out.
+//! - `a mod m` and `b mod m` come from a multiplication by the reciprocal of `m`. From there on a probe is one addition, and a
+//!   subtraction where the sum passes `m`.
+//!
+//! Layers halve the error rate of the one before them. Filters that were created before RedisBloom 2.0 may hash with 32 bits,
+//! and have sizes that are powers of two.
+
+use std::ptr::NonNull;
+
+use bitvec::prelude::*;
+
+use super::batch::{BATCH, Subset};
+use super::chain::{self, Layer as _};
+use super::hash::{Hash, Hasher};
+use super::storage::{Address, Bytes};
+use super::{Error, Growth};
+
+/// `ln^2 2` and `ln 2` as RedisBloom has them: a digit more would make other filters.
+const LN2_SQUARED: f64 = 0.480453013918201;
+#[allow(clippy::approx_constant, reason = "the digits are RedisBloom's")]
+const LN2: f64 = 0.693147180559945;
+
+/// What RedisBloom takes for a filter and for a layer, besides the bits.
+pub const FILTER_BYTES: usize = 32;
+pub const LAYER_BYTES: usize = 64;
+
+/// The most probes an item may have: those of the lowest error rate that a double can hold, `2^-1074`.
+pub const MAX_PROBES: u32 = 1075;
+
+/// The most bits of a layer: sums of two positions must not overflow, and bitvec has no more.
+pub const MAX_BITS: u64 = 1 << 60;
+
+/// How many probes of an item are looked at before the others: they rule out three of four absent items.
+const FIRST_PROBES: u32 = 2;
+
+/// Layers of up to so many bytes are in the processor's first cache if they are looked at often: nothing to ask for.
+const IN_CACHE: usize = 32 << 10;
+
+/// Pages that a copy leaves untouched if nothing is set in them.
+const PAGE: usize = 4096;
+
+/// What the layers of a filter share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub options: Options,
+    /// How many times as large each further layer is. What comes from elsewhere may say 0: such a filter does not grow.
+    pub expansion: u32,
+}
+
+/// RedisBloom's options of a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options(u32);
+
+impl Options {
+    /// The number of bits is not rounded up to a power of two.
+    const NOT_ROUNDED: u32 = 1;
+    /// The capacity of a further layer is the binary logarithm of its number of bits.
+    const SIZED_BY_BITS: u32 = 2;
+    /// Items are hashed with 64 bits, not 32.
+    const WIDE_HASH: u32 = 4;
+    /// The filter does not grow.
+    const FIXED: u32 = 8;
+
+    /// `None` if there are options that nobody knows.
+    pub fn new(bits: u32) -> Option<Options> {
+        (bits < 16).then_some(Options(bits))
+    }
+
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+
+    pub fn is_fixed(self) -> bool {
+        self.0 & Options::FIXED != 0
+    }
+
+    /// The width of the hash, in bits.
+    pub fn hash_bits(self) -> u8 {
+        if self.0 & Options::WIDE_HASH != 0 { 64 } else { 32 }
+    }
+}
+
+impl Plan {
+    /// What filters are created with today. `noted` is what one that does not grow has for an expansion.
+    pub fn new(growth: Growth, noted: u32) -> Plan {
+        let options = Options::NOT_ROUNDED | Options::WIDE_HASH;
+        match growth {
+            Growth::Fixed => Plan { options: Options(options | Options::FIXED), expansion: noted },
+            Growth::By(expansion) => Plan { options: Options(options), expansion: expansion.get() },
+        }
+    }
+
+    /// The first layer of a filter. A growing one may use up half of its error rate in it.
+    pub fn first(&self, capacity: u64, error_rate: f64) -> Result<Design, Error> {
+        self.layer(capacity, if self.options.is_fixed() { error_rate } else { error_rate / 2.0 })
+    }
+
+    /// A layer for `capacity` items at an error rate of its own.
+    fn layer(&self, mut capacity: u64, error_rate: f64) -> Result<Design, Error> {
+        if capacity == 0 || error_rate <= 0.0 {
+            return Err(Error::CannotGrow);
+        }
+        // The system's logarithm, as there. A portable one may differ in the last bit.
+        let bits_per_item = error_rate.ln().abs() / LN2_SQUARED;
+        let optimum = capacity as f64 * bits_per_item;
+        if optimum >= MAX_BITS as f64 {
+            return Err(Error::OutOfMemory);
+        }
+        let (bits, log2_bits) = if self.options.0 & Options::SIZED_BY_BITS != 0 {
+            let bits = 1u64.checked_shl(u32::try_from(capacity).unwrap_or(u32::MAX)).ok_or(Error::OutOfMemory)?;
+            let log2_bits = capacity;
+            capacity = (bits as f64 / bits_per_item) as u64;
+            (bits, log2_bits)
+        } else if self.options.0 & Options::NOT_ROUNDED != 0 || optimum < 1.0 {
+            (optimum as u64, 0)
+        } else {
+            let bits = (optimum as u64 + 1).next_power_of_two();
+            capacity += ((bits as f64 - optimum) / bits_per_item) as u64;
+            (bits, bits.ilog2().into())
+        };
+        let bytes = bits.max(1).div_ceil(u64::BITS.into()) * 8;
+        let probes = probes_for(bits_per_item);
+        let design =
+            Design { bytes, bits: 8 * bytes, log2_bits: log2_bits as u8, probes, capacity, error_rate, bits_per_item };
+        if design.is_sound() && design.capacity > 0 { Ok(design) } else { Err(Error::CannotGrow) }
+    }
+}
+
+/// The number of probes for so many bits an item.
+pub fn probes_for(bits_per_item: f64) -> u32 {
+    (LN2 * bits_per_item).ceil() as u32
+}
+
+/// What a layer is made from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Design {
+    /// The size of the bit array.
+    pub bytes: u64,
+    /// The number of bits, as it is noted.
+    pub bits: u64,
+    /// The binary logarithm of the number of bits that are used, if they are a power of two, or 0.
+    pub log2_bits: u8,
+    /// Bits that an item sets.
+    pub probes: u32,
+    pub capacity: u64,
+    pub error_rate: f64,
+    /// As computed from the error rate.
+    pub bits_per_item: f64,
+}
+
+impl Design {
+    /// Whether a layer can be made from it in which no probe leaves the bits, or takes for ever.
+    pub fn is_sound(&self) -> bool {
+        let used = self.used_bits();
+        let has_bits = used.is_some_and(|used| (1..=MAX_BITS).contains(&used) && used.div_ceil(8) <= self.bytes);
+        self.is_void()
+            || has_bits
+                && self.bits.div_ceil(8) <= self.bytes
+                && self.bytes <= MAX_BITS / 8
+                && (1..=MAX_PROBES).contains(&self.probes)
+                && self.error_rate > 0.0
+                && self.error_rate < 1.0
+                && self.bits_per_item > 0.0
+                && self.bits_per_item.is_finite()
+    }
+
+    /// RedisBloom leaves a layer without anything behind when a filter could not grow, and answers from then on that every
+    /// item is there. To refuse it would be to refuse the whole file that it is in.
+    fn is_void(&self) -> bool {
+        (self.bytes, self.bits, self.probes, self.capacity) == (0, 0, 0, 0)
+    }
+
+    /// The number of bits that items are spread over.
+    fn used_bits(&self) -> Option<u64> {
+        match self.log2_bits {
+            0 => Some(self.bits),
+            log2_bits => 1u64.checked_shl(log2_bits.into()),
+        }
+    }
+}
+
+/// One layer of a filter: a bit array and its counters.
+pub struct Layer {
+    bytes: Bytes,
+    design: Design,
+    items: u64,
+    ones: u64,
+    modulus: Modulus,
+}
+
+impl chain::Layer for Layer {
+    type Plan = Plan;
+    type Design = Design;
+
+    fn hasher(plan: &Plan) -> Hasher {
+        if plan.options.hash_bits() == 64 { Hasher::Murmur64 } else { Hasher::Murmur32 }
+    }
+
+    fn next(plan: &Plan, newest: &Layer, _index: usize) -> Result<Design, Error> {
+        if plan.options.is_fixed() {
+            return Err(Error::Full);
+        }
+        let capacity = newest.design.capacity.checked_mul(plan.expansion.into()).ok_or(Error::OutOfMemory)?;
+        plan.layer(capacity, newest.design.error_rate / 2.0)
+    }
+
+    fn memory(design: &Design) -> u64 {
+        design.bytes
+    }
+
+    fn new(design: Design) -> Result<Layer, Error> {
+        Ok(Layer::over(Bytes::zeroed(design.bytes)?, design))
+    }
+
+    fn design(&self) -> Design {
+        self.design
+    }
+
+    #[inline]
+    fn capacity(&self) -> u64 {
+        self.design.capacity
+    }
+
+    #[inline]
+    fn items(&self) -> u64 {
+        self.items
+    }
+
+    fn ones(&self) -> u64 {
+        self.ones
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.bytes.as_slice().as_flattened()
+    }
+
+    fn allocated(&self) -> usize {
+        self.bytes.allocated()
+    }
+
+    fn false_positive_rate(&self) -> f64 {
+        let fill = self.ones as f64 / self.modulus.divisor.max(1) as f64;
+        libm::pow(fill.min(1.0), self.design.probes.into())
+    }
+
+    #[inline]
+    fn contains(&self, hash: Hash) -> bool {
+        self.others_are_set(self.walk(hash), self.design.probes)
+    }
+
+    #[inline]
+    fn insert(&mut self, hash: Hash) -> bool {
+        let (mut walk, modulus) = (self.walk(hash), self.modulus);
+        let bits = self.bytes.as_mut_slice().as_flattened_mut().view_bits_mut::<Lsb0>();
+        let set: u64 = (0..self.design.probes).map(|_| u64::from(!bits.replace(walk.next(modulus), true))).sum();
+        self.ones += set;
+        self.items += u64::from(set > 0);
+        set > 0
+    }
+
+    fn find_one(layers: &[Layer], hash: Hash) -> bool {
+        layers.iter().rev().any(|layer| layer.contains(hash))
+    }
+
+    fn find(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
+        let batches = hashes.chunks(BATCH).zip(found.chunks_mut(BATCH));
+        batches.for_each(|(hashes, found)| find_batch(layers, hashes, found));
+    }
+
+    #[inline]
+    fn prefetch(layers: &[Layer], hashes: &[Hash]) {
+        if let Some(newest) = layers.last() {
+            let (first, _) = newest.split();
+            hashes.iter().for_each(|&hash| newest.prefetch_next(&mut newest.walk(hash), first));
+        }
+    }
+
+    #[inline]
+    fn prefetch_inserts(layers: &[Layer], hashes: impl Iterator<Item = Hash>) {
+        if let Some(newest) = layers.last().filter(|newest| newest.bytes().len() > IN_CACHE) {
+            hashes.for_each(|hash| newest.prefetch_next(&mut newest.walk(hash), newest.design.probes));
+        }
+    }
+
+    fn try_clone(&self) -> Result<Layer, Error> {
+        let mut copy = Bytes::zeroed(self.design.bytes)?;
+        let pages = copy.as_mut_slice().chunks_mut(PAGE).zip(self.bytes.as_slice().chunks(PAGE));
+        let used = pages.filter(|(_, source)| source.as_flattened().iter().any(|&byte| byte != 0));
+        used.for_each(|(target, source)| target.copy_from_slice(source));
+        Ok(Layer { bytes: copy, ..*self })
+    }
+
+    unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
+        // SAFETY: as promised by the caller.
+        unsafe { self.bytes.relocate(relocate) };
+    }
+}
+
+impl Layer {
+    fn over(bytes: Bytes, design: Design) -> Layer {
+        let modulus = Modulus::new(design.used_bits().unwrap_or(0));
+        Layer { bytes, design, items: 0, ones: 0, modulus }
+    }
+
+    /// A layer of stored bits. `None` if they are not those of a sound `design`.
+    pub fn restore(bytes: Bytes, design: Design, items: u64) -> Option<Layer> {
+        let fits = bytes.as_slice().len() as u64 == design.bytes && design.is_sound();
+        fits.then(|| {
+            let ones = ones(bytes.as_slice().as_flattened());
+            Layer { items, ones, ..Layer::over(bytes, design) }
+        })
+    }
+
+    /// Takes over the number of items of a stored layer.
+    pub fn restore_items(&mut self, items: u64) {
+        self.items = items;
+    }
+
+    /// Sets every bit that is set in `bits`, which start at byte `offset`. `None` if they do not end in the layer.
+    pub fn merge(&mut self, offset: usize, bits: &[u8]) -> Option<()> {
+        let target = self.part(offset, bits.len())?;
+        let mut set = 0;
+        for (target, source) in target.chunks_mut(PAGE).zip(bits.chunks(PAGE)) {
+            let before = ones(target);
+            target.iter_mut().zip(source).for_each(|(target, source)| *target |= source);
+            set += ones(target) - before;
+        }
+        self.ones += set;
+        Some(())
+    }
+
+    /// Puts `bits` in the place of what is at byte `offset`. `None` if they do not end in the layer.
+    pub fn replace(&mut self, offset: usize, bits: &[u8]) -> Option<()> {
+        let target = self.part(offset, bits.len())?;
+        let before = ones(target);
+        target.copy_from_slice(bits);
+        self.ones = self.ones - before + ones(bits);
+        Some(())
+    }
+
+    fn part(&mut self, offset: usize, length: usize) -> Option<&mut [u8]> {
+        self.bytes.as_mut_slice().as_flattened_mut().get_mut(offset..)?.get_mut(..length)
+    }
+
+    #[inline]
+    fn walk(&self, hash: Hash) -> Walk {
+        Walk::new(hash, self.modulus)
+    }
+
+    /// How many probes are looked at first, and how many after them.
+    #[inline]
+    fn split(&self) -> (u32, u32) {
+        let first = self.design.probes.min(FIRST_PROBES);
+        (first, self.design.probes - first)
+    }
+
+    /// Whether the next `count` bits of a walk are set. All are read before any is judged: they share one cache miss, and a
+    /// branch for each would be mispredicted half of the time.
+    #[inline]
+    fn first_are_set(&self, walk: &mut Walk, count: u32) -> bool {
+        let bits = self.bytes().view_bits::<Lsb0>();
+        (0..count).fold(true, |all, _| all & bits[walk.next(self.modulus)])
+    }
+
+    /// Whether the next `count` bits of a walk are set. Most often they are: the first that is not ends it.
+    #[inline]
+    fn others_are_set(&self, mut walk: Walk, count: u32) -> bool {
+        let bits = self.bytes().view_bits::<Lsb0>();
+        (0..count).all(|_| bits[walk.next(self.modulus)])
+    }
+
+    /// Brings the next `count` bits of a walk into the processor's cache.
+    #[inline]
+    fn prefetch_next(&self, walk: &mut Walk, count: u32) {
+        let bytes = self.bytes.address();
+        (0..count).for_each(|_| bytes.prefetch(walk.next(self.modulus) / 8));
+    }
+}
+
+/// Sets `found[i]` to whether one of `layers` contains the item of `hashes[i]`, of which there are at most [`BATCH`].
+fn find_batch(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
+    found.fill(false);
+    let mut absent = Subset::first(hashes.len());
+    let mut walks = [Walk::default(); BATCH];
+    let mut older = layers.iter().rev().skip(1);
+    for layer in layers.iter().rev() {
+        // While this layer is looked through, the lines of the next one come.
+        if let Some(next) = older.next().filter(|next| next.bytes().len() > IN_CACHE) {
+            let (first, _) = next.split();
+            absent.iter().for_each(|item| next.prefetch_next(&mut next.walk(hashes[item]), first));
+        }
+        let (first, others) = layer.split();
+        let likely = absent.filter(|item| {
+            walks[item] = layer.walk(hashes[item]);
+            layer.first_are_set(&mut walks[item], first)
+        });
+        if layer.bytes().len() > IN_CACHE {
+            likely.iter().for_each(|item| layer.prefetch_next(&mut { walks[item] }, others));
+        }
+        let present = likely.filter(|item| layer.others_are_set(walks[item], others));
+        present.iter().for_each(|item| found[item] = true);
+        absent = absent.without(present);
+    }
+}
+
+/// Where the newest layer of a filter is, or was, and how its items are hashed.
+#[derive(Clone, Copy, Debug)]
+pub struct Outlook {
+    bytes: Address<1>,
+    modulus: Modulus,
+    probes: u32,
+    wide_hash: bool,
+}
+
+impl Outlook {
+    #[inline]
+    pub fn new(plan: &Plan, newest: &Layer) -> Outlook {
+        Outlook {
+            bytes: newest.bytes.address(),
+            modulus: newest.modulus,
+            probes: newest.design.probes,
+            wide_hash: plan.options.hash_bits() == 64,
+        }
+    }
+
+    /// Brings all of an item's probes into the processor's cache.
+    pub fn prefetch(&self, item: &[u8]) {
+        let hasher = if self.wide_hash { Hasher::Murmur64 } else { Hasher::Murmur32 };
+        let mut walk = Walk::new(hasher.hash(item), self.modulus);
+        (0..self.probes).for_each(|_| self.bytes.prefetch(walk.next(self.modulus) / 8));
+    }
+}
+
+/// Division by the number of bits of a layer, prepared.
+#[derive(Clone, Copy, Debug)]
+struct Modulus {
+    divisor: u64,
+    /// `floor((2^64 - 1) / divisor)`
+    reciprocal: u64,
+    /// `-2^64 mod divisor`: what a sum of two words lacks that passed `2^64`.
+    carry: u64,
+}
+
+impl Modulus {
+    /// Of a divisor up to [`MAX_BITS`]. With 0, it must not be used.
+    fn new(divisor: u64) -> Modulus {
+        let reciprocal = u64::MAX.checked_div(divisor).unwrap_or(0);
+        let carry = u64::MAX.checked_rem(divisor).map_or(0, |rest| divisor - 1 - rest);
+        Modulus { divisor, reciprocal, carry }
+    }
+
+    /// `number mod divisor`, after Barrett (1986): the quotient by the reciprocal is at most one too small.
+    #[inline]
+    fn of(self, number: u64) -> u64 {
+        let quotient = ((u128::from(number) * u128::from(self.reciprocal)) >> 64) as u64;
+        self.wrap(number - quotient * self.divisor)
+    }
+
+    /// `number mod divisor` for numbers below `2 * divisor`. No branch: which it would be, nobody could guess.
+    #[inline]
+    fn wrap(self, number: u64) -> u64 {
+        number.min(number.wrapping_sub(self.divisor))
+    }
+}
+
+/// The bit positions of an item, one after the other: `(first + i * second) mod 2^64 mod divisor`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Walk {
+    sum: u64,
+    addend: u64,
+    position: u64,
+    step: u64,
+    step_with_carry: u64,
+}
+
+impl Walk {
+    #[inline]
+    fn new(hash: Hash, modulus: Modulus) -> Walk {
+        let step = modulus.of(hash.second);
+        Walk {
+            sum: hash.first,
+            addend: hash.second,
+            position: modulus.of(hash.first),
+            step,
+            step_with_carry: modulus.wrap(step + modulus.carry),
+        }
+    }
+
+    #[inline]
+    fn next(&mut self, modulus: Modulus) -> usize {
+        let position = self.position;
+        let (sum, carried) = self.sum.overflowing_add(self.addend);
+        self.sum = sum;
+        self.position = modulus.wrap(position + if carried { self.step_with_carry } else { self.step });
+        position as usize
+    }
+}
+
+/// How many bits are set.
+fn ones(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks();
+    let of_words: u64 = words.iter().map(|&word| u64::from(u64::from_ne_bytes(word).count_ones())).sum();
+    of_words + rest.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>()
+}

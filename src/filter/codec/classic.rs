@@ -1,0 +1,224 @@
+//! Classic filters as bytes: RedisBloom's formats, in every version.
+//!
+//! A file (data type `MBbloom--`, encoding version 4) is, with *u* for unsigned numbers, *d* for doubles, *s* for strings:
+//!
+//! ```text
+//!  u items   u layers   u options (version >= 2, else 0)   u expansion (version >= 4, else 2)
+//!  per layer:
+//!    u capacity   d error rate   u probes   d bits per item   u bits   u log2 of bits   s the bit array   u items
+//!    (version 0: neither bits nor their log2; bits = capacity * bits per item)
+//! ```
+//!
+//! A walk is a packed header of little-endian numbers,
+//!
+//! ```text
+//!  u64 items   u32 layers   u32 options   u32 expansion
+//!  per layer:
+//!    u64 bytes   u64 bits   u64 items   f64 error rate   f64 bits per item   u32 probes   u64 capacity   u8 log2 of bits
+//! ```
+//!
+//! and the bit arrays, laid end to end, in pieces of at most 16 MiB of one layer. The iterator of a piece is one more than the
+//! offset behind it. There are no checksums: what a piece sets cannot be told from what it should have set.
+
+use std::borrow::Cow;
+
+use super::super::chain::{self, Layer as _};
+use super::super::classic::{Design, Layer, Options, Plan};
+use super::super::storage::Bytes;
+use super::super::{MAX_LAYERS, classic};
+use super::{Arrival, DecodeError, Fields, Piece, Sink, Source};
+
+type Chain = chain::Chain<Layer>;
+
+/// The version of files that is written. Earlier ones are read, later ones refused.
+pub const VERSION: u32 = 4;
+
+/// The most bytes in a piece that is written. Pieces of any length are read.
+pub const PIECE_BYTES: usize = 16 << 20;
+
+/// RedisBloom's expansion where a file does not have one.
+const OLD_EXPANSION: u32 = 2;
+
+const FIXED_BYTES: usize = 20;
+const LAYER_BYTES: usize = 53;
+
+/// Writes a filter as a file.
+pub fn save(filter: &Chain, sink: &mut impl Sink) {
+    let Plan { options, expansion } = filter.plan();
+    for number in [filter.items(), filter.layers().len() as u64, options.bits().into(), (*expansion).into()] {
+        sink.unsigned(number);
+    }
+    for layer in filter.layers() {
+        let Design { bits, log2_bits, probes, capacity, error_rate, bits_per_item, .. } = layer.design();
+        sink.unsigned(capacity);
+        sink.double(error_rate);
+        sink.unsigned(probes.into());
+        sink.double(bits_per_item);
+        sink.unsigned(bits);
+        sink.unsigned(log2_bits.into());
+        sink.string(layer.bytes());
+        sink.unsigned(layer.items());
+    }
+}
+
+/// Reads a filter from a file of some version. `admit` is told the bytes that it will take, as they become known, and may
+/// refuse them.
+pub fn load(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> bool) -> Result<Chain, DecodeError> {
+    if version > VERSION {
+        return Err(DecodeError::NewerVersion);
+    }
+    // The sum of the layers' items, which are what counts.
+    source.unsigned()?;
+    let count = source.unsigned()?;
+    let options = if version >= 2 { source.unsigned()? } else { 0 };
+    let expansion = if version >= 4 { source.unsigned()? } else { OLD_EXPANSION.into() };
+    let plan = plan(narrow(options)?, narrow(expansion)?)?;
+    if !(1..=MAX_LAYERS as u64).contains(&count) {
+        return Err(DecodeError::Corrupt);
+    }
+    let (mut layers, mut bytes) = (Vec::new(), 0);
+    for _ in 0..count {
+        let layer = load_layer(version, source, |more| admit(bytes + more))?;
+        bytes += layer.bytes().len() as u64;
+        layers.try_reserve(1).map_err(|_| DecodeError::OutOfMemory)?;
+        layers.push(layer);
+    }
+    Ok(Chain::from_layers(plan, layers))
+}
+
+fn load_layer(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> bool) -> Result<Layer, DecodeError> {
+    let capacity = source.unsigned()?;
+    let error_rate = source.double()?;
+    let probes = narrow(source.unsigned()?)?;
+    let bits_per_item = source.double()?;
+    let (bits, log2_bits) = match version {
+        0 => ((capacity as f64 * bits_per_item) as u64, 0),
+        _ => (source.unsigned()?, narrow(source.unsigned()?)?),
+    };
+    let mut design = Design { bytes: bits.div_ceil(8), bits, log2_bits, probes, capacity, error_rate, bits_per_item };
+    if design.bytes > classic::MAX_BITS / 8 || !admit(design.bytes) {
+        return Err(DecodeError::OutOfMemory);
+    }
+    let array: Bytes = source.array()?;
+    design.bytes = array.as_slice().len() as u64;
+    Layer::restore(array, design, source.unsigned()?).ok_or(DecodeError::Corrupt)
+}
+
+fn plan(options: u32, expansion: u32) -> Result<Plan, DecodeError> {
+    Ok(Plan { options: Options::new(options).ok_or(DecodeError::Corrupt)?, expansion })
+}
+
+fn narrow<T: TryFrom<u64>>(number: u64) -> Result<T, DecodeError> {
+    number.try_into().map_err(|_| DecodeError::Corrupt)
+}
+
+/// The header of a walk.
+pub fn encode_header(filter: &Chain) -> Vec<u8> {
+    let Plan { options, expansion } = filter.plan();
+    let layers = filter.layers();
+    let mut header = Vec::with_capacity(FIXED_BYTES + layers.len() * LAYER_BYTES);
+    header.extend_from_slice(&filter.items().to_le_bytes());
+    for number in [layers.len() as u32, options.bits(), *expansion] {
+        header.extend_from_slice(&number.to_le_bytes());
+    }
+    for layer in layers {
+        let Design { bytes, bits, log2_bits, probes, capacity, error_rate, bits_per_item } = layer.design();
+        for number in [bytes, bits, layer.items(), error_rate.to_bits(), bits_per_item.to_bits()] {
+            header.extend_from_slice(&number.to_le_bytes());
+        }
+        header.extend_from_slice(&probes.to_le_bytes());
+        header.extend_from_slice(&capacity.to_le_bytes());
+        header.push(log2_bits);
+    }
+    header
+}
+
+/// A header that was found sound. Its filter has no bits yet.
+#[derive(Debug)]
+pub struct Header {
+    plan: Plan,
+    layers: Vec<(Design, u64)>,
+}
+
+impl Header {
+    pub fn decode(bytes: &[u8]) -> Result<Header, DecodeError> {
+        let mut fields = Fields(bytes);
+        let items = fields.u64()?;
+        let count = fields.u32()? as usize;
+        let plan = plan(fields.u32()?, fields.u32()?)?;
+        if !(1..=MAX_LAYERS).contains(&count) || fields.0.len() != count * LAYER_BYTES {
+            return Err(DecodeError::Corrupt);
+        }
+        let layers = (0..count).map(|_| decode_layer(&mut fields)).collect::<Result<Vec<_>, _>>()?;
+        let sum = layers.iter().try_fold(0u64, |sum, (_, items)| sum.checked_add(*items));
+        if sum == Some(items) { Ok(Header { plan, layers }) } else { Err(DecodeError::Corrupt) }
+    }
+
+    /// Bytes that the layers' bits will take.
+    pub fn memory(&self) -> u64 {
+        self.layers.iter().fold(0, |sum, (design, _)| sum.saturating_add(design.bytes))
+    }
+
+    /// The filter, with no bit set yet; its items count as if they were.
+    pub fn build(&self) -> Result<Chain, DecodeError> {
+        let mut layers = Vec::new();
+        layers.try_reserve_exact(self.layers.len()).map_err(|_| DecodeError::OutOfMemory)?;
+        for (design, items) in &self.layers {
+            let mut layer = Layer::new(*design)?;
+            layer.restore_items(*items);
+            layers.push(layer);
+        }
+        Ok(Chain::from_layers(self.plan, layers))
+    }
+}
+
+/// A layer in a header must be whole words of bits, and have the probes that its bits per item ask for.
+fn decode_layer(fields: &mut Fields<'_>) -> Result<(Design, u64), DecodeError> {
+    let [bytes, bits, items] = [fields.u64()?, fields.u64()?, fields.u64()?];
+    let [error_rate, bits_per_item] = [fields.f64()?, fields.f64()?];
+    let probes = fields.u32()?;
+    let design = Design { bytes, bits, log2_bits: 0, probes, capacity: fields.u64()?, error_rate, bits_per_item };
+    let design = Design { log2_bits: fields.u8()?, ..design };
+    let sound = design.is_sound()
+        && bytes > 0
+        && bytes.checked_mul(8) == Some(bits)
+        && probes == classic::probes_for(bits_per_item);
+    sound.then_some((design, items)).ok_or(DecodeError::Corrupt)
+}
+
+/// See [`next_piece`](super::next_piece). Any iterator will do, also one between two pieces.
+pub fn next_piece(filter: &Chain, iterator: u64) -> Option<Piece<'_>> {
+    let offset = iterator.checked_sub(1)?;
+    let (layer, within) = locate(filter, offset)?;
+    let bits = &filter.layers()[layer].bytes()[within..];
+    let bits = &bits[..bits.len().min(PIECE_BYTES)];
+    Some(Piece { iterator: iterator + bits.len() as u64, data: Cow::Borrowed(bits) })
+}
+
+/// See [`load_piece`](super::load_piece).
+pub fn load_piece<'a>(
+    filter: &'a mut Chain,
+    iterator: u64,
+    data: &[u8],
+    arrival: Arrival,
+) -> Result<&'a [u8], DecodeError> {
+    let end = iterator.checked_sub(data.len() as u64).filter(|_| iterator > 0).ok_or(DecodeError::Corrupt)?;
+    let offset = end.checked_sub(1).ok_or(DecodeError::NoSuchOffset)?;
+    let (layer, within) = locate(filter, offset).ok_or(DecodeError::NoSuchOffset)?;
+    let layer = &mut filter.layers_mut()[layer];
+    let loaded = match arrival {
+        Arrival::Merged => layer.merge(within, data),
+        Arrival::Verbatim => layer.replace(within, data),
+    };
+    loaded.and_then(|()| layer.bytes().get(within..within + data.len())).ok_or(DecodeError::BeyondLayer)
+}
+
+/// The layer that holds byte `offset` of all bit arrays, and the offset in it.
+fn locate(filter: &Chain, offset: u64) -> Option<(usize, usize)> {
+    let mut start = 0;
+    filter.layers().iter().enumerate().find_map(|(index, layer)| {
+        let (within, bytes) = (offset.checked_sub(start)?, layer.bytes().len() as u64);
+        start += bytes;
+        (within < bytes).then_some((index, within as usize))
+    })
+}
