@@ -5,9 +5,10 @@ use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::support::model::{
-    self, ABSENT, Model, Observed, Random, digest, digest_of, info_number, item, rdb_strings, used_memory, various,
-    wait_until, with_debug,
+    self, ABSENT, Model, Observed, Random, digest, digest_of, info_number, item, used_memory, various, wait_until,
+    with_debug,
 };
+use crate::support::payload::{self, Payload};
 use crate::support::{Setup, ask, error, error_text, run, run_words};
 
 /// Other defaults than the usual ones: what is restored must not depend on them.
@@ -52,7 +53,7 @@ fn a_restored_filter_goes_on_growing_as_the_original_does() {
     let server = with_debug(Setup::oxbloom()).start();
     let other = with_debug(Setup::oxbloom().module_arguments(OTHER_DEFAULTS)).start();
     let (mut here, mut there) = (server.connect(), other.connect());
-    for mut model in various(&mut here).into_iter().filter(|model| model.key != "fixed") {
+    for mut model in various(&mut here).into_iter().filter(|model| !model.is_fixed()) {
         let payload = dump(&mut here, &model.key);
         restore(&mut there, &model.key, "0", &payload, &[]).unwrap();
         let mut copy = model.clone();
@@ -104,7 +105,7 @@ fn a_copy_shares_nothing_with_the_original() {
         let mut copy = model.at("copy");
         assert_eq!(copy.observe(&mut client), expected);
         assert_eq!(digest_of(&mut client, "copy"), before);
-        if key == "fixed" {
+        if model.is_fixed() {
             assert_eq!(error_in_array(&mut client, "BF.MADD copy one two three four"), "non scaling filter is full");
         } else {
             copy.add(&mut client, 70_000..71_000);
@@ -180,17 +181,21 @@ fn an_expired_filter_is_gone() {
 fn the_server_tells_what_a_filter_is() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
-    let mut keys: Vec<String> = various(&mut client).into_iter().map(|model| model.key).collect();
+    let keys = various(&mut client).into_iter().map(|model| model.key);
+    let (classic, native): (Vec<_>, Vec<_>) = keys.partition(|key| key.starts_with("classic"));
     run(&mut client, "SET text value").unwrap();
-    for key in &keys {
-        assert_eq!(ask::<String>(&mut client, &format!("TYPE {key}")), "oxbloom--");
-        assert_eq!(ask::<String>(&mut client, &format!("OBJECT ENCODING {key}")), "raw");
-        assert_eq!(ask::<i64>(&mut client, &format!("OBJECT REFCOUNT {key}")), 1);
+    for (name, layout, mut keys) in [("oxbloom--", "native", native), ("MBbloom--", "classic", classic)] {
+        for key in &keys {
+            assert_eq!(ask::<String>(&mut client, &format!("TYPE {key}")), name);
+            assert_eq!(ask::<String>(&mut client, &format!("OBJECT ENCODING {key}")), "raw");
+            assert_eq!(ask::<i64>(&mut client, &format!("OBJECT REFCOUNT {key}")), 1);
+            assert_eq!(model::info_field::<String>(&mut client, key, "LAYOUT"), layout);
+        }
+        let (cursor, mut found): (String, Vec<String>) = ask(&mut client, &format!("SCAN 0 COUNT 1000 TYPE {name}"));
+        found.sort();
+        keys.sort();
+        assert_eq!((cursor.as_str(), found), ("0", keys));
     }
-    let (cursor, mut found): (String, Vec<String>) = ask(&mut client, "SCAN 0 COUNT 1000 TYPE oxbloom--");
-    found.sort();
-    keys.sort();
-    assert_eq!((cursor.as_str(), found), ("0", keys));
 }
 
 #[test]
@@ -200,7 +205,7 @@ fn memory_usage_is_the_size_of_the_filter_and_a_constant() {
     let mut overheads = Vec::new();
     for (index, model) in various(&mut client).into_iter().enumerate() {
         // Names of one length: they count as well.
-        let key = format!("name-{index}");
+        let key = format!("name-{index:02}");
         run(&mut client, &format!("RENAME {} {key}", model.key)).unwrap();
         let usage: u64 = ask(&mut client, &format!("MEMORY USAGE {key}"));
         let size: u64 = model::info_field(&mut client, &key, "SIZE");
@@ -351,143 +356,6 @@ fn active_defragmentation_changes_no_answer() {
     assert!(server.is_alive());
 }
 
-/// A DUMP payload in parts: what the type wrote, and the version of the RDB format.
-struct Payload {
-    body: Vec<u8>,
-    version: [u8; 2],
-}
-
-impl Payload {
-    fn parse(payload: &[u8]) -> Payload {
-        let (rest, checksum) = payload.split_last_chunk::<8>().unwrap();
-        assert_eq!(u64::from_le_bytes(*checksum), crc64(rest), "the server's checksum");
-        let (body, version) = rest.split_last_chunk::<2>().unwrap();
-        Payload { body: body.to_vec(), version: *version }
-    }
-
-    /// A payload whose version and checksum are right, whatever its body.
-    fn seal(&self, body: &[u8]) -> Vec<u8> {
-        let mut payload = [body, &self.version].concat();
-        let checksum = crc64(&payload);
-        payload.extend_from_slice(&checksum.to_le_bytes());
-        payload
-    }
-}
-
-/// The checksum of RDB files and payloads: CRC-64 after Jones.
-fn crc64(bytes: &[u8]) -> u64 {
-    /// `0xad93d23594c935a9`, its bits in reverse.
-    const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
-    bytes
-        .iter()
-        .fold(0, |crc, &byte| (0..8).fold(crc ^ u64::from(byte), |crc, _| (crc >> 1) ^ (POLYNOMIAL * (crc & 1))))
-}
-
-#[test]
-fn the_tests_know_the_servers_checksum() {
-    assert_eq!(crc64(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
-}
-
-/// Changes a body at random, and makes checksums that are inside fit again, or not.
-fn mutate(random: &mut Random, body: &[u8]) -> Vec<u8> {
-    let mut body = body.to_vec();
-    let strings = rdb_strings(&body);
-    let header = strings[0].clone();
-    let anywhere = |random: &mut Random, length: usize| random.below(length as u64) as usize;
-    // Behind the type: what comes before is not ours to read.
-    let place = |random: &mut Random, body: &[u8]| 10 + anywhere(random, body.len() - 10);
-    const NUMBERS: [u64; 12] =
-        [0, 1, 2, 63, 1 << 16, 1 << 24, 1 << 31, 1 << 32, 1 << 40, 1 << 57, i64::MAX as u64, u64::MAX];
-    match random.below(8) {
-        // A field of the header that lies, under a checksum that fits.
-        0..3 => {
-            for _ in 0..=random.below(2) {
-                let fields = (header.len() - 8) / 4;
-                let at = header.start + 4 * anywhere(random, fields);
-                let number = random.one_of(&NUMBERS).wrapping_add(random.below(3)).to_le_bytes();
-                let width = random.one_of(&[1, 4, 8]).min(header.end - 8 - at);
-                body[at..at + width].copy_from_slice(&number[..width]);
-            }
-            let checksum = xxh3_64(&body[header.start..header.end - 8]);
-            body[header.end - 8..header.end].copy_from_slice(&checksum.to_le_bytes());
-        }
-        // Bits that were flipped.
-        3 | 4 => {
-            for _ in 0..=random.below(3) {
-                let at = place(random, &body);
-                body[at] ^= 1 << random.below(8);
-            }
-        }
-        // A body cut short.
-        5 => body.truncate(place(random, &body)),
-        // A part that is missing, or comes twice.
-        6 => {
-            let from = place(random, &body);
-            let to = from + anywhere(random, body.len() - from + 1);
-            let part = body[from..to].to_vec();
-            let twice = random.below(2) == 0;
-            drop(body.splice(from..to, if twice { [&part[..], &part].concat() } else { Vec::new() }));
-        }
-        // Bytes at random.
-        _ => {
-            let at = place(random, &body);
-            let length = anywhere(random, 16.min(body.len() - at + 1));
-            body[at..at + length].iter_mut().for_each(|byte| *byte = random.next() as u8);
-        }
-    }
-    body
-}
-
-#[test]
-fn a_payload_that_was_tampered_with_is_refused_or_works() {
-    let server = with_debug(Setup::oxbloom().set("rdbcompression no")).limit_address_space(4 << 30).start();
-    let mut client = server.connect();
-    let mut originals = Vec::new();
-    for parameters in ["0.01 100", "0.01 50 NONSCALING", "0.01 5 EXPANSION 1", "0.1 10 EXPANSION 3", "0.01 20000"] {
-        run(&mut client, "DEL made").unwrap();
-        run(&mut client, &format!("BF.RESERVE made {parameters}")).unwrap();
-        originals.push(Payload::parse(&dump(&mut client, "made")));
-        Model::new("made").add(&mut client, 0..40);
-        originals.push(Payload::parse(&dump(&mut client, "made")));
-    }
-    run(&mut client, "RENAME made witness").unwrap();
-    let before = digest(&mut client);
-    for mut random in [Random(1), Random::unpredictable()] {
-        let mut accepted = 0;
-        for _ in 0..2000 {
-            let original = &originals[random.below(originals.len() as u64) as usize];
-            let payload = original.seal(&mutate(&mut random, &original.body));
-            match restore(&mut client, "key", "0", &payload, &[]) {
-                Ok(()) => {
-                    accepted += 1;
-                    assert_eq!(ask::<String>(&mut client, "TYPE key"), "oxbloom--");
-                    let _: Vec<Value> = ask(&mut client, "BF.INFO key");
-                    for n in 0..100 {
-                        let added = run_words(&mut client, &[b"BF.ADD".as_slice(), b"key", &item(n)]);
-                        match added.map_err(|error| error_text(&error)) {
-                            Ok(_) => {
-                                let found = run_words(&mut client, &[b"BF.EXISTS".as_slice(), b"key", &item(n)]);
-                                assert_eq!(found, Ok(Value::Int(1)));
-                            }
-                            Err(error) => {
-                                let known = ["non scaling filter is full", "Insufficient memory to grow filter"];
-                                assert!(known.iter().any(|known| error.contains(known)), "{error}");
-                                break;
-                            }
-                        }
-                    }
-                    assert_eq!(run(&mut client, "DEL key"), Ok(Value::Int(1)));
-                }
-                Err(error) => assert!(error.contains("Bad data format"), "{error}"),
-            }
-        }
-        assert!(accepted < 1000, "{accepted} of 2000 were accepted");
-        assert_eq!(ask::<i64>(&mut client, "DBSIZE"), 1);
-        assert_eq!(digest(&mut client), before);
-    }
-    assert!(server.is_alive());
-}
-
 #[test]
 fn bits_in_another_chunks_place_are_refused() {
     let server = Setup::oxbloom().set("rdbcompression no").start();
@@ -495,7 +363,7 @@ fn bits_in_another_chunks_place_are_refused() {
     run(&mut client, "BF.RESERVE key 0.01 64 EXPANSION 1").unwrap();
     Model::new("key").add(&mut client, 0..300);
     let payload = Payload::parse(&dump(&mut client, "key"));
-    let strings = rdb_strings(&payload.body);
+    let strings = payload::strings(&payload.body);
     let pair = strings[1..].windows(2).find(|pair| pair[0].len() == pair[1].len()).expect("layers of one size");
     let (one, other) = (pair[0].clone(), pair[1].clone());
     // Each chunk with the checksum that follows it.
@@ -544,7 +412,7 @@ fn what_a_later_version_wrote_is_refused_by_name() {
     // The low ten bits of the module type's number are the version of its encoding; the header has its own.
     let by_type = newer(&|body| body[9] += 1);
     let by_header = newer(&|body| {
-        let place = rdb_strings(body)[0].clone();
+        let place = payload::strings(body)[0].clone();
         make_newer(&mut body[place]);
     });
     for (count, payload) in [by_type, by_header].into_iter().enumerate() {

@@ -12,3 +12,4 @@ mod lookahead;
 mod memory;
 mod persistence;
 mod replication;
+mod tampering;

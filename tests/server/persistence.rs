@@ -9,9 +9,10 @@ use redis::{Connection, Value};
 use tempfile::TempDir;
 
 use crate::support::model::{
-    Model, Observed, Random, aof_commands, digest, digest_of, info_field, info_number, item, many, rdb_strings,
-    rewrite_aof, shown, try_many, various, wait_for_bgsave, wait_until, with_debug,
+    Model, Observed, Random, aof_commands, digest, digest_of, info_field, info_number, item, many, rewrite_aof, shown,
+    try_many, various, wait_for_bgsave, wait_until, with_debug,
 };
+use crate::support::payload::strings;
 use crate::support::{Server, Setup, ask, error_text, run, run_words};
 
 /// Other defaults than the usual ones: what is loaded must not depend on them.
@@ -115,7 +116,7 @@ fn an_append_only_file_is_loaded_whole() {
         let mut client = server.connect();
         rewrite_aof(&mut client);
         let mut models = before.models;
-        models.iter_mut().filter(|model| model.key != "fixed").for_each(|model| {
+        models.iter_mut().filter(|model| !model.is_fixed()).for_each(|model| {
             model.add(&mut client, 100_000..101_000);
         });
         let observed = models.iter().map(|model| model.observe(&mut client)).collect();
@@ -298,7 +299,7 @@ fn snapshot(checksum: &str) -> (Vec<u8>, Vec<Range<usize>>) {
     let payload: Vec<u8> = ask(&mut client, "DUMP key");
     let written = &payload[1..payload.len() - 10];
     let start = snapshot.windows(written.len()).position(|bytes| bytes == written).expect("the filter in the file");
-    let places = rdb_strings(&payload).into_iter();
+    let places = strings(&payload).into_iter();
     (snapshot, places.map(|place| start + place.start - 1..start + place.end - 1).collect())
 }
 

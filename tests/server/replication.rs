@@ -62,7 +62,7 @@ fn a_replica_that_joins_late_gets_every_filter() {
         let replica = replica_setup(&master).set(format!("repl-diskless-load {load}")).start();
         let mut reader = replica.connect();
         assert_alike(&models, &mut client, &mut reader);
-        models.iter_mut().filter(|model| model.key != "fixed").for_each(|model| {
+        models.iter_mut().filter(|model| !model.is_fixed()).for_each(|model| {
             model.add(&mut client, 30_000..33_000);
         });
         assert_alike(&models, &mut client, &mut reader);
@@ -207,7 +207,7 @@ fn a_replica_that_lost_its_link_catches_up() {
     let before = info_number(&mut master, "stats", "sync_partial_ok");
     let full = info_number(&mut master, "stats", "sync_full");
     assert!(ask::<u64>(&mut master, "CLIENT KILL TYPE replica") >= 1);
-    models.iter_mut().filter(|model| model.key != "fixed").for_each(|model| {
+    models.iter_mut().filter(|model| !model.is_fixed()).for_each(|model| {
         model.add(&mut master, 40_000..42_000);
     });
     wait_until("the replica resumes", || info_number(&mut master, "stats", "sync_partial_ok") > before);

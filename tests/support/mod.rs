@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub mod model;
+pub mod payload;
 pub mod wire;
 
 use std::fmt::Write as _;

@@ -50,7 +50,9 @@ pub struct Model {
 #[derive(Debug, PartialEq)]
 pub struct Observed {
     info: Vec<Value>,
-    seed: String,
+    layout: String,
+    /// A classic filter has none.
+    seed: Option<String>,
     error_rate: String,
     /// How many items that were never added seem to be there, and a digest of which.
     false_positives: (usize, u64),
@@ -64,6 +66,11 @@ impl Model {
     /// The same items under another key.
     pub fn at(&self, key: &str) -> Model {
         Model { key: key.to_owned(), items: self.items.clone() }
+    }
+
+    /// Whether it is one of the [`various`] that do not grow.
+    pub fn is_fixed(&self) -> bool {
+        self.key.ends_with("fixed")
     }
 
     /// Adds items, all of which must be accepted. How many were new.
@@ -88,6 +95,7 @@ impl Model {
         let found = self.found(client, &absent, true);
         Observed {
             info: filter_info(client, &self.key),
+            layout: info_field(client, &self.key, "LAYOUT"),
             seed: info_field(client, &self.key, "SEED"),
             error_rate: info_field(client, &self.key, "ERROR"),
             false_positives: (found.len(), found.iter().fold(0, |digest, n| Random(digest ^ n).next())),
@@ -262,37 +270,6 @@ pub fn shown(command: &[Vec<u8>]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Where the strings in a DUMP payload start and end that was made without compression: the header, then the bits of each
-/// chunk.
-pub fn rdb_strings(body: &[u8]) -> Vec<Range<usize>> {
-    // One byte tells the type of the value, nine tell the module's type.
-    let mut at = 10;
-    let mut strings = Vec::new();
-    let length = |at: &mut usize| {
-        let first = body[*at];
-        let (length, taken) = match first >> 6 {
-            0 => (usize::from(first), 1),
-            1 => (usize::from(first & 0x3f) << 8 | usize::from(body[*at + 1]), 2),
-            _ if first == 0x80 => (u32::from_be_bytes(body[*at + 1..*at + 5].try_into().unwrap()) as usize, 5),
-            _ => (u64::from_be_bytes(body[*at + 1..*at + 9].try_into().unwrap()) as usize, 9),
-        };
-        *at += taken;
-        length
-    };
-    loop {
-        match length(&mut at) {
-            0 => return strings,
-            2 => drop(length(&mut at)),
-            5 => {
-                let length = length(&mut at);
-                strings.push(at..at + length);
-                at += length;
-            }
-            other => panic!("unknown part {other}"),
-        }
-    }
-}
-
 /// Random numbers from a seed (splitmix64).
 pub struct Random(pub u64);
 
@@ -328,7 +305,7 @@ impl Random {
     }
 }
 
-/// Filters of many kinds: empty, fixed and full, grown to many layers, with many wrong answers, large.
+/// Filters of many kinds, in both layouts: empty, fixed and full, grown to many layers, with many wrong answers, large.
 pub fn various(client: &mut Connection) -> Vec<Model> {
     let kinds = [
         ("empty", "0.01 1000", 0),
@@ -338,6 +315,12 @@ pub fn various(client: &mut Connection) -> Vec<Model> {
         ("careless", "0.4 100 EXPANSION 4", 2000),
         ("exact", "0.0000001 500 SEED 18446744073709551615", 700),
         ("large", "0.01 2000000", 20_000),
+        ("classic-empty", "0.01 1000 LAYOUT classic", 0),
+        ("classic-fixed", "0.05 4000 NONSCALING LAYOUT classic", 4000),
+        ("classic-doubled", "0.05 10 EXPANSION 2 LAYOUT classic", 3000),
+        ("classic-linear", "0.01 20 EXPANSION 1 LAYOUT classic", 600),
+        ("classic-careless", "0.4 100 EXPANSION 4 LAYOUT classic", 2000),
+        ("classic-large", "0.01 2000000 LAYOUT classic", 20_000),
     ];
     let filled = kinds.map(|(key, parameters, items)| {
         assert_eq!(ask::<String>(client, &format!("BF.RESERVE {key} {parameters}")), "OK");

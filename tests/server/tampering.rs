@@ -1,0 +1,290 @@
+//! Payloads that lie: whatever RESTORE and BF.LOADCHUNK are given, the server answers, and what is not taken changes nothing.
+
+use oxbloom::filter::codec::native;
+use redis::{Connection, Value};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::support::model::{Model, Random, digest, item, with_debug};
+use crate::support::payload::{self, Part, Payload};
+use crate::support::{Server, Setup, ask, error_text, run, run_words};
+
+/// How many payloads of each kind are sent, with a seed that is always the same and with one that never is.
+const ROUNDS: usize = 6000;
+
+/// Numbers that headers lie with.
+const NUMBERS: [u64; 14] =
+    [0, 1, 2, 3, 63, 1 << 16, 1 << 24, 1 << 31, 1 << 32, 1 << 40, 1 << 57, 1 << 61, i64::MAX as u64, u64::MAX];
+const FLOATS: [f64; 10] = [0.0, -0.0, -1.0, 1.0, 0.5, 1e-300, 5e-324, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+
+const LAYOUTS: [&str; 2] = ["native", "classic"];
+
+const KINDS: [&str; 5] = ["0.01 100", "0.01 50 NONSCALING", "0.01 5 EXPANSION 1", "0.1 10 EXPANSION 3", "0.01 20000"];
+
+/// A server that has to get by with little memory.
+fn limited() -> Server {
+    let setup = Setup::oxbloom().module_arguments("filter-memory-limit 512mb").set("rdbcompression no");
+    with_debug(setup).limit_address_space(4 << 30).start()
+}
+
+/// Makes the key `made`: a filter of some kind with items.
+fn make(client: &mut Connection, kind: &str, layout: &str, items: u64) {
+    run(client, "DEL made").unwrap();
+    run(client, &format!("BF.RESERVE made {kind} LAYOUT {layout}")).unwrap();
+    Model::new("made").add(client, 0..items);
+}
+
+fn anywhere(random: &mut Random, length: usize) -> usize {
+    random.below(length.max(1) as u64) as usize
+}
+
+/// Flips bits, cuts, repeats or removes a part, or writes at random: anywhere from byte `first` on.
+fn damage(random: &mut Random, bytes: &mut Vec<u8>, first: usize) {
+    if bytes.len() <= first {
+        return;
+    }
+    let at = first + anywhere(random, bytes.len() - first);
+    match random.below(4) {
+        0 => {
+            for _ in 0..=random.below(3) {
+                let at = first + anywhere(random, bytes.len() - first);
+                bytes[at] ^= 1 << random.below(8);
+            }
+        }
+        1 => bytes.truncate(at),
+        2 => {
+            let to = at + anywhere(random, bytes.len() - at + 1);
+            let part = bytes[at..to].to_vec();
+            let twice = random.chance(50);
+            drop(bytes.splice(at..to, if twice { [&part[..], &part].concat() } else { Vec::new() }));
+        }
+        _ => {
+            let length = anywhere(random, 16.min(bytes.len() - at + 1));
+            bytes[at..at + length].iter_mut().for_each(|byte| *byte = random.next() as u8);
+        }
+    }
+}
+
+fn lie(random: &mut Random) -> u64 {
+    random.one_of(&NUMBERS).wrapping_add(random.below(3))
+}
+
+/// Overwrites fields of a header, as far as `end`.
+fn lie_in_header(random: &mut Random, header: &mut [u8], end: usize) {
+    for _ in 0..=random.below(2) {
+        let at = anywhere(random, end);
+        let bytes = if random.chance(30) { random.one_of(&FLOATS).to_le_bytes() } else { lie(random).to_le_bytes() };
+        let width = random.one_of(&[1, 4, 8]).min(end - at);
+        header[at..at + width].copy_from_slice(&bytes[..width]);
+    }
+}
+
+/// As [`lie_in_header`], under the checksum that a native header ends with.
+fn lie_in_native_header(random: &mut Random, header: &mut [u8]) {
+    let end = header.len() - 8;
+    lie_in_header(random, header, end);
+    let checksum = xxh3_64(&header[..end]);
+    header[end..].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Changes a payload at random.
+fn tamper_with(random: &mut Random, original: &Payload, layout: &str) -> Vec<u8> {
+    if random.chance(40) {
+        let mut body = original.body.clone();
+        // What comes before is not the module's to read.
+        damage(random, &mut body, payload::TYPE_BYTES);
+        return original.seal(&body);
+    }
+    let mut parts = original.parts();
+    for _ in 0..=random.below(2) {
+        let index = anywhere(random, parts.len());
+        if parts.is_empty() {
+            break;
+        }
+        match (&mut parts[index], random.below(10)) {
+            (_, 0) => drop(parts.remove(index)),
+            (_, 1) => {
+                let other = anywhere(random, parts.len());
+                parts.swap(index, other);
+            }
+            (Part::Unsigned(number), _) => *number = lie(random),
+            (Part::Double(number), _) => *number = random.one_of(&FLOATS),
+            (Part::String(header), _) if layout == "native" && index == 0 => lie_in_native_header(random, header),
+            (Part::String(bytes), _) => damage(random, bytes, 0),
+        }
+    }
+    // Earlier versions of the encoding have fewer parts.
+    let encoding = if random.chance(20) { random.below(8) } else { original.encoding() };
+    original.with_parts(encoding, &parts)
+}
+
+/// Uses a filter that was made by a payload: what is added is there, and nothing takes for ever.
+fn use_in_every_way(client: &mut Connection, key: &str) {
+    let mut pipe = redis::pipe();
+    for question in ["BF.INFO", "BF.DEBUG", "BF.CARD", "DUMP", "DEBUG DIGEST-VALUE", "MEMORY USAGE"] {
+        question.split(' ').chain([key]).enumerate().fold(&mut pipe, |pipe, (index, word)| match index {
+            0 => pipe.cmd(word),
+            _ => pipe.arg(word),
+        });
+    }
+    for field in ["ERROR", "SEED", "LAYOUT", "FILL", "FPR"] {
+        pipe.cmd("BF.INFO").arg(key).arg(field);
+    }
+    pipe.cmd("BF.SCANDUMP").arg(key).arg(1);
+    let _: Vec<Value> = pipe.query(client).expect("answers");
+    for n in 0..30 {
+        match run_words(client, &[b"BF.ADD".as_slice(), key.as_bytes(), &item(n)]).map_err(|error| error_text(&error)) {
+            Ok(_) => {
+                let found = run_words(client, &[b"BF.EXISTS".as_slice(), key.as_bytes(), &item(n)]);
+                assert_eq!(found, Ok(Value::Int(1)));
+            }
+            Err(error) => {
+                const KNOWN: [&str; 3] = [
+                    "non scaling filter is full",
+                    "Insufficient memory to grow filter",
+                    "problem inserting into filter",
+                ];
+                assert!(KNOWN.iter().any(|known| error.contains(known)), "{error}");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_payload_that_was_tampered_with_is_refused_or_works() {
+    let server = limited();
+    let mut client = server.connect();
+    for layout in LAYOUTS {
+        let mut originals = Vec::new();
+        for (kind, items) in KINDS.into_iter().flat_map(|kind| [(kind, 0), (kind, 40)]) {
+            make(&mut client, kind, layout, items);
+            originals.push(Payload::parse(&ask::<Vec<u8>>(&mut client, "DUMP made")));
+        }
+        run(&mut client, &format!("RENAME made {layout}")).unwrap();
+        let before = digest(&mut client);
+        for mut random in [Random(1), Random::unpredictable()] {
+            let mut accepted = 0;
+            for _ in 0..ROUNDS {
+                let original = &originals[anywhere(&mut random, originals.len())];
+                let payload = tamper_with(&mut random, original, layout);
+                match run_words(&mut client, &[b"RESTORE".as_slice(), b"key", b"0", &payload]) {
+                    Ok(_) => {
+                        accepted += 1;
+                        use_in_every_way(&mut client, "key");
+                        assert_eq!(run(&mut client, "DEL key"), Ok(Value::Int(1)));
+                    }
+                    Err(error) => assert_eq!(error_text(&error), "ERR Bad data format"),
+                }
+            }
+            // Without checksums, bits that changed are as good as any.
+            let most = if layout == "native" { ROUNDS / 3 } else { ROUNDS / 2 };
+            assert!(accepted < most, "{layout}: {accepted} of {ROUNDS} were accepted");
+            assert_eq!(digest(&mut client), before);
+        }
+    }
+    assert!(server.is_alive());
+}
+
+/// All of a filter's walk: iterators and data, the header first.
+fn walk(client: &mut Connection, key: &str) -> Vec<(i64, Vec<u8>)> {
+    let mut pieces: Vec<(i64, Vec<u8>)> = Vec::new();
+    loop {
+        let iterator = pieces.last().map_or(0, |(iterator, _)| *iterator);
+        match ask(client, &format!("BF.SCANDUMP {key} {iterator}")) {
+            (0, _) => return pieces,
+            piece => pieces.push(piece),
+        }
+    }
+}
+
+fn load(client: &mut Connection, key: &str, (iterator, data): &(i64, Vec<u8>)) -> Result<Value, String> {
+    let iterator = iterator.to_string();
+    let words = [b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), data];
+    run_words(client, &words).map_err(|error| error_text(&error))
+}
+
+/// A piece of some walk, at a place of its own or of another, whole or damaged.
+fn wrong_piece(random: &mut Random, walks: &[Vec<(i64, Vec<u8>)>], layout: &str) -> (i64, Vec<u8>) {
+    let walk = &walks[anywhere(random, walks.len())];
+    let (mut iterator, mut data) = walk[anywhere(random, walk.len())].clone();
+    if iterator == 1 && random.chance(70) {
+        let end = data.len();
+        if layout == "native" {
+            lie_in_native_header(random, &mut data)
+        } else {
+            lie_in_header(random, &mut data, end)
+        };
+    } else if random.chance(60) {
+        damage(random, &mut data, 0);
+    }
+    match random.below(10) {
+        0 => iterator = lie(random) as i64,
+        1 => iterator = iterator.wrapping_add(random.one_of(&[-64, -8, -1, 1, 8, 64])),
+        2 => iterator = data.len() as i64 + random.one_of(&[-1, 0, 1]),
+        3 => {
+            let other = &walks[anywhere(random, walks.len())];
+            iterator = other[anywhere(random, other.len())].0;
+        }
+        4 => iterator = i64::from(random.chance(50)) - 1,
+        _ => {}
+    }
+    (iterator, data)
+}
+
+#[test]
+fn a_piece_that_was_tampered_with_is_refused_or_works() {
+    const ERRORS: [&str; 6] = [
+        "ERR received bad data",
+        "ERR invalid offset - no link found",
+        "ERR invalid chunk - Too big for current filter",
+        "ERR not found",
+        "ERR received data of a later version",
+        "ERR Insufficient memory to create filter",
+    ];
+    let server = limited();
+    let mut client = server.connect();
+    // Walks of both layouts: pieces of one are offered to filters of the other, too.
+    let mut walks: [Vec<Vec<(i64, Vec<u8>)>>; 2] = Default::default();
+    for (walks, layout) in walks.iter_mut().zip(LAYOUTS) {
+        for (kind, items) in KINDS.into_iter().zip([0, 40, 40, 40, 300]) {
+            make(&mut client, kind, layout, items);
+            walks.push(walk(&mut client, "made"));
+        }
+    }
+    run(&mut client, "DEL made").unwrap();
+    for (theirs, layout) in walks.iter().zip(LAYOUTS) {
+        for (walk, (kind, items)) in theirs.iter().zip(KINDS.into_iter().zip([0, 40, 40, 40, 300])) {
+            walk.iter().for_each(|piece| assert_eq!(load(&mut client, "target", piece), Ok(Value::Okay)));
+            let mut target = Model::new("target");
+            target.items.extend(0..items);
+            for mut random in [Random(2), Random::unpredictable()] {
+                for _ in 0..ROUNDS / KINDS.len() {
+                    let foreign = random.chance(15);
+                    let source = if foreign { LAYOUTS[usize::from(layout == LAYOUTS[0])] } else { layout };
+                    let pieces = &walks[usize::from(source == LAYOUTS[1])];
+                    let piece = wrong_piece(&mut random, pieces, source);
+                    let key = random.one_of(&["target", "nokey"]);
+                    let before = digest(&mut client);
+                    match load(&mut client, key, &piece) {
+                        Ok(_) if key == "nokey" => {
+                            use_in_every_way(&mut client, "nokey");
+                            assert_eq!(run(&mut client, "DEL nokey"), Ok(Value::Int(1)));
+                        }
+                        // Where a native piece belongs, a classic filter has nothing. Elsewhere, any bits will do for it.
+                        Ok(_) => assert!(
+                            !foreign || layout == "classic" && piece.0 < native::ORIGIN as i64,
+                            "{kind}: a {layout} filter took a piece of another layout: {piece:?}"
+                        ),
+                        Err(error) => {
+                            assert!(ERRORS.contains(&error.as_str()), "{error}");
+                            assert_eq!(digest(&mut client), before, "{kind}: refused, but changed: {piece:?}");
+                        }
+                    }
+                }
+                target.observe(&mut client);
+            }
+            run(&mut client, "DEL target").unwrap();
+        }
+    }
+    assert!(server.is_alive());
+}
