@@ -8,6 +8,7 @@
 mod support;
 
 mod differences;
+mod exchange;
 mod judge;
 mod lines;
 

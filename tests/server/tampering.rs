@@ -185,9 +185,12 @@ fn a_payload_that_was_tampered_with_is_refused_or_works() {
     assert!(server.is_alive());
 }
 
-/// All of a filter's walk: iterators and data, the header first.
-fn walk(client: &mut Connection, key: &str) -> Vec<(i64, Vec<u8>)> {
-    let mut pieces: Vec<(i64, Vec<u8>)> = Vec::new();
+/// An iterator and the data that came with it.
+type Piece = (i64, Vec<u8>);
+
+/// All of a filter's walk, the header first.
+fn walk(client: &mut Connection, key: &str) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
     loop {
         let iterator = pieces.last().map_or(0, |(iterator, _)| *iterator);
         match ask(client, &format!("BF.SCANDUMP {key} {iterator}")) {
@@ -197,14 +200,14 @@ fn walk(client: &mut Connection, key: &str) -> Vec<(i64, Vec<u8>)> {
     }
 }
 
-fn load(client: &mut Connection, key: &str, (iterator, data): &(i64, Vec<u8>)) -> Result<Value, String> {
+fn load(client: &mut Connection, key: &str, (iterator, data): &Piece) -> Result<Value, String> {
     let iterator = iterator.to_string();
     let words = [b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), data];
     run_words(client, &words).map_err(|error| error_text(&error))
 }
 
 /// A piece of some walk, at a place of its own or of another, whole or damaged.
-fn wrong_piece(random: &mut Random, walks: &[Vec<(i64, Vec<u8>)>], layout: &str) -> (i64, Vec<u8>) {
+fn wrong_piece(random: &mut Random, walks: &[Vec<Piece>], layout: &str) -> Piece {
     let walk = &walks[anywhere(random, walks.len())];
     let (mut iterator, mut data) = walk[anywhere(random, walk.len())].clone();
     if iterator == 1 && random.chance(70) {
@@ -244,7 +247,7 @@ fn a_piece_that_was_tampered_with_is_refused_or_works() {
     let server = limited();
     let mut client = server.connect();
     // Walks of both layouts: pieces of one are offered to filters of the other, too.
-    let mut walks: [Vec<Vec<(i64, Vec<u8>)>>; 2] = Default::default();
+    let mut walks: [Vec<Vec<Piece>>; 2] = Default::default();
     for (walks, layout) in walks.iter_mut().zip(LAYOUTS) {
         for (kind, items) in KINDS.into_iter().zip([0, 40, 40, 40, 300]) {
             make(&mut client, kind, layout, items);

@@ -1,0 +1,592 @@
+//! Filters that go from RedisBloom to this module, and back: by snapshots, append-only files, pieces and replication. On both
+//! sides they hold the same bits, say the same of themselves, and give the same answers, also the wrong ones.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::support::model::{Random, aof_commands, info, item, replica_of, rewrite_aof, wait_for_replica, wait_until};
+use super::support::payload::{Part, Payload};
+use super::support::wire::{Reply, Wire};
+use super::support::{Server, Setup, ask, oxbloom, redisbloom};
+
+/// Numbers from here on are never added.
+const ABSENT: u64 = 1 << 40;
+
+fn theirs() -> Setup {
+    Setup::with_module(redisbloom())
+}
+
+/// This module, which makes classic filters.
+fn ours() -> Setup {
+    Setup::with_module(oxbloom()).module_arguments("bf-layout classic")
+}
+
+/// A key, and how many items were added to it: those with the numbers from 0 on.
+struct Filled {
+    key: &'static str,
+    items: u64,
+}
+
+/// Filters of many kinds, the last one in several pieces. Some are made by additions, with the server's defaults.
+const KINDS: [(&str, &str, u64); 10] = [
+    ("empty", "BF.RESERVE empty 0.01 1000", 0),
+    ("fixed", "BF.RESERVE fixed 0.05 4000 NONSCALING", 3_000),
+    ("noted", "BF.INSERT noted CAPACITY 900 EXPANSION 5 NONSCALING ITEMS item", 500),
+    ("doubled", "BF.RESERVE doubled 0.05 10 EXPANSION 2", 3_000),
+    ("linear", "BF.RESERVE linear 0.01 20 EXPANSION 1", 600),
+    ("careless", "BF.RESERVE careless 0.9 100 EXPANSION 4", 2_000),
+    ("exact", "BF.RESERVE exact 0.000000001 500", 700),
+    ("added", "BF.ADD added item", 1_000),
+    ("inserted", "BF.INSERT inserted CAPACITY 7 ERROR 0.2 ITEMS item", 100),
+    // 11 KB and 25 MB.
+    ("large", "BF.RESERVE large 0.01 8000 EXPANSION 2000", 9_000),
+];
+
+fn fill(client: &mut Wire) -> Vec<Filled> {
+    let fill = |(key, command, items)| {
+        assert!(!client.run(command).is_error(), "{command}");
+        add(client, key, 0, items);
+        Filled { key, items }
+    };
+    KINDS.map(fill).into()
+}
+
+fn words(command: &str, key: &str, from: u64, to: u64) -> Vec<Vec<u8>> {
+    let items = (from..to).map(item);
+    [command, key].into_iter().map(|word| word.as_bytes().to_vec()).chain(items).collect()
+}
+
+/// Adds items by one of the commands there are for it.
+fn add(client: &mut Wire, key: &str, from: u64, to: u64) {
+    for (index, start) in (from..to).step_by(1000).enumerate() {
+        let mut words = words(if index % 2 == 0 { "BF.MADD" } else { "BF.INSERT" }, key, start, to.min(start + 1000));
+        if index % 2 == 1 {
+            words.insert(2, b"ITEMS".to_vec());
+        }
+        let reply = client.run_words(&words);
+        assert!(reply.elements().iter().all(|reply| !reply.is_error()), "{key}: {reply:?}");
+    }
+}
+
+/// All that a server says of a filter.
+#[derive(PartialEq)]
+struct Answers {
+    facts: Vec<Reply>,
+    dump: Reply,
+    absent: Vec<bool>,
+}
+
+/// What is said of a filter, which must have all its items.
+fn answers(client: &mut Wire, filled: &Filled) -> Answers {
+    let key = filled.key;
+    let facts = ["BF.INFO", "BF.DEBUG", "BF.CARD", "MEMORY USAGE", "TYPE"];
+    let mut found = |from: u64, to: u64| -> Vec<bool> {
+        let starts = (from..to).step_by(1000);
+        let replies = starts.map(|start| client.run_words(&words("BF.MEXISTS", key, start, to.min(start + 1000))));
+        replies.flat_map(|reply| reply.elements().iter().filter_map(Reply::as_bool).collect::<Vec<_>>()).collect()
+    };
+    let present = found(0, filled.items);
+    assert_eq!(present.len() as u64, filled.items);
+    assert!(present.iter().all(|&present| present), "{key}: items are forgotten");
+    let absent = found(ABSENT, ABSENT + 3000);
+    Answers {
+        facts: facts.map(|question| client.run(&format!("{question} {key}"))).into(),
+        dump: client.run(&format!("DUMP {key}")),
+        absent,
+    }
+}
+
+fn assert_same(one: &mut Wire, other: &mut Wire, all: &[Filled]) {
+    for filled in all {
+        let (one, other) = (answers(one, filled), answers(other, filled));
+        assert_eq!(one.facts, other.facts, "{}", filled.key);
+        assert_eq!(one.absent, other.absent, "{}", filled.key);
+        assert!(one.dump == other.dump, "{}: dumps differ", filled.key);
+    }
+}
+
+/// Adds to all filters that can take more, on both servers.
+fn add_to_both(clients: [&mut Wire; 2], all: &mut [Filled]) {
+    let [one, other] = clients;
+    for filled in all {
+        let more = if filled.key == "large" { 4_000 } else { 50 + filled.items / 10 };
+        add(one, filled.key, filled.items, filled.items + more);
+        add(other, filled.key, filled.items, filled.items + more);
+        filled.items += more;
+    }
+}
+
+/// Both directions: who writes, and who reads.
+fn directions() -> [(fn() -> Setup, fn() -> Setup); 2] {
+    [(theirs, ours), (ours, theirs)]
+}
+
+#[test]
+fn a_snapshot_of_either_is_loaded_by_the_other() {
+    for (writer, reader) in directions() {
+        let server = writer().start();
+        let mut client = Wire::resp2(&server);
+        let mut all = fill(&mut client);
+        assert_eq!(client.run("SAVE"), Reply::simple("OK"));
+        let other = reader().on(copy_of(server.folder())).start();
+        let mut other_client = Wire::resp2(&other);
+        assert_same(&mut client, &mut other_client, &all);
+        add_to_both([&mut client, &mut other_client], &mut all);
+        assert_same(&mut client, &mut other_client, &all);
+        // And back.
+        assert_eq!(other_client.run("SAVE"), Reply::simple("OK"));
+        let back = writer().on(copy_of(other.folder())).start();
+        assert_same(&mut Wire::resp2(&back), &mut other_client, &all);
+    }
+}
+
+/// A server's files, for another server to start on.
+fn copy_of(folder: &Path) -> TempDir {
+    let copy = TempDir::new().unwrap();
+    copy_all(folder, copy.path());
+    copy
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            std::fs::create_dir(&target).unwrap();
+            copy_all(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_dump_of_either_is_restored_by_the_other() {
+    for (writer, reader) in directions() {
+        let (server, other) = (writer().start(), reader().start());
+        let (mut client, mut other) = (Wire::resp2(&server), Wire::resp2(&other));
+        let mut all = fill(&mut client);
+        for filled in &all {
+            let dump = client.run(&format!("DUMP {}", filled.key));
+            let restored = other.run_words(&[b"RESTORE", filled.key.as_bytes(), b"0", dump.bytes()]);
+            assert_eq!(restored, Reply::simple("OK"));
+        }
+        assert_same(&mut client, &mut other, &all);
+        add_to_both([&mut client, &mut other], &mut all);
+        assert_same(&mut client, &mut other, &all);
+    }
+}
+
+/// The pieces of a filter, each with its iterator.
+fn pieces(client: &mut Wire, key: &str) -> Vec<(i64, Vec<u8>)> {
+    let mut pieces: Vec<(i64, Vec<u8>)> = Vec::new();
+    loop {
+        let iterator = pieces.last().map_or(0, |(iterator, _)| *iterator);
+        let reply = client.run(&format!("BF.SCANDUMP {key} {iterator}"));
+        let [Reply::Integer(next), Reply::Bulk(data)] = reply.elements() else { panic!("{reply:?}") };
+        if *next == 0 {
+            return pieces;
+        }
+        pieces.push((*next, data.clone()));
+    }
+}
+
+fn load(client: &mut Wire, key: &str, iterator: i64, data: &[u8]) -> Reply {
+    client.run_words(&[&b"BF.LOADCHUNK"[..], key.as_bytes(), iterator.to_string().as_bytes(), data])
+}
+
+#[test]
+fn pieces_of_either_are_loaded_by_the_other() {
+    for (writer, reader) in directions() {
+        let (server, other) = (writer().start(), reader().start());
+        let (mut client, mut other) = (Wire::resp2(&server), Wire::resp2(&other));
+        let mut all = fill(&mut client);
+        // 36 MB in one layer, and so three pieces.
+        client.run("BF.RESERVE huge 0.01 26000000");
+        add(&mut client, "huge", 0, 20_000);
+        all.push(Filled { key: "huge", items: 20_000 });
+        for filled in &all {
+            let written = pieces(&mut client, filled.key);
+            for (iterator, data) in &written {
+                assert_eq!(load(&mut other, filled.key, *iterator, data), Reply::simple("OK"));
+            }
+            assert!(written == pieces(&mut other, filled.key), "{}: pieces differ", filled.key);
+        }
+        assert_eq!(pieces(&mut client, "huge").len(), 1 + 3);
+        assert_eq!(pieces(&mut client, "large").len(), 1 + 1 + 2);
+        assert_same(&mut client, &mut other, &all);
+        add_to_both([&mut client, &mut other], &mut all);
+        assert_same(&mut client, &mut other, &all);
+    }
+}
+
+/// A part of a filter may be asked for at any offset, and loaded in any piece of a layer.
+#[test]
+fn pieces_may_begin_anywhere() {
+    let (their_server, our_server) = (theirs().start(), ours().start());
+    let (mut theirs, mut ours) = (Wire::resp2(&their_server), Wire::resp2(&our_server));
+    for client in [&mut theirs, &mut ours] {
+        client.run("BF.RESERVE key 0.01 100 EXPANSION 2");
+        add(client, "key", 0, 500);
+    }
+    let bytes: i64 = pieces(&mut ours, "key").last().unwrap().0;
+    for iterator in (-2..bytes + 3).chain([1 << 40, 1 << 52, i64::MAX, i64::MIN]) {
+        let line = format!("BF.SCANDUMP key {iterator}");
+        assert_eq!(theirs.run(&line), ours.run(&line), "{line}");
+    }
+    let (_, header) = &pieces(&mut ours, "key")[0];
+    for client in [&mut theirs, &mut ours] {
+        assert_eq!(load(client, "copy", 1, header), Reply::simple("OK"));
+    }
+    let all: Vec<(i64, Vec<u8>)> = pieces(&mut ours, "key").split_off(1);
+    for (end, data) in &all {
+        let start = end - data.len() as i64;
+        for (index, part) in data.chunks(7).enumerate() {
+            let iterator = start + 7 * index as i64 + part.len() as i64;
+            for client in [&mut theirs, &mut ours] {
+                assert_eq!(load(client, "copy", iterator, part), Reply::simple("OK"));
+            }
+        }
+    }
+    let whole = theirs.run("DUMP key");
+    for client in [&mut theirs, &mut ours] {
+        assert!(client.run("DUMP copy") == whole);
+    }
+}
+
+#[test]
+fn an_append_only_file_of_either_is_loaded_by_the_other() {
+    for preamble in ["yes", "no"] {
+        for (writer, reader) in directions() {
+            let log = |setup: Setup| {
+                let setup = setup.set("appendonly yes").set("appendfsync always");
+                setup.set(format!("aof-use-rdb-preamble {preamble}"))
+            };
+            let server = log(writer()).start();
+            let mut client = Wire::resp2(&server);
+            let mut all = fill(&mut client);
+            // As it was written, and rewritten.
+            for rewritten in [false, true] {
+                if rewritten {
+                    rewrite_aof(&mut server.connect());
+                }
+                if rewritten && preamble == "no" {
+                    let names = aof_commands(server.folder()).into_iter().map(|words| words[0].to_ascii_uppercase());
+                    assert!(names.filter(|name| name == b"BF.LOADCHUNK").count() > all.len());
+                }
+                let other = log(reader()).on(copy_of(server.folder())).start();
+                let mut other_client = Wire::resp2(&other);
+                assert_same(&mut client, &mut other_client, &all);
+                for filled in &mut all {
+                    add(&mut client, filled.key, filled.items, filled.items + 20);
+                    filled.items += 20;
+                }
+            }
+        }
+    }
+}
+
+/// A server that copies another, whose link may be cut, and which may take its place.
+fn replica_with(setup: Setup, master: &Server) -> Server {
+    replica_of(master, setup.set("repl-diskless-sync-delay 0")).start()
+}
+
+#[test]
+fn either_is_a_replica_of_the_other_under_load_and_takes_over() {
+    for (master, replica) in directions() {
+        let master = master().set("repl-backlog-size 64mb").set("repl-diskless-sync-delay 0").start();
+        let mut client = Wire::resp2(&master);
+        let mut all = fill(&mut client);
+
+        // Additions go on while the replica takes the snapshot, while its link is cut, and while it comes back.
+        let stop = AtomicBool::new(false);
+        let (replica, written) = thread::scope(|scope| {
+            let writing = scope.spawn(|| write_until(&stop, Wire::resp2(&master)));
+            let replica = replica_with(replica(), &master);
+            let (mut on_master, mut on_replica) = (master.connect(), replica.connect());
+            wait_until("the link is up", || info(&mut on_replica, "replication", "master_link_status") == "up");
+            for _ in 0..3 {
+                let before = info(&mut on_master, "stats", "sync_partial_ok");
+                assert!(ask::<u64>(&mut on_master, "CLIENT KILL TYPE replica") >= 1);
+                wait_until("the replica resumes", || info(&mut on_master, "stats", "sync_partial_ok") != before);
+                thread::sleep(Duration::from_millis(50));
+            }
+            assert_eq!(info(&mut on_master, "stats", "sync_full"), "1");
+            stop.store(true, Ordering::Relaxed);
+            let written = writing.join().unwrap();
+            wait_for_replica(&mut on_master, &mut on_replica);
+            (replica, written)
+        });
+        all.extend(written);
+        let mut other = Wire::resp2(&replica);
+        assert_same(&mut client, &mut other, &all);
+
+        // The replica takes over, and goes on as the master would have.
+        assert_eq!(other.run("REPLICAOF NO ONE"), Reply::simple("OK"));
+        add_to_both([&mut client, &mut other], &mut all);
+        assert_same(&mut client, &mut other, &all);
+    }
+}
+
+/// Creates filters by additions, and adds to them, until told to stop.
+fn write_until(stop: &AtomicBool, mut client: Wire) -> Vec<Filled> {
+    const KEYS: [&str; 4] = ["live-1", "live-2", "live-3", "live-4"];
+    let mut all: Vec<Filled> = Vec::new();
+    let mut random = Random::unpredictable();
+    while !stop.load(Ordering::Relaxed) {
+        let index = random.below(KEYS.len() as u64) as usize;
+        if index >= all.len() {
+            all.push(Filled { key: KEYS[all.len()], items: 0 });
+        }
+        let newest = all.len() - 1;
+        let filled = &mut all[index.min(newest)];
+        let more = 1 + random.below(30);
+        if more == 1 {
+            let added = client.run_words(&words("BF.ADD", filled.key, filled.items, filled.items + 1));
+            assert!(!added.is_error());
+        } else {
+            add(&mut client, filled.key, filled.items, filled.items + more);
+        }
+        // Some are there already.
+        add(&mut client, filled.key, filled.items / 2, filled.items / 2 + 2);
+        filled.items += more;
+    }
+    all
+}
+
+/// Filters that RedisBloom made before it hashed with 64 bits, or before it rounded otherwise; all versions of its files.
+#[test]
+fn filters_of_all_ages_are_restored_and_grow_as_there() {
+    let (their_server, our_server) =
+        (theirs().set("rdbcompression no").start(), ours().set("rdbcompression no").start());
+    let (mut theirs, mut ours) = (Wire::resp2(&their_server), Wire::resp2(&our_server));
+    theirs.run("BF.ADD key item");
+    let original = Payload::parse(theirs.run("DUMP key").bytes());
+    const BITS_PER_ITEM: f64 = 11.027754;
+    // Options, the number of bits, and its logarithm where it is a power of two.
+    for (options, bits, log2_bits) in [(5, 1152, 0), (4, 1024, 10), (1, 1152, 0), (0, 1024, 10), (13, 1152, 0)] {
+        for encoding in 0..=5 {
+            for expansion in [1, 2, 3] {
+                use Part::{Double, String, Unsigned};
+                let mut parts = vec![Unsigned(0), Unsigned(1)];
+                if encoding >= 2 {
+                    parts.push(Unsigned(options));
+                }
+                if encoding >= 4 {
+                    parts.push(Unsigned(expansion));
+                }
+                parts.extend([Unsigned(90), Double(0.005), Unsigned(8), Double(BITS_PER_ITEM)]);
+                if encoding >= 1 {
+                    parts.extend([Unsigned(bits), Unsigned(log2_bits)]);
+                }
+                parts.extend([String(vec![0; bits as usize / 8]), Unsigned(0)]);
+                let payload = original.with_parts(encoding, &parts);
+                let what = format!("encoding {encoding}, options {options}, expansion {expansion}");
+                let lines: Vec<Vec<Vec<u8>>> = [
+                    vec![b"FLUSHALL".to_vec()],
+                    vec![b"RESTORE".to_vec(), b"key".to_vec(), b"0".to_vec(), payload],
+                    words("BF.MADD", "key", 0, 800),
+                    words("BF.MEXISTS", "key", 0, 2000),
+                ]
+                .into();
+                let questions = ["BF.DEBUG key", "BF.INFO key", "BF.CARD key", "DUMP key", "BF.SCANDUMP key 0"];
+                let questions = questions.map(|line| line.split(' ').map(|word| word.as_bytes().to_vec()).collect());
+                for line in lines.into_iter().chain(questions) {
+                    let (theirs, ours) = (theirs.run_words(&line), ours.run_words(&line));
+                    assert!(theirs == ours, "{what}: {}: {theirs:?}, ours: {ours:?}", line[0].escape_ascii());
+                }
+            }
+        }
+    }
+}
+
+/// What RedisBloom leaves behind where it could not grow: a layer without bits, by which every item is there.
+#[test]
+fn a_filter_that_broke_there_is_read_as_it_is() {
+    let (their_server, our_server) = (theirs().start(), ours().start());
+    let (mut theirs, mut ours) = (Wire::resp2(&their_server), Wire::resp2(&our_server));
+    theirs.run("BF.INSERT key CAPACITY 2 EXPANSION 4294967296 ITEMS one two three");
+    let dump = theirs.run("DUMP key");
+    assert_eq!(ours.run_words(&[&b"RESTORE"[..], b"key", b"0", dump.bytes()]), Reply::simple("OK"));
+    for line in ["BF.DEBUG key", "BF.INFO key", "DUMP key", "BF.MEXISTS key one three four", "BF.ADD key five"] {
+        assert_eq!(theirs.run(line), ours.run(line), "{line}");
+    }
+    assert_eq!(ours.run("BF.MEXISTS key one three four"), Reply::integers(&[1, 1, 1]));
+}
+
+/// Thousands of capacities and error rates, most of them odd.
+#[test]
+fn filters_have_the_same_size_whatever_is_asked_for() {
+    let (their_server, our_server) = (theirs().start(), ours().start());
+    let (mut theirs, mut ours) = (Wire::resp2(&their_server), Wire::resp2(&our_server));
+    let mut random = Random::unpredictable();
+    for _ in 0..3000 {
+        let rate = 10f64.powf(-(random.below(12_000) as f64) / 1000.0 - 0.001);
+        let capacity = 1 + random.next() % 10u64.pow(1 + random.below(8) as u32);
+        let option = random.one_of(&["", "NONSCALING", "EXPANSION 1"]);
+        let reserve = format!("BF.RESERVE key {rate} {capacity} {option}");
+        for line in [reserve.as_str(), "BF.SCANDUMP key 0", "MEMORY USAGE key", "DEL key"] {
+            assert_eq!(theirs.run(line), ours.run(line), "{reserve}: {line}");
+        }
+    }
+}
+
+/// Whatever is wrong with a piece, RedisBloom and we say the same. (It does not survive all that it could be sent.)
+#[test]
+fn wrong_pieces_are_refused_in_the_same_words() {
+    let (their_server, our_server) = (theirs().start(), ours().start());
+    let (mut theirs, mut ours) = (Wire::resp2(&their_server), Wire::resp2(&our_server));
+    for client in [&mut theirs, &mut ours] {
+        for (key, capacity) in [("key", 100), ("other", 37)] {
+            client.run(&format!("BF.RESERVE {key} 0.01 {capacity}"));
+            add(client, key, 0, 400);
+        }
+    }
+    let (header, bits) = {
+        let mut pieces = pieces(&mut ours, "key");
+        let bits = pieces.split_off(1);
+        (pieces.remove(0).1, bits)
+    };
+    let with = |at: usize, bytes: &[u8]| {
+        let mut header = header.clone();
+        header[at..at + bytes.len()].copy_from_slice(bytes);
+        header
+    };
+    let (first_layer, number) = (20, |number: u64| number.to_le_bytes());
+    let headers = [
+        vec![],
+        header[..header.len() - 1].to_vec(),
+        header[..20].to_vec(),
+        [&header[..], &[0]].concat(),
+        with(0, &number(1)),
+        with(0, &number(u64::MAX)),
+        with(8, &[0]),
+        with(8, &[2]),
+        with(8, &[0xff; 4]),
+        with(12, &[16]),
+        with(12, &[0xff; 4]),
+        with(first_layer, &number(0)),
+        with(first_layer, &number(143)),
+        with(first_layer + 8, &number(0)),
+        with(first_layer + 8, &number(1151)),
+        with(first_layer + 8, &number(u64::MAX)),
+        with(first_layer + 16, &number(1)),
+        with(first_layer + 24, &0f64.to_le_bytes()),
+        with(first_layer + 24, &(-0.5f64).to_le_bytes()),
+        with(first_layer + 24, &1f64.to_le_bytes()),
+        with(first_layer + 32, &f64::NAN.to_le_bytes()),
+        with(first_layer + 32, &(-1f64).to_le_bytes()),
+        with(first_layer + 40, &[0]),
+        with(first_layer + 40, &[9]),
+        with(first_layer + 52, &[11]),
+        bits[0].1.clone(),
+    ];
+    for (index, header) in headers.iter().enumerate() {
+        let replies = [&mut theirs, &mut ours].map(|client| load(client, "nokey", 1, header));
+        assert_eq!(replies[0], replies[1], "header {index}");
+        assert_eq!(replies[1], Reply::error("ERR received bad data"), "header {index}");
+    }
+    let before = ours.run("DUMP key");
+    let (end, data) = &bits[1];
+    let wrong = [
+        ("nokey", *end, data.clone()),
+        ("nokey", 0, header.clone()),
+        ("key", 1, header.clone()),
+        ("key", 0, data.clone()),
+        ("key", -1, data.clone()),
+        ("key", i64::MIN, data.clone()),
+        ("key", i64::MAX, data.clone()),
+        ("key", 1 << 52, data.clone()),
+        ("key", data.len() as i64, data.clone()),
+        ("key", data.len() as i64 - 1, data.clone()),
+        ("key", end + 8, data.clone()),
+        ("key", bits[0].0 + 8, bits[0].1.clone()),
+        ("key", bits.last().unwrap().0, [&bits.last().unwrap().1[..], &[0; 8]].concat()),
+        ("key", bits.last().unwrap().0 + 1, vec![]),
+    ];
+    for (key, iterator, data) in &wrong {
+        let replies = [&mut theirs, &mut ours].map(|client| load(client, key, *iterator, data));
+        assert_eq!(replies[0], replies[1], "{key} {iterator}");
+        assert!(replies[1].is_error(), "{key} {iterator}: {:?}", replies[1]);
+    }
+    assert!(ours.run("DUMP key") == before && theirs.run("DUMP key") == before);
+    assert_eq!(ours.run("EXISTS nokey"), Reply::Integer(0));
+}
+
+/// A piece that comes again, late, is another matter: there, it takes back what was added since.
+#[test]
+fn a_piece_that_arrives_late_clears_nothing_and_replicas_have_the_same() {
+    let master = ours().set("repl-diskless-sync-delay 0").start();
+    let mut client = Wire::resp2(&master);
+    client.run("BF.RESERVE key 0.01 1000");
+    let old = pieces(&mut client, "key");
+    let all = [Filled { key: "key", items: 500 }];
+    for setup in [theirs(), ours()] {
+        let replica = replica_with(setup, &master);
+        wait_for_replica(&mut master.connect(), &mut replica.connect());
+        add(&mut client, "key", 0, 500);
+        for (iterator, data) in &old[1..] {
+            assert_eq!(load(&mut client, "key", *iterator, data), Reply::simple("OK"));
+        }
+        wait_for_replica(&mut master.connect(), &mut replica.connect());
+        assert_same(&mut client, &mut Wire::resp2(&replica), &all);
+    }
+    // A replica has what its master has, also where that forgot.
+    let master = theirs().set("repl-diskless-sync-delay 0").start();
+    let mut client = Wire::resp2(&master);
+    client.run("BF.RESERVE key 0.01 1000");
+    let replica = replica_with(ours(), &master);
+    wait_for_replica(&mut master.connect(), &mut replica.connect());
+    add(&mut client, "key", 0, 500);
+    for (iterator, data) in &old[1..] {
+        assert_eq!(load(&mut client, "key", *iterator, data), Reply::simple("OK"));
+    }
+    wait_for_replica(&mut master.connect(), &mut replica.connect());
+    assert!(client.run("DUMP key") == Wire::resp2(&replica).run("DUMP key"));
+    assert_eq!(client.run_words(&words("BF.EXISTS", "key", 0, 1)), Reply::Integer(0), "forgotten there");
+}
+
+/// Native filters are nothing that RedisBloom could misread: each way to give it one fails, and says so.
+#[test]
+fn native_filters_are_refused_there() {
+    let server = Setup::with_module(oxbloom()).start();
+    let mut client = Wire::resp2(&server);
+    client.run("BF.RESERVE key 0.01 1000");
+    add(&mut client, "key", 0, 5_000);
+    let their_server = theirs().start();
+    let mut theirs_client = Wire::resp2(&their_server);
+    theirs_client.run("BF.RESERVE taken 0.01 1000");
+    add(&mut theirs_client, "taken", 0, 5_000);
+    let before = theirs_client.run("DUMP taken");
+
+    let dump = client.run("DUMP key");
+    let restored = theirs_client.run_words(&[&b"RESTORE"[..], b"key", b"0", dump.bytes()]);
+    assert_eq!(restored, Reply::error("ERR Bad data format"));
+    let pieces = pieces(&mut client, "key");
+    assert!(pieces.len() > 3);
+    assert_eq!(load(&mut theirs_client, "key", 1, &pieces[0].1), Reply::error("ERR received bad data"));
+    for (iterator, data) in &pieces[1..] {
+        let reply = load(&mut theirs_client, "taken", *iterator, data);
+        assert_eq!(reply, Reply::error("ERR invalid offset - no link found"));
+    }
+    assert!(theirs_client.run("DUMP taken") == before);
+
+    assert_eq!(client.run("SAVE"), Reply::simple("OK"));
+    theirs().on(copy_of(server.folder())).refused(&["oxbloom--"]);
+
+    // A replica is told of each creation in words that RedisBloom refuses.
+    let master = ours().set("repl-diskless-sync-delay 0").start();
+    let replica = replica_with(theirs(), &master);
+    wait_for_replica(&mut master.connect(), &mut replica.connect());
+    let mut client = Wire::resp2(&master);
+    client.run("BF.RESERVE growing 0.01 1000 LAYOUT native");
+    client.run("BF.RESERVE fixed 0.01 1000 NONSCALING LAYOUT native");
+    wait_for_replica(&mut master.connect(), &mut replica.connect());
+    assert_eq!(Wire::resp2(&replica).run("EXISTS growing fixed"), Reply::Integer(0));
+    let log = replica.log();
+    assert_eq!(log.matches("wrong number of arguments for 'bf.reserve'").count(), 2, "{log}");
+}
