@@ -515,3 +515,33 @@ fn ones(bytes: &[u8]) -> u64 {
     let of_words: u64 = words.iter().map(|&word| u64::from(u64::from_ne_bytes(word).count_ones())).sum();
     of_words + rest.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn positions_are_exact(
+            first: u64,
+            second in prop_oneof![any::<u64>(), 0u64..10, Just(u64::MAX)],
+            divisor in prop_oneof![1..=MAX_BITS, 1u64..1000, (0u32..=60).prop_map(|bits| 1 << bits)],
+        ) {
+            let modulus = Modulus::new(divisor);
+            let mut walk = Walk::new(Hash { first, second }, modulus);
+            for probe in 0..64u64 {
+                let expected = first.wrapping_add(probe.wrapping_mul(second)) % divisor;
+                prop_assert_eq!(walk.next(modulus) as u64, expected);
+            }
+        }
+
+        #[test]
+        fn remainders_are_exact(number: u64, divisor in 1..=MAX_BITS) {
+            for number in [number, number - number % divisor, (number - number % divisor).saturating_sub(1), u64::MAX] {
+                prop_assert_eq!(Modulus::new(divisor).of(number), number % divisor);
+            }
+        }
+    }
+}

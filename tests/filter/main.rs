@@ -3,8 +3,10 @@
 //! - [`membership`]: which answers are certain, and how many items fit;
 //! - [`rates`]: how often the uncertain answers are wrong, by measurement;
 //! - [`decoding`]: what happens to bytes that are not what was written;
+//! - [`corpus`]: the same of what fuzzing made up, see `fuzz/`;
 //! - [`memory`]: what a filter takes, and what RedisBloom takes for the same request.
 
+mod classic;
 mod decoding;
 mod membership;
 mod memory;

@@ -120,8 +120,10 @@ fn add_to_both(clients: [&mut Wire; 2], all: &mut [Filled]) {
     }
 }
 
+type Starter = fn() -> Setup;
+
 /// Both directions: who writes, and who reads.
-fn directions() -> [(fn() -> Setup, fn() -> Setup); 2] {
+fn directions() -> [(Starter, Starter); 2] {
     [(theirs, ours), (ours, theirs)]
 }
 

@@ -1,0 +1,289 @@
+//! The classic layout: the same bits as RedisBloom 2.8.2, which made the figures here.
+
+use std::collections::VecDeque;
+
+use oxbloom::filter::chain::Layer as _;
+use oxbloom::filter::codec::{self, Arrival, DecodeError, Header, Sink, Source};
+use oxbloom::filter::storage::Bytes;
+use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Layout, Params};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::model::{by, insert_in_batches, item};
+
+fn params(error_rate: f64, capacity: u64, growth: Growth) -> Params {
+    let layout = Layout::Classic { noted_expansion: 2 };
+    Params { error_rate: ErrorRate::new(error_rate).unwrap(), capacity: capacity.try_into().unwrap(), growth, layout }
+}
+
+fn classic(error_rate: f64, capacity: u64, growth: Growth) -> Filter {
+    Filter::new(params(error_rate, capacity, growth), |_| true).unwrap()
+}
+
+fn bits(filter: &Filter) -> Vec<u8> {
+    let Filter::Classic(chain) = filter else { panic!("a native filter") };
+    chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect()
+}
+
+/// Header and bits: two filters that agree in these are the same filter.
+fn whole(filter: &Filter) -> (Vec<u8>, Vec<u8>) {
+    (codec::encode_header(filter), bits(filter))
+}
+
+/// The positions of the set bits.
+fn positions(filter: &Filter) -> Vec<usize> {
+    let bits = bits(filter);
+    (0..8 * bits.len()).filter(|position| bits[position / 8] >> (position % 8) & 1 == 1).collect()
+}
+
+/// The header of one layer, as it is packed.
+fn header(options: u32, bits: u64, probes: u32, bits_per_item: f64, log2_bits: u8) -> Vec<u8> {
+    let mut header =
+        [&0u64.to_le_bytes()[..], &1u32.to_le_bytes(), &options.to_le_bytes(), &2u32.to_le_bytes()].concat();
+    for number in [bits / 8, bits, 0, 0.005f64.to_bits(), bits_per_item.to_bits()] {
+        header.extend_from_slice(&number.to_le_bytes());
+    }
+    header.extend_from_slice(&probes.to_le_bytes());
+    header.extend_from_slice(&100u64.to_le_bytes());
+    header.push(log2_bits);
+    header
+}
+
+fn built(header: &[u8]) -> Result<Filter, DecodeError> {
+    Header::decode(header)?.build()
+}
+
+#[test]
+fn items_set_the_bits_that_they_set_there() {
+    const BITS_PER_ITEM: f64 = 11.027754;
+    let long = [b'x'; 100];
+    // Options, bits, their logarithm, the item, and what it sets.
+    type Case<'a> = (u32, u64, u8, &'a [u8], [usize; 8]);
+    let cases: [Case; 12] = [
+        (5, 1152, 0, b"a", [172, 257, 462, 539, 752, 829, 1034, 1119]),
+        (5, 1152, 0, b"hello", [77, 97, 497, 517, 537, 789, 809, 957]),
+        (5, 1152, 0, b"", [138, 223, 366, 451, 536, 764, 849, 1077]),
+        (4, 1024, 10, b"", [280, 323, 366, 607, 650, 693, 977, 1020]),
+        (4, 1024, 10, b"abc", [77, 228, 368, 379, 519, 670, 810, 961]),
+        (4, 1024, 10, b"\x00\xff\x80", [754, 768, 782, 796, 810, 824, 838, 852]),
+        (4, 1024, 10, &long, [56, 178, 300, 422, 507, 629, 751, 873]),
+        // A power of two counts also where sizes are not rounded to one.
+        (5, 1152, 10, b"ab", [44, 46, 48, 50, 52, 54, 56, 58]),
+        (0, 1024, 10, b"abcd", [56, 100, 144, 412, 456, 500, 768, 812]),
+        (0, 1024, 10, b"\x00\xff\x80", [235, 275, 563, 603, 643, 891, 931, 971]),
+        (0, 1024, 10, &long, [20, 180, 316, 476, 612, 748, 772, 908]),
+        // In a large layer, all of the hash counts.
+        (1, 1 << 23, 0, b"hello", [282737, 1956797, 1961374, 3635434, 3640011, 5314071, 5318648, 6992708]),
+    ];
+    for (options, bits, log2_bits, item, expected) in cases {
+        let mut filter = built(&header(options, bits, 8, BITS_PER_ITEM, log2_bits)).unwrap();
+        assert_eq!(filter.insert(item), Ok(true));
+        assert_eq!(positions(&filter), expected, "options {options}, {}", item.escape_ascii());
+        assert!(filter.contains(item));
+    }
+}
+
+#[test]
+fn layers_have_the_sizes_that_they_have_there() {
+    // Error rate, capacity, growth, and bytes, probes, capacity and rate of each layer.
+    let mut filter = classic(0.01, 100, by(2));
+    (0..650).for_each(|number| assert!(filter.insert(&item(number)).is_ok()));
+    let layers = filter.layers().into_iter().map(|layer| (layer.bytes, layer.probes, layer.capacity, layer.error_rate));
+    assert_eq!(layers.collect::<Vec<_>>(), [(144, 8, 100, 0.005), (312, 9, 200, 0.0025), (696, 10, 400, 0.00125)]);
+    assert_eq!(filter.memory_usage(), 144 + 312 + 696 + 32 + 3 * 64);
+    for (rate, capacity, growth, bytes, probes) in [
+        (0.9, 1000, by(2), 208, 2),
+        (0.9, 1000, Growth::Fixed, 32, 1),
+        (0.5, 1000, by(2), 368, 3),
+        (0.25, 1000, Growth::Fixed, 368, 3),
+        (0.01, 100, Growth::Fixed, 120, 7),
+        (0.01, 1, by(1), 8, 8),
+    ] {
+        let filter = classic(rate, capacity, growth);
+        let layer = filter.layers()[0];
+        assert_eq!((layer.bytes, layer.probes, layer.capacity), (bytes, probes, capacity), "{rate} {capacity}");
+        assert!((filter.error_rate() - rate).abs() < 1e-12);
+    }
+}
+
+#[test]
+fn what_cannot_be_made_is_refused() {
+    let refused = |rate, capacity| Filter::new(params(rate, capacity, by(2)), |_| true).err();
+    assert_eq!(refused(0.01, u64::MAX), Some(Error::OutOfMemory));
+    assert_eq!(refused(0.01, 1 << 60), Some(Error::OutOfMemory));
+    assert_eq!(refused(5e-324, 100), Some(Error::CannotGrow));
+    assert_eq!(Filter::new(params(0.01, 100, by(2)), |bytes| bytes < 144).err(), Some(Error::OutOfMemory));
+    let mut full = classic(0.01, 1, Growth::Fixed);
+    assert_eq!((full.insert(b"one"), full.insert(b"two")), (Ok(true), Err(Error::Full)));
+    // Halved with each layer, the least error rate comes to nothing.
+    let mut vanishing = classic(1e-322, 1, by(1));
+    let refused = (0..100).find_map(|number| vanishing.insert(&item(number)).err());
+    assert_eq!(refused, Some(Error::CannotGrow));
+    assert!(vanishing.depth() < 10);
+}
+
+/// A file in memory.
+#[derive(Clone, Debug, PartialEq)]
+enum Value {
+    Unsigned(u64),
+    Double(f64),
+    String(Vec<u8>),
+}
+
+#[derive(Default)]
+struct File(VecDeque<Value>);
+
+impl Sink for File {
+    fn unsigned(&mut self, number: u64) {
+        self.0.push_back(Value::Unsigned(number));
+    }
+
+    fn double(&mut self, number: f64) {
+        self.0.push_back(Value::Double(number));
+    }
+
+    fn string(&mut self, bytes: &[u8]) {
+        self.0.push_back(Value::String(bytes.to_vec()));
+    }
+}
+
+impl Source for File {
+    type String = Vec<u8>;
+
+    fn unsigned(&mut self) -> Result<u64, DecodeError> {
+        match self.0.pop_front() {
+            Some(Value::Unsigned(number)) => Ok(number),
+            _ => Err(DecodeError::Corrupt),
+        }
+    }
+
+    fn double(&mut self) -> Result<f64, DecodeError> {
+        match self.0.pop_front() {
+            Some(Value::Double(number)) => Ok(number),
+            _ => Err(DecodeError::Corrupt),
+        }
+    }
+
+    fn string(&mut self) -> Result<Vec<u8>, DecodeError> {
+        match self.0.pop_front() {
+            Some(Value::String(bytes)) => Ok(bytes),
+            _ => Err(DecodeError::Corrupt),
+        }
+    }
+
+    fn array(&mut self) -> Result<Bytes, DecodeError> {
+        let bytes = Source::string(self)?;
+        let mut array = Bytes::zeroed(bytes.len() as u64)?;
+        array.as_mut_slice().as_flattened_mut().copy_from_slice(&bytes);
+        Ok(array)
+    }
+}
+
+fn through_a_file(filter: &Filter) -> Filter {
+    let mut file = File::default();
+    codec::save(filter, &mut file);
+    let copy = codec::classic::load(codec::classic::VERSION, &mut file, |_| true).unwrap();
+    assert!(file.0.is_empty());
+    Filter::Classic(copy)
+}
+
+fn through_a_client(filter: &Filter) -> Filter {
+    let mut copy = built(&codec::encode_header(filter)).unwrap();
+    let mut iterator = codec::HEADER_ITERATOR;
+    while let Some(piece) = codec::next_piece(filter, iterator).unwrap() {
+        iterator = piece.iterator;
+        let loaded = codec::load_piece(&mut copy, iterator, &piece.data, Arrival::Merged).unwrap();
+        assert_eq!(loaded, &*piece.data);
+    }
+    copy
+}
+
+fn any_params() -> impl Strategy<Value = Params> {
+    let growth = prop_oneof![1 => Just(Growth::Fixed), 3 => (1u32..=5).prop_map(by)];
+    (1e-9f64..0.95, prop_oneof![1u64..50, 50u64..2000], growth)
+        .prop_map(|(rate, capacity, growth)| params(rate, capacity, growth))
+}
+
+proptest! {
+    /// No false negative: not in batches of any size, not after growth, nor in any copy.
+    #[test]
+    fn what_was_inserted_is_there_in_every_copy(
+        params in any_params(),
+        items in vec(vec(any::<u8>(), 0..20), 1..800),
+        sizes in vec(1usize..70, 1..4),
+    ) {
+        let mut filter = Filter::new(params, |_| true).unwrap();
+        let mut alone = Filter::new(params, |_| true).unwrap();
+        let answers = insert_in_batches(&mut filter, &items, &sizes);
+        for (item, answer) in items.iter().zip(&answers) {
+            let claimed = alone.contains(item);
+            let new = alone.insert(item);
+            prop_assert_eq!(new, *answer);
+            prop_assert_eq!(claimed, new == Ok(false));
+        }
+        prop_assert!(whole(&filter) == whole(&alone));
+        let hashes: Vec<_> = items.iter().map(|item| filter.hash(item)).collect();
+        for copy in [through_a_file(&filter), through_a_client(&filter), filter.try_clone().unwrap(), filter] {
+            prop_assert!(whole(&copy) == whole(&alone));
+            prop_assert_eq!((copy.items(), copy.capacity()), (alone.items(), alone.capacity()));
+            prop_assert_eq!((copy.fill(), copy.false_positive_rate()), (alone.fill(), alone.false_positive_rate()));
+            let mut found = vec![false; items.len()];
+            copy.contains_all(&hashes, &mut found);
+            for ((item, answer), found) in items.iter().zip(&answers).zip(found) {
+                prop_assert!(answer.is_err() || copy.contains(item));
+                prop_assert_eq!(copy.contains(item), found);
+            }
+        }
+    }
+
+    #[test]
+    fn a_header_that_was_tampered_with_is_refused_or_makes_a_sound_filter(
+        at in 0usize..73 * 2,
+        number in prop_oneof![any::<u64>(), 0u64..3, Just(u64::MAX), Just(f64::NAN.to_bits())],
+        width in 1usize..=8,
+    ) {
+        let mut filter = classic(0.01, 10, by(2));
+        (0..25).for_each(|number| assert!(filter.insert(&item(number)).is_ok()));
+        let mut header = codec::encode_header(&filter);
+        let at = at % header.len();
+        let width = width.min(header.len() - at);
+        header[at..at + width].copy_from_slice(&number.to_le_bytes()[..width]);
+        if let Ok(header) = Header::decode(&header) && header.memory() < 64 << 20 {
+            let mut filter = header.build().unwrap();
+            for number in 0..50 {
+                if filter.insert(&item(number)).is_err() {
+                    break;
+                }
+                prop_assert!(filter.contains(&item(number)));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_piece_that_arrives_late_clears_nothing_unless_it_is_to() {
+    let mut filter = classic(0.01, 100, by(2));
+    let early = filter.try_clone().unwrap();
+    (0..90).for_each(|number| assert!(filter.insert(&item(number)).is_ok()));
+    let (before, fill) = (whole(&filter), filter.fill());
+    let piece = codec::next_piece(&early, codec::HEADER_ITERATOR).unwrap().unwrap();
+    let loaded = codec::load_piece(&mut filter, piece.iterator, &piece.data, Arrival::Merged).unwrap();
+    assert_eq!(loaded, before.1, "what is there now is told");
+    assert!(whole(&filter) == before);
+    assert_eq!(filter.fill(), fill);
+    let loaded = codec::load_piece(&mut filter, piece.iterator, &piece.data, Arrival::Verbatim).unwrap();
+    assert_eq!(loaded, &*piece.data);
+    assert_eq!((bits(&filter), filter.fill()), (bits(&early), 0.0));
+}
+
+/// A number of items may look like the start of a native header.
+#[test]
+fn a_classic_header_is_told_from_a_native_one() {
+    let mut header = header(5, 1152, 8, 11.027754, 0);
+    for version in 0..=255 {
+        let items = [b'O', b'X', b'B', version, 0, 0, 0, 0];
+        header[..8].copy_from_slice(&items);
+        header[20 + 16..20 + 24].copy_from_slice(&items);
+        assert!(matches!(built(&header), Ok(Filter::Classic(_))), "version {version}");
+    }
+}
