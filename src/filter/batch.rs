@@ -69,6 +69,8 @@ impl Screen {
 pub struct Subset(u32);
 
 impl Subset {
+    pub const EMPTY: Subset = Subset(0);
+
     /// The first `len` items, at most [`BATCH`].
     pub fn first(len: usize) -> Subset {
         const { assert!(BATCH == u32::BITS as usize) }
@@ -89,6 +91,10 @@ impl Subset {
     #[inline]
     pub fn filter(self, mut keep: impl FnMut(usize) -> bool) -> Subset {
         Subset(self.iter().fold(0, |kept, item| kept | u32::from(keep(item)) << item))
+    }
+
+    pub fn with(self, item: usize) -> Subset {
+        Subset(self.0 | 1 << item)
     }
 
     pub fn without(self, other: Subset) -> Subset {

@@ -191,12 +191,18 @@ impl chain::Layer for Layer {
         }
     }
 
+    /// All of a batch: they have few lines each.
+    const INSERTS_AHEAD: usize = BATCH;
+
+    /// A look-up in several layers asks for the first line in each only.
     #[inline]
-    fn prefetch_inserts(layers: &[Layer], hashes: impl Iterator<Item = Hash>) {
-        if let [_, .., newest] = layers {
-            let place = newest.place();
-            hashes.for_each(|hash| place.prefetch(hash));
-        }
+    fn inserts_look_further(layers: &[Layer]) -> bool {
+        layers.len() > 1
+    }
+
+    #[inline]
+    fn prefetch_insert(&self, hash: Hash) {
+        self.place().prefetch(hash);
     }
 
     fn try_clone(&self) -> Result<Layer, Error> {

@@ -63,8 +63,14 @@ pub trait Layer: Sized {
     /// Asks for the memory that any operation on the items looks at first.
     fn prefetch(layers: &[Self], hashes: &[Hash]);
 
-    /// Asks for what else of the newest layer's memory an insert of the items looks at.
-    fn prefetch_inserts(layers: &[Self], hashes: impl Iterator<Item = Hash>);
+    /// How many inserts ahead their memory is to be asked for.
+    const INSERTS_AHEAD: usize;
+
+    /// Whether an insert into the newest of `layers` looks at more memory than what [`prefetch`](Self::prefetch) asked for.
+    fn inserts_look_further(layers: &[Self]) -> bool;
+
+    /// Asks for all the memory that an insert of the item looks at.
+    fn prefetch_insert(&self, hash: Hash);
 
     /// A copy that shares nothing. Where no bit is set, its memory is as untouched as that of a new layer.
     fn try_clone(&self) -> Result<Self, Error>;
@@ -181,10 +187,19 @@ impl<L: Layer> Chain<L> {
         } else {
             self.contains_all(hashes, known);
         }
-        let absent = hashes.iter().zip(&*known).filter(|(_, known)| !**known);
-        L::prefetch_inserts(&self.layers, absent.map(|(&hash, _)| hash));
+        let further = L::inserts_look_further(&self.layers);
         let Some(newest) = self.layers.last_mut() else { return 0 };
-        for (handled, (&hash, known)) in hashes.iter().zip(known.iter_mut()).enumerate() {
+        // How many of the items have another so far behind them.
+        let leaders = if further { hashes.len().saturating_sub(L::INSERTS_AHEAD) } else { 0 };
+        if further {
+            let absent = hashes.iter().zip(&*known).take(L::INSERTS_AHEAD).filter(|(_, known)| !**known);
+            absent.for_each(|(&hash, _)| newest.prefetch_insert(hash));
+        }
+        for handled in 0..hashes.len() {
+            if handled < leaders && !known[handled + L::INSERTS_AHEAD] {
+                newest.prefetch_insert(hashes[handled + L::INSERTS_AHEAD]);
+            }
+            let (hash, known) = (hashes[handled], &mut known[handled]);
             // Items of the batch may be the same, so that what was absent is not any more.
             if newest.room() == 0 && !*known {
                 *known = newest.contains(hash);

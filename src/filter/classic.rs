@@ -9,8 +9,8 @@
 //!
 //! Each of an item's `k` probes is in another cache line. Two things make it faster than the original:
 //!
-//! - Batches of items are asked about in two steps: the first two probes of all are prefetched together, and the others only
-//!   of those items that these did not rule out.
+//! - Batches of items are asked about in two steps: the first one or two probes of all are prefetched together, and the others
+//!   only of those items that these did not rule out.
 //! - `a mod m` and `b mod m` come from a multiplication by the reciprocal of `m`. From there on a probe is one addition, and a
 //!   subtraction where the sum passes `m`.
 //!
@@ -42,8 +42,9 @@ pub const MAX_PROBES: u32 = 1075;
 /// The most bits of a layer: sums of two positions must not overflow, and bitvec has no more.
 pub const MAX_BITS: u64 = 1 << 60;
 
-/// How many probes of an item are looked at before the others: they rule out three of four absent items.
-const FIRST_PROBES: u32 = 2;
+/// How many items' probes are on their way at a time. With 4, the processor waits for memory all the time, and with more for
+/// its own queues.
+const AHEAD: usize = 4;
 
 /// Layers of up to so many bytes are in the processor's first cache if they are looked at often: nothing to ask for.
 const IN_CACHE: usize = 32 << 10;
@@ -288,11 +289,16 @@ impl chain::Layer for Layer {
         }
     }
 
+    const INSERTS_AHEAD: usize = AHEAD;
+
     #[inline]
-    fn prefetch_inserts(layers: &[Layer], hashes: impl Iterator<Item = Hash>) {
-        if let Some(newest) = layers.last().filter(|newest| newest.bytes().len() > IN_CACHE) {
-            hashes.for_each(|hash| newest.prefetch_next(&mut newest.walk(hash), newest.design.probes));
-        }
+    fn inserts_look_further(layers: &[Layer]) -> bool {
+        layers.last().is_some_and(|newest| newest.bytes().len() > IN_CACHE)
+    }
+
+    #[inline]
+    fn prefetch_insert(&self, hash: Hash) {
+        self.prefetch_next(&mut self.walk(hash), self.design.probes);
     }
 
     fn try_clone(&self) -> Result<Layer, Error> {
@@ -361,10 +367,45 @@ impl Layer {
     }
 
     /// How many probes are looked at first, and how many after them.
+    ///
+    /// Of an absent item, each further probe is looked at with the probability that those before it are set. With the share
+    /// `f` of bits set, one first and seven after it cost `1 + 7 f` cache misses, two and six cost `2 + 6 f^2`: more, up to a
+    /// share of a sixth.
     #[inline]
     fn split(&self) -> (u32, u32) {
-        let first = self.design.probes.min(FIRST_PROBES);
+        let first = if self.ones < self.modulus.divisor / 6 { 1 } else { 2 };
+        let first = self.design.probes.min(first);
         (first, self.design.probes - first)
+    }
+
+    /// Those of `items` that the layer contains. The first probes of all must be on their way.
+    ///
+    /// The other probes of an item are asked for once its first ones are found set, and looked at [`AHEAD`] such items later.
+    #[inline]
+    fn find(&self, hashes: &[Hash], items: Subset) -> Subset {
+        let (first, others) = self.split();
+        let large = self.bytes().len() > IN_CACHE;
+        let (mut present, mut likely, mut checked) = (Subset::EMPTY, 0, 0);
+        let mut waiting = [(0, Walk::default()); BATCH];
+        let check = |(item, walk): (usize, Walk), present: Subset| {
+            if self.others_are_set(walk, others) { present.with(item) } else { present }
+        };
+        for item in items.iter() {
+            let mut walk = self.walk(hashes[item]);
+            if !self.first_are_set(&mut walk, first) {
+                continue;
+            }
+            waiting[likely] = (item, walk);
+            likely += 1;
+            if large {
+                self.prefetch_next(&mut walk, others);
+            }
+            if likely > checked + AHEAD {
+                present = check(waiting[checked], present);
+                checked += 1;
+            }
+        }
+        waiting[checked..likely].iter().fold(present, |present, &item| check(item, present))
     }
 
     /// Whether the next `count` bits of a walk are set. All are read before any is judged: they share one cache miss, and a
@@ -394,7 +435,6 @@ impl Layer {
 fn find_batch(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
     found.fill(false);
     let mut absent = Subset::first(hashes.len());
-    let mut walks = [Walk::default(); BATCH];
     let mut older = layers.iter().rev().skip(1);
     for layer in layers.iter().rev() {
         // While this layer is looked through, the lines of the next one come.
@@ -402,15 +442,7 @@ fn find_batch(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
             let (first, _) = next.split();
             absent.iter().for_each(|item| next.prefetch_next(&mut next.walk(hashes[item]), first));
         }
-        let (first, others) = layer.split();
-        let likely = absent.filter(|item| {
-            walks[item] = layer.walk(hashes[item]);
-            layer.first_are_set(&mut walks[item], first)
-        });
-        if layer.bytes().len() > IN_CACHE {
-            likely.iter().for_each(|item| layer.prefetch_next(&mut { walks[item] }, others));
-        }
-        let present = likely.filter(|item| layer.others_are_set(walks[item], others));
+        let present = layer.find(hashes, absent);
         present.iter().for_each(|item| found[item] = true);
         absent = absent.without(present);
     }
