@@ -48,7 +48,7 @@ test-rust: build setup-test
 	  cargo test --features fault-injection
 
 test-clients: build setup-test
-	OXBLOOM_MODULE=$(MODULE) $(PYTHON_ENV)/bin/pytest -q tests/clients
+	OXBLOOM_MODULE=$(MODULE) REDISBLOOM_MODULE=$(INCUMBENT) $(PYTHON_ENV)/bin/pytest -q tests/clients
 	cd $(NODE_TESTS) && OXBLOOM_MODULE=$(MODULE) node --test
 
 test-instructions: build

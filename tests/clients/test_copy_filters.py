@@ -1,0 +1,636 @@
+"""``copy_filters.py`` copies every filter between real servers, and loses nothing if disturbed.
+
+The environment tells what to run:
+
+* ``REDISBLOOM_MODULE``: path of RedisBloom's shared library (default: where ``make setup-test`` puts it);
+* ``OXBLOOM_MODULE``: path of the module's;
+* ``SERVER_BIN``: the server's program (default ``redis-server``).
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+ROOT = Path(__file__).parents[2]
+REDISBLOOM = os.environ.get("REDISBLOOM_MODULE", str(ROOT / "target/incumbent/redisbloom.so"))
+OXBLOOM = os.environ.get("OXBLOOM_MODULE", str(ROOT / "target/release/liboxbloom.so"))
+SERVER = os.environ.get("SERVER_BIN", "redis-server")
+DESTINATION = OXBLOOM  # what the copies are loaded into
+
+TOOL = ROOT / "tools/copy_filters.py"
+HOST = "127.0.0.1"
+ATTEMPTS = 3  # another process may hold a port for a moment
+WITHIN = 20  # seconds, for whatever has to happen soon
+MIB = 1 << 20
+CHUNK = 16 * MIB  # RedisBloom's
+LARGE = b"large"
+LARGE_CAPACITY = 60_000_000  # at an error rate of 0.01: 83 MB
+LARGE_CHUNKS = 5
+LARGE_ITEMS = [b"item %d" % number for number in range(3000)]
+
+
+# --- Servers and the tool -------------------------------------------------------------------------
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WITHIN
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.005)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return probe.getsockname()[1]
+
+
+class Server:
+    """A server with a module, in a folder that it keeps over restarts."""
+
+    def __init__(self, folder: Path, module: str | None, *options: str) -> None:
+        self.port = free_port()
+        self.url = f"redis://{HOST}:{self.port}"
+        self.client = redis.Redis(HOST, self.port, protocol=2)
+        self.command = [shutil.which(SERVER) or SERVER, "--port", str(self.port), "--save", ""]
+        self.command += ["--bind", HOST, "--dir", str(folder), *options]
+        self.command += ["--loadmodule", str(Path(module).resolve())] if module else []
+        self.start()
+
+    def start(self) -> None:
+        for _ in range(ATTEMPTS):
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            )
+            wait_until(lambda: self.answers() or self.process.poll() is not None)
+            if self.process.poll() is None:
+                return
+            time.sleep(0.5)
+        pytest.fail(f"the server does not start: {' '.join(self.command)}", pytrace=False)
+
+    def answers(self) -> bool:
+        try:
+            return self.client.ping()
+        except redis.ConnectionError:
+            return False
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def chunks_loaded(self) -> int:
+        """BF.LOADCHUNK commands that succeeded, headers among them."""
+        counts = self.client.info("commandstats").get("cmdstat_bf.loadchunk")
+        return counts["calls"] - counts["failed_calls"] if counts else 0
+
+
+@contextmanager
+def running(module: str | None = None, *options: str) -> Iterator[Server]:
+    if module and not Path(module).is_file():
+        pytest.fail(f"no such module: {module}", pytrace=False)
+    with tempfile.TemporaryDirectory(prefix="oxbloom-copy-") as folder:
+        server = Server(Path(folder), module, *options)
+        try:
+            yield server
+        finally:
+            server.kill()
+            server.client.close()
+
+
+@pytest.fixture
+def source() -> Iterator[Server]:
+    with running(REDISBLOOM) as server:
+        yield server
+
+
+@pytest.fixture
+def destination() -> Iterator[Server]:
+    with running(DESTINATION) as server:
+        yield server
+
+
+def shut_down(*sockets: socket.socket) -> None:
+    for end in sockets:
+        try:
+            end.shutdown(socket.SHUT_RDWR)
+        except OSError:  # was closed already
+            pass
+
+
+class Gate:
+    """A proxy that lets only so many bytes through to a server, or those before a word."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.passed, self.limit, self.word = 0, 0.0, b""
+        self.waiting = False
+        self.changed = threading.Condition()
+        self.sockets: list[socket.socket] = []
+        self.threads: list[threading.Thread] = []
+        self.listener = socket.create_server((HOST, 0))
+        self.url = f"redis://{HOST}:{self.listener.getsockname()[1]}"
+        self.run(self.accept)
+
+    def run(self, target: Callable, *arguments: object) -> None:
+        self.threads.append(threading.Thread(target=target, args=arguments, daemon=True))
+        self.threads[-1].start()
+
+    def accept(self) -> None:
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            try:
+                upstream = socket.create_connection((HOST, self.server.port))
+            except OSError:
+                client.close()
+                continue
+            self.sockets += [client, upstream]
+            self.run(self.forward, client, upstream, True)
+            self.run(self.forward, upstream, client, False)
+
+    def forward(self, inward: socket.socket, outward: socket.socket, limited: bool) -> None:
+        try:
+            while data := inward.recv(64 * 1024):
+                if limited:
+                    with self.changed:
+                        self.passed += len(data)
+                        self.changed.wait_for(lambda: not self.holds(data))
+                outward.sendall(data)
+        except OSError:
+            pass
+        shut_down(inward, outward)
+        inward.close()
+
+    def holds(self, data: bytes) -> bool:
+        self.waiting = self.passed > self.limit or bool(self.word and self.word in data)
+        return self.waiting
+
+    def open(self, limit: float = float("inf"), word: bytes = b"") -> None:
+        with self.changed:
+            self.limit, self.word, self.waiting = limit, word, False
+            self.changed.notify_all()
+
+    def open_and_wait(self, limit: float = float("inf"), word: bytes = b"") -> None:
+        """Lets some through, and returns when more is waiting."""
+        self.open(limit, word)
+        wait_until(lambda: self.waiting)
+
+    def drop_connections(self) -> None:
+        shut_down(*self.sockets)
+        self.open()  # for what waits to see it
+
+    def close(self) -> None:
+        shut_down(self.listener)
+        self.drop_connections()
+        for thread in self.threads:
+            thread.join()
+        self.listener.close()
+
+
+@pytest.fixture
+def gate(destination: Server) -> Iterator[Gate]:
+    gate = Gate(destination)
+    yield gate
+    gate.close()
+
+
+class Tool:
+    """The tool as a process, with a progress file of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.progress = folder / "progress"
+        self.processes: list[subprocess.Popen] = []
+
+    def start(self, source: str, destination: str, *options: str) -> subprocess.Popen:
+        command = [sys.executable, str(TOOL), source, destination, *options]
+        process = subprocess.Popen(
+            [*command, "--progress-file", str(self.progress)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def run(self, source: Server, destination: Server, *options: str, status: int = 0) -> str:
+        return ends(self.start(source.url, destination.url, *options), status)
+
+    def records(self) -> list[dict]:
+        text = self.progress.read_text() if self.progress.exists() else ""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Iterator[Tool]:
+    tool = Tool(tmp_path)
+    yield tool
+    for process in tool.processes:
+        process.kill()
+        process.communicate()
+
+
+def ends(process: subprocess.Popen, status: int = 0) -> str:
+    """What a process wrote: its errors, then its summary."""
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == status, errors + output
+    assert "Traceback" not in errors
+    return errors + output
+
+
+# --- Filters --------------------------------------------------------------------------------------
+
+
+def add(server: Server, key: bytes, items: list[bytes]) -> None:
+    for start in range(0, len(items), 1000):
+        server.client.execute_command("BF.MADD", key, *items[start : start + 1000])
+
+
+def reserve_large(server: Server) -> None:
+    server.client.execute_command("BF.RESERVE", LARGE, 0.01, LARGE_CAPACITY)
+    add(server, LARGE, LARGE_ITEMS)
+
+
+def description(server: Server, key: bytes) -> list:
+    return server.client.execute_command("BF.DEBUG", key)
+
+
+def bits(server: Server, key: bytes) -> bytes:
+    iterator, data = server.client.execute_command("BF.SCANDUMP", key, 1)
+    parts = [data]
+    while iterator:
+        iterator, data = server.client.execute_command("BF.SCANDUMP", key, iterator)
+        parts.append(data)
+    return b"".join(parts)
+
+
+def assert_copied(source: Server, destination: Server, key: bytes, items: list[bytes]) -> None:
+    assert description(source, key) == description(destination, key)
+    assert bits(source, key) == bits(destination, key)
+    assert all(destination.client.execute_command("BF.MEXISTS", key, *items))
+
+
+ODD_KEYS = [
+    b"plain",
+    b"{tagged}:1",
+    b"a{tagged}b}",
+    b"{}empty tag",
+    b"open{",
+    b"closed}",
+    b"}{",
+    b"{",
+    b"}",
+    b"",
+    b"line\nfeed\r\n",
+    b"\0\xff\xfe",
+    "фильтр".encode(),
+]
+
+
+# --- What is copied -------------------------------------------------------------------------------
+
+
+def test_filters_of_all_kinds_are_copied_bit_by_bit(tool, source, destination):
+    items = [b"%d" % number for number in range(1500)]
+    filters: dict[bytes, list[bytes]] = {key: [key, b"", b"item"] for key in ODD_KEYS}
+    filters |= {b"many layers": items, b"default": items[:50], b"full": items[:100]}
+    create = source.client.execute_command
+    create("BF.RESERVE", "many layers", 0.001, 10, "EXPANSION", 1)
+    create("BF.RESERVE", "full", 0.01, 100, "NONSCALING")
+    create("BF.RESERVE", "empty", 0.01, 1000)
+    for number in range(600):  # more than go into a pipeline, and more than SCAN returns at once
+        filters[b"small:%d" % number] = [b"%d" % number]
+    for key, members in filters.items():
+        add(source, key, members)
+    source.client.set("no filter", "at all")
+
+    output = tool.run(source, destination, "--verify")
+
+    assert set(destination.client.scan_iter()) == {*filters, b"empty"}
+    assert re.search(rf"copied {len(filters) + 1} filters, \d+ bytes, skipped 0 .*, 0 not", output)
+    for key, members in filters.items():
+        assert_copied(source, destination, key, members)
+    assert description(source, b"empty") == description(destination, b"empty")
+    assert not tool.progress.exists()
+
+
+def test_only_matching_keys_are_copied(tool, source, destination):
+    for key in (b"user:1", b"user:2", b"other"):
+        add(source, key, [b"item"])
+    assert "copied 2 filters" in tool.run(source, destination, "--match", "user:*")
+    assert set(destination.client.scan_iter()) == {b"user:1", b"user:2"}
+
+
+@pytest.mark.parametrize("command_known", [True, False])
+def test_expiry_is_carried_over_as_a_point_in_time(tool, destination, command_known):
+    options = [] if command_known else ["--rename-command", "PEXPIRETIME", ""]
+    with running(REDISBLOOM, *options) as source:
+        add(source, b"expires", [b"item"])
+        add(source, b"stays", [b"item"])
+        at = int(time.time() * 1000) + 3_600_000
+        source.client.pexpireat("expires", at)
+        tool.run(source, destination)
+    assert abs(destination.client.pexpiretime("expires") - at) <= (0 if command_known else 100)
+    assert destination.client.ttl("stays") == -1
+
+
+def test_a_second_run_copies_nothing(tool, source, destination):
+    for number in range(20):
+        add(source, b"filter:%d" % number, [b"item"])
+    tool.run(source, destination)
+    loaded = destination.chunks_loaded()
+    assert "copied 0 filters, 0 bytes, skipped 20 that" in tool.run(source, destination, "--verify")
+    assert destination.chunks_loaded() == loaded
+
+
+def test_a_filter_of_several_chunks_is_copied(tool, source, destination):
+    reserve_large(source)
+    assert "copied 1 filters" in tool.run(source, destination, "--verify")
+    assert_copied(source, destination, LARGE, LARGE_ITEMS)
+    assert destination.chunks_loaded() == 1 + LARGE_CHUNKS  # with the header
+
+
+# --- What is there already ------------------------------------------------------------------------
+
+
+def test_another_key_at_the_destination_is_reported_and_kept(tool, source, destination):
+    for key in (b"filter", b"string", b"free"):
+        add(source, key, [b"item"])
+    add(destination, b"filter", [b"another", b"and another"])
+    destination.client.set("string", "kept")
+    before = description(destination, b"filter")
+
+    output = tool.run(source, destination, status=1)
+
+    assert "'filter': the destination has another key of this name" in output
+    assert "'string': the destination has another key of this name" in output
+    assert "copied 1 filters" in output and "2 not copied" in output
+    assert description(destination, b"filter") == before
+    assert destination.client.get("string") == b"kept"
+    assert destination.client.dbsize() == 3
+
+
+def test_replace_overwrites_what_is_there_and_its_expiry(tool, source, destination):
+    for key in (b"filter", b"string"):
+        add(source, key, [b"item"])
+    add(destination, b"filter", [b"another", b"and another"])
+    destination.client.set("string", "replaced", ex=1000)
+
+    assert "copied 2 filters" in tool.run(source, destination, "--replace")
+
+    for key in (b"filter", b"string"):
+        assert_copied(source, destination, key, [b"item"])
+        assert destination.client.ttl(key) == -1
+
+
+def test_verify_finds_other_bits_under_the_same_header(tool, source, destination):
+    add(source, b"filter", [b"item"])
+    with running(REDISBLOOM) as elsewhere:
+        add(elsewhere, b"filter", [b"another"])
+        tool.run(elsewhere, destination)
+    assert "skipped 1" in tool.run(source, destination)
+    assert "another key" in tool.run(source, destination, "--verify", status=1)
+    assert "copied 1" in tool.run(source, destination, "--verify", "--replace")
+    assert_copied(source, destination, b"filter", [b"item"])
+
+
+# --- Interruptions --------------------------------------------------------------------------------
+
+
+def stop_after_two_chunks(tool: Tool, source: Server, gate: Gate) -> subprocess.Popen:
+    """The tool as it waits in the middle of the third chunk."""
+    reserve_large(source)
+    process = tool.start(source.url, gate.url)
+    gate.open_and_wait(2 * CHUNK + CHUNK // 2)
+    assert len(tool.records()) == 2
+    return process
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_an_interrupted_copy_is_continued(tool, source, destination, gate, how):
+    process = stop_after_two_chunks(tool, source, gate)
+    assert not destination.client.exists(LARGE)
+    process.send_signal(how)
+    output = ends(process, -9 if how == signal.SIGKILL else 130)
+    assert how == signal.SIGKILL or "interrupted; the same command continues" in output
+    gate.drop_connections()
+    before = destination.chunks_loaded()
+    assert before == 3
+    add(source, b"an early key", [b"item"])  # is not copied before the one that was half copied
+    output = tool.run(source, destination, "--verify")
+    assert "'large': continuing behind 33.6 MB" in output and "copied 2 filters" in output
+    assert destination.chunks_loaded() - before == (LARGE_CHUNKS - 2) + 2  # with the other key's
+    assert_copied(source, destination, LARGE, LARGE_ITEMS)
+    assert set(destination.client.scan_iter()) == {LARGE, b"an early key"}
+    assert not tool.progress.exists()
+
+
+def test_a_copy_starts_over_if_the_filter_changed_since(tool, source, destination, gate):
+    ends_killed(stop_after_two_chunks(tool, source, gate))
+    gate.drop_connections()
+    add(source, LARGE, [b"one more"])
+    output = tool.run(source, destination)
+    assert "continuing" not in output and "copied 1 filters" in output
+    assert_copied(source, destination, LARGE, [*LARGE_ITEMS, b"one more"])
+
+
+def test_a_copy_starts_over_if_the_temporary_key_is_lost(tool, source, destination, gate):
+    ends_killed(stop_after_two_chunks(tool, source, gate))
+    gate.drop_connections()
+    destination.client.flushall()
+    assert "continuing" not in tool.run(source, destination)
+    assert_copied(source, destination, LARGE, LARGE_ITEMS)
+
+
+def ends_killed(process: subprocess.Popen) -> None:
+    process.kill()
+    ends(process, -signal.SIGKILL)
+
+
+def test_a_lost_connection_is_made_again(tool, source, destination, gate):
+    process = stop_after_two_chunks(tool, source, gate)
+    gate.drop_connections()
+    output = ends(process)
+    assert "connection lost" in output and "copied 1 filters" in output
+    assert destination.chunks_loaded() == 1 + LARGE_CHUNKS
+    assert_copied(source, destination, LARGE, LARGE_ITEMS)
+
+
+@pytest.mark.parametrize("saved", [True, False])
+@pytest.mark.parametrize("moment", ["in the middle", "at the end"])
+def test_nothing_is_missing_if_the_destination_crashes(
+    tool, source, destination, gate, moment, saved
+):
+    """What it had saved has the same header, but not the chunks since."""
+    process = stop_after_two_chunks(tool, source, gate)
+    if saved:
+        destination.client.save()
+    if moment == "in the middle":
+        gate.open_and_wait(4 * CHUNK + CHUNK // 2)
+    else:
+        gate.open_and_wait(word=b"PERSIST")
+    destination.kill()
+    destination.start()
+    gate.open()
+    assert "copied 1 filters" in ends(process)
+    assert_copied(source, destination, LARGE, LARGE_ITEMS)
+
+
+def test_nothing_is_missing_if_the_source_crashes(tool, source, destination, gate):
+    process = stop_after_two_chunks(tool, source, gate)
+    source.client.save()
+    source.kill()
+    source.start()
+    gate.open()
+    assert "copied 1 filters" in ends(process)
+    assert_copied(source, destination, LARGE, LARGE_ITEMS)
+
+
+# --- Filters that change --------------------------------------------------------------------------
+
+
+def test_a_filter_that_changes_meanwhile_is_copied_again(tool, source, destination, gate):
+    process = stop_after_two_chunks(tool, source, gate)
+    add(source, LARGE, [b"meanwhile %d" % number for number in range(100)])
+    gate.open()
+    assert "copied 1 filters" in ends(process)
+    assert destination.chunks_loaded() == 2 * (1 + LARGE_CHUNKS)
+    assert_copied(source, destination, LARGE, [b"meanwhile %d" % number for number in range(100)])
+
+
+def test_a_filter_that_never_rests_is_reported_and_not_left_behind(tool, source, destination):
+    reserve_large(source)
+    add(source, b"quiet", [b"item"])
+    stop = threading.Event()
+
+    def keep_adding() -> None:
+        with redis.Redis(HOST, source.port) as client:
+            number = 0
+            while not stop.wait(0.002):
+                number += 1
+                client.execute_command("BF.ADD", LARGE, b"new %d" % number)
+
+    writer = threading.Thread(target=keep_adding)
+    writer.start()
+    try:
+        output = tool.run(source, destination, "--passes", "2", status=1)
+    finally:
+        stop.set()
+        writer.join()
+    assert "'large': changed while it was copied" in output
+    assert "copied 1 filters" in output and "1 not copied" in output
+    assert list(destination.client.scan_iter()) == [b"quiet"]
+
+
+def test_a_filter_that_is_deleted_meanwhile_is_left_out(tool, source, destination, gate):
+    process = stop_after_two_chunks(tool, source, gate)
+    source.client.delete(LARGE)
+    gate.open()
+    output = ends(process)
+    assert "'large': the source has it no more" in output and "0 not copied" in output
+    assert destination.client.dbsize() == 0
+
+
+# --- Clusters and the native layout ---------------------------------------------------------------
+
+
+@contextmanager
+def running_cluster(module: str) -> Iterator[Server]:
+    ports = ("--cluster-port", str(free_port()))  # by default 10000 more: may be beyond 65535
+    with running(module, "--cluster-enabled", "yes", *ports) as server:
+        server.client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        wait_until(lambda: b"cluster_state:ok" in server.client.execute_command("CLUSTER", "INFO"))
+        yield server
+
+
+def test_clusters_are_recognized_on_both_sides(tool, source):
+    for key in ODD_KEYS:
+        add(source, key, [key])
+    source.client.expire("plain", 1000)
+    with running_cluster(DESTINATION) as there, running_cluster(DESTINATION) as further:
+        for output in (
+            tool.run(source, there, "--verify"),
+            tool.run(there, further, "--verify"),
+            tool.run(source, further, "--replace", "--verify"),
+        ):
+            assert f"{len(ODD_KEYS)} filters" in output and " 0 not copied" in output
+        for key in ODD_KEYS:
+            assert_copied(source, further, key, [key])
+        assert 0 < further.client.ttl("plain") <= 1000
+        assert further.client.dbsize() == len(ODD_KEYS)
+
+
+def test_the_native_layout_is_copied_to_oxbloom_only(tool, source, destination):
+    with running(OXBLOOM) as native, running(OXBLOOM) as other:
+        native.client.execute_command("BF.RESERVE", "large", 0.01, 10_000_000)
+        for key in (b"large", b"small"):
+            add(native, key, LARGE_ITEMS)
+        native.client.execute_command("BF.RESERVE", "empty", 0.01, 1000)
+        assert "copied 3 filters" in tool.run(native, other, "--verify")
+        for key in (b"large", b"small"):
+            assert_copied(native, other, key, LARGE_ITEMS)
+        with running(REDISBLOOM) as incumbent:
+            output = tool.run(native, incumbent, status=1)
+            assert "'small': native layout: cannot be copied to RedisBloom" in output
+            assert "copied 0 filters, 0 bytes, skipped 0 that were there, 3 not copied" in output
+            assert incumbent.client.dbsize() == 0
+
+
+def test_an_interrupted_copy_of_the_native_layout_is_continued(tool):
+    with running(OXBLOOM) as native, running(OXBLOOM) as other:
+        reserve_large(native)
+        gate = Gate(other)
+        process = tool.start(native.url, gate.url)
+        gate.open_and_wait(CHUNK)
+        ends_killed(process)
+        gate.close()
+        before = other.chunks_loaded()
+        assert "'large': continuing behind" in tool.run(native, other, "--verify")
+        assert other.chunks_loaded() > before
+        assert_copied(native, other, LARGE, LARGE_ITEMS)
+
+
+# --- Errors ---------------------------------------------------------------------------------------
+
+
+def test_errors_take_one_line(tool, source, destination):
+    with socket.socket() as unused:
+        unused.bind((HOST, 0))
+        nobody = f"redis://{HOST}:{unused.getsockname()[1]}"
+        cases = [
+            (nobody, destination.url, "cannot connect to the source: "),
+            (source.url, nobody, "cannot connect to the destination: "),
+            ("server", destination.url, "cannot connect to the source: Redis URL must "),
+            (source.url, destination.url + "/99", "cannot connect to the destination: "),
+        ]
+        for first, second, expected in cases:
+            output = ends(tool.start(first, second), 2)
+            assert output.startswith(f"copy_filters: {expected}") and output.count("\n") == 1
+
+
+def test_wrong_arguments_are_refused(tool, source, destination):
+    assert "usage:" in ends(tool.start(source.url, destination.url, "--passes", "0"), 2)
+    tool.progress.write_text("somebody's notes\n")
+    assert "no progress file of this tool" in tool.run(source, destination, status=2)
+    assert tool.progress.read_text() == "somebody's notes\n"
+
+
+def test_servers_without_the_commands_are_refused(tool, source):
+    with running() as bare:
+        assert "the source refuses BF.SCANDUMP: unknown" in tool.run(bare, source, status=2)
+        assert "the destination refuses BF.LOADCHUNK: unknown" in tool.run(source, bare, status=2)

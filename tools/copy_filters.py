@@ -1,0 +1,472 @@
+#!/usr/bin/env python3
+"""Copies all Bloom filters of one server to another, over the wire.
+
+For servers that give access to neither their RDB files nor replication. Needs RedisBloom or oxbloom
+on both sides, nothing else: filters are read with BF.SCANDUMP and written with BF.LOADCHUNK. Either
+side may be a cluster. Needs the Python packages redis and tqdm.
+
+Each filter is loaded into a temporary key beside its own (`user:1` into `{user:1}:oxbloom-copy`),
+gets its expiry, and takes its name in one step: nobody sees half a filter. What is promised:
+
+* A copy has every item that was added before its copying began. A filter that changes meanwhile is
+  copied again, up to --passes times, then reported. Stop the writers before the last run.
+* Interrupted in any way, the same command continues: it skips filters that the destination has, and
+  goes on behind the last chunk of a filter that was half copied. It starts that filter over if a
+  server was restarted, which may have lost what it had not saved.
+* No key at the destination is overwritten without --replace, except temporary ones.
+
+Filters count as equal if their headers are (sizes, layers, numbers of items); --verify compares the
+bits as well. Keys that are created while the tool runs may be missed: run it again. Never run it
+twice at a time: the two would share their temporary keys.
+
+Exit status: 0 all copied, 1 some were not (they are listed), 2 could not run, 130 interrupted.
+"""
+
+import argparse
+import base64
+import functools
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO, TypeVar
+
+from redis import Redis, RedisError, ResponseError, exceptions
+from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.cluster import RedisCluster
+from redis.crc import key_slot
+from redis.retry import Retry
+from tqdm import tqdm
+
+CLASSIC, NATIVE = "MBbloom--", "oxbloom--"  # data types: RedisBloom's, and oxbloom's own
+NO_EXPIRY, NO_KEY = -1, -2  # what PEXPIRETIME and PTTL reply
+HEADER = 1  # the iterator that comes with a filter's header
+SUFFIX = b":oxbloom-copy"
+SCAN_COUNT = 1000
+INFO_BATCH = 500  # commands in a pipeline
+SECONDS_BETWEEN_LINES = 10  # of progress, if there is no terminal
+PASSING = (
+    exceptions.ConnectionError,
+    exceptions.TimeoutError,
+    exceptions.ClusterDownError,
+    exceptions.RedisClusterException,
+    exceptions.TryAgainError,
+)
+WAIT = ExponentialBackoff(cap=10, base=0.5)
+ATTEMPTS = 20  # with these waits: three minutes
+TAKEN = "the destination has another key of this name"
+CONTINUE = "the same command continues"
+
+Client = Redis | RedisCluster
+T = TypeVar("T")
+
+
+class Fatal(Exception):
+    """Why the tool cannot run."""
+
+
+class NotCopied(Exception):
+    """Why a filter was not copied."""
+
+
+class Gone(Exception):
+    """The source has the filter no more."""
+
+
+class Filter(NamedTuple):
+    key: bytes
+    size: int
+    native: bool
+
+
+class Record(NamedTuple):
+    """A line of the progress file: how much of a filter its temporary key holds."""
+
+    key: str  # base64
+    header: str  # digest
+    runs: list[str]  # which runs of the two servers this was between
+    iterator: int
+    size: int
+
+
+@dataclass
+class Job:
+    source: Client
+    destination: Client
+    options: argparse.Namespace
+    file: TextIO
+    record: Record | None  # of the run before
+    bar: Any  # a tqdm, which has no types
+    position: int = 0
+    copied_bytes: int = 0
+    next_line: float = time.monotonic() + SECONDS_BETWEEN_LINES
+
+
+# --- Servers --------------------------------------------------------------------------------------
+
+
+def connect(url: str, side: str, command: str) -> Client:
+    settings: dict[str, Any] = dict(protocol=2, socket_timeout=60, socket_connect_timeout=10)
+    settings["retry"] = Retry(NoBackoff(), 0)  # left to `insist`
+    try:
+        client: Client = Redis.from_url(url, **settings)
+        client.ping()
+        if is_cluster(client):
+            client.close()
+            client = RedisCluster.from_url(url, **settings)
+    except (RedisError, exceptions.RedisClusterException, ValueError, TypeError) as error:
+        raise Fatal(f"cannot connect to the {side}: {error}") from None
+    try:
+        client.execute_command(command, SUFFIX)
+    except RedisError as error:  # that an argument is missing, if all is well
+        if "wrong number of arguments" not in str(error).lower():
+            raise Fatal(f"the {side} refuses {command}: {error}") from None
+    return client
+
+
+def is_cluster(client: Client) -> bool:
+    try:
+        return client.execute_command("INFO", "cluster").get("cluster_enabled") == 1
+    except ResponseError:  # not permitted
+        return False
+
+
+def insist(do: Callable[[], T]) -> T:
+    """Calls `do` again while the connection is lost."""
+
+    def tell(error: Exception, failures: int) -> None:
+        if failures == 1:
+            say(f"connection lost ({error}), trying again")
+
+    try:
+        return Retry(WAIT, ATTEMPTS, PASSING).call_with_retry(do, tell, with_failure_count=True)
+    except PASSING as error:
+        raise Fatal(f"connection lost: {error}; {CONTINUE}") from None
+
+
+def ask(client: Client, *command: bytes | str | int) -> Any:
+    return insist(lambda: client.execute_command(*command))
+
+
+def ask_node(client: Client, key: bytes, *command: str) -> Any:
+    """A command without a key, to the node that has `key`."""
+    if isinstance(client, Redis):
+        return ask(client, *command)
+    return insist(
+        lambda: client.execute_command(*command, target_nodes=client.get_node_from_key(key))
+    )
+
+
+def runs(job: Job, key: bytes) -> list[str]:
+    """Identifies the runs of both servers' processes: these change when one is restarted."""
+    sides = (job.source, job.destination)
+    return [str(ask_node(side, key, "INFO", "server").get("run_id")) for side in sides]
+
+
+# --- Filters --------------------------------------------------------------------------------------
+
+
+def find_filters(source: Client, match: bytes | None) -> list[Filter]:
+    found = []
+    for kind in (CLASSIC, NATIVE):
+        keys = sorted(scan(source, match, kind))
+        for start in range(0, len(keys), INFO_BATCH):
+            batch = keys[start : start + INFO_BATCH]
+            for key, size in zip(batch, sizes(source, batch), strict=True):
+                found.append(Filter(key, size, kind == NATIVE))
+    return found
+
+
+def scan(source: Client, match: bytes | None, kind: str) -> set[bytes]:
+    try:
+        return insist(lambda: set(source.scan_iter(match=match, count=SCAN_COUNT, _type=kind)))
+    except ResponseError as error:  # some servers refuse a type that none of their modules has
+        if "unknown type" in str(error).lower():
+            return set()
+        raise
+
+
+def sizes(source: Client, keys: list[bytes]) -> list[int]:
+    def replies() -> list[Any]:
+        with source.pipeline(transaction=False) as pipeline:
+            for key in keys:
+                pipeline.execute_command("BF.INFO", key, "SIZE")
+            return pipeline.execute(raise_on_error=False)
+
+    return [reply[0] if isinstance(reply, list) else 0 for reply in insist(replies)]
+
+
+def header_of(client: Client, key: bytes) -> bytes | None:
+    """The header of a filter, nothing if there is no such key, and b"" for what is no filter."""
+    try:
+        return ask(client, "BF.SCANDUMP", key, 0)[1]
+    except ResponseError as error:
+        if "not found" in str(error):
+            return None
+        if str(error).startswith("WRONGTYPE"):
+            return b""
+        raise
+
+
+def chunks(client: Client, key: bytes, iterator: int = HEADER) -> Iterator[tuple[int, bytes]]:
+    """The chunks behind `iterator`, each with its own."""
+    while True:
+        iterator, data = ask(client, "BF.SCANDUMP", key, iterator)
+        if iterator == 0:
+            return
+        yield iterator, data
+
+
+def expiry_of(source: Client, key: bytes) -> int:
+    """When a key expires, in Unix milliseconds, or NO_EXPIRY or NO_KEY."""
+    try:
+        return ask(source, "PEXPIRETIME", key)
+    except ResponseError:  # before Redis 7.0
+        left = ask(source, "PTTL", key)
+        seconds, microseconds = ask_node(source, key, "TIME")
+        return left if left < 0 else left + seconds * 1000 + microseconds // 1000
+
+
+def temporary_name(key: bytes) -> bytes:
+    """A name in the same slot of a cluster, always the same one for a key."""
+    slot = key_slot(key)
+    for name in (key + SUFFIX, b"{" + key + b"}" + SUFFIX):
+        if key_slot(name) == slot:
+            return name
+    # What has braces of its own, such as `}{`, goes with a number of the same slot.
+    return b"{%d}" % numbers_by_slot()[slot] + key + SUFFIX
+
+
+@functools.cache
+def numbers_by_slot() -> dict[int, int]:
+    return {key_slot(b"%d" % number): number for number in range(1 << 18)}  # these reach all slots
+
+
+# --- Copying --------------------------------------------------------------------------------------
+
+
+def copy_filter(job: Job, filter: Filter) -> bool:
+    """Copies a filter, and returns whether the destination did not have it."""
+    for _ in range(job.options.passes):
+        header = header_of(job.source, filter.key)
+        if not header:
+            raise Gone
+        present = header_of(job.destination, filter.key)
+        if present == header and (not job.options.verify or same_bits(job, filter.key, filter.key)):
+            return False
+        if present is not None and not job.options.replace:
+            raise NotCopied(TAKEN)
+        if copy_once(job, filter):
+            return True
+    raise NotCopied("changed while it was copied")
+
+
+def copy_once(job: Job, filter: Filter) -> bool:
+    """Copies a filter, and returns whether nothing came in between."""
+    key, temporary = filter.key, temporary_name(filter.key)
+    before, header = runs(job, key), header_of(job.source, key)
+    if not header:
+        return False
+    failure: Exception | None = None
+    try:
+        load(job, filter, temporary, header, before)
+        if header_of(job.destination, temporary) != header:
+            failure = NotCopied("the copy is incomplete")
+        elif job.options.verify and not same_bits(job, key, temporary):
+            failure = NotCopied("the copy differs from the filter")
+    except ResponseError as error:
+        failure = error
+    expiry = expiry_of(job.source, key)
+    if header_of(job.source, key) != header or runs(job, key) != before:
+        return False
+    if failure and filter.native and "bad data" in str(failure):
+        raise NotCopied("native layout: cannot be copied to RedisBloom")
+    if failure:
+        raise failure
+    return publish(job, key, temporary, expiry)
+
+
+def load(job: Job, filter: Filter, temporary: bytes, header: bytes, between: list[str]) -> None:
+    """Loads a filter into its temporary key: all of it, or what is missing."""
+
+    def start_over() -> None:  # at once, for a header is refused where there is a filter
+        job.destination.execute_command("UNLINK", temporary)
+        job.destination.execute_command("BF.LOADCHUNK", temporary, HEADER, header)
+
+    record = Record(encoded(filter.key), hashlib.sha256(header).hexdigest(), between, HEADER, 0)
+    earlier, job.record = job.record, None
+    if earlier and earlier[:3] == record[:3] and header_of(job.destination, temporary):
+        record = earlier
+        say(f"{shown(filter.key)}: continuing behind {megabytes(record.size)} MB")
+    else:
+        insist(start_over)
+    for iterator, data in chunks(job.source, filter.key, record.iterator):
+        ask(job.destination, "BF.LOADCHUNK", temporary, iterator, data)
+        record = record._replace(iterator=iterator, size=record.size + len(data))
+        print(json.dumps(record._asdict()), file=job.file, flush=True)
+        job.copied_bytes += len(data)
+        advance(job, len(data))
+
+
+def same_bits(job: Job, key: bytes, copy: bytes) -> bool:
+    ours, theirs = hashlib.sha256(), hashlib.sha256()
+    for _, data in chunks(job.source, key):
+        ours.update(data)
+        advance(job, len(data))
+    for _, data in chunks(job.destination, copy):
+        theirs.update(data)
+    return ours.digest() == theirs.digest()
+
+
+def publish(job: Job, key: bytes, temporary: bytes, expiry: int) -> bool:
+    """Gives a copy its expiry and its name, unless the connection is lost.
+
+    Does not insist: a destination that comes back may have less of the copy than it had.
+    """
+    expire = ("PERSIST",) if expiry == NO_EXPIRY else ("PEXPIREAT", expiry)
+    rename = "RENAME" if job.options.replace else "RENAMENX"
+    try:
+        job.destination.execute_command(expire[0], temporary, *expire[1:])
+        renamed = job.destination.execute_command(rename, temporary, key)
+    except PASSING:
+        return False
+    except ResponseError as error:
+        if expiry != NO_EXPIRY and "no such key" in str(error):
+            raise Gone from None
+        raise
+    if not renamed:
+        raise NotCopied(TAKEN)
+    return True
+
+
+def copy_all(job: Job, filters: list[Filter]) -> tuple[int, int, list[str]]:
+    """Returns how many filters were copied, how many were there, and why others were not."""
+    copied, skipped, failures, end = 0, 0, [], 0
+    for filter in filters:
+        try:
+            if copy_filter(job, filter):
+                copied += 1
+            else:
+                skipped += 1
+        except (Gone, NotCopied, ResponseError) as error:
+            with suppress(ResponseError):
+                ask(job.destination, "UNLINK", temporary_name(filter.key))
+            if isinstance(error, Gone):
+                say(f"{shown(filter.key)}: the source has it no more")
+            else:
+                failures.append(f"{shown(filter.key)}: {error}")
+        job.file.truncate(0)  # what is copied is recognized at the destination
+        end += planned_bytes(job.options, filter)
+        advance(job, end - job.position)
+    return copied, skipped, failures
+
+
+# --- Progress, for the user and for the next run --------------------------------------------------
+
+
+def last_record(path: Path) -> Record | None:
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    records = []
+    for line in lines:
+        with suppress(ValueError, TypeError):  # the last may be cut short
+            records.append(Record(**json.loads(line)))
+    if lines and not records:
+        raise Fatal(f"{path} is no progress file of this tool")
+    return records[-1] if records else None
+
+
+def planned_bytes(options: argparse.Namespace, filter: Filter) -> int:
+    return filter.size * (2 if options.verify else 1)
+
+
+def advance(job: Job, size: int) -> None:
+    job.position += size
+    job.bar.update(size)
+    if job.bar.disable and time.monotonic() > job.next_line:
+        say(f"{megabytes(job.position)} of {megabytes(job.bar.total)} MB")
+        job.next_line = time.monotonic() + SECONDS_BETWEEN_LINES
+
+
+def encoded(key: bytes) -> str:
+    return base64.b64encode(key).decode()
+
+
+def shown(key: bytes) -> str:
+    return repr(key.decode(errors="backslashreplace"))
+
+
+def megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f}"
+
+
+def say(line: str) -> None:
+    tqdm.write(line, file=sys.stderr)
+
+
+# --- The command ----------------------------------------------------------------------------------
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Copies all Bloom filters of one server to another.",
+        epilog="URLs: redis://[user:password@]host:port[/db], or rediss:// for TLS.",
+    )
+    add = parser.add_argument
+    add("source", metavar="SOURCE_URL")
+    add("destination", metavar="DESTINATION_URL")
+    add("--match", metavar="GLOB", type=os.fsencode, help="copy only keys like this")
+    add("--replace", action="store_true", help="overwrite keys of the destination")
+    add("--verify", action="store_true", help="read every chunk back and compare")
+    add("--progress-file", metavar="FILE", type=Path, default="copy_filters.progress",
+        help="what an interrupted run leaves for the next (default: %(default)s)")  # fmt: skip
+    add("--passes", metavar="N", type=positive, default=3,
+        help="how often to copy a filter that changes (default: %(default)s)")  # fmt: skip
+    return parser.parse_args()
+
+
+def positive(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
+def run(options: argparse.Namespace) -> int:
+    source = connect(options.source, "source", "BF.SCANDUMP")
+    destination = connect(options.destination, "destination", "BF.LOADCHUNK")
+    path = options.progress_file
+    record = last_record(path)
+    filters = find_filters(source, options.match)
+    filters.sort(key=lambda filter: record is None or encoded(filter.key) != record.key)
+    say(f"{len(filters)} filters, {megabytes(sum(filter.size for filter in filters))} MB")
+    total = sum(planned_bytes(options, filter) for filter in filters)
+    with path.open("a") as file, tqdm(total=total, unit="B", unit_scale=True, disable=None) as bar:
+        job = Job(source, destination, options, file, record, bar)
+        copied, skipped, failures = copy_all(job, filters)
+    path.unlink()
+    for failure in failures:
+        say(failure)
+    print(
+        f"copied {copied} filters, {job.copied_bytes} bytes, skipped {skipped} that were there, "
+        f"{len(failures)} not copied"
+    )
+    return 1 if failures else 0
+
+
+def main() -> int:
+    try:
+        return run(parse_arguments())
+    except (Fatal, RedisError, OSError) as error:
+        say(f"copy_filters: {error}")
+        return 2
+    except KeyboardInterrupt:
+        say(f"interrupted; {CONTINUE}")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
