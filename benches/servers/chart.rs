@@ -1,5 +1,7 @@
 //! The picture: processor time an item, as bars.
 
+use std::collections::BTreeMap;
+
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -20,6 +22,7 @@ const TOP: i32 = 64;
 fn color(peer: Peer) -> RGBColor {
     match peer {
         Peer::Oxbloom => RGBColor(200, 80, 30),
+        Peer::Classic => RGBColor(235, 160, 110),
         Peer::RedisBloom => RGBColor(120, 130, 150),
         Peer::Floor => RGBColor(205, 210, 220),
     }
@@ -36,21 +39,18 @@ fn is_shown(workload: Workload) -> bool {
 }
 
 pub fn svg(results: &Results) -> Result<String, Box<dyn std::error::Error>> {
-    let shown: Vec<Workload> = results
-        .keys()
-        .filter(|(workload, peer)| *peer == Peer::Oxbloom && is_shown(*workload))
-        .map(|key| key.0)
-        .collect();
-    let time = |workload, peer| results[&(workload, peer)].cpu.median();
-    let longest =
-        shown.iter().map(|&workload| Peer::ALL.map(|peer| time(workload, peer)).into_iter().fold(0.0, f64::max));
-    let scale = f64::from(WIDTH as i32 - LABELS - VALUES) / longest.fold(1.0, f64::max);
-    let group = Peer::ALL.len() as i32 * BAR + GAP;
-    let height = (TOP + shown.len() as i32 * group) as u32;
+    let mut groups: BTreeMap<Workload, Vec<(Peer, f64)>> = BTreeMap::new();
+    for ((workload, peer), measured) in results.iter().filter(|(key, _)| is_shown(key.0)) {
+        groups.entry(*workload).or_default().push((*peer, measured.cpu.median()));
+    }
+    let bars = || groups.values().flatten();
+    let longest = bars().map(|&(_, time)| time).fold(1.0, f64::max);
+    let scale = f64::from(WIDTH as i32 - LABELS - VALUES) / longest;
+    let height = TOP + bars().count() as i32 * BAR + groups.len() as i32 * GAP;
 
     let mut image = String::new();
     {
-        let area = SVGBackend::with_string(&mut image, (WIDTH, height)).into_drawing_area();
+        let area = SVGBackend::with_string(&mut image, (WIDTH, height as u32)).into_drawing_area();
         area.fill(&WHITE)?;
         let font = |size: i32| ("sans-serif", size).into_font().color(&BLACK);
         let title =
@@ -61,21 +61,22 @@ pub fn svg(results: &Results) -> Result<String, Box<dyn std::error::Error>> {
             area.draw(&Rectangle::new([(left, 40), (left + 12, 52)], color(peer).filled()))?;
             area.draw(&Text::new(peer.name(), (left + 18, 40), font(13)))?;
         }
-        for (index, &workload) in shown.iter().enumerate() {
-            let top = TOP + index as i32 * group;
-            let middle = top + group / 2 - GAP / 2;
+        let mut top = TOP;
+        for (&workload, bars) in &groups {
+            let middle = top + bars.len() as i32 * BAR / 2;
             let right = font(13).pos(Pos::new(HPos::Right, VPos::Center));
             area.draw(&Text::new(
                 format!("{}: {}", workload.subject, describe(workload)),
                 (LABELS - 10, middle),
                 right,
             ))?;
-            for (row, peer) in Peer::ALL.into_iter().enumerate() {
-                let (time, top) = (time(workload, peer), top + row as i32 * BAR);
+            for &(peer, time) in bars {
                 let end = LABELS + (time * scale) as i32;
                 area.draw(&Rectangle::new([(LABELS, top), (end, top + BAR - 2)], color(peer).filled()))?;
                 area.draw(&Text::new(format!("{time:.0}"), (end + 5, top), font(11)))?;
+                top += BAR;
             }
+            top += GAP;
         }
         area.present()?;
     }

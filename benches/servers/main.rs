@@ -1,4 +1,4 @@
-//! `make bench`: oxbloom, RedisBloom and the floor side by side on real servers.
+//! `make bench`: oxbloom, in either layout, RedisBloom and the floor side by side on real servers.
 //!
 //! Writes `docs/benchmarks.md` and its picture; with `QUICK=1`, which measures less in two minutes, the same into the build
 //! folder.

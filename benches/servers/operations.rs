@@ -1,5 +1,6 @@
 //! What is measured besides the speed of items: memory, saving and loading, what is replicated, and what makes others wait.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
@@ -20,7 +21,10 @@ use crate::support::{ask, error_text, run};
 use crate::workloads::fill;
 
 /// Who is compared: the floor has no filters.
-pub const PEERS: [Peer; 2] = [Peer::Oxbloom, Peer::RedisBloom];
+const PEERS: [Peer; 2] = [Peer::Oxbloom, Peer::RedisBloom];
+
+/// The same where the layout matters most.
+const WITH_CLASSIC: [Peer; 3] = [Peer::Oxbloom, Peer::Classic, Peer::RedisBloom];
 
 /// The filter of every measurement.
 const KEY: &str = "filter";
@@ -84,15 +88,14 @@ pub struct Row {
     pub figure: Figure,
     pub title: String,
     pub unit: Unit,
-    /// In the order of [`PEERS`]; `None` for a peer that does not support it.
-    pub values: [Option<Series>; 2],
+    /// Of the peers that take part, and support it.
+    pub values: BTreeMap<Peer, Series>,
 }
 
 impl Row {
-    /// How many times as much oxbloom takes as RedisBloom.
-    pub fn ratio(&self) -> Option<f64> {
-        let [oxbloom, redisbloom] = &self.values;
-        Some(oxbloom.as_ref()?.median() / redisbloom.as_ref()?.median())
+    /// How many times as much a peer takes as RedisBloom.
+    pub fn ratio(&self, peer: Peer) -> Option<f64> {
+        Some(self.values.get(&peer)?.median() / self.values.get(&Peer::RedisBloom)?.median())
     }
 }
 
@@ -118,11 +121,10 @@ impl Operations {
     fn push(&mut self, figure: Figure, title: &str, unit: Unit, peer: Peer, value: f64) {
         let present = self.rows.iter().position(|row| row.figure == figure && row.title == title);
         let row = present.unwrap_or_else(|| {
-            self.rows.push(Row { figure, title: title.to_owned(), unit, values: [None, None] });
+            self.rows.push(Row { figure, title: title.to_owned(), unit, values: BTreeMap::new() });
             self.rows.len() - 1
         });
-        let column = PEERS.iter().position(|&listed| listed == peer).expect("a peer with filters");
-        self.rows[row].values[column].get_or_insert_default().push(value);
+        self.rows[row].values.entry(peer).or_default().push(value);
     }
 }
 
@@ -210,7 +212,7 @@ fn memory_reserved(scale: &Scale, operations: &mut Operations) {
 }
 
 fn memory_grown(_: &Scale, operations: &mut Operations) {
-    for peer in PEERS {
+    for peer in WITH_CLASSIC {
         let mut instance = Instance::start(peer, peer.setup());
         let before = resident(&instance);
         fill(instance.address(), KEY, LENGTH, 0..1_000_000);
@@ -223,7 +225,7 @@ fn memory_grown(_: &Scale, operations: &mut Operations) {
 /// SAVE, BGSAVE, and a start on the file that they wrote, peers in turn.
 fn saving(scale: &Scale, operations: &mut Operations) {
     let (capacity, size) = scale.saved;
-    let mut instances = PEERS.map(|peer| {
+    let mut instances = WITH_CLASSIC.map(|peer| {
         let mut instance = Instance::start(peer, peer.setup());
         let before = resident(&instance);
         reserve(&mut instance, "0.01", capacity);

@@ -21,17 +21,20 @@ const CLIENT_CORE: &str = "1";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Peer {
     Oxbloom,
+    /// oxbloom with RedisBloom's layout. Takes part only where those who migrate will look.
+    Classic,
     RedisBloom,
     /// Reads the arguments, opens the key, replies zeros.
     Floor,
 }
 
 impl Peer {
-    pub const ALL: [Peer; 3] = [Peer::Oxbloom, Peer::RedisBloom, Peer::Floor];
+    pub const ALL: [Peer; 4] = [Peer::Oxbloom, Peer::Classic, Peer::RedisBloom, Peer::Floor];
 
     pub fn name(self) -> &'static str {
         match self {
             Peer::Oxbloom => "oxbloom",
+            Peer::Classic => "oxbloom, classic",
             Peer::RedisBloom => "RedisBloom",
             Peer::Floor => "floor",
         }
@@ -44,12 +47,13 @@ impl Peer {
 
     /// A server with the peer's module, not started yet.
     pub fn setup(self) -> Setup {
-        Setup::with_module(self.module())
+        let arguments = if self == Peer::Classic { "bf-layout classic" } else { "" };
+        Setup::with_module(self.module()).module_arguments(arguments)
     }
 
     fn module(self) -> PathBuf {
         match self {
-            Peer::Oxbloom => support::oxbloom(),
+            Peer::Oxbloom | Peer::Classic => support::oxbloom(),
             Peer::RedisBloom => support::redisbloom(),
             Peer::Floor => support::module(
                 "FLOOR_MODULE",

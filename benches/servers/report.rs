@@ -12,6 +12,13 @@ use crate::support::server_binary;
 use crate::targets::Target;
 use crate::workloads::{Delivery, Measured, Operation, Plan, Results, Workload};
 
+/// Who has columns in every table of speeds.
+const MAIN: [Peer; 3] = [Peer::Oxbloom, Peer::RedisBloom, Peer::Floor];
+
+/// The last columns of a table of speeds if the classic layout takes part: heads, rule, and a row in which it does not.
+const CLASSIC_COLUMNS: [&str; 3] =
+    [" classic: CPU | of RedisBloom | command | of RedisBloom | items/s |", "--:|--:|--:|--:|--:|", "  |  |  |  |  |"];
+
 /// All that is reported.
 pub struct Report<'a> {
     pub plan: &'a Plan,
@@ -32,7 +39,9 @@ impl Report<'_> {
              Written by `make bench`. {}\n\n\
              - **oxbloom** {}, **RedisBloom** 2.8.2, and the **floor**: a module whose commands read their arguments, open \
              the key and reply zeros (`examples/floor.rs`). What the floor takes is the server's own.\n\
-             - All three run in {}, pinned to one core; the client is pinned to another. They are measured in turn, {} \
+             - **{}**: the same module with `bf-layout classic`, RedisBloom's layout. It takes part in batches, on two of \
+             the filters, and where memory, saving and loading are measured.\n\
+             - All four run in {}, pinned to one core; the client is pinned to another. They are measured in turn, {} \
              rounds of each workload: a figure is the median of the rounds, in brackets the middle half of them; a ratio is \
              the median of the rounds' ratios.\n\
              - *CPU* is the processor time of the whole server process; *command* is the time in the command's own code, by \
@@ -43,6 +52,7 @@ impl Report<'_> {
              ![Processor time an item]({})\n",
             machine(),
             env!("CARGO_PKG_VERSION"),
+            Peer::Classic.name(),
             server_version(),
             self.plan.rounds,
             self.chart,
@@ -73,14 +83,18 @@ impl Report<'_> {
 
     fn write_operations(&self, page: &mut String) {
         page.push_str(
-            "## Memory, persistence, replication, pauses\n\n| | oxbloom | RedisBloom | ratio |\n|---|--:|--:|--:|\n",
+            "## Memory, persistence, replication, pauses\n\n\
+             | | oxbloom | RedisBloom | ratio | oxbloom, classic | ratio |\n|---|--:|--:|--:|--:|--:|\n",
         );
         for row in &self.operations.rows {
-            let [oxbloom, redisbloom] = row.values.each_ref().map(|value| {
-                value.as_ref().map_or_else(|| "not supported".to_owned(), |series| with_unit(series, row.unit))
-            });
-            let ratio = row.ratio().map_or_else(String::new, |ratio| format!("{ratio:.2}"));
-            let _ = writeln!(page, "| {} | {oxbloom} | {redisbloom} | {ratio} |", row.title);
+            let value = |peer| row.values.get(&peer).map(|series| with_unit(series, row.unit));
+            let [oxbloom, redisbloom] =
+                [Peer::Oxbloom, Peer::RedisBloom].map(|peer| value(peer).unwrap_or_else(|| "not supported".to_owned()));
+            let classic = value(Peer::Classic).unwrap_or_default();
+            let [ratio, classic_ratio] = [Peer::Oxbloom, Peer::Classic]
+                .map(|peer| row.ratio(peer).map_or_else(String::new, |ratio| format!("{ratio:.2}")));
+            let _ =
+                writeln!(page, "| {} | {oxbloom} | {redisbloom} | {ratio} | {classic} | {classic_ratio} |", row.title);
         }
         page.push('\n');
     }
@@ -135,18 +149,23 @@ impl Report<'_> {
     fn write_speeds(&self, page: &mut String, subject: &str) {
         let of_subject = |(workload, peer): &(Workload, Peer)| workload.subject == subject && *peer == Peer::Oxbloom;
         let workloads: Vec<Workload> = self.results.keys().filter(|key| of_subject(key)).map(|key| key.0).collect();
+        let classic = |workload: &Workload| self.results.get(&(*workload, Peer::Classic));
+        let [heads, rule, none] =
+            if workloads.iter().any(|workload| classic(workload).is_some()) { CLASSIC_COLUMNS } else { [""; 3] };
         let _ = writeln!(
             page,
             "## {subject}\n\n\
              | | bytes | CPU: oxbloom | RedisBloom | floor | of RedisBloom | of the floor | command: oxbloom | RedisBloom | floor \
-             | of RedisBloom | items/s: oxbloom | RedisBloom |\n\
-             |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+             | of RedisBloom | items/s: oxbloom | RedisBloom |{heads}\n\
+             |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|{rule}"
         );
         for workload in &workloads {
-            let [own, incumbent, floor] = Peer::ALL.map(|peer| &self.results[&(*workload, peer)]);
+            let [own, incumbent, floor] = MAIN.map(|peer| &self.results[&(*workload, peer)]);
+            let classic_cells =
+                classic(workload).map_or_else(|| none.to_owned(), |classic| classic_cells(classic, incumbent));
             let _ = writeln!(
                 page,
-                "| {} | {} | {} | {} | {} | {:.2} | {:.2} | {} | {} | {} | {:.2} | {} | {} |",
+                "| {} | {} | {} | {} | {} | {:.2} | {:.2} | {} | {} | {} | {:.2} | {} | {} |{}",
                 describe(*workload),
                 workload.length,
                 spread(&own.cpu),
@@ -160,6 +179,7 @@ impl Report<'_> {
                 own.command.ratio_to(&incumbent.command),
                 thousands(own.throughput.median()),
                 thousands(incumbent.throughput.median()),
+                classic_cells,
             );
         }
         let timed: Vec<_> = workloads.iter().filter(|workload| workload.delivery == Delivery::Unpipelined).collect();
@@ -173,7 +193,7 @@ impl Report<'_> {
             );
         }
         for workload in timed {
-            let measured: [&Measured; 3] = Peer::ALL.map(|peer| &self.results[&(*workload, peer)]);
+            let measured: [&Measured; 3] = MAIN.map(|peer| &self.results[&(*workload, peer)]);
             let [p50, p99] =
                 [measured.map(|measured| spread(&measured.p50)), measured.map(|measured| spread(&measured.p99))];
             let (what, length) = (describe(*workload), workload.length);
@@ -181,6 +201,18 @@ impl Report<'_> {
         }
         page.push('\n');
     }
+}
+
+/// The last columns of a row in which the classic layout takes part.
+fn classic_cells(classic: &Measured, incumbent: &Measured) -> String {
+    format!(
+        " {} | {:.2} | {} | {:.2} | {} |",
+        spread(&classic.cpu),
+        classic.cpu.ratio_to(&incumbent.cpu),
+        spread(&classic.command),
+        classic.command.ratio_to(&incumbent.command),
+        thousands(classic.throughput.median()),
+    )
 }
 
 /// A workload in words, without its filter.

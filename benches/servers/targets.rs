@@ -45,7 +45,7 @@ fn speeds(results: &Results) -> Vec<Target> {
     let mut three = |title: &str, chosen: &dyn Fn(Workload) -> bool, [cpu, command, floor]: [f64; 3]| {
         let mut target = |what: &str, at_most, peer, series: fn(&Measured) -> &Series| {
             let title = format!("{title}: {what}");
-            targets.push(Target { title, at_most, measured: shares(results, peer, series, chosen) });
+            targets.push(Target { title, at_most, measured: shares(results, [Peer::Oxbloom, peer], series, chosen) });
         };
         target("server CPU, of RedisBloom's", cpu, Peer::RedisBloom, |measured| &measured.cpu);
         target("command time, of RedisBloom's", command, Peer::RedisBloom, |measured| &measured.command);
@@ -66,18 +66,29 @@ fn speeds(results: &Results) -> Vec<Target> {
     targets.push(Target {
         title: format!("MEXISTS miss × 100 and × 1,000, {}: command time, of RedisBloom's", GROWN.name),
         at_most: 1.0 / 4.0,
-        measured: shares(results, Peer::RedisBloom, |measured| &measured.command, &chosen),
+        measured: shares(results, [Peer::Oxbloom, Peer::RedisBloom], |measured| &measured.command, &chosen),
+    });
+    let chosen = |workload: Workload| {
+        workload.subject == LARGE.name
+            && workload.delivery == Delivery::Batch(1000)
+            && matches!(workload.operation, Operation::ExistsHit | Operation::ExistsMiss)
+    };
+    targets.push(Target {
+        title: format!("classic MEXISTS × 1,000, {}: command time, of RedisBloom's", LARGE.name),
+        at_most: 1.0 / 2.0,
+        measured: shares(results, [Peer::Classic, Peer::RedisBloom], |measured| &measured.command, &chosen),
     });
     targets
 }
 
+/// What one peer takes, as shares of what another takes.
 fn shares(
     results: &Results,
-    peer: Peer,
+    [own, peer]: [Peer; 2],
     series: fn(&Measured) -> &Series,
     chosen: &dyn Fn(Workload) -> bool,
 ) -> Vec<f64> {
-    let own = results.iter().filter(|((workload, of), _)| *of == Peer::Oxbloom && chosen(*workload));
+    let own = results.iter().filter(|((workload, of), _)| *of == own && chosen(*workload));
     own.map(|((workload, _), measured)| series(measured).ratio_to(series(&results[&(*workload, peer)]))).collect()
 }
 
@@ -98,7 +109,7 @@ fn figures(operations: &Operations) -> Vec<Target> {
     rows.map(|(row, at_most)| Target {
         title: format!("{}, of RedisBloom's", row.title),
         at_most,
-        measured: row.ratio().into_iter().collect(),
+        measured: row.ratio(Peer::Oxbloom).into_iter().collect(),
     })
     .collect()
 }

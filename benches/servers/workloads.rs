@@ -24,6 +24,8 @@ pub struct Subject {
     renewed: bool,
     /// Items a measurement: batches, pipelined, unpipelined.
     items: [u64; 3],
+    /// Whether the classic layout takes part.
+    classic: bool,
 }
 
 /// In the processor's cache.
@@ -33,6 +35,7 @@ pub const SMALL: Subject = Subject {
     filled: 100_000,
     renewed: true,
     items: [200_000, 100_000, 20_000],
+    classic: false,
 };
 
 /// Beyond the cache.
@@ -42,6 +45,7 @@ pub const LARGE: Subject = Subject {
     filled: 10_200_000,
     renewed: false,
     items: [400_000, 200_000, 30_000],
+    classic: true,
 };
 
 /// The case that RedisBloom's own benchmarks show.
@@ -51,6 +55,7 @@ pub const HUGE: Subject = Subject {
     filled: 60_000_000,
     renewed: false,
     items: [400_000, 200_000, 30_000],
+    classic: false,
 };
 
 /// Fourteen layers.
@@ -60,6 +65,7 @@ pub const GROWN: Subject = Subject {
     filled: 1_000_000,
     renewed: true,
     items: [150_000, 60_000, 20_000],
+    classic: true,
 };
 
 impl Subject {
@@ -158,6 +164,11 @@ impl Workload {
             (false, _) => "BF.EXISTS",
         }
     }
+
+    /// Whether a peer takes part: of the classic layout, only batches are measured.
+    fn is_for(self, peer: Peer) -> bool {
+        peer != Peer::Classic || matches!(self.delivery, Delivery::Batch(_))
+    }
 }
 
 /// What was measured of one workload and peer: an element for each round.
@@ -215,6 +226,8 @@ impl Plan {
 
     fn measure(&self, subject: &Subject, instances: &mut [Instance], results: &mut Results) {
         let workloads = self.workloads(subject);
+        let takes_part = |instance: &&mut Instance| subject.classic || instance.peer != Peer::Classic;
+        let mut instances: Vec<&mut Instance> = instances.iter_mut().filter(takes_part).collect();
         let progress = ProgressBar::new((self.rounds * workloads.len()) as u64).with_message(subject.name);
         // Items are added only once: those up to here are in the filter.
         let filled = subject.filled_with_each(self.lengths.len());
@@ -223,7 +236,7 @@ impl Plan {
         for round in 0..self.rounds {
             if round == 0 || subject.renewed {
                 next_new = [filled; LENGTHS.len()];
-                for instance in &mut *instances {
+                for instance in &mut instances {
                     if subject.renewed {
                         self.lengths.iter().for_each(|&length| subject.create(instance, length, &[length]));
                     } else {
@@ -239,13 +252,13 @@ impl Plan {
                 }];
                 let new = &mut next_new[LENGTHS.iter().position(|&length| length == workload.length).expect("listed")];
                 let requests = requests(&subject.key(workload.length), workload, count, filled, new, &mut random);
-                for turn in 0..instances.len() {
-                    let instance = &mut instances[(round + turn) % instances.len()];
+                for instance in instances.iter_mut().filter(|instance| workload.is_for(instance.peer)) {
                     let measured = results.entry((workload, instance.peer)).or_default();
                     measure(instance, workload, &requests, measured);
                 }
                 progress.inc(1);
             }
+            instances.rotate_left(1);
         }
         progress.finish_and_clear();
     }
