@@ -4,6 +4,7 @@
 mod support;
 
 mod access;
+mod classic;
 mod commands;
 mod configuration;
 mod datatype;

@@ -1,0 +1,201 @@
+//! Which layout a filter gets, and what is different about classic ones for clients of this module. What is the same as with
+//! RedisBloom, the comparison with it shows.
+
+use redis::Value;
+
+use crate::support::model::{
+    Model, Random, aof_commands, digest_of, replica_of, server_version, shown, various, wait_for_replica, with_debug,
+};
+use crate::support::wire::{Reply, Wire};
+use crate::support::{Setup, ask, run};
+
+const NO_SEED: &str = "ERR classic filters have no seed";
+
+fn layout(client: &mut Wire, key: &str) -> String {
+    client.run(&format!("BF.INFO {key} LAYOUT")).elements()[0].text()
+}
+
+/// The layouts of filters that are created by each command, without saying.
+fn layouts_by_default(client: &mut Wire) -> Vec<String> {
+    client.run("FLUSHALL");
+    let creations =
+        ["BF.RESERVE reserved 0.01 100", "BF.ADD added item", "BF.MADD many item", "BF.INSERT inserted ITEMS item"];
+    for line in creations {
+        assert!(!client.run(line).is_error(), "{line}");
+    }
+    ["reserved", "added", "many", "inserted"].map(|key| layout(client, key)).into()
+}
+
+#[test]
+fn the_configuration_chooses_the_layout_of_new_filters() {
+    for (arguments, expected) in [
+        ("", "native"),
+        ("bf-layout native", "native"),
+        ("bf-layout classic", "classic"),
+        ("LAYOUT Classic", "classic"),
+        ("bf.layout classic error-rate 0.05", "classic"),
+    ] {
+        let server = Setup::oxbloom().module_arguments(arguments).start();
+        assert_eq!(layouts_by_default(&mut Wire::resp2(&server)), [expected; 4], "{arguments}");
+        assert!(server.log().contains(&format!("layout {expected}")), "{}", server.log());
+    }
+    for wrong in ["bf-layout", "bf-layout flat", "bf-layout 1"] {
+        let log = Setup::oxbloom().module_arguments(wrong).try_start().err().expect("a refusal");
+        assert!(log.contains("has no value") || log.contains("bf-layout must be native or classic"), "{log}");
+    }
+}
+
+#[test]
+fn config_changes_the_layout_of_later_filters_only() {
+    if server_version() < (7, 0) {
+        return;
+    }
+    let server = Setup::oxbloom().set("bf.layout classic").start();
+    let mut client = Wire::resp2(&server);
+    assert_eq!(layouts_by_default(&mut client), ["classic"; 4]);
+    assert_eq!(client.run("CONFIG SET bf.layout native"), Reply::simple("OK"));
+    assert_eq!(client.run("CONFIG GET bf.layout").field("bf.layout").text(), "native");
+    client.run("BF.ADD added another");
+    assert_eq!(layout(&mut client, "added"), "classic");
+    assert_eq!(layouts_by_default(&mut client), ["native"; 4]);
+    for wrong in ["flat", "", "0"] {
+        assert!(client.run_words(&["CONFIG", "SET", "bf.layout", wrong]).is_error(), "'{wrong}'");
+    }
+    assert_eq!(client.run("CONFIG SET bf.layout CLASSIC"), Reply::simple("OK"));
+    assert_eq!(client.run("CONFIG REWRITE"), Reply::simple("OK"));
+    let file = std::fs::read_to_string(server.folder().join("server.conf")).unwrap();
+    assert!(file.contains("bf.layout"), "{file}");
+}
+
+#[test]
+fn a_command_may_choose_the_layout() {
+    for default in ["native", "classic"] {
+        let server = Setup::oxbloom().module_arguments(&format!("bf-layout {default}")).start();
+        let mut client = Wire::resp2(&server);
+        for asked in ["native", "classic", "NATIVE", "Classic"] {
+            for line in [
+                format!("BF.RESERVE key 0.01 100 LAYOUT {asked}"),
+                format!("BF.RESERVE key 0.01 100 EXPANSION 3 LAYOUT {asked}"),
+                format!("BF.RESERVE key 0.01 100 layout {asked} NONSCALING"),
+                format!("BF.INSERT key LAYOUT {asked} CAPACITY 5 ITEMS item"),
+            ] {
+                assert!(!client.run(&line).is_error(), "{line}");
+                assert_eq!(layout(&mut client, "key"), asked.to_ascii_lowercase(), "{line}");
+                client.run("DEL key");
+            }
+        }
+        let refused = [
+            ("BF.RESERVE key 0.01 100 LAYOUT", "ERR bad layout"),
+            ("BF.RESERVE key 0.01 100 LAYOUT flat", "ERR bad layout"),
+            ("BF.RESERVE key 0.01 100 LAYOUT native LAYOUT native", "Repeated argument received"),
+            ("BF.RESERVE key 0.01 100 LAYOUT classic SEED 7", NO_SEED),
+            ("BF.INSERT key LAYOUT flat ITEMS item", "Bad layout"),
+            ("BF.INSERT key LAYOUT native LAYOUT native ITEMS item", "Repeated argument received"),
+            ("BF.INSERT key SEED 7 LAYOUT classic ITEMS item", NO_SEED),
+        ];
+        for (line, error) in refused {
+            assert_eq!(client.run(line), Reply::error(error), "{line}");
+        }
+        // Where filters are classic unless told otherwise, a seed tells too little.
+        let seeded = if default == "native" { Reply::simple("OK") } else { Reply::error(NO_SEED) };
+        assert_eq!(client.run("BF.RESERVE key 0.01 100 SEED 7"), seeded);
+        assert_eq!(client.run("BF.RESERVE other 0.01 100 SEED 7 LAYOUT native"), Reply::simple("OK"));
+    }
+}
+
+#[test]
+fn a_classic_filter_tells_as_much_as_a_native_one() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    client.run("BF.RESERVE key 0.01 100 EXPANSION 4 LAYOUT classic");
+    client.run("BF.RESERVE fixed 0.01 100 NONSCALING LAYOUT classic");
+    assert_eq!(client.run("BF.INFO key ERROR"), Reply::Array(vec![Reply::bulk("0.01")]));
+    assert_eq!(client.run("BF.INFO fixed ERROR"), Reply::Array(vec![Reply::bulk("0.01")]));
+    assert_eq!(client.run("BF.INFO key SEED"), Reply::Array(vec![Reply::NullBulk]));
+    let number = |client: &mut Wire, field: &str| -> f64 {
+        client.run(&format!("BF.INFO key {field}")).elements()[0].text().parse().unwrap()
+    };
+    assert_eq!((number(&mut client, "FILL"), number(&mut client, "FPR")), (0.0, 0.0));
+    let items: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+    let words: Vec<&str> = ["BF.MADD", "key"].into_iter().chain(items.iter().map(String::as_str)).collect();
+    client.run_words(&words);
+    // 100 items of 8 probes each in 1,152 bits leave half of them clear, and half of the error rate.
+    let (fill, rate) = (number(&mut client, "FILL"), number(&mut client, "FPR"));
+    assert!((0.45..0.55).contains(&fill) && (0.002..0.009).contains(&rate), "{fill} {rate}");
+    // Nothing changes when the filter is read again.
+    let dump = client.run("DUMP key");
+    client.run_words(&[&b"RESTORE"[..], b"copy", b"0", dump.bytes()]);
+    assert_eq!(client.run("BF.INFO copy FILL"), client.run("BF.INFO key FILL"));
+}
+
+#[test]
+fn a_classic_filter_is_created_on_replicas_as_redisbloom_understands_it() {
+    let setup = Setup::oxbloom().module_arguments("bf-layout classic").set("repl-diskless-sync-delay 0");
+    let master = setup.set("appendonly yes").set("aof-use-rdb-preamble no").start();
+    // The defaults of a replica do not count.
+    let replica = replica_of(&master, Setup::oxbloom().set("repl-diskless-sync-delay 0")).start();
+    let (mut client, mut other) = (master.connect(), replica.connect());
+    wait_for_replica(&mut client, &mut other);
+    for line in ["BF.ADD added item", "BF.RESERVE native 0.01 50 LAYOUT native", "BF.RESERVE reserved 0.1 9 NONSCALING"]
+    {
+        run(&mut client, line).unwrap();
+    }
+    Model::new("added").add(&mut client, 0..1000);
+    wait_for_replica(&mut client, &mut other);
+    for key in ["added", "native", "reserved"] {
+        let dumps = [&mut client, &mut other].map(|client| ask::<Vec<u8>>(client, &format!("DUMP {key}")));
+        assert_eq!(dumps[0], dumps[1], "{key}");
+    }
+    let written: Vec<String> = aof_commands(master.folder()).iter().map(|command| shown(command)).collect();
+    for start in ["BF.LOADCHUNK added 1 ", "BF.LOADCHUNK reserved 1 ", "BF.RESERVE native 0.01 50 EXPANSION 2 SEED "] {
+        assert_eq!(written.iter().filter(|line| line.starts_with(start)).count(), 1, "{start}: {written:?}");
+    }
+}
+
+/// What RedisBloom cannot: COPY, and telling the contents of two filters apart.
+#[test]
+fn a_classic_filter_can_be_copied_and_digested() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    for model in various(&mut client).iter().filter(|model| model.key.starts_with("classic")) {
+        assert_eq!(run(&mut client, &format!("COPY {} copy REPLACE", model.key)), Ok(Value::Int(1)));
+        assert_eq!(digest_of(&mut client, &model.key), digest_of(&mut client, "copy"));
+        assert_eq!(model.at("copy").observe(&mut client), model.observe(&mut client));
+    }
+}
+
+/// Memory is asked for as with native filters, and refused as there.
+#[test]
+fn a_classic_filter_beyond_the_limits_is_refused() {
+    let server = Setup::oxbloom().module_arguments("bf-layout classic filter-memory-limit 1mb").start();
+    let mut client = Wire::resp2(&server);
+    let refused = Reply::error("ERR Insufficient memory to create filter");
+    assert_eq!(client.run("BF.RESERVE key 0.01 1000000"), refused);
+    assert_eq!(client.run("BF.RESERVE key 0.01 9223372036854775807"), refused);
+    assert_eq!(client.run("BF.RESERVE key 0.01 70368744177664"), refused);
+    assert_eq!(client.run("BF.RESERVE key 0.01 500 EXPANSION 4000000"), Reply::simple("OK"));
+    let mut random = Random(3);
+    let grown = (0..2000).map(|_| client.run(&format!("BF.ADD key {}", random.next())));
+    let refused = grown.filter(Reply::is_error).last();
+    assert_eq!(refused, Some(Reply::error("ERR Insufficient memory to grow filter")));
+    assert!(client.run("BF.CARD key").integer() >= 500);
+}
+
+/// The module looks ahead for large classic filters, too.
+#[test]
+fn looking_ahead_does_not_show() {
+    let server = Setup::oxbloom().module_arguments("bf-layout classic lookahead-size 1").start();
+    let mut client = server.connect();
+    let mut model = Model::new("key");
+    run(&mut client, "BF.RESERVE key 0.000000001 100").unwrap();
+    for n in 0..500 {
+        assert_eq!(ask::<i64>(&mut client, &format!("BF.ADD key {n}")), 1, "{n}");
+        assert_eq!(ask::<i64>(&mut client, &format!("BF.EXISTS key {n}")), 1);
+    }
+    model.add(&mut client, 0..3000);
+    model.observe(&mut client);
+    run(&mut client, "BF.RESERVE native 0.01 100 LAYOUT native").unwrap();
+    run(&mut client, "RENAME native key").unwrap();
+    assert_eq!(ask::<i64>(&mut client, "BF.EXISTS key 7"), 0);
+    assert!(server.is_alive());
+}
