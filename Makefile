@@ -40,6 +40,7 @@ test: lint test-rust test-clients test-instructions ## Install what is missing, 
 
 lint: setup
 	cargo fmt --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --all-targets --all-features -- -D warnings
 
 test-rust: build setup-test

@@ -251,12 +251,12 @@ impl<L: Layer> Chain<L> {
         self.layers.iter().map(|layer| size_of::<L>() + layer.allocated()).sum()
     }
 
-    /// The share of set bits.
+    /// The share of set bits. Without any bits, all are: such a filter answers that every item is there.
     pub fn fill(&self) -> f64 {
         let (ones, bits) = self.layers.iter().fold((0.0, 0.0), |(ones, bits), layer| {
             (ones + layer.ones() as f64, bits + 8.0 * layer.bytes().len() as f64)
         });
-        ones / bits
+        if bits > 0.0 { ones / bits } else { 1.0 }
     }
 
     /// The estimated probability, at the present fill, that an absent item is called present.

@@ -180,7 +180,8 @@ impl Design {
     /// RedisBloom leaves a layer without anything behind when a filter could not grow, and answers from then on that every
     /// item is there. To refuse it would be to refuse the whole file that it is in.
     fn is_void(&self) -> bool {
-        (self.bytes, self.bits, self.probes, self.capacity) == (0, 0, 0, 0)
+        let is_nothing = (self.bytes, self.bits, self.probes, self.capacity) == (0, 0, 0, 0);
+        is_nothing && (self.error_rate, self.bits_per_item) == (0.0, 0.0)
     }
 
     /// The number of bits that items are spread over.

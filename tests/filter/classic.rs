@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use oxbloom::filter::chain::Layer as _;
-use oxbloom::filter::codec::{self, Arrival, DecodeError, Header, Sink, Source};
+use oxbloom::filter::codec::{self, DecodeError, Header, Sender, Sink, Source};
 use oxbloom::filter::storage::Bytes;
 use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Layout, Params};
 use proptest::collection::vec;
@@ -50,7 +50,7 @@ fn header(options: u32, bits: u64, probes: u32, bits_per_item: f64, log2_bits: u
 }
 
 fn built(header: &[u8]) -> Result<Filter, DecodeError> {
-    Header::decode(header)?.build()
+    Header::decode(header, Sender::Anyone)?.build()
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn through_a_client(filter: &Filter) -> Filter {
     let mut iterator = codec::HEADER_ITERATOR;
     while let Some(piece) = codec::next_piece(filter, iterator).unwrap() {
         iterator = piece.iterator;
-        let loaded = codec::load_piece(&mut copy, iterator, &piece.data, Arrival::Merged).unwrap();
+        let loaded = codec::load_piece(&mut copy, iterator, &piece.data, Sender::Anyone).unwrap();
         assert_eq!(loaded, &*piece.data);
     }
     copy
@@ -248,7 +248,7 @@ proptest! {
         let at = at % header.len();
         let width = width.min(header.len() - at);
         header[at..at + width].copy_from_slice(&number.to_le_bytes()[..width]);
-        if let Ok(header) = Header::decode(&header) && header.memory() < 64 << 20 {
+        if let Ok(header) = Header::decode(&header, Sender::Anyone) && header.memory() < 64 << 20 {
             let mut filter = header.build().unwrap();
             for number in 0..50 {
                 if filter.insert(&item(number)).is_err() {
@@ -267,11 +267,11 @@ fn a_piece_that_arrives_late_clears_nothing_unless_it_is_to() {
     (0..90).for_each(|number| assert!(filter.insert(&item(number)).is_ok()));
     let (before, fill) = (whole(&filter), filter.fill());
     let piece = codec::next_piece(&early, codec::HEADER_ITERATOR).unwrap().unwrap();
-    let loaded = codec::load_piece(&mut filter, piece.iterator, &piece.data, Arrival::Merged).unwrap();
+    let loaded = codec::load_piece(&mut filter, piece.iterator, &piece.data, Sender::Anyone).unwrap();
     assert_eq!(loaded, before.1, "what is there now is told");
     assert!(whole(&filter) == before);
     assert_eq!(filter.fill(), fill);
-    let loaded = codec::load_piece(&mut filter, piece.iterator, &piece.data, Arrival::Verbatim).unwrap();
+    let loaded = codec::load_piece(&mut filter, piece.iterator, &piece.data, Sender::Authority).unwrap();
     assert_eq!(loaded, &*piece.data);
     assert_eq!((bits(&filter), filter.fill()), (bits(&early), 0.0));
 }

@@ -7,6 +7,7 @@
 //! - [`memory`]: what a filter takes, and what RedisBloom takes for the same request.
 
 mod classic;
+mod corpus;
 mod decoding;
 mod membership;
 mod memory;

@@ -3,7 +3,7 @@
 use oxbloom::filter::blocked::Layer;
 use oxbloom::filter::chain::{Chain, Layer as _};
 use oxbloom::filter::codec::native::{self, Chunk, Header};
-use oxbloom::filter::codec::{self, Arrival, DecodeError};
+use oxbloom::filter::codec::{self, DecodeError, Sender};
 use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Layout, Params};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -80,7 +80,7 @@ pub fn whole(filter: &Filter) -> (Vec<u8>, Vec<u8>) {
 
 /// The filter of a header, without bits.
 pub fn built(header: &[u8]) -> Result<Filter, DecodeError> {
-    codec::Header::decode(header)?.build()
+    codec::Header::decode(header, Sender::Anyone)?.build()
 }
 
 /// A header without its checksum.
@@ -105,7 +105,7 @@ pub fn through_a_file(filter: &Filter) -> Filter {
 
 /// Loads a piece as a client does.
 pub fn load(filter: &mut Filter, iterator: u64, data: &[u8]) -> Result<(), DecodeError> {
-    codec::load_piece(filter, iterator, data, Arrival::Merged).map(|_| ())
+    codec::load_piece(filter, iterator, data, Sender::Anyone).map(|_| ())
 }
 
 /// Copies a filter as a client does, one chunk a request, each with its iterator.

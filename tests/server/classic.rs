@@ -4,10 +4,12 @@
 use redis::Value;
 
 use crate::support::model::{
-    Model, Random, aof_commands, digest_of, replica_of, server_version, shown, various, wait_for_replica, with_debug,
+    Model, Random, aof_commands, digest_of, replica_of, rewrite_aof, server_version, shown, various, wait_for_replica,
+    with_debug,
 };
+use crate::support::payload::{Part, Payload};
 use crate::support::wire::{Reply, Wire};
-use crate::support::{Setup, ask, run};
+use crate::support::{Setup, ask, error_text, run, run_words};
 
 const NO_SEED: &str = "ERR classic filters have no seed";
 
@@ -161,6 +163,40 @@ fn a_classic_filter_can_be_copied_and_digested() {
         assert_eq!(run(&mut client, &format!("COPY {} copy REPLACE", model.key)), Ok(Value::Int(1)));
         assert_eq!(digest_of(&mut client, &model.key), digest_of(&mut client, "copy"));
         assert_eq!(model.at("copy").observe(&mut client), model.observe(&mut client));
+    }
+}
+
+/// RedisBloom's oldest files hold filters whose headers it does not take itself. Ours has to, from its own file.
+#[test]
+fn a_very_old_filter_survives_the_rewriting_of_the_append_only_file() {
+    use Part::{Double, String, Unsigned};
+    let log = |setup: Setup| setup.set("appendonly yes").set("aof-use-rdb-preamble no").set("rdbcompression no");
+    let server = log(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE key 0.01 100 LAYOUT classic").unwrap();
+    let original = Payload::parse(&ask::<Vec<u8>>(&mut client, "DUMP key"));
+    // A hundred items of some eleven bits, in the 1,102 bits of 144 bytes; and the remains of one that could not grow.
+    let very_old = [Unsigned(0), Unsigned(1), Unsigned(100), Double(0.005), Unsigned(8), Double(11.027754)];
+    let very_old = original.with_parts(0, &[&very_old[..], &[String(vec![0; 144]), Unsigned(0)]].concat());
+    let void =
+        [Unsigned(0), Double(0.0), Unsigned(0), Double(0.0), Unsigned(0), Unsigned(0), String(vec![]), Unsigned(0)];
+    let mut broken = original.parts();
+    broken[1] = Unsigned(2);
+    broken.extend(void);
+    let mut dumps = Vec::new();
+    for (key, payload) in [("old", very_old), ("broken", original.with_parts(4, &broken))] {
+        assert_eq!(run_words(&mut client, &[&b"RESTORE"[..], key.as_bytes(), b"0", &payload]), Ok(Value::Okay));
+        Model::new(key).add(&mut client, 0..300);
+        dumps.push((key, ask::<Vec<u8>>(&mut client, &format!("DUMP {key}"))));
+        let (_, header): (u64, Vec<u8>) = ask(&mut client, &format!("BF.SCANDUMP {key} 0"));
+        let refused = run_words(&mut client, &[&b"BF.LOADCHUNK"[..], b"copy", b"1", &header]).unwrap_err();
+        assert_eq!(error_text(&refused), "ERR received bad data", "{key}, from a client");
+    }
+    rewrite_aof(&mut client);
+    let server = log(Setup::oxbloom()).on(server.kill()).start();
+    let mut client = server.connect();
+    for (key, dump) in dumps {
+        assert_eq!(ask::<Vec<u8>>(&mut client, &format!("DUMP {key}")), dump, "{key}");
     }
 }
 

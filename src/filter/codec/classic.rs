@@ -26,7 +26,7 @@ use super::super::chain::{self, Layer as _};
 use super::super::classic::{Design, Layer, Options, Plan};
 use super::super::storage::Bytes;
 use super::super::{MAX_LAYERS, classic};
-use super::{Arrival, DecodeError, Fields, Piece, Sink, Source};
+use super::{DecodeError, Fields, Piece, Sender, Sink, Source};
 
 type Chain = chain::Chain<Layer>;
 
@@ -141,7 +141,7 @@ pub struct Header {
 }
 
 impl Header {
-    pub fn decode(bytes: &[u8]) -> Result<Header, DecodeError> {
+    pub fn decode(bytes: &[u8], sender: Sender) -> Result<Header, DecodeError> {
         let mut fields = Fields(bytes);
         let items = fields.u64()?;
         let count = fields.u32()? as usize;
@@ -149,9 +149,10 @@ impl Header {
         if !(1..=MAX_LAYERS).contains(&count) || fields.0.len() != count * LAYER_BYTES {
             return Err(DecodeError::Corrupt);
         }
-        let layers = (0..count).map(|_| decode_layer(&mut fields)).collect::<Result<Vec<_>, _>>()?;
-        let sum = layers.iter().try_fold(0u64, |sum, (_, items)| sum.checked_add(*items));
-        if sum == Some(items) { Ok(Header { plan, layers }) } else { Err(DecodeError::Corrupt) }
+        let layers = (0..count).map(|_| decode_layer(&mut fields, sender)).collect::<Result<Vec<_>, _>>()?;
+        // As a filter counts them.
+        let sum = layers.iter().fold(0u64, |sum, (_, items)| sum.saturating_add(*items));
+        if sum == items { Ok(Header { plan, layers }) } else { Err(DecodeError::Corrupt) }
     }
 
     /// Bytes that the layers' bits will take.
@@ -172,17 +173,16 @@ impl Header {
     }
 }
 
-/// A layer in a header must be whole words of bits, and have the probes that its bits per item ask for.
-fn decode_layer(fields: &mut Fields<'_>) -> Result<(Design, u64), DecodeError> {
+/// To RedisBloom, all of a layer's bytes must be bits, and it must have the probes that its bits per item ask for. Filters that
+/// come from its oldest files are otherwise, and have to survive in an append-only file of ours.
+fn decode_layer(fields: &mut Fields<'_>, sender: Sender) -> Result<(Design, u64), DecodeError> {
     let [bytes, bits, items] = [fields.u64()?, fields.u64()?, fields.u64()?];
     let [error_rate, bits_per_item] = [fields.f64()?, fields.f64()?];
     let probes = fields.u32()?;
     let design = Design { bytes, bits, log2_bits: 0, probes, capacity: fields.u64()?, error_rate, bits_per_item };
     let design = Design { log2_bits: fields.u8()?, ..design };
-    let sound = design.is_sound()
-        && bytes > 0
-        && bytes.checked_mul(8) == Some(bits)
-        && probes == classic::probes_for(bits_per_item);
+    let is_usual = bytes > 0 && bytes.checked_mul(8) == Some(bits) && probes == classic::probes_for(bits_per_item);
+    let sound = design.is_sound() && (is_usual || sender == Sender::Authority);
     sound.then_some((design, items)).ok_or(DecodeError::Corrupt)
 }
 
@@ -200,15 +200,15 @@ pub fn load_piece<'a>(
     filter: &'a mut Chain,
     iterator: u64,
     data: &[u8],
-    arrival: Arrival,
+    sender: Sender,
 ) -> Result<&'a [u8], DecodeError> {
     let end = iterator.checked_sub(data.len() as u64).filter(|_| iterator > 0).ok_or(DecodeError::Corrupt)?;
     let offset = end.checked_sub(1).ok_or(DecodeError::NoSuchOffset)?;
     let (layer, within) = locate(filter, offset).ok_or(DecodeError::NoSuchOffset)?;
     let layer = &mut filter.layers_mut()[layer];
-    let loaded = match arrival {
-        Arrival::Merged => layer.merge(within, data),
-        Arrival::Verbatim => layer.replace(within, data),
+    let loaded = match sender {
+        Sender::Anyone => layer.merge(within, data),
+        Sender::Authority => layer.replace(within, data),
     };
     loaded.and_then(|()| layer.bytes().get(within..within + data.len())).ok_or(DecodeError::BeyondLayer)
 }

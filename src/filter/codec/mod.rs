@@ -79,6 +79,16 @@ pub fn save(filter: &Filter, sink: &mut impl Sink) {
 /// The iterator that comes with the header in a walk.
 pub const HEADER_ITERATOR: u64 = 1;
 
+/// Where a walk comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// Bits that are set stay set, or what was added meanwhile would be forgotten.
+    Anyone,
+    /// Who knows all that was added, as a master does, or the file that the server itself wrote: the filter is to have the bits
+    /// that are sent, and no others.
+    Authority,
+}
+
 /// The header of a walk.
 pub fn encode_header(filter: &Filter) -> Vec<u8> {
     match filter {
@@ -95,11 +105,12 @@ pub enum Header {
 }
 
 impl Header {
-    pub fn decode(bytes: &[u8]) -> Result<Header, DecodeError> {
+    /// A classic header from anyone must be one that RedisBloom takes; from an authority, also one of a very old filter.
+    pub fn decode(bytes: &[u8], sender: Sender) -> Result<Header, DecodeError> {
         if native::is_header(bytes) {
             native::Header::decode(bytes).map(Header::Native)
         } else {
-            classic::Header::decode(bytes).map(Header::Classic)
+            classic::Header::decode(bytes, sender).map(Header::Classic)
         }
     }
 
@@ -135,15 +146,6 @@ pub fn next_piece(filter: &Filter, iterator: u64) -> Result<Option<Piece<'_>>, E
     }
 }
 
-/// How a piece arrives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
-    /// From anyone: bits that are set stay set, or what was added meanwhile would be forgotten.
-    Merged,
-    /// From who knows all that was added, as a master does: the filter is to have these bits and no others.
-    Verbatim,
-}
-
 /// Loads a piece into a filter that was built from the walk's header. What the filter now has in its place, to be passed on
 /// instead where that is something else.
 ///
@@ -152,11 +154,11 @@ pub fn load_piece<'a>(
     filter: &'a mut Filter,
     iterator: u64,
     data: &'a [u8],
-    arrival: Arrival,
+    sender: Sender,
 ) -> Result<&'a [u8], DecodeError> {
     match filter {
         Filter::Native(chain) => native::load_piece(chain, iterator, data).map(|()| data),
-        Filter::Classic(chain) => classic::load_piece(chain, iterator, data, arrival),
+        Filter::Classic(chain) => classic::load_piece(chain, iterator, data, sender),
     }
 }
 

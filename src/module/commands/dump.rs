@@ -5,7 +5,7 @@ use super::super::context::Context;
 use super::super::error::Error;
 use super::super::key::{ReadKey, WriteKey};
 use super::super::memory;
-use crate::filter::codec::{self, Arrival, Header, Piece};
+use crate::filter::codec::{self, Header, Piece, Sender};
 
 /// `BF.SCANDUMP key iterator`
 ///
@@ -28,12 +28,12 @@ pub fn scandump(ctx: &Context, args: Args) -> Result<(), Error> {
 pub fn loadchunk(ctx: &Context, args: Args) -> Result<(), Error> {
     let iterator = args.at(2).integer().ok_or(Error::LoadIterator)?;
     let data = args.at(3).bytes();
+    let sender = if ctx.must_obey() { Sender::Authority } else { Sender::Anyone };
     let mut key = WriteKey::open(ctx, args.at(1))?;
     let event = match key.filter() {
         Some(filter) => {
             let iterator = u64::try_from(iterator).map_err(|_| Error::BadData)?;
-            let arrival = if ctx.must_obey() { Arrival::Verbatim } else { Arrival::Merged };
-            let loaded = codec::load_piece(filter, iterator, data, arrival)?;
+            let loaded = codec::load_piece(filter, iterator, data, sender)?;
             if loaded == data {
                 ctx.replicate_verbatim();
             } else {
@@ -43,7 +43,7 @@ pub fn loadchunk(ctx: &Context, args: Args) -> Result<(), Error> {
             c"bf.loadchunk"
         }
         None if iterator == codec::HEADER_ITERATOR as i64 => {
-            let header = Header::decode(data)?;
+            let header = Header::decode(data, sender)?;
             key.create(memory::build(ctx, &header)?)?;
             ctx.replicate_verbatim();
             c"bf.reserve"

@@ -1,0 +1,182 @@
+//! Writes the first files of the corpus: headers, files and operations of real filters.
+//!
+//! ```text
+//! cargo run --example seeds [URL of a server with RedisBloom, for filters of its own]
+//! ```
+
+use std::fs;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+
+use oxbloom::filter::classic::probes_for;
+use oxbloom::filter::codec::{self, Header, Sender, Sink};
+use oxbloom::filter::{ErrorRate, Filter, Growth, Layout, Params};
+use oxbloom_fuzz::Writer;
+use redis::{Commands, RedisResult};
+
+/// Error rate, capacity, expansion (0: does not grow), items.
+const FILTERS: [(f64, u64, u32, u64); 7] = [
+    (0.01, 20, 2, 0),
+    (0.01, 20, 2, 100),
+    (0.01, 200, 0, 150),
+    (0.3, 3, 1, 25),
+    (0.001, 10, 4, 200),
+    (1e-9, 2, 2, 10),
+    (1e-300, 2, 2, 5),
+];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    for (index, &(error_rate, capacity, expansion, items)) in FILTERS.iter().enumerate() {
+        for (name, layout) in
+            [("native", Layout::Native { seed: 42 }), ("classic", Layout::Classic { noted_expansion: 2 })]
+        {
+            let growth = NonZeroU32::new(expansion).map_or(Growth::Fixed, Growth::By);
+            let error_rate = ErrorRate::new(error_rate).ok_or("an error rate")?;
+            let params = Params { error_rate, capacity: capacity.try_into()?, growth, layout };
+            let mut filter = Filter::new(params, |_| true)?;
+            for number in 0..items {
+                filter.insert(format!("item {number}").as_bytes())?;
+            }
+            write_filter(&format!("{name}-{index}"), &filter)?;
+            if let Filter::Classic(_) = filter {
+                for version in 0..4 {
+                    let file = [&[version], &*old_file(&filter, version).0].concat();
+                    write("file", &format!("{name}-{index}-{version}"), &file)?;
+                }
+            }
+        }
+    }
+    write_lies()?;
+    if let Some(url) = std::env::args().nth(1) {
+        let mut server = redis::Client::open(url)?.get_connection()?;
+        for (index, filter) in FILTERS.iter().enumerate().filter(|(_, filter)| filter.0 > 1e-20) {
+            write_filter(&format!("redisbloom-{index}"), &redisbloom(&mut server, filter)?)?;
+        }
+    }
+    for kind in 0..9 {
+        write("pieces", &format!("kind-{kind}"), &operations(kind))?;
+    }
+    Ok(())
+}
+
+fn write_filter(name: &str, filter: &Filter) -> std::io::Result<()> {
+    let mut file = Writer::default();
+    codec::save(filter, &mut file);
+    write("header", name, &codec::encode_header(filter))?;
+    let kinds: &[u8] = if let Filter::Native(_) = filter { &[7, 8] } else { &[4] };
+    for &kind in kinds {
+        write("file", &format!("{name}-{kind}"), &[&[kind], &*file.0].concat())?;
+    }
+    Ok(())
+}
+
+/// Headers that must be refused: each number is possible, but not with the others.
+fn write_lies() -> Result<(), Box<dyn std::error::Error>> {
+    let probes = probes_with_bits(1e9);
+    let lies: [(&str, &str, usize, &[u8]); 6] = [
+        ("classic-1", "more-bits-used-than-there-are", 72, &[59]),
+        ("classic-1", "more-bits-used-than-numbers-hold", 72, &[64]),
+        ("classic-0", "probes-without-end", 52, &probes),
+        ("classic-1", "more-bytes-than-bits", 20, &u64::MAX.to_le_bytes()),
+        ("native-1", "more-lines-than-blocks", 64, &[16, 16]),
+        ("native-1", "more-items-than-capacity", 48, &u64::MAX.to_le_bytes()),
+    ];
+    for (filter, lie, at, bytes) in lies {
+        let mut header = fs::read(folder("header").join(filter))?;
+        header[at..at + bytes.len()].copy_from_slice(bytes);
+        write("header", &format!("lie-{lie}"), &header)?;
+    }
+    Ok(())
+}
+
+/// Bits per item, and the probes that follow from them.
+fn probes_with_bits(bits_per_item: f64) -> Vec<u8> {
+    [&bits_per_item.to_le_bytes()[..], &probes_for(bits_per_item).to_le_bytes()].concat()
+}
+
+/// A classic filter as a file of an earlier version, which hashes with 32 bits and so holds other items.
+fn old_file(filter: &Filter, version: u8) -> Writer {
+    let mut file = Writer::default();
+    file.unsigned(filter.items());
+    file.unsigned(filter.depth() as u64);
+    if version >= 2 {
+        file.unsigned(0);
+    }
+    for layer in filter.layers() {
+        file.unsigned(layer.capacity);
+        file.double(layer.error_rate);
+        file.unsigned(layer.probes.into());
+        file.double(layer.bits as f64 / layer.capacity as f64);
+        if version >= 1 {
+            file.unsigned(layer.bits);
+            file.unsigned(0);
+        }
+        file.string(&vec![0x5A; layer.bytes as usize]);
+        file.unsigned(layer.items);
+    }
+    file
+}
+
+fn write(target: &str, name: &str, bytes: &[u8]) -> std::io::Result<()> {
+    fs::create_dir_all(folder(target))?;
+    fs::write(folder(target).join(name), bytes)
+}
+
+fn folder(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target)
+}
+
+/// A filter of RedisBloom's making, copied with BF.SCANDUMP.
+fn redisbloom(
+    server: &mut redis::Connection,
+    &(error_rate, capacity, expansion, items): &(f64, u64, u32, u64),
+) -> Result<Filter, Box<dyn std::error::Error>> {
+    const KEY: &str = "oxbloom-fuzz";
+    let _: () = server.del(KEY)?;
+    let mut reserve = redis::cmd("BF.RESERVE");
+    reserve.arg(KEY).arg(error_rate).arg(capacity);
+    match expansion {
+        0 => reserve.arg("NONSCALING"),
+        _ => reserve.arg("EXPANSION").arg(expansion),
+    };
+    let _: () = reserve.query(server)?;
+    for number in 0..items {
+        let _: () = redis::cmd("BF.ADD").arg(KEY).arg(format!("item {number}")).query(server)?;
+    }
+    let mut dump = |iterator: u64| -> RedisResult<(u64, Vec<u8>)> {
+        redis::cmd("BF.SCANDUMP").arg(KEY).arg(iterator).query(server)
+    };
+    let (mut iterator, header) = dump(0)?;
+    let mut filter = Header::decode(&header, Sender::Anyone)?.build()?;
+    loop {
+        let (next, piece) = dump(iterator)?;
+        if next == 0 {
+            return Ok(filter);
+        }
+        codec::load_piece(&mut filter, next, &piece, Sender::Authority)?;
+        iterator = next;
+    }
+}
+
+/// Each operation of the `pieces` target on a filter of this kind.
+fn operations(kind: u8) -> Vec<u8> {
+    const ORIGIN: u64 = codec::native::ORIGIN;
+    let mut bytes = vec![kind, 40];
+    bytes.extend([0, 77, 0, 4]);
+    for iterator in [1, 2, 33, ORIGIN, ORIGIN + 64, ORIGIN + 100] {
+        bytes.push(6);
+        bytes.extend(iterator.to_le_bytes());
+    }
+    for reference in [0x30, 0x70] {
+        bytes.extend([6 | reference, 0, 6 | reference, 0xFF]);
+    }
+    for sender in [0, 0x80] {
+        bytes.extend([9 | sender]);
+        bytes.extend(9u64.to_le_bytes());
+        bytes.extend([8, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        bytes.extend([12 | sender, 1, 8]);
+        bytes.extend([0x11; 64]);
+        bytes.extend([15 | sender, kind, 60, 5]);
+    }
+    bytes
+}

@@ -1,0 +1,479 @@
+//! What is fuzzed: bytes from anywhere, as a walk's header, as a file, and as pieces that are loaded into a filter.
+//!
+//! A target takes any bytes, and panics where a promise is broken. `fuzz_targets/` hands them those that libFuzzer makes up,
+//! `tests/filter/corpus.rs` those that it found.
+//!
+//! Native headers and chunks carry checksums, which no fuzzer guesses. The targets put the right ones in, so that what is
+//! behind them is reached.
+
+use oxbloom::filter::batch::Prepared;
+use oxbloom::filter::chain::Layer;
+use oxbloom::filter::codec::native::{self, Chunk};
+use oxbloom::filter::codec::{self, DecodeError, Header, Sender, Sink, Source, classic};
+use oxbloom::filter::storage::Bytes;
+use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Layout, Params};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The most bytes of bits that a filter is built with. It may grow to twice as many.
+const MEMORY_LIMIT: u64 = 256 << 10;
+
+/// Items that are inserted into whatever can be built: more than a batch.
+const ITEMS: u64 = 48;
+
+/// The bytes are a header.
+pub fn header(bytes: &[u8]) {
+    let bytes = &sealed(bytes);
+    let Some(mut filter) = Header::decode(bytes, Sender::Anyone).ok().and_then(|header| built(&header)) else { return };
+    // A native header says how many bits are set, and there are none yet.
+    let is_whole = matches!(filter, Filter::Classic(_));
+    assert!(!is_whole || codec::encode_header(&filter) == *bytes);
+    use_in_every_way(&mut filter);
+    check_same(&filter, &through_a_walk(&filter));
+}
+
+/// The first byte tells what the others are a file of: to 6 a classic filter of this version, 7 a native filter, more a native
+/// filter to which the right checksums and numbers of set bits are given.
+pub fn file(bytes: &[u8]) {
+    let Some((&kind, file)) = bytes.split_first() else { return };
+    let loaded = match kind {
+        0..=6 => load_classic(kind.into(), file),
+        7 => load_native(file),
+        _ => sealed_file(file).and_then(|file| load_native(&file)),
+    };
+    let Ok(mut filter) = loaded else { return };
+    if kind == 4 {
+        // All but the sum of the layers' items, which is not looked at.
+        let saved = saved(&filter);
+        assert!(saved[8..] == file[8..saved.len()]);
+    }
+    use_in_every_way(&mut filter);
+    check_same(&filter, &through_a_walk(&filter));
+}
+
+/// The first two bytes choose a filter and how many items it starts with, the others are operations on it.
+pub fn pieces(bytes: &[u8]) {
+    let mut rest = Reader(bytes);
+    if let Some(mut subject) = Subject::new(&mut rest) {
+        while subject.step(&mut rest).is_some() {}
+        check_figures(&subject.filter);
+    }
+}
+
+/// Asks a filter everything, gives it items while they take little memory, and copies it.
+fn use_in_every_way(filter: &mut Filter) {
+    check_figures(filter);
+    let before: Vec<bool> = (0..ITEMS).map(|number| filter.contains(&item(number))).collect();
+    let inserted = insert(filter, 0..ITEMS);
+    assert!((0..inserted).all(|number| filter.contains(&item(number))));
+    assert!((inserted..ITEMS).all(|number| !before[number as usize] || filter.contains(&item(number))));
+    // All is known now, and changes nothing.
+    let after = whole(filter);
+    assert!(insert(filter, 0..inserted) == inserted);
+    assert!(whole(filter) == after);
+
+    check_figures(filter);
+    check_batches(filter);
+    check_same(filter, &filter.try_clone().expect("a copy"));
+    check_same(filter, &through_a_file(filter));
+    if let Some(outlook) = filter.outlook(1) {
+        outlook.prefetch(&item(0));
+    }
+}
+
+/// Inserts items until one does not fit. How many did.
+fn insert(filter: &mut Filter, numbers: std::ops::Range<u64>) -> u64 {
+    let hashes: Vec<_> = numbers.map(|number| filter.hash(&item(number))).collect();
+    let mut handled = 0;
+    loop {
+        let rest = &hashes[handled..];
+        handled += filter.insert_all(rest, &mut vec![true; rest.len()]);
+        if handled == hashes.len() {
+            return handled as u64;
+        }
+        let (before, present) = (whole(filter), filter.layers().iter().map(|layer| layer.bytes).sum::<u64>());
+        if let Err(error) = filter.grow(|bytes| present.saturating_add(bytes) <= 2 * MEMORY_LIMIT) {
+            assert!((error == Error::Full) == filter.expansion().is_none());
+            assert!(whole(filter) == before);
+            return handled as u64;
+        }
+    }
+}
+
+/// What INFO and the like say of a filter is possible.
+fn check_figures(filter: &Filter) {
+    let layers = filter.layers();
+    assert_eq!(layers.len(), filter.depth());
+    assert_eq!(layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.items)), filter.items());
+    assert_eq!(layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.capacity)), filter.capacity());
+    let bytes: u64 = layers.iter().map(|layer| layer.bytes).sum();
+    assert!(filter.memory_usage() as u64 > bytes);
+    assert!((0.0..=1.0).contains(&filter.fill()), "{}", filter.fill());
+    assert!((0.0..=1.0).contains(&filter.false_positive_rate()), "{}", filter.false_positive_rate());
+    assert_eq!(bits(filter).len() as u64, bytes);
+    assert!(counts_are_right(filter));
+}
+
+/// Items that are asked for together are answered as they are one by one.
+fn check_batches(filter: &Filter) {
+    let items: Vec<_> = (0..2 * ITEMS).map(item).collect();
+    let mut items = items.iter().map(|item| item.as_slice()).peekable();
+    let mut number = 0;
+    while items.peek().is_some() {
+        let prepared = Prepared::new(filter, &mut items);
+        let mut found = vec![false; prepared.hashes().len()];
+        filter.contains_all(prepared.hashes(), &mut found);
+        for found in found {
+            assert_eq!(found, filter.contains(&item(number)));
+            number += 1;
+        }
+    }
+}
+
+/// The copy is the same filter.
+fn check_same(filter: &Filter, copy: &Filter) {
+    assert!(whole(copy) == whole(filter));
+    assert!(counts_are_right(copy));
+    assert!((0..2 * ITEMS).all(|number| copy.contains(&item(number)) == filter.contains(&item(number))));
+}
+
+fn counts_are_right(filter: &Filter) -> bool {
+    fn right<L: Layer>(layer: &L) -> bool {
+        layer.ones() == layer.bytes().iter().map(|byte| u64::from(byte.count_ones())).sum()
+    }
+    match filter {
+        Filter::Native(chain) => chain.layers().iter().all(right),
+        Filter::Classic(chain) => chain.layers().iter().all(right),
+    }
+}
+
+/// The item of a number, of various lengths.
+fn item(number: u64) -> Vec<u8> {
+    number.to_string().repeat(1 + number as usize % 4).into_bytes()
+}
+
+/// All bits of a filter, oldest layer first.
+fn bits(filter: &Filter) -> Vec<u8> {
+    match filter {
+        Filter::Native(chain) => chain.layers().iter().flat_map(Layer::bytes).copied().collect(),
+        Filter::Classic(chain) => chain.layers().iter().flat_map(Layer::bytes).copied().collect(),
+    }
+}
+
+/// Header and bits: two filters that agree in these are the same filter.
+fn whole(filter: &Filter) -> (Vec<u8>, Vec<u8>) {
+    (codec::encode_header(filter), bits(filter))
+}
+
+/// The filter of a header, if it is small.
+fn built(header: &Header) -> Option<Filter> {
+    (header.memory() <= MEMORY_LIMIT).then(|| header.build().expect("little memory"))
+}
+
+/// A filter without bits, from the header of this one.
+fn emptied(filter: &Filter) -> Filter {
+    let header = Header::decode(&codec::encode_header(filter), Sender::Authority).expect("a sound header");
+    let empty = header.build().expect("little memory");
+    assert_eq!(empty.layers(), filter.layers());
+    assert_eq!((empty.seed(), empty.expansion()), (filter.seed(), filter.expansion()));
+    assert_eq!(empty.error_rate(), filter.error_rate());
+    empty
+}
+
+/// Copies a filter as a client does, piece after piece.
+fn through_a_walk(filter: &Filter) -> Filter {
+    let mut copy = emptied(filter);
+    let mut iterator = codec::HEADER_ITERATOR;
+    while let Some(piece) = codec::next_piece(filter, iterator).expect("little memory") {
+        assert!(piece.iterator > iterator);
+        iterator = piece.iterator;
+        let loaded = codec::load_piece(&mut copy, iterator, &piece.data, Sender::Anyone);
+        assert!(loaded == Ok(&piece.data));
+    }
+    copy
+}
+
+fn through_a_file(filter: &Filter) -> Filter {
+    let file = saved(filter);
+    let mut reader = Reader(&file);
+    let copy = match filter {
+        Filter::Native(_) => native::load(&mut reader, |_| true).map(Filter::Native),
+        Filter::Classic(_) => classic::load(classic::VERSION, &mut reader, |_| true).map(Filter::Classic),
+    };
+    assert!(reader.0.is_empty());
+    copy.expect("a sound file")
+}
+
+fn saved(filter: &Filter) -> Vec<u8> {
+    let mut file = Writer::default();
+    codec::save(filter, &mut file);
+    file.0
+}
+
+fn load_native(file: &[u8]) -> Result<Filter, DecodeError> {
+    native::load(&mut Reader(file), |bytes| bytes <= MEMORY_LIMIT).map(Filter::Native)
+}
+
+fn load_classic(version: u32, file: &[u8]) -> Result<Filter, DecodeError> {
+    classic::load(version, &mut Reader(file), |bytes| bytes <= MEMORY_LIMIT).map(Filter::Classic)
+}
+
+/// A file as bytes: numbers and doubles in eight, strings behind their length in four, all little-endian.
+#[derive(Default)]
+pub struct Writer(pub Vec<u8>);
+
+impl Sink for Writer {
+    fn unsigned(&mut self, number: u64) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn double(&mut self, number: f64) {
+        self.unsigned(number.to_bits());
+    }
+
+    fn string(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+/// Reads what [`Writer`] writes, and other numbers.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+}
+
+impl<'a> Source for Reader<'a> {
+    type String = &'a [u8];
+
+    fn unsigned(&mut self) -> Result<u64, DecodeError> {
+        self.u64().ok_or(DecodeError::Corrupt)
+    }
+
+    fn double(&mut self) -> Result<f64, DecodeError> {
+        self.unsigned().map(f64::from_bits)
+    }
+
+    fn string(&mut self) -> Result<&'a [u8], DecodeError> {
+        let length = self.array().map(u32::from_le_bytes).ok_or(DecodeError::Corrupt)?;
+        self.take(length as usize).ok_or(DecodeError::Corrupt)
+    }
+
+    fn array(&mut self) -> Result<Bytes, DecodeError> {
+        let string = self.string()?;
+        let mut array = Bytes::zeroed(string.len() as u64)?;
+        array.as_mut_slice().as_flattened_mut().copy_from_slice(string);
+        Ok(array)
+    }
+}
+
+/// A native header with the right checksum, or whatever else it is, as it is.
+fn sealed(bytes: &[u8]) -> Vec<u8> {
+    match bytes.split_last_chunk::<8>() {
+        Some((body, _)) if body.starts_with(b"OXB") => [body, &xxh3_64(body).to_le_bytes()].concat(),
+        _ => bytes.to_vec(),
+    }
+}
+
+/// A native file with the right checksums, but where a chunk has 0 for one, and the right numbers of set bits, but where a
+/// layer has none.
+fn sealed_file(file: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let mut file = Reader(file);
+    let mut header = sealed(file.string()?);
+    let Some(Filter::Native(chain)) = built(&Header::decode(&header, Sender::Anyone)?) else {
+        return Err(DecodeError::Corrupt);
+    };
+    let mut chunks = Writer::default();
+    let mut start = 0;
+    for (index, layer) in chain.layers().iter().enumerate() {
+        let ones_at = 32 + 40 * index + 24;
+        let expected = if header[ones_at..][..8] == [0; 8] { 0 } else { layer.bytes().len() };
+        let (mut loaded, mut ones) = (0, 0);
+        while loaded < expected {
+            let (bits, checksum) = (file.string()?, file.unsigned()?);
+            let chunk = Chunk { offset: start + loaded as u64, bits };
+            chunks.string(bits);
+            chunks.unsigned(if checksum == 0 { 0 } else { chunk.checksum(&chain) });
+            loaded += bits.len();
+            ones += bits.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>();
+        }
+        header[ones_at..][..8].copy_from_slice(&ones.to_le_bytes());
+        start += layer.bytes().len() as u64;
+    }
+    let mut whole = Writer::default();
+    whole.string(&sealed(&header));
+    Ok([whole.0, chunks.0].concat())
+}
+
+/// A filter that pieces are loaded into.
+struct Subject {
+    filter: Filter,
+    /// Numbers of the items that must be in it.
+    present: Vec<u64>,
+}
+
+impl Subject {
+    fn new(rest: &mut Reader<'_>) -> Option<Subject> {
+        let (kind, items) = (rest.u8()?, rest.u8()?);
+        let mut subject = Subject { filter: filter_of_kind(kind), present: Vec::new() };
+        (0..items.into()).for_each(|number| subject.insert(number));
+        Some(subject)
+    }
+
+    /// One operation. `None` when there are no more.
+    fn step(&mut self, rest: &mut Reader<'_>) -> Option<()> {
+        let operation = rest.u8()?;
+        let sender = if operation & 0x80 == 0 { Sender::Anyone } else { Sender::Authority };
+        let reference = (operation >> 4) & 7;
+        match operation & 0xF {
+            0..4 => self.insert(rest.u16()?.into()),
+            4..6 => check_same(&self.filter, &through_a_walk(&self.filter)),
+            6..9 => {
+                let iterator = self.iterator(reference, rest)?;
+                self.ask(iterator);
+            }
+            9..12 => {
+                let (iterator, length) = (self.iterator(reference, rest)?, rest.u16()?);
+                let data = rest.take(rest.0.len().min(length.into()))?;
+                self.load(iterator, data, sender);
+            }
+            12..14 => {
+                let (offset, length) = (u64::from(rest.u8()?), u16::from(rest.u8()?));
+                let unit = if let Filter::Native(_) = self.filter { 64 } else { 8 };
+                let data = rest.take(rest.0.len().min((length * unit / 8).into()))?;
+                self.load_sealed(offset * u64::from(unit), data, sender);
+            }
+            _ => {
+                let (kind, items) = (rest.u8()?, rest.u8()?);
+                self.load_another(&filter_of_kind(kind), items.into(), sender);
+            }
+        }
+        Some(())
+    }
+
+    /// Any number, or one near to where pieces are.
+    fn iterator(&self, reference: u8, rest: &mut Reader<'_>) -> Option<u64> {
+        let end = 1 + bits(&self.filter).len() as u64;
+        let near = |place: u64, rest: &mut Reader<'_>| {
+            rest.u8().map(|distance| place.wrapping_add_signed(i64::from(distance.cast_signed())))
+        };
+        match reference & 3 {
+            0 => rest.u64(),
+            1 => rest.u16().map(u64::from),
+            2 => rest.u16().map(|offset| native::ORIGIN + u64::from(offset)),
+            _ if reference & 4 == 0 => near(end, rest),
+            _ => near(native::ORIGIN + end - 1, rest),
+        }
+    }
+
+    fn insert(&mut self, number: u64) {
+        if insert(&mut self.filter, number..number + 1) == 1 {
+            self.present.push(number);
+            assert!(self.filter.contains(&item(number)));
+        }
+    }
+
+    /// Whatever piece there is loads into an empty filter, where it belongs.
+    fn ask(&self, iterator: u64) {
+        let Some(piece) = codec::next_piece(&self.filter, iterator).expect("little memory") else { return };
+        let mut copy = emptied(&self.filter);
+        let loaded = codec::load_piece(&mut copy, piece.iterator, &piece.data, Sender::Authority);
+        assert!(loaded == Ok(&piece.data));
+        assert!(counts_are_right(&copy));
+        assert!(bits(&copy).iter().zip(bits(&self.filter)).all(|(&copied, bits)| copied == 0 || copied == bits));
+    }
+
+    fn load(&mut self, iterator: u64, data: &[u8], sender: Sender) {
+        let before = whole(&self.filter);
+        let replaces = sender == Sender::Authority && matches!(self.filter, Filter::Classic(_));
+        match codec::load_piece(&mut self.filter, iterator, data, sender) {
+            Ok(loaded) => {
+                assert!(loaded.len() == data.len());
+                assert!(loaded.iter().zip(data).all(|(&loaded, &data)| loaded & data == data));
+                assert!(!replaces || loaded == data);
+                if replaces {
+                    self.present.retain(|&number| self.filter.contains(&item(number)));
+                } else {
+                    let before = before.1.iter().zip(bits(&self.filter));
+                    assert!(before.into_iter().all(|(&before, after)| before & after == before));
+                    assert!(self.present.iter().all(|&number| self.filter.contains(&item(number))));
+                }
+            }
+            Err(_) => assert!(whole(&self.filter) == before),
+        }
+        assert!(counts_are_right(&self.filter));
+    }
+
+    /// Bits at an offset, with the iterator and the checksum that make a piece of them.
+    fn load_sealed(&mut self, offset: u64, bits: &[u8], sender: Sender) {
+        let (iterator, piece) = match &self.filter {
+            Filter::Native(chain) => {
+                let chunk = Chunk { offset, bits };
+                (chunk.iterator(), native::encode_chunk(chain, chunk).expect("little memory"))
+            }
+            Filter::Classic(_) => (1 + offset + bits.len() as u64, bits.to_vec()),
+        };
+        self.load(iterator, &piece, sender);
+    }
+
+    /// The pieces of another filter, of other items.
+    fn load_another(&mut self, other: &Filter, items: u64, sender: Sender) {
+        let mut other = other.try_clone().expect("little memory");
+        insert(&mut other, 1000..1000 + items);
+        let mut iterator = codec::HEADER_ITERATOR;
+        while let Some(piece) = codec::next_piece(&other, iterator).expect("little memory") {
+            iterator = piece.iterator;
+            self.load(iterator, &piece.data, sender);
+        }
+    }
+}
+
+/// A small filter of either layout.
+fn filter_of_kind(kind: u8) -> Filter {
+    let (native, classic) = (Layout::Native { seed: 7 }, Layout::Classic { noted_expansion: 2 });
+    let (error_rate, capacity, expansion, layout) = match kind % 9 {
+        0 => (0.01, 20, 2, native),
+        1 => (0.001, 5, 1, native),
+        2 => (0.01, 300, 0, native),
+        3 | 4 => (0.01, 20, 2, classic),
+        5 => (0.3, 5, 1, classic),
+        6 => (0.01, 300, 0, classic),
+        7 => (1e-9, 1, 3, classic),
+        _ => (2.0 * f64::MIN_POSITIVE * f64::EPSILON, 3, 2, classic),
+    };
+    let params = Params {
+        error_rate: ErrorRate::new(error_rate).expect("an error rate"),
+        capacity: capacity.try_into().expect("a capacity"),
+        growth: std::num::NonZeroU32::new(expansion).map_or(Growth::Fixed, Growth::By),
+        layout,
+    };
+    let filter = Filter::new(params, |_| true).expect("little memory");
+    if kind % 9 == 4 { aged(&filter) } else { filter }
+}
+
+/// A classic filter as of before RedisBloom 2.0: with 32 bits of hash, and layers that are rounded up to powers of two.
+fn aged(filter: &Filter) -> Filter {
+    let mut header = codec::encode_header(filter);
+    header[12..16].fill(0);
+    Header::decode(&header, Sender::Anyone).and_then(|header| header.build()).expect("a sound header")
+}
