@@ -330,3 +330,25 @@ fn memory_returns_when_filters_are_deleted() {
     run(&mut client, "DEL large").unwrap();
     wait_until("the memory has returned", || used_memory(&mut client) < start + MIB / 2);
 }
+
+/// A layer of a classic filter is one string in a file, and stays where the server put it: there is no second copy.
+#[test]
+fn a_classic_filter_takes_its_memory_once_when_it_is_loaded() {
+    let server = Setup::oxbloom().set("rdbcompression no").start();
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE key 0.01 40000000 LAYOUT classic").unwrap();
+    let mut model = Model::new("key");
+    model.add(&mut client, 0..20_000);
+    let observed = model.observe(&mut client);
+    let size: u64 = ask(&mut client, "MEMORY USAGE key");
+    assert!(size > 50 * MIB, "{size}");
+    run(&mut client, "SAVE").unwrap();
+    let server = Setup::oxbloom().on(server.kill()).start();
+    let mut client = server.connect();
+    let peak = info_number(&mut client, "memory", "used_memory_peak");
+    assert!(peak < size + 16 * MIB, "{peak} for a filter of {size}");
+    assert_eq!(model.observe(&mut client), observed);
+    model.add(&mut client, 20_000..25_000);
+    assert_eq!(ask::<i64>(&mut client, "DEL key"), 1);
+    wait_until("the memory is given back", || used_memory(&mut client) < size / 2);
+}
