@@ -41,6 +41,7 @@ test: lint test-rust test-clients test-instructions ## Install what is missing, 
 lint: setup
 	cargo fmt --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
+	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz --all-targets -- -D warnings
 	cargo clippy --all-targets --all-features -- -D warnings
 
 test-rust: build setup-test

@@ -1,7 +1,7 @@
 //! oxbloom: Bloom filters for Redis and Valkey.
 //!
 //! - [`filter`] is the library: filters that grow, in plain Rust.
-//! - `module` is the server's side of it: the `BF.*` commands and the data type.
+//! - `module` is the server's side of it: the `BF.*` commands and the data types.
 
 pub mod filter;
 mod module;

@@ -14,6 +14,9 @@ use super::storage::Block;
 /// enough that what was prefetched is still there when it is looked at.
 pub const BATCH: usize = 32;
 
+/// Layers of up to so many bytes are in the processor's first cache if they are looked at often: nothing to ask for.
+pub(super) const IN_CACHE: usize = 32 << 10;
+
 /// The hashes of at most [`BATCH`] items, whose memory is on its way.
 ///
 /// A filter is larger than the processor's cache, so that most of an item's time is spent waiting for memory. Asked for

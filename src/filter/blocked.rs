@@ -19,17 +19,14 @@ use std::ptr::NonNull;
 use bitvec::prelude::*;
 use multiversion::multiversion;
 
-use super::batch::{BATCH, Screen, Subset};
+use super::batch::{BATCH, IN_CACHE, Screen, Subset};
 use super::chain::Layer as _;
 use super::hash::{Hash, Hasher, Lines, Pattern, Probes};
 use super::sizing::{BLOCK_BYTES, Budget, Shape};
-use super::storage::{Address, Block, Blocks};
+use super::storage::{Address, Block, Blocks, ones};
 use super::{Error, ErrorRate, Growth, chain, sizing};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
-
-/// Layers of up to so many bytes are in the processor's first cache if they are looked at often: nothing to ask for.
-const IN_CACHE: u64 = 32 << 10;
 
 /// What the layers of a filter share.
 #[derive(Clone, Copy, Debug)]
@@ -115,6 +112,10 @@ impl chain::Layer for Layer {
     #[inline]
     fn items(&self) -> u64 {
         self.items
+    }
+
+    fn restore_items(&mut self, items: u64) {
+        self.items = items;
     }
 
     fn ones(&self) -> u64 {
@@ -368,7 +369,7 @@ impl Outlook {
     /// Brings an item's lines into the processor's cache.
     #[inline]
     pub fn prefetch(&self, item: &[u8]) {
-        self.place.prefetch(Hash::new(item, self.seed));
+        self.place.prefetch(Hash::xxh3(item, self.seed));
     }
 }
 
@@ -385,11 +386,6 @@ fn union(target: &mut Block, source: &Block) -> u64 {
     set
 }
 
-/// How many bits of a block are set.
-fn ones(block: &Block) -> u64 {
-    block.as_chunks().0.iter().map(|&word| u64::from(u64::from_ne_bytes(word).count_ones())).sum()
-}
-
 /// Sets `found[i]` to whether one of `layers` contains the item of `hashes[i]`, of which there are at most [`BATCH`].
 ///
 /// Compiled twice, for any processor and for one with AVX2, which is chosen when the program runs: with 256 bits at a time, an
@@ -404,7 +400,7 @@ fn find_batch(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
     let mut older = layers.iter().rev().skip(1);
     for layer in layers.iter().rev() {
         // While this layer is looked through, the lines of the next one come.
-        if let Some(next) = older.next().filter(|next| next.shape().bytes() > IN_CACHE) {
+        if let Some(next) = older.next().filter(|next| next.bytes().len() > IN_CACHE) {
             let place = next.place();
             absent.iter().for_each(|item| place.prefetch_first(hashes[item]));
         }

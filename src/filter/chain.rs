@@ -34,6 +34,9 @@ pub trait Layer: Sized {
     /// How many items were new when they were inserted.
     fn items(&self) -> u64;
 
+    /// Takes over the number of items of a stored layer.
+    fn restore_items(&mut self, items: u64);
+
     /// How many bits are set.
     fn ones(&self) -> u64;
 

@@ -21,10 +21,10 @@ use std::ptr::NonNull;
 
 use bitvec::prelude::*;
 
-use super::batch::{BATCH, Subset};
+use super::batch::{BATCH, IN_CACHE, Subset};
 use super::chain::{self, Layer as _};
 use super::hash::{Hash, Hasher};
-use super::storage::{Address, Bytes};
+use super::storage::{Address, Bytes, ones};
 use super::{Error, Growth};
 
 /// `ln^2 2` and `ln 2` as RedisBloom has them: a digit more would make other filters.
@@ -46,10 +46,7 @@ pub const MAX_BITS: u64 = 1 << 60;
 /// its own queues.
 const AHEAD: usize = 4;
 
-/// Layers of up to so many bytes are in the processor's first cache if they are looked at often: nothing to ask for.
-const IN_CACHE: usize = 32 << 10;
-
-/// Pages that a copy leaves untouched if nothing is set in them.
+/// What is left untouched where nothing changes, so that a sparse filter stays sparse in memory.
 const PAGE: usize = 4096;
 
 /// What the layers of a filter share.
@@ -240,6 +237,10 @@ impl chain::Layer for Layer {
         self.items
     }
 
+    fn restore_items(&mut self, items: u64) {
+        self.items = items;
+    }
+
     fn ones(&self) -> u64 {
         self.ones
     }
@@ -260,14 +261,14 @@ impl chain::Layer for Layer {
 
     #[inline]
     fn contains(&self, hash: Hash) -> bool {
-        self.others_are_set(self.walk(hash), self.design.probes)
+        self.others_are_set(self.probes(hash), self.design.probes)
     }
 
     #[inline]
     fn insert(&mut self, hash: Hash) -> bool {
-        let (mut walk, modulus) = (self.walk(hash), self.modulus);
+        let (mut probes, modulus) = (self.probes(hash), self.modulus);
         let bits = self.bytes.as_mut_slice().as_flattened_mut().view_bits_mut::<Lsb0>();
-        let set: u64 = (0..self.design.probes).map(|_| u64::from(!bits.replace(walk.next(modulus), true))).sum();
+        let set: u64 = (0..self.design.probes).map(|_| u64::from(!bits.replace(probes.next(modulus), true))).sum();
         self.ones += set;
         self.items += u64::from(set > 0);
         set > 0
@@ -278,6 +279,10 @@ impl chain::Layer for Layer {
     }
 
     fn find(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
+        if let &[hash] = hashes {
+            found[0] = Layer::find_one(layers, hash);
+            return;
+        }
         let batches = hashes.chunks(BATCH).zip(found.chunks_mut(BATCH));
         batches.for_each(|(hashes, found)| find_batch(layers, hashes, found));
     }
@@ -286,7 +291,7 @@ impl chain::Layer for Layer {
     fn prefetch(layers: &[Layer], hashes: &[Hash]) {
         if let Some(newest) = layers.last() {
             let (first, _) = newest.split();
-            hashes.iter().for_each(|&hash| newest.prefetch_next(&mut newest.walk(hash), first));
+            hashes.iter().for_each(|&hash| newest.prefetch_next(&mut newest.probes(hash), first));
         }
     }
 
@@ -299,7 +304,7 @@ impl chain::Layer for Layer {
 
     #[inline]
     fn prefetch_insert(&self, hash: Hash) {
-        self.prefetch_next(&mut self.walk(hash), self.design.probes);
+        self.prefetch_next(&mut self.probes(hash), self.design.probes);
     }
 
     fn try_clone(&self) -> Result<Layer, Error> {
@@ -331,19 +336,16 @@ impl Layer {
         })
     }
 
-    /// Takes over the number of items of a stored layer.
-    pub fn restore_items(&mut self, items: u64) {
-        self.items = items;
-    }
-
     /// Sets every bit that is set in `bits`, which start at byte `offset`. `None` if they do not end in the layer.
     pub fn merge(&mut self, offset: usize, bits: &[u8]) -> Option<()> {
         let target = self.part(offset, bits.len())?;
         let mut set = 0;
         for (target, source) in target.chunks_mut(PAGE).zip(bits.chunks(PAGE)) {
-            let before = ones(target);
-            target.iter_mut().zip(source).for_each(|(target, source)| *target |= source);
-            set += ones(target) - before;
+            if ones(source) > 0 {
+                let before = ones(target);
+                target.iter_mut().zip(source).for_each(|(target, source)| *target |= source);
+                set += ones(target) - before;
+            }
         }
         self.ones += set;
         Some(())
@@ -353,7 +355,8 @@ impl Layer {
     pub fn replace(&mut self, offset: usize, bits: &[u8]) -> Option<()> {
         let target = self.part(offset, bits.len())?;
         let before = ones(target);
-        target.copy_from_slice(bits);
+        let pages = target.chunks_mut(PAGE).zip(bits.chunks(PAGE));
+        pages.filter(|(target, source)| target != source).for_each(|(target, source)| target.copy_from_slice(source));
         self.ones = self.ones - before + ones(bits);
         Some(())
     }
@@ -363,8 +366,8 @@ impl Layer {
     }
 
     #[inline]
-    fn walk(&self, hash: Hash) -> Walk {
-        Walk::new(hash, self.modulus)
+    fn probes(&self, hash: Hash) -> Probes {
+        Probes::new(hash, self.modulus)
     }
 
     /// How many probes are looked at first, and how many after them.
@@ -387,19 +390,19 @@ impl Layer {
         let (first, others) = self.split();
         let large = self.bytes().len() > IN_CACHE;
         let (mut present, mut likely, mut checked) = (Subset::EMPTY, 0, 0);
-        let mut waiting = [(0, Walk::default()); BATCH];
-        let check = |(item, walk): (usize, Walk), present: Subset| {
-            if self.others_are_set(walk, others) { present.with(item) } else { present }
+        let mut waiting = [(0, Probes::default()); BATCH];
+        let check = |(item, probes): (usize, Probes), present: Subset| {
+            if self.others_are_set(probes, others) { present.with(item) } else { present }
         };
         for item in items.iter() {
-            let mut walk = self.walk(hashes[item]);
-            if !self.first_are_set(&mut walk, first) {
+            let mut probes = self.probes(hashes[item]);
+            if !self.first_are_set(&mut probes, first) {
                 continue;
             }
-            waiting[likely] = (item, walk);
+            waiting[likely] = (item, probes);
             likely += 1;
             if large {
-                self.prefetch_next(&mut walk, others);
+                self.prefetch_next(&mut probes, others);
             }
             if likely > checked + AHEAD {
                 present = check(waiting[checked], present);
@@ -409,26 +412,26 @@ impl Layer {
         waiting[checked..likely].iter().fold(present, |present, &item| check(item, present))
     }
 
-    /// Whether the next `count` bits of a walk are set. All are read before any is judged: they share one cache miss, and a
+    /// Whether the next `count` of `probes` are set. All are read before any is judged: they share one cache miss, and a
     /// branch for each would be mispredicted half of the time.
     #[inline]
-    fn first_are_set(&self, walk: &mut Walk, count: u32) -> bool {
+    fn first_are_set(&self, probes: &mut Probes, count: u32) -> bool {
         let bits = self.bytes().view_bits::<Lsb0>();
-        (0..count).fold(true, |all, _| all & bits[walk.next(self.modulus)])
+        (0..count).fold(true, |all, _| all & bits[probes.next(self.modulus)])
     }
 
-    /// Whether the next `count` bits of a walk are set. Most often they are: the first that is not ends it.
+    /// Whether the next `count` of `probes` are set. Most often they are: the first that is not ends it.
     #[inline]
-    fn others_are_set(&self, mut walk: Walk, count: u32) -> bool {
+    fn others_are_set(&self, mut probes: Probes, count: u32) -> bool {
         let bits = self.bytes().view_bits::<Lsb0>();
-        (0..count).all(|_| bits[walk.next(self.modulus)])
+        (0..count).all(|_| bits[probes.next(self.modulus)])
     }
 
-    /// Brings the next `count` bits of a walk into the processor's cache.
+    /// Brings the next `count` of `probes` into the processor's cache.
     #[inline]
-    fn prefetch_next(&self, walk: &mut Walk, count: u32) {
+    fn prefetch_next(&self, probes: &mut Probes, count: u32) {
         let bytes = self.bytes.address();
-        (0..count).for_each(|_| bytes.prefetch(walk.next(self.modulus) / 8));
+        (0..count).for_each(|_| bytes.prefetch(probes.next(self.modulus) / 8));
     }
 }
 
@@ -441,7 +444,7 @@ fn find_batch(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
         // While this layer is looked through, the lines of the next one come.
         if let Some(next) = older.next().filter(|next| next.bytes().len() > IN_CACHE) {
             let (first, _) = next.split();
-            absent.iter().for_each(|item| next.prefetch_next(&mut next.walk(hashes[item]), first));
+            absent.iter().for_each(|item| next.prefetch_next(&mut next.probes(hashes[item]), first));
         }
         let present = layer.find(hashes, absent);
         present.iter().for_each(|item| found[item] = true);
@@ -455,7 +458,7 @@ pub struct Outlook {
     bytes: Address<1>,
     modulus: Modulus,
     probes: u32,
-    wide_hash: bool,
+    hasher: Hasher,
 }
 
 impl Outlook {
@@ -465,15 +468,14 @@ impl Outlook {
             bytes: newest.bytes.address(),
             modulus: newest.modulus,
             probes: newest.design.probes,
-            wide_hash: plan.options.hash_bits() == 64,
+            hasher: Layer::hasher(plan),
         }
     }
 
     /// Brings all of an item's probes into the processor's cache.
     pub fn prefetch(&self, item: &[u8]) {
-        let hasher = if self.wide_hash { Hasher::Murmur64 } else { Hasher::Murmur32 };
-        let mut walk = Walk::new(hasher.hash(item), self.modulus);
-        (0..self.probes).for_each(|_| self.bytes.prefetch(walk.next(self.modulus) / 8));
+        let mut probes = Probes::new(self.hasher.hash(item), self.modulus);
+        (0..self.probes).for_each(|_| self.bytes.prefetch(probes.next(self.modulus) / 8));
     }
 }
 
@@ -511,7 +513,7 @@ impl Modulus {
 
 /// The bit positions of an item, one after the other: `(first + i * second) mod 2^64 mod divisor`.
 #[derive(Clone, Copy, Debug, Default)]
-struct Walk {
+struct Probes {
     sum: u64,
     addend: u64,
     position: u64,
@@ -519,11 +521,11 @@ struct Walk {
     step_with_carry: u64,
 }
 
-impl Walk {
+impl Probes {
     #[inline]
-    fn new(hash: Hash, modulus: Modulus) -> Walk {
+    fn new(hash: Hash, modulus: Modulus) -> Probes {
         let step = modulus.of(hash.second);
-        Walk {
+        Probes {
             sum: hash.first,
             addend: hash.second,
             position: modulus.of(hash.first),
@@ -542,13 +544,6 @@ impl Walk {
     }
 }
 
-/// How many bits are set.
-fn ones(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks();
-    let of_words: u64 = words.iter().map(|&word| u64::from(u64::from_ne_bytes(word).count_ones())).sum();
-    of_words + rest.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -563,10 +558,10 @@ mod tests {
             divisor in prop_oneof![1..=MAX_BITS, 1u64..1000, (0u32..=60).prop_map(|bits| 1 << bits)],
         ) {
             let modulus = Modulus::new(divisor);
-            let mut walk = Walk::new(Hash { first, second }, modulus);
+            let mut probes = Probes::new(Hash { first, second }, modulus);
             for probe in 0..64u64 {
                 let expected = first.wrapping_add(probe.wrapping_mul(second)) % divisor;
-                prop_assert_eq!(walk.next(modulus) as u64, expected);
+                prop_assert_eq!(probes.next(modulus) as u64, expected);
             }
         }
 

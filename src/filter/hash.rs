@@ -11,6 +11,7 @@
 //!
 //! The seed is the filter's own. Who knows it can craft items that collide (Gerbet, Kumar, Lauradoux 2015, "The Power of
 //! Evil Choices in Bloom Filters"), which is why it is random unless asked for.
+//! Classic filters have no secret: they hash with [`murmur`](super::murmur), as RedisBloom does.
 
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
@@ -51,7 +52,7 @@ impl Hasher {
     #[inline]
     pub fn hash(self, item: &[u8]) -> Hash {
         match self {
-            Hasher::Xxh3 { seed } => Hash::new(item, seed),
+            Hasher::Xxh3 { seed } => Hash::xxh3(item, seed),
             Hasher::Murmur64 => Hash::murmur64(item),
             Hasher::Murmur32 => Hash::murmur32(item),
         }
@@ -62,7 +63,7 @@ impl Hasher {
     pub fn hash_all<'a>(self, items: impl Iterator<Item = &'a [u8]>, hashes: &mut [Hash]) -> usize {
         let pairs = hashes.iter_mut().zip(items);
         match self {
-            Hasher::Xxh3 { seed } => pairs.map(|(hash, item)| *hash = Hash::new(item, seed)).count(),
+            Hasher::Xxh3 { seed } => pairs.map(|(hash, item)| *hash = Hash::xxh3(item, seed)).count(),
             Hasher::Murmur64 => pairs.map(|(hash, item)| *hash = Hash::murmur64(item)).count(),
             Hasher::Murmur32 => pairs.map(|(hash, item)| *hash = Hash::murmur32(item)).count(),
         }
@@ -72,7 +73,7 @@ impl Hasher {
 impl Hash {
     /// The XXH3 hash of `item` under `seed`.
     #[inline]
-    pub fn new(item: &[u8], seed: u64) -> Hash {
+    pub fn xxh3(item: &[u8], seed: u64) -> Hash {
         let hash = xxh3_128_with_seed(item, seed);
         Hash { first: hash as u64, second: (hash >> 64) as u64 }
     }
@@ -261,7 +262,7 @@ mod tests {
         #[test]
         fn lines_are_different_blocks(item: Vec<u8>, seed: u64, lines in 1u8..=16, more in 0u64..1 << 57) {
             let shape = Shape { blocks: u64::from(lines) + more, lines, probes: lines };
-            let mut seen: Vec<usize> = lines_of(Hash::new(&item, seed), shape).collect();
+            let mut seen: Vec<usize> = lines_of(Hash::xxh3(&item, seed), shape).collect();
             prop_assert_eq!(seen.len(), usize::from(lines));
             prop_assert!(seen.iter().all(|&line| (line as u64) < shape.blocks));
             seen.sort_unstable();
@@ -279,7 +280,7 @@ mod tests {
 
         #[test]
         fn probes_stay_in_the_block(item: Vec<u8>, seed: u64) {
-            let mut probes = Hash::new(&item, seed).probes();
+            let mut probes = Hash::xxh3(&item, seed).probes();
             let mut in_block = true;
             probes.draw(255, |position| in_block &= position < 512);
             prop_assert!(in_block);
@@ -289,7 +290,7 @@ mod tests {
     #[test]
     fn hashing_is_pinned() {
         // Stored filters are read with these positions.
-        let hash = Hash::new(b"oxbloom", 42);
+        let hash = Hash::xxh3(b"oxbloom", 42);
         let shape = Shape { blocks: 1 << 40, lines: 3, probes: 9 };
         let mut probes = Vec::new();
         hash.probes().draw(9, |position| probes.push(position));
@@ -305,7 +306,7 @@ mod tests {
         let shape = Shape { blocks: 12, lines: 3, probes: 3 };
         let mut counts = [0f64; 12];
         for item in 0u32..200_000 {
-            lines_of(Hash::new(&item.to_le_bytes(), 1), shape).for_each(|line| counts[line] += 1.0);
+            lines_of(Hash::xxh3(&item.to_le_bytes(), 1), shape).for_each(|line| counts[line] += 1.0);
         }
         let expected = 200_000.0 * 3.0 / 12.0;
         let chi: f64 = counts.iter().map(|count| (count - expected) * (count - expected) / expected).sum();

@@ -1,9 +1,9 @@
-//! The bit array: a row of blocks, or of bytes, that starts zeroed, and may be refused.
+//! The bit array: a row of blocks, or of bytes, that may be refused.
 //!
 //! This is the only unsafe memory of the filter. What holds, always:
 //!
 //! 1. `start - offset` is an allocation of `layout::<N>(length, padded)` from the global allocator, and `self` owns it.
-//! 2. All its bytes are initialized: they come from `alloc_zeroed`, or were copied from such.
+//! 2. All its bytes are initialized: they come from `alloc_zeroed`, were initialized when adopted, or were copied from such.
 //! 3. `offset` is 0, or up to 63 when `padded`, so that `length * N` bytes from `start` lie in the allocation.
 //!
 //! ```text
@@ -45,7 +45,7 @@ pub type Blocks = Array<{ LINE }>;
 /// A row of bytes.
 pub type Bytes = Array<1>;
 
-/// A fixed number of zero-initialized elements of `N` bytes.
+/// A fixed number of elements of `N` bytes.
 pub struct Array<const N: usize> {
     start: NonNull<u8>,
     length: usize,
@@ -87,7 +87,7 @@ impl<const N: usize> Array<N> {
     /// # Safety
     ///
     /// `start` must be an allocation from the global allocator that it accepts back as one of `length * N` bytes, at
-    /// least one, aligned to a word. All of them must be initialized, and nobody else may use it.
+    /// least one and at most [`MAX_BYTES`], aligned to a word. All of them must be initialized, and nobody else may use it.
     pub unsafe fn adopt(start: NonNull<u8>, length: usize) -> Array<N> {
         Array { start, length, offset: 0, padded: false }
     }
@@ -207,6 +207,14 @@ fn layout<const N: usize>(length: usize, padded: bool) -> Layout {
     let size = (length * N + usize::from(padded) * LINE).max(1);
     // SAFETY: `WORD` is a power of two, and no array has more than `MAX_BYTES`, which is two lines under `isize::MAX`.
     unsafe { Layout::from_size_align_unchecked(size, WORD) }
+}
+
+/// How many bits are set.
+#[inline]
+pub fn ones(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks();
+    let of_words: u64 = words.iter().map(|&word| u64::from(u64::from_ne_bytes(word).count_ones())).sum();
+    of_words + rest.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>()
 }
 
 #[cfg(test)]

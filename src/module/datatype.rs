@@ -94,13 +94,13 @@ impl DataType {
     }
 }
 
-/// The filter behind a value of the data type.
+/// The filter behind a value of one of the data types.
 ///
 /// # Safety
 ///
 /// `value` must be one that the server got from us and has not given back, and not change during `'a`.
 unsafe fn filter<'a>(value: *const c_void) -> &'a Filter {
-    // SAFETY: all values of the data type are boxed filters.
+    // SAFETY: all values of the data types are boxed filters.
     unsafe { &*value.cast() }
 }
 

@@ -14,7 +14,7 @@ pub fn load(ctx: &Context, args: Args) -> Result<(), String> {
         | redis_module::raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
     call!(RedisModule_SetModuleOptions(ctx.as_raw(), options as i32));
     if !datatype::register(ctx) {
-        return Err("the server refused the data type".to_owned());
+        return Err("the server refused the data types".to_owned());
     }
     command::register(ctx, commands::TABLE).map_err(|name| format!("the server refused {}", name.to_string_lossy()))?;
     if config::is_available() && !config::register(ctx) {

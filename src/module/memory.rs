@@ -9,8 +9,16 @@ use crate::filter::{Filter, Params};
 
 /// An empty filter, as far as there is memory for it.
 pub fn new_filter(ctx: &Context, params: Params) -> Result<Filter, Error> {
-    let filter = Filter::new(params, |bytes| admits(ctx, 0, bytes));
-    filter.map_err(|error| refused(ctx, Error::creating(error)))
+    let mut is_possible = false;
+    let filter = Filter::new(params, |bytes| {
+        is_possible = true;
+        admits(ctx, 0, bytes)
+    });
+    filter.map_err(|error| {
+        let error = Error::creating(error);
+        // What no machine could hold, a master did not either: RedisBloom makes eight bytes of it.
+        if is_possible { refused(ctx, error) } else { error }
+    })
 }
 
 /// The filter that a header describes, as far as there is memory for it.

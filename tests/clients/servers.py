@@ -85,7 +85,7 @@ class Server:
 def running(module: str | None = None, *options: str) -> Iterator[Server]:
     if module and not Path(module).is_file():
         pytest.fail(f"no such module: {module}", pytrace=False)
-    with tempfile.TemporaryDirectory(prefix="oxbloom-copy-") as folder:
+    with tempfile.TemporaryDirectory(prefix="oxbloom-") as folder:
         server = Server(Path(folder), module, *options)
         try:
             yield server

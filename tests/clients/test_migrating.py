@@ -24,13 +24,13 @@ def blocks(heading: str) -> list[str]:
     """The commands below a heading of the page, block by block."""
     section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.S | re.M)
     assert section, heading
-    return re.findall(r"^```sh\n(.*?)^```", section[1], re.S | re.M)
+    return re.findall(r"^ *```sh\n(.*?)^ *```", section[1], re.S | re.M)
 
 
 SETTINGS, FUNCTIONS, FOREIGN = blocks("Before you start")
 START_REPLICA, REPLICATE, TAKE_OVER = blocks("By replica")
 (BY_FILE,) = blocks("By file")
-_INSTALL, COPY = blocks("Piece by piece")
+_INSTALL, COPY, COPY_AGAIN = blocks("Piece by piece")
 NATIVE_KEYS, RETURN = blocks("Back")
 
 
@@ -201,7 +201,7 @@ def test_piece_by_piece_and_back(move: Move, tmp_path: Path) -> None:
 
     # What has changed since is copied by the last run.
     model.add(move.old.client, "reserved", 1000)
-    assert "copied 1 filters" in move.run(COPY.replace("--verify", "--verify --replace"), tmp_path)
+    assert "copied 1 filters" in move.run(COPY_AGAIN, tmp_path)
     model.check(move.new)
     same(move.old.client, move.new, model)
 

@@ -183,26 +183,8 @@ fn a_dump_of_either_is_restored_by_the_other() {
     }
 }
 
-/// The pieces of a filter, each with its iterator.
-fn pieces(client: &mut Wire, key: &str) -> Vec<(i64, Vec<u8>)> {
-    let mut pieces: Vec<(i64, Vec<u8>)> = Vec::new();
-    loop {
-        let iterator = pieces.last().map_or(0, |(iterator, _)| *iterator);
-        let reply = client.run(&format!("BF.SCANDUMP {key} {iterator}"));
-        let [Reply::Integer(next), Reply::Bulk(data)] = reply.elements() else { panic!("{reply:?}") };
-        if *next == 0 {
-            return pieces;
-        }
-        pieces.push((*next, data.clone()));
-    }
-}
-
-fn load(client: &mut Wire, key: &str, iterator: i64, data: &[u8]) -> Reply {
-    client.run_words(&[&b"BF.LOADCHUNK"[..], key.as_bytes(), iterator.to_string().as_bytes(), data])
-}
-
 #[test]
-fn pieces_of_either_are_loaded_by_the_other() {
+fn chunks_of_either_are_loaded_by_the_other() {
     for (writer, reader) in directions() {
         let (server, other) = (writer().start(), reader().start());
         let (mut client, mut other) = (Wire::resp2(&server), Wire::resp2(&other));
@@ -212,14 +194,14 @@ fn pieces_of_either_are_loaded_by_the_other() {
         add(&mut client, "huge", 0, 20_000);
         all.push(Filled { key: "huge", items: 20_000 });
         for filled in &all {
-            let written = pieces(&mut client, filled.key);
+            let written = client.scan_dump(filled.key);
             for (iterator, data) in &written {
-                assert_eq!(load(&mut other, filled.key, *iterator, data), Reply::simple("OK"));
+                assert_eq!(other.load_chunk(filled.key, *iterator, data), Reply::simple("OK"));
             }
-            assert!(written == pieces(&mut other, filled.key), "{}: pieces differ", filled.key);
+            assert!(written == other.scan_dump(filled.key), "{}: pieces differ", filled.key);
         }
-        assert_eq!(pieces(&mut client, "huge").len(), 1 + 3);
-        assert_eq!(pieces(&mut client, "large").len(), 1 + 1 + 2);
+        assert_eq!(client.scan_dump("huge").len(), 1 + 3);
+        assert_eq!(client.scan_dump("large").len(), 1 + 1 + 2);
         assert_same(&mut client, &mut other, &all);
         add_to_both([&mut client, &mut other], &mut all);
         assert_same(&mut client, &mut other, &all);
@@ -228,29 +210,29 @@ fn pieces_of_either_are_loaded_by_the_other() {
 
 /// A part of a filter may be asked for at any offset, and loaded in any piece of a layer.
 #[test]
-fn pieces_may_begin_anywhere() {
+fn chunks_may_begin_anywhere() {
     let (their_server, our_server) = (theirs().start(), ours().start());
     let (mut theirs, mut ours) = (Wire::resp2(&their_server), Wire::resp2(&our_server));
     for client in [&mut theirs, &mut ours] {
         client.run("BF.RESERVE key 0.01 100 EXPANSION 2");
         add(client, "key", 0, 500);
     }
-    let bytes: i64 = pieces(&mut ours, "key").last().unwrap().0;
+    let bytes: i64 = ours.scan_dump("key").last().unwrap().0;
     for iterator in (-2..bytes + 3).chain([1 << 40, 1 << 52, i64::MAX, i64::MIN]) {
         let line = format!("BF.SCANDUMP key {iterator}");
         assert_eq!(theirs.run(&line), ours.run(&line), "{line}");
     }
-    let (_, header) = &pieces(&mut ours, "key")[0];
+    let (_, header) = &ours.scan_dump("key")[0];
     for client in [&mut theirs, &mut ours] {
-        assert_eq!(load(client, "copy", 1, header), Reply::simple("OK"));
+        assert_eq!(client.load_chunk("copy", 1, header), Reply::simple("OK"));
     }
-    let all: Vec<(i64, Vec<u8>)> = pieces(&mut ours, "key").split_off(1);
+    let all = ours.scan_dump("key").split_off(1);
     for (end, data) in &all {
         let start = end - data.len() as i64;
         for (index, part) in data.chunks(7).enumerate() {
             let iterator = start + 7 * index as i64 + part.len() as i64;
             for client in [&mut theirs, &mut ours] {
-                assert_eq!(load(client, "copy", iterator, part), Reply::simple("OK"));
+                assert_eq!(client.load_chunk("copy", iterator, part), Reply::simple("OK"));
             }
         }
     }
@@ -292,6 +274,8 @@ fn an_append_only_file_of_either_is_loaded_by_the_other() {
     }
 }
 
+type Starting = Box<dyn Fn() -> Setup>;
+
 /// A server that copies another, whose link may be cut, and which may take its place.
 fn replica_with(setup: Setup, master: &Server) -> Server {
     replica_of(master, setup.set("repl-diskless-sync-delay 0")).start()
@@ -299,7 +283,11 @@ fn replica_with(setup: Setup, master: &Server) -> Server {
 
 #[test]
 fn either_is_a_replica_of_the_other_under_load_and_takes_over() {
-    for (master, replica) in directions() {
+    let defaults =
+        |setup: Setup, layout: &str| setup.module_arguments(&format!("ERROR_RATE 0.03 INITIAL_SIZE 20 {layout}"));
+    let theirs: Starting = Box::new(move || defaults(theirs(), ""));
+    let ours: Starting = Box::new(move || defaults(ours(), "bf-layout classic"));
+    for (master, replica) in [(&theirs, &ours), (&ours, &theirs)] {
         let master = master().set("repl-backlog-size 64mb").set("repl-diskless-sync-delay 0").start();
         let mut client = Wire::resp2(&master);
         let mut all = fill(&mut client);
@@ -318,6 +306,15 @@ fn either_is_a_replica_of_the_other_under_load_and_takes_over() {
                 thread::sleep(Duration::from_millis(50));
             }
             assert_eq!(info(&mut on_master, "stats", "sync_full"), "1");
+            // What was a master in between takes all of it anew.
+            let mut other = Wire::resp2(&replica);
+            for line in ["REPLICAOF NO ONE".to_owned(), format!("REPLICAOF 127.0.0.1 {}", master.port)] {
+                assert_eq!(other.run(&line), Reply::simple("OK"));
+            }
+            wait_until("the link is up", || {
+                info(&mut on_replica, "replication", "master_link_status") == "up"
+                    && info(&mut on_master, "stats", "sync_full") == "2"
+            });
             stop.store(true, Ordering::Relaxed);
             let written = writing.join().unwrap();
             wait_for_replica(&mut on_master, &mut on_replica);
@@ -439,7 +436,7 @@ fn filters_have_the_same_size_whatever_is_asked_for() {
 
 /// Whatever is wrong with a piece, RedisBloom and we say the same. (It does not survive all that it could be sent.)
 #[test]
-fn wrong_pieces_are_refused_in_the_same_words() {
+fn wrong_chunks_are_refused_in_the_same_words() {
     let (their_server, our_server) = (theirs().start(), ours().start());
     let (mut theirs, mut ours) = (Wire::resp2(&their_server), Wire::resp2(&our_server));
     for client in [&mut theirs, &mut ours] {
@@ -449,7 +446,7 @@ fn wrong_pieces_are_refused_in_the_same_words() {
         }
     }
     let (header, bits) = {
-        let mut pieces = pieces(&mut ours, "key");
+        let mut pieces = ours.scan_dump("key");
         let bits = pieces.split_off(1);
         (pieces.remove(0).1, bits)
     };
@@ -488,7 +485,7 @@ fn wrong_pieces_are_refused_in_the_same_words() {
         bits[0].1.clone(),
     ];
     for (index, header) in headers.iter().enumerate() {
-        let replies = [&mut theirs, &mut ours].map(|client| load(client, "nokey", 1, header));
+        let replies = [&mut theirs, &mut ours].map(|client| client.load_chunk("nokey", 1, header));
         assert_eq!(replies[0], replies[1], "header {index}");
         assert_eq!(replies[1], Reply::error("ERR received bad data"), "header {index}");
     }
@@ -511,7 +508,7 @@ fn wrong_pieces_are_refused_in_the_same_words() {
         ("key", bits.last().unwrap().0 + 1, vec![]),
     ];
     for (key, iterator, data) in &wrong {
-        let replies = [&mut theirs, &mut ours].map(|client| load(client, key, *iterator, data));
+        let replies = [&mut theirs, &mut ours].map(|client| client.load_chunk(key, *iterator, data));
         assert_eq!(replies[0], replies[1], "{key} {iterator}");
         assert!(replies[1].is_error(), "{key} {iterator}: {:?}", replies[1]);
     }
@@ -521,18 +518,18 @@ fn wrong_pieces_are_refused_in_the_same_words() {
 
 /// A piece that comes again, late, is another matter: there, it takes back what was added since.
 #[test]
-fn a_piece_that_arrives_late_clears_nothing_and_replicas_have_the_same() {
+fn a_chunk_that_arrives_late_clears_nothing_and_replicas_have_the_same() {
     let master = ours().set("repl-diskless-sync-delay 0").start();
     let mut client = Wire::resp2(&master);
     client.run("BF.RESERVE key 0.01 1000");
-    let old = pieces(&mut client, "key");
+    let old = client.scan_dump("key");
     let all = [Filled { key: "key", items: 500 }];
     for setup in [theirs(), ours()] {
         let replica = replica_with(setup, &master);
         wait_for_replica(&mut master.connect(), &mut replica.connect());
         add(&mut client, "key", 0, 500);
         for (iterator, data) in &old[1..] {
-            assert_eq!(load(&mut client, "key", *iterator, data), Reply::simple("OK"));
+            assert_eq!(client.load_chunk("key", *iterator, data), Reply::simple("OK"));
         }
         wait_for_replica(&mut master.connect(), &mut replica.connect());
         assert_same(&mut client, &mut Wire::resp2(&replica), &all);
@@ -545,11 +542,56 @@ fn a_piece_that_arrives_late_clears_nothing_and_replicas_have_the_same() {
     wait_for_replica(&mut master.connect(), &mut replica.connect());
     add(&mut client, "key", 0, 500);
     for (iterator, data) in &old[1..] {
-        assert_eq!(load(&mut client, "key", *iterator, data), Reply::simple("OK"));
+        assert_eq!(client.load_chunk("key", *iterator, data), Reply::simple("OK"));
     }
     wait_for_replica(&mut master.connect(), &mut replica.connect());
     assert!(client.run("DUMP key") == Wire::resp2(&replica).run("DUMP key"));
     assert_eq!(client.run_words(&words("BF.EXISTS", "key", 0, 1)), Reply::Integer(0), "forgotten there");
+}
+
+/// RedisBloom takes words that ours refuse, and sends them on. What was acknowledged there must be here.
+#[test]
+fn what_only_redisbloom_understands_is_done_for_it() {
+    const LINES: [&str; 14] = [
+        "BF.INSERT letters CAP 9 ERRATIC 0.2 EX 3 ITEMS a b c",
+        "BF.INSERT shorter c 9 er 0.2 e 3 i a b c",
+        "BF.INSERT last CAPACITY 5 CAPACITY 6 ERROR 0.1 ERROR 0.3 ITEMS a",
+        "BF.INSERT fixed N NO CAPACITY 3 ITEMS a",
+        "BF.INSERT letters NXCREATE ITEMS d",
+        "BF.INSERT wide EXPANSION 4294967299 CAPACITY 2 ITEMS a b c d e",
+        "BF.RESERVE unknown 0.01 10 WHATEVER IS SAID",
+        "BF.RESERVE seeded 0.01 10 SEED 5",
+        "BF.RESERVE first 0.01 10 EXPANSION 3 EXPANSION",
+        "BF.RESERVE nonscaling 0.01 10",
+        "BF.RESERVE twice 0.01 10 NONSCALING NONSCALING",
+        "BF.RESERVE cut 0.01 2 EXPANSION 4294967298",
+        "BF.MADD cut a b c d e f g h",
+        "BF.MADD unknown a b c d e f g h i j k l m n o",
+    ];
+    let master = theirs().set("repl-diskless-sync-delay 0").set("appendonly yes").start();
+    let replica = replica_with(ours(), &master);
+    let mut client = Wire::resp2(&master);
+    wait_for_replica(&mut master.connect(), &mut replica.connect());
+    for line in LINES {
+        assert!(!client.run(line).is_error(), "{line}");
+    }
+    wait_for_replica(&mut master.connect(), &mut replica.connect());
+    let loaded = ours().set("appendonly yes").on(copy_of(master.folder())).start();
+    for other in [&replica, &loaded] {
+        let mut other = Wire::resp2(other);
+        assert_eq!(other.run("DBSIZE"), client.run("DBSIZE"));
+        for line in LINES {
+            let dump = format!("DUMP {}", line.split(' ').nth(1).unwrap());
+            assert!(client.run(&dump) == other.run(&dump), "{line}");
+        }
+        let log = replica.log();
+        assert!(!log.contains("CRITICAL"), "{log}");
+    }
+    // What they can only have meant otherwise, and what no machine holds, is no reason to end.
+    client.run("BF.RESERVE absurd 0.01 9223372036854775807");
+    client.run("BF.ADD absurd item");
+    wait_for_replica(&mut master.connect(), &mut replica.connect());
+    assert_eq!(Wire::resp2(&replica).run("BF.EXISTS absurd item"), Reply::Integer(1));
 }
 
 /// Native filters are nothing that RedisBloom could misread: each way to give it one fails, and says so.
@@ -568,11 +610,11 @@ fn native_filters_are_refused_there() {
     let dump = client.run("DUMP key");
     let restored = theirs_client.run_words(&[&b"RESTORE"[..], b"key", b"0", dump.bytes()]);
     assert_eq!(restored, Reply::error("ERR Bad data format"));
-    let pieces = pieces(&mut client, "key");
+    let pieces = client.scan_dump("key");
     assert!(pieces.len() > 3);
-    assert_eq!(load(&mut theirs_client, "key", 1, &pieces[0].1), Reply::error("ERR received bad data"));
+    assert_eq!(theirs_client.load_chunk("key", 1, &pieces[0].1), Reply::error("ERR received bad data"));
     for (iterator, data) in &pieces[1..] {
-        let reply = load(&mut theirs_client, "taken", *iterator, data);
+        let reply = theirs_client.load_chunk("taken", *iterator, data);
         assert_eq!(reply, Reply::error("ERR invalid offset - no link found"));
     }
     assert!(theirs_client.run("DUMP taken") == before);

@@ -68,27 +68,6 @@ fn dump(client: &mut Wire, key: &str) -> Reply {
     client.run(&format!("DUMP {key}"))
 }
 
-/// Walks through BF.SCANDUMP.
-fn scan(client: &mut Wire, key: &str) -> Vec<(i64, Vec<u8>)> {
-    let mut chunks = Vec::new();
-    let mut iterator = 0;
-    loop {
-        let reply = client.run(&format!("BF.SCANDUMP {key} {iterator}"));
-        let [Reply::Integer(next), Reply::Bulk(data)] = reply.elements() else { panic!("{reply:?}") };
-        if *next == 0 {
-            assert!(data.is_empty());
-            return chunks;
-        }
-        assert!(*next > iterator, "{next} after {iterator}");
-        iterator = *next;
-        chunks.push((iterator, data.clone()));
-    }
-}
-
-fn load(client: &mut Wire, key: &str, iterator: i64, data: &[u8]) -> Reply {
-    client.run_words(&[&b"BF.LOADCHUNK"[..], key.as_bytes(), iterator.to_string().as_bytes(), data])
-}
-
 fn add_numbers(client: &mut Wire, key: &str, count: usize) {
     let numbers: Vec<_> = (0..count).map(|number| number.to_string()).collect();
     for numbers in numbers.chunks(1000) {
@@ -131,10 +110,10 @@ fn replies_have_their_type_in_either_protocol() {
         }
         let debug = client.run("BF.DEBUG key");
         assert!(matches!(debug.elements(), [Reply::Bulk(_), Reply::Bulk(_)]), "{debug:?}");
-        let chunks = scan(&mut client, "key");
+        let chunks = client.scan_dump("key");
         assert_eq!(chunks[0].0, 1);
         for (iterator, data) in chunks {
-            assert_eq!(load(&mut client, "copy", iterator, &data), ok());
+            assert_eq!(client.load_chunk("copy", iterator, &data), ok());
         }
     }
 }
@@ -604,13 +583,13 @@ fn a_filter_in_chunks_is_the_same_under_another_key_and_on_another_server() {
         [("empty", 0, 1..2), ("fixed", 1000, 2..3), ("layers", 3000, 8..12), ("large", 100, 9..13)]
     {
         add_numbers(&mut client, key, items);
-        let dumped = scan(&mut client, key);
+        let dumped = client.scan_dump(key);
         assert!(chunks.contains(&dumped.len()), "{key}: {}", dumped.len());
         assert!(dumped.iter().all(|(_, data)| data.len() <= native::CHUNK_BYTES + 8));
         client.run("DEL copy");
         for (iterator, data) in &dumped {
-            assert_eq!(load(&mut client, "copy", *iterator, data), ok());
-            assert_eq!(load(&mut other, key, *iterator, data), ok());
+            assert_eq!(client.load_chunk("copy", *iterator, data), ok());
+            assert_eq!(other.load_chunk(key, *iterator, data), ok());
         }
         let original = dump(&mut client, key);
         assert!(original == dump(&mut client, "copy"), "{key}");
@@ -625,8 +604,8 @@ fn a_filter_that_was_loaded_goes_on_as_the_original() {
     let mut client = Wire::resp2(&server);
     client.run("BF.RESERVE key 0.01 100");
     add_numbers(&mut client, "key", 250);
-    for (iterator, data) in scan(&mut client, "key") {
-        load(&mut client, "copy", iterator, &data);
+    for (iterator, data) in client.scan_dump("key") {
+        client.load_chunk("copy", iterator, &data);
     }
     for key in ["key", "copy"] {
         add_numbers(&mut client, key, 2000);
@@ -642,12 +621,12 @@ fn chunks_that_are_not_the_filters_are_refused_and_change_nothing() {
         client.run(&format!("BF.RESERVE {key} 0.01 100 SEED {seed}"));
         add_numbers(&mut client, key, 1000);
     }
-    let chunks = scan(&mut client, "key");
-    let others = scan(&mut client, "other");
+    let chunks = client.scan_dump("key");
+    let others = client.scan_dump("other");
     assert!(chunks.len() > 3);
     let (_, header) = chunks[0].clone();
-    assert_eq!(load(&mut client, "target", 1, &header), ok());
-    assert_eq!(load(&mut client, "target", chunks[1].0, &chunks[1].1), ok());
+    assert_eq!(client.load_chunk("target", 1, &header), ok());
+    assert_eq!(client.load_chunk("target", chunks[1].0, &chunks[1].1), ok());
     let before = (dump(&mut client, "target"), client.run("DBSIZE"));
 
     let flipped = |data: &[u8], bit: usize| {
@@ -679,21 +658,21 @@ fn chunks_that_are_not_the_filters_are_refused_and_change_nothing() {
     ];
     wrong.extend((0..data.len() * 8).step_by(97).map(|bit| ("a bit flipped", iterator, flipped(&data, bit))));
     for (what, iterator, data) in wrong {
-        let reply = load(&mut client, "target", iterator, &data);
+        let reply = client.load_chunk("target", iterator, &data);
         assert!(reply.is_error(), "{what}: {reply:?}");
     }
     for bit in 0..header.len() * 8 {
-        assert!(load(&mut client, "nokey", 1, &flipped(&header, bit)).is_error(), "bit {bit}");
+        assert!(client.load_chunk("nokey", 1, &flipped(&header, bit)).is_error(), "bit {bit}");
     }
     for length in 0..header.len() {
-        assert_eq!(load(&mut client, "nokey", 1, &header[..length]), Reply::error("ERR received bad data"));
+        assert_eq!(client.load_chunk("nokey", 1, &header[..length]), Reply::error("ERR received bad data"));
     }
     for iterator in [0, 2, -1, i64::MAX] {
-        assert_eq!(load(&mut client, "nokey", iterator, &header), Reply::error("ERR not found"));
+        assert_eq!(client.load_chunk("nokey", iterator, &header), Reply::error("ERR not found"));
     }
     assert_eq!(before, (dump(&mut client, "target"), client.run("DBSIZE")));
     for (iterator, data) in &chunks[1..] {
-        assert_eq!(load(&mut client, "target", *iterator, data), ok());
+        assert_eq!(client.load_chunk("target", *iterator, data), ok());
     }
     assert_eq!(dump(&mut client, "target"), dump(&mut client, "key"));
 }
@@ -845,9 +824,8 @@ fn each_change_is_an_event_and_what_changes_nothing_is_none() {
         "BF.LOADCHUNK nokey 1 data",
     ];
     assert_eq!(heard(&mut client, &nothing), [""; 0]);
-    for ((iterator, data), event) in scan(&mut client, "one").into_iter().zip(["bf.reserve copy", "bf.loadchunk copy"])
-    {
-        load(&mut client, "copy", iterator, &data);
+    for ((iterator, data), event) in client.scan_dump("one").into_iter().zip(["bf.reserve copy", "bf.loadchunk copy"]) {
+        client.load_chunk("copy", iterator, &data);
         assert_eq!(heard(&mut client, &[]), [event]);
     }
 }

@@ -9,6 +9,7 @@ use crate::support::model::{
     Model, digest, filter_info, info_number, replica_of, server_version, try_many, used_memory, wait_for_replica,
     wait_until, with_debug,
 };
+use crate::support::payload::Payload;
 use crate::support::{Server, Setup, ask, error, error_text, run, run_words};
 
 const CREATE: &str = "ERR Insufficient memory to create filter";
@@ -351,4 +352,33 @@ fn a_classic_filter_takes_its_memory_once_when_it_is_loaded() {
     model.add(&mut client, 20_000..25_000);
     assert_eq!(ask::<i64>(&mut client, "DEL key"), 1);
     wait_until("the memory is given back", || used_memory(&mut client) < size / 2);
+}
+
+/// A payload may unpack to far more than the bits that it admits to.
+#[test]
+fn a_payload_that_hides_its_size_in_compression_is_refused() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE key 0.01 20000000 LAYOUT classic").unwrap();
+    let dump: Vec<u8> = ask(&mut client, "DUMP key");
+    assert!(dump.len() < MIB as usize);
+    let original = Payload::parse(&dump);
+    let bits = 8 * ask::<Vec<String>>(&mut client, "BF.DEBUG key")[1]
+        .split_ascii_whitespace()
+        .find_map(|fact| fact.strip_prefix("bytes:")?.parse::<u32>().ok())
+        .expect("a number of bytes");
+    let noted = [&[2, 0x80][..], &bits.to_be_bytes()].concat();
+    let at = original.body.windows(noted.len()).position(|bytes| bytes == noted).expect("the number of bits");
+    let mut body = original.body.clone();
+    body[at + 2..at + 6].copy_from_slice(&64u32.to_be_bytes());
+    let limited = Setup::oxbloom().module_arguments("filter-memory-limit 1mb").start();
+    let mut other = limited.connect();
+    for payload in [original.seal(&body), dump] {
+        let refused = run_words(&mut other, &[b"RESTORE".as_slice(), b"key", b"0", &payload]).unwrap_err();
+        assert_eq!(error_text(&refused), "ERR Bad data format");
+        assert!(limited.log().contains("a filter was refused: not enough memory"), "{}", limited.log());
+    }
+    assert_eq!(ask::<i64>(&mut other, "DBSIZE"), 0);
+    // It is sound otherwise.
+    assert_eq!(run_words(&mut client, &[b"RESTORE".as_slice(), b"copy", b"0", &original.seal(&body)]), Ok(Value::Okay));
 }

@@ -6,6 +6,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::support::model::{Model, Random, digest, item, with_debug};
 use crate::support::payload::{self, Part, Payload};
+use crate::support::wire::{Chunk, Reply, Wire};
 use crate::support::{Server, Setup, ask, error_text, run, run_words};
 
 /// How many payloads of each kind are sent, with a seed that is always the same and with one that never is.
@@ -185,29 +186,8 @@ fn a_payload_that_was_tampered_with_is_refused_or_works() {
     assert!(server.is_alive());
 }
 
-/// An iterator and the data that came with it.
-type Piece = (i64, Vec<u8>);
-
-/// All of a filter's walk, the header first.
-fn walk(client: &mut Connection, key: &str) -> Vec<Piece> {
-    let mut pieces: Vec<Piece> = Vec::new();
-    loop {
-        let iterator = pieces.last().map_or(0, |(iterator, _)| *iterator);
-        match ask(client, &format!("BF.SCANDUMP {key} {iterator}")) {
-            (0, _) => return pieces,
-            piece => pieces.push(piece),
-        }
-    }
-}
-
-fn load(client: &mut Connection, key: &str, (iterator, data): &Piece) -> Result<Value, String> {
-    let iterator = iterator.to_string();
-    let words = [b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), data];
-    run_words(client, &words).map_err(|error| error_text(&error))
-}
-
 /// A piece of some walk, at a place of its own or of another, whole or damaged.
-fn wrong_piece(random: &mut Random, walks: &[Vec<Piece>], layout: &str) -> Piece {
+fn wrong_piece(random: &mut Random, walks: &[Vec<Chunk>], layout: &str) -> Chunk {
     let walk = &walks[anywhere(random, walks.len())];
     let (mut iterator, mut data) = walk[anywhere(random, walk.len())].clone();
     if iterator == 1 && random.chance(70) {
@@ -245,19 +225,21 @@ fn a_piece_that_was_tampered_with_is_refused_or_works() {
         "ERR Insufficient memory to create filter",
     ];
     let server = limited();
-    let mut client = server.connect();
+    let (mut client, mut wire) = (server.connect(), Wire::resp2(&server));
     // Walks of both layouts: pieces of one are offered to filters of the other, too.
-    let mut walks: [Vec<Vec<Piece>>; 2] = Default::default();
+    let mut walks: [Vec<Vec<Chunk>>; 2] = Default::default();
     for (walks, layout) in walks.iter_mut().zip(LAYOUTS) {
         for (kind, items) in KINDS.into_iter().zip([0, 40, 40, 40, 300]) {
             make(&mut client, kind, layout, items);
-            walks.push(walk(&mut client, "made"));
+            walks.push(wire.scan_dump("made"));
         }
     }
     run(&mut client, "DEL made").unwrap();
     for (theirs, layout) in walks.iter().zip(LAYOUTS) {
         for (walk, (kind, items)) in theirs.iter().zip(KINDS.into_iter().zip([0, 40, 40, 40, 300])) {
-            walk.iter().for_each(|piece| assert_eq!(load(&mut client, "target", piece), Ok(Value::Okay)));
+            for (iterator, data) in walk {
+                assert_eq!(wire.load_chunk("target", *iterator, data), Reply::simple("OK"));
+            }
             let mut target = Model::new("target");
             target.items.extend(0..items);
             for mut random in [Random(2), Random::unpredictable()] {
@@ -268,20 +250,21 @@ fn a_piece_that_was_tampered_with_is_refused_or_works() {
                     let piece = wrong_piece(&mut random, pieces, source);
                     let key = random.one_of(&["target", "nokey"]);
                     let before = digest(&mut client);
-                    match load(&mut client, key, &piece) {
-                        Ok(_) if key == "nokey" => {
+                    match wire.load_chunk(key, piece.0, &piece.1) {
+                        Reply::Simple(_) if key == "nokey" => {
                             use_in_every_way(&mut client, "nokey");
                             assert_eq!(run(&mut client, "DEL nokey"), Ok(Value::Int(1)));
                         }
                         // Where a native piece belongs, a classic filter has nothing. Elsewhere, any bits will do for it.
-                        Ok(_) => assert!(
+                        Reply::Simple(_) => assert!(
                             !foreign || layout == "classic" && piece.0 < native::ORIGIN as i64,
                             "{kind}: a {layout} filter took a piece of another layout: {piece:?}"
                         ),
-                        Err(error) => {
+                        Reply::Error(error) => {
                             assert!(ERRORS.contains(&error.as_str()), "{error}");
                             assert_eq!(digest(&mut client), before, "{kind}: refused, but changed: {piece:?}");
                         }
+                        other => panic!("{other:?}"),
                     }
                 }
                 target.observe(&mut client);

@@ -118,6 +118,9 @@ impl Reply {
 /// A connection.
 pub struct Wire(BufReader<TcpStream>);
 
+/// An iterator, and the data that came with it.
+pub type Chunk = (i64, Vec<u8>);
+
 impl Wire {
     /// Speaks RESP2.
     pub fn resp2(server: &Server) -> Wire {
@@ -143,6 +146,26 @@ impl Wire {
     pub fn run_words<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Reply {
         self.send(words);
         self.receive()
+    }
+
+    /// All of a filter's chunks by BF.SCANDUMP, each with its iterator, the header first.
+    pub fn scan_dump(&mut self, key: &str) -> Vec<Chunk> {
+        let mut chunks: Vec<Chunk> = Vec::new();
+        loop {
+            let iterator = chunks.last().map_or(0, |(iterator, _)| *iterator);
+            let reply = self.run(&format!("BF.SCANDUMP {key} {iterator}"));
+            let [Reply::Integer(next), Reply::Bulk(data)] = reply.elements() else { panic!("{reply:?}") };
+            if *next == 0 {
+                assert!(data.is_empty());
+                return chunks;
+            }
+            assert!(*next > iterator, "{next} after {iterator}");
+            chunks.push((*next, data.clone()));
+        }
+    }
+
+    pub fn load_chunk(&mut self, key: &str, iterator: i64, data: &[u8]) -> Reply {
+        self.run_words(&[&b"BF.LOADCHUNK"[..], key.as_bytes(), iterator.to_string().as_bytes(), data])
     }
 
     pub fn send<W: AsRef<[u8]>>(&mut self, words: &[W]) {

@@ -26,7 +26,7 @@ use super::super::chain::{self, Layer as _};
 use super::super::classic::{Design, Layer, Options, Plan};
 use super::super::storage::Bytes;
 use super::super::{MAX_LAYERS, classic};
-use super::{DecodeError, Fields, Piece, Sender, Sink, Source};
+use super::{DecodeError, Fields, Piece, Sender, Sink, Source, empty_chain, locate};
 
 type Chain = chain::Chain<Layer>;
 
@@ -96,11 +96,15 @@ fn load_layer(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> boo
         _ => (source.unsigned()?, narrow(source.unsigned()?)?),
     };
     let mut design = Design { bytes: bits.div_ceil(8), bits, log2_bits, probes, capacity, error_rate, bits_per_item };
-    if design.bytes > classic::MAX_BITS / 8 || !admit(design.bytes) {
-        return Err(DecodeError::OutOfMemory);
+    if design.bytes > classic::MAX_BITS / 8 {
+        return Err(DecodeError::Corrupt);
     }
+    let admit = |bytes| if admit(bytes) { Ok(()) } else { Err(DecodeError::OutOfMemory) };
+    admit(design.bytes)?;
     let array: Bytes = source.array()?;
+    // It may be longer than its bits.
     design.bytes = array.as_slice().len() as u64;
+    admit(design.bytes)?;
     Layer::restore(array, design, source.unsigned()?).ok_or(DecodeError::Corrupt)
 }
 
@@ -162,14 +166,7 @@ impl Header {
 
     /// The filter, with no bit set yet; its items count as if they were.
     pub fn build(&self) -> Result<Chain, DecodeError> {
-        let mut layers = Vec::new();
-        layers.try_reserve_exact(self.layers.len()).map_err(|_| DecodeError::OutOfMemory)?;
-        for (design, items) in &self.layers {
-            let mut layer = Layer::new(*design)?;
-            layer.restore_items(*items);
-            layers.push(layer);
-        }
-        Ok(Chain::from_layers(self.plan, layers))
+        empty_chain(self.plan, self.layers.iter().copied())
     }
 }
 
@@ -189,7 +186,7 @@ fn decode_layer(fields: &mut Fields<'_>, sender: Sender) -> Result<(Design, u64)
 /// See [`next_piece`](super::next_piece). Any iterator will do, also one between two pieces.
 pub fn next_piece(filter: &Chain, iterator: u64) -> Option<Piece<'_>> {
     let offset = iterator.checked_sub(1)?;
-    let (layer, within) = locate(filter, offset)?;
+    let (layer, within) = locate(filter.layers(), offset)?;
     let bits = &filter.layers()[layer].bytes()[within..];
     let bits = &bits[..bits.len().min(PIECE_BYTES)];
     Some(Piece { iterator: iterator + bits.len() as u64, data: Cow::Borrowed(bits) })
@@ -204,21 +201,11 @@ pub fn load_piece<'a>(
 ) -> Result<&'a [u8], DecodeError> {
     let end = iterator.checked_sub(data.len() as u64).filter(|_| iterator > 0).ok_or(DecodeError::Corrupt)?;
     let offset = end.checked_sub(1).ok_or(DecodeError::NoSuchOffset)?;
-    let (layer, within) = locate(filter, offset).ok_or(DecodeError::NoSuchOffset)?;
+    let (layer, within) = locate(filter.layers(), offset).ok_or(DecodeError::NoSuchOffset)?;
     let layer = &mut filter.layers_mut()[layer];
     let loaded = match sender {
         Sender::Anyone => layer.merge(within, data),
         Sender::Authority => layer.replace(within, data),
     };
     loaded.and_then(|()| layer.bytes().get(within..within + data.len())).ok_or(DecodeError::BeyondLayer)
-}
-
-/// The layer that holds byte `offset` of all bit arrays, and the offset in it.
-fn locate(filter: &Chain, offset: u64) -> Option<(usize, usize)> {
-    let mut start = 0;
-    filter.layers().iter().enumerate().find_map(|(index, layer)| {
-        let (within, bytes) = (offset.checked_sub(start)?, layer.bytes().len() as u64);
-        start += bytes;
-        (within < bytes).then_some((index, within as usize))
-    })
 }

@@ -11,6 +11,7 @@ pub mod native;
 
 use std::borrow::Cow;
 
+use super::chain::{Chain, Layer};
 use super::storage::Bytes;
 use super::{Error, Filter};
 
@@ -160,6 +161,31 @@ pub fn load_piece<'a>(
         Filter::Native(chain) => native::load_piece(chain, iterator, data).map(|()| data),
         Filter::Classic(chain) => classic::load_piece(chain, iterator, data, sender),
     }
+}
+
+/// A filter of layers that have no bit set yet; their items count as if they were.
+fn empty_chain<L: Layer>(
+    plan: L::Plan,
+    designs: impl ExactSizeIterator<Item = (L::Design, u64)>,
+) -> Result<Chain<L>, DecodeError> {
+    let mut layers = Vec::new();
+    layers.try_reserve_exact(designs.len()).map_err(|_| DecodeError::OutOfMemory)?;
+    for (design, items) in designs {
+        let mut layer = L::new(design)?;
+        layer.restore_items(items);
+        layers.push(layer);
+    }
+    Ok(Chain::from_layers(plan, layers))
+}
+
+/// The layer that holds byte `offset` of all layers' bits, laid end to end, and the offset in it.
+fn locate<L: Layer>(layers: &[L], offset: u64) -> Option<(usize, usize)> {
+    let mut start = 0;
+    layers.iter().enumerate().find_map(|(index, layer)| {
+        let (within, bytes) = (offset.checked_sub(start)?, layer.bytes().len() as u64);
+        start += bytes;
+        (within < bytes).then_some((index, within as usize))
+    })
 }
 
 /// Little-endian fields, taken from the front.

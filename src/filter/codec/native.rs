@@ -36,7 +36,7 @@ use super::super::chain::{self, Layer as _};
 use super::super::hash::GOLDEN;
 use super::super::sizing::{BLOCK_BITS, BLOCK_BYTES, MAX_BLOCKS, MAX_LINES, Shape};
 use super::super::{Error, ErrorRate, Growth, MAX_LAYERS};
-use super::{DecodeError, Fields, HEADER_ITERATOR, Piece, Sink, Source};
+use super::{DecodeError, Fields, HEADER_ITERATOR, Piece, Sink, Source, empty_chain, locate};
 
 type Chain = chain::Chain<Layer>;
 
@@ -148,14 +148,7 @@ impl Header {
 
     /// The filter, with no bit set yet; its items count as if they were.
     pub fn build(&self) -> Result<Chain, DecodeError> {
-        let mut layers = Vec::new();
-        layers.try_reserve_exact(self.layers.len()).map_err(|_| DecodeError::OutOfMemory)?;
-        for stored in &self.layers {
-            let mut layer = Layer::new(stored.design)?;
-            layer.restore_items(stored.items);
-            layers.push(layer);
-        }
-        Ok(Chain::from_layers(self.plan, layers))
+        empty_chain(self.plan, self.layers.iter().map(|layer| (layer.design, layer.items)))
     }
 
     /// The filter with its bits. `next` returns the bits of each chunk, in order, and their checksum.
@@ -258,16 +251,6 @@ fn checksum(seed: u64, layer: Option<&Layer>, offset: u64, bits: &[u8]) -> u64 {
 fn verify(seed: u64, layer: &Layer, offset: u64, bits: &[u8], expected: u64) -> Result<(), DecodeError> {
     let is_whole = !bits.is_empty() && checksum(seed, Some(layer), offset, bits) == expected;
     is_whole.then_some(()).ok_or(DecodeError::Corrupt)
-}
-
-/// The layer that holds byte `offset` of all layers' bits, and the offset in it.
-fn locate(layers: &[Layer], offset: u64) -> Option<(usize, usize)> {
-    let mut start = 0;
-    layers.iter().enumerate().find_map(|(index, layer)| {
-        let within = offset.checked_sub(start)?;
-        start += layer.shape().bytes();
-        (within < layer.shape().bytes()).then_some((index, within as usize))
-    })
 }
 
 /// All chunks of a filter, in order.

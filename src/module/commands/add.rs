@@ -12,6 +12,7 @@ use super::super::error::Error;
 use super::super::key::WriteKey;
 use super::super::lookahead;
 use super::super::memory;
+use super::obey;
 use super::reserve::{DEFAULT_EXPANSION, create, expansion_by, layout_of, once, positive, set_once};
 use crate::filter::batch::{BATCH, Prepared};
 use crate::filter::hash::Hash;
@@ -46,23 +47,23 @@ pub fn madd(ctx: &Context, args: Args) -> Result<(), Error> {
 /// `BF.INSERT key [CAPACITY n] [ERROR r] [EXPANSION n] [NOCREATE] [NONSCALING] [SEED n] [LAYOUT native | classic] ITEMS item
 /// [item …]`
 pub fn insert(ctx: &Context, args: Args) -> Result<(), Error> {
-    let insertion = Insertion::parse(args)?;
+    let insertion = if ctx.must_obey() { obey::insert(args)? } else { Insertion::parse(args)? };
     add_all(ctx, args, insertion.items, insertion.create.then_some(|| insertion.wanted.params()))
 }
 
 /// What a command says of the filter that it may create. The rest is by default.
 #[derive(Default)]
-struct Wanted {
-    capacity: Option<NonZeroU64>,
-    error_rate: Option<ErrorRate>,
-    expansion: Option<NonZeroU32>,
-    nonscaling: bool,
-    seed: Option<u64>,
-    layout: Option<LayoutName>,
+pub struct Wanted {
+    pub capacity: Option<NonZeroU64>,
+    pub error_rate: Option<ErrorRate>,
+    pub expansion: Option<NonZeroU32>,
+    pub nonscaling: bool,
+    pub seed: Option<u64>,
+    pub layout: Option<LayoutName>,
 }
 
 impl Wanted {
-    fn params(&self) -> Result<Params, Error> {
+    pub fn params(&self) -> Result<Params, Error> {
         let noted_expansion = self.expansion.map_or(DEFAULT_EXPANSION, NonZeroU32::get);
         Ok(Params {
             capacity: self.capacity.unwrap_or_else(config::initial_size),
@@ -78,10 +79,10 @@ impl Wanted {
 }
 
 /// What BF.INSERT asks for.
-struct Insertion<'a> {
-    wanted: Wanted,
-    create: bool,
-    items: Args<'a>,
+pub struct Insertion<'a> {
+    pub wanted: Wanted,
+    pub create: bool,
+    pub items: Args<'a>,
 }
 
 impl<'a> Insertion<'a> {

@@ -3,6 +3,7 @@
 mod add;
 mod dump;
 mod info;
+mod obey;
 mod query;
 mod reserve;
 

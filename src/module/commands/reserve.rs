@@ -9,12 +9,14 @@ use super::super::edge::call;
 use super::super::error::Error;
 use super::super::key::WriteKey;
 use super::super::memory;
+use super::obey;
 use crate::filter::codec;
 use crate::filter::{ErrorRate, Growth, Layout, Params};
 
 /// `BF.RESERVE key error_rate capacity [EXPANSION n] [NONSCALING] [SEED n] [LAYOUT native | classic]`
 pub fn reserve(ctx: &Context, args: Args) -> Result<(), Error> {
-    let params = parse(args)?;
+    let is_foreign = ctx.must_obey() && !obey::is_our_reserve(args);
+    let params = if is_foreign { obey::reserve(args)?.params()? } else { parse(args)? };
     let mut key = WriteKey::open(ctx, args.at(1))?;
     if key.filter().is_some() {
         return Err(Error::Exists);
