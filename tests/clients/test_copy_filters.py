@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from servers import HOST, OXBLOOM, REDISBLOOM, ROOT, Server, running, wait_until
+from servers import HOST, OXBLOOM, REDISBLOOM, ROOT, Server, free_port, running, wait_until
 
 DESTINATION = OXBLOOM  # what the copies are loaded into
 
