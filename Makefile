@@ -39,6 +39,7 @@ test: lint test-rust test-clients test-instructions ## Install what is missing, 
 	@echo "All tests passed."
 
 lint: setup
+	@$(call packages,command -v c++,build-essential)
 	cargo fmt --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz --all-targets -- -D warnings
