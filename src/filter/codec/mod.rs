@@ -108,10 +108,9 @@ pub enum Header {
 impl Header {
     /// A classic header from anyone must be one that RedisBloom takes; from an authority, also one of a very old filter.
     pub fn decode(bytes: &[u8], sender: Sender) -> Result<Header, DecodeError> {
-        if native::is_header(bytes) {
-            native::Header::decode(bytes).map(Header::Native)
-        } else {
-            classic::Header::decode(bytes, sender).map(Header::Classic)
+        match native::header_body(bytes) {
+            Some(body) => native::Header::decode_body(body).map(Header::Native),
+            None => classic::Header::decode(bytes, sender).map(Header::Classic),
         }
     }
 

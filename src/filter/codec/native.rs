@@ -87,11 +87,12 @@ pub fn encode_header(filter: &Chain) -> Vec<u8> {
     header
 }
 
-/// Whether the bytes are a native header, of whatever version, and nothing else that starts like one.
-pub fn is_header(bytes: &[u8]) -> bool {
-    let parts = bytes.split_last_chunk();
-    parts
-        .is_some_and(|(header, &checksum)| header.starts_with(MAGIC) && u64::from_le_bytes(checksum) == xxh3_64(header))
+/// What is between the letters and the checksum of a native header, of whatever version. `None` if the bytes are no such
+/// header, also if they only start like one.
+pub fn header_body(bytes: &[u8]) -> Option<&[u8]> {
+    let (header, checksum) = bytes.split_last_chunk()?;
+    let body = header.strip_prefix(MAGIC)?;
+    (u64::from_le_bytes(*checksum) == xxh3_64(header)).then_some(body)
 }
 
 /// A header that was found sound. Its filter has no bits yet.
@@ -110,10 +111,12 @@ struct StoredLayer {
 
 impl Header {
     pub fn decode(bytes: &[u8]) -> Result<Header, DecodeError> {
-        if !is_header(bytes) {
-            return Err(DecodeError::Corrupt);
-        }
-        let mut fields = Fields(&bytes[MAGIC.len()..bytes.len() - CHECKSUM_BYTES]);
+        Header::decode_body(header_body(bytes).ok_or(DecodeError::Corrupt)?)
+    }
+
+    /// As [`decode`](Self::decode), given the [`header_body`].
+    pub fn decode_body(body: &[u8]) -> Result<Header, DecodeError> {
+        let mut fields = Fields(body);
         match fields.u8()? {
             0 => return Err(DecodeError::Corrupt),
             1..=VERSION => {}
