@@ -24,7 +24,7 @@ use super::chain::Layer as _;
 use super::hash::{Hash, Hasher, Lines, Pattern, Probes};
 use super::sizing::{BLOCK_BYTES, Budget, Shape};
 use super::storage::{Address, Block, Blocks, ones};
-use super::{Error, ErrorRate, Growth, chain, sizing};
+use super::{Error, ErrorRate, Growth, LayerFacts, chain, sizing};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
@@ -128,6 +128,20 @@ impl chain::Layer for Layer {
 
     fn allocated(&self) -> usize {
         self.blocks.allocated()
+    }
+
+    fn facts(&self, plan: &Plan, index: usize) -> LayerFacts {
+        let shape = self.shape();
+        LayerFacts {
+            bytes: shape.bytes(),
+            bits: shape.bits(),
+            hash_bits: 128,
+            probes: shape.probes.into(),
+            lines: Some(shape.lines),
+            capacity: self.capacity,
+            items: self.items,
+            error_rate: plan.layer_error_rate(index).max(sizing::LOWEST_ERROR_RATE),
+        }
     }
 
     fn false_positive_rate(&self) -> f64 {

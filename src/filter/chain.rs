@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use super::hash::{Hash, Hasher};
-use super::{Error, MAX_LAYERS, storage};
+use super::{Error, LayerFacts, MAX_LAYERS, storage};
 
 /// What a layout is made of. Layers of different layouts are never in one chain.
 pub trait Layer: Sized {
@@ -45,6 +45,9 @@ pub trait Layer: Sized {
 
     /// Bytes asked of the allocator for the bits.
     fn allocated(&self) -> usize;
+
+    /// What is known of the layer, which is number `index` (from 0) of its filter.
+    fn facts(&self, plan: &Self::Plan, index: usize) -> LayerFacts;
 
     /// The estimated probability, at the present fill, that an absent item is called present.
     fn false_positive_rate(&self) -> f64;
@@ -247,6 +250,11 @@ impl<L: Layer> Chain<L> {
     /// The number of items that were new when they were inserted.
     pub fn items(&self) -> u64 {
         self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.items()))
+    }
+
+    /// What is known of each layer, oldest first.
+    pub fn facts(&self) -> Vec<LayerFacts> {
+        self.layers.iter().enumerate().map(|(index, layer)| layer.facts(&self.plan, index)).collect()
     }
 
     /// Bytes asked of the allocator for the layers.

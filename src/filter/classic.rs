@@ -25,7 +25,7 @@ use super::batch::{BATCH, IN_CACHE, Subset};
 use super::chain::{self, Layer as _};
 use super::hash::{Hash, Hasher};
 use super::storage::{Address, Bytes, ones};
-use super::{Error, Growth};
+use super::{Error, Growth, LayerFacts};
 
 /// `ln^2 2` and `ln 2` as RedisBloom has them: a digit more would make other filters.
 const LN2_SQUARED: f64 = 0.480453013918201;
@@ -252,6 +252,12 @@ impl chain::Layer for Layer {
 
     fn allocated(&self) -> usize {
         self.bytes.allocated()
+    }
+
+    fn facts(&self, plan: &Plan, _index: usize) -> LayerFacts {
+        let Design { bytes, bits, probes, capacity, error_rate, .. } = self.design;
+        let (hash_bits, items) = (plan.options.hash_bits(), self.items);
+        LayerFacts { bytes, bits, hash_bits, probes, lines: None, capacity, items, error_rate }
     }
 
     fn false_positive_rate(&self) -> f64 {

@@ -256,37 +256,7 @@ impl Filter {
 
     /// What is known of each layer, oldest first.
     pub fn layers(&self) -> Vec<LayerFacts> {
-        match self {
-            Filter::Native(chain) => chain
-                .layers()
-                .iter()
-                .enumerate()
-                .map(|(index, layer)| LayerFacts {
-                    bytes: layer.shape().bytes(),
-                    bits: layer.shape().bits(),
-                    hash_bits: 128,
-                    probes: layer.shape().probes.into(),
-                    lines: Some(layer.shape().lines),
-                    capacity: layer.capacity(),
-                    items: layer.items(),
-                    error_rate: chain.plan().layer_error_rate(index).max(sizing::LOWEST_ERROR_RATE),
-                })
-                .collect(),
-            Filter::Classic(chain) => chain
-                .layers()
-                .iter()
-                .map(|layer| LayerFacts {
-                    bytes: layer.design().bytes,
-                    bits: layer.design().bits,
-                    hash_bits: chain.plan().options.hash_bits(),
-                    probes: layer.design().probes,
-                    lines: None,
-                    capacity: layer.capacity(),
-                    items: layer.items(),
-                    error_rate: layer.design().error_rate,
-                })
-                .collect(),
-        }
+        each!(self, chain => chain.facts())
     }
 
     /// The bits of each layer that has any set, oldest first.
@@ -382,12 +352,6 @@ pub enum Outlook {
     Classic(classic::Outlook),
 }
 
-/// The newest layer, if it has at least so many bytes.
-#[inline]
-fn newest<L: Layer>(chain: &Chain<L>, least_bytes: u64) -> Option<&L> {
-    chain.layers().last().filter(|layer| layer.bytes().len() as u64 >= least_bytes)
-}
-
 impl Outlook {
     /// Brings the memory that an item is looked for in into the processor's cache.
     #[inline]
@@ -397,4 +361,10 @@ impl Outlook {
             Outlook::Classic(outlook) => outlook.prefetch(item),
         }
     }
+}
+
+/// The newest layer, if it has at least so many bytes.
+#[inline]
+fn newest<L: Layer>(chain: &Chain<L>, least_bytes: u64) -> Option<&L> {
+    chain.layers().last().filter(|layer| layer.bytes().len() as u64 >= least_bytes)
 }
