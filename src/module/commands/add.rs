@@ -3,20 +3,18 @@
 //! What changed nothing is not replicated, for a crawler's stream is mostly duplicates: of a thousand items with three new
 //! ones, three travel.
 
-use std::num::{NonZeroU32, NonZeroU64};
-
 use super::super::args::{Arg, Args};
-use super::super::config::{self, LayoutName};
+use super::super::config::LayoutName;
 use super::super::context::Context;
 use super::super::error::Error;
 use super::super::key::WriteKey;
 use super::super::lookahead;
 use super::super::memory;
 use super::obey;
-use super::reserve::{DEFAULT_EXPANSION, create, expansion_by, layout_of, once, positive, set_once};
+use super::reserve::{Wanted, create, expansion_by, once, positive, set_once};
 use crate::filter::batch::{BATCH, Prepared};
 use crate::filter::hash::Hash;
-use crate::filter::{ErrorRate, Filter, Growth, Params};
+use crate::filter::{ErrorRate, Filter, Params};
 
 /// `BF.ADD key item`
 pub fn add(ctx: &Context, args: Args) -> Result<(), Error> {
@@ -47,35 +45,10 @@ pub fn madd(ctx: &Context, args: Args) -> Result<(), Error> {
 /// `BF.INSERT key [CAPACITY n] [ERROR r] [EXPANSION n] [NOCREATE] [NONSCALING] [SEED n] [LAYOUT native | classic] ITEMS item
 /// [item …]`
 pub fn insert(ctx: &Context, args: Args) -> Result<(), Error> {
-    let insertion = if ctx.must_obey() { obey::insert(args)? } else { Insertion::parse(args)? };
+    // What we understand, RedisBloom understands in the same way.
+    let insertion =
+        Insertion::parse(args).or_else(|error| if ctx.must_obey() { obey::insert(args) } else { Err(error) })?;
     add_all(ctx, args, insertion.items, insertion.create.then_some(|| insertion.wanted.params()))
-}
-
-/// What a command says of the filter that it may create. The rest is by default.
-#[derive(Default)]
-pub struct Wanted {
-    pub capacity: Option<NonZeroU64>,
-    pub error_rate: Option<ErrorRate>,
-    pub expansion: Option<NonZeroU32>,
-    pub nonscaling: bool,
-    pub seed: Option<u64>,
-    pub layout: Option<LayoutName>,
-}
-
-impl Wanted {
-    pub fn params(&self) -> Result<Params, Error> {
-        let noted_expansion = self.expansion.map_or(DEFAULT_EXPANSION, NonZeroU32::get);
-        Ok(Params {
-            capacity: self.capacity.unwrap_or_else(config::initial_size),
-            error_rate: self.error_rate.unwrap_or_else(config::error_rate),
-            growth: match self.expansion {
-                _ if self.nonscaling => Growth::Fixed,
-                None => config::growth(),
-                Some(expansion) => Growth::By(expansion),
-            },
-            layout: layout_of(self.layout, self.seed, noted_expansion)?,
-        })
-    }
 }
 
 /// What BF.INSERT asks for.

@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 
 use super::super::args::{Arg, Args};
 use super::super::error::Error;
-use super::add::{Insertion, Wanted};
-use super::reserve::positive;
+use super::add::Insertion;
+use super::reserve::{Wanted, positive};
 use crate::filter::ErrorRate;
 
 /// Whether BF.RESERVE is one of ours.

@@ -16,7 +16,8 @@ use crate::filter::{ErrorRate, Growth, Layout, Params};
 /// `BF.RESERVE key error_rate capacity [EXPANSION n] [NONSCALING] [SEED n] [LAYOUT native | classic]`
 pub fn reserve(ctx: &Context, args: Args) -> Result<(), Error> {
     let is_foreign = ctx.must_obey() && !obey::is_our_reserve(args);
-    let params = if is_foreign { obey::reserve(args)?.params()? } else { parse(args)? };
+    let wanted = if is_foreign { obey::reserve(args)? } else { parse(args)? };
+    let params = wanted.params()?;
     let mut key = WriteKey::open(ctx, args.at(1))?;
     if key.filter().is_some() {
         return Err(Error::Exists);
@@ -28,7 +29,7 @@ pub fn reserve(ctx: &Context, args: Args) -> Result<(), Error> {
     Ok(())
 }
 
-fn parse(args: Args) -> Result<Params, Error> {
+fn parse(args: Args) -> Result<Wanted, Error> {
     let error_rate = args.at(2).float().ok_or(Error::BadErrorRate)?;
     let error_rate = ErrorRate::new(error_rate).ok_or(Error::RateRange)?;
     let capacity = args.at(3).integer().ok_or(Error::BadCapacity)?;
@@ -48,28 +49,54 @@ fn parse(args: Args) -> Result<Params, Error> {
             return Err(Error::UnknownArgument);
         }
     }
-    let growth = match expansion {
-        None if nonscaling => Growth::Fixed,
-        None => config::growth(),
+    let expansion = match expansion {
         Some(value) if nonscaling || value.is("NONSCALING") => return Err(Error::NonscalingExpands),
         Some(value) => {
             let factor = value.integer().ok_or(Error::BadExpansion)?;
-            Growth::By(expansion_by(factor).ok_or(match factor {
+            Some(expansion_by(factor).ok_or(match factor {
                 ..=0 => Error::ExpansionRange,
                 1.. => Error::BadExpansion,
             })?)
         }
+        None => None,
     };
     let seed = seed.map(|value: Arg| value.unsigned().ok_or(Error::BadSeed)).transpose()?;
     let layout = layout.map(|value: Arg| LayoutName::of(value).ok_or(Error::BadLayout)).transpose()?;
-    Ok(Params { error_rate, capacity, growth, layout: layout_of(layout, seed, DEFAULT_EXPANSION)? })
+    Ok(Wanted { capacity: Some(capacity), error_rate: Some(error_rate), expansion, nonscaling, seed, layout })
+}
+
+/// What a command says of the filter that it may create. The rest is by default.
+#[derive(Default)]
+pub struct Wanted {
+    pub capacity: Option<NonZeroU64>,
+    pub error_rate: Option<ErrorRate>,
+    pub expansion: Option<NonZeroU32>,
+    pub nonscaling: bool,
+    pub seed: Option<u64>,
+    pub layout: Option<LayoutName>,
+}
+
+impl Wanted {
+    pub fn params(&self) -> Result<Params, Error> {
+        let noted_expansion = self.expansion.map_or(DEFAULT_EXPANSION, NonZeroU32::get);
+        Ok(Params {
+            capacity: self.capacity.unwrap_or_else(config::initial_size),
+            error_rate: self.error_rate.unwrap_or_else(config::error_rate),
+            growth: match self.expansion {
+                _ if self.nonscaling => Growth::Fixed,
+                None => config::growth(),
+                Some(expansion) => Growth::By(expansion),
+            },
+            layout: layout_of(self.layout, self.seed, noted_expansion)?,
+        })
+    }
 }
 
 /// What RedisBloom notes as the expansion of a filter that does not grow, unless it is told otherwise.
-pub const DEFAULT_EXPANSION: u32 = 2;
+const DEFAULT_EXPANSION: u32 = 2;
 
 /// The layout that was asked for, or that of the configuration.
-pub fn layout_of(name: Option<LayoutName>, seed: Option<u64>, noted_expansion: u32) -> Result<Layout, Error> {
+fn layout_of(name: Option<LayoutName>, seed: Option<u64>, noted_expansion: u32) -> Result<Layout, Error> {
     match (name.unwrap_or_else(config::layout), seed) {
         (LayoutName::Native, seed) => Ok(Layout::Native { seed: seed.unwrap_or_else(random_seed) }),
         (LayoutName::Classic, None) => Ok(Layout::Classic { noted_expansion }),
@@ -109,7 +136,7 @@ fn native_words(params: Params, seed: u64) -> Vec<Vec<u8>> {
 }
 
 /// A seed that nobody can guess, from the server's own source.
-pub fn random_seed() -> u64 {
+fn random_seed() -> u64 {
     let mut seed = [0; 8];
     call!(RedisModule_GetRandomBytes(seed.as_mut_ptr(), seed.len()));
     u64::from_ne_bytes(seed)
