@@ -1,15 +1,11 @@
 //! The classic layout: the same bits as RedisBloom 2.8.2, which made the figures here.
 
-use std::collections::VecDeque;
-
-use oxbloom::filter::chain::Layer as _;
-use oxbloom::filter::codec::{self, DecodeError, Header, Sender, Sink, Source};
-use oxbloom::filter::storage::Bytes;
+use oxbloom::filter::codec::{self, Header, Sender};
 use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Layout, Params};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::model::{by, insert_in_batches, item};
+use crate::model::{bits, built, by, insert_in_batches, item, through_a_file, whole};
 
 fn params(error_rate: f64, capacity: u64, growth: Growth) -> Params {
     let layout = Layout::Classic { noted_expansion: 2 };
@@ -18,16 +14,6 @@ fn params(error_rate: f64, capacity: u64, growth: Growth) -> Params {
 
 fn classic(error_rate: f64, capacity: u64, growth: Growth) -> Filter {
     Filter::new(params(error_rate, capacity, growth), |_| true).unwrap()
-}
-
-fn bits(filter: &Filter) -> Vec<u8> {
-    let Filter::Classic(chain) = filter else { panic!("a native filter") };
-    chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect()
-}
-
-/// Header and bits: two filters that agree in these are the same filter.
-fn whole(filter: &Filter) -> (Vec<u8>, Vec<u8>) {
-    (codec::encode_header(filter), bits(filter))
 }
 
 /// The positions of the set bits.
@@ -47,10 +33,6 @@ fn header(options: u32, bits: u64, probes: u32, bits_per_item: f64, log2_bits: u
     header.extend_from_slice(&100u64.to_le_bytes());
     header.push(log2_bits);
     header
-}
-
-fn built(header: &[u8]) -> Result<Filter, DecodeError> {
-    Header::decode(header, Sender::Anyone)?.build()
 }
 
 #[test]
@@ -120,71 +102,6 @@ fn what_cannot_be_made_is_refused() {
     let refused = (0..100).find_map(|number| vanishing.insert(&item(number)).err());
     assert_eq!(refused, Some(Error::CannotGrow));
     assert!(vanishing.depth() < 10);
-}
-
-/// A file in memory.
-#[derive(Clone, Debug, PartialEq)]
-enum Value {
-    Unsigned(u64),
-    Double(f64),
-    String(Vec<u8>),
-}
-
-#[derive(Default)]
-struct File(VecDeque<Value>);
-
-impl Sink for File {
-    fn unsigned(&mut self, number: u64) {
-        self.0.push_back(Value::Unsigned(number));
-    }
-
-    fn double(&mut self, number: f64) {
-        self.0.push_back(Value::Double(number));
-    }
-
-    fn string(&mut self, bytes: &[u8]) {
-        self.0.push_back(Value::String(bytes.to_vec()));
-    }
-}
-
-impl Source for File {
-    type String = Vec<u8>;
-
-    fn unsigned(&mut self) -> Result<u64, DecodeError> {
-        match self.0.pop_front() {
-            Some(Value::Unsigned(number)) => Ok(number),
-            _ => Err(DecodeError::Corrupt),
-        }
-    }
-
-    fn double(&mut self) -> Result<f64, DecodeError> {
-        match self.0.pop_front() {
-            Some(Value::Double(number)) => Ok(number),
-            _ => Err(DecodeError::Corrupt),
-        }
-    }
-
-    fn string(&mut self) -> Result<Vec<u8>, DecodeError> {
-        match self.0.pop_front() {
-            Some(Value::String(bytes)) => Ok(bytes),
-            _ => Err(DecodeError::Corrupt),
-        }
-    }
-
-    fn array(&mut self) -> Result<Bytes, DecodeError> {
-        let bytes = Source::string(self)?;
-        let mut array = Bytes::zeroed(bytes.len() as u64)?;
-        array.as_mut_slice().as_flattened_mut().copy_from_slice(&bytes);
-        Ok(array)
-    }
-}
-
-fn through_a_file(filter: &Filter) -> Filter {
-    let mut file = File::default();
-    codec::save(filter, &mut file);
-    let copy = codec::classic::load(codec::classic::VERSION, &mut file, |_| true).unwrap();
-    assert!(file.0.is_empty());
-    Filter::Classic(copy)
 }
 
 fn through_a_client(filter: &Filter) -> Filter {
