@@ -1,11 +1,6 @@
 //! The native layer: a Bloom filter of 512-bit blocks, after Putze, Sanders and Singler (2007).
 //!
-//! ```text
-//!  block (one cache line)      0        1        2               B-1
-//!                          │ 512 b  │ 512 b  │ 512 b  │  …  │ 512 b  │
-//!                               ▲        ▲▲▲
-//!  item ── hash ── 2 lines ─────┴────────┘     k probes in all, k/L bits in each line
-//! ```
+//! Where an item's blocks are is in [`table`](super::table).
 //!
 //! Bit `x` of a block is bit `x mod 8` of its byte `x / 8`, least significant first, whatever the machine: what is in
 //! memory is what is stored. An item costs `L` cache misses where a classic filter pays `k`. What blocking costs in
@@ -21,45 +16,11 @@ use multiversion::multiversion;
 
 use super::batch::{BATCH, IN_CACHE, Screen, Subset};
 use super::chain::Layer as _;
-use super::hash::{Hash, Hasher, Lines, Pattern, Probes};
-use super::sizing::{BLOCK_BYTES, Budget, Shape};
-use super::storage::{Address, Block, Blocks, ones};
-use super::{Error, ErrorRate, Growth, LayerFacts, chain, sizing};
-
-const BLOCK: usize = BLOCK_BYTES as usize;
-
-/// What the layers of a filter share.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    pub seed: u64,
-    /// Of the whole filter.
-    pub error_rate: ErrorRate,
-    pub growth: Growth,
-}
-
-impl Plan {
-    /// Layer `index` (from 0) for `capacity` items.
-    ///
-    /// A fixed filter has the whole error rate for its one layer and a tight budget. The first layer of a growing one may
-    /// take as much as the incumbent's; the others are tight again, for they hold most of the memory.
-    pub fn layer(&self, index: usize, capacity: u64) -> Result<Design, Error> {
-        let budget = match (self.growth, index) {
-            (Growth::By(_), 0) => Budget::Incumbent { rate: self.error_rate.get() },
-            _ => Budget::Tight,
-        };
-        let shape = Shape::choose(capacity, self.layer_error_rate(index), budget).ok_or(Error::OutOfMemory)?;
-        Ok(Design { shape, capacity })
-    }
-
-    /// The part of the error rate that layer `index` may use up.
-    pub fn layer_error_rate(&self, index: usize) -> f64 {
-        self.error_rate.get()
-            * match self.growth {
-                Growth::Fixed => 1.0,
-                Growth::By(_) => sizing::error_share(index),
-            }
-    }
-}
+use super::hash::{Hash, Hasher, Probes};
+use super::sizing::{Budget, Cell, Shape};
+use super::storage::{Block, ones};
+use super::table::{Plan, Table};
+use super::{Error, Growth, LayerFacts, chain, sizing};
 
 /// What a layer is made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,13 +29,27 @@ pub struct Design {
     pub capacity: u64,
 }
 
-/// One layer of a filter: a bit array and its counters.
+impl Design {
+    /// Layer `index` (from 0) for `capacity` items.
+    ///
+    /// A fixed filter has the whole error rate for its one layer and a tight budget. The first layer of a growing one may
+    /// take as much as the incumbent's; the others are tight again, for they hold most of the memory.
+    pub fn new(plan: &Plan, index: usize, capacity: u64) -> Result<Design, Error> {
+        let budget = match (plan.growth, index) {
+            (Growth::By(_), 0) => Budget::Incumbent { rate: plan.error_rate.get() },
+            _ => Budget::Tight,
+        };
+        let shape = Shape::choose(Cell::Bit, capacity, plan.layer_error_rate(index), budget);
+        Ok(Design { shape: shape.ok_or(Error::OutOfMemory)?, capacity })
+    }
+}
+
+/// One layer of a filter: a bit array and what is counted of it.
 pub struct Layer {
-    blocks: Blocks,
+    table: Table,
     capacity: u64,
     items: u64,
     ones: u64,
-    pattern: Pattern,
 }
 
 impl chain::Layer for Layer {
@@ -85,10 +60,9 @@ impl chain::Layer for Layer {
         Hasher::Xxh3 { seed: plan.seed }
     }
 
-    fn next(plan: &Plan, newest: &Layer, index: usize) -> Result<Design, Error> {
-        let Growth::By(expansion) = plan.growth else { return Err(Error::Full) };
-        let capacity = newest.capacity.checked_mul(u64::from(expansion.get())).ok_or(Error::OutOfMemory)?;
-        plan.layer(index, capacity)
+    fn next(plan: &Plan, layers: &[Layer]) -> Result<Design, Error> {
+        let newest = layers.last().ok_or(Error::OutOfMemory)?;
+        Design::new(plan, layers.len(), plan.capacity_after(newest.capacity)?)
     }
 
     fn memory(design: &Design) -> u64 {
@@ -96,12 +70,11 @@ impl chain::Layer for Layer {
     }
 
     fn new(Design { shape, capacity }: Design) -> Result<Layer, Error> {
-        let blocks = Blocks::zeroed(shape.blocks)?;
-        Ok(Layer { blocks, capacity, items: 0, ones: 0, pattern: Pattern::new(shape) })
+        Ok(Layer { table: Table::new(shape)?, capacity, items: 0, ones: 0 })
     }
 
     fn design(&self) -> Design {
-        Design { shape: self.shape(), capacity: self.capacity }
+        Design { shape: self.table.shape(), capacity: self.capacity }
     }
 
     #[inline]
@@ -123,18 +96,18 @@ impl chain::Layer for Layer {
     }
 
     fn bytes(&self) -> &[u8] {
-        self.blocks.as_slice().as_flattened()
+        self.table.bytes()
     }
 
     fn allocated(&self) -> usize {
-        self.blocks.allocated()
+        self.table.allocated()
     }
 
     fn facts(&self, plan: &Plan, index: usize) -> LayerFacts {
-        let shape = self.shape();
+        let shape = self.table.shape();
         LayerFacts {
             bytes: shape.bytes(),
-            bits: shape.bits(),
+            bits: shape.cells(),
             hash_bits: 128,
             probes: shape.probes.into(),
             lines: Some(shape.lines),
@@ -145,22 +118,22 @@ impl chain::Layer for Layer {
     }
 
     fn false_positive_rate(&self) -> f64 {
-        let shape = self.shape();
+        let shape = self.table.shape();
         shape.false_positive_rate(shape.items_from_fill(self.ones))
     }
 
     #[inline]
     fn contains(&self, hash: Hash) -> bool {
         let mut positions = hash.probes();
-        self.line_contains(self.first_line(hash), self.first_probes(), &mut positions)
-            && (self.pattern.lines() == 1 || self.other_lines_contain(hash, positions))
+        self.line_contains(self.table.first_line_of(hash), self.table.first_probes(), &mut positions)
+            && (self.table.lines() == 1 || self.other_lines_contain(hash, positions))
     }
 
     #[inline]
     fn insert(&mut self, hash: Hash) -> bool {
         let mut positions = hash.probes();
-        let mut set = self.set_in_line(self.first_line(hash), self.first_probes(), &mut positions);
-        if self.pattern.lines() > 1 {
+        let mut set = self.set_in_line(self.table.first_line_of(hash), self.table.first_probes(), &mut positions);
+        if self.table.lines() > 1 {
             set += self.set_in_other_lines(hash, positions);
         }
         self.ones += set;
@@ -195,11 +168,11 @@ impl chain::Layer for Layer {
     fn prefetch(layers: &[Layer], hashes: &[Hash]) {
         match layers {
             [layer] => {
-                let place = layer.place();
+                let place = layer.table.place();
                 hashes.iter().for_each(|&hash| place.prefetch(hash));
             }
             [.., newest] => {
-                let place = newest.place();
+                let place = newest.table.place();
                 hashes.iter().for_each(|&hash| place.prefetch_first(hash));
             }
             [] => {}
@@ -217,7 +190,7 @@ impl chain::Layer for Layer {
 
     #[inline]
     fn prefetch_insert(&self, hash: Hash) {
-        self.place().prefetch(hash);
+        self.table.place().prefetch(hash);
     }
 
     fn try_clone(&self) -> Result<Layer, Error> {
@@ -231,35 +204,25 @@ impl chain::Layer for Layer {
 
     unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
         // SAFETY: as promised by the caller.
-        unsafe { self.blocks.relocate(relocate) };
+        unsafe { self.table.relocate(relocate) };
     }
 }
 
 impl Layer {
-    pub fn shape(&self) -> Shape {
-        Shape {
-            blocks: self.blocks.as_slice().len() as u64,
-            lines: self.pattern.lines(),
-            probes: self.pattern.probes(),
-        }
-    }
-
-    /// Where to prefetch from.
-    #[inline]
-    pub fn place(&self) -> Place {
-        Place { blocks: self.blocks.address(), pattern: self.pattern }
+    pub fn table(&self) -> &Table {
+        &self.table
     }
 
     /// Apart, for the first line is all that there is of most layers, and all that is looked at for most absent items.
     #[inline(never)]
     fn other_lines_contain(&self, hash: Hash, mut positions: Probes) -> bool {
-        self.lines_of(hash).skip(1).all(|(line, probes)| self.line_contains(line, probes, &mut positions))
+        self.table.lines_of(hash).skip(1).all(|(line, probes)| self.line_contains(line, probes, &mut positions))
     }
 
     /// Whether the next `probes` of `positions` are set in a line.
     #[inline]
     fn line_contains(&self, line: usize, probes: u8, positions: &mut Probes) -> bool {
-        let block = self.blocks.as_slice()[line].view_bits::<Lsb0>();
+        let block = self.table.blocks()[line].view_bits::<Lsb0>();
         // All are read before any is judged: they share one cache miss, and a branch for each would be mispredicted half
         // of the time.
         let mut all = true;
@@ -267,48 +230,32 @@ impl Layer {
         all
     }
 
-    /// The number of probes in an item's first line.
-    #[inline]
-    pub fn first_probes(&self) -> u8 {
-        self.pattern.first_probes()
-    }
-
     /// Whether the item's first line lets it through `screen`. If not, the layer does not contain the item.
     #[inline]
     pub fn fits(&self, screen: &Screen, hash: Hash) -> bool {
-        screen.fits(&self.blocks.as_slice()[self.first_line(hash)])
+        screen.fits(&self.table.blocks()[self.table.first_line_of(hash)])
     }
 
     #[inline(never)]
     fn set_in_other_lines(&mut self, hash: Hash, mut positions: Probes) -> u64 {
-        let lines = self.lines_of(hash).skip(1);
+        let lines = self.table.lines_of(hash).skip(1);
         lines.map(|(line, probes)| self.set_in_line(line, probes, &mut positions)).sum()
     }
 
     /// Sets the next `probes` of `positions` in a line. How many of them were clear.
     #[inline]
     fn set_in_line(&mut self, line: usize, probes: u8, positions: &mut Probes) -> u64 {
-        let block = self.blocks.as_mut_slice()[line].view_bits_mut::<Lsb0>();
+        let block = self.table.blocks_mut()[line].view_bits_mut::<Lsb0>();
         let mut set = 0;
         positions.draw(probes, |position| set += u64::from(!block.replace(position, true)));
         set
-    }
-
-    #[inline]
-    fn first_line(&self, hash: Hash) -> usize {
-        self.pattern.first_line_of(hash, self.blocks.as_slice().len())
-    }
-
-    #[inline]
-    fn lines_of(&self, hash: Hash) -> Lines {
-        self.pattern.lines_of(hash, self.blocks.as_slice().len())
     }
 
     /// Sets every bit that is set in `bits`, which start at byte `offset`. `None` if they are not whole blocks of the layer.
     ///
     /// Nothing is ever cleared: bits that arrive twice, or late, cannot make the layer forget.
     pub fn merge(&mut self, offset: usize, bits: &[u8]) -> Option<()> {
-        let (target, source) = (self.part(offset, bits.len())?, bits.as_chunks().0);
+        let (target, source) = (self.table.part(offset, bits.len())?, bits.as_chunks().0);
         self.ones += target.iter_mut().zip(source).map(|(target, source)| union(target, source)).sum::<u64>();
         Some(())
     }
@@ -318,7 +265,7 @@ impl Layer {
     /// What is not read before it is written costs one page fault a page instead of two: a copy of 12 MB takes 1.3 ms, and took
     /// 4.4 with `merge`.
     pub fn restore(&mut self, offset: usize, bits: &[u8]) -> Option<()> {
-        let (target, source) = (self.part(offset, bits.len())?, bits.as_chunks().0);
+        let (target, source) = (self.table.part(offset, bits.len())?, bits.as_chunks().0);
         let mut set = 0;
         for (target, source) in target.iter_mut().zip(source) {
             let ones = ones(source);
@@ -330,60 +277,6 @@ impl Layer {
         }
         self.ones += set;
         Some(())
-    }
-
-    /// `length` bytes from byte `offset` on, if those are whole blocks of the layer.
-    fn part(&mut self, offset: usize, length: usize) -> Option<&mut [Block]> {
-        if !offset.is_multiple_of(BLOCK) || !length.is_multiple_of(BLOCK) {
-            return None;
-        }
-        self.blocks.as_mut_slice().get_mut(offset / BLOCK..)?.get_mut(..length / BLOCK)
-    }
-
-    /// Takes over the number of items of a stored layer.
-    pub fn restore_items(&mut self, items: u64) {
-        self.items = items;
-    }
-}
-
-/// Where a layer is, or was: enough to prefetch an item's lines from, and no more.
-#[derive(Clone, Copy, Debug)]
-pub struct Place {
-    blocks: Address<BLOCK>,
-    pattern: Pattern,
-}
-
-impl Place {
-    /// Brings an item's lines into the processor's cache.
-    #[inline]
-    pub fn prefetch(self, hash: Hash) {
-        self.pattern.lines_of(hash, self.blocks.length()).for_each(|(line, _)| self.blocks.prefetch(line));
-    }
-
-    /// Brings an item's first line into the processor's cache.
-    #[inline]
-    pub fn prefetch_first(self, hash: Hash) {
-        self.blocks.prefetch(self.pattern.first_line_of(hash, self.blocks.length()));
-    }
-}
-
-/// Where the newest layer of a filter is, or was, and how its items are hashed.
-#[derive(Clone, Copy, Debug)]
-pub struct Outlook {
-    place: Place,
-    seed: u64,
-}
-
-impl Outlook {
-    #[inline]
-    pub fn new(plan: &Plan, newest: &Layer) -> Outlook {
-        Outlook { place: newest.place(), seed: plan.seed }
-    }
-
-    /// Brings an item's lines into the processor's cache.
-    #[inline]
-    pub fn prefetch(&self, item: &[u8]) {
-        self.place.prefetch(Hash::xxh3(item, self.seed));
     }
 }
 
@@ -415,7 +308,7 @@ fn find_batch(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
     for layer in layers.iter().rev() {
         // While this layer is looked through, the lines of the next one come.
         if let Some(next) = older.next().filter(|next| next.bytes().len() > IN_CACHE) {
-            let place = next.place();
+            let place = next.table.place();
             absent.iter().for_each(|item| place.prefetch_first(hashes[item]));
         }
         let likely = absent.filter(|item| layer.fits(&screens[item], hashes[item]));
@@ -427,5 +320,5 @@ fn find_batch(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
 
 /// The number of probes that an item has in its first line, whatever the layer.
 fn common_probes(layers: &[Layer]) -> u8 {
-    layers.iter().map(Layer::first_probes).min().unwrap_or(0)
+    layers.iter().map(|layer| layer.table.first_probes()).min().unwrap_or(0)
 }

@@ -16,8 +16,8 @@ pub trait Layer: Sized {
     /// How the items of a filter are hashed.
     fn hasher(plan: &Self::Plan) -> Hasher;
 
-    /// The layer that is to follow `newest`, when that is full.
-    fn next(plan: &Self::Plan, newest: &Self, index: usize) -> Result<Self::Design, Error>;
+    /// The layer that is to follow `layers`, when the newest of them is full.
+    fn next(plan: &Self::Plan, layers: &[Self]) -> Result<Self::Design, Error>;
 
     /// Bytes that the bits of a layer take.
     fn memory(design: &Self::Design) -> u64;
@@ -115,8 +115,7 @@ impl<L: Layer> Chain<L> {
 
     /// Adds a layer to a full chain. `admit` is told the bytes it will take, and may refuse them.
     pub fn grow(&mut self, admit: impl FnOnce(u64) -> bool) -> Result<(), Error> {
-        let newest = self.layers.last().ok_or(Error::OutOfMemory)?;
-        self.push(L::next(&self.plan, newest, self.layers.len())?, admit)
+        self.push(L::next(&self.plan, &self.layers)?, admit)
     }
 
     fn push(&mut self, design: L::Design, admit: impl FnOnce(u64) -> bool) -> Result<(), Error> {

@@ -207,7 +207,8 @@ impl chain::Layer for Layer {
         if plan.options.hash_bits() == 64 { Hasher::Murmur64 } else { Hasher::Murmur32 }
     }
 
-    fn next(plan: &Plan, newest: &Layer, _index: usize) -> Result<Design, Error> {
+    fn next(plan: &Plan, layers: &[Layer]) -> Result<Design, Error> {
+        let newest = layers.last().ok_or(Error::OutOfMemory)?;
         if plan.options.is_fixed() {
             return Err(Error::Full);
         }

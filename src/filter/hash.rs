@@ -253,6 +253,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::filter::sizing::Cell;
 
     fn lines_of(hash: Hash, shape: Shape) -> impl Iterator<Item = usize> {
         Pattern::new(shape).lines_of(hash, shape.blocks as usize).map(|(line, _)| line).collect::<Vec<_>>().into_iter()
@@ -261,7 +262,7 @@ mod tests {
     proptest! {
         #[test]
         fn lines_are_different_blocks(item: Vec<u8>, seed: u64, lines in 1u8..=16, more in 0u64..1 << 57) {
-            let shape = Shape { blocks: u64::from(lines) + more, lines, probes: lines };
+            let shape = Shape { cell: Cell::Bit, blocks: u64::from(lines) + more, lines, probes: lines };
             let mut seen: Vec<usize> = lines_of(Hash::xxh3(&item, seed), shape).collect();
             prop_assert_eq!(seen.len(), usize::from(lines));
             prop_assert!(seen.iter().all(|&line| (line as u64) < shape.blocks));
@@ -291,7 +292,7 @@ mod tests {
     fn hashing_is_pinned() {
         // Stored filters are read with these positions.
         let hash = Hash::xxh3(b"oxbloom", 42);
-        let shape = Shape { blocks: 1 << 40, lines: 3, probes: 9 };
+        let shape = Shape { cell: Cell::Bit, blocks: 1 << 40, lines: 3, probes: 9 };
         let mut probes = Vec::new();
         hash.probes().draw(9, |position| probes.push(position));
         assert_eq!(
@@ -303,7 +304,7 @@ mod tests {
     #[test]
     fn every_line_is_as_likely_as_any_other() {
         // Chi-squared over the blocks of 200,000 items, each of three lines; 12 blocks, 11 degrees of freedom.
-        let shape = Shape { blocks: 12, lines: 3, probes: 3 };
+        let shape = Shape { cell: Cell::Bit, blocks: 12, lines: 3, probes: 3 };
         let mut counts = [0f64; 12];
         for item in 0u32..200_000 {
             lines_of(Hash::xxh3(&item.to_le_bytes(), 1), shape).for_each(|line| counts[line] += 1.0);

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! - [`chain`] is how layers together are asked, filled and grown;
-//! - [`blocked`] is the native layer, [`classic`] is RedisBloom's; [`storage`] is their memory;
+//! - [`blocked`] is the native layer, on a [`table`] of cache lines, [`classic`] is RedisBloom's; [`storage`] is their memory;
 //! - [`sizing`] turns an error rate and a capacity into the shape of a native layer;
 //! - [`hash`] turns an item into 128 bits, and those into positions, with [`murmur`] for the classic layer;
 //! - [`codec`] turns a filter into bytes and back.
@@ -42,6 +42,7 @@ pub mod hash;
 pub mod murmur;
 pub mod sizing;
 pub mod storage;
+pub mod table;
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ptr::NonNull;
@@ -150,8 +151,8 @@ impl Filter {
         let Params { error_rate, capacity, growth, layout } = params;
         match layout {
             Layout::Native { seed } => {
-                let plan = blocked::Plan { seed, error_rate, growth };
-                Chain::new(plan, plan.layer(0, capacity.get())?, admit).map(Filter::Native)
+                let plan = table::Plan { seed, error_rate, growth };
+                Chain::new(plan, blocked::Design::new(&plan, 0, capacity.get())?, admit).map(Filter::Native)
             }
             Layout::Classic { noted_expansion } => {
                 let plan = classic::Plan::new(growth, noted_expansion);
@@ -300,9 +301,8 @@ impl Filter {
     #[inline]
     pub fn outlook(&self, least_bytes: u64) -> Option<Outlook> {
         match self {
-            Filter::Native(chain) => {
-                newest(chain, least_bytes).map(|layer| Outlook::Native(blocked::Outlook::new(chain.plan(), layer)))
-            }
+            Filter::Native(chain) => newest(chain, least_bytes)
+                .map(|layer| Outlook::Native(table::Outlook::new(chain.plan(), layer.table()))),
             Filter::Classic(chain) => {
                 newest(chain, least_bytes).map(|layer| Outlook::Classic(classic::Outlook::new(chain.plan(), layer)))
             }
@@ -348,7 +348,7 @@ pub struct LayerFacts {
 /// How and where a filter looks for an item first: good as a hint, for as long as anyone likes.
 #[derive(Clone, Copy, Debug)]
 pub enum Outlook {
-    Native(blocked::Outlook),
+    Native(table::Outlook),
     Classic(classic::Outlook),
 }
 

@@ -38,12 +38,39 @@ pub const MAX_LINES: u8 = 16;
 /// The lowest error rate a layer is sized for, `2^-64`: one wrong answer in 18 quintillion.
 pub const LOWEST_ERROR_RATE: f64 = 1.0 / (1u128 << 64) as f64;
 
-/// How far over the classic optimum a layer may go to touch fewer cache lines.
+/// How far over the classic optimum a layer of bits may go to touch fewer cache lines.
 const SPEED_BUDGET: f64 = 1.02;
 
-/// Where an item's bits go: `probes` bits, spread over `lines` of the `blocks` 512-bit blocks.
+/// As [`SPEED_BUDGET`], for counters: of blocks with a quarter as many cells, an item needs more.
+const COUNTERS_BUDGET: f64 = 1.05;
+
+/// What a block is divided into, and an item marks some of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// Set or not.
+    Bit,
+    /// Four bits, that count to 15.
+    Counter,
+}
+
+impl Cell {
+    pub const fn bits(self) -> u64 {
+        match self {
+            Cell::Bit => 1,
+            Cell::Counter => 4,
+        }
+    }
+
+    /// Cells in a block.
+    pub const fn per_block(self) -> u64 {
+        BLOCK_BITS / self.bits()
+    }
+}
+
+/// Where an item's marks go: to `probes` cells, spread over `lines` of the `blocks` blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
+    pub cell: Cell,
     pub blocks: u64,
     pub lines: u8,
     pub probes: u8,
@@ -52,7 +79,7 @@ pub struct Shape {
 /// How much memory a layer may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
-    /// 2 % over the classic optimum.
+    /// A little over the classic optimum: 2 % for bits, 5 % for counters.
     Tight,
     /// What RedisBloom takes for the first layer of a filter that grows: the classic optimum for half the filter's `rate`.
     Incumbent { rate: f64 },
@@ -77,20 +104,27 @@ impl Shape {
     ///
     /// Masters and replicas that grow the same filter must come to the same shape: a change of any result needs a new
     /// version of the [encoding](super::codec::VERSION).
-    pub fn choose(capacity: u64, rate: f64, budget: Budget) -> Option<Shape> {
+    pub fn choose(cell: Cell, capacity: u64, rate: f64, budget: Budget) -> Option<Shape> {
         let rate = rate.max(LOWEST_ERROR_RATE);
         let optimum = capacity as f64 * classic_bits_per_item(rate);
         let limit = match budget {
-            Budget::Tight => optimum * SPEED_BUDGET,
+            Budget::Tight => {
+                optimum
+                    * match cell {
+                        Cell::Bit => SPEED_BUDGET,
+                        Cell::Counter => COUNTERS_BUDGET,
+                    }
+            }
             Budget::Incumbent { rate } => capacity as f64 * classic_bits_per_item(rate.max(LOWEST_ERROR_RATE) / 2.0),
         };
-        let least = blocks_for_bits(optimum)?.saturating_sub(1).max(1);
-        let most = blocks_for_bits(limit)?;
-        let search = |promise, least, most| Search { capacity, rate, lines: 1, promise }.fewest_lines(least, most);
+        let least = blocks_for(cell, optimum)?.saturating_sub(1).max(1);
+        let most = blocks_for(cell, limit)?;
+        let search =
+            |promise, least, most| Search { cell, capacity, rate, lines: 1, promise }.fewest_lines(least, most);
         let within_budget = [Promise::Counted, Promise::Distinct].into_iter().find_map(|p| search(p, least, most));
         within_budget.or_else(|| {
             let least = most + 1;
-            let mut most = most.max(blocks_for_bits(capacity as f64 * whole_probes_bits_per_item(rate))?);
+            let mut most = most.max(blocks_for(cell, capacity as f64 * whole_probes_bits_per_item(rate))?);
             loop {
                 most = most.checked_add(most / 16 + 1).filter(|&blocks| blocks <= MAX_BLOCKS)?;
                 if let Some(shape) = search(Promise::Distinct, least, most) {
@@ -100,28 +134,28 @@ impl Shape {
         })
     }
 
-    /// Bytes of the bit array.
+    /// Bytes of all blocks.
     pub fn bytes(&self) -> u64 {
         self.blocks * BLOCK_BYTES
     }
 
-    /// Bits of the bit array.
-    pub fn bits(&self) -> u64 {
-        self.blocks * BLOCK_BITS
+    /// Cells of all blocks.
+    pub fn cells(&self) -> u64 {
+        self.blocks * self.cell.per_block()
     }
 
     /// The probability that an absent item is called present once `items` distinct items were inserted.
     pub fn false_positive_rate(&self, items: f64) -> f64 {
-        false_positive_rate(items, self.blocks, u32::from(self.probes), u32::from(self.lines))
+        false_positive_rate(self.cell, items, self.blocks, u32::from(self.probes), u32::from(self.lines))
     }
 
-    /// The number of distinct items that leaves `ones` bits set, by expectation.
+    /// The number of distinct items that leaves `marked` cells marked, by expectation.
     ///
-    /// This is Swamidass and Baldi's estimate (2007) for blocks: an item leaves a given bit of a block alone with
+    /// This is Swamidass and Baldi's estimate (2007) for blocks: an item leaves a given cell of a block alone with
     /// probability `1 - L/B + L/B * s`, with `s` as in [`false_positive_rate`].
-    pub fn items_from_fill(&self, ones: u64) -> f64 {
-        let clear = 1.0 - (ones as f64 / self.bits() as f64).min(1.0 - 0.5 / self.bits() as f64);
-        let per_line = ProbesPerLine::new(u32::from(self.probes), u32::from(self.lines));
+    pub fn items_from_fill(&self, marked: u64) -> f64 {
+        let clear = 1.0 - (marked as f64 / self.cells() as f64).min(1.0 - 0.5 / self.cells() as f64);
+        let per_line = ProbesPerLine::new(self.cell, u32::from(self.probes), u32::from(self.lines));
         let hit = f64::from(self.lines) / self.blocks as f64;
         let spared = libm::log1p(-hit * (1.0 - per_line.survival(1.0)));
         libm::log(clear) / spared
@@ -131,6 +165,7 @@ impl Shape {
 /// A search for the smallest layer with `lines` lines that keeps a promise.
 #[derive(Clone, Copy)]
 struct Search {
+    cell: Cell,
     capacity: u64,
     rate: f64,
     lines: u8,
@@ -171,13 +206,13 @@ impl Search {
         let mut probes = self.keeps_rate(most)?;
         let (mut low, mut high) = (least, most);
         let step = (least >> 10).max(1);
-        let mut best = Shape { blocks: most, lines: self.lines, probes };
+        let mut best = Shape { cell: self.cell, blocks: most, lines: self.lines, probes };
         while high - low >= step {
             let blocks = low + (high - low) / 2;
             let (better, rate) = self.best_probes(blocks, probes);
             if rate <= self.rate {
                 (high, probes) = (blocks, better);
-                best = Shape { blocks, lines: self.lines, probes };
+                best = Shape { cell: self.cell, blocks, lines: self.lines, probes };
             } else {
                 low = blocks + 1;
             }
@@ -187,7 +222,7 @@ impl Search {
 
     /// The classic optimum `ln 2 * bits / items`, where the search for the best number of probes starts.
     fn classic_probes(&self, blocks: u64) -> u8 {
-        let probes = LN_2 * blocks as f64 * BLOCK_BITS as f64 / self.capacity as f64;
+        let probes = LN_2 * blocks as f64 * self.cell.per_block() as f64 / self.capacity as f64;
         self.probe_range(probes as i64)
     }
 
@@ -198,7 +233,7 @@ impl Search {
                 Promise::Counted => offered(self.capacity, self.rate, probes),
                 Promise::Distinct => self.capacity as f64,
             };
-            false_positive_rate(items, blocks, u32::from(probes), u32::from(self.lines))
+            false_positive_rate(self.cell, items, blocks, u32::from(probes), u32::from(self.lines))
         };
         let mut best = (probes, rate(probes));
         for direction in [-1, 1] {
@@ -277,22 +312,22 @@ pub fn error_share(index: usize) -> f64 {
     (1.0 - FIRST) / (n * root * root.sqrt() * TAIL)
 }
 
-/// The expected false-positive rate of `blocks` 512-bit blocks that took `items` distinct items, each setting `probes`
-/// bits over `lines` different blocks.
+/// The expected false-positive rate of `blocks` blocks that took `items` distinct items, each marking `probes` cells over
+/// `lines` different blocks.
 ///
-/// The items in a block are binomial, `B(items, lines/blocks)`. With `j` of them a bit of it is still clear with
-/// probability `s^j`, where `s` is the mean over the lines of `(1 - 1/512)^(probes in the line)`; a query's `p` probes of
-/// the line all meet set bits with probability `E[fill^p] = f^p + p(p-1)/2 * f^(p-2) * Var(fill)`, `f = 1 - s^j`. The
+/// The items in a block of `c` cells are binomial, `B(items, lines/blocks)`. With `j` of them a cell of it is still clear with
+/// probability `s^j`, where `s` is the mean over the lines of `(1 - 1/c)^(probes in the line)`; a query's `p` probes of
+/// the line all meet marked cells with probability `E[fill^p] = f^p + p(p-1)/2 * f^(p-2) * Var(fill)`, `f = 1 - s^j`. The
 /// second term, 1 to 5 %, is what the popular formula for a Bloom filter leaves out (Bose et al. 2008, "On the
 /// false-positive rate of Bloom filters"). The lines multiply.
-pub fn false_positive_rate(items: f64, blocks: u64, probes: u32, lines: u32) -> f64 {
+pub fn false_positive_rate(cell: Cell, items: f64, blocks: u64, probes: u32, lines: u32) -> f64 {
     if items < 1.0 {
         return 0.0;
     }
-    let per_line = ProbesPerLine::new(probes, lines);
+    let per_line = ProbesPerLine::new(cell, probes, lines);
     let hit = f64::from(lines) / blocks as f64;
-    // 64 items a bit leave no bit clear that a double could tell; the sum over their variation would take for ever.
-    if items * hit > 64.0 * BLOCK_BITS as f64 {
+    // 64 items a cell leave none clear that a double could tell; the sum over their variation would take for ever.
+    if items * hit > 64.0 * cell.per_block() as f64 {
         return 1.0;
     }
     let (few, many) = if hit >= 1.0 {
@@ -307,14 +342,16 @@ pub fn false_positive_rate(items: f64, blocks: u64, probes: u32, lines: u32) -> 
 struct ProbesPerLine {
     few: u32,
     longer: u32,
+    /// The probability that a probe of a line meets a given cell.
+    one_cell: f64,
     /// The share of longer lines.
     weight: f64,
-    /// The probability that one item's probes of a line spare a given bit, and two given bits.
+    /// The probability that one item's probes of a line spare a given cell, and two given cells.
     spares: f64,
     spares_two: f64,
 }
 
-/// The expected share of clear bits in a block, and that of pairs of them.
+/// The expected share of clear cells in a block, and that of pairs of them.
 #[derive(Clone, Copy)]
 struct Fill {
     clear: f64,
@@ -328,28 +365,27 @@ impl Fill {
 }
 
 impl ProbesPerLine {
-    fn new(probes: u32, lines: u32) -> ProbesPerLine {
+    fn new(cell: Cell, probes: u32, lines: u32) -> ProbesPerLine {
         let (few, longer) = (probes / lines, probes % lines);
-        let mut per_line =
-            ProbesPerLine { few, longer, weight: f64::from(longer) / f64::from(lines), spares: 0.0, spares_two: 0.0 };
+        let (one_cell, weight) = (1.0 / cell.per_block() as f64, f64::from(longer) / f64::from(lines));
+        let mut per_line = ProbesPerLine { few, longer, one_cell, weight, spares: 0.0, spares_two: 0.0 };
         per_line.spares = per_line.survival(1.0);
         per_line.spares_two = per_line.survival(2.0);
         per_line
     }
 
-    /// The probability that an item's probes of one line miss `bits` given bits of the block.
-    fn survival(&self, bits: f64) -> f64 {
-        let miss = 1.0 - bits / BLOCK_BITS as f64;
+    /// The probability that an item's probes of one line miss `cells` given cells of the block.
+    fn survival(&self, cells: f64) -> f64 {
+        let miss = 1.0 - cells * self.one_cell;
         let few = power(miss, self.few);
         few * (1.0 - self.weight) + few * miss * self.weight
     }
 
-    /// The probabilities that `few` and that `few + 1` probes of a block all meet set bits.
+    /// The probabilities that `few` and that `few + 1` probes of a block all meet marked cells.
     #[inline]
     fn all_set(&self, fill: Fill) -> (f64, f64) {
-        const ONE_BIT: f64 = 1.0 / BLOCK_BITS as f64;
         let set = 1.0 - fill.clear;
-        let variance = (1.0 - ONE_BIT) * fill.clear_pairs + ONE_BIT * fill.clear - fill.clear * fill.clear;
+        let variance = (1.0 - self.one_cell) * fill.clear_pairs + self.one_cell * fill.clear - fill.clear * fill.clear;
         let pairs = |probes: u32| f64::from(probes) * (f64::from(probes) - 1.0) / 2.0;
         // f^p + pairs * f^(p-2) * Var, for p = few and few + 1.
         let less = power(set, self.few.saturating_sub(2));
@@ -412,8 +448,8 @@ fn power(base: f64, exponent: impl Into<u64>) -> f64 {
     result
 }
 
-fn blocks_for_bits(bits: f64) -> Option<u64> {
-    let blocks = libm::ceil(libm::trunc(bits) / BLOCK_BITS as f64).max(1.0);
+fn blocks_for(cell: Cell, cells: f64) -> Option<u64> {
+    let blocks = libm::ceil(libm::trunc(cells) / cell.per_block() as f64).max(1.0);
     (blocks <= MAX_BLOCKS as f64).then_some(blocks as u64)
 }
 
@@ -476,7 +512,8 @@ mod tests {
         // and 9.60, 15.49 and 14.41, 21.91 and 19.28.
         for (rate, lines, bits) in [(1e-2, 1, 9.92), (1e-2, 4, 9.60), (1e-3, 1, 15.55), (1e-3, 4, 14.42)] {
             let blocks = |bits: f64| (1e6 * bits / 512.0) as u64;
-            let best = |bits| (4..20).map(|k| false_positive_rate(1e6, blocks(bits), k, lines)).fold(1.0, f64::min);
+            let best =
+                |bits| (4..20).map(|k| false_positive_rate(Cell::Bit, 1e6, blocks(bits), k, lines)).fold(1.0, f64::min);
             assert!(
                 best(bits + 0.03) < rate && best(bits - 0.03) > rate,
                 "{rate} {lines}: {} {}",
@@ -492,7 +529,7 @@ mod tests {
             let rate = 0.3 * 0.65f64.powi(exponent);
             for capacity in [1, 2, 3, 7, 10, 64, 100, 999, 1_000, 10_000, 1 << 20, 1_000_000_007, 20_000_000_000] {
                 for (budget, share) in [(Budget::Tight, 1.0), (Budget::Incumbent { rate }, error_share(0))] {
-                    let shape = Shape::choose(capacity, rate * share, budget).unwrap();
+                    let shape = Shape::choose(Cell::Bit, capacity, rate * share, budget).unwrap();
                     assert!(shape.false_positive_rate(capacity as f64) <= rate * share, "{capacity} {rate} {shape:?}");
                     let classic = match budget {
                         Budget::Tight => capacity as f64 * classic_bits_per_item(rate) * SPEED_BUDGET,
@@ -508,35 +545,64 @@ mod tests {
     }
 
     #[test]
+    fn counters_take_four_times_the_bits_and_a_twentieth() {
+        for exponent in 0..60 {
+            let rate = 0.3 * 0.65f64.powi(exponent);
+            for capacity in [1, 2, 3, 7, 10, 64, 100, 999, 1_000, 10_000, 1 << 20, 1_000_000_007, 20_000_000_000] {
+                let bits = Shape::choose(Cell::Bit, capacity, rate, Budget::Tight).unwrap();
+                let counters = Shape::choose(Cell::Counter, capacity, rate, Budget::Tight).unwrap();
+                assert!(counters.false_positive_rate(capacity as f64) <= rate, "{capacity} {rate} {counters:?}");
+                assert!(
+                    counters.bytes() as f64 <= (bits.bytes() as f64 * 4.0 * COUNTERS_BUDGET) + BLOCK_BYTES as f64,
+                    "{capacity} {rate} {counters:?} {bits:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn shapes_are_pinned() {
         // Replicas size their own growth, and old files replay creations: a change of these breaks both.
         let pinned = [
-            (100, 0.01, Budget::Tight),
-            (1_000_000, 0.01, Budget::Tight),
-            (100_000_000, 0.001, Budget::Tight),
-            (100, 0.01 * error_share(0), Budget::Incumbent { rate: 0.01 }),
-            (1_000_000, 0.01 * error_share(0), Budget::Incumbent { rate: 0.01 }),
-            (20_000_000_000, 1e-7 * error_share(0), Budget::Incumbent { rate: 1e-7 }),
+            (Cell::Bit, 100, 0.01, Budget::Tight),
+            (Cell::Bit, 1_000_000, 0.01, Budget::Tight),
+            (Cell::Bit, 100_000_000, 0.001, Budget::Tight),
+            (Cell::Bit, 100, 0.01 * error_share(0), Budget::Incumbent { rate: 0.01 }),
+            (Cell::Bit, 1_000_000, 0.01 * error_share(0), Budget::Incumbent { rate: 0.01 }),
+            (Cell::Bit, 20_000_000_000, 1e-7 * error_share(0), Budget::Incumbent { rate: 1e-7 }),
+            (Cell::Counter, 100, 0.01, Budget::Tight),
+            (Cell::Counter, 1_000_000, 0.01, Budget::Tight),
+            (Cell::Counter, 100_000_000, 0.0001, Budget::Tight),
         ]
-        .map(|(capacity, rate, budget)| {
-            let Shape { blocks, lines, probes } = Shape::choose(capacity, rate, budget).unwrap();
+        .map(|(cell, capacity, rate, budget)| {
+            let Shape { blocks, lines, probes, .. } = Shape::choose(cell, capacity, rate, budget).unwrap();
             (blocks, lines, probes)
         });
-        let expected = [(2, 1, 7), (18908, 2, 7), (2859021, 2, 10), (3, 1, 10), (21511, 1, 7), (1362276889, 6, 24)];
+        let expected = [
+            (2, 1, 7),
+            (18908, 2, 7),
+            (2859021, 2, 10),
+            (3, 1, 10),
+            (21511, 1, 7),
+            (1362276889, 6, 24),
+            (8, 2, 7),
+            (77049, 2, 6),
+            (15374472, 4, 13),
+        ];
         assert_eq!(pinned, expected);
     }
 
     #[test]
     fn what_cannot_be_addressed_is_refused() {
-        assert_eq!(Shape::choose(u64::MAX, 0.01, Budget::Tight), None);
-        assert_eq!(Shape::choose(1 << 61, 1e-9, Budget::Incumbent { rate: 1e-9 }), None);
-        assert!(Shape::choose(1 << 40, 1e-300, Budget::Tight).is_some());
+        assert_eq!(Shape::choose(Cell::Bit, u64::MAX, 0.01, Budget::Tight), None);
+        assert_eq!(Shape::choose(Cell::Bit, 1 << 61, 1e-9, Budget::Incumbent { rate: 1e-9 }), None);
+        assert!(Shape::choose(Cell::Bit, 1 << 40, 1e-300, Budget::Tight).is_some());
     }
 
     #[test]
     fn the_fill_tells_the_items() {
-        let shape = Shape::choose(10_000, 0.01, Budget::Tight).unwrap();
+        let shape = Shape::choose(Cell::Bit, 10_000, 0.01, Budget::Tight).unwrap();
         assert_eq!(shape.items_from_fill(0), 0.0);
-        assert!(shape.items_from_fill(shape.bits()).is_finite());
+        assert!(shape.items_from_fill(shape.cells()).is_finite());
     }
 }

@@ -163,7 +163,7 @@ fn numbers_that_cannot_be_are_refused() {
         ("reserved bytes of a layer", FIRST_LAYER + 39, vec![1]),
     ];
     let filter = grown();
-    assert_eq!(layers(&filter)[0].shape().blocks, 3);
+    assert_eq!(layers(&filter)[0].table().shape().blocks, 3);
     for (what, at, bytes) in impossible {
         let mut body = body(&filter);
         body[*at..at + bytes.len()].copy_from_slice(bytes);
@@ -224,7 +224,7 @@ proptest! {
             && header.memory() < MEMORY_LIMIT
         {
             let filter = Filter::Native(header.build().unwrap());
-            let bytes: u64 = layers(&filter).iter().map(|layer| layer.shape().bytes()).sum();
+            let bytes: u64 = layers(&filter).iter().map(|layer| layer.table().shape().bytes()).sum();
             prop_assert_eq!(bytes, header.memory());
             use_in_every_way(filter);
         }
@@ -290,7 +290,7 @@ fn a_chunk_at_another_place_is_refused() {
 fn a_forged_chunk_cannot_leave_its_layer() {
     let filter = grown();
     let mut copy = built(&codec::encode_header(&filter)).unwrap();
-    let first = layers(&filter)[0].shape().bytes();
+    let first = layers(&filter)[0].table().shape().bytes();
     let all = model::bits(&filter).len() as u64;
     for (why, offset, length, reason) in [
         ("no bits", 0, 0, DecodeError::Corrupt),

@@ -78,8 +78,8 @@ fn assert_same(filter: &Filter, copy: &Filter, questions: &[Vec<u8>]) {
     assert_eq!(copy.depth(), filter.depth());
     for (copy, layer) in layers(copy).iter().zip(layers(filter)) {
         assert_eq!(
-            (copy.shape(), copy.capacity(), copy.items(), copy.ones()),
-            (layer.shape(), layer.capacity(), layer.items(), layer.ones())
+            (copy.table().shape(), copy.capacity(), copy.items(), copy.ones()),
+            (layer.table().shape(), layer.capacity(), layer.items(), layer.ones())
         );
     }
     assert!(model::whole(copy) == model::whole(filter));
@@ -256,8 +256,8 @@ fn a_rate_that_is_lower_than_any_need_costs_no_more_than_the_lowest() {
         let lowest = filter(LOWEST_ERROR_RATE, 100, growth, 1);
         for rate in [LOWEST_ERROR_RATE / 2.0, 1e-100, 1e-300, f64::MIN_POSITIVE, f64::from_bits(1)] {
             let filter = Filter::new(params(rate, 100, growth, 1), |_| true).ok();
-            let shape = filter.map(|filter| layers(&filter)[0].shape());
-            assert_eq!(shape, Some(layers(&lowest)[0].shape()), "{rate:e} {growth:?}");
+            let shape = filter.map(|filter| layers(&filter)[0].table().shape());
+            assert_eq!(shape, Some(layers(&lowest)[0].table().shape()), "{rate:e} {growth:?}");
         }
     }
 }

@@ -100,7 +100,7 @@ fn memory_usage_is_what_is_asked_of_the_allocator() {
         for filter in [&filter, &filter.try_clone().unwrap(), &through_a_file(&filter)] {
             let mut bytes = size_of::<Filter>();
             for layer in layers(filter) {
-                let bare = layer.shape().blocks as usize * 64;
+                let bare = layer.table().shape().blocks as usize * 64;
                 // One line more where the allocator does not align to lines by itself.
                 assert!([bare, bare + 64].contains(&layer.allocated()), "{} {bare}", layer.allocated());
                 bytes += size_of_val(layer) + layer.allocated();

@@ -195,6 +195,6 @@ pub fn first_chunk(filter: &Filter) -> Chunk<'_> {
 /// What a filter asks of an allocator that aligns to cache lines.
 pub fn memory_when_aligned(filter: &Filter) -> usize {
     let layers = layers(filter);
-    let blocks: u64 = layers.iter().map(|layer| layer.shape().blocks).sum();
+    let blocks: u64 = layers.iter().map(|layer| layer.table().shape().blocks).sum();
     size_of::<Filter>() + size_of_val(layers) + blocks as usize * 64
 }

@@ -31,10 +31,11 @@ use std::num::NonZeroU32;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::super::blocked::{Design, Layer, Plan};
+use super::super::blocked::{Design, Layer};
 use super::super::chain::{self, Layer as _};
 use super::super::hash::GOLDEN;
-use super::super::sizing::{BLOCK_BITS, BLOCK_BYTES, MAX_BLOCKS, MAX_LINES, Shape};
+use super::super::sizing::{BLOCK_BITS, BLOCK_BYTES, Cell, MAX_BLOCKS, MAX_LINES, Shape};
+use super::super::table::Plan;
 use super::super::{Error, ErrorRate, Growth, MAX_LAYERS};
 use super::{DecodeError, Fields, HEADER_ITERATOR, Piece, Sink, Source, empty_chain, locate};
 
@@ -76,7 +77,7 @@ pub fn encode_header(filter: &Chain) -> Vec<u8> {
     header.extend_from_slice(&seed.to_le_bytes());
     header.extend_from_slice(&error_rate.get().to_le_bytes());
     for layer in layers {
-        let Shape { blocks, lines, probes } = layer.shape();
+        let Shape { blocks, lines, probes, .. } = layer.table().shape();
         for number in [blocks, layer.capacity(), layer.items(), layer.ones()] {
             header.extend_from_slice(&number.to_le_bytes());
         }
@@ -195,7 +196,7 @@ impl StoredLayer {
             && capacity >= 1
             && items <= capacity
             && ones.div_ceil(BLOCK_BITS) <= blocks;
-        let shape = Shape { blocks, lines, probes };
+        let shape = Shape { cell: Cell::Bit, blocks, lines, probes };
         sound.then_some(StoredLayer { design: Design { shape, capacity }, items, ones }).ok_or(DecodeError::Corrupt)
     }
 }
@@ -244,7 +245,7 @@ impl Chunk<'_> {
 
 fn checksum(seed: u64, layer: Option<&Layer>, offset: u64, bits: &[u8]) -> u64 {
     let shape = layer.map_or(0, |layer| {
-        let Shape { blocks, lines, probes } = layer.shape();
+        let Shape { blocks, lines, probes, .. } = layer.table().shape();
         blocks.rotate_left(16) ^ u64::from(u16::from_le_bytes([probes, lines]))
     });
     xxh3_64_with_seed(bits, seed ^ (offset ^ shape.rotate_left(32)).wrapping_mul(GOLDEN))
@@ -261,7 +262,7 @@ pub fn chunks(filter: &Chain) -> impl Iterator<Item = Chunk<'_>> {
     let mut end = 0;
     filter.layers().iter().flat_map(move |layer| {
         let start = end;
-        end += layer.shape().bytes();
+        end += layer.bytes().len() as u64;
         let bits = if layer.ones() > 0 { layer.bytes() } else { &[] };
         let offsets = (start..).step_by(CHUNK_BYTES);
         offsets.zip(bits.chunks(CHUNK_BYTES)).map(|(offset, bits)| Chunk { offset, bits })
