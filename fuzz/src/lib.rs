@@ -11,7 +11,7 @@ use oxbloom::filter::chain::Layer;
 use oxbloom::filter::codec::native::{self, Chunk};
 use oxbloom::filter::codec::{self, DecodeError, Header, Sender, Sink, Source, classic};
 use oxbloom::filter::storage::Bytes;
-use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Layout, Params};
+use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Layout, Params, counting};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The most bytes of bits that a filter is built with. It may grow to twice as many.
@@ -138,12 +138,20 @@ fn check_same(filter: &Filter, copy: &Filter) {
 
 fn counts_are_right(filter: &Filter) -> bool {
     fn right<L: Layer>(layer: &L) -> bool {
-        layer.ones() == layer.bytes().iter().map(|byte| u64::from(byte.count_ones())).sum()
+        layer.marked() == layer.bytes().iter().map(|byte| u64::from(byte.count_ones())).sum()
     }
     match filter {
+        Filter::Counting(chain) => chain.layers().iter().all(counters_are_right),
         Filter::Native(chain) => chain.layers().iter().all(right),
         Filter::Classic(chain) => chain.layers().iter().all(right),
     }
+}
+
+fn counters_are_right(layer: &counting::Layer) -> bool {
+    let counters = || layer.bytes().iter().flat_map(|byte| [byte & 15, byte >> 4]);
+    let (marked, stuck) =
+        (counters().filter(|&count| count > 0).count(), counters().filter(|&count| count == 15).count());
+    (layer.marked(), layer.stuck()) == (marked as u64, stuck as u64)
 }
 
 /// The item of a number, of various lengths.
@@ -155,6 +163,7 @@ fn item(number: u64) -> Vec<u8> {
 fn bits(filter: &Filter) -> Vec<u8> {
     match filter {
         Filter::Native(chain) => chain.layers().iter().flat_map(Layer::bytes).copied().collect(),
+        Filter::Counting(chain) => chain.layers().iter().flat_map(Layer::bytes).copied().collect(),
         Filter::Classic(chain) => chain.layers().iter().flat_map(Layer::bytes).copied().collect(),
     }
 }
@@ -196,7 +205,7 @@ fn through_a_file(filter: &Filter) -> Filter {
     let file = saved(filter);
     let mut reader = Reader(&file);
     let copy = match filter {
-        Filter::Native(_) => native::load(&mut reader, |_| true).map(Filter::Native),
+        Filter::Native(_) | Filter::Counting(_) => native::load(&mut reader, |_| true),
         Filter::Classic(_) => classic::load(classic::VERSION, &mut reader, |_| true).map(Filter::Classic),
     };
     assert!(reader.0.is_empty());
@@ -210,7 +219,7 @@ fn saved(filter: &Filter) -> Vec<u8> {
 }
 
 fn load_native(file: &[u8]) -> Result<Filter, DecodeError> {
-    native::load(&mut Reader(file), |bytes| bytes <= MEMORY_LIMIT).map(Filter::Native)
+    native::load(&mut Reader(file), |bytes| bytes <= MEMORY_LIMIT)
 }
 
 fn load_classic(version: u32, file: &[u8]) -> Result<Filter, DecodeError> {
@@ -359,7 +368,7 @@ impl Subject {
             }
             12..14 => {
                 let (offset, length) = (u64::from(rest.u8()?), u16::from(rest.u8()?));
-                let unit = if let Filter::Native(_) = self.filter { 64 } else { 8 };
+                let unit = if let Filter::Classic(_) = self.filter { 8 } else { 64 };
                 let data = rest.take(rest.0.len().min((length * unit / 8).into()))?;
                 self.load_sealed(offset * u64::from(unit), data, sender);
             }
@@ -428,6 +437,10 @@ impl Subject {
     fn load_sealed(&mut self, offset: u64, bits: &[u8], sender: Sender) {
         let (iterator, piece) = match &self.filter {
             Filter::Native(chain) => {
+                let chunk = Chunk { offset, bits };
+                (chunk.iterator(), native::encode_chunk(chain, chunk).expect("little memory"))
+            }
+            Filter::Counting(chain) => {
                 let chunk = Chunk { offset, bits };
                 (chunk.iterator(), native::encode_chunk(chain, chunk).expect("little memory"))
             }

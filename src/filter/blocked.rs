@@ -15,11 +15,11 @@ use bitvec::prelude::*;
 use multiversion::multiversion;
 
 use super::batch::{BATCH, IN_CACHE, Screen, Subset};
-use super::chain::Layer as _;
+use super::chain::{Insert, Layer as _};
 use super::hash::{Hash, Hasher, Probes};
 use super::sizing::{Budget, Cell, Shape};
 use super::storage::{Block, ones};
-use super::table::{Plan, Table};
+use super::table::{Count, Plan, Table};
 use super::{Error, Growth, LayerFacts, chain, sizing};
 
 /// What a layer is made from.
@@ -48,13 +48,14 @@ impl Design {
 pub struct Layer {
     table: Table,
     capacity: u64,
-    items: u64,
+    count: Count,
     ones: u64,
 }
 
 impl chain::Layer for Layer {
     type Plan = Plan;
     type Design = Design;
+    type Counts = Count;
 
     fn hasher(plan: &Plan) -> Hasher {
         Hasher::Xxh3 { seed: plan.seed }
@@ -70,7 +71,7 @@ impl chain::Layer for Layer {
     }
 
     fn new(Design { shape, capacity }: Design) -> Result<Layer, Error> {
-        Ok(Layer { table: Table::new(shape)?, capacity, items: 0, ones: 0 })
+        Ok(Layer { table: Table::new(shape)?, capacity, count: Count::default(), ones: 0 })
     }
 
     fn design(&self) -> Design {
@@ -84,15 +85,23 @@ impl chain::Layer for Layer {
 
     #[inline]
     fn items(&self) -> u64 {
-        self.items
+        self.count.items()
     }
 
-    fn restore_items(&mut self, items: u64) {
-        self.items = items;
+    fn counts(&self) -> Count {
+        self.count
     }
 
-    fn ones(&self) -> u64 {
+    fn restore_counts(&mut self, count: Count) {
+        self.count = count;
+    }
+
+    fn marked(&self) -> u64 {
         self.ones
+    }
+
+    fn cells(&self) -> u64 {
+        self.table.shape().cells()
     }
 
     fn bytes(&self) -> &[u8] {
@@ -104,17 +113,8 @@ impl chain::Layer for Layer {
     }
 
     fn facts(&self, plan: &Plan, index: usize) -> LayerFacts {
-        let shape = self.table.shape();
-        LayerFacts {
-            bytes: shape.bytes(),
-            bits: shape.cells(),
-            hash_bits: 128,
-            probes: shape.probes.into(),
-            lines: Some(shape.lines),
-            capacity: self.capacity,
-            items: self.items,
-            error_rate: plan.layer_error_rate(index).max(sizing::LOWEST_ERROR_RATE),
-        }
+        let error_rate = plan.layer_error_rate(index).max(sizing::LOWEST_ERROR_RATE);
+        LayerFacts { error_rate, ..self.table.facts(self.capacity, self.items()) }
     }
 
     fn false_positive_rate(&self) -> f64 {
@@ -127,18 +127,6 @@ impl chain::Layer for Layer {
         let mut positions = hash.probes();
         self.line_contains(self.table.first_line_of(hash), self.table.first_probes(), &mut positions)
             && (self.table.lines() == 1 || self.other_lines_contain(hash, positions))
-    }
-
-    #[inline]
-    fn insert(&mut self, hash: Hash) -> bool {
-        let mut positions = hash.probes();
-        let mut set = self.set_in_line(self.table.first_line_of(hash), self.table.first_probes(), &mut positions);
-        if self.table.lines() > 1 {
-            set += self.set_in_other_lines(hash, positions);
-        }
-        self.ones += set;
-        self.items += u64::from(set > 0);
-        set > 0
     }
 
     #[inline]
@@ -179,6 +167,34 @@ impl chain::Layer for Layer {
         }
     }
 
+    fn try_clone(&self) -> Result<Layer, Error> {
+        let mut copy = Layer::new(self.design())?;
+        copy.count = self.count;
+        if self.ones > 0 {
+            copy.restore(0, self.bytes()).ok_or(Error::OutOfMemory)?;
+        }
+        Ok(copy)
+    }
+
+    unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
+        // SAFETY: as promised by the caller.
+        unsafe { self.table.relocate(relocate) };
+    }
+}
+
+impl Insert for Layer {
+    #[inline]
+    fn insert(&mut self, hash: Hash) -> bool {
+        let mut positions = hash.probes();
+        let mut set = self.set_in_line(self.table.first_line_of(hash), self.table.first_probes(), &mut positions);
+        if self.table.lines() > 1 {
+            set += self.set_in_other_lines(hash, positions);
+        }
+        self.ones += set;
+        self.count.increment(set > 0);
+        set > 0
+    }
+
     /// All of a batch: they have few lines each.
     const INSERTS_AHEAD: usize = BATCH;
 
@@ -191,20 +207,6 @@ impl chain::Layer for Layer {
     #[inline]
     fn prefetch_insert(&self, hash: Hash) {
         self.table.place().prefetch(hash);
-    }
-
-    fn try_clone(&self) -> Result<Layer, Error> {
-        let mut copy = Layer::new(self.design())?;
-        copy.items = self.items;
-        if self.ones > 0 {
-            copy.restore(0, self.bytes()).ok_or(Error::OutOfMemory)?;
-        }
-        Ok(copy)
-    }
-
-    unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
-        // SAFETY: as promised by the caller.
-        unsafe { self.table.relocate(relocate) };
     }
 }
 

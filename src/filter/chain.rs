@@ -11,7 +11,10 @@ pub trait Layer: Sized {
     type Plan: Copy;
 
     /// What a layer is made from.
-    type Design: Copy;
+    type Design: Copy + PartialEq;
+
+    /// What is counted of a layer, and cannot be told from its bits.
+    type Counts: Copy;
 
     /// How the items of a filter are hashed.
     fn hasher(plan: &Self::Plan) -> Hasher;
@@ -31,14 +34,19 @@ pub trait Layer: Sized {
     /// How many items the layer was made for.
     fn capacity(&self) -> u64;
 
-    /// How many items were new when they were inserted.
+    /// How many items were new when they were inserted, and were not removed since.
     fn items(&self) -> u64;
 
-    /// Takes over the number of items of a stored layer.
-    fn restore_items(&mut self, items: u64);
+    fn counts(&self) -> Self::Counts;
 
-    /// How many bits are set.
-    fn ones(&self) -> u64;
+    /// Takes over what was counted of a stored layer.
+    fn restore_counts(&mut self, counts: Self::Counts);
+
+    /// How many bits are set, or counters above zero.
+    fn marked(&self) -> u64;
+
+    /// How many bits or counters there are.
+    fn cells(&self) -> u64;
 
     /// The bits, as they are stored.
     fn bytes(&self) -> &[u8];
@@ -55,11 +63,6 @@ pub trait Layer: Sized {
     /// Whether the item may have been inserted.
     fn contains(&self, hash: Hash) -> bool;
 
-    /// Sets the item's bits. Whether any of them was clear, that is, whether the item is new.
-    ///
-    /// A new item counts, even beyond the capacity: the caller looks at [`room`](Self::room) first.
-    fn insert(&mut self, hash: Hash) -> bool;
-
     /// Whether one of `layers` contains the item.
     fn find_one(layers: &[Self], hash: Hash) -> bool;
 
@@ -68,15 +71,6 @@ pub trait Layer: Sized {
 
     /// Asks for the memory that any operation on the items looks at first.
     fn prefetch(layers: &[Self], hashes: &[Hash]);
-
-    /// How many inserts ahead their memory is to be asked for.
-    const INSERTS_AHEAD: usize;
-
-    /// Whether an insert into the newest of `layers` looks at more memory than what [`prefetch`](Self::prefetch) asked for.
-    fn inserts_look_further(layers: &[Self]) -> bool;
-
-    /// Asks for all the memory that an insert of the item looks at.
-    fn prefetch_insert(&self, hash: Hash);
 
     /// A copy that shares nothing. Where no bit is set, its memory is as untouched as that of a new layer.
     fn try_clone(&self) -> Result<Self, Error>;
@@ -93,6 +87,23 @@ pub trait Layer: Sized {
     fn room(&self) -> u64 {
         self.capacity().saturating_sub(self.items())
     }
+}
+
+/// A layer of bits: an item is there or not, and to insert it again changes nothing.
+pub trait Insert: Layer {
+    /// Sets the item's bits. Whether any of them was clear, that is, whether the item is new.
+    ///
+    /// A new item counts, even beyond the capacity: the caller looks at [`room`](Layer::room) first.
+    fn insert(&mut self, hash: Hash) -> bool;
+
+    /// How many inserts ahead their memory is to be asked for.
+    const INSERTS_AHEAD: usize;
+
+    /// Whether an insert into the newest of `layers` looks at more memory than what [`prefetch`](Layer::prefetch) asked for.
+    fn inserts_look_further(layers: &[Self]) -> bool;
+
+    /// Asks for all the memory that an insert of the item looks at.
+    fn prefetch_insert(&self, hash: Hash);
 }
 
 /// Layers, oldest first, and what they share.
@@ -132,6 +143,16 @@ impl<L: Layer> Chain<L> {
         room.map_err(|_| Error::OutOfMemory)
     }
 
+    /// Drops a layer, as far as there is memory for the shorter list.
+    pub(super) fn drop_layer(&mut self, index: usize) {
+        let mut left = Vec::new();
+        if left.try_reserve_exact(self.layers.len() - 1).is_ok() {
+            let layers = std::mem::take(&mut self.layers).into_vec();
+            left.extend(layers.into_iter().enumerate().filter(|(at, _)| *at != index).map(|(_, layer)| layer));
+            self.layers = left.into_boxed_slice();
+        }
+    }
+
     /// The layers, oldest first.
     pub fn layers(&self) -> &[L] {
         &self.layers
@@ -166,7 +187,71 @@ impl<L: Layer> Chain<L> {
         L::find(&self.layers, hashes, found);
     }
 
+    /// A copy that shares nothing.
+    pub fn try_clone(&self) -> Result<Chain<L>, Error> {
+        let mut layers = Vec::new();
+        layers.try_reserve_exact(self.layers.len()).map_err(|_| Error::OutOfMemory)?;
+        for layer in &self.layers {
+            layers.push(layer.try_clone()?);
+        }
+        Ok(Chain::from_layers(self.plan, layers))
+    }
+
+    /// Lets `relocate` move the chain's allocations.
+    ///
+    /// # Safety
+    ///
+    /// See [`Array::relocate`](storage::Array::relocate).
+    pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
+        // SAFETY: as promised by the caller.
+        unsafe { storage::relocate_slice(&mut self.layers, &relocate) };
+        for layer in &mut self.layers {
+            // SAFETY: as promised by the caller.
+            unsafe { layer.relocate(&relocate) };
+        }
+    }
+
+    /// The number of items that the layers together are made for.
+    pub fn capacity(&self) -> u64 {
+        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.capacity()))
+    }
+
+    /// The number of items that were new when they were inserted, and were not removed since.
+    pub fn items(&self) -> u64 {
+        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.items()))
+    }
+
+    /// What is known of each layer, oldest first.
+    pub fn facts(&self) -> Vec<LayerFacts> {
+        self.layers.iter().enumerate().map(|(index, layer)| layer.facts(&self.plan, index)).collect()
+    }
+
+    /// Bytes asked of the allocator for the layers.
+    pub fn allocated(&self) -> usize {
+        self.layers.iter().map(|layer| size_of::<L>() + layer.allocated()).sum()
+    }
+
+    /// The share of set bits, or of counters above zero. Without any, all are: such a filter answers that every item is there.
+    pub fn fill(&self) -> f64 {
+        let (marked, cells) = self
+            .layers
+            .iter()
+            .fold((0.0, 0.0), |(marked, cells), layer| (marked + layer.marked() as f64, cells + layer.cells() as f64));
+        if cells > 0.0 { marked / cells } else { 1.0 }
+    }
+
+    /// The estimated probability, at the present fill, that an absent item is called present.
+    pub fn false_positive_rate(&self) -> f64 {
+        let spared: f64 = self.layers.iter().map(|layer| libm::log1p(-layer.false_positive_rate())).sum();
+        -libm::expm1(spared)
+    }
+}
+
+impl<L: Insert> Chain<L> {
     /// See [`Filter::insert_all`](super::Filter::insert_all).
+    ///
+    /// Apart: those of all layouts together would be a function with more registers to save than one alone.
+    #[inline(never)]
     pub fn insert_all(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
         let mut handled = 0;
         while handled < hashes.len() {
@@ -215,63 +300,5 @@ impl<L: Layer> Chain<L> {
             *known = !*known && newest.insert(hash);
         }
         hashes.len()
-    }
-
-    /// A copy that shares nothing.
-    pub fn try_clone(&self) -> Result<Chain<L>, Error> {
-        let mut layers = Vec::new();
-        layers.try_reserve_exact(self.layers.len()).map_err(|_| Error::OutOfMemory)?;
-        for layer in &self.layers {
-            layers.push(layer.try_clone()?);
-        }
-        Ok(Chain::from_layers(self.plan, layers))
-    }
-
-    /// Lets `relocate` move the chain's allocations.
-    ///
-    /// # Safety
-    ///
-    /// See [`Array::relocate`](storage::Array::relocate).
-    pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
-        // SAFETY: as promised by the caller.
-        unsafe { storage::relocate_slice(&mut self.layers, &relocate) };
-        for layer in &mut self.layers {
-            // SAFETY: as promised by the caller.
-            unsafe { layer.relocate(&relocate) };
-        }
-    }
-
-    /// The number of items that the layers together are made for.
-    pub fn capacity(&self) -> u64 {
-        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.capacity()))
-    }
-
-    /// The number of items that were new when they were inserted.
-    pub fn items(&self) -> u64 {
-        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.items()))
-    }
-
-    /// What is known of each layer, oldest first.
-    pub fn facts(&self) -> Vec<LayerFacts> {
-        self.layers.iter().enumerate().map(|(index, layer)| layer.facts(&self.plan, index)).collect()
-    }
-
-    /// Bytes asked of the allocator for the layers.
-    pub fn allocated(&self) -> usize {
-        self.layers.iter().map(|layer| size_of::<L>() + layer.allocated()).sum()
-    }
-
-    /// The share of set bits. Without any bits, all are: such a filter answers that every item is there.
-    pub fn fill(&self) -> f64 {
-        let (ones, bits) = self.layers.iter().fold((0.0, 0.0), |(ones, bits), layer| {
-            (ones + layer.ones() as f64, bits + 8.0 * layer.bytes().len() as f64)
-        });
-        if bits > 0.0 { ones / bits } else { 1.0 }
-    }
-
-    /// The estimated probability, at the present fill, that an absent item is called present.
-    pub fn false_positive_rate(&self) -> f64 {
-        let spared: f64 = self.layers.iter().map(|layer| libm::log1p(-layer.false_positive_rate())).sum();
-        -libm::expm1(spared)
     }
 }

@@ -22,7 +22,7 @@ use std::ptr::NonNull;
 use bitvec::prelude::*;
 
 use super::batch::{BATCH, IN_CACHE, Subset};
-use super::chain::{self, Layer as _};
+use super::chain::{self, Insert, Layer as _};
 use super::hash::{Hash, Hasher};
 use super::storage::{Address, Bytes, ones};
 use super::{Error, Growth, LayerFacts};
@@ -202,6 +202,8 @@ pub struct Layer {
 impl chain::Layer for Layer {
     type Plan = Plan;
     type Design = Design;
+    /// The number of items.
+    type Counts = u64;
 
     fn hasher(plan: &Plan) -> Hasher {
         if plan.options.hash_bits() == 64 { Hasher::Murmur64 } else { Hasher::Murmur32 }
@@ -238,12 +240,20 @@ impl chain::Layer for Layer {
         self.items
     }
 
-    fn restore_items(&mut self, items: u64) {
+    fn counts(&self) -> u64 {
+        self.items
+    }
+
+    fn restore_counts(&mut self, items: u64) {
         self.items = items;
     }
 
-    fn ones(&self) -> u64 {
+    fn marked(&self) -> u64 {
         self.ones
+    }
+
+    fn cells(&self) -> u64 {
+        8 * self.bytes().len() as u64
     }
 
     #[inline]
@@ -271,16 +281,6 @@ impl chain::Layer for Layer {
         self.others_are_set(self.probes(hash), self.design.probes)
     }
 
-    #[inline]
-    fn insert(&mut self, hash: Hash) -> bool {
-        let (mut probes, modulus) = (self.probes(hash), self.modulus);
-        let bits = self.bytes.as_mut_slice().as_flattened_mut().view_bits_mut::<Lsb0>();
-        let set: u64 = (0..self.design.probes).map(|_| u64::from(!bits.replace(probes.next(modulus), true))).sum();
-        self.ones += set;
-        self.items += u64::from(set > 0);
-        set > 0
-    }
-
     fn find_one(layers: &[Layer], hash: Hash) -> bool {
         layers.iter().rev().any(|layer| layer.contains(hash))
     }
@@ -302,18 +302,6 @@ impl chain::Layer for Layer {
         }
     }
 
-    const INSERTS_AHEAD: usize = AHEAD;
-
-    #[inline]
-    fn inserts_look_further(layers: &[Layer]) -> bool {
-        layers.last().is_some_and(|newest| newest.bytes().len() > IN_CACHE)
-    }
-
-    #[inline]
-    fn prefetch_insert(&self, hash: Hash) {
-        self.prefetch_next(&mut self.probes(hash), self.design.probes);
-    }
-
     fn try_clone(&self) -> Result<Layer, Error> {
         let mut copy = Bytes::zeroed(self.design.bytes)?;
         let pages = copy.as_mut_slice().chunks_mut(PAGE).zip(self.bytes.as_slice().chunks(PAGE));
@@ -325,6 +313,30 @@ impl chain::Layer for Layer {
     unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
         // SAFETY: as promised by the caller.
         unsafe { self.bytes.relocate(relocate) };
+    }
+}
+
+impl Insert for Layer {
+    #[inline]
+    fn insert(&mut self, hash: Hash) -> bool {
+        let (mut probes, modulus) = (self.probes(hash), self.modulus);
+        let bits = self.bytes.as_mut_slice().as_flattened_mut().view_bits_mut::<Lsb0>();
+        let set: u64 = (0..self.design.probes).map(|_| u64::from(!bits.replace(probes.next(modulus), true))).sum();
+        self.ones += set;
+        self.items += u64::from(set > 0);
+        set > 0
+    }
+
+    const INSERTS_AHEAD: usize = AHEAD;
+
+    #[inline]
+    fn inserts_look_further(layers: &[Layer]) -> bool {
+        layers.last().is_some_and(|newest| newest.bytes().len() > IN_CACHE)
+    }
+
+    #[inline]
+    fn prefetch_insert(&self, hash: Hash) {
+        self.prefetch_next(&mut self.probes(hash), self.design.probes);
     }
 }
 

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! - [`chain`] is how layers together are asked, filled and grown;
-//! - [`blocked`] is the native layer, on a [`table`] of cache lines, [`classic`] is RedisBloom's; [`storage`] is their memory;
+//! - [`blocked`] is the native layer, on a [`table`] of cache lines, [`counting`]
+//!   its like with counters, [`classic`] is RedisBloom's; [`storage`] is their memory;
 //! - [`sizing`] turns an error rate and a capacity into the shape of a native layer;
 //! - [`hash`] turns an item into 128 bits, and those into positions, with [`murmur`] for the classic layer;
 //! - [`codec`] turns a filter into bytes and back.
@@ -38,6 +39,7 @@ pub mod blocked;
 pub mod chain;
 pub mod classic;
 pub mod codec;
+pub mod counting;
 pub mod hash;
 pub mod murmur;
 pub mod sizing;
@@ -122,6 +124,11 @@ pub enum Layout {
         /// Filters of one shape and seed hold the same bits for the same items. Who knows it can craft collisions.
         seed: u64,
     },
+    /// As native, with a counter in the place of each bit, so that items can be removed.
+    Counting {
+        /// As for native filters.
+        seed: u64,
+    },
     /// As in RedisBloom.
     Classic {
         /// What a filter that does not grow has for an expansion nevertheless: it is stored.
@@ -132,6 +139,7 @@ pub enum Layout {
 /// A Bloom filter.
 pub enum Filter {
     Native(Chain<blocked::Layer>),
+    Counting(Chain<counting::Layer>),
     Classic(Chain<classic::Layer>),
 }
 
@@ -140,6 +148,7 @@ macro_rules! each {
     ($filter:expr, $chain:ident => $body:expr) => {
         match $filter {
             Filter::Native($chain) => $body,
+            Filter::Counting($chain) => $body,
             Filter::Classic($chain) => $body,
         }
     };
@@ -153,6 +162,10 @@ impl Filter {
             Layout::Native { seed } => {
                 let plan = table::Plan { seed, error_rate, growth };
                 Chain::new(plan, blocked::Design::new(&plan, 0, capacity.get())?, admit).map(Filter::Native)
+            }
+            Layout::Counting { seed } => {
+                let plan = table::Plan { seed, error_rate, growth };
+                Chain::new(plan, counting::Design::new(&plan, 0, capacity.get())?, admit).map(Filter::Counting)
             }
             Layout::Classic { noted_expansion } => {
                 let plan = classic::Plan::new(growth, noted_expansion);
@@ -217,10 +230,31 @@ impl Filter {
         each!(self, chain => chain.insert_all(hashes, new))
     }
 
+    /// As [`insert_all`](Self::insert_all), but leaves alone the items that are there already: a counting filter counts no
+    /// further occurrence of them.
+    #[inline(never)]
+    pub fn insert_absent(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
+        match self {
+            Filter::Counting(chain) => chain.insert_absent(hashes, new),
+            filter => filter.insert_all(hashes, new),
+        }
+    }
+
+    /// The filter as one that counts, if it is one.
+    pub fn counting(&self) -> Option<&Chain<counting::Layer>> {
+        if let Filter::Counting(chain) = self { Some(chain) } else { None }
+    }
+
+    /// As [`counting`](Self::counting), to remove items from.
+    pub fn counting_mut(&mut self) -> Option<&mut Chain<counting::Layer>> {
+        if let Filter::Counting(chain) = self { Some(chain) } else { None }
+    }
+
     /// The seed of the hash. Classic filters all have the same, which is no secret.
     pub fn seed(&self) -> Option<u64> {
         match self {
             Filter::Native(chain) => Some(chain.plan().seed),
+            Filter::Counting(chain) => Some(chain.plan().seed),
             Filter::Classic(_) => None,
         }
     }
@@ -229,6 +263,7 @@ impl Filter {
     pub fn error_rate(&self) -> f64 {
         match self {
             Filter::Native(chain) => chain.plan().error_rate.get(),
+            Filter::Counting(chain) => chain.plan().error_rate.get(),
             Filter::Classic(chain) => {
                 let first = chain.layers().first().map_or(0.0, |layer| layer.design().error_rate);
                 if chain.plan().options.is_fixed() { first } else { 2.0 * first }
@@ -239,10 +274,8 @@ impl Filter {
     /// How many times as large each further layer is. `None` if the filter does not grow.
     pub fn expansion(&self) -> Option<u32> {
         match self {
-            Filter::Native(chain) => match chain.plan().growth {
-                Growth::Fixed => None,
-                Growth::By(expansion) => Some(expansion.get()),
-            },
+            Filter::Native(chain) => chain.plan().expansion(),
+            Filter::Counting(chain) => chain.plan().expansion(),
             Filter::Classic(chain) => {
                 let classic::Plan { options, expansion } = *chain.plan();
                 (!options.is_fixed()).then_some(expansion)
@@ -260,9 +293,9 @@ impl Filter {
         each!(self, chain => chain.facts())
     }
 
-    /// The bits of each layer that has any set, oldest first.
+    /// The bits of each layer that has any set, or its counters, oldest first.
     pub fn bits(&self) -> Box<dyn Iterator<Item = &[u8]> + '_> {
-        each!(self, chain => Box::new(chain.layers().iter().filter(|layer| layer.ones() > 0).map(Layer::bytes)))
+        each!(self, chain => Box::new(chain.layers().iter().filter(|layer| layer.marked() > 0).map(Layer::bytes)))
     }
 
     /// The number of items that the layers together are made for.
@@ -275,11 +308,21 @@ impl Filter {
         each!(self, chain => chain.items())
     }
 
+    /// Whether [`items`](Self::items) is an estimate from the fill, as after a merge. A classic filter does not note it.
+    pub fn is_estimate(&self) -> Option<bool> {
+        match self {
+            Filter::Native(chain) => Some(chain.layers().iter().any(|layer| layer.counts().is_estimate())),
+            Filter::Counting(chain) => Some(chain.layers().iter().any(|layer| layer.counts().count.is_estimate())),
+            Filter::Classic(_) => None,
+        }
+    }
+
     /// Bytes asked of the allocator, for this value (in a box of its own) and all below it. For a classic filter, what
     /// RedisBloom says of it: some bytes less.
     pub fn memory_usage(&self) -> usize {
         match self {
             Filter::Native(chain) => size_of::<Filter>() + chain.allocated(),
+            Filter::Counting(chain) => size_of::<Filter>() + chain.allocated(),
             Filter::Classic(chain) => {
                 let bits: usize = chain.layers().iter().map(|layer| layer.bytes().len()).sum();
                 classic::FILTER_BYTES + classic::LAYER_BYTES * chain.layers().len() + bits
@@ -287,7 +330,7 @@ impl Filter {
         }
     }
 
-    /// The share of set bits.
+    /// The share of set bits, or of counters above zero.
     pub fn fill(&self) -> f64 {
         each!(self, chain => chain.fill())
     }
@@ -303,6 +346,8 @@ impl Filter {
         match self {
             Filter::Native(chain) => newest(chain, least_bytes)
                 .map(|layer| Outlook::Native(table::Outlook::new(chain.plan(), layer.table()))),
+            Filter::Counting(chain) => newest(chain, least_bytes)
+                .map(|layer| Outlook::Native(table::Outlook::new(chain.plan(), layer.table()))),
             Filter::Classic(chain) => {
                 newest(chain, least_bytes).map(|layer| Outlook::Classic(classic::Outlook::new(chain.plan(), layer)))
             }
@@ -313,6 +358,7 @@ impl Filter {
     pub fn try_clone(&self) -> Result<Filter, Error> {
         match self {
             Filter::Native(chain) => chain.try_clone().map(Filter::Native),
+            Filter::Counting(chain) => chain.try_clone().map(Filter::Counting),
             Filter::Classic(chain) => chain.try_clone().map(Filter::Classic),
         }
     }

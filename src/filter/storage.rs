@@ -40,46 +40,29 @@ const WORD: usize = align_of::<u64>();
 const MAX_BYTES: u64 = isize::MAX as u64 - 2 * BLOCK_BYTES;
 
 /// A row of cache lines.
-pub type Blocks = Array<{ LINE }>;
+pub type Blocks<T = ()> = Array<{ LINE }, T>;
 
 /// A row of bytes.
 pub type Bytes = Array<1>;
 
-/// A fixed number of elements of `N` bytes.
-pub struct Array<const N: usize> {
+/// A fixed number of elements of `N` bytes, and a note on them: up to six bytes of it take the place of padding.
+pub struct Array<const N: usize, T = ()> {
     start: NonNull<u8>,
     length: usize,
     offset: u8,
     padded: bool,
+    note: T,
 }
 
 // SAFETY: `Array` owns plain bytes, and hands them out by the usual borrowing rules.
-unsafe impl<const N: usize> Send for Array<N> {}
+unsafe impl<const N: usize, T: Send> Send for Array<N, T> {}
 // SAFETY: as above; there is no interior mutability.
-unsafe impl<const N: usize> Sync for Array<N> {}
+unsafe impl<const N: usize, T: Sync> Sync for Array<N, T> {}
 
 impl<const N: usize> Array<N> {
     /// `length` zeroed elements, or an error if the allocator refuses.
     pub fn zeroed(length: u64) -> Result<Array<N>, Error> {
-        let bytes = length.checked_mul(N as u64).filter(|&bytes| bytes <= MAX_BYTES);
-        let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok()).ok_or(Error::OutOfMemory)?;
-        let length = bytes / N;
-        let bare = Array::allocate(length, false)?;
-        if N != LINE || bytes < WORTH_PADDING || bare.start.align_offset(LINE) == 0 {
-            return Ok(bare);
-        }
-        drop(bare);
-        Array::allocate(length, true)
-    }
-
-    fn allocate(length: usize, padded: bool) -> Result<Array<N>, Error> {
-        // SAFETY: the layout is at least one byte long.
-        let base = unsafe { alloc::alloc_zeroed(layout::<N>(length, padded)) };
-        let base = NonNull::new(base).ok_or(Error::OutOfMemory)?;
-        let offset = padding(base, padded);
-        // SAFETY: `offset` is less than a line, and the allocation has one more when padded.
-        let start = unsafe { base.add(offset.into()) };
-        Ok(Array { start, length, offset, padded })
+        Array::noted(length, ())
     }
 
     /// Takes over an allocation of `length` elements.
@@ -89,7 +72,37 @@ impl<const N: usize> Array<N> {
     /// `start` must be an allocation from the global allocator that it accepts back as one of `length * N` bytes, at
     /// least one and at most [`MAX_BYTES`], aligned to a word. All of them must be initialized, and nobody else may use it.
     pub unsafe fn adopt(start: NonNull<u8>, length: usize) -> Array<N> {
-        Array { start, length, offset: 0, padded: false }
+        Array { start, length, offset: 0, padded: false, note: () }
+    }
+}
+
+impl<const N: usize, T: Copy> Array<N, T> {
+    /// `length` zeroed elements with a note, or an error if the allocator refuses.
+    pub fn noted(length: u64, note: T) -> Result<Array<N, T>, Error> {
+        let bytes = length.checked_mul(N as u64).filter(|&bytes| bytes <= MAX_BYTES);
+        let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok()).ok_or(Error::OutOfMemory)?;
+        let length = bytes / N;
+        let bare = Array::allocate(length, false, note)?;
+        if N != LINE || bytes < WORTH_PADDING || bare.start.align_offset(LINE) == 0 {
+            return Ok(bare);
+        }
+        drop(bare);
+        Array::allocate(length, true, note)
+    }
+
+    fn allocate(length: usize, padded: bool, note: T) -> Result<Array<N, T>, Error> {
+        // SAFETY: the layout is at least one byte long.
+        let base = unsafe { alloc::alloc_zeroed(layout::<N>(length, padded)) };
+        let base = NonNull::new(base).ok_or(Error::OutOfMemory)?;
+        let offset = padding(base, padded);
+        // SAFETY: `offset` is less than a line, and the allocation has one more when padded.
+        let start = unsafe { base.add(offset.into()) };
+        Ok(Array { start, length, offset, padded, note })
+    }
+
+    #[inline]
+    pub fn note(&self) -> T {
+        self.note
     }
 
     /// Bytes asked of the allocator.
@@ -133,7 +146,9 @@ impl<const N: usize> Array<N> {
         }
         self.offset = offset;
     }
+}
 
+impl<const N: usize, T> Array<N, T> {
     fn base(&self) -> NonNull<u8> {
         // SAFETY: invariant 1.
         unsafe { self.start.sub(self.offset.into()) }
@@ -179,7 +194,7 @@ fn padding(base: NonNull<u8>, padded: bool) -> u8 {
     if padded { base.align_offset(LINE) as u8 } else { 0 }
 }
 
-impl<const N: usize> Drop for Array<N> {
+impl<const N: usize, T> Drop for Array<N, T> {
     fn drop(&mut self) {
         // SAFETY: invariant 1.
         unsafe { alloc::dealloc(self.base().as_ptr(), layout::<N>(self.length, self.padded)) }
@@ -250,7 +265,7 @@ mod tests {
     fn relocation_keeps_the_blocks() {
         for padded in [false, true] {
             for offset in (0..LINE).step_by(WORD) {
-                let mut blocks = Blocks::allocate(3, padded).unwrap();
+                let mut blocks = Blocks::allocate(3, padded, ()).unwrap();
                 let content: Vec<u8> = (0..3 * LINE).map(|i| (i * 7) as u8).collect();
                 blocks.as_mut_slice().as_flattened_mut().copy_from_slice(&content);
                 let size = layout::<LINE>(3, padded).size();

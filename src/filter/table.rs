@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use super::hash::{Hash, Lines, Pattern};
 use super::sizing::{self, BLOCK_BYTES, Cell, Shape};
 use super::storage::{Address, Block, Blocks};
-use super::{Error, ErrorRate, Growth};
+use super::{Error, ErrorRate, Growth, LayerFacts};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
@@ -35,6 +35,14 @@ impl Plan {
             }
     }
 
+    /// How many times as large each further layer is. `None` if there are none.
+    pub fn expansion(&self) -> Option<u32> {
+        match self.growth {
+            Growth::Fixed => None,
+            Growth::By(expansion) => Some(expansion.get()),
+        }
+    }
+
     /// The capacity of the layer that follows one of `capacity`.
     pub fn capacity_after(&self, capacity: u64) -> Result<u64, Error> {
         let Growth::By(expansion) = self.growth else { return Err(Error::Full) };
@@ -42,36 +50,66 @@ impl Plan {
     }
 }
 
-/// A row of blocks, and how items are spread over it.
-pub struct Table {
-    blocks: Blocks,
-    pattern: Pattern,
-    cell: Cell,
+/// How many items a layer has, and whether they were ever estimated from the fill, as after a merge, and not counted one by
+/// one. In a word, of which the highest bit tells that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count(u64);
+
+impl Count {
+    const ESTIMATE: u64 = 1 << 63;
+
+    pub fn from_bits(bits: u64) -> Count {
+        Count(bits)
+    }
+
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    #[inline]
+    pub fn items(self) -> u64 {
+        self.0 & !Count::ESTIMATE
+    }
+
+    pub fn is_estimate(self) -> bool {
+        self.0 & Count::ESTIMATE != 0
+    }
+
+    /// As many items, whether counted or estimated as before.
+    pub fn with(self, items: u64) -> Count {
+        Count(self.0 & Count::ESTIMATE | items.min(!Count::ESTIMATE))
+    }
+
+    /// Counts an item, if it `is_new`.
+    #[inline]
+    pub fn increment(&mut self, is_new: bool) {
+        self.0 = self.0.wrapping_add(is_new.into());
+    }
 }
+
+/// A row of blocks, and how items are spread over it.
+pub struct Table(Blocks<(Pattern, Cell)>);
 
 impl Table {
     /// Zeroed blocks, or an error if the allocator refuses.
     pub fn new(shape: Shape) -> Result<Table, Error> {
-        Ok(Table { blocks: Blocks::zeroed(shape.blocks)?, pattern: Pattern::new(shape), cell: shape.cell })
+        Blocks::noted(shape.blocks, (Pattern::new(shape), shape.cell)).map(Table)
     }
 
     pub fn shape(&self) -> Shape {
-        Shape {
-            cell: self.cell,
-            blocks: self.blocks.as_slice().len() as u64,
-            lines: self.pattern.lines(),
-            probes: self.pattern.probes(),
-        }
+        let (pattern, cell) = self.0.note();
+        let blocks = self.0.as_slice().len() as u64;
+        Shape { cell, blocks, lines: pattern.lines(), probes: pattern.probes() }
     }
 
     #[inline]
     pub fn blocks(&self) -> &[Block] {
-        self.blocks.as_slice()
+        self.0.as_slice()
     }
 
     #[inline]
     pub fn blocks_mut(&mut self) -> &mut [Block] {
-        self.blocks.as_mut_slice()
+        self.0.as_mut_slice()
     }
 
     #[inline]
@@ -81,7 +119,22 @@ impl Table {
 
     /// Bytes asked of the allocator.
     pub fn allocated(&self) -> usize {
-        self.blocks.allocated()
+        self.0.allocated()
+    }
+
+    /// What is known of a layer on this table, but for its error rate.
+    pub fn facts(&self, capacity: u64, items: u64) -> LayerFacts {
+        let shape = self.shape();
+        LayerFacts {
+            bytes: shape.bytes(),
+            bits: 8 * shape.bytes(),
+            hash_bits: 128,
+            probes: shape.probes.into(),
+            lines: Some(shape.lines),
+            capacity,
+            items,
+            error_rate: 0.0,
+        }
     }
 
     /// `length` bytes from byte `offset` on, if those are whole blocks.
@@ -92,33 +145,38 @@ impl Table {
         self.blocks_mut().get_mut(offset / BLOCK..)?.get_mut(..length / BLOCK)
     }
 
+    #[inline]
+    fn pattern(&self) -> Pattern {
+        self.0.note().0
+    }
+
     /// The number of lines of an item.
     #[inline]
     pub fn lines(&self) -> u8 {
-        self.pattern.lines()
+        self.pattern().lines()
     }
 
     /// The number of probes in an item's first line: no other has more.
     #[inline]
     pub fn first_probes(&self) -> u8 {
-        self.pattern.first_probes()
+        self.pattern().first_probes()
     }
 
     #[inline]
     pub fn first_line_of(&self, hash: Hash) -> usize {
-        self.pattern.first_line_of(hash, self.blocks().len())
+        self.pattern().first_line_of(hash, self.blocks().len())
     }
 
     /// The lines of an item, all different, each with its number of probes.
     #[inline]
     pub fn lines_of(&self, hash: Hash) -> Lines {
-        self.pattern.lines_of(hash, self.blocks().len())
+        self.pattern().lines_of(hash, self.blocks().len())
     }
 
     /// Where to prefetch from.
     #[inline]
     pub fn place(&self) -> Place {
-        Place { blocks: self.blocks.address(), pattern: self.pattern }
+        Place { blocks: self.0.address(), pattern: self.pattern() }
     }
 
     /// Lets `relocate` move the blocks.
@@ -128,7 +186,7 @@ impl Table {
     /// See [`Array::relocate`](super::storage::Array::relocate).
     pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
         // SAFETY: as promised by the caller.
-        unsafe { self.blocks.relocate(relocate) };
+        unsafe { self.0.relocate(relocate) };
     }
 }
 

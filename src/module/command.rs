@@ -29,6 +29,8 @@ pub enum Access {
     Read,
     /// Adds items.
     Insert,
+    /// Removes items.
+    Remove,
     /// Creates the key or replaces its content.
     Update,
 }
@@ -113,7 +115,11 @@ impl Command {
     }
 
     fn flags(&self) -> CString {
-        let kind = if self.access == Access::Read { "readonly" } else { "write deny-oom" };
+        let kind = match self.access {
+            Access::Read => "readonly",
+            Access::Remove => "write",
+            Access::Insert | Access::Update => "write deny-oom",
+        };
         join(&[kind, if self.fast { "fast" } else { "" }])
     }
 
@@ -154,6 +160,7 @@ impl Command {
         let flags = match self.access {
             Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
             Access::Insert => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_INSERT,
+            Access::Remove => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_DELETE,
             Access::Update => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_UPDATE,
         };
         raw::RedisModuleCommandKeySpec {

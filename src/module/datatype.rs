@@ -47,7 +47,7 @@ static CLASSIC: DataType = DataType {
 /// What the server knows the data type of a filter by.
 pub fn handle_for(filter: &Filter) -> *mut raw::RedisModuleType {
     let data_type = match filter {
-        Filter::Native(_) => &NATIVE,
+        Filter::Native(_) | Filter::Counting(_) => &NATIVE,
         Filter::Classic(_) => &CLASSIC,
     };
     data_type.handle.load(Ordering::Relaxed)
@@ -113,7 +113,7 @@ extern "C" fn rdb_load_native(rdb: *mut raw::RedisModuleIO, version: c_int) -> *
         if version > c_int::from(native::VERSION) {
             return Err(DecodeError::NewerVersion);
         }
-        native::load(&mut Stream(rdb), admits).map(Filter::Native)
+        native::load(&mut Stream(rdb), admits)
     })
 }
 

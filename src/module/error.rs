@@ -26,6 +26,8 @@ pub enum Error {
     BadSeed,
     BadLayout,
     ClassicSeed,
+    ClassicCounting,
+    NotCounting,
     InsertBadCapacity,
     InsertBadErrorRate,
     InsertBadExpansion,
@@ -70,6 +72,10 @@ impl Error {
             Error::BadSeed => c"ERR bad seed",
             Error::BadLayout => c"ERR bad layout",
             Error::ClassicSeed => c"ERR classic filters have no seed",
+            Error::ClassicCounting => c"ERR classic filters do not count",
+            Error::NotCounting => {
+                c"ERR only filters that were made with COUNTING remove and count items: BF.RESERVE key error_rate capacity COUNTING"
+            }
             Error::InsertBadCapacity => c"Bad capacity",
             Error::InsertBadErrorRate => c"Bad error rate",
             Error::InsertBadExpansion => c"Bad expansion",

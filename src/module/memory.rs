@@ -28,6 +28,7 @@ pub fn build(ctx: &Context, header: &Header) -> Result<Filter, Error> {
 }
 
 /// Adds a layer to a filter, as far as there is memory for it.
+#[cold]
 pub fn grow(ctx: &Context, filter: &mut Filter) -> Result<(), Error> {
     let present = filter.memory_usage();
     let grown = filter.grow(|bytes| admits(ctx, present, bytes));

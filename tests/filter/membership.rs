@@ -78,8 +78,8 @@ fn assert_same(filter: &Filter, copy: &Filter, questions: &[Vec<u8>]) {
     assert_eq!(copy.depth(), filter.depth());
     for (copy, layer) in layers(copy).iter().zip(layers(filter)) {
         assert_eq!(
-            (copy.table().shape(), copy.capacity(), copy.items(), copy.ones()),
-            (layer.table().shape(), layer.capacity(), layer.items(), layer.ones())
+            (copy.table().shape(), copy.capacity(), copy.items(), copy.marked()),
+            (layer.table().shape(), layer.capacity(), layer.items(), layer.marked())
         );
     }
     assert!(model::whole(copy) == model::whole(filter));

@@ -2,7 +2,7 @@
 //!
 //! There are two ways to travel. A *walk* (BF.SCANDUMP, BF.LOADCHUNK, AOF) is a header, from which an empty filter is built,
 //! and pieces that fill it, each with the iterator that it came with. A *file* (RDB, DUMP) is a sequence of numbers and
-//! strings. [`native`] says what they hold for our own layout, [`classic`] for RedisBloom's.
+//! strings. [`native`] says what they hold for our own layouts, [`classic`] for RedisBloom's.
 //!
 //! Decoding trusts nothing. Every number is checked before memory is asked for.
 
@@ -73,6 +73,7 @@ pub trait Source {
 pub fn save(filter: &Filter, sink: &mut impl Sink) {
     match filter {
         Filter::Native(chain) => native::save(chain, sink),
+        Filter::Counting(chain) => native::save(chain, sink),
         Filter::Classic(chain) => classic::save(chain, sink),
     }
 }
@@ -94,6 +95,7 @@ pub enum Sender {
 pub fn encode_header(filter: &Filter) -> Vec<u8> {
     match filter {
         Filter::Native(chain) => native::encode_header(chain),
+        Filter::Counting(chain) => native::encode_header(chain),
         Filter::Classic(chain) => classic::encode_header(chain),
     }
 }
@@ -125,7 +127,7 @@ impl Header {
     /// The filter, with no bit set yet; its items count as if they were.
     pub fn build(&self) -> Result<Filter, DecodeError> {
         match self {
-            Header::Native(header) => header.build().map(Filter::Native),
+            Header::Native(header) => header.build(),
             Header::Classic(header) => header.build().map(Filter::Classic),
         }
     }
@@ -142,6 +144,7 @@ pub struct Piece<'a> {
 pub fn next_piece(filter: &Filter, iterator: u64) -> Result<Option<Piece<'_>>, Error> {
     match filter {
         Filter::Native(chain) => native::next_piece(chain, iterator),
+        Filter::Counting(chain) => native::next_piece(chain, iterator),
         Filter::Classic(chain) => Ok(classic::next_piece(chain, iterator)),
     }
 }
@@ -149,7 +152,8 @@ pub fn next_piece(filter: &Filter, iterator: u64) -> Result<Option<Piece<'_>>, E
 /// Loads a piece into a filter that was built from the walk's header. What the filter now has in its place, to be passed on
 /// instead where that is something else.
 ///
-/// Native pieces are always merged, and so is whoever they are passed on to.
+/// Native pieces are always merged, and so are they wherever they are passed on to. Those of counters are refused once the
+/// filter, or the one that they come from, was written to after the header was made.
 pub fn load_piece<'a>(
     filter: &'a mut Filter,
     iterator: u64,
@@ -158,6 +162,7 @@ pub fn load_piece<'a>(
 ) -> Result<&'a [u8], DecodeError> {
     match filter {
         Filter::Native(chain) => native::load_piece(chain, iterator, data).map(|()| data),
+        Filter::Counting(chain) => native::load_piece(chain, iterator, data).map(|()| data),
         Filter::Classic(chain) => classic::load_piece(chain, iterator, data, sender),
     }
 }
@@ -165,13 +170,13 @@ pub fn load_piece<'a>(
 /// A filter of layers that have no bit set yet; their items count as if they were.
 fn empty_chain<L: Layer>(
     plan: L::Plan,
-    designs: impl ExactSizeIterator<Item = (L::Design, u64)>,
+    designs: impl ExactSizeIterator<Item = (L::Design, L::Counts)>,
 ) -> Result<Chain<L>, DecodeError> {
     let mut layers = Vec::new();
     layers.try_reserve_exact(designs.len()).map_err(|_| DecodeError::OutOfMemory)?;
-    for (design, items) in designs {
+    for (design, counts) in designs {
         let mut layer = L::new(design)?;
-        layer.restore_items(items);
+        layer.restore_counts(counts);
         layers.push(layer);
     }
     Ok(Chain::from_layers(plan, layers))
@@ -188,7 +193,7 @@ fn locate<L: Layer>(layers: &[L], offset: u64) -> Option<(usize, usize)> {
 }
 
 /// Little-endian fields, taken from the front.
-struct Fields<'a>(&'a [u8]);
+pub struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
     fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {

@@ -1,45 +1,49 @@
-//! Native filters as bytes: a header describes the filter, chunks of at most 4 MiB carry the bits.
+//! Native filters as bytes: a header describes the filter, chunks of at most 4 MiB carry the bits, or the counters.
 //!
 //! All integers are little-endian.
 //!
 //! ```text
 //!  header                                              chunk
 //!  0   "OXB", version (1)                              0    bits, whole blocks of one layer
-//!  4   layout (0: blocks), three zero bytes            n-8  XXH3-64 of the bits, seeded with the filter's seed,
+//!  4   cells (0: bits, 1: counters), three zero bytes  n-8  XXH3-64 of the bits, seeded with the filter's seed,
 //!  8   expansion (u32; 0: does not grow)                    the layer's shape and the offset
 //!  12  layers (u32)
 //!  16  seed (u64)
 //!  24  error rate (f64)                                the offset of a chunk counts bytes of all layers' bits, laid
-//!  32  per layer, 40 bytes:                            end to end, oldest layer first
-//!        blocks, capacity, items, bits set (u64 each)
+//!  32  per layer, 40 bytes, or 64 with counters:       end to end, oldest layer first
+//!        blocks, capacity, items, cells marked (u64 each);
+//!          the highest bit of the items tells that they are an estimate
 //!        lines, probes (u8 each), six zero bytes
+//!        of counters: occurrences, writes (u64 each), share (u16), six zero bytes
 //!  end XXH3-64 of all before it
 //! ```
 //!
 //! Whatever the version, a header starts with the three letters and the version, and ends with the checksum: it could otherwise
 //! be a classic one, which starts with its number of items.
 //!
-//! A layer without a set bit has no chunks, so that a large filter that was only reserved costs a few bytes. The shape of
+//! A layer without a marked cell has no chunks, so that a large filter that was only reserved costs a few bytes. The shape of
 //! each layer is stored, never computed again: a later version may size new filters better, and still read old ones.
 //!
 //! The checksums refuse a chunk that was damaged, or belongs to another filter or another place; see [`Chunk`]. A file holds
 //! the header as a string, and for each chunk its bits as a string and its checksum as a number. In a walk, the checksum is
 //! the end of the chunk.
+//!
+//! The bits of chunks are merged into what is there already, so that a filter may be in use while it is copied. Counters cannot
+//! be: an item that was removed or moved to another layer between two chunks would be half there. Their checksums are seeded
+//! with all that is counted of the filter as well, which every write changes: chunks are only taken from the filter that the
+//! header was made of, and by the filter that was made of the header, while neither was written to.
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::super::blocked::{Design, Layer};
-use super::super::chain::{self, Layer as _};
+use super::super::chain::{Chain, Layer};
 use super::super::hash::GOLDEN;
-use super::super::sizing::{BLOCK_BITS, BLOCK_BYTES, Cell, MAX_BLOCKS, MAX_LINES, Shape};
-use super::super::table::Plan;
-use super::super::{Error, ErrorRate, Growth, MAX_LAYERS};
+use super::super::sizing::{BLOCK_BYTES, Cell, MAX_BLOCKS, MAX_LINES, Shape};
+use super::super::table::{Count, Plan, Table};
+use super::super::{Error, ErrorRate, Filter, Growth, MAX_LAYERS, blocked, counting};
 use super::{DecodeError, Fields, HEADER_ITERATOR, Piece, Sink, Source, empty_chain, locate};
-
-type Chain = chain::Chain<Layer>;
 
 /// The version of the encoding that is written. Earlier ones are read, later ones refused.
 pub const VERSION: u8 = 1;
@@ -56,32 +60,149 @@ pub const CHUNK_BYTES: usize = 4 << 20;
 pub const ORIGIN: u64 = 1 << 52;
 
 const MAGIC: &[u8] = b"OXB";
-const LAYOUT_BLOCKED: u8 = 0;
 const FIXED_BYTES: usize = 32;
 const LAYER_BYTES: usize = 40;
 const CHECKSUM_BYTES: usize = 8;
 
+/// A layer as it is stored.
+pub trait Stored: Layer<Plan = Plan> {
+    const CELL: Cell;
+
+    /// Bytes in the header beyond those that all layers have.
+    const MORE_BYTES: usize;
+
+    fn table(&self) -> &Table;
+
+    fn count(&self) -> Count;
+
+    /// Writes what the layer has beyond what all have.
+    fn encode_more(&self, header: &mut Vec<u8>);
+
+    /// Reads it back. `None` if it is not sound.
+    fn decode_more(
+        shape: Shape,
+        capacity: u64,
+        count: Count,
+        fields: &mut Fields<'_>,
+    ) -> Result<(Self::Design, Self::Counts), DecodeError>;
+
+    /// What the chunks of `layers` are tied to, beside their place.
+    fn state(layers: &[Self]) -> u64;
+
+    /// Fills a part of a new layer, from byte `offset` on. `None` if it is not whole blocks of the layer.
+    fn restore(&mut self, offset: usize, bytes: &[u8]) -> Option<()>;
+
+    /// As [`restore`](Self::restore), for a layer that may have been restored before, or in use.
+    fn receive(&mut self, offset: usize, bytes: &[u8]) -> Option<()>;
+}
+
+impl Stored for blocked::Layer {
+    const CELL: Cell = Cell::Bit;
+    const MORE_BYTES: usize = 0;
+
+    fn table(&self) -> &Table {
+        self.table()
+    }
+
+    fn count(&self) -> Count {
+        self.counts()
+    }
+
+    fn encode_more(&self, _header: &mut Vec<u8>) {}
+
+    fn decode_more(
+        shape: Shape,
+        capacity: u64,
+        count: Count,
+        _fields: &mut Fields<'_>,
+    ) -> Result<(blocked::Design, Count), DecodeError> {
+        let sound = count.items() <= capacity || count.is_estimate();
+        sound.then_some((blocked::Design { shape, capacity }, count)).ok_or(DecodeError::Corrupt)
+    }
+
+    fn state(_layers: &[blocked::Layer]) -> u64 {
+        0
+    }
+
+    fn restore(&mut self, offset: usize, bytes: &[u8]) -> Option<()> {
+        self.restore(offset, bytes)
+    }
+
+    fn receive(&mut self, offset: usize, bytes: &[u8]) -> Option<()> {
+        self.merge(offset, bytes)
+    }
+}
+
+impl Stored for counting::Layer {
+    const CELL: Cell = Cell::Counter;
+    const MORE_BYTES: usize = 24;
+
+    fn table(&self) -> &Table {
+        self.table()
+    }
+
+    fn count(&self) -> Count {
+        self.counts().count
+    }
+
+    fn encode_more(&self, header: &mut Vec<u8>) {
+        let counting::Counts { occurrences, writes, .. } = self.counts();
+        header.extend_from_slice(&occurrences.to_le_bytes());
+        header.extend_from_slice(&writes.to_le_bytes());
+        header.extend_from_slice(&self.design().share.to_le_bytes());
+        header.extend_from_slice(&[0; 6]);
+    }
+
+    fn decode_more(
+        shape: Shape,
+        capacity: u64,
+        count: Count,
+        fields: &mut Fields<'_>,
+    ) -> Result<(counting::Design, counting::Counts), DecodeError> {
+        let [occurrences, writes] = [fields.u64()?, fields.u64()?];
+        let share = fields.array().copied().map(u16::from_le_bytes)?;
+        zeros(fields, 6)?;
+        let sound = usize::from(share) < MAX_LAYERS;
+        let counts = counting::Counts { count, occurrences, writes };
+        sound.then_some((counting::Design { shape, capacity, share }, counts)).ok_or(DecodeError::Corrupt)
+    }
+
+    fn state(layers: &[counting::Layer]) -> u64 {
+        layers.iter().fold(layers.len() as u64, |state, layer| {
+            let counting::Counts { count, occurrences, writes } = layer.counts();
+            let numbers = [layer.capacity(), count.bits(), occurrences, writes, layer.design().share.into()];
+            xxh3_64_with_seed(numbers.map(u64::to_le_bytes).as_flattened(), state)
+        })
+    }
+
+    fn restore(&mut self, offset: usize, bytes: &[u8]) -> Option<()> {
+        self.restore(offset, bytes)
+    }
+
+    fn receive(&mut self, offset: usize, bytes: &[u8]) -> Option<()> {
+        self.replace(offset, bytes)
+    }
+}
+
 /// The header of a filter.
-pub fn encode_header(filter: &Chain) -> Vec<u8> {
-    let Plan { seed, error_rate, growth } = filter.plan();
-    let expansion = match growth {
-        Growth::Fixed => 0,
-        Growth::By(expansion) => expansion.get(),
-    };
+pub fn encode_header<L: Stored>(filter: &Chain<L>) -> Vec<u8> {
+    let Plan { seed, error_rate, .. } = filter.plan();
+    let expansion = filter.plan().expansion().unwrap_or(0);
     let layers = filter.layers();
-    let mut header = Vec::with_capacity(FIXED_BYTES + layers.len() * LAYER_BYTES + CHECKSUM_BYTES);
+    let mut header = Vec::with_capacity(FIXED_BYTES + layers.len() * (LAYER_BYTES + L::MORE_BYTES) + CHECKSUM_BYTES);
     header.extend_from_slice(MAGIC);
-    header.extend_from_slice(&[VERSION, LAYOUT_BLOCKED, 0, 0, 0]);
+    header.extend_from_slice(&[VERSION, code(L::CELL), 0, 0, 0]);
     header.extend_from_slice(&expansion.to_le_bytes());
     header.extend_from_slice(&(layers.len() as u32).to_le_bytes());
     header.extend_from_slice(&seed.to_le_bytes());
     header.extend_from_slice(&error_rate.get().to_le_bytes());
     for layer in layers {
         let Shape { blocks, lines, probes, .. } = layer.table().shape();
-        for number in [blocks, layer.capacity(), layer.items(), layer.ones()] {
+        for number in [blocks, layer.capacity(), layer.count().bits(), layer.marked()] {
             header.extend_from_slice(&number.to_le_bytes());
         }
         header.extend_from_slice(&[lines, probes, 0, 0, 0, 0, 0, 0]);
+        layer.encode_more(&mut header);
     }
     let checksum = xxh3_64(&header);
     header.extend_from_slice(&checksum.to_le_bytes());
@@ -96,18 +217,19 @@ pub fn header_body(bytes: &[u8]) -> Option<&[u8]> {
     (u64::from_le_bytes(*checksum) == xxh3_64(header)).then_some(body)
 }
 
-/// A header that was found sound. Its filter has no bits yet.
-#[derive(Debug)]
-pub struct Header {
-    plan: Plan,
-    layers: Vec<StoredLayer>,
+/// What stands for a kind of cells in a header.
+const fn code(cell: Cell) -> u8 {
+    match cell {
+        Cell::Bit => 0,
+        Cell::Counter => 1,
+    }
 }
 
+/// A header that was found sound. Its filter has no bits yet.
 #[derive(Debug)]
-struct StoredLayer {
-    design: Design,
-    items: u64,
-    ones: u64,
+pub enum Header {
+    Bits(Description<blocked::Layer>),
+    Counters(Description<counting::Layer>),
 }
 
 impl Header {
@@ -117,92 +239,157 @@ impl Header {
 
     /// As [`decode`](Self::decode), given the [`header_body`].
     pub fn decode_body(body: &[u8]) -> Result<Header, DecodeError> {
+        const BITS: u8 = code(Cell::Bit);
+        const COUNTERS: u8 = code(Cell::Counter);
         let mut fields = Fields(body);
         match fields.u8()? {
             0 => return Err(DecodeError::Corrupt),
             1..=VERSION => {}
             _ => return Err(DecodeError::NewerVersion),
         }
-        if fields.u8()? != LAYOUT_BLOCKED {
-            return Err(DecodeError::Corrupt);
+        match fields.u8()? {
+            BITS => Description::decode(fields).map(Header::Bits),
+            COUNTERS => Description::decode(fields).map(Header::Counters),
+            _ => Err(DecodeError::Corrupt),
         }
+    }
+
+    /// Bytes that the layers' bits will take.
+    pub fn memory(&self) -> u64 {
+        match self {
+            Header::Bits(description) => description.memory(),
+            Header::Counters(description) => description.memory(),
+        }
+    }
+
+    /// The filter, with no bit set yet; its items count as if they were.
+    pub fn build(&self) -> Result<Filter, DecodeError> {
+        match self {
+            Header::Bits(description) => description.build().map(Filter::Native),
+            Header::Counters(description) => description.build().map(Filter::Counting),
+        }
+    }
+
+    /// Whether `filter`, with all its chunks loaded, has as many cells marked as the one that was encoded.
+    pub fn describes(&self, filter: &Filter) -> bool {
+        match (self, filter) {
+            (Header::Bits(description), Filter::Native(chain)) => description.describes(chain),
+            (Header::Counters(description), Filter::Counting(chain)) => description.describes(chain),
+            _ => false,
+        }
+    }
+
+    /// The filter with its bits. `next` returns the bits of each chunk, in order, and their checksum.
+    pub fn load<B: AsRef<[u8]>>(
+        &self,
+        next: impl FnMut() -> Result<(B, u64), DecodeError>,
+    ) -> Result<Filter, DecodeError> {
+        match self {
+            Header::Bits(description) => description.load(next).map(Filter::Native),
+            Header::Counters(description) => description.load(next).map(Filter::Counting),
+        }
+    }
+}
+
+/// The filter of a header.
+pub struct Description<L: Stored> {
+    plan: Plan,
+    layers: Vec<Record<L>>,
+}
+
+struct Record<L: Stored> {
+    design: L::Design,
+    counts: L::Counts,
+    bytes: u64,
+    marked: u64,
+}
+
+impl<L: Stored> Description<L> {
+    /// What follows the kind of cells.
+    fn decode(mut fields: Fields<'_>) -> Result<Description<L>, DecodeError> {
         zeros(&mut fields, 3)?;
         let growth = NonZeroU32::new(fields.u32()?).map_or(Growth::Fixed, Growth::By);
         let layers = fields.u32()? as usize;
         let seed = fields.u64()?;
         let error_rate = ErrorRate::new(fields.f64()?).ok_or(DecodeError::Corrupt)?;
         let most = if growth == Growth::Fixed { 1 } else { MAX_LAYERS };
-        if !(1..=most).contains(&layers) || fields.0.len() != layers * LAYER_BYTES {
+        if !(1..=most).contains(&layers) || fields.0.len() != layers * (LAYER_BYTES + L::MORE_BYTES) {
             return Err(DecodeError::Corrupt);
         }
-        let layers = (0..layers).map(|_| StoredLayer::decode(&mut fields)).collect::<Result<_, _>>()?;
-        let header = Header { plan: Plan { seed, error_rate, growth }, layers };
-        header.bytes().map(|_| header).ok_or(DecodeError::Corrupt)
+        let layers = (0..layers).map(|_| Record::decode(&mut fields)).collect::<Result<_, _>>()?;
+        let description = Description { plan: Plan { seed, error_rate, growth }, layers };
+        description.bytes().map(|_| description).ok_or(DecodeError::Corrupt)
     }
 
-    /// Bytes that the layers' bits will take.
-    pub fn memory(&self) -> u64 {
+    fn memory(&self) -> u64 {
         self.bytes().unwrap_or(u64::MAX)
     }
 
     fn bytes(&self) -> Option<u64> {
-        let total = self.layers.iter().try_fold(0u64, |sum, layer| sum.checked_add(layer.design.shape.bytes()))?;
+        let total = self.layers.iter().try_fold(0u64, |sum, layer| sum.checked_add(layer.bytes))?;
         (total <= MAX_BLOCKS * BLOCK_BYTES).then_some(total)
     }
 
-    /// The filter, with no bit set yet; its items count as if they were.
-    pub fn build(&self) -> Result<Chain, DecodeError> {
-        empty_chain(self.plan, self.layers.iter().map(|layer| (layer.design, layer.items)))
+    fn build(&self) -> Result<Chain<L>, DecodeError> {
+        empty_chain(self.plan, self.layers.iter().map(|layer| (layer.design, layer.counts)))
     }
 
-    /// The filter with its bits. `next` returns the bits of each chunk, in order, and their checksum.
-    pub fn load<B: AsRef<[u8]>>(
+    fn load<B: AsRef<[u8]>>(
         &self,
         mut next: impl FnMut() -> Result<(B, u64), DecodeError>,
-    ) -> Result<Chain, DecodeError> {
+    ) -> Result<Chain<L>, DecodeError> {
         let mut filter = self.build()?;
+        let seed = seed_of_chunks(&filter);
         let mut start = 0;
         for (layer, stored) in filter.layers_mut().iter_mut().zip(&self.layers) {
-            let bytes = if stored.ones > 0 { layer.bytes().len() } else { 0 };
+            let bytes = if stored.marked > 0 { layer.bytes().len() } else { 0 };
             let mut loaded = 0;
             while loaded < bytes {
                 let (bits, expected) = next()?;
                 let bits = bits.as_ref();
-                verify(self.plan.seed, layer, start + loaded as u64, bits, expected)?;
+                verify(seed, layer, start + loaded as u64, bits, expected)?;
                 layer.restore(loaded, bits).ok_or(DecodeError::Corrupt)?;
                 loaded += bits.len();
             }
-            start += stored.design.shape.bytes();
+            start += stored.bytes;
         }
         if self.describes(&filter) { Ok(filter) } else { Err(DecodeError::Corrupt) }
     }
 
-    /// Whether `filter`, with all its chunks loaded, has as many bits set as the one that was encoded.
-    pub fn describes(&self, filter: &Chain) -> bool {
-        self.layers.iter().map(|layer| layer.ones).eq(filter.layers().iter().map(Layer::ones))
+    fn describes(&self, filter: &Chain<L>) -> bool {
+        self.layers.iter().map(|layer| layer.marked).eq(filter.layers().iter().map(Layer::marked))
     }
 }
 
-impl StoredLayer {
-    fn decode(fields: &mut Fields) -> Result<StoredLayer, DecodeError> {
-        let [blocks, capacity, items, ones] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
+impl<L: Stored> std::fmt::Debug for Description<L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Description").field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+impl<L: Stored> Record<L> {
+    fn decode(fields: &mut Fields) -> Result<Record<L>, DecodeError> {
+        let [blocks, capacity, items, marked] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
         let [lines, probes] = [fields.u8()?, fields.u8()?];
         zeros(fields, 6)?;
-        // Items and bits set need not agree: a header may be older than the chunks that came with it.
+        // Items and cells marked need not agree: a header may be older than the chunks that came with it.
         let sound = (1..MAX_BLOCKS).contains(&blocks)
             && (1..=MAX_LINES).contains(&lines)
             && u64::from(lines) <= blocks
             && probes >= lines
             && capacity >= 1
-            && items <= capacity
-            && ones.div_ceil(BLOCK_BITS) <= blocks;
-        let shape = Shape { cell: Cell::Bit, blocks, lines, probes };
-        sound.then_some(StoredLayer { design: Design { shape, capacity }, items, ones }).ok_or(DecodeError::Corrupt)
+            && marked.div_ceil(L::CELL.per_block()) <= blocks;
+        if !sound {
+            return Err(DecodeError::Corrupt);
+        }
+        let shape = Shape { cell: L::CELL, blocks, lines, probes };
+        let (design, counts) = L::decode_more(shape, capacity, Count::from_bits(items), fields)?;
+        Ok(Record { design, counts, bytes: shape.bytes(), marked })
     }
 }
 
 /// Writes a filter as a file.
-pub fn save(filter: &Chain, sink: &mut impl Sink) {
+pub fn save<L: Stored>(filter: &Chain<L>, sink: &mut impl Sink) {
     sink.string(&encode_header(filter));
     for chunk in chunks(filter) {
         sink.string(chunk.bits);
@@ -211,7 +398,7 @@ pub fn save(filter: &Chain, sink: &mut impl Sink) {
 }
 
 /// Reads a filter from a file. `admit` is told the bytes that it will take, and may refuse them.
-pub fn load(source: &mut impl Source, admit: impl FnOnce(u64) -> bool) -> Result<Chain, DecodeError> {
+pub fn load(source: &mut impl Source, admit: impl FnOnce(u64) -> bool) -> Result<Filter, DecodeError> {
     let header = Header::decode(source.string()?.as_ref())?;
     if !admit(header.memory()) {
         return Err(DecodeError::OutOfMemory);
@@ -237,13 +424,18 @@ impl Chunk<'_> {
         ORIGIN + self.offset + self.bits.len() as u64
     }
 
-    pub fn checksum(&self, filter: &Chain) -> u64 {
+    pub fn checksum<L: Stored>(&self, filter: &Chain<L>) -> u64 {
         let layer = locate(filter.layers(), self.offset).map(|(layer, _)| &filter.layers()[layer]);
-        checksum(filter.plan().seed, layer, self.offset, self.bits)
+        checksum(seed_of_chunks(filter), layer, self.offset, self.bits)
     }
 }
 
-fn checksum(seed: u64, layer: Option<&Layer>, offset: u64, bits: &[u8]) -> u64 {
+/// What the checksums of all chunks of a filter start from.
+fn seed_of_chunks<L: Stored>(filter: &Chain<L>) -> u64 {
+    filter.plan().seed ^ L::state(filter.layers())
+}
+
+fn checksum<L: Stored>(seed: u64, layer: Option<&L>, offset: u64, bits: &[u8]) -> u64 {
     let shape = layer.map_or(0, |layer| {
         let Shape { blocks, lines, probes, .. } = layer.table().shape();
         blocks.rotate_left(16) ^ u64::from(u16::from_le_bytes([probes, lines]))
@@ -252,25 +444,25 @@ fn checksum(seed: u64, layer: Option<&Layer>, offset: u64, bits: &[u8]) -> u64 {
 }
 
 /// Whether there are bits, and those that were written.
-fn verify(seed: u64, layer: &Layer, offset: u64, bits: &[u8], expected: u64) -> Result<(), DecodeError> {
+fn verify<L: Stored>(seed: u64, layer: &L, offset: u64, bits: &[u8], expected: u64) -> Result<(), DecodeError> {
     let is_whole = !bits.is_empty() && checksum(seed, Some(layer), offset, bits) == expected;
     is_whole.then_some(()).ok_or(DecodeError::Corrupt)
 }
 
 /// All chunks of a filter, in order.
-pub fn chunks(filter: &Chain) -> impl Iterator<Item = Chunk<'_>> {
+pub fn chunks<L: Stored>(filter: &Chain<L>) -> impl Iterator<Item = Chunk<'_>> {
     let mut end = 0;
     filter.layers().iter().flat_map(move |layer| {
         let start = end;
         end += layer.bytes().len() as u64;
-        let bits = if layer.ones() > 0 { layer.bytes() } else { &[] };
+        let bits = if layer.marked() > 0 { layer.bytes() } else { &[] };
         let offsets = (start..).step_by(CHUNK_BYTES);
         offsets.zip(bits.chunks(CHUNK_BYTES)).map(|(offset, bits)| Chunk { offset, bits })
     })
 }
 
 /// See [`next_piece`](super::next_piece).
-pub fn next_piece(filter: &Chain, iterator: u64) -> Result<Option<Piece<'_>>, Error> {
+pub fn next_piece<L: Stored>(filter: &Chain<L>, iterator: u64) -> Result<Option<Piece<'_>>, Error> {
     let behind = match iterator {
         HEADER_ITERATOR => ORIGIN,
         ORIGIN.. => iterator,
@@ -285,7 +477,7 @@ pub fn next_piece(filter: &Chain, iterator: u64) -> Result<Option<Piece<'_>>, Er
 }
 
 /// A chunk as it travels in one piece: bits and checksum.
-pub fn encode_chunk(filter: &Chain, chunk: Chunk<'_>) -> Result<Vec<u8>, Error> {
+pub fn encode_chunk<L: Stored>(filter: &Chain<L>, chunk: Chunk<'_>) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(chunk.bits.len() + CHECKSUM_BYTES).map_err(|_| Error::OutOfMemory)?;
     bytes.extend_from_slice(chunk.bits);
@@ -294,18 +486,18 @@ pub fn encode_chunk(filter: &Chain, chunk: Chunk<'_>) -> Result<Vec<u8>, Error> 
 }
 
 /// See [`load_piece`](super::load_piece).
-pub fn load_piece(filter: &mut Chain, iterator: u64, data: &[u8]) -> Result<(), DecodeError> {
+pub fn load_piece<L: Stored>(filter: &mut Chain<L>, iterator: u64, data: &[u8]) -> Result<(), DecodeError> {
     let (bits, expected) = data.split_last_chunk().ok_or(DecodeError::Corrupt)?;
     let offset = iterator.checked_sub(ORIGIN).and_then(|end| end.checked_sub(bits.len() as u64));
     let offset = offset.ok_or(DecodeError::Corrupt)?;
     let (layer, within) = locate(filter.layers(), offset).ok_or(DecodeError::NoSuchOffset)?;
-    let seed = filter.plan().seed;
+    let seed = seed_of_chunks(filter);
     let layer = &mut filter.layers_mut()[layer];
     if bits.len() > layer.bytes().len() - within {
         return Err(DecodeError::BeyondLayer);
     }
     verify(seed, layer, offset, bits, u64::from_le_bytes(*expected))?;
-    layer.merge(within, bits).ok_or(DecodeError::Corrupt)
+    layer.receive(within, bits).ok_or(DecodeError::Corrupt)
 }
 
 fn zeros(fields: &mut Fields<'_>, length: usize) -> Result<(), DecodeError> {

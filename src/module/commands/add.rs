@@ -1,7 +1,6 @@
 //! BF.ADD, BF.MADD, BF.INSERT.
 //!
-//! What changed nothing is not replicated, for a crawler's stream is mostly duplicates: of a thousand items with three new
-//! ones, three travel.
+//! To add an item that is there changes nothing, but in a counting filter, where it adds an occurrence.
 
 use super::super::args::{Arg, Args};
 use super::super::config::LayoutName;
@@ -10,6 +9,7 @@ use super::super::error::Error;
 use super::super::key::WriteKey;
 use super::super::lookahead;
 use super::super::memory;
+use super::items::{self, Changed, Marks, Names};
 use super::obey;
 use super::reserve::{Wanted, create, expansion_by, once, positive, set_once};
 use crate::filter::batch::{BATCH, Prepared};
@@ -23,13 +23,14 @@ pub fn add(ctx: &Context, args: Args) -> Result<(), Error> {
     lookahead::remember(ctx, args.at(1), filter);
     let hash = [filter.hash(args.at(2).bytes())];
     let mut new = [false];
-    let (_, failure) = insert_all(ctx, filter, &hash, &mut new);
-    drop(key);
+    let (handled, failure) = insert_all(ctx, filter, &hash, &mut new, Present::Added);
     let [added] = new;
-    if added {
+    let changed = added || handled == 1 && filter.counting().is_some();
+    drop(key);
+    if changed {
         ctx.replicate_verbatim();
     }
-    announce(ctx, args.at(1), created, added);
+    announce(ctx, args.at(1), created, changed);
     if let Some(error) = failure {
         return Err(error);
     }
@@ -39,30 +40,40 @@ pub fn add(ctx: &Context, args: Args) -> Result<(), Error> {
 
 /// `BF.MADD key item [item …]`
 pub fn madd(ctx: &Context, args: Args) -> Result<(), Error> {
-    add_all(ctx, args, args.from(2), Some(|| Wanted::default().params()))
+    add_all(ctx, args, args.from(2), Present::Added, Some(|| Wanted::default().params()))
 }
 
-/// `BF.INSERT key [CAPACITY n] [ERROR r] [EXPANSION n] [NOCREATE] [NONSCALING] [SEED n] [LAYOUT native | classic] ITEMS item
-/// [item …]`
+/// `BF.INSERT key [CAPACITY n] [ERROR r] [EXPANSION n] [NOCREATE] [NONSCALING] [COUNTING] [SEED n] [LAYOUT native | classic]
+/// [NX] ITEMS item [item …]`
 pub fn insert(ctx: &Context, args: Args) -> Result<(), Error> {
     // What we understand, RedisBloom understands in the same way.
     let insertion =
         Insertion::parse(args).or_else(|error| if ctx.must_obey() { obey::insert(args) } else { Err(error) })?;
-    add_all(ctx, args, insertion.items, insertion.create.then_some(|| insertion.wanted.params()))
+    add_all(ctx, args, insertion.items, insertion.present, insertion.create.then_some(|| insertion.wanted.params()))
 }
 
 /// What BF.INSERT asks for.
 pub struct Insertion<'a> {
     pub wanted: Wanted,
     pub create: bool,
+    pub present: Present,
     pub items: Args<'a>,
+}
+
+/// What happens to items that are there already, in a counting filter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Present {
+    /// They are there once more.
+    Added,
+    /// Nothing.
+    LeftAlone,
 }
 
 impl<'a> Insertion<'a> {
     fn parse(args: Args<'a>) -> Result<Insertion<'a>, Error> {
         let (mut capacity, mut error_rate, mut expansion) = (None, None, None);
         let (mut seed, mut layout) = (None, None);
-        let (mut nocreate, mut nonscaling) = (false, false);
+        let (mut nocreate, mut nonscaling, mut counting, mut absent_only) = (false, false, false, false);
         let mut next = 2;
         // The items start behind the word ITEMS; without it there are none.
         let items = loop {
@@ -90,6 +101,10 @@ impl<'a> Insertion<'a> {
                     once(&mut nocreate)?;
                 } else if option.is("NONSCALING") {
                     once(&mut nonscaling)?;
+                } else if option.is("COUNTING") {
+                    once(&mut counting)?;
+                } else if option.is("NX") {
+                    once(&mut absent_only)?;
                 } else {
                     return Err(Error::UnknownArgument);
                 }
@@ -102,8 +117,9 @@ impl<'a> Insertion<'a> {
         let capacity = capacity.map(|number| positive(number).ok_or(Error::InsertRange)).transpose()?;
         let error_rate = error_rate.map(|rate| ErrorRate::new(rate).ok_or(Error::InsertRange)).transpose()?;
         let expansion = expansion.map(|factor| expansion_by(factor).ok_or(Error::InsertRange)).transpose()?;
-        let wanted = Wanted { capacity, error_rate, expansion, nonscaling, seed, layout };
-        Ok(Insertion { wanted, create: !nocreate, items })
+        let wanted = Wanted { capacity, error_rate, expansion, nonscaling, counting, seed, layout };
+        let present = if absent_only { Present::LeftAlone } else { Present::Added };
+        Ok(Insertion { wanted, create: !nocreate, present, items })
     }
 }
 
@@ -137,28 +153,26 @@ fn add_all(
     ctx: &Context,
     args: Args,
     items: Args,
+    present: Present,
     params: Option<impl FnOnce() -> Result<Params, Error>>,
 ) -> Result<(), Error> {
     let name = args.at(1);
     // What is told and sent is only known at the end, so that an array is never begun that an error would cut short.
-    let (mut few, mut many) = ([false; BATCH], Vec::new());
-    let new: &mut [bool] = if items.len() <= BATCH {
-        &mut few[..items.len()]
-    } else {
-        many.try_reserve_exact(items.len()).map_err(|_| Error::NoMemory)?;
-        many.resize(items.len(), false);
-        &mut many
-    };
+    let mut marks = Marks::new(items)?;
+    let new = &mut marks.as_mut_slice()[..items.len()];
     let mut key = WriteKey::open(ctx, name)?;
     let (filter, created) = match params {
         Some(params) => filter_or_create(ctx, name, &mut key, params)?,
         None => (key.filter().ok_or(Error::NotFound)?, false),
     };
-    let (handled, failure) = insert_in_batches(ctx, filter, items, new);
+    let (handled, failure) = insert_in_batches(ctx, filter, items, new, present);
+    let counts = present == Present::Added && filter.counting().is_some();
     drop(key);
     let new = &new[..handled];
-    let added = replicate(ctx, args, items.up_to(handled), new);
-    announce(ctx, name, created, added);
+    let names = Names { one: c"BF.ADD", many: c"BF.MADD" };
+    let changed = if counts { Changed::All } else { Changed::Those(new) };
+    let changed = items::replicate(ctx, names, args, items.up_to(handled), changed);
+    announce(ctx, name, created, changed);
     ctx.reply_array(handled + usize::from(failure.is_some()));
     new.iter().for_each(|&new| ctx.reply_bool(new));
     if let Some(error) = failure {
@@ -169,12 +183,18 @@ fn add_all(
 
 /// Inserts items until one does not fit; `new[i]` tells whether the item was new. How many were handled, and what was wrong
 /// with the next.
-fn insert_in_batches(ctx: &Context, filter: &mut Filter, items: Args, new: &mut [bool]) -> (usize, Option<Error>) {
+fn insert_in_batches(
+    ctx: &Context,
+    filter: &mut Filter,
+    items: Args,
+    new: &mut [bool],
+    present: Present,
+) -> (usize, Option<Error>) {
     let mut handled = 0;
     for items in items.chunks(BATCH) {
         let batch = Prepared::new(filter, items.iter().map(Arg::bytes));
         let new = &mut new[handled..][..items.len()];
-        let (in_batch, failure) = insert_all(ctx, filter, batch.hashes(), new);
+        let (in_batch, failure) = insert_all(ctx, filter, batch.hashes(), new, present);
         handled += in_batch;
         if failure.is_some() {
             return (handled, failure);
@@ -184,35 +204,25 @@ fn insert_in_batches(ctx: &Context, filter: &mut Filter, items: Args, new: &mut 
 }
 
 /// Inserts the items of `hashes`, growing as needed, until one does not fit; returns as [`insert_in_batches`].
-fn insert_all(ctx: &Context, filter: &mut Filter, hashes: &[Hash], new: &mut [bool]) -> (usize, Option<Error>) {
-    let mut handled = 0;
+fn insert_all(
+    ctx: &Context,
+    filter: &mut Filter,
+    hashes: &[Hash],
+    new: &mut [bool],
+    present: Present,
+) -> (usize, Option<Error>) {
+    let (total, mut handled) = (hashes.len(), 0);
     loop {
-        handled += filter.insert_all(&hashes[handled..], &mut new[handled..]);
-        if handled == hashes.len() {
+        let (hashes, new) = (&hashes[handled..], &mut new[handled..]);
+        handled += match present {
+            Present::Added => filter.insert_all(hashes, new),
+            Present::LeftAlone => filter.insert_absent(hashes, new),
+        };
+        if handled == total {
             return (handled, None);
         }
         if let Err(error) = memory::grow(ctx, filter) {
             return (handled, Some(error));
         }
     }
-}
-
-/// Sends the items that were new, if any were.
-fn replicate(ctx: &Context, args: Args, items: Args, new: &[bool]) -> bool {
-    let count = new.iter().filter(|new| **new).count();
-    if count == 0 {
-        return false;
-    }
-    let is_whole_madd = items.len() + 2 == args.len();
-    let mut chosen = Vec::new();
-    if count == items.len() && is_whole_madd {
-        ctx.replicate_verbatim();
-    } else if count < items.len() && chosen.try_reserve_exact(count).is_ok() {
-        chosen.extend(items.as_raw().iter().zip(new).filter(|(_, new)| **new).map(|(&item, _)| item));
-        ctx.replicate(c"BF.MADD", args.at(1), &chosen);
-    } else {
-        // All are new, or there is no memory to leave some out. To a replica, those change nothing either.
-        ctx.replicate(c"BF.MADD", args.at(1), items.as_raw());
-    }
-    true
 }

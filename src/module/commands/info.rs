@@ -44,7 +44,7 @@ const FIELDS: [Field; 5] = [
 ];
 
 /// Facts that are only told one by one. All come from counters; none looks at the bits.
-const FURTHER_FIELDS: [Field; 5] = [
+const FURTHER_FIELDS: [Field; 7] = [
     Field { token: "ERROR", label: c"Error rate", reply: |ctx, filter| ctx.reply_double(filter.error_rate()) },
     Field {
         token: "SEED",
@@ -59,6 +59,7 @@ const FURTHER_FIELDS: [Field; 5] = [
         label: c"Layout",
         reply: |ctx, filter| match filter {
             Filter::Native(_) => ctx.reply_simple(LayoutName::Native.name()),
+            Filter::Counting(_) => ctx.reply_simple(c"counting"),
             Filter::Classic(_) => ctx.reply_simple(LayoutName::Classic.name()),
         },
     },
@@ -67,6 +68,22 @@ const FURTHER_FIELDS: [Field; 5] = [
         token: "FPR",
         label: c"Estimated false positive rate",
         reply: |ctx, filter| ctx.reply_double(filter.false_positive_rate()),
+    },
+    Field {
+        token: "ESTIMATED",
+        label: c"Number of items is an estimate",
+        reply: |ctx, filter| match filter.is_estimate() {
+            None => ctx.reply_null(),
+            Some(is_estimate) => ctx.reply_bool(is_estimate),
+        },
+    },
+    Field {
+        token: "STUCK",
+        label: c"Number of counters that stick",
+        reply: |ctx, filter| match filter.counting() {
+            None => ctx.reply_null(),
+            Some(filter) => ctx.reply_integer(filter.stuck()),
+        },
     },
 ];
 
@@ -82,6 +99,8 @@ pub const FIELD_ARGUMENTS: &[Argument] = &[
     Argument { token: Some(c"LAYOUT"), ..Argument::required(c"layout", Kind::Token) },
     Argument { token: Some(c"FILL"), ..Argument::required(c"fill", Kind::Token) },
     Argument { token: Some(c"FPR"), ..Argument::required(c"fpr", Kind::Token) },
+    Argument { token: Some(c"ESTIMATED"), ..Argument::required(c"estimated", Kind::Token) },
+    Argument { token: Some(c"STUCK"), ..Argument::required(c"stuck", Kind::Token) },
 ];
 
 /// `BF.INFO key [field]`

@@ -1,8 +1,10 @@
 //! The commands. A handler reads: parse, act, reply, replicate.
 
 mod add;
+mod counting;
 mod dump;
 mod info;
+mod items;
 mod obey;
 mod query;
 mod reserve;
@@ -34,6 +36,7 @@ macro_rules! command {
 
 const EXPANSION: Argument = Argument::option(c"EXPANSION", c"expansion", Kind::Integer);
 const NONSCALING: Argument = Argument::flag(c"NONSCALING", c"nonscaling");
+const COUNTING: Argument = Argument::flag(c"COUNTING", c"counting");
 const SEED: Argument = Argument::option(c"SEED", c"seed", Kind::Integer);
 
 const LAYOUT: Argument = Argument::option(
@@ -48,7 +51,7 @@ const LAYOUT: Argument = Argument::option(
 /// All commands, each declared once: what COMMAND, ACL, a cluster's routing and redis-cli's hints know of them.
 pub const TABLE: &[Command] = &[
     command! {
-        c"bf.reserve", reserve::reserve, Arity { least: 4, most: 11 },
+        c"bf.reserve", reserve::reserve, Arity { least: 4, most: 12 },
         access: Access::Update,
         fast: true,
         summary: c"Creates an empty Bloom filter.",
@@ -58,6 +61,7 @@ pub const TABLE: &[Command] = &[
             Argument::required(c"capacity", Kind::Integer),
             EXPANSION,
             NONSCALING,
+            COUNTING,
             SEED,
             LAYOUT,
         ],
@@ -90,8 +94,10 @@ pub const TABLE: &[Command] = &[
             EXPANSION,
             Argument::flag(c"NOCREATE", c"nocreate"),
             NONSCALING,
+            COUNTING,
             SEED,
             LAYOUT,
+            Argument::flag(c"NX", c"nx"),
             Argument::items(Some(c"ITEMS")),
         ],
     },
@@ -112,10 +118,42 @@ pub const TABLE: &[Command] = &[
         arguments: &[Argument::items(None)],
     },
     command! {
+        c"bf.del", counting::del, Arity::exactly(3),
+        access: Access::Remove,
+        fast: true,
+        summary: c"Removes an occurrence of an item from a counting Bloom filter.",
+        complexity: c"O(N), where N is the number of layers",
+        arguments: &[Argument::required(c"item", Kind::String)],
+    },
+    command! {
+        c"bf.mdel", counting::mdel, Arity::at_least(3),
+        access: Access::Remove,
+        fast: false,
+        summary: c"Removes an occurrence of each item from a counting Bloom filter.",
+        complexity: c"O(M*N), where M is the number of items and N the number of layers",
+        arguments: &[Argument::items(None)],
+    },
+    command! {
+        c"bf.count", counting::count, Arity::exactly(3),
+        access: Access::Read,
+        fast: true,
+        summary: c"Returns how often an item is in a counting Bloom filter, up to 15.",
+        complexity: c"O(N), where N is the number of layers",
+        arguments: &[Argument::required(c"item", Kind::String)],
+    },
+    command! {
+        c"bf.mcount", counting::mcount, Arity::at_least(3),
+        access: Access::Read,
+        fast: false,
+        summary: c"Returns of each item how often it is in a counting Bloom filter, up to 15.",
+        complexity: c"O(M*N), where M is the number of items and N the number of layers",
+        arguments: &[Argument::items(None)],
+    },
+    command! {
         c"bf.card", query::card, Arity::exactly(2),
         access: Access::Read,
         fast: true,
-        summary: c"Returns the number of items that were new when they were added to a Bloom filter.",
+        summary: c"Returns the number of items in a Bloom filter: those that were new when they were added.",
         complexity: c"O(N), where N is the number of layers",
         arguments: &[],
     },

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 
 use super::super::args::{Arg, Args};
 use super::super::error::Error;
-use super::add::Insertion;
+use super::add::{Insertion, Present};
 use super::reserve::{Wanted, positive};
 use crate::filter::ErrorRate;
 
@@ -39,7 +39,7 @@ pub fn insert(args: Args) -> Result<Insertion, Error> {
         let value = || if next + 1 < args.len() { Ok(args.at(next + 1)) } else { Err(Error::WrongArity) };
         let letter = |index: usize| args.at(next).bytes().get(index).map_or(0, u8::to_ascii_lowercase);
         next += match [letter(0), letter(1), letter(2)] {
-            [b'i', ..] => return Ok(Insertion { wanted, create, items: args.from(next + 1) }),
+            [b'i', ..] => return Ok(Insertion { wanted, create, present: Present::Added, items: args.from(next + 1) }),
             [b'c', ..] => {
                 wanted.capacity = Some(value()?.integer().and_then(positive).ok_or(Error::InsertBadCapacity)?);
                 2

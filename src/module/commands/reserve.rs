@@ -13,7 +13,7 @@ use super::obey;
 use crate::filter::codec;
 use crate::filter::{ErrorRate, Growth, Layout, Params};
 
-/// `BF.RESERVE key error_rate capacity [EXPANSION n] [NONSCALING] [SEED n] [LAYOUT native | classic]`
+/// `BF.RESERVE key error_rate capacity [EXPANSION n] [NONSCALING] [COUNTING] [SEED n] [LAYOUT native | classic]`
 pub fn reserve(ctx: &Context, args: Args) -> Result<(), Error> {
     let is_foreign = ctx.must_obey() && !obey::is_our_reserve(args);
     let wanted = if is_foreign { obey::reserve(args)? } else { parse(args)? };
@@ -34,11 +34,14 @@ fn parse(args: Args) -> Result<Wanted, Error> {
     let error_rate = ErrorRate::new(error_rate).ok_or(Error::RateRange)?;
     let capacity = args.at(3).integer().ok_or(Error::BadCapacity)?;
     let capacity = positive(capacity).ok_or(Error::CapacityRange)?;
-    let (mut expansion, mut seed, mut layout, mut nonscaling) = (None, None, None, false);
+    let (mut expansion, mut seed, mut layout) = (None, None, None);
+    let (mut nonscaling, mut counting) = (false, false);
     let mut options = args.from(4).iter();
     while let Some(option) = options.next() {
         if option.is("NONSCALING") {
             once(&mut nonscaling)?;
+        } else if option.is("COUNTING") {
+            once(&mut counting)?;
         } else if option.is("EXPANSION") {
             set_once(&mut expansion, options.next().ok_or(Error::NoExpansion)?)?;
         } else if option.is("SEED") {
@@ -62,7 +65,7 @@ fn parse(args: Args) -> Result<Wanted, Error> {
     };
     let seed = seed.map(|value: Arg| value.unsigned().ok_or(Error::BadSeed)).transpose()?;
     let layout = layout.map(|value: Arg| LayoutName::of(value).ok_or(Error::BadLayout)).transpose()?;
-    Ok(Wanted { capacity: Some(capacity), error_rate: Some(error_rate), expansion, nonscaling, seed, layout })
+    Ok(Wanted { capacity: Some(capacity), error_rate: Some(error_rate), expansion, nonscaling, counting, seed, layout })
 }
 
 /// What a command says of the filter that it may create. The rest is by default.
@@ -72,6 +75,7 @@ pub struct Wanted {
     pub error_rate: Option<ErrorRate>,
     pub expansion: Option<NonZeroU32>,
     pub nonscaling: bool,
+    pub counting: bool,
     pub seed: Option<u64>,
     pub layout: Option<LayoutName>,
 }
@@ -87,7 +91,11 @@ impl Wanted {
                 None => config::growth(),
                 Some(expansion) => Growth::By(expansion),
             },
-            layout: layout_of(self.layout, self.seed, noted_expansion)?,
+            layout: match (self.layout, self.counting) {
+                (Some(LayoutName::Classic), true) => return Err(Error::ClassicCounting),
+                (_, true) => Layout::Counting { seed: self.seed.unwrap_or_else(random_seed) },
+                (name, false) => layout_of(name, self.seed, noted_expansion)?,
+            },
         })
     }
 }
@@ -110,7 +118,8 @@ fn layout_of(name: Option<LayoutName>, seed: Option<u64>, noted_expansion: u32) 
 pub fn create(ctx: &Context, name: Arg, key: &mut WriteKey, params: Params) -> Result<(), Error> {
     let filter = memory::new_filter(ctx, params)?;
     let (command, words) = match params.layout {
-        Layout::Native { seed } => (c"BF.RESERVE", native_words(params, seed)),
+        Layout::Native { seed } => (c"BF.RESERVE", native_words(params, seed, &[])),
+        Layout::Counting { seed } => (c"BF.RESERVE", native_words(params, seed, &["COUNTING"])),
         Layout::Classic { .. } => {
             let iterator = codec::HEADER_ITERATOR.to_string();
             (c"BF.LOADCHUNK", vec![iterator.into_bytes(), codec::encode_header(&filter)])
@@ -123,13 +132,14 @@ pub fn create(ctx: &Context, name: Arg, key: &mut WriteKey, params: Params) -> R
     Ok(())
 }
 
-/// The arguments that create a native filter, whatever the configuration is.
-fn native_words(params: Params, seed: u64) -> Vec<Vec<u8>> {
+/// The arguments that create a native or counting filter, whatever the configuration is.
+fn native_words(params: Params, seed: u64, flags: &[&str]) -> Vec<Vec<u8>> {
     let mut words = vec![params.error_rate.get().to_string(), params.capacity.to_string()];
     match params.growth {
         Growth::Fixed => words.push("NONSCALING".to_owned()),
         Growth::By(expansion) => words.extend(["EXPANSION".to_owned(), expansion.to_string()]),
     }
+    words.extend(flags.iter().map(|&flag| flag.to_owned()));
     let options = [("SEED", seed.to_string()), ("LAYOUT", LayoutName::Native.to_string())];
     words.extend(options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
     words.into_iter().map(String::into_bytes).collect()

@@ -1,0 +1,450 @@
+//! The counting layer: a counting Bloom filter (Fan, Cao, Almeida and Broder 2000, "Summary Cache"), in cache lines.
+//!
+//! Each cell of a [`table`](super::table) is a counter of four bits, 128 to a line. To add an item raises its counters, to
+//! remove it lowers them, and it is there while none of them is zero. So it is with multisets: an item that was added twice is
+//! removed twice.
+//!
+//! ```text
+//!  byte      0    1    2          63
+//!          │1 0 │3 2 │5 4 │ … │127 126│      counter x: byte x / 2, its low half if x is even
+//! ```
+//!
+//! A counter that reaches 15 *sticks*: nobody knows how many items it stands for, so that it is never lowered again. Until the
+//! filter is made anew, some absent items seem to be there that would not; no item is ever missing. In a full layer of
+//! items that are all different, fewer than one counter in `10^14` gets there.
+//!
+//! # Why removal is exact, through all layers
+//!
+//! Say that a layer *claims* an item if none of the item's counters in it is zero. The rules:
+//!
+//! - an addition raises the counters of the oldest layer that claims the item, or of the newest one if none does;
+//! - a removal lowers the counters of the oldest layer that claims the item, and does nothing if none does.
+//!
+//! Assume that every removal of an item comes after an addition of it that was not taken back yet. Then all occurrences of an
+//! item that is there are in one layer, its *holder*, and the holder is the oldest layer that claims the item:
+//!
+//! 1. A layer that is not the newest never gets a counter above zero that was zero. It is only raised where it claims an
+//!    item, where all counters are above zero already. So if such a layer does not claim an item, it never will.
+//! 2. When an item that is not there is added, its holder becomes the oldest layer that claims it, or the newest. The older layers
+//!    do not claim it, and are not the newest; by 1 they never will.
+//! 3. While the item is there, its holder claims it: each counter is at least the number of its occurrences, or stuck, because
+//!    only removals of items that the layer holds lower its counters (by 2 and the rules), each by no more than was raised for it. So
+//!    further additions and removals of the item go to its holder, until none is left; then it starts again with 2.
+//!
+//! So whatever was added and not removed is found, and each of its removals finds it. The argument needs the order of the
+//! layers and that old ones gain nothing. That is why layers are dropped only once they hold nothing ([`Chain::remove`]),
+//! filters of several layers are not merged, and a copy in pieces is only accepted while nobody writes
+//! ([`codec`](super::codec::native)).
+//!
+//! Who removes what was never added breaks the assumption: if the item seems to be there, counters of other items are lowered,
+//! and those may be missing from then on. No counting Bloom filter can tell.
+//!
+//! # How many items there are
+//!
+//! Additions that find the item absent count, and removals that leave it absent. Both are wrong at the error rate, so that
+//! the count would stray from the truth with the square root of the number of removals. The fill does not stray: after
+//! each removal the count is kept within `4 sqrt(n)` of [the estimate from it](super::sizing::Shape::items_from_fill), six
+//! times the standard deviation of that estimate or more.
+
+use std::ptr::NonNull;
+
+use super::chain::{self, Chain, Layer as _};
+use super::hash::{Hash, Hasher, Probes};
+use super::sizing::{self, Budget, Cell, Shape};
+use super::storage::Block;
+use super::table::{Count, Plan, Table};
+use super::{Error, LayerFacts, MAX_LAYERS};
+
+/// What a counter holds at most. There it sticks.
+pub const MAX_COUNT: u8 = 15;
+
+/// What a layer is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Design {
+    pub shape: Shape,
+    pub capacity: u64,
+    /// Which share of the filter's error rate the layer may use up; see [`error_share`](sizing::error_share). Layers come and
+    /// go: their place in the chain does not tell.
+    pub share: u16,
+}
+
+impl Design {
+    /// A layer for `capacity` items with the share number `share` of the error rate.
+    pub fn new(plan: &Plan, share: u16, capacity: u64) -> Result<Design, Error> {
+        let rate = plan.layer_error_rate(share.into());
+        let shape = Shape::choose(Cell::Counter, capacity, rate, Budget::Tight).ok_or(Error::OutOfMemory)?;
+        Ok(Design { shape, capacity, share })
+    }
+}
+
+/// What is counted of a layer, and cannot be told from its counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub count: Count,
+    /// Additions that were not taken back.
+    pub occurrences: u64,
+    /// Additions and removals ever. Tells one state of the layer from all later ones.
+    pub writes: u64,
+}
+
+/// One layer of a filter.
+pub struct Layer {
+    table: Table,
+    capacity: u64,
+    share: u16,
+    counts: Counts,
+    tally: Tally,
+}
+
+/// How many counters are above zero, and how many of them are stuck.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    marked: u64,
+    stuck: u64,
+}
+
+impl chain::Layer for Layer {
+    type Plan = Plan;
+    type Design = Design;
+    type Counts = Counts;
+
+    /// Apart, as all that is only done of counting filters, so that the code for the others is as short as without them.
+    #[inline(never)]
+    fn hasher(plan: &Plan) -> Hasher {
+        Hasher::Xxh3 { seed: plan.seed }
+    }
+
+    /// The lowest share that no layer has: the shares of all that are there sum to less than 1, whatever came and went.
+    fn next(plan: &Plan, layers: &[Layer]) -> Result<Design, Error> {
+        let newest = layers.last().ok_or(Error::OutOfMemory)?;
+        let mut taken = [false; MAX_LAYERS];
+        layers.iter().for_each(|layer| taken[usize::from(layer.share)] = true);
+        let share = taken.iter().position(|taken| !taken).and_then(|share| u16::try_from(share).ok());
+        Design::new(plan, share.ok_or(Error::OutOfMemory)?, plan.capacity_after(newest.capacity)?)
+    }
+
+    fn memory(design: &Design) -> u64 {
+        design.shape.bytes()
+    }
+
+    fn new(Design { shape, capacity, share }: Design) -> Result<Layer, Error> {
+        let table = Table::new(shape)?;
+        Ok(Layer { table, capacity, share, counts: Counts::default(), tally: Tally::default() })
+    }
+
+    fn design(&self) -> Design {
+        Design { shape: self.table.shape(), capacity: self.capacity, share: self.share }
+    }
+
+    #[inline]
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    #[inline]
+    fn items(&self) -> u64 {
+        self.counts.count.items()
+    }
+
+    fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    fn restore_counts(&mut self, counts: Counts) {
+        self.counts = counts;
+    }
+
+    fn marked(&self) -> u64 {
+        self.tally.marked
+    }
+
+    fn cells(&self) -> u64 {
+        self.table.shape().cells()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.table.bytes()
+    }
+
+    fn allocated(&self) -> usize {
+        self.table.allocated()
+    }
+
+    fn facts(&self, plan: &Plan, _index: usize) -> LayerFacts {
+        LayerFacts {
+            error_rate: plan.layer_error_rate(self.share.into()).max(sizing::LOWEST_ERROR_RATE),
+            ..self.table.facts(self.capacity, self.items())
+        }
+    }
+
+    fn false_positive_rate(&self) -> f64 {
+        self.table.shape().false_positive_rate(self.estimate())
+    }
+
+    #[inline]
+    fn contains(&self, hash: Hash) -> bool {
+        let mut positions = hash.probes();
+        self.table.lines_of(hash).all(|(line, probes)| {
+            let block = &self.table.blocks()[line];
+            // All are read before any is judged: see `blocked`.
+            let mut all = true;
+            draw(&mut positions, probes, |counter| all &= read(block, counter) > 0);
+            all
+        })
+    }
+
+    #[inline(never)]
+    fn find_one(layers: &[Layer], hash: Hash) -> bool {
+        layers.iter().rev().any(|layer| layer.contains(hash))
+    }
+
+    fn find(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
+        found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found = Layer::find_one(layers, hash));
+    }
+
+    #[inline(never)]
+    fn prefetch(layers: &[Layer], hashes: &[Hash]) {
+        if let [older @ .., newest] = layers {
+            let place = newest.table.place();
+            hashes.iter().for_each(|&hash| place.prefetch(hash));
+            for layer in older.iter().rev().take(LAYERS_AHEAD) {
+                let place = layer.table.place();
+                hashes.iter().for_each(|&hash| place.prefetch_first(hash));
+            }
+        }
+    }
+
+    fn try_clone(&self) -> Result<Layer, Error> {
+        let mut copy = Layer::new(self.design())?;
+        copy.counts = self.counts;
+        if self.tally.marked > 0 {
+            copy.restore(0, self.bytes()).ok_or(Error::OutOfMemory)?;
+        }
+        Ok(copy)
+    }
+
+    unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
+        // SAFETY: as promised by the caller.
+        unsafe { self.table.relocate(relocate) };
+    }
+}
+
+/// Of how many older layers the first lines of a batch are asked for: of more, those of the first would be gone again.
+const LAYERS_AHEAD: usize = 4;
+
+impl Layer {
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// The counters that stick.
+    pub fn stuck(&self) -> u64 {
+        self.tally.stuck
+    }
+
+    /// The number of items, by the fill.
+    fn estimate(&self) -> f64 {
+        self.table.shape().items_from_fill(self.tally.marked)
+    }
+
+    /// Whether nothing is left that could be removed.
+    fn is_empty(&self) -> bool {
+        self.counts.occurrences == 0 && self.tally.marked == self.tally.stuck
+    }
+
+    /// Adds an occurrence of an item. If it is new it counts, even beyond the capacity: the caller looks at the room first.
+    fn raise(&mut self, hash: Hash) {
+        let Tally { marked, stuck } = &mut self.tally;
+        let before = *marked;
+        let mut positions = hash.probes();
+        for (line, probes) in self.table.lines_of(hash) {
+            let block = &mut self.table.blocks_mut()[line];
+            each_once(&mut positions, probes, |counter| {
+                let count = read(block, counter);
+                if count < MAX_COUNT {
+                    write(block, counter, count + 1);
+                    *marked += u64::from(count == 0);
+                    *stuck += u64::from(count + 1 == MAX_COUNT);
+                }
+            });
+        }
+        self.counts.count.increment(*marked > before);
+        self.counts.occurrences = self.counts.occurrences.saturating_add(1);
+        self.counts.writes = self.counts.writes.wrapping_add(1);
+    }
+
+    /// Takes an occurrence back of an item that the layer claims.
+    fn lower(&mut self, hash: Hash) {
+        let marked = &mut self.tally.marked;
+        let before = *marked;
+        let mut positions = hash.probes();
+        for (line, probes) in self.table.lines_of(hash) {
+            let block = &mut self.table.blocks_mut()[line];
+            each_once(&mut positions, probes, |counter| {
+                let count = read(block, counter);
+                if (1..MAX_COUNT).contains(&count) {
+                    write(block, counter, count - 1);
+                    *marked -= u64::from(count == 1);
+                }
+            });
+        }
+        let gone = u64::from(*marked < before);
+        self.counts.occurrences = self.counts.occurrences.saturating_sub(1);
+        self.counts.writes = self.counts.writes.wrapping_add(1);
+        let estimate = self.estimate();
+        let stray = 4.0 * estimate.sqrt();
+        let items = self.items().saturating_sub(gone);
+        let items = items.clamp((estimate - stray) as u64, (estimate + stray) as u64 + 1);
+        self.counts.count = self.counts.count.with(items.min(self.counts.occurrences));
+    }
+
+    /// The smallest of an item's counters.
+    fn smallest(&self, hash: Hash) -> u8 {
+        let (mut positions, mut smallest) = (hash.probes(), MAX_COUNT);
+        for (line, probes) in self.table.lines_of(hash) {
+            let block = &self.table.blocks()[line];
+            draw(&mut positions, probes, |counter| smallest = smallest.min(read(block, counter)));
+        }
+        smallest
+    }
+
+    /// Fills a part of a new layer, from byte `offset` on. `None` if it is not whole blocks of the layer.
+    pub fn restore(&mut self, offset: usize, counters: &[u8]) -> Option<()> {
+        let (target, source) = (self.table.part(offset, counters.len())?, counters.as_chunks().0);
+        for (target, source) in target.iter_mut().zip(source) {
+            let tally = Tally::of(source);
+            // Empty blocks are left out: the pages of a sparse filter stay untouched.
+            if tally.marked > 0 {
+                *target = *source;
+            }
+            self.tally.add(tally);
+        }
+        Some(())
+    }
+
+    /// Puts `counters` in the place of what is at byte `offset`. `None` if they are not whole blocks of the layer.
+    pub fn replace(&mut self, offset: usize, counters: &[u8]) -> Option<()> {
+        let target = self.table.part(offset, counters.len())?;
+        for block in target.iter_mut() {
+            self.tally.subtract(Tally::of(block));
+            *block = [0; size_of::<Block>()];
+        }
+        self.restore(offset, counters)
+    }
+}
+
+impl Chain<Layer> {
+    /// Adds an occurrence of each item in order, until one is new and does not fit; `new[i]` tells whether the item was new.
+    /// See [`Filter::insert_all`](super::Filter::insert_all).
+    pub fn insert_all(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
+        self.insert(hashes, new, true)
+    }
+
+    /// As [`insert_all`](Self::insert_all), but leaves alone the items that are there already.
+    pub fn insert_absent(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
+        self.insert(hashes, new, false)
+    }
+
+    #[inline(never)]
+    fn insert(&mut self, hashes: &[Hash], new: &mut [bool], again: bool) -> usize {
+        for (handled, (&hash, new)) in hashes.iter().zip(new).enumerate() {
+            let holder = self.holder(hash);
+            *new = holder.is_none();
+            match (holder, self.layers_mut()) {
+                (Some(holder), layers) if again => layers[holder].raise(hash),
+                (Some(_), _) => {}
+                (None, [.., newest]) if newest.room() > 0 => newest.raise(hash),
+                (None, _) => return handled,
+            }
+        }
+        hashes.len()
+    }
+
+    /// Takes back an occurrence of an item. `false` if there is none.
+    ///
+    /// If it was the last of a layer, and the layer not the newest, the layer is dropped. It stays if there is no memory for
+    /// the shorter list of layers.
+    pub fn remove(&mut self, hash: Hash) -> bool {
+        let Some(holder) = self.holder(hash) else { return false };
+        let layer = &mut self.layers_mut()[holder];
+        layer.lower(hash);
+        if layer.is_empty() && holder + 1 < self.layers().len() {
+            self.drop_layer(holder);
+        }
+        true
+    }
+
+    /// How often the item is there: never less than it is, up to [`MAX_COUNT`], which stands for that or more.
+    pub fn count(&self, hash: Hash) -> u8 {
+        self.holder(hash).map_or(0, |holder| self.layers()[holder].smallest(hash))
+    }
+
+    /// The counters that stick.
+    pub fn stuck(&self) -> u64 {
+        self.layers().iter().map(Layer::stuck).sum()
+    }
+
+    /// The oldest layer that claims the item.
+    fn holder(&self, hash: Hash) -> Option<usize> {
+        self.layers().iter().position(|layer| layer.contains(hash))
+    }
+}
+
+/// Hands the next `count` counters of `positions` to `visit`.
+#[inline]
+fn draw(positions: &mut Probes, count: u8, mut visit: impl FnMut(usize)) {
+    const COUNTERS: usize = Cell::Counter.per_block() as usize;
+    positions.draw(count, |position| visit(position % COUNTERS));
+}
+
+/// As [`draw`], but a counter that is drawn twice is visited once.
+#[inline]
+fn each_once(positions: &mut Probes, count: u8, mut visit: impl FnMut(usize)) {
+    const { assert!(Cell::Counter.per_block() == u128::BITS as u64) }
+    let mut seen = 0u128;
+    draw(positions, count, |counter| {
+        if seen & 1 << counter == 0 {
+            seen |= 1 << counter;
+            visit(counter);
+        }
+    });
+}
+
+#[inline]
+fn read(block: &Block, counter: usize) -> u8 {
+    block[counter / 2] >> shift(counter) & MAX_COUNT
+}
+
+#[inline]
+fn write(block: &mut Block, counter: usize, count: u8) {
+    let byte = &mut block[counter / 2];
+    *byte = *byte & !(MAX_COUNT << shift(counter)) | count << shift(counter);
+}
+
+fn shift(counter: usize) -> usize {
+    counter % 2 * 4
+}
+
+impl Tally {
+    fn of(block: &Block) -> Tally {
+        let mut tally = Tally::default();
+        for word in block.as_chunks().0.iter().map(|&word| u64::from_le_bytes(word)) {
+            /// The lowest bit of each counter of a word.
+            const LOW: u64 = 0x1111_1111_1111_1111;
+            let pairs = (word | word >> 1, word & word >> 1);
+            tally.marked += u64::from(((pairs.0 | pairs.0 >> 2) & LOW).count_ones());
+            tally.stuck += u64::from(((pairs.1 & pairs.1 >> 2) & LOW).count_ones());
+        }
+        tally
+    }
+
+    fn add(&mut self, other: Tally) {
+        self.marked += other.marked;
+        self.stuck += other.stuck;
+    }
+
+    fn subtract(&mut self, other: Tally) {
+        self.marked -= other.marked;
+        self.stuck -= other.stuck;
+    }
+}
