@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 
 use super::hash::{Hash, Hasher};
+use super::merge::Operation;
 use super::{Error, LayerFacts, MAX_LAYERS, storage};
 
 /// What a layout is made of. Layers of different layouts are never in one chain.
@@ -72,6 +73,10 @@ pub trait Layer: Sized {
     /// Asks for the memory that any operation on the items looks at first.
     fn prefetch(layers: &[Self], hashes: &[Hash]);
 
+    /// Makes the layer what `operation` makes of `sources`, which have its design, and of itself unless it `is_new`. Whether that
+    /// changed it.
+    fn combine(&mut self, sources: &[&Self], operation: Operation, is_new: bool) -> bool;
+
     /// A copy that shares nothing. Where no bit is set, its memory is as untouched as that of a new layer.
     fn try_clone(&self) -> Result<Self, Error>;
 
@@ -118,6 +123,41 @@ impl<L: Layer> Chain<L> {
         let mut chain = Chain::from_layers(plan, Vec::new());
         chain.push(first, admit)?;
         Ok(chain)
+    }
+
+    /// A chain of empty layers, as the first `depth` of this one. `admit` is told the bytes it will take, and may refuse them.
+    pub fn emptied(&self, depth: usize, admit: impl FnOnce(u64) -> bool) -> Result<Chain<L>, Error> {
+        let mut chain = Chain::from_layers(self.plan, Vec::new());
+        chain.extend_like(self, depth, admit)?;
+        Ok(chain)
+    }
+
+    /// Adds empty layers, as `other` has them, until there are at least `depth`. `admit` is told the bytes they will take, and
+    /// may refuse them.
+    pub fn extend_like(
+        &mut self,
+        other: &Chain<L>,
+        depth: usize,
+        admit: impl FnOnce(u64) -> bool,
+    ) -> Result<(), Error> {
+        let missing = other.layers.get(self.layers.len()..depth).unwrap_or(&[]);
+        let bytes = missing.iter().fold(0u64, |sum, layer| sum.saturating_add(L::memory(&layer.design())));
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if !admit(bytes) {
+            return Err(Error::OutOfMemory);
+        }
+        let (mut layers, mut new) = (Vec::new(), Vec::new());
+        let room = layers.try_reserve_exact(self.layers.len() + missing.len());
+        room.and_then(|()| new.try_reserve_exact(missing.len())).map_err(|_| Error::OutOfMemory)?;
+        for layer in missing {
+            new.push(L::new(layer.design())?);
+        }
+        layers.extend(std::mem::take(&mut self.layers).into_vec());
+        layers.extend(new);
+        self.layers = layers.into_boxed_slice();
+        Ok(())
     }
 
     pub(super) fn from_layers(plan: L::Plan, layers: Vec<L>) -> Chain<L> {

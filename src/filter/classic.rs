@@ -24,7 +24,9 @@ use bitvec::prelude::*;
 use super::batch::{BATCH, IN_CACHE, Subset};
 use super::chain::{self, Insert, Layer as _};
 use super::hash::{Hash, Hasher};
+use super::merge::{self, Operation, Rule};
 use super::storage::{Address, Bytes, ones};
+use super::table::Count;
 use super::{Error, Growth, LayerFacts};
 
 /// `ln^2 2` and `ln 2` as RedisBloom has them: a digit more would make other filters.
@@ -302,6 +304,23 @@ impl chain::Layer for Layer {
         }
     }
 
+    fn combine(&mut self, sources: &[&Layer], operation: Operation, is_new: bool) -> bool {
+        let rule = match operation {
+            Operation::Union => Rule::Or,
+            Operation::Intersection => Rule::And,
+        };
+        let (target, mut ones) = (self.bytes.as_mut_slice().as_flattened_mut(), 0);
+        let sources_bytes = sources.iter().map(|source| source.bytes());
+        let changed = merge::combine_bytes(target, sources_bytes, rule, is_new, |part| ones += merge::marked(part));
+        self.ones = ones;
+        if changed || is_new {
+            let items = sources.iter().map(|source| source.items).chain((!is_new).then_some(self.items));
+            let counts = items.map(|items| Count::new(items, false));
+            self.items = merge::items(operation, counts, self.estimate()).items();
+        }
+        changed
+    }
+
     fn try_clone(&self) -> Result<Layer, Error> {
         let mut copy = Bytes::zeroed(self.design.bytes)?;
         let pages = copy.as_mut_slice().chunks_mut(PAGE).zip(self.bytes.as_slice().chunks(PAGE));
@@ -378,6 +397,13 @@ impl Layer {
         pages.filter(|(target, source)| target != source).for_each(|(target, source)| target.copy_from_slice(source));
         self.ones = self.ones - before + ones(bits);
         Some(())
+    }
+
+    /// The number of items, by the fill, after Swamidass and Baldi (2007).
+    fn estimate(&self) -> f64 {
+        let bits = self.modulus.divisor.max(1) as f64;
+        let clear = 1.0 - (self.ones as f64 / bits).min(1.0 - 0.5 / bits);
+        -bits / f64::from(self.design.probes.max(1)) * libm::log(clear)
     }
 
     fn part(&mut self, offset: usize, length: usize) -> Option<&mut [u8]> {

@@ -48,8 +48,11 @@
 
 use std::ptr::NonNull;
 
+use multiversion::multiversion;
+
 use super::chain::{self, Chain, Layer as _};
 use super::hash::{Hash, Hasher, Probes};
+use super::merge::{self, Operation, Rule};
 use super::sizing::{self, Budget, Cell, Shape};
 use super::storage::Block;
 use super::table::{Count, Plan, Table};
@@ -212,6 +215,30 @@ impl chain::Layer for Layer {
                 hashes.iter().for_each(|&hash| place.prefetch_first(hash));
             }
         }
+    }
+
+    fn combine(&mut self, sources: &[&Layer], operation: Operation, is_new: bool) -> bool {
+        let rule = match operation {
+            Operation::Union => Rule::Sum,
+            Operation::Intersection => Rule::Minimum,
+        };
+        let (target, mut tally) = (self.table.blocks_mut().as_flattened_mut(), Tally::default());
+        let sources_bytes = sources.iter().map(|source| source.bytes());
+        let changed = merge::combine_bytes(target, sources_bytes, rule, is_new, |part| tally.add(Tally::of_part(part)));
+        self.tally = tally;
+        if changed || is_new {
+            let operands = || sources.iter().map(|source| source.counts).chain((!is_new).then_some(self.counts));
+            let occurrences = operands().map(|operand| operand.occurrences);
+            self.counts = Counts {
+                count: merge::items(operation, operands().map(|operand| operand.count), self.estimate()),
+                occurrences: match operation {
+                    Operation::Union => occurrences.fold(0, u64::saturating_add),
+                    Operation::Intersection => occurrences.min().unwrap_or(0),
+                },
+                writes: self.counts.writes.wrapping_add(1),
+            };
+        }
+        changed
     }
 
     fn try_clone(&self) -> Result<Layer, Error> {
@@ -426,6 +453,16 @@ fn shift(counter: usize) -> usize {
 }
 
 impl Tally {
+    /// Of whole blocks; compiled twice, as what goes through whole layers is.
+    #[multiversion(targets("x86_64+avx2+bmi1+bmi2+lzcnt+popcnt"))]
+    fn of_part(part: &[u8]) -> Tally {
+        part.as_chunks().0.iter().fold(Tally::default(), |mut tally, block| {
+            tally.add(Tally::of(block));
+            tally
+        })
+    }
+
+    #[inline]
     fn of(block: &Block) -> Tally {
         let mut tally = Tally::default();
         for word in block.as_chunks().0.iter().map(|&word| u64::from_le_bytes(word)) {

@@ -49,6 +49,11 @@ pub enum Hasher {
 }
 
 impl Hasher {
+    /// Whether it is the same function, apart from the seed.
+    pub fn is_like(self, other: Hasher) -> bool {
+        std::mem::discriminant(&self) == std::mem::discriminant(&other)
+    }
+
     #[inline]
     pub fn hash(self, item: &[u8]) -> Hash {
         match self {

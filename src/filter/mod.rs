@@ -16,6 +16,7 @@
 //!   its like with counters, [`classic`] is RedisBloom's; [`storage`] is their memory;
 //! - [`sizing`] turns an error rate and a capacity into the shape of a native layer;
 //! - [`hash`] turns an item into 128 bits, and those into positions, with [`murmur`] for the classic layer;
+//! - [`merge`] makes one filter of several;
 //! - [`codec`] turns a filter into bytes and back.
 //!
 //! ```
@@ -41,6 +42,7 @@ pub mod classic;
 pub mod codec;
 pub mod counting;
 pub mod hash;
+pub mod merge;
 pub mod murmur;
 pub mod sizing;
 pub mod storage;
@@ -153,6 +155,7 @@ macro_rules! each {
         }
     };
 }
+use each;
 
 impl Filter {
     /// An empty filter. `admit` is told the bytes it will take, and may refuse them.

@@ -58,6 +58,10 @@ pub struct Count(u64);
 impl Count {
     const ESTIMATE: u64 = 1 << 63;
 
+    pub fn new(items: u64, is_estimate: bool) -> Count {
+        Count(items.min(!Count::ESTIMATE) | if is_estimate { Count::ESTIMATE } else { 0 })
+    }
+
     pub fn from_bits(bits: u64) -> Count {
         Count(bits)
     }
@@ -77,7 +81,7 @@ impl Count {
 
     /// As many items, whether counted or estimated as before.
     pub fn with(self, items: u64) -> Count {
-        Count(self.0 & Count::ESTIMATE | items.min(!Count::ESTIMATE))
+        Count::new(items, self.is_estimate())
     }
 
     /// Counts an item, if it `is_new`.

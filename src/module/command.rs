@@ -1,18 +1,22 @@
 //! What a command tells the server about itself, and how it is registered.
 
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::ops::Range;
 use std::ptr;
 
 use redis_module::raw;
 
+use super::args::{Arg, Args};
 use super::context::Context;
 use super::edge::{Arity, available, call};
+use super::error::Error;
 
 /// A command: all that the server, its clients and its users can know about it.
 pub struct Command {
     pub name: &'static CStr,
     pub callback: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int,
     pub arity: Arity,
+    pub keys: Keys,
     pub access: Access,
     /// Whether it takes a time that does not depend on how many arguments it has.
     pub fast: bool,
@@ -20,6 +24,42 @@ pub struct Command {
     pub complexity: &'static CStr,
     /// The arguments behind the key.
     pub arguments: &'static [Argument],
+}
+
+/// The keys of a command: its first argument, and in some of them others, which are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    One,
+    /// `key LIKE other`
+    AndLike,
+    /// `key numkeys other [other …]`
+    AndNumbered,
+}
+
+impl Keys {
+    /// Where the other keys are, if there are any.
+    pub const fn others(self) -> Option<fn(Args) -> Range<usize>> {
+        match self {
+            Keys::One => None,
+            Keys::AndLike => Some(|args| if is_like(args) { 3..4 } else { 0..0 }),
+            Keys::AndNumbered => Some(|args| numbered_keys(args).map_or(0..0, |keys| 3..3 + keys.len())),
+        }
+    }
+}
+
+/// Whether the arguments are `key LIKE other`.
+pub fn is_like(args: Args) -> bool {
+    args.len() == 4 && args.at(2).is("LIKE")
+}
+
+/// The other keys of `key numkeys other [other …]`.
+pub fn numbered_keys(args: Args<'_>) -> Result<Args<'_>, Error> {
+    let others = args.from(3);
+    let count = args.from(2).iter().next().and_then(Arg::integer).filter(|&count| count > 0);
+    match usize::try_from(count.ok_or(Error::BadKeyCount)?) {
+        Ok(count) if count <= others.len() => Ok(others.up_to(count)),
+        _ => Err(Error::TooManyKeys),
+    }
 }
 
 /// What a command does to its key.
@@ -48,12 +88,16 @@ pub struct Argument {
 #[derive(Clone, Copy)]
 pub enum Kind {
     String,
+    /// A key, by the number of its specification.
+    Key(i32),
     Integer,
     Double,
     /// A word that is there or not.
     Token,
     /// One of several.
     OneOf(&'static [Argument]),
+    /// Several, one after the other.
+    Block(&'static [Argument]),
 }
 
 impl Argument {
@@ -120,7 +164,9 @@ impl Command {
             Access::Remove => "write",
             Access::Insert | Access::Update => "write deny-oom",
         };
-        join(&[kind, if self.fast { "fast" } else { "" }])
+        // Where there are no key specifications, the command is asked.
+        let asked = self.keys != Keys::One && available!(RedisModule_SetCommandInfo).is_none();
+        join(&[kind, if self.fast { "fast" } else { "" }, if asked { "getkeys-api" } else { "" }])
     }
 
     fn categories(&self) -> CString {
@@ -137,9 +183,11 @@ impl Command {
         };
         let end = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INVALID;
         let key_spec = self.key_spec();
-        let mut key_specs = [key_spec, raw::RedisModuleCommandKeySpec { begin_search_type: end, ..key_spec }];
+        let end = raw::RedisModuleCommandKeySpec { begin_search_type: end, ..key_spec };
+        let mut key_specs: Vec<_> =
+            [Some(key_spec), self.other_keys_spec(key_spec), Some(end)].into_iter().flatten().collect();
         let mut arguments = RawArguments::new(self.arguments);
-        arguments.raw.insert(0, raw_argument(c"key", raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY));
+        arguments.raw.insert(0, raw_argument(c"key", Kind::Key(0)));
         let info = raw::RedisModuleCommandInfo {
             version: &VERSION,
             summary: self.summary.as_ptr(),
@@ -155,7 +203,40 @@ impl Command {
         call!(RedisModule_SetCommandInfo(command, &info)) == OK
     }
 
-    /// One key, right behind the command's name.
+    /// The specification of the other keys, if there are any, given that of the first.
+    fn other_keys_spec(&self, first: raw::RedisModuleCommandKeySpec) -> Option<raw::RedisModuleCommandKeySpec> {
+        let flags = (raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS).into();
+        let spec = raw::RedisModuleCommandKeySpec { flags, ..first };
+        match self.keys {
+            Keys::One => None,
+            Keys::AndLike => Some(raw::RedisModuleCommandKeySpec {
+                begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD,
+                bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
+                    keyword: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_2 {
+                        keyword: c"LIKE".as_ptr(),
+                        startfrom: 2,
+                    },
+                },
+                ..spec
+            }),
+            Keys::AndNumbered => Some(raw::RedisModuleCommandKeySpec {
+                bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
+                    index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 2 },
+                },
+                find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM,
+                fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
+                    keynum: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 {
+                        keynumidx: 0,
+                        firstkey: 1,
+                        keystep: 1,
+                    },
+                },
+                ..spec
+            }),
+        }
+    }
+
+    /// The first key, right behind the command's name.
     fn key_spec(&self) -> raw::RedisModuleCommandKeySpec {
         let flags = match self.access {
             Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
@@ -181,16 +262,16 @@ impl Command {
 /// Arguments in the form that the server reads, ended by an empty one, with what they point to.
 struct RawArguments {
     raw: Vec<raw::RedisModuleCommandArg>,
-    _alternatives: Vec<RawArguments>,
+    _parts: Vec<RawArguments>,
 }
 
 impl RawArguments {
     fn new(arguments: &[Argument]) -> RawArguments {
-        let mut alternatives = Vec::new();
+        let mut all_parts = Vec::new();
         let mut all: Vec<_> = arguments
             .iter()
             .map(|argument| {
-                let mut raw = raw_argument(argument.name, argument.kind.as_raw());
+                let mut raw = raw_argument(argument.name, argument.kind);
                 raw.token = argument.token.map_or(ptr::null(), CStr::as_ptr);
                 if argument.optional {
                     raw.flags |= raw::REDISMODULE_CMD_ARG_OPTIONAL as c_int;
@@ -198,40 +279,42 @@ impl RawArguments {
                 if argument.multiple {
                     raw.flags |= raw::REDISMODULE_CMD_ARG_MULTIPLE as c_int;
                 }
-                if let Kind::OneOf(choices) = argument.kind {
-                    let mut choices = RawArguments::new(choices);
-                    raw.subargs = choices.raw.as_mut_ptr();
-                    alternatives.push(choices);
+                if let Kind::OneOf(parts) | Kind::Block(parts) = argument.kind {
+                    let mut parts = RawArguments::new(parts);
+                    raw.subargs = parts.raw.as_mut_ptr();
+                    all_parts.push(parts);
                 }
                 raw
             })
             .collect();
-        all.push(raw_argument_with(ptr::null(), 0));
-        RawArguments { raw: all, _alternatives: alternatives }
+        all.push(raw_argument_with(ptr::null(), Kind::String));
+        RawArguments { raw: all, _parts: all_parts }
     }
 }
 
 impl Kind {
     fn as_raw(self) -> raw::RedisModuleCommandArgType {
         match self {
+            Kind::Key(_) => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY,
             Kind::String => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING,
             Kind::Integer => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
             Kind::Double => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE,
             Kind::Token => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
             Kind::OneOf(_) => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF,
+            Kind::Block(_) => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK,
         }
     }
 }
 
-fn raw_argument(name: &CStr, kind: raw::RedisModuleCommandArgType) -> raw::RedisModuleCommandArg {
+fn raw_argument(name: &CStr, kind: Kind) -> raw::RedisModuleCommandArg {
     raw_argument_with(name.as_ptr(), kind)
 }
 
-fn raw_argument_with(name: *const c_char, kind: raw::RedisModuleCommandArgType) -> raw::RedisModuleCommandArg {
+fn raw_argument_with(name: *const c_char, kind: Kind) -> raw::RedisModuleCommandArg {
     raw::RedisModuleCommandArg {
         name,
-        type_: kind,
-        key_spec_index: if kind == raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY { 0 } else { -1 },
+        type_: kind.as_raw(),
+        key_spec_index: if let Kind::Key(index) = kind { index } else { -1 },
         token: ptr::null(),
         summary: ptr::null(),
         since: ptr::null(),
@@ -243,5 +326,6 @@ fn raw_argument_with(name: *const c_char, kind: raw::RedisModuleCommandArgType) 
 }
 
 fn join(words: &[&str]) -> CString {
-    CString::new(words.join(" ").trim_end()).unwrap_or_default()
+    let words: Vec<_> = words.iter().copied().filter(|word| !word.is_empty()).collect();
+    CString::new(words.join(" ")).unwrap_or_default()
 }

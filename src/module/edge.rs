@@ -5,6 +5,7 @@
 
 use std::any::Any;
 use std::ffi::{CStr, c_int};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redis_module::raw;
@@ -79,7 +80,31 @@ pub fn run(
     if let Some(error) = error {
         context.reply_error(error);
     }
-    raw::REDISMODULE_OK as c_int
+    DONE
+}
+
+/// What a command returns to the server.
+pub const DONE: c_int = raw::REDISMODULE_OK as c_int;
+
+/// Tells a server where the keys of a command are, if that is what it calls the command for: one before 7.0, which cannot be told
+/// beforehand where they are unless they are in the same places always.
+pub fn names_keys(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+    others: fn(Args) -> Range<usize>,
+) -> bool {
+    if available!(RedisModule_SetCommandInfo).is_some() || call!(RedisModule_IsKeysPositionRequest(ctx)) == 0 {
+        return false;
+    }
+    guard(c"keys", (), || {
+        // SAFETY: the server hands over `argc` live strings, the command's name first, for the time of the call.
+        let args = unsafe { Args::new(argv, usize::try_from(argc).unwrap_or(0)) };
+        for position in std::iter::once(1).filter(|_| args.len() > 1).chain(others(args)) {
+            call!(RedisModule_KeyAtPos(ctx, position as c_int));
+        }
+    });
+    true
 }
 
 /// How many arguments a command takes, its own name among them.

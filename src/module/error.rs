@@ -7,6 +7,7 @@ use std::ffi::CStr;
 
 use crate::filter;
 use crate::filter::codec::DecodeError;
+use crate::filter::merge::{Parameter, Refusal};
 
 /// Why a command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,17 @@ pub enum Error {
     ClassicSeed,
     ClassicCounting,
     NotCounting,
+    Syntax,
+    BadKeyCount,
+    TooManyKeys,
+    DifferInLayout,
+    DifferInErrorRate,
+    DifferInCapacity,
+    DifferInExpansion,
+    DifferInSeed,
+    DifferInSize,
+    IntersectedLayers,
+    CountingLayers,
     InsertBadCapacity,
     InsertBadErrorRate,
     InsertBadExpansion,
@@ -76,6 +88,33 @@ impl Error {
             Error::NotCounting => {
                 c"ERR only filters that were made with COUNTING remove and count items: BF.RESERVE key error_rate capacity COUNTING"
             }
+            Error::Syntax => c"ERR syntax error",
+            Error::BadKeyCount => c"ERR numkeys should be greater than 0",
+            Error::TooManyKeys => c"ERR Number of keys can't be greater than number of args",
+            Error::DifferInLayout => {
+                c"ERR the filters differ in their layout: make those to be merged with BF.RESERVE key LIKE other"
+            }
+            Error::DifferInErrorRate => {
+                c"ERR the filters differ in their error rate: make those to be merged with BF.RESERVE key LIKE other"
+            }
+            Error::DifferInCapacity => {
+                c"ERR the filters differ in their capacity: make those to be merged with BF.RESERVE key LIKE other"
+            }
+            Error::DifferInExpansion => {
+                c"ERR the filters differ in their expansion: make those to be merged with BF.RESERVE key LIKE other"
+            }
+            Error::DifferInSeed => {
+                c"ERR the filters differ in their seed: make those to be merged with BF.RESERVE key LIKE other"
+            }
+            Error::DifferInSize => {
+                c"ERR the filters differ in the size of their layers: make those to be merged with BF.RESERVE key LIKE other"
+            }
+            Error::IntersectedLayers => {
+                c"ERR only filters of one layer can be intersected: of those that grew, an item may be in a different layer of each"
+            }
+            Error::CountingLayers => {
+                c"ERR only counting filters of one layer can be merged: items could not be removed from those that grew any more"
+            }
             Error::InsertBadCapacity => c"Bad capacity",
             Error::InsertBadErrorRate => c"Bad error rate",
             Error::InsertBadExpansion => c"Bad expansion",
@@ -120,6 +159,21 @@ impl Error {
         match error {
             filter::Error::OutOfMemory => Error::NoMemoryToCreate,
             filter::Error::Full | filter::Error::CannotGrow => Error::CannotCreate,
+        }
+    }
+
+    /// A failure to merge filters, `no_memory` if it was that.
+    pub fn merging(refusal: Refusal, no_memory: Error) -> Error {
+        match refusal {
+            Refusal::Differ(Parameter::Layout) => Error::DifferInLayout,
+            Refusal::Differ(Parameter::ErrorRate) => Error::DifferInErrorRate,
+            Refusal::Differ(Parameter::Capacity) => Error::DifferInCapacity,
+            Refusal::Differ(Parameter::Expansion) => Error::DifferInExpansion,
+            Refusal::Differ(Parameter::Seed) => Error::DifferInSeed,
+            Refusal::Differ(Parameter::Size) => Error::DifferInSize,
+            Refusal::IntersectedLayers => Error::IntersectedLayers,
+            Refusal::CountingLayers => Error::CountingLayers,
+            Refusal::OutOfMemory => no_memory,
         }
     }
 

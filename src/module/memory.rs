@@ -5,6 +5,7 @@ use super::context::Context;
 use super::edge::call;
 use super::error::Error;
 use crate::filter::codec::{DecodeError, Header};
+use crate::filter::merge::Operation;
 use crate::filter::{Filter, Params};
 
 /// An empty filter, as far as there is memory for it.
@@ -25,6 +26,24 @@ pub fn new_filter(ctx: &Context, params: Params) -> Result<Filter, Error> {
 pub fn build(ctx: &Context, header: &Header) -> Result<Filter, Error> {
     let admitted = if admits(ctx, 0, header.memory()) { Ok(()) } else { Err(DecodeError::OutOfMemory) };
     admitted.and_then(|()| header.build()).map_err(|error| refused(ctx, error.into()))
+}
+
+/// An empty filter that may be merged with `other`, as far as there is memory for it.
+pub fn like(ctx: &Context, other: &Filter) -> Result<Filter, Error> {
+    other.like(|bytes| admits(ctx, 0, bytes)).map_err(|error| refused(ctx, Error::creating(error)))
+}
+
+/// What `operation` makes of filters, as far as there is memory for it.
+pub fn merged(ctx: &Context, sources: &[&Filter], operation: Operation) -> Result<Filter, Error> {
+    let merged = Filter::merged(sources, operation, |bytes| admits(ctx, 0, bytes));
+    merged.map_err(|refusal| refused(ctx, Error::merging(refusal, Error::NoMemoryToCreate)))
+}
+
+/// Merges filters into another, as far as there is memory for it. Whether that changed it.
+pub fn merge(ctx: &Context, filter: &mut Filter, sources: &[&Filter], operation: Operation) -> Result<bool, Error> {
+    let present = filter.memory_usage();
+    let changed = filter.merge(sources, operation, |bytes| admits(ctx, present, bytes));
+    changed.map_err(|refusal| refused(ctx, Error::merging(refusal, Error::NoMemoryToGrow)))
 }
 
 /// Adds a layer to a filter, as far as there is memory for it.

@@ -5,17 +5,18 @@ mod counting;
 mod dump;
 mod info;
 mod items;
+mod merge;
 mod obey;
 mod query;
 mod reserve;
 
-use super::command::{Access, Argument, Command, Kind};
+use super::command::{Access, Argument, Command, Keys, Kind};
 use super::config::LayoutName;
 use super::edge::{self, Arity};
 
 /// A row of the table: a command's facts, and its handler behind the edge.
 macro_rules! command {
-    ($name:literal, $handler:path, $arity:expr, $($field:tt)*) => {
+    ($name:literal, $handler:path, $arity:expr, keys: $keys:expr, $($field:tt)*) => {
         Command {
             name: $name,
             callback: {
@@ -24,13 +25,20 @@ macro_rules! command {
                     argv: *mut *mut redis_module::raw::RedisModuleString,
                     argc: std::ffi::c_int,
                 ) -> std::ffi::c_int {
-                    edge::run(ctx, argv, argc, $name, $arity, $handler)
+                    match Keys::others($keys) {
+                        Some(others) if edge::names_keys(ctx, argv, argc, others) => edge::DONE,
+                        _ => edge::run(ctx, argv, argc, $name, $arity, $handler),
+                    }
                 }
                 callback
             },
             arity: $arity,
+            keys: $keys,
             $($field)*
         }
+    };
+    ($name:literal, $handler:path, $arity:expr, $($field:tt)*) => {
+        command! { $name, $handler, $arity, keys: Keys::One, $($field)* }
     };
 }
 
@@ -51,20 +59,29 @@ const LAYOUT: Argument = Argument::option(
 /// All commands, each declared once: what COMMAND, ACL, a cluster's routing and redis-cli's hints know of them.
 pub const TABLE: &[Command] = &[
     command! {
-        c"bf.reserve", reserve::reserve, Arity { least: 4, most: 12 },
+        c"bf.reserve", reserve::reserve, Arity { least: 4, most: 12 }, keys: Keys::AndLike,
         access: Access::Update,
         fast: true,
         summary: c"Creates an empty Bloom filter.",
         complexity: c"O(1); the memory is zeroed when it is first used",
-        arguments: &[
-            Argument::required(c"error_rate", Kind::Double),
-            Argument::required(c"capacity", Kind::Integer),
-            EXPANSION,
-            NONSCALING,
-            COUNTING,
-            SEED,
-            LAYOUT,
-        ],
+        arguments: &[Argument::required(
+            c"parameters",
+            Kind::OneOf(&[
+                Argument::required(
+                    c"explicit",
+                    Kind::Block(&[
+                        Argument::required(c"error_rate", Kind::Double),
+                        Argument::required(c"capacity", Kind::Integer),
+                        EXPANSION,
+                        NONSCALING,
+                        COUNTING,
+                        SEED,
+                        LAYOUT,
+                    ]),
+                ),
+                Argument { token: Some(c"LIKE"), ..Argument::required(c"other", Kind::Key(1)) },
+            ]),
+        )],
     },
     command! {
         c"bf.add", add::add, Arity::exactly(3),
@@ -148,6 +165,27 @@ pub const TABLE: &[Command] = &[
         summary: c"Returns of each item how often it is in a counting Bloom filter, up to 15.",
         complexity: c"O(M*N), where M is the number of items and N the number of layers",
         arguments: &[Argument::items(None)],
+    },
+    command! {
+        c"bf.merge", merge::merge, Arity::at_least(4), keys: Keys::AndNumbered,
+        access: Access::Update,
+        fast: false,
+        summary: c"Makes a Bloom filter the union or the intersection of several, and of itself if it exists.",
+        complexity: c"O(N), where N is the size of all filters",
+        arguments: &[
+            Argument::required(c"numkeys", Kind::Integer),
+            Argument { multiple: true, ..Argument::required(c"source", Kind::Key(1)) },
+            Argument {
+                optional: true,
+                ..Argument::required(
+                    c"operation",
+                    Kind::OneOf(&[
+                        Argument { token: Some(c"UNION"), ..Argument::required(c"union", Kind::Token) },
+                        Argument { token: Some(c"INTERSECT"), ..Argument::required(c"intersect", Kind::Token) },
+                    ]),
+                )
+            },
+        ],
     },
     command! {
         c"bf.card", query::card, Arity::exactly(2),

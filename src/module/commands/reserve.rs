@@ -3,18 +3,24 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use super::super::args::{Arg, Args};
+use super::super::command::is_like;
 use super::super::config::{self, LayoutName};
 use super::super::context::Context;
 use super::super::edge::call;
 use super::super::error::Error;
-use super::super::key::WriteKey;
+use super::super::key::{ReadKey, WriteKey};
 use super::super::memory;
 use super::obey;
 use crate::filter::codec;
 use crate::filter::{ErrorRate, Growth, Layout, Params};
 
 /// `BF.RESERVE key error_rate capacity [EXPANSION n] [NONSCALING] [COUNTING] [SEED n] [LAYOUT native | classic]`
+///
+/// `BF.RESERVE key LIKE other`: an empty filter that can be merged with another.
 pub fn reserve(ctx: &Context, args: Args) -> Result<(), Error> {
+    if is_like(args) {
+        return reserve_like(ctx, args.at(1), args.at(3));
+    }
     let is_foreign = ctx.must_obey() && !obey::is_our_reserve(args);
     let wanted = if is_foreign { obey::reserve(args)? } else { parse(args)? };
     let params = wanted.params()?;
@@ -27,6 +33,30 @@ pub fn reserve(ctx: &Context, args: Args) -> Result<(), Error> {
     ctx.notify_changed(args.at(1), c"bf.reserve");
     ctx.reply_ok();
     Ok(())
+}
+
+fn reserve_like(ctx: &Context, name: Arg, other: Arg) -> Result<(), Error> {
+    let mut key = WriteKey::open(ctx, name)?;
+    if key.filter().is_some() {
+        return Err(Error::Exists);
+    }
+    let other = ReadKey::open(ctx, other);
+    let filter = memory::like(ctx, other.filter()?.ok_or(Error::NotFound)?)?;
+    drop(other);
+    let header = codec::encode_header(&filter);
+    key.create(filter)?;
+    replicate_header(ctx, name, &header);
+    drop(key);
+    ctx.notify_changed(name, c"bf.reserve");
+    ctx.reply_ok();
+    Ok(())
+}
+
+/// Tells the replicas to create the filter of a header: all parameters are in it.
+fn replicate_header(ctx: &Context, name: Arg, header: &[u8]) {
+    let iterator = codec::HEADER_ITERATOR.to_string();
+    let [iterator, header] = [iterator.as_bytes(), header].map(|word| ctx.string(word));
+    ctx.replicate(c"BF.LOADCHUNK", name, &[iterator.as_raw(), header.as_raw()]);
 }
 
 fn parse(args: Args) -> Result<Wanted, Error> {
@@ -117,18 +147,20 @@ fn layout_of(name: Option<LayoutName>, seed: Option<u64>, noted_expansion: u32) 
 /// native one in a way that RedisBloom refuses.
 pub fn create(ctx: &Context, name: Arg, key: &mut WriteKey, params: Params) -> Result<(), Error> {
     let filter = memory::new_filter(ctx, params)?;
-    let (command, words) = match params.layout {
-        Layout::Native { seed } => (c"BF.RESERVE", native_words(params, seed, &[])),
-        Layout::Counting { seed } => (c"BF.RESERVE", native_words(params, seed, &["COUNTING"])),
+    let words = match params.layout {
+        Layout::Native { seed } => native_words(params, seed, &[]),
+        Layout::Counting { seed } => native_words(params, seed, &["COUNTING"]),
         Layout::Classic { .. } => {
-            let iterator = codec::HEADER_ITERATOR.to_string();
-            (c"BF.LOADCHUNK", vec![iterator.into_bytes(), codec::encode_header(&filter)])
+            let header = codec::encode_header(&filter);
+            key.create(filter)?;
+            replicate_header(ctx, name, &header);
+            return Ok(());
         }
     };
     key.create(filter)?;
     let strings: Vec<_> = words.iter().map(|word| ctx.string(word)).collect();
     let strings: Vec<_> = strings.iter().map(|string| string.as_raw()).collect();
-    ctx.replicate(command, name, &strings);
+    ctx.replicate(c"BF.RESERVE", name, &strings);
     Ok(())
 }
 
