@@ -2,6 +2,7 @@
 //!
 //! - [`membership`]: which answers are certain, and how many items fit;
 //! - [`rates`]: how often the uncertain answers are wrong, by measurement;
+//! - [`merging`]: what several filters become together;
 //! - [`decoding`]: what happens to bytes that are not what was written;
 //! - [`corpus`]: the same of what fuzzing made up, see `fuzz/`;
 //! - [`memory`]: what a filter takes, and what RedisBloom takes for the same request.
@@ -11,5 +12,6 @@ mod corpus;
 mod decoding;
 mod membership;
 mod memory;
+mod merging;
 mod model;
 mod rates;
