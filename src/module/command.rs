@@ -164,9 +164,9 @@ impl Command {
             Access::Remove => "write",
             Access::Insert | Access::Update => "write deny-oom",
         };
-        // Where there are no key specifications, the command is asked.
-        let asked = self.keys != Keys::One && available!(RedisModule_SetCommandInfo).is_none();
-        join(&[kind, if self.fast { "fast" } else { "" }, if asked { "getkeys-api" } else { "" }])
+        // A cluster asks the command itself, for all that the key specifications tell.
+        let asked = if self.keys == Keys::One { "" } else { "getkeys-api" };
+        join(&[kind, if self.fast { "fast" } else { "" }, asked])
     }
 
     fn categories(&self) -> CString {

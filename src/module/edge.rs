@@ -86,15 +86,14 @@ pub fn run(
 /// What a command returns to the server.
 pub const DONE: c_int = raw::REDISMODULE_OK as c_int;
 
-/// Tells a server where the keys of a command are, if that is what it calls the command for: one before 7.0, which cannot be told
-/// beforehand where they are unless they are in the same places always.
+/// Tells the server where the keys of a command are, if that is what it calls the command for.
 pub fn names_keys(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
     others: fn(Args) -> Range<usize>,
 ) -> bool {
-    if available!(RedisModule_SetCommandInfo).is_some() || call!(RedisModule_IsKeysPositionRequest(ctx)) == 0 {
+    if call!(RedisModule_IsKeysPositionRequest(ctx)) == 0 {
         return false;
     }
     guard(c"keys", (), || {

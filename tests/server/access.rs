@@ -6,7 +6,7 @@ use crate::support::wire::{Reply, Wire};
 use crate::support::{Server, Setup};
 
 /// Makes `user` from `rules` alone, and connects as that user.
-fn user(server: &Server, rules: &str) -> Wire {
+pub fn user(server: &Server, rules: &str) -> Wire {
     let mut admin = Wire::resp2(server);
     let reply = admin.run(&format!("ACL SETUSER user reset on nopass {rules}"));
     assert_eq!(reply, Reply::simple("OK"), "{rules}");
@@ -15,7 +15,7 @@ fn user(server: &Server, rules: &str) -> Wire {
     client
 }
 
-fn is_denied(reply: &Reply) -> bool {
+pub fn is_denied(reply: &Reply) -> bool {
     matches!(reply, Reply::Error(text) if text.starts_with("NOPERM "))
 }
 
@@ -119,7 +119,7 @@ fn commands_are_in_the_categories_that_the_server_lets_modules_have() {
 }
 
 /// A server of a cluster, which also needs the port 10000 above its own.
-fn start_node() -> Server {
+pub fn start_node() -> Server {
     let start = || Setup::oxbloom().set("cluster-enabled yes").try_start();
     let mut last = String::new();
     for _ in 0..20 {
@@ -131,13 +131,13 @@ fn start_node() -> Server {
     panic!("no node of a cluster started:\n{last}")
 }
 
-fn serve_slots(node: &mut Wire, slots: std::ops::Range<u32>) {
+pub fn serve_slots(node: &mut Wire, slots: std::ops::Range<u32>) {
     let words: Vec<_> =
         ["CLUSTER".to_owned(), "ADDSLOTS".to_owned()].into_iter().chain(slots.map(|slot| slot.to_string())).collect();
     assert_eq!(node.run_words(&words), Reply::simple("OK"));
 }
 
-fn wait_for_cluster(node: &mut Wire) {
+pub fn wait_for_cluster(node: &mut Wire) {
     wait_until("the cluster is up", || node.run("CLUSTER INFO").text().contains("cluster_state:ok"));
 }
 

@@ -11,6 +11,7 @@ mod datatype;
 mod faults;
 mod lookahead;
 mod memory;
+mod merging;
 mod persistence;
 mod replication;
 mod tampering;

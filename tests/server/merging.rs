@@ -1,0 +1,425 @@
+//! BF.MERGE and BF.RESERVE LIKE: what is merged, what is refused, who may, and what replicas get.
+
+use redis::Connection;
+
+use crate::access::{is_denied, serve_slots, start_node, user, wait_for_cluster};
+use crate::support::model::{
+    Model, Random, aof_commands, calls, digest, filter_info, info_field, many, replica_of, rewrite_aof, server_version,
+    shown, wait_for_replica, with_debug,
+};
+use crate::support::wire::{Reply, Wire};
+use crate::support::{Server, Setup, ask, error, run};
+
+const LAYOUTS: [&str; 3] = ["", "COUNTING", "LAYOUT classic"];
+
+/// Filters called `keys`, all alike, with items of their own and the items below 100.
+fn alike(client: &mut Connection, keys: &[&str], parameters: &str) -> Vec<Model> {
+    let models = keys.iter().enumerate().map(|(index, key)| {
+        let like = match index {
+            0 => format!("BF.RESERVE {key} {parameters}"),
+            _ => format!("BF.RESERVE {key} LIKE {}", keys[0]),
+        };
+        assert_eq!(ask::<String>(client, &like), "OK");
+        let mut model = Model::new(key);
+        model.add(client, 0..100);
+        let start = 1000 * (1 + index as u64);
+        model.add(client, start..start + 300);
+        model
+    });
+    models.collect()
+}
+
+fn union_of(key: &str, models: &[Model]) -> Model {
+    let mut union = Model::new(key);
+    union.items.extend(models.iter().flat_map(|model| &model.items));
+    union
+}
+
+#[test]
+fn a_union_holds_what_any_source_does_and_an_intersection_what_all_do() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    for layout in LAYOUTS {
+        run(&mut client, "FLUSHALL").unwrap();
+        let models = alike(&mut client, &["a", "b", "c"], &format!("0.01 2000 NONSCALING {layout}"));
+        assert_eq!(ask::<String>(&mut client, "BF.MERGE any 3 a b c"), "OK");
+        union_of("any", &models).observe(&mut client);
+        assert_eq!(ask::<String>(&mut client, "BF.MERGE all 3 a b c INTERSECT"), "OK");
+        let mut all = Model::new("all");
+        all.items.extend(0..100);
+        all.observe(&mut client);
+        // Into one that exists, with the word for what is the default.
+        assert_eq!(ask::<String>(&mut client, "bf.merge a 2 b c union"), "OK");
+        union_of("a", &models).observe(&mut client);
+        let dumps = ["a", "any"].map(|key| filter_info(&mut client, key));
+        assert_eq!(dumps[0], dumps[1], "{layout}");
+        assert_eq!(ask::<String>(&mut client, "BF.MERGE b 1 all INTERSECT"), "OK");
+        let mut b = Model::new("b");
+        b.items.extend(0..100);
+        b.observe(&mut client);
+    }
+}
+
+#[test]
+fn counts_are_added_or_the_smaller_is_kept() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp3(&server);
+    client.run("BF.RESERVE a 0.0001 1000 COUNTING");
+    client.run("BF.RESERVE b LIKE a");
+    client.run("BF.MADD a x x x y z z z z z z z z z");
+    client.run("BF.MADD b x x w z z z z z z z z z");
+    assert_eq!(client.run("BF.MERGE sum 2 a b"), Reply::simple("OK"));
+    assert_eq!(client.run("BF.MCOUNT sum w x y z v"), Reply::integers(&[1, 5, 1, 15, 0]));
+    assert_eq!(client.run("BF.MERGE least 2 a b INTERSECT"), Reply::simple("OK"));
+    assert_eq!(client.run("BF.MCOUNT least w x y z v"), Reply::integers(&[0, 2, 0, 9, 0]));
+    // A source that is named twice counts twice; the destination is there once, whether it is named or not.
+    client.run("BF.MERGE twice 2 b b");
+    assert_eq!(client.run("BF.COUNT twice w"), Reply::Integer(2));
+    client.run("BF.MERGE twice 2 twice b");
+    assert_eq!(client.run("BF.COUNT twice w"), Reply::Integer(3));
+    client.run("BF.MERGE twice 1 twice");
+    assert_eq!(client.run("BF.COUNT twice w"), Reply::Integer(3));
+    // What was merged can be removed.
+    assert_eq!(
+        client.run("BF.MDEL sum w w x x x x x x").elements().iter().filter(|r| r.as_bool() == Some(true)).count(),
+        6
+    );
+    assert_eq!(client.run("BF.MCOUNT sum w x y"), Reply::integers(&[0, 0, 1]));
+}
+
+#[test]
+fn the_number_of_items_is_an_estimate_that_is_marked_as_one() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    for layout in LAYOUTS {
+        run(&mut client, "FLUSHALL").unwrap();
+        alike(&mut client, &["a", "b"], &format!("0.01 2000 {layout}"));
+        let mut estimated = |key: &str| info_field::<Option<bool>>(&mut client, key, "ESTIMATED");
+        let is = |yes: bool| (layout != "LAYOUT classic").then_some(yes);
+        assert_eq!(estimated("a"), is(false), "{layout}");
+        run(&mut client, "BF.MERGE a 1 b").unwrap();
+        assert_eq!(info_field::<Option<bool>>(&mut client, "a", "ESTIMATED"), is(true), "{layout}");
+        let items: f64 = ask(&mut client, "BF.CARD a");
+        // Six times the square root of the number, which is more than six standard deviations.
+        assert!((items - 700.0).abs() < 6.0 * 700f64.sqrt(), "{layout}: {items}");
+        run(&mut client, "COPY a copy").unwrap();
+        run(&mut client, "DEBUG RELOAD").unwrap();
+        assert_eq!(filter_info(&mut client, "copy"), filter_info(&mut client, "a"));
+        assert_eq!(info_field::<Option<bool>>(&mut client, "copy", "ESTIMATED"), is(true));
+    }
+}
+
+#[test]
+fn a_union_that_is_overfull_says_so_and_grows_with_the_next_item() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    for layout in LAYOUTS {
+        run(&mut client, "FLUSHALL").unwrap();
+        alike(&mut client, &["a", "b"], &format!("0.01 400 {layout}"));
+        run(&mut client, "BF.MERGE both 2 a b").unwrap();
+        let rates = ["a", "both"].map(|key| info_field::<f64>(&mut client, key, "FPR"));
+        assert!(rates[0] < 0.01 && rates[1] > 0.02, "{layout}: {rates:?}");
+        assert_eq!(info_field::<u64>(&mut client, "both", "FILTERS"), 1);
+        Model::new("both").add(&mut client, 50_000..50_010);
+        assert_eq!(info_field::<u64>(&mut client, "both", "FILTERS"), 2, "{layout}");
+    }
+}
+
+#[test]
+fn filters_that_grew_are_united_in_all_their_layers() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    for layout in ["", "LAYOUT classic"] {
+        run(&mut client, "FLUSHALL").unwrap();
+        let mut models = alike(&mut client, &["deep", "shallow"], &format!("0.01 500 {layout}"));
+        models[0].add(&mut client, 10_000..15_000);
+        for destination in ["new", "deep", "shallow"] {
+            run(&mut client, &format!("BF.MERGE {destination} 2 deep shallow")).unwrap();
+            union_of(destination, &models).observe(&mut client);
+        }
+        assert!(info_field::<u64>(&mut client, "shallow", "FILTERS") > 3);
+        let refusal = "ERR only filters of one layer can be intersected: of those that grew, an item may be in a different \
+                       layer of each";
+        assert_eq!(error(&mut client, "BF.MERGE none 2 deep shallow INTERSECT"), refusal);
+    }
+    run(&mut client, "FLUSHALL").unwrap();
+    let mut models = alike(&mut client, &["deep", "shallow"], "0.01 500 COUNTING");
+    models[0].add(&mut client, 10_000..11_000);
+    let refusal = "ERR only counting filters of one layer can be merged: items could not be removed from those that grew \
+                   any more";
+    for line in ["BF.MERGE new 2 deep shallow", "BF.MERGE deep 1 shallow", "BF.MERGE shallow 1 deep INTERSECT"] {
+        assert_eq!(error(&mut client, line), refusal, "{line}");
+    }
+    assert_eq!(ask::<u64>(&mut client, "EXISTS new none"), 0);
+}
+
+#[test]
+fn what_differs_is_named_and_nothing_changes() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    run(&mut client, "BF.INSERT base ERROR 0.01 CAPACITY 100 EXPANSION 2 SEED 1 ITEMS x").unwrap();
+    let others = [
+        ("0.02 200 EXPANSION 3 SEED 2 COUNTING", "layout"),
+        ("0.02 200 EXPANSION 3 LAYOUT classic", "layout"),
+        ("0.02 200 EXPANSION 3 SEED 2", "error rate"),
+        ("0.01 200 EXPANSION 3 SEED 2", "capacity"),
+        ("0.01 100 EXPANSION 3 SEED 2", "expansion"),
+        ("0.01 100 NONSCALING SEED 1", "expansion"),
+        ("0.01 100 EXPANSION 2 SEED 2", "seed"),
+    ];
+    for (parameters, what) in others {
+        run(&mut client, &format!("BF.RESERVE other {parameters}")).unwrap();
+        let before = digest(&mut client);
+        let refusal =
+            format!("ERR the filters differ in their {what}: make those to be merged with BF.RESERVE key LIKE other");
+        for line in ["BF.MERGE base 1 other", "BF.MERGE other 1 base", "BF.MERGE new 2 base other INTERSECT"] {
+            assert_eq!(error(&mut client, line), refusal, "{line} {parameters}");
+        }
+        assert_eq!(digest(&mut client), before);
+        run(&mut client, "DEL other").unwrap();
+    }
+}
+
+#[test]
+fn what_is_no_merge_is_refused() {
+    let server = Setup::oxbloom().start();
+    for mut client in [Wire::resp2(&server), Wire::resp3(&server)] {
+        client.run("FLUSHALL");
+        client.run("BF.RESERVE a 0.01 100");
+        client.run("SET text x");
+        let wrong_type = crate::commands::WRONG_TYPE;
+        let cases = [
+            ("BF.MERGE d 1 absent", "ERR not found"),
+            ("BF.MERGE d 2 a absent", "ERR not found"),
+            ("BF.MERGE d 1 d", "ERR not found"),
+            ("BF.MERGE d 1 text", wrong_type),
+            ("BF.MERGE text 1 a", wrong_type),
+            ("BF.MERGE d 0 a", "ERR numkeys should be greater than 0"),
+            ("BF.MERGE d -1 a", "ERR numkeys should be greater than 0"),
+            ("BF.MERGE d x a", "ERR numkeys should be greater than 0"),
+            ("BF.MERGE d 2 a", "ERR Number of keys can't be greater than number of args"),
+            ("BF.MERGE d 9223372036854775807 a", "ERR Number of keys can't be greater than number of args"),
+            ("BF.MERGE d 1 a a", "ERR syntax error"),
+            ("BF.MERGE d 1 a UNION INTERSECT", "ERR syntax error"),
+            ("BF.RESERVE d LIKE absent", "ERR not found"),
+            ("BF.RESERVE d LIKE text", wrong_type),
+            ("BF.RESERVE a LIKE a", "ERR item exists"),
+            ("BF.RESERVE text LIKE a", wrong_type),
+            ("BF.RESERVE d LIKE a NONSCALING", "ERR bad error rate"),
+        ];
+        for (line, refusal) in cases {
+            assert_eq!(client.run(line), Reply::error(refusal), "{line}");
+        }
+        assert_eq!(client.run("EXISTS d"), Reply::Integer(0));
+    }
+}
+
+#[test]
+fn a_filter_like_another_has_all_its_parameters_here_and_on_replicas() {
+    let (master, replica) = pair();
+    let (mut client, mut reader) = (master.connect(), replica.connect());
+    for (index, layout) in LAYOUTS.into_iter().enumerate() {
+        run(&mut client, &format!("BF.RESERVE first{index} 0.003 70 EXPANSION 3 {layout}")).unwrap();
+        Model::new(&format!("first{index}")).add(&mut client, 0..500);
+        run(&mut client, &format!("BF.RESERVE like{index} LIKE first{index}")).unwrap();
+        let mut model = Model::new(&format!("like{index}"));
+        assert_eq!(ask::<u64>(&mut client, &format!("BF.CARD like{index}")), 0);
+        for field in ["ERROR", "EXPANSION", "SEED", "LAYOUT"] {
+            let keys = [format!("first{index}"), format!("like{index}")];
+            let values = keys.map(|key| info_field::<Option<String>>(&mut client, &key, field));
+            assert_eq!(values[0], values[1], "{field} {layout}");
+        }
+        model.add(&mut client, 700..1500);
+        wait_for_replica(&mut client, &mut reader);
+        assert_eq!(model.observe(&mut client), model.observe(&mut reader));
+    }
+    assert_eq!(digest(&mut client), digest(&mut reader));
+}
+
+/// A master, and a replica whose defaults differ from its own.
+fn pair() -> (Server, Server) {
+    let setup = || with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0");
+    let master = setup().module_arguments("error-rate 0.02 initial-size 20").start();
+    let replica = replica_of(&master, setup().module_arguments("error-rate 0.3 expansion-factor 7")).start();
+    wait_for_replica(&mut master.connect(), &mut replica.connect());
+    (master, replica)
+}
+
+#[test]
+fn a_replica_makes_the_same_of_merges() {
+    let (master, replica) = pair();
+    let (mut client, mut reader) = (master.connect(), replica.connect());
+    let mut random = Random::unpredictable();
+    for (index, layout) in LAYOUTS.into_iter().enumerate() {
+        let keys = ["a", "b", "c", "d"].map(|key| format!("{key}{index}"));
+        let mut models = alike(&mut client, &keys.each_ref().map(String::as_str), &format!("0.01 3000 {layout}"));
+        for round in 0..60 {
+            let (target, source) = (random.below(4) as usize, random.below(4) as usize);
+            if random.chance(60) {
+                let from = 100_000 + 20 * round;
+                models[target].add(&mut client, from..from + 20);
+                continue;
+            }
+            let sources = models[source].items.clone();
+            let union = random.chance(70);
+            let operation = if union { "UNION" } else { "INTERSECT" };
+            let line = format!("BF.MERGE {} 1 {} {operation}", keys[target], keys[source]);
+            if run(&mut client, &line).is_ok() {
+                if union {
+                    models[target].items.extend(sources);
+                } else {
+                    models[target].items.retain(|item| sources.contains(item));
+                }
+            }
+        }
+        wait_for_replica(&mut client, &mut reader);
+        for model in &models {
+            assert_eq!(model.observe(&mut client), model.observe(&mut reader), "{} {layout}", model.key);
+        }
+    }
+    assert_eq!(digest(&mut client), digest(&mut reader));
+    // What changed nothing is not sent.
+    run(&mut client, "BF.MERGE part 1 a0").unwrap();
+    wait_for_replica(&mut client, &mut reader);
+    let before = calls(&mut reader, "bf.merge");
+    run(&mut client, "BF.MERGE a0 1 part").unwrap();
+    run(&mut client, "BF.MERGE part 2 a0 part INTERSECT").unwrap();
+    error(&mut client, "BF.MERGE a0 1 a1");
+    wait_for_replica(&mut client, &mut reader);
+    assert_eq!(calls(&mut reader, "bf.merge"), before);
+}
+
+#[test]
+fn merges_survive_an_append_only_file_and_a_snapshot() {
+    let setup = || with_debug(Setup::oxbloom()).set("appendonly yes").set("aof-use-rdb-preamble no");
+    let mut server = setup().start();
+    let mut client = server.connect();
+    let mut models = Vec::new();
+    for (index, layout) in LAYOUTS.into_iter().enumerate() {
+        let keys = ["a", "b"].map(|key| format!("{key}{index}"));
+        let two = alike(&mut client, &keys.each_ref().map(String::as_str), &format!("0.01 500 {layout}"));
+        run(&mut client, &format!("BF.MERGE both{index} 2 a{index} b{index}")).unwrap();
+        models.push(union_of(&format!("both{index}"), &two));
+        models.extend(two);
+    }
+    let sent = aof_commands(server.folder());
+    assert!(sent.iter().any(|command| shown(command) == "BF.MERGE both1 2 a1 b1"));
+    let observed: Vec<_> = models.iter().map(|model| model.observe(&mut client)).collect();
+    let before = digest(&mut client);
+    for rewrite in [false, true] {
+        if rewrite {
+            rewrite_aof(&mut client);
+        }
+        drop(client);
+        server = setup().on(server.kill()).start();
+        client = server.connect();
+        assert_eq!(digest(&mut client), before, "rewritten: {rewrite}");
+        let again: Vec<_> = models.iter().map(|model| model.observe(&mut client)).collect();
+        assert_eq!(again, observed);
+    }
+    run(&mut client, "DEBUG RELOAD").unwrap();
+    assert_eq!(digest(&mut client), before);
+}
+
+#[test]
+fn filters_in_one_slot_of_a_cluster_are_merged_and_others_are_not() {
+    let server = start_node();
+    let mut client = Wire::resp2(&server);
+    serve_slots(&mut client, 0..16384);
+    wait_for_cluster(&mut client);
+    assert_eq!(client.run("BF.RESERVE {t}a 0.01 100"), Reply::simple("OK"));
+    assert_eq!(client.run("BF.RESERVE {t}b LIKE {t}a"), Reply::simple("OK"));
+    assert_eq!(client.run("BF.ADD {t}b item"), Reply::Integer(1));
+    assert_eq!(client.run("BF.MERGE {t}d 2 {t}a {t}b"), Reply::simple("OK"));
+    assert_eq!(client.run("BF.EXISTS {t}d item"), Reply::Integer(1));
+    let crossing = Reply::error("CROSSSLOT Keys in request don't hash to the same slot");
+    for line in ["BF.MERGE {t}d 2 {t}a b", "BF.MERGE d 2 {t}a {t}b", "BF.RESERVE c LIKE {t}a"] {
+        assert_eq!(client.run(line), crossing, "{line}");
+    }
+}
+
+#[test]
+fn sources_must_be_readable_and_the_destination_writable() {
+    let server = Setup::oxbloom().start();
+    let mut admin = Wire::resp2(&server);
+    for line in ["BF.RESERVE source 0.01 100", "BF.RESERVE destination LIKE source"] {
+        assert_eq!(admin.run(line), Reply::simple("OK"));
+    }
+    let merge = "BF.MERGE destination 1 source";
+    let like = |n: usize| format!("BF.RESERVE destination{n} LIKE source");
+    let mut client = user(&server, "~destination* +@all");
+    assert!(is_denied(&client.run(merge)) && is_denied(&client.run(&like(0))));
+    client = user(&server, "~source +@all");
+    assert!(is_denied(&client.run(merge)) && is_denied(&client.run(&like(0))));
+    client = user(&server, "~destination* ~source +@all");
+    assert_eq!([client.run(merge), client.run(&like(0))], ["OK", "OK"].map(Reply::simple));
+    if server_version() < (7, 0) {
+        return;
+    }
+    for (rules, may) in [
+        ("%W~destination* %R~source", true),
+        ("%R~destination* %R~source", false),
+        ("%W~destination* %W~source", false),
+    ] {
+        client = user(&server, &format!("{rules} +@all"));
+        let denied = [client.run(merge), client.run(&like(1))].map(|reply| is_denied(&reply));
+        assert_eq!(denied, [!may, !may], "{rules}");
+    }
+}
+
+#[test]
+fn the_server_knows_where_the_keys_are() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    let mut keys = |line: &str| -> Vec<String> {
+        let reply = client.run(&format!("COMMAND GETKEYS {line}"));
+        reply.elements().iter().map(Reply::text).collect()
+    };
+    assert_eq!(keys("BF.MERGE d 1 a"), ["d", "a"]);
+    assert_eq!(keys("BF.MERGE d 3 a b 3 INTERSECT"), ["d", "a", "b", "3"]);
+    assert_eq!(keys("BF.RESERVE d LIKE a"), ["d", "a"]);
+    assert_eq!(keys("bf.reserve d like a"), ["d", "a"]);
+    assert_eq!(keys("BF.RESERVE d 0.01 100 NONSCALING"), ["d"]);
+    // What is no merge has no other keys, and does no harm.
+    for line in ["BF.MERGE d 5 a", "BF.MERGE d -1 a", "BF.MERGE d x a"] {
+        let reply = client.run(&format!("COMMAND GETKEYS {line}"));
+        assert!(reply.is_error() || reply.elements() == [Reply::bulk("d")], "{line}: {reply:?}");
+    }
+    assert_eq!(client.run("PING"), Reply::simple("PONG"));
+}
+
+#[test]
+fn a_merge_stays_within_the_limits_of_memory() {
+    let server = with_debug(Setup::oxbloom()).module_arguments("filter-memory-limit 100000").start();
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE a 0.01 10000 EXPANSION 3").unwrap();
+    run(&mut client, "BF.RESERVE b LIKE a").unwrap();
+    Model::new("a").add(&mut client, 0..20_000);
+    let before = digest(&mut client);
+    if server_version() < (7, 0) {
+        return;
+    }
+    run(&mut client, "CONFIG SET bf.filter-memory-limit 40000").unwrap();
+    assert_eq!(error(&mut client, "BF.MERGE new 1 a"), "ERR Insufficient memory to create filter");
+    assert_eq!(error(&mut client, "BF.MERGE b 1 a"), "ERR Insufficient memory to grow filter");
+    assert_eq!(error(&mut client, "BF.MERGE new 2 b a"), "ERR Insufficient memory to create filter");
+    assert_eq!(digest(&mut client), before);
+    run(&mut client, "CONFIG SET bf.filter-memory-limit 0").unwrap();
+    run(&mut client, "BF.MERGE b 1 a").unwrap();
+    let found: Vec<bool> = many(&mut client, "BF.MEXISTS", "b", &(0..20_000).collect::<Vec<_>>());
+    assert!(found.into_iter().all(|found| found));
+}
+
+#[test]
+fn listeners_are_told_of_a_merge_and_watchers_of_a_change() {
+    let server = Setup::oxbloom().set("notify-keyspace-events Ed").start();
+    let mut client = server.connect();
+    alike(&mut client, &["a", "b"], "0.01 1000");
+    let mut listener = Wire::resp2(&server);
+    listener.run("SUBSCRIBE __keyevent@0__:bf.merge");
+    run(&mut client, "BF.MERGE a 1 b").unwrap();
+    run(&mut client, "BF.MERGE a 1 b").unwrap();
+    run(&mut client, "BF.MERGE new 1 b").unwrap();
+    let mut told = || listener.receive().elements()[2].text();
+    assert_eq!([told(), told()], ["a", "new"]);
+}
