@@ -3,6 +3,7 @@
 //! Writes `docs/benchmarks.md` and its picture; with `QUICK=1`, which measures less in two minutes, the same into the build
 //! folder.
 
+mod beyond;
 mod chart;
 mod client;
 mod library;
@@ -37,12 +38,15 @@ fn main() {
     let results = plan.run(&mut instances);
     drop(instances);
     let operations = operations::measure(quick);
+    let beyond = beyond::measure(quick);
     let library = library::rows(&target);
-    let targets = targets::targets(&results, &operations, &library);
+    let mut targets = targets::targets(&results, &operations, &library);
+    targets.extend(beyond.targets());
     let report = Report {
         plan: &plan,
         results: &results,
         operations: &operations,
+        beyond: &beyond,
         library: &library,
         targets: &targets,
         chart: CHART,

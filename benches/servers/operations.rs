@@ -406,7 +406,7 @@ fn copy(instance: &mut Instance, size: &str, operations: &mut Operations) {
 
 /// How long `operation` takes, and the longest that a client who sends one PING after the other waits for a reply, from
 /// just before until a while after.
-fn longest_pause(address: SocketAddr, operation: impl FnOnce()) -> (Duration, Duration) {
+pub fn longest_pause(address: SocketAddr, operation: impl FnOnce()) -> (Duration, Duration) {
     const BEFORE: Duration = Duration::from_millis(20);
     const AFTER: Duration = Duration::from_millis(300);
     let mut stream = client::connect(address);
@@ -473,7 +473,7 @@ fn children_cpu(instance: &mut Instance) -> Duration {
     Duration::from_secs_f64(times.sum())
 }
 
-fn timed<T>(operation: impl FnOnce() -> T) -> Duration {
+pub fn timed<T>(operation: impl FnOnce() -> T) -> Duration {
     let started = Instant::now();
     operation();
     started.elapsed()

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::process::Command;
 
+use crate::beyond::Beyond;
 use crate::library;
 use crate::operations::{Operations, Unit, memory_field};
 use crate::peers::Peer;
@@ -24,6 +25,7 @@ pub struct Report<'a> {
     pub plan: &'a Plan,
     pub results: &'a Results,
     pub operations: &'a Operations,
+    pub beyond: &'a Beyond,
     pub library: &'a [library::Row],
     pub targets: &'a [Target],
     /// The file name of the picture.
@@ -59,6 +61,7 @@ impl Report<'_> {
         );
         self.write_targets(&mut page);
         self.write_operations(&mut page);
+        page.push_str(&self.beyond.markdown());
         self.write_library(&mut page);
         for subject in self.plan.subjects {
             self.write_speeds(&mut page, subject.name);
@@ -232,7 +235,7 @@ pub fn describe(workload: Workload) -> String {
 }
 
 /// The median, and the middle half in brackets.
-fn spread(series: &Series) -> String {
+pub fn spread(series: &Series) -> String {
     let (low, high) = series.spread();
     format!("{:.0} ({low:.0}–{high:.0})", series.median())
 }
@@ -245,11 +248,16 @@ fn with_unit(series: &Series, unit: Unit) -> String {
             value if value >= 10e3 => format!("{:.1} kB", value / 1e3),
             value => format!("{value:.0} B"),
         },
-        Unit::Seconds => match value {
-            value if value >= 1.0 => format!("{value:.2} s"),
-            value if value >= 1e-3 => format!("{:.1} ms", value * 1e3),
-            value => format!("{:.0} µs", value * 1e6),
-        },
+        Unit::Seconds => seconds(value),
+    }
+}
+
+/// A time, in a unit that suits it.
+pub fn seconds(value: f64) -> String {
+    match value {
+        value if value >= 1.0 => format!("{value:.2} s"),
+        value if value >= 1e-3 => format!("{:.1} ms", value * 1e3),
+        value => format!("{:.0} µs", value * 1e6),
     }
 }
 

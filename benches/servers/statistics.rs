@@ -9,6 +9,10 @@ impl Series {
         self.0.push(value);
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub fn median(&self) -> f64 {
         self.quantile(0.5)
     }

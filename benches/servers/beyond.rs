@@ -1,0 +1,204 @@
+//! What RedisBloom has nothing like: counting filters, beside plain ones, and merges, beside a loop over plain memory.
+
+use std::fmt::Write as _;
+use std::hint::black_box;
+use std::time::Duration;
+
+use crate::client;
+use crate::operations::{longest_pause, timed};
+use crate::peers::{Instance, Peer};
+use crate::report::{seconds, spread};
+use crate::requests::{NEVER_INSERTED, Requests};
+use crate::statistics::Series;
+use crate::support::ask;
+use crate::support::model::Random;
+use crate::targets::Target;
+use crate::workloads::fill;
+
+/// Items are of one length, a usual URL's, and go a thousand to a command.
+const LENGTH: usize = 28;
+const BATCH: usize = 1000;
+
+/// What is compared: key and parameter.
+const KINDS: [(&str, &str); 2] = [("plain", ""), ("counting", "COUNTING")];
+
+/// How much is measured.
+struct Scale {
+    /// The filters of items at 1 %: capacity, how it is written, items in them.
+    counted: (u64, &'static str, u64),
+    /// Items a measurement.
+    items: u64,
+    /// The filters that are merged, at 1 %: capacity, how their size is written, items that touch nearly all pages.
+    merged: (u64, &'static str, u64),
+    rounds: usize,
+}
+
+const FULL: Scale = Scale {
+    counted: (100_000_000, "10^8", 10_000_000),
+    items: 200_000,
+    merged: (750_000_000, "1 GB", 2_000_000),
+    rounds: 7,
+};
+
+const QUICK: Scale = Scale {
+    counted: (10_000_000, "10^7", 1_000_000),
+    items: 100_000,
+    merged: (75_000_000, "100 MB", 200_000),
+    rounds: 3,
+};
+
+/// All that was measured.
+pub struct Beyond {
+    filter: String,
+    /// Operations on items: command time in nanoseconds an item, of each of [`KINDS`].
+    items: Vec<(&'static str, [Series; 2])>,
+    size: &'static str,
+    /// Merges: time, and the longest that another client waits, in seconds.
+    merges: Vec<(&'static str, [Series; 2])>,
+    /// The same reads and writes as a union of bits into one of two filters, in a loop.
+    loop_over_memory: Series,
+}
+
+pub fn measure(quick: bool) -> Beyond {
+    let scale = if quick { &QUICK } else { &FULL };
+    let loop_over_memory = loop_over_memory(scale);
+    Beyond {
+        filter: format!("{} at 1 %", scale.counted.1),
+        items: items(scale),
+        size: scale.merged.1,
+        merges: merges(scale),
+        loop_over_memory,
+    }
+}
+
+fn items(scale: &Scale) -> Vec<(&'static str, [Series; 2])> {
+    let mut instance = Instance::start(Peer::Oxbloom, Peer::Oxbloom.setup());
+    let (capacity, _, filled) = scale.counted;
+    for (key, parameter) in KINDS {
+        let _: String = ask(&mut instance.connection, &format!("BF.RESERVE {key} 0.01 {capacity} {parameter}"));
+        fill(instance.address(), key, LENGTH, 0..filled);
+    }
+    let mut rows: Vec<(&str, [Series; 2])> = Vec::new();
+    let mut random = Random(filled);
+    for round in 0..scale.rounds as u64 {
+        let new = filled + round * scale.items..filled + (round + 1) * scale.items;
+        let hits: Vec<u64> = (0..scale.items).map(|_| random.below(filled)).collect();
+        let misses: Vec<u64> = (0..scale.items).map(|_| NEVER_INSERTED + random.below(NEVER_INSERTED)).collect();
+        let steps = [
+            ("BF.MADD × 1,000, new", "BF.MADD", new.clone().collect()),
+            ("BF.MADD × 1,000, there already", "BF.MADD", new.clone().collect()),
+            ("BF.MEXISTS × 1,000, hit", "BF.MEXISTS", hits),
+            ("BF.MEXISTS × 1,000, miss", "BF.MEXISTS", misses),
+            ("BF.MDEL × 1,000, added twice", "BF.MDEL", new.clone().collect()),
+            ("BF.MDEL × 1,000, added once", "BF.MDEL", new.collect::<Vec<_>>()),
+        ];
+        for (index, (title, command, numbers)) in steps.into_iter().enumerate() {
+            if rows.len() == index {
+                rows.push((title, <[Series; 2]>::default()));
+            }
+            for (kind, (key, _)) in KINDS.into_iter().enumerate() {
+                if command != "BF.MDEL" || key == "counting" {
+                    let requests = Requests::batches(command, key, LENGTH, BATCH, numbers.iter().copied());
+                    rows[index].1[kind].push(command_time(&mut instance, command, &requests));
+                }
+            }
+        }
+    }
+    rows
+}
+
+/// Nanoseconds an item.
+fn command_time(instance: &mut Instance, command: &str, requests: &Requests) -> f64 {
+    let before = instance.command_time(command);
+    let outcome = client::pipelined(instance.address(), requests);
+    assert!(command != "BF.MDEL" || outcome.ones == requests.items(), "items that were added are removed");
+    (instance.command_time(command) - before) as f64 / requests.items() as f64
+}
+
+fn merges(scale: &Scale) -> Vec<(&'static str, [Series; 2])> {
+    let mut instance = Instance::start(Peer::Oxbloom, Peer::Oxbloom.setup());
+    let (capacity, _, touching) = scale.merged;
+    // Four times the memory each: a quarter of the items.
+    let kinds = [("a", "b", capacity, ""), ("c", "d", capacity / 4, "COUNTING")];
+    for (one, other, capacity, parameter) in kinds {
+        let connection = &mut instance.connection;
+        let _: String = ask(connection, &format!("BF.RESERVE {one} 0.01 {capacity} NONSCALING {parameter}"));
+        let _: String = ask(connection, &format!("BF.RESERVE {other} LIKE {one}"));
+        fill(instance.address(), one, LENGTH, 0..touching);
+        fill(instance.address(), other, LENGTH, touching / 2..touching / 2 + touching);
+    }
+    let steps = [
+        ("union of two, into one of them", "COPY a t", "BF.MERGE t 1 b"),
+        ("intersection of two, into one of them", "COPY a t", "BF.MERGE t 1 b INTERSECT"),
+        ("union of two, into a new one", "EXISTS a", "BF.MERGE t 2 a b"),
+        ("sum of two counting filters, into one of them", "COPY c t", "BF.MERGE t 1 d"),
+    ];
+    let mut rows = steps.map(|(title, ..)| (title, <[Series; 2]>::default()));
+    for _ in 0..scale.rounds {
+        for ((_, series), (_, before, merge)) in rows.iter_mut().zip(steps) {
+            assert_eq!(ask::<i64>(&mut instance.connection, before), 1);
+            let address = instance.address();
+            let (elapsed, pause) = longest_pause(address, || {
+                assert_eq!(ask::<String>(&mut instance.connection, merge), "OK");
+            });
+            series[0].push(elapsed.as_secs_f64());
+            series[1].push(pause.as_secs_f64());
+            assert_eq!(ask::<i64>(&mut instance.connection, "UNLINK t"), 1);
+        }
+    }
+    rows.into()
+}
+
+/// Two arrays as large as the filters that are merged, one or-ed into the other.
+fn loop_over_memory(scale: &Scale) -> Series {
+    let words = scale.merged.0 as usize * 10 / 64;
+    let (mut target, source) = (vec![1u64; words], vec![2u64; words]);
+    let mut series = Series::default();
+    for _ in 0..scale.rounds {
+        let elapsed: Duration = timed(|| {
+            target.iter_mut().zip(&source).for_each(|(target, source)| *target |= source);
+            black_box(&mut target);
+        });
+        series.push(elapsed.as_secs_f64());
+    }
+    series
+}
+
+impl Beyond {
+    pub fn targets(&self) -> Vec<Target> {
+        let (_, [time, _]) = &self.merges[0];
+        let title =
+            format!("BF.MERGE of two filters of {} into one of them: time, of a loop's over plain memory", self.size);
+        vec![Target { title, at_most: 1.5, measured: vec![time.median() / self.loop_over_memory.median()] }]
+    }
+
+    pub fn markdown(&self) -> String {
+        let mut page = format!(
+            "## Counting filters, {}\n\nCommand time, in nanoseconds an item of {LENGTH} bytes.\n\n\
+             | | plain | counting | ratio |\n|---|--:|--:|--:|\n",
+            self.filter
+        );
+        for (title, [plain, counting]) in &self.items {
+            let (of_plain, ratio) = match plain.is_empty() {
+                true => ("not supported".to_owned(), String::new()),
+                false => (spread(plain), format!("{:.2}", counting.median() / plain.median())),
+            };
+            let _ = writeln!(page, "| {title} | {of_plain} | {} | {ratio} |", spread(counting));
+        }
+        let _ = write!(
+            page,
+            "\n## Merging filters of {}\n\n\
+             Beside a loop in a process of its own, which ors an array of that size into another.\n\n\
+             | | time | of the loop | longest pause of others |\n|---|--:|--:|--:|\n",
+            self.size
+        );
+        let loop_time = self.loop_over_memory.median();
+        for (title, [time, pause]) in &self.merges {
+            let ratio = time.median() / loop_time;
+            let [time, pause] = [time, pause].map(|series| seconds(series.median()));
+            let _ = writeln!(page, "| {title} | {time} | {ratio:.2} | {pause} |");
+        }
+        let _ = writeln!(page, "| the loop | {} | | |\n", seconds(loop_time));
+        page
+    }
+}
