@@ -279,8 +279,9 @@ impl Layer {
         self.counts.occurrences == 0 && self.tally.marked == self.tally.stuck
     }
 
-    /// Adds an occurrence of an item. If it is new it counts, even beyond the capacity: the caller looks at the room first.
-    fn raise(&mut self, hash: Hash) {
+    /// Adds an occurrence of an item. Whether it is new; if so it counts, even beyond the capacity: the caller looks at the
+    /// room first.
+    fn raise(&mut self, hash: Hash) -> bool {
         let Tally { marked, stuck } = &mut self.tally;
         let before = *marked;
         let mut positions = hash.probes();
@@ -295,9 +296,11 @@ impl Layer {
                 }
             });
         }
-        self.counts.count.increment(*marked > before);
+        let is_new = *marked > before;
+        self.counts.count.increment(is_new);
         self.counts.occurrences = self.counts.occurrences.saturating_add(1);
         self.counts.writes = self.counts.writes.wrapping_add(1);
+        is_new
     }
 
     /// Takes an occurrence back of an item that the layer claims.
@@ -374,15 +377,17 @@ impl Chain<Layer> {
 
     #[inline(never)]
     fn insert(&mut self, hashes: &[Hash], new: &mut [bool], again: bool) -> usize {
+        let [older @ .., newest] = self.layers_mut() else { return 0 };
         for (handled, (&hash, new)) in hashes.iter().zip(new).enumerate() {
-            let holder = self.holder(hash);
-            *new = holder.is_none();
-            match (holder, self.layers_mut()) {
-                (Some(holder), layers) if again => layers[holder].raise(hash),
-                (Some(_), _) => {}
-                (None, [.., newest]) if newest.room() > 0 => newest.raise(hash),
-                (None, _) => return handled,
-            }
+            let holder = older.iter_mut().find(|layer| layer.contains(hash));
+            *new = match holder {
+                Some(holder) => again && holder.raise(hash),
+                // Whether the item is there shows while it is raised.
+                None if again && newest.room() > 0 => newest.raise(hash),
+                None if newest.contains(hash) => again && newest.raise(hash),
+                None if newest.room() > 0 => newest.raise(hash),
+                None => return handled,
+            };
         }
         hashes.len()
     }
