@@ -6,12 +6,18 @@
 //! Native headers and chunks carry checksums, which no fuzzer guesses. The targets put the right ones in, so that what is
 //! behind them is reached.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+
 use oxbloom::filter::batch::Prepared;
-use oxbloom::filter::chain::Layer;
-use oxbloom::filter::codec::native::{self, Chunk};
+use oxbloom::filter::chain::{Chain, Layer};
+use oxbloom::filter::codec::native::{self, Chunk, Stored};
 use oxbloom::filter::codec::{self, DecodeError, Header, Sender, Sink, Source, classic};
+use oxbloom::filter::counting::MAX_COUNT;
+use oxbloom::filter::hash::Hash;
+use oxbloom::filter::sizing::Cell;
 use oxbloom::filter::storage::Bytes;
-use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Layout, Params, counting};
+use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Layout, Params};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The most bytes of bits that a filter is built with. It may grow to twice as many.
@@ -20,19 +26,22 @@ const MEMORY_LIMIT: u64 = 256 << 10;
 /// Items that are inserted into whatever can be built: more than a batch.
 const ITEMS: u64 = 48;
 
+/// The filters that count, of those that the `pieces` target starts with.
+pub const COUNTING_KINDS: Range<u8> = 9..12;
+
 /// The bytes are a header.
 pub fn header(bytes: &[u8]) {
     let bytes = &sealed(bytes);
     let Some(mut filter) = Header::decode(bytes, Sender::Anyone).ok().and_then(|header| built(&header)) else { return };
-    // A native header says how many bits are set, and there are none yet.
+    // A native header says how many cells are marked, and there are none yet.
     let is_whole = matches!(filter, Filter::Classic(_));
     assert!(!is_whole || codec::encode_header(&filter) == *bytes);
     use_in_every_way(&mut filter);
     check_same(&filter, &through_a_walk(&filter));
 }
 
-/// The first byte tells what the others are a file of: to 6 a classic filter of this version, 7 a native filter, more a native
-/// filter to which the right checksums and numbers of set bits are given.
+/// The first byte tells what the others are a file of: to 6 a classic filter of this version, 7 a native or counting filter,
+/// more one to which the right checksums and numbers of marked cells are given.
 pub fn file(bytes: &[u8]) {
     let Some((&kind, file)) = bytes.split_first() else { return };
     let loaded = match kind {
@@ -55,6 +64,7 @@ pub fn pieces(bytes: &[u8]) {
     let mut rest = Reader(bytes);
     if let Some(mut subject) = Subject::new(&mut rest) {
         while subject.step(&mut rest).is_some() {}
+        subject.check_held();
         check_figures(&subject.filter);
     }
 }
@@ -63,13 +73,14 @@ pub fn pieces(bytes: &[u8]) {
 fn use_in_every_way(filter: &mut Filter) {
     check_figures(filter);
     let before: Vec<bool> = (0..ITEMS).map(|number| filter.contains(&item(number))).collect();
-    let inserted = insert(filter, 0..ITEMS);
+    let inserted = insert(filter, Filter::insert_all, 0..ITEMS);
     assert!((0..inserted).all(|number| filter.contains(&item(number))));
     assert!((inserted..ITEMS).all(|number| !before[number as usize] || filter.contains(&item(number))));
     // All is known now, and changes nothing.
     let after = whole(filter);
-    assert!(insert(filter, 0..inserted) == inserted);
+    assert!(insert(filter, Filter::insert_absent, 0..inserted) == inserted);
     assert!(whole(filter) == after);
+    count_again(filter, 0..inserted);
 
     check_figures(filter);
     check_batches(filter);
@@ -78,15 +89,49 @@ fn use_in_every_way(filter: &mut Filter) {
     if let Some(outlook) = filter.outlook(1) {
         outlook.prefetch(&item(0));
     }
+
+    if filter.counting().is_some() {
+        let depth = filter.depth();
+        remove(filter, 0..inserted);
+        // What was there before still is, unless a header lied and its layer was taken for empty.
+        let is_there = |number| filter.contains(&item(number)) || !before[number as usize];
+        assert!(filter.depth() < depth || (0..ITEMS).all(is_there));
+        check_figures(filter);
+    }
 }
 
+/// Adds another occurrence of items that are there, if the filter counts them, and removes it.
+fn count_again(filter: &mut Filter, numbers: Range<u64>) {
+    if filter.counting().is_some() {
+        assert!(insert(filter, Filter::insert_all, numbers.clone()) == numbers.end - numbers.start);
+        assert!(numbers.clone().all(|number| count(filter, number) >= 2));
+        remove(filter, numbers.clone());
+        assert!(numbers.clone().all(|number| count(filter, number) >= 1));
+    }
+}
+
+/// How often an item is in a counting filter.
+fn count(filter: &Filter, number: u64) -> u8 {
+    filter.counting().expect("counters").count(filter.hash(&item(number)))
+}
+
+/// Removes an occurrence of each of the items, which must be in a counting filter.
+fn remove(filter: &mut Filter, mut numbers: Range<u64>) {
+    let hasher = filter.hasher();
+    let chain = filter.counting_mut().expect("counters");
+    assert!(numbers.all(|number| chain.remove(hasher.hash(&item(number)))));
+}
+
+/// What inserts a batch: [`Filter::insert_all`], or [`Filter::insert_absent`].
+type Insert = fn(&mut Filter, &[Hash], &mut [bool]) -> usize;
+
 /// Inserts items until one does not fit. How many did.
-fn insert(filter: &mut Filter, numbers: std::ops::Range<u64>) -> u64 {
+fn insert(filter: &mut Filter, insert_some: Insert, numbers: Range<u64>) -> u64 {
     let hashes: Vec<_> = numbers.map(|number| filter.hash(&item(number))).collect();
     let mut handled = 0;
     loop {
         let rest = &hashes[handled..];
-        handled += filter.insert_all(rest, &mut vec![true; rest.len()]);
+        handled += insert_some(filter, rest, &mut vec![true; rest.len()]);
         if handled == hashes.len() {
             return handled as u64;
         }
@@ -137,21 +182,32 @@ fn check_same(filter: &Filter, copy: &Filter) {
 }
 
 fn counts_are_right(filter: &Filter) -> bool {
-    fn right<L: Layer>(layer: &L) -> bool {
-        layer.marked() == layer.bytes().iter().map(|byte| u64::from(byte.count_ones())).sum()
+    fn right<L: Layer>(layer: &L, cell: Cell) -> bool {
+        layer.marked() == marked(cell, layer.bytes())
     }
     match filter {
-        Filter::Counting(chain) => chain.layers().iter().all(counters_are_right),
-        Filter::Native(chain) => chain.layers().iter().all(right),
-        Filter::Classic(chain) => chain.layers().iter().all(right),
+        Filter::Native(chain) => chain.layers().iter().all(|layer| right(layer, Cell::Bit)),
+        Filter::Counting(chain) => {
+            chain.layers().iter().all(|layer| right(layer, Cell::Counter) && layer.stuck() == stuck(layer.bytes()))
+        }
+        Filter::Classic(chain) => chain.layers().iter().all(|layer| right(layer, Cell::Bit)),
     }
 }
 
-fn counters_are_right(layer: &counting::Layer) -> bool {
-    let counters = || layer.bytes().iter().flat_map(|byte| [byte & 15, byte >> 4]);
-    let (marked, stuck) =
-        (counters().filter(|&count| count > 0).count(), counters().filter(|&count| count == 15).count());
-    (layer.marked(), layer.stuck()) == (marked as u64, stuck as u64)
+/// How many bits are set, or counters above zero.
+fn marked(cell: Cell, bytes: &[u8]) -> u64 {
+    match cell {
+        Cell::Bit => bytes.iter().map(|byte| u64::from(byte.count_ones())).sum(),
+        Cell::Counter => counters(bytes).filter(|&count| count > 0).count() as u64,
+    }
+}
+
+fn stuck(bytes: &[u8]) -> u64 {
+    counters(bytes).filter(|&count| count == MAX_COUNT).count() as u64
+}
+
+fn counters(bytes: &[u8]) -> impl Iterator<Item = u8> {
+    bytes.iter().flat_map(|byte| [byte & 15, byte >> 4])
 }
 
 /// The item of a number, of various lengths.
@@ -304,47 +360,56 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A native file with the right checksums, but where a chunk has 0 for one, and the right numbers of set bits, but where a
-/// layer has none.
+/// A native or counting file with the right checksums, but where a chunk has 0 for one, and the right numbers of marked
+/// cells, but where a layer has none.
 fn sealed_file(file: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let mut file = Reader(file);
     let mut header = sealed(file.string()?);
-    let Some(Filter::Native(chain)) = built(&Header::decode(&header, Sender::Anyone)?) else {
-        return Err(DecodeError::Corrupt);
+    let chunks = match built(&Header::decode(&header, Sender::Anyone)?) {
+        Some(Filter::Native(chain)) => sealed_chunks(&chain, &mut header, &mut file)?,
+        Some(Filter::Counting(chain)) => sealed_chunks(&chain, &mut header, &mut file)?,
+        _ => return Err(DecodeError::Corrupt),
     };
-    let mut chunks = Writer::default();
-    let mut start = 0;
-    for (index, layer) in chain.layers().iter().enumerate() {
-        let ones_at = 32 + 40 * index + 24;
-        let expected = if header[ones_at..][..8] == [0; 8] { 0 } else { layer.bytes().len() };
-        let (mut loaded, mut ones) = (0, 0);
-        while loaded < expected {
-            let (bits, checksum) = (file.string()?, file.unsigned()?);
-            let chunk = Chunk { offset: start + loaded as u64, bits };
-            chunks.string(bits);
-            chunks.unsigned(if checksum == 0 { 0 } else { chunk.checksum(&chain) });
-            loaded += bits.len();
-            ones += bits.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>();
-        }
-        header[ones_at..][..8].copy_from_slice(&ones.to_le_bytes());
-        start += layer.bytes().len() as u64;
-    }
     let mut whole = Writer::default();
     whole.string(&sealed(&header));
     Ok([whole.0, chunks.0].concat())
 }
 
+/// The chunks of a [`sealed_file`]. Their marked cells are noted in the header.
+fn sealed_chunks<L: Stored>(chain: &Chain<L>, header: &mut [u8], file: &mut Reader<'_>) -> Result<Writer, DecodeError> {
+    let mut chunks = Writer::default();
+    let mut start = 0;
+    for (index, layer) in chain.layers().iter().enumerate() {
+        let marked_at = 32 + (40 + L::MORE_BYTES) * index + 24;
+        let expected = if header[marked_at..][..8] == [0; 8] { 0 } else { layer.bytes().len() };
+        let (mut loaded, mut total) = (0, 0);
+        while loaded < expected {
+            let (bits, checksum) = (file.string()?, file.unsigned()?);
+            let chunk = Chunk { offset: start + loaded as u64, bits };
+            chunks.string(bits);
+            chunks.unsigned(if checksum == 0 { 0 } else { chunk.checksum(chain) });
+            loaded += bits.len();
+            total += marked(L::CELL, bits);
+        }
+        header[marked_at..][..8].copy_from_slice(&total.to_le_bytes());
+        start += layer.bytes().len() as u64;
+    }
+    Ok(chunks)
+}
+
 /// A filter that pieces are loaded into.
 struct Subject {
     filter: Filter,
-    /// Numbers of the items that must be in it.
-    present: Vec<u64>,
+    /// Numbers of the items that must be in it, and how often each was inserted and not removed.
+    held: BTreeMap<u64, u64>,
+    /// A piece of a counting filter from before it was first written to.
+    outdated: Option<(u64, Vec<u8>)>,
 }
 
 impl Subject {
     fn new(rest: &mut Reader<'_>) -> Option<Subject> {
         let (kind, items) = (rest.u8()?, rest.u8()?);
-        let mut subject = Subject { filter: filter_of_kind(kind), present: Vec::new() };
+        let mut subject = Subject { filter: filter_of_kind(kind), held: BTreeMap::new(), outdated: None };
         (0..items.into()).for_each(|number| subject.insert(number));
         Some(subject)
     }
@@ -355,6 +420,15 @@ impl Subject {
         let sender = if operation & 0x80 == 0 { Sender::Anyone } else { Sender::Authority };
         let reference = (operation >> 4) & 7;
         match operation & 0xF {
+            code @ 0..4 if self.filter.counting().is_some() => {
+                let (times, number) = (1 + (operation >> 4), rest.u16()?.into());
+                self.write(|subject| match code {
+                    0 => (0..times).for_each(|_| subject.insert(number)),
+                    1 => subject.insert_absent(number),
+                    2 => (0..times).for_each(|_| subject.remove(number as usize)),
+                    _ => subject.check_count(number),
+                });
+            }
             0..4 => self.insert(rest.u16()?.into()),
             4..6 => check_same(&self.filter, &through_a_walk(&self.filter)),
             6..9 => {
@@ -396,9 +470,60 @@ impl Subject {
     }
 
     fn insert(&mut self, number: u64) {
-        if insert(&mut self.filter, number..number + 1) == 1 {
-            self.present.push(number);
+        if insert(&mut self.filter, Filter::insert_all, number..number + 1) == 1 {
+            *self.held.entry(number).or_default() += 1;
             assert!(self.filter.contains(&item(number)));
+        }
+    }
+
+    /// Whatever is written to a counting filter, a piece from before is refused from then on.
+    fn write(&mut self, write: impl FnOnce(&mut Subject)) {
+        let before = whole(&self.filter);
+        let piece = codec::next_piece(&self.filter, codec::HEADER_ITERATOR).expect("little memory");
+        let piece = piece.map(|piece| (piece.iterator, piece.data.into_owned()));
+        write(self);
+        let after = whole(&self.filter);
+        if after != before && self.outdated.is_none() {
+            self.outdated = piece;
+        }
+        if let Some((iterator, data)) = &self.outdated {
+            assert!(codec::load_piece(&mut self.filter, *iterator, data, Sender::Authority).is_err());
+            assert!(whole(&self.filter) == after);
+        }
+    }
+
+    fn insert_absent(&mut self, number: u64) {
+        let (before, is_there) = (whole(&self.filter), self.filter.contains(&item(number)));
+        let inserted = insert(&mut self.filter, Filter::insert_absent, number..number + 1) == 1;
+        assert!(!is_there || (inserted && whole(&self.filter) == before));
+        if inserted && !is_there {
+            assert!(self.held.insert(number, 1).is_none());
+            assert!(self.filter.contains(&item(number)));
+        }
+    }
+
+    /// Removes an occurrence of one of the items that are held. Others may not be removed.
+    fn remove(&mut self, index: usize) {
+        let Some(&number) = self.held.keys().nth(index % self.held.len().max(1)) else { return };
+        remove(&mut self.filter, number..number + 1);
+        match self.held.get_mut(&number) {
+            Some(times) if *times > 1 => *times -= 1,
+            _ => drop(self.held.remove(&number)),
+        }
+    }
+
+    fn check_count(&self, number: u64) {
+        let count = count(&self.filter, number);
+        assert!(count <= MAX_COUNT && (count > 0) == self.filter.contains(&item(number)));
+        self.check_held();
+    }
+
+    /// What was inserted and not removed is there, as often as it was.
+    fn check_held(&self) {
+        assert!(self.held.keys().all(|&number| self.filter.contains(&item(number))));
+        if self.filter.counting().is_some() {
+            let least = |times: u64| times.min(MAX_COUNT.into());
+            assert!(self.held.iter().all(|(&number, &times)| u64::from(count(&self.filter, number)) >= least(times)));
         }
     }
 
@@ -414,23 +539,41 @@ impl Subject {
 
     fn load(&mut self, iterator: u64, data: &[u8], sender: Sender) {
         let before = whole(&self.filter);
-        let replaces = sender == Sender::Authority && matches!(self.filter, Filter::Classic(_));
+        let replaces = match self.filter {
+            Filter::Native(_) => false,
+            Filter::Counting(_) => true,
+            Filter::Classic(_) => sender == Sender::Authority,
+        };
         match codec::load_piece(&mut self.filter, iterator, data, sender) {
             Ok(loaded) => {
                 assert!(loaded.len() == data.len());
                 assert!(loaded.iter().zip(data).all(|(&loaded, &data)| loaded & data == data));
                 assert!(!replaces || loaded == data);
-                if replaces {
-                    self.present.retain(|&number| self.filter.contains(&item(number)));
+                if self.filter.counting().is_some() {
+                    self.follow_counters(before.1, iterator, data);
+                } else if replaces {
+                    self.held.retain(|&number, _| self.filter.contains(&item(number)));
                 } else {
                     let before = before.1.iter().zip(bits(&self.filter));
                     assert!(before.into_iter().all(|(&before, after)| before & after == before));
-                    assert!(self.present.iter().all(|&number| self.filter.contains(&item(number))));
+                    self.check_held();
                 }
             }
             Err(_) => assert!(whole(&self.filter) == before),
         }
         assert!(counts_are_right(&self.filter));
+    }
+
+    /// The counters of a piece are in its place now, and all others as they were. What they hold is not known.
+    fn follow_counters(&mut self, before: Vec<u8>, iterator: u64, piece: &[u8]) {
+        let mut after = before.clone();
+        let (counters, _checksum) = piece.split_last_chunk::<8>().expect("a checksum");
+        let end = (iterator - native::ORIGIN) as usize;
+        after[end - counters.len()..end].copy_from_slice(counters);
+        assert!(bits(&self.filter) == after);
+        if after != before {
+            self.held.clear();
+        }
     }
 
     /// Bits at an offset, with the iterator and the checksum that make a piece of them.
@@ -452,7 +595,7 @@ impl Subject {
     /// The pieces of another filter, of other items.
     fn load_another(&mut self, other: &Filter, items: u64, sender: Sender) {
         let mut other = other.try_clone().expect("little memory");
-        insert(&mut other, 1000..1000 + items);
+        insert(&mut other, Filter::insert_all, 1000..1000 + items);
         let mut iterator = codec::HEADER_ITERATOR;
         while let Some(piece) = codec::next_piece(&other, iterator).expect("little memory") {
             iterator = piece.iterator;
@@ -461,10 +604,14 @@ impl Subject {
     }
 }
 
-/// A small filter of either layout.
+/// A small filter of any layout.
 fn filter_of_kind(kind: u8) -> Filter {
-    let (native, classic) = (Layout::Native { seed: 7 }, Layout::Classic { noted_expansion: 2 });
-    let (error_rate, capacity, expansion, layout) = match kind % 9 {
+    let native = Layout::Native { seed: 7 };
+    let counting = Layout::Counting { seed: 7 };
+    let classic = Layout::Classic { noted_expansion: 2 };
+    // Higher numbers go round without those that count, which came later: what had been found keeps its meaning.
+    let kind = if kind < COUNTING_KINDS.end { kind } else { kind % COUNTING_KINDS.start };
+    let (error_rate, capacity, expansion, layout) = match kind {
         0 => (0.01, 20, 2, native),
         1 => (0.001, 5, 1, native),
         2 => (0.01, 300, 0, native),
@@ -472,7 +619,10 @@ fn filter_of_kind(kind: u8) -> Filter {
         5 => (0.3, 5, 1, classic),
         6 => (0.01, 300, 0, classic),
         7 => (1e-9, 1, 3, classic),
-        _ => (2.0 * f64::MIN_POSITIVE * f64::EPSILON, 3, 2, classic),
+        8 => (2.0 * f64::MIN_POSITIVE * f64::EPSILON, 3, 2, classic),
+        9 => (0.01, 20, 2, counting),
+        10 => (0.3, 40, 1, counting),
+        _ => (0.01, 300, 0, counting),
     };
     let params = Params {
         error_rate: ErrorRate::new(error_rate).expect("an error rate"),
@@ -481,7 +631,7 @@ fn filter_of_kind(kind: u8) -> Filter {
         layout,
     };
     let filter = Filter::new(params, |_| true).expect("little memory");
-    if kind % 9 == 4 { aged(&filter) } else { filter }
+    if kind == 4 { aged(&filter) } else { filter }
 }
 
 /// A classic filter as of before RedisBloom 2.0: with 32 bits of hash, and layers that are rounded up to powers of two.
