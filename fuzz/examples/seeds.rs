@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use oxbloom::filter::classic::probes_for;
 use oxbloom::filter::codec::{self, Header, Sender, Sink};
 use oxbloom::filter::{ErrorRate, Filter, Growth, Layout, Params};
-use oxbloom_fuzz::Writer;
+use oxbloom_fuzz::{COUNTING_KINDS, Writer};
 use redis::{Commands, RedisResult};
 
 /// Error rate, capacity, expansion (0: does not grow), items.
@@ -27,9 +27,11 @@ const FILTERS: [(f64, u64, u32, u64); 7] = [
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (index, &(error_rate, capacity, expansion, items)) in FILTERS.iter().enumerate() {
-        for (name, layout) in
-            [("native", Layout::Native { seed: 42 }), ("classic", Layout::Classic { noted_expansion: 2 })]
-        {
+        for (name, layout) in [
+            ("native", Layout::Native { seed: 42 }),
+            ("counting", Layout::Counting { seed: 42 }),
+            ("classic", Layout::Classic { noted_expansion: 2 }),
+        ] {
             let growth = NonZeroU32::new(expansion).map_or(Growth::Fixed, Growth::By);
             let error_rate = ErrorRate::new(error_rate).ok_or("an error rate")?;
             let params = Params { error_rate, capacity: capacity.try_into()?, growth, layout };
@@ -37,6 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             for number in 0..items {
                 filter.insert(format!("item {number}").as_bytes())?;
             }
+            take_back(&mut filter, items / 3);
             write_filter(&format!("{name}-{index}"), &filter)?;
             if let Filter::Classic(_) = filter {
                 for version in 0..4 {
@@ -53,17 +56,27 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             write_filter(&format!("redisbloom-{index}"), &redisbloom(&mut server, filter)?)?;
         }
     }
-    for kind in 0..9 {
+    for kind in 0..COUNTING_KINDS.end {
         write("pieces", &format!("kind-{kind}"), &operations(kind))?;
     }
     Ok(())
+}
+
+/// Removes the first items, where they are counted: in a filter that grew, layers are gone then.
+fn take_back(filter: &mut Filter, items: u64) {
+    let hasher = filter.hasher();
+    if let Some(chain) = filter.counting_mut() {
+        for number in 0..items {
+            chain.remove(hasher.hash(format!("item {number}").as_bytes()));
+        }
+    }
 }
 
 fn write_filter(name: &str, filter: &Filter) -> std::io::Result<()> {
     let mut file = Writer::default();
     codec::save(filter, &mut file);
     write("header", name, &codec::encode_header(filter))?;
-    let kinds: &[u8] = if let Filter::Native(_) = filter { &[7, 8] } else { &[4] };
+    let kinds: &[u8] = if let Filter::Classic(_) = filter { &[4] } else { &[7, 8] };
     for &kind in kinds {
         write("file", &format!("{name}-{kind}"), &[&[kind], &*file.0].concat())?;
     }
@@ -73,13 +86,15 @@ fn write_filter(name: &str, filter: &Filter) -> std::io::Result<()> {
 /// Headers that must be refused: each number is possible, but not with the others.
 fn write_lies() -> Result<(), Box<dyn std::error::Error>> {
     let probes = probes_with_bits(1e9);
-    let lies: [(&str, &str, usize, &[u8]); 6] = [
+    let lies: [(&str, &str, usize, &[u8]); 8] = [
         ("classic-1", "more-bits-used-than-there-are", 72, &[59]),
         ("classic-1", "more-bits-used-than-numbers-hold", 72, &[64]),
         ("classic-0", "probes-without-end", 52, &probes),
         ("classic-1", "more-bytes-than-bits", 20, &u64::MAX.to_le_bytes()),
         ("native-1", "more-lines-than-blocks", 64, &[16, 16]),
         ("native-1", "more-items-than-capacity", 48, &u64::MAX.to_le_bytes()),
+        ("native-1", "counters-in-records-of-bits", 4, &[1]),
+        ("counting-1", "more-layers-than-may-share", 88, &u16::MAX.to_le_bytes()),
     ];
     for (filter, lie, at, bytes) in lies {
         let mut header = fs::read(folder("header").join(filter))?;
@@ -162,6 +177,9 @@ fn redisbloom(
 fn operations(kind: u8) -> Vec<u8> {
     const ORIGIN: u64 = codec::native::ORIGIN;
     let mut bytes = vec![kind, 40];
+    if COUNTING_KINDS.contains(&kind) {
+        bytes = counter_operations(kind);
+    }
     bytes.extend([0, 77, 0, 4]);
     for iterator in [1, 2, 33, ORIGIN, ORIGIN + 64, ORIGIN + 100] {
         bytes.push(6);
@@ -179,4 +197,14 @@ fn operations(kind: u8) -> Vec<u8> {
         bytes.extend([15 | sender, kind, 60, 5]);
     }
     bytes
+}
+
+/// Inserts, removes and counts: an item that leaves nothing but the number of writes changed, one that is absent, one until
+/// its counters stick, and the oldest until a layer is gone.
+fn counter_operations(kind: u8) -> Vec<u8> {
+    const ITEMS: u8 = 200;
+    let (insert, insert_absent, remove, count, sixteen_times) = (0, 1, 2, 3, 0xF0);
+    let additions = [[insert, 250, 0], [remove, ITEMS, 0], [insert_absent, 250, 0], [insert | sixteen_times, 251, 0]];
+    let removals = [[remove | sixteen_times, 0, 0]; 5];
+    [&[kind, ITEMS], additions.as_flattened(), removals.as_flattened(), &[count, 251, 0]].concat()
 }
