@@ -51,7 +51,7 @@ use std::ptr::NonNull;
 use multiversion::multiversion;
 
 use super::chain::{self, Chain, Layer as _};
-use super::hash::{Hash, Hasher, Probes};
+use super::hash::{GOLDEN, Hash, Hasher, Probes};
 use super::merge::{self, Operation, Rule};
 use super::sizing::{self, Budget, Cell, Shape};
 use super::storage::Block;
@@ -86,8 +86,15 @@ pub struct Counts {
     pub count: Count,
     /// Additions that were not taken back.
     pub occurrences: u64,
-    /// Additions and removals ever. Tells one state of the layer from all later ones.
-    pub writes: u64,
+    /// What was written, and in which order, as a hash: tells one state of the layer from all others.
+    pub history: u64,
+}
+
+impl Counts {
+    /// Notes something that was written.
+    fn note(&mut self, what: u64) {
+        self.history = (self.history.rotate_left(32) ^ what).wrapping_mul(GOLDEN);
+    }
 }
 
 /// One layer of a filter.
@@ -229,14 +236,17 @@ impl chain::Layer for Layer {
         if changed || is_new {
             let operands = || sources.iter().map(|source| source.counts).chain((!is_new).then_some(self.counts));
             let occurrences = operands().map(|operand| operand.occurrences);
-            self.counts = Counts {
+            let mut counts = Counts {
                 count: merge::items(operation, operands().map(|operand| operand.count), self.estimate()),
                 occurrences: match operation {
                     Operation::Union => occurrences.fold(0, u64::saturating_add),
                     Operation::Intersection => occurrences.min().unwrap_or(0),
                 },
-                writes: self.counts.writes.wrapping_add(1),
+                history: self.counts.history,
             };
+            sources.iter().for_each(|source| counts.note(source.counts.history));
+            counts.note(operation as u64);
+            self.counts = counts;
         }
         changed
     }
@@ -299,7 +309,7 @@ impl Layer {
         let is_new = *marked > before;
         self.counts.count.increment(is_new);
         self.counts.occurrences = self.counts.occurrences.saturating_add(1);
-        self.counts.writes = self.counts.writes.wrapping_add(1);
+        self.counts.note(hash.second);
         is_new
     }
 
@@ -320,7 +330,7 @@ impl Layer {
         }
         let gone = u64::from(*marked < before);
         self.counts.occurrences = self.counts.occurrences.saturating_sub(1);
-        self.counts.writes = self.counts.writes.wrapping_add(1);
+        self.counts.note(!hash.second);
         let estimate = self.estimate();
         let stray = 4.0 * estimate.sqrt();
         let items = self.items().saturating_sub(gone);

@@ -14,7 +14,7 @@
 //!        blocks, capacity, items, cells marked (u64 each);
 //!          the highest bit of the items tells that they are an estimate
 //!        lines, probes (u8 each), six zero bytes
-//!        of counters: occurrences, writes (u64 each), share (u16), six zero bytes
+//!        of counters: occurrences, history (u64 each), share (u16), six zero bytes
 //!  end XXH3-64 of all before it
 //! ```
 //!
@@ -30,7 +30,7 @@
 //!
 //! The bits of chunks are merged into what is there already, so that a filter may be in use while it is copied. Counters cannot
 //! be: an item that was removed or moved to another layer between two chunks would be half there. Their checksums are seeded
-//! with all that is counted of the filter as well, which every write changes: chunks are only taken from the filter that the
+//! with all that is counted of the filter as well, and a hash of all that was ever written to it: chunks are only taken from the filter that the
 //! header was made of, and by the filter that was made of the header, while neither was written to.
 
 use std::borrow::Cow;
@@ -146,9 +146,9 @@ impl Stored for counting::Layer {
     }
 
     fn encode_more(&self, header: &mut Vec<u8>) {
-        let counting::Counts { occurrences, writes, .. } = self.counts();
+        let counting::Counts { occurrences, history, .. } = self.counts();
         header.extend_from_slice(&occurrences.to_le_bytes());
-        header.extend_from_slice(&writes.to_le_bytes());
+        header.extend_from_slice(&history.to_le_bytes());
         header.extend_from_slice(&self.design().share.to_le_bytes());
         header.extend_from_slice(&[0; 6]);
     }
@@ -159,18 +159,18 @@ impl Stored for counting::Layer {
         count: Count,
         fields: &mut Fields<'_>,
     ) -> Result<(counting::Design, counting::Counts), DecodeError> {
-        let [occurrences, writes] = [fields.u64()?, fields.u64()?];
+        let [occurrences, history] = [fields.u64()?, fields.u64()?];
         let share = fields.array().copied().map(u16::from_le_bytes)?;
         zeros(fields, 6)?;
         let sound = usize::from(share) < MAX_LAYERS;
-        let counts = counting::Counts { count, occurrences, writes };
+        let counts = counting::Counts { count, occurrences, history };
         sound.then_some((counting::Design { shape, capacity, share }, counts)).ok_or(DecodeError::Corrupt)
     }
 
     fn state(layers: &[counting::Layer]) -> u64 {
         layers.iter().fold(layers.len() as u64, |state, layer| {
-            let counting::Counts { count, occurrences, writes } = layer.counts();
-            let numbers = [layer.capacity(), count.bits(), occurrences, writes, layer.design().share.into()];
+            let counting::Counts { count, occurrences, history } = layer.counts();
+            let numbers = [layer.capacity(), count.bits(), occurrences, history, layer.design().share.into()];
             xxh3_64_with_seed(numbers.map(u64::to_le_bytes).as_flattened(), state)
         })
     }
