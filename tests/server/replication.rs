@@ -34,13 +34,13 @@ impl Pair {
     }
 }
 
-fn master_setup() -> Setup {
+pub fn master_setup() -> Setup {
     with_debug(Setup::oxbloom())
         .module_arguments("error-rate 0.02 initial-size 20 lookahead-size 1")
         .set("repl-diskless-sync-delay 0")
 }
 
-fn replica_setup(master: &Server) -> Setup {
+pub fn replica_setup(master: &Server) -> Setup {
     let setup = with_debug(Setup::oxbloom()).module_arguments("error-rate 0.3 initial-size 5 expansion-factor 7");
     replica_of(master, setup.set("repl-diskless-sync-delay 0"))
 }
@@ -179,9 +179,15 @@ fn a_replica_reads_and_refuses_to_write_until_it_is_promoted() {
     assert_eq!(ask::<u64>(&mut replica, "BF.CARD key"), ask::<u64>(&mut master, "BF.CARD key"));
     let dump = |client: &mut Connection| ask::<(u64, Vec<u8>)>(client, "BF.SCANDUMP key 0");
     assert_eq!(dump(&mut replica), dump(&mut master));
-    for command in
-        ["BF.ADD key x", "BF.MADD key x", "BF.INSERT key ITEMS x", "BF.RESERVE new 0.1 10", "BF.LOADCHUNK new 1 x"]
-    {
+    for command in [
+        "BF.ADD key x",
+        "BF.MADD key x",
+        "BF.INSERT key ITEMS x",
+        "BF.RESERVE new 0.1 10",
+        "BF.LOADCHUNK new 1 x",
+        "BF.DEL key x",
+        "BF.MDEL key x",
+    ] {
         assert_eq!(error(&mut replica, command), "READONLY You can't write against a read only replica.");
     }
     assert_eq!(run(&mut replica, "REPLICAOF NO ONE"), Ok(Value::Okay));
@@ -289,6 +295,9 @@ impl Space {
                     1 => words.extend(["EXPANSION".to_owned(), (1 + random.below(4)).to_string()]),
                     2 => words.extend(["SEED".to_owned(), random.next().to_string()]),
                     _ => {}
+                }
+                if random.chance(30) {
+                    words.push("COUNTING".to_owned());
                 }
                 if run_words(client, &words).is_ok() {
                     self.0.insert(key, BTreeSet::new());
@@ -432,7 +441,7 @@ impl Space {
             words.extend(numbers.iter().map(|&number| item(number)));
             run_words(client, &words).unwrap();
         }
-        // What was acknowledged is not looked at here, so ask again: it is no change.
+        // What was acknowledged is not looked at here, so ask again: what is there stays.
         for key in keys {
             if ask::<String>(client, &format!("TYPE {key}")) == "oxbloom--" {
                 self.0.entry(key.to_owned()).or_default();
@@ -471,7 +480,7 @@ fn insert_options(random: &mut Random) -> Vec<String> {
             options.extend([name.to_owned(), value]);
         }
     }
-    for flag in ["NOCREATE", "NONSCALING"] {
+    for flag in ["NOCREATE", "NONSCALING", "COUNTING", "NX"] {
         if random.below(6) == 0 {
             options.push(flag.to_owned());
         }

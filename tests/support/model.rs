@@ -305,7 +305,7 @@ impl Random {
     }
 }
 
-/// Filters of many kinds, in both layouts: empty, fixed and full, grown to many layers, with many wrong answers, large.
+/// Filters of many kinds, in all layouts: empty, fixed and full, grown to many layers, with many wrong answers, large.
 pub fn various(client: &mut Connection) -> Vec<Model> {
     let kinds = [
         ("empty", "0.01 1000", 0),
@@ -315,6 +315,11 @@ pub fn various(client: &mut Connection) -> Vec<Model> {
         ("careless", "0.4 100 EXPANSION 4", 2000),
         ("exact", "0.0000001 500 SEED 18446744073709551615", 700),
         ("large", "0.01 2000000", 20_000),
+        ("counting-empty", "0.01 1000 COUNTING", 0),
+        ("counting-fixed", "0.05 4000 NONSCALING COUNTING", 4000),
+        ("counting-doubled", "0.05 10 EXPANSION 2 COUNTING", 3000),
+        ("counting-linear", "0.01 20 EXPANSION 1 COUNTING", 600),
+        ("counting-large", "0.01 200000 COUNTING", 20_000),
         ("classic-empty", "0.01 1000 LAYOUT classic", 0),
         ("classic-fixed", "0.05 4000 NONSCALING LAYOUT classic", 4000),
         ("classic-doubled", "0.05 10 EXPANSION 2 LAYOUT classic", 3000),
