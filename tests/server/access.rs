@@ -155,6 +155,11 @@ fn a_cluster_of_one_node_serves_every_command() {
     assert_eq!(client.run("BF.MEXISTS key a b c"), Reply::integers(&[1, 1, 1]));
     assert_eq!(client.run("BF.CARD key"), Reply::Integer(3));
     assert_eq!(client.run("BF.INFO key ITEMS"), Reply::integers(&[3]));
+    assert_eq!(client.run("BF.INSERT counts COUNTING NX ITEMS a a"), Reply::integers(&[1, 0]));
+    assert_eq!(client.run("BF.MCOUNT counts a b"), Reply::integers(&[1, 0]));
+    assert_eq!(client.run("BF.DEL counts a"), Reply::Integer(1));
+    assert_eq!(client.run("BF.MDEL counts a b"), Reply::integers(&[0, 0]));
+    assert_eq!(client.run("BF.COUNT counts a"), Reply::Integer(0));
     let header = client.run("BF.SCANDUMP key 0");
     let words = [&b"BF.LOADCHUNK"[..], b"copy", b"1", header.elements()[1].bytes()];
     assert_eq!(client.run_words(&words), Reply::simple("OK"));

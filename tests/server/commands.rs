@@ -8,7 +8,7 @@ use crate::support::wire::{Reply, Wire};
 use crate::support::{Server, Setup, ask, error, run};
 
 pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
-const FULL: &str = "ERR non scaling filter is full";
+pub const FULL: &str = "ERR non scaling filter is full";
 const NO_MEMORY: &str = "ERR Insufficient memory to create filter";
 
 /// What is known of a command from outside.
@@ -25,6 +25,7 @@ pub struct Command {
 
 const READS: &[&str] = &["RO", "access"];
 const INSERTS: &[&str] = &["RW", "insert"];
+const REMOVES: &[&str] = &["RW", "delete"];
 const UPDATES: &[&str] = &["RW", "update"];
 
 pub const COMMANDS: &[Command] = &[
@@ -34,6 +35,10 @@ pub const COMMANDS: &[Command] = &[
     command("bf.insert", "BF.INSERT key ITEMS item", -4, true, false, INSERTS),
     command("bf.exists", "BF.EXISTS key item", 3, false, true, READS),
     command("bf.mexists", "BF.MEXISTS key item", -3, false, false, READS),
+    command("bf.del", "BF.DEL key item", 3, true, true, REMOVES),
+    command("bf.mdel", "BF.MDEL key item", -3, true, false, REMOVES),
+    command("bf.count", "BF.COUNT key item", 3, false, true, READS),
+    command("bf.mcount", "BF.MCOUNT key item", -3, false, false, READS),
     command("bf.card", "BF.CARD key", 2, false, true, READS),
     command("bf.info", "BF.INFO key", -2, false, true, READS),
     command("bf.scandump", "BF.SCANDUMP key 0", 3, false, false, READS),
@@ -52,8 +57,15 @@ const fn command(
     Command { name, line, arity, writes, fast, key_flags }
 }
 
+impl Command {
+    /// Whether a server without memory refuses it: what only removes is how to get some back.
+    fn takes_memory(&self) -> bool {
+        self.writes && self.key_flags != REMOVES
+    }
+}
+
 /// A connection of each protocol, and what yes and no are in it.
-fn protocols(server: &Server) -> [(Wire, Reply, Reply); 2] {
+pub fn protocols(server: &Server) -> [(Wire, Reply, Reply); 2] {
     // Servers before 7.0 have no booleans for modules.
     let boolean = |yes: bool| if server_version() >= (7, 0) { Reply::Boolean(yes) } else { Reply::Integer(yes.into()) };
     [(Wire::resp2(server), Reply::Integer(1), Reply::Integer(0)), (Wire::resp3(server), boolean(true), boolean(false))]
@@ -160,7 +172,7 @@ fn a_key_of_another_type_is_an_error_to_every_command_and_stays_as_it_is() {
 /// Lines with a word too few, or too many where there is a limit.
 fn lines_of_wrong_length() -> Vec<(&'static str, String)> {
     let most = |name| match name {
-        "bf.reserve" => Some(11),
+        "bf.reserve" => Some(12),
         "bf.info" => Some(3),
         _ => None,
     };
@@ -199,6 +211,7 @@ fn a_word_too_many_or_too_few_is_refused_whatever_the_key_holds() {
         "CAPACITY 5",
         "CAPACITY 5 ITEMS",
         "NOCREATE NONSCALING",
+        "COUNTING NX",
         "ERROR 0.1 EXPANSION",
         "SEED 1 SEED",
         "LAYOUT",
@@ -246,9 +259,10 @@ fn commands_and_options_may_be_in_any_case() {
     let mut client = Wire::resp2(&server);
     let reserve = "BF.RESERVE 1 0.01 100 EXPANSION 4 SEED 7";
     let insert = "BF.INSERT 1 CAPACITY 5 ERROR 0.1 EXPANSION 3 SEED 7 ITEMS a";
-    let flags = "BF.INSERT 1 NONSCALING ITEMS a";
+    let flags = "BF.INSERT 1 NONSCALING COUNTING NX ITEMS a";
     let nonscaling = "BF.RESERVE 1 0.01 100 NONSCALING";
-    for words in [reserve, insert, flags, nonscaling] {
+    let counting = "BF.RESERVE 1 0.01 100 COUNTING";
+    for words in [reserve, insert, flags, nonscaling, counting] {
         let mixed: String =
             words.char_indices().map(|(i, c)| if i % 3 == 1 { c.to_ascii_lowercase() } else { c }).collect();
         let created = [words.to_owned(), words.to_ascii_lowercase(), mixed].map(|words| {
@@ -328,14 +342,14 @@ fn unknown_and_repeated_options_are_refused_and_create_nothing() {
     for option in ["I a", "ITEM a", "NO ITEMS a", "NOCREAT ITEMS a", "CAP 5 ITEMS a", "E 2 ITEMS a", "x ITEMS a"] {
         assert_eq!(client.run(&format!("BF.INSERT key {option}")), unknown, "{option}");
     }
-    for option in ["x", "NOCREATE", "CAPACITY 5", "EXPANSION 2 x", "NONSCALING x", "ERROR 0.1"] {
+    for option in ["x", "NOCREATE", "CAPACITY 5", "EXPANSION 2 x", "NONSCALING x", "ERROR 0.1", "COUNTING x", "NX"] {
         assert_eq!(client.run(&format!("BF.RESERVE key 0.01 100 {option}")), unknown, "{option}");
     }
     let repeated = Reply::error("Repeated argument received");
-    for option in ["CAPACITY 5", "ERROR 0.1", "EXPANSION 2", "SEED 1", "NOCREATE", "NONSCALING"] {
+    for option in ["CAPACITY 5", "ERROR 0.1", "EXPANSION 2", "SEED 1", "NOCREATE", "NONSCALING", "COUNTING", "NX"] {
         assert_eq!(client.run(&format!("BF.INSERT key {option} {option} ITEMS a")), repeated, "{option}");
     }
-    for option in ["EXPANSION 2", "SEED 1", "NONSCALING"] {
+    for option in ["EXPANSION 2", "SEED 1", "NONSCALING", "COUNTING"] {
         assert_eq!(client.run(&format!("BF.RESERVE key 0.01 100 {option} {option}")), repeated, "{option}");
     }
     assert_eq!(client.run("DBSIZE"), Reply::Integer(0));
@@ -410,7 +424,7 @@ fn a_full_filter_takes_what_fits_and_stops_with_the_error() {
 
 impl Reply {
     /// The value of a single field of BF.INFO: the element of an array, or beside its name in a map.
-    fn field_or_single(&self, label: &str) -> Reply {
+    pub fn field_or_single(&self, label: &str) -> Reply {
         match self {
             Reply::Map(pairs) => {
                 assert_eq!((pairs.len(), &pairs[0].0), (1, &Reply::simple(label)));
@@ -747,7 +761,7 @@ fn what_no_machine_has_is_refused_and_the_server_lives() {
     let mut client = Wire::resp2(&server);
     for capacity in [1i64 << 53, 1 << 56, 1 << 60, 1 << 61, 1 << 62, i64::MAX - 1, i64::MAX] {
         for rate in ["0.9", "0.01", "1e-9", "1e-300"] {
-            for options in ["", " NONSCALING", " EXPANSION 4294967295"] {
+            for options in ["", " NONSCALING", " EXPANSION 4294967295", " COUNTING"] {
                 let words = format!("BF.RESERVE key {rate} {capacity}{options}");
                 assert_eq!(client.run(&words), Reply::error(NO_MEMORY), "{words}");
             }
@@ -776,7 +790,7 @@ fn a_layer_that_no_machine_has_is_refused_and_the_filter_stays() {
 }
 
 /// The events of our commands on all keys, until the channel `end` is heard of.
-fn events(subscriber: &mut Wire) -> Vec<String> {
+pub fn events(subscriber: &mut Wire) -> Vec<String> {
     let mut events = Vec::new();
     loop {
         let message = subscriber.receive();
@@ -916,7 +930,8 @@ fn the_server_knows_each_command() {
         assert_eq!(info[0].text(), command.name);
         let flags: Vec<_> = info[2].elements().iter().map(Reply::text).collect();
         let has = |flag: &str| flags.contains(&flag.to_owned());
-        assert_eq!((has("write"), has("denyoom")), (command.writes, command.writes), "{}: {flags:?}", command.name);
+        let expected = (command.writes, command.takes_memory());
+        assert_eq!((has("write"), has("denyoom")), expected, "{}: {flags:?}", command.name);
         assert_eq!((has("readonly"), has("fast")), (!command.writes, command.fast), "{}: {flags:?}", command.name);
         assert!(has("module") || server_version() < (7, 0), "{}: {flags:?}", command.name);
         assert!(!has("movablekeys") && !has("noscript"), "{}: {flags:?}", command.name);
@@ -946,16 +961,24 @@ fn each_command_is_documented_with_all_its_arguments() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     let expected = [
-        ("bf.reserve", "key error_rate capacity expansion:EXPANSION nonscaling:NONSCALING seed:SEED layout:LAYOUT"),
+        (
+            "bf.reserve",
+            "key error_rate capacity expansion:EXPANSION nonscaling:NONSCALING counting:COUNTING seed:SEED \
+             layout:LAYOUT",
+        ),
         ("bf.add", "key item"),
         ("bf.madd", "key item"),
         (
             "bf.insert",
-            "key capacity:CAPACITY error:ERROR expansion:EXPANSION nocreate:NOCREATE nonscaling:NONSCALING seed:SEED \
-             layout:LAYOUT item:ITEMS",
+            "key capacity:CAPACITY error:ERROR expansion:EXPANSION nocreate:NOCREATE nonscaling:NONSCALING \
+             counting:COUNTING seed:SEED layout:LAYOUT nx:NX item:ITEMS",
         ),
         ("bf.exists", "key item"),
         ("bf.mexists", "key item"),
+        ("bf.del", "key item"),
+        ("bf.mdel", "key item"),
+        ("bf.count", "key item"),
+        ("bf.mcount", "key item"),
         ("bf.card", "key"),
         ("bf.info", "key field"),
         ("bf.scandump", "key iterator"),

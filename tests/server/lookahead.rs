@@ -60,6 +60,26 @@ fn a_filter_that_grows_keeps_its_items() {
 }
 
 #[test]
+fn a_counting_filter_gains_and_loses_layers() {
+    let server = setup().start();
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE key 0.000000001 10 EXPANSION 1 COUNTING").unwrap();
+    let mut each = |command: &str, numbers: Range<u64>, reply: i64| {
+        for number in numbers {
+            assert_eq!(ask::<i64>(&mut client, &format!("BF.{command} key {number}")), reply, "{command} {number}");
+        }
+    };
+    each("ADD", 0..100, 1);
+    each("COUNT", 0..100, 1);
+    each("DEL", 0..60, 1);
+    each("DEL", 0..60, 0);
+    each("ADD", 50..60, 1);
+    each("ADD", 50..100, 0);
+    each("COUNT", 50..100, 2);
+    each("EXISTS", 0..50, 0);
+}
+
+#[test]
 fn other_commands_of_three_words_are_as_they_were() {
     let server = setup().start();
     let mut client = server.connect();
