@@ -7,6 +7,7 @@ mod access;
 mod classic;
 mod commands;
 mod configuration;
+mod counting;
 mod datatype;
 mod faults;
 mod lookahead;

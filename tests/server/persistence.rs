@@ -90,7 +90,7 @@ fn a_reserved_filter_costs_a_few_bytes_in_a_snapshot() {
     assert!(ask::<Vec<u8>>(&mut client, "DUMP room").len() < 200);
 }
 
-fn with_aof(preamble: &str) -> Setup {
+pub fn with_aof(preamble: &str) -> Setup {
     with_debug(Setup::oxbloom())
         .set("appendonly yes")
         .set(format!("aof-use-rdb-preamble {preamble}"))

@@ -4,6 +4,7 @@
 //! build), `REDISBLOOM_MODULE` the incumbent (default: where `make setup` puts it). What is missing is a failure.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod bag;
 pub mod model;
 pub mod payload;
 pub mod wire;
