@@ -42,9 +42,10 @@
 //! # How many items there are
 //!
 //! Additions that find the item absent count, and removals that leave it absent. Both are wrong at the error rate, so that
-//! the count would stray from the truth with the square root of the number of removals. The fill does not stray: after
-//! each removal the count is kept within `4 sqrt(n)` of [the estimate from it](super::sizing::Shape::items_from_fill), six
-//! times the standard deviation of that estimate or more.
+//! the count would stray with the square root of the number of removals. The fill does not stray: by it, there are some
+//! [`n` items](super::sizing::Shape::items_from_fill), of which a share of less than `f` was never counted, `f` being the
+//! probability that an absent item finds all counters above zero. After each removal the count is kept between
+//! `n - f n - 4 sqrt(n)` and `n + 4 sqrt(n)`: the square root is more than the standard deviation of the estimate.
 
 use std::ptr::NonNull;
 
@@ -53,7 +54,7 @@ use multiversion::multiversion;
 use super::chain::{self, Chain, Layer as _};
 use super::hash::{GOLDEN, Hash, Hasher, Probes};
 use super::merge::{self, Operation, Rule};
-use super::sizing::{self, Budget, Cell, Shape};
+use super::sizing::{self, Budget, Cell, Shape, power};
 use super::storage::Block;
 use super::table::{Count, Plan, Table};
 use super::{Error, LayerFacts, MAX_LAYERS};
@@ -332,9 +333,10 @@ impl Layer {
         self.counts.occurrences = self.counts.occurrences.saturating_sub(1);
         self.counts.note(!hash.second);
         let estimate = self.estimate();
-        let stray = 4.0 * estimate.sqrt();
+        let (stray, fill) = (4.0 * estimate.sqrt(), self.tally.marked as f64 / self.cells() as f64);
+        let least = estimate * (1.0 - power(fill, self.table.shape().probes)) - stray;
         let items = self.items().saturating_sub(gone);
-        let items = items.clamp((estimate - stray) as u64, (estimate + stray) as u64 + 1);
+        let items = items.clamp(least as u64, (estimate + stray) as u64 + 1);
         self.counts.count = self.counts.count.with(items.min(self.counts.occurrences));
     }
 

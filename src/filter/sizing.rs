@@ -436,7 +436,7 @@ impl ProbesPerLine {
 
 /// `base^exponent` by repeated squaring: the same bits on every machine, unlike the platform's `powi`.
 #[inline]
-fn power(base: f64, exponent: impl Into<u64>) -> f64 {
+pub(super) fn power(base: f64, exponent: impl Into<u64>) -> f64 {
     let (mut square, mut result, mut exponent) = (base, 1.0, exponent.into());
     while exponent > 0 {
         if exponent & 1 == 1 {
