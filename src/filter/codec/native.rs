@@ -30,7 +30,7 @@
 //!
 //! The bits of chunks are merged into what is there already, so that a filter may be in use while it is copied. Counters cannot
 //! be: an item that was removed or moved to another layer between two chunks would be half there. Their checksums are seeded
-//! with all that is counted of the filter as well, and a hash of all that was ever written to it: chunks are only taken from the filter that the
+//! with all that is counted of the filter as well, and a sum of hashes of all that was ever written to it: chunks are only taken from the filter that the
 //! header was made of, and by the filter that was made of the header, while neither was written to.
 
 use std::borrow::Cow;
