@@ -1,6 +1,7 @@
 //! What the filter library promises, each promise a test that is named after it.
 //!
 //! - [`membership`]: which answers are certain, and how many items fit;
+//! - [`counting`]: the same of filters from which items are removed, and all else that is theirs alone;
 //! - [`rates`]: how often the uncertain answers are wrong, by measurement;
 //! - [`merging`]: what several filters become together;
 //! - [`decoding`]: what happens to bytes that are not what was written;
@@ -9,6 +10,7 @@
 
 mod classic;
 mod corpus;
+mod counting;
 mod decoding;
 mod membership;
 mod memory;

@@ -38,10 +38,10 @@ const BATCH: u64 = 32;
 
 /// Items that a filter has not seen yet.
 #[derive(Default)]
-struct Fresh(u64);
+pub struct Fresh(u64);
 
 impl Fresh {
-    fn hashes(&mut self, filter: &Filter, count: u64) -> Vec<Hash> {
+    pub fn hashes(&mut self, filter: &Filter, count: u64) -> Vec<Hash> {
         let first = self.0;
         self.0 += count;
         (first..self.0).map(|number| filter.hash(&item(number))).collect()
@@ -49,7 +49,7 @@ impl Fresh {
 }
 
 /// Offers so many distinct items.
-fn offer(filter: &mut Filter, items: u64, fresh: &mut Fresh) {
+pub fn offer(filter: &mut Filter, items: u64, fresh: &mut Fresh) {
     let mut left = items;
     while left > 0 {
         let hashes = fresh.hashes(filter, left.min(BATCH));
@@ -71,7 +71,7 @@ fn insert(filter: &mut Filter, mut hashes: &[Hash], layers: usize) {
 }
 
 /// Offers items until so many layers have counted all they were made for.
-fn fill_layers(filter: &mut Filter, layers: usize, fresh: &mut Fresh) {
+pub fn fill_layers(filter: &mut Filter, layers: usize, fresh: &mut Fresh) {
     while filter.depth() < layers || filter.items() < filter.capacity() {
         let hashes = fresh.hashes(filter, filter.capacity().min(BATCH));
         insert(filter, &hashes, layers);
@@ -79,16 +79,16 @@ fn fill_layers(filter: &mut Filter, layers: usize, fresh: &mut Fresh) {
 }
 
 /// How many wrong answers there were.
-struct Measurement {
-    what: String,
-    asked: f64,
-    wrong: f64,
+pub struct Measurement {
+    pub what: String,
+    pub asked: f64,
+    pub wrong: f64,
     between_filters: f64,
 }
 
 impl Measurement {
     /// Fills so many filters, and asks so many questions in all.
-    fn new(
+    pub fn new(
         what: String,
         make: impl Fn(u64) -> Filter,
         mut fill: impl FnMut(&mut Filter, &mut Fresh),
@@ -119,18 +119,18 @@ impl Measurement {
         Measurement { what, asked: filters * each as f64, wrong, between_filters }
     }
 
-    fn rate(&self) -> f64 {
+    pub fn rate(&self) -> f64 {
         self.wrong / self.asked
     }
 
     /// How far the number may be from what is expected at `rate`, but for a chance of `exp(-Z^2/2)`.
-    fn tolerance(&self, rate: f64) -> f64 {
+    pub fn tolerance(&self, rate: f64) -> f64 {
         let variance = self.between_filters.max(rate * (1.0 - rate) * self.asked);
         Z * Z / 6.0 + (Z.powi(4) / 36.0 + Z * Z * variance).sqrt()
     }
 
     /// `None` if the number is compatible with a rate of at most `rate`.
-    fn exceeds(&self, rate: f64) -> Option<String> {
+    pub fn exceeds(&self, rate: f64) -> Option<String> {
         let limit = rate * self.asked + self.tolerance(rate);
         let line = format!(
             "{}: {} of {} wrong, {:.3} of the rate asked for, limit {:.3}",
@@ -146,7 +146,7 @@ impl Measurement {
 }
 
 /// How many items to ask for: enough to tell a rate of 1e-5 to 70 %, 0.001 to 20 %, and 0.25 to 1 %.
-fn queries(rate: f64) -> u64 {
+pub fn queries(rate: f64) -> u64 {
     (200.0 / rate).clamp(1e6, 1e7) as u64
 }
 
