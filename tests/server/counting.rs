@@ -837,8 +837,6 @@ fn a_hundred_times_as_many_items_as_fit_may_come_and_go() {
         (0.01, "300 EXPANSION 1", true),
         (0.01, "300 EXPANSION 1", false),
         (0.01, "1200 NONSCALING", false),
-        // Where every fourth item that comes or goes is miscounted.
-        (0.7, "2000 NONSCALING", false),
         (0.3, "100", true),
         (0.3, "300 EXPANSION 1", false),
     ] {
@@ -847,10 +845,12 @@ fn a_hundred_times_as_many_items_as_fit_may_come_and_go() {
         run(&mut client, &format!("BF.RESERVE key {kind}")).unwrap();
         let states = churn(&mut client, &mut Random(1), POPULATION, oldest_first);
         assert_eq!(states.len(), 1000);
-        // The count of each layer is kept near an estimate, which is itself less than a root off.
+        // The count of each layer is kept near an estimate, which is itself less than a root off. Items that seemed to be there
+        // when they were added are not counted.
         for State { layers, items, .. } in &states {
-            let stray = items.abs_diff(POPULATION) as f64;
-            assert!(stray <= 5.0 * ((layers * POPULATION) as f64).sqrt(), "{kind}: {items} items in {layers} layers");
+            let (population, stray) = (POPULATION as f64, 5.0 * ((layers * POPULATION) as f64).sqrt());
+            let range = population * (1.0 - rate) - stray..=population + stray;
+            assert!(range.contains(&(*items as f64)), "{kind}: {items} items in {layers} layers");
         }
         let (early, late) = states.split_at(200);
         let most = |states: &[State], of: fn(&State) -> u64| states.iter().map(of).max().expect("a state");
