@@ -211,7 +211,7 @@ pub enum Rule {
 }
 
 /// Bytes that are combined before the next: all that is needed of them stays in the processor's first cache meanwhile.
-const PART: usize = 8 << 10;
+const PART: usize = 4 << 10;
 
 /// Combines `target` and `sources`, which are as long, by `rule`; but if `target` `is_new`, as it is zeroed, the `sources` only.
 /// Each part of the result is shown to `see`. Whether `target` changed.
