@@ -17,7 +17,7 @@ use multiversion::multiversion;
 use super::batch::{BATCH, IN_CACHE, Screen, Subset};
 use super::chain::{Insert, Layer as _};
 use super::hash::{Hash, Hasher, Probes};
-use super::merge::{self, Operation, Rule};
+use super::merge::{self, Operation};
 use super::sizing::{Budget, Cell, Shape};
 use super::storage::{Block, ones};
 use super::table::{Count, Plan, Table};
@@ -169,13 +169,9 @@ impl chain::Layer for Layer {
     }
 
     fn combine(&mut self, sources: &[&Layer], operation: Operation, is_new: bool) -> bool {
-        let rule = match operation {
-            Operation::Union => Rule::Or,
-            Operation::Intersection => Rule::And,
-        };
-        let (target, mut ones) = (self.table.blocks_mut().as_flattened_mut(), 0);
         let sources_bytes = sources.iter().map(|source| source.bytes());
-        let changed = merge::combine_bytes(target, sources_bytes, rule, is_new, |part| ones += merge::marked(part));
+        let (changed, ones) =
+            merge::combine_bits(self.table.blocks_mut().as_flattened_mut(), sources_bytes, operation, is_new);
         self.ones = ones;
         if changed || is_new {
             let operands = sources.iter().map(|source| source.count).chain((!is_new).then_some(self.count));

@@ -24,7 +24,7 @@ use bitvec::prelude::*;
 use super::batch::{BATCH, IN_CACHE, Subset};
 use super::chain::{self, Insert, Layer as _};
 use super::hash::{Hash, Hasher};
-use super::merge::{self, Operation, Rule};
+use super::merge::{self, Operation};
 use super::storage::{Address, Bytes, ones};
 use super::table::Count;
 use super::{Error, Growth, LayerFacts};
@@ -305,13 +305,9 @@ impl chain::Layer for Layer {
     }
 
     fn combine(&mut self, sources: &[&Layer], operation: Operation, is_new: bool) -> bool {
-        let rule = match operation {
-            Operation::Union => Rule::Or,
-            Operation::Intersection => Rule::And,
-        };
-        let (target, mut ones) = (self.bytes.as_mut_slice().as_flattened_mut(), 0);
         let sources_bytes = sources.iter().map(|source| source.bytes());
-        let changed = merge::combine_bytes(target, sources_bytes, rule, is_new, |part| ones += merge::marked(part));
+        let (changed, ones) =
+            merge::combine_bits(self.bytes.as_mut_slice().as_flattened_mut(), sources_bytes, operation, is_new);
         self.ones = ones;
         if changed || is_new {
             let items = sources.iter().map(|source| source.items).chain((!is_new).then_some(self.items));

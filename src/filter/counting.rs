@@ -57,7 +57,7 @@ use multiversion::multiversion;
 
 use super::chain::{self, Chain, Layer as _};
 use super::hash::{GOLDEN, Hash, Hasher, Probes};
-use super::merge::{self, Operation, Rule};
+use super::merge::{self, Operation};
 use super::sizing::{self, Budget, Cell, Shape, power};
 use super::storage::Block;
 use super::table::{Count, Plan, Table};
@@ -223,12 +223,9 @@ impl chain::Layer for Layer {
     }
 
     fn combine(&mut self, sources: &[&Layer], operation: Operation, is_new: bool) -> bool {
-        let rule = match operation {
-            Operation::Union => Rule::Sum,
-            Operation::Intersection => Rule::Minimum,
-        };
         let (target, mut tally) = (self.table.blocks_mut().as_flattened_mut(), Tally::default());
         let sources_bytes = sources.iter().map(|source| source.bytes());
+        let rule = operation.rule(Cell::Counter);
         let changed = merge::combine_bytes(target, sources_bytes, rule, is_new, |part| tally.add(Tally::of_part(part)));
         self.tally = tally;
         if changed || is_new {
@@ -291,21 +288,9 @@ impl Layer {
     /// Adds an occurrence of an item. Whether it is new; if so it counts, even beyond the capacity: the caller looks at the
     /// room first.
     fn raise(&mut self, hash: Hash) -> bool {
-        let Tally { marked, stuck } = &mut self.tally;
-        let before = *marked;
-        let mut positions = hash.probes();
-        for (line, probes) in self.table.lines_of(hash) {
-            let block = &mut self.table.blocks_mut()[line];
-            each_once(&mut positions, probes, |counter| {
-                let count = read(block, counter);
-                if count < MAX_COUNT {
-                    write(block, counter, count + 1);
-                    *marked += u64::from(count == 0);
-                    *stuck += u64::from(count + 1 == MAX_COUNT);
-                }
-            });
-        }
-        let is_new = *marked > before;
+        let before = self.tally.marked;
+        self.change(hash, |count| MAX_COUNT.min(count + 1));
+        let is_new = self.tally.marked > before;
         self.counts.count.increment(is_new);
         self.counts.occurrences = self.counts.occurrences.saturating_add(1);
         self.counts.history = self.counts.history.wrapping_add(hash.second);
@@ -314,26 +299,31 @@ impl Layer {
 
     /// Takes an occurrence back of an item that the layer claims.
     fn lower(&mut self, hash: Hash) {
-        let marked = &mut self.tally.marked;
-        let before = *marked;
-        let mut positions = hash.probes();
-        for (line, probes) in self.table.lines_of(hash) {
-            let block = &mut self.table.blocks_mut()[line];
-            each_once(&mut positions, probes, |counter| {
-                let count = read(block, counter);
-                if (1..MAX_COUNT).contains(&count) {
-                    write(block, counter, count - 1);
-                    *marked -= u64::from(count == 1);
-                }
-            });
-        }
-        let gone = u64::from(*marked < before);
+        let before = self.tally.marked;
+        self.change(hash, |count| if count < MAX_COUNT { count.saturating_sub(1) } else { MAX_COUNT });
+        let is_gone = self.tally.marked < before;
         self.counts.occurrences = self.counts.occurrences.saturating_sub(1);
         self.counts.history = self.counts.history.wrapping_add(hash.first);
-        self.count_items(self.items().saturating_sub(gone));
+        self.count_items(self.items().saturating_sub(is_gone.into()));
         // Any one in sixteen, the same on a replica: the logarithm takes as long as all else together.
         if self.counts.history.is_multiple_of(16) {
             self.check_items();
+        }
+    }
+
+    /// Gives each of an item's counters the value that `rule` makes of the one that it has.
+    #[inline]
+    fn change(&mut self, hash: Hash, rule: impl Fn(u8) -> u8) {
+        let mut positions = hash.probes();
+        for (line, probes) in self.table.lines_of(hash) {
+            let (block, tally) = (&mut self.table.blocks_mut()[line], &mut self.tally);
+            each_once(&mut positions, probes, |counter| {
+                let before = read(block, counter);
+                let after = rule(before);
+                write(block, counter, after);
+                tally.marked = tally.marked + u64::from(after > 0) - u64::from(before > 0);
+                tally.stuck = tally.stuck + u64::from(after == MAX_COUNT) - u64::from(before == MAX_COUNT);
+            });
         }
     }
 

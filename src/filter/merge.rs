@@ -16,6 +16,7 @@
 use multiversion::multiversion;
 
 use super::chain::{Chain, Layer};
+use super::sizing::Cell;
 use super::storage::{Block, ones};
 use super::table::Count;
 use super::{Error, Filter, blocked, classic, counting, each};
@@ -27,6 +28,17 @@ pub enum Operation {
     Union,
     /// What is in all of them, and some items more.
     Intersection,
+}
+
+impl Operation {
+    pub fn rule(self, cell: Cell) -> Rule {
+        match (self, cell) {
+            (Operation::Union, Cell::Bit) => Rule::Or,
+            (Operation::Intersection, Cell::Bit) => Rule::And,
+            (Operation::Union, Cell::Counter) => Rule::Sum,
+            (Operation::Intersection, Cell::Counter) => Rule::Minimum,
+        }
+    }
 }
 
 /// What filters must agree in to be merged.
@@ -241,6 +253,19 @@ pub fn combine_bytes<'a>(
     changed
 }
 
+/// As [`combine_bytes`], of bits. Whether `target` changed, and how many bits of it are set.
+pub fn combine_bits<'a>(
+    target: &mut [u8],
+    sources: impl Iterator<Item = &'a [u8]> + Clone,
+    operation: Operation,
+    is_new: bool,
+) -> (bool, u64) {
+    let mut ones = 0;
+    let rule = operation.rule(Cell::Bit);
+    let changed = combine_bytes(target, sources, rule, is_new, |part| ones += marked(part));
+    (changed, ones)
+}
+
 /// Combines `target` with `source`. Whether it changed.
 ///
 /// Compiled twice, for any processor and for one with AVX2, which is chosen when the program runs.
@@ -282,7 +307,7 @@ fn halves(one: u8, other: u8, rule: impl Fn(u8, u8) -> u8) -> u8 {
 
 /// How many bits are set; compiled as [`apply`].
 #[multiversion(targets("x86_64+avx2+bmi1+bmi2+lzcnt+popcnt"))]
-pub fn marked(part: &[u8]) -> u64 {
+fn marked(part: &[u8]) -> u64 {
     ones(part)
 }
 
