@@ -89,7 +89,7 @@ impl Filter {
         let deepest = deepest(sources).ok_or(Refusal::OutOfMemory)?;
         deepest.check(sources, operation)?;
         let mut merged = deepest.emptied(deepest.depth(), admit)?;
-        each!(&mut merged, chain => combine(chain, sources, operation, true))?;
+        each!(&mut merged, chain => combine(chain, room_for(sources)?, sources, operation, true));
         Ok(merged)
     }
 
@@ -103,15 +103,19 @@ impl Filter {
     ) -> Result<bool, Refusal> {
         self.check(sources, operation)?;
         each!(self, chain => {
+            let room = room_for(sources)?;
             if let Some(deepest) = deepest(sources).and_then(Kind::chain) {
                 chain.extend_like(deepest, deepest.layers().len(), admit)?;
             }
-            combine(chain, sources, operation, false)
+            Ok(combine(chain, room, sources, operation, false))
         })
     }
 
     fn check(&self, sources: &[&Filter], operation: Operation) -> Result<(), Refusal> {
-        if let Some(parameter) = sources.iter().find_map(|source| self.difference(source)) {
+        // The sources may have layers that this filter does not have yet.
+        let all = [self].into_iter().chain(deepest(sources));
+        let mut pairs = all.flat_map(|filter| sources.iter().map(move |source| (filter, source)));
+        if let Some(parameter) = pairs.find_map(|(filter, source)| filter.difference(source)) {
             return Err(Refusal::Differ(parameter));
         }
         let single = self.depth() == 1 && sources.iter().all(|source| source.depth() == 1);
@@ -192,23 +196,29 @@ fn agreement<L: Kind>(one: &Chain<L>, other: &Filter) -> Option<Agreement> {
     Some(Agreement { capacity, sizes })
 }
 
-/// Makes each layer of `target` what `operation` makes of those of `sources`, and of itself unless it `is_new`. Whether that
-/// changed any.
-fn combine<L: Kind>(
+/// Room for something of each filter.
+fn room_for<T>(filters: &[&Filter]) -> Result<Vec<T>, Refusal> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(filters.len()).map_err(|_| Refusal::OutOfMemory)?;
+    Ok(room)
+}
+
+/// Makes each layer of `target` what `operation` makes of those of `sources`, for which there is room in `layers`, and of itself
+/// unless it `is_new`. Whether that changed any.
+fn combine<'a, L: Kind + 'a>(
     target: &mut Chain<L>,
-    sources: &[&Filter],
+    mut layers: Vec<&'a L>,
+    sources: &[&'a Filter],
     operation: Operation,
     is_new: bool,
-) -> Result<bool, Refusal> {
-    let mut layers = Vec::new();
-    layers.try_reserve_exact(sources.len()).map_err(|_| Refusal::OutOfMemory)?;
+) -> bool {
     let mut changed = false;
     for (index, target) in target.layers_mut().iter_mut().enumerate() {
         layers.clear();
         layers.extend(sources.iter().filter_map(|source| L::chain(source)?.layers().get(index)));
         changed |= target.combine(&layers, operation, is_new);
     }
-    Ok(changed)
+    changed
 }
 
 /// How bytes are combined.

@@ -6,7 +6,7 @@ use oxbloom::filter::merge::{Operation, Parameter, Refusal};
 use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Layout, Params};
 use proptest::prelude::*;
 
-use crate::model::{bits, by, item, through_a_file, whole};
+use crate::model::{bits, body, built, by, item, through_a_file, whole, with_checksum};
 
 const NATIVE: Layout = Layout::Native { seed: 7 };
 const COUNTING: Layout = Layout::Counting { seed: 7 };
@@ -286,6 +286,25 @@ fn filters_that_differ_are_refused_with_the_first_difference() {
         assert_eq!(merged, Err(Refusal::Differ(*parameter)));
         assert!(whole(&target) == before);
     }
+}
+
+/// Another version may size layers in another way, also those that the destination does not have yet.
+#[test]
+fn layers_of_other_sizes_are_not_merged() {
+    let (shallow, deep) = (filled(NATIVE, by(2), 0..900), filled(NATIVE, by(2), 0..2000));
+    assert_eq!((shallow.depth(), deep.depth()), (1, 2));
+    let mut header = body(&deep);
+    // The number of blocks of the second layer.
+    header[32 + 40] += 1;
+    let other = built(&with_checksum(&header)).unwrap();
+    let refused = Err(Refusal::Differ(Parameter::Size));
+    for sources in [[&deep, &other], [&other, &deep]] {
+        let mut target = shallow.try_clone().unwrap();
+        assert_eq!(target.merge(&sources, Operation::Union, |_| true), refused);
+        assert!(whole(&target) == whole(&shallow));
+        assert_eq!(Filter::merged(&sources, Operation::Union, |_| true).map(drop), refused.map(drop));
+    }
+    assert_eq!(deep.try_clone().unwrap().merge(&[&other], Operation::Union, |_| true), refused);
 }
 
 #[test]
