@@ -183,12 +183,15 @@ impl<L: Layer> Chain<L> {
         room.map_err(|_| Error::OutOfMemory)
     }
 
-    /// Drops a layer, as far as there is memory for the shorter list.
-    pub(super) fn drop_layer(&mut self, index: usize) {
+    /// Drops the layers of which `is_over` is true, but for the newest; none if there is no memory for the shorter list.
+    pub(super) fn drop_older(&mut self, is_over: impl Fn(&L) -> bool) {
+        let newest = self.layers.len().saturating_sub(1);
+        let stays = |(index, layer): &(usize, L)| *index == newest || !is_over(layer);
+        let over = self.layers[..newest].iter().filter(|layer| is_over(layer)).count();
         let mut left = Vec::new();
-        if left.try_reserve_exact(self.layers.len() - 1).is_ok() {
+        if over > 0 && left.try_reserve_exact(self.layers.len() - over).is_ok() {
             let layers = std::mem::take(&mut self.layers).into_vec();
-            left.extend(layers.into_iter().enumerate().filter(|(at, _)| *at != index).map(|(_, layer)| layer));
+            left.extend(layers.into_iter().enumerate().filter(stays).map(|(_, layer)| layer));
             self.layers = left.into_boxed_slice();
         }
     }

@@ -91,7 +91,7 @@ pub struct Counts {
     pub count: Count,
     /// Additions that were not taken back.
     pub occurrences: u64,
-    /// The sum of hashes of all additions and removals ever: tells one content of the layer from all others.
+    /// The sum of hashes of all additions and removals ever: it is the same only where the same was written, in whatever order.
     pub history: u64,
 }
 
@@ -126,7 +126,9 @@ impl chain::Layer for Layer {
     fn next(plan: &Plan, layers: &[Layer]) -> Result<Design, Error> {
         let newest = layers.last().ok_or(Error::OutOfMemory)?;
         let mut taken = [false; MAX_LAYERS];
-        layers.iter().for_each(|layer| taken[usize::from(layer.share)] = true);
+        // An older one that is empty is only there still because there was no memory to drop it.
+        let older = layers.iter().filter(|layer| !layer.is_empty());
+        older.chain([newest]).for_each(|layer| taken[usize::from(layer.share)] = true);
         let share = taken.iter().position(|taken| !taken).and_then(|share| u16::try_from(share).ok());
         Design::new(plan, share.ok_or(Error::OutOfMemory)?, plan.capacity_after(newest.capacity)?)
     }
@@ -227,6 +229,9 @@ impl chain::Layer for Layer {
         let sources_bytes = sources.iter().map(|source| source.bytes());
         let rule = operation.rule(Cell::Counter);
         let changed = merge::combine_bytes(target, sources_bytes, rule, is_new, |part| tally.add(Tally::of_part(part)));
+        // What was added to counters that stick shows in the counts alone.
+        let adds = operation == Operation::Union && sources.iter().any(|source| source.counts.occurrences > 0);
+        let changed = changed || adds;
         self.tally = tally;
         if changed || is_new {
             let operands = || sources.iter().map(|source| source.counts).chain((!is_new).then_some(self.counts));
@@ -367,12 +372,13 @@ impl Layer {
 
     /// Puts `counters` in the place of what is at byte `offset`. `None` if they are not whole blocks of the layer.
     pub fn replace(&mut self, offset: usize, counters: &[u8]) -> Option<()> {
-        let target = self.table.part(offset, counters.len())?;
-        for block in target.iter_mut() {
-            self.tally.subtract(Tally::of(block));
-            *block = [0; size_of::<Block>()];
+        let (target, source) = (self.table.part(offset, counters.len())?, counters.as_chunks().0);
+        for (target, source) in target.iter_mut().zip(source).filter(|(target, source)| target != source) {
+            self.tally.subtract(Tally::of(target));
+            self.tally.add(Tally::of(source));
+            *target = *source;
         }
-        self.restore(offset, counters)
+        Some(())
     }
 }
 
@@ -407,14 +413,13 @@ impl Chain<Layer> {
 
     /// Takes back an occurrence of an item. `false` if there is none.
     ///
-    /// If it was the last of a layer, and the layer not the newest, the layer is dropped. It stays if there is no memory for
-    /// the shorter list of layers.
+    /// If it was the last of a layer, and the layer not the newest, the layer is dropped.
     pub fn remove(&mut self, hash: Hash) -> bool {
         let Some(holder) = self.holder(hash) else { return false };
         let layer = &mut self.layers_mut()[holder];
         layer.lower(hash);
-        if layer.is_empty() && holder + 1 < self.layers().len() {
-            self.drop_layer(holder);
+        if layer.is_empty() {
+            self.drop_older(Layer::is_empty);
         }
         true
     }

@@ -12,10 +12,13 @@
 //! How many items a union has is not known any more: somewhere between the most of one source and the sum of all. By how much
 //! they overlap is estimated from the fill (Swamidass and Baldi 2007, "Mathematical Correction for Fingerprint Similarity
 //! Measures to Improve Chemical Retrieval"; [`items_from_fill`](super::sizing::Shape::items_from_fill) for cache lines).
+//! So it is with an intersection: what counts is how much more fits, and there the bits that met by chance take their room. Of
+//! two full filters that have nothing in common they look like 0.4 times as many items.
 
 use multiversion::multiversion;
 
 use super::chain::{Chain, Layer};
+use super::counting::MAX_COUNT;
 use super::sizing::Cell;
 use super::storage::{Block, ones};
 use super::table::Count;
@@ -103,11 +106,12 @@ impl Filter {
     ) -> Result<bool, Refusal> {
         self.check(sources, operation)?;
         each!(self, chain => {
-            let room = room_for(sources)?;
+            let (room, depth) = (room_for(sources)?, chain.layers().len());
             if let Some(deepest) = deepest(sources).and_then(Kind::chain) {
                 chain.extend_like(deepest, deepest.layers().len(), admit)?;
             }
-            Ok(combine(chain, room, sources, operation, false))
+            let changed = combine(chain, room, sources, operation, false);
+            Ok(changed || chain.layers().len() > depth)
         })
     }
 
@@ -284,7 +288,9 @@ fn apply(target: &mut [u8], source: &[u8], rule: Rule) -> bool {
     match rule {
         Rule::Or => in_blocks(target, source, |one, other| one | other),
         Rule::And => in_blocks(target, source, |one, other| one & other),
-        Rule::Sum => in_blocks(target, source, |one, other| halves(one, other, |one, other| (one + other).min(15))),
+        Rule::Sum => {
+            in_blocks(target, source, |one, other| halves(one, other, |one, other| (one + other).min(MAX_COUNT)))
+        }
         Rule::Minimum => in_blocks(target, source, |one, other| halves(one, other, u8::min)),
     }
 }
@@ -312,7 +318,7 @@ fn in_blocks(target: &mut [u8], source: &[u8], rule: impl Fn(u8, u8) -> u8) -> b
 /// The two counters of a byte.
 #[inline(always)]
 fn halves(one: u8, other: u8, rule: impl Fn(u8, u8) -> u8) -> u8 {
-    rule(one & 15, other & 15) | rule(one >> 4, other >> 4) << 4
+    rule(one & MAX_COUNT, other & MAX_COUNT) | rule(one >> 4, other >> 4) << 4
 }
 
 /// How many bits are set; compiled as [`apply`].

@@ -306,7 +306,7 @@ impl Filter {
         each!(self, chain => chain.capacity())
     }
 
-    /// The number of items that were new when they were inserted.
+    /// The number of items that were new when they were inserted, and were not removed since.
     pub fn items(&self) -> u64 {
         each!(self, chain => chain.items())
     }

@@ -61,6 +61,14 @@ impl Cell {
         }
     }
 
+    /// How far over the classic optimum a layer may go to touch fewer cache lines.
+    const fn budget(self) -> f64 {
+        match self {
+            Cell::Bit => SPEED_BUDGET,
+            Cell::Counter => COUNTERS_BUDGET,
+        }
+    }
+
     /// Cells in a block.
     pub const fn per_block(self) -> u64 {
         BLOCK_BITS / self.bits()
@@ -108,13 +116,7 @@ impl Shape {
         let rate = rate.max(LOWEST_ERROR_RATE);
         let optimum = capacity as f64 * classic_bits_per_item(rate);
         let limit = match budget {
-            Budget::Tight => {
-                optimum
-                    * match cell {
-                        Cell::Bit => SPEED_BUDGET,
-                        Cell::Counter => COUNTERS_BUDGET,
-                    }
-            }
+            Budget::Tight => optimum * cell.budget(),
             Budget::Incumbent { rate } => capacity as f64 * classic_bits_per_item(rate.max(LOWEST_ERROR_RATE) / 2.0),
         };
         let least = blocks_for(cell, optimum)?.saturating_sub(1).max(1);

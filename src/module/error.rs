@@ -32,12 +32,7 @@ pub enum Error {
     Syntax,
     BadKeyCount,
     TooManyKeys,
-    DifferInLayout,
-    DifferInErrorRate,
-    DifferInCapacity,
-    DifferInExpansion,
-    DifferInSeed,
-    DifferInSize,
+    Differ(Parameter),
     IntersectedLayers,
     CountingLayers,
     InsertBadCapacity,
@@ -91,24 +86,7 @@ impl Error {
             Error::Syntax => c"ERR syntax error",
             Error::BadKeyCount => c"ERR numkeys should be greater than 0",
             Error::TooManyKeys => c"ERR Number of keys can't be greater than number of args",
-            Error::DifferInLayout => {
-                c"ERR the filters differ in their layout: make those to be merged with BF.RESERVE key LIKE other"
-            }
-            Error::DifferInErrorRate => {
-                c"ERR the filters differ in their error rate: make those to be merged with BF.RESERVE key LIKE other"
-            }
-            Error::DifferInCapacity => {
-                c"ERR the filters differ in their capacity: make those to be merged with BF.RESERVE key LIKE other"
-            }
-            Error::DifferInExpansion => {
-                c"ERR the filters differ in their expansion: make those to be merged with BF.RESERVE key LIKE other"
-            }
-            Error::DifferInSeed => {
-                c"ERR the filters differ in their seed: make those to be merged with BF.RESERVE key LIKE other"
-            }
-            Error::DifferInSize => {
-                c"ERR the filters differ in the size of their layers: make those to be merged with BF.RESERVE key LIKE other"
-            }
+            Error::Differ(parameter) => difference(parameter),
             Error::IntersectedLayers => {
                 c"ERR only filters of one layer can be intersected: of those that grew, an item may be in a different layer of each"
             }
@@ -165,12 +143,7 @@ impl Error {
     /// A failure to merge filters, `no_memory` if it was that.
     pub fn merging(refusal: Refusal, no_memory: Error) -> Error {
         match refusal {
-            Refusal::Differ(Parameter::Layout) => Error::DifferInLayout,
-            Refusal::Differ(Parameter::ErrorRate) => Error::DifferInErrorRate,
-            Refusal::Differ(Parameter::Capacity) => Error::DifferInCapacity,
-            Refusal::Differ(Parameter::Expansion) => Error::DifferInExpansion,
-            Refusal::Differ(Parameter::Seed) => Error::DifferInSeed,
-            Refusal::Differ(Parameter::Size) => Error::DifferInSize,
+            Refusal::Differ(parameter) => Error::Differ(parameter),
             Refusal::IntersectedLayers => Error::IntersectedLayers,
             Refusal::CountingLayers => Error::CountingLayers,
             Refusal::OutOfMemory => no_memory,
@@ -183,6 +156,26 @@ impl Error {
             filter::Error::OutOfMemory => Error::NoMemoryToGrow,
             filter::Error::Full => Error::Full,
             filter::Error::CannotGrow => Error::CannotGrow,
+        }
+    }
+}
+
+/// That filters cannot be merged because they differ, and how to make such as can be.
+fn difference(parameter: Parameter) -> &'static CStr {
+    match parameter {
+        Parameter::Layout => c"ERR the filters differ in their layout: make those to be merged with BF.RESERVE key LIKE other",
+        Parameter::ErrorRate => {
+            c"ERR the filters differ in their error rate: make those to be merged with BF.RESERVE key LIKE other"
+        }
+        Parameter::Capacity => {
+            c"ERR the filters differ in their capacity: make those to be merged with BF.RESERVE key LIKE other"
+        }
+        Parameter::Expansion => {
+            c"ERR the filters differ in their expansion: make those to be merged with BF.RESERVE key LIKE other"
+        }
+        Parameter::Seed => c"ERR the filters differ in their seed: make those to be merged with BF.RESERVE key LIKE other",
+        Parameter::Size => {
+            c"ERR the filters differ in the size of their layers: make those to be merged with BF.RESERVE key LIKE other"
         }
     }
 }

@@ -69,7 +69,7 @@ fn slot<T>(name: u64, f: impl FnOnce(&Cell<Option<Seen>>) -> T) -> T {
     SEEN.with(|seen| f(&seen[(name % KEPT as u64) as usize]))
 }
 
-/// Prefetches for `BF.ADD key item` and `BF.EXISTS key item`: commands of three words that start with `BF.`
+/// Prefetches for `BF.ADD key item`, `BF.EXISTS key item` and the like: commands of three words that start with `BF.`
 extern "C" fn look_ahead(command: *mut raw::RedisModuleCommandFilterCtx) {
     guard(c"look_ahead", (), || {
         if call!(RedisModule_CommandFilterArgsCount(command)) != 3 {

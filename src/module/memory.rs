@@ -34,16 +34,28 @@ pub fn like(ctx: &Context, other: &Filter) -> Result<Filter, Error> {
 }
 
 /// What `operation` makes of filters, as far as there is memory for it.
-pub fn merged(ctx: &Context, sources: &[&Filter], operation: Operation) -> Result<Filter, Error> {
+pub fn merge_new(ctx: &Context, sources: &[&Filter], operation: Operation) -> Result<Filter, Error> {
     let merged = Filter::merged(sources, operation, |bytes| admits(ctx, 0, bytes));
     merged.map_err(|refusal| refused(ctx, Error::merging(refusal, Error::NoMemoryToCreate)))
 }
 
 /// Merges filters into another, as far as there is memory for it. Whether that changed it.
-pub fn merge(ctx: &Context, filter: &mut Filter, sources: &[&Filter], operation: Operation) -> Result<bool, Error> {
+pub fn merge_into(
+    ctx: &Context,
+    filter: &mut Filter,
+    sources: &[&Filter],
+    operation: Operation,
+) -> Result<bool, Error> {
     let present = filter.memory_usage();
     let changed = filter.merge(sources, operation, |bytes| admits(ctx, present, bytes));
     changed.map_err(|refusal| refused(ctx, Error::merging(refusal, Error::NoMemoryToGrow)))
+}
+
+/// Room for `count` things that a command has to keep in mind.
+pub fn room<T>(ctx: &Context, count: usize) -> Result<Vec<T>, Error> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(count).map_err(|_| refused(ctx, Error::NoMemory))?;
+    Ok(room)
 }
 
 /// Adds a layer to a filter, as far as there is memory for it.
@@ -58,7 +70,7 @@ pub fn grow(ctx: &Context, filter: &mut Filter) -> Result<(), Error> {
 /// says, as the server itself does with its own data types. To go on without would be worse: a replica, or a server that
 /// comes back, would call items absent that were acknowledged.
 pub fn refused(ctx: &Context, error: Error) -> Error {
-    if matches!(error, Error::NoMemoryToCreate | Error::NoMemoryToGrow) && ctx.must_obey() {
+    if matches!(error, Error::NoMemoryToCreate | Error::NoMemoryToGrow | Error::NoMemory) && ctx.must_obey() {
         ctx.log_warning(
             "out of memory for a filter of the master or the append-only file: ending, not to lose its items",
         );

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 
+use oxbloom::filter::codec;
 use oxbloom::filter::merge::{Operation, Parameter, Refusal};
 use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Layout, Params};
 use proptest::prelude::*;
@@ -234,6 +235,38 @@ fn a_merge_that_changes_nothing_says_so() {
         assert!(whole(&all) == before);
         assert_eq!(all.merge(&[&part], Operation::Intersection, |_| true), Ok(true));
     }
+}
+
+/// A source may have layers of which no bit was loaded yet.
+#[test]
+fn a_merge_that_only_adds_layers_is_a_change() {
+    for layout in [NATIVE, CLASSIC] {
+        let (mut shallow, deep) = (filled(layout, by(2), 0..900), filled(layout, by(2), 0..2000));
+        let bare = built(&codec::encode_header(&deep)).unwrap();
+        assert_eq!(shallow.merge(&[&bare], Operation::Union, |_| true), Ok(true));
+        assert_eq!(shallow.depth(), 2);
+        assert_eq!(shallow.merge(&[&bare], Operation::Union, |_| true), Ok(false));
+    }
+}
+
+#[test]
+fn what_is_added_to_counters_that_stick_can_be_removed_as_often() {
+    let mut filter = empty(0.01, 20, by(2), COUNTING);
+    let mut other = filter.like(|_| true).unwrap();
+    assert_eq!(filter.merge(&[&other], Operation::Union, |_| true), Ok(false));
+    add(&mut filter, [0; 15].into_iter());
+    add(&mut other, [0; 3].into_iter());
+    let before = bits(&filter);
+    assert_eq!(filter.merge(&[&other], Operation::Union, |_| true), Ok(true));
+    assert!(bits(&filter) == before);
+    add(&mut filter, 1..50);
+    assert_eq!(filter.depth(), 2);
+    assert!((1..50).all(|number| remove(&mut filter, number)));
+    for _ in 0..18 {
+        assert!(remove(&mut filter, 0));
+    }
+    // Now nothing is left, and the layer that held it is dropped.
+    assert_eq!((filter.depth(), count(&filter, 0)), (1, 0));
 }
 
 #[test]

@@ -78,7 +78,7 @@ pub trait Stored: Layer<Plan = Plan> {
     /// Writes what the layer has beyond what all have.
     fn encode_more(&self, header: &mut Vec<u8>);
 
-    /// Reads it back. `None` if it is not sound.
+    /// Reads it back.
     fn decode_more(
         shape: Shape,
         capacity: u64,
@@ -377,7 +377,7 @@ impl<L: Stored> Record<L> {
             && (1..=MAX_LINES).contains(&lines)
             && u64::from(lines) <= blocks
             && probes >= lines
-            && capacity >= 1
+            && (1..=i64::MAX as u64).contains(&capacity)
             && marked.div_ceil(L::CELL.per_block()) <= blocks;
         if !sound {
             return Err(DecodeError::Corrupt);
@@ -391,9 +391,10 @@ impl<L: Stored> Record<L> {
 /// Writes a filter as a file.
 pub fn save<L: Stored>(filter: &Chain<L>, sink: &mut impl Sink) {
     sink.string(&encode_header(filter));
+    let seed = seed_of_chunks(filter);
     for chunk in chunks(filter) {
         sink.string(chunk.bits);
-        sink.unsigned(chunk.checksum(filter));
+        sink.unsigned(chunk.checksum_from(seed, filter));
     }
 }
 
@@ -425,8 +426,12 @@ impl Chunk<'_> {
     }
 
     pub fn checksum<L: Stored>(&self, filter: &Chain<L>) -> u64 {
+        self.checksum_from(seed_of_chunks(filter), filter)
+    }
+
+    fn checksum_from<L: Stored>(&self, seed: u64, filter: &Chain<L>) -> u64 {
         let layer = locate(filter.layers(), self.offset).map(|(layer, _)| &filter.layers()[layer]);
-        checksum(seed_of_chunks(filter), layer, self.offset, self.bits)
+        checksum(seed, layer, self.offset, self.bits)
     }
 }
 

@@ -158,7 +158,7 @@ fn add_all(
 ) -> Result<(), Error> {
     let name = args.at(1);
     // What is told and sent is only known at the end, so that an array is never begun that an error would cut short.
-    let mut marks = Marks::new(items)?;
+    let mut marks = Marks::new(ctx, items)?;
     let new = &mut marks.as_mut_slice()[..items.len()];
     let mut key = WriteKey::open(ctx, name)?;
     let (filter, created) = match params {

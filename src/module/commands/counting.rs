@@ -33,7 +33,7 @@ pub fn del(ctx: &Context, args: Args) -> Result<(), Error> {
 /// `BF.MDEL key item [item …]`
 pub fn mdel(ctx: &Context, args: Args) -> Result<(), Error> {
     let items = args.from(2);
-    let mut marks = Marks::new(items)?;
+    let mut marks = Marks::new(ctx, items)?;
     let removed = &mut marks.as_mut_slice()[..items.len()];
     let mut key = WriteKey::open(ctx, args.at(1))?;
     if let Some(filter) = key.filter() {

@@ -3,6 +3,7 @@
 use super::super::args::Args;
 use super::super::context::Context;
 use super::super::error::Error;
+use super::super::memory;
 use crate::filter::batch::BATCH;
 
 /// A yes or no for each item of a command, for the reply and the replicas: what they are is only known at the end, so that an
@@ -14,10 +15,10 @@ pub struct Marks {
 
 impl Marks {
     /// As many as there are `items`, all no.
-    pub fn new(items: Args) -> Result<Marks, Error> {
+    pub fn new(ctx: &Context, items: Args) -> Result<Marks, Error> {
         let mut many = Vec::new();
         if items.len() > BATCH {
-            many.try_reserve_exact(items.len()).map_err(|_| Error::NoMemory)?;
+            many = memory::room(ctx, items.len())?;
             many.resize(items.len(), false);
         }
         Ok(Marks { few: [false; BATCH], many })

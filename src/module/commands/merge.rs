@@ -20,15 +20,13 @@ pub fn merge(ctx: &Context, args: Args) -> Result<(), Error> {
     let sources = numbered_keys(args)?;
     let operation = operation(args.from(3 + sources.len()))?;
     let mut key = WriteKey::open(ctx, destination)?;
-    let mut keys = Vec::new();
-    keys.try_reserve_exact(sources.len()).map_err(|_| Error::NoMemory)?;
+    let mut keys = memory::room(ctx, sources.len())?;
     let is_other = |source: &Arg| source.bytes() != destination.bytes();
     if key.filter().is_none() && sources.iter().any(|source| !is_other(&source)) {
         return Err(Error::NotFound);
     }
     keys.extend(sources.iter().filter(is_other).map(|source| ReadKey::open(ctx, source)));
-    let mut filters = Vec::new();
-    filters.try_reserve_exact(keys.len()).map_err(|_| Error::NoMemory)?;
+    let mut filters = memory::room(ctx, keys.len())?;
     for source in &keys {
         filters.push(source.filter()?.ok_or(Error::NotFound)?);
     }
@@ -46,9 +44,9 @@ pub fn merge(ctx: &Context, args: Args) -> Result<(), Error> {
 /// Merges `sources` into the filter of a key, or into a new one. Whether there is anything new.
 fn merge_filters(ctx: &Context, key: &mut WriteKey, sources: &[&Filter], operation: Operation) -> Result<bool, Error> {
     if let Some(filter) = key.filter() {
-        return memory::merge(ctx, filter, sources, operation);
+        return memory::merge_into(ctx, filter, sources, operation);
     }
-    key.create(memory::merged(ctx, sources, operation)?)?;
+    key.create(memory::merge_new(ctx, sources, operation)?)?;
     Ok(true)
 }
 
