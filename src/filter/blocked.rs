@@ -21,7 +21,7 @@ use super::merge::{self, Operation};
 use super::sizing::{Budget, Cell, Shape};
 use super::storage::{Block, ones};
 use super::table::{Count, Plan, Table};
-use super::{Error, Growth, LayerFacts, chain, sizing};
+use super::{Error, Growth, LayerFacts, chain};
 
 /// What a layer is made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,8 +114,7 @@ impl chain::Layer for Layer {
     }
 
     fn facts(&self, plan: &Plan, index: usize) -> LayerFacts {
-        let error_rate = plan.layer_error_rate(index).max(sizing::LOWEST_ERROR_RATE);
-        LayerFacts { error_rate, ..self.table.facts(self.capacity, self.items()) }
+        self.table.facts(plan, index, self.capacity, self.items())
     }
 
     fn false_positive_rate(&self) -> f64 {

@@ -121,7 +121,7 @@ impl<L: Layer> Chain<L> {
     /// A chain of one empty layer. `admit` is told the bytes it will take, and may refuse them.
     pub fn new(plan: L::Plan, first: L::Design, admit: impl FnOnce(u64) -> bool) -> Result<Chain<L>, Error> {
         let mut chain = Chain::from_layers(plan, Vec::new());
-        chain.push(first, admit)?;
+        chain.append(std::iter::once(first), admit)?;
         Ok(chain)
     }
 
@@ -140,24 +140,10 @@ impl<L: Layer> Chain<L> {
         depth: usize,
         admit: impl FnOnce(u64) -> bool,
     ) -> Result<(), Error> {
-        let missing = other.layers.get(self.layers.len()..depth).unwrap_or(&[]);
-        let bytes = missing.iter().fold(0u64, |sum, layer| sum.saturating_add(L::memory(&layer.design())));
-        if missing.is_empty() {
-            return Ok(());
+        match other.layers.get(self.layers.len()..depth) {
+            None | Some([]) => Ok(()),
+            Some(missing) => self.append(missing.iter().map(L::design), admit),
         }
-        if !admit(bytes) {
-            return Err(Error::OutOfMemory);
-        }
-        let (mut layers, mut new) = (Vec::new(), Vec::new());
-        let room = layers.try_reserve_exact(self.layers.len() + missing.len());
-        room.and_then(|()| new.try_reserve_exact(missing.len())).map_err(|_| Error::OutOfMemory)?;
-        for layer in missing {
-            new.push(L::new(layer.design())?);
-        }
-        layers.extend(std::mem::take(&mut self.layers).into_vec());
-        layers.extend(new);
-        self.layers = layers.into_boxed_slice();
-        Ok(())
     }
 
     pub(super) fn from_layers(plan: L::Plan, layers: Vec<L>) -> Chain<L> {
@@ -166,18 +152,29 @@ impl<L: Layer> Chain<L> {
 
     /// Adds a layer to a full chain. `admit` is told the bytes it will take, and may refuse them.
     pub fn grow(&mut self, admit: impl FnOnce(u64) -> bool) -> Result<(), Error> {
-        self.push(L::next(&self.plan, &self.layers)?, admit)
+        let next = L::next(&self.plan, &self.layers)?;
+        self.append(std::iter::once(next), admit)
     }
 
-    fn push(&mut self, design: L::Design, admit: impl FnOnce(u64) -> bool) -> Result<(), Error> {
-        if self.layers.len() >= MAX_LAYERS || !admit(L::memory(&design)) {
+    /// Adds empty layers: all, or none.
+    fn append(
+        &mut self,
+        designs: impl ExactSizeIterator<Item = L::Design> + Clone,
+        admit: impl FnOnce(u64) -> bool,
+    ) -> Result<(), Error> {
+        let bytes = designs.clone().fold(0u64, |sum, design| sum.saturating_add(L::memory(&design)));
+        if self.layers.len() + designs.len() > MAX_LAYERS || !admit(bytes) {
             return Err(Error::OutOfMemory);
         }
-        let layer = L::new(design)?;
+        let mut new = Vec::new();
+        new.try_reserve_exact(designs.len()).map_err(|_| Error::OutOfMemory)?;
+        for design in designs {
+            new.push(L::new(design)?);
+        }
         let mut layers = std::mem::take(&mut self.layers).into_vec();
-        let room = layers.try_reserve_exact(1);
+        let room = layers.try_reserve_exact(new.len());
         if room.is_ok() {
-            layers.push(layer);
+            layers.extend(new);
         }
         self.layers = layers.into_boxed_slice();
         room.map_err(|_| Error::OutOfMemory)

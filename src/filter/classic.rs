@@ -102,6 +102,11 @@ impl Plan {
         }
     }
 
+    /// How many times as large each further layer is. `None` if there are none.
+    pub fn expansion(&self) -> Option<u32> {
+        (!self.options.is_fixed()).then_some(self.expansion)
+    }
+
     /// The first layer of a filter. A growing one may use up half of its error rate in it.
     pub fn first(&self, capacity: u64, error_rate: f64) -> Result<Design, Error> {
         self.layer(capacity, if self.options.is_fixed() { error_rate } else { error_rate / 2.0 })

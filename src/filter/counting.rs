@@ -58,7 +58,7 @@ use multiversion::multiversion;
 use super::chain::{self, Chain, Layer as _};
 use super::hash::{GOLDEN, Hash, Hasher, Probes};
 use super::merge::{self, Operation};
-use super::sizing::{self, Budget, Cell, Shape, power};
+use super::sizing::{Budget, Cell, Shape, power};
 use super::storage::Block;
 use super::table::{Count, Plan, Table};
 use super::{Error, LayerFacts, MAX_LAYERS};
@@ -71,7 +71,7 @@ pub const MAX_COUNT: u8 = 15;
 pub struct Design {
     pub shape: Shape,
     pub capacity: u64,
-    /// Which share of the filter's error rate the layer may use up; see [`error_share`](sizing::error_share). Layers come and
+    /// Which share of the filter's error rate the layer may use up; see [`error_share`](super::sizing::error_share). Layers come and
     /// go: their place in the chain does not tell.
     pub share: u16,
 }
@@ -181,10 +181,7 @@ impl chain::Layer for Layer {
     }
 
     fn facts(&self, plan: &Plan, _index: usize) -> LayerFacts {
-        LayerFacts {
-            error_rate: plan.layer_error_rate(self.share.into()).max(sizing::LOWEST_ERROR_RATE),
-            ..self.table.facts(self.capacity, self.items())
-        }
+        self.table.facts(plan, self.share.into(), self.capacity, self.items())
     }
 
     fn false_positive_rate(&self) -> f64 {

@@ -7,7 +7,7 @@
 //!
 //! A filter that grew has items in several layers, and the same item may be in the second of one filter and in the third of
 //! another. For a union of bits, layer by layer, that does not matter. An intersection would lose the item, and in counting
-//! filters old layers must not gain anything (see [`counting`](super::counting)): those want a single layer.
+//! filters old layers must not gain anything (see [`counting`]): those want a single layer.
 //!
 //! How many items a union has is not known any more: somewhere between the most of one source and the sum of all. By how much
 //! they overlap is estimated from the fill (Swamidass and Baldi 2007, "Mathematical Correction for Fingerprint Similarity

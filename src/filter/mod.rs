@@ -276,14 +276,7 @@ impl Filter {
 
     /// How many times as large each further layer is. `None` if the filter does not grow.
     pub fn expansion(&self) -> Option<u32> {
-        match self {
-            Filter::Native(chain) => chain.plan().expansion(),
-            Filter::Counting(chain) => chain.plan().expansion(),
-            Filter::Classic(chain) => {
-                let classic::Plan { options, expansion } = *chain.plan();
-                (!options.is_fixed()).then_some(expansion)
-            }
-        }
+        each!(self, chain => chain.plan().expansion())
     }
 
     /// The number of layers.

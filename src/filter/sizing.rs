@@ -111,7 +111,7 @@ impl Shape {
     /// it needs. Returns `None` if the bits cannot be addressed.
     ///
     /// Masters and replicas that grow the same filter must come to the same shape: a change of any result needs a new
-    /// version of the [encoding](super::codec::VERSION).
+    /// version of the [encoding](super::codec::native::VERSION).
     pub fn choose(cell: Cell, capacity: u64, rate: f64, budget: Budget) -> Option<Shape> {
         let rate = rate.max(LOWEST_ERROR_RATE);
         let optimum = capacity as f64 * classic_bits_per_item(rate);

@@ -126,8 +126,8 @@ impl Table {
         self.0.allocated()
     }
 
-    /// What is known of a layer on this table, but for its error rate.
-    pub fn facts(&self, capacity: u64, items: u64) -> LayerFacts {
+    /// What is known of a layer on this table, with the share `index` (from 0) of the error rate.
+    pub fn facts(&self, plan: &Plan, index: usize, capacity: u64, items: u64) -> LayerFacts {
         let shape = self.shape();
         LayerFacts {
             bytes: shape.bytes(),
@@ -137,7 +137,7 @@ impl Table {
             lines: Some(shape.lines),
             capacity,
             items,
-            error_rate: 0.0,
+            error_rate: plan.layer_error_rate(index).max(sizing::LOWEST_ERROR_RATE),
         }
     }
 

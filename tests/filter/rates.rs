@@ -80,9 +80,9 @@ pub fn fill_layers(filter: &mut Filter, layers: usize, fresh: &mut Fresh) {
 
 /// How many wrong answers there were.
 pub struct Measurement {
-    pub what: String,
-    pub asked: f64,
-    pub wrong: f64,
+    what: String,
+    asked: f64,
+    wrong: f64,
     between_filters: f64,
 }
 
@@ -119,12 +119,21 @@ impl Measurement {
         Measurement { what, asked: filters * each as f64, wrong, between_filters }
     }
 
-    pub fn rate(&self) -> f64 {
+    /// What is to be said if the rate is not the mean of what the filters estimated: to a tenth, and but for chance.
+    pub fn contradicts(&self, estimates: &[f64]) -> Option<String> {
+        let estimate = estimates.iter().sum::<f64>() / estimates.len() as f64;
+        let difference = (self.wrong - estimate * self.asked).abs();
+        let line = format!("{}: {estimate:.3e} estimated, {:.3e} measured", self.what, self.rate());
+        println!("{line}");
+        (difference > 0.1 * estimate * self.asked + self.tolerance(estimate)).then_some(line)
+    }
+
+    fn rate(&self) -> f64 {
         self.wrong / self.asked
     }
 
     /// How far the number may be from what is expected at `rate`, but for a chance of `exp(-Z^2/2)`.
-    pub fn tolerance(&self, rate: f64) -> f64 {
+    fn tolerance(&self, rate: f64) -> f64 {
         let variance = self.between_filters.max(rate * (1.0 - rate) * self.asked);
         Z * Z / 6.0 + (Z.powi(4) / 36.0 + Z * Z * variance).sqrt()
     }
@@ -276,13 +285,7 @@ fn the_estimated_rate_is_the_measured_one() {
                 let what = format!("rate {rate}, {growth:?}, {layers} layers from {capacity}, {fullness}");
                 let filters = (queries(rate) / capacity / 2).max(4);
                 let measured = Measurement::new(what, make, fill, filters, queries(rate));
-                let estimate = estimates.iter().sum::<f64>() / estimates.len() as f64;
-                let difference = (measured.wrong - estimate * measured.asked).abs();
-                let line = format!("{}: {estimate:.3e} estimated, {:.3e} measured", measured.what, measured.rate());
-                println!("{line}");
-                if difference > 0.1 * estimate * measured.asked + measured.tolerance(estimate) {
-                    failures.push(line);
-                }
+                failures.extend(measured.contradicts(&estimates));
             }
         }
     }
