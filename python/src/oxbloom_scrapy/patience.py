@@ -1,0 +1,90 @@
+"""Commands to a server that may be away for a while: it restarts, or its replica takes over.
+
+redis-py's own retries send a command again when its answer was lost, and take the second answer for the first. For an addition
+that may be wrong: if the first had arrived, the second is told that the item is there already, and a page that nobody has crawled
+is dropped. So clients made here do not retry, and `Patience` tells when there were attempts before the one that was answered.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    ClusterDownError,
+    ConnectionError,
+    ReadOnlyError,
+    RedisClusterException,
+    TimeoutError,
+    TryAgainError,
+)
+from redis.retry import Retry
+from scrapy.settings import BaseSettings, Settings
+from scrapy_redis import connection, defaults
+
+logger = logging.getLogger(__name__)
+
+PAUSES = (0.02, 1.0)
+"""Seconds between attempts: the first pause, which doubles, and the longest."""
+
+AWAY = (
+    ConnectionError,
+    TimeoutError,
+    ClusterDownError,
+    TryAgainError,
+    ReadOnlyError,
+    RedisClusterException,
+)
+REFUSED = (AuthenticationError, AuthorizationError)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Answer(Generic[T]):
+    value: T
+    certain: bool
+    """Whether no earlier attempt can have had the effect already."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to try, in seconds."""
+
+    seconds: float
+
+    def until_answered(self, command: Callable[[], T]) -> Answer[T]:
+        """Tries until there is an answer. Raises what the last attempt raised when the time is over."""
+        end = time.monotonic() + self.seconds
+        pause, longest = PAUSES
+        certain = True
+        while True:
+            try:
+                return Answer(command(), certain)
+            except AWAY as error:
+                if isinstance(error, REFUSED) or time.monotonic() + pause > end:
+                    raise
+                if certain:
+                    logger.warning(
+                        "The server does not answer (%s); trying for %g s", error, self.seconds
+                    )
+                certain = False
+            time.sleep(pause)
+            pause = min(2 * pause, longest)
+
+
+def client(settings: BaseSettings) -> Any:
+    """A client as scrapy-redis's settings say, or `BLOOMFILTER_REDIS_PARAMS` if that is set, which does not retry by itself."""
+    own = settings.getdict("BLOOMFILTER_REDIS_PARAMS")
+    never = {"retry": Retry(NoBackoff(), 0)}
+    if own:
+        return connection.get_redis(**{**defaults.REDIS_PARAMS, **own, **never})
+    changed = Settings({name: settings.get(name) for name in connection.SETTINGS_PARAMS_MAP})
+    changed.set("REDIS_PARAMS", {**settings.getdict("REDIS_PARAMS"), **never})
+    return connection.get_redis_from_settings(changed)
