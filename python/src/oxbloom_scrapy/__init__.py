@@ -10,6 +10,7 @@ They need a Redis or Valkey server with the oxbloom module.
 from .dupefilter import RFPDupeFilter
 from .errors import FilterError, FilterMismatchError, KeyTakenError, ModuleMissingError
 from .filter import AsyncShardedFilter, Info, ShardedFilter
+from .scheduler import Scheduler
 
 __all__ = [
     "AsyncShardedFilter",
@@ -19,5 +20,6 @@ __all__ = [
     "KeyTakenError",
     "ModuleMissingError",
     "RFPDupeFilter",
+    "Scheduler",
     "ShardedFilter",
 ]

@@ -5,83 +5,24 @@ A request is asked for and added in one command, so of two crawlers that find a 
 
 from __future__ import annotations
 
-import math
 import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scrapy.dupefilters import RFPDupeFilter as ScrapyDupeFilter
 
 from .filter import ShardedFilter
-from .patience import Patience, client
+from .patience import Patience, filter_client
+from .settings import KEY, PATIENCE, Options
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
-    from scrapy.settings import BaseSettings
     from scrapy.statscollectors import StatsCollector
     from scrapy.utils.request import RequestFingerprinterProtocol
     from typing_extensions import Self
 
-KEY = "%(spider)s:bloomfilter"
-CAPACITY = 1_000_000
-ERROR_RATE = 0.001
-BIT = 30
-HASH_NUMBER = 6
-PATIENCE = 60.0
-
 LET_THROUGH = "bloomfilter"
 """Where a request's meta tells under which fingerprint a counting filter let it through; None once that is forgotten."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the settings ask of the filter. Raises ValueError, with the setting's name, for what makes no sense."""
-
-    capacity: int
-    error_rate: float
-    counting: bool
-    shards: int
-    patience: Patience
-
-    @classmethod
-    def from_settings(cls, settings: BaseSettings) -> Self:
-        capacity, error_rate = _equivalent(settings) or (CAPACITY, ERROR_RATE)
-        return cls(
-            _number(settings, "BLOOMFILTER_CAPACITY", int, capacity, 1, 2**63 - 1),
-            _number(settings, "BLOOMFILTER_ERROR_RATE", float, error_rate, 1e-15, 1 - 1e-9),
-            settings.getbool("BLOOMFILTER_COUNTING"),
-            _number(settings, "BLOOMFILTER_SHARDS", int, 1, 1, 16384),
-            Patience(_number(settings, "BLOOMFILTER_PATIENCE", float, PATIENCE, 0, math.inf)),
-        )
-
-
-def _equivalent(settings: BaseSettings) -> tuple[int, float] | None:
-    """Capacity and error rate of a filter of 2^BIT bits with HASH_NUMBER hash functions, where half of its bits are set.
-
-    That is where it is used best (Bloom 1970): after m ln 2 / k items, when it is wrong with a probability of 2^-k. The settings are
-    those of scrapy-redis-bloomfilter.
-    """
-    if settings.get("BLOOMFILTER_BIT") is None and settings.get("BLOOMFILTER_HASH_NUMBER") is None:
-        return None
-    bits = 2 ** _number(settings, "BLOOMFILTER_BIT", int, BIT, 1, 45)
-    functions = _number(settings, "BLOOMFILTER_HASH_NUMBER", int, HASH_NUMBER, 1, 40)
-    return max(1, math.floor(bits * math.log(2) / functions)), 2.0**-functions
-
-
-def _number(
-    settings: BaseSettings, name: str, kind: Any, default: Any, least: float, most: float
-) -> Any:
-    value = settings.get(name)
-    if value is None:
-        return default
-    try:
-        number = kind(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not least <= number <= most:
-        raise ValueError(f"{name} must be a number from {least} to {most}, not {value!r}")
-    return number
 
 
 class RFPDupeFilter(ScrapyDupeFilter):
@@ -136,7 +77,7 @@ class RFPDupeFilter(ScrapyDupeFilter):
         settings = crawler.settings
         options = Options.from_settings(settings)
         filter = ShardedFilter(
-            client(settings),
+            filter_client(settings),
             key,
             shards=options.shards,
             capacity=options.capacity,
@@ -162,11 +103,20 @@ class RFPDupeFilter(ScrapyDupeFilter):
         """
         fingerprint = self.request_fingerprint(request)
         answer = self.patience.until_answered(lambda: self.filter.add(fingerprint))
-        if answer.value and self.filter.counting:
-            request.meta[LET_THROUGH] = fingerprint
+        if answer.value:
+            self.mark(request)
         if not answer.value and not answer.certain and self.stats is not None:
             self.stats.inc_value("bloomfilter/uncertain")
         return not answer.value and answer.certain
+
+    def addition(self, request: Request) -> tuple[Any, ...]:
+        """The command that `request_seen` sends, for scripts that do more in the same step."""
+        return self.filter.addition(self.request_fingerprint(request))
+
+    def mark(self, request: Request) -> None:
+        """Notes in a request that it is let through, for `forget`, wherever it travels before."""
+        if self.filter.counting:
+            request.meta[LET_THROUGH] = self.request_fingerprint(request)
 
     def forget(self, request: Request) -> bool:
         """Takes a request back, so that it is followed when it is found again; whether it was there.

@@ -223,6 +223,10 @@ class ShardedFilter:
         """Adds an item; whether it was new."""
         return self._send(self._commands.add([item]))[0]
 
+    def addition(self, item: Item) -> tuple[str | bytes | int | float, ...]:
+        """The command that `add` sends, for scripts that do more in the same step."""
+        return self._commands.add([item]).commands[0]
+
     def add_many(self, items: Iterable[Item]) -> list[bool]:
         """Adds items; of each, whether it was new. If this raises, some were added; all may be added again."""
         return [new for batch in _batches(items) for new in self._send(self._commands.add(batch))]

@@ -43,6 +43,8 @@ AWAY = (
 )
 REFUSED = (AuthenticationError, AuthorizationError)
 
+NO_RETRIES = {"retry": Retry(NoBackoff(), 0)}
+
 T = TypeVar("T")
 
 
@@ -79,12 +81,16 @@ class Patience:
             pause = min(2 * pause, longest)
 
 
-def client(settings: BaseSettings) -> Any:
-    """A client as scrapy-redis's settings say, or `BLOOMFILTER_REDIS_PARAMS` if that is set, which does not retry by itself."""
+def filter_client(settings: BaseSettings) -> Any:
+    """A client for the filter: as `BLOOMFILTER_REDIS_PARAMS` says, or else the queue's settings."""
     own = settings.getdict("BLOOMFILTER_REDIS_PARAMS")
-    never = {"retry": Retry(NoBackoff(), 0)}
-    if own:
-        return connection.get_redis(**{**defaults.REDIS_PARAMS, **own, **never})
+    if not own:
+        return queue_client(settings)
+    return connection.get_redis(**{**defaults.REDIS_PARAMS, **own, **NO_RETRIES})
+
+
+def queue_client(settings: BaseSettings) -> Any:
+    """A client as scrapy-redis's settings say, which does not retry by itself."""
     changed = Settings({name: settings.get(name) for name in connection.SETTINGS_PARAMS_MAP})
-    changed.set("REDIS_PARAMS", {**settings.getdict("REDIS_PARAMS"), **never})
+    changed.set("REDIS_PARAMS", {**settings.getdict("REDIS_PARAMS"), **NO_RETRIES})
     return connection.get_redis_from_settings(changed)

@@ -1,0 +1,207 @@
+"""A queue in Redis that lets go of an entry when it is done, not when it is taken.
+
+What is taken moves from the queue to a hash, `{queue}:inflight`, in the same step, under a token of the taker. There it stays until
+the taker says that it is done. Each taker has an entry in a sorted set, `{queue}:leases`, with the time of its last sign of life.
+Who gives none for the time of a lease is taken for dead, and what it had goes back to where the next one takes from.
+
+All of it happens in scripts, on keys of one hash slot, and every script may be sent again if its answer was lost:
+
+* `TAKE` finds what it moved for the same token the first time;
+* `PUT` with an addition to a filter finds the item there the second time, and the entry was queued together with it;
+* `PUT` of an entry that was noted queues it as long as the note is there, and takes it away.
+
+Times are the server's, so the takers' clocks do not matter. Who was itself without a lease (all are after the server was away)
+declares nobody dead: first everyone gets the time to give a sign of life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from scrapy_redis.queue import FifoQueue, LifoQueue, PriorityQueue
+
+from .patience import Patience
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Order:
+    """The commands that put an entry in, take one out, and put it back where it would be taken next."""
+
+    put: str
+    take: str
+    put_back: str
+
+
+ORDERS = {
+    PriorityQueue: Order("ZADD", "ZPOPMIN", "ZADD"),
+    FifoQueue: Order("LPUSH", "RPOP", "RPUSH"),
+    LifoQueue: Order("LPUSH", "LPOP", "LPUSH"),
+}
+
+# An entry is a score, a space and the data; the data alone are in the queue, whose members scrapy-redis reads as well.
+PUSH = """
+local function push(command, entry)
+  local space = string.find(entry, ' ', 1, true)
+  local score, data = string.sub(entry, 1, space - 1), string.sub(entry, space + 1)
+  if command == 'ZADD' then redis.call('ZADD', KEYS[1], score, data) else redis.call(command, KEYS[1], data) end
+end
+"""
+
+# KEYS: queue, inflight. ARGV: the command that puts, the entry, the token of its note or nothing.
+PUT = (
+    PUSH
+    + """
+if ARGV[3] == '' or redis.call('HDEL', KEYS[2], ARGV[3]) == 1 then push(ARGV[1], ARGV[2]) end
+"""
+)
+
+# KEYS: queue, filter. ARGV: the command that puts, the entry, the arguments of the addition. Whether the item was new.
+PUT_IF_NEW = (
+    PUSH
+    + """
+local added = redis.call('BF.INSERT', KEYS[2], unpack(ARGV, 3))[1]
+if type(added) == 'table' then return added end
+if added == 1 then push(ARGV[1], ARGV[2]) end
+return added
+"""
+)
+
+# KEYS: queue, inflight, leases. ARGV: the taker, the command that takes, the token, tokens that are done. The data, or nil.
+TAKE = """
+redis.call('ZADD', KEYS[3], redis.call('TIME')[1], ARGV[1])
+for i = 4, #ARGV do redis.call('HDEL', KEYS[2], ARGV[i]) end
+local entry = redis.call('HGET', KEYS[2], ARGV[3])
+if not entry then
+  local taken = redis.call(ARGV[2], KEYS[1])
+  if type(taken) == 'table' then
+    if not taken[1] then return false end
+    entry = taken[2] .. ' ' .. taken[1]
+  elseif taken then
+    entry = '0 ' .. taken
+  else
+    return false
+  end
+  redis.call('HSET', KEYS[2], ARGV[3], entry)
+end
+return string.sub(entry, string.find(entry, ' ', 1, true) + 1)
+"""
+
+# KEYS: queue, inflight, leases. ARGV: the taker, the command that puts back, the lease in seconds, tokens that are done. How many
+# entries went back, and how many are in flight.
+SIGN_OF_LIFE = (
+    PUSH
+    + """
+for i = 4, #ARGV do redis.call('HDEL', KEYS[2], ARGV[i]) end
+local now = tonumber(redis.call('TIME')[1])
+local oldest = now - tonumber(ARGV[3])
+local mine = tonumber(redis.call('ZSCORE', KEYS[3], ARGV[1]) or '-1')
+redis.call('ZADD', KEYS[3], now, ARGV[1])
+local back = 0
+if mine >= oldest then
+  redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(' .. oldest)
+  for _, token in ipairs(redis.call('HKEYS', KEYS[2])) do
+    if not redis.call('ZSCORE', KEYS[3], string.match(token, '^[^:]*')) then
+      push(ARGV[2], redis.call('HGET', KEYS[2], token))
+      redis.call('HDEL', KEYS[2], token)
+      back = back + 1
+    end
+  end
+end
+return {back, redis.call('HLEN', KEYS[2])}
+"""
+)
+
+# KEYS: queue, inflight, leases. ARGV: the taker, the command that puts back, tokens that are done. All else of the taker goes back.
+LEAVE = (
+    PUSH
+    + """
+for i = 3, #ARGV do redis.call('HDEL', KEYS[2], ARGV[i]) end
+for _, token in ipairs(redis.call('HKEYS', KEYS[2])) do
+  if string.match(token, '^[^:]*') == ARGV[1] then
+    push(ARGV[2], redis.call('HGET', KEYS[2], token))
+    redis.call('HDEL', KEYS[2], token)
+  end
+end
+redis.call('ZREM', KEYS[3], ARGV[1])
+"""
+)
+
+
+def beside(key: str, name: str) -> str:
+    """A key in the same hash slot."""
+    return f"{key}:{name}" if "{" in key else f"{{{key}}}:{name}"
+
+
+class Deliveries:
+    """One taker's view of a queue of scrapy-redis."""
+
+    def __init__(
+        self,
+        server: Any,
+        queue: str,
+        order: Order,
+        *,
+        taker: str,
+        lease: int,
+        patience: Patience,
+    ) -> None:
+        """`taker`: a name that nobody else has, without a colon; `lease`: in seconds."""
+        self.server = server
+        self.order = order
+        self.taker = taker
+        self.lease = lease
+        self.patience = patience
+        self.keys = [queue, beside(queue, "inflight"), beside(queue, "leases")]
+        self.tokens = 0
+        scripts = (PUT, PUT_IF_NEW, TAKE, SIGN_OF_LIFE, LEAVE)
+        self._put, self._put_if_new, self._take, self._sign_of_life, self._leave = (
+            server.register_script(script) for script in scripts
+        )
+
+    def note(self, entry: bytes) -> str:
+        """Keeps an entry that may be put into the queue, as if it had been taken; its token."""
+        token = self._token()
+        self._run(lambda: self.server.hset(self.keys[1], token, entry))
+        return token
+
+    def put(self, entry: bytes, token: str = "") -> None:
+        """Puts an entry into the queue, and takes its note away."""
+        self._run(lambda: self._put(self.keys[:2], [self.order.put, entry, token]))
+
+    def put_if_new(self, entry: bytes, filter_key: str, addition: Sequence[Any]) -> bool:
+        """Puts an entry into the queue if the addition of an item to a filter in the same hash slot says that it is new."""
+        keys = [self.keys[0], filter_key]
+        return bool(self._run(lambda: self._put_if_new(keys, [self.order.put, entry, *addition])))
+
+    def take(self, done: Sequence[str]) -> tuple[str, bytes] | None:
+        """A token and the data of the next entry, if there is one. What is done is let go of."""
+        token = self._token()
+        arguments = [self.taker, self.order.take, token, *done]
+        data = self._run(lambda: self._take(self.keys, arguments))
+        return None if data is None else (token, data)
+
+    def sign_of_life(self, done: Sequence[str]) -> tuple[int, int]:
+        """How many entries of the dead went back to the queue, and how many entries are in flight."""
+        arguments = [self.taker, self.order.put_back, self.lease, *done]
+        back, in_flight = self._run(lambda: self._sign_of_life(self.keys, arguments))
+        return back, in_flight
+
+    def leave(self, done: Sequence[str]) -> None:
+        """Puts back what is not done."""
+        arguments = [self.taker, self.order.put_back, *done]
+        self._run(lambda: self._leave(self.keys, arguments))
+
+    def clear(self) -> None:
+        """Deletes what is in flight, of all takers."""
+        self._run(lambda: self.server.delete(*self.keys[1:]))
+
+    def _token(self) -> str:
+        self.tokens += 1
+        return f"{self.taker}:{self.tokens}"
+
+    def _run(self, command: Callable[[], T]) -> T:
+        return self.patience.until_answered(command).value

@@ -1,0 +1,154 @@
+"""scrapy-redis's scheduler, from which a crawler that is killed takes nothing along.
+
+scrapy-redis loses pages in two places when a process dies: a request that was taken from the queue is nowhere but in the crawler's
+memory until its page has been dealt with, and one that has been added to the filter, but not yet to the queue, is never crawled.
+Here a request stays in Redis until its callbacks and item pipelines are through with it, and is added to filter and queue in one
+step, which is one round trip less as well. See `deliveries` for how.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from redis.cluster import RedisCluster
+from redis.crc import key_slot
+from scrapy import signals
+from scrapy.exceptions import DontCloseSpider
+from scrapy.utils.asyncio import create_looping_call
+from scrapy.utils.misc import load_object
+from scrapy_redis.scheduler import Scheduler as ScrapyRedisScheduler
+
+from .deliveries import ORDERS, Deliveries
+from .dupefilter import RFPDupeFilter
+from .patience import queue_client
+from .settings import LEASE, number, patience
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+
+logger = logging.getLogger(__name__)
+
+SIGNS_PER_LEASE = 3
+
+
+class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
+    """For `SCHEDULER`. The settings are scrapy-redis's, and `SCHEDULER_LEASE`, in seconds.
+
+    A crawler that gives no sign of life for that long is taken for dead, and its requests are taken up by others: make it longer than
+    a callback may keep the event loop busy. While requests are in flight anywhere, no crawler ends for lack of work.
+    """
+
+    def open(self, spider: Spider) -> None:
+        settings = spider.crawler.settings
+        order = ORDERS.get(load_object(self.queue_cls))
+        if order is None:
+            known = ", ".join(cls.__name__ for cls in ORDERS)
+            raise ValueError(
+                f"SCHEDULER_QUEUE_CLASS must be scrapy-redis's {known}, not {self.queue_cls}"
+            )
+        assert spider.crawler.engine is not None
+        self.engine = spider.crawler.engine
+        self.server = queue_client(settings)
+        self.deliveries = Deliveries(
+            self.server,
+            self.queue_key % {"spider": spider.name},
+            order,
+            taker=uuid.uuid4().hex,
+            lease=number(settings, "SCHEDULER_LEASE", int, LEASE, 1, 86_400),
+            patience=patience(settings),
+        )
+        self.held: dict[Request, str] = {}
+        self.done: list[str] = []
+        super().open(spider)
+        self.one_step = self._is_beside_the_filter(settings.get("BLOOMFILTER_REDIS_PARAMS"))
+        self.beats = create_looping_call(self._beat)
+        self.beats.start(self.deliveries.lease / SIGNS_PER_LEASE)
+        spider.crawler.signals.connect(self._stay_while_others_work, signals.spider_idle)
+
+    def enqueue_request(self, request: Request) -> bool:
+        filtered = not request.dont_filter
+        if filtered and isinstance(self.df, RFPDupeFilter):
+            self.df.mark(request)
+        data = self.queue._encode_request(request)
+        entry = b"%d %s" % (-request.priority, data.encode() if isinstance(data, str) else data)
+        if filtered and not self._put_if_new(request, entry):
+            self.df.log(request, self.spider)
+            return False
+        if not filtered:
+            self.deliveries.put(entry)
+        if self.stats:
+            self.stats.inc_value("scheduler/enqueued/redis")
+        return True
+
+    def next_request(self) -> Request | None:
+        while taken := self.deliveries.take(self._take_done()):
+            token, data = taken
+            try:
+                request: Request = self.queue._decode_request(data)
+            except Exception:
+                logger.exception("Dropping a request that cannot be read: %r", data)
+                self.done.append(token)
+                continue
+            self.held[request] = token
+            if self.stats:
+                self.stats.inc_value("scheduler/dequeued/redis")
+            return request
+        return None
+
+    def close(self, reason: str) -> None:
+        self.beats.stop()
+        self.deliveries.leave(self._take_done())
+        super().close(reason)
+
+    def flush(self) -> None:
+        super().flush()
+        self.deliveries.clear()
+
+    def _put_if_new(self, request: Request, entry: bytes) -> bool:
+        if self.one_step:
+            _, key, *addition = self.df.addition(request)
+            return self.deliveries.put_if_new(entry, key, addition)
+        token = self.deliveries.note(entry)
+        if self.df.request_seen(request):
+            self.done.append(token)
+            return False
+        self.deliveries.put(entry, token)
+        return True
+
+    def _is_beside_the_filter(self, elsewhere: Any) -> bool:
+        """Whether one script can reach the filter and the queue."""
+        if elsewhere or not isinstance(self.df, RFPDupeFilter) or len(self.df.filter.keys) > 1:
+            return False
+        if not isinstance(self.server, RedisCluster):
+            return True
+        queue, filter = (
+            key_slot(key.encode()) for key in (self.deliveries.keys[0], self.df.filter.keys[0])
+        )
+        return queue == filter
+
+    def _take_done(self) -> list[str]:
+        """The tokens of requests that the engine is through with, which are not reported yet."""
+        slot = self.engine._slot
+        working = slot.inprogress if slot else ()
+        for request in [request for request in self.held if request not in working]:
+            self.done.append(self.held.pop(request))
+        done, self.done = self.done, []
+        return done
+
+    def _beat(self) -> None:
+        try:
+            self._sign_of_life()
+        except Exception:
+            logger.exception("No sign of life could be given")
+
+    def _sign_of_life(self) -> int:
+        back, in_flight = self.deliveries.sign_of_life(self._take_done())
+        if back:
+            logger.info("Taking up %d requests of crawlers that are gone", back)
+        return in_flight
+
+    def _stay_while_others_work(self) -> None:
+        if self._sign_of_life():
+            raise DontCloseSpider

@@ -1,0 +1,77 @@
+"""What a project's settings ask for. Whatever makes no sense raises ValueError, with the setting's name."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .patience import Patience
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+    from typing_extensions import Self
+
+KEY = "%(spider)s:bloomfilter"
+CAPACITY = 1_000_000
+ERROR_RATE = 0.001
+BIT = 30
+HASH_NUMBER = 6
+PATIENCE = 60.0
+LEASE = 60
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the settings ask of the filter. Raises ValueError, with the setting's name, for what makes no sense."""
+
+    capacity: int
+    error_rate: float
+    counting: bool
+    shards: int
+    patience: Patience
+
+    @classmethod
+    def from_settings(cls, settings: BaseSettings) -> Self:
+        capacity, error_rate = equivalent(settings) or (CAPACITY, ERROR_RATE)
+        return cls(
+            number(settings, "BLOOMFILTER_CAPACITY", int, capacity, 1, 2**63 - 1),
+            number(settings, "BLOOMFILTER_ERROR_RATE", float, error_rate, 1e-15, 1 - 1e-9),
+            settings.getbool("BLOOMFILTER_COUNTING"),
+            number(settings, "BLOOMFILTER_SHARDS", int, 1, 1, 16384),
+            patience(settings),
+        )
+
+
+def equivalent(settings: BaseSettings) -> tuple[int, float] | None:
+    """Capacity and error rate of a filter of 2^BIT bits with HASH_NUMBER hash functions, where half of its bits are set.
+
+    That is where it is used best (Bloom 1970): after m ln 2 / k items, when it is wrong with a probability of 2^-k. The settings are
+    those of scrapy-redis-bloomfilter.
+    """
+    if settings.get("BLOOMFILTER_BIT") is None and settings.get("BLOOMFILTER_HASH_NUMBER") is None:
+        return None
+    bits = 2 ** number(settings, "BLOOMFILTER_BIT", int, BIT, 1, 45)
+    functions = number(settings, "BLOOMFILTER_HASH_NUMBER", int, HASH_NUMBER, 1, 40)
+    return max(1, math.floor(bits * math.log(2) / functions)), 2.0**-functions
+
+
+def patience(settings: BaseSettings) -> Patience:
+    """How long to try to reach a server that does not answer."""
+    return Patience(number(settings, "BLOOMFILTER_PATIENCE", float, PATIENCE, 0, math.inf))
+
+
+def number(
+    settings: BaseSettings, name: str, kind: Any, default: Any, least: float, most: float
+) -> Any:
+    """A setting's value as an int or a float. Raises ValueError if it is none, or out of range."""
+    value = settings.get(name)
+    if value is None:
+        return default
+    try:
+        number = kind(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not least <= number <= most:
+        raise ValueError(f"{name} must be a number from {least} to {most}, not {value!r}")
+    return number

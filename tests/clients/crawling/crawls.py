@@ -1,0 +1,117 @@
+"""Real crawlers: processes of Scrapy, as `scrapy crawl` starts them."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from servers import Server, wait_until
+
+HERE = Path(__file__).parent
+LASTS = 50  # seconds, at most
+
+PLAIN = {
+    "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
+    "DUPEFILTER_CLASS": "oxbloom_scrapy.RFPDupeFilter",
+}
+LASTING = {**PLAIN, "SCHEDULER": "oxbloom_scrapy.Scheduler"}
+CHECK_THEN_INSERT = {
+    "SCHEDULER": "scrapy_redis_bloomfilter.scheduler.Scheduler",
+    "DUPEFILTER_CLASS": "scrapy_redis_bloomfilter.dupefilter.RFPDupeFilter",
+}
+SCRAPYS_OWN = {"DUPEFILTER_CLASS": "oxbloom_scrapy.RFPDupeFilter"}
+
+
+class Crawler:
+    """A running crawler, and what it leaves behind."""
+
+    def __init__(
+        self, log: Path, spider: str, arguments: dict[str, str], settings: dict[str, Any]
+    ) -> None:
+        command = [sys.executable, "-m", "scrapy", "crawl", spider]
+        for name, value in arguments.items():
+            command += ["-a", f"{name}={value}"]
+        for name, value in settings.items():
+            command += ["-s", f"{name}={json.dumps(value) if isinstance(value, dict) else value}"]
+        self.log = log
+        with log.open("w") as output:
+            self.process = subprocess.Popen(
+                command,
+                cwd=HERE / "project",
+                env={**os.environ, "PYTHONPATH": f"{HERE}:{HERE.parent}"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def finish(self, code: int = 0) -> dict[str, int | str]:
+        """Waits for the end; the stats."""
+        try:
+            assert self.process.wait(LASTS) == code, self.text()
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"the crawl does not end:\n{self.text()[-20_000:]}", pytrace=False)
+        pairs = re.findall(r"^[ {]'([^']+)': (?:(\d+)|'([^']*)')[,}]", self.text(), re.MULTILINE)
+        return {name: int(number) if number else text for name, number, text in pairs}
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class Crawl:
+    """Crawlers of one site with one server, and the journal that they share."""
+
+    def __init__(self, server: Server, folder: Path, **settings: Any) -> None:
+        self.server, self.folder = server, folder
+        self.settings = {"REDIS_URL": server.url, **settings}
+        self.journal, self.flag = folder / "journal", folder / "go"
+        self.journal.touch()
+        self.crawlers: list[Crawler] = []
+
+    def start(self, spider: str, arguments: dict[str, str], **settings: Any) -> Crawler:
+        log = self.folder / f"crawler-{len(self.crawlers)}.log"
+        arguments = {"journal": str(self.journal), "go": str(self.flag), **arguments}
+        crawler = Crawler(log, spider, arguments, {**self.settings, **settings})
+        self.crawlers.append(crawler)
+        return crawler
+
+    def follow(self, *urls: str, again: str = "", **settings: Any) -> Crawler:
+        """Starts a crawler that follows links from `urls` on, as soon as `go` is called."""
+        return self.start("follow", {"urls": " ".join(urls), "again": again}, **settings)
+
+    def go(self) -> None:
+        """Lets all crawlers go, at one moment, when each is ready."""
+        wait_until(lambda: all("Spider opened" in crawler.text() for crawler in self.crawlers))
+        self.flag.touch()
+
+    def crawled(self) -> Counter[int]:
+        """How often each page was dealt with."""
+        return Counter(
+            int(parse_qs(urlsplit(url).query)["id"][0])
+            for url in self.journal.read_text().splitlines()
+        )
+
+
+@contextmanager
+def crawl(server: Server, folder: Path, **settings: Any) -> Iterator[Crawl]:
+    crawl = Crawl(server, folder, **settings)
+    try:
+        yield crawl
+    finally:
+        for crawler in crawl.crawlers:
+            crawler.kill()

@@ -1,0 +1,62 @@
+"""What the crawlers of the tests run."""
+
+import asyncio
+import os
+
+import scrapy
+from website import BANNED
+
+
+class Journal:
+    """Notes each page that was dealt with as a line of a file that crawlers share: at once, and for good."""
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        return cls(crawler.spider.journal)
+
+    def __init__(self, journal):
+        self.journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def process_item(self, item):
+        os.write(self.journal, f"{item['url']}\n".encode())
+        return item
+
+
+class Textbook(scrapy.Spider):
+    """Requests 0 to 9, and then 0 to 99."""
+
+    name = "textbook"
+
+    async def start(self):
+        for number in [*range(10), *range(100)]:
+            yield scrapy.Request(f"{self.site}/item?id={number}")
+
+    def parse(self, response):
+        yield {"url": response.url}
+
+
+class Follow(scrapy.Spider):
+    """Follows every link, once there is a file named `go`.
+
+    `again`: what it does with a page that it is banned from. It requests it again (`now`), or leaves that to others (`later`), and
+    forgets it first; or it only requests it again (`unforgotten`).
+    """
+
+    name = "follow"
+
+    async def start(self):
+        while not os.path.exists(self.go):
+            await asyncio.sleep(0.01)
+        for url in self.urls.split():
+            yield scrapy.Request(url)
+
+    def parse(self, response):
+        if response.text == BANNED:
+            if self.again != "unforgotten":
+                forgotten = self.crawler.engine.scheduler.df.forget(response.request)
+                self.crawler.stats.inc_value(f"forgotten/{forgotten}")
+            if self.again != "later":
+                yield response.request.replace(dont_filter=False)
+            return
+        yield from response.follow_all(css="a")
+        yield {"url": response.url}

@@ -1,0 +1,171 @@
+"""Real crawls of a real site with a real server: what is seen is seen once, and nothing is missing."""
+
+import pickle
+from collections.abc import Iterator
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from crawls import CHECK_THEN_INSERT, LASTING, PLAIN, SCRAPYS_OWN, Crawl, Crawler, crawl
+from servers import OXBLOOM, Server, running, wait_until
+from website import Site, site
+
+STARTS = 40  # pages that all crawlers of a crawl begin with
+IN_FLIGHT = "{follow:requests}:inflight"
+LEASE = 2  # seconds
+DURABLE = ["--appendonly", "yes", "--appendfsync", "always"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running(OXBLOOM) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def nothing_there(server: Server) -> None:
+    server.client.flushall()
+
+
+def every_page_once(crawl: Crawl, site: Site) -> None:
+    pages = dict.fromkeys(range(site.pages), 1)
+    assert dict(crawl.crawled()) == pages
+    assert dict(site.visits()) == pages
+
+
+def together(crawl: Crawl, site: Site, crawlers: int) -> list[dict]:
+    """Lets crawlers go at one moment, from the same pages on; their stats."""
+    urls = [site.url(page) for page in range(STARTS)]
+    running = [crawl.follow(*urls) for _ in range(crawlers)]
+    crawl.go()
+    return [crawler.finish() for crawler in running]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [PLAIN, LASTING, SCRAPYS_OWN],
+    ids=["scrapy-redis", "lasting", "scrapy"],
+)
+def test_of_0_to_9_and_0_to_99_the_second_ten_are_filtered(server, tmp_path, settings):
+    with site() as pages, crawl(server, tmp_path, **settings) as textbook:
+        crawler = textbook.start("textbook", {"site": pages.root})
+        stats = crawler.finish()
+    assert stats["downloader/request_count"] == 100
+    assert stats["bloomfilter/filtered"] == 10
+    assert sorted(textbook.crawled().items()) == [(page, 1) for page in range(100)]
+    assert crawler.text().count("Filtered duplicate request") == 1
+    assert "no more duplicates will be shown" in crawler.text()
+
+
+@pytest.mark.parametrize("crawlers", [2, 4])
+@pytest.mark.parametrize("settings", [PLAIN, LASTING], ids=["scrapy-redis", "lasting"])
+def test_crawlers_of_one_queue_crawl_every_page_once(server, tmp_path, settings, crawlers):
+    with site() as pages, crawl(server, tmp_path, SCHEDULER_PERSIST=True, **settings) as many:
+        stats = together(many, pages, crawlers)
+        every_page_once(many, pages)
+    assert all(one["item_scraped_count"] > 0 for one in stats)
+    assert server.client.execute_command("BF.CARD", "follow:bloomfilter") >= pages.pages
+
+
+@pytest.mark.parametrize("crawlers", [2, 4])
+def test_to_check_and_then_to_insert_crawls_pages_twice(server, tmp_path, crawlers):
+    old = {**CHECK_THEN_INSERT, "SCHEDULER_PERSIST": True}
+    with site() as pages, crawl(server, tmp_path, **old) as many:
+        together(many, pages, crawlers)
+        assert max(pages.visits().values()) > 1
+
+
+def pages_in_flight(server: Server) -> set[int]:
+    """Of the requests that crawlers have taken and not dealt with, by the server's account."""
+    entries = server.client.hvals(IN_FLIGHT)
+    urls = [urlsplit(pickle.loads(entry.split(b" ", 1)[1])["url"]) for entry in entries]
+    return {int(parse_qs(url.query)["id"][0]) for url in urls if url.path == "/page"}
+
+
+def test_nothing_is_lost_or_crawled_twice_when_a_crawl_is_stopped_and_resumed(server, tmp_path):
+    persist = {"SCHEDULER_PERSIST": True, **PLAIN}
+    with site(delay=0.02) as pages, crawl(server, tmp_path, **persist) as stopped:
+        for share in (0.2, 0.5):
+            crawler = stopped.follow(pages.url(0))
+            stopped.go()
+            wait_until(lambda: len(stopped.crawled()) > share * pages.pages)  # noqa: B023
+            crawler.interrupt()
+            assert crawler.finish()["finish_reason"] == "shutdown"
+        assert len(stopped.crawled()) < pages.pages
+        crawler = stopped.follow(pages.url(0))
+        crawler.finish()
+        assert "Resuming crawl" in crawler.text()
+        every_page_once(stopped, pages)
+
+
+def test_nothing_is_lost_and_only_what_was_in_flight_is_crawled_twice_when_all_are_killed(tmp_path):
+    settings = {**LASTING, "SCHEDULER_PERSIST": True, "SCHEDULER_LEASE": LEASE}
+    with (
+        running(OXBLOOM, *DURABLE) as server,
+        site(delay=0.05) as pages,
+        crawl(server, tmp_path, **settings) as killed,
+    ):
+        in_flight: list[set[int]] = []
+
+        def run_until(share: float) -> Crawler:
+            crawler = killed.follow(pages.url(0))
+            killed.go()
+            wait_until(lambda: len(killed.crawled()) > share * pages.pages)
+            return crawler
+
+        crawler = run_until(0.15)
+        crawler.interrupt()
+        wait_until(lambda: "Send again to force" in crawler.text())
+        crawler.interrupt()
+        crawler.process.wait(20)
+        in_flight.append(pages_in_flight(server))
+
+        crawler = run_until(0.4)
+        crawler.kill()
+        in_flight.append(pages_in_flight(server))
+
+        run_until(0.6)
+        server.kill()
+        server.start()
+        wait_until(lambda: len(killed.crawled()) > 0.8 * pages.pages)
+        killed.crawlers[-1].kill()
+        in_flight.append(pages_in_flight(server))
+        server.kill()
+        server.start()
+
+        killed.follow(pages.url(0)).finish()
+        crawled = killed.crawled()
+        assert all(in_flight), "the kills hit nothing"
+        assert set(crawled) == set(range(pages.pages))
+        often = {page: sum(page in pages for pages in in_flight) for page in crawled}
+        assert {page: n for page, n in crawled.items() if n > 1 + often[page]} == {}
+        assert server.client.exists(IN_FLIGHT) == 0
+
+
+def test_without_our_scheduler_what_was_in_flight_is_lost(server, tmp_path):
+    """As in the test above, with scrapy-redis's: so the kills hit what they are meant to hit."""
+    settings = {**PLAIN, "SCHEDULER_PERSIST": True}
+    with site(delay=0.05) as pages, crawl(server, tmp_path, **settings) as killed:
+        crawler = killed.follow(pages.url(0))
+        killed.go()
+        wait_until(lambda: len(killed.crawled()) > 0.3 * pages.pages)
+        crawler.kill()
+        killed.follow(pages.url(0)).finish()
+        assert len(killed.crawled()) < pages.pages
+
+
+@pytest.mark.parametrize(("again", "missing"), [("now", set()), ("unforgotten", {7, 60, 61})])
+@pytest.mark.parametrize(
+    "settings", [PLAIN, LASTING, SCRAPYS_OWN], ids=["scrapy-redis", "lasting", "scrapy"]
+)
+def test_what_is_forgotten_is_crawled_again(server, tmp_path, settings, again, missing):
+    with (
+        site(pages=100) as pages,
+        crawl(server, tmp_path, BLOOMFILTER_COUNTING=True, **settings) as banned,
+    ):
+        pages.bans.update({7: 1, 60: 2, 61: 1})
+        crawler = banned.follow(pages.url(0), again=again)
+        banned.go()
+        stats = crawler.finish()
+        assert set(range(pages.pages)) - set(banned.crawled()) == missing
+        assert set(banned.crawled().values()) == {1}
+        assert stats.get("forgotten/True", 0) == (0 if missing else 4)

@@ -1,0 +1,108 @@
+"""A web site on loopback: pages that link to each other over and over, in more than one spelling, and by way of redirects.
+
+It notes every request that it serves, in their order.
+"""
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+from servers import HOST
+
+BANNED = "You are banned"
+LINKS = 12  # to pages picked at random, besides the two that make the pages a tree
+SPELLINGS = ("/page?id={}&lang=en", "/page?lang=en&id={}", "/page?id={}&lang=en#top")
+
+
+class Site:
+    """Pages 0 to `pages` - 1, all to be reached from page 0."""
+
+    def __init__(self, pages: int, delay: float) -> None:
+        """`delay`: seconds that a page takes."""
+        self.pages, self.delay = pages, delay
+        self.served: list[tuple[float, str]] = []
+        self.bans: Counter[int] = Counter()  # how often more a page turns crawlers away
+        site = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                site.answer(self)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 128
+
+            def handle_error(self, *_: object) -> None:
+                """Crawlers that are killed break connections off."""
+
+        self.http = Server((HOST, 0), Handler)
+        self.root = f"http://{HOST}:{self.http.server_port}"
+
+    def url(self, page: int) -> str:
+        return self.root + SPELLINGS[0].format(page)
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        url = urlsplit(handler.path)
+        self.served.append((time.time(), handler.path))
+        time.sleep(self.delay)
+        if url.path.startswith("/go/"):
+            self.reply(
+                handler, 302, "", Location=SPELLINGS[1].format(url.path.removeprefix("/go/"))
+            )
+        elif url.path in ("/page", "/item"):
+            page = int(parse_qs(url.query)["id"][0])
+            self.bans[page] -= 1
+            self.reply(handler, 200, BANNED if self.bans[page] >= 0 else self.body(page))
+        else:
+            self.reply(handler, 404, "")
+
+    @staticmethod
+    def reply(handler: BaseHTTPRequestHandler, status: int, body: str, **headers: str) -> None:
+        encoded = body.encode()
+        handler.send_response(status)
+        for name, value in headers.items():
+            handler.send_header(name, value)
+        handler.send_header("Content-Type", "text/html; charset=utf-8")
+        handler.send_header("Content-Length", str(len(encoded)))
+        handler.end_headers()
+        handler.wfile.write(encoded)
+
+    def body(self, page: int) -> str:
+        chance = random.Random(page)
+        children = [child for child in (2 * page + 1, 2 * page + 2) if child < self.pages]
+        others = [chance.randrange(self.pages) for _ in range(LINKS)]
+        links = [chance.choice(SPELLINGS).format(other) for other in children + others * 2]
+        links += [f"/go/{other}" for other in others[:2]]
+        chance.shuffle(links)
+        return "".join(f'<a href="{link}">{link}</a>\n' for link in links)
+
+    def visits(self) -> Counter[int]:
+        """How often each page was served."""
+        return Counter(
+            int(parse_qs(url.query)["id"][0])
+            for url in (urlsplit(path) for _, path in list(self.served))
+            if url.path == "/page"
+        )
+
+
+@contextmanager
+def site(pages: int = 300, delay: float = 0.005) -> Iterator[Site]:
+    site = Site(pages, delay)
+    thread = threading.Thread(target=site.http.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield site
+    finally:
+        site.http.shutdown()
+        thread.join()
+        site.http.server_close()
