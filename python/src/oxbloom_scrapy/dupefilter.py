@@ -5,11 +5,16 @@ A request is asked for and added in one command, so of two crawlers that find a 
 
 from __future__ import annotations
 
+import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import redis
+from scrapy import signals
 from scrapy.dupefilters import RFPDupeFilter as ScrapyDupeFilter
+from scrapy.exceptions import CloseSpider
 
+from .errors import FilterError
 from .filter import ShardedFilter
 from .patience import Patience, filter_client
 from .settings import KEY, PATIENCE, Options
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
     from scrapy.utils.request import RequestFingerprinterProtocol
     from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
 
 LET_THROUGH = "bloomfilter"
 """Where a request's meta tells under which fingerprint a counting filter let it through; None once that is forgotten."""
@@ -41,16 +48,13 @@ class RFPDupeFilter(ScrapyDupeFilter):
         fingerprinter: RequestFingerprinterProtocol | None = None,
         stats: StatsCollector | None = None,
     ) -> None:
-        """Creates the filter on the server, or makes sure that it is as it should be.
-
-        `persist`: whether `close` leaves the filter as it is. Raises `FilterError`: `ModuleMissingError`, `KeyTakenError` or `FilterMismatchError`.
-        """
+        """Talks to nobody yet. `persist`: whether `close` leaves the filter as it is."""
         super().__init__(debug=debug, fingerprinter=fingerprinter)
         self.filter = filter
         self.persist = persist
         self.patience = patience or Patience(PATIENCE)
         self.stats = stats
-        self.patience.until_answered(filter.reserve)
+        self.usable = True
 
     @classmethod
     def from_spider(cls, spider: Spider) -> Self:
@@ -86,7 +90,7 @@ class RFPDupeFilter(ScrapyDupeFilter):
         )
         if settings.getbool("SCHEDULER_FLUSH_ON_START"):
             options.patience.until_answered(filter.clear)
-        return cls(
+        dupefilter = cls(
             filter,
             debug=settings.getbool("DUPEFILTER_DEBUG"),
             persist=persist,
@@ -94,6 +98,17 @@ class RFPDupeFilter(ScrapyDupeFilter):
             fingerprinter=crawler.request_fingerprinter,
             stats=crawler.stats,
         )
+        try:
+            options.patience.until_answered(filter.reserve)
+        except (FilterError, redis.ResponseError) as error:
+            # An exception from here would be reported three times over, once by each part of Scrapy that cannot be closed.
+            logger.error("The crawl cannot start: %s", error)
+            dupefilter.usable = False
+            crawler.signals.connect(dupefilter._close_spider, signals.spider_opened)
+        return dupefilter
+
+    def _close_spider(self) -> None:
+        raise CloseSpider("bloomfilter_unusable")
 
     def request_seen(self, request: Request) -> bool:
         """Whether the request was seen before, by whichever crawler; it is from now on. One round trip.
@@ -125,6 +140,8 @@ class RFPDupeFilter(ScrapyDupeFilter):
         was sent past the filter with `dont_filter` was never added, and is left alone, unless it is a retry of one that was.
         Needs `BLOOMFILTER_COUNTING`.
         """
+        if not self.filter.counting:
+            raise ValueError("forget needs BLOOMFILTER_COUNTING = True")
         fingerprint = self.request_fingerprint(request)
         let_through = request.meta.get(LET_THROUGH, None if request.dont_filter else fingerprint)
         if let_through != fingerprint:
@@ -134,8 +151,9 @@ class RFPDupeFilter(ScrapyDupeFilter):
         return forgotten
 
     def clear(self) -> None:
-        """Forgets all requests, of all crawlers that share the filter."""
-        self.patience.until_answered(self.filter.clear)
+        """Forgets all requests, of all crawlers that share the filter. What is there instead of a filter is left alone."""
+        if self.usable:
+            self.patience.until_answered(self.filter.clear)
 
     def close(self, reason: str = "") -> None:
         """Called by Scrapy's own scheduler at the end of a crawl."""

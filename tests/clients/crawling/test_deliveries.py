@@ -1,0 +1,218 @@
+"""The queue that lets go of a request when it is done: whoever dies, and whatever answer is lost."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+from oxbloom_scrapy.deliveries import ORDERS, Deliveries
+from oxbloom_scrapy.patience import Patience
+from proxy import proxy
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from scrapy import Request, Spider
+from scrapy_redis.queue import FifoQueue, LifoQueue, PriorityQueue
+from servers import OXBLOOM, Server, running
+
+QUEUE = "quotes:requests"
+FILTER = "quotes:bloomfilter"
+ORDER = ORDERS[FifoQueue]
+LEASE = 1  # second
+KINDS = pytest.mark.parametrize("kind", ORDERS, ids=lambda kind: kind.__name__)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running(OXBLOOM) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def nothing_there(server: Server) -> None:
+    server.client.flushall()
+
+
+Taker = Callable[..., Deliveries]
+
+
+@pytest.fixture
+def taker(server: Server) -> Taker:
+    names = iter(range(1_000_000))
+
+    def taker(kind: type = FifoQueue, port: int = server.port, lease: int = LEASE) -> Deliveries:
+        client = redis.Redis(port=port, retry=Retry(NoBackoff(), 0))
+        name = f"taker{next(names)}"
+        return Deliveries(
+            client, QUEUE, ORDERS[kind], taker=name, lease=lease, patience=Patience(5)
+        )
+
+    return taker
+
+
+def entry(number: int, priority: int = 0) -> bytes:
+    """Data with everything in it that a separator could be mistaken for."""
+    return b"%d %d a b\n\0: c" % (-priority, number)
+
+
+def number(taken: tuple[str, bytes] | None) -> int | None:
+    return int(taken[1].split()[0]) if taken else None
+
+
+@pytest.mark.parametrize(
+    ("kind", "taken"),
+    [(FifoQueue, [0, 1, 2, 3]), (LifoQueue, [3, 2, 1, 0]), (PriorityQueue, [3, 2, 1, 0])],
+)
+def test_entries_are_taken_in_the_order_of_scrapy_redis(server, taker, kind, taken):
+    one = taker(kind)
+    for n in range(4):
+        one.put(entry(n, priority=n))
+    assert [number(one.take([])) for _ in taken] == taken
+    assert one.take([]) is None
+
+
+@KINDS
+def test_scrapy_redis_takes_what_was_put_and_the_other_way_round(server, taker, kind):
+    one, queue = taker(kind), kind(server.client, Spider("quotes"), QUEUE)
+    request = Request("https://example.com/", priority=3, meta={"depth": 2})
+    one.put(b"-3 " + queue._encode_request(request))
+    assert queue.pop().to_dict() == request.to_dict()
+    queue.push(request)
+    (_, data) = one.take([])
+    assert queue._decode_request(data).to_dict() == request.to_dict()
+
+
+@KINDS
+def test_what_a_dead_taker_had_is_taken_next_and_what_it_was_done_with_is_not(taker, kind):
+    dead, alive = taker(kind), taker(kind)
+    for n in range(10):
+        dead.put(entry(n))
+    tokens = {number(taken): taken[0] for taken in (dead.take([]) for _ in range(4)) if taken}
+    order = list(tokens)
+    dead.take([tokens[order[0]]])
+    assert alive.sign_of_life([]) == (0, 4)
+    time.sleep(0.6 * LEASE)
+    alive.sign_of_life([])
+    time.sleep(0.6 * LEASE + 1)  # times are whole seconds
+    alive.sign_of_life([])
+    assert alive.sign_of_life([])[1] == 0
+    rest = [number(alive.take([])) for _ in range(9)]
+    assert sorted(rest) == sorted(set(range(10)) - {order[0]})
+    assert set(rest[:4]) >= set(order[1:])
+
+
+def test_after_an_outage_everyone_gets_the_time_to_give_a_sign_of_life(taker):
+    one, other = taker(), taker()
+    one.put(entry(1))
+    one.take([])
+    other.sign_of_life([])
+    time.sleep(LEASE + 1.1)
+    # Nobody could reach the server; then this one is the first.
+    assert other.sign_of_life([]) == (0, 1)
+    one.sign_of_life([])
+    assert other.sign_of_life([]) == (0, 1)
+
+
+def test_a_taker_that_leaves_puts_back_what_it_is_not_done_with(server, taker):
+    leaving, staying = taker(), taker()
+    for n in range(4):
+        leaving.put(entry(n))
+    done, _, _ = (leaving.take([]) for _ in range(3))
+    staying.take([])
+    leaving.leave([done[0]])
+    assert sorted(filter(None, (number(staying.take([])) for _ in range(3)))) == [1, 2]
+    staying.clear()
+    assert server.client.keys() == []
+
+
+def test_an_entry_and_its_item_are_added_together_or_not_at_all(server, taker):
+    one = taker()
+    addition = ["CAPACITY", 100, "ITEMS", "item"]
+    assert one.put_if_new(entry(1), FILTER, addition)
+    assert not one.put_if_new(entry(2), FILTER, addition)
+    assert server.client.llen(QUEUE) == 1
+    # A filter that cannot grow.
+    server.client.execute_command("BF.RESERVE", "full", 0.01, 1, "NONSCALING")
+    assert one.put_if_new(entry(3), "full", ["ITEMS", "a"])
+
+    def fill() -> None:
+        for n in range(100):
+            one.put_if_new(entry(4), "full", ["ITEMS", n])
+
+    with pytest.raises(redis.ResponseError, match="filter is full"):
+        fill()
+    assert server.client.llen(QUEUE) == 1 + server.client.execute_command("BF.CARD", "full")
+
+
+@KINDS
+def test_no_lost_answer_loses_or_doubles_an_entry(server, taker, kind):
+    with proxy(server.port) as network:
+        one = taker(kind, network.port)
+        one.sign_of_life([])
+        for n in range(5):
+            network.lose.set()
+            one.put_if_new(entry(n), FILTER, ["ITEMS", n])
+            token = one.note(entry(n + 5))
+            network.lose.set()
+            one.put(entry(n + 5), token)
+        done: list[str] = []
+        taken = []
+        for _ in range(10):
+            network.lose.set()
+            found = one.take(done)
+            assert found is not None
+            taken.append(number(found))
+            done = [found[0]]
+        network.lose.set()
+        assert one.sign_of_life(done) == (0, 0)
+        assert network.lost == 21
+        assert Counter(taken) == dict.fromkeys(range(10), 1)
+        assert one.take([]) is None
+
+
+@KINDS
+def test_every_entry_is_done_once_whoever_dies(taker, kind):
+    chance = random.Random(1)
+    takers = [taker(kind) for _ in range(4)]
+    held: dict[Deliveries, dict[str, int]] = {one: {} for one in takers}
+    put, done, lost = 0, Counter[int](), Counter[int]()
+
+    def step(one: Deliveries) -> None:
+        nonlocal put
+        deed = chance.random()
+        if deed < 0.3:
+            one.put(entry(put, chance.randrange(3)))
+            put += 1
+        elif deed < 0.35:
+            token = one.note(entry(put, chance.randrange(3)))
+            one.put(entry(put, chance.randrange(3)), token)
+            put += 1
+        elif deed < 0.9:
+            finished = [token for token in held[one] if chance.random() < 0.5]
+            for token in finished:
+                done[held[one].pop(token)] += 1
+            if taken := one.take(finished):
+                held[one][taken[0]] = number(taken)
+        else:
+            one.sign_of_life([])
+
+    for _ in range(2):
+        for _ in range(300):
+            step(chance.choice(takers))
+        dead = takers.pop()
+        lost.update(held.pop(dead).values())
+        takers.append(taker(kind))
+        held[takers[-1]] = {}
+        for _ in range(3):
+            time.sleep(0.7)
+            for one in takers:
+                one.sign_of_life([])
+    while step_taken := takers[0].take([]):
+        held[takers[0]][step_taken[0]] = number(step_taken)
+    for one in takers:
+        for token in held[one].values():
+            done[token] += 1
+    assert set(done) == set(range(put))
+    assert {n: times for n, times in done.items() if times != 1} == {}
+    assert lost, "nobody died at work"

@@ -1,0 +1,346 @@
+"""The duplicates filter by itself, with a real server: what its settings mean, and what it does when things go wrong."""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from crawls import LASTING, PLAIN, SCRAPYS_OWN, crawl
+from oxbloom_scrapy import RFPDupeFilter
+from proxy import proxy
+from scrapy import Request, Spider, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import CloseSpider
+from scrapy.utils.test import get_crawler
+from servers import OXBLOOM, Server, running
+from website import site
+
+KEY = "quotes:bloomfilter"
+PAGE = Request("https://example.com/a?x=1&y=2")
+SAME = Request("https://example.com/a?y=2&x=1#top")
+OTHER = Request("https://example.com/b")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running(OXBLOOM) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def nothing_there(server: Server) -> None:
+    server.client.flushall()
+
+
+class Quotes(Spider):
+    name = "quotes"
+
+
+@pytest.fixture
+def spider(server: Server) -> Callable[..., Spider]:
+    def spider(**settings: Any) -> Spider:
+        settings = {"REDIS_URL": server.url, "LOGSTATS_INTERVAL": 0, **settings}
+        crawler = get_crawler(Quotes, settings)
+        crawler.spider = Quotes.from_crawler(crawler)
+        return crawler.spider
+
+    return spider
+
+
+@pytest.fixture
+def dupefilter(spider: Callable[..., Spider]) -> Callable[..., RFPDupeFilter]:
+    return lambda **settings: RFPDupeFilter.from_spider(spider(**settings))
+
+
+def info(server: Server, field: str, key: str = KEY) -> Any:
+    return server.client.execute_command("BF.INFO", key, field)[-1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "capacity", "error_rate"),
+    [
+        ({}, 1_000_000, 0.001),
+        ({"BLOOMFILTER_CAPACITY": "5000"}, 5000, 0.001),
+        ({"BLOOMFILTER_ERROR_RATE": "1e-6"}, 1_000_000, 1e-6),
+        # m ln 2 / k items, at 2^-k.
+        ({"BLOOMFILTER_BIT": 20, "BLOOMFILTER_HASH_NUMBER": 8}, 90_852, 1 / 256),
+        ({"BLOOMFILTER_BIT": 10}, 118, 1 / 64),
+        ({"BLOOMFILTER_HASH_NUMBER": 10}, 74_426_111, 1 / 1024),
+        ({"BLOOMFILTER_BIT": 20, "BLOOMFILTER_CAPACITY": 7}, 7, 1 / 64),
+    ],
+)
+def test_the_filter_is_as_large_as_the_settings_say(
+    server, dupefilter, settings, capacity, error_rate
+):
+    dupefilter(**settings)
+    assert info(server, "CAPACITY") == capacity
+    assert float(info(server, "ERROR")) == pytest.approx(error_rate, rel=1e-12)
+    assert info(server, "LAYOUT") == b"native"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("BLOOMFILTER_CAPACITY", 0),
+        ("BLOOMFILTER_CAPACITY", "many"),
+        ("BLOOMFILTER_CAPACITY", 2**63),
+        ("BLOOMFILTER_ERROR_RATE", 0),
+        ("BLOOMFILTER_ERROR_RATE", 1),
+        ("BLOOMFILTER_ERROR_RATE", "nan"),
+        ("BLOOMFILTER_BIT", 0),
+        ("BLOOMFILTER_BIT", 1000),
+        ("BLOOMFILTER_HASH_NUMBER", 0),
+        ("BLOOMFILTER_SHARDS", 0),
+        ("BLOOMFILTER_SHARDS", 16385),
+        ("BLOOMFILTER_PATIENCE", -1),
+    ],
+)
+def test_settings_that_make_no_sense_are_named(server, dupefilter, name, value):
+    with pytest.raises(ValueError, match=name):
+        dupefilter(**{name: value})
+    assert server.client.dbsize() == 0
+
+
+def test_requests_are_the_same_as_for_scrapy(dupefilter):
+    seen = dupefilter()
+    assert [seen.request_seen(request) for request in (PAGE, SAME, OTHER)] == [False, True, False]
+    assert not seen.request_seen(PAGE.replace(method="POST"))
+
+
+def test_the_projects_own_fingerprints_are_used(dupefilter):
+    class Hosts:
+        def fingerprint(self, request: Request) -> bytes:
+            return request.url.split("/")[2].encode()
+
+    seen = dupefilter(REQUEST_FINGERPRINTER_CLASS=Hosts)
+    assert [seen.request_seen(request) for request in (PAGE, OTHER)] == [False, True]
+
+
+@pytest.mark.parametrize("counting", [False, True])
+def test_a_request_costs_one_command(server, dupefilter, counting):
+    seen = dupefilter(BLOOMFILTER_COUNTING=counting)
+    server.client.config_resetstat()
+    for _ in range(2):
+        for number in range(50):
+            seen.request_seen(Request(f"https://example.com/{number}"))
+    calls = {name: stats["calls"] for name, stats in server.client.info("commandstats").items()}
+    assert {name: n for name, n in calls.items() if n > 2} == {"cmdstat_bf.insert": 100}
+
+
+def test_shards_and_a_server_of_its_own_are_settings(server, dupefilter, spider):
+    with running() as queue:
+        elsewhere = {"REDIS_URL": queue.url, "BLOOMFILTER_REDIS_PARAMS": {"url": server.url}}
+        seen = dupefilter(BLOOMFILTER_SHARDS=4, **elsewhere)
+        assert not seen.request_seen(PAGE)
+        assert seen.request_seen(SAME)
+        assert queue.client.dbsize() == 0
+    assert {key.decode() for key in server.client.scan_iter()} == set(seen.filter.keys)
+    assert len(seen.filter.keys) == 4
+
+
+def test_two_crawlers_start_with_one_filter(server, dupefilter):
+    one, other = dupefilter(), dupefilter()
+    assert not one.request_seen(PAGE)
+    assert other.request_seen(PAGE)
+
+
+def refusal(dupefilter: RFPDupeFilter, crawler: Crawler, caplog: pytest.LogCaptureFixture) -> str:
+    """What is logged about a filter that cannot be used, and closes the spider."""
+    results = crawler.signals.send_catch_log(
+        signals.spider_opened, spider=crawler.spider, dont_log=CloseSpider
+    )
+    assert CloseSpider in [type(getattr(result, "value", None)) for _, result in results]
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    caplog.clear()
+    dupefilter.close()
+    dupefilter.clear()
+    return record.message
+
+
+def test_a_filter_that_was_made_otherwise_is_an_error(server, spider, dupefilter, caplog):
+    dupefilter()
+    for settings, says in [
+        ({"BLOOMFILTER_ERROR_RATE": 0.01}, "an error rate of 0.001, but 0.01 was asked for"),
+        ({"BLOOMFILTER_COUNTING": True}, "bits, but counters (COUNTING) was asked for"),
+    ]:
+        quotes = spider(**settings)
+        unusable = RFPDupeFilter.from_spider(quotes)
+        assert says in refusal(unusable, quotes.crawler, caplog)
+    assert server.client.exists(KEY)
+
+
+@pytest.mark.parametrize(
+    "left", [["SETBIT", KEY, 1, 1], ["SADD", KEY, "fingerprint"]], ids=["bitmap", "set"]
+)
+def test_what_other_filters_left_at_the_key_is_an_error_unless_it_is_to_be_flushed(
+    server, spider, dupefilter, caplog, left
+):
+    server.client.execute_command(*left)
+    quotes = spider()
+    unusable = RFPDupeFilter.from_spider(quotes)
+    assert f"{KEY!r} holds no Bloom filter" in refusal(unusable, quotes.crawler, caplog)
+    assert server.client.exists(KEY)
+    assert not dupefilter(SCHEDULER_FLUSH_ON_START=True).request_seen(PAGE)
+
+
+def test_a_user_who_may_not_create_filters_is_told_at_the_start(server, spider, caplog):
+    server.client.acl_setuser("reader", enabled=True, nopass=True, keys="*", commands=["+@read"])
+    quotes = spider(REDIS_PARAMS={"username": "reader", "password": "any"})
+    unusable = RFPDupeFilter.from_spider(quotes)
+    assert "no permissions" in refusal(unusable, quotes.crawler, caplog)
+    server.client.acl_deluser("reader")
+
+
+def test_a_cleared_filter_is_made_again_as_it_was(server, dupefilter):
+    seen = dupefilter(BLOOMFILTER_CAPACITY=5000, BLOOMFILTER_COUNTING=True)
+    assert not seen.request_seen(PAGE)
+    seen.clear()
+    assert server.client.dbsize() == 0
+    assert not seen.request_seen(PAGE)
+    assert info(server, "CAPACITY") == 5000
+    assert info(server, "LAYOUT") == b"counting"
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "kept"),
+    [
+        ({}, None, False),
+        ({"SCHEDULER_PERSIST": True}, "quotes:bloomfilter", True),
+        ({"JOBDIR": "job"}, "quotes:bloomfilter", True),
+        ({"SCHEDULER_DUPEFILTER_KEY": "seen:%(spider)s"}, "seen:quotes", False),
+        (
+            {"SCHEDULER_DUPEFILTER_KEY": "seen:%(spider)s", "SCHEDULER_PERSIST": True},
+            "seen:quotes",
+            True,
+        ),
+    ],
+)
+def test_with_scrapys_scheduler_the_filter_lasts_as_long_as_it_is_needed(
+    server, spider, settings, key, kept
+):
+    one, other = (RFPDupeFilter.from_crawler(spider(**settings).crawler) for _ in range(2))
+    assert not one.request_seen(PAGE)
+    # Without a key of the project's, nobody else has this one.
+    assert other.request_seen(PAGE) is (key is not None)
+    if key:
+        assert one.filter.keys == [key]
+    one.close("finished")
+    assert bool(server.client.exists(*one.filter.keys)) is kept
+
+
+def test_with_scrapy_rediss_scheduler_the_filter_lasts_if_it_persists(server, tmp_path):
+    for persist in (True, False):
+        for settings in (PLAIN, LASTING):
+            folder = tmp_path / f"{persist} {settings['SCHEDULER']}"
+            folder.mkdir()
+            with site(20) as pages, crawl(server, folder, **settings) as short:
+                crawler = short.follow(pages.url(0), SCHEDULER_PERSIST=persist)
+                short.go()
+                crawler.finish()
+            assert server.client.keys() == ([b"follow:bloomfilter"] if persist else [])
+            server.client.flushall()
+
+
+def test_every_duplicate_is_logged_if_that_is_asked_for(server, tmp_path):
+    with site() as pages, crawl(server, tmp_path, **SCRAPYS_OWN) as textbook:
+        crawler = textbook.start("textbook", {"site": pages.root}, DUPEFILTER_DEBUG=True)
+        crawler.finish()
+    assert crawler.text().count("Filtered duplicate request") == 10
+
+
+@pytest.mark.parametrize(
+    "settings", [PLAIN, LASTING, SCRAPYS_OWN], ids=["scrapy-redis", "lasting", "scrapy"]
+)
+def test_a_server_without_the_module_is_one_clear_error_at_the_start(tmp_path, settings):
+    with running() as bare, site() as pages, crawl(bare, tmp_path, **settings) as failed:
+        crawler = failed.start("textbook", {"site": pages.root})
+        stats = crawler.finish()
+        assert crawler.text().count(" ERROR: ") == 1
+        assert (
+            " ERROR: The crawl cannot start: the Redis or Valkey server has no BF.* commands"
+            in crawler.text()
+        )
+        assert "Traceback" not in crawler.text()
+        assert stats["finish_reason"] == "bloomfilter_unusable"
+        assert pages.served == []
+        assert bare.client.dbsize() == 0
+
+
+@pytest.mark.parametrize("counting", [False, True])
+def test_a_request_whose_answer_was_lost_is_crawled(server, dupefilter, counting):
+    with proxy(server.port) as network:
+        url = {"REDIS_URL": f"redis://127.0.0.1:{network.port}"}
+        seen = dupefilter(BLOOMFILTER_COUNTING=counting, **url)
+        network.lose.set()
+        assert not seen.request_seen(PAGE)
+        assert network.lost == 1
+        assert seen.stats.get_value("bloomfilter/uncertain") == 1
+        assert seen.request_seen(PAGE)
+        # As it would be with redis-py's own retries.
+        client = redis.Redis(port=network.port)
+        client.ping()
+        network.lose.set()
+        assert not client.execute_command("BF.ADD", KEY, "new")
+        client.close()
+
+
+def test_a_server_that_is_away_is_waited_for(dupefilter, server, caplog):
+    seen = dupefilter(BLOOMFILTER_PATIENCE=0.5)
+    server.kill()
+    try:
+        with pytest.raises(redis.ConnectionError), caplog.at_level(logging.WARNING):
+            seen.request_seen(PAGE)
+        assert caplog.text.count("does not answer") == 1
+    finally:
+        server.start()
+    assert not seen.request_seen(PAGE)
+
+
+class TestForgetting:
+    @pytest.fixture
+    def seen(self, dupefilter) -> RFPDupeFilter:
+        seen = dupefilter(BLOOMFILTER_COUNTING=True)
+        for request in (PAGE, OTHER):
+            assert not seen.request_seen(request)
+        return seen
+
+    def test_a_request_that_is_forgotten_is_new_and_no_other_is(self, seen):
+        for _ in range(3):
+            assert seen.request_seen(SAME)
+        assert seen.forget(SAME)
+        assert seen.request_seen(OTHER)
+        assert not seen.request_seen(PAGE)
+        assert seen.request_seen(PAGE)
+
+    def test_it_is_forgotten_once(self, seen, server):
+        request = Request("https://example.com/c")
+        assert not seen.request_seen(request)
+        assert seen.forget(request)
+        server.client.config_resetstat()
+        assert not seen.forget(request)
+        assert "cmdstat_bf.mdel" not in server.client.info("commandstats")
+
+    def test_a_request_that_was_sent_past_the_filter_is_left_alone(self, seen):
+        assert not seen.forget(Request(PAGE.url, dont_filter=True))
+        assert seen.request_seen(PAGE)
+
+    def test_a_retry_of_one_that_was_let_through_is_forgotten(self, seen):
+        request = Request("https://example.com/c")
+        assert not seen.request_seen(request)
+        retry = request.replace(dont_filter=True)
+        assert seen.forget(retry)
+        assert not seen.request_seen(request)
+
+    def test_where_a_redirect_led_past_the_filter_is_left_alone(self, seen):
+        request = Request("https://example.com/c")
+        assert not seen.request_seen(request)
+        redirected = request.replace(url=OTHER.url, dont_filter=True)
+        assert not seen.forget(redirected)
+        assert seen.request_seen(OTHER)
+
+    def test_it_takes_a_counting_filter(self, dupefilter, server):
+        seen = dupefilter()
+        assert not seen.request_seen(PAGE)
+        with pytest.raises(ValueError, match="BLOOMFILTER_COUNTING"):
+            seen.forget(PAGE)
