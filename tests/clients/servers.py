@@ -29,8 +29,8 @@ ATTEMPTS = 3  # another process may hold a port for a moment
 WITHIN = 20  # seconds, for whatever has to happen soon
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WITHIN
+def wait_until(condition: Callable[[], object], within: float = WITHIN) -> None:
+    deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline, "nothing happened"
         time.sleep(0.005)

@@ -217,8 +217,9 @@ def test_a_cleared_filter_is_made_again_as_it_was(server, dupefilter):
     ],
 )
 def test_with_scrapys_scheduler_the_filter_lasts_as_long_as_it_is_needed(
-    server, spider, settings, key, kept
+    server, spider, tmp_path, monkeypatch, settings, key, kept
 ):
+    monkeypatch.chdir(tmp_path)
     one, other = (RFPDupeFilter.from_crawler(spider(**settings).crawler) for _ in range(2))
     assert not one.request_seen(PAGE)
     # Without a key of the project's, nobody else has this one.
