@@ -45,8 +45,10 @@ def free_port() -> int:
 class Server:
     """A server with a module, in a folder that it keeps over restarts."""
 
-    def __init__(self, folder: Path, module: str | None, *options: str) -> None:
-        self.port = free_port()
+    def __init__(
+        self, folder: Path, module: str | None, *options: str, port: int | None = None
+    ) -> None:
+        self.port = port or free_port()
         self.url = f"redis://{HOST}:{self.port}"
         self.client = redis.Redis(HOST, self.port, protocol=2)
         self.command = [shutil.which(SERVER) or SERVER, "--port", str(self.port), "--save", ""]
