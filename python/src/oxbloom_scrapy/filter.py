@@ -10,6 +10,7 @@ replica had heard of it) is created again as it was, not with the server's defau
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -372,15 +373,19 @@ def _explaining() -> Iterator[None]:
     try:
         yield
     except redis.RedisError as error:
-        # Clients for clusters look commands up before they send them.
-        if "doesn't exist in Redis commands" in str(error):
+        if _is_unknown_command(error):
             raise ModuleMissingError from error
         raise
 
 
+def _is_unknown_command(error: Exception) -> bool:
+    # The server's words, and those of clients for clusters, which look commands up before they send them.
+    return bool(re.search(r"unknown command .BF\.|BF\.\w+ command doesn't exist", str(error)))
+
+
 def _explained(error: Exception, key: str) -> Exception:
     text = str(error)
-    if "unknown command" in text or "doesn't exist in Redis commands" in text:
+    if _is_unknown_command(error):
         return ModuleMissingError()
     if "WRONGTYPE" in text or "wrong kind of value" in text:
         return KeyTakenError(key)
