@@ -290,6 +290,7 @@ class AsyncShardedFilter:
         counting: bool = False,
     ) -> None:
         self.client = client
+        self.counting = counting
         self._commands = _Commands(name, shards, capacity, error_rate, counting)
 
     @property
