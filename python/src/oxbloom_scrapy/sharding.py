@@ -12,8 +12,9 @@ So the shards lie in N hash slots that are spread evenly, and so on all primarie
 parts of the slots, as `redis-cli --cluster create` deals them out.
 
 A shard holds the capacity's N-th part and five standard deviations more. How many of n items fall to one of N shards is
-binomially distributed, with a mean of n / N and a deviation below its square root: five deviations are exceeded by less than
-one shard in three million before the whole is full. That costs 0.5 % of memory with a million items a shard, 5 % with 10,000.
+binomially distributed, with a mean of n / N and a deviation below its square root. When the whole is full, more than that has
+fallen to one shard in three million at most if there are a million items for each, to one in 800,000 if there are a hundred. It
+costs 0.5 % of memory with a million items a shard, 5 % with 10,000.
 """
 
 import math
