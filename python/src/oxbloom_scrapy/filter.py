@@ -182,7 +182,8 @@ class ShardedFilter:
     With `counting`, items can be removed. They are counted once, however often they are added.
 
     The client's own retries apply. If an answer was lost and the command sent again, an item that was new is said to have been there:
-    where that matters, use a client with `retry=Retry(NoBackoff(), 0)`, and see to lost answers yourself.
+    where that matters, use a client with `retry=Retry(NoBackoff(), 0)`, and see to lost answers yourself. Only `add_many` to a cluster
+    sends to a shard again nevertheless, as redis-py's pipelines to clusters do; those of `redis.asyncio` do not.
     """
 
     def __init__(
@@ -266,7 +267,7 @@ class ShardedFilter:
     def _send(self, call: _Call[T]) -> T:
         with _explaining():
             client: Any = self.client
-            # Pipelines to clusters send a command again if its answer is lost, whatever the client was told about retries.
+            # No pipeline for one command: those to clusters send it again if its answer is lost, whatever the client was told.
             if len(call.commands) == 1 and not call.errors_are_replies:
                 return call.meaning([client.execute_command(*call.commands[0])])
             with client.pipeline(transaction=False) as pipeline:
