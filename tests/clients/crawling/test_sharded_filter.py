@@ -1,0 +1,896 @@
+"""What `ShardedFilter` and `AsyncShardedFilter` promise, on one server and on a cluster, over both versions of the protocol."""
+
+import asyncio
+import binascii
+import doctest
+import math
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import islice, product
+from typing import Any
+
+import oxbloom_scrapy.filter
+import pytest
+import redis
+import redis.asyncio
+import redis.connection
+from cluster import Cluster, running_cluster
+from oxbloom_scrapy import (
+    AsyncShardedFilter,
+    FilterMismatchError,
+    Info,
+    KeyTakenError,
+    ModuleMissingError,
+    ShardedFilter,
+    sharding,
+)
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from servers import HOST, OXBLOOM, Server, running, wait_until
+
+TIGHT = 1e-9  # no two items of a test are taken for one another
+SLOTS = 16384
+CONNECTIONS = (redis.connection.AbstractConnection, redis.asyncio.connection.AbstractConnection)
+EVERY_SHARDS = [1, 3, 16, 64]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to talk to servers."""
+
+    asynchronous: bool
+    clustered: bool
+    protocol: int
+    decode: bool
+
+    def __str__(self) -> str:
+        words = ("asyncio" if self.asynchronous else "sync", "cluster" if self.clustered else "one")
+        return "-".join((*words, f"resp{self.protocol}", "text" if self.decode else "bytes"))
+
+
+EVERY_WAY = [Way(*each) for each in product((False, True), (False, True), (2, 3), (False, True))]
+FOUR_WAYS = [
+    Way(False, False, 2, False),
+    Way(False, True, 3, True),
+    Way(True, False, 3, False),
+    Way(True, True, 2, True),
+]
+four_ways = pytest.mark.parametrize("way", FOUR_WAYS, ids=str)
+
+
+class Blocking:
+    """An asynchronous object, whose methods wait for their answers."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, target: Any) -> None:
+        self.loop, self.target = loop, target
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self.target, name)
+        if not callable(attribute):
+            return attribute
+        return lambda *words: self.loop.run_until_complete(attribute(*words))
+
+
+@dataclass
+class Place:
+    """A server or a cluster, and one way to talk to it."""
+
+    way: Way
+    servers: list[Server]
+    cluster: Cluster | None
+    stack: ExitStack
+
+    def filter(self, name: str = "seen", retries: int | None = None, **options: Any) -> Any:
+        """A filter with a client of its own, synchronous on the outside."""
+        client = self.client(retries)
+        options = {"shards": 16, "error_rate": TIGHT, "capacity": 5000, **options}
+        if isinstance(client, Blocking):
+            return Blocking(client.loop, AsyncShardedFilter(client.target, name, **options))
+        return ShardedFilter(client, name, **options)
+
+    def client(self, retries: int | None = None) -> Any:
+        options: dict[str, Any] = {
+            "protocol": self.way.protocol,
+            "decode_responses": self.way.decode,
+        }
+        if retries is not None:
+            options["retry"] = Retry(NoBackoff(), retries)
+        if self.cluster:
+            make = self.cluster.async_client if self.way.asynchronous else self.cluster.client
+        else:
+            options |= {"host": HOST, "port": self.servers[0].port}
+            make = redis.asyncio.Redis if self.way.asynchronous else redis.Redis
+        if not self.way.asynchronous:
+            client = make(**options)
+            self.stack.callback(client.close)
+            return client
+        loop = asyncio.new_event_loop()
+        self.stack.callback(loop.close)
+        blocking = Blocking(loop, make(**options))
+        self.stack.callback(blocking.aclose)
+        return blocking
+
+    def one(self, key: str) -> redis.Redis:
+        """A plain client of the server that serves a key."""
+        return (self.cluster.primary_of(key) if self.cluster else self.servers[0]).client
+
+    def calls(self, command: str) -> int:
+        """How often all servers together were sent a command."""
+        stats = [server.client.info("commandstats") for server in self.servers]
+        return sum(each.get(f"cmdstat_{command}", {"calls": 0})["calls"] for each in stats)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running(OXBLOOM) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def bare_server() -> Iterator[Server]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def bare_cluster() -> Iterator[Cluster]:
+    with running_cluster(None, replicas=0) as cluster:
+        yield cluster
+
+
+def placed(way: Way, kind: str, request: pytest.FixtureRequest) -> Iterator[Place]:
+    with ExitStack() as stack:
+        if way.clustered:
+            cluster = request.getfixturevalue(f"{kind}cluster")
+            cluster.clear()
+            yield Place(way, cluster.primaries(), cluster, stack)
+        else:
+            server = request.getfixturevalue(f"{kind}server")
+            server.client.flushall()
+            yield Place(way, [server], None, stack)
+
+
+@pytest.fixture
+def place(way: Way, request: pytest.FixtureRequest) -> Iterator[Place]:
+    yield from placed(way, "", request)
+
+
+@pytest.fixture
+def bare_place(way: Way, request: pytest.FixtureRequest) -> Iterator[Place]:
+    yield from placed(way, "bare_", request)
+
+
+def numbered(count: int, stem: str = "item") -> list[str]:
+    return [f"{stem} {number}" for number in range(count)]
+
+
+def most(trials: int, rate: float) -> float:
+    """Mean and five deviations of a binomial distribution."""
+    return trials * rate + 5 * math.sqrt(trials * rate * (1 - rate))
+
+
+# The placement
+
+
+def slot(key: str) -> int:
+    """The hash slot of a key with a tag, by the specification of clusters."""
+    return binascii.crc_hqx(key[key.index("{") + 1 : key.index("}")].encode(), 0) % SLOTS
+
+
+@pytest.mark.parametrize(
+    ("item", "shards", "shard"),
+    [
+        # The check value of CRC-32: 0xCBF43926.
+        (b"123456789", 16384, 0x3926),
+        (b"123456789", 16, 6),
+        (b"123456789", 3, 2),
+        (b"", 64, 0),
+        (b"https://example.com/", 16, 4),
+        ("straße".encode(), 64, 13),
+        (b"\xff\x00\xfe", 1, 0),
+    ],
+)
+def test_shards_are_those_of_the_documentation(item: bytes, shards: int, shard: int) -> None:
+    assert sharding.shard_of(item, shards) == shard
+    assert binascii.crc32(item) % shards == shard
+
+
+def test_keys_are_those_of_the_documentation() -> None:
+    assert sharding.keys("seen", 1) == ["seen"]
+    assert sharding.keys("seen", 2) == ["{2}:seen:0/2", "{0}:seen:1/2"]
+    assert sharding.keys("a b:{c}", 3) == ["{3}:a b:{c}:0/3", "{1}:a b:{c}:1/3", "{0}:a b:{c}:2/3"]
+    assert sharding.keys("seen", 16)[::5] == [
+        "{10}:seen:0/16",
+        "{2}:seen:5/16",
+        "{63}:seen:10/16",
+        "{40}:seen:15/16",
+    ]
+
+
+@pytest.mark.parametrize("shards", [2, 3, 16, 64, 1000, SLOTS])
+def test_each_tag_is_the_smallest_number_in_its_part_of_the_slots(shards: int) -> None:
+    smallest: dict[int, int] = {}
+    number = 0
+    while len(smallest) < shards:
+        smallest.setdefault(slot(f"{{{number}}}") * shards // SLOTS, number)
+        number += 1
+    expected = [f"{{{smallest[shard]}}}:seen:{shard}/{shards}" for shard in range(shards)]
+    assert sharding.keys("seen", shards) == expected
+
+
+@pytest.mark.parametrize("shards", [2, 3, 16, 64, 1000, SLOTS])
+def test_shards_lie_in_different_slots_and_evenly_on_equal_primaries(shards: int) -> None:
+    slots = [slot(key) for key in sharding.keys("seen", shards)]
+    assert len(set(slots)) == shards
+    for primaries in (2, 3, 5, 7):
+        share = Counter(slot * primaries // SLOTS for slot in slots)
+        # Both ends of a primary's part may cut a shard's in two.
+        assert all(abs(share[n] - shards / primaries) < 2 for n in range(primaries)), share
+
+
+def test_each_primary_of_a_real_cluster_gets_its_share(cluster: Cluster) -> None:
+    shares = Counter(cluster.primary_of(key) for key in sharding.keys("seen", 64))
+    assert sorted(shares.values()) == [21, 21, 22]
+
+
+def test_every_process_places_alike() -> None:
+    program = """
+from oxbloom_scrapy import sharding
+print(sharding.keys("seen", 16), [sharding.shard_of(b"%d" % n, 16) for n in range(1000)])
+"""
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            timeout=30,
+        ).stdout
+        for seed in ("0", "1", "4242")
+    }
+    assert len(told) == 1
+    assert told.pop().startswith(b"['{10}:seen:0/16'")
+
+
+def test_the_examples_in_the_documentation_run() -> None:
+    failed, attempted = doctest.testmod(sharding)
+    assert attempted >= 4
+    assert failed == 0
+
+
+@four_ways
+def test_text_is_its_utf8_bytes(place: Place) -> None:
+    filter = place.filter()
+    texts = ["straße", "фильтр", "", "a\0b", "😀"]
+    assert filter.add_many(texts) == [True] * 5
+    assert filter.contains_many(text.encode() for text in texts) == [True] * 5
+    assert filter.add_many(text.encode() for text in texts) == [False] * 5
+    assert filter.add("straße".encode("latin-1"))
+    # And each lies in its shard, where other programs look for it.
+    for text in texts:
+        key = filter.keys[binascii.crc32(text.encode()) % 16]
+        assert place.one(key).execute_command("BF.EXISTS", key, text) == 1
+
+
+# Nothing is lost
+
+
+@pytest.mark.parametrize("shards", EVERY_SHARDS)
+@pytest.mark.parametrize("way", EVERY_WAY, ids=str)
+def test_a_filter_answers_as_a_set_does(
+    place: Place, shards: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(f"{place.way} {shards}")
+    monkeypatch.setattr(oxbloom_scrapy.filter, "BATCH", 37)
+    # 100 for a capacity of 50: some shards grow.
+    filter = place.filter(shards=shards, capacity=chance.choice([50, 5000]))
+    model: set[bytes] = set()
+
+    def some() -> list[str | bytes]:
+        numbers = [chance.randrange(100) for _ in range(chance.choice([0, 1, 5, 37, 38, 200]))]
+        return [f"ü {n}" if chance.random() < 0.5 else f"ü {n}".encode() for n in numbers]
+
+    def there(item: str | bytes) -> bool:
+        return as_bytes(item) in model
+
+    def add(item: str | bytes) -> bool:
+        new = not there(item)
+        model.add(as_bytes(item))
+        return new
+
+    for _ in range(15):
+        items = some()
+        assert filter.contains_many(iter(items)) == list(map(there, items))
+        assert filter.add_many(iter(items)) == list(map(add, items))
+        for item in islice(items, 2):
+            assert filter.add(item) is False
+        single = f"ü {chance.randrange(120)}"
+        assert filter.contains(single) is there(single)
+        assert filter.add(single) is add(single)
+    assert filter.card() == len(model)
+    # Another one with the same name finds it all.
+    assert place.filter(shards=shards).contains_many(model) == [True] * len(model)
+
+
+def as_bytes(item: str | bytes) -> bytes:
+    return item.encode() if isinstance(item, str) else item
+
+
+@four_ways
+def test_batches_larger_than_one_command_takes_are_added_in_order(place: Place) -> None:
+    filter = place.filter(capacity=60_000)
+    items = numbered(25_000)
+    assert filter.add_many(items + items[:10]) == [True] * 25_000 + [False] * 10
+    asked = [item for pair in zip(items, numbered(25_000, "other"), strict=True) for item in pair]
+    assert filter.contains_many(asked) == [True, False] * 25_000
+
+
+@four_ways
+def test_no_items_are_no_commands(place: Place) -> None:
+    filter = place.filter(counting=True)
+    before = place.calls("bf.insert"), place.calls("bf.mexists")
+    assert filter.add_many([]) == []
+    assert filter.contains_many(iter(())) == []
+    assert (place.calls("bf.insert"), place.calls("bf.mexists")) == before
+
+
+@four_ways
+def test_cleared_is_empty(place: Place) -> None:
+    filter = place.filter()
+    filter.clear()
+    filter.add_many(numbered(100))
+    filter.clear()
+    assert filter.contains_many(numbered(100)) == [False] * 100
+    assert sum(server.client.dbsize() for server in place.servers) == 0
+
+
+# Capacity and error rate
+
+
+STEMS: dict[str, Callable[[int], str]] = {
+    "sequential": str,
+    "padded": "{:09d}".format,
+    "pages": "https://example.com/list?page={}&size=100".format,
+    "strides": lambda number: str(number * 4096),
+}
+
+
+@pytest.mark.parametrize("shards", EVERY_SHARDS)
+@pytest.mark.parametrize("stem", STEMS)
+def test_as_many_items_fit_as_were_asked_for_at_the_error_rate_that_was(
+    server: Server, stem: str, shards: int
+) -> None:
+    server.client.flushall()
+    capacity, rate, strangers = 30_000, 0.01, 50_000
+    filter = ShardedFilter(server.client, "full", shards=shards, capacity=capacity, error_rate=rate)
+    item = STEMS[stem]
+    new = filter.add_many(item(number) for number in range(capacity))
+    assert len(new) - sum(new) <= most(capacity, rate)
+    info = filter.info()
+    assert info.layers == info.shards == shards
+    assert info.capacity >= capacity
+    assert filter.contains_many(item(number) for number in range(capacity)) == [True] * capacity
+    wrong = sum(filter.contains_many(item(number + capacity) for number in range(strangers)))
+    assert wrong <= most(strangers, rate)
+    # A rate of 0 would be a test that asks nothing.
+    assert wrong > strangers * rate / 20
+
+
+@pytest.mark.parametrize("shards", [3, 16, 64])
+def test_a_filter_that_grew_keeps_its_error_rate(server: Server, shards: int) -> None:
+    server.client.flushall()
+    filter = ShardedFilter(server.client, "grown", shards=shards, capacity=1000, error_rate=0.01)
+    filter.add_many(numbered(20_000))
+    assert filter.info().layers > shards
+    assert filter.contains_many(numbered(20_000)) == [True] * 20_000
+    assert sum(filter.contains_many(numbered(50_000, "stranger"))) <= most(50_000, 0.01)
+
+
+def exceeding(mean: int, shards: int) -> float:
+    """The probability that a shard gets more of `mean * shards` items than it has room for."""
+    items, share = mean * shards, 1 / shards
+    number = sharding.capacity_of_each(items, shards) + 1
+    logarithm = math.lgamma(items + 1) - math.lgamma(number + 1) - math.lgamma(items - number + 1)
+    logarithm += number * math.log(share) + (items - number) * math.log1p(-share)
+    term, total = math.exp(logarithm), 0.0
+    while term > total * 1e-12:
+        total += term
+        term *= (items - number) / (number + 1) * share / (1 - share)
+        number += 1
+    return total
+
+
+@pytest.mark.parametrize("shards", [2, 3, 16, 64, 1000, SLOTS])
+def test_a_shard_is_overfull_as_rarely_as_documented(shards: int) -> None:
+    assert exceeding(1_000_000, shards) < 1 / 3_000_000
+    assert exceeding(100, shards) < 1 / 800_000
+
+
+@pytest.mark.parametrize(("each", "costs"), [(1_000_000, 1.005), (10_000, 1.05)])
+def test_room_to_spare_costs_what_is_documented(server: Server, each: int, costs: float) -> None:
+    client = server.client
+    client.flushall()
+    filter = ShardedFilter(client, "sharded", shards=16, capacity=16 * each)
+    filter.reserve()
+    client.execute_command("BF.RESERVE", "one", 0.001, each)
+    (size,) = client.execute_command("BF.INFO", "one", "SIZE")[-1:]
+    assert filter.info().size / (16 * size) == pytest.approx(costs, abs=0.002)
+
+
+# Facts
+
+
+@four_ways
+@pytest.mark.parametrize("shards", [1, 16])
+def test_card_and_info_are_sums_over_the_shards(place: Place, shards: int) -> None:
+    filter = place.filter(shards=shards, capacity=1000)
+    assert filter.card() == 0
+    filter.reserve()
+    each = sharding.capacity_of_each(1000, shards)
+    empty = filter.info()
+    assert empty == Info(each * shards, empty.size, shards, 0, shards)
+    filter.add_many(numbered(3000) + numbered(10))
+    facts = [place.one(key).execute_command("BF.INFO", key)[1::2] for key in filter.keys]
+    capacity, size, layers, items, _ = (
+        sum(map(int, fact)) for fact in zip(*([*fact[:4], 0] for fact in facts), strict=True)
+    )
+    assert filter.info() == Info(capacity, size, layers, items, shards)
+    assert layers > shards
+    assert size > empty.size
+    assert filter.card() == items == 3000
+
+
+@four_ways
+def test_info_of_a_missing_shard_is_an_error(place: Place) -> None:
+    filter = place.filter()
+    filter.reserve()
+    key = filter.keys[5]
+    place.one(key).delete(key)
+    with pytest.raises(redis.ResponseError, match="not found"):
+        filter.info()
+
+
+# Reserving
+
+
+@four_ways
+@pytest.mark.parametrize("counting", [False, True])
+@pytest.mark.parametrize("rate", [0.001, 1 / 3, 2.0**-6, 1e-15, 0.1 + 0.2, 1 - 1e-9])
+def test_a_filter_is_reserved_once(place: Place, rate: float, counting: bool) -> None:
+    make = {"error_rate": rate, "counting": counting, "shards": 3, "capacity": 100}
+    filter, other = place.filter(**make), place.filter(**make)
+    assert filter.counting is counting
+    assert filter.reserve() is True
+    assert filter.reserve() is False
+    assert other.reserve() is False
+    filter.add_many(numbered(5))
+    place.one(filter.keys[1]).delete(filter.keys[1])
+    assert other.reserve() is True
+    assert other.info().layers == 3
+
+
+@four_ways
+def test_clients_that_reserve_at_once_get_one_filter(place: Place) -> None:
+    filters = [place.filter(shards=64) for _ in range(4)]
+    start = threading.Barrier(len(filters))
+
+    def reserve(filter: Any) -> bool:
+        start.wait()
+        created = filter.reserve()
+        filter.add_many(numbered(100))
+        return created
+
+    with ThreadPoolExecutor(len(filters)) as threads:
+        created = list(threads.map(reserve, filters))
+    assert True in created
+    assert filters[0].card() == 100
+    assert filters[0].info().layers == 64
+
+
+@four_ways
+def test_another_filter_at_the_keys_is_told_before_anything_is_added(place: Place) -> None:
+    place.filter(error_rate=0.01).reserve()
+    key = place.filter().keys[0]
+    with pytest.raises(
+        FilterMismatchError, match=f"{re.escape(key)}.* rate of 0.01, but 0.001 was"
+    ):
+        place.filter(error_rate=0.001).reserve()
+    with pytest.raises(FilterMismatchError, match=r"with bits, but counters \(COUNTING\) was"):
+        place.filter(error_rate=0.01, counting=True).reserve()
+    place.filter("counted", counting=True).reserve()
+    with pytest.raises(FilterMismatchError, match=r"with counters \(COUNTING\), but bits was"):
+        place.filter("counted").reserve()
+    assert place.filter(error_rate=0.01).card() == 0
+
+
+@four_ways
+@pytest.mark.parametrize("shards", [1, 16])
+def test_something_else_at_a_key_is_told_and_left_alone(place: Place, shards: int) -> None:
+    filter = place.filter(shards=shards)
+    key = filter.keys[-1]
+    place.one(key).sadd(key, "fingerprint")
+    with pytest.raises(KeyTakenError, match=f"{re.escape(key)}.*no Bloom filter"):
+        filter.reserve()
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        filter.add_many(numbered(200))
+    assert place.one(key).smembers(key) == {b"fingerprint"}
+
+
+OPERATIONS: dict[str, tuple[Any, ...]] = {
+    "reserve": (),
+    "add": ("item",),
+    "add_many": (["item", "other", "third"],),
+    "contains": ("item",),
+    "contains_many": (["item", "other", "third"],),
+    "remove": ("item",),
+    "card": (),
+    "info": (),
+}
+
+
+@four_ways
+@pytest.mark.parametrize("shards", [1, 16])
+def test_a_missing_module_is_told_by_every_operation(bare_place: Place, shards: int) -> None:
+    filter = bare_place.filter(shards=shards, counting=True)
+    for operation, words in OPERATIONS.items():
+        with pytest.raises(ModuleMissingError, match="without the oxbloom module"):
+            getattr(filter, operation)(*words)
+
+
+@pytest.mark.parametrize("kind", [ShardedFilter, AsyncShardedFilter])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("capacity", capacity) for capacity in (0, -1)),
+        *(("error_rate", rate) for rate in (0, 0.0, 1, -0.1, 1.5, math.nan, math.inf)),
+        *(("shards", shards) for shards in (0, -1, 16385)),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_is_sent(
+    kind: Any, name: str, value: float
+) -> None:
+    with pytest.raises(ValueError, match=f"{name} must"):
+        kind(None, "seen", **{"shards": 16, name: value})
+
+
+@four_ways
+def test_a_missing_shard_is_created_again_as_it_was(place: Place) -> None:
+    filter = place.filter(capacity=16_000, error_rate=0.003, counting=True)
+    filter.reserve()
+    fields = ("CAPACITY", "ERROR", "LAYOUT", "EXPANSION")
+
+    def facts(key: str) -> list[Any]:
+        answers = [place.one(key).execute_command("BF.INFO", key, field) for field in fields]
+        return [answer[-1] for answer in answers]
+
+    before = [facts(key) for key in filter.keys]
+    assert before[0][0] == sharding.capacity_of_each(16_000, 16)
+    for key in filter.keys:
+        place.one(key).delete(key)
+    filter.add_many(numbered(1000))
+    assert [facts(key) for key in filter.keys] == before
+
+
+# Counting
+
+
+@four_ways
+def test_what_was_added_twice_and_removed_once_is_gone(place: Place) -> None:
+    filter = place.filter(counting=True)
+    assert filter.add_many([*numbered(100), *numbered(100)]) == [True] * 100 + [False] * 100
+    assert filter.add("item 7") is False
+    assert filter.remove("item 7") is True
+    assert filter.contains("item 7") is False
+    assert filter.remove("item 7") is False
+    others = [item for item in numbered(100) if item != "item 7"]
+    assert filter.contains_many(others) == [True] * 99
+    assert filter.card() == 99
+    assert filter.add("item 7") is True
+
+
+@four_ways
+def test_removing_from_what_does_not_count_is_refused(place: Place) -> None:
+    filter = place.filter()
+    filter.add("item")
+    before = place.calls("bf.mdel")
+    with pytest.raises(ValueError, match="counting"):
+        filter.remove("item")
+    assert place.calls("bf.mdel") == before
+    assert filter.contains("item")
+
+
+@four_ways
+def test_removing_from_a_missing_filter_finds_nothing(place: Place) -> None:
+    assert place.filter(counting=True).remove("item") is False
+
+
+# Full servers
+
+
+@four_ways
+@pytest.mark.parametrize("shards", [1, 16])
+def test_a_filter_that_cannot_grow_says_so_and_keeps_what_it_has(place: Place, shards: int) -> None:
+    filter = place.filter(shards=shards, capacity=2000)
+    filter.reserve()
+    size = max(place.one(key).memory_usage(key) for key in filter.keys)
+    for server in place.servers:
+        server.client.config_set("bf.filter-memory-limit", size + 1000)
+    try:
+        acknowledged: list[str] = []
+
+        def add_on() -> None:
+            for first in range(0, 20_000, 100):
+                items = [f"item {number}" for number in range(first, first + 100)]
+                filter.add_many(items)
+                acknowledged.extend(items)
+
+        with pytest.raises(redis.ResponseError, match="memory"):
+            add_on()
+        assert len(acknowledged) >= 1000
+        assert filter.contains_many(acknowledged) == [True] * len(acknowledged)
+        assert filter.add_many(acknowledged) == [False] * len(acknowledged)
+    finally:
+        for server in place.servers:
+            server.client.config_set("bf.filter-memory-limit", 0)
+    filter.add_many(numbered(20_000))
+    assert filter.contains_many(numbered(20_000)) == [True] * 20_000
+
+
+# Round trips
+
+
+@pytest.mark.parametrize("way", EVERY_WAY, ids=str)
+def test_a_batch_is_a_command_for_each_shard(place: Place) -> None:
+    filter = place.filter()
+    for command, operation in (
+        ("bf.insert", filter.add_many),
+        ("bf.mexists", filter.contains_many),
+    ):
+        before = place.calls(command)
+        operation(numbered(1000))
+        assert place.calls(command) - before == 16
+    before = place.calls("bf.insert")
+    filter.add("item")
+    assert place.calls("bf.insert") - before == 1
+
+
+@four_ways
+def test_a_batch_is_sent_to_all_servers_before_an_answer_is_waited_for(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filter = place.filter()
+    filter.add_many(numbered(1000))  # opens connections, and looks commands up
+    events = noted(monkeypatch)
+    filter.add_many(numbered(1000))
+    servers = len(place.servers)
+    assert events == ["send"] * servers + ["read"] * 16
+
+
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What clients do on their connections from now on."""
+    events: list[str] = []
+
+    def noting(event: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def note(*words: Any, **options: Any) -> Any:
+            events.append(event)
+            return original(*words, **options)
+
+        return note
+
+    for kind in CONNECTIONS:
+        for name, event in (("send_packed_command", "send"), ("read_response", "read")):
+            monkeypatch.setattr(kind, name, noting(event, getattr(kind, name)))
+    return events
+
+
+# Lost answers
+
+
+def lose_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next answer arrives nowhere, and its connection breaks."""
+    sync, asynchronous = CONNECTIONS
+    lost = threading.Event()
+
+    def lose(connection: Any, *words: Any, **options: Any) -> Any:
+        answer = read(connection, *words, **options)
+        if lost.is_set():
+            return answer
+        lost.set()
+        connection.disconnect()
+        raise redis.ConnectionError("lost")
+
+    async def lose_later(connection: Any, *words: Any, **options: Any) -> Any:
+        answer = await read_later(connection, *words, **options)
+        if lost.is_set():
+            return answer
+        lost.set()
+        await connection.disconnect()
+        raise redis.ConnectionError("lost")
+
+    read, read_later = sync.read_response, asynchronous.read_response
+    monkeypatch.setattr(sync, "read_response", lose)
+    monkeypatch.setattr(asynchronous, "read_response", lose_later)
+
+
+@pytest.mark.parametrize("way", EVERY_WAY, ids=str)
+def test_an_addition_whose_answer_was_lost_is_sent_again_only_by_a_client_that_retries(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient, impatient = place.filter(), place.filter(retries=0)
+    for filter in (patient, impatient):
+        filter.add("first")  # opens a connection to the server
+    # The same shard, so the same connection.
+    once, twice = islice((n for n in numbered(1000) if same_shard(n, "first")), 2)
+
+    before = place.calls("bf.insert")
+    with monkeypatch.context() as patch:
+        lose_an_answer(patch)
+        with pytest.raises(redis.ConnectionError, match="lost"):
+            impatient.add(once)
+    assert place.calls("bf.insert") - before == 1
+    assert impatient.contains(once) is True
+
+    with monkeypatch.context() as patch:
+        lose_an_answer(patch)
+        assert patient.add(twice) is False
+    assert place.calls("bf.insert") - before == 3
+
+
+def same_shard(*items: str) -> bool:
+    return len({sharding.shard_of(item.encode(), 16) for item in items}) == 1
+
+
+@pytest.mark.parametrize("way", EVERY_WAY, ids=str)
+def test_a_batch_an_answer_to_which_was_lost_is_sent_again_where_the_documentation_says_so(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient = place.filter(retries=0)
+    impatient.add_many(numbered(200, "first"))  # opens connections to all servers
+    before = place.calls("bf.insert")
+    again = place.way.clustered and not place.way.asynchronous
+    with monkeypatch.context() as patch:
+        lose_an_answer(patch)
+        if again:
+            assert False in impatient.add_many(numbered(200))
+        else:
+            with pytest.raises(redis.ConnectionError, match="lost"):
+                impatient.add_many(numbered(200))
+    assert impatient.contains_many(numbered(200)) == [True] * 200
+    assert (place.calls("bf.insert") - before > 16) is again
+
+
+# Moving slots and failing primaries
+
+
+class Adder(threading.Thread):
+    """Adds items, batch by batch, each until it is acknowledged."""
+
+    def __init__(self, filter: Any) -> None:
+        super().__init__()
+        self.filter, self.stopped = filter, threading.Event()
+        self.acknowledged: list[str] = []
+        self.errors: list[redis.RedisError] = []
+
+    def run(self) -> None:
+        while not self.stopped.is_set():
+            first = len(self.acknowledged)
+            self.add([f"item {number}" for number in range(first, first + 50)])
+
+    def add(self, items: list[str]) -> None:
+        while not self.stopped.is_set():
+            try:
+                self.filter.add_many(items)
+                self.acknowledged += items
+                return
+            except redis.RedisError as error:
+                self.errors.append(error)
+                self.stopped.wait(0.02)
+
+    def wait_for_more(self) -> None:
+        """Waits for two more batches: one of them is begun after the call."""
+        count = len(self.acknowledged)
+        wait_until(lambda: len(self.acknowledged) >= count + 100)
+
+
+@contextmanager
+def adding_to(filter: Any) -> Iterator[Adder]:
+    adder = Adder(filter)
+    adder.start()
+    try:
+        yield adder
+    finally:
+        adder.stopped.set()
+        adder.join()
+
+
+def redirections(servers: list[Server]) -> int:
+    """How often servers told a client to ask another one."""
+    stats = [server.client.info("errorstats") for server in servers]
+    counts = [each.get(f"errorstat_{name}") for each in stats for name in ("MOVED", "ASK")]
+    return sum(count["count"] for count in counts if count)
+
+
+on_clusters = pytest.mark.parametrize("way", [w for w in FOUR_WAYS if w.clustered], ids=str)
+
+
+@on_clusters
+@pytest.mark.parametrize("counting", [False, True])
+def test_nothing_is_lost_while_slots_move(place: Place, counting: bool) -> None:
+    cluster = place.cluster
+    filter = place.filter(capacity=200_000, counting=counting)
+    filter.reserve()
+    homes = {key: cluster.primary_of(key) for key in filter.keys}
+    before = redirections(place.servers)
+    with adding_to(place.filter(capacity=200_000, counting=counting)) as adder:
+        for steps in (1, 2, 0):  # and home again
+            for key in filter.keys:
+                primaries = place.servers
+                to = primaries[(primaries.index(homes[key]) + steps) % len(primaries)]
+                cluster.move_slot(key, to)
+                assert cluster.primary_of(key) is to
+            adder.wait_for_more()
+    assert redirections(place.servers) > before
+    assert adder.errors == []
+    assert filter.contains_many(adder.acknowledged) == [True] * len(adder.acknowledged)
+    # Whoever comes later finds all of it, too, and each shard once.
+    late = place.filter(counting=counting)
+    assert late.add_many(adder.acknowledged[:5000]) == [False] * min(5000, len(adder.acknowledged))
+    assert filter.info().layers == 16
+    assert sum(server.client.dbsize() for server in cluster.primaries()) == 16
+
+
+@on_clusters
+def test_what_a_replica_had_heard_of_outlives_its_primary(place: Place) -> None:
+    cluster = place.cluster
+    filter = place.filter(capacity=200_000)
+    filter.reserve()
+    with adding_to(place.filter(capacity=200_000)) as adder:
+        adder.wait_for_more()
+        safe: list[str] = []
+        while not safe:
+            so_far = adder.acknowledged[:]
+            if cluster.wait_all():
+                safe = so_far
+        killed = cluster.kill_primary_of(filter.keys[3])
+        try:
+            count = len(adder.acknowledged)
+            adder.wait_for_more()
+        finally:
+            cluster.start_again(killed)
+    assert len(safe) >= 100
+    assert filter.contains_many(safe) == [True] * len(safe)
+    # What was added since the other one took over is there, too; but for a batch that had begun before.
+    later = adder.acknowledged[count + 50 :]
+    assert len(later) >= 50
+    assert filter.contains_many(later) == [True] * len(later)
+    # No shard was made anew with the server's defaults.
+    assert filter.reserve() is False
+    assert filter.info().capacity >= 200_000
+    assert filter.add_many(numbered(100, "afterwards")) == [True] * 100
+
+
+@on_clusters
+def test_a_cluster_that_lost_a_shard_makes_it_again_as_it_was(place: Place) -> None:
+    """As when a primary fails before its replica has heard of a filter."""
+    filter = place.filter(capacity=200_000)
+    filter.add_many(numbered(100))
+    facts = filter.info()
+    for server in place.servers:
+        server.client.flushall()
+    filter.add_many(numbered(100))
+    assert filter.info() == facts
