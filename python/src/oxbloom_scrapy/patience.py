@@ -26,7 +26,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 from scrapy.settings import BaseSettings, Settings
-from scrapy_redis import connection, defaults
+from scrapy_redis import connection
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +42,6 @@ AWAY = (
     RedisClusterException,
 )
 REFUSED = (AuthenticationError, AuthorizationError)
-
-NO_RETRIES = {"retry": Retry(NoBackoff(), 0)}
 
 T = TypeVar("T")
 
@@ -84,13 +82,15 @@ class Patience:
 def filter_client(settings: BaseSettings) -> Any:
     """A client for the filter: as `BLOOMFILTER_REDIS_PARAMS` says, or else the queue's settings."""
     own = settings.getdict("BLOOMFILTER_REDIS_PARAMS")
-    if not own:
-        return queue_client(settings)
-    return connection.get_redis(**{**defaults.REDIS_PARAMS, **own, **NO_RETRIES})
+    return _client({}, own) if own else queue_client(settings)
 
 
 def queue_client(settings: BaseSettings) -> Any:
     """A client as scrapy-redis's settings say, which does not retry by itself."""
-    changed = Settings({name: settings.get(name) for name in connection.SETTINGS_PARAMS_MAP})
-    changed.set("REDIS_PARAMS", {**settings.getdict("REDIS_PARAMS"), **NO_RETRIES})
-    return connection.get_redis_from_settings(changed)
+    names = connection.SETTINGS_PARAMS_MAP
+    return _client({name: settings.get(name) for name in names}, settings.getdict("REDIS_PARAMS"))
+
+
+def _client(settings: dict[str, Any], params: dict[str, Any]) -> Any:
+    params = {**params, "retry": Retry(NoBackoff(), 0)}
+    return connection.get_redis_from_settings(Settings({**settings, "REDIS_PARAMS": params}))

@@ -1,0 +1,97 @@
+"""Crawls whose filter is spread over a cluster: nothing is forgotten while slots move, and as little as can be when a primary dies.
+
+A cluster replicates without waiting: what a primary acknowledged in its last moment, its replica may not have heard of. `WAIT` bounds
+that. It is sent to each primary after a write of its own, and so tells whether the replica has everything up to there. All pages that
+had been served before it was sent were in the filter by then, as a request is added before it is queued, and queued before it is
+served. So these may not be crawled again; pages that came after the last `WAIT` may.
+"""
+
+import re
+from pathlib import Path
+
+from cluster import Cluster, running_cluster
+from crawls import LASTING, Crawl, crawl
+from oxbloom_scrapy import ShardedFilter
+from scrapy import Request
+from scrapy.utils.request import fingerprint
+from servers import OXBLOOM, ROOT, running, wait_until
+from website import Site, site
+
+PAGE = (ROOT / "docs/crawling.md").read_text()
+SHARDS = 16
+CRAWLERS = 2
+
+
+def settings_of_the_page() -> dict:
+    """What the page on crawling says about more than one server."""
+    section = PAGE.split("## More than one server")[1]
+    block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert block
+    settings: dict = {}
+    exec(block[1], {}, settings)  # noqa: S102
+    return settings
+
+
+def start(crawl: Crawl, pages: Site) -> None:
+    for _ in range(CRAWLERS):
+        crawl.follow(pages.url(0), pages.url(1))
+    crawl.go()
+
+
+def shuffle(cluster: Cluster, keys: list[str]) -> None:
+    """Moves the slots of keys from the primary that has them to the next."""
+    for key in keys:
+        primaries = cluster.primaries()
+        place = primaries.index(cluster.primary_of(key))
+        cluster.move_slot(key, primaries[(place + 1) % len(primaries)])
+
+
+def test_every_page_is_crawled_once_while_slots_move_with_all_that_is_in_them(tmp_path: Path):
+    with running_cluster() as cluster, site(delay=0.02) as pages:
+        settings = {**settings_of_the_page(), "SCHEDULER_PERSIST": True}
+        settings["REDIS_URL"] = cluster.servers[0].url
+        seen = ShardedFilter(cluster.client(), "follow:bloomfilter", shards=SHARDS)
+        with crawl(
+            cluster.servers[0], tmp_path, DUPEFILTER_CLASS=LASTING["DUPEFILTER_CLASS"], **settings
+        ) as crawled:
+            start(crawled, pages)
+            for share in (0.1, 0.3, 0.5, 0.7):
+                wait_until(lambda: len(crawled.crawled()) > share * pages.pages)  # noqa: B023
+                shuffle(cluster, [*seen.keys, "follow:requests"])
+            for crawler in crawled.crawlers:
+                crawler.finish()
+        assert dict(crawled.crawled()) == dict.fromkeys(range(pages.pages), 1)
+        assert dict(pages.visits()) == dict.fromkeys(range(pages.pages), 1)
+        assert {cluster.primary_of(key) for key in seen.keys} == set(cluster.primaries())
+        assert seen.card() > pages.pages
+
+
+def test_what_was_crawled_before_a_wait_is_not_crawled_again_when_a_primary_is_killed(
+    tmp_path: Path,
+):
+    with (
+        running_cluster() as cluster,
+        running(OXBLOOM) as queue,
+        site(delay=0.02) as pages,
+    ):
+        filter = {"url": cluster.servers[0].url, "redis_cls": "redis.cluster.RedisCluster"}
+        settings = {"BLOOMFILTER_REDIS_PARAMS": filter, "BLOOMFILTER_SHARDS": SHARDS}
+        seen = ShardedFilter(cluster.client(), "follow:bloomfilter", shards=SHARDS)
+        with crawl(queue, tmp_path, SCHEDULER_PERSIST=True, **LASTING, **settings) as crawled:
+            start(crawled, pages)
+            wait_until(lambda: len(pages.visits()) > 0.3 * pages.pages)
+            shuffle(cluster, seen.keys[:4])
+            before = set(pages.visits())
+            assert cluster.wait_all()
+            killed = cluster.kill_primary_of(seen.keys[0])
+            cluster.start_again(killed)
+            stats = [crawler.finish() for crawler in crawled.crawlers]
+
+        assert set(crawled.crawled()) == set(range(pages.pages))
+        twice = {page for page, times in pages.visits().items() if times > 1}
+        # Of a request whose answer was lost nobody knows whether it is new, and so it is let through.
+        uncertain = sum(one.get("bloomfilter/uncertain", 0) for one in stats)
+        assert len(twice & before) <= uncertain <= CRAWLERS
+        assert len(before) < pages.pages
+        fingerprints = [fingerprint(Request(pages.url(page))).hex() for page in before]
+        assert all(seen.contains_many(fingerprints))
