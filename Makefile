@@ -17,10 +17,10 @@ MODULE_FOLDER := $(PREFIX)/lib/redis/modules
 CONF_FOLDER := $(SYSCONFDIR)/redis
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test bench demo install clean setup setup-test lint lint-rust lint-python test-rust test-clients test-instructions
+.PHONY: help run build test bench bench-scrapy demo install clean setup setup-test lint lint-rust lint-python test-rust test-clients test-instructions
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## Install what is missing, build, and start a server with the module on 127.0.0.1 (PORT=6379)
 	@! redis-cli -p $(PORT) ping >/dev/null 2>&1 || { \
@@ -70,6 +70,10 @@ bench: build $(INCUMBENT) ## Measure side by side with RedisBloom and fastbloom:
 	cargo build --release --example floor
 	cargo bench --bench filter
 	OXBLOOM_MODULE=$(MODULE) REDISBLOOM_MODULE=$(INCUMBENT) FLOOR_MODULE=$(FLOOR_MODULE) cargo bench --bench servers
+
+bench-scrapy: build $(PYTHON_ENV)/installed ## Measure duplicates filters for Scrapy side by side: ten minutes, or QUICK=1 for one
+	@$(call packages,command -v npm,npm)
+	TARGET=$(TARGET) OXBLOOM_MODULE=$(MODULE) PYTHONPATH=tests/clients $(PYTHON_ENV)/bin/python python/benchmarks/dupefilters.py
 
 demo: build ## Deduplicate 2.7 million real URLs through a server, beside a Redis set
 	cargo run --release --example demo -- --module $(MODULE) --data $(TARGET)/demo

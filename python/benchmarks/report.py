@@ -1,0 +1,199 @@
+"""The figures as a part of `python/README.md`."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from importlib import metadata
+from pathlib import Path
+
+BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
+PACKAGES = ("redis", "Scrapy", "scrapy-redis", "Scrapy-Redis-BloomFilter", "oxbloom-scrapy")
+
+
+@dataclass
+class Speed:
+    """Microseconds a request, one figure a round."""
+
+    whole: list[float] = field(default_factory=list)
+    known: list[float] = field(default_factory=list)
+    """The same with fingerprints that are known beforehand."""
+    client: list[float] = field(default_factory=list)
+    """Of the whole: processor time of the crawler's process."""
+    server: list[float] = field(default_factory=list)
+    """Of the whole: processor time of the server."""
+
+
+@dataclass
+class Row:
+    """What was measured of one filter."""
+
+    name: str
+    promised: float
+    """The error rate that was asked for; of scrapy-redis-bloomfilter, which cannot be asked for one, what theory says."""
+    speed: Speed
+    size: int = 0
+    used: int = 0
+    wrong: int = 0
+    """URLs that were said to be there, of those that were not."""
+    twice: list[int] = field(default_factory=list)
+    """URLs that two processes both let through, one figure a round."""
+
+
+@dataclass(frozen=True)
+class Hashes:
+    """What scrapy-redis-bloomfilter's hash functions do with real fingerprints."""
+
+    bit: int
+    values: list[int]
+    """Of each function: how many different values it has over all items."""
+    hits: list[float]
+    """Of each function: for which share of URLs that are not there its bit is set."""
+    expected: float
+    """What these shares are with good hash functions."""
+
+
+@dataclass(frozen=True)
+class Report:
+    server: str
+    items: int
+    others: int
+    rounds: int
+    block: int
+    raced: int
+    rows: list[Row]
+    pings: list[float]
+    hashes: Hashes
+
+    def markdown(self) -> str:
+        parts = self._setup, self._speeds, self._memory, self._hashes, self._races
+        return "\n\n".join(part() for part in parts)
+
+    def _setup(self) -> str:
+        machine = f"{os.cpu_count()} cores of {processor()}, {platform.system()}"
+        return f"Written by `make bench-scrapy`, {date.today()}, on {machine}. {self.server}; {versions()}."
+
+    def _speeds(self) -> str:
+        ours = next(row for row in self.rows if row.name == "oxbloom").speed.whole
+
+        def line(row: Row) -> list[str]:
+            speed = row.speed
+            whole = statistics.median(speed.whole)
+            ratio = statistics.median(a / b for a, b in zip(speed.whole, ours, strict=True))
+            others = map(statistics.median, (speed.known, speed.client, speed.server))
+            micros = [f"{micros:.0f}" for micros in (whole, *others)]
+            return [row.name, f"{1e6 / whole:,.0f}", *micros, f"{ratio:.2f}"]
+
+        intro = (
+            f"Filters that hold {self.items // 2:,} URLs, medians of {self.rounds} rounds of {self.block:,} requests. "
+            "The ratio is the median of the rounds' ratios of µs a request."
+        )
+        heads = "requests a second|µs a request|fingerprint known|crawler's CPU|server's CPU|ratio"
+        ping = ["a PING with the same client", "", "", f"{statistics.median(self.pings):.0f}"]
+        rows = [*map(line, self.rows), [*ping, "", "", ""]]
+        return f"{intro}\n\n{table(heads, rows)}"
+
+    def _memory(self) -> str:
+        def line(row: Row) -> list[str]:
+            low, high = interval(row.wrong, self.others)
+            sizes = f"{row.size / 1e6:.2f} MB", f"{row.used / 1e6:.2f} MB"
+            measured = f"{row.wrong:,}: {percent(row.wrong / self.others)}"
+            bounds = f"{percent(low)} to {percent(high)}"
+            per_item = f"{row.size / self.items:,.1f}"
+            return [row.name, *sizes, per_item, percent(row.promised), measured, bounds]
+
+        intro = (
+            f"Filters that hold {self.items:,} URLs: what that takes, and how many of {self.others:,} other URLs "
+            "they said to have seen."
+        )
+        heads = "`MEMORY USAGE`|growth of `used_memory`|bytes a URL|promised|false positives|95 % interval"
+        return f"{intro}\n\n{table(heads, map(line, self.rows))}"
+
+    def _hashes(self) -> str:
+        first, *rest = self.hashes.hits
+        return (
+            "What is promised of scrapy-redis-bloomfilter is what theory says of good hash functions, (1 - e^(-kn/m))^k. "
+            f"With BIT={self.hashes.bit}, each function of a URL that was never added would find its bit set with a "
+            f"probability of {percent(self.hashes.expected)}. The first, which is the sum of the fingerprint's characters, has "
+            f"{self.hashes.values[0]:,} different values over all {self.items:,} URLs, and finds it set for {percent(first)}; the others "
+            f"for {percent(min(rest))} to {percent(max(rest))}. So it is a filter with {len(rest)} functions that sends for {len(rest) + 1}."
+        )
+
+    def _races(self) -> str:
+        def line(row: Row) -> list[str]:
+            low, high = min(row.twice), max(row.twice)
+            extent = f" ({low:,} to {high:,})" if low < high else ""
+            return [row.name, f"{statistics.median(row.twice):,.0f}{extent}"]
+
+        races = len(self.rows[0].twice)
+        intro = (
+            f"Two processes ask for the same {self.raced:,} URLs in the same order from the same moment on. So many got "
+            f"through both, the median of {races}:"
+        )
+        return f"{intro}\n\n{table('URLs followed twice', map(line, self.rows))}"
+
+
+def table(heads: str, rows: Iterable[Sequence[str]]) -> str:
+    """Heads are separated by bars; the first column, of names, has none."""
+    titles = heads.split("|")
+    lines = [["", *titles], ["---"] + ["--:"] * len(titles), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def percent(share: float) -> str:
+    """With three digits that matter, and in plain figures as long as they fit."""
+    if not share:
+        return "0"
+    if share < 1e-8:
+        return f"{100 * share:.0e} %"
+    decimals = max(0, 2 - math.floor(math.log10(100 * share)))
+    return f"{100 * share:.{decimals}f} %"
+
+
+def interval(hits: int, of: int) -> tuple[float, float]:
+    """The interval of Wilson (1927), in which a share lies with a probability of 95 %."""
+    z = statistics.NormalDist().inv_cdf(0.975)
+    share = hits / of
+    middle = share + z * z / (2 * of)
+    spread = z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
+    low, high = ((middle + sign * spread) / (1 + z * z / of) for sign in (-1, 1))
+    return (low if hits else 0.0), high
+
+
+def versions() -> str:
+    parsing = "with hiredis" if installed("hiredis") else "without hiredis"
+    packages = [f"{name} {metadata.version(name)}" for name in PACKAGES]
+    packages[0] = f"{packages[0]} ({parsing})".replace("redis", "redis-py", 1)
+    return ", ".join([f"{platform.python_implementation()} {platform.python_version()}", *packages])
+
+
+def installed(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor()
+
+
+def write(page: Path, figures: str) -> None:
+    """Puts the figures where the page has its markers."""
+    before, begin, rest = page.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        sys.exit(f"{page} has no {BEGIN} … {END}")
+    page.write_text(f"{before}{BEGIN}\n\n{figures}\n\n{END}{after}")
