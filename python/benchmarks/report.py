@@ -147,12 +147,12 @@ def table(heads: str, rows: Iterable[Sequence[str]]) -> str:
 
 
 def percent(share: float) -> str:
-    """With three digits that matter, and in plain figures as long as they fit."""
-    if not share:
-        return "0"
+    """With three digits that matter, of what is missing if that is little; in plain figures as long as they fit."""
+    if share in (0, 1):
+        return f"{100 * share:.0f} %" if share else "0"
     if share < 1e-8:
         return f"{100 * share:.0e} %"
-    decimals = max(0, 2 - math.floor(math.log10(100 * share)))
+    decimals = max(0, 2 - math.floor(math.log10(100 * min(share, 1 - share))))
     return f"{100 * share:.{decimals}f} %"
 
 
