@@ -622,15 +622,25 @@ def test_removing_from_a_missing_filter_finds_nothing(place: Place) -> None:
 # Full servers
 
 
+@contextmanager
+def limited(place: Place, limit: int) -> Iterator[None]:
+    """No filter may take more bytes than that."""
+    for server in place.servers:
+        server.client.config_set("bf.filter-memory-limit", limit)
+    try:
+        yield
+    finally:
+        for server in place.servers:
+            server.client.config_set("bf.filter-memory-limit", 0)
+
+
 @four_ways
 @pytest.mark.parametrize("shards", [1, 16])
 def test_a_filter_that_cannot_grow_says_so_and_keeps_what_it_has(place: Place, shards: int) -> None:
     filter = place.filter(shards=shards, capacity=2000)
     filter.reserve()
     size = max(place.one(key).memory_usage(key) for key in filter.keys)
-    for server in place.servers:
-        server.client.config_set("bf.filter-memory-limit", size + 1000)
-    try:
+    with limited(place, size + 1000):
         acknowledged: list[str] = []
 
         def add_on() -> None:
@@ -644,11 +654,15 @@ def test_a_filter_that_cannot_grow_says_so_and_keeps_what_it_has(place: Place, s
         assert len(acknowledged) >= 1000
         assert filter.contains_many(acknowledged) == [True] * len(acknowledged)
         assert filter.add_many(acknowledged) == [False] * len(acknowledged)
-    finally:
-        for server in place.servers:
-            server.client.config_set("bf.filter-memory-limit", 0)
     filter.add_many(numbered(20_000))
     assert filter.contains_many(numbered(20_000)) == [True] * 20_000
+
+
+@four_ways
+def test_a_filter_that_finds_no_room_says_so_when_it_is_reserved(place: Place) -> None:
+    with limited(place, 10_000), pytest.raises(redis.ResponseError, match="memory"):
+        place.filter(capacity=1_000_000).reserve()
+    assert place.filter(capacity=1_000_000).reserve() is True
 
 
 # Round trips
