@@ -1,0 +1,156 @@
+/**
+ * A filter over several keys, shared by programs in two languages.
+ *
+ * The placement is written here once more, in JavaScript, after nothing but the documentation of
+ * `oxbloom_scrapy.sharding`. What one side adds, the other one finds.
+ *
+ * `PYTHON` names a Python that has the package (default: the one that `make setup-test` makes).
+ */
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { createClient } from 'redis';
+import { startServer } from './server.mjs';
+
+const PYTHON =
+  process.env.PYTHON || fileURLToPath(new URL('../../../target/python/bin/python', import.meta.url));
+const ERROR_RATE = 1e-9; // distinct items are never taken for one another
+const CAPACITY = 10_000;
+const SLOTS = 16384;
+
+/** The CRC-32 of zlib, PNG and gzip. */
+function crc32(bytes) {
+  let crc = 0xffffffff;
+  for (const byte of bytes) {
+    crc ^= byte;
+    for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
+  }
+  return (crc ^ 0xffffffff) >>> 0;
+}
+
+/** The CRC-16 of hash slots (XMODEM). */
+function crc16(bytes) {
+  let crc = 0;
+  for (const byte of bytes) {
+    crc ^= byte << 8;
+    for (let bit = 0; bit < 8; bit++) crc = ((crc << 1) ^ (crc & 0x8000 ? 0x1021 : 0)) & 0xffff;
+  }
+  return crc;
+}
+
+const shardOf = (item, shards) => crc32(Buffer.from(item)) % shards;
+
+function keysOf(name, shards) {
+  if (shards === 1) return [name];
+  const tags = new Map();
+  for (let tag = 0; tags.size < shards; tag++) {
+    const part = Math.floor(((crc16(Buffer.from(String(tag))) % SLOTS) * shards) / SLOTS);
+    if (!tags.has(part)) tags.set(part, tag);
+  }
+  return Array.from({ length: shards }, (_, i) => `{${tags.get(i)}}:${name}:${i}/${shards}`);
+}
+
+/** The items by the number of their shard. */
+function dealOut(items, shards) {
+  const parts = new Map();
+  for (const item of items) {
+    const shard = shardOf(item, shards);
+    parts.set(shard, [...(parts.get(shard) ?? []), item]);
+  }
+  return parts;
+}
+
+const ITEMS = [
+  ...Array.from({ length: 1000 }, (_, number) => `https://example.com/?page=${number}`),
+  '',
+  '\0',
+  'straße',
+  'фильтр 😀',
+  Buffer.from([0xff, 0xfe, 0x00]),
+  Buffer.alloc(70_000, 0xab),
+];
+
+// Items come as lines of hexadecimal digits; each answer is a line.
+const PROGRAM = `
+import sys
+import redis
+from oxbloom_scrapy import ShardedFilter
+port, shards, operation = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+with redis.Redis("127.0.0.1", port) as client:
+    filter = ShardedFilter(client, "seen", shards=shards, capacity=${CAPACITY}, error_rate=${ERROR_RATE})
+    print(*getattr(filter, operation)(map(bytes.fromhex, sys.stdin.read().split("\\n"))), sep="\\n")
+`;
+
+function inPython(port, shards, operation, items) {
+  const { error, status, stdout, stderr } = spawnSync(
+    PYTHON,
+    ['-c', PROGRAM, port, shards, operation].map(String),
+    { input: items.map((item) => Buffer.from(item).toString('hex')).join('\n'), timeout: 30_000 },
+  );
+  if (error) throw new Error(`PYTHON: cannot run ${PYTHON}`, { cause: error });
+  assert.equal(status, 0, String(stderr));
+  return String(stdout)
+    .trim()
+    .split('\n')
+    .map((line) => line === 'True');
+}
+
+describe('sharded filters', { timeout: 60_000 }, () => {
+  let server;
+  let client;
+
+  before(async () => {
+    server = await startServer();
+  });
+  after(() => server?.stop());
+
+  beforeEach(async () => {
+    const socket = { host: '127.0.0.1', port: server.port, reconnectStrategy: false };
+    client = createClient({ socket });
+    client.on('error', () => {}); // a broken connection also rejects the calls under test
+    await client.connect();
+    await client.flushAll();
+  });
+  afterEach(() => client?.destroy());
+
+  test('the checksums are the well-known ones', () => {
+    assert.equal(crc32(Buffer.from('123456789')), 0xcbf43926);
+    assert.equal(crc16(Buffer.from('123456789')), 0x31c3);
+  });
+
+  test('shards and keys are those of the examples', () => {
+    assert.equal(shardOf('https://example.com/', 16), 4);
+    assert.equal(shardOf('straße', 64), 13);
+    assert.deepEqual(keysOf('seen', 1), ['seen']);
+    assert.deepEqual(keysOf('seen', 3), ['{3}:seen:0/3', '{1}:seen:1/3', '{0}:seen:2/3']);
+  });
+
+  for (const shards of [1, 3, 16, 64]) {
+    test(`what JavaScript adds to ${shards} shards, Python finds`, async () => {
+      const keys = keysOf('seen', shards);
+      for (const [shard, part] of dealOut(ITEMS, shards)) {
+        const options = { CAPACITY, ERROR: ERROR_RATE };
+        const added = await client.bf.insert(keys[shard], part, options);
+        assert.deepEqual(added, part.map(() => true));
+      }
+      const strangers = ITEMS.map((item) => Buffer.concat([Buffer.from(item), Buffer.from('!')]));
+      const found = inPython(server.port, shards, 'contains_many', [...ITEMS, ...strangers]);
+      assert.deepEqual(found, [...ITEMS.map(() => true), ...strangers.map(() => false)]);
+      const added = inPython(server.port, shards, 'add_many', ITEMS);
+      assert.deepEqual(added, ITEMS.map(() => false));
+    });
+
+    test(`what Python adds to ${shards} shards, JavaScript finds`, async () => {
+      const added = inPython(server.port, shards, 'add_many', ITEMS);
+      assert.deepEqual(added, ITEMS.map(() => true));
+      const keys = keysOf('seen', shards);
+      assert.deepEqual((await client.keys('*')).sort(), [...keys].sort());
+      for (const [shard, part] of dealOut(ITEMS, shards)) {
+        assert.deepEqual(await client.bf.mExists(keys[shard], part), part.map(() => true));
+        assert.equal(await client.bf.card(keys[shard]), part.length);
+      }
+    });
+  }
+});
