@@ -30,7 +30,7 @@ Client = redis.Redis | redis.cluster.RedisCluster
 AsyncClient = redis.asyncio.Redis | redis.asyncio.cluster.RedisCluster
 
 BATCH = 10_000
-"""Items that are sent at once: a thousandth of a second of each server's time."""
+"""Items that are sent at once: two or three thousandths of a second of one server's time, or of several servers' together."""
 
 CELLS = {False: "bits", True: "counters (COUNTING)"}
 
