@@ -20,8 +20,9 @@ from website import Site, site
 
 PAGE = (ROOT / "docs/crawling.md").read_text()
 PACKAGE_PAGE = (ROOT / "python/README.md").read_text()
-PAGES = 300
-DELAY = 0.1  # seconds, so that the crawl lasts longer than the page lets it run
+# So that a crawl lasts longer than the twelve seconds after which the page has stopped it twice.
+PAGES = 200
+DELAY = 0.25  # seconds
 DONE = "### done"
 
 
@@ -135,7 +136,7 @@ def reader(tmp_path: Path, pages: Site) -> Iterator[Reader]:
         reader.close()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(240)
 def test_the_page_can_be_followed(reader: Reader, pages: Site) -> None:
     client, terminal = reader.client, reader.terminal
     reader.start_server()

@@ -97,11 +97,16 @@ def test_nothing_is_lost_or_crawled_twice_when_a_crawl_is_stopped_and_resumed(se
         every_page_once(stopped, pages)
 
 
+def until_pages_are_in_flight(crawl: Crawl, site: Site, share: float) -> None:
+    """Waits until a share of the pages has been dealt with, and others, not only redirects, are on their way."""
+    wait_until(lambda: len(crawl.crawled()) > share * site.pages and site.serving["page"] > 3)
+
+
 def test_nothing_is_lost_and_only_what_was_in_flight_is_crawled_twice_when_all_are_killed(tmp_path):
     settings = {**LASTING, "SCHEDULER_PERSIST": True, "SCHEDULER_LEASE": LEASE}
     with (
         running(OXBLOOM, *DURABLE) as server,
-        site(delay=0.05) as pages,
+        site(delay=0.2) as pages,
         crawl(server, tmp_path, **settings) as killed,
     ):
         in_flight: list[set[int]] = []
@@ -109,7 +114,7 @@ def test_nothing_is_lost_and_only_what_was_in_flight_is_crawled_twice_when_all_a
         def run_until(share: float) -> Crawler:
             crawler = killed.follow(pages.url(0))
             killed.go()
-            wait_until(lambda: len(killed.crawled()) > share * pages.pages)
+            until_pages_are_in_flight(killed, pages, share)
             return crawler
 
         crawler = run_until(0.15)
@@ -126,7 +131,7 @@ def test_nothing_is_lost_and_only_what_was_in_flight_is_crawled_twice_when_all_a
         run_until(0.6)
         server.kill()
         server.start()
-        wait_until(lambda: len(killed.crawled()) > 0.8 * pages.pages)
+        until_pages_are_in_flight(killed, pages, 0.75)
         killed.crawlers[-1].kill()
         in_flight.append(pages_in_flight(server))
         server.kill()
@@ -144,10 +149,10 @@ def test_nothing_is_lost_and_only_what_was_in_flight_is_crawled_twice_when_all_a
 def test_without_our_scheduler_what_was_in_flight_is_lost(server, tmp_path):
     """As in the test above, with scrapy-redis's: so the kills hit what they are meant to hit."""
     settings = {**PLAIN, "SCHEDULER_PERSIST": True}
-    with site(delay=0.05) as pages, crawl(server, tmp_path, **settings) as killed:
+    with site(delay=0.2) as pages, crawl(server, tmp_path, **settings) as killed:
         crawler = killed.follow(pages.url(0))
         killed.go()
-        wait_until(lambda: len(killed.crawled()) > 0.3 * pages.pages)
+        until_pages_are_in_flight(killed, pages, 0.3)
         crawler.kill()
         killed.follow(pages.url(0)).finish()
         assert len(killed.crawled()) < pages.pages

@@ -25,8 +25,12 @@ class Site:
     def __init__(self, pages: int, delay: float) -> None:
         """`delay`: seconds that a page takes."""
         self.pages, self.delay = pages, delay
-        self.served: list[tuple[float, str]] = []
+        self.served: list[str] = []
+        self.serving: Counter[str] = (
+            Counter()
+        )  # how many are served at this moment, by the first part of their path
         self.bans: Counter[int] = Counter()  # how often more a page turns crawlers away
+        self.lock = threading.Lock()
         site = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -53,8 +57,13 @@ class Site:
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         url = urlsplit(handler.path)
-        self.served.append((time.time(), handler.path))
+        kind = url.path.split("/")[1]
+        with self.lock:
+            self.served.append(handler.path)
+            self.serving[kind] += 1
         time.sleep(self.delay)
+        with self.lock:
+            self.serving[kind] -= 1
         if url.path.startswith("/go/"):
             self.reply(
                 handler, 302, "", Location=SPELLINGS[1].format(url.path.removeprefix("/go/"))
@@ -90,7 +99,7 @@ class Site:
         """How often each page was served."""
         return Counter(
             int(parse_qs(url.query)["id"][0])
-            for url in (urlsplit(path) for _, path in list(self.served))
+            for url in map(urlsplit, list(self.served))
             if url.path == "/page"
         )
 
