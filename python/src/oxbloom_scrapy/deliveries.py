@@ -156,7 +156,8 @@ class Deliveries:
         self.lease = lease
         self.patience = patience
         self.keys = [queue, beside(queue, "inflight"), beside(queue, "leases")]
-        self.tokens = 0
+        self._tokens = 0
+        self._done: list[str] = []
         scripts = (PUT, PUT_IF_NEW, TAKE, SIGN_OF_LIFE, LEAVE)
         self._put, self._put_if_new, self._take, self._sign_of_life, self._leave = (
             server.register_script(script) for script in scripts
@@ -177,31 +178,39 @@ class Deliveries:
         keys = [self.keys[0], filter_key]
         return bool(self._run(lambda: self._put_if_new(keys, [self.order.put, entry, *addition])))
 
-    def take(self, done: Sequence[str]) -> tuple[str, bytes] | None:
-        """A token and the data of the next entry, if there is one. What is done is let go of."""
+    def take(self) -> tuple[str, bytes] | None:
+        """A token and the data of the next entry, if there is one."""
         token = self._token()
-        arguments = [self.taker, self.order.take, token, *done]
-        data = self._run(lambda: self._take(self.keys, arguments))
+        data = self._reporting(self._take, self.order.take, token)
         return None if data is None else (token, data)
 
-    def sign_of_life(self, done: Sequence[str]) -> tuple[int, int]:
+    def done(self, token: str) -> None:
+        """Lets go of an entry. The server hears of it with the next command that takes, leaves or gives a sign of life."""
+        self._done.append(token)
+
+    def sign_of_life(self) -> tuple[int, int]:
         """How many entries of the dead went back to the queue, and how many entries are in flight."""
-        arguments = [self.taker, self.order.put_back, self.lease, *done]
-        back, in_flight = self._run(lambda: self._sign_of_life(self.keys, arguments))
+        back, in_flight = self._reporting(self._sign_of_life, self.order.put_back, self.lease)
         return back, in_flight
 
-    def leave(self, done: Sequence[str]) -> None:
+    def leave(self) -> None:
         """Puts back what is not done."""
-        arguments = [self.taker, self.order.put_back, *done]
-        self._run(lambda: self._leave(self.keys, arguments))
+        self._reporting(self._leave, self.order.put_back)
 
     def clear(self) -> None:
         """Deletes what is in flight, of all takers."""
         self._run(lambda: self.server.delete(*self.keys[1:]))
 
     def _token(self) -> str:
-        self.tokens += 1
-        return f"{self.taker}:{self.tokens}"
+        self._tokens += 1
+        return f"{self.taker}:{self._tokens}"
+
+    def _reporting(self, script: Callable[..., T], *arguments: str | int) -> T:
+        """Runs a script that is told what is done."""
+        reported = list(self._done)
+        answer = self._run(lambda: script(self.keys, [self.taker, *arguments, *reported]))
+        del self._done[: len(reported)]
+        return answer
 
     def _run(self, command: Callable[[], T]) -> T:
         return self.patience.until_answered(command).value

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from redis.cluster import RedisCluster
 from redis.crc import key_slot
+from redis.exceptions import RedisClusterException, RedisError
 from scrapy import signals
 from scrapy.exceptions import DontCloseSpider
 from scrapy.utils.asyncio import create_looping_call
+from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.misc import load_object
 from scrapy_redis.scheduler import Scheduler as ScrapyRedisScheduler
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SIGNS_PER_LEASE = 3
+UNUSABLE = (RedisError, RedisClusterException)
 
 
 class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
@@ -60,7 +63,7 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
             patience=patience(settings),
         )
         self.held: dict[Request, str] = {}
-        self.done: list[str] = []
+        self.failed = False
         super().open(spider)
         self.one_step = self._is_beside_the_filter(settings.get("BLOOMFILTER_REDIS_PARAMS"))
         self.beats = create_looping_call(self._beat)
@@ -68,54 +71,81 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         spider.crawler.signals.connect(self._stay_while_others_work, signals.spider_idle)
 
     def enqueue_request(self, request: Request) -> bool:
-        filtered = not request.dont_filter
-        if filtered and isinstance(self.df, RFPDupeFilter):
-            self.df.mark(request)
-        data = self.queue._encode_request(request)
-        entry = b"%d %s" % (-request.priority, data.encode() if isinstance(data, str) else data)
-        if filtered and not self._put_if_new(request, entry):
-            self.df.log(request, self.spider)
+        if self.failed:
             return False
-        if not filtered:
-            self.deliveries.put(entry)
-        if self.stats:
+        try:
+            new = self._enqueue(request)
+        except UNUSABLE as error:
+            self._give_up(error)
+            return False
+        if not new:
+            self.df.log(request, self.spider)
+        elif self.stats:
             self.stats.inc_value("scheduler/enqueued/redis")
-        return True
+        return new
 
     def next_request(self) -> Request | None:
-        while taken := self.deliveries.take(self._take_done()):
-            token, data = taken
-            try:
-                request: Request = self.queue._decode_request(data)
-            except Exception:
-                logger.exception("Dropping a request that cannot be read: %r", data)
-                self.done.append(token)
-                continue
-            self.held[request] = token
-            if self.stats:
-                self.stats.inc_value("scheduler/dequeued/redis")
-            return request
-        return None
+        if self.failed:
+            return None
+        self._let_go()
+        try:
+            request = self._take()
+        except UNUSABLE as error:
+            self._give_up(error)
+            return None
+        if request and self.stats:
+            self.stats.inc_value("scheduler/dequeued/redis")
+        return request
 
     def close(self, reason: str) -> None:
         self.beats.stop()
-        self.deliveries.leave(self._take_done())
+        if self.failed:
+            return
+        self._let_go()
+        self.deliveries.leave()
         super().close(reason)
 
     def flush(self) -> None:
         super().flush()
         self.deliveries.clear()
 
-    def _put_if_new(self, request: Request, entry: bytes) -> bool:
+    def _enqueue(self, request: Request) -> bool:
+        """Whether the request was put into the queue, because it is new or was not to be filtered."""
+        if isinstance(self.df, RFPDupeFilter) and not request.dont_filter:
+            self.df.mark(request)
+        data = self.queue._encode_request(request)
+        entry = b"%d %s" % (-request.priority, data.encode() if isinstance(data, str) else data)
+        if request.dont_filter:
+            self.deliveries.put(entry)
+            return True
         if self.one_step:
             _, key, *addition = self.df.addition(request)
             return self.deliveries.put_if_new(entry, key, addition)
         token = self.deliveries.note(entry)
         if self.df.request_seen(request):
-            self.done.append(token)
+            self.deliveries.done(token)
             return False
         self.deliveries.put(entry, token)
         return True
+
+    def _take(self) -> Request | None:
+        while taken := self.deliveries.take():
+            token, data = taken
+            try:
+                request: Request = self.queue._decode_request(data)
+            except Exception:
+                logger.exception("Dropping a request that cannot be read: %r", data)
+                self.deliveries.done(token)
+                continue
+            self.held[request] = token
+            return request
+        return None
+
+    def _give_up(self, error: Exception) -> None:
+        """Ends as if killed: a page whose links could not be stored is not done, and will be crawled again."""
+        logger.error("The crawler stops: queue or filter cannot be used: %s", error)
+        self.failed = True
+        deferred_from_coro(self.engine.close_spider_async(reason="queue_unusable"))
 
     def _is_beside_the_filter(self, elsewhere: Any) -> bool:
         """Whether one script can reach the filter and the queue."""
@@ -128,14 +158,13 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         )
         return queue == filter
 
-    def _take_done(self) -> list[str]:
-        """The tokens of requests that the engine is through with, which are not reported yet."""
+    def _let_go(self) -> None:
+        """Lets go of the requests that the engine is through with."""
         slot = self.engine._slot
-        working = slot.inprogress if slot else ()
-        for request in [request for request in self.held if request not in working]:
-            self.done.append(self.held.pop(request))
-        done, self.done = self.done, []
-        return done
+        if self.failed or slot is None:
+            return
+        for request in [request for request in self.held if request not in slot.inprogress]:
+            self.deliveries.done(self.held.pop(request))
 
     def _beat(self) -> None:
         try:
@@ -144,11 +173,12 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
             logger.exception("No sign of life could be given")
 
     def _sign_of_life(self) -> int:
-        back, in_flight = self.deliveries.sign_of_life(self._take_done())
+        self._let_go()
+        back, in_flight = self.deliveries.sign_of_life()
         if back:
             logger.info("Taking up %d requests of crawlers that are gone", back)
         return in_flight
 
     def _stay_while_others_work(self) -> None:
-        if self._sign_of_life():
+        if not self.failed and self._sign_of_life():
             raise DontCloseSpider

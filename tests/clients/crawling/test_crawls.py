@@ -158,6 +158,37 @@ def test_without_our_scheduler_what_was_in_flight_is_lost(server, tmp_path):
         assert len(killed.crawled()) < pages.pages
 
 
+@pytest.mark.parametrize("fault", ["the server is away", "the filter cannot grow"])
+def test_a_crawler_that_cannot_store_requests_stops_and_nothing_is_lost(tmp_path, fault):
+    impatient = {"BLOOMFILTER_PATIENCE": 1, "SCHEDULER_LEASE": LEASE, "BLOOMFILTER_CAPACITY": 200}
+    settings = {**LASTING, "SCHEDULER_PERSIST": True, **impatient}
+    with (
+        running(OXBLOOM, *DURABLE) as server,
+        site(delay=0.05) as pages,
+        crawl(server, tmp_path, **settings) as stopped,
+    ):
+        crawler = stopped.follow(pages.url(0))
+        stopped.go()
+        if fault == "the server is away":
+            until_pages_are_in_flight(stopped, pages, 0.3)
+            server.kill()
+        else:
+            wait_until(lambda: stopped.crawled())
+            server.client.config_set("bf.filter-memory-limit", 1)
+        stats = crawler.finish()
+        assert stats["finish_reason"] == "queue_unusable"
+        assert crawler.text().count("ERROR: The crawler stops") == 1
+        if fault == "the server is away":
+            server.start()
+        server.client.config_set("bf.filter-memory-limit", 0)
+        in_flight = pages_in_flight(server)
+        assert in_flight
+        stopped.follow(pages.url(0)).finish()
+        crawled = stopped.crawled()
+        assert set(crawled) == set(range(pages.pages))
+        assert {page for page, times in crawled.items() if times > 1} <= in_flight
+
+
 @pytest.mark.parametrize(("again", "missing"), [("now", set()), ("unforgotten", {7, 60, 61})])
 @pytest.mark.parametrize(
     "settings", [PLAIN, LASTING, SCRAPYS_OWN], ids=["scrapy-redis", "lasting", "scrapy"]

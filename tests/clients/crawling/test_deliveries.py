@@ -68,8 +68,8 @@ def test_entries_are_taken_in_the_order_of_scrapy_redis(server, taker, kind, tak
     one = taker(kind)
     for n in range(4):
         one.put(entry(n, priority=n))
-    assert [number(one.take([])) for _ in taken] == taken
-    assert one.take([]) is None
+    assert [number(one.take()) for _ in taken] == taken
+    assert one.take() is None
 
 
 @KINDS
@@ -79,7 +79,7 @@ def test_scrapy_redis_takes_what_was_put_and_the_other_way_round(server, taker, 
     one.put(b"-3 " + queue._encode_request(request))
     assert queue.pop().to_dict() == request.to_dict()
     queue.push(request)
-    (_, data) = one.take([])
+    (_, data) = one.take()
     assert queue._decode_request(data).to_dict() == request.to_dict()
 
 
@@ -88,16 +88,17 @@ def test_what_a_dead_taker_had_is_taken_next_and_what_it_was_done_with_is_not(ta
     dead, alive = taker(kind), taker(kind)
     for n in range(10):
         dead.put(entry(n))
-    tokens = {number(taken): taken[0] for taken in (dead.take([]) for _ in range(4)) if taken}
+    tokens = {number(taken): taken[0] for taken in (dead.take() for _ in range(4)) if taken}
     order = list(tokens)
-    dead.take([tokens[order[0]]])
-    assert alive.sign_of_life([]) == (0, 4)
+    dead.done(tokens[order[0]])
+    dead.take()
+    assert alive.sign_of_life() == (0, 4)
     time.sleep(0.6 * LEASE)
-    alive.sign_of_life([])
+    alive.sign_of_life()
     time.sleep(0.6 * LEASE + 1)  # times are whole seconds
-    alive.sign_of_life([])
-    assert alive.sign_of_life([])[1] == 0
-    rest = [number(alive.take([])) for _ in range(9)]
+    alive.sign_of_life()
+    assert alive.sign_of_life()[1] == 0
+    rest = [number(alive.take()) for _ in range(9)]
     assert sorted(rest) == sorted(set(range(10)) - {order[0]})
     assert set(rest[:4]) >= set(order[1:])
 
@@ -105,23 +106,24 @@ def test_what_a_dead_taker_had_is_taken_next_and_what_it_was_done_with_is_not(ta
 def test_after_an_outage_everyone_gets_the_time_to_give_a_sign_of_life(taker):
     one, other = taker(), taker()
     one.put(entry(1))
-    one.take([])
-    other.sign_of_life([])
+    one.take()
+    other.sign_of_life()
     time.sleep(LEASE + 1.1)
     # Nobody could reach the server; then this one is the first.
-    assert other.sign_of_life([]) == (0, 1)
-    one.sign_of_life([])
-    assert other.sign_of_life([]) == (0, 1)
+    assert other.sign_of_life() == (0, 1)
+    one.sign_of_life()
+    assert other.sign_of_life() == (0, 1)
 
 
 def test_a_taker_that_leaves_puts_back_what_it_is_not_done_with(server, taker):
     leaving, staying = taker(), taker()
     for n in range(4):
         leaving.put(entry(n))
-    done, _, _ = (leaving.take([]) for _ in range(3))
-    staying.take([])
-    leaving.leave([done[0]])
-    assert sorted(filter(None, (number(staying.take([])) for _ in range(3)))) == [1, 2]
+    done, _, _ = (leaving.take() for _ in range(3))
+    staying.take()
+    leaving.done(done[0])
+    leaving.leave()
+    assert sorted(filter(None, (number(staying.take()) for _ in range(3)))) == [1, 2]
     staying.clear()
     assert server.client.keys() == []
 
@@ -149,26 +151,25 @@ def test_an_entry_and_its_item_are_added_together_or_not_at_all(server, taker):
 def test_no_lost_answer_loses_or_doubles_an_entry(server, taker, kind):
     with proxy(server.port) as network:
         one = taker(kind, network.port)
-        one.sign_of_life([])
+        one.sign_of_life()
         for n in range(5):
             network.lose.set()
             one.put_if_new(entry(n), FILTER, ["ITEMS", n])
             token = one.note(entry(n + 5))
             network.lose.set()
             one.put(entry(n + 5), token)
-        done: list[str] = []
         taken = []
         for _ in range(10):
             network.lose.set()
-            found = one.take(done)
+            found = one.take()
             assert found is not None
             taken.append(number(found))
-            done = [found[0]]
+            one.done(found[0])
         network.lose.set()
-        assert one.sign_of_life(done) == (0, 0)
+        assert one.sign_of_life() == (0, 0)
         assert network.lost == 21
         assert Counter(taken) == dict.fromkeys(range(10), 1)
-        assert one.take([]) is None
+        assert one.take() is None
 
 
 @KINDS
@@ -189,13 +190,13 @@ def test_every_entry_is_done_once_whoever_dies(taker, kind):
             one.put(entry(put, chance.randrange(3)), token)
             put += 1
         elif deed < 0.9:
-            finished = [token for token in held[one] if chance.random() < 0.5]
-            for token in finished:
+            for token in [token for token in held[one] if chance.random() < 0.5]:
                 done[held[one].pop(token)] += 1
-            if taken := one.take(finished):
+                one.done(token)
+            if taken := one.take():
                 held[one][taken[0]] = number(taken)
         else:
-            one.sign_of_life([])
+            one.sign_of_life()
 
     for _ in range(2):
         for _ in range(300):
@@ -207,8 +208,8 @@ def test_every_entry_is_done_once_whoever_dies(taker, kind):
         for _ in range(3):
             time.sleep(0.7)
             for one in takers:
-                one.sign_of_life([])
-    while step_taken := takers[0].take([]):
+                one.sign_of_life()
+    while step_taken := takers[0].take():
         held[takers[0]][step_taken[0]] = number(step_taken)
     for one in takers:
         for token in held[one].values():
