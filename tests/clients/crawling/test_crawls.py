@@ -158,6 +158,24 @@ def test_without_our_scheduler_what_was_in_flight_is_lost(server, tmp_path):
         assert len(killed.crawled()) < pages.pages
 
 
+@pytest.mark.parametrize("settings", [PLAIN, LASTING], ids=["scrapy-redis", "lasting"])
+def test_crawlers_that_are_fed_by_redis_share_what_they_have_seen(server, tmp_path, settings):
+    with (
+        site(pages=100) as pages,
+        crawl(server, tmp_path, SCHEDULER_PERSIST=True, **settings) as fed,
+    ):
+        server.client.rpush(
+            "fed:start_urls", *(f'{{"url": "{pages.url(page)}"}}' for page in (0, 1))
+        )
+        running = [fed.start("fed", {}) for _ in range(2)]
+        for crawler in running:
+            crawler.finish()
+        # scrapy-redis sends what it is fed past the filter, so that it may be crawled again when a link leads there.
+        times = fed.crawled()
+        assert {times.pop(0), times.pop(1)} <= {1, 2}
+        assert dict(times) == dict.fromkeys(range(2, pages.pages), 1)
+
+
 @pytest.mark.parametrize("fault", ["the server is away", "the filter cannot grow"])
 def test_a_crawler_that_cannot_store_requests_stops_and_nothing_is_lost(tmp_path, fault):
     impatient = {"BLOOMFILTER_PATIENCE": 1, "SCHEDULER_LEASE": LEASE, "BLOOMFILTER_CAPACITY": 200}

@@ -4,6 +4,7 @@ import asyncio
 import os
 
 import scrapy
+from scrapy_redis.spiders import RedisSpider
 from website import BANNED
 
 
@@ -58,5 +59,16 @@ class Follow(scrapy.Spider):
             if self.again != "later":
                 yield response.request.replace(dont_filter=False)
             return
+        yield from response.follow_all(css="a")
+        yield {"url": response.url}
+
+
+class Fed(RedisSpider):
+    """Follows every link, from where it is told to start by a list in Redis; ends after a while without anything to do."""
+
+    name = "fed"
+    max_idle_time = 2
+
+    def parse(self, response):
         yield from response.follow_all(css="a")
         yield {"url": response.url}
