@@ -1,8 +1,8 @@
 """A queue in Redis that lets go of an entry when it is done, not when it is taken.
 
 What is taken moves from the queue to a hash, `{queue}:inflight`, in the same step, under a token of the taker. There it stays until
-the taker says that it is done. Each taker has an entry in a sorted set, `{queue}:leases`, with the time of its last sign of life.
-Who gives none for the time of a lease is taken for dead, and what it had goes back to where the next one takes from.
+the taker says that it is done. Each taker has an entry in a sorted set, `{queue}:leases`, with the time at which its lease ends; each
+sign of life extends it. Whose lease has ended is taken for dead, and what it had goes back to where the next one takes from.
 
 All of it happens in scripts, on keys of one hash slot, and every script may be sent again if its answer was lost:
 
@@ -10,12 +10,14 @@ All of it happens in scripts, on keys of one hash slot, and every script may be 
 * `PUT` with an addition to a filter finds the item there the second time, and the entry was queued together with it;
 * `PUT` of an entry that was noted queues it as long as the note is there, and takes it away.
 
-Times are the server's, so the takers' clocks do not matter. Who was itself without a lease (all are after the server was away)
-declares nobody dead: first everyone gets the time to give a sign of life.
+Times are the server's, so the takers' clocks do not matter. When no lease is left, the server was away, or all takers are dead: then
+whoever comes first renews the lease of everyone, so that all get the time to give a sign of life. And who was itself without a lease
+declares nobody dead.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -51,6 +53,35 @@ local function push(command, entry)
 end
 """
 
+# Puts back what those takers have of whom a function says so; how many entries these are.
+PUT_BACK = (
+    PUSH
+    + """
+local function put_back(command, whose)
+  local back = 0
+  for _, token in ipairs(redis.call('HKEYS', KEYS[2])) do
+    if whose(string.match(token, '^[^:]*')) then
+      push(command, redis.call('HGET', KEYS[2], token))
+      redis.call('HDEL', KEYS[2], token)
+      back = back + 1
+    end
+  end
+  return back
+end
+"""
+)
+
+# A sign of life: extends the taker's lease, and before that, if none is left, everyone's. `mine` was the end of the taker's.
+SIGN = """
+local now, lease = tonumber(redis.call('TIME')[1]), tonumber(ARGV[2])
+local mine = tonumber(redis.call('ZSCORE', KEYS[3], ARGV[1]) or '-1')
+local last = tonumber(redis.call('ZREVRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2] or now)
+if last < now then
+  for _, taker in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do redis.call('ZADD', KEYS[3], now + lease, taker) end
+end
+redis.call('ZADD', KEYS[3], now + lease, ARGV[1])
+"""
+
 # KEYS: queue, inflight. ARGV: the command that puts, the entry, the token of its note or nothing.
 PUT = (
     PUSH
@@ -70,13 +101,24 @@ return added
 """
 )
 
-# KEYS: queue, inflight, leases. ARGV: the taker, the command that takes, the token, tokens that are done. The data, or nil.
-TAKE = """
-redis.call('ZADD', KEYS[3], redis.call('TIME')[1], ARGV[1])
-for i = 4, #ARGV do redis.call('HDEL', KEYS[2], ARGV[i]) end
-local entry = redis.call('HGET', KEYS[2], ARGV[3])
+# KEYS: queue, inflight, leases. ARGV: the taker, its lease in seconds, the token, the entry, tokens that are done.
+NOTE = (
+    SIGN
+    + """
+for i = 5, #ARGV do redis.call('HDEL', KEYS[2], ARGV[i]) end
+redis.call('HSET', KEYS[2], ARGV[3], ARGV[4])
+"""
+)
+
+# KEYS: queue, inflight, leases. ARGV: the taker, its lease in seconds, the command that takes, the token, tokens that are done. The
+# data, or nil.
+TAKE = (
+    SIGN
+    + """
+for i = 5, #ARGV do redis.call('HDEL', KEYS[2], ARGV[i]) end
+local entry = redis.call('HGET', KEYS[2], ARGV[4])
 if not entry then
-  local taken = redis.call(ARGV[2], KEYS[1])
+  local taken = redis.call(ARGV[3], KEYS[1])
   if type(taken) == 'table' then
     if not taken[1] then return false end
     entry = taken[2] .. ' ' .. taken[1]
@@ -85,31 +127,23 @@ if not entry then
   else
     return false
   end
-  redis.call('HSET', KEYS[2], ARGV[3], entry)
+  redis.call('HSET', KEYS[2], ARGV[4], entry)
 end
 return string.sub(entry, string.find(entry, ' ', 1, true) + 1)
 """
+)
 
-# KEYS: queue, inflight, leases. ARGV: the taker, the command that puts back, the lease in seconds, tokens that are done. How many
+# KEYS: queue, inflight, leases. ARGV: the taker, its lease in seconds, the command that puts back, tokens that are done. How many
 # entries went back, and how many are in flight.
 SIGN_OF_LIFE = (
-    PUSH
+    PUT_BACK
+    + SIGN
     + """
 for i = 4, #ARGV do redis.call('HDEL', KEYS[2], ARGV[i]) end
-local now = tonumber(redis.call('TIME')[1])
-local oldest = now - tonumber(ARGV[3])
-local mine = tonumber(redis.call('ZSCORE', KEYS[3], ARGV[1]) or '-1')
-redis.call('ZADD', KEYS[3], now, ARGV[1])
 local back = 0
-if mine >= oldest then
-  redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(' .. oldest)
-  for _, token in ipairs(redis.call('HKEYS', KEYS[2])) do
-    if not redis.call('ZSCORE', KEYS[3], string.match(token, '^[^:]*')) then
-      push(ARGV[2], redis.call('HGET', KEYS[2], token))
-      redis.call('HDEL', KEYS[2], token)
-      back = back + 1
-    end
-  end
+if mine >= now then
+  redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(' .. now)
+  back = put_back(ARGV[3], function(taker) return not redis.call('ZSCORE', KEYS[3], taker) end)
 end
 return {back, redis.call('HLEN', KEYS[2])}
 """
@@ -117,15 +151,10 @@ return {back, redis.call('HLEN', KEYS[2])}
 
 # KEYS: queue, inflight, leases. ARGV: the taker, the command that puts back, tokens that are done. All else of the taker goes back.
 LEAVE = (
-    PUSH
+    PUT_BACK
     + """
 for i = 3, #ARGV do redis.call('HDEL', KEYS[2], ARGV[i]) end
-for _, token in ipairs(redis.call('HKEYS', KEYS[2])) do
-  if string.match(token, '^[^:]*') == ARGV[1] then
-    push(ARGV[2], redis.call('HGET', KEYS[2], token))
-    redis.call('HDEL', KEYS[2], token)
-  end
-end
+put_back(ARGV[2], function(taker) return taker == ARGV[1] end)
 redis.call('ZREM', KEYS[3], ARGV[1])
 """
 )
@@ -145,28 +174,26 @@ class Deliveries:
         queue: str,
         order: Order,
         *,
-        taker: str,
         lease: int,
         patience: Patience,
     ) -> None:
-        """`taker`: a name that nobody else has, without a colon; `lease`: in seconds."""
+        """`lease`: in seconds."""
         self.server = server
         self.order = order
-        self.taker = taker
+        self.taker = uuid.uuid4().hex
         self.lease = lease
         self.patience = patience
         self.keys = [queue, beside(queue, "inflight"), beside(queue, "leases")]
         self._tokens = 0
         self._done: list[str] = []
-        scripts = (PUT, PUT_IF_NEW, TAKE, SIGN_OF_LIFE, LEAVE)
-        self._put, self._put_if_new, self._take, self._sign_of_life, self._leave = (
-            server.register_script(script) for script in scripts
+        self._note, self._put, self._put_if_new, self._take, self._sign_of_life, self._leave = map(
+            server.register_script, (NOTE, PUT, PUT_IF_NEW, TAKE, SIGN_OF_LIFE, LEAVE)
         )
 
     def note(self, entry: bytes) -> str:
         """Keeps an entry that may be put into the queue, as if it had been taken; its token."""
         token = self._token()
-        self._run(lambda: self.server.hset(self.keys[1], token, entry))
+        self._reporting(self._note, self.lease, token, entry)
         return token
 
     def put(self, entry: bytes, token: str = "") -> None:
@@ -181,16 +208,16 @@ class Deliveries:
     def take(self) -> tuple[str, bytes] | None:
         """A token and the data of the next entry, if there is one."""
         token = self._token()
-        data = self._reporting(self._take, self.order.take, token)
+        data = self._reporting(self._take, self.lease, self.order.take, token)
         return None if data is None else (token, data)
 
     def done(self, token: str) -> None:
-        """Lets go of an entry. The server hears of it with the next command that takes, leaves or gives a sign of life."""
+        """Lets go of an entry. The server hears of it with the next command that tells it who sends it."""
         self._done.append(token)
 
     def sign_of_life(self) -> tuple[int, int]:
         """How many entries of the dead went back to the queue, and how many entries are in flight."""
-        back, in_flight = self._reporting(self._sign_of_life, self.order.put_back, self.lease)
+        back, in_flight = self._reporting(self._sign_of_life, self.lease, self.order.put_back)
         return back, in_flight
 
     def leave(self) -> None:
@@ -205,7 +232,7 @@ class Deliveries:
         self._tokens += 1
         return f"{self.taker}:{self._tokens}"
 
-    def _reporting(self, script: Callable[..., T], *arguments: str | int) -> T:
+    def _reporting(self, script: Callable[..., T], *arguments: str | bytes | int) -> T:
         """Runs a script that is told what is done."""
         reported = list(self._done)
         answer = self._run(lambda: script(self.keys, [self.taker, *arguments, *reported]))

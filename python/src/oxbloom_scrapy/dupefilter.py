@@ -104,11 +104,8 @@ class RFPDupeFilter(ScrapyDupeFilter):
             # An exception from here would be reported three times over, once by each part of Scrapy that cannot be closed.
             logger.error("The crawl cannot start: %s", error)
             dupefilter.usable = False
-            crawler.signals.connect(dupefilter._close_spider, signals.spider_opened)
+            crawler.signals.connect(_refuse, signals.spider_opened)
         return dupefilter
-
-    def _close_spider(self) -> None:
-        raise CloseSpider("bloomfilter_unusable")
 
     def request_seen(self, request: Request) -> bool:
         """Whether the request was seen before, by whichever crawler; it is from now on. One round trip.
@@ -163,6 +160,14 @@ class RFPDupeFilter(ScrapyDupeFilter):
     def log(self, request: Request, spider: Spider) -> None:
         super().log(request, spider)
         spider.crawler.stats.inc_value("bloomfilter/filtered")
+
+
+def _refuse(spider: Spider) -> None:
+    """Closes the spider, and keeps scrapy-redis's scheduler from deleting the queue, which may be that of a crawl at work."""
+    assert spider.crawler.engine is not None
+    scheduler: Any = spider.crawler.engine.scheduler
+    scheduler.persist = True
+    raise CloseSpider("bloomfilter_unusable")
 
 
 def _named_key(crawler: Crawler) -> str:

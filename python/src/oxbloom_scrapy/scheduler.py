@@ -9,7 +9,6 @@ step, which is one round trip less as well. See `deliveries` for how.
 from __future__ import annotations
 
 import logging
-import uuid
 from typing import TYPE_CHECKING, Any
 
 from redis.cluster import RedisCluster
@@ -58,7 +57,6 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
             self.server,
             self.queue_key % {"spider": spider.name},
             order,
-            taker=uuid.uuid4().hex,
             lease=number(settings, "SCHEDULER_LEASE", int, LEASE, 1, 86_400),
             patience=patience(settings),
         )
@@ -66,7 +64,7 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         self.failed = False
         super().open(spider)
         self.one_step = self._is_beside_the_filter(settings.get("BLOOMFILTER_REDIS_PARAMS"))
-        self.beats = create_looping_call(self._beat)
+        self.beats = create_looping_call(self._sign_of_life)
         self.beats.start(self.deliveries.lease / SIGNS_PER_LEASE)
         spider.crawler.signals.connect(self._stay_while_others_work, signals.spider_idle)
 
@@ -148,8 +146,9 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         deferred_from_coro(self.engine.close_spider_async(reason="queue_unusable"))
 
     def _is_beside_the_filter(self, elsewhere: Any) -> bool:
-        """Whether one script can reach the filter and the queue."""
-        if elsewhere or not isinstance(self.df, RFPDupeFilter) or len(self.df.filter.keys) > 1:
+        """Whether one script can do what the filter does, and reach the queue."""
+        own = getattr(type(self.df), "request_seen", None)
+        if elsewhere or own is not RFPDupeFilter.request_seen or len(self.df.filter.keys) > 1:
             return False
         if not isinstance(self.server, RedisCluster):
             return True
@@ -161,24 +160,25 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
     def _let_go(self) -> None:
         """Lets go of the requests that the engine is through with."""
         slot = self.engine._slot
-        if self.failed or slot is None:
+        if slot is None:
             return
         for request in [request for request in self.held if request not in slot.inprogress]:
             self.deliveries.done(self.held.pop(request))
 
-    def _beat(self) -> None:
-        try:
-            self._sign_of_life()
-        except Exception:
-            logger.exception("No sign of life could be given")
-
     def _sign_of_life(self) -> int:
+        """Extends the lease, and takes up what the dead were at; how many requests are in flight."""
+        if self.failed:
+            return 0
         self._let_go()
-        back, in_flight = self.deliveries.sign_of_life()
+        try:
+            back, in_flight = self.deliveries.sign_of_life()
+        except UNUSABLE as error:
+            self._give_up(error)
+            return 0
         if back:
             logger.info("Taking up %d requests of crawlers that are gone", back)
         return in_flight
 
     def _stay_while_others_work(self) -> None:
-        if not self.failed and self._sign_of_life():
+        if self._sign_of_life():
             raise DontCloseSpider

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import website
 from crawls import CHECK_THEN_INSERT, LASTING, PLAIN, SCRAPYS_OWN, Crawl, Crawler, crawl
 from servers import OXBLOOM, Server, running, wait_until
 from website import Site, site
@@ -54,6 +55,14 @@ def test_of_0_to_9_and_0_to_99_the_second_ten_are_filtered(server, tmp_path, set
     assert sorted(textbook.crawled().items()) == [(page, 1) for page in range(100)]
     assert crawler.text().count("Filtered duplicate request") == 1
     assert "no more duplicates will be shown" in crawler.text()
+
+
+@pytest.mark.parametrize("settings", [PLAIN, LASTING], ids=["scrapy-redis", "lasting"])
+def test_a_projects_own_filter_is_asked(server, tmp_path, settings):
+    own = {**settings, "DUPEFILTER_CLASS": "spiders.WithoutSeven"}
+    with site() as pages, crawl(server, tmp_path, **own) as textbook:
+        textbook.start("textbook", {"site": pages.root}).finish()
+    assert set(range(100)) - set(textbook.crawled()) == {7}
 
 
 @pytest.mark.parametrize("crawlers", [2, 4])
@@ -176,10 +185,42 @@ def test_crawlers_that_are_fed_by_redis_share_what_they_have_seen(server, tmp_pa
         assert dict(times) == dict.fromkeys(range(2, pages.pages), 1)
 
 
-@pytest.mark.parametrize("fault", ["the server is away", "the filter cannot grow"])
-def test_a_crawler_that_cannot_store_requests_stops_and_nothing_is_lost(tmp_path, fault):
-    impatient = {"BLOOMFILTER_PATIENCE": 1, "SCHEDULER_LEASE": LEASE, "BLOOMFILTER_CAPACITY": 200}
-    settings = {**LASTING, "SCHEDULER_PERSIST": True, **impatient}
+class Faults:
+    """What can keep a crawler from storing requests, and its end."""
+
+    @staticmethod
+    def the_server_is_away(server: Server) -> None:
+        server.kill()
+
+    @staticmethod
+    def the_server_is_full(server: Server) -> None:
+        server.client.config_set("maxmemory", 1)
+
+    @staticmethod
+    def the_filter_cannot_grow(server: Server) -> None:
+        server.client.config_set("bf.filter-memory-limit", 1)
+
+    @staticmethod
+    def end(server: Server) -> None:
+        if server.process.poll() is not None:
+            server.start()
+        for setting in ("maxmemory", "bf.filter-memory-limit"):
+            server.client.config_set(setting, 0)
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+@pytest.mark.parametrize(
+    "fault",
+    [Faults.the_server_is_away, Faults.the_server_is_full, Faults.the_filter_cannot_grow],
+    ids=lambda fault: fault.__name__,
+)
+def test_a_crawler_that_cannot_store_requests_stops_and_nothing_is_lost(
+    tmp_path, monkeypatch, fault, shards
+):
+    monkeypatch.setattr(website, "LINKS", 0)  # so that each page is linked to once
+    impatient = {"BLOOMFILTER_PATIENCE": 1, "SCHEDULER_LEASE": LEASE}
+    filter = {"BLOOMFILTER_CAPACITY": 100, "BLOOMFILTER_SHARDS": shards}
+    settings = {**LASTING, "SCHEDULER_PERSIST": True, **impatient, **filter}
     with (
         running(OXBLOOM, *DURABLE) as server,
         site(delay=0.05) as pages,
@@ -187,24 +228,19 @@ def test_a_crawler_that_cannot_store_requests_stops_and_nothing_is_lost(tmp_path
     ):
         crawler = stopped.follow(pages.url(0))
         stopped.go()
-        if fault == "the server is away":
-            until_pages_are_in_flight(stopped, pages, 0.3)
-            server.kill()
-        else:
-            wait_until(lambda: stopped.crawled())
-            server.client.config_set("bf.filter-memory-limit", 1)
-        stats = crawler.finish()
-        assert stats["finish_reason"] == "queue_unusable"
+        until_pages_are_in_flight(stopped, pages, 0.1)
+        fault(server)
+        assert crawler.finish()["finish_reason"] == "queue_unusable"
         assert crawler.text().count("ERROR: The crawler stops") == 1
-        if fault == "the server is away":
-            server.start()
-        server.client.config_set("bf.filter-memory-limit", 0)
+        assert "Traceback" not in crawler.text()
+        Faults.end(server)
         in_flight = pages_in_flight(server)
         assert in_flight
         stopped.follow(pages.url(0)).finish()
         crawled = stopped.crawled()
         assert set(crawled) == set(range(pages.pages))
         assert {page for page, times in crawled.items() if times > 1} <= in_flight
+        assert server.client.exists(IN_FLIGHT) == 0
 
 
 @pytest.mark.parametrize(("again", "missing"), [("now", set()), ("unforgotten", {7, 60, 61})])

@@ -39,14 +39,9 @@ Taker = Callable[..., Deliveries]
 
 @pytest.fixture
 def taker(server: Server) -> Taker:
-    names = iter(range(1_000_000))
-
     def taker(kind: type = FifoQueue, port: int = server.port, lease: int = LEASE) -> Deliveries:
         client = redis.Redis(port=port, retry=Retry(NoBackoff(), 0))
-        name = f"taker{next(names)}"
-        return Deliveries(
-            client, QUEUE, ORDERS[kind], taker=name, lease=lease, patience=Patience(5)
-        )
+        return Deliveries(client, QUEUE, ORDERS[kind], lease=lease, patience=Patience(5))
 
     return taker
 
@@ -95,24 +90,63 @@ def test_what_a_dead_taker_had_is_taken_next_and_what_it_was_done_with_is_not(ta
     assert alive.sign_of_life() == (0, 4)
     time.sleep(0.6 * LEASE)
     alive.sign_of_life()
-    time.sleep(0.6 * LEASE + 1)  # times are whole seconds
-    alive.sign_of_life()
+    for _ in range(3):  # times are whole seconds
+        time.sleep(0.6 * LEASE)
+        alive.sign_of_life()
     assert alive.sign_of_life()[1] == 0
     rest = [number(alive.take()) for _ in range(9)]
     assert sorted(rest) == sorted(set(range(10)) - {order[0]})
     assert set(rest[:4]) >= set(order[1:])
 
 
-def test_after_an_outage_everyone_gets_the_time_to_give_a_sign_of_life(taker):
-    one, other = taker(), taker()
+@pytest.mark.parametrize("first", ["take", "sign_of_life"])
+def test_after_an_outage_everyone_gets_the_time_to_give_a_sign_of_life(taker, first):
+    one, other = taker(lease=2), taker(lease=2)
     one.put(entry(1))
     one.take()
     other.sign_of_life()
-    time.sleep(LEASE + 1.1)
-    # Nobody could reach the server; then this one is the first.
+    time.sleep(3.1)
+    # Nobody could reach the server; then this one is the first, and takes one step after the other.
+    getattr(other, first)()
+    assert other.sign_of_life() == (0, 1)
     assert other.sign_of_life() == (0, 1)
     one.sign_of_life()
     assert other.sign_of_life() == (0, 1)
+    # Who lets that time pass is dead.
+    for _ in range(4):
+        time.sleep(1)
+        other.sign_of_life()
+    assert number(other.take()) == 1
+
+
+def test_a_lease_is_as_long_as_its_taker_asked_for(taker):
+    patient, impatient = taker(lease=60), taker(lease=1)
+    impatient.put(entry(1))
+    patient.take()
+    for _ in range(4):
+        time.sleep(0.6)
+        assert impatient.sign_of_life() == (0, 1)
+
+
+def test_a_note_is_let_go_of_with_the_next_one(server, taker):
+    one = taker()
+    one.done(one.note(entry(1)))
+    one.note(entry(2))
+    assert server.client.hvals(f"{{{QUEUE}}}:inflight") == [entry(2)]
+
+
+def test_what_is_done_is_reported_until_the_server_has_heard_of_it(server, taker):
+    one = taker()
+    one.put(entry(1))
+    token, _ = one.take()
+    one.done(token)
+    server.client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(redis.OutOfMemoryError):
+            one.sign_of_life()
+    finally:
+        server.client.config_set("maxmemory", 0)
+    assert one.sign_of_life() == (0, 0)
 
 
 def test_a_taker_that_leaves_puts_back_what_it_is_not_done_with(server, taker):

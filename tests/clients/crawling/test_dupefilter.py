@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,6 +148,7 @@ def test_two_crawlers_start_with_one_filter(server, dupefilter):
 
 def refusal(dupefilter: RFPDupeFilter, crawler: Crawler, caplog: pytest.LogCaptureFixture) -> str:
     """What is logged about a filter that cannot be used, and closes the spider."""
+    crawler.engine = SimpleNamespace(scheduler=SimpleNamespace())
     results = crawler.signals.send_catch_log(
         signals.spider_opened, spider=crawler.spider, dont_log=CloseSpider
     )
@@ -266,6 +268,17 @@ def test_a_server_without_the_module_is_one_clear_error_at_the_start(tmp_path, s
         assert stats["finish_reason"] == "bloomfilter_unusable"
         assert pages.served == []
         assert bare.client.dbsize() == 0
+
+
+@pytest.mark.parametrize("settings", [PLAIN, LASTING], ids=["scrapy-redis", "lasting"])
+def test_a_crawler_that_cannot_start_leaves_the_crawl_of_others_alone(server, tmp_path, settings):
+    server.client.execute_command("BF.RESERVE", "textbook:bloomfilter", 0.01, 1000)
+    server.client.zadd("textbook:requests", {"a request": 0})
+    with site() as pages, crawl(server, tmp_path, **settings) as failed:
+        crawler = failed.start("textbook", {"site": pages.root})
+        assert crawler.finish()["finish_reason"] == "bloomfilter_unusable"
+    assert server.client.zcard("textbook:requests") == 1
+    assert server.client.exists("textbook:bloomfilter")
 
 
 @pytest.mark.parametrize("counting", [False, True])
