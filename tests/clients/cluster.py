@@ -18,12 +18,14 @@ import pytest
 import redis
 import redis.asyncio.cluster
 import redis.cluster
+from oxbloom_scrapy.deliveries import beside
 from redis.crc import key_slot
 from servers import ATTEMPTS, HOST, OXBLOOM, Server, wait_until
 
 SLOTS = 16384
 PORTS = range(10_000, 20_000)
 BUS = 10_000  # above a server's port
+FORMED_WITHIN = 50  # seconds
 OPTIONS = {
     "cluster-enabled": "yes",
     "cluster-node-timeout": "1000",
@@ -45,11 +47,6 @@ def port_with_bus() -> int:
         except OSError:
             continue
         return port
-
-
-def in_slot_of(key: str, name: str) -> str:
-    """A key that lies where another one does."""
-    return f"{key}:{name}" if "{" in key else f"{{{key}}}:{name}"
 
 
 class Cluster:
@@ -79,7 +76,7 @@ class Cluster:
 
     def wait(self, key: str) -> bool:
         """Whether a key's primary has handed all that was written to it before on to its replica."""
-        marker = in_slot_of(key, "marker")
+        marker = beside(key, "marker")
         with self.primary_of(key).client.pipeline(transaction=False) as connection:
             connection.set(marker, "").execute_command("WAIT", 1, 1000).unlink(marker)
             return connection.execute()[1] == 1
@@ -130,10 +127,10 @@ class Cluster:
             server.client.cluster("SET-CONFIG-EPOCH", number + 1)
         for one, other in combinations(self.servers, 2):
             one.client.cluster("MEET", HOST, other.port)
-        wait_until(lambda: all(self._knows_all(server) for server in self.servers))
+        wait_until(lambda: all(self._knows_all(server) for server in self.servers), FORMED_WITHIN)
         for number, server in enumerate(replicas):
             server.client.cluster("REPLICATE", self.ids[primaries[number % len(primaries)]])
-        wait_until(lambda: self._healthy() and all(map(follows, replicas)))
+        wait_until(lambda: self._healthy() and all(map(follows, replicas)), FORMED_WITHIN)
 
     def _knows_all(self, server: Server) -> bool:
         nodes = server.client.cluster("NODES").values()

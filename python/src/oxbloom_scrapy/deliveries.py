@@ -82,11 +82,11 @@ end
 redis.call('ZADD', KEYS[3], now + lease, ARGV[1])
 """
 
-# KEYS: queue, inflight. ARGV: the command that puts, the entry, the token of its note or nothing.
+# KEYS: queue, inflight. ARGV: the command that puts, the entry, the token of its note.
 PUT = (
     PUSH
     + """
-if ARGV[3] == '' or redis.call('HDEL', KEYS[2], ARGV[3]) == 1 then push(ARGV[1], ARGV[2]) end
+if redis.call('HDEL', KEYS[2], ARGV[3]) == 1 then push(ARGV[1], ARGV[2]) end
 """
 )
 
@@ -149,13 +149,15 @@ return {back, redis.call('HLEN', KEYS[2])}
 """
 )
 
-# KEYS: queue, inflight, leases. ARGV: the taker, the command that puts back, tokens that are done. All else of the taker goes back.
+# KEYS: queue, inflight, leases. ARGV: the taker, the command that puts back, tokens that are done. All else of the taker goes back. How
+# many other takers have a lease.
 LEAVE = (
     PUT_BACK
     + """
 for i = 3, #ARGV do redis.call('HDEL', KEYS[2], ARGV[i]) end
 put_back(ARGV[2], function(taker) return taker == ARGV[1] end)
 redis.call('ZREM', KEYS[3], ARGV[1])
+return redis.call('ZCOUNT', KEYS[3], redis.call('TIME')[1], '+inf')
 """
 )
 
@@ -196,8 +198,8 @@ class Deliveries:
         self._reporting(self._note, self.lease, token, entry)
         return token
 
-    def put(self, entry: bytes, token: str = "") -> None:
-        """Puts an entry into the queue, and takes its note away."""
+    def put(self, entry: bytes, token: str) -> None:
+        """Puts an entry into the queue that was noted, and takes its note away."""
         self._run(lambda: self._put(self.keys[:2], [self.order.put, entry, token]))
 
     def put_if_new(self, entry: bytes, filter_key: str, addition: Sequence[Any]) -> bool:
@@ -220,9 +222,10 @@ class Deliveries:
         back, in_flight = self._reporting(self._sign_of_life, self.lease, self.order.put_back)
         return back, in_flight
 
-    def leave(self) -> None:
-        """Puts back what is not done."""
-        self._reporting(self._leave, self.order.put_back)
+    def leave(self) -> int:
+        """Puts back what is not done; how many others are at work."""
+        others: int = self._reporting(self._leave, self.order.put_back)
+        return others
 
     def clear(self) -> None:
         """Deletes what is in flight, of all takers."""
@@ -232,7 +235,7 @@ class Deliveries:
         self._tokens += 1
         return f"{self.taker}:{self._tokens}"
 
-    def _reporting(self, script: Callable[..., T], *arguments: str | bytes | int) -> T:
+    def _reporting(self, script: Callable[..., Any], *arguments: str | bytes | int) -> Any:
         """Runs a script that is told what is done."""
         reported = list(self._done)
         answer = self._run(lambda: script(self.keys, [self.taker, *arguments, *reported]))

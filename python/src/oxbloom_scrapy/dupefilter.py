@@ -5,18 +5,16 @@ A request is asked for and added in one command, so of two crawlers that find a 
 
 from __future__ import annotations
 
-import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
 import redis
-from scrapy import signals
 from scrapy.dupefilters import RFPDupeFilter as ScrapyDupeFilter
-from scrapy.exceptions import CloseSpider
 
 from .errors import FilterError
 from .filter import ShardedFilter
 from .patience import Patience, filter_client
+from .refusal import refuse
 from .settings import KEY, PATIENCE, Options
 
 if TYPE_CHECKING:
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
     from scrapy.utils.request import RequestFingerprinterProtocol
     from typing_extensions import Self
-
-logger = logging.getLogger(__name__)
 
 LET_THROUGH = "bloomfilter"
 """Where a request's meta tells under which fingerprint a counting filter let it through; None once that is forgotten."""
@@ -79,7 +75,11 @@ class RFPDupeFilter(ScrapyDupeFilter):
     @classmethod
     def _for_key(cls, crawler: Crawler, key: str, *, persist: bool) -> Self:
         settings = crawler.settings
-        options = Options.from_settings(settings)
+        error: Exception | None = None
+        try:
+            options = Options.from_settings(settings)
+        except ValueError as nonsense:
+            options, error = Options(), nonsense
         filter = ShardedFilter(
             filter_client(settings),
             key,
@@ -88,8 +88,6 @@ class RFPDupeFilter(ScrapyDupeFilter):
             error_rate=options.error_rate,
             counting=options.counting,
         )
-        if settings.getbool("SCHEDULER_FLUSH_ON_START"):
-            options.patience.until_answered(filter.clear)
         dupefilter = cls(
             filter,
             debug=settings.getbool("DUPEFILTER_DEBUG"),
@@ -99,12 +97,14 @@ class RFPDupeFilter(ScrapyDupeFilter):
             stats=crawler.stats,
         )
         try:
+            if error:
+                raise error
+            if settings.getbool("SCHEDULER_FLUSH_ON_START"):
+                dupefilter.clear()
             options.patience.until_answered(filter.reserve)
-        except (FilterError, redis.ResponseError) as error:
-            # An exception from here would be reported three times over, once by each part of Scrapy that cannot be closed.
-            logger.error("The crawl cannot start: %s", error)
+        except (FilterError, ValueError, redis.ResponseError) as unusable:
             dupefilter.usable = False
-            crawler.signals.connect(_refuse, signals.spider_opened)
+            refuse(crawler, unusable)
         return dupefilter
 
     def request_seen(self, request: Request) -> bool:
@@ -160,14 +160,6 @@ class RFPDupeFilter(ScrapyDupeFilter):
     def log(self, request: Request, spider: Spider) -> None:
         super().log(request, spider)
         spider.crawler.stats.inc_value("bloomfilter/filtered")
-
-
-def _refuse(spider: Spider) -> None:
-    """Closes the spider, and keeps scrapy-redis's scheduler from deleting the queue, which may be that of a crawl at work."""
-    assert spider.crawler.engine is not None
-    scheduler: Any = spider.crawler.engine.scheduler
-    scheduler.persist = True
-    raise CloseSpider("bloomfilter_unusable")
 
 
 def _named_key(crawler: Crawler) -> str:

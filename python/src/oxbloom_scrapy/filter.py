@@ -2,7 +2,7 @@
 
 `ShardedFilter` is for `redis.Redis` and `redis.cluster.RedisCluster`, `AsyncShardedFilter` for their namesakes in
 `redis.asyncio`. Both send the same commands, which `_Commands` makes: what is sent together is one pipeline, which goes to all
-servers that have a part in it at once. So a batch takes one round trip, however many shards it touches.
+servers that have a part in it at once. So a batch takes one round trip, however many shards it touches, up to 10,000 items.
 
 Every addition names the capacity and the error rate. A shard whose key is gone (it was deleted, or a primary failed before its
 replica had heard of it) is created again as it was, not with the server's defaults.
@@ -348,6 +348,8 @@ class AsyncShardedFilter:
 
 
 def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    if isinstance(items, str | bytes):
+        raise TypeError("items must be several, not one string")
     rest = iter(items)
     while batch := list(islice(rest, BATCH)):
         yield batch

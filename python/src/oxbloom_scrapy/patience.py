@@ -53,28 +53,35 @@ class Answer(Generic[T]):
     """Whether no earlier attempt can have had the effect already."""
 
 
-@dataclass(frozen=True)
 class Patience:
-    """How long to try, in seconds."""
+    """How long to try, in seconds; but when that was in vain, only once until there is an answer again."""
 
-    seconds: float
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.lost = False
 
     def until_answered(self, command: Callable[[], T]) -> Answer[T]:
         """Tries until there is an answer. Raises what the last attempt raised when the time is over."""
-        end = time.monotonic() + self.seconds
+        end = time.monotonic() + (0 if self.lost else self.seconds)
         pause, longest = PAUSES
-        certain = True
+        attempts, certain = 0, True
         while True:
             try:
-                return Answer(command(), certain)
+                answer = command()
             except AWAY as error:
                 if isinstance(error, REFUSED) or time.monotonic() + pause > end:
+                    self.lost = True
                     raise
-                if certain:
+                if not attempts:
                     logger.warning(
                         "The server does not answer (%s); trying for %g s", error, self.seconds
                     )
-                certain = False
+                attempts += 1
+                # Nothing can have had an effect if there was nobody to connect to.
+                certain = certain and isinstance(error.__context__, ConnectionRefusedError)
+            else:
+                self.lost = False
+                return Answer(answer, certain)
             time.sleep(pause)
             pause = min(2 * pause, longest)
 

@@ -19,12 +19,14 @@ from scrapy.exceptions import DontCloseSpider
 from scrapy.utils.asyncio import create_looping_call
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.misc import load_object
+from scrapy_redis.queue import PriorityQueue
 from scrapy_redis.scheduler import Scheduler as ScrapyRedisScheduler
 
-from .deliveries import ORDERS, Deliveries
+from .deliveries import ORDERS, Deliveries, Order
 from .dupefilter import RFPDupeFilter
 from .patience import queue_client
-from .settings import LEASE, number, patience
+from .refusal import refuse
+from .settings import Options
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -39,34 +41,45 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
     """For `SCHEDULER`. The settings are scrapy-redis's, and `SCHEDULER_LEASE`, in seconds.
 
     A crawler that gives no sign of life for that long is taken for dead, and its requests are taken up by others: make it longer than
-    a callback may keep the event loop busy. While requests are in flight anywhere, no crawler ends for lack of work.
+    a callback may keep the event loop busy. While requests are in flight anywhere, no crawler ends for lack of work. Without
+    SCHEDULER_PERSIST, queue and filter are deleted when the crawl is finished, or by the last crawler that is stopped.
     """
 
     def open(self, spider: Spider) -> None:
         settings = spider.crawler.settings
-        order = ORDERS.get(load_object(self.queue_cls))
-        if order is None:
-            known = ", ".join(cls.__name__ for cls in ORDERS)
-            raise ValueError(
-                f"SCHEDULER_QUEUE_CLASS must be scrapy-redis's {known}, not {self.queue_cls}"
-            )
         assert spider.crawler.engine is not None
         self.engine = spider.crawler.engine
+        try:
+            options, order = Options.from_settings(settings), self._order()
+        except ValueError as error:
+            refuse(spider.crawler, error)
+            self.queue_cls = PriorityQueue
+            options, order = Options(), ORDERS[PriorityQueue]
         self.server = queue_client(settings)
         self.deliveries = Deliveries(
             self.server,
             self.queue_key % {"spider": spider.name},
             order,
-            lease=number(settings, "SCHEDULER_LEASE", int, LEASE, 1, 86_400),
-            patience=patience(settings),
+            lease=options.lease,
+            patience=options.patience,
         )
         self.held: dict[Request, str] = {}
-        self.failed = False
+        self.failed = True  # if one of the next lines raises
         super().open(spider)
+        self.failed = False
         self.one_step = self._is_beside_the_filter(settings.get("BLOOMFILTER_REDIS_PARAMS"))
         self.beats = create_looping_call(self._sign_of_life)
         self.beats.start(self.deliveries.lease / SIGNS_PER_LEASE)
         spider.crawler.signals.connect(self._stay_while_others_work, signals.spider_idle)
+
+    def has_pending_requests(self) -> bool:
+        try:
+            return (
+                not self.failed and self.deliveries.patience.until_answered(self.__len__).value > 0
+            )
+        except UNUSABLE as error:
+            self._give_up(error)
+            return False
 
     def enqueue_request(self, request: Request) -> bool:
         if self.failed:
@@ -96,12 +109,13 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         return request
 
     def close(self, reason: str) -> None:
-        self.beats.stop()
         if self.failed:
             return
+        self.beats.stop()
         self._let_go()
-        self.deliveries.leave()
-        super().close(reason)
+        others = self.deliveries.leave()
+        if reason == "finished" or not others:
+            super().close(reason)
 
     def flush(self) -> None:
         super().flush()
@@ -113,14 +127,11 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
             self.df.mark(request)
         data = self.queue._encode_request(request)
         entry = b"%d %s" % (-request.priority, data.encode() if isinstance(data, str) else data)
-        if request.dont_filter:
-            self.deliveries.put(entry)
-            return True
-        if self.one_step:
+        if self.one_step and not request.dont_filter:
             _, key, *addition = self.df.addition(request)
             return self.deliveries.put_if_new(entry, key, addition)
         token = self.deliveries.note(entry)
-        if self.df.request_seen(request):
+        if not request.dont_filter and self.df.request_seen(request):
             self.deliveries.done(token)
             return False
         self.deliveries.put(entry, token)
@@ -143,7 +154,17 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         """Ends as if killed: a page whose links could not be stored is not done, and will be crawled again."""
         logger.error("The crawler stops: queue or filter cannot be used: %s", error)
         self.failed = True
+        self.beats.stop()
         deferred_from_coro(self.engine.close_spider_async(reason="queue_unusable"))
+
+    def _order(self) -> Order:
+        order = ORDERS.get(load_object(self.queue_cls))
+        if order is None:
+            known = ", ".join(cls.__name__ for cls in ORDERS)
+            raise ValueError(
+                f"SCHEDULER_QUEUE_CLASS must be scrapy-redis's {known}, not {self.queue_cls}"
+            )
+        return order
 
     def _is_beside_the_filter(self, elsewhere: Any) -> bool:
         """Whether one script can do what the filter does, and reach the queue."""

@@ -1,9 +1,9 @@
-"""What a project's settings ask for. Whatever makes no sense raises ValueError, with the setting's name."""
+"""What a project's settings ask for."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .patience import Patience
@@ -23,23 +23,27 @@ LEASE = 60
 
 @dataclass(frozen=True)
 class Options:
-    """What the settings ask of the filter. Raises ValueError, with the setting's name, for what makes no sense."""
+    """What the settings ask for."""
 
-    capacity: int
-    error_rate: float
-    counting: bool
-    shards: int
-    patience: Patience
+    capacity: int = CAPACITY
+    error_rate: float = ERROR_RATE
+    counting: bool = False
+    shards: int = 1
+    patience: Patience = field(default_factory=lambda: Patience(PATIENCE))
+    lease: int = LEASE
+    """In seconds."""
 
     @classmethod
     def from_settings(cls, settings: BaseSettings) -> Self:
+        """Raises ValueError, with the setting's name, for what makes no sense."""
         capacity, error_rate = equivalent(settings) or (CAPACITY, ERROR_RATE)
         return cls(
             number(settings, "BLOOMFILTER_CAPACITY", int, capacity, 1, 2**63 - 1),
             number(settings, "BLOOMFILTER_ERROR_RATE", float, error_rate, 1e-15, 1 - 1e-9),
             settings.getbool("BLOOMFILTER_COUNTING"),
             number(settings, "BLOOMFILTER_SHARDS", int, 1, 1, 16384),
-            patience(settings),
+            Patience(number(settings, "BLOOMFILTER_PATIENCE", float, PATIENCE, 0, 1e9)),
+            number(settings, "SCHEDULER_LEASE", int, LEASE, 1, 86_400),
         )
 
 
@@ -54,11 +58,6 @@ def equivalent(settings: BaseSettings) -> tuple[int, float] | None:
     bits = 2 ** number(settings, "BLOOMFILTER_BIT", int, BIT, 1, 45)
     functions = number(settings, "BLOOMFILTER_HASH_NUMBER", int, HASH_NUMBER, 1, 40)
     return max(1, math.floor(bits * math.log(2) / functions)), 2.0**-functions
-
-
-def patience(settings: BaseSettings) -> Patience:
-    """How long to try to reach a server that does not answer."""
-    return Patience(number(settings, "BLOOMFILTER_PATIENCE", float, PATIENCE, 0, math.inf))
 
 
 def number(

@@ -106,6 +106,19 @@ def test_nothing_is_lost_or_crawled_twice_when_a_crawl_is_stopped_and_resumed(se
         every_page_once(stopped, pages)
 
 
+def test_whoever_is_stopped_first_leaves_the_crawl_to_the_others(server, tmp_path):
+    with site(delay=0.05) as pages, crawl(server, tmp_path, **LASTING) as shared:
+        stopped, goes_on = (shared.follow(pages.url(0)) for _ in range(2))
+        shared.go()
+        wait_until(lambda: len(shared.crawled()) > 0.3 * pages.pages)
+        stopped.interrupt()
+        assert stopped.finish()["finish_reason"] == "shutdown"
+        assert server.client.exists("follow:bloomfilter")
+        assert goes_on.finish()["finish_reason"] == "finished"
+        every_page_once(shared, pages)
+        assert server.client.keys() == []
+
+
 def until_pages_are_in_flight(crawl: Crawl, site: Site, share: float) -> None:
     """Waits until a share of the pages has been dealt with, and others, not only redirects, are on their way."""
     wait_until(lambda: len(crawl.crawled()) > share * site.pages and site.serving["page"] > 3)

@@ -1,6 +1,8 @@
 """The duplicates filter by itself, with a real server: what its settings mean, and what it does when things go wrong."""
 
 import logging
+import threading
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -95,12 +97,35 @@ def test_the_filter_is_as_large_as_the_settings_say(
         ("BLOOMFILTER_SHARDS", 0),
         ("BLOOMFILTER_SHARDS", 16385),
         ("BLOOMFILTER_PATIENCE", -1),
+        ("SCHEDULER_LEASE", 0),
     ],
 )
-def test_settings_that_make_no_sense_are_named(server, dupefilter, name, value):
-    with pytest.raises(ValueError, match=name):
-        dupefilter(**{name: value})
+def test_settings_that_make_no_sense_are_named(server, spider, caplog, name, value):
+    quotes = spider(**{name: value})
+    unusable = RFPDupeFilter.from_spider(quotes)
+    assert refusal(unusable, quotes.crawler, caplog).startswith(
+        f"The crawl cannot start: {name} must be a number from "
+    )
     assert server.client.dbsize() == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "value"),
+    [
+        (PLAIN, "BLOOMFILTER_CAPACITY", "many"),
+        (LASTING, "BLOOMFILTER_CAPACITY", "many"),
+        (SCRAPYS_OWN, "BLOOMFILTER_CAPACITY", "many"),
+        (LASTING, "SCHEDULER_LEASE", -1),
+        (LASTING, "SCHEDULER_QUEUE_CLASS", "spiders.Textbook"),
+    ],
+)
+def test_a_wrong_setting_is_one_clear_error_at_the_start(server, tmp_path, settings, name, value):
+    with site() as pages, crawl(server, tmp_path, **{**settings, name: value}) as failed:
+        crawler = failed.start("textbook", {"site": pages.root})
+        assert crawler.finish()["finish_reason"] == "bloomfilter_unusable"
+        assert crawler.text().count(" ERROR: ") == 1
+        assert f" ERROR: The crawl cannot start: {name} must be " in crawler.text()
+        assert pages.served == []
 
 
 def test_requests_are_the_same_as_for_scrapy(dupefilter):
@@ -306,9 +331,27 @@ def test_a_server_that_is_away_is_waited_for(dupefilter, server, caplog):
         with pytest.raises(redis.ConnectionError), caplog.at_level(logging.WARNING):
             seen.request_seen(PAGE)
         assert caplog.text.count("does not answer") == 1
+        # Once is enough: a page has many links.
+        begin = time.monotonic()
+        for _ in range(100):
+            with pytest.raises(redis.ConnectionError):
+                seen.request_seen(PAGE)
+        assert time.monotonic() - begin < 0.5 * 100 / 2
     finally:
         server.start()
     assert not seen.request_seen(PAGE)
+
+
+def test_a_server_that_was_not_there_leaves_no_doubt(dupefilter, server):
+    seen = dupefilter()
+    assert not seen.request_seen(PAGE)
+    restart = threading.Timer(0.3, server.start)
+    server.client.save()
+    server.kill()
+    restart.start()
+    assert seen.request_seen(PAGE)
+    restart.join()
+    assert seen.stats.get_value("bloomfilter/uncertain") is None
 
 
 class TestForgetting:

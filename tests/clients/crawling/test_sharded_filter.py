@@ -908,3 +908,12 @@ def test_a_cluster_that_lost_a_shard_makes_it_again_as_it_was(place: Place) -> N
         server.client.flushall()
     filter.add_many(numbered(100))
     assert filter.info() == facts
+
+
+@pytest.mark.parametrize("operation", ["add_many", "contains_many"])
+@pytest.mark.parametrize("word", ["https://example.com/", b"bytes"])
+def test_one_string_is_not_taken_for_many_items(operation, word):
+    for filter in (ShardedFilter, AsyncShardedFilter):
+        call = getattr(filter(None, "seen", shards=4), operation)
+        with pytest.raises(TypeError, match="several"):
+            asyncio.run(call(word)) if filter is AsyncShardedFilter else call(word)

@@ -1,0 +1,38 @@
+"""How a crawl that cannot start ends: with one line of the log, before the first request.
+
+An exception from a scheduler or a duplicates filter would be reported several times over, with the traces of all parts of Scrapy
+that cannot be closed because they were not opened.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from scrapy import signals
+from scrapy.exceptions import CloseSpider
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+
+logger = logging.getLogger(__name__)
+
+_refused: WeakSet[Crawler] = WeakSet()
+
+
+def refuse(crawler: Crawler, error: Exception) -> None:
+    """Says why a crawler cannot start, and ends it as soon as it is open."""
+    if crawler not in _refused:
+        _refused.add(crawler)
+        logger.error("The crawl cannot start: %s", error)
+        crawler.signals.connect(_close, signals.spider_opened)
+
+
+def _close(spider: Spider) -> None:
+    """Keeps scrapy-redis's scheduler from deleting the queue, too, which may be that of a crawl at work."""
+    assert spider.crawler.engine is not None
+    scheduler: Any = spider.crawler.engine.scheduler
+    scheduler.persist = True
+    raise CloseSpider("bloomfilter_unusable")
