@@ -59,7 +59,7 @@ test-rust: build setup-test
 	  cargo test --features fault-injection
 
 test-clients: build setup-test
-	OXBLOOM_MODULE=$(MODULE) REDISBLOOM_MODULE=$(INCUMBENT) $(PYTHON_ENV)/bin/pytest -q tests/clients
+	OXBLOOM_MODULE=$(MODULE) REDISBLOOM_MODULE=$(INCUMBENT) $(PYTHON_ENV)/bin/pytest -q -n auto --dist loadfile tests/clients
 	cd $(NODE_TESTS) && OXBLOOM_MODULE=$(MODULE) node --test
 
 test-instructions: build
