@@ -169,14 +169,12 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
     def _is_beside_the_filter(self, elsewhere: Any) -> bool:
         """Whether one script can do what the filter does, and reach the queue."""
         own = getattr(type(self.df), "request_seen", None)
-        if elsewhere or own is not RFPDupeFilter.request_seen or len(self.df.filter.keys) > 1:
+        if elsewhere or own is not RFPDupeFilter.request_seen:
             return False
         if not isinstance(self.server, RedisCluster):
             return True
-        queue, filter = (
-            key_slot(key.encode()) for key in (self.deliveries.keys[0], self.df.filter.keys[0])
-        )
-        return queue == filter
+        slots = {key_slot(key.encode()) for key in (*self.deliveries.keys, *self.df.filter.keys)}
+        return len(slots) == 1
 
     def _let_go(self) -> None:
         """Lets go of the requests that the engine is through with."""

@@ -221,24 +221,26 @@ class Faults:
             server.client.config_set(setting, 0)
 
 
-@pytest.mark.parametrize("shards", [1, 4])
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["one step", "several steps"])
 @pytest.mark.parametrize(
     "fault",
     [Faults.the_server_is_away, Faults.the_server_is_full, Faults.the_filter_cannot_grow],
     ids=lambda fault: fault.__name__,
 )
 def test_a_crawler_that_cannot_store_requests_stops_and_nothing_is_lost(
-    tmp_path, monkeypatch, fault, shards
+    tmp_path, monkeypatch, fault, elsewhere
 ):
     monkeypatch.setattr(website, "LINKS", 0)  # so that each page is linked to once
     impatient = {"BLOOMFILTER_PATIENCE": 1, "SCHEDULER_LEASE": LEASE}
-    filter = {"BLOOMFILTER_CAPACITY": 100, "BLOOMFILTER_SHARDS": shards}
-    settings = {**LASTING, "SCHEDULER_PERSIST": True, **impatient, **filter}
+    filter = {"BLOOMFILTER_CAPACITY": 100, "BLOOMFILTER_SHARDS": 4}
+    settings = {**LASTING, "SCHEDULER_PERSIST": True, **filter, **impatient}
     with (
         running(OXBLOOM, *DURABLE) as server,
         site(delay=0.05) as pages,
         crawl(server, tmp_path, **settings) as stopped,
     ):
+        if elsewhere:
+            stopped.settings["BLOOMFILTER_REDIS_PARAMS"] = {"url": server.url}
         crawler = stopped.follow(pages.url(0))
         stopped.go()
         until_pages_are_in_flight(stopped, pages, 0.1)

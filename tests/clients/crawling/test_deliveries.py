@@ -151,6 +151,9 @@ def test_what_is_done_is_reported_until_the_server_has_heard_of_it(server, taker
     finally:
         server.client.config_set("maxmemory", 0)
     assert one.sign_of_life() == (0, 0)
+    server.client.config_resetstat()
+    assert one.sign_of_life() == (0, 0)
+    assert "cmdstat_hdel" not in server.client.info("commandstats")
 
 
 def test_a_taker_that_leaves_puts_back_what_it_is_not_done_with(server, taker):
