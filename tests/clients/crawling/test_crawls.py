@@ -1,7 +1,6 @@
 """Real crawls of a real site with a real server: what is seen is seen once, and nothing is missing."""
 
 import pickle
-from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -14,17 +13,6 @@ STARTS = 40  # pages that all crawlers of a crawl begin with
 IN_FLIGHT = "{follow:requests}:inflight"
 LEASE = 2  # seconds
 DURABLE = ["--appendonly", "yes", "--appendfsync", "always"]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with running(OXBLOOM) as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def nothing_there(server: Server) -> None:
-    server.client.flushall()
 
 
 def every_page_once(crawl: Crawl, site: Site) -> None:

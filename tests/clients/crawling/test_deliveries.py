@@ -3,7 +3,7 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import redis
@@ -14,24 +14,13 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from scrapy import Request, Spider
 from scrapy_redis.queue import FifoQueue, LifoQueue, PriorityQueue
-from servers import OXBLOOM, Server, running
+from servers import Server
 
 QUEUE = "quotes:requests"
 FILTER = "quotes:bloomfilter"
 ORDER = ORDERS[FifoQueue]
 LEASE = 1  # second
 KINDS = pytest.mark.parametrize("kind", ORDERS, ids=lambda kind: kind.__name__)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with running(OXBLOOM) as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def nothing_there(server: Server) -> None:
-    server.client.flushall()
 
 
 Taker = Callable[..., Deliveries]

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,24 +16,13 @@ from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
 from scrapy.utils.test import get_crawler
-from servers import OXBLOOM, Server, running
+from servers import Server, running
 from website import site
 
 KEY = "quotes:bloomfilter"
 PAGE = Request("https://example.com/a?x=1&y=2")
 SAME = Request("https://example.com/a?y=2&x=1#top")
 OTHER = Request("https://example.com/b")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with running(OXBLOOM) as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def nothing_there(server: Server) -> None:
-    server.client.flushall()
 
 
 class Quotes(Spider):
