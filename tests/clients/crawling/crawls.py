@@ -96,7 +96,8 @@ class Crawl:
 
     def go(self) -> None:
         """Lets all crawlers go, at one moment, when each is ready."""
-        wait_until(lambda: all("Spider opened" in crawler.text() for crawler in self.crawlers))
+        ready = [self.folder / f"go-{crawler.process.pid}" for crawler in self.crawlers]
+        wait_until(lambda: all(file.exists() for file in ready))
         self.flag.touch()
 
     def crawled(self) -> Counter[int]:

@@ -2,11 +2,15 @@
 
 import asyncio
 import os
+import pathlib
+import time
 
 import scrapy
 from oxbloom_scrapy import RFPDupeFilter
 from scrapy_redis.spiders import RedisSpider
 from website import BANNED
+
+TICK = 0.05  # seconds
 
 
 class Journal:
@@ -54,9 +58,13 @@ class Follow(scrapy.Spider):
     name = "follow"
 
     async def start(self):
+        pathlib.Path(f"{self.go}-{os.getpid()}").touch()
         while not os.path.exists(self.go):
             await asyncio.sleep(0.01)
-        for url in self.urls.split():
+        begin = os.stat(self.go).st_mtime + TICK
+        for number, url in enumerate(self.urls.split()):
+            # All crawlers of a crawl ask for the same page at the same moment. Nothing else may happen before, so this blocks.
+            time.sleep(max(0, begin + number * TICK - time.time()))  # noqa: ASYNC251
             yield scrapy.Request(url)
 
     def parse(self, response):
