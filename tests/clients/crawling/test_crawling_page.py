@@ -22,7 +22,7 @@ PAGE = (ROOT / "docs/crawling.md").read_text()
 PACKAGE_PAGE = (ROOT / "python/README.md").read_text()
 # So that a crawl lasts longer than the twelve seconds after which the page has stopped it twice.
 PAGES = 200
-DELAY = 0.25  # seconds
+DELAY = 0.4  # seconds
 DONE = "### done"
 
 
