@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import redis
 from scrapy.dupefilters import RFPDupeFilter as ScrapyDupeFilter
 
+from .clients import filter_client
 from .errors import FilterError
 from .filter import ShardedFilter
-from .patience import Patience, filter_client
-from .refusal import refuse
+from .patience import Patience
+from .refusal import refuse, refused
 from .settings import KEY, PATIENCE, Options
 
 if TYPE_CHECKING:
@@ -75,11 +76,7 @@ class RFPDupeFilter(ScrapyDupeFilter):
     @classmethod
     def _for_key(cls, crawler: Crawler, key: str, *, persist: bool) -> Self:
         settings = crawler.settings
-        error: Exception | None = None
-        try:
-            options = Options.from_settings(settings)
-        except ValueError as nonsense:
-            options, error = Options(), nonsense
+        options = Options.of(crawler)
         filter = ShardedFilter(
             filter_client(settings),
             key,
@@ -96,16 +93,19 @@ class RFPDupeFilter(ScrapyDupeFilter):
             fingerprinter=crawler.request_fingerprinter,
             stats=crawler.stats,
         )
-        try:
-            if error:
-                raise error
-            if settings.getbool("SCHEDULER_FLUSH_ON_START"):
-                dupefilter.clear()
-            options.patience.until_answered(filter.reserve)
-        except (FilterError, ValueError, redis.ResponseError) as unusable:
-            dupefilter.usable = False
-            refuse(crawler, unusable)
+        if not refused(crawler):
+            dupefilter._prepare(crawler)
+        dupefilter.usable = not refused(crawler)
         return dupefilter
+
+    def _prepare(self, crawler: Crawler) -> None:
+        """Makes the filter, or makes sure that it is as it should be; otherwise the crawler is refused."""
+        try:
+            if crawler.settings.getbool("SCHEDULER_FLUSH_ON_START"):
+                self.clear()
+            self.patience.until_answered(self.filter.reserve)
+        except (FilterError, redis.ResponseError) as error:
+            refuse(crawler, error)
 
     def request_seen(self, request: Request) -> bool:
         """Whether the request was seen before, by whichever crawler; it is from now on. One round trip.

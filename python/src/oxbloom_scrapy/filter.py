@@ -32,9 +32,14 @@ AsyncClient = redis.asyncio.Redis | redis.asyncio.cluster.RedisCluster
 BATCH = 10_000
 """Items that are sent at once: two or three thousandths of a second of one server's time, or of several servers' together."""
 
+CAPACITY = 1_000_000
+ERROR_RATE = 0.001
+"""What filters are made for unless they are told otherwise."""
+
 CELLS = {False: "bits", True: "counters (COUNTING)"}
 
 T = TypeVar("T")
+AnyClient = TypeVar("AnyClient")
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,9 @@ class _Call(Generic[T]):
     commands: list[tuple[str | bytes | int | float, ...]]
     meaning: Callable[[list[Any]], T]
     errors_are_replies: bool = False
+
+
+_Operation = Callable[[Sequence[Item]], _Call[list[bool]]]
 
 
 class _Commands:
@@ -111,8 +119,8 @@ class _Commands:
             for key, reply in zip(self.keys, replies, strict=True):
                 if "item exists" in str(reply):
                     there.append(key)
-                elif isinstance(reply, Exception):
-                    raise _explained(reply, key)
+                else:
+                    _raise_error(reply, key)
             return there
 
         return _Call(
@@ -127,8 +135,7 @@ class _Commands:
 
         def meaning(replies: list[Any]) -> None:
             for (key, field), reply in zip(questions, replies, strict=True):
-                if isinstance(reply, Exception):
-                    raise _explained(reply, key)
+                _raise_error(reply, key)
                 (value,) = reply.values() if isinstance(reply, dict) else reply[-1:]
                 if field == "ERROR" and float(value) != self.error_rate:
                     raise FilterMismatchError(
@@ -167,7 +174,39 @@ class _Commands:
         return _Call(commands, meaning)
 
 
-class ShardedFilter:
+class _Filter(Generic[AnyClient]):
+    """What filters know before they talk to anybody."""
+
+    def __init__(
+        self,
+        client: AnyClient,
+        name: str,
+        *,
+        shards: int,
+        capacity: int = CAPACITY,
+        error_rate: float = ERROR_RATE,
+        counting: bool = False,
+    ) -> None:
+        """Talks to nobody yet.
+
+        `capacity` is the number of items that fit before anything grows (from 1); `error_rate` the share of items that are
+        said to be there though they are not (above 0, below 1); `shards` 1 to 16384.
+        """
+        self.client = client
+        self.counting = counting
+        self._commands = _Commands(name, shards, capacity, error_rate, counting)
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of the shards, in their order."""
+        return list(self._commands.keys)
+
+    def addition(self, item: Item) -> tuple[str | bytes | int | float, ...]:
+        """The command that `add` sends, for scripts that do more in the same step."""
+        return self._commands.add([item]).commands[0]
+
+
+class ShardedFilter(_Filter[Client]):
     """A Bloom filter over `shards` keys, for `redis.Redis` and `redis.cluster.RedisCluster`.
 
     >>> seen = ShardedFilter(client, "seen", shards=16, capacity=1_000_000_000, error_rate=0.001)
@@ -186,30 +225,6 @@ class ShardedFilter:
     sends to a shard again nevertheless, as redis-py's pipelines to clusters do; those of `redis.asyncio` do not.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        name: str,
-        *,
-        shards: int,
-        capacity: int = 1_000_000,
-        error_rate: float = 0.001,
-        counting: bool = False,
-    ) -> None:
-        """Talks to nobody yet.
-
-        `capacity` is the number of items that fit before anything grows (from 1); `error_rate` the share of items that are
-        said to be there though they are not (above 0, below 1); `shards` 1 to 16384.
-        """
-        self.client = client
-        self.counting = counting
-        self._commands = _Commands(name, shards, capacity, error_rate, counting)
-
-    @property
-    def keys(self) -> list[str]:
-        """The keys of the shards, in their order."""
-        return list(self._commands.keys)
-
     def reserve(self) -> bool:
         """Creates the shards that are missing; whether there was one.
 
@@ -225,13 +240,9 @@ class ShardedFilter:
         """Adds an item; whether it was new."""
         return self._send(self._commands.add([item]))[0]
 
-    def addition(self, item: Item) -> tuple[str | bytes | int | float, ...]:
-        """The command that `add` sends, for scripts that do more in the same step."""
-        return self._commands.add([item]).commands[0]
-
     def add_many(self, items: Iterable[Item]) -> list[bool]:
         """Adds items; of each, whether it was new. If this raises, some were added; all may be added again."""
-        return [new for batch in _batches(items) for new in self._send(self._commands.add(batch))]
+        return self._send_batches(self._commands.add, items)
 
     def contains(self, item: Item) -> bool:
         """Whether an item was added. `False` is certain, `True` is wrong at the error rate."""
@@ -239,11 +250,7 @@ class ShardedFilter:
 
     def contains_many(self, items: Iterable[Item]) -> list[bool]:
         """Of each item, whether it was added."""
-        return [
-            there
-            for batch in _batches(items)
-            for there in self._send(self._commands.contains(batch))
-        ]
+        return self._send_batches(self._commands.contains, items)
 
     def remove(self, item: Item) -> bool:
         """Removes an item from a counting filter; whether it was there.
@@ -264,6 +271,13 @@ class ShardedFilter:
         """Deletes all shards, and what else may be at their keys."""
         self._send(self._commands.clear())
 
+    def _send_batches(self, operation: _Operation, items: Iterable[Item]) -> list[bool]:
+        answers: list[bool] = []
+        for batch in _batches(items):
+            found = self._send(operation(batch))
+            answers += found
+        return answers
+
     def _send(self, call: _Call[T]) -> T:
         with _explaining():
             client: Any = self.client
@@ -277,26 +291,8 @@ class ShardedFilter:
             return call.meaning(replies)
 
 
-class AsyncShardedFilter:
+class AsyncShardedFilter(_Filter[AsyncClient]):
     """`ShardedFilter` for `redis.asyncio.Redis` and `redis.asyncio.cluster.RedisCluster`: see there."""
-
-    def __init__(
-        self,
-        client: AsyncClient,
-        name: str,
-        *,
-        shards: int,
-        capacity: int = 1_000_000,
-        error_rate: float = 0.001,
-        counting: bool = False,
-    ) -> None:
-        self.client = client
-        self.counting = counting
-        self._commands = _Commands(name, shards, capacity, error_rate, counting)
-
-    @property
-    def keys(self) -> list[str]:
-        return list(self._commands.keys)
 
     async def reserve(self) -> bool:
         there = await self._send(self._commands.reserve())
@@ -308,21 +304,13 @@ class AsyncShardedFilter:
         return (await self._send(self._commands.add([item])))[0]
 
     async def add_many(self, items: Iterable[Item]) -> list[bool]:
-        added: list[bool] = []
-        for batch in _batches(items):
-            new = await self._send(self._commands.add(batch))
-            added += new
-        return added
+        return await self._send_batches(self._commands.add, items)
 
     async def contains(self, item: Item) -> bool:
         return (await self._send(self._commands.contains([item])))[0]
 
     async def contains_many(self, items: Iterable[Item]) -> list[bool]:
-        there: list[bool] = []
-        for batch in _batches(items):
-            found = await self._send(self._commands.contains(batch))
-            there += found
-        return there
+        return await self._send_batches(self._commands.contains, items)
 
     async def remove(self, item: Item) -> bool:
         return (await self._send(self._commands.remove([item])))[0]
@@ -335,6 +323,13 @@ class AsyncShardedFilter:
 
     async def clear(self) -> None:
         await self._send(self._commands.clear())
+
+    async def _send_batches(self, operation: _Operation, items: Iterable[Item]) -> list[bool]:
+        answers: list[bool] = []
+        for batch in _batches(items):
+            found = await self._send(operation(batch))
+            answers += found
+        return answers
 
     async def _send(self, call: _Call[T]) -> T:
         with _explaining():
@@ -372,25 +367,21 @@ def _facts(reply: Any) -> tuple[int, int, int, int]:
     return capacity, size, layers, items
 
 
+def _raise_error(reply: Any, key: str) -> None:
+    """Raises a reply that is an error."""
+    if not isinstance(reply, Exception):
+        return
+    if re.search("WRONGTYPE|wrong kind of value", str(reply)):
+        raise KeyTakenError(key)
+    raise reply
+
+
 @contextmanager
 def _explaining() -> Iterator[None]:
+    """Tells a missing module from other errors, by the server's words or those of clients for clusters, which look commands up first."""
     try:
         yield
     except redis.RedisError as error:
-        if _is_unknown_command(error):
+        if re.search(r"unknown command .BF\.|BF\.\w+ command doesn't exist", str(error)):
             raise ModuleMissingError from error
         raise
-
-
-def _is_unknown_command(error: Exception) -> bool:
-    # The server's words, and those of clients for clusters, which look commands up before they send them.
-    return bool(re.search(r"unknown command .BF\.|BF\.\w+ command doesn't exist", str(error)))
-
-
-def _explained(error: Exception, key: str) -> Exception:
-    text = str(error)
-    if _is_unknown_command(error):
-        return ModuleMissingError()
-    if "WRONGTYPE" in text or "wrong kind of value" in text:
-        return KeyTakenError(key)
-    return error

@@ -2,7 +2,7 @@
 
 redis-py's own retries send a command again when its answer was lost, and take the second answer for the first. For an addition
 that may be wrong: if the first had arrived, the second is told that the item is there already, and a page that nobody has crawled
-is dropped. So clients made here do not retry, and `Patience` tells when there were attempts before the one that was answered.
+is dropped. So our clients do not retry, and `Patience` tells when there were attempts before the one that was answered.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
@@ -24,9 +23,6 @@ from redis.exceptions import (
     TimeoutError,
     TryAgainError,
 )
-from redis.retry import Retry
-from scrapy.settings import BaseSettings, Settings
-from scrapy_redis import connection
 
 logger = logging.getLogger(__name__)
 
@@ -84,20 +80,3 @@ class Patience:
                 return Answer(answer, certain)
             time.sleep(pause)
             pause = min(2 * pause, longest)
-
-
-def filter_client(settings: BaseSettings) -> Any:
-    """A client for the filter: as `BLOOMFILTER_REDIS_PARAMS` says, or else the queue's settings."""
-    own = settings.getdict("BLOOMFILTER_REDIS_PARAMS")
-    return _client({}, own) if own else queue_client(settings)
-
-
-def queue_client(settings: BaseSettings) -> Any:
-    """A client as scrapy-redis's settings say, which does not retry by itself."""
-    names = connection.SETTINGS_PARAMS_MAP
-    return _client({name: settings.get(name) for name in names}, settings.getdict("REDIS_PARAMS"))
-
-
-def _client(settings: dict[str, Any], params: dict[str, Any]) -> Any:
-    params = {**params, "retry": Retry(NoBackoff(), 0)}
-    return connection.get_redis_from_settings(Settings({**settings, "REDIS_PARAMS": params}))

@@ -22,11 +22,16 @@ logger = logging.getLogger(__name__)
 _refused: WeakSet[Crawler] = WeakSet()
 
 
-def refuse(crawler: Crawler, error: Exception) -> None:
-    """Says why a crawler cannot start, and ends it as soon as it is open."""
-    if crawler not in _refused:
+def refused(crawler: Crawler) -> bool:
+    """Whether it is known already that a crawler cannot start."""
+    return crawler in _refused
+
+
+def refuse(crawler: Crawler, reason: object) -> None:
+    """Says why a crawler cannot start, and ends it as soon as it is open. The first reason is enough."""
+    if not refused(crawler):
         _refused.add(crawler)
-        logger.error("The crawl cannot start: %s", error)
+        logger.error("The crawl cannot start: %s", reason)
         crawler.signals.connect(_close, signals.spider_opened)
 
 

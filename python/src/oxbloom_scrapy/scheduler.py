@@ -9,7 +9,8 @@ step, which is one round trip less as well. See `deliveries` for how.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis.cluster import RedisCluster
 from redis.crc import key_slot
@@ -22,9 +23,9 @@ from scrapy.utils.misc import load_object
 from scrapy_redis.queue import PriorityQueue
 from scrapy_redis.scheduler import Scheduler as ScrapyRedisScheduler
 
-from .deliveries import ORDERS, Deliveries, Order
+from .clients import queue_client
+from .deliveries import ORDERS, Deliveries
 from .dupefilter import RFPDupeFilter
-from .patience import queue_client
 from .refusal import refuse
 from .settings import Options
 
@@ -36,6 +37,8 @@ logger = logging.getLogger(__name__)
 SIGNS_PER_LEASE = 3
 UNUSABLE = (RedisError, RedisClusterException)
 
+T = TypeVar("T")
+
 
 class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
     """For `SCHEDULER`. The settings are scrapy-redis's, and `SCHEDULER_LEASE`, in seconds.
@@ -45,21 +48,24 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
     SCHEDULER_PERSIST, queue and filter are deleted when the crawl is finished, or by the last crawler that is stopped.
     """
 
+    queue_cls: Any
+
     def open(self, spider: Spider) -> None:
         settings = spider.crawler.settings
         assert spider.crawler.engine is not None
         self.engine = spider.crawler.engine
-        try:
-            options, order = Options.from_settings(settings), self._order()
-        except ValueError as error:
-            refuse(spider.crawler, error)
-            self.queue_cls = PriorityQueue
-            options, order = Options(), ORDERS[PriorityQueue]
+        options = Options.of(spider.crawler)
+        kind: Any = load_object(self.queue_cls)
+        if kind not in ORDERS:
+            known = ", ".join(cls.__name__ for cls in ORDERS)
+            wrong = f"must be scrapy-redis's {known}, not {self.queue_cls}"
+            refuse(spider.crawler, f"SCHEDULER_QUEUE_CLASS {wrong}")
+            kind = self.queue_cls = PriorityQueue
         self.server = queue_client(settings)
         self.deliveries = Deliveries(
             self.server,
             self.queue_key % {"spider": spider.name},
-            order,
+            ORDERS[kind],
             lease=options.lease,
             patience=options.patience,
         )
@@ -68,42 +74,23 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         super().open(spider)
         self.failed = False
         self.one_step = self._is_beside_the_filter(settings.get("BLOOMFILTER_REDIS_PARAMS"))
-        self.beats = create_looping_call(self._sign_of_life)
+        self.beats = create_looping_call(self._beat)
         self.beats.start(self.deliveries.lease / SIGNS_PER_LEASE)
         spider.crawler.signals.connect(self._stay_while_others_work, signals.spider_idle)
 
     def has_pending_requests(self) -> bool:
-        try:
-            return (
-                not self.failed and self.deliveries.patience.until_answered(self.__len__).value > 0
-            )
-        except UNUSABLE as error:
-            self._give_up(error)
-            return False
+        return self._unless_failed(self._pending, 0) > 0
 
     def enqueue_request(self, request: Request) -> bool:
-        if self.failed:
-            return False
-        try:
-            new = self._enqueue(request)
-        except UNUSABLE as error:
-            self._give_up(error)
-            return False
-        if not new:
+        new = self._unless_failed(lambda: self._enqueue(request), None)
+        if new is False:
             self.df.log(request, self.spider)
-        elif self.stats:
+        if new and self.stats:
             self.stats.inc_value("scheduler/enqueued/redis")
-        return new
+        return bool(new)
 
     def next_request(self) -> Request | None:
-        if self.failed:
-            return None
-        self._let_go()
-        try:
-            request = self._take()
-        except UNUSABLE as error:
-            self._give_up(error)
-            return None
+        request = self._unless_failed(self._take, None)
         if request and self.stats:
             self.stats.inc_value("scheduler/dequeued/redis")
         return request
@@ -120,6 +107,10 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
     def flush(self) -> None:
         super().flush()
         self.deliveries.clear()
+
+    def _pending(self) -> int:
+        pending: int = self.deliveries.patience.until_answered(self.__len__).value
+        return pending
 
     def _enqueue(self, request: Request) -> bool:
         """Whether the request was put into the queue, because it is new or was not to be filtered."""
@@ -138,6 +129,7 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         return True
 
     def _take(self) -> Request | None:
+        self._let_go()
         while taken := self.deliveries.take():
             token, data = taken
             try:
@@ -150,21 +142,21 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
             return request
         return None
 
+    def _unless_failed(self, action: Callable[[], T], otherwise: T) -> T:
+        """What an action comes to, as long as queue and filter can be used."""
+        if not self.failed:
+            try:
+                return action()
+            except UNUSABLE as error:
+                self._give_up(error)
+        return otherwise
+
     def _give_up(self, error: Exception) -> None:
         """Ends as if killed: a page whose links could not be stored is not done, and will be crawled again."""
         logger.error("The crawler stops: queue or filter cannot be used: %s", error)
         self.failed = True
         self.beats.stop()
         deferred_from_coro(self.engine.close_spider_async(reason="queue_unusable"))
-
-    def _order(self) -> Order:
-        order = ORDERS.get(load_object(self.queue_cls))
-        if order is None:
-            known = ", ".join(cls.__name__ for cls in ORDERS)
-            raise ValueError(
-                f"SCHEDULER_QUEUE_CLASS must be scrapy-redis's {known}, not {self.queue_cls}"
-            )
-        return order
 
     def _is_beside_the_filter(self, elsewhere: Any) -> bool:
         """Whether one script can do what the filter does, and reach the queue."""
@@ -186,18 +178,15 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
 
     def _sign_of_life(self) -> int:
         """Extends the lease, and takes up what the dead were at; how many requests are in flight."""
-        if self.failed:
-            return 0
         self._let_go()
-        try:
-            back, in_flight = self.deliveries.sign_of_life()
-        except UNUSABLE as error:
-            self._give_up(error)
-            return 0
+        back, in_flight = self.deliveries.sign_of_life()
         if back:
             logger.info("Taking up %d requests of crawlers that are gone", back)
         return in_flight
 
+    def _beat(self) -> int:
+        return self._unless_failed(self._sign_of_life, 0)
+
     def _stay_while_others_work(self) -> None:
-        if self._sign_of_life():
+        if self._beat():
             raise DontCloseSpider

@@ -6,15 +6,16 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .filter import CAPACITY, ERROR_RATE
 from .patience import Patience
+from .refusal import refuse
 
 if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
     from typing_extensions import Self
 
 KEY = "%(spider)s:bloomfilter"
-CAPACITY = 1_000_000
-ERROR_RATE = 0.001
 BIT = 30
 HASH_NUMBER = 6
 PATIENCE = 60.0
@@ -32,6 +33,15 @@ class Options:
     patience: Patience = field(default_factory=lambda: Patience(PATIENCE))
     lease: int = LEASE
     """In seconds."""
+
+    @classmethod
+    def of(cls, crawler: Crawler) -> Self:
+        """What a crawler's settings ask for. If they make no sense, the crawler is refused, and these are the defaults."""
+        try:
+            return cls.from_settings(crawler.settings)
+        except ValueError as error:
+            refuse(crawler, error)
+            return cls()
 
     @classmethod
     def from_settings(cls, settings: BaseSettings) -> Self:

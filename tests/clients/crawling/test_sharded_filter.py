@@ -35,7 +35,7 @@ from oxbloom_scrapy import (
 )
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from servers import HOST, OXBLOOM, Server, running, wait_until
+from servers import HOST, Server, running, wait_until
 
 TIGHT = 1e-9  # no two items of a test are taken for one another
 SLOTS = 16384
@@ -127,12 +127,6 @@ class Place:
         """How often all servers together were sent a command."""
         stats = [server.client.info("commandstats") for server in self.servers]
         return sum(each.get(f"cmdstat_{command}", {"calls": 0})["calls"] for each in stats)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with running(OXBLOOM) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")
