@@ -10,10 +10,10 @@
 //! good for any `n` that memory can hold.
 //!
 //! The seed is the filter's own. Who knows it can craft items that collide (Gerbet, Kumar, Lauradoux 2015, "The Power of
-//! Evil Choices in Bloom Filters"), which is why it is random unless asked for.
-//! Classic filters have no secret: they hash with [`murmur`](super::murmur), as RedisBloom does.
+//! Evil Choices in Bloom Filters"), which is why it is random unless asked for. `docs/security.md` says what that is good for;
+//! XXH3 is not cryptographic. Classic filters have no secret: they hash with [`murmur`](super::murmur), as RedisBloom does.
 
-use xxhash_rust::xxh3::xxh3_128_with_seed;
+use xxhash_rust::xxh3::{xxh3_128_with_secret, xxh3_128_with_seed};
 
 use super::murmur::{murmur32, murmur64};
 use super::sizing::{BLOCK_BITS, MAX_LINES, Shape};
@@ -68,7 +68,10 @@ impl Hasher {
     pub fn hash_all<'a>(self, items: impl Iterator<Item = &'a [u8]>, hashes: &mut [Hash]) -> usize {
         let pairs = hashes.iter_mut().zip(items);
         match self {
-            Hasher::Xxh3 { seed } => pairs.map(|(hash, item)| *hash = Hash::xxh3(item, seed)).count(),
+            Hasher::Xxh3 { seed } => {
+                let mut secret = Secret::new(seed);
+                pairs.map(|(hash, item)| *hash = secret.hash(item)).count()
+            }
             Hasher::Murmur64 => pairs.map(|(hash, item)| *hash = Hash::murmur64(item)).count(),
             Hasher::Murmur32 => pairs.map(|(hash, item)| *hash = Hash::murmur32(item)).count(),
         }
@@ -79,8 +82,7 @@ impl Hash {
     /// The XXH3 hash of `item` under `seed`.
     #[inline]
     pub fn xxh3(item: &[u8], seed: u64) -> Hash {
-        let hash = xxh3_128_with_seed(item, seed);
-        Hash { first: hash as u64, second: (hash >> 64) as u64 }
+        Secret::new(seed).hash(item)
     }
 
     /// The two hashes of a classic filter: the second is seeded with the first.
@@ -103,6 +105,62 @@ impl Hash {
     #[inline]
     pub fn probes(self) -> Probes {
         Probes { word: self.second, source: self.second, left: PROBES_PER_WORD }
+    }
+}
+
+/// A seed, and as much of the secret that follows from it as items needed so far.
+///
+/// Items of more than 16 bytes are combined with words of a secret and multiplied. XXH3's own way from a seed to a secret is to
+/// add it to constants: words then differ by what everybody knows, and some pairs of items collide under one seed in 64. So
+/// each word is one of a generator's, wyrand, that the seed is the state of: see [`scramble`].
+struct Secret {
+    seed: u64,
+    words: [[[u8; 8]; 4]; 6],
+    /// The length of the longest items that there are enough words for, in bytes.
+    enough_for: usize,
+}
+
+/// Items of so many bytes, or fewer, are combined with nothing but the seed.
+const UNSECRET: usize = 16;
+
+/// The length of the longest items, in bytes, that XXH3 needs so many words for, in fours: up to 128 bytes, as many as the item
+/// has; then 17; then all that its own secret has.
+const ENOUGH_FOR: [usize; 6] = [32, 64, 96, 128, 240, usize::MAX];
+
+impl Secret {
+    #[inline]
+    fn new(seed: u64) -> Secret {
+        Secret { seed, words: Default::default(), enough_for: UNSECRET }
+    }
+
+    /// Inlined, so that hashing many items is one loop.
+    #[inline(always)]
+    fn hash(&mut self, item: &[u8]) -> Hash {
+        let hash = if item.len() <= UNSECRET {
+            xxh3_128_with_seed(item, self.seed)
+        } else {
+            if item.len() > self.enough_for {
+                self.extend(item.len());
+            }
+            xxh3_128_with_secret(item, self.words.as_flattened().as_flattened())
+        };
+        Hash { first: hash as u64, second: (hash >> 64) as u64 }
+    }
+
+    /// Makes the words for an item of so many bytes.
+    #[inline(never)]
+    fn extend(&mut self, length: usize) {
+        let mut state = self.seed;
+        for (words, enough_for) in self.words.iter_mut().zip(ENOUGH_FOR) {
+            *words = std::array::from_fn(|_| {
+                state = state.wrapping_add(GOLDEN);
+                scramble(state).to_le_bytes()
+            });
+            self.enough_for = enough_for;
+            if length <= enough_for {
+                break;
+            }
+        }
     }
 }
 
@@ -243,6 +301,13 @@ impl Probes {
     }
 }
 
+/// What wyrand (Wang 2019) makes of its state: both halves of a product, one upon the other.
+#[inline]
+fn scramble(state: u64) -> u64 {
+    let product = u128::from(state) * u128::from(state ^ 0xE703_7ED1_A0B4_28DB);
+    product as u64 ^ (product >> 64) as u64
+}
+
 /// A bijection of 64-bit words whose output looks unrelated to its input: the finalizer of MurmurHash3 with Stafford's
 /// constants ("Mix13", 2011), as in SplitMix64.
 #[inline]
@@ -294,6 +359,25 @@ mod tests {
     }
 
     #[test]
+    fn no_hash_looks_at_words_of_the_secret_that_are_not_made() {
+        let item: Vec<u8> = (0..2000).map(|number| (number % 251) as u8).collect();
+        for length in 0..=item.len() {
+            let item = &item[..length];
+            let mut foul = Secret { seed: 42, words: [[[0xA5; 8]; 4]; 6], enough_for: UNSECRET };
+            assert_eq!(foul.hash(item), Hash::xxh3(item, 42), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn items_have_the_same_hash_alone_and_in_any_order() {
+        let items: Vec<Vec<u8>> = (0..300).map(|number| vec![b'x'; number * 7 % 300]).collect();
+        let hasher = Hasher::Xxh3 { seed: 42 };
+        let mut hashes = vec![Hash::default(); items.len()];
+        assert_eq!(hasher.hash_all(items.iter().map(Vec::as_slice), &mut hashes), items.len());
+        assert!(items.iter().zip(hashes).all(|(item, hash)| hasher.hash(item) == hash));
+    }
+
+    #[test]
     fn hashing_is_pinned() {
         // Stored filters are read with these positions.
         let hash = Hash::xxh3(b"oxbloom", 42);
@@ -303,6 +387,31 @@ mod tests {
         assert_eq!(
             (lines_of(hash, shape).collect::<Vec<_>>(), probes),
             ([813984504309, 237162239466, 759851602399].into(), [470, 158, 474, 196, 292, 497, 488, 118, 395].into())
+        );
+        // Of all lengths, each of which is hashed in another way.
+        let lengths = [0, 1, 8, 16, 17, 33, 65, 97, 128, 129, 240, 241, 1024, 5000];
+        let hashes = lengths.map(|length| {
+            let hash = Hash::xxh3(&vec![b'x'; length], 42);
+            hash.first ^ hash.second
+        });
+        assert_eq!(
+            hashes,
+            [
+                0x2ADF_0324_CDD3_3E4B,
+                0x2DBB_B377_5086_A724,
+                0xEA4D_81ED_9A77_995E,
+                0xF448_D513_33A1_894D,
+                0x1594_1BE1_1BCD_E685,
+                0x2700_7B1E_9B5A_22F9,
+                0x43F9_EBCC_03FF_31B7,
+                0xA932_8B00_8401_D6AE,
+                0x1392_9DB4_76A7_061D,
+                0xCAB3_F7E6_C876_7FC1,
+                0x38DB_F381_E130_B5E3,
+                0x7B46_FFFA_C172_B23F,
+                0x3B33_A229_FFE6_DE71,
+                0x4062_1B49_95E5_697B
+            ]
         );
     }
 

@@ -149,7 +149,7 @@ impl Source for File {
         }
     }
 
-    fn array(&mut self) -> Result<Bytes, DecodeError> {
+    fn array(&mut self, _bytes: u64) -> Result<Bytes, DecodeError> {
         let bytes = Source::string(self)?;
         let mut array = Bytes::zeroed(bytes.len() as u64)?;
         array.as_mut_slice().as_flattened_mut().copy_from_slice(&bytes);

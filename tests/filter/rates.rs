@@ -134,8 +134,7 @@ impl Measurement {
 
     /// How far the number may be from what is expected at `rate`, but for a chance of `exp(-Z^2/2)`.
     fn tolerance(&self, rate: f64) -> f64 {
-        let variance = self.between_filters.max(rate * (1.0 - rate) * self.asked);
-        Z * Z / 6.0 + (Z.powi(4) / 36.0 + Z * Z * variance).sqrt()
+        deviation(self.between_filters.max(rate * (1.0 - rate) * self.asked))
     }
 
     /// `None` if the number is compatible with a rate of at most `rate`.
@@ -152,6 +151,16 @@ impl Measurement {
         println!("{line}");
         (self.wrong > limit).then_some(line)
     }
+}
+
+/// How far a number of such a variance may be from what is expected, but for a chance of `exp(-Z^2/2)`.
+fn deviation(variance: f64) -> f64 {
+    Z * Z / 6.0 + (Z.powi(4) / 36.0 + Z * Z * variance).sqrt()
+}
+
+/// How many of so many answers may be wrong by chance, each of them at `rate`.
+pub fn most_by_chance(rate: f64, asked: f64) -> f64 {
+    rate * asked + deviation(rate * (1.0 - rate) * asked)
 }
 
 /// How many items to ask for: enough to tell a rate of 1e-5 to 70 %, 0.001 to 20 %, and 0.25 to 1 %.

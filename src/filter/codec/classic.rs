@@ -26,7 +26,7 @@ use super::super::chain::{self, Layer as _};
 use super::super::classic::{Design, Layer, Options, Plan};
 use super::super::storage::Bytes;
 use super::super::{MAX_LAYERS, classic};
-use super::{DecodeError, Fields, Piece, Sender, Sink, Source, empty_chain, locate};
+use super::{DecodeError, Fields, Piece, Sender, Sink, Source, decode_all, empty_chain, locate};
 
 type Chain = chain::Chain<Layer>;
 
@@ -76,14 +76,13 @@ pub fn load(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> bool)
     if !(1..=MAX_LAYERS as u64).contains(&count) {
         return Err(DecodeError::Corrupt);
     }
-    let (mut layers, mut bytes) = (Vec::new(), 0);
-    for _ in 0..count {
+    let mut bytes = 0;
+    let layers = decode_all(count as usize, || {
         let layer = load_layer(version, source, |more| admit(bytes + more))?;
         bytes += layer.bytes().len() as u64;
-        layers.try_reserve(1).map_err(|_| DecodeError::OutOfMemory)?;
-        layers.push(layer);
-    }
-    Ok(Chain::from_layers(plan, layers))
+        Ok(layer)
+    });
+    layers.map(|layers| Chain::from_layers(plan, layers))
 }
 
 fn load_layer(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> bool) -> Result<Layer, DecodeError> {
@@ -101,7 +100,7 @@ fn load_layer(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> boo
     }
     let admit = |bytes| if admit(bytes) { Ok(()) } else { Err(DecodeError::OutOfMemory) };
     admit(design.bytes)?;
-    let array: Bytes = source.array()?;
+    let array: Bytes = source.array(design.bytes)?;
     // It may be longer than its bits.
     design.bytes = array.as_slice().len() as u64;
     admit(design.bytes)?;
@@ -153,7 +152,7 @@ impl Header {
         if !(1..=MAX_LAYERS).contains(&count) || fields.0.len() != count * LAYER_BYTES {
             return Err(DecodeError::Corrupt);
         }
-        let layers = (0..count).map(|_| decode_layer(&mut fields, sender)).collect::<Result<Vec<_>, _>>()?;
+        let layers = decode_all(count, || decode_layer(&mut fields, sender))?;
         // As a filter counts them.
         let sum = layers.iter().fold(0u64, |sum, (_, items)| sum.saturating_add(*items));
         if sum == items { Ok(Header { plan, layers }) } else { Err(DecodeError::Corrupt) }

@@ -65,8 +65,8 @@ pub trait Source {
     fn double(&mut self) -> Result<f64, DecodeError>;
     fn string(&mut self) -> Result<Self::String, DecodeError>;
 
-    /// A string, to keep.
-    fn array(&mut self) -> Result<Bytes, DecodeError>;
+    /// A string to keep, of about so many bytes.
+    fn array(&mut self, bytes: u64) -> Result<Bytes, DecodeError>;
 }
 
 /// Writes a filter as a file.
@@ -190,6 +190,16 @@ fn locate<L: Layer>(layers: &[L], offset: u64) -> Option<(usize, usize)> {
         start += bytes;
         (within < bytes).then_some((index, within as usize))
     })
+}
+
+/// So many values, decoded one after the other.
+fn decode_all<T>(count: usize, mut decode: impl FnMut() -> Result<T, DecodeError>) -> Result<Vec<T>, DecodeError> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(count).map_err(|_| DecodeError::OutOfMemory)?;
+    for _ in 0..count {
+        values.push(decode()?);
+    }
+    Ok(values)
 }
 
 /// Little-endian fields, taken from the front.

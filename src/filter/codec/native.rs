@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  header                                              chunk
-//!  0   "OXB", version (1)                              0    bits, whole blocks of one layer
+//!  0   "OXB", version (2)                              0    bits, whole blocks of one layer
 //!  4   cells (0: bits, 1: counters), three zero bytes  n-8  XXH3-64 of the bits, seeded with the filter's seed,
 //!  8   expansion (u32; 0: does not grow)                    the layer's shape and the offset
 //!  12  layers (u32)
@@ -34,6 +34,7 @@
 //! header was made of, and by the filter that was made of the header, while neither was written to.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::num::NonZeroU32;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -43,10 +44,10 @@ use super::super::hash::GOLDEN;
 use super::super::sizing::{BLOCK_BYTES, Cell, MAX_BLOCKS, MAX_LINES, Shape};
 use super::super::table::{Count, Plan, Table};
 use super::super::{Error, ErrorRate, Filter, Growth, MAX_LAYERS, blocked, counting};
-use super::{DecodeError, Fields, HEADER_ITERATOR, Piece, Sink, Source, empty_chain, locate};
+use super::{DecodeError, Fields, HEADER_ITERATOR, Piece, Sink, Source, decode_all, empty_chain, locate};
 
-/// The version of the encoding that is written. Earlier ones are read, later ones refused.
-pub const VERSION: u8 = 1;
+/// The version of the encoding that is written, and the first that was released. Later ones are refused.
+pub const VERSION: u8 = 2;
 
 /// The most bits in a chunk that is written, in bytes. Chunks of any length are read.
 ///
@@ -242,10 +243,10 @@ impl Header {
         const BITS: u8 = code(Cell::Bit);
         const COUNTERS: u8 = code(Cell::Counter);
         let mut fields = Fields(body);
-        match fields.u8()? {
-            0 => return Err(DecodeError::Corrupt),
-            1..=VERSION => {}
-            _ => return Err(DecodeError::NewerVersion),
+        match fields.u8()?.cmp(&VERSION) {
+            Ordering::Less => return Err(DecodeError::Corrupt),
+            Ordering::Equal => {}
+            Ordering::Greater => return Err(DecodeError::NewerVersion),
         }
         match fields.u8()? {
             BITS => Description::decode(fields).map(Header::Bits),
@@ -316,7 +317,7 @@ impl<L: Stored> Description<L> {
         if !(1..=most).contains(&layers) || fields.0.len() != layers * (LAYER_BYTES + L::MORE_BYTES) {
             return Err(DecodeError::Corrupt);
         }
-        let layers = (0..layers).map(|_| Record::decode(&mut fields)).collect::<Result<_, _>>()?;
+        let layers = decode_all(layers, || Record::decode(&mut fields))?;
         let description = Description { plan: Plan { seed, error_rate, growth }, layers };
         description.bytes().map(|_| description).ok_or(DecodeError::Corrupt)
     }
