@@ -6,11 +6,11 @@
 //!   used. Writing the zeros would stop the server for seconds.
 //! - A large request may fail. The server's own allocators end the process when the system refuses memory, and those that
 //!   may fail instead appeared over the years (`TryAlloc` in 7.0, `TryCalloc` in 7.4). So [`can_be_had`] asks the system
-//!   first, by mapping as much and letting go of it again.
+//!   first, by mapping as much and letting go of it again, and if that fails, the server.
 //! - Outside a server, as in tests and benchmarks, it is the system's.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use super::edge::available;
@@ -31,17 +31,17 @@ impl ServerAlloc {
         available!(RedisModule_Alloc).is_some() && layout.align() <= SERVER_ALIGN
     }
 
-    /// `size` bytes from the server if there is one, null if they cannot be had; from the system otherwise.
+    /// Memory from the server if there is one, null if `more` bytes cannot be had; from the system otherwise.
     fn allocate(
         layout: Layout,
-        size: usize,
+        more: usize,
         system: impl FnOnce() -> *mut u8,
         server: impl FnOnce() -> Option<*mut c_void>,
     ) -> *mut u8 {
         if !Self::serves(layout) {
             return system();
         }
-        if can_be_had(size) { server().unwrap_or(ptr::null_mut()).cast() } else { ptr::null_mut() }
+        if can_be_had(more) { server().unwrap_or(ptr::null_mut()).cast() } else { ptr::null_mut() }
     }
 }
 
@@ -72,7 +72,9 @@ unsafe impl GlobalAlloc for ServerAlloc {
         // SAFETY: `old` is from where it goes back to, by `serves`; the rest as promised by the caller.
         let (system, server) =
             (|| unsafe { System.realloc(old, layout, size) }, || Some(unsafe { function()?(old.cast(), size) }));
-        Self::allocate(layout, size, system, server)
+        // What moves to a larger place has two of them meanwhile.
+        let more = if size > layout.size() { size } else { 0 };
+        Self::allocate(layout, more, system, server)
     }
 
     // SAFETY: the contract is the trait's.
@@ -86,16 +88,38 @@ unsafe impl GlobalAlloc for ServerAlloc {
     }
 }
 
-/// Whether the system would hand out `size` more bytes, and what the allocator takes besides.
+/// What the server is left with, at the least: for its own allocations, the allocator's records, and the stack of a thread.
+/// With a quarter of it, jemalloc 5.1 was seen to lock itself out.
+const RESERVE: usize = 32 << 20;
+
+/// Whether `size` more bytes can be had.
 ///
-/// It is asked in the words that allocators use, but without waiving the system's own judgement (`MAP_NORESERVE`): a
-/// request for more than the machine has is refused here, and not when the pages are first used.
-fn can_be_had(size: usize) -> bool {
+/// The system is asked in the words that allocators use, but without waiving its own judgement (`MAP_NORESERVE`): a request
+/// for more than the machine has is refused here, and not when the pages are first used. What it refuses for another reason,
+/// a limit on the address space, may still be had from the allocator: jemalloc keeps the addresses of what was freed.
+pub fn can_be_had(size: usize) -> bool {
+    #[cfg(feature = "fault-injection")]
+    if super::commands::faults::is_refused(size) {
+        return false;
+    }
     if size < LARGE {
         return true;
     }
-    let Some(size) = taken_for(size) else { return false };
-    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let Some(mapped) = taken_for(size).and_then(|taken| taken.checked_add(RESERVE)) else { return false };
+    can_be_mapped(mapped, 0) || !can_be_mapped(mapped, libc::MAP_NORESERVE) && is_kept(size)
+}
+
+/// What jemalloc, the more wasteful of the usual allocators, takes for a request: the next of the four sizes that it has
+/// between powers of two.
+fn taken_for(size: usize) -> Option<usize> {
+    let step = (1 << size.ilog2()) / 4;
+    size.checked_next_multiple_of(step)
+}
+
+/// Whether the system would map so many bytes, with these flags beside the usual ones.
+fn can_be_mapped(size: usize, flags: c_int) -> bool {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
     // SAFETY: a new private mapping that nothing else knows of, and that is gone on the next line.
     unsafe {
         let mapping = libc::mmap(ptr::null_mut(), size, protection, flags, -1, 0);
@@ -103,10 +127,16 @@ fn can_be_had(size: usize) -> bool {
     }
 }
 
-/// What jemalloc, the more wasteful of the usual allocators, maps for a request: the next of the four sizes that it has
-/// between powers of two, and some for alignment and its records.
-fn taken_for(size: usize) -> Option<usize> {
-    const RECORDS: usize = 8 << 20;
-    let step = (1 << size.ilog2()) / 4;
-    size.checked_next_multiple_of(step)?.checked_add(RECORDS)
+/// Whether the server's allocator has so many bytes at hand, and the reserve. What was given back to it is the first that it
+/// hands out again.
+fn is_kept(size: usize) -> bool {
+    let (Some(allocate), Some(free)) = (available!(RedisModule_TryAlloc), available!(RedisModule_Free)) else {
+        return false;
+    };
+    // SAFETY: any size will do, and what the server hands out goes back to it, untouched. It takes null as well.
+    unsafe {
+        let kept = [size, RESERVE].map(|size| allocate(size));
+        kept.into_iter().for_each(|kept| free(kept));
+        kept.iter().all(|kept| !kept.is_null())
+    }
 }

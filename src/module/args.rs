@@ -1,5 +1,6 @@
 //! A command's arguments, borrowed from the server: no copy, no reference count, no allocation.
 
+use std::borrow::Cow;
 use std::ffi::{c_double, c_longlong};
 use std::marker::PhantomData;
 
@@ -76,6 +77,11 @@ impl<'a> Arg<'a> {
         let start = call!(RedisModule_StringPtrLen(self.string, &mut length));
         // SAFETY: the server returns its string's address and length, and the string stays for `'a`.
         unsafe { std::slice::from_raw_parts(start.cast(), length) }
+    }
+
+    /// For people to read.
+    pub fn lossy(self) -> Cow<'a, str> {
+        String::from_utf8_lossy(self.bytes())
     }
 
     /// Whether this is the option `name`, in whatever case.

@@ -8,8 +8,9 @@ use redis_module::raw;
 
 use super::args::{Arg, Args};
 use super::context::Context;
-use super::edge::{Arity, available, call};
+use super::edge::{Arity, call};
 use super::error::Error;
+use super::feature;
 
 /// A command: all that the server, its clients and its users can know about it.
 pub struct Command {
@@ -73,6 +74,8 @@ pub enum Access {
     Remove,
     /// Creates the key or replaces its content.
     Update,
+    /// Makes its content of what it holds and of other keys.
+    Merge,
 }
 
 /// An argument, as COMMAND DOCS shows it.
@@ -125,44 +128,42 @@ const CATEGORY: &CStr = c"bloom";
 
 /// Registers commands. The name of the first that the server refuses, if it does.
 pub fn register(ctx: &Context, commands: &[Command]) -> Result<(), &'static CStr> {
-    let categories = available!(RedisModule_AddACLCategory).is_some();
-    if categories && call!(RedisModule_AddACLCategory(ctx.as_raw(), CATEGORY.as_ptr())) != OK {
+    if feature::ACL_CATEGORIES.is_offered() && !add_category(ctx) {
         return Err(CATEGORY);
     }
     for command in commands {
-        command.register(ctx, categories).ok_or(command.name)?;
+        command.register(ctx).ok_or(command.name)?;
     }
     Ok(())
 }
 
 const OK: c_int = raw::REDISMODULE_OK as c_int;
 
+/// Adds our category, unless the server has it: of a module that it unloaded, it keeps the categories.
+fn add_category(ctx: &Context) -> bool {
+    let status = call!(RedisModule_AddACLCategory(ctx.as_raw(), CATEGORY.as_ptr()));
+    status == OK || std::io::Error::last_os_error().raw_os_error() == Some(libc::EBUSY)
+}
+
 impl Command {
-    fn register(&self, ctx: &Context, categories: bool) -> Option<()> {
+    fn register(&self, ctx: &Context) -> Option<()> {
         let name = self.name.as_ptr();
         let flags = self.flags();
         let callback = Some(self.callback);
         (call!(RedisModule_CreateCommand(ctx.as_raw(), name, callback, flags.as_ptr(), 1, 1, 1)) == OK).then_some(())?;
-        if available!(RedisModule_GetCommand).is_none() {
-            return Some(());
-        }
-        let command = call!(RedisModule_GetCommand(ctx.as_raw(), name));
-        if available!(RedisModule_SetCommandInfo).is_some() {
-            self.describe(command).then_some(())?;
-        }
-        if categories {
-            let categories = self.categories();
-            let status = call!(RedisModule_SetCommandACLCategories(command, categories.as_ptr()));
-            (status == OK).then_some(())?;
-        }
-        Some(())
+        let command = || call!(RedisModule_GetCommand(ctx.as_raw(), name));
+        let described = !feature::COMMAND_INFO.is_offered() || self.describe(command());
+        let categories = self.categories();
+        let in_categories = !feature::ACL_CATEGORIES.is_offered()
+            || call!(RedisModule_SetCommandACLCategories(command(), categories.as_ptr())) == OK;
+        (described && in_categories).then_some(())
     }
 
     fn flags(&self) -> CString {
         let kind = match self.access {
             Access::Read => "readonly",
             Access::Remove => "write",
-            Access::Insert | Access::Update => "write deny-oom",
+            Access::Insert | Access::Update | Access::Merge => "write deny-oom",
         };
         // A cluster asks the command itself, for all that the key specifications tell.
         let asked = if self.keys == Keys::One { "" } else { "getkeys-api" };
@@ -236,13 +237,17 @@ impl Command {
         }
     }
 
-    /// The first key, right behind the command's name.
+    /// The first key, right behind the command's name. What takes the right to read it is as with the server's own commands:
+    /// PFMERGE does, SADD and SREM do not, although they tell whether an item was there.
     fn key_spec(&self) -> raw::RedisModuleCommandKeySpec {
         let flags = match self.access {
             Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
             Access::Insert => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_INSERT,
             Access::Remove => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_DELETE,
             Access::Update => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_UPDATE,
+            Access::Merge => {
+                raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE
+            }
         };
         raw::RedisModuleCommandKeySpec {
             notes: ptr::null(),

@@ -12,7 +12,7 @@ use redis_module::raw;
 
 use super::args::{Arg, Args};
 use super::context::Context;
-use super::edge::{available, call, guard};
+use super::edge::{call, guard};
 use crate::filter::{ErrorRate, Growth};
 
 /// A setting that is a whole number.
@@ -191,11 +191,6 @@ fn set_error_rate(value: Arg) -> Option<()> {
     let rate = ErrorRate::new(value.float()?)?;
     ERROR_RATE.store(rate.get().to_bits(), Ordering::Relaxed);
     Some(())
-}
-
-/// Whether the server has CONFIG for modules.
-pub fn is_available() -> bool {
-    available!(RedisModule_RegisterNumericConfig).is_some() && available!(RedisModule_LoadConfigs).is_some()
 }
 
 /// Registers the settings with CONFIG, their present values as defaults, and takes what the server's file says of them.

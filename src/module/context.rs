@@ -1,22 +1,26 @@
 //! What a command or callback can ask of the server: logging, replication, notification, its state.
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString, c_int};
 use std::marker::PhantomData;
 
 use redis_module::raw;
 
 use super::args::Arg;
-use super::edge::{available, call};
+use super::edge::call;
+use super::feature;
 
 /// The server, for the time of one call from it.
 pub struct Context<'a> {
     ctx: *mut raw::RedisModuleCtx,
+    /// How many replies the client waits for: that of the command, then the elements that it was said to have.
+    pub(super) owed: Cell<usize>,
     lifetime: PhantomData<&'a raw::RedisModuleCtx>,
 }
 
 impl Context<'_> {
     pub fn new(ctx: *mut raw::RedisModuleCtx) -> Self {
-        Context { ctx, lifetime: PhantomData }
+        Context { ctx, owed: Cell::new(1), lifetime: PhantomData }
     }
 
     /// Where no client is served, as in the callbacks of the data type. Good for logging only.
@@ -78,11 +82,42 @@ impl Context<'_> {
 
     /// Whether what is asked for comes from the master, or a file that is loaded: it was granted already.
     ///
-    /// Callbacks of the data type do not know their client; on a replica they work for the master.
+    /// Callbacks of the data type do not know their client; on a replica they work for the master. A replica that serves
+    /// clients from its old data while it loads the new is not said to be loading: their commands are theirs.
     pub fn must_obey(&self) -> bool {
-        let granted = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING;
-        let replica = if self.ctx.is_null() { raw::REDISMODULE_CTX_FLAGS_SLAVE } else { 0 };
-        self.flags() & (granted | replica) != 0
+        self.is_granted(raw::REDISMODULE_CTX_FLAGS_SLAVE)
+    }
+
+    /// As [`must_obey`](Self::must_obey), but certain: on a replica that clients may write to, a callback may work for one.
+    pub fn must_not_fail(&self) -> bool {
+        self.is_granted(raw::REDISMODULE_CTX_FLAGS_SLAVE | raw::REDISMODULE_CTX_FLAGS_READONLY)
+    }
+
+    /// Whether it is known where a wish comes from, and that is the master or a file; or else, whether the server has all of
+    /// `flags`.
+    fn is_granted(&self, flags: u32) -> bool {
+        const GRANTED: u32 = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING;
+        let present = self.flags();
+        present & GRANTED != 0 || self.ctx.is_null() && present & flags == flags
+    }
+
+    /// Whether what is asked for comes with a slot that migrates here, and that stays where it was should anything of it fail.
+    pub fn is_import(&self) -> bool {
+        let imports = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_MASTER;
+        let loads = raw::REDISMODULE_CTX_FLAGS_LOADING;
+        self.flags() & (imports | loads) == imports && feature::SLOT_MIGRATION.is_offered()
+    }
+
+    /// Whether what is asked for comes from a file that is loaded.
+    pub fn is_loading(&self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_LOADING != 0
+    }
+
+    /// Ends the server, where to go on would be worse.
+    pub fn end_server(&self, reason: &str) -> ! {
+        self.log_warning(reason);
+        // SAFETY: ends the process without running anything else of it.
+        unsafe { libc::_exit(1) }
     }
 
     /// Whether the server evicts keys when it reaches `maxmemory`.
@@ -97,7 +132,7 @@ impl Context<'_> {
 
     /// Whether the client gets maps: it speaks RESP3, and the server has it for modules.
     pub fn has_maps(&self) -> bool {
-        available!(RedisModule_ReplyWithMap).is_some() && self.flags() & raw::REDISMODULE_CTX_FLAGS_RESP3 != 0
+        feature::RESP3.is_offered() && self.flags() & raw::REDISMODULE_CTX_FLAGS_RESP3 != 0
     }
 
     fn flags(&self) -> u32 {

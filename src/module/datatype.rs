@@ -12,9 +12,12 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use redis_module::raw;
 
+use super::alloc::can_be_had;
+use super::args::Args;
 use super::context::Context;
 use super::edge::{call, guard};
 use super::memory;
+use super::stats;
 use crate::filter::Filter;
 use crate::filter::codec::{self, DecodeError, Sink, Source, classic, native};
 use crate::filter::storage::Bytes;
@@ -104,12 +107,14 @@ unsafe fn filter<'a>(value: *const c_void) -> &'a Filter {
     unsafe { &*value.cast() }
 }
 
-fn boxed(filter: Filter) -> *mut c_void {
+/// Makes a filter a value for the server, which gives it back to [`free`].
+pub fn into_value(filter: Filter) -> *mut c_void {
+    stats::entered(&filter);
     Box::into_raw(Box::new(filter)).cast()
 }
 
 extern "C" fn rdb_load_native(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
-    load(|| {
+    load(rdb, || {
         if version > c_int::from(native::VERSION) {
             return Err(DecodeError::NewerVersion);
         }
@@ -118,20 +123,33 @@ extern "C" fn rdb_load_native(rdb: *mut raw::RedisModuleIO, version: c_int) -> *
 }
 
 extern "C" fn rdb_load_classic(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
-    load(|| {
+    load(rdb, || {
         let version = u32::try_from(version).map_err(|_| DecodeError::Corrupt)?;
         classic::load(version, &mut Stream(rdb), admits).map(Filter::Classic)
     })
 }
 
-fn load(load: impl FnOnce() -> Result<Filter, DecodeError>) -> *mut c_void {
+fn load(rdb: *mut raw::RedisModuleIO, load: impl FnOnce() -> Result<Filter, DecodeError>) -> *mut c_void {
     guard(c"rdb_load", ptr::null_mut(), || match load() {
-        Ok(filter) => boxed(filter),
+        Ok(filter) => into_value(filter),
         Err(error) => {
-            Context::detached().log_warning(&format!("a filter was refused: {error}"));
+            let ctx = Context::detached();
+            stats::refused(error.into());
+            ctx.log_warning(&format!("a filter was refused: {error} (key '{}')", key_of(rdb)));
+            memory::refused(&ctx, error.into());
             ptr::null_mut()
         }
     })
+}
+
+/// The key whose value is loaded, as far as the server tells.
+fn key_of(rdb: *mut raw::RedisModuleIO) -> String {
+    let mut name = call!(RedisModule_GetKeyNameFromIO(rdb)).cast_mut();
+    if name.is_null() {
+        return "unknown".to_owned();
+    }
+    // SAFETY: the server hands over a live string for the time of the load.
+    unsafe { Args::new(&mut name, 1) }.at(0).lossy().into_owned()
 }
 
 fn admits(bytes: u64) -> bool {
@@ -144,6 +162,17 @@ struct Stream(*mut raw::RedisModuleIO);
 impl Stream {
     fn check<T>(&self, value: T) -> Result<T, DecodeError> {
         if call!(RedisModule_IsIOError(self.0)) == 0 { Ok(value) } else { Err(DecodeError::Corrupt) }
+    }
+
+    /// A string. If it cannot be read, the server does not say why: where there is no memory for `expected` bytes, packed and
+    /// unpacked, it was that.
+    fn read(&mut self, expected: usize) -> Result<Buffer, DecodeError> {
+        let mut length = 0;
+        let start = NonNull::new(call!(RedisModule_LoadStringBuffer(self.0, &mut length)));
+        let buffer = start.map(|start| Buffer { start, length });
+        let is_short = || !can_be_had(expected.saturating_mul(2));
+        let failed = || if is_short() { DecodeError::OutOfMemory } else { DecodeError::Corrupt };
+        self.check(()).ok().and(buffer).ok_or_else(failed)
     }
 }
 
@@ -161,15 +190,15 @@ impl Source for Stream {
     }
 
     fn string(&mut self) -> Result<Buffer, DecodeError> {
-        let mut length = 0;
-        let start = NonNull::new(call!(RedisModule_LoadStringBuffer(self.0, &mut length)));
-        let buffer = start.map(|start| Buffer { start, length });
-        self.check(())?;
-        buffer.ok_or(DecodeError::Corrupt)
+        self.read(native::CHUNK_BYTES)
     }
 
-    fn array(&mut self) -> Result<Bytes, DecodeError> {
-        let buffer = ManuallyDrop::new(Source::string(self)?);
+    fn array(&mut self, bytes: u64) -> Result<Bytes, DecodeError> {
+        let expected = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if !can_be_had(expected) {
+            return Err(DecodeError::OutOfMemory);
+        }
+        let buffer = ManuallyDrop::new(self.read(expected)?);
         // SAFETY: the server allocated the buffer with its allocator, which is the global one here, and made it ours.
         Ok(unsafe { Bytes::adopt(buffer.start.cast(), buffer.length) })
     }
@@ -276,9 +305,12 @@ extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
     });
 }
 
-extern "C" fn free(value: *mut c_void) {
-    // SAFETY: the server gives back one of our values, and forgets it.
-    guard(c"free", (), || drop(unsafe { Box::from_raw(value.cast::<Filter>()) }));
+pub extern "C" fn free(value: *mut c_void) {
+    guard(c"free", (), || {
+        // SAFETY: the server gives back one of our values, and forgets it.
+        let filter = unsafe { Box::from_raw(value.cast::<Filter>()) };
+        stats::left(&filter);
+    });
 }
 
 /// How much work it is to free a filter, in the server's unit, an allocation. Giving back the pages of a large one takes
@@ -300,8 +332,13 @@ extern "C" fn copy(
     guard(c"copy", ptr::null_mut(), || {
         // SAFETY: the server hands over one of our values for the time of the call.
         let filter = unsafe { filter(value) };
-        let admitted = memory::admits(&Context::detached(), 0, filter.memory_usage() as u64);
-        admitted.then(|| filter.try_clone().ok()).flatten().map_or(ptr::null_mut(), boxed)
+        memory::copy(&Context::detached(), filter).map_or_else(
+            |error| {
+                stats::refused(error);
+                ptr::null_mut()
+            },
+            into_value,
+        )
     })
 }
 

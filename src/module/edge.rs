@@ -13,12 +13,13 @@ use redis_module::raw;
 use super::args::Args;
 use super::context::Context;
 use super::error::Error;
+use super::stats;
 
 /// Calls a function of the module API: `call!(RedisModule_CloseKey(key))`.
 ///
 /// The arguments must be what the function's documentation asks for; as with any call into C, the compiler does not
 /// check. A function that the server lacks is a panic, caught by [`guard`]: only ask for what the oldest supported server
-/// has, and for the rest look first, with [`available!`].
+/// has, and for the rest look first, in [`feature`](super::feature).
 macro_rules! call {
     ($function:ident($($argument:expr),* $(,)?)) => {{
         // SAFETY: the table of functions is filled when the module is loaded, and only read from then on.
@@ -54,6 +55,7 @@ pub fn guard<T>(what: &CStr, otherwise: T, body: impl FnOnce() -> T) -> T {
 }
 
 fn log_panic(what: &CStr, panic: &(dyn Any + Send)) {
+    stats::panicked();
     let message = panic.downcast_ref::<&str>().copied();
     let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
     Context::detached().log_warning(&format!("internal error in {}: {message}", what.to_string_lossy()));
@@ -69,16 +71,15 @@ pub fn run(
     handler: fn(&Context, Args) -> Result<(), Error>,
 ) -> c_int {
     let context = Context::new(ctx);
-    let argc = usize::try_from(argc).unwrap_or(0);
-    let error = if arity.accepts(argc) {
-        // SAFETY: the server hands over `argc` live strings, the command's name first, for the time of the call.
-        let args = unsafe { Args::new(argv, argc) };
+    // SAFETY: the server hands over `argc` live strings, the command's name first, for the time of the call.
+    let args = unsafe { Args::new(argv, usize::try_from(argc).unwrap_or(0)) };
+    let error = if arity.accepts(args.len()) {
         guard(name, Some(Error::Internal), || handler(&context, args).err())
     } else {
         Some(Error::WrongArity)
     };
     if let Some(error) = error {
-        context.reply_error(error);
+        context.refuse(args, error);
     }
     DONE
 }

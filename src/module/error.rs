@@ -119,6 +119,83 @@ impl Error {
     }
 }
 
+/// Why something was refused, as INFO counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The filter is full, and does not grow or cannot.
+    Full,
+    /// There was no memory, or it was not granted.
+    Memory,
+    /// What was loaded is damaged, or not for this filter, or of a later version.
+    Data,
+    /// The filters do not fit together, or the filter is of another kind than the command needs.
+    Mismatch,
+    /// The key is not there, or is there already, or holds something else.
+    Key,
+    /// The command is not one that can be understood.
+    Syntax,
+}
+
+impl Reason {
+    pub const ALL: [Reason; 6] =
+        [Reason::Full, Reason::Memory, Reason::Data, Reason::Mismatch, Reason::Key, Reason::Syntax];
+
+    pub const fn name(self) -> &'static CStr {
+        match self {
+            Reason::Full => c"refused_full",
+            Reason::Memory => c"refused_memory",
+            Reason::Data => c"refused_data",
+            Reason::Mismatch => c"refused_mismatch",
+            Reason::Key => c"refused_key",
+            Reason::Syntax => c"refused_syntax",
+        }
+    }
+}
+
+impl Error {
+    /// What INFO counts it as: a mistake of ours is no refusal.
+    pub fn reason(self) -> Option<Reason> {
+        Some(match self {
+            Error::Full | Error::CannotGrow => Reason::Full,
+            Error::NoMemoryToCreate | Error::NoMemoryToGrow | Error::NoMemory => Reason::Memory,
+            Error::BadData | Error::NewerData | Error::NoSuchOffset | Error::ChunkTooBig => Reason::Data,
+            Error::Differ(_) | Error::IntersectedLayers | Error::CountingLayers | Error::NotCounting => {
+                Reason::Mismatch
+            }
+            Error::WrongType | Error::NotFound | Error::Exists => Reason::Key,
+            Error::Internal => return None,
+            Error::WrongArity
+            | Error::BadErrorRate
+            | Error::RateRange
+            | Error::BadCapacity
+            | Error::CapacityRange
+            | Error::NoExpansion
+            | Error::BadExpansion
+            | Error::ExpansionRange
+            | Error::NonscalingExpands
+            | Error::BadSeed
+            | Error::BadLayout
+            | Error::ClassicSeed
+            | Error::ClassicCounting
+            | Error::Syntax
+            | Error::BadKeyCount
+            | Error::TooManyKeys
+            | Error::InsertBadCapacity
+            | Error::InsertBadErrorRate
+            | Error::InsertBadExpansion
+            | Error::InsertBadSeed
+            | Error::InsertBadLayout
+            | Error::InsertRange
+            | Error::UnknownArgument
+            | Error::RepeatedArgument
+            | Error::UnknownInformation
+            | Error::CannotCreate
+            | Error::ScanIterator
+            | Error::LoadIterator => Reason::Syntax,
+        })
+    }
+}
+
 impl From<DecodeError> for Error {
     fn from(error: DecodeError) -> Error {
         match error {

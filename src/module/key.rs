@@ -79,14 +79,14 @@ impl WriteKey {
     /// Makes `filter` the value of a key that has none.
     pub fn create(&mut self, filter: Filter) -> Result<(), Error> {
         let data_type = datatype::handle_for(&filter);
-        let value = Box::into_raw(Box::new(filter));
-        let status = call!(RedisModule_ModuleTypeSetValue(self.handle.0, data_type, value.cast()));
+        let value = datatype::into_value(filter);
+        let status = call!(RedisModule_ModuleTypeSetValue(self.handle.0, data_type, value));
         if status != raw::REDISMODULE_OK as c_int {
-            // SAFETY: the server did not take the value, which is a box of ours.
-            drop(unsafe { Box::from_raw(value) });
+            // The server did not take it.
+            datatype::free(value);
             return Err(Error::Internal);
         }
-        self.filter = NonNull::new(value);
+        self.filter = NonNull::new(value.cast());
         Ok(())
     }
 }

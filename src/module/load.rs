@@ -1,45 +1,52 @@
 //! Loading the module: everything that is registered with the server, in order.
 
+use std::ffi::c_int;
+
+use redis_module::raw;
+
 use super::args::Args;
 use super::commands;
 use super::config;
 use super::context::Context;
-use super::edge::{available, call};
-use super::{command, datatype};
+use super::edge::call;
+use super::{command, datatype, feature, stats};
 
 /// Registers everything. What went wrong, if anything did.
 pub fn load(ctx: &Context, args: Args) -> Result<(), String> {
     config::read_arguments(ctx, args)?;
-    let options = redis_module::raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
-        | redis_module::raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
-    call!(RedisModule_SetModuleOptions(ctx.as_raw(), options as i32));
+    call!(RedisModule_SetModuleOptions(ctx.as_raw(), options()));
     if !datatype::register(ctx) {
         return Err("the server refused the data types".to_owned());
     }
     command::register(ctx, commands::TABLE).map_err(|name| format!("the server refused {}", name.to_string_lossy()))?;
-    if config::is_available() && !config::register(ctx) {
+    if !stats::register(ctx) {
+        return Err("the server refused the section of INFO".to_owned());
+    }
+    if feature::CONFIG.is_offered() && !config::register(ctx) {
         return Err("the server refused the configuration".to_owned());
     }
     ctx.log_notice(&format!("oxbloom {} loaded: {}", env!("CARGO_PKG_VERSION"), config::describe()));
-    let missing = missing_features();
-    if !missing.is_empty() {
-        ctx.log_notice(&format!("this server lacks, and oxbloom does without: {}", missing.join(", ")));
+    if let Some(lacking) = feature::lacking() {
+        ctx.log_notice(&format!("this server lacks, and oxbloom does without: {lacking}"));
     }
     Ok(())
 }
 
-/// What this server does not offer to modules.
-fn missing_features() -> Vec<&'static str> {
-    [
-        (config::is_available(), "CONFIG for modules (set bf options as loadmodule arguments)"),
-        (available!(RedisModule_SetCommandInfo).is_some(), "COMMAND DOCS for modules"),
-        (
-            available!(RedisModule_SetCommandACLCategories).is_some(),
-            "ACL categories for modules (allow commands by name)",
-        ),
-        (available!(RedisModule_ReplyWithBool).is_some(), "RESP3 replies from modules"),
-    ]
-    .into_iter()
-    .filter_map(|(present, feature)| (!present).then_some(feature))
-    .collect()
+/// What the server may take for granted.
+///
+/// - A load that fails half-way leaves nothing behind.
+/// - While a replica loads its master's filters it may go on answering from its own.
+/// - The keys of a slot that migrates may come as BF.LOADCHUNK commands, then as what clients write meanwhile, and show when
+///   all have come.
+///
+/// For no filter knows of another, or of its key, and what is kept beside the key space is wrong at none of these times:
+/// [`lookahead`] is good for hints only, also when the filters are gone, and [`stats`] follows the values.
+///
+/// [`lookahead`]: super::lookahead
+fn options() -> c_int {
+    let everywhere = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
+        | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD
+        | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
+    let migration = if feature::SLOT_MIGRATION.is_offered() { feature::HANDLE_ATOMIC_SLOT_MIGRATION } else { 0 };
+    everywhere as c_int | migration
 }

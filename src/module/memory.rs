@@ -4,9 +4,10 @@ use super::config;
 use super::context::Context;
 use super::edge::call;
 use super::error::Error;
+use super::stats::{self, Weight};
 use crate::filter::codec::{DecodeError, Header};
 use crate::filter::merge::Operation;
-use crate::filter::{Filter, Params};
+use crate::filter::{self, Filter, Params};
 
 /// An empty filter, as far as there is memory for it.
 pub fn new_filter(ctx: &Context, params: Params) -> Result<Filter, Error> {
@@ -46,9 +47,17 @@ pub fn merge_into(
     sources: &[&Filter],
     operation: Operation,
 ) -> Result<bool, Error> {
-    let present = filter.memory_usage();
-    let changed = filter.merge(sources, operation, |bytes| admits(ctx, present, bytes));
+    let before = Weight::of(filter);
+    let changed = filter.merge(sources, operation, |bytes| admits(ctx, before.bytes, bytes));
+    stats::changed(filter, before);
     changed.map_err(|refusal| refused(ctx, Error::merging(refusal, Error::NoMemoryToGrow)))
+}
+
+/// A copy of a filter, as far as there is memory for it.
+pub fn copy(ctx: &Context, filter: &Filter) -> Result<Filter, Error> {
+    let admitted = admits(ctx, 0, filter.memory_usage() as u64);
+    let copied = if admitted { filter.try_clone() } else { Err(filter::Error::OutOfMemory) };
+    copied.map_err(|error| refused(ctx, Error::creating(error)))
 }
 
 /// Room for `count` things that a command has to keep in mind.
@@ -61,21 +70,20 @@ pub fn room<T>(ctx: &Context, count: usize) -> Result<Vec<T>, Error> {
 /// Adds a layer to a filter, as far as there is memory for it.
 #[cold]
 pub fn grow(ctx: &Context, filter: &mut Filter) -> Result<(), Error> {
-    let present = filter.memory_usage();
-    let grown = filter.grow(|bytes| admits(ctx, present, bytes));
+    let before = Weight::of(filter);
+    let grown = filter.grow(|bytes| admits(ctx, before.bytes, bytes));
+    stats::changed(filter, before);
+    stats::grown(filter, grown.is_ok());
     grown.map_err(|error| refused(ctx, Error::growing(error)))
 }
 
-/// Returns the error of a command; but ends the process if there was no memory for what a master or the append-only file
-/// says, as the server itself does with its own data types. To go on without would be worse: a replica, or a server that
-/// comes back, would call items absent that were acknowledged.
+/// Returns the error of a command or callback; but ends the process if there was no memory for what a master or the server's
+/// own file says, as the server itself does with its own data types. To go on without would be worse: a replica, or a server
+/// that comes back, would call items absent that were acknowledged. A slot that migrates goes on being served where it was.
 pub fn refused(ctx: &Context, error: Error) -> Error {
-    if matches!(error, Error::NoMemoryToCreate | Error::NoMemoryToGrow | Error::NoMemory) && ctx.must_obey() {
-        ctx.log_warning(
-            "out of memory for a filter of the master or the append-only file: ending, not to lose its items",
-        );
-        // SAFETY: ends the process without running anything else of it.
-        unsafe { libc::_exit(1) }
+    let for_memory = matches!(error, Error::NoMemoryToCreate | Error::NoMemoryToGrow | Error::NoMemory);
+    if for_memory && ctx.must_not_fail() && !ctx.is_import() {
+        ctx.end_server("out of memory for a filter of the master or of a file: ending, not to lose its items");
     }
     error
 }
@@ -86,12 +94,12 @@ pub fn refused(ctx: &Context, error: Error) -> Error {
 /// The server itself only refuses commands when it is over `maxmemory` already: a single BF.RESERVE could go beyond by any
 /// amount. Where it may evict other keys to make room, a filter is refused when no eviction would be enough. What a master
 /// or the append-only file asks for was granted before, and has to be done.
-pub fn admits(ctx: &Context, present: usize, requested: u64) -> bool {
+pub fn admits(ctx: &Context, present: u64, requested: u64) -> bool {
     if ctx.must_obey() {
         return true;
     }
     let limit = config::filter_memory_limit();
-    let whole = requested.saturating_add(present as u64);
+    let whole = requested.saturating_add(present);
     (limit == 0 || whole <= limit) && within_maxmemory(ctx, whole, requested)
 }
 

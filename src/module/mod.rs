@@ -1,8 +1,8 @@
 //! The skin between the server and the filters: arguments in, replies out, replication, persistence. No mathematics.
 //!
 //! [`edge`] is where C calls in and out; [`context`], [`args`], [`reply`] and [`key`] make what comes through it safe to
-//! use; [`command`] and [`commands`] are what clients see, [`datatype`] what the server sees, [`config`] what operators see;
-//! [`lookahead`] asks for memory before a command runs.
+//! use; [`command`] and [`commands`] are what clients see, [`datatype`] what the server sees, [`config`] what operators see, and
+//! [`stats`] what they watch; [`feature`] is what not every server offers; [`lookahead`] asks for memory before a command runs.
 
 pub mod alloc;
 mod args;
@@ -13,11 +13,13 @@ mod context;
 mod datatype;
 mod edge;
 mod error;
+mod feature;
 mod key;
 mod load;
 mod lookahead;
 mod memory;
 mod reply;
+mod stats;
 
 use std::ffi::{CStr, c_int};
 

@@ -2,62 +2,107 @@
 
 use std::ffi::{CStr, c_long, c_longlong};
 
+use super::args::{Arg, Args};
 use super::context::Context;
-use super::edge::{available, call};
+use super::edge::call;
 use super::error::Error;
+use super::feature;
+use super::stats;
 
 impl Context<'_> {
     pub fn reply_ok(&self) {
         self.reply_simple(c"OK");
     }
 
-    pub fn reply_error(&self, error: Error) {
-        match error {
-            Error::WrongArity => call!(RedisModule_WrongArity(self.as_raw())),
-            error => call!(RedisModule_ReplyWithError(self.as_raw(), error.text().as_ptr())),
-        };
+    /// Ends the reply to a command: with the error, or if it was begun, with one in the place of each element that is missing.
+    /// An array that is shorter than it was said to be would take the next replies for its own. What a master or the
+    /// append-only file says and is refused has no client to read the reply: the log tells of it.
+    pub fn refuse(&self, args: Args, error: Error) {
+        stats::refused(error);
+        if self.must_obey() {
+            let [name, key] = [0, 1].map(|index| args.from(index).iter().next().map_or(Default::default(), Arg::lossy));
+            let reason = error.text().to_string_lossy();
+            self.log_warning(&format!("{name} '{key}' of the master or the append-only file was refused: {reason}"));
+        }
+        while self.owed.get() > 0 {
+            self.pay(1);
+            match error {
+                Error::WrongArity => call!(RedisModule_WrongArity(self.as_raw())),
+                error => call!(RedisModule_ReplyWithError(self.as_raw(), error.text().as_ptr())),
+            };
+        }
+    }
+
+    /// Notes that so many replies are sent.
+    #[inline]
+    fn pay(&self, replies: usize) {
+        self.owed.set(self.owed.get().saturating_sub(replies));
+    }
+
+    /// Notes that so many elements are to follow.
+    fn owe(&self, elements: usize) {
+        self.owed.set(self.owed.get() + elements);
     }
 
     pub fn reply_simple(&self, text: &CStr) {
+        self.pay(1);
         call!(RedisModule_ReplyWithSimpleString(self.as_raw(), text.as_ptr()));
     }
 
     pub fn reply_bulk(&self, bytes: &[u8]) {
+        self.pay(1);
         call!(RedisModule_ReplyWithStringBuffer(self.as_raw(), bytes.as_ptr().cast(), bytes.len()));
     }
 
     pub fn reply_null(&self) {
+        self.pay(1);
         call!(RedisModule_ReplyWithNull(self.as_raw()));
     }
 
     /// An integer. RESP knows none above `2^63 - 1`, at which larger ones stop.
     pub fn reply_integer(&self, number: u64) {
+        self.pay(1);
         let number = c_longlong::try_from(number).unwrap_or(c_longlong::MAX);
         call!(RedisModule_ReplyWithLongLong(self.as_raw(), number));
     }
 
     pub fn reply_double(&self, number: f64) {
+        self.pay(1);
         call!(RedisModule_ReplyWithDouble(self.as_raw(), number));
     }
 
     /// Yes or no: `1` or `0` in RESP2. Servers before 7.0 speak only that to modules.
     #[inline]
     pub fn reply_bool(&self, yes: bool) {
-        if available!(RedisModule_ReplyWithBool).is_some() {
-            call!(RedisModule_ReplyWithBool(self.as_raw(), yes.into()));
-        } else {
-            self.reply_integer(yes.into());
+        self.reply_bools(&[yes]);
+    }
+
+    /// As [`reply_bool`](Self::reply_bool), of each.
+    #[inline]
+    pub fn reply_bools(&self, all: &[bool]) {
+        self.pay(all.len());
+        let has_booleans = feature::RESP3.is_offered();
+        for &yes in all {
+            if has_booleans {
+                call!(RedisModule_ReplyWithBool(self.as_raw(), yes.into()));
+            } else {
+                call!(RedisModule_ReplyWithLongLong(self.as_raw(), yes.into()));
+            }
         }
     }
 
     /// Starts an array of `length` replies.
     pub fn reply_array(&self, length: usize) {
+        self.pay(1);
+        self.owe(length);
         call!(RedisModule_ReplyWithArray(self.as_raw(), length as c_long));
     }
 
     /// Starts a map of `length` pairs.
     pub fn reply_map(&self, length: usize) {
-        if available!(RedisModule_ReplyWithMap).is_some() {
+        if feature::RESP3.is_offered() {
+            self.pay(1);
+            self.owe(2 * length);
             call!(RedisModule_ReplyWithMap(self.as_raw(), length as c_long));
         } else {
             self.reply_array(2 * length);

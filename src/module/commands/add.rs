@@ -9,6 +9,7 @@ use super::super::error::Error;
 use super::super::key::WriteKey;
 use super::super::lookahead;
 use super::super::memory;
+use super::super::stats;
 use super::items::{self, Changed, Marks, Names};
 use super::obey;
 use super::reserve::{Wanted, create, expansion_by, once, positive, set_once};
@@ -25,6 +26,7 @@ pub fn add(ctx: &Context, args: Args) -> Result<(), Error> {
     let mut new = [false];
     let (handled, failure) = insert_all(ctx, filter, &hash, &mut new, Present::Added);
     let [added] = new;
+    stats::added(filter, added.into(), u64::from(handled == 1 && !added));
     let changed = added || handled == 1 && filter.counting().is_some();
     drop(key);
     if changed {
@@ -166,17 +168,19 @@ fn add_all(
         None => (key.filter().ok_or(Error::NotFound)?, false),
     };
     let (handled, failure) = insert_in_batches(ctx, filter, items, new, present);
+    let new = &new[..handled];
+    let added = new.iter().filter(|new| **new).count();
+    stats::added(filter, added as u64, (handled - added) as u64);
     let counts = present == Present::Added && filter.counting().is_some();
     drop(key);
-    let new = &new[..handled];
     let names = Names { one: c"BF.ADD", many: c"BF.MADD" };
     let changed = if counts { Changed::All } else { Changed::Those(new) };
     let changed = items::replicate(ctx, names, args, items.up_to(handled), changed);
     announce(ctx, name, created, changed);
     ctx.reply_array(handled + usize::from(failure.is_some()));
-    new.iter().for_each(|&new| ctx.reply_bool(new));
+    ctx.reply_bools(new);
     if let Some(error) = failure {
-        ctx.reply_error(error);
+        ctx.refuse(args, error);
     }
     Ok(())
 }

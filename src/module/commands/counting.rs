@@ -5,11 +5,13 @@ use super::super::context::Context;
 use super::super::error::Error;
 use super::super::key::{ReadKey, WriteKey};
 use super::super::lookahead;
+use super::super::stats::{self, Weight};
 use super::items::{self, Changed, Marks, Names};
 use crate::filter::Filter;
 use crate::filter::batch::{BATCH, Prepared};
 use crate::filter::chain::Chain;
 use crate::filter::counting::Layer;
+use crate::filter::hash::Hash;
 
 /// `BF.DEL key item`
 pub fn del(ctx: &Context, args: Args) -> Result<(), Error> {
@@ -18,8 +20,7 @@ pub fn del(ctx: &Context, args: Args) -> Result<(), Error> {
     if let Some(filter) = key.filter() {
         lookahead::remember(ctx, args.at(1), filter);
         let item = prepare(filter, args.from(2));
-        let filter = filter.counting_mut().ok_or(Error::NotCounting)?;
-        removed = item.hashes().iter().any(|&hash| filter.remove(hash));
+        removed = remove(filter, item.hashes(), &mut [false])? == 1;
     }
     drop(key);
     if removed {
@@ -39,8 +40,7 @@ pub fn mdel(ctx: &Context, args: Args) -> Result<(), Error> {
     if let Some(filter) = key.filter() {
         for (items, removed) in items.chunks(BATCH).zip(removed.chunks_mut(BATCH)) {
             let batch = prepare(filter, items);
-            let filter = filter.counting_mut().ok_or(Error::NotCounting)?;
-            removed.iter_mut().zip(batch.hashes()).for_each(|(removed, &hash)| *removed = filter.remove(hash));
+            remove(filter, batch.hashes(), removed)?;
         }
     }
     drop(key);
@@ -48,8 +48,19 @@ pub fn mdel(ctx: &Context, args: Args) -> Result<(), Error> {
         ctx.notify_changed(args.at(1), c"bf.del");
     }
     ctx.reply_array(removed.len());
-    removed.iter().for_each(|&removed| ctx.reply_bool(removed));
+    ctx.reply_bools(removed);
     Ok(())
+}
+
+/// Takes back an occurrence of each item; `removed[i]` tells whether there was one. How many there were.
+fn remove(filter: &mut Filter, hashes: &[Hash], removed: &mut [bool]) -> Result<usize, Error> {
+    let before = Weight::of(filter);
+    let chain = filter.counting_mut().ok_or(Error::NotCounting)?;
+    removed.iter_mut().zip(hashes).for_each(|(removed, &hash)| *removed = chain.remove(hash));
+    stats::changed(filter, before);
+    let count = removed.iter().filter(|removed| **removed).count();
+    stats::removed(filter, count as u64);
+    Ok(count)
 }
 
 /// `BF.COUNT key item`

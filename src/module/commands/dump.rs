@@ -25,7 +25,19 @@ pub fn scandump(ctx: &Context, args: Args) -> Result<(), Error> {
 }
 
 /// `BF.LOADCHUNK key iterator data`, with an iterator and data that came together from BF.SCANDUMP.
+///
+/// An append-only file has only such as were taken: if one is refused, it was damaged, or what it belongs to was. The server
+/// would go on, for it ignores the errors of commands that it loads, and serve a part of a filter as if it were the whole.
 pub fn loadchunk(ctx: &Context, args: Args) -> Result<(), Error> {
+    load(ctx, args).inspect_err(|error| {
+        if ctx.is_loading() {
+            let (key, reason) = (args.at(1).lossy(), error.text().to_string_lossy());
+            ctx.end_server(&format!("a chunk of the append-only file was refused: {reason} (key '{key}'): ending"));
+        }
+    })
+}
+
+fn load(ctx: &Context, args: Args) -> Result<(), Error> {
     let iterator = args.at(2).integer().ok_or(Error::LoadIterator)?;
     let data = args.at(3).bytes();
     let sender = if ctx.must_obey() { Sender::Authority } else { Sender::Anyone };

@@ -3,6 +3,8 @@
 mod add;
 mod counting;
 mod dump;
+#[cfg(feature = "fault-injection")]
+pub mod faults;
 mod info;
 mod items;
 mod merge;
@@ -168,7 +170,7 @@ pub const TABLE: &[Command] = &[
     },
     command! {
         c"bf.merge", merge::merge, Arity::at_least(4), keys: Keys::AndNumbered,
-        access: Access::Update,
+        access: Access::Merge,
         fast: false,
         summary: c"Makes a Bloom filter the union or the intersection of several, and of itself if it exists.",
         complexity: c"O(N), where N is the size of all filters",
@@ -238,16 +240,26 @@ pub const TABLE: &[Command] = &[
     },
     #[cfg(feature = "fault-injection")]
     command! {
-        c"bf.panic", panic_inside, Arity::exactly(2),
+        c"bf.panic", faults::panic, Arity { least: 2, most: 4 },
         access: Access::Read,
         fast: true,
-        summary: c"Panics, to show that the server outlives it.",
+        summary: c"Panics, to show that the server outlives it: at once, or when some of the elements of a reply are sent.",
         complexity: c"O(1)",
-        arguments: &[],
+        arguments: &[
+            Argument::required(c"length", Kind::Integer),
+            Argument::required(c"sent", Kind::Integer),
+        ],
+    },
+    #[cfg(feature = "fault-injection")]
+    command! {
+        c"bf.starve", faults::starve, Arity::exactly(4),
+        access: Access::Read,
+        fast: true,
+        summary: c"Refuses one of the next requests for memory; returns how many there were since it was last asked to.",
+        complexity: c"O(1)",
+        arguments: &[
+            Argument::required(c"request", Kind::Integer),
+            Argument::required(c"least_bytes", Kind::Integer),
+        ],
     },
 ];
-
-#[cfg(feature = "fault-injection")]
-fn panic_inside(_ctx: &super::context::Context, args: super::args::Args) -> Result<(), super::error::Error> {
-    panic!("asked to, for {:?}", args.at(1).bytes())
-}

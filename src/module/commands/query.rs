@@ -35,7 +35,7 @@ pub fn mexists(ctx: &Context, args: Args) -> Result<(), Error> {
         let mut found = [false; BATCH];
         let found = &mut found[..items.len()];
         filter.contains_all(batch.hashes(), found);
-        found.iter().for_each(|&found| ctx.reply_bool(found));
+        ctx.reply_bools(found);
     }
     Ok(())
 }

@@ -1,0 +1,105 @@
+//! What the module uses that not every supported server offers to modules: one table, which the code asks, and which the
+//! log and README.md show.
+//!
+//! Whatever the oldest supported server lacks stands here, is asked for with [`Feature::is_offered`] before it is used, and
+//! has a row in README.md, "Where it runs".
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use redis_module::raw;
+
+use super::edge::{available, call};
+
+/// Something that a server may offer to modules.
+pub struct Feature {
+    /// As the log and README.md call it.
+    name: &'static str,
+    /// What there is without it.
+    instead: &'static str,
+    is_offered: fn() -> bool,
+}
+
+/// Whether the server has all these functions.
+macro_rules! has {
+    ($($function:ident),+) => { $(available!($function).is_some())&&+ };
+}
+
+/// From Redis 7.0 on.
+pub const CONFIG: Feature = Feature {
+    name: "settings in CONFIG",
+    instead: "only as arguments of loadmodule",
+    is_offered: || {
+        has!(
+            RedisModule_RegisterStringConfig,
+            RedisModule_RegisterNumericConfig,
+            RedisModule_RegisterEnumConfig,
+            RedisModule_LoadConfigs
+        )
+    },
+};
+
+/// From Redis 7.0 on.
+pub const COMMAND_INFO: Feature = Feature {
+    name: "COMMAND DOCS",
+    instead: "commands are not described",
+    is_offered: || has!(RedisModule_GetCommand, RedisModule_SetCommandInfo),
+};
+
+/// From Redis 7.0 on.
+pub const RESP3: Feature = Feature {
+    name: "RESP3 booleans and maps",
+    instead: "integers and arrays",
+    is_offered: || has!(RedisModule_ReplyWithBool, RedisModule_ReplyWithMap),
+};
+
+/// From Redis 7.4 on.
+pub const ACL_CATEGORIES: Feature = Feature {
+    name: "ACL categories",
+    instead: "commands are allowed by name",
+    is_offered: || has!(RedisModule_GetCommand, RedisModule_AddACLCategory, RedisModule_SetCommandACLCategories),
+};
+
+/// From Redis 7.4 on. The allocator takes each of these functions that there is.
+pub const FALLIBLE_ALLOCATION: Feature = Feature {
+    name: "an error when the system refuses less than a megabyte",
+    instead: "the server ends",
+    is_offered: || has!(RedisModule_TryAlloc, RedisModule_TryCalloc, RedisModule_TryRealloc),
+};
+
+pub const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
+
+/// From Valkey 9.0 on, which asks for an option: it refuses to migrate slots unless all modules say that they go along. Redis
+/// may come to mean something else by the bit.
+pub const SLOT_MIGRATION: Feature = Feature {
+    name: "CLUSTER MIGRATESLOTS",
+    instead: "slots move key by key",
+    is_offered: || {
+        is_valkey()
+            && has!(RedisModule_GetModuleOptionsAll)
+            && call!(RedisModule_GetModuleOptionsAll()) & HANDLE_ATOMIC_SLOT_MIGRATION != 0
+    },
+};
+
+const ALL: [&Feature; 6] = [&CONFIG, &COMMAND_INFO, &RESP3, &ACL_CATEGORIES, &FALLIBLE_ALLOCATION, &SLOT_MIGRATION];
+
+impl Feature {
+    #[inline]
+    pub fn is_offered(&self) -> bool {
+        (self.is_offered)()
+    }
+}
+
+/// Whether the server has its functions under Valkey's names, too.
+fn is_valkey() -> bool {
+    let mut function: *mut c_void = ptr::null_mut();
+    let name = c"ValkeyModule_SetModuleOptions".as_ptr();
+    call!(RedisModule_GetApi(name, (&raw mut function).cast())) == raw::REDISMODULE_OK as c_int
+}
+
+/// What this server lacks, and what there is instead, for the log. `None` if it lacks nothing.
+pub fn lacking() -> Option<String> {
+    let lacking = ALL.iter().filter(|feature| !feature.is_offered());
+    let lacking: Vec<_> = lacking.map(|feature| format!("{} ({})", feature.name, feature.instead)).collect();
+    (!lacking.is_empty()).then(|| lacking.join(", "))
+}
