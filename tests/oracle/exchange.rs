@@ -1,17 +1,14 @@
 //! Filters that go from RedisBloom to this module, and back: by snapshots, append-only files, pieces and replication. On both
 //! sides they hold the same bits, say the same of themselves, and give the same answers, also the wrong ones.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tempfile::TempDir;
-
 use super::support::model::{Random, aof_commands, info, item, replica_of, rewrite_aof, wait_for_replica, wait_until};
 use super::support::payload::{Part, Payload};
 use super::support::wire::{Reply, Wire};
-use super::support::{Server, Setup, ask, oxbloom, redisbloom};
+use super::support::{Server, Setup, ask, copy_of, oxbloom, redisbloom};
 
 /// Numbers from here on are never added.
 const ABSENT: u64 = 1 << 40;
@@ -143,26 +140,6 @@ fn a_snapshot_of_either_is_loaded_by_the_other() {
         assert_eq!(other_client.run("SAVE"), Reply::simple("OK"));
         let back = writer().on(copy_of(other.folder())).start();
         assert_same(&mut Wire::resp2(&back), &mut other_client, &all);
-    }
-}
-
-/// A server's files, for another server to start on.
-fn copy_of(folder: &Path) -> TempDir {
-    let copy = TempDir::new().unwrap();
-    copy_all(folder, copy.path());
-    copy
-}
-
-fn copy_all(from: &Path, to: &Path) {
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            std::fs::create_dir(&target).unwrap();
-            copy_all(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), target).unwrap();
-        }
     }
 }
 
@@ -568,7 +545,8 @@ fn what_only_redisbloom_understands_is_done_for_it() {
         "BF.MADD cut a b c d e f g h",
         "BF.MADD unknown a b c d e f g h i j k l m n o",
     ];
-    let master = theirs().set("repl-diskless-sync-delay 0").set("appendonly yes").start();
+    let setup = theirs().set("repl-diskless-sync-delay 0").set("appendonly yes").set("appendfsync always");
+    let master = setup.start();
     let replica = replica_with(ours(), &master);
     let mut client = Wire::resp2(&master);
     wait_for_replica(&mut master.connect(), &mut replica.connect());

@@ -1,12 +1,16 @@
 //! Who may run what on which key: access control lists, and the nodes of a cluster.
 
+use std::collections::BTreeSet;
+
+use redis::Connection;
+
 use crate::commands::{COMMANDS, Command};
-use crate::support::model::{server_version, wait_until};
+use crate::support::model::{Random, digest, info_number, server_version, various, wait_until, with_debug};
 use crate::support::wire::{Reply, Wire};
 use crate::support::{Server, Setup};
 
 /// Makes `user` from `rules` alone, and connects as that user.
-pub fn user(server: &Server, rules: &str) -> Wire {
+fn user(server: &Server, rules: &str) -> Wire {
     let mut admin = Wire::resp2(server);
     let reply = admin.run(&format!("ACL SETUSER user reset on nopass {rules}"));
     assert_eq!(reply, Reply::simple("OK"), "{rules}");
@@ -15,7 +19,7 @@ pub fn user(server: &Server, rules: &str) -> Wire {
     client
 }
 
-pub fn is_denied(reply: &Reply) -> bool {
+fn is_denied(reply: &Reply) -> bool {
     matches!(reply, Reply::Error(text) if text.starts_with("NOPERM "))
 }
 
@@ -63,60 +67,475 @@ fn only_keys_of_the_pattern_are_allowed() {
     assert_eq!(many, Reply::integers(&[1, 1]));
 }
 
+/// A key, or a rule for keys, and whether it is read, and written.
+type Use = (&'static str, bool, bool);
+
+/// Lines that name several keys, with what each does to them.
+const SEVERAL_KEYS: &[(&str, &[Use])] = &[
+    ("BF.RESERVE own LIKE other", &[("own", false, true), ("other", true, false)]),
+    ("bf.reserve LIKE like LIKE", &[("LIKE", true, true)]),
+    ("BF.MERGE own 1 other", &[("own", true, true), ("other", true, false)]),
+    ("BF.MERGE own 2 own other INTERSECT", &[("own", true, true), ("other", true, false)]),
+    ("BF.MERGE own 2 one other UNION", &[("own", true, true), ("one", true, false), ("other", true, false)]),
+];
+
 #[test]
-fn reading_takes_the_right_to_read_and_writing_the_right_to_write() {
-    if server_version() < (7, 0) {
-        return;
-    }
+fn each_key_takes_the_right_to_read_it_or_to_write_it() {
     let server = Setup::oxbloom().start();
-    for (rule, may_read, may_write) in [("%R~key", true, false), ("%W~key", false, true), ("%RW~key", true, true)] {
-        let mut client = user(&server, &format!("{rule} +@all"));
-        // Some read other keys than the one that they write.
-        for command in COMMANDS.iter().filter(|command| !command.line.contains("key 1 key")) {
-            let denied = is_denied(&client.run(command.line));
-            let may = if command.writes { may_write } else { may_read };
-            assert_eq!(denied, !may, "{} with {rule}", command.line);
+    let rights: &[Use] = match server_version() {
+        (..7, _) => &[("~none:", false, false), ("~", true, true)],
+        _ => &[("~none:", false, false), ("%R~", true, false), ("%W~", false, true), ("%RW~", true, true)],
+    };
+    for command in COMMANDS.iter().filter(|command| command.may_name_others()) {
+        let start = format!("{} ", command.name);
+        assert!(SEVERAL_KEYS.iter().any(|(line, _)| line.to_lowercase().starts_with(&start)), "{}", command.name);
+    }
+    let one_key = COMMANDS.iter().filter(|command| !command.line.contains("key 1 key"));
+    let one_key = one_key.map(|command| (command.line, vec![("key", !command.writes, command.writes)]));
+    for (line, keys) in one_key.chain(SEVERAL_KEYS.iter().map(|(line, keys)| (*line, keys.to_vec()))) {
+        for choice in 0..rights.len().pow(keys.len() as u32) {
+            let right_to = |index: usize| rights[choice / rights.len().pow(index as u32) % rights.len()];
+            let (mut rules, mut suffices) = (String::new(), true);
+            for (index, (key, reads, writes)) in keys.iter().enumerate() {
+                let (right, may_read, may_write) = right_to(index);
+                rules += &format!("{right}{key} ");
+                suffices &= (may_read || !reads) && (may_write || !writes);
+            }
+            let reply = user(&server, &format!("{rules} +@all")).run(line);
+            assert_eq!(is_denied(&reply), !suffices, "{line} with {rules}: {reply:?}");
         }
     }
 }
 
 #[test]
-fn scripts_may_do_no_more_than_their_user() {
+fn what_selectors_allow_is_not_added_up() {
+    if server_version() < (7, 0) {
+        return;
+    }
     let server = Setup::oxbloom().start();
-    let mut client = user(&server, "~key +eval +bf.exists");
-    let mut eval = |script: &str, key: &str| client.run_words(&["EVAL", script, "1", key]);
-    assert_eq!(eval("return redis.call('BF.EXISTS', KEYS[1], 'a')", "key"), Reply::Integer(0));
-    assert!(eval("return redis.call('BF.ADD', KEYS[1], 'a')", "key").is_error());
-    assert!(eval("return redis.call('BF.EXISTS', 'other', 'a')", "key").is_error());
+    for one in COMMANDS {
+        let mut client = user(&server, &format!("-@all ~one +{} (~two +@all -{0})", one.name));
+        for command in COMMANDS {
+            let is_one = command.name == one.name;
+            for (key, may) in [("one", is_one), ("two", !is_one), ("three", false)] {
+                let denied = is_denied(&client.run(&line_on(command, key)));
+                assert_eq!(denied, !may, "{} {key} with {}", command.name, one.name);
+            }
+        }
+    }
+    // One of them has to allow all keys.
+    for (line, keys) in SEVERAL_KEYS {
+        let apart = user(&server, "(~own ~LIKE +@all) (~one ~other +@all)").run(line);
+        assert_eq!(is_denied(&apart), keys.len() > 1, "{line}: {apart:?}");
+        let together = user(&server, "(~own ~LIKE %R~one %R~other +@all)").run(line);
+        assert!(!is_denied(&together), "{line}: {together:?}");
+    }
+}
+
+#[test]
+fn changes_are_told_on_channels_that_are_allowed() {
+    let server = Setup::oxbloom().set("notify-keyspace-events KEA").start();
+    let mut listener = user(&server, "-@all +subscribe +psubscribe resetchannels &__keyspace@0__:seen:* &end");
+    for channel in ["__keyevent@0__:bf.add", "__keyspace@0__:other", "__keyspace@0__:seen"] {
+        assert!(is_denied(&listener.run(&format!("SUBSCRIBE {channel}"))), "{channel}");
+    }
+    for pattern in ["*", "__key*", "__keyspace@0__:*"] {
+        assert!(is_denied(&listener.run(&format!("PSUBSCRIBE {pattern}"))), "{pattern}");
+    }
+    assert!(!is_denied(&listener.run("PSUBSCRIBE __keyspace@0__:seen:*")));
+    assert!(!is_denied(&listener.run("SUBSCRIBE end")));
+    let mut client = Wire::resp2(&server);
+    let made = ["BF.ADD seen:1 item", "BF.ADD other item", "BF.ADD seen item", "BF.MERGE seen:2 1 seen:1"];
+    made.iter().for_each(|line| assert!(!client.run(line).is_error(), "{line}"));
+    client.run("PUBLISH end end");
+    let mut heard = Vec::new();
+    while heard.last().is_none_or(|last| last != "end end") {
+        let message = listener.receive();
+        let [.., channel, event] = message.elements() else { panic!("{message:?}") };
+        heard.push(format!("{} {}", channel.text().trim_start_matches("__keyspace@0__:"), event.text()));
+    }
+    let events = heard.iter().map(String::as_str).filter(|event| event.contains(" bf."));
+    assert_eq!(events.collect::<Vec<_>>(), ["seen:1 bf.reserve", "seen:1 bf.add", "seen:2 bf.merge"]);
+}
+
+/// A script that runs the command that is its arguments.
+const SCRIPT: &str = "return redis.call(unpack(ARGV))";
+
+/// The same as functions, one of which may only read.
+const FUNCTIONS: &str = "#!lua name=callers
+    local function run(keys, args) return redis.call(unpack(args)) end
+    redis.register_function('run', run)
+    redis.register_function{function_name='run_read_only', callback=run, flags={'no-writes'}}";
+
+/// Runs a command from within a script or function: `caller` is its command and name.
+fn run_within(client: &mut Wire, caller: [&str; 2], words: &[String]) -> Reply {
+    let words: Vec<_> = caller.into_iter().chain(["1", "key"]).chain(words.iter().map(String::as_str)).collect();
+    client.run_words(&words)
+}
+
+fn says(reply: &Reply, text: &str) -> bool {
+    matches!(reply, Reply::Error(error) if error.contains(text))
+}
+
+#[test]
+fn scripts_and_functions_may_do_no_more_than_their_user() {
+    let server = Setup::oxbloom().start();
+    let mut admin = Wire::resp2(&server);
+    let mut callers = vec![["EVAL", SCRIPT]];
+    if server_version() >= (7, 0) {
+        assert_eq!(admin.run_words(&["FUNCTION", "LOAD", FUNCTIONS]), Reply::bulk("callers"));
+        callers.push(["FCALL", "run"]);
+    }
+    // In the words of later servers, and of earlier ones.
+    let is_refused = |reply: &Reply| says(reply, "ACL failure in script") || says(reply, "can't run this command");
+    for caller in callers {
+        for allowed in COMMANDS {
+            let mut client = user(&server, &format!("~key -@all +{} +{}", caller[0].to_lowercase(), allowed.name));
+            for command in COMMANDS {
+                let reply = run_within(&mut client, caller, &words(command.line));
+                let may = command.name == allowed.name;
+                assert_eq!(is_refused(&reply), !may, "{} with +{}: {reply:?}", command.name, allowed.name);
+            }
+            let elsewhere = run_within(&mut client, caller, &words(&line_on(allowed, "other")));
+            assert!(elsewhere.is_error(), "{} in {}: {elsewhere:?}", allowed.name, caller[0]);
+        }
+    }
+}
+
+#[test]
+fn read_only_scripts_and_functions_only_read() {
+    if server_version() < (7, 0) {
+        return;
+    }
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    client.run_words(&["FUNCTION", "LOAD", FUNCTIONS]);
+    for caller in [["EVAL_RO", SCRIPT], ["FCALL_RO", "run_read_only"]] {
+        for command in COMMANDS {
+            let reply = run_within(&mut client, caller, &words(command.line));
+            let refused = says(&reply, "Write commands are not allowed from read-only scripts");
+            assert_eq!(refused, command.writes, "{} in {}: {reply:?}", command.name, caller[0]);
+        }
+    }
+    assert_eq!(client.run("DBSIZE"), Reply::Integer(0));
+}
+
+#[test]
+fn transactions_may_do_no_more_than_their_user() {
+    let server = Setup::oxbloom().start();
+    let mut admin = Wire::resp2(&server);
+    for refused in COMMANDS {
+        let mut client = user(&server, &format!("~key +@all -{}", refused.name));
+        client.run("MULTI");
+        for command in COMMANDS {
+            assert_eq!(is_denied(&client.run(command.line)), command.name == refused.name, "{}", command.name);
+        }
+        assert!(says(&client.run("EXEC"), "EXECABORT"), "{}", refused.name);
+        // What is forbidden once it waits is not run either.
+        let mut client = user(&server, "~key +@all");
+        client.run("MULTI");
+        assert_eq!(client.run(refused.line), Reply::simple("QUEUED"));
+        admin.run(&format!("ACL SETUSER user -{}", refused.name));
+        let replies = client.run("EXEC");
+        assert!(replies.elements().iter().all(is_denied), "{}: {replies:?}", refused.name);
+    }
+    assert_eq!(admin.run("DBSIZE"), Reply::Integer(0));
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+/// Words that a command may come to see behind its key, fitting or not.
+const WORDS: &[&str] = &[
+    "item",
+    "other",
+    "0",
+    "1",
+    "2",
+    "-1",
+    "0.01",
+    "1000",
+    "4503599627370496",
+    "18446744073709551615",
+    "LIKE",
+    "ITEMS",
+    "SEED",
+    "42",
+    "NX",
+    "NOCREATE",
+    "CAPACITY",
+    "ERROR",
+    "EXPANSION",
+    "NONSCALING",
+    "COUNTING",
+    "LAYOUT",
+    "native",
+    "classic",
+    "UNION",
+    "INTERSECT",
+    "SIZE",
+    "FILTERS",
+    "FILL",
+    "FPR",
+    "ESTIMATED",
+    "STUCK",
+    "",
+    "%s",
+    "OXB",
+];
+
+/// Ways to call a command on the keys: the valid one, and such as nobody thought of.
+fn forms(command: &Command, keys: &[&str], random: &mut Random) -> Vec<Vec<String>> {
+    let mut forms: Vec<_> = keys.iter().map(|key| words(&line_on(command, key))).collect();
+    let with_one = keys.iter().flat_map(|key| WORDS.iter().map(move |word| [command.name, key, word]));
+    forms.extend(with_one.map(|form| form.map(str::to_owned).to_vec()));
+    for _ in 0..100 {
+        let mut form = vec![command.name, random.one_of(keys)];
+        for _ in 0..random.below(6) {
+            form.push(if random.chance(25) { random.one_of(keys) } else { random.one_of(WORDS) });
+        }
+        forms.push(form.into_iter().map(str::to_owned).collect());
+    }
+    forms
+}
+
+#[test]
+fn who_may_only_read_changes_nothing() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut admin = server.connect();
+    various(&mut admin);
+    let keys = ["large", "counting-linear", "classic-doubled", "nokey"];
+    let state =
+        |admin: &mut Connection| (digest(admin), info_number(admin, "persistence", "rdb_changes_since_last_save"));
+    let before = state(&mut admin);
+    let names: String =
+        COMMANDS.iter().filter(|command| !command.writes).map(|command| format!(" +{}", command.name)).collect();
+    let by_name = format!("~* -@all{names}");
+    let by_category = has_categories(&server).then(|| "~* -@all +@read".to_owned());
+    // To write a key is another right than to run a command that writes.
+    let by_key = (server_version() >= (7, 0)).then(|| "%R~* +@all -@dangerous".to_owned());
+    let mut random = Random::unpredictable();
+    for rules in [Some(by_name), by_category, by_key].into_iter().flatten() {
+        let mut reader = user(&server, &rules);
+        for command in COMMANDS {
+            let replies = forms(command, &keys, &mut random).into_iter().map(|form| (reader.run_words(&form), form));
+            let (mut denied, mut answered) = (0, 0);
+            for (reply, form) in replies {
+                denied += usize::from(is_denied(&reply));
+                answered += u32::from(!reply.is_error());
+                assert!(!command.writes || reply.is_error(), "{form:?} with {rules}: {reply:?}");
+            }
+            let expected = if command.writes { denied >= keys.len() } else { denied == 0 && answered > 1 };
+            assert!(expected, "{} with {rules}: {denied} denied, {answered} answered", command.name);
+        }
+        assert_eq!(state(&mut admin), before, "{rules}");
+    }
+}
+
+/// Seeds that nothing else looks like.
+const SEEDS: [(&str, &str, u64); 2] =
+    [("key", "", 0xC7D5_3B92_6E8F_41A9), ("key:counting", "COUNTING", 0x94E1_6FB7_2A5D_83CB)];
+
+/// All that is in a reply, as one string of bytes.
+fn contents(reply: &Reply, into: &mut Vec<u8>) {
+    into.push(b' ');
+    match reply {
+        Reply::Simple(text) | Reply::Error(text) => into.extend_from_slice(text.as_bytes()),
+        Reply::Bulk(bytes) => into.extend_from_slice(bytes),
+        Reply::Integer(number) => into.extend_from_slice(number.to_string().as_bytes()),
+        Reply::Double(number) => into.extend_from_slice(number.to_string().as_bytes()),
+        Reply::Array(all) | Reply::Set(all) | Reply::Push(all) => all.iter().for_each(|reply| contents(reply, into)),
+        Reply::Map(pairs) => pairs.iter().for_each(|(name, value)| {
+            contents(name, into);
+            contents(value, into);
+        }),
+        Reply::Boolean(_) | Reply::NullBulk | Reply::NullArray | Reply::Null => {}
+    }
+}
+
+/// How the seed is spelled somewhere in a reply, if it is.
+fn spelling_of_a_seed(reply: &Reply) -> Option<String> {
+    let mut text = Vec::new();
+    contents(reply, &mut text);
+    let spellings = SEEDS.iter().flat_map(|&(.., seed)| {
+        let (decimal, signed) = (seed.to_string(), (seed as i64).to_string());
+        let words = [decimal, signed, format!("{seed:x}"), format!("{seed:X}"), format!("{:x}", seed.swap_bytes())];
+        let bytes = [seed.to_le_bytes(), seed.to_be_bytes()].map(Vec::from);
+        words.map(String::into_bytes).into_iter().chain(bytes)
+    });
+    let mut found = spellings.filter(|spelling| text.windows(spelling.len()).any(|window| window == spelling));
+    found.next().map(|spelling| spelling.escape_ascii().to_string())
+}
+
+/// As a user with `rights` on the filters, and all on keys of its own, tries everything to learn their seeds. How they were found.
+fn hunt_for_seeds(rights: &str) -> BTreeSet<String> {
+    let server = Setup::oxbloom().set("notify-keyspace-events KEA").start();
+    let mut admin = Wire::resp2(&server);
+    let make = |admin: &mut Wire| {
+        for (key, kind, seed) in SEEDS {
+            admin.run(&format!("DEL {key}"));
+            let made = admin.run(&format!("BF.INSERT {key} SEED {seed} {kind} ITEMS item"));
+            assert_eq!(made, Reply::integers(&[1]));
+        }
+    };
+    make(&mut admin);
+    admin.run_words(&["FUNCTION", "LOAD", FUNCTIONS]);
+    let mut client = user(&server, &format!("{rights}~key* ~own* &* +@all -@admin -@dangerous +info +client|list"));
+    let mut listener = Wire::resp2(&server);
+    listener.run("AUTH user x");
+    assert!(!listener.run("PSUBSCRIBE *").is_error());
+    let mut found = BTreeSet::new();
+    let mut look = |reply: &Reply| found.extend(spelling_of_a_seed(reply));
+
+    let mut random = Random::unpredictable();
+    let keys = ["key", "key:counting", "own1", "own2"];
+    for command in COMMANDS {
+        for form in forms(command, &keys, &mut random) {
+            look(&client.run_words(&form));
+            if random.chance(20) {
+                for caller in [["EVAL", SCRIPT], ["FCALL", "run"]] {
+                    look(&run_within(&mut client, caller, &form));
+                }
+            }
+        }
+    }
+    // Chunks of a filter of one's own, with a header that is wrong for the other.
+    client.run("DEL own1");
+    client.run("BF.ADD own1 item");
+    for (iterator, data) in client.scan_dump("own1") {
+        SEEDS.iter().for_each(|(key, ..)| look(&client.load_chunk(key, iterator, &data)));
+    }
+    // The server's own commands on keys, which may take a filter away, or to where more is allowed.
+    for name in admin.run("ACL CAT keyspace").elements().iter().map(Reply::text).filter(|name| !name.contains('|')) {
+        for (key, ..) in SEEDS {
+            for rest in ["", "own2", "own2 REPLACE", "0", "1 own2"] {
+                make(&mut admin);
+                client.run("DEL own2");
+                look(&client.run(format!("{name} {key} {rest}").trim_end()));
+                ["BF.INFO own2 SEED", "BF.SCANDUMP own2 0", "DUMP own2"]
+                    .iter()
+                    .for_each(|line| look(&client.run(line)));
+            }
+        }
+    }
+    make(&mut admin);
+    let lines = [
+        "INFO everything",
+        "COMMAND",
+        "COMMAND DOCS BF.RESERVE",
+        "CLIENT LIST",
+        "MEMORY USAGE key",
+        "OBJECT ENCODING key",
+    ];
+    for line in lines {
+        look(&client.run(line));
+    }
+    client.run("PUBLISH end end");
+    loop {
+        let message = listener.receive();
+        look(&message);
+        if message.elements()[2].bytes() == b"end" {
+            return found;
+        }
+    }
+}
+
+#[test]
+fn seeds_are_only_told_to_those_who_may_read_the_filter() {
+    if server_version() < (7, 0) {
+        return;
+    }
+    assert_eq!(hunt_for_seeds("%W"), BTreeSet::new());
+    // The hunt finds what there is: in words, and in dumps.
+    let found = hunt_for_seeds("%R");
+    for (.., seed) in SEEDS {
+        for spelling in [seed.to_string(), seed.to_le_bytes().escape_ascii().to_string()] {
+            assert!(found.contains(&spelling), "{spelling} in {found:?}");
+        }
+    }
+}
+
+/// Whether the server lets modules have categories.
+fn has_categories(server: &Server) -> bool {
+    let has = !Wire::resp2(server).run("ACL CAT bloom").is_error();
+    assert!(has || server_version() < (7, 4));
+    has
 }
 
 #[test]
 fn commands_are_in_the_categories_that_the_server_lets_modules_have() {
     let server = Setup::oxbloom().start();
     let mut admin = Wire::resp2(&server);
-    let bloom = admin.run("ACL CAT bloom");
-    if bloom.is_error() {
-        assert!(server_version() < (7, 4), "{bloom:?}");
-        return;
-    }
-    let mut members = |category: &str| -> Vec<String> {
+    let has_categories = has_categories(&server);
+    let all = admin.run("ACL CAT");
+    for category in all.elements().iter().map(Reply::text) {
+        // Without categories for modules, their commands are in none: what is denied by category is allowed still.
+        let is_in = |command: &Command| match category.as_str() {
+            _ if !has_categories => false,
+            "bloom" => true,
+            "read" => !command.writes,
+            "write" => command.writes,
+            "fast" => command.fast,
+            "slow" => !command.fast,
+            _ => false,
+        };
         let members = admin.run(&format!("ACL CAT {category}"));
-        members.elements().iter().map(Reply::text).filter(|name| name.starts_with("bf.")).collect()
-    };
-    let (all, reads, writes, fast) = (members("bloom"), members("read"), members("write"), members("fast"));
-    for command in COMMANDS {
-        let is_in = |category: &[String]| category.iter().any(|name| name == command.name);
-        assert!(is_in(&all), "{}", command.name);
-        assert_eq!((is_in(&reads), is_in(&writes)), (!command.writes, command.writes), "{}", command.name);
-        assert_eq!(is_in(&fast), command.fast, "{}", command.name);
-    }
-    for (rules, may) in [("+@bloom", None), ("+@read", Some(false)), ("+@write", Some(true))] {
-        let mut client = user(&server, &format!("~* -@all {rules}"));
+        let members: Vec<_> = members.elements().iter().map(Reply::text).collect();
+        for (rules, may_those) in [(format!("-@all +@{category}"), true), (format!("+@all -@{category}"), false)] {
+            let mut client = user(&server, &format!("~* {rules}"));
+            for command in COMMANDS {
+                let denied = is_denied(&client.run(command.line));
+                assert_eq!(denied, is_in(command) != may_those, "{} with {rules}", command.name);
+            }
+        }
         for command in COMMANDS {
-            let allowed = may.is_none_or(|writes| writes == command.writes);
-            assert_eq!(is_denied(&client.run(command.line)), !allowed, "{} with {rules}", command.line);
+            let is_member = members.iter().any(|name| name == command.name);
+            assert_eq!(is_member, is_in(command), "{} in {category}", command.name);
         }
     }
+}
+
+/// The rules that operators are to copy, and what comes of them.
+const PAGE: &str = include_str!("../../docs/security.md");
+
+/// The version in `words`, the first of some that are listed.
+fn version_in(words: &str) -> (u32, u32) {
+    let numbers = words.trim_start_matches(|letter: char| !letter.is_ascii_digit());
+    let mut numbers = numbers.split(['.', ',']).map(|number| number.parse().expect("a number"));
+    (numbers.next().expect("a major version"), numbers.next().expect("a minor version"))
+}
+
+#[test]
+fn the_page_on_users_is_right_to_the_letter() {
+    for command in COMMANDS {
+        assert!(PAGE.contains(&command.name.to_uppercase()), "{}", command.name);
+    }
+    let server = Setup::oxbloom().start();
+    let (mut blocks, mut lines) = (0, [0, 0]);
+    for block in PAGE.split("```text\n").skip(1) {
+        let block = block.split("```").next().unwrap_or_default();
+        blocks += 1;
+        let is_for = |line: &str| match line.strip_prefix("# ") {
+            Some(earlier) if earlier.starts_with("before ") => server_version() < version_in(earlier),
+            Some(later) => server_version() >= version_in(later),
+            None => true,
+        };
+        if !block.lines().next().is_some_and(is_for) {
+            continue;
+        }
+        let (mut admin, mut client) = (Wire::resp2(&server), Wire::resp2(&server));
+        for line in block.lines().filter(|line| !line.starts_with('#')) {
+            let (words, expected) = line.split_once(" #").unwrap_or((line, ""));
+            let by_admin = words.starts_with("ACL ");
+            let reply = if by_admin { admin.run(words) } else { client.run(words) };
+            let refused = expected.trim() == "refused";
+            assert!(by_admin || words.starts_with("AUTH ") || refused || expected.trim() == "allowed", "{line}");
+            assert_eq!((is_denied(&reply), reply.is_error()), (refused, refused), "{line}: {reply:?}");
+            lines[usize::from(refused)] += 1;
+        }
+    }
+    assert!(blocks == 5 && lines.iter().all(|&lines| lines > 5), "{blocks} {lines:?}");
 }
 
 /// A server of a cluster, which also needs the port 10000 above its own.

@@ -5,7 +5,7 @@ use redis::Value;
 
 use crate::support::model::{
     Model, Random, aof_commands, digest_of, replica_of, rewrite_aof, server_version, shown, various, wait_for_replica,
-    with_debug,
+    with_aof, with_debug,
 };
 use crate::support::payload::{Part, Payload};
 use crate::support::wire::{Reply, Wire};
@@ -132,8 +132,8 @@ fn a_classic_filter_tells_as_much_as_a_native_one() {
 
 #[test]
 fn a_classic_filter_is_created_on_replicas_as_redisbloom_understands_it() {
-    let setup = Setup::oxbloom().module_arguments("bf-layout classic").set("repl-diskless-sync-delay 0");
-    let master = setup.set("appendonly yes").set("aof-use-rdb-preamble no").start();
+    let setup = with_aof("no").module_arguments("bf-layout classic").set("repl-diskless-sync-delay 0");
+    let master = setup.start();
     // The defaults of a replica do not count.
     let replica = replica_of(&master, Setup::oxbloom().set("repl-diskless-sync-delay 0")).start();
     let (mut client, mut other) = (master.connect(), replica.connect());

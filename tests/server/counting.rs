@@ -7,12 +7,11 @@ use tempfile::TempDir;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::commands::{FULL, WRONG_TYPE, events, protocols};
-use crate::persistence::with_aof;
 use crate::replication::{master_setup, replica_setup};
 use crate::support::bag::{Bag, MOST};
 use crate::support::model::{
-    ABSENT, Model, Random, aof_commands, digest, digest_of, info_field, many, replica_of, rewrite_aof, server_version,
-    shown, wait_for_replica, with_debug,
+    ABSENT, Model, Random, aof_commands, assert_figures_add_up, digest, digest_of, info_field, many, replica_of,
+    rewrite_aof, server_version, shown, wait_for_replica, with_aof, with_debug,
 };
 use crate::support::wire::{Reply, Wire};
 use crate::support::{Server, Setup, ask, run, run_words};
@@ -692,7 +691,7 @@ impl Restarted {
 
     /// Everything in the append-only file.
     fn master(preamble: &str, folder: TempDir) -> Server {
-        let setup = master_setup().set("appendonly yes").set("appendfsync no").set("auto-aof-rewrite-percentage 0");
+        let setup = master_setup().set("appendonly yes").set("auto-aof-rewrite-percentage 0");
         setup.set(format!("aof-use-rdb-preamble {preamble}")).on(folder).start()
     }
 
@@ -744,6 +743,7 @@ impl Restarted {
             bag.check(&mut replica);
         }
         assert_eq!(digest(&mut master), digest(&mut replica));
+        [&mut master, &mut replica].into_iter().for_each(assert_figures_add_up);
     }
 }
 

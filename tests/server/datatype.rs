@@ -6,8 +6,7 @@ use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::support::model::{
-    self, ABSENT, Model, Observed, Random, digest, digest_of, info_number, item, used_memory, various, wait_until,
-    with_debug,
+    self, Model, Observed, digest, digest_of, info_number, used_memory, various, wait_until, with_debug,
 };
 use crate::support::payload::{self, Payload};
 use crate::support::{Setup, ask, error, error_text, run, run_words};
@@ -261,108 +260,19 @@ fn large_filters_are_freed_in_the_background() {
         assert!(used_memory(client) > start + (40 << 20));
     };
     let returned = |client: &mut Connection| used_memory(client) < start + (1 << 20);
-    for (round, free) in ["UNLINK large", "FLUSHALL ASYNC"].into_iter().enumerate() {
+    for free in ["UNLINK large", "FLUSHALL ASYNC"] {
         reserve(&mut client);
         let before = freed(&mut client);
         run(&mut client, free).unwrap();
         wait_until("the memory has returned", || returned(&mut client));
-        assert!(freed(&mut client) > before, "round {round}: {free} freed nothing in the background");
+        // The thread that frees counts afterwards.
+        wait_until(&format!("{free} has freed in the background"), || freed(&mut client) > before);
     }
     // A small one is freed at once.
     run(&mut client, "BF.RESERVE small 0.01 1000").unwrap();
     let before = freed(&mut client);
     run(&mut client, "UNLINK small").unwrap();
     assert_eq!(freed(&mut client), before);
-}
-
-#[test]
-fn active_defragmentation_changes_no_answer() {
-    let server = with_debug(Setup::oxbloom().set("save \"\"")).start();
-    let mut client = server.connect();
-    if let Err(refusal) = run(&mut client, "CONFIG SET activedefrag yes") {
-        let refusal = error_text(&refusal);
-        assert!(refusal.contains("Active defragmentation cannot be enabled"), "{refusal}");
-        return;
-    }
-    run(&mut client, "CONFIG SET activedefrag no").unwrap();
-    const FILTERS: u64 = 20_000;
-    let mut random = Random::unpredictable();
-    // Filter n holds the items from 10 n on, as many as its kind has.
-    let kinds = [
-        ("0.01 10", 5),
-        ("0.01 100", 30),
-        ("0.01 4 EXPANSION 1", 25),
-        ("0.001 50 EXPANSION 2", 120),
-        ("0.01 1000", 9),
-        ("0.01 10 COUNTING", 5),
-        ("0.01 4 EXPANSION 1 COUNTING", 25),
-    ];
-    let kind = |n: u64| kinds[(n % kinds.len() as u64) as usize];
-    for chunk in (0..FILTERS).collect::<Vec<_>>().chunks(200) {
-        let mut pipe = redis::pipe();
-        for &n in chunk {
-            let (parameters, items) = kind(n);
-            pipe.cmd("BF.RESERVE").arg(format!("f{n}"));
-            parameters.split(' ').for_each(|word| {
-                pipe.arg(word);
-            });
-            pipe.cmd("BF.MADD").arg(format!("f{n}"));
-            (10 * n..10 * n + items).for_each(|i| {
-                pipe.arg(item(i));
-            });
-        }
-        pipe.query::<Value>(&mut client).unwrap();
-    }
-    let kept: Vec<u64> = (0..FILTERS).filter(|_| random.below(2) == 0).collect();
-    let mut gone: Vec<u64> = (0..FILTERS).collect();
-    gone.retain(|n| kept.binary_search(n).is_err());
-    for chunk in gone.chunks(1000) {
-        let keys: Vec<String> = chunk.iter().map(|n| format!("f{n}")).collect();
-        let _: i64 = redis::cmd("DEL").arg(&keys).query(&mut client).unwrap();
-    }
-    let before = digest(&mut client);
-    for setting in [
-        "active-defrag-ignore-bytes 1",
-        "active-defrag-threshold-lower 0",
-        "active-defrag-threshold-upper 1",
-        "active-defrag-cycle-min 50",
-        "active-defrag-cycle-max 90",
-        "hz 500",
-        "activedefrag yes",
-    ] {
-        run(&mut client, &format!("CONFIG SET {setting}")).unwrap_or_else(|error| panic!("{setting}: {error}"));
-    }
-    // An allocation that moved is a hit; a filter has at least three.
-    wait_until("the defragmenter has moved filters", || {
-        info_number(&mut client, "stats", "active_defrag_hits") > kept.len() as u64 / 2
-            && info_number(&mut client, "stats", "active_defrag_key_hits") > kept.len() as u64 / 10
-    });
-    assert_eq!(digest(&mut client), before);
-    for chunk in kept.chunks(200) {
-        let mut pipe = redis::pipe();
-        for &n in chunk {
-            pipe.cmd("BF.MEXISTS").arg(format!("f{n}"));
-            (10 * n..10 * n + kind(n).1).for_each(|i| {
-                pipe.arg(item(i));
-            });
-        }
-        let answers: Vec<Vec<bool>> = pipe.query(&mut client).unwrap();
-        assert!(answers.iter().flatten().all(|&present| present), "an item was forgotten");
-    }
-    // And they are still whole: they grow, and can be freed.
-    for chunk in kept.chunks(200) {
-        let mut pipe = redis::pipe();
-        for &n in chunk {
-            pipe.cmd("BF.MADD").arg(format!("f{n}"));
-            (ABSENT..ABSENT + 100).for_each(|i| {
-                pipe.arg(item(i));
-            });
-        }
-        let _: Vec<Vec<bool>> = pipe.query(&mut client).unwrap();
-    }
-    run(&mut client, "CONFIG SET activedefrag no").unwrap();
-    assert_eq!(run(&mut client, "FLUSHALL SYNC"), Ok(Value::Okay));
-    assert!(server.is_alive());
 }
 
 #[test]

@@ -1,33 +1,15 @@
 //! What does not fit is refused in plain words, and leaves everything as it was.
 
-use std::net::TcpStream;
-
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::support::memory::{CREATE, GROW, LAST_WORDS, MIB, confine, limit, reserve};
 use crate::support::model::{
-    Model, digest, filter_info, info_number, replica_of, server_version, try_many, used_memory, wait_for_replica,
+    Model, digest, filter_info, info_number, item, replica_of, server_version, try_many, used_memory, wait_for_replica,
     wait_until, with_debug,
 };
 use crate::support::payload::Payload;
 use crate::support::{Server, Setup, ask, error, error_text, run, run_words};
-
-const CREATE: &str = "ERR Insufficient memory to create filter";
-const GROW: &str = "ERR Insufficient memory to grow filter";
-
-const MIB: u64 = 1 << 20;
-
-/// A reserve of about so many MiB.
-fn reserve(key: &str, mebibytes: u64) -> String {
-    format!("BF.RESERVE {key} 0.01 {} NONSCALING", mebibytes * MIB * 8 / 10)
-}
-
-/// Leaves the server so much room under `maxmemory`.
-fn limit(client: &mut Connection, room: u64) -> u64 {
-    let limit = used_memory(client) + room;
-    run(client, &format!("CONFIG SET maxmemory {limit}")).unwrap();
-    limit
-}
 
 fn unlimited(client: &mut Connection) {
     run(client, "CONFIG SET maxmemory 0").unwrap();
@@ -118,7 +100,9 @@ fn what_would_exceed_maxmemory_does_not_grow() {
     }
     model.observe(&mut client);
     assert_eq!((digest(&mut client), filter_info(&mut client, "key")), (before, info));
-    assert_eq!(error(&mut client, "BF.ADD key surely-new-1"), GROW);
+    let new = model.found(&mut client, &(5000..5020).collect::<Vec<_>>(), false)[0];
+    let refusal = run_words(&mut client, &[&b"BF.ADD"[..], b"key", &item(new)]).unwrap_err();
+    assert_eq!(error_text(&refusal), GROW);
     unlimited(&mut client);
     model.add(&mut client, 900..3000);
     model.observe(&mut client);
@@ -197,34 +181,25 @@ fn load_header(client: &mut Connection, header: &[u8]) -> Result<Value, String> 
 }
 
 /// A server that may have so many bytes more than an idle one has.
-fn confined(bytes: u64) -> Server {
+pub fn confined(bytes: u64) -> Server {
     confine(with_debug(Setup::oxbloom()), bytes).start()
-}
-
-fn confine(setup: Setup, bytes: u64) -> Setup {
-    let idle = with_debug(Setup::oxbloom()).start();
-    let status = std::fs::read_to_string(format!("/proc/{}/status", idle.pid())).expect("the status of a process");
-    let size = status.lines().find_map(|line| line.strip_prefix("VmPeak:")).expect("the size of a process");
-    let size: u64 = size.trim().trim_end_matches(" kB").trim().parse().expect("a number");
-    setup.limit_address_space(size * 1024 + bytes)
 }
 
 #[test]
 fn a_replica_without_the_memory_for_a_filter_ends_rather_than_forget_its_items() {
-    const LAST_WORDS: &str = "ending, not to lose its items";
     let master = Setup::oxbloom().set("repl-diskless-sync-delay 0").start();
     let mut client = master.connect();
     for (command, create) in [("BF.ADD key item", reserve("key", 2_000)), ("BF.ADD grown 2", String::new())] {
         run(&mut client, "FLUSHALL").unwrap();
         run(&mut client, "BF.RESERVE grown 0.01 1 EXPANSION 2000000000").unwrap();
         run(&mut client, "BF.ADD grown 1").unwrap();
-        let replica = confine(replica_of(&master, Setup::oxbloom()), 1_000 * MIB).start();
+        let mut replica = confine(replica_of(&master, Setup::oxbloom()), 1_000 * MIB).start();
         wait_for_replica(&mut client, &mut replica.connect());
         if !create.is_empty() {
             run(&mut client, &create).unwrap();
         }
         run(&mut client, command).unwrap();
-        wait_until("the replica has ended", || TcpStream::connect(("127.0.0.1", replica.port)).is_err());
+        wait_until("the replica has ended", || !replica.is_running());
         assert!(replica.log().contains(LAST_WORDS), "{}", replica.log());
         assert_eq!(run(&mut client, &command.replace("ADD", "EXISTS")), Ok(Value::Int(1)));
     }

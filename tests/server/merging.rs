@@ -1,11 +1,11 @@
-//! BF.MERGE and BF.RESERVE LIKE: what is merged, what is refused, who may, and what replicas get.
+//! BF.MERGE and BF.RESERVE LIKE: what is merged, what is refused, and what replicas get.
 
 use redis::Connection;
 
-use crate::access::{is_denied, serve_slots, start_node, user, wait_for_cluster};
+use crate::access::{serve_slots, start_node, wait_for_cluster};
 use crate::support::model::{
     Model, Random, aof_commands, calls, digest, filter_info, info_field, many, replica_of, rewrite_aof, server_version,
-    shown, wait_for_replica, with_debug,
+    shown, wait_for_replica, with_aof, with_debug,
 };
 use crate::support::wire::{Reply, Wire};
 use crate::support::{Server, Setup, ask, error, run};
@@ -291,8 +291,7 @@ fn a_replica_makes_the_same_of_merges() {
 
 #[test]
 fn merges_survive_an_append_only_file_and_a_snapshot() {
-    let setup = || with_debug(Setup::oxbloom()).set("appendonly yes").set("aof-use-rdb-preamble no");
-    let mut server = setup().start();
+    let mut server = with_aof("no").start();
     let mut client = server.connect();
     let mut models = Vec::new();
     for (index, layout) in LAYOUTS.into_iter().enumerate() {
@@ -311,7 +310,7 @@ fn merges_survive_an_append_only_file_and_a_snapshot() {
             rewrite_aof(&mut client);
         }
         drop(client);
-        server = setup().on(server.kill()).start();
+        server = with_aof("no").on(server.kill()).start();
         client = server.connect();
         assert_eq!(digest(&mut client), before, "rewritten: {rewrite}");
         let again: Vec<_> = models.iter().map(|model| model.observe(&mut client)).collect();
@@ -335,35 +334,6 @@ fn filters_in_one_slot_of_a_cluster_are_merged_and_others_are_not() {
     let crossing = Reply::error("CROSSSLOT Keys in request don't hash to the same slot");
     for line in ["BF.MERGE {t}d 2 {t}a b", "BF.MERGE d 2 {t}a {t}b", "BF.RESERVE c LIKE {t}a"] {
         assert_eq!(client.run(line), crossing, "{line}");
-    }
-}
-
-#[test]
-fn sources_must_be_readable_and_the_destination_writable() {
-    let server = Setup::oxbloom().start();
-    let mut admin = Wire::resp2(&server);
-    for line in ["BF.RESERVE source 0.01 100", "BF.RESERVE destination LIKE source"] {
-        assert_eq!(admin.run(line), Reply::simple("OK"));
-    }
-    let merge = "BF.MERGE destination 1 source";
-    let like = |n: usize| format!("BF.RESERVE destination{n} LIKE source");
-    let mut client = user(&server, "~destination* +@all");
-    assert!(is_denied(&client.run(merge)) && is_denied(&client.run(&like(0))));
-    client = user(&server, "~source +@all");
-    assert!(is_denied(&client.run(merge)) && is_denied(&client.run(&like(0))));
-    client = user(&server, "~destination* ~source +@all");
-    assert_eq!([client.run(merge), client.run(&like(0))], ["OK", "OK"].map(Reply::simple));
-    if server_version() < (7, 0) {
-        return;
-    }
-    for (rules, may) in [
-        ("%W~destination* %R~source", true),
-        ("%R~destination* %R~source", false),
-        ("%W~destination* %W~source", false),
-    ] {
-        client = user(&server, &format!("{rules} +@all"));
-        let denied = [client.run(merge), client.run(&like(1))].map(|reply| is_denied(&reply));
-        assert_eq!(denied, [!may, !may], "{rules}");
     }
 }
 

@@ -1,19 +1,15 @@
-//! What is acknowledged is there after a restart, and a damaged file is refused.
+//! What is acknowledged is there after a restart.
 
 use std::fs;
-use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use redis::{Connection, Value};
-use tempfile::TempDir;
 
 use crate::support::model::{
-    Model, Observed, Random, aof_commands, digest, digest_of, info_field, info_number, item, many, rewrite_aof, shown,
-    try_many, various, wait_for_bgsave, wait_until, with_debug,
+    Model, Observed, aof_commands, digest, digest_of, info_field, info_number, item, many, rewrite_aof, shown, various,
+    wait_for_bgsave, with_aof, with_debug,
 };
-use crate::support::payload::strings;
-use crate::support::{Server, Setup, ask, error_text, run, run_words};
+use crate::support::wire::{Chunk, Reply, Wire};
+use crate::support::{Server, Setup, ask, run, run_words};
 
 /// Other defaults than the usual ones: what is loaded must not depend on them.
 const OTHER_DEFAULTS: &str = "error-rate 0.2 initial-size 7 expansion-factor 5";
@@ -88,15 +84,6 @@ fn a_reserved_filter_costs_a_few_bytes_in_a_snapshot() {
     let length = fs::metadata(server.folder().join("dump.rdb")).unwrap().len();
     assert!(length < 1000, "{length} bytes");
     assert!(ask::<Vec<u8>>(&mut client, "DUMP room").len() < 200);
-}
-
-pub fn with_aof(preamble: &str) -> Setup {
-    with_debug(Setup::oxbloom())
-        .set("appendonly yes")
-        .set(format!("aof-use-rdb-preamble {preamble}"))
-        .set("auto-aof-rewrite-percentage 0")
-        // With `everysec` a write may wait for a synchronization that is under way; tests read the file at once.
-        .set("appendfsync no")
 }
 
 #[test]
@@ -236,141 +223,44 @@ fn a_creation_is_written_with_all_its_parameters() {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
-    const THREADS: u64 = 4;
-    let settings = || with_aof("yes").set("appendfsync always");
-    // What the server acknowledged, by key.
-    let journal: Vec<Mutex<Model>> = (0..3).map(|key| Mutex::new(Model::new(&format!("key{key}")))).collect();
-    let next = AtomicU64::new(0);
-    let mut folder = TempDir::new().unwrap();
-    for round in 0..5 {
-        let server = settings().on(folder).start();
-        for model in &journal {
-            let model = model.lock().unwrap();
-            if round > 0 {
-                model.observe(&mut server.connect());
+fn a_filter_that_is_loaded_in_part_outlives_a_restart_and_is_completed_after_it() {
+    for words in ["LAYOUT native", "COUNTING", "LAYOUT classic"] {
+        let server = with_aof("no").start();
+        let mut client = server.connect();
+        run(&mut client, &format!("BF.RESERVE whole 0.01 50 EXPANSION 2 {words}")).unwrap();
+        let mut model = Model::new("whole");
+        model.add(&mut client, 0..500);
+        let walk = Wire::resp2(&server).scan_dump("whole");
+        assert!(walk.len() > 3);
+        let load = |server: &Server, key: &str, pieces: &[Chunk]| {
+            for (iterator, data) in pieces {
+                assert_eq!(Wire::resp2(server).load_chunk(key, *iterator, data), Reply::simple("OK"), "{words}");
             }
+        };
+        let keys = ["whole", "header", "part"];
+        load(&server, "header", &walk[..1]);
+        load(&server, "part", &walk[..2]);
+        let mut expected = keys.map(|key| digest_of(&mut client, key));
+        // As commands, as chunks that more follow, as a snapshot in the log, and as one alone.
+        let mut server = with_aof("no").on(server.kill()).start();
+        for (preamble, from, to) in [("no", 2, 3), ("yes", 3, walk.len())] {
+            let mut client = server.connect();
+            assert_eq!(keys.map(|key| digest_of(&mut client, key)), expected, "{words}");
+            rewrite_aof(&mut client);
+            load(&server, "part", &walk[from..to]);
+            expected = keys.map(|key| digest_of(&mut client, key));
+            server = with_aof(preamble).on(server.kill()).start();
         }
-        let (acknowledged, stopped) = (AtomicU64::new(0), AtomicBool::new(false));
-        folder = std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let mut client = server.connect();
-                let (journal, next, acknowledged, stopped) = (&journal, &next, &acknowledged, &stopped);
-                scope.spawn(move || {
-                    let mut random = Random(round * THREADS + thread);
-                    while !stopped.load(Ordering::Relaxed) {
-                        let count = 1 + random.below(20);
-                        let first = next.fetch_add(count, Ordering::Relaxed);
-                        let numbers: Vec<u64> = (first..first + count).collect();
-                        let model = &journal[random.below(journal.len() as u64) as usize];
-                        let key = model.lock().unwrap().key.clone();
-                        if try_many(&mut client, "BF.MADD", &key, &numbers).is_err() {
-                            return;
-                        }
-                        model.lock().unwrap().items.extend(numbers);
-                        acknowledged.fetch_add(count, Ordering::Relaxed);
-                    }
-                });
-            }
-            wait_until("enough is acknowledged", || acknowledged.load(Ordering::Relaxed) > 3000);
-            let folder = server.kill();
-            stopped.store(true, Ordering::Relaxed);
-            folder
-        });
-    }
-    let server = settings().on(folder).start();
-    for model in &journal {
-        let model = model.lock().unwrap();
-        assert!(model.items.len() > 1000);
+        let mut client = server.connect();
+        assert_eq!(keys.map(|key| digest_of(&mut client, key)), expected, "{words}");
+        model.at("part").observe(&mut client);
+        rewrite_aof(&mut client);
+        let server = with_aof("yes").on(server.kill()).start();
+        let mut client = server.connect();
+        assert_eq!(keys.map(|key| digest_of(&mut client, key)), expected, "{words}");
+        run(&mut client, "SAVE").unwrap();
+        let server = with_debug(Setup::oxbloom()).on(server.kill()).start();
+        assert_eq!(keys.map(|key| digest_of(&mut server.connect(), key)), expected, "{words}");
         model.observe(&mut server.connect());
     }
-}
-
-/// A snapshot with a filter, and the places of the filter's strings in it: its header, and the bits of its chunks.
-fn snapshot(checksum: &str) -> (Vec<u8>, Vec<Range<usize>>) {
-    let setup = Setup::oxbloom().set("rdbcompression no").set(format!("rdbchecksum {checksum}"));
-    let server = setup.start();
-    let mut client = server.connect();
-    run(&mut client, "BF.RESERVE key 0.01 100 EXPANSION 2").unwrap();
-    Model::new("key").add(&mut client, 0..600);
-    run(&mut client, "SAVE").unwrap();
-    let snapshot = fs::read(server.folder().join("dump.rdb")).unwrap();
-    // A payload has, before what the module wrote and ten bytes of the server's behind it, one byte for the type.
-    let payload: Vec<u8> = ask(&mut client, "DUMP key");
-    let written = &payload[1..payload.len() - 10];
-    let start = snapshot.windows(written.len()).position(|bytes| bytes == written).expect("the filter in the file");
-    let places = strings(&payload).into_iter();
-    (snapshot, places.map(|place| start + place.start - 1..start + place.end - 1).collect())
-}
-
-/// A server that starts on a snapshot.
-fn on(snapshot: &[u8]) -> Setup {
-    let folder = TempDir::new().unwrap();
-    fs::write(folder.path().join("dump.rdb"), snapshot).unwrap();
-    Setup::oxbloom().on(folder)
-}
-
-#[test]
-fn a_snapshot_that_was_cut_short_is_refused() {
-    let (whole, strings) = snapshot("yes");
-    on(&whole).start();
-    let mut random = Random::unpredictable();
-    let (start, end) = (strings[0].start as u64, whole.len() as u64);
-    for length in (0..6).map(|_| start + random.below(end - start)).chain([end - 1]) {
-        on(&whole[..length as usize]).refused(&["Short read or OOM loading DB"]);
-    }
-}
-
-#[test]
-fn a_snapshot_that_was_damaged_is_refused() {
-    let mut random = Random::unpredictable();
-    for checksum in ["yes", "no"] {
-        let (whole, strings) = snapshot(checksum);
-        on(&whole).start();
-        for _ in 0..20 {
-            let place = strings[random.below(strings.len() as u64) as usize].clone();
-            let mut damaged = whole.clone();
-            damaged[place.start + random.below(place.len() as u64) as usize] ^= 1 << random.below(8);
-            // The filter's own checksums find it first, or alone.
-            on(&damaged).refused(&["a filter was refused: "]);
-        }
-        // A file that is whole but for its own checksum.
-        let mut damaged = whole;
-        *damaged.last_mut().unwrap() ^= 1;
-        if checksum == "yes" {
-            on(&damaged).refused(&["Wrong RDB checksum"]);
-        }
-    }
-}
-
-#[test]
-fn a_filter_that_is_loaded_in_part_outlives_a_restart() {
-    let server = with_aof("no").start();
-    let mut client = server.connect();
-    run(&mut client, "BF.RESERVE whole 0.01 50 EXPANSION 2").unwrap();
-    let mut model = Model::new("whole");
-    model.add(&mut client, 0..500);
-    let (iterator, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP whole 0");
-    let (next, chunk): (u64, Vec<u8>) = ask(&mut client, &format!("BF.SCANDUMP whole {iterator}"));
-    for (key, steps) in [("header", 1), ("part", 2)] {
-        for (iterator, data) in [(iterator, &header), (next, &chunk)].into_iter().take(steps) {
-            let iterator = iterator.to_string();
-            let words = [b"BF.LOADCHUNK".as_slice(), key.as_bytes(), iterator.as_bytes(), data];
-            assert_eq!(run_words(&mut client, &words).map_err(|error| error_text(&error)), Ok(Value::Okay));
-        }
-    }
-    let expected = ["whole", "header", "part"].map(|key| digest_of(&mut client, key));
-    // As commands, as chunks, and as a snapshot.
-    let server = with_aof("no").on(server.kill()).start();
-    let mut client = server.connect();
-    assert_eq!(["whole", "header", "part"].map(|key| digest_of(&mut client, key)), expected);
-    rewrite_aof(&mut client);
-    let server = with_aof("no").on(server.kill()).start();
-    let mut client = server.connect();
-    assert_eq!(["whole", "header", "part"].map(|key| digest_of(&mut client, key)), expected);
-    run(&mut client, "SAVE").unwrap();
-    let server = with_debug(Setup::oxbloom()).on(server.kill()).start();
-    let mut client = server.connect();
-    assert_eq!(["whole", "header", "part"].map(|key| digest_of(&mut client, key)), expected);
-    model.observe(&mut client);
 }

@@ -1,13 +1,12 @@
 //! A replica answers as its master does, whatever its own defaults are, and gets nothing that changed nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use redis::{Connection, Value};
 
 use crate::support::model::{
-    Model, Random, calls, digest, digest_of, filter_info, info, info_field, info_number, item, many, replica_of,
-    server_version, try_many, various, wait_for_replica, wait_until, with_debug,
+    Model, Random, assert_figures_add_up, calls, digest, digest_of, filter_info, info, info_field, info_number, item,
+    replica_of, server_version, try_many, various, wait_for_replica, wait_until, with_debug,
 };
+use crate::support::space::Space;
 use crate::support::{Server, Setup, ask, error, error_text, run, run_words};
 
 /// A master, and replicas whose defaults differ from its own.
@@ -261,234 +260,6 @@ fn a_replica_gets_a_filter_that_is_loaded_in_part() {
     assert_alike(&[model, copy], &mut client, &mut replica.expect("started above").connect());
 }
 
-/// Keys that random commands are about.
-const KEYS: u64 = 6;
-
-/// Items that they are about, but for those of [`ABSENT`](crate::support::model::ABSENT).
-const ITEMS: u64 = 4000;
-
-/// A master's key space as random commands leave it: for each filter the items that must be there.
-#[derive(Default)]
-struct Space(BTreeMap<String, BTreeSet<u64>>);
-
-impl Space {
-    fn step(&mut self, random: &mut Random, client: &mut Connection) -> String {
-        let key = format!("key{}", random.below(KEYS));
-        let other = format!("key{}", random.below(KEYS));
-        match random.below(20) {
-            0..3 => self.add(client, "BF.ADD", &key, &[], &[random.below(ITEMS)]),
-            3..7 => {
-                let numbers = some_items(random, 80);
-                self.add(client, "BF.MADD", &key, &[], &numbers)
-            }
-            7..10 => {
-                let options = insert_options(random);
-                let numbers = some_items(random, 40);
-                self.add(client, "BF.INSERT", &key, &options, &numbers)
-            }
-            10 | 11 => {
-                let mut words = vec!["BF.RESERVE".to_owned(), key.clone()];
-                words.push(random.one_of(&["0.5", "0.1", "0.01", "0.000001"]).to_owned());
-                words.push(random.one_of(&["1", "10", "100", "1000"]).to_owned());
-                match random.below(4) {
-                    0 => words.push("NONSCALING".to_owned()),
-                    1 => words.extend(["EXPANSION".to_owned(), (1 + random.below(4)).to_string()]),
-                    2 => words.extend(["SEED".to_owned(), random.next().to_string()]),
-                    _ => {}
-                }
-                if random.chance(30) {
-                    words.push("COUNTING".to_owned());
-                }
-                if run_words(client, &words).is_ok() {
-                    self.0.insert(key, BTreeSet::new());
-                }
-                words.join(" ")
-            }
-            12 => {
-                let command = format!("{} {key}", random.one_of(&["DEL", "UNLINK"]));
-                run(client, &command).unwrap();
-                self.0.remove(&key);
-                command
-            }
-            13 => {
-                let command = format!("COPY {key} {other}{}", random.one_of(&["", " REPLACE"]));
-                // A key cannot be copied onto itself.
-                if key != other && ask::<i64>(client, &command) == 1 {
-                    self.put(&other, self.0.get(&key).cloned());
-                }
-                command
-            }
-            14 => {
-                let command = format!("RENAME {key} {other}");
-                if run(client, &command).is_ok() && key != other {
-                    let items = self.0.remove(&key);
-                    self.put(&other, items);
-                }
-                command
-            }
-            15 => {
-                let brief = random.below(3) == 0;
-                let command = format!("PEXPIRE {key} {}", if brief { 1 } else { 1_000_000 });
-                if ask::<i64>(client, &command) == 1 && brief {
-                    wait_until("a key has expired", || ask::<i64>(client, &format!("EXISTS {key}")) == 0);
-                    self.0.remove(&key);
-                }
-                command
-            }
-            16 => self.load_chunks(random, client, &key, &other),
-            17 => {
-                let Ok(Value::BulkString(payload)) = run(client, &format!("DUMP {key}")) else {
-                    return format!("DUMP {key}");
-                };
-                run_words(client, &[b"RESTORE".as_slice(), other.as_bytes(), b"0", &payload, b"REPLACE"]).unwrap();
-                self.put(&other, self.0.get(&key).cloned());
-                format!("RESTORE {other} 0 (dump of {key}) REPLACE")
-            }
-            18 => {
-                if random.below(3) > 0 {
-                    return String::new();
-                }
-                run(client, &format!("SET {key} text")).unwrap();
-                self.0.remove(&key);
-                format!("SET {key} text")
-            }
-            _ => self.transaction(random, client, &key, &other),
-        }
-    }
-
-    fn put(&mut self, key: &str, items: Option<BTreeSet<u64>>) {
-        match items {
-            Some(items) => self.0.insert(key.to_owned(), items),
-            None => self.0.remove(key),
-        };
-    }
-
-    /// Adds items; those that the server acknowledged are there from now on.
-    fn add(
-        &mut self,
-        client: &mut Connection,
-        command: &str,
-        key: &str,
-        options: &[String],
-        numbers: &[u64],
-    ) -> String {
-        let mut words: Vec<Vec<u8>> = [command, key].map(|word| word.as_bytes().to_vec()).to_vec();
-        words.extend(options.iter().map(|option| option.as_bytes().to_vec()));
-        words.extend(numbers.iter().map(|&number| item(number)));
-        let mut packed = redis::Cmd::new();
-        packed.arg(&words);
-        // The elements of a reply, the last of which may be an error.
-        let reply = client.req_packed_command_raw(&packed);
-        let acknowledged = match &reply {
-            Value::Int(_) => 1,
-            Value::Array(answers) => answers.iter().filter(|answer| matches!(answer, Value::Int(_))).count(),
-            _ => 0,
-        };
-        if !matches!(reply, Value::ServerError(_)) {
-            self.0.entry(key.to_owned()).or_default().extend(&numbers[..acknowledged]);
-        }
-        format!("{command} {key} {} {numbers:?}", options.join(" "))
-    }
-
-    /// Copies a filter in chunks, which may stop half-way, and go on when the copy has got items of its own.
-    fn load_chunks(&mut self, random: &mut Random, client: &mut Connection, from: &str, to: &str) -> String {
-        if from == to || !self.0.contains_key(from) {
-            return String::new();
-        }
-        run(client, &format!("DEL {to}")).unwrap();
-        self.0.insert(to.to_owned(), BTreeSet::new());
-        let stop_after = random.below(8);
-        let mut iterator = 0;
-        for step in 0.. {
-            let (next, data): (u64, Vec<u8>) = ask(client, &format!("BF.SCANDUMP {from} {iterator}"));
-            if next == 0 {
-                let items = self.0[from].clone();
-                self.0.entry(to.to_owned()).or_default().extend(items);
-                break;
-            }
-            let number = next.to_string();
-            // A copy that grew on its own has no place for what comes later.
-            let loaded = run_words(client, &[b"BF.LOADCHUNK".as_slice(), to.as_bytes(), number.as_bytes(), &data]);
-            if step == 0 {
-                assert_eq!(loaded, Ok(Value::Okay), "the header of {from}, for {to}");
-            }
-            if loaded.is_err() || step == stop_after {
-                break;
-            }
-            if random.below(6) == 0 {
-                let number = random.below(ITEMS);
-                self.add(client, "BF.ADD", to, &[], &[number]);
-            }
-            iterator = next;
-        }
-        format!("BF.LOADCHUNK {to} (from {from})")
-    }
-
-    /// Several commands at once: in a transaction, or a script.
-    fn transaction(&mut self, random: &mut Random, client: &mut Connection, key: &str, other: &str) -> String {
-        let numbers = some_items(random, 30);
-        let keys = [key, other];
-        if random.below(2) == 0 {
-            let mut pipe = redis::pipe();
-            pipe.atomic().ignore_errors();
-            for key in keys {
-                pipe.cmd("BF.MADD").arg(key).arg(numbers.iter().map(|&n| item(n)).collect::<Vec<_>>());
-            }
-            let _: redis::RedisResult<Value> = pipe.query(client);
-        } else {
-            let script = "for i, key in ipairs(KEYS) do redis.pcall('BF.MADD', key, unpack(ARGV)) end";
-            let mut words = ["EVAL", script, "2", key, other].map(|word| word.as_bytes().to_vec()).to_vec();
-            words.extend(numbers.iter().map(|&number| item(number)));
-            run_words(client, &words).unwrap();
-        }
-        // What was acknowledged is not looked at here, so ask again: what is there stays.
-        for key in keys {
-            if ask::<String>(client, &format!("TYPE {key}")) == "oxbloom--" {
-                self.0.entry(key.to_owned()).or_default();
-                self.add(client, "BF.MADD", key, &[], &numbers);
-            }
-        }
-        format!("transaction on {keys:?} {numbers:?}")
-    }
-}
-
-/// The reply to a command as it came, errors and all.
-trait RawReply {
-    fn req_packed_command_raw(&mut self, command: &redis::Cmd) -> Value;
-}
-
-impl RawReply for Connection {
-    fn req_packed_command_raw(&mut self, command: &redis::Cmd) -> Value {
-        self.send_packed_command(&command.get_packed_command()).expect("a connection");
-        self.recv_response().expect("a reply")
-    }
-}
-
-fn some_items(random: &mut Random, most: u64) -> Vec<u64> {
-    (0..=random.below(most)).map(|_| random.below(ITEMS)).collect()
-}
-
-fn insert_options(random: &mut Random) -> Vec<String> {
-    let mut options = Vec::new();
-    for (name, value) in [
-        ("CAPACITY", random.one_of(&["1", "30", "500"]).to_owned()),
-        ("ERROR", random.one_of(&["0.3", "0.02", "0.0001"]).to_owned()),
-        ("EXPANSION", (1 + random.below(3)).to_string()),
-        ("SEED", random.next().to_string()),
-    ] {
-        if random.below(3) == 0 {
-            options.extend([name.to_owned(), value]);
-        }
-    }
-    for flag in ["NOCREATE", "NONSCALING", "COUNTING", "NX"] {
-        if random.below(6) == 0 {
-            options.push(flag.to_owned());
-        }
-    }
-    options.push("ITEMS".to_owned());
-    options
-}
-
 #[test]
 fn after_any_commands_a_replica_answers_as_its_master() {
     let mut randoms: Vec<Random> = [1, 2].map(Random).into();
@@ -496,7 +267,7 @@ fn after_any_commands_a_replica_answers_as_its_master() {
     for mut random in randoms {
         let pair = Pair::start();
         let (mut master, mut replica) = pair.clients();
-        let mut space = Space::default();
+        let mut space = Space::new("");
         let mut history = Vec::new();
         for _ in 0..8 {
             history.clear();
@@ -505,17 +276,8 @@ fn after_any_commands_a_replica_answers_as_its_master() {
             }
             wait_for_replica(&mut master, &mut replica);
             assert_eq!(digest(&mut master), digest(&mut replica), "after {history:#?}");
-            let all: Vec<u64> = (0..ITEMS).collect();
-            for (key, items) in &space.0 {
-                let answers: [Vec<u64>; 2] =
-                    [&mut master, &mut replica].map(|client| many(client, "BF.MEXISTS", key, &all));
-                assert_eq!(answers[0], answers[1], "{key} after {history:#?}");
-                let forgotten = items.iter().find(|&&number| answers[0][number as usize] == 0);
-                assert_eq!(forgotten, None, "{key} after {history:#?}");
-                assert_eq!(filter_info(&mut master, key), filter_info(&mut replica, key));
-                let seeds = [&mut master, &mut replica].map(|client| info_field::<String>(client, key, "SEED"));
-                assert_eq!(seeds[0], seeds[1]);
-            }
+            [&mut master, &mut replica].into_iter().for_each(assert_figures_add_up);
+            space.check([&mut master, &mut replica]).unwrap_or_else(|fault| panic!("{fault} after {history:#?}"));
         }
         assert!(calls(&mut replica, "bf.madd") > 0 && calls(&mut replica, "bf.reserve") > 0);
         // A replica that joins now has the same from the snapshot alone.
@@ -523,6 +285,7 @@ fn after_any_commands_a_replica_answers_as_its_master() {
         let mut reader = late.connect();
         wait_for_replica(&mut master, &mut reader);
         assert_eq!(digest(&mut master), digest(&mut reader), "after {history:#?}");
+        assert_figures_add_up(&mut reader);
     }
 }
 

@@ -4,7 +4,8 @@ use oxbloom::filter::codec::native;
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::support::model::{Model, Random, digest, info_field, item, many, with_debug};
+use crate::support::memory::limited;
+use crate::support::model::{LAYOUTS, Model, Random, digest, use_in_every_way, with_debug};
 use crate::support::payload::{self, Part, Payload};
 use crate::support::wire::{Chunk, Reply, Wire};
 use crate::support::{Server, Setup, ask, error_text, run, run_words};
@@ -17,16 +18,10 @@ const NUMBERS: [u64; 14] =
     [0, 1, 2, 3, 63, 1 << 16, 1 << 24, 1 << 31, 1 << 32, 1 << 40, 1 << 57, 1 << 61, i64::MAX as u64, u64::MAX];
 const FLOATS: [f64; 10] = [0.0, -0.0, -1.0, 1.0, 0.5, 1e-300, 5e-324, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
 
-/// Each with the words that make it.
-const LAYOUTS: [(&str, &str); 3] =
-    [("native", "LAYOUT native"), ("counting", "COUNTING"), ("classic", "LAYOUT classic")];
-
 const KINDS: [&str; 5] = ["0.01 100", "0.01 50 NONSCALING", "0.01 5 EXPANSION 1", "0.1 10 EXPANSION 3", "0.01 20000"];
 
-/// A server that has to get by with little memory.
-fn limited() -> Server {
-    let setup = Setup::oxbloom().module_arguments("filter-memory-limit 512mb").set("rdbcompression no");
-    with_debug(setup).limit_address_space(4 << 30).start()
+fn start() -> Server {
+    limited(with_debug(Setup::oxbloom()).set("rdbcompression no")).start()
 }
 
 /// Makes the key `made`: a filter of some kind with items.
@@ -120,48 +115,9 @@ fn tamper_with(random: &mut Random, original: &Payload, layout: &str) -> Vec<u8>
     original.with_parts(encoding, &parts)
 }
 
-/// Uses a filter that was made by a payload: what is added is there, and nothing takes for ever.
-fn use_in_every_way(client: &mut Connection, key: &str) {
-    let mut pipe = redis::pipe();
-    for question in ["BF.INFO", "BF.DEBUG", "BF.CARD", "DUMP", "DEBUG DIGEST-VALUE", "MEMORY USAGE"] {
-        question.split(' ').chain([key]).enumerate().fold(&mut pipe, |pipe, (index, word)| match index {
-            0 => pipe.cmd(word),
-            _ => pipe.arg(word),
-        });
-    }
-    for field in ["ERROR", "SEED", "LAYOUT", "FILL", "FPR", "ESTIMATED", "STUCK"] {
-        pipe.cmd("BF.INFO").arg(key).arg(field);
-    }
-    pipe.cmd("BF.SCANDUMP").arg(key).arg(1);
-    let _: Vec<Value> = pipe.query(client).expect("answers");
-    let counts = info_field::<String>(client, key, "LAYOUT") == "counting";
-    for n in 0..30 {
-        match run_words(client, &[b"BF.ADD".as_slice(), key.as_bytes(), &item(n)]).map_err(|error| error_text(&error)) {
-            Ok(_) => {
-                let found = run_words(client, &[b"BF.EXISTS".as_slice(), key.as_bytes(), &item(n)]);
-                assert_eq!(found, Ok(Value::Int(1)));
-                // Every other one is taken back, so that layers may become empty, and be dropped.
-                if counts && n % 2 == 1 {
-                    assert!(many::<Vec<u64>>(client, "BF.MCOUNT", key, &[n - 1, n]).iter().all(|&count| count > 0));
-                    assert_eq!(many::<Vec<u64>>(client, "BF.MDEL", key, &[n]), [1]);
-                }
-            }
-            Err(error) => {
-                const KNOWN: [&str; 3] = [
-                    "non scaling filter is full",
-                    "Insufficient memory to grow filter",
-                    "problem inserting into filter",
-                ];
-                assert!(KNOWN.iter().any(|known| error.contains(known)), "{error}");
-                break;
-            }
-        }
-    }
-}
-
 #[test]
 fn a_payload_that_was_tampered_with_is_refused_or_works() {
-    let server = limited();
+    let server = start();
     let mut client = server.connect();
     for (layout, words) in LAYOUTS {
         let mut originals = Vec::new();
@@ -232,7 +188,7 @@ fn a_piece_that_was_tampered_with_is_refused_or_works() {
         "ERR received data of a later version",
         "ERR Insufficient memory to create filter",
     ];
-    let server = limited();
+    let server = start();
     let (mut client, mut wire) = (server.connect(), Wire::resp2(&server));
     // Walks of all layouts: pieces of one are offered to filters of the others, too.
     let mut walks: [Vec<Vec<Chunk>>; LAYOUTS.len()] = Default::default();

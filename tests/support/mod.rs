@@ -5,8 +5,11 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub mod bag;
+pub mod memory;
 pub mod model;
 pub mod payload;
+pub mod proxy;
+pub mod space;
 pub mod wire;
 
 use std::fmt::Write as _;
@@ -15,7 +18,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use redis::{Client, Connection, FromRedisValue, RedisResult, Value};
@@ -121,56 +124,45 @@ impl Setup {
     }
 
     /// Starts the server; its log if it does not come to serve.
-    pub fn try_start(mut self) -> Result<Server, String> {
-        let folder = self.folder.take().unwrap_or_else(|| TempDir::new().expect("a temporary folder"));
+    pub fn try_start(self) -> Result<Server, String> {
+        self.attempt(&[])
+    }
+
+    /// Starts the server, which must refuse to, and log one of `reasons`; the log.
+    pub fn refused(self, reasons: &[&str]) -> String {
+        let log = self.attempt(reasons).err().expect("a server that does not start");
+        assert!(reasons.iter().any(|reason| log.contains(reason)), "refused for none of {reasons:?}:\n{log}");
+        log
+    }
+
+    /// Starts the server; its log if it does not come to serve, or gives one of `reasons` not to.
+    ///
+    /// Some servers go on to examine a damaged file for ever, so that the reason is enough, and an end is not waited for.
+    pub fn attempt(mut self, reasons: &[&str]) -> Result<Server, String> {
+        let mut folder = self.folder.take().unwrap_or_else(|| TempDir::new().expect("a temporary folder"));
         // Another process may take the port between our look and the server's start: then try the next one.
         for _ in 0..10 {
             let port = free_port();
             self.write_configuration(&folder, port);
-            let mut process = self.spawn(&folder);
-            match wait_until_ready(&mut process, port) {
-                Ok(()) => return Ok(Server { process, port, folder: Some(folder) }),
+            let mut server = Server { process: self.spawn(&folder), port, folder: Some(folder) };
+            match server.wait_until_ready(reasons) {
+                Ok(()) => return Ok(server),
                 Err(reason) => {
-                    let _ = process.kill();
-                    let _ = process.wait();
-                    let log = fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+                    let log = server.log();
                     if !log.contains("Address already in use") {
                         return Err(format!("{reason}\n{log}"));
                     }
                 }
             }
+            folder = server.kill();
         }
         Err("no free port".to_owned())
     }
 
-    /// Starts the server, which must refuse to, and log one of `reasons`; the log.
-    ///
-    /// Some servers go on to examine a damaged file for ever, so that the reason is enough, and an end is not waited for.
-    pub fn refused(mut self, reasons: &[&str]) -> String {
-        const GRACE: Duration = Duration::from_millis(200);
-        let folder = self.folder.take().unwrap_or_else(|| TempDir::new().expect("a temporary folder"));
-        let port = free_port();
-        self.write_configuration(&folder, port);
-        let mut server = Server { process: self.spawn(&folder), port, folder: Some(folder) };
-        let started = Instant::now();
-        let mut given = None;
-        loop {
-            let log = server.log();
-            if given.is_none() && reasons.iter().any(|reason| log.contains(reason)) {
-                given = Some(Instant::now());
-            }
-            let ended = server.process.try_wait().expect("our own child").is_some();
-            if given.is_some_and(|given| ended || given.elapsed() > GRACE) {
-                return log;
-            }
-            assert!(!ended && started.elapsed() < PATIENCE, "refused for none of {reasons:?}:\n{log}");
-            assert!(!answers(port), "the server should not have started:\n{log}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
     fn write_configuration(&self, folder: &TempDir, port: u16) {
-        let mut lines = format!("bind 127.0.0.1\nport {port}\nsave \"\"\nlogfile log\n");
+        // With `everysec` a write to the append-only file may wait for a synchronization that is under way; tests read the
+        // file at once.
+        let mut lines = format!("bind 127.0.0.1\nport {port}\nsave \"\"\nappendfsync no\nlogfile log\n");
         if let Some(module) = &self.module {
             let _ = writeln!(lines, "loadmodule {} {}", module.display(), self.module_arguments);
         }
@@ -185,6 +177,8 @@ impl Setup {
         command.args(words).arg("server.conf").current_dir(folder.path()).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
         if let Some(bytes) = self.limit_address_space {
+            // Each thread would set addresses apart for itself, if there are enough.
+            command.env("MALLOC_ARENA_MAX", "1");
             let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
             // SAFETY: between fork and exec, `setrlimit` is safe to call and touches nothing of ours.
             unsafe {
@@ -214,23 +208,6 @@ fn answers(port: u16) -> bool {
     ask().unwrap_or(false)
 }
 
-fn wait_until_ready(process: &mut Child, port: u16) -> Result<(), String> {
-    let client = Client::open(("127.0.0.1", port)).expect("a valid address");
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        if let Some(status) = process.try_wait().expect("our own child") {
-            return Err(format!("the server ended: {status}"));
-        }
-        let answer =
-            client.get_connection().and_then(|mut connection| redis::cmd("PING").query::<String>(&mut connection));
-        if answer.is_ok() {
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Err("the server did not come to serve".to_owned())
-}
-
 /// A running server.
 pub struct Server {
     process: Child,
@@ -239,6 +216,29 @@ pub struct Server {
 }
 
 impl Server {
+    fn wait_until_ready(&mut self, reasons: &[&str]) -> Result<(), String> {
+        const GRACE: Duration = Duration::from_millis(200);
+        let started = Instant::now();
+        let mut refused: Option<Instant> = None;
+        while started.elapsed() < PATIENCE {
+            if let Some(status) = self.process.try_wait().expect("our own child") {
+                return Err(format!("the server ended: {status}"));
+            }
+            if answers(self.port) {
+                return Ok(());
+            }
+            if refused.is_some_and(|refused| refused.elapsed() > GRACE) {
+                return Err("the server refused to start".to_owned());
+            }
+            if refused.is_none() && !reasons.is_empty() {
+                let log = self.log();
+                refused = reasons.iter().any(|reason| log.contains(reason)).then(Instant::now);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err("the server did not come to serve".to_owned())
+    }
+
     /// A connection that speaks RESP2.
     pub fn connect(&self) -> Connection {
         self.connect_with("")
@@ -254,8 +254,9 @@ impl Server {
         client.get_connection().unwrap_or_else(|error| panic!("{error}:\n{}", self.log()))
     }
 
+    /// The log, into which servers write what they are sent as it is.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.folder().join("log")).unwrap_or_default()
+        String::from_utf8_lossy(&fs::read(self.folder().join("log")).unwrap_or_default()).into_owned()
     }
 
     /// Where the server keeps its files.
@@ -274,6 +275,19 @@ impl Server {
         self.folder.take().expect("taken only here")
     }
 
+    /// Whether the process has not ended.
+    pub fn is_running(&mut self) -> bool {
+        self.process.try_wait().expect("our own child").is_none()
+    }
+
+    /// Shuts the server down as an operator does, without a snapshot; its files, and how it ended.
+    pub fn shut_down(mut self) -> (TempDir, ExitStatus) {
+        // There is no reply: the connection ends.
+        let _ = run(&mut self.connect(), "SHUTDOWN NOSAVE");
+        let status = self.process.wait().expect("our own child");
+        (self.folder.take().expect("taken only when the server is consumed"), status)
+    }
+
     /// Whether the server still answers.
     pub fn is_alive(&self) -> bool {
         run(&mut self.connect(), "PING") == Ok(Value::SimpleString("PONG".to_owned()))
@@ -284,6 +298,26 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+/// A server's files, for another server to start on.
+pub fn copy_of(folder: &Path) -> TempDir {
+    let copy = TempDir::new().expect("a temporary folder");
+    copy_all(folder, copy.path());
+    copy
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).expect("a folder") {
+        let entry = entry.expect("a folder that can be read");
+        let target = to.join(entry.file_name());
+        if entry.file_type().expect("a file or folder").is_dir() {
+            fs::create_dir(&target).expect("a new folder");
+            copy_all(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).expect("a file that can be copied");
+        }
     }
 }
 

@@ -3,30 +3,44 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use redis::{Connection, FromRedisValue, RedisResult, Value};
 
-use super::{PATIENCE, Server, Setup, ask, run, run_words, server_binary};
+use super::{PATIENCE, Server, Setup, ask, error_text, run, run_words, server_binary};
 
-/// The server's version, major and minor. Valkey's own, which is above that of the Redis it descends from.
-pub fn server_version() -> (u32, u32) {
-    static VERSION: OnceLock<(u32, u32)> = OnceLock::new();
-    *VERSION.get_or_init(|| {
+/// The server's name, and its version, major and minor: `("Redis", (7, 0))`. Valkey's version is its own, above that of the
+/// Redis it descends from.
+pub fn server_name_and_version() -> (&'static str, (u32, u32)) {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    let text = TEXT.get_or_init(|| {
         let output = Command::new(server_binary()).arg("--version").output().expect("a server that can be run");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let version = text.split("v=").nth(1).unwrap_or_else(|| panic!("no version in '{text}'"));
-        let mut numbers = version.split(['.', ' ']).map(|number| number.parse().unwrap_or(0));
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
-    })
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    });
+    let (name, version) = text.split_once(" server v=").unwrap_or_else(|| panic!("no version in '{text}'"));
+    let mut numbers = version.split(['.', ' ']).map(|number| number.parse().unwrap_or(0));
+    (name, (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)))
+}
+
+/// The server's version alone.
+pub fn server_version() -> (u32, u32) {
+    server_name_and_version().1
 }
 
 /// A server on which DEBUG may be used: from version 7 on it has to be allowed.
 pub fn with_debug(setup: Setup) -> Setup {
     if server_version() >= (7, 0) { setup.set("enable-debug-command yes") } else { setup }
+}
+
+/// A server with the module under test that keeps an append-only file, rewritten on demand only.
+pub fn with_aof(preamble: &str) -> Setup {
+    with_debug(Setup::oxbloom())
+        .set("appendonly yes")
+        .set(format!("aof-use-rdb-preamble {preamble}"))
+        .set("auto-aof-rewrite-percentage 0")
 }
 
 /// Item number `n`: any bytes, of various lengths.
@@ -113,6 +127,45 @@ impl Model {
     }
 }
 
+/// Uses a filter that was made of data which nobody vouches for: what is added is there, and nothing takes for ever.
+pub fn use_in_every_way(client: &mut Connection, key: &str) {
+    let mut pipe = redis::pipe();
+    for question in ["BF.INFO", "BF.DEBUG", "BF.CARD", "DUMP", "DEBUG DIGEST-VALUE", "MEMORY USAGE"] {
+        question.split(' ').chain([key]).enumerate().fold(&mut pipe, |pipe, (index, word)| match index {
+            0 => pipe.cmd(word),
+            _ => pipe.arg(word),
+        });
+    }
+    for field in ["ERROR", "SEED", "LAYOUT", "FILL", "FPR", "ESTIMATED", "STUCK"] {
+        pipe.cmd("BF.INFO").arg(key).arg(field);
+    }
+    pipe.cmd("BF.SCANDUMP").arg(key).arg(1);
+    let _: Vec<Value> = pipe.query(client).expect("answers");
+    let counts = info_field::<String>(client, key, "LAYOUT") == "counting";
+    for n in 0..30 {
+        match run_words(client, &[b"BF.ADD".as_slice(), key.as_bytes(), &item(n)]).map_err(|error| error_text(&error)) {
+            Ok(_) => {
+                let found = run_words(client, &[b"BF.EXISTS".as_slice(), key.as_bytes(), &item(n)]);
+                assert_eq!(found, Ok(Value::Int(1)));
+                // Every other one is taken back, so that layers may become empty, and be dropped.
+                if counts && n % 2 == 1 {
+                    assert!(many::<Vec<u64>>(client, "BF.MCOUNT", key, &[n - 1, n]).iter().all(|&count| count > 0));
+                    assert_eq!(many::<Vec<u64>>(client, "BF.MDEL", key, &[n]), [1]);
+                }
+            }
+            Err(error) => {
+                const KNOWN: [&str; 3] = [
+                    "non scaling filter is full",
+                    "Insufficient memory to grow filter",
+                    "problem inserting into filter",
+                ];
+                assert!(KNOWN.iter().any(|known| error.contains(known)), "{error}");
+                break;
+            }
+        }
+    }
+}
+
 /// Runs `command key item…`.
 pub fn many<T: FromRedisValue>(client: &mut Connection, command: &str, key: &str, numbers: &[u64]) -> T {
     let value = try_many(client, command, key, numbers).unwrap_or_else(|error| panic!("{command} {key}: {error}"));
@@ -146,6 +199,11 @@ pub fn info_field<T: FromRedisValue>(client: &mut Connection, key: &str, field: 
     redis::from_redis_value(value).unwrap_or_else(|error| panic!("BF.INFO {key} {field}: {error}"))
 }
 
+/// Whether a key has a filter, of whichever data type.
+pub fn is_filter(client: &mut Connection, key: &str) -> bool {
+    ["oxbloom--", "MBbloom--"].contains(&ask::<String>(client, &format!("TYPE {key}")).as_str())
+}
+
 /// A field of the server's INFO; empty if there is none.
 pub fn info(client: &mut Connection, section: &str, field: &str) -> String {
     let text: String = ask(client, &format!("INFO {section}"));
@@ -156,6 +214,50 @@ pub fn info(client: &mut Connection, section: &str, field: &str) -> String {
 /// A field of the server's INFO that is a number; 0 if there is none.
 pub fn info_number(client: &mut Connection, section: &str, field: &str) -> u64 {
     info(client, section, field).parse().unwrap_or(0)
+}
+
+/// The figures of INFO about the filters of a layout that are there now: filters, layers, bytes, items.
+type Present = [u64; 4];
+
+/// The layouts, as INFO calls them, each with the words that make it.
+pub const LAYOUTS: [(&str, &str); 3] =
+    [("native", "LAYOUT native"), ("counting", "COUNTING"), ("classic", "LAYOUT classic")];
+
+/// A figure of a layout in `INFO bf`.
+pub fn layout_figure(client: &mut Connection, layout: &str, figure: &str) -> u64 {
+    let figures = info(client, "bf", &format!("bf_{layout}"));
+    let number = figures.split(',').find_map(|pair| pair.strip_prefix(figure)?.strip_prefix('='));
+    number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {figure} of {layout} in '{figures}'"))
+}
+
+/// Panics unless `INFO bf` tells the sums of what BF.INFO tells of each filter.
+pub fn assert_figures_add_up(client: &mut Connection) {
+    let mut expected = [[0; 4]; LAYOUTS.len()];
+    for key in ask::<Vec<String>>(client, "KEYS *") {
+        if !is_filter(client, &key) {
+            continue;
+        }
+        let layout: String = info_field(client, &key, "LAYOUT");
+        let sums: &mut Present = &mut expected[LAYOUTS.iter().position(|(name, _)| *name == layout).expect("a layout")];
+        sums[0] += 1;
+        for (sum, field) in sums[1..].iter_mut().zip(["FILTERS", "SIZE", "ITEMS"]) {
+            *sum += info_field::<u64>(client, &key, field);
+        }
+    }
+    let figures = ["filters", "layers", "bytes", "items"];
+    let shown = |client: &mut Connection| {
+        LAYOUTS.map(|(layout, _)| figures.map(|figure| layout_figure(client, layout, figure)))
+    };
+    // Some filters are freed in the background.
+    let deadline = Instant::now() + PATIENCE;
+    while shown(client) != expected && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(shown(client), expected, "{figures:?} of {LAYOUTS:?}: shown, and there");
+    for (index, figure) in figures.into_iter().enumerate() {
+        let total = expected.iter().map(|sums| sums[index]).sum::<u64>();
+        assert_eq!(info_number(client, "bf", &format!("bf_{figure}")), total, "{figure}");
+    }
 }
 
 /// How often the server ran a command.
@@ -192,6 +294,11 @@ pub fn replica_of(master: &Server, setup: Setup) -> Setup {
     setup.set(format!("replicaof 127.0.0.1 {}", master.port))
 }
 
+/// Makes a running server a replica of what is behind a port.
+pub fn follow(replica: &mut Connection, port: u16) {
+    assert_eq!(run(replica, &format!("REPLICAOF 127.0.0.1 {port}")), Ok(Value::Okay));
+}
+
 /// Waits until the replica has seen all that the master did.
 pub fn wait_for_replica(master: &mut Connection, replica: &mut Connection) {
     wait_until("the replica has caught up", || {
@@ -220,34 +327,47 @@ pub fn rewrite_aof(client: &mut Connection) {
     assert_eq!(info(client, "persistence", "aof_last_bgrewrite_status"), "ok");
 }
 
-/// The commands in the append-only files of a server that keeps no RDB preamble.
-pub fn aof_commands(folder: &Path) -> Vec<Vec<Vec<u8>>> {
+/// The files of a server's log: one, or a base, to which later ones add.
+pub fn aof_files(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = [folder.to_owned(), folder.join("appendonlydir")]
         .iter()
         .filter_map(|folder| fs::read_dir(folder).ok())
         .flat_map(|entries| entries.map(|entry| entry.expect("a folder that can be read").path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "aof"))
+        .filter(|path| {
+            let name = path.file_name().expect("a file").to_string_lossy();
+            name.starts_with("appendonly.aof") && (name.ends_with(".aof") || name.ends_with(".rdb"))
+        })
         .collect();
     files.sort();
+    files
+}
+
+/// The commands in the append-only files of a server that keeps no RDB preamble.
+pub fn aof_commands(folder: &Path) -> Vec<Vec<Vec<u8>>> {
+    let files = aof_files(folder).into_iter().map(|file| fs::read(file).expect("a file that can be read"));
+    files.flat_map(|bytes| commands_in(&bytes)).map(|(_, command)| command).collect()
+}
+
+/// The commands in a log, each with its place.
+pub fn commands_in(log: &[u8]) -> Vec<(Range<usize>, Vec<Vec<u8>>)> {
+    let mut rest = log;
     let mut commands = Vec::new();
-    for file in files {
-        let bytes = fs::read(&file).expect("a file that can be read");
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            let line = take_line(&mut rest);
-            // Annotations, such as times.
-            if line.starts_with(b"#") {
-                continue;
-            }
-            let count = number(line, b'*');
-            let words = (0..count).map(|_| {
-                let length = number(take_line(&mut rest), b'$');
-                let word = rest[..length].to_vec();
-                rest = &rest[length + 2..];
-                word
-            });
-            commands.push(words.collect());
+    while !rest.is_empty() {
+        let start = log.len() - rest.len();
+        let line = take_line(&mut rest);
+        // Annotations, such as times.
+        if line.starts_with(b"#") {
+            continue;
         }
+        let count = number(line, b'*');
+        let words = (0..count).map(|_| {
+            let length = number(take_line(&mut rest), b'$');
+            let word = rest[..length].to_vec();
+            rest = &rest[length + 2..];
+            word
+        });
+        let words = words.collect();
+        commands.push((start..log.len() - rest.len(), words));
     }
     commands
 }

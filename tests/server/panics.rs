@@ -2,7 +2,8 @@
 
 use redis::Value;
 
-use crate::support::model::{Model, server_version};
+use crate::support::model::{Model, info_number, server_version};
+use crate::support::wire::{Reply, Wire};
 use crate::support::{Server, Setup, ask, error, error_text, oxbloom_with_faults, run, run_words};
 
 const REPLY: &str = "ERR internal error";
@@ -25,6 +26,7 @@ fn a_panic_is_an_error_and_the_server_goes_on() {
     for count in 1..=50 {
         assert_eq!(error(&mut client, "BF.PANIC key"), REPLY);
         assert_eq!(panics(&server), count);
+        assert_eq!(info_number(&mut client, "bf", "bf_internal_errors"), count as u64);
     }
     assert!(server.log().contains("internal error in bf.panic: asked to, for"), "{}", server.log());
     assert_eq!(model.observe(&mut client), expected);
@@ -34,6 +36,21 @@ fn a_panic_is_an_error_and_the_server_goes_on() {
     assert_eq!(run(&mut client, "SAVE"), Ok(Value::Okay));
     let server = Setup::with_module(oxbloom_with_faults()).on(server.kill()).start();
     model.observe(&mut server.connect());
+}
+
+/// An array that is shorter than it was said to be would take the replies to the next commands for its own.
+#[test]
+fn a_panic_within_a_reply_leaves_those_that_follow_in_their_places() {
+    let server = faulty();
+    for mut client in [Wire::resp2(&server), Wire::resp3(&server)] {
+        for (length, sent) in [(3, 0), (3, 1), (200, 130), (2, 2), (0, 0)] {
+            let expected: Vec<Reply> = (0..length)
+                .map(|number| if number < sent { Reply::Integer(number) } else { Reply::error(REPLY) })
+                .collect();
+            assert_eq!(client.run(&format!("BF.PANIC key {length} {sent}")), Reply::Array(expected));
+            assert_eq!(client.run("PING"), Reply::simple("PONG"));
+        }
+    }
 }
 
 #[test]

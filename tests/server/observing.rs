@@ -1,0 +1,212 @@
+//! What operators see: the figures of INFO, and what the log says of refused data.
+
+use std::fs;
+
+use redis::Connection;
+use tempfile::TempDir;
+
+use crate::support::model::{
+    LAYOUTS, assert_figures_add_up, info, info_number, item, layout_figure, many, rewrite_aof, try_many, various,
+    with_debug,
+};
+use crate::support::payload::Payload;
+use crate::support::{Server, Setup, ask, error_text, run, run_words};
+
+/// Why something was refused, as INFO calls it.
+const REASONS: [&str; 6] =
+    ["refused_full", "refused_memory", "refused_data", "refused_mismatch", "refused_key", "refused_syntax"];
+
+/// What a layout's figures are, of those that count since the server started.
+fn counted(client: &mut Connection, layout: &str) -> [u64; 5] {
+    ["items_added", "duplicates", "items_removed", "layers_grown", "additions_refused"]
+        .map(|figure| layout_figure(client, layout, figure))
+}
+
+#[test]
+fn what_becomes_of_items_is_counted_by_layout() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    for (layout, options) in LAYOUTS {
+        let counts = layout == "counting";
+        run(&mut client, &format!("BF.RESERVE {layout} 0.000001 10 {options}")).unwrap();
+        assert_eq!(counted(&mut client, layout), [0; 5], "{layout}");
+        // Three at once, two of them again, and one alone, and again.
+        many::<Vec<bool>>(&mut client, "BF.MADD", layout, &[0, 1, 2, 1, 2]);
+        many::<bool>(&mut client, "BF.ADD", layout, &[3]);
+        many::<bool>(&mut client, "BF.ADD", layout, &[3]);
+        assert_eq!(counted(&mut client, layout), [4, 3, 0, 0, 0], "{layout}");
+        // Looking changes nothing.
+        many::<Vec<bool>>(&mut client, "BF.MEXISTS", layout, &[0, 100]);
+        many::<bool>(&mut client, "BF.EXISTS", layout, &[0]);
+        assert_eq!(counted(&mut client, layout), [4, 3, 0, 0, 0], "{layout}");
+        // The filter for ten items gets layers for twenty and forty.
+        let words = [b"BF.INSERT".to_vec(), layout.into(), b"ITEMS".to_vec()].into_iter().chain((0..40).map(item));
+        run_words(&mut client, &words.collect::<Vec<_>>()).unwrap();
+        assert_eq!(counted(&mut client, layout), [40, 7, 0, 2, 0], "{layout}");
+        if counts {
+            many::<bool>(&mut client, "BF.DEL", layout, &[0]);
+            many::<bool>(&mut client, "BF.DEL", layout, &[1000]);
+            many::<Vec<bool>>(&mut client, "BF.MDEL", layout, &[1, 1, 2, 1001]);
+            assert_eq!(counted(&mut client, layout), [40, 7, 4, 2, 0]);
+        }
+        // Five fit, of which one comes twice; the sixth ends the command.
+        run(&mut client, &format!("BF.RESERVE full{layout} 0.000001 5 NONSCALING {options}")).unwrap();
+        let before = counted(&mut client, layout);
+        try_many(&mut client, "BF.MADD", &format!("full{layout}"), &[0, 0, 1, 2, 3, 4, 5, 6, 7]).unwrap_err();
+        let [added, duplicates, _, _, refused] = counted(&mut client, layout);
+        assert_eq!([added, duplicates, refused], [before[0] + 5, before[1] + 1, 1], "{layout}");
+        assert_figures_add_up(&mut client);
+    }
+}
+
+#[test]
+fn each_refusal_is_counted_by_its_reason() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    for line in [
+        "SET text value",
+        "BF.RESERVE key 0.01 100",
+        "BF.RESERVE other 0.01 200",
+        "BF.RESERVE full 0.000001 1 NONSCALING",
+        "BF.ADD full a",
+    ] {
+        run(&mut client, line).unwrap();
+    }
+    let mut payload = ask::<Vec<u8>>(&mut client, "DUMP key");
+    let damaged = Payload::parse(&payload);
+    payload[15] ^= 1;
+    let damaged = damaged.seal(&payload[..payload.len() - 10]);
+    let words = |line: &str| -> Vec<Vec<u8>> { line.split(' ').map(|word| word.as_bytes().to_vec()).collect() };
+    let refused = [
+        (words("BF.ADD full b"), "refused_full"),
+        (words("BF.MADD full a b"), "refused_full"),
+        (words("BF.RESERVE vast 0.01 1000000000000000"), "refused_memory"),
+        (words("BF.LOADCHUNK new 1 rubbish"), "refused_data"),
+        ([b"RESTORE".to_vec(), b"new".to_vec(), b"0".to_vec(), damaged].to_vec(), "refused_data"),
+        (words("BF.MERGE key 1 other"), "refused_mismatch"),
+        (words("BF.DEL key item"), "refused_mismatch"),
+        (words("BF.ADD text item"), "refused_key"),
+        (words("BF.RESERVE key 0.01 100"), "refused_key"),
+        (words("BF.CARD absent"), ""),
+        (words("BF.INFO absent"), "refused_key"),
+        (words("BF.RESERVE new 2 100"), "refused_syntax"),
+        (words("BF.INFO key NOTHING"), "refused_syntax"),
+    ];
+    let mut expected = [0; REASONS.len()];
+    for (words, reason) in refused {
+        let reply = run_words(&mut client, &words);
+        assert_eq!(reply.is_err(), !reason.is_empty(), "{words:?}: {reply:?}");
+        expected.iter_mut().zip(REASONS).filter(|(_, name)| *name == reason).for_each(|(count, _)| *count += 1);
+        let counts = REASONS.map(|name| info_number(&mut client, "bf", &format!("bf_{name}")));
+        assert_eq!(counts, expected, "{REASONS:?} after {words:?}");
+    }
+    assert_eq!(info_number(&mut client, "bf", "bf_internal_errors"), 0);
+}
+
+#[test]
+fn figures_are_right_after_a_restart_a_reload_and_a_flush() {
+    let filled = |setup: Setup| {
+        let server = with_debug(setup).start();
+        let mut client = server.connect();
+        various(&mut client);
+        for line in [
+            "BF.MERGE merged 1 counting-fixed",
+            "COPY linear copy",
+            // A merge that makes a filter grow.
+            "BF.RESERVE united LIKE linear",
+            "BF.ADD united item",
+            "BF.MERGE united 1 linear",
+        ] {
+            run(&mut client, line).unwrap();
+        }
+        assert_figures_add_up(&mut client);
+        server
+    };
+    let restarted = |setup: Setup, folder: TempDir| {
+        let server = with_debug(setup).on(folder).start();
+        let mut client = server.connect();
+        assert_figures_add_up(&mut client);
+        assert!(LAYOUTS.iter().all(|(layout, _)| layout_figure(&mut client, layout, "filters") > 0));
+        server
+    };
+    let server = filled(Setup::oxbloom());
+    run(&mut server.connect(), "SAVE").unwrap();
+    let server = restarted(Setup::oxbloom(), server.kill());
+    let mut client = server.connect();
+    // Nothing was added since.
+    assert!(LAYOUTS.iter().all(|(layout, _)| counted(&mut client, layout) == [0; 5]));
+    run(&mut client, "DEBUG RELOAD").unwrap();
+    assert_figures_add_up(&mut client);
+    run(&mut client, "FLUSHALL").unwrap();
+    assert_figures_add_up(&mut client);
+    assert_eq!(info_number(&mut client, "bf", "bf_bytes"), 0);
+
+    for rewritten in [false, true] {
+        let setup = || Setup::oxbloom().set("appendonly yes").set("aof-use-rdb-preamble no");
+        let server = filled(setup());
+        if rewritten {
+            rewrite_aof(&mut server.connect());
+        }
+        restarted(setup(), server.kill());
+    }
+}
+
+#[test]
+fn the_figures_are_shown_to_those_who_ask_for_them() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    for (asked, shown) in [("bf", true), ("modules", true), ("everything", true), ("memory", false)] {
+        let text: String = ask(&mut client, &format!("INFO {asked}"));
+        assert_eq!(text.contains("bf_filters:0"), shown, "INFO {asked}: {text}");
+    }
+    // Metrics agents that know nothing of modules can ask through a script.
+    let text: String = ask(&mut client, "EVAL return(redis.call('INFO','bf')) 0");
+    assert!(text.starts_with("# bf\r\nbf_filters:0\r\n"), "{text}");
+}
+
+#[test]
+fn the_log_tells_which_key_was_refused_and_why() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    run(&mut client, "BF.ADD key item").unwrap();
+    let payload = ask::<Vec<u8>>(&mut client, "DUMP key");
+    let parsed = Payload::parse(&payload);
+    let mut body = payload[..payload.len() - 10].to_vec();
+    body[15] ^= 1;
+    let words = [b"RESTORE".to_vec(), b"%s\xff".to_vec(), b"0".to_vec(), parsed.seal(&body)];
+    let refused = run_words(&mut client, &words).unwrap_err();
+    assert_eq!(error_text(&refused), "ERR Bad data format");
+    let log = fs::read(server.folder().join("log")).unwrap();
+    let log = String::from_utf8_lossy(&log);
+    assert!(log.contains("a filter was refused: damaged data (key '%s\u{fffd}')"), "{log}");
+}
+
+#[test]
+fn the_log_tells_what_was_refused_of_an_append_only_file() {
+    let setup = || Setup::oxbloom().set("appendonly yes").set("aof-use-rdb-preamble no");
+    let server = setup().start();
+    let mut client = server.connect();
+    run(&mut client, "BF.ADD key item").unwrap();
+    let folder = server.kill();
+    let foreign = "*3\r\n$6\r\nBF.ADD\r\n$4\r\ntext\r\n$1\r\na\r\n";
+    let lines = format!("*3\r\n$3\r\nSET\r\n$4\r\ntext\r\n$1\r\na\r\n{foreign}");
+    append_to_aof(&folder, lines.as_bytes());
+    let server: Server = setup().on(folder).start();
+    let log = server.log();
+    let line = "BF.ADD 'text' of the master or the append-only file was refused: WRONGTYPE";
+    assert!(log.contains(line), "{log}");
+    let mut client = server.connect();
+    assert_eq!(info(&mut client, "bf", "bf_refused_key"), "1");
+    // Clients read their replies.
+    run(&mut client, "BF.ADD text b").unwrap_err();
+    assert_eq!(server.log().matches("was refused").count(), 1);
+}
+
+/// Appends to the last of a server's append-only files.
+fn append_to_aof(folder: &TempDir, bytes: &[u8]) {
+    let files = [folder.path().to_owned(), folder.path().join("appendonlydir")].into_iter();
+    let files = files.filter_map(|folder| fs::read_dir(folder).ok()).flatten().map(|entry| entry.unwrap().path());
+    let last = files.filter(|path| path.extension().is_some_and(|extension| extension == "aof")).max();
+    let file = fs::OpenOptions::new().append(true).open(last.expect("an append-only file"));
+    std::io::Write::write_all(&mut file.unwrap(), bytes).unwrap();
+}

@@ -1,0 +1,121 @@
+//! What a server offers to modules: as it is, as the log says, and as README.md says.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::memory::confined;
+use crate::support::memory::MIB;
+use crate::support::model::server_name_and_version;
+use crate::support::wire::{Reply, Wire};
+use crate::support::{Server, Setup, error_text, run};
+
+/// Whether something is seen to work on a server.
+type Probe = fn(&Server) -> bool;
+
+/// What not every server offers to modules.
+const FEATURES: [(&str, Probe); 6] = [
+    ("settings in CONFIG", has_settings),
+    ("COMMAND DOCS", describes_commands),
+    ("RESP3 booleans and maps", replies_in_resp3),
+    ("ACL categories", has_categories),
+    ("an error when the system refuses less than a megabyte", outlives_small_refusals),
+    ("CLUSTER MIGRATESLOTS", migrates_slots),
+];
+
+fn has_settings(server: &Server) -> bool {
+    !Wire::resp2(server).run("CONFIG GET bf.*").elements().is_empty()
+}
+
+fn describes_commands(server: &Server) -> bool {
+    let docs = Wire::resp2(server).run("COMMAND DOCS bf.add");
+    !docs.is_error() && !docs.elements().is_empty()
+}
+
+fn replies_in_resp3(server: &Server) -> bool {
+    let mut client = Wire::resp3(server);
+    let replies = [client.run("BF.ADD key item"), client.run("BF.INFO key")];
+    matches!(replies, [Reply::Boolean(true), Reply::Map(_)])
+}
+
+fn has_categories(server: &Server) -> bool {
+    !Wire::resp2(server).run("ACL CAT bloom").is_error()
+}
+
+fn outlives_small_refusals(_: &Server) -> bool {
+    let server = confined(64 * MIB);
+    let mut client = server.connect();
+    // Some 950,000 bytes each.
+    let mut reserve = |n| run(&mut client, &format!("BF.RESERVE key{n} 0.01 780000 NONSCALING"));
+    let refusal = (0..1000).find_map(|n| reserve(n).err()).expect("no more memory than the server may have");
+    error_text(&refusal) == "ERR Insufficient memory to create filter" && server.is_alive()
+}
+
+fn migrates_slots(_: &Server) -> bool {
+    let server = Setup::oxbloom().set("cluster-enabled yes").start();
+    let nobody = "0".repeat(40);
+    let reply = Wire::resp2(&server).run(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE 0 0 NODE {nobody}"));
+    let Reply::Error(refusal) = reply else { panic!("{reply:?}") };
+    // A server that has the command asks its modules before it looks for the slot.
+    assert!(!refusal.contains("module"), "{refusal}");
+    !refusal.to_lowercase().contains("unknown subcommand")
+}
+
+/// The lines that the module has logged on this server.
+pub fn logged(server: &Server) -> Vec<String> {
+    server.log().lines().filter_map(|line| Some(line.split_once("<bf> ")?.1.to_owned())).collect()
+}
+
+/// What the log says that the server lacks, each with what there is instead.
+pub fn lacking(server: &Server) -> BTreeMap<String, String> {
+    let lines = logged(server);
+    let lists = lines.iter().filter_map(|line| line.strip_prefix("this server lacks, and oxbloom does without: "));
+    let entries = lists.flat_map(|list| list.split_terminator(')').map(|entry| entry.trim_start_matches(", ")));
+    entries
+        .map(|entry| entry.split_once(" (").unwrap_or_else(|| panic!("{entry}")))
+        .map(|(feature, instead)| (feature.to_owned(), instead.to_owned()))
+        .collect()
+}
+
+/// A file of the project.
+fn file(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The cells of README.md's table, without their Markdown: a line for the names of the servers, and one for each feature.
+fn table() -> Vec<Vec<String>> {
+    let readme = file("README.md");
+    let section = readme.split("\n## ").find(|section| section.starts_with("Where it runs\n")).expect("a section");
+    let rows = section.lines().filter_map(|line| line.strip_prefix('|')?.strip_suffix('|'));
+    let rows = rows.filter(|row| !row.starts_with("---"));
+    rows.map(|row| row.split('|').map(|cell| cell.trim().replace('`', "")).collect()).collect()
+}
+
+#[test]
+fn the_log_and_readme_name_what_this_server_lacks() {
+    let server = Setup::oxbloom().start();
+    let lacking = lacking(&server);
+    let table = table();
+    let [names, rows @ ..] = &table[..] else { panic!("no table") };
+    let (name, (major, minor)) = server_name_and_version();
+    let column = names.iter().position(|column| *column == format!("{name} {major}.{minor}"));
+    assert!(rows.iter().map(|row| row[0].as_str()).eq(FEATURES.map(|(feature, _)| feature)), "{rows:?}");
+    for (row, (feature, is_seen)) in rows.iter().zip(FEATURES) {
+        assert_eq!(is_seen(&server), !lacking.contains_key(feature), "{feature}: {lacking:?}");
+        // Servers between those of the table have what the log says.
+        if let Some(column) = column {
+            assert_eq!(&row[column], lacking.get(feature).map_or("yes", String::as_str), "{feature}");
+        }
+    }
+    assert!(lacking.keys().all(|named| FEATURES.iter().any(|(feature, _)| feature == named)), "{lacking:?}");
+}
+
+#[test]
+fn readme_tells_of_the_servers_that_are_tested() {
+    let names = table().swap_remove(0);
+    let makefile = file("Makefile");
+    let listed = makefile.lines().find_map(|line| line.strip_prefix("SERVERS := ")).expect("a list of servers");
+    let columns: Vec<_> = names[1..].iter().map(|name| name.to_lowercase().replace(' ', "-")).collect();
+    assert_eq!(columns, listed.split(' ').collect::<Vec<_>>());
+}

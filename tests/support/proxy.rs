@@ -1,0 +1,235 @@
+//! A link between a replica and its master that can be slow, can be cut, and on which bytes come to harm.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+use super::Server;
+
+/// What a slow link passes at a time, and how long it pauses behind it.
+const TRICKLE: usize = 512;
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// What a snapshot starts with.
+const MAGICS: [&[u8]; 2] = [b"REDIS0", b"VALKEY"];
+const MAGIC_LENGTH: usize = MAGICS[0].len();
+
+/// What happens to a byte.
+#[derive(Clone, Copy, Debug)]
+pub enum Damage {
+    /// The connection ends before it.
+    Cut,
+    /// These of its bits are flipped.
+    Flip(u8),
+}
+
+/// Which byte on its way to the replica is meant.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// So many behind the start of a connection.
+    OfConnection(u64),
+    /// So many behind the start of a snapshot.
+    OfSnapshot(u64),
+    /// So many behind the next one.
+    FromNow(u64),
+}
+
+/// A port whose connections lead to a master.
+pub struct Proxy {
+    pub port: u16,
+    link: Arc<Link>,
+}
+
+struct Link {
+    master: u16,
+    state: Mutex<State>,
+}
+
+struct State {
+    mode: Mode,
+    /// How much the master sent, in all connections.
+    passed: u64,
+    open: Vec<Arc<Connection>>,
+    is_over: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Mode {
+    Whole,
+    /// Each connection becomes slow when it has passed so many bytes.
+    Slow(u64),
+    /// Harm is to be done, once.
+    Harmful(Place, Damage),
+    /// No new connection is let through.
+    Broken,
+}
+
+struct Connection {
+    replica: TcpStream,
+    master: TcpStream,
+}
+
+impl Proxy {
+    /// A link that passes everything.
+    pub fn to(master: &Server) -> Proxy {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let port = listener.local_addr().expect("an address").port();
+        let state = State { mode: Mode::Whole, passed: 0, open: Vec::new(), is_over: false };
+        let link = Arc::new(Link { master: master.port, state: Mutex::new(state) });
+        let accepting = Arc::clone(&link);
+        thread::spawn(move || accepting.accept(&listener));
+        Proxy { port, link }
+    }
+
+    /// Passes everything from now on.
+    pub fn mend(&self) {
+        self.link.state().mode = Mode::Whole;
+    }
+
+    /// Passes everything, but makes each connection slow when it has passed so many bytes.
+    pub fn slow_after(&self, bytes: u64) {
+        self.link.state().mode = Mode::Slow(bytes);
+    }
+
+    /// Passes everything until it has done harm; from then on, it is broken.
+    pub fn plan(&self, place: Place, damage: Damage) {
+        self.link.state().mode = Mode::Harmful(place, damage);
+    }
+
+    /// Cuts all connections, and lets no other through.
+    pub fn cut(&self) {
+        let mut state = self.link.state();
+        state.mode = Mode::Broken;
+        state.open.iter().for_each(|connection| connection.close());
+    }
+
+    /// Whether what was planned has been done.
+    pub fn is_broken(&self) -> bool {
+        matches!(self.link.state().mode, Mode::Broken)
+    }
+
+    /// How much has passed, in all connections.
+    pub fn passed(&self) -> u64 {
+        self.link.state().passed
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.cut();
+        self.link.state().is_over = true;
+        // For the thread that waits for it.
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+    }
+}
+
+impl Link {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panics with it")
+    }
+
+    fn accept(self: &Arc<Link>, listener: &TcpListener) {
+        for replica in listener.incoming() {
+            let mut state = self.state();
+            if state.is_over {
+                return;
+            }
+            let (Ok(replica), false) = (replica, matches!(state.mode, Mode::Broken)) else { continue };
+            let Ok(master) = TcpStream::connect((Ipv4Addr::LOCALHOST, self.master)) else { continue };
+            let connection = Arc::new(Connection { replica, master });
+            state.open.push(Arc::clone(&connection));
+            let (link, down) = (Arc::clone(self), Arc::clone(&connection));
+            thread::spawn(move || {
+                // Either may be gone, or the connection is cut.
+                let _ = link.pass(&down);
+                down.close();
+                link.state().open.retain(|open| !Arc::ptr_eq(open, &down));
+            });
+            thread::spawn(move || {
+                let _ = io::copy(&mut &connection.replica, &mut &connection.master);
+                connection.close();
+            });
+        }
+    }
+
+    /// Passes what the master sends, until either is gone or the connection is cut.
+    fn pass(&self, connection: &Connection) -> io::Result<()> {
+        let (mut master, mut replica) = (&connection.master, &connection.replica);
+        let mut buffer = vec![0; 16 << 10];
+        let mut flow = Flow::default();
+        loop {
+            let is_slow = matches!(self.state().mode, Mode::Slow(swift) if flow.passed >= swift);
+            let most = if is_slow { TRICKLE } else { buffer.len() };
+            let length = master.read(&mut buffer[..most])?;
+            if length == 0 {
+                return Ok(());
+            }
+            let bytes = &mut buffer[..length];
+            flow.see(bytes);
+            match self.state().strike(&flow, length) {
+                Some((at, Damage::Flip(bits))) => bytes[at] ^= bits,
+                Some((at, Damage::Cut)) => return replica.write_all(&bytes[..at]),
+                None => {}
+            }
+            replica.write_all(bytes)?;
+            flow.passed += length as u64;
+            self.state().passed += length as u64;
+            if is_slow {
+                thread::sleep(PAUSE);
+            }
+        }
+    }
+}
+
+/// What a connection has passed.
+#[derive(Default)]
+struct Flow {
+    passed: u64,
+    /// The last bytes, which may be the start of a snapshot's first ones.
+    tail: Vec<u8>,
+    /// Behind how many bytes a snapshot starts, if one did.
+    snapshot: Option<u64>,
+}
+
+impl Flow {
+    /// Looks at the next bytes.
+    fn see(&mut self, bytes: &[u8]) {
+        if self.snapshot.is_none() {
+            let start = self.passed - self.tail.len() as u64;
+            self.tail.extend_from_slice(bytes);
+            let found = self.tail.windows(MAGIC_LENGTH).position(|window| MAGICS.contains(&window));
+            self.snapshot = found.map(|at| start + at as u64);
+            self.tail.drain(..self.tail.len().saturating_sub(MAGIC_LENGTH - 1));
+        }
+    }
+}
+
+impl State {
+    /// Where among the next bytes of a connection harm is to be done, if it is.
+    fn strike(&mut self, flow: &Flow, length: usize) -> Option<(usize, Damage)> {
+        let Mode::Harmful(place, damage) = self.mode else { return None };
+        let at = match place {
+            Place::OfConnection(at) => at.checked_sub(flow.passed)?,
+            Place::OfSnapshot(at) => (flow.snapshot? + at).checked_sub(flow.passed)?,
+            Place::FromNow(at) => at,
+        };
+        if at < length as u64 {
+            self.mode = Mode::Broken;
+            return Some((at as usize, damage));
+        }
+        if let Place::FromNow(_) = place {
+            self.mode = Mode::Harmful(Place::FromNow(at - length as u64), damage);
+        }
+        None
+    }
+}
+
+impl Connection {
+    fn close(&self) {
+        // Either may be closed already.
+        let _ = self.replica.shutdown(Shutdown::Both);
+        let _ = self.master.shutdown(Shutdown::Both);
+    }
+}
