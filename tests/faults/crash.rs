@@ -1,0 +1,353 @@
+//! Servers that are killed at any moment: what was acknowledged is there when they come back, on the same files, again and again.
+//!
+//! `CRASH_ROUNDS` says how often servers are killed in all (default: 50). `make test-crash ROUNDS=1000` sets it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use redis::{Connection, Value};
+use tempfile::TempDir;
+
+use super::journal::Journal;
+use super::still::Still;
+use super::streams::BEGUN;
+use crate::support::model::{
+    Random, digest, follow, info, rewrite_aof, various, wait_for_replica, wait_until, with_aof, with_debug,
+};
+use crate::support::{Server, Setup, ask, run};
+
+const WRITERS: u64 = 4;
+
+/// How long a save, a rewrite or a synchronization is made to take at least, so that it can be killed in its middle.
+const LASTING: Duration = Duration::from_millis(200);
+
+/// So many of a hundred of all rounds.
+fn rounds(share: u64) -> u64 {
+    let all = std::env::var("CRASH_ROUNDS").map_or(50, |rounds| rounds.parse().expect("CRASH_ROUNDS is a number"));
+    (all * share).div_ceil(100)
+}
+
+fn journals() -> Vec<Journal> {
+    (0..WRITERS).map(Journal::new).collect()
+}
+
+fn check(journals: &mut [Journal], server: &Server) {
+    let mut client = server.connect();
+    journals.iter_mut().for_each(|journal| journal.check(&mut client));
+}
+
+/// Lets all write while something happens, which may be the end of the server, and which is told how much was acknowledged.
+fn while_writing<T>(
+    journals: &mut [Journal],
+    random: &mut Random,
+    clients: Vec<Connection>,
+    act: impl FnOnce(&mut Random, &AtomicU64) -> T,
+) -> T {
+    let (acknowledged, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for (journal, mut client) in journals.iter_mut().zip(clients) {
+            let mut random = Random(random.next());
+            let (acknowledged, over) = (&acknowledged, &over);
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) && journal.write(&mut random, &mut client) {
+                    acknowledged.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let _over = Over(&over);
+        act(random, &acknowledged)
+    })
+}
+
+/// Tells the writers that it is over, also if that is because of a failure.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Waits until more is acknowledged.
+fn wait_for_more(acknowledged: &AtomicU64, more: u64) {
+    let before = acknowledged.load(Ordering::Relaxed);
+    wait_until("more is acknowledged", || acknowledged.load(Ordering::Relaxed) >= before + more);
+}
+
+fn write_some(journals: &mut [Journal], random: &mut Random, client: &mut Connection) {
+    for _ in 0..300 {
+        let journal = &mut journals[random.below(WRITERS) as usize];
+        assert!(journal.write(random, client), "the server is gone");
+    }
+}
+
+fn writers(server: &Server) -> Vec<Connection> {
+    (0..WRITERS).map(|_| server.connect()).collect()
+}
+
+/// Makes a server wait so long at each of its keys that saving or loading all of them lasts.
+fn slow_down(client: &mut Connection, parameter: &str, keys: u64) {
+    let delay = LASTING.as_micros() as u64 / keys.max(1);
+    assert_eq!(run(client, &format!("CONFIG SET {parameter} {delay}")), Ok(Value::Okay));
+}
+
+fn slow_down_saving(client: &mut Connection) {
+    let keys: u64 = ask(client, "DBSIZE");
+    slow_down(client, "rdb-key-save-delay", keys);
+}
+
+/// Most of the time that something was made to last, at random.
+fn wait_within(random: &mut Random) {
+    thread::sleep(Duration::from_micros(random.below(LASTING.as_micros() as u64 * 3 / 4)));
+}
+
+/// What a save or rewrite that did not come to its end leaves behind.
+fn unfinished(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("temp-")).collect()
+}
+
+fn remove_unfinished(folder: &Path) {
+    unfinished(folder).into_iter().for_each(|file| fs::remove_file(file).unwrap());
+}
+
+/// Starts a save or rewrite that lasts, and waits until it is somewhere in its middle. The server may be too busy to reply.
+fn wait_for_the_middle_of(command: &'static str, server: &Server, random: &mut Random) {
+    let mut client = server.connect();
+    slow_down_saving(&mut client);
+    thread::spawn(move || run(&mut client, command));
+    wait_until("it has begun", || !unfinished(server.folder()).is_empty());
+    wait_within(random);
+}
+
+/// Processes that outlive the server that started them, until this is dropped.
+struct Orphans(Vec<Orphan>);
+
+struct Orphan {
+    pid: i32,
+    folder: PathBuf,
+}
+
+impl Orphans {
+    fn none() -> Orphans {
+        Orphans(Vec::new())
+    }
+
+    fn of(server: &Server) -> Orphans {
+        let pid = server.pid();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let pids = children.split_ascii_whitespace().map(|pid| pid.parse().unwrap());
+        Orphans(pids.map(|pid| Orphan { pid, folder: server.folder().to_owned() }).collect())
+    }
+}
+
+impl Orphan {
+    /// Its number may be another process's by now. Nobody may care to bury it; then it is in no folder any more.
+    fn lives(&self) -> bool {
+        fs::read_link(format!("/proc/{}/cwd", self.pid)).is_ok_and(|folder| folder == self.folder)
+    }
+}
+
+impl Drop for Orphans {
+    fn drop(&mut self) {
+        for orphan in self.0.iter().filter(|orphan| orphan.lives()) {
+            // SAFETY: touches no memory. The process is a child of a server that we killed.
+            unsafe { libc::kill(orphan.pid, libc::SIGKILL) };
+            wait_until("an orphan has ended", || !orphan.lives());
+        }
+    }
+}
+
+/// Kills a server and its children, as when a machine stops.
+fn kill(server: Server) -> TempDir {
+    let orphans = Orphans::of(&server);
+    let folder = server.kill();
+    drop(orphans);
+    folder
+}
+
+/// When the server is killed.
+#[derive(Clone, Copy)]
+enum Moment {
+    Load,
+    Snapshot,
+    Rewrite,
+}
+
+/// How often something was tried, and how often its middle was hit.
+#[derive(Default)]
+struct Hits {
+    tries: u64,
+    hits: u64,
+}
+
+impl Hits {
+    fn count(&mut self, hit: bool) {
+        self.tries += 1;
+        self.hits += u64::from(hit);
+    }
+
+    fn assert_fair(&self, what: &str) {
+        println!("{what}: {} of {} were hit in their middle", self.hits, self.tries);
+        assert!(self.hits * 4 >= self.tries, "{what}: of {}, only {} were hit in their middle", self.tries, self.hits);
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_any_crash() {
+    let mut random = Random::unpredictable();
+    let mut journals = journals();
+    let (mut folder, mut orphans) = (TempDir::new().unwrap(), Orphans::none());
+    let (mut snapshots, mut rewrites) = (Hits::default(), Hits::default());
+    for round in 0..rounds(60) {
+        let moment = [Moment::Load, Moment::Snapshot, Moment::Rewrite][round as usize % 3];
+        let server = with_aof(random.one_of(&["yes", "no"])).set("appendfsync always").on(folder).start();
+        check(&mut journals, &server);
+        drop(orphans);
+        remove_unfinished(server.folder());
+        let hit;
+        (folder, orphans, hit) = while_writing(&mut journals, &mut random, writers(&server), |random, acknowledged| {
+            wait_for_more(acknowledged, 1 + random.below(400));
+            match moment {
+                Moment::Load if random.chance(50) => {}
+                Moment::Load => {
+                    rewrite_aof(&mut server.connect());
+                    wait_for_more(acknowledged, 1 + random.below(100));
+                }
+                Moment::Snapshot => wait_for_the_middle_of("BGSAVE", &server, random),
+                Moment::Rewrite => wait_for_the_middle_of("BGREWRITEAOF", &server, random),
+            }
+            let hit = !unfinished(server.folder()).is_empty();
+            let orphans = Orphans::of(&server);
+            (server.kill(), if random.chance(50) { orphans } else { Orphans::none() }, hit)
+        });
+        match moment {
+            Moment::Load => assert!(!hit),
+            Moment::Snapshot => snapshots.count(hit),
+            Moment::Rewrite => rewrites.count(hit),
+        }
+    }
+    check(&mut journals, &with_aof("yes").on(folder).start());
+    snapshots.assert_fair("snapshots");
+    rewrites.assert_fair("rewrites");
+}
+
+#[test]
+fn a_crash_during_a_snapshot_leaves_the_last_one_whole() {
+    let mut random = Random::unpredictable();
+    let mut journals = journals();
+    let mut folder = TempDir::new().unwrap();
+    let mut hits = Hits::default();
+    for round in 0..rounds(16) {
+        let server = Setup::oxbloom().on(folder).start();
+        check(&mut journals, &server);
+        let mut client = server.connect();
+        write_some(&mut journals, &mut random, &mut client);
+        run(&mut client, "SAVE").unwrap();
+        let saved: Vec<Journal> = journals.iter().map(Journal::noted).collect();
+        write_some(&mut journals, &mut random, &mut client);
+        wait_for_the_middle_of(if round % 2 == 0 { "SAVE" } else { "BGSAVE" }, &server, &mut random);
+        folder = kill(server);
+        let hit = !unfinished(folder.path()).is_empty();
+        hits.count(hit);
+        if hit {
+            journals = saved;
+        }
+        remove_unfinished(folder.path());
+    }
+    check(&mut journals, &Setup::oxbloom().on(folder).start());
+    hits.assert_fair("snapshots");
+}
+
+/// Who is killed.
+#[derive(Clone, Copy, PartialEq)]
+enum Victim {
+    Master,
+    Replica,
+}
+
+#[test]
+fn a_crash_during_a_full_synchronization_loses_nothing() {
+    const LOADING: [&str; 2] = ["Loading DB in memory"; 2];
+    const DONE: &str = "Finished with success";
+    let mut random = Random::unpredictable();
+    let mut journals = journals();
+    let [mut masters, mut replicas] = [(), ()].map(|()| TempDir::new().unwrap());
+    let (mut still, mut hits) = (None, Hits::default());
+    for round in 0..rounds(24) {
+        let victim = [Victim::Master, Victim::Replica][round as usize % 2];
+        let (diskless, load) = random.one_of(&[("no", "disabled"), ("yes", "disabled"), ("yes", "swapdb")]);
+        let moment = random.one_of(&[BEGUN, LOADING]);
+        let master_on = |folder| {
+            let setup = with_aof("yes").set("appendfsync always").set("repl-diskless-sync-delay 0");
+            setup.set(format!("repl-diskless-sync {diskless}")).on(folder).start()
+        };
+        let replica_on = |folder| {
+            let setup = with_debug(Setup::oxbloom()).set(format!("repl-diskless-load {load}"));
+            setup.on(folder).start()
+        };
+
+        let (master, replica) = (master_on(masters), replica_on(replicas));
+        let mut client = master.connect();
+        check(&mut journals, &master);
+        let still: &Still = still.get_or_insert_with(|| {
+            let models = various(&mut client);
+            Still::of(models, &mut client)
+        });
+        still.check(&mut client);
+        write_some(&mut journals, &mut random, &mut client);
+        let keys: u64 = ask(&mut client, "DBSIZE");
+        match moment {
+            BEGUN => slow_down_saving(&mut client),
+            _ => slow_down(&mut replica.connect(), "key-load-delay", keys),
+        }
+        follow(&mut replica.connect(), master.port);
+        let (mut master, mut replica) = (Some(master), Some(replica));
+        let clients = writers(master.as_ref().unwrap());
+        let folder = while_writing(&mut journals, &mut random, clients, |random, acknowledged| {
+            wait_until("the synchronization is under way", || {
+                let log = replica.as_ref().unwrap().log();
+                moment.iter().any(|words| log.contains(words))
+            });
+            wait_for_more(acknowledged, 1);
+            wait_within(random);
+            let killed = if victim == Victim::Master { &mut master } else { &mut replica };
+            let folder = kill(killed.take().unwrap());
+            let log =
+                replica.as_ref().map_or_else(|| fs::read_to_string(folder.path().join("log")).unwrap(), Server::log);
+            hits.count(!log.contains(DONE));
+            folder
+        });
+        let (master, replica) = match (master, replica) {
+            (Some(master), _) => (master, replica_on(folder)),
+            (_, Some(replica)) => {
+                let mut client = replica.connect();
+                wait_until("the replica has loaded what it got", || info(&mut client, "persistence", "loading") == "0");
+                (master_on(folder), replica)
+            }
+            _ => unreachable!("one of them is killed"),
+        };
+        let (mut client, mut reader) = (master.connect(), replica.connect());
+        still.check_those_there(&mut reader);
+        check(&mut journals, &master);
+        for (client, parameter) in [(&mut client, "rdb-key-save-delay"), (&mut reader, "key-load-delay")] {
+            run(client, &format!("CONFIG SET {parameter} 0")).unwrap();
+        }
+        follow(&mut replica.connect(), master.port);
+        wait_for_replica(&mut client, &mut reader);
+        assert_eq!(digest(&mut client), digest(&mut reader));
+        for client in [&mut client, &mut reader] {
+            still.check(client);
+            journals.iter().for_each(|journal| journal.noted().check(client));
+        }
+        if random.chance(20) {
+            rewrite_aof(&mut client);
+        }
+        (masters, replicas) = (master.kill(), replica.kill());
+        [&masters, &replicas].into_iter().for_each(|folder| remove_unfinished(folder.path()));
+    }
+    hits.assert_fair("synchronizations");
+}

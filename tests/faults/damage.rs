@@ -1,0 +1,467 @@
+//! Files that were cut short, or in which bits flipped: they are refused, with a word in the log, or the filters in them are
+//! whole.
+//!
+//! Native and counting filters have checksums. Classic ones have RedisBloom's format, which has none: where the server does not
+//! check either, bits of theirs that flipped are as good as any.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Range;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use redis::{Connection, Value};
+use tempfile::TempDir;
+
+use super::still::Still;
+use crate::support::memory::limited;
+use crate::support::model::{
+    ABSENT, LAYOUTS, Model, Random, aof_files, commands_in, many, rewrite_aof, server_version, use_in_every_way,
+    with_aof, with_debug,
+};
+use crate::support::payload::strings;
+use crate::support::{Setup, ask, copy_of, run, run_words, server_binary};
+
+/// What servers log when they refuse a file, or a replica what its master sends.
+pub const REFUSALS: &[&str] = &[
+    "a filter was refused: ",
+    "a chunk of the append-only file was refused: ",
+    "Short read",
+    "Internal error in RDB reading",
+    "Wrong RDB checksum",
+    "Wrong signature",
+    "Can't handle RDB format version",
+    "RDB file contains module data",
+    "rror reading the",
+    "Unknown RDB",
+    "Unknown command",
+    "Bad file format reading the append only file",
+    "Unexpected end of file reading the append only file",
+    "the truncated file is not the last file",
+    "Failed trying to load",
+    "trying to sync with",
+    "Fatal error loading",
+];
+
+pub fn assert_refused(log: &str) {
+    assert!(REFUSALS.iter().any(|refusal| log.contains(refusal)), "no word of a refusal:\n{log}");
+    assert_no_crash(log);
+}
+
+pub fn assert_no_crash(log: &str) {
+    for crash in ["BUG REPORT", "crashed by signal", "ASSERTION FAILED", "internal error in"] {
+        assert!(!log.contains(crash), "{log}");
+    }
+}
+
+const KINDS: [(&str, &str, u64); 4] = [
+    ("empty", "0.01 1000", 0),
+    ("fixed", "0.01 300 NONSCALING", 300),
+    ("grown", "0.01 100 EXPANSION 2", 600),
+    ("roomy", "0.001 10000", 500),
+];
+
+/// Filters of all layouts, small enough for damage to be done to each part of them.
+pub fn fill(client: &mut Connection) -> Still {
+    let mut models = Vec::new();
+    for ((layout, words), (kind, parameters, items)) in LAYOUTS.into_iter().flat_map(|l| KINDS.map(|kind| (l, kind))) {
+        let mut model = Model::new(&format!("{layout}-{kind}"));
+        assert_eq!(run(client, &format!("BF.RESERVE {} {parameters} {words}", model.key)), Ok(Value::Okay));
+        for first in (0..items).step_by(50) {
+            model.add(client, first..first + 50);
+        }
+        models.push(model);
+    }
+    Still::of(models, client)
+}
+
+/// Panics unless what a server took in spite of damage is whole, as far as that can be told: with the server's checksum all of
+/// it, without it the filters that have their own, where they are still there. The others can be used.
+pub fn check_taken(checksum: &str, still: &Still, client: &mut Connection) {
+    match checksum {
+        "yes" => still.check(client),
+        _ => check_unvouched(still, client),
+    }
+}
+
+fn check_unvouched(still: &Still, client: &mut Connection) {
+    let exists = |model: &Model, client: &mut Connection| ask::<bool>(client, &format!("EXISTS {}", model.key));
+    still.check_if(client, |model, client| exists(model, client) && !model.key.starts_with("classic"));
+    for model in still.models().filter(|model| model.key.starts_with("classic")) {
+        if exists(model, client) {
+            use_in_every_way(client, &model.key);
+        }
+    }
+}
+
+/// A snapshot, and where the values are in it.
+struct Snapshot {
+    bytes: Vec<u8>,
+    values: Vec<Range<usize>>,
+    /// Of native and counting filters: the header, and the bits of the chunks.
+    strings: Vec<Range<usize>>,
+    still: Still,
+}
+
+impl Snapshot {
+    fn take(checksum: &str) -> Snapshot {
+        let setup = Setup::oxbloom().set("rdbcompression no").set(format!("rdbchecksum {checksum}"));
+        let server = setup.start();
+        let mut client = server.connect();
+        let still = fill(&mut client);
+        run(&mut client, "SAVE").unwrap();
+        let bytes = fs::read(server.folder().join("dump.rdb")).unwrap();
+        let (mut values, mut all_strings) = (Vec::new(), Vec::new());
+        for model in still.models() {
+            // A payload has, before what the module wrote and ten bytes of the server's behind it, one byte for the type.
+            let payload: Vec<u8> = ask(&mut client, &format!("DUMP {}", model.key));
+            let written = &payload[1..payload.len() - 10];
+            let start =
+                bytes.windows(written.len()).position(|window| window == written).expect("the filter in the file");
+            values.push(start..start + written.len());
+            if !model.key.starts_with("classic") {
+                all_strings
+                    .extend(strings(&payload).iter().map(|place| start + place.start - 1..start + place.end - 1));
+            }
+        }
+        Snapshot { bytes, values, strings: all_strings, still }
+    }
+
+    /// With a bit flipped somewhere, but mostly in a filter, and there mostly where it tells what it is.
+    fn flipped(&self, random: &mut Random) -> Vec<u8> {
+        let value = &self.values[random.below(self.values.len() as u64) as usize];
+        let place = match random.below(4) {
+            0 => 0..self.bytes.len(),
+            1 => value.clone(),
+            _ => value.start..value.end.min(value.start + 150),
+        };
+        self.flipped_in(random, &place)
+    }
+
+    fn flipped_in(&self, random: &mut Random, place: &Range<usize>) -> Vec<u8> {
+        let mut damaged = self.bytes.clone();
+        flip(random, &mut damaged[place.clone()]);
+        damaged
+    }
+}
+
+/// Flips a bit, and returns in which byte.
+fn flip(random: &mut Random, bytes: &mut [u8]) -> usize {
+    let at = random.below(bytes.len() as u64) as usize;
+    let bit = random.below(8);
+    println!("bit {bit} of byte {at} of {}", bytes.len());
+    bytes[at] ^= 1 << bit;
+    at
+}
+
+/// A server that starts on a snapshot.
+fn on(snapshot: &[u8]) -> Setup {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("dump.rdb"), snapshot).unwrap();
+    limited(with_debug(Setup::oxbloom())).on(folder)
+}
+
+#[test]
+fn a_snapshot_that_was_cut_short_is_refused() {
+    let mut random = Random::unpredictable();
+    for checksum in ["yes", "no"] {
+        let Snapshot { bytes, values, .. } = Snapshot::take(checksum);
+        on(&bytes).start();
+        let (start, end) = (values[0].start as u64, bytes.len() as u64);
+        for length in (0..8).map(|_| start + random.below(end - start)).chain([end - 1]) {
+            let log = on(&bytes[..length as usize]).refused(&["Short read"]);
+            assert_no_crash(&log);
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_in_which_a_bit_flipped_is_refused_or_its_filters_are_whole() {
+    let mut random = Random::unpredictable();
+    for checksum in ["yes", "no"] {
+        let snapshot = Snapshot::take(checksum);
+        snapshot.still.check(&mut on(&snapshot.bytes).start().connect());
+        let mut refused = 0;
+        for _ in 0..40 {
+            match on(&snapshot.flipped(&mut random)).attempt(REFUSALS) {
+                Err(log) => {
+                    assert_refused(&log);
+                    refused += 1;
+                }
+                Ok(server) => {
+                    check_taken(checksum, &snapshot.still, &mut server.connect());
+                    assert_no_crash(&server.log());
+                }
+            }
+        }
+        println!("{refused} of 40 were refused");
+        // The filters' own checksums find it first, or alone.
+        for _ in 0..20 {
+            let place = &snapshot.strings[random.below(snapshot.strings.len() as u64) as usize];
+            on(&snapshot.flipped_in(&mut random, place)).refused(&["a filter was refused: "]);
+        }
+        // A file that is whole but for its own checksum.
+        let mut damaged = snapshot.bytes;
+        *damaged.last_mut().unwrap() ^= 1;
+        if checksum == "yes" {
+            on(&damaged).refused(&["Wrong RDB checksum"]);
+        }
+    }
+}
+
+/// A server's log, one file of which holds all that there is.
+struct Log {
+    folder: TempDir,
+    /// Of that file.
+    name: PathBuf,
+    bytes: Vec<u8>,
+    still: Still,
+}
+
+impl Log {
+    fn write(setup: Setup, rewrite: bool) -> Log {
+        let server = setup.start();
+        let mut client = server.connect();
+        let still = fill(&mut client);
+        if rewrite {
+            rewrite_aof(&mut client);
+        } else {
+            // Items that are not looked for come and go.
+            for first in (ABSENT..ABSENT + 200).step_by(20) {
+                let numbers: Vec<u64> = (first..first + 20).collect();
+                let _: Vec<u64> = many(&mut client, "BF.MADD", "counting-roomy", &numbers);
+                let _: Vec<u64> = many(&mut client, "BF.MDEL", "counting-roomy", &numbers);
+            }
+        }
+        let folder = server.kill();
+        let size = |file: &PathBuf| fs::metadata(file).unwrap().len();
+        let file = aof_files(folder.path()).into_iter().max_by_key(size).unwrap();
+        let name = file.strip_prefix(folder.path()).unwrap().to_owned();
+        Log { bytes: fs::read(&file).unwrap(), folder, name, still }
+    }
+
+    /// A folder with all but these bytes in the file.
+    fn with(&self, bytes: &[u8]) -> TempDir {
+        let folder = copy_of(self.folder.path());
+        fs::write(folder.path().join(&self.name), bytes).unwrap();
+        folder
+    }
+
+    fn cut(&self, length: usize) -> TempDir {
+        self.with(&self.bytes[..length])
+    }
+
+    /// With a bit flipped, and where.
+    fn flipped(&self, random: &mut Random) -> (TempDir, usize) {
+        let mut damaged = self.bytes.clone();
+        let at = flip(random, &mut damaged);
+        (self.with(&damaged), at)
+    }
+
+    /// With a bit flipped at a place.
+    fn flipped_in(&self, random: &mut Random, place: Range<usize>) -> TempDir {
+        let mut damaged = self.bytes.clone();
+        flip(random, &mut damaged[place]);
+        self.with(&damaged)
+    }
+}
+
+fn limited_with_aof(preamble: &str, truncated: &str) -> Setup {
+    limited(with_aof(preamble)).set(format!("aof-load-truncated {truncated}"))
+}
+
+/// Panics unless what these commands add, and do not remove, is there.
+fn check_commands<'a>(commands: impl IntoIterator<Item = &'a Vec<Vec<u8>>>, client: &mut Connection) {
+    let mut held: BTreeMap<&[u8], BTreeMap<&[u8], i64>> = BTreeMap::new();
+    for command in commands {
+        let step = match &command[0][..] {
+            b"BF.MADD" => 1,
+            b"BF.MDEL" => -1,
+            _ => continue,
+        };
+        let held = held.entry(&command[1]).or_default();
+        command[2..].iter().for_each(|item| *held.entry(item).or_default() += step);
+    }
+    for (key, items) in held {
+        let there: Vec<&[u8]> = items.into_iter().filter(|(_, count)| *count > 0).map(|(item, _)| item).collect();
+        let words: Vec<&[u8]> = [b"BF.MEXISTS", key].into_iter().chain(there).collect();
+        if words.len() > 2 {
+            let found: Vec<bool> = redis::from_redis_value(run_words(client, &words).unwrap()).unwrap();
+            assert!(found.iter().all(|&found| found), "{}: items are forgotten", String::from_utf8_lossy(key));
+        }
+    }
+}
+
+#[test]
+fn a_log_that_was_cut_short_is_refused_or_what_comes_before_is_there() {
+    let mut random = Random::unpredictable();
+    let log = Log::write(with_aof("no"), false);
+    let commands = commands_in(&log.bytes);
+    log.still.check(&mut limited_with_aof("no", "no").on(log.with(&log.bytes)).start().connect());
+    for _ in 0..15 {
+        let place = &commands[random.below(commands.len() as u64) as usize].0;
+        let length = place.start + 1 + random.below(place.len() as u64 - 1) as usize;
+        println!("cut to {length} of {}", log.bytes.len());
+        let refusal = limited_with_aof("no", "no").on(log.cut(length)).refused(REFUSALS);
+        assert_refused(&refusal);
+        let server = limited_with_aof("no", "yes").on(log.cut(length)).start();
+        let mut whole: Vec<_> =
+            commands.iter().filter(|(place, _)| place.end <= length).map(|(_, words)| words).collect();
+        // Of a transaction that was cut, nothing is done.
+        let edge = whole.iter().rposition(|words| words[0] == b"MULTI" || words[0] == b"EXEC");
+        if let Some(open) = edge.filter(|&edge| whole[edge][0] == b"MULTI") {
+            whole.truncate(open);
+        }
+        check_commands(whole, &mut server.connect());
+    }
+}
+
+#[test]
+fn a_log_in_which_a_bit_flipped_is_refused_or_what_it_did_not_hit_is_there() {
+    let mut random = Random::unpredictable();
+    let log = Log::write(with_aof("no"), false);
+    let commands = commands_in(&log.bytes);
+    let mut refused = 0;
+    for _ in 0..40 {
+        let (folder, at) = log.flipped(&mut random);
+        let (_, hit) = commands.iter().find(|(place, _)| place.contains(&at)).unwrap();
+        match limited_with_aof("no", "no").on(folder).attempt(REFUSALS) {
+            Err(log) => {
+                assert_refused(&log);
+                refused += 1;
+            }
+            Ok(server) => {
+                let mut client = server.connect();
+                // Whichever filters and database these name now, all that follows goes there.
+                if hit[0] == b"BF.MADD" || hit[0] == b"BF.MDEL" {
+                    let added = |command: &&Vec<Vec<u8>>| *command != hit || hit[0] == b"BF.MDEL";
+                    check_commands(commands.iter().map(|(_, command)| command).filter(added), &mut client);
+                }
+                for model in log.still.models() {
+                    if ask(&mut client, &format!("EXISTS {}", model.key)) {
+                        use_in_every_way(&mut client, &model.key);
+                    }
+                }
+                assert_no_crash(&server.log());
+            }
+        }
+    }
+    println!("{refused} of 40 were refused");
+}
+
+#[test]
+fn a_rewritten_log_that_was_damaged_is_refused_or_its_filters_are_whole() {
+    let mut random = Random::unpredictable();
+    let log = Log::write(with_aof("no"), true);
+    log.still.check(&mut limited_with_aof("no", "no").on(log.with(&log.bytes)).start().connect());
+    let commands = commands_in(&log.bytes);
+    for _ in 0..10 {
+        let place = &commands[random.below(commands.len() as u64) as usize].0;
+        let length = place.start + 1 + random.below(place.len() as u64 - 1) as usize;
+        println!("cut to {length} of {}", log.bytes.len());
+        assert_refused(&limited_with_aof("no", "no").on(log.cut(length)).refused(REFUSALS));
+        // Before version 7 the rewritten part and what follows are one file, whose end may be missing by this setting.
+        if server_version() >= (7, 0) {
+            assert_refused(&limited_with_aof("no", "yes").on(log.cut(length)).refused(REFUSALS));
+        }
+    }
+    // Where nothing but the filters' own checksums can find it.
+    let is_checked = |words: &[Vec<u8>]| words[0] == b"BF.LOADCHUNK" && !words[1].starts_with(b"classic");
+    let chunks: Vec<_> = commands.iter().filter(|(_, words)| is_checked(words)).collect();
+    for _ in 0..10 {
+        let (place, words) = chunks[random.below(chunks.len() as u64) as usize];
+        let end = place.end - b"\r\n".len();
+        let damaged = log.flipped_in(&mut random, end - words[3].len()..end);
+        limited_with_aof("no", "no").on(damaged).refused(&["a chunk of the append-only file was refused: "]);
+    }
+    let mut refused = 0;
+    for _ in 0..60 {
+        match limited_with_aof("no", "no").on(log.flipped(&mut random).0).attempt(REFUSALS) {
+            Err(log) => {
+                assert_refused(&log);
+                refused += 1;
+            }
+            Ok(server) => {
+                check_unvouched(&log.still, &mut server.connect());
+                assert_no_crash(&server.log());
+            }
+        }
+    }
+    println!("{refused} of 60 were refused");
+}
+
+#[test]
+fn a_log_with_a_snapshot_that_was_damaged_is_refused_or_its_filters_are_whole() {
+    let mut random = Random::unpredictable();
+    for checksum in ["yes", "no"] {
+        let setup = with_aof("yes").set("rdbcompression no").set(format!("rdbchecksum {checksum}"));
+        let log = Log::write(setup, true);
+        log.still.check(&mut limited_with_aof("yes", "no").on(log.with(&log.bytes)).start().connect());
+        for truncated in ["yes", "no"] {
+            for _ in 0..4 {
+                let length = 1 + random.below(log.bytes.len() as u64 - 1) as usize;
+                println!("cut to {length} of {}", log.bytes.len());
+                assert_refused(&limited_with_aof("yes", truncated).on(log.cut(length)).refused(REFUSALS));
+            }
+        }
+        for _ in 0..20 {
+            match limited_with_aof("yes", "no").on(log.flipped(&mut random).0).attempt(REFUSALS) {
+                Err(log) => assert_refused(&log),
+                Ok(server) => {
+                    check_taken(checksum, &log.still, &mut server.connect());
+                    assert_no_crash(&server.log());
+                }
+            }
+        }
+    }
+}
+
+/// What the server's own tool says of a file: whether it is whole.
+///
+/// It is the server itself, by another name.
+fn passes(tool: &str, file: &Path) -> bool {
+    let output = Command::new(server_binary()).arg0(tool).arg(file).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let verdict = ["RDB looks OK", "is valid"].iter().any(|verdict| said.contains(verdict));
+    assert_eq!(output.status.success(), verdict, "{said}");
+    verdict
+}
+
+#[test]
+fn the_servers_own_tools_tell_whole_files_from_damaged_ones() {
+    let mut random = Random::unpredictable();
+    let snapshot = Snapshot::take("yes");
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("dump.rdb");
+    let check = |bytes: &[u8]| {
+        fs::write(&file, bytes).unwrap();
+        passes("redis-check-rdb", &file)
+    };
+    assert!(check(&snapshot.bytes));
+    for _ in 0..10 {
+        // Elsewhere, some of the tools go on for ever.
+        let place = &snapshot.strings[random.below(snapshot.strings.len() as u64) as usize];
+        assert!(!check(&snapshot.flipped_in(&mut random, place)));
+        assert!(!check(&snapshot.bytes[..place.start + 1 + random.below(place.len() as u64 - 1) as usize]));
+    }
+    for (preamble, rewrite) in [("no", false), ("no", true), ("yes", true)] {
+        let log = Log::write(with_aof(preamble), rewrite);
+        // Valkey 9.1's tool does not know the snapshots at the start of logs that its server writes.
+        if log.bytes.starts_with(b"VALKEY") {
+            continue;
+        }
+        let check = |folder: TempDir| {
+            let mut file = folder.path().join("appendonlydir/appendonly.aof.manifest");
+            if !file.is_file() {
+                file = folder.path().join(&log.name);
+            }
+            passes("redis-check-aof", &file)
+        };
+        assert!(check(log.with(&log.bytes)));
+        for _ in 0..5 {
+            // A log that ends with a command is whole.
+            assert!(!check(log.cut(log.bytes.len() - 1 - random.below(8) as usize)));
+        }
+    }
+}

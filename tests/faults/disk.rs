@@ -1,0 +1,266 @@
+//! A disk that is full: the server says so, goes on answering, keeps what it has, and saves again once there is room.
+//!
+//! The disk is a small file system in memory, which only the server sees: root may mount it, and so may others where they get
+//! a name space of their own. Where the system grants neither, as in some containers, there is still the other way to have a
+//! write refused, which every test takes as well: a limit to the size of files.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use redis::Connection;
+use tempfile::TempDir;
+
+use crate::support::model::{
+    Model, Observed, info, info_number, rewrite_aof, try_many, various, wait_for_bgsave, wait_until, with_aof,
+};
+use crate::support::{Server, Setup, copy_of, error, error_text, run};
+
+/// Why a write is refused.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Shortage {
+    /// The file system has no room.
+    Space,
+    /// The file would become too large.
+    Size,
+}
+
+/// The room that is left on a full disk, or to a file: less than any save takes.
+const LEFT: u64 = 64 << 10;
+
+/// What there is room for otherwise.
+const ROOM: &str = "64m";
+
+/// How to run a program with a file system of its own in the folder `data`.
+fn mounted(unshare: &str) -> Vec<String> {
+    let script = format!("mkdir -p data && mount -t tmpfs -o size={ROOM} tmpfs data && exec \"$0\" \"$@\"");
+    ["unshare", unshare, "sh", "-c", &script].map(str::to_owned).to_vec()
+}
+
+impl Shortage {
+    /// The kinds that this system lets us have.
+    fn all() -> Vec<(Shortage, Vec<String>)> {
+        let size = "mkdir -p data && trap '' XFSZ && exec \"$0\" \"$@\"";
+        let mut all = vec![(Shortage::Size, ["sh", "-c", size].map(str::to_owned).to_vec())];
+        let works = |prefix: &Vec<String>| {
+            let folder = TempDir::new().unwrap();
+            let mut command = Command::new(&prefix[0]);
+            command.args(&prefix[1..]).arg("true").current_dir(folder.path());
+            command.output().is_ok_and(|output| output.status.success())
+        };
+        let space = ["-m", "-Urm"].map(mounted).into_iter().find(works);
+        if space.is_none() {
+            // Past what the test harness keeps to itself.
+            let _ =
+                writeln!(std::io::stderr(), "no file system can be mounted here: files are limited in size instead");
+        }
+        all.extend(space.map(|prefix| (Shortage::Space, prefix)));
+        all
+    }
+}
+
+/// A server, and the disk that it keeps its files on.
+struct Disk {
+    shortage: Shortage,
+    server: Server,
+    /// Outlives the server, and its file system.
+    data: File,
+    /// A file without a name.
+    ballast: Option<File>,
+}
+
+impl Disk {
+    fn start((shortage, prefix): (Shortage, Vec<String>), setup: Setup) -> Disk {
+        let folder = TempDir::new().unwrap();
+        let log = folder.path().join("log");
+        let setup = setup.set("dir data").set(format!("logfile {}", log.display()));
+        let server = setup.under(prefix).on(folder).start();
+        let data = File::open(format!("/proc/{}/cwd", server.pid())).unwrap();
+        Disk { shortage, server, data, ballast: None }
+    }
+
+    fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.data.as_raw_fd()).into()
+    }
+
+    fn fill(&mut self) {
+        match self.shortage {
+            Shortage::Size => self.limit_files(LEFT),
+            Shortage::Space => {
+                let path = self.path().join("ballast");
+                let mut ballast = File::create_new(&path).unwrap();
+                fs::remove_file(path).unwrap();
+                while ballast.write(&[0; 64 << 10]).is_ok() {}
+                let length = ballast.metadata().unwrap().len();
+                ballast.set_len(length - LEFT).unwrap();
+                self.ballast = Some(ballast);
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        match self.shortage {
+            Shortage::Size => self.limit_files(u64::MAX),
+            // To close it is not enough: a process that is just being started may have it open as well.
+            Shortage::Space => self.ballast.take().unwrap().set_len(0).unwrap(),
+        }
+    }
+
+    /// Limits the files that the server, and children of its to come, may write.
+    fn limit_files(&self, bytes: u64) {
+        let pid = self.server.pid() as libc::pid_t;
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the pointers are valid or null, and the process is a child of ours.
+        let changed = unsafe {
+            libc::prlimit(pid, libc::RLIMIT_FSIZE, std::ptr::null(), &mut limit) == 0 && {
+                limit.rlim_cur = limit.rlim_max.min(bytes);
+                libc::prlimit(pid, libc::RLIMIT_FSIZE, &limit, std::ptr::null_mut()) == 0
+            }
+        };
+        assert!(changed, "{}", std::io::Error::last_os_error());
+    }
+
+    /// Panics unless another server that starts on the files has all that each model has.
+    fn check_files(&self, setup: Setup, models: &[Model]) {
+        let server = setup.on(copy_of(&self.path())).start();
+        let mut client = server.connect();
+        models.iter().for_each(|model| drop(model.observe(&mut client)));
+    }
+
+    /// Panics unless the server said that it could not write, and why.
+    fn check_log(&self) {
+        let reason = match self.shortage {
+            Shortage::Space => "No space left on device",
+            Shortage::Size => "File too large",
+        };
+        // It gives none if a part of what it had to write still found room.
+        let log = self.server.log();
+        assert!([reason, "Short write"].iter().any(|words| log.contains(words)), "{log}");
+    }
+}
+
+fn add_to_all(models: &mut [Model], client: &mut Connection, first: u64) {
+    models.iter_mut().filter(|model| !model.is_fixed()).for_each(|model| {
+        model.add(client, first..first + 1000);
+    });
+}
+
+fn observe_all(models: &[Model], client: &mut Connection) -> Vec<Observed> {
+    models.iter().map(|model| model.observe(client)).collect()
+}
+
+/// Adds items that are new, a hundred a time, until that is refused.
+fn add_until_refused(model: &mut Model, client: &mut Connection) -> redis::RedisError {
+    for first in (200_000..).step_by(100) {
+        let numbers: Vec<u64> = (first..first + 100).collect();
+        match try_many(client, "BF.MADD", &model.key, &numbers) {
+            Ok(_) => model.items.extend(numbers),
+            Err(error) => return error,
+        }
+    }
+    unreachable!("no disk is endless")
+}
+
+#[test]
+fn a_snapshot_that_finds_no_room_leaves_the_last_one_whole() {
+    for shortage in Shortage::all() {
+        let mut disk = Disk::start(shortage, Setup::oxbloom().set("save 3600 1000000"));
+        let mut client = disk.server.connect();
+        let mut models = various(&mut client);
+        run(&mut client, "SAVE").unwrap();
+        let (saved, snapshot) = (models.clone(), fs::read(disk.path().join("dump.rdb")).unwrap());
+        add_to_all(&mut models, &mut client, 100_000);
+        let expected = observe_all(&models, &mut client);
+
+        disk.fill();
+        assert!(error(&mut client, "SAVE").starts_with("ERR"));
+        run(&mut client, "BGSAVE").unwrap();
+        wait_until("it has failed", || info_number(&mut client, "persistence", "rdb_bgsave_in_progress") == 0);
+        assert_eq!(info(&mut client, "persistence", "rdb_last_bgsave_status"), "err");
+        disk.check_log();
+        assert!(error(&mut client, "BF.ADD doubled item").starts_with("MISCONF"));
+        assert_eq!(observe_all(&models, &mut client), expected);
+        assert_eq!(fs::read(disk.path().join("dump.rdb")).unwrap(), snapshot);
+        disk.check_files(Setup::oxbloom(), &saved);
+
+        disk.clear();
+        run(&mut client, "BGSAVE").unwrap();
+        wait_for_bgsave(&mut client);
+        disk.check_files(Setup::oxbloom(), &models);
+        add_to_all(&mut models, &mut client, 110_000);
+        run(&mut client, "SAVE").unwrap();
+        disk.check_files(Setup::oxbloom(), &models);
+    }
+}
+
+#[test]
+fn a_rewrite_that_finds_no_room_leaves_the_log_whole() {
+    for (shortage, preamble) in
+        Shortage::all().into_iter().flat_map(|shortage| [(shortage.clone(), "yes"), (shortage, "no")])
+    {
+        let mut disk = Disk::start(shortage, with_aof(preamble));
+        let mut client = disk.server.connect();
+        let mut models = various(&mut client);
+        rewrite_aof(&mut client);
+        add_to_all(&mut models, &mut client, 100_000);
+        let expected = observe_all(&models, &mut client);
+
+        disk.fill();
+        run(&mut client, "BGREWRITEAOF").unwrap();
+        wait_until("it has failed", || info(&mut client, "persistence", "aof_last_bgrewrite_status") == "err");
+        disk.check_log();
+        assert_eq!(observe_all(&models, &mut client), expected);
+        disk.check_files(with_aof(preamble), &models);
+
+        disk.clear();
+        wait_until("it can be written to", || info(&mut client, "persistence", "aof_last_write_status") == "ok");
+        add_to_all(&mut models, &mut client, 110_000);
+        disk.check_files(with_aof(preamble), &models);
+        rewrite_aof(&mut client);
+        add_to_all(&mut models, &mut client, 120_000);
+        disk.check_files(with_aof(preamble), &models);
+    }
+}
+
+#[test]
+fn an_addition_that_the_log_has_no_room_for_is_kept_until_there_is_some() {
+    for shortage in Shortage::all() {
+        let mut disk = Disk::start(shortage, with_aof("yes"));
+        let mut client = disk.server.connect();
+        let mut models = various(&mut client);
+        let written = models.clone();
+        disk.fill();
+        let model = models.iter_mut().find(|model| model.key == "doubled").unwrap();
+        let refused = error_text(&add_until_refused(model, &mut client));
+        assert!(refused.starts_with("MISCONF"), "{refused}");
+        assert_eq!(info(&mut client, "persistence", "aof_last_write_status"), "err");
+        disk.check_log();
+        let expected = observe_all(&models, &mut client);
+        disk.check_files(with_aof("yes"), &written);
+
+        disk.clear();
+        wait_until("it is written", || info(&mut client, "persistence", "aof_last_write_status") == "ok");
+        assert_eq!(observe_all(&models, &mut client), expected);
+        disk.check_files(with_aof("yes"), &models);
+        add_to_all(&mut models, &mut client, 110_000);
+        disk.check_files(with_aof("yes"), &models);
+    }
+}
+
+#[test]
+fn a_server_that_must_not_lose_additions_ends_rather_than_acknowledge_one_that_the_log_has_no_room_for() {
+    for shortage in Shortage::all() {
+        let mut disk = Disk::start(shortage, with_aof("yes").set("appendfsync always"));
+        let mut client = disk.server.connect();
+        let mut models = various(&mut client);
+        disk.fill();
+        let model = models.iter_mut().find(|model| model.key == "doubled").unwrap();
+        let lost = add_until_refused(model, &mut client);
+        assert!(lost.is_io_error() || lost.is_connection_dropped(), "{lost}");
+        wait_until("it has ended", || disk.server.log().contains("Can't recover from AOF write error"));
+        disk.check_log();
+        disk.check_files(with_aof("yes"), &models);
+    }
+}

@@ -1,0 +1,477 @@
+//! A writer that remembers what was acknowledged, and what was asked for last when the server was gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use redis::{Connection, RedisResult, Value};
+
+use crate::support::bag::MOST;
+use crate::support::model::{Random, item, many};
+use crate::support::{ask, run, run_words};
+
+/// A sort of filters. Those of one writer and sort are alike, but for the last sort.
+struct Sort {
+    name: &'static str,
+    /// None if they are made as the server makes them by default.
+    parameters: Option<(&'static str, &'static str)>,
+    options: &'static str,
+    /// How many different items are added at most.
+    items: u64,
+    /// How they can be merged. In a union that holds more than its capacity, absent items seem to be there.
+    merges: &'static [&'static str],
+}
+
+/// An error rate so low that no test ever takes an absent item for present.
+const EXACT: &str = "0.000000000001";
+
+static SORTS: [Sort; 9] = [
+    Sort::new("plain", EXACT, "5000", "", 1000, &["UNION", "INTERSECT"]),
+    Sort::new("grown", "0.05", "10", "EXPANSION 2", 3000, &["UNION"]),
+    Sort::new("grown-exact", EXACT, "10", "EXPANSION 2", 2000, &[]),
+    Sort::new("counting", EXACT, "5000", "COUNTING", 500, &["UNION", "INTERSECT"]),
+    Sort::new("counting-grown", EXACT, "10", "EXPANSION 2 COUNTING", 1000, &[]),
+    Sort::new("counting-careless", "0.1", "10", "EXPANSION 1 COUNTING", 300, &[]),
+    Sort::new("classic", "0.01", "5000", "LAYOUT classic", 1000, &["UNION", "INTERSECT"]),
+    Sort::new("classic-grown", "0.05", "10", "EXPANSION 2 LAYOUT classic", 3000, &["UNION"]),
+    Sort { name: "default", parameters: None, options: "", items: 2000, merges: &[] },
+];
+
+/// How many filters of each sort a writer has at most.
+const SLOTS: u64 = 3;
+
+impl Sort {
+    const fn new(
+        name: &'static str,
+        error_rate: &'static str,
+        capacity: &'static str,
+        options: &'static str,
+        items: u64,
+        merges: &'static [&'static str],
+    ) -> Sort {
+        Sort { name, parameters: Some((error_rate, capacity)), options, items, merges }
+    }
+
+    fn counts(&self) -> bool {
+        self.options.contains("COUNTING")
+    }
+}
+
+/// What a filter holds.
+#[derive(Clone)]
+struct Filter {
+    sort: &'static Sort,
+    /// Whether all its chunks were loaded.
+    whole: bool,
+    /// Whether nothing but its items seems to be in it.
+    exact: bool,
+    /// How often each item is in it, at least. Those that were removed are there no times.
+    counts: BTreeMap<u64, u64>,
+}
+
+impl Filter {
+    fn new(sort: &'static Sort) -> Filter {
+        let exact = sort.parameters.is_some_and(|(error_rate, _)| error_rate == EXACT);
+        Filter { sort, whole: true, exact, counts: BTreeMap::new() }
+    }
+
+    fn count(&self, number: u64) -> u64 {
+        self.counts.get(&number).copied().unwrap_or(0)
+    }
+
+    /// Adds an item. Whether it is new.
+    fn add(&mut self, number: u64) -> bool {
+        let count = self.counts.entry(number).or_default();
+        *count = if self.sort.counts() { MOST.min(*count + 1) } else { 1 };
+        *count == 1
+    }
+
+    /// Removes an item, unless it is there so often that it stays for good.
+    fn remove(&mut self, number: u64) {
+        let count = self.counts.get_mut(&number).expect("an item that is there");
+        if *count < MOST {
+            *count -= 1;
+        }
+    }
+
+    fn merge(&mut self, other: &Filter, operation: &str) {
+        let numbers: BTreeSet<u64> = self.counts.keys().chain(other.counts.keys()).copied().collect();
+        self.counts = numbers
+            .into_iter()
+            .map(|number| {
+                let (ours, theirs) = (self.count(number), other.count(number));
+                let count = match operation {
+                    "INTERSECT" => ours.min(theirs),
+                    _ if self.sort.counts() => MOST.min(ours + theirs),
+                    _ => ours.max(theirs),
+                };
+                (number, count)
+            })
+            .collect();
+        self.exact &= other.exact;
+    }
+
+    /// How the server's filter differs from this one in these items, if it does.
+    fn difference(&self, client: &mut Connection, key: &str, numbers: &[u64]) -> Option<String> {
+        let command = if self.sort.counts() { "BF.MCOUNT" } else { "BF.MEXISTS" };
+        numbers.chunks(1000).find_map(|numbers| {
+            let found: Vec<u64> = many(client, command, key, numbers);
+            numbers.iter().zip(found).find_map(|(&number, found)| {
+                let expected = self.count(number);
+                let fits = if self.exact { found == expected } else { found >= expected };
+                (!fits).then(|| format!("{key}: item {number} is there {expected} times, but found {found} times"))
+            })
+        })
+    }
+}
+
+/// Filters by key.
+type State = BTreeMap<String, Arc<Filter>>;
+
+/// A command, and what is to be replied if that is certain.
+struct Command {
+    words: Vec<Vec<u8>>,
+    reply: Option<Value>,
+}
+
+impl Command {
+    fn new(words: &str, reply: Value) -> Command {
+        Command::with_items(words, &[], Some(reply))
+    }
+
+    fn with_items(words: &str, numbers: &[u64], reply: Option<Value>) -> Command {
+        let words = words.split_ascii_whitespace().map(|word| word.as_bytes().to_vec());
+        Command { words: words.chain(numbers.iter().map(|&number| item(number))).collect(), reply }
+    }
+}
+
+fn integers(numbers: impl IntoIterator<Item = bool>) -> Value {
+    Value::Array(numbers.into_iter().map(|number| Value::Int(number.into())).collect())
+}
+
+/// Commands that are run at once, and what is there after them.
+struct Step {
+    commands: Vec<Command>,
+    after: State,
+}
+
+impl Step {
+    fn new(before: &State) -> Step {
+        Step { commands: Vec::new(), after: before.clone() }
+    }
+
+    fn change(&mut self, key: &str, sort: &'static Sort) -> &mut Filter {
+        Arc::make_mut(self.after.entry(key.to_owned()).or_insert_with(|| Arc::new(Filter::new(sort))))
+    }
+
+    fn add(&mut self, random: &mut Random, key: &str, sort: &'static Sort, options: &str) {
+        let exists = self.after.contains_key(key);
+        let mut choices = vec!["BF.ADD", "BF.MADD", "BF.MADD"];
+        if !exists && sort.parameters.is_some() {
+            choices.clear();
+        }
+        choices.push(if exists { "BF.INSERT NOCREATE ITEMS" } else { "BF.INSERT ITEMS" });
+        let filter = self.change(key, sort);
+        if exists && filter.exact {
+            choices.push("BF.INSERT NOCREATE NX ITEMS");
+        }
+        let choice = random.one_of(&choices);
+        let most = if choice == "BF.ADD" { 1 } else { 20 };
+        let numbers: Vec<u64> = (0..=random.below(most)).map(|_| random.below(sort.items)).collect();
+        let only_new = choice.contains("NX");
+        let mut new = Vec::new();
+        for &number in &numbers {
+            new.push(filter.count(number) == 0);
+            if !only_new || filter.count(number) == 0 {
+                filter.add(number);
+            }
+        }
+        let reply = match choice {
+            _ if !filter.exact => None,
+            "BF.ADD" => Some(Value::Int(new[0].into())),
+            _ => Some(integers(new)),
+        };
+        let (command, own) = choice.split_once(' ').unwrap_or((choice, ""));
+        let options = if exists { "" } else { options };
+        self.commands.push(Command::with_items(&format!("{command} {key} {options} {own}"), &numbers, reply));
+    }
+
+    /// Removes items that are there, if any are.
+    fn remove(&mut self, random: &mut Random, key: &str) {
+        let Some(filter) = self.after.get_mut(key).map(Arc::make_mut) else { return };
+        let mut held: Vec<u64> = filter.counts.keys().copied().filter(|&number| filter.count(number) > 0).collect();
+        let count = if random.chance(30) { 1 } else { random.below(10) };
+        let count = count.min(held.len() as u64);
+        let numbers: Vec<u64> =
+            (0..count).map(|_| held.swap_remove(random.below(held.len() as u64) as usize)).collect();
+        numbers.iter().for_each(|&number| filter.remove(number));
+        let (command, reply) = match numbers.len() {
+            0 => return,
+            1 if random.chance(50) => ("BF.DEL", Value::Int(1)),
+            _ => ("BF.MDEL", integers(numbers.iter().map(|_| true))),
+        };
+        self.commands.push(Command::with_items(&format!("{command} {key}"), &numbers, Some(reply)));
+    }
+
+    fn delete(&mut self, key: &str) {
+        if self.after.remove(key).is_some() {
+            self.commands.push(Command::new(&format!("DEL {key}"), Value::Int(1)));
+        }
+    }
+
+    /// The others of the filter's sort that are whole.
+    fn others(&self, key: &str, sort: &Sort) -> Vec<String> {
+        let others = self
+            .after
+            .iter()
+            .filter(|(other, filter)| *other != key && filter.whole && std::ptr::eq(filter.sort, sort));
+        others.map(|(other, _)| other.clone()).collect()
+    }
+
+    fn reserve(&mut self, random: &mut Random, key: &str, sort: &'static Sort, seed: &str) {
+        let (None, Some((error_rate, capacity))) = (self.after.get(key), sort.parameters) else { return };
+        let others = self.others(key, sort);
+        let words = if others.is_empty() || random.chance(50) {
+            format!("BF.RESERVE {key} {error_rate} {capacity} {} {seed}", sort.options)
+        } else {
+            format!("BF.RESERVE {key} LIKE {}", others[random.below(others.len() as u64) as usize])
+        };
+        self.change(key, sort);
+        self.commands.push(Command::new(&words, Value::Okay));
+    }
+
+    fn copy(&mut self, random: &mut Random, key: &str, sort: &'static Sort) {
+        let others = self.others(key, sort);
+        if !others.is_empty() {
+            let from = &others[random.below(others.len() as u64) as usize];
+            self.after.insert(key.to_owned(), self.after[from].clone());
+            self.commands.push(Command::new(&format!("COPY {from} {key} REPLACE"), Value::Int(1)));
+        }
+    }
+
+    fn merge(&mut self, random: &mut Random, key: &str, sort: &'static Sort) {
+        let mut sources = self.others(key, sort);
+        if sources.is_empty() || sort.merges.is_empty() {
+            return;
+        }
+        sources.truncate(1 + random.below(sources.len() as u64) as usize);
+        let operation = random.one_of(sort.merges);
+        let mut parts = sources.iter().map(|source| self.after[source].clone()).collect::<Vec<_>>();
+        parts.extend(self.after.get(key).cloned());
+        let mut merged = Filter::clone(&parts[0]);
+        parts[1..].iter().for_each(|part| merged.merge(part, operation));
+        self.after.insert(key.to_owned(), Arc::new(merged));
+        let words = format!("BF.MERGE {key} {} {} {operation}", sources.len(), sources.join(" "));
+        self.commands.push(Command::new(&words, Value::Okay));
+    }
+
+    /// Runs the commands, several of them in a transaction.
+    fn run(&self, client: &mut Connection) -> RedisResult<()> {
+        let replies = match &self.commands[..] {
+            [command] => vec![run_words(client, &command.words)?],
+            commands => {
+                let mut pipe = redis::pipe();
+                pipe.atomic();
+                for command in commands {
+                    command
+                        .words
+                        .iter()
+                        .skip(1)
+                        .fold(pipe.cmd(&String::from_utf8_lossy(&command.words[0])), |pipe, word| pipe.arg(&word[..]));
+                }
+                pipe.query::<Vec<Value>>(client)?
+            }
+        };
+        assert_eq!(replies.len(), self.commands.len());
+        for (command, reply) in self.commands.iter().zip(replies) {
+            let words = String::from_utf8_lossy(&command.words[..2].join(&b' ')).into_owned();
+            assert!(command.reply.as_ref().is_none_or(|expected| *expected == reply), "{words}: {reply:?}");
+        }
+        Ok(())
+    }
+}
+
+/// A writer's filters.
+pub struct Journal {
+    writer: u64,
+    acknowledged: State,
+    /// What is there instead if the last commands were run before the server was gone.
+    doubtful: Option<State>,
+}
+
+impl Journal {
+    pub fn new(writer: u64) -> Journal {
+        Journal { writer, acknowledged: State::new(), doubtful: None }
+    }
+
+    /// What was acknowledged so far, to be looked for later.
+    pub fn noted(&self) -> Journal {
+        assert!(self.doubtful.is_none());
+        Journal { writer: self.writer, acknowledged: self.acknowledged.clone(), doubtful: None }
+    }
+
+    /// Changes one filter or several. `false` if the server was gone before it acknowledged that.
+    pub fn write(&mut self, random: &mut Random, client: &mut Connection) -> bool {
+        let steps = match self.steps(random, client) {
+            Ok(steps) => steps,
+            Err(error) => return gone(&error),
+        };
+        for step in steps {
+            let ran = step.run(client);
+            self.doubtful = Some(step.after);
+            if let Err(error) = ran {
+                return gone(&error);
+            }
+            self.acknowledged = self.doubtful.take().expect("set above");
+        }
+        true
+    }
+
+    /// Panics unless the server has all that was acknowledged, and what was not either wholly or not at all.
+    pub fn check(&mut self, client: &mut Connection) {
+        if let Some(after) = self.doubtful.take() {
+            self.decide(client, after);
+        }
+        for key in SORTS.iter().flat_map(|sort| (0..SLOTS).map(|slot| self.key(sort, slot))) {
+            let filter = self.acknowledged.get(&key);
+            let exists: bool = ask(client, &format!("EXISTS {key}"));
+            assert_eq!(exists, filter.is_some(), "whether {key} exists");
+            if let Some(filter) = filter {
+                let numbers: Vec<u64> = if filter.exact {
+                    (0..filter.sort.items).collect()
+                } else {
+                    filter.counts.keys().copied().collect()
+                };
+                assert_eq!(filter.difference(client, &key, &numbers), None);
+            }
+        }
+    }
+
+    /// Finds out whether what was asked for last was done.
+    fn decide(&mut self, client: &mut Connection, after: State) {
+        let before = &self.acknowledged;
+        let changed = before.keys().chain(after.keys()).filter(|&key| {
+            let [before, after] = [before, &after].map(|state| state.get(key).map(Arc::as_ptr));
+            before != after
+        });
+        let changed: BTreeSet<String> = changed.cloned().collect();
+        let fits = |client: &mut Connection, state: &State| {
+            changed.iter().all(|key| {
+                let exists: bool = ask(client, &format!("EXISTS {key}"));
+                let numbers = [before, &after].into_iter().filter_map(|state| state.get(key));
+                let numbers: BTreeSet<u64> = numbers.flat_map(|filter| filter.counts.keys().copied()).collect();
+                match state.get(key) {
+                    Some(filter) => exists && filter.difference(client, key, &Vec::from_iter(numbers)).is_none(),
+                    None => !exists,
+                }
+            })
+        };
+        match [fits(client, before), fits(client, &after)] {
+            [false, false] => panic!("{changed:?}: neither as before what was asked for last, nor as after it"),
+            [true, false] => {}
+            [false, true] => self.acknowledged = after,
+            // It is either: what is only in one of them is not certain.
+            [true, true] => {
+                let mut certain = State::new();
+                for (key, before) in before.iter().filter(|(key, _)| changed.contains(*key)) {
+                    let mut lesser = Filter::clone(before);
+                    lesser.merge(&after[key], "INTERSECT");
+                    lesser.whole &= after[key].whole;
+                    certain.insert(key.clone(), Arc::new(lesser));
+                }
+                self.acknowledged.extend(certain);
+            }
+        }
+    }
+
+    fn key(&self, sort: &Sort, slot: u64) -> String {
+        format!("{}-{}-{slot}", self.writer, sort.name)
+    }
+
+    fn seed(&self, sort: &Sort) -> String {
+        if sort.options.contains("classic") { String::new() } else { format!("SEED {}", self.writer) }
+    }
+
+    /// What to do next.
+    fn steps(&self, random: &mut Random, client: &mut Connection) -> RedisResult<Vec<Step>> {
+        if random.chance(5) {
+            let steps = self.copy_in_chunks(random, client)?;
+            if !steps.is_empty() {
+                return Ok(steps);
+            }
+        }
+        let mut step = Step::new(&self.acknowledged);
+        let count = if random.chance(10) { 2 + random.below(4) } else { 1 };
+        for _ in 0..count {
+            self.extend(random, &mut step);
+        }
+        Ok(vec![step])
+    }
+
+    /// Adds at least a command to a step.
+    fn extend(&self, random: &mut Random, step: &mut Step) {
+        let (sort, key) = self.any(random);
+        let before = step.commands.len();
+        if step.after.get(&key).is_some_and(|filter| !filter.whole) {
+            return step.delete(&key);
+        }
+        match random.below(100) {
+            0..25 if sort.counts() => step.remove(random, &key),
+            25..28 => step.delete(&key),
+            28..35 => step.reserve(random, &key, sort, &self.seed(sort)),
+            35..40 => step.copy(random, &key, sort),
+            40..47 => step.merge(random, &key, sort),
+            _ => {}
+        }
+        if step.commands.len() == before {
+            let options = sort.parameters.map_or_else(String::new, |(error_rate, capacity)| {
+                format!("ERROR {error_rate} CAPACITY {capacity} {} {}", sort.options, self.seed(sort))
+            });
+            step.add(random, &key, sort, &options);
+        }
+    }
+
+    fn any(&self, random: &mut Random) -> (&'static Sort, String) {
+        let sort = &SORTS[random.below(SORTS.len() as u64) as usize];
+        (sort, self.key(sort, random.below(SLOTS)))
+    }
+
+    /// Replaces a filter by a copy of another that is loaded piece by piece.
+    fn copy_in_chunks(&self, random: &mut Random, client: &mut Connection) -> RedisResult<Vec<Step>> {
+        let (sort, key) = self.any(random);
+        let mut step = Step::new(&self.acknowledged);
+        let others = step.others(&key, sort);
+        let Some(from) = others.first() else { return Ok(Vec::new()) };
+        let mut pieces: Vec<(i64, Vec<u8>)> = Vec::new();
+        loop {
+            let iterator = pieces.last().map_or(0, |(iterator, _)| *iterator);
+            let reply = run(client, &format!("BF.SCANDUMP {from} {iterator}"))?;
+            let (next, data) = redis::from_redis_value(reply).expect("an iterator and data");
+            if next == 0 {
+                break;
+            }
+            pieces.push((next, data));
+        }
+        let mut steps = Vec::new();
+        step.delete(&key);
+        let mut after = step.after.clone();
+        if !step.commands.is_empty() {
+            steps.push(step);
+        }
+        let copied = self.acknowledged[from].clone();
+        let last = pieces.len() - 1;
+        for (index, (iterator, data)) in pieces.into_iter().enumerate() {
+            let part = Filter { whole: false, exact: false, ..Filter::new(sort) };
+            after.insert(key.clone(), if index == last { copied.clone() } else { Arc::new(part) });
+            let mut command = Command::new(&format!("BF.LOADCHUNK {key} {iterator}"), Value::Okay);
+            command.words.push(data);
+            steps.push(Step { commands: vec![command], after: after.clone() });
+        }
+        Ok(steps)
+    }
+}
+
+/// `false`, if the error says that the server is gone. No other is expected.
+fn gone(error: &redis::RedisError) -> bool {
+    assert!(error.is_io_error() || error.is_connection_dropped(), "{error}");
+    false
+}

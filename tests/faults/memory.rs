@@ -1,0 +1,397 @@
+//! Memory that is refused: to a running server, to one that starts, to a replica, and request by request.
+
+use std::ops::Range;
+
+use redis::{Connection, Value};
+
+use crate::support::memory::{CREATE, GROW, LAST_WORDS, MIB, confine, confine_running, limit, reserve};
+use crate::support::model::{
+    LAYOUTS, Model, digest, follow, info_number, item, replica_of, server_version, used_memory, wait_for_replica,
+    wait_until, with_debug,
+};
+use crate::support::wire::{Reply, Wire};
+use crate::support::{Setup, ask, error, error_text, oxbloom_with_faults, run, run_words};
+
+/// What a server has beyond what it takes when the next filter of [`LARGE`] is to be refused, in bytes. It is left some.
+const SPARE: u64 = 20 * MIB;
+
+/// The size of such a filter, in MiB.
+const LARGE: u64 = 24;
+
+/// A command in words that may be any bytes.
+type Words = Vec<Vec<u8>>;
+
+fn words<const N: usize>(words: [&[u8]; N]) -> Words {
+    words.map(<[u8]>::to_vec).to_vec()
+}
+
+fn split(command: &str) -> Words {
+    command.split_ascii_whitespace().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// A filter under its layout's name, large and with some items.
+fn fill_large(client: &mut Connection, (layout, flags): (&str, &str)) -> Model {
+    let mebibytes = if layout == "counting" { LARGE / 4 } else { LARGE };
+    run(client, &format!("{} {flags}", reserve(layout, mebibytes))).unwrap();
+    let mut model = Model::new(layout);
+    model.add(client, 0..1000);
+    model
+}
+
+/// Adds items until there are so many in a filter, which may hold some that its model does not have.
+fn fill_up(client: &mut Connection, model: &mut Model, count: u64) {
+    for number in 0.. {
+        let missing = count - ask::<u64>(client, &format!("BF.CARD {}", model.key));
+        if missing == 0 {
+            return;
+        }
+        let start = model.items.last().map_or(0, |last| last + 1);
+        model.add(client, start..start + missing);
+        assert!(number < 100, "{} does not fill up", model.key);
+    }
+}
+
+/// All that makes another filter as large as the one of a layout: the command, and what it is told when there is no memory.
+fn ways_to_more(client: &mut Connection, (layout, flags): (&str, &str)) -> Vec<(Words, &'static str)> {
+    let payload: Vec<u8> = ask(client, &format!("DUMP {layout}"));
+    let (_, header): (u64, Vec<u8>) = ask(client, &format!("BF.SCANDUMP {layout} 0"));
+    let capacity: u64 = ask::<Vec<u64>>(client, &format!("BF.INFO {layout} CAPACITY"))[0];
+    vec![
+        (split(&format!("BF.RESERVE new 0.01 {capacity} NONSCALING {flags}")), CREATE),
+        (split(&format!("BF.RESERVE new LIKE {layout}")), CREATE),
+        (split(&format!("BF.INSERT new CAPACITY {capacity} {flags} ITEMS item")), CREATE),
+        (split(&format!("BF.MERGE new 1 {layout}")), CREATE),
+        (split(&format!("COPY {layout} new")), ""),
+        (words([b"RESTORE", b"new", b"0", &payload]), "ERR Bad data format"),
+        (words([b"BF.LOADCHUNK", b"new", b"1", &header]), CREATE),
+    ]
+}
+
+#[test]
+fn what_the_system_refuses_a_running_server_is_an_error_until_there_is_memory_again() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    let mut models = LAYOUTS.map(|layout| fill_large(&mut client, layout)).to_vec();
+    // What the server gives back after making a payload it could have again.
+    let other = Setup::oxbloom().start();
+    let mut maker = other.connect();
+    let ways = LAYOUTS.map(|layout| {
+        fill_large(&mut maker, layout);
+        ways_to_more(&mut maker, layout)
+    });
+    let ways = ways.concat();
+    // Full filters whose next layer is large.
+    for (layout, flags) in LAYOUTS {
+        let key = format!("growing-{layout}");
+        let expansion = if layout == "counting" { 50_000 } else { 200_000 };
+        run(&mut client, &format!("BF.RESERVE {key} 0.01 100 EXPANSION {expansion} {flags}")).unwrap();
+        let mut model = Model::new(&key);
+        fill_up(&mut client, &mut model, 100);
+        models.push(model);
+    }
+    let grow = LAYOUTS.map(|(layout, _)| (split(&format!("BF.ADD growing-{layout} something-new")), GROW));
+    let before = digest(&mut client);
+
+    confine_running(&server, Some(SPARE));
+    for _ in 0..3 {
+        for (command, expected) in ways.iter().chain(&grow) {
+            let shown = String::from_utf8_lossy(&command[0]).into_owned();
+            let Err(refusal) = run_words(&mut client, command) else { panic!("{shown} was not refused") };
+            let refusal = error_text(&refusal);
+            assert!(refusal == *expected || expected.is_empty(), "{shown}: {refusal}");
+        }
+        models.iter().for_each(|model| {
+            model.observe(&mut client);
+        });
+        assert_eq!(digest(&mut client), before);
+    }
+    assert!(server.log().contains("a filter was refused: not enough memory"), "{}", server.log());
+
+    confine_running(&server, None);
+    for (command, _) in &ways {
+        run_words(&mut client, command)
+            .unwrap_or_else(|error| panic!("{}: {error}", String::from_utf8_lossy(&command[0])));
+        if matches!(&*command[0], b"COPY" | b"RESTORE" | b"BF.MERGE") {
+            models[0].at("new").observe(&mut client);
+        }
+        run(&mut client, "DEL new").unwrap();
+    }
+    for (command, _) in &grow {
+        assert_eq!(run_words(&mut client, command), Ok(Value::Int(1)));
+        assert_eq!(run_words(&mut client, command), Ok(Value::Int(0)));
+    }
+    models.iter().for_each(|model| {
+        model.observe(&mut client);
+    });
+}
+
+#[test]
+fn the_memory_of_filters_that_are_gone_can_be_had_again() {
+    // Before, a module cannot ask the server for memory that it may not have.
+    if server_version() < (7, 0) {
+        return;
+    }
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    confine_running(&server, Some(1000 * MIB));
+    for mebibytes in [700, 500, 700, 100, 700] {
+        // What is deleted may be given back in the background.
+        wait_until("the memory can be had", || run(&mut client, &reserve("key", mebibytes)).is_ok());
+        assert_eq!(error(&mut client, &reserve("other", 950)), CREATE);
+        let mut model = Model::new("key");
+        model.add(&mut client, 0..1000);
+        model.observe(&mut client);
+        run(&mut client, "DEL key").unwrap();
+    }
+}
+
+#[test]
+fn a_server_that_cannot_hold_what_it_saved_says_so_and_does_not_start() {
+    for (persistence, settings) in
+        [("SAVE", &["save 900 1"][..]), ("", &["appendonly yes", "aof-use-rdb-preamble no", "appendfsync always"])]
+    {
+        let setup = || settings.iter().fold(with_debug(Setup::oxbloom()), |setup, line| setup.set(*line));
+        for (layout, command) in LAYOUTS.into_iter().zip(["COPY", "MERGE", "RESTORE"]) {
+            let server = setup().start();
+            let mut client = server.connect();
+            let model = fill_large(&mut client, layout);
+            for (words, _) in ways_to_more(&mut client, layout) {
+                if words[0].ends_with(command.as_bytes()) {
+                    run_words(&mut client, &words).unwrap();
+                    run(&mut client, "RENAME new one").unwrap();
+                    run_words(&mut client, &words).unwrap();
+                }
+            }
+            if !persistence.is_empty() {
+                run(&mut client, persistence).unwrap();
+            }
+            let whole = digest(&mut client);
+            let server = setup().on(server.kill()).start();
+            let mut client = server.connect();
+            assert_eq!(digest(&mut client), whole);
+            assert_eq!(model.observe(&mut client), model.at("new").observe(&mut client));
+            // The first of three can be had.
+            let taken = used_memory(&mut client);
+            confine(setup(), taken - LARGE * MIB + SPARE).on(server.kill()).refused(&[LAST_WORDS]);
+        }
+    }
+}
+
+#[test]
+fn a_replica_that_cannot_copy_or_restore_what_its_master_did_ends() {
+    let master = Setup::oxbloom().set("repl-diskless-sync-delay 0").start();
+    let mut client = master.connect();
+    for layout in LAYOUTS {
+        fill_large(&mut client, layout);
+        let ways = ways_to_more(&mut client, layout);
+        // What is the same for all layouts is tried with one.
+        let ways = ways.iter().filter(|(command, _)| layout.0 == "native" || !command[0].starts_with(b"BF."));
+        for (command, _) in ways {
+            let mut replica = replica_of(&master, Setup::oxbloom()).start();
+            let mut reader = replica.connect();
+            wait_for_replica(&mut client, &mut reader);
+            confine_running(&replica, Some(SPARE));
+            run_words(&mut client, command).unwrap();
+            wait_until("the replica has ended", || !replica.is_running());
+            let shown = String::from_utf8_lossy(&command[0]);
+            assert!(replica.log().contains(LAST_WORDS), "{shown} {layout:?}: {}", replica.log());
+            run(&mut client, "DEL new").unwrap();
+        }
+        run(&mut client, "FLUSHALL").unwrap();
+    }
+}
+
+#[test]
+fn what_a_client_asks_of_a_replica_that_may_be_written_to_does_not_end_it() {
+    let master = Setup::oxbloom().set("repl-diskless-sync-delay 0").start();
+    let mut client = master.connect();
+    let models = LAYOUTS.map(|layout| fill_large(&mut client, layout));
+    let replica = replica_of(&master, Setup::oxbloom().set("replica-read-only no")).start();
+    let mut reader = replica.connect();
+    wait_for_replica(&mut client, &mut reader);
+    confine_running(&replica, Some(SPARE));
+    for layout in LAYOUTS {
+        for (command, expected) in ways_to_more(&mut client, layout) {
+            let refusal = error_text(&run_words(&mut reader, &command).expect_err("memory that is not there was had"));
+            assert!(refusal == expected || expected.is_empty(), "{refusal}");
+        }
+    }
+    models.iter().for_each(|model| {
+        model.observe(&mut reader);
+    });
+}
+
+#[test]
+fn a_replica_without_the_memory_for_its_masters_data_ends() {
+    let master = Setup::oxbloom().set("repl-diskless-sync-delay 0").start();
+    let mut client = master.connect();
+    for layout in LAYOUTS {
+        fill_large(&mut client, layout);
+        for load in ["disabled", "swapdb"] {
+            let mut replica = Setup::oxbloom().set(format!("repl-diskless-load {load}")).start();
+            confine_running(&replica, Some(SPARE));
+            follow(&mut replica.connect(), master.port);
+            wait_until("the replica has ended", || !replica.is_running());
+            assert!(replica.log().contains(LAST_WORDS), "{layout:?} {load}: {}", replica.log());
+        }
+        run(&mut client, "FLUSHALL").unwrap();
+    }
+}
+
+#[test]
+fn filters_that_are_evicted_go_whole_and_those_that_stay_have_everything() {
+    const FILTERS: usize = 45;
+    for (policy, lazy) in
+        [("allkeys-lru", "yes"), ("allkeys-random", "no"), ("volatile-lru", "yes"), ("volatile-ttl", "no")]
+    {
+        let setup = with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0");
+        let master =
+            setup.set(format!("maxmemory-policy {policy}")).set(format!("lazyfree-lazy-eviction {lazy}")).start();
+        let mut client = master.connect();
+        let replica = replica_of(&master, with_debug(Setup::oxbloom())).start();
+        let mut reader = replica.connect();
+        wait_for_replica(&mut client, &mut reader);
+        limit(&mut client, 12 * MIB);
+        let is_volatile = |number: usize| policy.starts_with("volatile") && !number.is_multiple_of(8);
+        let key = |number: usize| format!("{}{number}", LAYOUTS[number % LAYOUTS.len()].0);
+        let mut models = Vec::new();
+        for number in 0..FILTERS {
+            let flags = LAYOUTS[number % LAYOUTS.len()].1;
+            let capacity = if number % 5 == 0 { 2_000 } else { 120_000 };
+            run(&mut client, &format!("BF.RESERVE {} 0.0001 {capacity} EXPANSION 2 {flags}", key(number))).unwrap();
+            if is_volatile(number) {
+                run(&mut client, &format!("EXPIRE {} {}", key(number), 10_000 + number)).unwrap();
+            }
+            models.push(Model::new(&key(number)));
+            // Each gets some more, some grow, and any may be gone meanwhile.
+            let first = number as u64 * 700;
+            models.retain_mut(|model| insert_if_there(&mut client, model, first..first + 700));
+        }
+        assert!(info_number(&mut client, "stats", "evicted_keys") > 5, "{policy}");
+        run(&mut client, "CONFIG SET maxmemory 0").unwrap();
+        let mut is_there = |key: &str| ask::<i64>(&mut client, &format!("EXISTS {key}")) == 1;
+        models.retain(|model| is_there(&model.key));
+        let stay = (0..FILTERS).filter(|&number| is_there(&key(number))).count();
+        let unfair = (0..FILTERS)
+            .find(|&number| policy.starts_with("volatile") && !is_volatile(number) && !is_there(&key(number)));
+        assert_eq!((models.len(), unfair), (stay, None), "{policy}");
+        models.iter().for_each(|model| {
+            model.observe(&mut client);
+        });
+        wait_for_replica(&mut client, &mut reader);
+        assert_eq!(digest(&mut reader), digest(&mut client), "{policy}");
+    }
+}
+
+/// Adds items to a filter if it is still there. Whether it is.
+fn insert_if_there(client: &mut Connection, model: &mut Model, numbers: Range<u64>) -> bool {
+    let mut command = split(&format!("BF.INSERT {} NOCREATE ITEMS", model.key));
+    command.extend(numbers.clone().map(item));
+    match run_words(client, &command) {
+        Ok(_) => model.items.extend(numbers),
+        Err(refusal) => assert_eq!(error_text(&refusal), "ERR not found", "{}", model.key),
+    }
+    ask::<i64>(client, &format!("EXISTS {}", model.key)) == 1
+}
+
+/// What BF.STARVE counts: requests of at least so many bytes. All of them may be refused; of those that are smaller, the
+/// server itself cannot do without.
+const LEAST: u64 = 32 << 10;
+
+/// A client that asks for what may be refused, and one that looks at what that left.
+struct Clients {
+    asks: Wire,
+    looks: Connection,
+}
+
+impl Clients {
+    /// Refuses each of a command's requests for memory in turn, until it succeeds. How many there were. What is refused is an
+    /// error, changes nothing and leaves nothing behind.
+    fn refuse_each(&mut self, command: &Words) -> u64 {
+        const TIMES: u64 = 20;
+        const REFUSALS: [&str; 3] = ["ERR Insufficient memory", "ERR Bad data format", "ERR module key failed to copy"];
+        let shown = String::from_utf8_lossy(&command[0]).into_owned();
+        let before = digest(&mut self.looks);
+        for request in 1.. {
+            let mut used = 0;
+            for time in 0..TIMES {
+                self.asks.run(&format!("BF.STARVE key {request} {LEAST}"));
+                let reply = self.asks.run_words(command);
+                let requests = self.asks.run(&format!("BF.STARVE key 0 {LEAST}")).integer() as u64;
+                let end = if let Reply::Array(elements) = &reply { elements.last().unwrap_or(&reply) } else { &reply };
+                // Memory that some allocators hand out unaligned is asked for again: there may be one less than a moment ago.
+                let Reply::Error(refusal) = end else { return requests };
+                assert!(REFUSALS.iter().any(|expected| refusal.starts_with(expected)), "{shown}: {refusal}");
+                assert_eq!(requests, request, "{shown} went on");
+                if time == 0 {
+                    used = used_memory(&mut self.looks);
+                }
+            }
+            assert_eq!(digest(&mut self.looks), before, "{shown} changed something, without request {request}");
+            let returned = format!("what {shown} took is given back, without request {request}");
+            wait_until(&returned, || used_memory(&mut self.looks) < used + TIMES * LEAST / 2);
+        }
+        unreachable!("all commands end")
+    }
+}
+
+#[test]
+fn each_request_for_memory_may_be_refused_and_then_nothing_has_changed() {
+    let faulty = || with_debug(Setup::with_module(oxbloom_with_faults())).set("repl-diskless-sync-delay 0");
+    let master = faulty().start();
+    let replica = replica_of(&master, faulty()).start();
+    let mut clients = Clients { asks: Wire::resp2(&master), looks: master.connect() };
+    for (layout, flags) in LAYOUTS {
+        let client = &mut clients.looks;
+        let parameters = format!("0.0000001 15000 {flags}");
+        for key in ["grown", "full"] {
+            run(client, &format!("BF.RESERVE {key} {parameters} EXPANSION 1")).unwrap();
+        }
+        let (mut grown, mut full) = (Model::new("grown"), Model::new("full"));
+        grown.add(client, 0..40_000);
+        fill_up(client, &mut full, 15_000);
+        assert!(ask::<Vec<u64>>(client, "BF.INFO grown FILTERS")[0] >= 3);
+        for (key, items) in [("single", 0..10_000), ("other", 5_000..14_000)] {
+            run(client, &format!("BF.RESERVE {key} LIKE grown")).unwrap();
+            Model::new(key).add(client, items);
+        }
+        run(client, &format!("BF.RESERVE wide 0.01 500000 {flags}")).unwrap();
+        let (_, header): (u64, Vec<u8>) = ask(client, "BF.SCANDUMP grown 0");
+        let payload: Vec<u8> = ask(client, "DUMP grown");
+        let many = |command: &str, numbers: Range<u64>| split(command).into_iter().chain(numbers.map(item)).collect();
+        // With how many requests each makes at least. What they create is `new`.
+        let mut commands: Vec<(u64, Words)> = vec![
+            (1, split(&format!("BF.RESERVE new {parameters}"))),
+            (1, split("BF.RESERVE new LIKE grown")),
+            (1, split(&format!("BF.INSERT new CAPACITY 15000 ERROR 0.0000001 {flags} ITEMS a b"))),
+            (3, split("COPY grown new")),
+            (3, words([b"RESTORE", b"new", b"0", &payload])),
+            (3, words([b"BF.LOADCHUNK", b"new", b"1", &header])),
+            (1, split("BF.MERGE new 2 single other")),
+            (1, many("BF.MADD full", 16_000..17_000)),
+            (1, many("BF.MADD wide", 0..70_000)),
+            (2, many("BF.INSERT wide NX ITEMS", 30_000..100_000)),
+        ];
+        commands.extend(match layout {
+            "counting" => vec![(1, many("BF.MDEL wide", 0..70_000)), (2, many("BF.MDEL wide", 30_000..100_000))],
+            _ => vec![(3, split("BF.MERGE new 1 grown")), (2, split("BF.MERGE single 1 grown"))],
+        });
+        if layout != "classic" {
+            commands.push((1, split("BF.SCANDUMP grown 1")));
+        }
+        for (least, command) in &commands {
+            let requests = clients.refuse_each(command);
+            let shown = String::from_utf8_lossy(&command[0]);
+            assert!(requests >= *least, "{layout}: {shown} made {requests} requests");
+            run(&mut clients.looks, "DEL new").unwrap();
+        }
+        let client = &mut clients.looks;
+        grown.observe(client);
+        full.items.extend(16_000..17_000);
+        full.observe(client);
+        let mut reader = replica.connect();
+        wait_for_replica(client, &mut reader);
+        assert_eq!(digest(&mut reader), digest(client), "{layout}");
+        run(client, "FLUSHALL").unwrap();
+    }
+}

@@ -1,0 +1,188 @@
+//! A full synchronization that is cut: a replica has all of its old data, or nothing, or all of the new; never a part.
+
+use std::thread;
+
+use redis::Connection;
+
+use crate::support::memory::MIB;
+use crate::support::model::{
+    Model, Random, digest, follow, info, info_number, server_version, used_memory, various, wait_for_replica,
+    wait_until, with_debug,
+};
+use crate::support::proxy::{Damage, Place, Proxy};
+use crate::support::{Server, Setup, ask, error, run};
+
+/// What comes before the snapshot when a replica connects, and some.
+const GREETING: u64 = 10_000;
+
+/// How a replica may take a snapshot, on this server.
+fn loads() -> Vec<&'static str> {
+    let server = Setup::without_module().start();
+    let mut client = server.connect();
+    let all = ["disabled", "on-empty-db", "swapdb", "flush-before-load"];
+    let loads =
+        all.into_iter().filter(|load| run(&mut client, &format!("CONFIG SET repl-diskless-load {load}")).is_ok());
+    let loads: Vec<_> = loads.collect();
+    assert!(loads.len() >= 3, "{loads:?}");
+    loads
+}
+
+/// A master that soon forgets what it sent.
+fn forgetful_master(sync: &str) -> Server {
+    with_debug(Setup::oxbloom())
+        .set(format!("repl-diskless-sync {sync}"))
+        .set("repl-diskless-sync-delay 0")
+        .set("repl-backlog-size 16kb")
+        .set("rdbcompression no")
+        .start()
+}
+
+fn replica_that_loads(load: &str) -> Setup {
+    with_debug(Setup::oxbloom()).set(format!("repl-diskless-load {load}")).set("repl-backlog-size 16kb")
+}
+
+/// Changes so much while the link is down that the replica needs it all anew.
+fn diverge(client: &mut Connection, models: &mut Vec<Model>) {
+    models.iter_mut().filter(|model| !model.is_fixed()).for_each(|model| {
+        model.add(client, 30_000..31_000);
+    });
+    let gone = models.remove(0);
+    run(client, &format!("DEL {}", gone.key)).unwrap();
+    let mut new = Model::new("new");
+    new.add(client, 0..3000);
+    models.push(new);
+}
+
+/// Cuts the link when it has passed so many bytes, and waits until the replica has done what it does then.
+fn cut(proxy: &Proxy, bytes: u64, replica: &mut Connection) {
+    proxy.plan(Place::OfConnection(bytes), Damage::Cut);
+    wait_until("the link is cut", || proxy.is_broken());
+    wait_until("the replica has noticed", || {
+        info(replica, "replication", "master_link_status") == "down"
+            && info_number(replica, "replication", "master_sync_in_progress") == 0
+            && info_number(replica, "persistence", "loading") == 0
+    });
+}
+
+/// What a replica took for a synchronization that failed is given back, maybe in the background.
+fn assert_memory_returns(replica: &mut Connection, before: u64) {
+    wait_until("the memory has returned", || used_memory(replica) < before + MIB);
+}
+
+#[test]
+fn a_replica_has_its_old_data_or_none_whenever_the_link_breaks() {
+    let mut random = Random::unpredictable();
+    thread::scope(|scope| {
+        for load in loads() {
+            for sync in ["no", "yes"] {
+                let random = Random(random.next());
+                scope.spawn(move || cut_again_and_again(load, sync, random));
+            }
+        }
+    });
+}
+
+fn cut_again_and_again(load: &str, sync: &str, mut random: Random) {
+    let master = forgetful_master(sync);
+    let mut client = master.connect();
+    let mut models = various(&mut client);
+    let proxy = Proxy::to(&master);
+    let replica = replica_that_loads(load).start();
+    let mut reader = replica.connect();
+
+    let idle = used_memory(&mut reader);
+    proxy.cut();
+    follow(&mut reader, proxy.port);
+    cut(&proxy, GREETING + random.below(MIB), &mut reader);
+    assert_eq!(ask::<u64>(&mut reader, "DBSIZE"), 0, "{load} {sync}");
+    assert_memory_returns(&mut reader, idle);
+
+    let before = proxy.passed();
+    proxy.mend();
+    wait_for_replica(&mut client, &mut reader);
+    let (whole, old, full) = (proxy.passed() - before, digest(&mut reader), used_memory(&mut reader));
+    assert_eq!(old, digest(&mut client), "{load} {sync}");
+    assert!(whole > 2 * MIB, "{whole}");
+    proxy.cut();
+    let old_models = models.clone();
+    diverge(&mut client, &mut models);
+    for bytes in [random.below(whole), random.below(whole), whole / 2] {
+        cut(&proxy, 1 + bytes, &mut reader);
+        let flushed = load == "flush-before-load" && ask::<u64>(&mut reader, "DBSIZE") == 0;
+        if flushed {
+            assert_memory_returns(&mut reader, idle);
+            continue;
+        }
+        assert_eq!(digest(&mut reader), old, "{load} {sync}: cut at {bytes} of {whole}");
+        old_models.iter().for_each(|model| {
+            model.observe(&mut reader);
+        });
+        assert_memory_returns(&mut reader, full);
+        assert!(load != "flush-before-load" || bytes != whole / 2, "{load} {sync}: the old data is still there");
+    }
+    proxy.mend();
+    wait_for_replica(&mut client, &mut reader);
+    assert_eq!(digest(&mut reader), digest(&mut client), "{load} {sync}");
+    models.iter().for_each(|model| assert_eq!(model.observe(&mut reader), model.observe(&mut client)));
+    let log = replica.log();
+    let skipped = log.lines().find(|line| line.contains("Skipping diskless-load"));
+    assert_eq!(skipped, None, "{load} {sync}");
+}
+
+#[test]
+fn a_replica_answers_from_its_old_data_while_it_loads_the_new() {
+    // Before, all commands wait until the data is loaded.
+    if server_version() < (7, 0) {
+        return;
+    }
+    let master = forgetful_master("yes");
+    let mut client = master.connect();
+    let mut models = various(&mut client);
+    let proxy = Proxy::to(&master);
+    let replica = replica_that_loads("swapdb")
+        .module_arguments("lookahead-size 1 filter-memory-limit 100kb")
+        .set("replica-read-only no")
+        .set("loading-process-events-interval-bytes 1024")
+        .start();
+    let mut reader = replica.connect();
+    follow(&mut reader, proxy.port);
+    wait_for_replica(&mut client, &mut reader);
+    let whole = proxy.passed();
+    let (mut old, was) = (models.clone(), digest(&mut reader));
+    old.retain(|model| ["doubled", "counting-doubled", "classic-doubled"].contains(&&*model.key));
+    let mut changed = was.clone();
+    for round in 0..3 {
+        proxy.cut();
+        if round == 0 {
+            diverge(&mut client, &mut models);
+        }
+        proxy.slow_after(GREETING + round * whole / 3);
+        let is_loading = |reader: &mut Connection| info_number(reader, "persistence", "async_loading") == 1;
+        wait_until("the replica loads", || is_loading(&mut reader));
+        for model in &mut old {
+            model.observe(&mut reader);
+            // A replica that may be written to is one by its operator's will, and what it gets is gone in the end.
+            let number = 50_000 + round;
+            model.add(&mut reader, number..number + 1);
+        }
+        // What comes from the master is not asked about, what comes from clients is.
+        let refusal = error(&mut reader, "BF.RESERVE refused 0.01 1000000");
+        assert_eq!(refusal, "ERR Insufficient memory to create filter");
+        assert_eq!(error(&mut reader, "BF.INSERT refused NOSUCHWORD ITEMS item"), "Unknown argument received");
+        changed = digest(&mut reader);
+        assert!(is_loading(&mut reader), "the link was not slow enough");
+        if round < 2 {
+            proxy.cut();
+            wait_until("the replica has noticed", || !is_loading(&mut reader));
+            assert_eq!(digest(&mut reader), changed);
+            old.iter().for_each(|model| {
+                model.observe(&mut reader);
+            });
+        }
+    }
+    assert_ne!(changed, was);
+    proxy.mend();
+    wait_for_replica(&mut client, &mut reader);
+    assert_eq!(digest(&mut reader), digest(&mut client));
+    models.iter().for_each(|model| assert_eq!(model.observe(&mut reader), model.observe(&mut client)));
+}

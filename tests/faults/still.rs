@@ -1,0 +1,41 @@
+//! Filters that nobody writes to any more, and what they answer.
+
+use redis::Connection;
+
+use crate::support::ask;
+use crate::support::model::{Model, Observed};
+
+pub struct Still(Vec<(Model, Observed)>);
+
+impl Still {
+    pub fn of(models: Vec<Model>, client: &mut Connection) -> Still {
+        let observed = models.into_iter().map(|model| {
+            let observed = model.observe(client);
+            (model, observed)
+        });
+        Still(observed.collect())
+    }
+
+    pub fn models(&self) -> impl Iterator<Item = &Model> {
+        self.0.iter().map(|(model, _)| model)
+    }
+
+    /// Panics unless all answer as they did.
+    pub fn check(&self, client: &mut Connection) {
+        self.check_if(client, |_, _| true);
+    }
+
+    /// Panics unless those that are there answer as they did.
+    pub fn check_those_there(&self, client: &mut Connection) {
+        self.check_if(client, |model, client| ask(client, &format!("EXISTS {}", model.key)));
+    }
+
+    /// Panics unless those that are chosen answer as they did.
+    pub fn check_if(&self, client: &mut Connection, chosen: impl Fn(&Model, &mut Connection) -> bool) {
+        for (model, expected) in &self.0 {
+            if chosen(model, client) {
+                assert_eq!(model.observe(client), *expected, "{}", model.key);
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Replication streams that are cut short, or in which bits flip: what comes is refused, with a word in the log, or the filters
+//! in it are whole, and a replica gets all of them in the end.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::{Client, Connection, RedisResult};
+
+use super::damage::{REFUSALS, assert_no_crash, assert_refused, check_taken, fill};
+use crate::support::memory::limited;
+use crate::support::model::{
+    ABSENT, Model, Random, digest, digest_of, follow, info, many, wait_for_replica, wait_until, with_debug,
+};
+use crate::support::proxy::{Damage, Place, Proxy};
+use crate::support::wire::{Reply, Wire};
+use crate::support::{Server, Setup, ask, run, run_words};
+
+/// What a replica logs when it is about to get a snapshot, in words of one server or another.
+pub const BEGUN: [&str; 2] = ["Full resync from", "Starting to receive RDB"];
+
+fn is_linked(replica: &mut Connection) -> bool {
+    info(replica, "replication", "master_link_status") == "up"
+}
+
+/// Whether a replica neither waits for a snapshot nor loads one, as far as it answers.
+fn is_settled(replica: &Server) -> bool {
+    let ask = || -> RedisResult<String> {
+        let client = Client::open(("127.0.0.1", replica.port))?;
+        let mut connection = client.get_connection_with_timeout(Duration::from_secs(1))?;
+        connection.set_read_timeout(Some(Duration::from_secs(1)))?;
+        redis::cmd("INFO").query(&mut connection)
+    };
+    let facts = ask().unwrap_or_default();
+    ["master_sync_in_progress:0", "loading:0"].iter().all(|fact| facts.lines().any(|line| line == *fact))
+}
+
+/// Waits until a replica has synchronized, or refused to, of which its log tells from here on. Whether it has ended, or will: some
+/// servers first examine the file that they refused, for ever.
+fn ends(replica: &mut Server, from: usize) -> bool {
+    const GRACE: Duration = Duration::from_millis(300);
+    let mut refused: Option<Instant> = None;
+    let mut ends = false;
+    wait_until("the replica has dealt with it", || {
+        ends = !replica.is_running() || refused.is_some_and(|refused| refused.elapsed() > GRACE);
+        let log = &replica.log()[from..];
+        if refused.is_none() && log.contains("Internal error in RDB reading") {
+            refused = Some(Instant::now());
+        }
+        ends || BEGUN.iter().any(|words| log.contains(words)) && is_settled(replica)
+    });
+    ends
+}
+
+/// Synchronizes replicas with damage done on the way, and then without.
+fn synchronize_with_damage(random: &mut Random, diskless: &str, load: &str, checksum: &str) {
+    let master = with_debug(Setup::oxbloom())
+        .set("repl-diskless-sync-delay 0")
+        .set("rdbcompression no")
+        .set(format!("repl-diskless-sync {diskless}"))
+        .set(format!("rdbchecksum {checksum}"))
+        .start();
+    let mut client = master.connect();
+    let still = fill(&mut client);
+    run(&mut client, "SAVE").unwrap();
+    let length = fs::metadata(master.folder().join("dump.rdb")).unwrap().len();
+    let proxy = Proxy::to(&master);
+    // With flipped lengths, a replica may wait for what does not come.
+    let setup =
+        || limited(with_debug(Setup::oxbloom())).set(format!("repl-diskless-load {load}")).set("repl-timeout 10");
+    for round in 0..4 {
+        let mut replica = setup().start();
+        let mut reader = replica.connect();
+        if round < 2 {
+            follow(&mut reader, proxy.port);
+            wait_for_replica(&mut client, &mut reader);
+            run(&mut reader, "REPLICAOF NO ONE").unwrap();
+        }
+        let damage = if round % 2 == 0 { Damage::Cut } else { Damage::Flip(1 << random.below(8)) };
+        let place = Place::OfSnapshot(random.below(length));
+        println!("{damage:?} {place:?} of {length}, diskless {diskless}, load {load}, checksum {checksum}");
+        proxy.plan(place, damage);
+        let logged = replica.log().len();
+        follow(&mut reader, proxy.port);
+        wait_until("the damage is done", || proxy.is_broken());
+        if ends(&mut replica, logged) {
+            assert_refused(&replica.log());
+            // The damaged snapshot may be in its place already.
+            replica = setup().on(replica.kill()).attempt(REFUSALS).unwrap_or_else(|log| {
+                assert_refused(&log);
+                setup().start()
+            });
+            reader = replica.connect();
+            still.check_those_there(&mut reader);
+            proxy.mend();
+            follow(&mut reader, proxy.port);
+        } else if is_linked(&mut reader) {
+            assert!(matches!(damage, Damage::Flip(_)), "half a snapshot was taken");
+            run(&mut reader, "REPLICAOF NO ONE").unwrap();
+            check_taken(checksum, &still, &mut reader);
+            proxy.mend();
+            follow(&mut reader, proxy.port);
+        } else {
+            assert_refused(&replica.log());
+            still.check_those_there(&mut reader);
+            proxy.mend();
+        }
+        wait_for_replica(&mut client, &mut reader);
+        assert_eq!(digest(&mut client), digest(&mut reader));
+        still.check(&mut reader);
+        assert_no_crash(&replica.log());
+    }
+}
+
+#[test]
+fn a_synchronization_that_is_damaged_is_refused_or_its_filters_are_whole() {
+    let mut random = Random::unpredictable();
+    thread::scope(|scope| {
+        for (diskless, load) in [("no", "disabled"), ("yes", "disabled"), ("yes", "swapdb")] {
+            for checksum in ["yes", "no"] {
+                // Side by side, for some replicas look once a second whether they have all.
+                for mut random in [(); 2].map(|()| Random(random.next())) {
+                    scope.spawn(move || synchronize_with_damage(&mut random, diskless, load, checksum));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_replica_outlives_damaged_commands_and_can_be_synchronized_anew() {
+    let mut random = Random::unpredictable();
+    thread::scope(|scope| {
+        for mut random in [(); 3].map(|()| Random(random.next())) {
+            scope.spawn(move || write_with_damage(&mut random));
+        }
+    });
+}
+
+/// Writes with damage done to what the replica gets, again and again.
+fn write_with_damage(random: &mut Random) {
+    let master = with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0").start();
+    let mut client = master.connect();
+    let still = fill(&mut client);
+    let mut models: Vec<Model> = still.models().filter(|model| !model.is_fixed()).cloned().collect();
+    let proxy = Proxy::to(&master);
+    let mut replica = limited(with_debug(Setup::oxbloom())).start();
+    let mut reader = replica.connect();
+    follow(&mut reader, proxy.port);
+    wait_for_replica(&mut client, &mut reader);
+    for round in 0..8 {
+        let damage = if round % 4 == 0 { Damage::Cut } else { Damage::Flip(1 << random.below(8)) };
+        let place = Place::FromNow(random.below(20_000));
+        println!("{damage:?} {place:?}");
+        proxy.plan(place, damage);
+        while !proxy.is_broken() {
+            write_in_every_way(random, &mut models, &master, &mut client);
+        }
+        write_in_every_way(random, &mut models, &master, &mut client);
+        if let Damage::Flip(_) = damage {
+            // It may also wait for as much as a flipped length has announced.
+            for _ in 0..100 {
+                let offsets = [(&mut client, "master_repl_offset"), (&mut reader, "slave_repl_offset")]
+                    .map(|(client, field)| info(client, "replication", field));
+                if offsets[0] == offsets[1] || !is_linked(&mut reader) {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        assert!(replica.is_running(), "{}", replica.log());
+        for key in ask::<Vec<Vec<u8>>>(&mut reader, "KEYS *") {
+            let found = run_words(&mut reader, &[b"BF.MEXISTS", &key[..], b"a", b"b", b"c"]).unwrap();
+            assert_eq!(redis::from_redis_value::<Vec<bool>>(found).unwrap().len(), 3);
+        }
+        proxy.mend();
+        if let Damage::Flip(_) = damage {
+            run(&mut reader, "REPLICAOF NO ONE").unwrap();
+            follow(&mut reader, proxy.port);
+        }
+        wait_for_replica(&mut client, &mut reader);
+        assert_eq!(digest(&mut client), digest(&mut reader));
+    }
+    models.iter().for_each(|model| drop(model.observe(&mut reader)));
+    assert_no_crash(&replica.log());
+}
+
+#[test]
+fn a_piece_that_is_damaged_on_its_way_to_a_replica_is_refused_there_and_the_log_names_the_filter() {
+    let master = with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0").start();
+    let mut client = master.connect();
+    let proxy = Proxy::to(&master);
+    let replica = with_debug(Setup::oxbloom()).start();
+    let mut reader = replica.connect();
+    follow(&mut reader, proxy.port);
+    for (copy, words) in [("native", ""), ("counting", "COUNTING")] {
+        run(&mut client, &format!("BF.RESERVE whole 0.01 100000 {words}")).unwrap();
+        Model::new("whole").add(&mut client, 0..1000);
+        let pieces = Wire::resp2(&master).scan_dump("whole");
+        let [(header_iterator, header), (iterator, chunk)] = &pieces[..] else { panic!("{} pieces", pieces.len()) };
+        Wire::resp2(&master).load_chunk(copy, *header_iterator, header);
+        wait_for_replica(&mut client, &mut reader);
+        proxy.plan(Place::FromNow(chunk.len() as u64 / 2), Damage::Flip(1));
+        Wire::resp2(&master).load_chunk(copy, *iterator, chunk);
+        let refusal = format!("BF.LOADCHUNK '{copy}' of the master or the append-only file was refused: ");
+        wait_until("it is refused", || replica.log().contains(&refusal));
+        assert_ne!(digest_of(&mut client, copy), digest_of(&mut reader, copy));
+        // As docs/operating.md advises.
+        run(&mut reader, "REPLICAOF NO ONE").unwrap();
+        proxy.mend();
+        follow(&mut reader, proxy.port);
+        wait_for_replica(&mut client, &mut reader);
+        assert_eq!(digest(&mut client), digest(&mut reader));
+        run(&mut client, "FLUSHALL").unwrap();
+    }
+}
+
+/// Adds to filters of all layouts, removes from some, makes new ones, and copies one in chunks.
+fn write_in_every_way(random: &mut Random, models: &mut [Model], master: &Server, client: &mut Connection) {
+    for model in models.iter_mut() {
+        let first = random.below(1 << 30);
+        model.add(client, first..first + 5);
+        let numbers: Vec<u64> = (ABSENT..ABSENT + 5).collect();
+        if model.key.starts_with("counting") {
+            let _: Vec<u64> = many(client, "BF.MADD", &model.key, &numbers);
+            let _: Vec<u64> = many(client, "BF.MDEL", &model.key, &numbers);
+        }
+    }
+    let new = format!("new-{}", random.below(20));
+    run(client, &format!("BF.INSERT {new} CAPACITY 20 ITEMS a b c")).unwrap();
+    let from = random.one_of(&["native-grown", "counting-grown"]);
+    run(client, "DEL copy").unwrap();
+    let mut wire = Wire::resp2(master);
+    for (iterator, data) in wire.scan_dump(from) {
+        assert_eq!(wire.load_chunk("copy", iterator, &data), Reply::simple("OK"));
+    }
+}
