@@ -1,34 +1,24 @@
-"""A real cluster: primaries with their replicas, on one machine, for the tests that move slots and kill servers.
+"""A real cluster: primaries with their replicas, on one machine, for the tests that move slots and kill servers."""
 
-Its ports, and those of its bus, which are 10000 above, lie below those that the system gives to connections: nobody else takes
-them by chance.
-"""
-
-import random
-import socket
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
-import pytest
 import redis
 import redis.asyncio.cluster
 import redis.cluster
-from oxbloom_scrapy.deliveries import beside
 from redis.crc import key_slot
-from servers import ATTEMPTS, HOST, OXBLOOM, Server, wait_until
+from redis.utils import str_if_bytes
+from servers import HOST, OXBLOOM, PATIENCE, Server, happens, start, wait_until
 
 SLOTS = 16384
-PORTS = range(10_000, 20_000)
-BUS = 10_000  # above a server's port
-FORMED_WITHIN = 50  # seconds
+BUS = 10_000  # above a server's port, that of its bus
+GIVE_UP_AFTER = 1000  # milliseconds
 OPTIONS = {
     "cluster-enabled": "yes",
-    "cluster-node-timeout": "1000",
+    "cluster-node-timeout": str(GIVE_UP_AFTER),
     # A replica takes over however long it has not heard of its primary, and stays with it otherwise.
     "cluster-replica-validity-factor": "0",
     "cluster-allow-replica-migration": "no",
@@ -37,34 +27,27 @@ OPTIONS = {
 }
 
 
-def port_with_bus() -> int:
-    while True:
-        port = random.choice(PORTS)
-        try:
-            for each in (port, port + BUS):
-                with socket.socket() as probe:
-                    probe.bind((HOST, each))
-        except OSError:
-            continue
-        return port
-
-
 class Cluster:
     """Servers, the first of which are made primaries. Which are so later, they tell themselves."""
 
-    def __init__(self, servers: list[Server], primaries: int) -> None:
+    def __init__(self, stack: ExitStack, servers: list[Server], primaries: int) -> None:
+        """`stack`: closes the clients."""
+        self._stack = stack
         self.servers = servers
         self.ids = {server: str(server.client.cluster("MYID"), "ascii") for server in servers}
         self._form(servers[:primaries], servers[primaries:])
 
     def client(self, **options: Any) -> redis.cluster.RedisCluster:
-        return redis.cluster.RedisCluster(HOST, self.alive()[0].port, **options)
+        options.setdefault("socket_timeout", PATIENCE)
+        client = redis.cluster.RedisCluster(HOST, self.alive()[0].port, **options)
+        self._stack.callback(client.close)
+        return client
 
     def async_client(self, **options: Any) -> redis.asyncio.cluster.RedisCluster:
         return redis.asyncio.cluster.RedisCluster(HOST, self.alive()[0].port, **options)
 
     def alive(self) -> list[Server]:
-        return [server for server in self.servers if server.process.poll() is None]
+        return [server for server in self.servers if not server.ended()]
 
     def primaries(self) -> list[Server]:
         return [server for server in self.alive() if server.client.role()[0] == b"master"]
@@ -74,28 +57,54 @@ class Cluster:
         owner = self._owner(self.alive()[0], key)
         return next(server for server in self.servers if server.port == owner)
 
-    def wait(self, key: str) -> bool:
-        """Whether a key's primary has handed all that was written to it before on to its replica."""
-        marker = beside(key, "marker")
-        with self.primary_of(key).client.pipeline(transaction=False) as connection:
+    def replicas_of(self, primary: Server) -> list[Server]:
+        roles = [(server, server.client.role()) for server in self.alive()]
+        return [server for server, role in roles if role[0] == b"slave" and role[2] == primary.port]
+
+    def tags_of(self, primary: Server) -> Iterator[str]:
+        """What keys that a primary serves may begin with, each of another slot."""
+        tags = (f"{{{number}}}" for number in range(SLOTS))
+        return (tag for tag in tags if self.primary_of(tag) is primary)
+
+    def wait_all(self) -> bool:
+        """Whether all primaries have handed all that was written to them before on to their replicas."""
+        return all(self._wait(primary) for primary in self.primaries())
+
+    def _wait(self, primary: Server) -> bool:
+        marker = f"{next(self.tags_of(primary))}marker"
+        with primary.client.pipeline(transaction=False) as connection:
             connection.set(marker, "").execute_command("WAIT", 1, 1000).unlink(marker)
             return connection.execute()[1] == 1
 
-    def wait_all(self) -> bool:
-        """The same, of all primaries."""
-        return all(self.wait(self._key_of(server)) for server in self.primaries())
+    def give_up_after(self, milliseconds: int) -> None:
+        """Sets how long a server may be busy before the others take it for dead."""
+        for server in self.alive():
+            server.client.config_set("cluster-node-timeout", milliseconds)
 
     def kill_primary_of(self, key: str) -> Server:
         """Kills a key's primary, and returns it when its replica has taken over and all others know that."""
         killed = self.primary_of(key)
         killed.kill()
+        self._wait_for_successor(key, killed)
+        return killed
+
+    def fail_over(self, key: str, *how: str) -> Server:
+        """Lets the replica of a key's primary take over, and returns the old primary when it follows."""
+        old = self.primary_of(key)
+        (replica,) = self.replicas_of(old)
+        # Servers give up after five seconds, which can pass on a slow machine.
+        wait_until(lambda: _asked_to_take_over(replica, how))
+        self._wait_for_successor(key, old)
+        wait_until(lambda: follows(old))
+        return old
+
+    def _wait_for_successor(self, key: str, old: Server) -> None:
         wait_until(
             lambda: (
-                all(self._owner(server, key) not in (killed.port, None) for server in self.alive())
+                all(self._owner(server, key) not in (old.port, None) for server in self.alive())
                 and self._healthy()
             )
         )
-        return killed
 
     def start_again(self, server: Server) -> None:
         """Starts a server that was killed, and waits until it follows the one that took over."""
@@ -103,18 +112,55 @@ class Cluster:
         wait_until(self._healthy)
         wait_until(lambda: follows(server))
 
-    def move_slot(self, key: str, to: Server) -> None:
+    def move_slot(
+        self, key: str, to: Server, meanwhile: Callable[[], object] | None = None
+    ) -> None:
         """Moves the slot of a key while it is in use, as redis-cli does."""
+        if self.primary_of(key) is not to:
+            self.open_slot(key, to)
+            self.move_keys(key, to, meanwhile)
+            self.close_slot(key, to)
+
+    def open_slot(self, key: str, to: Server) -> None:
+        """Lets the keys of a slot move to another primary."""
         slot, source = key_slot(key.encode()), self.primary_of(key)
-        if source is to:
-            return
         to.client.cluster("SETSLOT", slot, "IMPORTING", self.ids[source])
         source.client.cluster("SETSLOT", slot, "MIGRATING", self.ids[to])
-        while keys := source.client.cluster("GETKEYSINSLOT", slot, 100):
-            source.client.migrate(HOST, to.port, keys, 0, 10_000)
+
+    def move_keys(
+        self, key: str, to: Server, meanwhile: Callable[[], object] | None = None
+    ) -> None:
+        """Moves the keys of a slot; one by one, if there is something to do meanwhile."""
+        slot, source = key_slot(key.encode()), self.primary_of(key)
+        while keys := source.client.cluster("GETKEYSINSLOT", slot, 1 if meanwhile else 100):
+            migrate(source, to, keys)
+            if meanwhile:
+                meanwhile()
+
+    def leave_slot(self, key: str, to: Server) -> None:
+        """Takes back that the keys of a slot may move, if none has."""
+        slot = key_slot(key.encode())
+        for server in (self.primary_of(key), to):
+            server.client.cluster("SETSLOT", slot, "STABLE")
+
+    def close_slot(self, key: str, to: Server) -> None:
+        """Makes a primary that has all keys of a slot serve it."""
+        slot, source = key_slot(key.encode()), self.primary_of(key)
         others = [server for server in self.primaries() if server not in (source, to)]
         for server in (to, source, *others):
             server.client.cluster("SETSLOT", slot, "NODE", self.ids[to])
+
+    def move_slot_atomically(self, key: str, to: Server) -> tuple[str, str]:
+        """Moves the slot of a key as Valkey does from 9.0 on. How that ended, and why."""
+        slot, source = key_slot(key.encode()), self.primary_of(key)
+        before = _migrations(source).keys()
+        command = ["MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self.ids[to]]
+        source.client.execute_command("CLUSTER", *command)
+        (name,) = _migrations(source).keys() - before
+        ends = ("success", "failed", "cancelled")
+        wait_until(lambda: all(_migrations(each)[name][0] in ends for each in (source, to)))
+        wait_until(self._healthy)
+        return _migrations(to)[name]
 
     def clear(self) -> None:
         for server in self.primaries():
@@ -127,10 +173,10 @@ class Cluster:
             server.client.cluster("SET-CONFIG-EPOCH", number + 1)
         for one, other in combinations(self.servers, 2):
             one.client.cluster("MEET", HOST, other.port)
-        wait_until(lambda: all(self._knows_all(server) for server in self.servers), FORMED_WITHIN)
+        wait_until(lambda: all(self._knows_all(server) for server in self.servers))
         for number, server in enumerate(replicas):
             server.client.cluster("REPLICATE", self.ids[primaries[number % len(primaries)]])
-        wait_until(lambda: self._healthy() and all(map(follows, replicas)), FORMED_WITHIN)
+        wait_until(lambda: self._healthy() and all(map(follows, replicas)))
 
     def _knows_all(self, server: Server) -> bool:
         nodes = server.client.cluster("NODES").values()
@@ -150,9 +196,21 @@ class Cluster:
             (port for first, last, port in owners_of_slots(server) if first <= slot <= last), None
         )
 
-    def _key_of(self, server: Server) -> str:
-        keys = (f"{{{number}}}" for number in range(SLOTS))
-        return next(key for key in keys if self.primary_of(key) is server)
+
+def migrate(source: Server, to: Server, keys: Sequence[str | bytes]) -> None:
+    source.client.migrate(HOST, to.port, list(keys), 0, PATIENCE * 1000)
+
+
+def _migrations(server: Server) -> dict[str, tuple[str, str]]:
+    """State and message of each atomic migration that a server knows."""
+    entries = server.client.execute_command("CLUSTER", "GETSLOTMIGRATIONS")
+    facts = [dict(zip(*[map(str_if_bytes, entry)] * 2, strict=True)) for entry in entries]
+    return {fact["name"]: (fact["state"], fact["message"]) for fact in facts}
+
+
+def _asked_to_take_over(replica: Server, how: tuple[str, ...]) -> bool:
+    replica.client.execute_command("CLUSTER", "FAILOVER", *how)
+    return happens(lambda: replica.client.role()[0] == b"master", within=6)
 
 
 def owners_of_slots(server: Server) -> list[tuple[int, int, int]]:
@@ -173,20 +231,10 @@ def running_cluster(
     module: str | None = OXBLOOM, primaries: int = 3, replicas: int = 3
 ) -> Iterator[Cluster]:
     """A cluster whose slots are dealt out to its primaries in equal parts."""
+    options = [word for name, value in OPTIONS.items() for word in (f"--{name}", value)]
     with ExitStack() as stack, ThreadPoolExecutor() as threads:
-        starting = [threads.submit(_start, module, stack) for _ in range(primaries + replicas)]
-        yield Cluster([each.result() for each in starting], primaries)
-
-
-def _start(module: str | None, stack: ExitStack) -> Server:
-    for _ in range(ATTEMPTS):
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="oxbloom-"))
-        options = [word for name, value in OPTIONS.items() for word in (f"--{name}", value)]
-        try:
-            server = Server(Path(folder), module, *options, port=port_with_bus())
-        except pytest.fail.Exception:  # somebody was faster
-            continue
-        stack.callback(server.client.close)
-        stack.callback(server.kill)
-        return server
-    pytest.fail("the servers of a cluster do not start", pytrace=False)
+        starting = [
+            threads.submit(start, stack, module, *options, beside=(BUS,))
+            for _ in range(primaries + replicas)
+        ]
+        yield Cluster(stack, [each.result() for each in starting], primaries)

@@ -140,6 +140,8 @@ class Tool:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # Whoever is started in the background of a shell ignores it otherwise.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         self.processes.append(process)
         return process

@@ -13,11 +13,12 @@ from typing import NamedTuple
 import pytest
 import redis
 import redis.asyncio
+from filters import most_false_positives
 from redis.commands.bf import BFInfo
 from redis.commands.bf.commands import BFCommands
 from redis.exceptions import ResponseError, WatchError
+from servers import HOST, server_version
 
-HOST = "127.0.0.1"
 WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 FULL = "non scaling filter is full"
 
@@ -26,6 +27,12 @@ TIGHT = 1e-9
 
 # More than any dump in these tests has: an endless SCANDUMP fails rather than hangs.
 MOST_CHUNKS = 1000
+
+# Servers before 7.0 have neither booleans nor maps for modules, whatever the client speaks.
+SPEAKS_RESP3 = server_version() >= (7, 0)
+
+# Where the allocator does not align to cache lines, as in builds without jemalloc, a layer may take one more.
+CACHE_LINE = 64
 
 BINARY_ITEMS = [
     b"",
@@ -55,14 +62,16 @@ class Mode(NamedTuple):
     @property
     def flag(self) -> type:
         """What an added / present flag is: a number in RESP2, a boolean in RESP3."""
-        return int if self.protocol == 2 else bool
+        return int if self.protocol == 2 or not SPEAKS_RESP3 else bool
 
     def flags(self, *values: int) -> list:
         return [self.flag(value) for value in values]
 
     @property
     def info(self) -> type:
-        return dict if self == (3, True) else BFInfo
+        if self == (3, True):
+            return dict if SPEAKS_RESP3 else list
+        return BFInfo
 
 
 MODES = [
@@ -92,9 +101,22 @@ INFO_KEYS = [
 ]
 
 
-def read_info(reply: BFInfo | dict) -> Info:
+def labels(reply: dict | list) -> list:
+    return list(reply) if isinstance(reply, dict) else reply[::2]
+
+
+def read_info(reply: BFInfo | dict | list) -> Info:
+    if isinstance(reply, list):
+        reply = dict(zip(labels(reply), reply[1::2], strict=True))
     names = INFO_KEYS if isinstance(reply, dict) else INFO_ATTRIBUTES
     return Info(*(reply[name] for name in names))
+
+
+def assert_alike(copy: BFInfo | dict | list, original: BFInfo | dict | list) -> None:
+    """Equal, but for what the allocator makes of the size."""
+    ours, theirs = read_info(copy), read_info(original)
+    assert ours == theirs._replace(size=ours.size)
+    assert abs(ours.size - theirs.size) <= CACHE_LINE * ours.filters
 
 
 def typed(reply):
@@ -118,11 +140,6 @@ def answers(bf, key, members, batch=1000) -> list[bool]:
     for start in range(0, len(members), batch):
         replies += bf.mexists(key, *members[start : start + batch])
     return [bool(reply) for reply in replies]
-
-
-def most_false_positives(trials: int, rate: float) -> float:
-    """Mean plus five standard deviations of the binomial distribution B(trials, rate)."""
-    return trials * rate + 5 * math.sqrt(trials * rate * (1 - rate))
 
 
 def ideal_bytes(capacity: int, rate: float) -> float:
@@ -151,8 +168,7 @@ def mode(request) -> Mode:
 
 @pytest.fixture
 def client(server, mode):
-    with redis.Redis(HOST, server, **mode.options) as client:
-        client.flushall()
+    with redis.Redis(HOST, server.port, **mode.options) as client:
         yield client
 
 
@@ -365,8 +381,8 @@ def test_info_is_of_the_type_that_the_mode_promises(bf, mode):
     bf.create("filter", 0.01, 1000)
     reply = bf.info("filter")
     assert type(reply) is mode.info
-    if mode.info is dict:
-        assert list(reply) == INFO_KEYS
+    if mode.info is not BFInfo:
+        assert labels(reply) == INFO_KEYS
     assert [type(value) for value in read_info(reply)] == [int] * 5
 
 
@@ -469,13 +485,13 @@ def test_a_copied_filter_answers_and_grows_as_the_original(bf, arguments, count)
 
     assert all(answers(bf, "copy", members))
     assert answers(bf, "copy", strangers) == answers(bf, "original", strangers)
-    assert read_info(bf.info("copy")) == read_info(bf.info("original"))
+    assert_alike(bf.info("copy"), bf.info("original"))
     assert bf.card("copy") == bf.card("original")
 
     later = items("later", 400)
     for key in ("original", "copy"):
         add_all(bf, key, later)
-    assert read_info(bf.info("copy")) == read_info(bf.info("original"))
+    assert_alike(bf.info("copy"), bf.info("original"))
     assert answers(bf, "copy", strangers) == answers(bf, "original", strangers)
 
 
@@ -499,7 +515,7 @@ def test_a_filter_of_many_megabytes_can_be_copied(bf):
     asked = members + strangers
     assert all(answers(bf, "copy", members))
     assert answers(bf, "copy", asked) == answers(bf, "original", asked)
-    assert read_info(bf.info("copy")) == read_info(bf.info("original"))
+    assert_alike(bf.info("copy"), bf.info("original"))
 
 
 def test_a_dump_is_not_loaded_over_an_existing_filter(bf):
@@ -527,12 +543,12 @@ def test_loadchunk_replies_ok(bf):
 
 
 def test_a_decoding_client_gets_text_but_keeps_dumps_as_bytes(server, client, mode):
-    with redis.Redis(HOST, server, decode_responses=True, **mode.options) as decoding:
+    with redis.Redis(HOST, server.port, decode_responses=True, **mode.options) as decoding:
         bf = decoding.bf()
         bf.add("source", "ключ")
         info = bf.info("source")
-        if mode.info is dict:
-            assert list(info) == [key.decode() for key in INFO_KEYS]
+        if mode.info is not BFInfo:
+            assert labels(info) == [key.decode() for key in INFO_KEYS]
         else:
             assert read_info(info) == Info(100, info.size, 1, 1, 2)
         position, header = bf.scandump("source", 0)
@@ -629,7 +645,7 @@ def test_asyncio_methods_reply_as_the_blocking_ones_do(server, client, mode):
     flag, flags = mode.flag, mode.flags
 
     async def scenario():
-        async with async_client(server, mode) as connection:
+        async with async_client(server.port, mode) as connection:
             bf = connection.bf()
             assert await bf.create("filter", TIGHT, 1000, expansion=4) is True
             assert typed(await bf.add("filter", "a")) == typed(flag(1))
@@ -668,7 +684,7 @@ def test_an_asyncio_pipeline_replies_as_the_single_calls_do(
 
     async def scenario():
         async with (
-            async_client(server, mode) as connection,
+            async_client(server.port, mode) as connection,
             connection.pipeline(transaction=transaction) as pipeline,
         ):
             bf = pipeline.bf()
@@ -687,7 +703,7 @@ def test_an_asyncio_pipeline_replies_as_the_single_calls_do(
 
 def test_concurrent_asyncio_callers_count_every_item_once(server, client, mode):
     async def scenario():
-        async with async_client(server, mode) as connection:
+        async with async_client(server.port, mode) as connection:
             bf = connection.bf()
             await bf.create("filter", TIGHT, 1000)
 

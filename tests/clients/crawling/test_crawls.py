@@ -63,12 +63,21 @@ def test_crawlers_of_one_queue_crawl_every_page_once(server, tmp_path, settings,
     assert server.client.execute_command("BF.CARD", "follow:bloomfilter") >= pages.pages
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("crawlers", [2, 4])
 def test_to_check_and_then_to_insert_crawls_pages_twice(server, tmp_path, crawlers):
     old = {**CHECK_THEN_INSERT, "SCHEDULER_PERSIST": True}
-    with site() as pages, crawl(server, tmp_path, **old) as many:
-        together(many, pages, crawlers)
-        assert max(pages.visits().values()) > 1
+
+    def crawls_a_page_twice(attempt: int) -> bool:
+        server.client.flushall()
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        with site() as pages, crawl(server, folder, **old) as many:
+            together(many, pages, crawlers)
+            return max(pages.visits().values()) > 1
+
+    # Two crawlers have to ask at one moment: on a busy machine not every crawl has one.
+    assert any(map(crawls_a_page_twice, range(5)))
 
 
 def pages_in_flight(server: Server) -> set[int]:

@@ -24,6 +24,7 @@ import redis
 import redis.asyncio
 import redis.connection
 from cluster import Cluster, running_cluster
+from filters import most_false_positives
 from oxbloom_scrapy import (
     AsyncShardedFilter,
     FilterMismatchError,
@@ -171,11 +172,6 @@ def bare_place(way: Way, request: pytest.FixtureRequest) -> Iterator[Place]:
 
 def numbered(count: int, stem: str = "item") -> list[str]:
     return [f"{stem} {number}" for number in range(count)]
-
-
-def most(trials: int, rate: float) -> float:
-    """Mean and five deviations of a binomial distribution."""
-    return trials * rate + 5 * math.sqrt(trials * rate * (1 - rate))
 
 
 # The placement
@@ -374,13 +370,13 @@ def test_as_many_items_fit_as_were_asked_for_at_the_error_rate_that_was(
     filter = ShardedFilter(server.client, "full", shards=shards, capacity=capacity, error_rate=rate)
     item = STEMS[stem]
     new = filter.add_many(item(number) for number in range(capacity))
-    assert len(new) - sum(new) <= most(capacity, rate)
+    assert len(new) - sum(new) <= most_false_positives(capacity, rate)
     info = filter.info()
     assert info.layers == info.shards == shards
     assert info.capacity >= capacity
     assert filter.contains_many(item(number) for number in range(capacity)) == [True] * capacity
     wrong = sum(filter.contains_many(item(number + capacity) for number in range(strangers)))
-    assert wrong <= most(strangers, rate)
+    assert wrong <= most_false_positives(strangers, rate)
     # A rate of 0 would be a test that asks nothing.
     assert wrong > strangers * rate / 20
 
@@ -392,7 +388,9 @@ def test_a_filter_that_grew_keeps_its_error_rate(server: Server, shards: int) ->
     filter.add_many(numbered(20_000))
     assert filter.info().layers > shards
     assert filter.contains_many(numbered(20_000)) == [True] * 20_000
-    assert sum(filter.contains_many(numbered(50_000, "stranger"))) <= most(50_000, 0.01)
+    assert sum(filter.contains_many(numbered(50_000, "stranger"))) <= most_false_positives(
+        50_000, 0.01
+    )
 
 
 def exceeding(mean: int, shards: int) -> float:

@@ -1,0 +1,239 @@
+"""Filters of all kinds under load: threads that write to them, and what is certain of every item from what was answered."""
+
+import math
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count, cycle, islice
+from typing import Any, NamedTuple
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import AskError, ClusterDownError, RedisClusterException
+from redis.retry import Retry
+from servers import wait_until
+
+BATCH = 40  # items that a writer adds at a time
+WAITS = 50  # milliseconds, for replicas
+BORN = 8  # filters that a writer creates by adding to them
+ASKED = 1000  # items that are asked for at a time
+ABSENT = 3000  # items that nobody adds, for each filter
+
+# Nothing is sent again unless a server said that it has not done it: a removal that is done twice is a wrong one.
+ONCE = Retry(NoBackoff(), 0)
+
+FAILURES = (redis.RedisError, RedisClusterException)
+
+ADD_BY_SCRIPT = "return redis.call('BF.MADD', KEYS[1], unpack(ARGV))"
+
+
+def speaks_of_roles(error: Exception) -> bool:
+    """Whether it is that a server is not the primary, or not there."""
+    kinds = (
+        redis.ConnectionError,
+        redis.TimeoutError,
+        redis.ReadOnlyError,
+        AskError,
+        ClusterDownError,
+    )
+    return isinstance(error, (*kinds, RedisClusterException)) or bool(
+        re.search("READONLY|UNBLOCKED|read only replica|WAIT cannot", str(error))
+    )
+
+
+class Kind(NamedTuple):
+    rate: float
+    capacity: int
+    options: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> bool:
+        return "COUNTING" in self.options
+
+
+BY_DEFAULT = Kind(0.01, 100)
+KINDS = {
+    "native": Kind(0.01, 1000),
+    "linear": Kind(0.001, 2000, ("EXPANSION", "1")),
+    "fixed": Kind(0.01, 500_000, ("NONSCALING",)),
+    "classic": Kind(0.01, 1000, ("LAYOUT", "classic")),
+    "counting": Kind(0.01, 1000, ("COUNTING",)),
+}
+
+
+def most_false_positives(trials: int, rate: float) -> float:
+    """Mean plus five standard deviations of the binomial distribution B(trials, rate)."""
+    return trials * rate + 5 * math.sqrt(trials * rate * (1 - rate))
+
+
+def reserve(client: Any, prefix: str, kinds: dict[str, Kind] = KINDS) -> dict[str, Kind]:
+    """Filters of all kinds, by key."""
+    keys = {f"{prefix}{name}": kind for name, kind in kinds.items()}
+    for key, (rate, capacity, options) in keys.items():
+        client.execute_command("BF.RESERVE", key, rate, capacity, *options)
+    return keys
+
+
+@dataclass
+class Occurrences:
+    """How often an item is in a filter, as far as that is known."""
+
+    least: int = 0
+    most: int = 0
+
+
+class Writer(threading.Thread):
+    """Adds items of its own to filters, and removes some of them where that can be, until it is told to stop.
+
+    What was answered is certain; with `replicas`, only once as many of them have it.
+    """
+
+    def __init__(self, name: str, client: Any, keys: dict[str, Kind], replicas: int = 0) -> None:
+        super().__init__()
+        self.label, self.client, self.replicas = name, client, replicas
+        self.shared = keys
+        self.keys = keys | {f"{next(iter(keys))} of {name} {n}": BY_DEFAULT for n in range(BORN)}
+        self.items: dict[str, dict[str, Occurrences]] = defaultdict(
+            lambda: defaultdict(Occurrences)
+        )
+        self.rounds, self.errors = 0, list[Exception]()
+        self.denied: list[str] = []  # items that were there for certain, and could not be removed
+        self.stopped = threading.Event()
+
+    def run(self) -> None:
+        ways = cycle(["BF.MADD", "BF.INSERT", "EVAL", "BF.ADD"])
+        numbers = count()
+        while not self.stopped.is_set():
+            errors = len(self.errors)
+            # Every other round, one more of its own.
+            keys = islice(self.keys.items(), len(self.shared) + self.rounds // 2)
+            for (key, kind), way in zip(keys, ways, strict=False):
+                items = [f"{self.label} {next(numbers)}" for _ in range(BATCH)]
+                try:
+                    self._add(key, way, items)
+                    if kind.counts:
+                        self._add(key, "BF.MADD", items[::2])
+                        self._remove(key, items[::3])
+                        self._remove(key, items[::4])
+                except FAILURES as error:
+                    if not speaks_of_roles(error):
+                        raise
+                    self.errors.append(error)
+                    self._look_around()
+            self.rounds += errors == len(self.errors)
+
+    def _add(self, key: str, way: str, items: list[str]) -> None:
+        known = [self.items[key][item] for item in items]
+        if way == "BF.ADD":
+            items, known = items[:1], known[:1]
+        for each in known:
+            each.most += 1
+        commands = {
+            "BF.ADD": ("BF.ADD", key, *items),
+            "BF.MADD": ("BF.MADD", key, *items),
+            "BF.INSERT": ("BF.INSERT", key, "ITEMS", *items),
+            "EVAL": ("EVAL", ADD_BY_SCRIPT, 1, key, *items),
+        }
+        _, is_certain = self._send(key, *commands[way])
+        if is_certain:
+            for each in known:
+                each.least += 1
+
+    def _remove(self, key: str, items: list[str]) -> None:
+        """Removes what is there for certain."""
+        items = [item for item in items if self.items[key][item].least > 0]
+        known = [self.items[key][item] for item in items]
+        for each in known:
+            each.least -= 1
+        if items:
+            replies, is_certain = self._send(key, "BF.MDEL", key, *items)
+            self.denied += [item for item, there in zip(items, replies, strict=True) if not there]
+            for each in known if is_certain else []:
+                each.most -= 1
+
+    def _send(self, key: str, *command: Any) -> tuple[Any, bool]:
+        """Sends a command. The reply, and whether what it says is certain to last."""
+        if not self.replicas:
+            return self.client.execute_command(*command), True
+        # One connection has to send both: WAIT asks for what was written by it.
+        with self._connection(key).pipeline(transaction=False) as connection:
+            connection.execute_command(*command).execute_command("WAIT", self.replicas, WAITS)
+            reply, reached = connection.execute()
+        return reply, reached >= self.replicas
+
+    def _connection(self, key: str) -> redis.Redis:
+        if not isinstance(self.client, redis.RedisCluster):
+            return self.client
+        return self.client.get_redis_connection(self.client.get_node_from_key(key))
+
+    def _look_around(self) -> None:
+        """Asks who serves what by now."""
+        time.sleep(0.01)
+        if isinstance(self.client, redis.RedisCluster):
+            with suppress(*FAILURES):
+                self.client.nodes_manager.initialize()
+
+
+@contextmanager
+def writing(*writers: Writer) -> Iterator[None]:
+    """Writers at work."""
+    for writer in writers:
+        writer.start()
+    try:
+        yield
+    finally:
+        for writer in writers:
+            writer.stopped.set()
+        for writer in writers:
+            writer.join()
+
+
+def go_on(*writers: Writer, rounds: int = 2) -> None:
+    """Waits until writers have written to all filters so many times more, without an error."""
+    goals = [(writer, writer.rounds + rounds) for writer in writers]
+    wait_until(lambda: all(writer.rounds >= goal for writer, goal in goals))
+
+
+def ask(client: Any, command: str, key: str, items: Iterable[str]) -> list[int]:
+    items = list(items)
+    pieces = (items[first : first + ASKED] for first in range(0, len(items), ASKED))
+    return [int(each) for piece in pieces for each in client.execute_command(command, key, *piece)]
+
+
+def keys_of(*writers: Writer) -> dict[str, Kind]:
+    """The filters that were written to."""
+    keys = {key: kind for writer in writers for key, kind in writer.keys.items()}
+    return {key: keys[key] for key in keys if any(key in writer.items for writer in writers)}
+
+
+def check(client: Any, *writers: Writer) -> None:
+    """That filters have all that was added to them, and little else."""
+    assert [item for writer in writers for item in writer.denied] == []
+    for key, kind in keys_of(*writers).items():
+        known = {item: each for writer in writers for item, each in writer.items[key].items()}
+        present = [item for item, occurrences in known.items() if occurrences.least > 0]
+        gone = [item for item, occurrences in known.items() if occurrences.most == 0]
+        absent = gone + [f"absent {number}" for number in range(ABSENT)]
+        assert present or key not in writers[0].shared, key
+        answers = ask(client, "BF.MEXISTS", key, present)
+        assert [item for item, answer in zip(present, answers, strict=True) if not answer] == []
+        taken = sum(ask(client, "BF.MEXISTS", key, absent))
+        assert taken <= most_false_positives(len(absent), kind.rate), key
+        if kind.counts:
+            counts = list(zip(present, ask(client, "BF.MCOUNT", key, present), strict=True))
+            assert [item for item, counted in counts if counted < known[item].least] == []
+            too_many = sum(counted > known[item].most for item, counted in counts)
+            assert too_many <= most_false_positives(len(counts), kind.rate), key
+
+
+def check_alike(one: redis.Redis, other: redis.Redis, keys: Iterable[str]) -> None:
+    """That two servers have the same filters, bit for bit, and so call the same items present."""
+    absent = [f"absent {number}" for number in range(ABSENT)]
+    for key in keys:
+        assert one.dump(key) == other.dump(key) is not None, key
+        answers = [ask(client, "BF.MEXISTS", key, absent) for client in (one, other)]
+        assert answers[0] == answers[1], key

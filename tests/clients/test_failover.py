@@ -1,0 +1,100 @@
+"""A replica that takes over in a cluster has every item that is certain to be there, whatever becomes of the primary.
+
+A cluster replicates without waiting. What was acknowledged is certain to last if the primary hands over, and if it dies, or another
+takes over by force, only what a WAIT said that the replica had.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from cluster import GIVE_UP_AFTER, Cluster, running_cluster
+from filters import ONCE, Kind, Writer, check, check_alike, go_on, keys_of, reserve, writing
+from servers import PATIENCE, wait_until
+
+pytestmark = pytest.mark.timeout(300)
+WRITERS = 2
+ROUNDS = 5
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def tags(cluster: Cluster) -> Iterator[str]:
+    """Of keys that no test has used, on servers that none has failed over to.
+
+    A server that is to be elected twice within some seconds takes the old votes for new ones, and gives way again.
+    """
+    return iter([next(cluster.tags_of(primary)) for primary in cluster.primaries()])
+
+
+@pytest.fixture
+def keys(cluster: Cluster, tags: Iterator[str]) -> dict[str, Kind]:
+    """Filters that the replica has, too."""
+    keys = reserve(cluster.client(), next(tags))
+    wait_until(cluster.wait_all)
+    return keys
+
+
+def writers(cluster: Cluster, keys: dict[str, Kind], replicas: int, name: str = "") -> list[Writer]:
+    clients = [cluster.client(retry=ONCE) for _ in range(WRITERS)]
+    return [Writer(f"{name}{n}", client, keys, replicas) for n, client in enumerate(clients)]
+
+
+def check_all(cluster: Cluster, writers: list[Writer]) -> None:
+    check(cluster.client(), *writers)
+    wait_until(cluster.wait_all)
+    keys = keys_of(*writers)
+    primary = cluster.primary_of(next(iter(keys)))
+    (replica,) = cluster.replicas_of(primary)
+    replica.client.readonly()
+    check_alike(primary.client, replica.client, keys)
+
+
+def test_what_a_replica_had_before_its_primary_was_killed_is_there(
+    cluster: Cluster, keys: dict[str, Kind]
+):
+    first = writers(cluster, keys, replicas=1)
+    with writing(*first):
+        go_on(*first, rounds=ROUNDS)
+        killed = cluster.kill_primary_of(next(iter(keys)))
+        go_on(*first, rounds=1)
+    check(cluster.client(), *first)
+    then = writers(cluster, keys, replicas=1, name="then ")
+    with writing(*then):
+        cluster.start_again(killed)
+        go_on(*then, rounds=ROUNDS)
+    assert killed not in cluster.primaries()
+    check_all(cluster, first + then)
+
+
+def test_nothing_that_was_acknowledged_is_lost_when_a_primary_hands_over(
+    cluster: Cluster, keys: dict[str, Kind]
+):
+    at_work = writers(cluster, keys, replicas=0)
+    cluster.give_up_after(PATIENCE * 1000)
+    with writing(*at_work):
+        go_on(*at_work, rounds=ROUNDS)
+        old = cluster.fail_over(next(iter(keys)))
+        go_on(*at_work, rounds=ROUNDS)
+    cluster.give_up_after(GIVE_UP_AFTER)
+    assert old not in cluster.primaries()
+    check_all(cluster, at_work)
+
+
+def test_what_a_replica_had_before_it_took_over_by_force_is_there(
+    cluster: Cluster, keys: dict[str, Kind]
+):
+    everyone: list[Writer] = []
+    for how in ("FORCE", "TAKEOVER"):
+        at_work = writers(cluster, keys, replicas=1, name=how)
+        everyone += at_work
+        with writing(*at_work):
+            go_on(*at_work, rounds=ROUNDS)
+            old = cluster.fail_over(next(iter(keys)), how)
+            go_on(*at_work, rounds=ROUNDS)
+        assert old not in cluster.primaries()
+        check_all(cluster, everyone)

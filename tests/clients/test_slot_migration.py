@@ -1,0 +1,184 @@
+"""Filters that move from server to server of a cluster, with their slot, while clients write to them."""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cluster import Cluster, running_cluster
+from filters import (
+    ASKED,
+    KINDS,
+    ONCE,
+    Kind,
+    Writer,
+    ask,
+    check,
+    check_alike,
+    go_on,
+    keys_of,
+    reserve,
+    writing,
+)
+from redis.exceptions import ResponseError
+from servers import PATIENCE, Server, server_version, wait_until
+
+MOVES_ATOMICALLY = server_version() >= (9, 0)  # which only Valkey is
+
+pytestmark = pytest.mark.timeout(300)
+TAG = "{moving}"
+WRITERS = 3
+MOVES = 4
+CHUNK = 16 << 20  # bytes that travel at a time
+
+LARGE = {
+    # Grows from small to large.
+    "native": Kind(0.01, 1000, ("EXPANSION", "20000")),
+    "classic": Kind(0.01, 1000, ("EXPANSION", "20000", "LAYOUT", "classic")),
+    # Grows when it is large.
+    "counting": Kind(1e-15, 480_000, ("EXPANSION", "1", "COUNTING")),
+}
+FILLED, SLICE = 479_500, 68_500  # items of the last one, in all and of a script
+HUGE = {"huge": Kind(0.01, 60_000_000, ("NONSCALING",))}
+
+FILL = """
+for first = ARGV[1], ARGV[2] - 1, 500 do
+  local items = {}
+  for number = first, first + 499 do items[#items + 1] = 'filled ' .. number end
+  redis.call('BF.MADD', KEYS[1], unpack(items))
+end
+"""
+
+
+@pytest.fixture
+def new_cluster() -> Iterator[Cluster]:
+    """One whose servers have freed nothing yet: what an allocator keeps, it can hand out whatever the limit."""
+    yield from patient_cluster()
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Cluster]:
+    yield from patient_cluster()
+
+
+def patient_cluster() -> Iterator[Cluster]:
+    with running_cluster() as cluster:
+        cluster.give_up_after(PATIENCE * 1000)
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running: Cluster) -> Cluster:
+    running.clear()
+    return running
+
+
+def writers(cluster: Cluster, keys: dict[str, Kind]) -> list[Writer]:
+    return [Writer(f"writer {n}", cluster.client(retry=ONCE), keys) for n in range(WRITERS)]
+
+
+def next_primary(cluster: Cluster) -> Server:
+    primaries = cluster.primaries()
+    return primaries[(primaries.index(cluster.primary_of(TAG)) + 1) % len(primaries)]
+
+
+def layers(cluster: Cluster, key: str) -> int:
+    return next(iter(cluster.client(protocol=2).execute_command("BF.INFO", key, "FILTERS")))
+
+
+def check_all(cluster: Cluster, writers: list[Writer]) -> None:
+    assert [error for writer in writers for error in writer.errors] == []
+    check(cluster.client(), *writers)
+    wait_until(cluster.wait_all)
+    primary = cluster.primary_of(TAG)
+    (replica,) = cluster.replicas_of(primary)
+    replica.client.readonly()
+    check_alike(primary.client, replica.client, keys_of(*writers))
+
+
+def test_nothing_is_lost_while_a_slot_moves_key_by_key(cluster: Cluster):
+    keys = reserve(cluster.client(), TAG)
+    growing = [key for key, kind in keys.items() if "NONSCALING" not in kind.options]
+    at_work = writers(cluster, keys)
+    with writing(*at_work):
+        moves = 0
+        while moves < MOVES or any(layers(cluster, key) == 1 for key in growing):
+            cluster.move_slot(TAG, next_primary(cluster), lambda: go_on(*at_work, rounds=1))
+            moves += 1
+    for primary in cluster.primaries():
+        assert primary.client.info("commandstats")["cmdstat_asking"]["calls"] > 0
+    check_all(cluster, at_work)
+
+
+def test_filters_of_many_megabytes_grow_while_they_move(cluster: Cluster):
+    client = cluster.client()
+    keys = reserve(client, TAG, LARGE)
+    for first in range(0, FILLED, SLICE):
+        client.eval(FILL, 1, f"{TAG}counting", first, first + SLICE)
+    huge = reserve(client, TAG, HUGE)
+    at_work = writers(cluster, keys | huge)
+    with writing(*at_work):
+        moves = 0
+        while moves < 2 or layers(cluster, f"{TAG}counting") == 1:
+            cluster.move_slot(TAG, next_primary(cluster), lambda: go_on(*at_work, rounds=1))
+            moves += 1
+    for key in keys | huge:
+        assert client.memory_usage(key) > CHUNK, key
+    assert [layers(cluster, key) for key in keys] == [2, 2, 2]
+    filled = [f"filled {number}" for number in range(0, FILLED, 10)]
+    assert all(ask(client, "BF.MEXISTS", f"{TAG}counting", filled))
+    check_all(cluster, at_work)
+
+
+def test_nothing_is_lost_while_a_slot_moves_atomically(cluster: Cluster):
+    if not MOVES_ATOMICALLY:
+        return
+    keys = reserve(cluster.client(), TAG, KINDS | HUGE)
+    at_work = writers(cluster, keys)
+    with writing(*at_work):
+        written, moves = 0, 0
+        while moves < MOVES or written == 0:
+            go_on(*at_work)
+            before = sum(writer.rounds for writer in at_work)
+            assert cluster.move_slot_atomically(TAG, next_primary(cluster)) == ("success", "")
+            written += sum(writer.rounds for writer in at_work) - before
+            moves += 1
+    check_all(cluster, at_work)
+
+
+@contextmanager
+def short_of_memory(server: Server) -> Iterator[None]:
+    """While this lasts, a server gets no more than half of what a huge filter takes."""
+    unlimited = resource.prlimit(server.process.pid, resource.RLIMIT_AS)
+    pages = int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + HUGE["huge"].capacity // 2
+    resource.prlimit(server.process.pid, resource.RLIMIT_AS, (limit, unlimited[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(server.process.pid, resource.RLIMIT_AS, unlimited)
+
+
+def test_a_filter_stays_where_it_is_if_the_other_server_has_no_memory_for_it(new_cluster: Cluster):
+    cluster, key = new_cluster, f"{TAG}huge"
+    client, source, target = cluster.client(), cluster.primary_of(TAG), next_primary(cluster)
+    reserve(client, TAG, HUGE)
+    items = [f"item {number}" for number in range(ASKED)]
+    client.execute_command("BF.MADD", key, *items)
+    with short_of_memory(target):
+        with pytest.raises(ResponseError, match="Target instance replied with error"):
+            cluster.move_slot(TAG, target)
+        assert all(ask(client, "BF.MEXISTS", key, items))
+    cluster.leave_slot(TAG, target)
+    if MOVES_ATOMICALLY:
+        with short_of_memory(target):
+            state, message = cluster.move_slot_atomically(TAG, target)
+        assert (state, message[:25]) == ("failed", "Failed to process command")
+        assert cluster.primary_of(TAG) is source
+        assert all(ask(client, "BF.MEXISTS", key, items))
+        assert cluster.move_slot_atomically(TAG, target) == ("success", "")
+    else:
+        cluster.move_slot(TAG, target)
+    assert all(ask(client, "BF.MEXISTS", key, items))
+    assert target.client.memory_usage(key) > CHUNK
