@@ -1,0 +1,246 @@
+//! The module in a real server under valgrind: whatever is asked of it, it reads and writes no memory that is not its own, or
+//! not written yet, and loses none.
+//!
+//! Valgrind knows allocations by watching the system's functions. Servers that were linked with an allocator of their own hide
+//! theirs: there, only what is outside of all memory is noticed.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitStatus;
+
+use redis::{Connection, Value};
+use tempfile::TempDir;
+
+use support::bag::Bag;
+use support::model::{
+    Model, Random, digest, digest_of, info, replica_of, rewrite_aof, server_version, various, wait_for_bgsave,
+    wait_for_replica, wait_until, with_debug,
+};
+use support::payload::{self, Payload};
+use support::wire::Wire;
+use support::{Server, Setup, ask, run, run_words};
+
+/// The program that runs a server, and writes what it finds, in each process, to a file.
+fn memcheck(logs: &Path) -> Vec<String> {
+    let log = format!("--log-file={}/%p", logs.display());
+    let words = [
+        "valgrind",
+        "--leak-check=full",
+        "--errors-for-leak-kinds=definite",
+        // Debian's server takes its allocator from another package.
+        "--soname-synonyms=somalloc=*jemalloc*",
+        &log,
+    ];
+    words.map(str::to_owned).into()
+}
+
+#[test]
+fn memory_is_used_as_it_should_be_and_given_back() {
+    let logs = TempDir::new().unwrap();
+    let setup = Setup::oxbloom().module_arguments("lookahead-size 1").under(memcheck(logs.path()));
+    // The compressor reads what it did not write, and does not mind.
+    let setup = setup.set("rdbcompression no").set("appendonly yes").set("aof-use-rdb-preamble no");
+    let server = with_debug(setup).set("repl-diskless-sync-delay 0").start();
+    let mut client = server.connect();
+    let allocations = expected_allocations(&server, &mut client);
+
+    let models = various(&mut client);
+    let replica = replica_of(&server, with_debug(Setup::oxbloom()).under(memcheck(logs.path()))).start();
+    let mut reader = replica.connect();
+    wait_for_replica(&mut client, &mut reader);
+    come_and_go(&server);
+    merge(&mut client);
+    for model in models.iter().filter(|model| !model.key.ends_with("large")) {
+        copy_in_every_way(&server, &mut client, &model.key);
+    }
+    tell_and_set(&server, &mut client);
+    refuse(&server, &mut client);
+    expire(&mut client);
+    persist(&mut client);
+    models.iter().for_each(|model| drop(model.observe(&mut client)));
+    wait_for_replica(&mut client, &mut reader);
+    assert_eq!(digest(&mut client), digest(&mut reader));
+
+    ask::<String>(&mut client, "FLUSHALL SYNC");
+    wait_for_replica(&mut client, &mut reader);
+    let statuses = [replica, server].map(|server| server.shut_down().1);
+    let reports: Vec<String> =
+        fs::read_dir(logs.path()).unwrap().map(|log| fs::read_to_string(log.unwrap().path()).unwrap()).collect();
+    assert!(statuses.iter().all(ExitStatus::success), "{statuses:?}:\n{}", reports.join("\n"));
+    // The servers, and their children that wrote files.
+    assert!(reports.len() >= 4, "{} reports", reports.len());
+    reports.iter().for_each(|report| assert!(report.contains("ERROR SUMMARY: 0 errors"), "{report}"));
+    let total = |report: &String| {
+        let (_, rest) = report.split_once("total heap usage: ")?;
+        rest.split_once(" allocs")?.0.replace(',', "").parse::<u64>().ok()
+    };
+    let most = reports.iter().filter_map(total).max().expect("a report that counts");
+    assert!(most > allocations, "valgrind saw {most} allocations: is it blind?");
+}
+
+/// How many allocations valgrind must have seen when all is over.
+fn expected_allocations(server: &Server, client: &mut Connection) -> u64 {
+    let is_shared = fs::read_to_string(format!("/proc/{}/maps", server.pid())).unwrap().contains("libjemalloc");
+    if is_shared || info(client, "memory", "mem_allocator") == "libc" { 100_000 } else { 0 }
+}
+
+/// Items come to counting filters and go from them, until only one layer is left.
+fn come_and_go(server: &Server) {
+    let mut random = Random(1);
+    let mut client = Wire::resp2(server);
+    for (key, parameters) in [("bag", "0.01 20 EXPANSION 1"), ("careless-bag", "0.4 50 EXPANSION 4")] {
+        assert!(!client.run(&format!("BF.RESERVE {key} {parameters} COUNTING")).is_error());
+        let mut bag = Bag::new(key);
+        for _ in 0..40 {
+            bag.add(&mut random, &mut client);
+            bag.remove(&mut random, &mut client);
+        }
+        bag.check(&mut server.connect());
+        bag.empty(&mut random, &mut client);
+    }
+}
+
+/// Filters of each layout are merged, into new ones and into such as are there, and some cannot be.
+fn merge(client: &mut Connection) {
+    for (name, options) in [("native", "SEED 5"), ("counting", "SEED 5 COUNTING"), ("classic", "LAYOUT classic")] {
+        let keys = ["x", "y", "union", "intersection"].map(|key| format!("{name}-{key}"));
+        let [x, y, union, intersection] = &keys;
+        ask::<String>(client, &format!("BF.RESERVE {x} 0.01 1000 {options}"));
+        ask::<String>(client, &format!("BF.RESERVE {y} LIKE {x}"));
+        let (mut first, mut second) = (Model::new(x), Model::new(y));
+        first.add(client, 0..600);
+        second.add(client, 400..1000);
+        ask::<String>(client, &format!("BF.MERGE {union} 2 {x} {y} UNION"));
+        ask::<String>(client, &format!("BF.MERGE {intersection} 2 {x} {y} INTERSECT"));
+        first.at(union).observe(client);
+        second.at(union).observe(client);
+        // Where it has more layers than the destination.
+        second.add(client, 1000..5000);
+        let grown = run(client, &format!("BF.MERGE {x} 1 {y}"));
+        assert_eq!(grown.is_ok(), name != "counting");
+        assert!(run(client, &format!("BF.MERGE {x} 1 careless")).is_err());
+    }
+}
+
+/// By COPY, DUMP, BF.SCANDUMP: the copies are the same, and go away in different ways.
+fn copy_in_every_way(server: &Server, client: &mut Connection, key: &str) {
+    let expected = digest_of(client, key);
+    assert_eq!(ask::<u64>(client, &format!("COPY {key} copy REPLACE")), 1);
+    let payload: Vec<u8> = ask(client, &format!("DUMP {key}"));
+    run_words(client, &[b"RESTORE".as_slice(), b"restored", b"0", &payload, b"REPLACE"]).unwrap();
+    let mut wire = Wire::resp2(server);
+    for (iterator, data) in wire.scan_dump(key) {
+        assert!(!wire.load_chunk("loaded", iterator, &data).is_error());
+    }
+    for copy in ["copy", "restored", "loaded"] {
+        assert_eq!(digest_of(client, copy), expected, "{key}");
+        // On its own from now on.
+        let _ = run(client, &format!("BF.MADD {copy} one two three"));
+    }
+    run(client, "RENAME loaded restored").unwrap();
+    run(client, "UNLINK copy").unwrap();
+}
+
+/// All that is told of filters and commands, and what operators set.
+fn tell_and_set(server: &Server, client: &mut Connection) {
+    for mut wire in [Wire::resp2(server), Wire::resp3(server)] {
+        for key in ["doubled", "counting-doubled", "classic-doubled"] {
+            for field in "CAPACITY SIZE FILTERS ITEMS EXPANSION ERROR SEED LAYOUT FILL FPR ESTIMATED STUCK".split(' ') {
+                assert!(!wire.run(&format!("BF.INFO {key} {field}")).is_error());
+            }
+            for words in ["BF.INFO", "BF.DEBUG", "BF.CARD", "MEMORY USAGE", "OBJECT ENCODING", "TYPE"] {
+                assert!(!wire.run(&format!("{words} {key}")).is_error());
+            }
+            assert_eq!(wire.run(&format!("BF.MCOUNT {key} one two")).is_error(), !key.starts_with("counting"));
+        }
+        assert!(!wire.run("COMMAND GETKEYS BF.MERGE a 2 b c").is_error());
+        assert!(!wire.run("COMMAND INFO BF.ADD BF.RESERVE").is_error());
+    }
+    if server_version() >= (7, 0) {
+        run(client, "COMMAND DOCS BF.RESERVE BF.INSERT BF.MERGE").unwrap();
+        for _ in 0..3 {
+            ask::<Vec<String>>(client, "CONFIG GET bf.*");
+            run(client, "CONFIG SET bf.error-rate 2").unwrap_err();
+            run(client, "CONFIG SET bf.error-rate 0.02 bf.layout native bf.filter-memory-limit 1gb").unwrap();
+        }
+    }
+    run(client, "ACL SETUSER reader on nopass ~* &* -@all +bf.exists +auth").unwrap();
+    let mut reader = Wire::resp2(server);
+    assert!(!reader.run("AUTH reader any").is_error());
+    assert!(!reader.run("BF.EXISTS doubled one").is_error());
+    assert!(reader.run("BF.ADD doubled one").is_error());
+    let script = "return redis.call('BF.MADD', KEYS[1], 'one', 'two')";
+    run_words(client, &["EVAL", script, "1", "scripted"]).unwrap();
+    let mut transaction = redis::pipe();
+    transaction.atomic().cmd("BF.ADD").arg("scripted").arg("three").cmd("BF.EXISTS").arg("scripted").arg("three");
+    assert_eq!(transaction.query::<Vec<bool>>(client), Ok(vec![true, true]));
+}
+
+/// What is wrong is refused: words, keys, and payloads with a byte that is another, or that end too early.
+fn refuse(server: &Server, client: &mut Connection) {
+    run(client, "SET text value").unwrap();
+    for words in [
+        "BF.RESERVE doubled 0.01 100",
+        "BF.RESERVE new 0.01 100 EXPANSION 2 EXPANSION 3",
+        "BF.RESERVE new 0.01 9223372036854775807",
+        "BF.RESERVE new LIKE nothing",
+        "BF.INSERT new CAPACITY many ITEMS x",
+        "BF.INSERT new NOCREATE ITEMS x",
+        "BF.ADD text x",
+        "BF.MERGE new 3 a",
+        "BF.DEL doubled x",
+        "BF.SCANDUMP doubled x",
+        "BF.LOADCHUNK new 1 x",
+        "BF.INFO doubled WHAT",
+        "BF.MADD",
+        "MODULE UNLOAD bf",
+    ] {
+        assert!(run(client, words).is_err(), "{words}");
+    }
+    let mut wire = Wire::resp2(server);
+    for key in ["doubled", "counting-doubled", "classic-doubled"] {
+        let payload = Payload::parse(&ask::<Vec<u8>>(client, &format!("DUMP {key}")));
+        let places = payload::strings(&payload.body).into_iter().flat_map(|place| [place.start, place.end - 1]);
+        for place in places.chain(payload::TYPE_BYTES..payload::TYPE_BYTES + 60) {
+            let mut damaged = payload.body.clone();
+            damaged[place] ^= 1;
+            for body in [&damaged[..], &payload.body[..place]] {
+                // Some bits are as good as others: it must answer, that is all.
+                wire.run_words(&[b"RESTORE".as_slice(), b"damaged", b"0", &payload.seal(body), b"REPLACE"]);
+            }
+        }
+        for (iterator, data) in wire.scan_dump(key) {
+            for place in (0..data.len()).step_by(7) {
+                let mut damaged = data.clone();
+                damaged[place] ^= 0x10;
+                for chunk in [&damaged[..], &data[..place]] {
+                    wire.load_chunk("damaged", iterator, chunk);
+                    wire.run("DEL damaged");
+                }
+            }
+        }
+    }
+}
+
+fn expire(client: &mut Connection) {
+    for (key, options) in [("brief", ""), ("brief-bag", "COUNTING")] {
+        run(client, &format!("BF.INSERT {key} {options} ITEMS one two")).unwrap();
+        run(client, &format!("PEXPIRE {key} 1")).unwrap();
+        wait_until("the filter has expired", || ask::<u64>(client, &format!("EXISTS {key}")) == 0);
+    }
+}
+
+/// Snapshots, rewritten append-only files, and what is loaded of either.
+fn persist(client: &mut Connection) {
+    let expected = digest(client);
+    run(client, "BGSAVE").unwrap();
+    wait_for_bgsave(client);
+    for load in ["DEBUG RELOAD", "DEBUG LOADAOF"] {
+        rewrite_aof(client);
+        assert_eq!(run(client, load), Ok(Value::Okay));
+        assert_eq!(digest(client), expected, "{load}");
+    }
+}

@@ -1,0 +1,222 @@
+//! Clients with keys of their own, so that each knows what must be in them; a replica; and an operator, who has files written
+//! and read meanwhile. Now and then all pause, and everything is compared.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::{Connection, Value};
+use tempfile::TempDir;
+
+use super::support::bag::Bag;
+use super::support::model::{
+    Random, assert_figures_add_up, digest, info, info_number, replica_of, server_version, wait_for_bgsave,
+    wait_for_replica, wait_until, with_debug,
+};
+use super::support::space::Space;
+use super::support::wire::{Reply, Wire};
+use super::support::{Server, Setup, run, run_words};
+
+const CLIENTS: u64 = 20;
+
+/// How long it is until all pause, at most.
+const STRETCH: Duration = Duration::from_secs(10);
+
+/// What a server says only if something is wrong.
+const ALARMS: [&str; 4] = ["internal error", "BUG REPORT", "was refused", "failed"];
+
+/// What may be held when all is deleted, beyond what was before: less than a byte for each step of half a minute.
+const SLACK: u64 = 64 << 10;
+
+pub fn soak(time: Duration, mut random: Random) {
+    let ends = Instant::now() + time;
+    let master = master();
+    let mut operator = master.connect();
+    let mut replica = follow(&master, TempDir::new().expect("a temporary folder"));
+    // Which takes what it needs for scripts once.
+    run_words(&mut operator, &["EVAL", "return 1", "0"]).expect("a script that runs");
+    let before = held(&mut operator);
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|number| Client::new(&master, number, random.next())).collect();
+    let (mut pauses, mut most) = (0, before);
+    while pauses == 0 || Instant::now() < ends {
+        let pause = ends.min(Instant::now() + STRETCH);
+        thread::scope(|scope| {
+            for client in &mut clients {
+                scope.spawn(move || {
+                    while Instant::now() < pause {
+                        client.step();
+                    }
+                });
+            }
+            while Instant::now() < pause {
+                operate(&mut random, &mut operator);
+            }
+        });
+        reload(&mut random, &mut operator);
+        compare(&mut clients, &master, &replica);
+        most = most.max(held(&mut operator));
+        replica = restart(&mut random, &master, replica);
+        pauses += 1;
+    }
+    let steps: u64 = clients.iter().map(|client| client.steps).sum();
+    assert!(steps > 0 && most > before + SLACK, "{steps} steps, {most} bytes");
+    assert_eq!(run(&mut operator, "FLUSHALL SYNC"), Ok(Value::Okay));
+    drop(clients);
+    wait_until("the memory has returned", || held(&mut operator) < before + SLACK);
+    let after = held(&mut operator);
+    for server in [&master, &replica] {
+        let log = server.log();
+        assert!(!ALARMS.iter().any(|alarm| log.contains(alarm)), "{log}");
+    }
+    println!(
+        "{CLIENTS} clients took {steps} steps, with {pauses} pauses. Bytes: {before}, then up to {most}, then {after}."
+    );
+}
+
+/// A server that writes everything to an append-only file.
+fn master() -> Server {
+    let setup = with_debug(Setup::oxbloom()).module_arguments("lookahead-size 1").set("repl-diskless-sync-delay 0");
+    let setup = setup.set("appendonly yes").set("appendfsync no").set("aof-use-rdb-preamble no");
+    // It keeps a histogram for each command that was ever run.
+    if server_version() >= (7, 0) { setup.set("latency-tracking no").start() } else { setup.start() }
+}
+
+/// A replica of it, with other defaults, that starts on these files.
+fn follow(master: &Server, folder: TempDir) -> Server {
+    let setup = with_debug(Setup::oxbloom()).module_arguments("error-rate 0.3 initial-size 5 expansion-factor 7");
+    let replica = replica_of(master, setup).on(folder).start();
+    wait_for_replica(&mut master.connect(), &mut replica.connect());
+    replica
+}
+
+/// What the server holds, but for what it holds for clients, replicas and files.
+fn held(client: &mut Connection) -> u64 {
+    let mut number = |field: &str| info_number(client, "memory", field);
+    let buffers = ["mem_clients_normal", "mem_clients_slaves", "mem_replication_backlog", "mem_aof_buffer"];
+    let buffers: u64 = buffers.into_iter().map(&mut number).sum();
+    number("used_memory").saturating_sub(buffers)
+}
+
+/// What an operator does while clients are at work.
+fn operate(random: &mut Random, client: &mut Connection) {
+    match random.below(3) {
+        // Neither starts while the other is under way.
+        0 => drop(run(client, "BGSAVE")),
+        1 => drop(run(client, "BGREWRITEAOF")),
+        _ => drop(run(client, "INFO everything").expect("what the server tells")),
+    }
+    thread::sleep(Duration::from_millis(200));
+    for (field, what) in [("rdb_last_bgsave_status", "a snapshot"), ("aof_last_bgrewrite_status", "a rewrite")] {
+        assert_eq!(info(client, "persistence", field), "ok", "{what} failed");
+    }
+}
+
+/// Has all data read anew, from a snapshot or from the append-only file. Not while clients are at work: a key that expires just
+/// then would be gone without a word to the replica, which is the server's way with these commands.
+fn reload(random: &mut Random, client: &mut Connection) {
+    // A snapshot that is written meanwhile would take the place of the one that is to be read.
+    wait_for_bgsave(client);
+    assert_eq!(run(client, random.one_of(&["DEBUG RELOAD", "DEBUG LOADAOF"])), Ok(Value::Okay));
+}
+
+/// Panics if anything is missing, or not the same on the replica.
+fn compare(clients: &mut [Client], master: &Server, replica: &Server) {
+    wait_for_replica(&mut master.connect(), &mut replica.connect());
+    let servers = [master, replica].map(Server::connect);
+    let digests = servers.map(|mut client| {
+        assert_figures_add_up(&mut client);
+        digest(&mut client)
+    });
+    assert_eq!(digests[0], digests[1], "of the master, and of the replica");
+    thread::scope(|scope| {
+        for client in clients {
+            scope.spawn(|| {
+                let (mut master, mut replica) = (master.connect(), replica.connect());
+                client.space.check([&mut master, &mut replica]).unwrap_or_else(|fault| panic!("{fault}"));
+                for bag in &client.bags {
+                    bag.check(&mut master);
+                    bag.check(&mut replica);
+                }
+            });
+        }
+    });
+}
+
+/// Leaves the replica alone, or has another take its place: from its snapshot, or from nothing.
+fn restart(random: &mut Random, master: &Server, replica: Server) -> Server {
+    let folder = match random.below(3) {
+        0 => return replica,
+        1 => {
+            assert_eq!(run(&mut replica.connect(), "SAVE"), Ok(Value::Okay));
+            replica.kill()
+        }
+        _ => {
+            drop(replica);
+            TempDir::new().expect("a temporary folder")
+        }
+    };
+    follow(master, folder)
+}
+
+/// A client, and what must be in its keys.
+struct Client {
+    random: Random,
+    connection: Connection,
+    wire: Wire,
+    space: Space,
+    bags: Vec<Bag>,
+    steps: u64,
+}
+
+impl Client {
+    fn new(server: &Server, number: u64, seed: u64) -> Client {
+        let mut wire = Wire::resp2(server);
+        let bags =
+            [("linear", "0.01 20 EXPANSION 1"), ("careless", "0.4 50 EXPANSION 4"), ("fixed", "0.001 300 NONSCALING")];
+        let bags = bags.map(|(name, parameters)| {
+            let key = format!("{number}:{name}");
+            assert!(!wire.run(&format!("BF.RESERVE {key} {parameters} COUNTING")).is_error());
+            Bag::new(&key)
+        });
+        Client {
+            random: Random(seed),
+            connection: server.connect(),
+            wire,
+            space: Space::new(&format!("{number}:")),
+            bags: bags.into(),
+            steps: 0,
+        }
+    }
+
+    fn step(&mut self) {
+        let Client { random, connection, wire, space, bags, steps } = self;
+        let bag = &mut bags[random.below(3) as usize];
+        match random.below(20) {
+            0..10 => drop(space.step(random, connection)),
+            10..14 => bag.add(random, wire),
+            14..18 => bag.remove(random, wire),
+            18 => move_elsewhere_and_back(random, wire, &bag.key),
+            _ if *steps % 50 == 0 => bag.empty(random, wire),
+            _ => {}
+        }
+        *steps += 1;
+    }
+}
+
+/// Takes a filter through a copy, whereupon it is the same.
+fn move_elsewhere_and_back(random: &mut Random, client: &mut Wire, key: &str) {
+    let elsewhere = format!("{key}-elsewhere");
+    match random.below(3) {
+        0 => assert_eq!(client.run(&format!("COPY {key} {elsewhere}")), Reply::Integer(1)),
+        1 => {
+            let payload = client.run(&format!("DUMP {key}"));
+            let restored = client.run_words(&[b"RESTORE", elsewhere.as_bytes(), b"0", payload.bytes()]);
+            assert_eq!(restored, Reply::simple("OK"));
+        }
+        _ => {
+            for (iterator, data) in client.scan_dump(key) {
+                assert_eq!(client.load_chunk(&elsewhere, iterator, &data), Reply::simple("OK"));
+            }
+        }
+    }
+    assert_eq!(client.run(&format!("RENAME {elsewhere} {key}")), Reply::simple("OK"));
+}

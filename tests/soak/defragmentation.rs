@@ -1,0 +1,124 @@
+//! Many small filters, whose memory the server moves to where there is less waste: no answer changes.
+
+use std::ops::Range;
+use std::thread;
+
+use redis::{Connection, Value};
+
+use super::support::model::{
+    ABSENT, Random, assert_figures_add_up, digest, info_number, item, used_memory, wait_until, with_debug,
+};
+use super::support::{Server, Setup, run};
+
+/// Kinds of filters, and how many items each gets: filter n those from n on.
+const KINDS: [(&str, u64); 9] = [
+    ("0.01 10", 2),
+    ("0.01 100", 3),
+    ("0.01 4 EXPANSION 1", 9),
+    ("0.001 10 EXPANSION 2", 25),
+    ("0.01 1000", 3),
+    ("0.01 10 COUNTING", 2),
+    ("0.01 4 EXPANSION 1 COUNTING", 9),
+    ("0.01 10 LAYOUT classic", 2),
+    ("0.01 4 EXPANSION 1 LAYOUT classic", 9),
+];
+
+/// Commands at a time.
+const PIPELINED: usize = 200;
+
+/// One filter in so many grows in the end.
+const GROWING: usize = 50;
+
+pub fn soak(filters: u64, mut random: Random) {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    run(&mut client, "CONFIG SET activedefrag yes").expect("a server that can move memory");
+    run(&mut client, "CONFIG SET activedefrag no").unwrap();
+    fill(&server, filters);
+    let (kept, gone): (Vec<u64>, Vec<u64>) = (0..filters).partition(|_| random.chance(50));
+    for numbers in gone.chunks(1000) {
+        let keys: Vec<String> = numbers.iter().map(|n| format!("f{n}")).collect();
+        let _: u64 = redis::cmd("DEL").arg(&keys).query(&mut client).unwrap();
+    }
+    let before = digest(&mut client);
+    // The server looks at it now and then.
+    wait_until("holes are seen", || holes(&mut client) > used_memory(&mut client) / 4);
+    let holes_before = holes(&mut client);
+    for setting in [
+        "active-defrag-ignore-bytes 1",
+        "active-defrag-threshold-lower 0",
+        "active-defrag-threshold-upper 1",
+        "active-defrag-cycle-min 50",
+        "active-defrag-cycle-max 90",
+        "hz 500",
+        "activedefrag yes",
+    ] {
+        run(&mut client, &format!("CONFIG SET {setting}")).unwrap_or_else(|error| panic!("{setting}: {error}"));
+    }
+    let mut moved = |field: &str| info_number(&mut client, "stats", field);
+    // A filter has at least three allocations, besides its key.
+    wait_until("the defragmenter has moved filters", || {
+        moved("active_defrag_key_hits") > kept.len() as u64 / 2 && moved("active_defrag_hits") > kept.len() as u64
+    });
+    wait_until("half of the holes are gone", || holes(&mut client) < holes_before / 2);
+    let hits = info_number(&mut client, "stats", "active_defrag_hits");
+    assert_eq!(digest(&mut client), before);
+    assert!(of_each(&server, "BF.MEXISTS", &kept, own_items), "an item was forgotten");
+    // And they are still whole: they grow, and can be freed.
+    let growing: Vec<u64> = kept.iter().copied().step_by(GROWING).collect();
+    let more = |_| ABSENT..ABSENT + 100;
+    of_each(&server, "BF.MADD", &growing, more);
+    assert!(of_each(&server, "BF.MEXISTS", &growing, more), "an item was forgotten");
+    let holes_after = holes(&mut client);
+    assert_eq!(run(&mut client, "FLUSHALL SYNC"), Ok(Value::Okay));
+    assert_figures_add_up(&mut client);
+    println!(
+        "Of {filters} filters {} were kept; {hits} allocations were moved, and {holes_before} bytes in holes became \
+         {holes_after}.",
+        kept.len()
+    );
+}
+
+/// Bytes that the allocator holds between those that are in use.
+fn holes(client: &mut Connection) -> u64 {
+    info_number(client, "memory", "allocator_frag_bytes")
+}
+
+fn own_items(n: u64) -> Range<u64> {
+    n..n + KINDS[(n % KINDS.len() as u64) as usize].1
+}
+
+fn fill(server: &Server, filters: u64) {
+    let numbers: Vec<u64> = (0..filters).collect();
+    let mut client = server.connect();
+    for numbers in numbers.chunks(PIPELINED) {
+        let mut pipe = redis::pipe();
+        for &n in numbers {
+            let (parameters, _) = KINDS[(n % KINDS.len() as u64) as usize];
+            pipe.cmd("BF.RESERVE").arg(format!("f{n}")).arg(parameters.split(' ').collect::<Vec<_>>());
+        }
+        pipe.query::<Value>(&mut client).unwrap();
+    }
+    of_each(server, "BF.MADD", &numbers, own_items);
+}
+
+/// Runs a command on each filter, with its items, over two connections; whether it said yes of all.
+fn of_each(server: &Server, command: &str, numbers: &[u64], items: impl Fn(u64) -> Range<u64> + Sync) -> bool {
+    let run = |numbers: &[u64]| {
+        let mut client = server.connect();
+        let mut all = true;
+        for numbers in numbers.chunks(PIPELINED) {
+            let mut pipe = redis::pipe();
+            for &n in numbers {
+                pipe.cmd(command).arg(format!("f{n}")).arg(items(n).map(item).collect::<Vec<_>>());
+            }
+            all &= pipe.query::<Vec<Vec<bool>>>(&mut client).unwrap().iter().flatten().all(|&yes| yes);
+        }
+        all
+    };
+    let (first, second) = numbers.split_at(numbers.len() / 2);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| run(first));
+        run(second) & first.join().expect("a thread that did not panic")
+    })
+}

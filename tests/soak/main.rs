@@ -1,0 +1,35 @@
+//! For as long as one wants: many clients, who do whatever there is to be done with filters, and nothing is forgotten; or as many
+//! filters as one wants, while the server moves their memory.
+//!
+//! ```text
+//! make soak SECONDS=3600 FILTERS=10000000 SEED=1
+//! ```
+
+mod clients;
+mod defragmentation;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::model::Random;
+
+const USAGE: &str = "clients SECONDS [SEED], or defragmentation FILTERS [SEED]";
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (what, numbers) = arguments.split_first().expect(USAGE);
+    let numbers: Vec<u64> = numbers.iter().map(|number| number.parse().expect(USAGE)).collect();
+    let (amount, random) = match numbers[..] {
+        [amount] => (amount, Random::unpredictable()),
+        [amount, seed] => (amount, Random(seed)),
+        _ => panic!("{USAGE}"),
+    };
+    let started = Instant::now();
+    match what.as_str() {
+        "clients" => clients::soak(Duration::from_secs(amount), random),
+        "defragmentation" => defragmentation::soak(amount, random),
+        _ => panic!("{USAGE}"),
+    }
+    println!("Nothing was wrong, for {} seconds.", started.elapsed().as_secs());
+}
