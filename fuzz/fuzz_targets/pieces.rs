@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| oxbloom_fuzz::pieces(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| oxbloom_fuzz::decoding::pieces(bytes));

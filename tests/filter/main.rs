@@ -3,13 +3,13 @@
 //! - [`membership`]: which answers are certain, and how many items fit;
 //! - [`counting`]: the same of filters from which items are removed, and all else that is theirs alone;
 //! - [`rates`]: how often the uncertain answers are wrong, by measurement;
+//! - [`adversary`]: how often they are if somebody wants them to be;
 //! - [`merging`]: what several filters become together;
 //! - [`decoding`]: what happens to bytes that are not what was written;
-//! - [`corpus`]: the same of what fuzzing made up, see `fuzz/`;
 //! - [`memory`]: what a filter takes, and what RedisBloom takes for the same request.
 
+mod adversary;
 mod classic;
-mod corpus;
 mod counting;
 mod decoding;
 mod membership;

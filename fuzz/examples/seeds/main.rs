@@ -1,8 +1,10 @@
-//! Writes the first files of the corpus: headers, files and operations of real filters.
+//! Writes the first files of the corpus: headers, files and operations of real filters, and commands.
 //!
 //! ```text
-//! cargo run --example seeds [URL of a server with RedisBloom, for filters of its own]
+//! cargo run --example seeds [URL of a server with RedisBloom, for filters of its own [URL of one with oxbloom]]
 //! ```
+
+mod scripts;
 
 use std::fs;
 use std::num::NonZeroU32;
@@ -11,7 +13,7 @@ use std::path::{Path, PathBuf};
 use oxbloom::filter::classic::probes_for;
 use oxbloom::filter::codec::{self, Header, Sender, Sink};
 use oxbloom::filter::{ErrorRate, Filter, Growth, Layout, Params};
-use oxbloom_fuzz::{COUNTING_KINDS, Writer};
+use oxbloom_fuzz::decoding::{COUNTING_KINDS, Writer};
 use redis::{Commands, RedisResult};
 
 /// Error rate, capacity, expansion (0: does not grow), items.
@@ -55,6 +57,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for (index, filter) in FILTERS.iter().enumerate().filter(|(_, filter)| filter.0 > 1e-20) {
             write_filter(&format!("redisbloom-{index}"), &redisbloom(&mut server, filter)?)?;
         }
+    }
+    scripts::write_deeds()?;
+    for url in std::env::args().skip(1) {
+        scripts::write_exchanged(&mut redis::Client::open(url)?.get_connection()?)?;
     }
     for kind in 0..COUNTING_KINDS.end {
         write("pieces", &format!("kind-{kind}"), &operations(kind))?;

@@ -1,0 +1,534 @@
+//! Any commands, one after the other, to the whole module in a fake [`server`], and what must hold after each of them.
+//!
+//! - Whatever was added is there until it is removed, and counted as often as it was added.
+//! - Who follows the server, by what it replicates, has the very same filters, whatever the defaults there are.
+//! - What did not change a filter is neither replicated nor announced, and what changed it is both.
+//! - Files, rewritten append-only files, copies and moves hold the same.
+//!
+//! The bytes are a script:
+//!
+//! ```text
+//!  script    age, arguments of loadmodule, commands
+//!  command   circumstances, number of words, words
+//!  word      a byte: one of WORDS, an item, or what is to be made of the bytes that follow
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use oxbloom::filter::codec::{HEADER_ITERATOR, Header, Sender};
+use oxbloom::filter::counting::MAX_COUNT;
+use redis_module::raw;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::decoding::{MEMORY_LIMIT, Reader, item, sealed};
+use super::server::{self, Age, Circumstances, Outcome, Reply, Words, whole_number};
+
+/// The words that a byte stands for. What is found keeps its meaning if new ones come last.
+#[rustfmt::skip]
+pub const WORDS: &[&str] = &[
+    "BF.RESERVE", "BF.ADD", "BF.MADD", "BF.INSERT", "BF.EXISTS", "BF.MEXISTS", "BF.DEL", "BF.MDEL", "BF.COUNT", "BF.MCOUNT",
+    "BF.MERGE", "BF.CARD", "BF.INFO", "BF.SCANDUMP", "BF.LOADCHUNK", "BF.DEBUG",
+    // Of the server, as far as they have to do with us.
+    "SET", "DEL", "RENAME", "COPY", "SAVE", "RESTORE", "RELOAD", "REWRITE", "DEFRAGMENT", "CONFIG",
+    "a", "b", "c", "d",
+    "EXPANSION", "NONSCALING", "COUNTING", "SEED", "LAYOUT", "native", "classic", "LIKE", "CAPACITY", "ERROR", "NOCREATE", "NX",
+    "ITEMS", "UNION", "INTERSECT", "SIZE", "FILTERS", "FILL", "FPR", "ESTIMATED", "STUCK",
+    "0.5", "0.1", "0.01", "0.001", "1e-9", "1e-300", "0.99999999",
+    "-1", "0", "1", "2", "3", "4", "5", "8", "20", "50", "100", "1000", "100000", "4294967295", "9223372036854775807",
+    "error-rate", "initial-size", "expansion-factor", "layout", "lookahead-size", "ERROR_RATE", "CF_MAX_EXPANSIONS",
+    "",
+];
+
+/// Bytes from here on are items.
+pub const ITEM: u8 = 0x80;
+
+/// What follows is how many bytes, and they.
+pub const LITERAL: u8 = 0xE0;
+
+/// The same with two bytes for the length.
+pub const LONG_LITERAL: u8 = 0xE1;
+
+/// The same, a header of which the checksum is to be put right.
+pub const SEALED: u8 = 0xE2;
+
+/// What follows is the number of the first of several items, and how many they are.
+pub const ITEMS: u8 = 0xE3;
+
+/// The iterator, and the data, of the last reply that had them; for the data also a file that was saved.
+pub const ITERATOR: u8 = 0xE4;
+pub const DATA: u8 = 0xE5;
+
+/// A whole number, and any other, in eight bytes.
+const NUMBER: u8 = 0xE6;
+const FRACTION: u8 = 0xE7;
+
+/// Bytes from here on are small numbers.
+const SMALL_NUMBER: u8 = 0xE8;
+
+/// The bits of a command's circumstances: it comes from a master; the client speaks RESP3; there is no memory left, or little
+/// within `maxmemory`, or other keys may be evicted for it; who follows is a server that loads, not a replica.
+pub const FROM_MASTER: u8 = 1;
+const RESP3: u8 = 2;
+const POOR: u8 = 4;
+const FULL: u8 = 8;
+const EVICTS: u8 = 16;
+const LOADS: u8 = 32;
+
+/// Words of a command, and items of which it may have several, at most.
+const MOST_WORDS: u8 = 31;
+const MOST_ITEMS: u8 = 63;
+
+/// The server; one that follows it; and one that loads what it rewrites.
+const SERVER: usize = 0;
+const FOLLOWER: usize = 1;
+const RESTARTED: usize = 2;
+
+/// What a master may have granted, in whole numbers: a replica has to find the memory for it, or end.
+const GRANTED: i64 = 100;
+
+/// The bytes are a script.
+pub fn commands(bytes: &[u8]) {
+    let mut script = Script { rest: Reader(bytes), iterator: b"0".to_vec(), data: Vec::new() };
+    if let Some(mut session) = Session::start(&mut script) {
+        while session.step(&mut script).is_some() {}
+        session.check_all();
+        server::flush();
+    }
+}
+
+struct Script<'a> {
+    rest: Reader<'a>,
+    /// See [`ITERATOR`] and [`DATA`].
+    iterator: Vec<u8>,
+    data: Vec<u8>,
+}
+
+impl Script<'_> {
+    fn words(&mut self) -> Option<Words> {
+        let count = self.rest.u8()? & MOST_WORDS;
+        let mut words = Words::new();
+        for _ in 0..count {
+            match self.rest.u8()? {
+                LITERAL => words.push(self.literal(|rest| rest.u8().map(usize::from))?),
+                LONG_LITERAL => words.push(self.literal(|rest| rest.u16().map(usize::from))?),
+                SEALED => words.push(sealed(&self.literal(|rest| rest.u16().map(usize::from))?)),
+                ITEMS => {
+                    let (first, count) = (u64::from(self.rest.u8()?), u64::from(self.rest.u8()? & MOST_ITEMS));
+                    words.extend((first..first + count).map(item));
+                }
+                ITERATOR => words.push(self.iterator.clone()),
+                DATA => words.push(self.data.clone()),
+                NUMBER => words.push(self.rest.u64()?.cast_signed().to_string().into_bytes()),
+                FRACTION => words.push(f64::from_bits(self.rest.u64()?).to_string().into_bytes()),
+                byte @ SMALL_NUMBER.. => words.push((byte - SMALL_NUMBER).to_string().into_bytes()),
+                byte @ ITEM.. => words.push(item((byte - ITEM).into())),
+                byte => words.push(WORDS[usize::from(byte) % WORDS.len()].as_bytes().to_vec()),
+            }
+        }
+        Some(words)
+    }
+
+    fn literal(&mut self, length: impl FnOnce(&mut Reader<'_>) -> Option<usize>) -> Option<Vec<u8>> {
+        let length = length(&mut self.rest)?.min(self.rest.0.len());
+        self.rest.take(length).map(<[u8]>::to_vec)
+    }
+}
+
+/// What must be in a filter.
+#[derive(Clone, Default)]
+struct Held {
+    /// How often each item was added and not removed.
+    items: BTreeMap<Vec<u8>, u64>,
+    /// Whether it may hold other things than it says: it was loaded from any bytes, or an item was removed that was not in it.
+    is_odd: bool,
+}
+
+impl Held {
+    /// Nothing of what was in it can be relied on any more.
+    fn upset(&mut self) {
+        *self = Held { is_odd: true, ..Held::default() };
+    }
+
+    fn add(&mut self, item: &[u8]) {
+        *self.items.entry(item.to_vec()).or_default() += 1;
+    }
+
+    fn remove(&mut self, item: &[u8]) {
+        match self.items.get_mut(item) {
+            Some(count) if !self.is_odd => {
+                *count -= 1;
+                self.items.retain(|_, count| *count > 0);
+            }
+            _ => self.upset(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Session {
+    held: BTreeMap<Vec<u8>, Held>,
+    /// What the filters of the server were when they were last looked at.
+    digests: BTreeMap<Vec<u8>, u64>,
+}
+
+impl Session {
+    fn start(script: &mut Script<'_>) -> Option<Session> {
+        let age = if script.rest.u8()? & 1 == 0 { Age::New } else { Age::Old };
+        // Settings outlive a load, here as nowhere else.
+        let defaults = "error-rate 0.01 initial-size 100 expansion-factor 2 layout native lookahead-size 1";
+        let defaults = defaults.split(' ').map(|word| word.as_bytes().to_vec());
+        let limit = [b"filter-memory-limit".to_vec(), MEMORY_LIMIT.to_string().into_bytes()];
+        let arguments = |given: Words| defaults.clone().chain(given).chain(limit.clone()).collect::<Words>();
+        let given = script.words()?;
+        let loaded = if given.iter().all(|word| is_granted(word)) {
+            server::load(age, &arguments(given))
+        } else {
+            Err("not asked".to_owned())
+        };
+        if let Err(reason) = loaded {
+            assert!(!reason.is_empty());
+            server::load(age, &arguments(Words::new())).expect("sound arguments");
+        }
+        Some(Session::default())
+    }
+
+    /// One command. `None` when there are no more.
+    fn step(&mut self, script: &mut Script<'_>) -> Option<()> {
+        let bits = script.rest.u8()?;
+        let words = script.words()?;
+        let has = |bit: u8| bits & bit != 0;
+        let flag = |bit: u8, flag: u32| if has(bit) { flag } else { 0 };
+        let circumstances = Circumstances {
+            flags: flag(FROM_MASTER, raw::REDISMODULE_CTX_FLAGS_REPLICATED)
+                | flag(RESP3, raw::REDISMODULE_CTX_FLAGS_RESP3)
+                | flag(EVICTS, raw::REDISMODULE_CTX_FLAGS_EVICT),
+            poor: has(POOR) && !has(FROM_MASTER),
+            full: has(FULL),
+        };
+        let following = if has(LOADS) {
+            raw::REDISMODULE_CTX_FLAGS_LOADING
+        } else {
+            raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_SLAVE
+        };
+        let following = Circumstances { flags: following, ..Circumstances::default() };
+        let name = words.first()?.to_ascii_lowercase();
+        if name.starts_with(b"bf.") {
+            if !has(FROM_MASTER) || is_grantable(&name, &words) {
+                self.command(script, &name, &words, circumstances, following);
+            }
+        } else {
+            // Asked for by clients alone: a master would have found the memory for a file, whatever is in it.
+            let flags = circumstances.flags & !raw::REDISMODULE_CTX_FLAGS_REPLICATED;
+            let circumstances = Circumstances { flags, ..circumstances };
+            self.command_of_the_server(script, &name, &words, circumstances, following);
+        }
+        Some(())
+    }
+
+    /// A command of the module's.
+    fn command(
+        &mut self,
+        script: &mut Script<'_>,
+        name: &[u8],
+        words: &Words,
+        circumstances: Circumstances,
+        following: Circumstances,
+    ) {
+        let Some(outcome) = server::run(SERVER, words, circumstances) else { return };
+        let named: BTreeSet<&Vec<u8>> = words[1..].iter().collect();
+        let had_filter = words.get(1).is_some_and(|key| self.digests.contains_key(key));
+        let replicate = || {
+            for words in &outcome.replicated {
+                let followed = server::run(FOLLOWER, words, following).expect("a command that there is");
+                assert!(!followed.reply.is_error(), "{words:?}: {:?}", followed.reply);
+            }
+        };
+        if had_filter {
+            replicate()
+        } else {
+            with_other_defaults(replicate)
+        }
+        for key in &named {
+            if self.look(key) {
+                assert!(outcome.signalled.contains(*key) && !outcome.replicated.is_empty(), "{words:?}");
+            }
+        }
+        if let [Reply::Integer(iterator), Reply::Bulk(data)] = outcome.reply.elements() {
+            script.iterator = iterator.to_string().into_bytes();
+            script.data.clone_from(data);
+        }
+        let is_from_master = circumstances.flags & raw::REDISMODULE_CTX_FLAGS_REPLICATED != 0;
+        self.follow(name, words, &outcome, had_filter, is_from_master);
+        if !outcome.signalled.is_empty() {
+            named.into_iter().for_each(|key| self.check(key));
+        }
+    }
+
+    /// Looks at the filter of a key, which the follower must have as well. Whether it changed.
+    fn look(&mut self, key: &[u8]) -> bool {
+        let digest = server::digest(SERVER, key);
+        assert!(digest == server::digest(FOLLOWER, key), "{key:?} differs");
+        match digest.map(|digest| xxh3_64(&digest)) {
+            Some(digest) => self.digests.insert(key.to_vec(), digest) != Some(digest),
+            None => self.digests.remove(key).is_some(),
+        }
+    }
+
+    /// Notes what came of a command.
+    fn follow(&mut self, name: &[u8], words: &Words, outcome: &Outcome, had_filter: bool, is_from_master: bool) {
+        let Outcome { reply, .. } = outcome;
+        let Some(key) = words.get(1).filter(|_| !reply.is_error()) else { return };
+        let numbers = reply.integers();
+        match name {
+            b"bf.reserve" => drop(self.held.insert(key.clone(), Held::default())),
+            b"bf.add" | b"bf.madd" | b"bf.insert" => {
+                let (items, absent_only) = added(name, words);
+                let held = self.held.entry(key.clone()).or_default();
+                for (item, new) in items.iter().zip(numbers) {
+                    assert!(new == 0 || !held.items.contains_key(item), "{item:?} was there, and was new");
+                    if new == 1 || !absent_only {
+                        held.add(item);
+                    }
+                }
+            }
+            b"bf.del" | b"bf.mdel" => {
+                let held = self.held.entry(key.clone()).or_default();
+                for (item, removed) in words[2..].iter().zip(numbers) {
+                    assert!(removed == 1 || !held.items.contains_key(item), "{item:?} was there, and not removed");
+                    if removed == 1 {
+                        held.remove(item);
+                    }
+                }
+            }
+            b"bf.exists" | b"bf.mexists" | b"bf.count" | b"bf.mcount" => {
+                let Some(held) = self.held.get(key) else { return };
+                for (item, count) in words[2..].iter().zip(numbers) {
+                    assert!(count > 0 || !held.items.contains_key(item), "{item:?} is missing");
+                }
+            }
+            b"bf.merge" => self.follow_merge(key, words, had_filter),
+            b"bf.loadchunk" => {
+                let info = [b"BF.INFO".to_vec(), key.clone(), b"LAYOUT".to_vec()];
+                let layout = server::run(SERVER, &info, Circumstances::default()).map(|outcome| outcome.reply);
+                let is = |name: &[u8]| layout == Some(Reply::Array(vec![Reply::Simple(name.to_vec())]));
+                let held = self.held.entry(key.clone()).or_default();
+                // Bits are added to those that are there, but for what a master of classic filters says. Counters replace them.
+                if !had_filter || is(b"counting") || is(b"classic") && is_from_master {
+                    held.upset();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn follow_merge(&mut self, key: &[u8], words: &Words, had_filter: bool) {
+        let count = words.get(2).and_then(|count| whole_number(count)).expect("what was taken for a number");
+        let (sources, operation) = words[3..].split_at(count as usize);
+        let operands = sources.iter().map(Vec::as_slice).filter(|source| *source != key);
+        let operands = had_filter.then_some(key).into_iter().chain(operands);
+        let is_union = operation.first().is_none_or(|word| word.eq_ignore_ascii_case(b"UNION"));
+        let operands: Vec<Held> = operands.map(|name| self.held.get(name).cloned().unwrap_or_default()).collect();
+        let mut merged = operands[0].clone();
+        for other in &operands[1..] {
+            merged.is_odd |= other.is_odd;
+            if is_union {
+                other.items.iter().for_each(|(item, count)| *merged.items.entry(item.clone()).or_default() += count);
+            } else {
+                merged.items.retain(|item, count| {
+                    *count = other.items.get(item).map_or(0, |others| *others.min(count));
+                    *count > 0
+                });
+            }
+        }
+        self.held.insert(key.to_vec(), merged);
+    }
+
+    /// Panics if something is missing of what a filter must hold.
+    fn check(&self, key: &[u8]) {
+        let Some(held) = self.held.get(key).filter(|held| !held.items.is_empty()) else { return };
+        let ask = |command: &str| {
+            let words = [command.as_bytes(), key].into_iter().map(<[u8]>::to_vec).chain(held.items.keys().cloned());
+            let outcome = server::run(SERVER, &words.collect::<Words>(), Circumstances::default());
+            outcome.expect("a command that there is").reply
+        };
+        assert!(ask("BF.MEXISTS").integers() == vec![1; held.items.len()], "an item of {key:?} is missing");
+        let counts = ask("BF.MCOUNT");
+        let least = |count: &u64| (*count).min(MAX_COUNT.into()) as i64;
+        let is_enough = held.items.values().zip(counts.integers()).all(|(held, count)| count >= least(held));
+        assert!(counts.is_error() || is_enough, "an item of {key:?} is not counted as often as it was added");
+    }
+
+    /// Panics unless everything is as it was when it was last looked at, and whole.
+    fn check_all(&mut self) {
+        for key in server::keys(SERVER) {
+            assert!(!self.look(&key), "{key:?} changed by itself");
+            self.check(&key);
+        }
+        assert_eq!(server::keys(SERVER), server::keys(FOLLOWER));
+        server::check_figures();
+    }
+
+    /// What the server does with keys, or with everything.
+    fn command_of_the_server(
+        &mut self,
+        script: &mut Script<'_>,
+        name: &[u8],
+        words: &Words,
+        circumstances: Circumstances,
+        following: Circumstances,
+    ) {
+        let both = [SERVER, FOLLOWER];
+        let Some(key) = words.get(1) else {
+            match name {
+                b"reload" => self.reload(),
+                b"rewrite" => self.rewrite(),
+                _ => {}
+            }
+            return;
+        };
+        let mut changed = key;
+        match (name, words.get(2)) {
+            (b"set", None) => {
+                both.into_iter().for_each(|space| server::set_text(space, key));
+                self.held.remove(key);
+            }
+            (b"del", None) => {
+                both.into_iter().for_each(|space| server::delete(space, key));
+                self.held.remove(key);
+            }
+            (b"rename", Some(to)) => {
+                let renamed = both.map(|space| server::rename(space, key, to));
+                assert!(renamed[0] == renamed[1]);
+                if renamed[0] {
+                    let held = self.held.remove(key);
+                    self.put(to, held);
+                    self.look(key);
+                    changed = to;
+                }
+            }
+            (b"copy", Some(to)) if key != to && server::copy(SERVER, key, to, circumstances) => {
+                assert!(server::copy(FOLLOWER, key, to, following));
+                self.put(to, self.held.get(key).cloned());
+                changed = to;
+            }
+            (b"save", None) => {
+                if let Some((data_type, file)) = server::save(SERVER, key) {
+                    script.data = [&[if data_type == CLASSIC { 4 } else { 7 }], &*file].concat();
+                }
+            }
+            (b"restore", Some(file)) => {
+                let Some((kind, file)) = file.split_first() else { return };
+                let (file, versions_on) = match kind {
+                    0..=6 => ((CLASSIC, file), i32::from(*kind) - 4),
+                    _ => ((NATIVE, file), i32::from(*kind) - 7),
+                };
+                if server::restore(SERVER, key, file, versions_on, circumstances) {
+                    assert!(server::restore(FOLLOWER, key, file, versions_on, following));
+                    self.put(key, Some(Held { is_odd: true, ..Held::default() }));
+                }
+            }
+            (b"defragment", None) => server::defragment(SERVER, key),
+            (b"config", Some(value)) if is_granted(value) && is_granted(key) => drop(server::configure(key, value)),
+            _ => {}
+        }
+        self.look(changed);
+        self.check(changed);
+    }
+
+    fn put(&mut self, key: &[u8], held: Option<Held>) {
+        match held {
+            Some(held) => self.held.insert(key.to_vec(), held),
+            None => self.held.remove(key),
+        };
+    }
+
+    /// Writes each filter to a file, and reads it from there.
+    fn reload(&mut self) {
+        let loading = Circumstances { flags: raw::REDISMODULE_CTX_FLAGS_LOADING, ..Circumstances::default() };
+        for key in server::keys(SERVER) {
+            if let Some((data_type, file)) = server::save(SERVER, &key) {
+                assert!(server::restore(SERVER, &key, (data_type, &file), 0, loading));
+            }
+        }
+        self.check_all();
+    }
+
+    /// Runs the commands of a rewritten append-only file on a server that has nothing yet.
+    fn rewrite(&mut self) {
+        let loading = Circumstances { flags: raw::REDISMODULE_CTX_FLAGS_LOADING, ..Circumstances::default() };
+        for key in server::keys(SERVER) {
+            for words in server::rewrite(SERVER, &key) {
+                let outcome = server::run(RESTARTED, &words, loading).expect("a command that there is");
+                assert!(outcome.reply == Reply::Simple(b"OK".to_vec()), "{:?}", outcome.reply);
+            }
+            assert!(server::digest(SERVER, &key) == server::digest(RESTARTED, &key), "{key:?} differs");
+            server::delete(RESTARTED, &key);
+        }
+    }
+}
+
+/// The module's types, in the order in which it creates them.
+const NATIVE: usize = 0;
+const CLASSIC: usize = 1;
+
+/// Runs something on a server with other defaults, where there is CONFIG for modules.
+fn with_other_defaults(f: impl FnOnce()) {
+    const OTHERS: [(&str, &str); 4] =
+        [("error-rate", "0.3"), ("initial-size", "7"), ("expansion-factor", "5"), ("layout", "classic")];
+    let own = OTHERS.map(|(name, _)| server::configured(name.as_bytes()));
+    let others = OTHERS.map(|(_, other)| Some(other.as_bytes().to_vec()));
+    let configure = |values: &[Option<Vec<u8>>; 4]| {
+        for ((name, _), value) in OTHERS.iter().zip(values) {
+            assert!(value.as_ref().is_none_or(|value| server::configure(name.as_bytes(), value)));
+        }
+    };
+    let has_settings = own.iter().all(Option::is_some);
+    if has_settings {
+        configure(&others);
+    }
+    f();
+    if has_settings {
+        configure(&own);
+    }
+}
+
+/// The items of a command that adds them, as far as it does, and whether those that are there are left alone.
+fn added<'a>(name: &[u8], words: &'a Words) -> (&'a [Vec<u8>], bool) {
+    if name != b"bf.insert" {
+        return (&words[2..], false);
+    }
+    // What a master says has the word shortened. No value of an option that is accepted starts with this letter.
+    let options = words[2..].iter().take_while(|word| !word.first().is_some_and(|first| b"iI".contains(first))).count();
+    let absent_only = words[2..][..options].iter().any(|word| word.eq_ignore_ascii_case(b"NX"));
+    (words.get(2 + options + 1..).unwrap_or(&[]), absent_only)
+}
+
+/// Whether a word asks for little memory, as a number or as the name of a setting.
+fn is_granted(word: &[u8]) -> bool {
+    let is_little = whole_number(word).is_none_or(|number| (0..=GRANTED).contains(&number));
+    is_little && !word.to_ascii_lowercase().windows(6).any(|part| part == b"memory")
+}
+
+/// Whether a master may have sent this, which found the memory for it. Otherwise a replica without it ends.
+fn is_grantable(name: &[u8], words: &Words) -> bool {
+    let Some(key) = words.get(1) else { return true };
+    let names_little = |words: &[Vec<u8>]| {
+        let is_seed = |index: usize| index > 0 && words[index - 1].eq_ignore_ascii_case(b"SEED");
+        let is_little = |(index, word): (usize, &Vec<u8>)| is_seed(index) || is_granted(word);
+        words.iter().enumerate().all(is_little)
+    };
+    match name {
+        b"bf.reserve" => names_little(&words[2..]),
+        b"bf.add" | b"bf.madd" => server::next_layer(SERVER, key) <= MEMORY_LIMIT,
+        b"bf.insert" => {
+            let (items, _) = added(name, words);
+            names_little(&words[2..words.len() - items.len()]) && server::next_layer(SERVER, key) <= MEMORY_LIMIT
+        }
+        b"bf.loadchunk" => {
+            let is_header = words.get(2).is_some_and(|word| *word == HEADER_ITERATOR.to_string().into_bytes());
+            let header = words.get(3).filter(|_| is_header).map(|data| Header::decode(data, Sender::Authority));
+            header.is_none_or(|header| header.is_ok_and(|header| header.memory() <= MEMORY_LIMIT))
+        }
+        _ => true,
+    }
+}
