@@ -176,9 +176,10 @@ impl Setup {
         let mut command = Command::new(words.next().expect("at least the server"));
         command.args(words).arg("server.conf").current_dir(folder.path()).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
+        // What glibc's allocator has at hand, no limit refuses. So that tests of limits know how much that is, threads share it,
+        // and what is large goes back to the system at once.
+        command.env("MALLOC_ARENA_MAX", "1").env("MALLOC_MMAP_THRESHOLD_", "131072");
         if let Some(bytes) = self.limit_address_space {
-            // Each thread would set addresses apart for itself, if there are enough.
-            command.env("MALLOC_ARENA_MAX", "1");
             let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
             // SAFETY: between fork and exec, `setrlimit` is safe to call and touches nothing of ours.
             unsafe {
