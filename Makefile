@@ -62,10 +62,8 @@ lint: lint-rust lint-python
 
 lint-rust: setup
 	@$(call packages,command -v c++,build-essential)
-	cargo fmt --check
-	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz --all-targets -- -D warnings
-	cargo clippy --all-targets --all-features -- -D warnings
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	cargo clippy --test memcheck --test soak --all-features -- -D warnings
 
 lint-python: $(PYTHON_ENV)/installed
@@ -126,9 +124,9 @@ $(SERVERS:%=test-on-%): test-on-%:
 	  { echo "FAILED on $*"; exit 1; }
 
 bench: build $(INCUMBENT) ## Measure side by side with RedisBloom and fastbloom: half an hour, or QUICK=1 for two minutes
-	cargo build --release --example floor
-	cargo bench --bench filter
-	OXBLOOM_MODULE=$(MODULE) REDISBLOOM_MODULE=$(INCUMBENT) FLOOR_MODULE=$(FLOOR_MODULE) cargo bench --bench servers
+	cargo build --release -p oxbloom-comparison --example floor
+	cargo bench -p oxbloom-comparison --bench filter
+	OXBLOOM_MODULE=$(MODULE) REDISBLOOM_MODULE=$(INCUMBENT) FLOOR_MODULE=$(FLOOR_MODULE) cargo bench -p oxbloom-comparison --bench servers
 
 bench-scrapy: build $(PYTHON_ENV)/installed ## Measure duplicates filters for Scrapy side by side: ten minutes, or QUICK=1 for one
 	@$(call packages,command -v npm,npm)
@@ -165,7 +163,7 @@ setup:
 	@command -v cargo >/dev/null || { echo "Please install Rust, with rustup or otherwise: cargo is missing."; exit 1; }
 	@$(call packages,command -v redis-server && command -v redis-cli,redis-server redis-tools)
 	@$(call packages,command -v cc,build-essential)
-	@$(call packages,[ -n "$$LIBCLANG_PATH" ] || ldconfig -p | grep libclang || ls /usr/lib/llvm-*/lib/libclang.so*,libclang-dev)
+	@$(call packages,[ -n "$$LIBCLANG_PATH" ] || ldconfig -p | grep 'libclang[-0-9.]*\.so' || ls /usr/lib/llvm-*/lib/libclang.so*,libclang-dev)
 
 # What it takes to test besides: the incumbent to compare with, other languages' clients, what watches servers, and what looks
 # into them.

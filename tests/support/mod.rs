@@ -49,10 +49,15 @@ pub fn oxbloom_with_faults() -> PathBuf {
 
 /// A module built from here, unless `variable` has the path of another.
 pub fn module(variable: &str, default: &str, remedy: &str) -> PathBuf {
-    let path =
-        std::env::var_os(variable).map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(default), PathBuf::from);
+    let path = std::env::var_os(variable).map_or_else(|| repository().join(default), PathBuf::from);
     assert!(path.is_file(), "{} is missing: run `{remedy}`, or set {variable}", path.display());
     path
+}
+
+/// Where the workspace is.
+pub fn repository() -> &'static Path {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.ancestors().find(|folder| folder.join("Cargo.lock").is_file()).expect("a workspace")
 }
 
 /// How to start a server.

@@ -12,13 +12,13 @@ mod peers;
 mod report;
 mod requests;
 mod statistics;
-#[path = "../../tests/support/mod.rs"]
+#[path = "../../../tests/support/mod.rs"]
 mod support;
 mod targets;
 mod workloads;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use peers::{Instance, Peer};
 use report::Report;
@@ -28,7 +28,7 @@ const CHART: &str = "benchmarks.svg";
 
 fn main() {
     let quick = std::env::var("QUICK").is_ok_and(|value| !matches!(value.as_str(), "" | "0"));
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let repository = support::repository();
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository.join("target"), PathBuf::from);
     let folder = if quick { target.join("bench") } else { repository.join("docs") };
 

@@ -1,9 +1,9 @@
 //! The filter library against fastbloom, in one process: what an insert, a hit and a miss take.
 //!
 //! ```text
-//! cargo bench --bench filter                 # all of it, five minutes
-//! QUICK=1 cargo bench --bench filter         # half a minute
-//! cargo bench --bench filter -- hit/1e7      # some of it: operation/capacity/error rate/library
+//! cargo bench -p oxbloom-comparison --bench filter               # all of it, five minutes
+//! QUICK=1 cargo bench -p oxbloom-comparison --bench filter       # half a minute
+//! cargo bench -p oxbloom-comparison --bench filter -- hit/1e7    # some: operation/capacity/error rate/library
 //! ```
 //!
 //! fastbloom 0.17 is a classic filter: `k` probes, `k` cache lines, and no operation on several items at once that would

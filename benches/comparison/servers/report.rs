@@ -40,7 +40,7 @@ impl Report<'_> {
             "# Benchmarks\n\n\
              Written by `make bench`. {}\n\n\
              - **oxbloom** {}, **RedisBloom** 2.8.2, and the **floor**: a module whose commands read their arguments, open \
-             the key and reply zeros (`examples/floor.rs`). What the floor takes is the server's own.\n\
+             the key and reply zeros (`benches/comparison/examples/floor.rs`). What the floor takes is the server's own.\n\
              - **{}**: the same module with `bf-layout classic`, RedisBloom's layout. It takes part in batches, on two of \
              the filters, and where memory, saving and loading are measured.\n\
              - All four run in {}, pinned to one core; the client is pinned to another. They are measured in turn, {} \
@@ -108,7 +108,7 @@ impl Report<'_> {
         }
         page.push_str(
             "## The library, in process\n\n\
-             `cargo bench --bench filter`: full filters, against the crate `fastbloom` with its default hasher (SipHash) and \
+             `cargo bench -p oxbloom-comparison --bench filter`: full filters, against the crate `fastbloom` with its default hasher (SipHash) and \
              with foldhash. Nanoseconds an item; in brackets the confidence interval of the median, at 95 %.\n\n\
              | capacity | error rate | | oxbloom, batches of 32 | oxbloom, one by one | fastbloom | fastbloom, foldhash |\n\
              |--:|--:|---|--:|--:|--:|--:|\n",

@@ -1,4 +1,4 @@
-//! The filter library beside the crate `fastbloom`, as `cargo bench --bench filter` measured them.
+//! The filter library beside the crate `fastbloom`, as `cargo bench -p oxbloom-comparison --bench filter` measured them.
 
 use std::fs;
 use std::path::Path;
