@@ -12,10 +12,13 @@ pub mod proxy;
 pub mod space;
 pub mod wire;
 
+use std::collections::hash_map::RandomState;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::hash::BuildHasher as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -198,18 +201,28 @@ impl Setup {
     }
 }
 
+/// A port that is free. It is below those that the system gives to connections: nobody takes it by chance.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+    const PORTS: Range<u64> = 20_000..32_000;
+    loop {
+        let port = (PORTS.start + RandomState::new().hash_one(()) % (PORTS.end - PORTS.start)) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
-/// Whether a server answers at once. One that does not may still accept connections.
-fn answers(port: u16) -> bool {
+/// Whether this process is a server that answers at once. One that does not may still accept connections, and at its port
+/// there may be another.
+fn answers(process: u32, port: u16) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(Duration::from_millis(50)))?;
-        stream.write_all(b"PING\r\n")?;
-        let mut answer = [0; 5];
-        stream.read_exact(&mut answer).map(|()| answer == *b"+PONG")
+        stream.write_all(b"INFO server\r\nPING\r\n")?;
+        let mut lines = BufReader::new(stream).lines();
+        let own = format!("process_id:{process}");
+        let is_own = lines.by_ref().map_while(Result::ok).any(|line| line == own);
+        Ok(is_own && lines.map_while(Result::ok).any(|line| line == "+PONG"))
     };
     ask().unwrap_or(false)
 }
@@ -230,7 +243,7 @@ impl Server {
             if let Some(status) = self.process.try_wait().expect("our own child") {
                 return Err(format!("the server ended: {status}"));
             }
-            if answers(self.port) {
+            if answers(self.process.id(), self.port) {
                 return Ok(());
             }
             if refused.is_some_and(|refused| refused.elapsed() > GRACE) {
