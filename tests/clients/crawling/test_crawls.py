@@ -229,8 +229,9 @@ def test_a_crawler_that_cannot_store_requests_stops_and_nothing_is_lost(
 ):
     monkeypatch.setattr(website, "LINKS", 0)  # so that each page is linked to once
     impatient = {"BLOOMFILTER_PATIENCE": 1, "SCHEDULER_LEASE": LEASE}
-    filter = {"BLOOMFILTER_CAPACITY": 100, "BLOOMFILTER_SHARDS": 4}
-    settings = {**LASTING, "SCHEDULER_PERSIST": True, **filter, **impatient}
+    # Small enough to grow; and no page is taken for another, and so for one that was seen.
+    size = {"BLOOMFILTER_CAPACITY": 100, "BLOOMFILTER_SHARDS": 4, "BLOOMFILTER_ERROR_RATE": 1e-9}
+    settings = {**LASTING, "SCHEDULER_PERSIST": True, **size, **impatient}
     with (
         running(OXBLOOM, *DURABLE) as server,
         site(delay=0.05) as pages,
