@@ -80,11 +80,11 @@ fn what_the_system_refuses_a_running_server_is_an_error_until_there_is_memory_ag
         ways_to_more(&mut maker, layout)
     });
     let ways = ways.concat();
-    // Full filters whose next layer is large.
+    // Full filters whose next layer is large, and that take no item for one that they have.
     for (layout, flags) in LAYOUTS {
         let key = format!("growing-{layout}");
-        let expansion = if layout == "counting" { 50_000 } else { 200_000 };
-        run(&mut client, &format!("BF.RESERVE {key} 0.01 100 EXPANSION {expansion} {flags}")).unwrap();
+        let expansion = if layout == "counting" { 17_500 } else { 70_000 };
+        run(&mut client, &format!("BF.RESERVE {key} 0.0000001 100 EXPANSION {expansion} {flags}")).unwrap();
         let mut model = Model::new(&key);
         fill_up(&mut client, &mut model, 100);
         models.push(model);
