@@ -33,7 +33,7 @@ HOST = "127.0.0.1"
 # Below those that the system gives to connections: nobody takes one by chance while its server is down.
 PORTS = range(10_000, 20_000)
 ATTEMPTS = 3  # another process may hold a port for a moment
-WITHIN = 50  # seconds, for whatever has to happen soon
+WITHIN = 240  # seconds, for whatever has to happen soon, on a machine as busy as it may be
 PATIENCE = 60  # seconds, for an answer
 
 

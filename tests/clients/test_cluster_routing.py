@@ -18,8 +18,6 @@ from redis.exceptions import (
 )
 from servers import HOST, Server, server_version, wait_until
 
-pytestmark = pytest.mark.timeout(300)
-
 # What is said of a filter with one item, of one that is like it, and of a key that is not there.
 READS = [
     "BF.EXISTS {filter} item",

@@ -165,7 +165,7 @@ def tool(tmp_path: Path) -> Iterator[Tool]:
 
 def ends(process: subprocess.Popen, status: int = 0) -> str:
     """What a process wrote: its errors, then its summary."""
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate()
     assert process.returncode == status, errors + output
     assert "Traceback" not in errors
     return errors + output

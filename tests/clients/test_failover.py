@@ -11,7 +11,6 @@ from cluster import GIVE_UP_AFTER, Cluster, running_cluster
 from filters import ONCE, Kind, Writer, check, check_alike, go_on, keys_of, reserve, writing
 from servers import PATIENCE, wait_until
 
-pytestmark = pytest.mark.timeout(300)
 WRITERS = 2
 ROUNDS = 5
 

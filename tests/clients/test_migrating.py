@@ -58,7 +58,7 @@ class Move:
     def run(self, commands: str, directory: Path = ROOT) -> str:
         script = f"set -eo pipefail\n{self.before}\n{commands}"
         done = subprocess.run(
-            ["bash", "-c", script], cwd=directory, timeout=50, capture_output=True, text=True
+            ["bash", "-c", script], cwd=directory, capture_output=True, text=True
         )
         assert done.returncode == 0, f"{commands}\n{done.stdout}\n{done.stderr}"
         return done.stdout

@@ -249,7 +249,6 @@ def test_each_alert_goes_off_when_it_should_and_not_before(tmp_path):
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
         )
         assert done.returncode == 0, done.stdout + done.stderr
 

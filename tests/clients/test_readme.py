@@ -33,7 +33,7 @@ def redis_cli(server: Server, line: str) -> str:
     """What a line of shell prints, in which redis-cli has found the server."""
     script = f'{CLI}() {{ command {CLI} -h {HOST} -p {server.port} "$@"; }}\n{line}'
     command = ["bash", "-c", script]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=20).stdout
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout
 
 
 @pytest.mark.parametrize(("command", "reply"), typed())

@@ -3,13 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import redis
 from filters import ONCE, Kind, Writer, check, check_alike, go_on, keys_of, reserve, writing
 from replicated import REPLICAS, Replicated, running_replicated
 from servers import wait_until
 
-pytestmark = pytest.mark.timeout(300)
 WRITERS = 2
 ROUNDS = 5
 

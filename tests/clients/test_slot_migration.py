@@ -26,7 +26,6 @@ from servers import PATIENCE, Server, server_version, wait_until
 
 MOVES_ATOMICALLY = server_version() >= (9, 0)  # which only Valkey is
 
-pytestmark = pytest.mark.timeout(300)
 TAG = "{moving}"
 WRITERS = 3
 MOVES = 4

@@ -28,7 +28,7 @@ use redis::{Client, Connection, FromRedisValue, RedisResult, Value};
 use tempfile::TempDir;
 
 /// How long a server may take to start, to load its data, or to synchronize.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// The server under test.
 pub fn server_binary() -> String {

@@ -14,10 +14,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from servers import Server, wait_until
+from servers import WITHIN, Server, wait_until
 
 HERE = Path(__file__).parent
-LASTS = 50  # seconds, at most
 
 PLAIN = {
     "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
@@ -59,7 +58,7 @@ class Crawler:
     def finish(self, code: int = 0) -> dict[str, int | str]:
         """Waits for the end; the stats."""
         try:
-            assert self.process.wait(LASTS) == code, self.text()
+            assert self.process.wait(WITHIN) == code, self.text()
         except subprocess.TimeoutExpired:
             pytest.fail(f"the crawl does not end:\n{self.text()[-20_000:]}", pytrace=False)
         pairs = re.findall(r"^[ {]'([^']+)': (?:(\d+)|'([^']*)')[,}]", self.text(), re.MULTILINE)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from servers import HOST, OXBLOOM, ROOT, free_port, wait_until
+from servers import HOST, OXBLOOM, ROOT, WITHIN, free_port, wait_until
 from website import Site, site
 
 PAGE = (ROOT / "docs/crawling.md").read_text()
@@ -80,7 +80,7 @@ class Terminal:
 
     def close(self) -> None:
         os.killpg(self.process.pid, signal.SIGTERM)
-        self.process.wait(20)
+        self.process.wait(WITHIN)
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe
             pipe.close()
@@ -136,7 +136,6 @@ def reader(tmp_path: Path, pages: Site) -> Iterator[Reader]:
         reader.close()
 
 
-@pytest.mark.timeout(240)
 def test_the_page_can_be_followed(reader: Reader, pages: Site) -> None:
     client, terminal = reader.client, reader.terminal
     reader.start_server()

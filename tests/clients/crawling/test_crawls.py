@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import website
 from crawls import CHECK_THEN_INSERT, LASTING, PLAIN, SCRAPYS_OWN, Crawl, Crawler, crawl
-from servers import OXBLOOM, Server, running, wait_until
+from servers import OXBLOOM, WITHIN, Server, running, wait_until
 from website import Site, site
 
 STARTS = 40  # pages that all crawlers of a crawl begin with
@@ -63,7 +63,6 @@ def test_crawlers_of_one_queue_crawl_every_page_once(server, tmp_path, settings,
     assert server.client.execute_command("BF.CARD", "follow:bloomfilter") >= pages.pages
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("crawlers", [2, 4])
 def test_to_check_and_then_to_insert_crawls_pages_twice(server, tmp_path, crawlers):
     old = {**CHECK_THEN_INSERT, "SCHEDULER_PERSIST": True}
@@ -140,7 +139,7 @@ def test_nothing_is_lost_and_only_what_was_in_flight_is_crawled_twice_when_all_a
         crawler.interrupt()
         wait_until(lambda: "Send again to force" in crawler.text())
         crawler.interrupt()
-        crawler.process.wait(20)
+        crawler.process.wait(WITHIN)
         in_flight.append(pages_in_flight(server))
 
         crawler = run_until(0.4)
