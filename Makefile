@@ -22,7 +22,8 @@ SERVERS := redis-6.2 redis-7.0 redis-8.2 valkey-8.1 valkey-9.1
 OTHER_SERVERS := $(filter-out redis-7.0,$(SERVERS))
 SERVER_FOLDER := $(TARGET)/servers
 SERVER_TESTS := --test server --test faults
-ASAN_TESTS := --test filter --test corpus
+# What checks everything, on other servers than `redis-server` what may differ there; the longest first.
+SUITES := test-clients test-rust $(OTHER_SERVERS:%=test-on-%) soak test-asan test-memcheck test-instructions
 # How long clients do what they like, how many filters a server moves, and a seed to repeat what a soak found.
 SECONDS ?= 60
 FILTERS ?= 1000000
@@ -34,9 +35,9 @@ MODULE_FOLDER := $(PREFIX)/lib/redis/modules
 CONF_FOLDER := $(SYSCONFDIR)/redis
 
 .DEFAULT_GOAL := help
-.PHONY: help run build build-tests test bench bench-scrapy demo install clean setup setup-test setup-servers lint lint-rust
-.PHONY: lint-python test-rust test-crash test-clients test-instructions test-memcheck test-asan test-matrix test-other-servers
-.PHONY: $(SERVERS:%=test-on-%) soak
+.PHONY: help run build build-tests build-asan build-instructions test bench bench-scrapy demo install clean setup setup-test
+.PHONY: setup-servers lint lint-rust lint-python test-rust test-crash test-clients test-instructions test-memcheck test-asan
+.PHONY: test-matrix $(SERVERS:%=test-on-%) soak
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,7 +56,9 @@ run: build ## Install what is missing, build, and start a server with the module
 build: setup ## Build the release library, target/release/liboxbloom.so
 	cargo build --release
 
-test: lint test-rust test-clients test-instructions test-memcheck test-asan test-other-servers soak ## Install what is missing, then check everything
+# First all that is built, which keeps every core busy; then two suites at a time, which wait as much as they work.
+test: lint build-tests build-asan build-instructions setup-servers ## Install what is missing, then check everything
+	@$(call two_at_a_time,$(SUITES))
 	@echo "All tests passed."
 
 lint: lint-rust lint-python
@@ -64,7 +67,7 @@ lint-rust: setup
 	@$(call packages,command -v c++,build-essential)
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
-	cargo clippy --test memcheck --test soak --all-features -- -D warnings
+	cargo clippy --workspace --test memcheck --test soak --all-features -- -D warnings
 
 lint-python: $(PYTHON_ENV)/installed
 	$(PYTHON_ENV)/bin/ruff check --config python/pyproject.toml $(PYTHON_SOURCES)
@@ -76,8 +79,9 @@ build-tests: build setup-test
 	cargo test --features fault-injection --no-run
 	cargo test --features fault-injection --no-run --test memcheck --test soak
 
+# What make tells others of its jobs, rustdoc would only warn of.
 test-rust: build-tests
-	$(MODULES) cargo test --features fault-injection
+	$(MODULES) env -u MAKEFLAGS cargo test --features fault-injection
 
 test-crash: build-tests ## Kill servers at any moment, and look for what is lost: a thousand times, or ROUNDS=5000
 	CRASH_ROUNDS=$(or $(ROUNDS),1000) $(MODULES) cargo test --features fault-injection --test faults crash -- --nocapture
@@ -86,19 +90,28 @@ test-clients: build setup-test
 	$(MODULES) $(PYTHON_ENV)/bin/pytest -q -n auto --dist loadfile tests/clients
 	cd $(NODE_TESTS) && OXBLOOM_MODULE=$(MODULE) node --test
 
-test-instructions: build setup-valgrind
+test-instructions: build-instructions setup-valgrind
 	OXBLOOM_MODULE=$(MODULE) cargo bench --bench instructions
+
+build-instructions: build
+	cargo bench --bench instructions --no-run
 
 test-memcheck: build-tests ## Look for misused and lost memory in a server under valgrind
 	OXBLOOM_MODULE=$(MODULE) cargo test --features fault-injection --test memcheck
 
 # But for what only measures, on millions of items, and with a quarter of the cases. Memory that cannot be had is refused, as it
-# is by other allocators. All that is not ours is taken from what other tests were built with: to build it anew takes minutes.
-test-asan: build-tests ## Look for misused and lost memory in the library's tests with AddressSanitizer
+# is by other allocators.
+test-asan: build-asan ## Look for misused and lost memory in the library's tests with AddressSanitizer
+	PROPTEST_CASES=64 ASAN_OPTIONS=allocator_may_return_null=1 $(TEST_WITH_ASAN) -- --skip rates:: --skip adversary::
+
+TEST_WITH_ASAN = RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/asan.sh \
+  cargo test --target-dir $(TARGET)/asan --features fault-injection --test filter --test corpus
+
+# All that is not ours is taken from what other tests were built with: to build it anew takes minutes.
+build-asan: build-tests
 	@[ -d $(TARGET)/asan ] || { cd $(TARGET) && mkdir asan && \
 	  cp -al --parents debug/.fingerprint debug/build debug/deps asan && rm -f asan/debug/deps/*oxbloom*; }
-	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/asan.sh PROPTEST_CASES=64 ASAN_OPTIONS=allocator_may_return_null=1 \
-	  cargo test --target-dir $(TARGET)/asan --features fault-injection $(ASAN_TESTS) -- --skip rates:: --skip adversary::
+	$(TEST_WITH_ASAN) --no-run
 
 soak: build-tests $(MOVING_SERVER) ## Have 20 clients do anything (SECONDS=60), and a server move filters (FILTERS=1000000); SEED=n repeats
 	OXBLOOM_MODULE=$(MODULE) cargo test --features fault-injection --test soak -- clients $(SECONDS) $(SEED)
@@ -106,14 +119,10 @@ soak: build-tests $(MOVING_SERVER) ## Have 20 clients do anything (SECONDS=60), 
 	  cargo test --features fault-injection --test soak -- defragmentation $(FILTERS) $(SEED)
 
 test-matrix: build-tests setup-servers ## Run the integration tests on five servers, or on some: SERVERS="redis-6.2 valkey-9.1"
-	$(call on_servers,$(SERVERS))
+	@$(call two_at_a_time,$(SERVERS:%=test-on-%))
 
-# All servers but the one that `test-rust` and `test-clients` run on.
-test-other-servers: build-tests setup-servers
-	$(call on_servers,$(OTHER_SERVERS))
-
-# Two at a time, for the tests wait more than they work; all of them, also when one fails; each one's output in one piece.
-on_servers = @$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(1:%=test-on-%)
+# All of them, also when one fails; the output of each in one piece.
+two_at_a_time = $(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(1)
 
 $(OTHER_SERVERS:%=test-on-%): server = $(SERVER_FOLDER)/$*
 test-on-redis-7.0: server = redis-server
