@@ -4,13 +4,11 @@ use redis::Connection;
 
 use crate::access::{serve_slots, start_node, wait_for_cluster};
 use crate::support::model::{
-    Model, Random, aof_commands, calls, digest, filter_info, info_field, many, replica_of, rewrite_aof, server_version,
-    shown, wait_for_replica, with_aof, with_debug,
+    LAYOUTS, Model, Random, aof_commands, calls, digest, filter_info, info_field, many, replica_of, rewrite_aof,
+    server_version, shown, wait_for_replica, with_aof, with_debug,
 };
 use crate::support::wire::{Reply, Wire};
 use crate::support::{Server, Setup, ask, error, run};
-
-const LAYOUTS: [&str; 3] = ["", "COUNTING", "LAYOUT classic"];
 
 /// Filters called `keys`, all alike, with items of their own and the items below 100.
 fn alike(client: &mut Connection, keys: &[&str], parameters: &str) -> Vec<Model> {
@@ -39,7 +37,7 @@ fn union_of(key: &str, models: &[Model]) -> Model {
 fn a_union_holds_what_any_source_does_and_an_intersection_what_all_do() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
-    for layout in LAYOUTS {
+    for (_, layout) in LAYOUTS {
         run(&mut client, "FLUSHALL").unwrap();
         let models = alike(&mut client, &["a", "b", "c"], &format!("0.01 2000 NONSCALING {layout}"));
         assert_eq!(ask::<String>(&mut client, "BF.MERGE any 3 a b c"), "OK");
@@ -91,7 +89,7 @@ fn counts_are_added_or_the_smaller_is_kept() {
 fn the_number_of_items_is_an_estimate_that_is_marked_as_one() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
-    for layout in LAYOUTS {
+    for (_, layout) in LAYOUTS {
         run(&mut client, "FLUSHALL").unwrap();
         alike(&mut client, &["a", "b"], &format!("0.01 2000 {layout}"));
         let mut estimated = |key: &str| info_field::<Option<bool>>(&mut client, key, "ESTIMATED");
@@ -113,7 +111,7 @@ fn the_number_of_items_is_an_estimate_that_is_marked_as_one() {
 fn a_union_that_is_overfull_says_so_and_grows_with_the_next_item() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
-    for layout in LAYOUTS {
+    for (_, layout) in LAYOUTS {
         run(&mut client, "FLUSHALL").unwrap();
         alike(&mut client, &["a", "b"], &format!("0.01 400 {layout}"));
         run(&mut client, "BF.MERGE both 2 a b").unwrap();
@@ -218,7 +216,7 @@ fn what_is_no_merge_is_refused() {
 fn a_filter_like_another_has_all_its_parameters_here_and_on_replicas() {
     let (master, replica) = pair();
     let (mut client, mut reader) = (master.connect(), replica.connect());
-    for (index, layout) in LAYOUTS.into_iter().enumerate() {
+    for (index, (_, layout)) in LAYOUTS.into_iter().enumerate() {
         run(&mut client, &format!("BF.RESERVE first{index} 0.003 70 EXPANSION 3 {layout}")).unwrap();
         Model::new(&format!("first{index}")).add(&mut client, 0..500);
         run(&mut client, &format!("BF.RESERVE like{index} LIKE first{index}")).unwrap();
@@ -250,7 +248,7 @@ fn a_replica_makes_the_same_of_merges() {
     let (master, replica) = pair();
     let (mut client, mut reader) = (master.connect(), replica.connect());
     let mut random = Random::unpredictable();
-    for (index, layout) in LAYOUTS.into_iter().enumerate() {
+    for (index, (_, layout)) in LAYOUTS.into_iter().enumerate() {
         let keys = ["a", "b", "c", "d"].map(|key| format!("{key}{index}"));
         let mut models = alike(&mut client, &keys.each_ref().map(String::as_str), &format!("0.01 3000 {layout}"));
         for round in 0..60 {
@@ -294,7 +292,7 @@ fn merges_survive_an_append_only_file_and_a_snapshot() {
     let mut server = with_aof("no").start();
     let mut client = server.connect();
     let mut models = Vec::new();
-    for (index, layout) in LAYOUTS.into_iter().enumerate() {
+    for (index, (_, layout)) in LAYOUTS.into_iter().enumerate() {
         let keys = ["a", "b"].map(|key| format!("{key}{index}"));
         let two = alike(&mut client, &keys.each_ref().map(String::as_str), &format!("0.01 500 {layout}"));
         run(&mut client, &format!("BF.MERGE both{index} 2 a{index} b{index}")).unwrap();
