@@ -44,13 +44,13 @@ help: ## Show this list
 
 run: build ## Install what is missing, build, and start a server with the module on 127.0.0.1 (PORT=6379)
 	@! redis-cli -p $(PORT) ping >/dev/null 2>&1 || { \
-	  echo "Port $(PORT) is taken by another server, perhaps the one that Debian's redis-server package starts."; \
-	  echo "Stop it (sudo systemctl stop redis-server), or choose another port: make run PORT=6380"; exit 1; }
-	@mkdir -p $(TARGET)/run
+	  echo "Port $(PORT) is taken by another server, an earlier \`make run', or the one that"; \
+	  echo "Debian's redis-server package starts (sudo systemctl stop redis-server). Stop it, or choose another port: make run PORT=6380"; exit 1; }
+	@mkdir -p $(TARGET)/run && cp redis.conf.example $(TARGET)/run/redis.conf
 	@( until redis-cli -p $(PORT) ping >/dev/null 2>&1; do sleep 0.1; done; \
-	  printf '\nReady. In another terminal, type\n\n    redis-cli%s\n    BF.ADD seen https://example.com/\n    BF.EXISTS seen https://example.com/\n\nCtrl-C here stops the server.\n\n' \
-	    "$(if $(filter-out 6379,$(PORT)), -p $(PORT))" ) & \
-	hint=$$!; redis-server redis.conf.example --bind 127.0.0.1 --port $(PORT) --dir $(TARGET)/run \
+	  printf '\nReady. In another terminal, type\n\n    redis-cli%s\n    BF.ADD seen https://example.com/\n    BF.EXISTS seen https://example.com/\n\nCtrl-C here stops the server. What was added is kept for the next time, in %s.\n\n' \
+	    "$(if $(filter-out 6379,$(PORT)), -p $(PORT))" $(TARGET)/run ) & \
+	hint=$$!; redis-server $(TARGET)/run/redis.conf --bind 127.0.0.1 --port $(PORT) --dir $(TARGET)/run \
 	  --loadmodule $(MODULE); status=$$?; kill $$hint 2>/dev/null; exit $$status
 
 build: setup ## Build the release library, target/release/liboxbloom.so
