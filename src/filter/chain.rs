@@ -152,6 +152,9 @@ impl<L: Layer> Chain<L> {
 
     /// Adds a layer to a full chain. `admit` is told the bytes it will take, and may refuse them.
     pub fn grow(&mut self, admit: impl FnOnce(u64) -> bool) -> Result<(), Error> {
+        if self.layers.len() >= MAX_LAYERS {
+            return Err(Error::CannotGrow);
+        }
         let next = L::next(&self.plan, &self.layers)?;
         self.append(std::iter::once(next), admit)
     }

@@ -16,6 +16,7 @@
 //!   its like with counters, [`classic`] is RedisBloom's; [`storage`] is their memory;
 //! - [`sizing`] turns an error rate and a capacity into the shape of a native layer;
 //! - [`hash`] turns an item into 128 bits, and those into positions, with [`murmur`] for the classic layer;
+//! - [`batch`] is how items are handled together, so that their cache misses overlap;
 //! - [`merge`] makes one filter of several;
 //! - [`codec`] turns a filter into bytes and back.
 //!
@@ -61,11 +62,11 @@ pub const MAX_LAYERS: usize = 1 << 14;
 /// Why an operation on a filter failed. The filter is as it was before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The memory was refused, or cannot be addressed, or would be for more than [`MAX_LAYERS`].
+    /// The memory was refused, or cannot be addressed, or a merge would make more than [`MAX_LAYERS`].
     OutOfMemory,
     /// The filter does not grow, and holds as many items as it was made for.
     Full,
-    /// The filter is full, and what it says of its growth leaves no room in another layer.
+    /// The filter is full, and has [`MAX_LAYERS`], or what it says of its growth leaves no room in another layer.
     CannotGrow,
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use oxbloom::filter::chain::Layer as _;
 use oxbloom::filter::hash::Hash;
 use oxbloom::filter::sizing::LOWEST_ERROR_RATE;
-use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Params};
+use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Layout, MAX_LAYERS, Params};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -236,6 +236,23 @@ proptest! {
 /// What a filter of so many layers is made for.
 fn filter_capacity(first: u64, expansion: u32, layers: u32) -> u64 {
     (0..layers).map(|layer| first * u64::from(expansion).pow(layer)).sum()
+}
+
+#[test]
+fn a_filter_has_so_many_layers_and_no_more() {
+    let native = params(0.5, 1, by(1), 1);
+    let layouts = [Layout::Native { seed: 1 }, Layout::Counting { seed: 1 }];
+    for params in layouts.map(|layout| Params { layout, ..native }) {
+        let mut filter = Filter::new(params, |_| true).unwrap();
+        filter.insert(b"first").unwrap();
+        while filter.depth() < MAX_LAYERS {
+            filter.grow(|_| true).unwrap();
+        }
+        // It is not for want of memory, and more of it would not help.
+        assert_eq!(filter.grow(|_| true), Err(Error::CannotGrow));
+        assert_eq!(filter.depth(), MAX_LAYERS);
+        assert!(filter.contains(b"first"));
+    }
 }
 
 #[test]
