@@ -79,9 +79,16 @@ impl<'a> Arg<'a> {
         unsafe { std::slice::from_raw_parts(start.cast(), length) }
     }
 
-    /// For people to read.
     pub fn lossy(self) -> Cow<'a, str> {
         String::from_utf8_lossy(self.bytes())
+    }
+
+    /// For the log: the beginning, in one line. What a client made up ends neither the line nor the quotes around it.
+    pub fn shown(self) -> String {
+        const MOST: usize = 128;
+        let bytes = self.bytes();
+        let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(MOST)]).escape_debug().to_string();
+        if bytes.len() > MOST { shown + "..." } else { shown }
     }
 
     /// Whether this is the option `name`, in whatever case.

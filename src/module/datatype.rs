@@ -149,7 +149,7 @@ fn key_of(rdb: *mut raw::RedisModuleIO) -> String {
         return "unknown".to_owned();
     }
     // SAFETY: the server hands over a live string for the time of the load.
-    unsafe { Args::new(&mut name, 1) }.at(0).lossy().into_owned()
+    unsafe { Args::new(&mut name, 1) }.at(0).shown()
 }
 
 fn admits(bytes: u64) -> bool {

@@ -20,7 +20,7 @@ impl Context<'_> {
     pub fn refuse(&self, args: Args, error: Error) {
         stats::refused(error);
         if self.must_obey() {
-            let [name, key] = [0, 1].map(|index| args.from(index).iter().next().map_or(Default::default(), Arg::lossy));
+            let [name, key] = [0, 1].map(|index| args.from(index).iter().next().map_or_else(String::new, Arg::shown));
             let reason = error.text().to_string_lossy();
             self.log_warning(&format!("{name} '{key}' of the master or the append-only file was refused: {reason}"));
         }

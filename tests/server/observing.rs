@@ -173,12 +173,17 @@ fn the_log_tells_which_key_was_refused_and_why() {
     let parsed = Payload::parse(&payload);
     let mut body = payload[..payload.len() - 10].to_vec();
     body[15] ^= 1;
-    let words = [b"RESTORE".to_vec(), b"%s\xff".to_vec(), b"0".to_vec(), parsed.seal(&body)];
-    let refused = run_words(&mut client, &words).unwrap_err();
-    assert_eq!(error_text(&refused), "ERR Bad data format");
-    let log = fs::read(server.folder().join("log")).unwrap();
-    let log = String::from_utf8_lossy(&log);
-    assert!(log.contains("a filter was refused: damaged data (key '%s\u{fffd}')"), "{log}");
+    let long = [b'k'; 3000];
+    let keys = [(&b"%s\xff"[..], "%s\u{fffd}"), (b"a\nb')\x1b[2J", r"a\nb\')\u{1b}[2J"), (&long, "kkk")];
+    for (key, shown) in keys {
+        let words = [b"RESTORE".to_vec(), key.to_vec(), b"0".to_vec(), parsed.seal(&body)];
+        let refused = run_words(&mut client, &words).unwrap_err();
+        assert_eq!(error_text(&refused), "ERR Bad data format");
+        let log = server.log();
+        let line =
+            log.lines().find(|line| line.contains("a filter was refused: damaged data (key '") && line.contains(shown));
+        assert!(line.is_some_and(|line| line.ends_with("')") && line.len() < 300), "{shown}: {log}");
+    }
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub fn scandump(ctx: &Context, args: Args) -> Result<(), Error> {
 pub fn loadchunk(ctx: &Context, args: Args) -> Result<(), Error> {
     load(ctx, args).inspect_err(|error| {
         if ctx.is_loading() {
-            let (key, reason) = (args.at(1).lossy(), error.text().to_string_lossy());
+            let (key, reason) = (args.at(1).shown(), error.text().to_string_lossy());
             ctx.end_server(&format!("a chunk of the append-only file was refused: {reason} (key '{key}'): ending"));
         }
     })
