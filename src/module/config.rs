@@ -131,7 +131,7 @@ pub fn describe() -> String {
 /// Reads the arguments of `loadmodule`: pairs of a name and a value. What is wrong with them, if anything.
 pub fn read_arguments(ctx: &Context, args: Args) -> Result<(), String> {
     for pair in args.chunks(2) {
-        let name = String::from_utf8_lossy(pair.at(0).bytes()).into_owned();
+        let name = pair.at(0).lossy();
         if pair.len() < 2 {
             return Err(format!("argument '{name}' has no value"));
         }
@@ -144,7 +144,7 @@ pub fn read_arguments(ctx: &Context, args: Args) -> Result<(), String> {
 fn read_argument(ctx: &Context, given: &str, value: Arg) -> Result<(), String> {
     let name = given.to_ascii_lowercase().replace('_', "-");
     let name = name.strip_prefix("bf-").or(name.strip_prefix("bf.")).unwrap_or(&name);
-    let shown = String::from_utf8_lossy(value.bytes());
+    let shown = value.lossy();
     if name.as_bytes() == ERROR_RATE_NAME.to_bytes() {
         return set_error_rate(value).ok_or(format!("{given} {ERROR_RATE_RANGE}, not '{shown}'"));
     }
@@ -157,8 +157,11 @@ fn read_argument(ctx: &Context, given: &str, value: Arg) -> Result<(), String> {
         let range = number.least..=number.most;
         let accepted = if number.is_size { size(&shown) } else { value.integer() };
         let accepted = accepted.filter(|value| range.contains(value));
-        let accepted = accepted
-            .ok_or(format!("{given} must be a whole number from {} to {}, not '{shown}'", number.least, number.most))?;
+        let unit = if number.is_size { ", or a size such as 512mb or 4gb" } else { "" };
+        let accepted = accepted.ok_or(format!(
+            "{given} must be a whole number from {} to {}{unit}, not '{shown}'",
+            number.least, number.most
+        ))?;
         number.value.store(accepted, Ordering::Relaxed);
         return Ok(());
     }

@@ -23,7 +23,8 @@ impl Context<'_> {
         Context { ctx, owed: Cell::new(1), lifetime: PhantomData }
     }
 
-    /// Where no client is served, as in the callbacks of the data type. Good for logging only.
+    /// Where no client is served, as in the callbacks of the data type: for what the server tells anybody, and the log, which
+    /// then says `<module>` for `<bf>`.
     pub fn detached() -> Self {
         Context::new(std::ptr::null_mut())
     }
