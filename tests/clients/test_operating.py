@@ -278,6 +278,6 @@ def test_an_upgrade_by_a_replica_loses_nothing(reader, server):
             "NEW_PORT=6380", 'redis-cli -p "$NEW_PORT" BF.MEXISTS seen 0 999'
         ).split()
         assert new == ["1", "1"]
-        wait_until(lambda: server.client.role()[0] == b"slave")
+        wait_until(server.ended)
     finally:
         reader.types("NEW_PORT=6380", 'redis-cli -p "$NEW_PORT" SHUTDOWN NOSAVE || true')
