@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use redis_module::raw;
 
-use super::edge::call;
+use super::edge::{OK, call};
 
 /// The arguments of a command, its name first.
 #[derive(Clone, Copy)]
@@ -100,7 +100,7 @@ impl<'a> Arg<'a> {
     pub fn integer(self) -> Option<i64> {
         let mut number: c_longlong = 0;
         let status = call!(RedisModule_StringToLongLong(self.string, &mut number));
-        (status == raw::REDISMODULE_OK as i32).then_some(number)
+        (status == OK).then_some(number)
     }
 
     /// As [`integer`](Self::integer), up to `2^64 - 1`.
@@ -114,7 +114,7 @@ impl<'a> Arg<'a> {
     pub fn float(self) -> Option<f64> {
         let mut number: c_double = 0.0;
         let status = call!(RedisModule_StringToDouble(self.string, &mut number));
-        (status == raw::REDISMODULE_OK as i32).then_some(number)
+        (status == OK).then_some(number)
     }
 
     pub fn as_raw(self) -> *mut raw::RedisModuleString {

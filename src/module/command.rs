@@ -8,7 +8,7 @@ use redis_module::raw;
 
 use super::args::{Arg, Args};
 use super::context::Context;
-use super::edge::{Arity, call};
+use super::edge::{Arity, OK, call};
 use super::error::Error;
 use super::feature;
 
@@ -136,8 +136,6 @@ pub fn register(ctx: &Context, commands: &[Command]) -> Result<(), &'static CStr
     }
     Ok(())
 }
-
-const OK: c_int = raw::REDISMODULE_OK as c_int;
 
 /// Adds our category, unless the server has it: of a module that it unloaded, it keeps the categories.
 fn add_category(ctx: &Context) -> bool {

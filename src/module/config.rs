@@ -12,7 +12,7 @@ use redis_module::raw;
 
 use super::args::{Arg, Args};
 use super::context::Context;
-use super::edge::{call, guard};
+use super::edge::{FAILED, OK, call, guard};
 use crate::filter::{ErrorRate, Growth};
 
 /// A setting that is a whole number.
@@ -198,7 +198,6 @@ fn set_error_rate(value: Arg) -> Option<()> {
 
 /// Registers the settings with CONFIG, their present values as defaults, and takes what the server's file says of them.
 pub fn register(ctx: &Context) -> bool {
-    const OK: c_int = raw::REDISMODULE_OK as c_int;
     let rate = CString::new(error_rate().get().to_string()).unwrap_or_default();
     let flags = raw::REDISMODULE_CONFIG_DEFAULT;
     let registered = call!(RedisModule_RegisterStringConfig(
@@ -268,7 +267,7 @@ extern "C" fn set_number(
     // The server checked the range.
     // SAFETY: the server returns what `register` handed over.
     unsafe { number(private) }.value.store(value, Ordering::Relaxed);
-    raw::REDISMODULE_OK as c_int
+    OK
 }
 
 extern "C" fn get_layout(_name: *const c_char, _private: *mut c_void) -> c_int {
@@ -283,7 +282,7 @@ extern "C" fn set_layout(
 ) -> c_int {
     // The server checked that it is one of those it was told.
     LAYOUT.store(value, Ordering::Relaxed);
-    raw::REDISMODULE_OK as c_int
+    OK
 }
 
 /// The string that CONFIG GET was last shown: the server borrows it, so it lives until the next one.
@@ -306,16 +305,16 @@ extern "C" fn set_error_rate_config(
     _private: *mut c_void,
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    guard(c"set_error_rate", raw::REDISMODULE_ERR as c_int, || {
+    guard(c"set_error_rate", FAILED, || {
         let mut value = value;
         // SAFETY: the server hands over a live string for the time of the call.
         let value = unsafe { Args::new(&mut value, 1) }.at(0);
         if set_error_rate(value).is_some() {
-            return raw::REDISMODULE_OK as c_int;
+            return OK;
         }
         let message = Context::detached().string(ERROR_RATE_RANGE.as_bytes()).into_raw();
         // SAFETY: the server hands over the place for a message, which it frees.
         unsafe { *error = message };
-        raw::REDISMODULE_ERR as c_int
+        FAILED
     })
 }

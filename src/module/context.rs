@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use redis_module::raw;
 
 use super::args::Arg;
-use super::edge::call;
+use super::edge::{OK, call};
 use super::feature;
 
 /// The server, for the time of one call from it.
@@ -146,7 +146,7 @@ impl Context<'_> {
         let mut failed = 0;
         let number = call!(RedisModule_ServerInfoGetFieldUnsigned(info, field.as_ptr(), &mut failed));
         call!(RedisModule_FreeServerInfo(self.ctx, info));
-        (failed == raw::REDISMODULE_OK as c_int).then_some(number)
+        (failed == OK).then_some(number)
     }
 }
 

@@ -81,11 +81,12 @@ pub fn run(
     if let Some(error) = error {
         context.refuse(args, error);
     }
-    DONE
+    OK
 }
 
-/// What a command returns to the server.
-pub const DONE: c_int = raw::REDISMODULE_OK as c_int;
+/// How the server's functions say, and ours to it, that they have done what they were asked to, and that they have not.
+pub const OK: c_int = raw::REDISMODULE_OK as c_int;
+pub const FAILED: c_int = raw::REDISMODULE_ERR as c_int;
 
 /// Tells the server where the keys of a command are, if that is what it calls the command for.
 pub fn names_keys(

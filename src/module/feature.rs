@@ -7,9 +7,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use redis_module::raw;
-
-use super::edge::{available, call};
+use super::edge::{OK, available, call};
 
 /// Something that a server may offer to modules.
 pub struct Feature {
@@ -94,7 +92,7 @@ impl Feature {
 fn is_valkey() -> bool {
     let mut function: *mut c_void = ptr::null_mut();
     let name = c"ValkeyModule_SetModuleOptions".as_ptr();
-    call!(RedisModule_GetApi(name, (&raw mut function).cast())) == raw::REDISMODULE_OK as c_int
+    call!(RedisModule_GetApi(name, (&raw mut function).cast())) == OK
 }
 
 /// What this server lacks, and what there is instead, for the log. `None` if it lacks nothing.

@@ -8,7 +8,7 @@ use redis_module::raw;
 use super::args::Arg;
 use super::context::Context;
 use super::datatype;
-use super::edge::call;
+use super::edge::{OK, call};
 use super::error::Error;
 use crate::filter::Filter;
 
@@ -81,7 +81,7 @@ impl WriteKey {
         let data_type = datatype::handle_for(&filter);
         let value = datatype::into_value(filter);
         let status = call!(RedisModule_ModuleTypeSetValue(self.handle.0, data_type, value));
-        if status != raw::REDISMODULE_OK as c_int {
+        if status != OK {
             // The server did not take it.
             datatype::free(value);
             return Err(Error::Internal);

@@ -27,6 +27,7 @@ use redis_module::raw;
 
 use args::Args;
 use context::Context;
+use edge::{FAILED, OK};
 
 /// The module's name on the server: RedisBloom's, so that neither loads beside the other.
 const NAME: &CStr = c"bf";
@@ -46,7 +47,6 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    const FAILED: c_int = raw::REDISMODULE_ERR as c_int;
     // SAFETY: the context is the server's. This fills the table of functions: nothing before it may call one, or allocate.
     let named =
         unsafe { raw::Export_RedisModule_Init(ctx, NAME.as_ptr(), VERSION, raw::REDISMODULE_APIVER_1 as c_int) };
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
         // SAFETY: the server hands over `argc` live strings for the time of the call.
         let args = unsafe { Args::new(argv, usize::try_from(argc).unwrap_or(0)) };
         match load::load(&context, args) {
-            Ok(()) => raw::REDISMODULE_OK as c_int,
+            Ok(()) => OK,
             Err(reason) => {
                 context.log_warning(&reason);
                 FAILED

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redis_module::raw;
 
 use super::context::Context;
-use super::edge::{call, guard};
+use super::edge::{OK, call, guard};
 use super::error::{Error, Reason};
 use crate::filter::Filter;
 
@@ -197,8 +197,6 @@ pub fn panicked() {
 pub fn register(ctx: &Context) -> bool {
     call!(RedisModule_RegisterInfoFunc(ctx.as_raw(), Some(show))) == OK
 }
-
-const OK: c_int = raw::REDISMODULE_OK as c_int;
 
 /// Writes the section. The server asks for it in crash reports as well, where memory may be in any state: nothing is
 /// allocated, and no filter is looked at.

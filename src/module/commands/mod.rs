@@ -28,7 +28,7 @@ macro_rules! command {
                     argc: std::ffi::c_int,
                 ) -> std::ffi::c_int {
                     match Keys::others($keys) {
-                        Some(others) if edge::names_keys(ctx, argv, argc, others) => edge::DONE,
+                        Some(others) if edge::names_keys(ctx, argv, argc, others) => edge::OK,
                         _ => edge::run(ctx, argv, argc, $name, $arity, $handler),
                     }
                 }
