@@ -152,9 +152,6 @@ impl<L: Layer> Chain<L> {
 
     /// Adds a layer to a full chain. `admit` is told the bytes it will take, and may refuse them.
     pub fn grow(&mut self, admit: impl FnOnce(u64) -> bool) -> Result<(), Error> {
-        if self.layers.len() >= MAX_LAYERS {
-            return Err(Error::CannotGrow);
-        }
         let next = L::next(&self.plan, &self.layers)?;
         self.append(std::iter::once(next), admit)
     }
@@ -166,7 +163,10 @@ impl<L: Layer> Chain<L> {
         admit: impl FnOnce(u64) -> bool,
     ) -> Result<(), Error> {
         let bytes = designs.clone().fold(0u64, |sum, design| sum.saturating_add(L::memory(&design)));
-        if self.layers.len() + designs.len() > MAX_LAYERS || !admit(bytes) {
+        if self.layers.len() + designs.len() > MAX_LAYERS {
+            return Err(Error::CannotGrow);
+        }
+        if !admit(bytes) {
             return Err(Error::OutOfMemory);
         }
         let mut new = Vec::new();

@@ -62,7 +62,7 @@ pub const MAX_LAYERS: usize = 1 << 14;
 /// Why an operation on a filter failed. The filter is as it was before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The memory was refused, or cannot be addressed, or a merge would make more than [`MAX_LAYERS`].
+    /// The memory was refused, or cannot be addressed.
     OutOfMemory,
     /// The filter does not grow, and holds as many items as it was made for.
     Full,
