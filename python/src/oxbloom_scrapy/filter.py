@@ -18,16 +18,12 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import redis
-import redis.asyncio
-import redis.asyncio.cluster
-import redis.cluster
 
 from . import sharding
 from .errors import FilterMismatchError, KeyTakenError, ModuleMissingError
+from .exchange import AsyncClient, Client, Command, exchange, exchange_async
 
 Item = str | bytes
-Client = redis.Redis | redis.cluster.RedisCluster
-AsyncClient = redis.asyncio.Redis | redis.asyncio.cluster.RedisCluster
 
 BATCH = 10_000
 """Items that are sent at once: two or three thousandths of a second of one server's time, or of several servers' together."""
@@ -61,7 +57,7 @@ class Info:
 class _Call(Generic[T]):
     """Commands that are sent together, and what their replies mean."""
 
-    commands: list[tuple[str | bytes | int | float, ...]]
+    commands: list[Command]
     meaning: Callable[[list[Any]], T]
     errors_are_replies: bool = False
 
@@ -201,7 +197,7 @@ class _Filter(Generic[AnyClient]):
         """The keys of the shards, in their order."""
         return list(self._commands.keys)
 
-    def addition(self, item: Item) -> tuple[str | bytes | int | float, ...]:
+    def addition(self, item: Item) -> Command:
         """The command that `add` sends, for scripts that do more in the same step."""
         return self._commands.add([item]).commands[0]
 
@@ -280,14 +276,7 @@ class ShardedFilter(_Filter[Client]):
 
     def _send(self, call: _Call[T]) -> T:
         with _explaining():
-            client: Any = self.client
-            # No pipeline for one command: those to clusters send it again if its answer is lost, whatever the client was told.
-            if len(call.commands) == 1 and not call.errors_are_replies:
-                return call.meaning([client.execute_command(*call.commands[0])])
-            with client.pipeline(transaction=False) as pipeline:
-                for command in call.commands:
-                    pipeline.execute_command(*command)
-                replies = pipeline.execute(raise_on_error=not call.errors_are_replies)
+            replies = exchange(self.client, call.commands, not call.errors_are_replies)
             return call.meaning(replies)
 
 
@@ -333,12 +322,7 @@ class AsyncShardedFilter(_Filter[AsyncClient]):
 
     async def _send(self, call: _Call[T]) -> T:
         with _explaining():
-            if len(call.commands) == 1 and not call.errors_are_replies:
-                return call.meaning([await self.client.execute_command(*call.commands[0])])
-            async with self.client.pipeline(transaction=False) as pipeline:
-                for command in call.commands:
-                    pipeline.execute_command(*command)
-                replies = await pipeline.execute(raise_on_error=not call.errors_are_replies)
+            replies = await exchange_async(self.client, call.commands, not call.errors_are_replies)
             return call.meaning(replies)
 
 

@@ -13,9 +13,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import count, islice, product
 from typing import Any
 
 import oxbloom_scrapy.filter
@@ -34,9 +34,10 @@ from oxbloom_scrapy import (
     ShardedFilter,
     sharding,
 )
+from oxbloom_scrapy.exchange import exchange
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from servers import HOST, Server, running, wait_until
+from servers import HOST, PATIENCE, WITHIN, Server, running, wait_until
 
 TIGHT = 1e-9  # no two items of a test are taken for one another
 SLOTS = 16384
@@ -90,17 +91,24 @@ class Place:
     cluster: Cluster | None
     stack: ExitStack
 
-    def filter(self, name: str = "seen", retries: int | None = None, **options: Any) -> Any:
+    def filter(
+        self,
+        name: str = "seen",
+        retries: int | None = None,
+        socket_timeout: float = PATIENCE,
+        **options: Any,
+    ) -> Any:
         """A filter with a client of its own, synchronous on the outside."""
-        client = self.client(retries)
+        client = self.client(retries, socket_timeout)
         options = {"shards": 16, "error_rate": TIGHT, "capacity": 5000, **options}
         if isinstance(client, Blocking):
             return Blocking(client.loop, AsyncShardedFilter(client.target, name, **options))
         return ShardedFilter(client, name, **options)
 
-    def client(self, retries: int | None = None) -> Any:
+    def client(self, retries: int | None = None, socket_timeout: float = PATIENCE) -> Any:
         options: dict[str, Any] = {
             "protocol": self.way.protocol,
+            "socket_timeout": socket_timeout,
             "decode_responses": self.way.decode,
         }
         if retries is not None:
@@ -777,6 +785,190 @@ def test_a_batch_an_answer_to_which_was_lost_is_sent_again_where_the_documentati
                 impatient.add_many(numbered(200))
     assert impatient.contains_many(numbered(200)) == [True] * 200
     assert (place.calls("bf.insert") - before > 16) is again
+
+
+# Callbacks, and replies that are not read
+
+COMMANDS = ["BF.RESERVE", "BF.INSERT", "BF.MEXISTS", "BF.MDEL", "BF.CARD", "BF.INFO", "UNLINK"]
+
+
+def register_those_of_redis_py(client: Any) -> None:
+    client.bf()
+
+
+def register_failing_ones(client: Any) -> None:
+    for command in COMMANDS:
+        client.set_response_callback(command, lambda reply: reply["no such key"])
+
+
+@pytest.mark.parametrize("register", [register_those_of_redis_py, register_failing_ones])
+@pytest.mark.parametrize("shards", [1, 16])
+@pytest.mark.parametrize("way", EVERY_WAY, ids=str)
+def test_a_client_with_callbacks_gets_the_same_answers(
+    place: Place, shards: int, register: Callable[[Any], None]
+) -> None:
+    def filter(**options: Any) -> Any:
+        made = place.filter(shards=shards, **options)
+        register(made.client)
+        return made
+
+    counting = filter(counting=True)
+    assert counting.reserve() is True
+    assert counting.reserve() is False
+    assert counting.contains_many(["never"]) == [False]
+    assert counting.add("item") is True
+    assert counting.add_many([*numbered(100), "item"]) == [True] * 100 + [False]
+    assert counting.remove("item") is True
+    assert counting.contains("item") is False
+    assert counting.card() == counting.info().items == 100
+    with pytest.raises(FilterMismatchError, match="but bits was asked for"):
+        filter().reserve()
+    with pytest.raises(FilterMismatchError, match="an error rate of 1e-09"):
+        filter(counting=True, error_rate=0.1).reserve()
+    counting.clear()
+    assert counting.contains_many(numbered(100)) == [False] * 100
+    with pytest.raises(redis.ResponseError, match="not found"):
+        counting.info()
+
+
+def test_every_command_is_among_those_that_have_callbacks_above(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: set[str] = set()
+
+    def note(client: Any, commands: Any, raise_on_error: bool) -> list[Any]:
+        sent.update(command[0] for command in commands)
+        return exchange(client, commands, raise_on_error)
+
+    monkeypatch.setattr(oxbloom_scrapy.filter, "exchange", note)
+    filter = ShardedFilter(server.client, "seen", shards=2, counting=True)
+    for operation, words in [*OPERATIONS.items(), ("reserve", ()), ("clear", ())]:
+        getattr(filter, operation)(*words)
+    assert sent == set(COMMANDS)
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException) -> None:
+    """Raises an error in place of reading a reply, as a signal handler may, and leaves the connection as it is."""
+    sync, asynchronous = CONNECTIONS
+    replies = count(1)
+
+    def read_or_raise(connection: Any, *words: Any, **options: Any) -> Any:
+        if next(replies) == number:
+            raise error
+        return read(connection, *words, **options)
+
+    async def read_or_raise_later(connection: Any, *words: Any, **options: Any) -> Any:
+        if next(replies) == number:
+            raise error
+        return await read_later(connection, *words, **options)
+
+    read, read_later = sync.read_response, asynchronous.read_response
+    monkeypatch.setattr(sync, "read_response", read_or_raise)
+    monkeypatch.setattr(asynchronous, "read_response", read_or_raise_later)
+
+
+# With asyncio and a cluster, nothing is raised between two replies: a task is cancelled where it waits.
+INTERRUPTIBLE = [way for way in EVERY_WAY if not (way.asynchronous and way.clustered)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("Capacity"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+        KeyboardInterrupt(),
+        asyncio.CancelledError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize(
+    ("operation", "words", "number"),
+    [
+        ("contains", ("item 0",), 1),
+        ("contains_many", (numbered(200),), 1),
+        ("contains_many", (numbered(200),), 7),
+        ("add_many", (numbered(200),), 16),
+        ("reserve", (), 3),
+    ],
+)
+@pytest.mark.parametrize("way", INTERRUPTIBLE, ids=str)
+def test_after_an_interrupt_the_next_command_gets_its_own_reply(
+    place: Place,
+    operation: str,
+    words: Any,
+    number: int,
+    error: BaseException,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    filter = place.filter()
+    filter.add_many(numbered(200))
+    with monkeypatch.context() as patch:
+        interrupt(patch, number, error)
+        with pytest.raises(type(error)):
+            getattr(filter, operation)(*words)
+    assert filter.contains_many(numbered(200, "never")) == [False] * 200
+    assert filter.contains("item 7") is True
+    assert filter.card() == 200
+    assert filter.contains_many(numbered(200)) == [True] * 200
+
+
+@contextmanager
+def paused(place: Place) -> Iterator[None]:
+    """The servers keep additions waiting."""
+    for server in place.servers:
+        server.client.client_pause(WITHIN * 1000, all=False)
+    try:
+        yield
+    finally:
+        for server in place.servers:
+            server.client.client_unpause()
+
+
+def waiting(place: Place) -> bool:
+    """Whether each server keeps a client waiting."""
+    return all(server.client.info("clients")["blocked_clients"] for server in place.servers)
+
+
+@pytest.mark.parametrize("way", [way for way in EVERY_WAY if way.asynchronous], ids=str)
+def test_after_a_cancellation_the_next_command_gets_its_own_reply(place: Place) -> None:
+    filter = place.filter()
+    filter.reserve()
+
+    async def cancel_additions() -> None:
+        adding = asyncio.create_task(filter.target.add_many(numbered(200)))
+        while not waiting(place):
+            await asyncio.sleep(0.005)
+        adding.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await adding
+
+    with paused(place):
+        filter.loop.run_until_complete(cancel_additions())
+        assert filter.contains_many(numbered(200, "never")) == [False] * 200
+    assert filter.contains_many(numbered(200, "never")) == [False] * 200
+
+
+@pytest.mark.parametrize("way", EVERY_WAY, ids=str)
+def test_after_a_timeout_the_next_command_gets_its_own_reply(place: Place) -> None:
+    filter = place.filter(retries=0, socket_timeout=0.1)
+
+    def answer(operation: str, *words: Any) -> Any:
+        """An answer that came in time, however busy the machine is."""
+        answers: list[Any] = []
+
+        def answered() -> bool:
+            with suppress(redis.TimeoutError):
+                answers.append(getattr(filter, operation)(*words))
+            return bool(answers)
+
+        wait_until(answered)
+        return answers[0]
+
+    answer("reserve")
+    with paused(place), pytest.raises(redis.TimeoutError):
+        filter.add_many(numbered(20))
+    assert answer("contains_many", numbered(20, "never")) == [False] * 20
+    assert answer("contains", "never") is False
 
 
 # Moving slots and failing primaries
