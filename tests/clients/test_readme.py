@@ -1,6 +1,6 @@
 """The README, taken at its word.
 
-What is typed into redis-cli there is typed into it here, and replied to as shown. Each line of the table for those who know
+What is typed into redis-cli there is typed into it here, and replied to as shown. The code for redis-py runs. Each line of the table for those who know
 pybloom is run on pybloom and on a server, and both answer as it says.
 """
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pybloom_live
 import pytest
+import redis
 from servers import HOST, OXBLOOM, ROOT, Server, running
 
 README = (ROOT / "README.md").read_text()
@@ -43,6 +44,28 @@ def test_what_is_typed_gets_the_reply_that_is_shown(server, command, reply):
 
 def test_the_readme_shows_a_session():
     assert len(typed()) > 20
+
+
+def test_the_python_code_runs_as_typed_and_reads_the_fields_that_redis_py_does_not(
+    server, capsys
+):
+    server.client.delete("users")
+    adding, reading = re.findall(r"^```python\n(import redis\n.*?)^```", README, re.S | re.M)
+    for code in (adding, reading):
+        exec(code.replace("redis.Redis(", f"redis.Redis(port={server.port}, "), {})
+    fields = re.findall(r"^\| `([A-Z]+)` \|", README, re.M)[-7:]
+    facts = [server.client.execute_command("BF.INFO", "users", field)[0] for field in fields]
+    expected = [f"{field} {fact}" for field, fact in zip(fields, facts, strict=True)]
+    assert expected[0] == "ERROR b'0.001'"
+    assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_redis_py_fails_on_a_single_field_once_bf_was_called_as_the_readme_says(server):
+    server.client.execute_command("BF.INSERT", "users", "ITEMS", "alice")
+    with redis.Redis(HOST, server.port) as client:
+        client.bf()
+        with pytest.raises(KeyError, match="^'Capacity'$"):
+            client.execute_command("BF.INFO", "users", "FPR")
 
 
 def lines() -> list[list[str]]:

@@ -8,7 +8,10 @@
  */
 
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { inspect } from 'node:util';
 import { createClient, ErrorReply, MultiErrorReply, RESP_TYPES, WatchError } from 'redis';
 import { startServer } from './server.mjs';
@@ -30,6 +33,9 @@ const INFO_NAMES = [
   'Number of items inserted',
   'Expansion rate',
 ];
+
+// Those that are only told one by one.
+const FURTHER_FIELDS = ['ERROR', 'SEED', 'LAYOUT', 'FILL', 'FPR', 'ESTIMATED', 'STUCK'];
 
 const BINARY_ITEMS = [
   '',
@@ -68,11 +74,44 @@ const errorReply = (message) => (error) => {
   return true;
 };
 
+/** What a program prints, which finds the packages of this folder. */
+const inNode = (code) =>
+  execFileSync(process.execPath, ['--input-type=module', '--eval', code], {
+    cwd: fileURLToPath(new URL('.', import.meta.url)),
+    encoding: 'utf8',
+    timeout: 30_000,
+  });
+
 let server;
 before(async () => {
   server = await startServer();
 });
 after(() => server?.stop());
+
+test("the README's code runs as typed and reads the fields that node-redis does not", async () => {
+  const readme = readFileSync(new URL('../../../README.md', import.meta.url), 'utf8');
+  const blocks = [...readme.matchAll(/^```js\n(.*?)^```/gms)].map(([, code]) => code);
+  assert.equal(blocks.length, 2);
+  for (const RESP of [2, 3]) {
+    const options = { RESP, url: `redis://127.0.0.1:${server.port}` };
+    const client = await createClient(options).connect();
+    try {
+      await client.flushAll();
+      const printed = blocks.map((code) =>
+        inNode(code.replace('createClient()', `createClient(${JSON.stringify(options)})`)),
+      );
+      const expected = [];
+      for (const field of FURTHER_FIELDS) {
+        const reply = await client.sendCommand(['BF.INFO', 'users', field]);
+        expected.push(`${field} ${Object.values(reply)[0]}\n`);
+      }
+      assert.equal(expected[0], 'ERROR 0.001\n');
+      assert.deepEqual(printed, ['', expected.join('')]);
+    } finally {
+      client.destroy();
+    }
+  }
+});
 
 for (const RESP of [2, 3]) {
   describe(`RESP ${RESP}`, { timeout: 60_000 }, () => {
