@@ -15,6 +15,8 @@ fn setup() -> Setup {
 /// Adds, asks, and leaves the key as a filter that the module looks ahead for.
 fn use_filter(client: &mut Connection, numbers: Range<u64>) {
     let mut model = Model::new("key");
+    // Creates the filter if it is not there. With this seed, none of the items below is a false positive.
+    run(client, "BF.INSERT key SEED 7 ITEMS first").unwrap();
     model.add(client, numbers);
     model.observe(client);
     assert_eq!(ask::<i64>(client, "BF.EXISTS key absent"), 0);
@@ -27,7 +29,7 @@ fn use_filter(client: &mut Connection, numbers: Range<u64>) {
 fn what_took_the_place_of_a_filter_is_what_counts() {
     let server = setup().start();
     let mut client = server.connect();
-    run(&mut client, "BF.RESERVE key 0.001 100000").unwrap();
+    run(&mut client, "BF.RESERVE key 0.001 100000 SEED 7").unwrap();
     use_filter(&mut client, 0..2000);
     run(&mut client, "BF.RESERVE other 0.001 1000 SEED 7").unwrap();
     run(&mut client, "BF.ADD other item").unwrap();
@@ -63,7 +65,7 @@ fn a_filter_that_grows_keeps_its_items() {
 fn a_counting_filter_gains_and_loses_layers() {
     let server = setup().start();
     let mut client = server.connect();
-    run(&mut client, "BF.RESERVE key 0.000000001 10 EXPANSION 1 COUNTING").unwrap();
+    run(&mut client, "BF.RESERVE key 0.000000001 10 EXPANSION 1 COUNTING SEED 7").unwrap();
     let mut each = |command: &str, numbers: Range<u64>, reply: i64| {
         for number in numbers {
             assert_eq!(ask::<i64>(&mut client, &format!("BF.{command} key {number}")), reply, "{command} {number}");
