@@ -158,7 +158,7 @@ fn transactions_scripts_and_functions_replicate() {
         keys.push("function");
     }
     // The client that wrote can wait until a replica has it.
-    assert_eq!(ask::<i64>(&mut master, "WAIT 1 30000"), 1);
+    assert_eq!(ask::<i64>(&mut master, "WAIT 1 240000"), 1);
     assert_alike(&[model], &mut master, &mut replica);
     for key in keys {
         assert_eq!(filter_info(&mut master, key), filter_info(&mut replica, key));

@@ -219,9 +219,9 @@ pub fn info_number(client: &mut Connection, section: &str, field: &str) -> u64 {
 /// The figures of INFO about the filters of a layout that are there now: filters, layers, bytes, items.
 type Present = [u64; 4];
 
-/// The layouts, as INFO calls them, each with the words that make it.
+/// The layouts, as INFO calls them, each with the words that make it: always the same filter of the same items.
 pub const LAYOUTS: [(&str, &str); 3] =
-    [("native", "LAYOUT native"), ("counting", "COUNTING"), ("classic", "LAYOUT classic")];
+    [("native", "LAYOUT native SEED 7"), ("counting", "COUNTING SEED 8"), ("classic", "LAYOUT classic")];
 
 /// A figure of a layout in `INFO bf`.
 pub fn layout_figure(client: &mut Connection, layout: &str, figure: &str) -> u64 {
