@@ -22,7 +22,7 @@ struct Sort {
 }
 
 /// An error rate so low that no test ever takes an absent item for present.
-const EXACT: &str = "0.000000000001";
+const EXACT: &str = "0.000000000000000001";
 
 static SORTS: [Sort; 9] = [
     Sort::new("plain", EXACT, "5000", "", 1000, &["UNION", "INTERSECT"]),

@@ -8,7 +8,7 @@ use super::support::wire::Reply;
 
 /// Filters of ours with an error rate up to this one are not believed to answer wrongly in a test. (The smallest of
 /// RedisBloom's do: they have 64 bits, of which an item's positions are only a few different ones.)
-const RELIABLE: f64 = 1e-8;
+const RELIABLE: f64 = 1e-15;
 
 /// RedisBloom halves the error rate with each layer. From here it may come to 0, and then nothing more can be inserted.
 const VANISHING: f64 = 1e-200;

@@ -56,7 +56,7 @@ impl From<&str> for Line {
 const KEYS: &[&[u8]] =
     &[b"a", b"a", b"a", b"b", b"b", b"b", b"c", b"c", b"d", b"d", b"", b"\xff\0\r\n", b"nonscaling", b"EXPANSION"];
 
-const USUAL_ERROR_RATES: &[&str] = &["1e-9", "0.000000001", "1e-12", "0.001"];
+const USUAL_ERROR_RATES: &[&str] = &["1e-18", "0.000000000000000001", "1e-17", "0.001"];
 const ERROR_RATES: &[&str] = &[
     "0", "-0.5", "0.0", "1", "1.0", "2", "0.5", "0.999999", "0.25", "1e-30", "1e-320", "1e-400", "1e400", "nan", "inf",
     "-inf", "", " 0.1", "0.1 ", "0.1x", "x", "0x1p-3", "+0.5", ".5", "5e-1", "0,5", "\0",

@@ -56,7 +56,7 @@ impl Pair {
     }
 
     fn start_with(protocol: Protocol, layout: Layout) -> Pair {
-        const ARGUMENTS: &str = "ERROR_RATE 1e-9 INITIAL_SIZE 10";
+        const ARGUMENTS: &str = "ERROR_RATE 1e-18 INITIAL_SIZE 10";
         let ours = match layout {
             Layout::Native => ARGUMENTS.to_owned(),
             Layout::Classic => format!("{ARGUMENTS} bf-layout classic"),
