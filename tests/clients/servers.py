@@ -61,16 +61,26 @@ def wait_until(condition: Callable[[], object], within: float = WITHIN) -> None:
 
 
 def free_port(*beside: int) -> int:
-    """A port that is free, as are those so far above it."""
+    """A port that is free, as are those so far above it: for whoever this process tells of it, as long as it lasts.
+
+    A server may listen where somebody else is only bound, if both allow that. A second search there finds the port taken.
+    """
     while True:
         port = random.choice(PORTS)
-        try:
+        with ExitStack() as given_back:
+            probes = []
             for each in (port, *(port + distance for distance in beside)):
-                with socket.socket() as probe:
+                probe = given_back.enter_context(socket.socket())
+                try:
                     probe.bind((HOST, each))
-        except OSError:
-            continue
-        return port
+                except OSError:
+                    break
+                probes.append(probe)
+            else:
+                for probe in probes:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.detach()
+                return port
 
 
 class Server:
