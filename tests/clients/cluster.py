@@ -15,7 +15,7 @@ from servers import HOST, OXBLOOM, PATIENCE, Server, happens, start, wait_until
 
 SLOTS = 16384
 BUS = 10_000  # above a server's port, that of its bus
-GIVE_UP_AFTER = 1000  # milliseconds
+GIVE_UP_AFTER = 1000  # milliseconds, while a server is to be found dead
 OPTIONS = {
     "cluster-enabled": "yes",
     "cluster-node-timeout": str(GIVE_UP_AFTER),
@@ -84,8 +84,10 @@ class Cluster:
     def kill_primary_of(self, key: str) -> Server:
         """Kills a key's primary, and returns it when its replica has taken over and all others know that."""
         killed = self.primary_of(key)
+        self.give_up_after(GIVE_UP_AFTER)
         killed.kill()
         self._wait_for_successor(key, killed)
+        self.give_up_after(PATIENCE * 1000)
         return killed
 
     def fail_over(self, key: str, *how: str) -> Server:
@@ -111,6 +113,7 @@ class Cluster:
         server.start()
         wait_until(self._healthy)
         wait_until(lambda: follows(server))
+        self.give_up_after(PATIENCE * 1000)
 
     def move_slot(
         self, key: str, to: Server, meanwhile: Callable[[], object] | None = None
@@ -230,11 +233,13 @@ def follows(server: Server) -> bool:
 def running_cluster(
     module: str | None = OXBLOOM, primaries: int = 3, replicas: int = 3
 ) -> Iterator[Cluster]:
-    """A cluster whose slots are dealt out to its primaries in equal parts."""
+    """A cluster whose slots are dealt out to its primaries in equal parts. None of its servers is found dead for being busy."""
     options = [word for name, value in OPTIONS.items() for word in (f"--{name}", value)]
     with ExitStack() as stack, ThreadPoolExecutor() as threads:
         starting = [
             threads.submit(start, stack, module, *options, beside=(BUS,))
             for _ in range(primaries + replicas)
         ]
-        yield Cluster(stack, [each.result() for each in starting], primaries)
+        cluster = Cluster(stack, [each.result() for each in starting], primaries)
+        cluster.give_up_after(PATIENCE * 1000)
+        yield cluster

@@ -7,9 +7,9 @@ takes over by force, only what a WAIT said that the replica had.
 from collections.abc import Iterator
 
 import pytest
-from cluster import GIVE_UP_AFTER, Cluster, running_cluster
+from cluster import Cluster, running_cluster
 from filters import ONCE, Kind, Writer, check, check_alike, go_on, keys_of, reserve, writing
-from servers import PATIENCE, wait_until
+from servers import wait_until
 
 WRITERS = 2
 ROUNDS = 5
@@ -74,12 +74,10 @@ def test_nothing_that_was_acknowledged_is_lost_when_a_primary_hands_over(
     cluster: Cluster, keys: dict[str, Kind]
 ):
     at_work = writers(cluster, keys, replicas=0)
-    cluster.give_up_after(PATIENCE * 1000)
     with writing(*at_work):
         go_on(*at_work, rounds=ROUNDS)
         old = cluster.fail_over(next(iter(keys)))
         go_on(*at_work, rounds=ROUNDS)
-    cluster.give_up_after(GIVE_UP_AFTER)
     assert old not in cluster.primaries()
     check_all(cluster, at_work)
 

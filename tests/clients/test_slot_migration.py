@@ -22,7 +22,7 @@ from filters import (
     writing,
 )
 from redis.exceptions import ResponseError
-from servers import PATIENCE, Server, server_version, wait_until
+from servers import Server, server_version, wait_until
 
 MOVES_ATOMICALLY = server_version() >= (9, 0)  # which only Valkey is
 
@@ -53,17 +53,13 @@ end
 @pytest.fixture
 def new_cluster() -> Iterator[Cluster]:
     """One whose servers have freed nothing yet: what an allocator keeps, it can hand out whatever the limit."""
-    yield from patient_cluster()
+    with running_cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Cluster]:
-    yield from patient_cluster()
-
-
-def patient_cluster() -> Iterator[Cluster]:
     with running_cluster() as cluster:
-        cluster.give_up_after(PATIENCE * 1000)
         yield cluster
 
 
