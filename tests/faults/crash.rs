@@ -22,7 +22,7 @@ use crate::support::{Server, Setup, ask, run};
 const WRITERS: u64 = 4;
 
 /// How long a save, a rewrite or a synchronization is made to take at least, so that it can be killed in its middle.
-const LASTING: Duration = Duration::from_millis(200);
+const LASTING: Duration = Duration::from_millis(400);
 
 /// So many of a hundred of all rounds.
 fn rounds(share: u64) -> u64 {
@@ -99,9 +99,9 @@ fn slow_down_saving(client: &mut Connection) {
     slow_down(client, "rdb-key-save-delay", keys);
 }
 
-/// Most of the time that something was made to last, at random.
+/// Up to half of the time that something was made to last, at random: the other half is for a machine that is busy.
 fn wait_within(random: &mut Random) {
-    thread::sleep(Duration::from_micros(random.below(LASTING.as_micros() as u64 * 3 / 4)));
+    thread::sleep(Duration::from_micros(random.below(LASTING.as_micros() as u64 / 2)));
 }
 
 /// What a save or rewrite that did not come to its end leaves behind.
