@@ -1,6 +1,7 @@
 """Real crawls of a real site with a real server: what is seen is seen once, and nothing is missing."""
 
 import pickle
+from itertools import count
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -75,8 +76,8 @@ def test_to_check_and_then_to_insert_crawls_pages_twice(server, tmp_path, crawle
             together(many, pages, crawlers)
             return max(pages.visits().values()) > 1
 
-    # Two crawlers have to ask at one moment: on a busy machine not every crawl has one.
-    assert any(map(crawls_a_page_twice, range(5)))
+    # Two crawlers have to ask at one moment: on a busy machine not every crawl has one. It goes on until one has.
+    assert any(map(crawls_a_page_twice, count()))
 
 
 def pages_in_flight(server: Server) -> set[int]:
@@ -88,7 +89,7 @@ def pages_in_flight(server: Server) -> set[int]:
 
 def test_nothing_is_lost_or_crawled_twice_when_a_crawl_is_stopped_and_resumed(server, tmp_path):
     persist = {"SCHEDULER_PERSIST": True, **PLAIN}
-    with site(delay=0.02) as pages, crawl(server, tmp_path, **persist) as stopped:
+    with site(delay=0.2) as pages, crawl(server, tmp_path, **persist) as stopped:
         for share in (0.2, 0.5):
             crawler = stopped.follow(pages.url(0))
             stopped.go()
@@ -103,7 +104,7 @@ def test_nothing_is_lost_or_crawled_twice_when_a_crawl_is_stopped_and_resumed(se
 
 
 def test_whoever_is_stopped_first_leaves_the_crawl_to_the_others(server, tmp_path):
-    with site(delay=0.05) as pages, crawl(server, tmp_path, **LASTING) as shared:
+    with site(delay=0.3) as pages, crawl(server, tmp_path, **LASTING) as shared:
         stopped, goes_on = (shared.follow(pages.url(0)) for _ in range(2))
         shared.go()
         wait_until(lambda: len(shared.crawled()) > 0.3 * pages.pages)
@@ -124,7 +125,7 @@ def test_nothing_is_lost_and_only_what_was_in_flight_is_crawled_twice_when_all_a
     settings = {**LASTING, "SCHEDULER_PERSIST": True, "SCHEDULER_LEASE": LEASE}
     with (
         running(OXBLOOM, *DURABLE) as server,
-        site(delay=0.2) as pages,
+        site(delay=0.4) as pages,
         crawl(server, tmp_path, **settings) as killed,
     ):
         in_flight: list[set[int]] = []
@@ -229,11 +230,11 @@ def test_a_crawler_that_cannot_store_requests_stops_and_nothing_is_lost(
     monkeypatch.setattr(website, "LINKS", 0)  # so that each page is linked to once
     impatient = {"BLOOMFILTER_PATIENCE": 1, "SCHEDULER_LEASE": LEASE}
     # Small enough to grow; and no page is taken for another, and so for one that was seen.
-    size = {"BLOOMFILTER_CAPACITY": 100, "BLOOMFILTER_SHARDS": 4, "BLOOMFILTER_ERROR_RATE": 1e-9}
+    size = {"BLOOMFILTER_CAPACITY": 100, "BLOOMFILTER_SHARDS": 4, "BLOOMFILTER_ERROR_RATE": 1e-15}
     settings = {**LASTING, "SCHEDULER_PERSIST": True, **size, **impatient}
     with (
         running(OXBLOOM, *DURABLE) as server,
-        site(delay=0.05) as pages,
+        site(delay=0.2) as pages,
         crawl(server, tmp_path, **settings) as stopped,
     ):
         if elsewhere:
