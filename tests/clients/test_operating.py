@@ -157,7 +157,7 @@ def answers(address: str) -> bool:
 
 
 def get(address: str) -> str:
-    with urlopen(address, timeout=10) as reply:
+    with urlopen(address, timeout=WITHIN) as reply:
         return reply.read().decode()
 
 
