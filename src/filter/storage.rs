@@ -105,9 +105,9 @@ impl<const N: usize, T: Copy> Array<N, T> {
         self.note
     }
 
-    /// Bytes asked of the allocator.
+    /// Bytes asked of the allocator, but for padding: equal arrays have equal sizes under every allocator.
     pub fn allocated(&self) -> usize {
-        layout::<N>(self.length, self.padded).size()
+        layout::<N>(self.length, false).size()
     }
 
     #[inline]
