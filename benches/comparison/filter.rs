@@ -207,7 +207,7 @@ impl Library for Filter {
     }
 
     fn bits(&self) -> u64 {
-        self.layers().iter().map(|layer| layer.bits).sum()
+        self.layers().map(|layer| layer.bits).sum()
     }
 
     fn insert_items(&mut self, mut items: Slices) -> usize {

@@ -265,13 +265,15 @@ impl Layer {
         set
     }
 
-    /// Sets every bit that is set in `bits`, which start at byte `offset`. `None` if they are not whole blocks of the layer.
+    /// Sets every bit that is set in `bits`, which start at byte `offset`. Returns whether any was clear, or `None` if they are not
+    /// whole blocks of the layer.
     ///
     /// Nothing is ever cleared: bits that arrive twice, or late, cannot make the layer forget.
-    pub fn merge(&mut self, offset: usize, bits: &[u8]) -> Option<()> {
+    pub fn merge(&mut self, offset: usize, bits: &[u8]) -> Option<bool> {
         let (target, source) = (self.table.part(offset, bits.len())?, bits.as_chunks().0);
-        self.ones += target.iter_mut().zip(source).map(|(target, source)| union(target, source)).sum::<u64>();
-        Some(())
+        let set: u64 = target.iter_mut().zip(source).map(|(target, source)| union(target, source)).sum();
+        self.ones += set;
+        Some(set > 0)
     }
 
     /// As [`merge`](Self::merge), for a part of a new layer: where no bit was set before.

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use super::hash::{Hash, Hasher};
 use super::merge::Operation;
-use super::{Error, LayerFacts, MAX_LAYERS, storage};
+use super::{Error, LayerFacts, MAX_ITEMS, MAX_LAYERS, storage};
 
 /// What a layout is made of. Layers of different layouts are never in one chain.
 pub trait Layer: Sized {
@@ -90,7 +90,7 @@ pub trait Layer: Sized {
     /// How many more items fit.
     #[inline]
     fn room(&self) -> u64 {
-        self.capacity().saturating_sub(self.items())
+        self.capacity().min(MAX_ITEMS).saturating_sub(self.items())
     }
 }
 
@@ -261,12 +261,12 @@ impl<L: Layer> Chain<L> {
 
     /// The number of items that were new when they were inserted, and were not removed since.
     pub fn items(&self) -> u64 {
-        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.items()))
+        self.layers.iter().map(L::items).sum()
     }
 
     /// What is known of each layer, oldest first.
-    pub fn facts(&self) -> Vec<LayerFacts> {
-        self.layers.iter().enumerate().map(|(index, layer)| layer.facts(&self.plan, index)).collect()
+    pub fn facts(&self) -> impl Iterator<Item = LayerFacts> {
+        self.layers.iter().enumerate().map(|(index, layer)| layer.facts(&self.plan, index))
     }
 
     /// Bytes asked of the allocator for the layers.

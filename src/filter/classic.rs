@@ -41,6 +41,21 @@ pub const LAYER_BYTES: usize = 64;
 /// The most probes an item may have: those of the lowest error rate that a double can hold, `2^-1074`.
 pub const MAX_PROBES: u32 = 1075;
 
+/// The most layers of a filter. RedisBloom halves the error rate with each layer, so the 1075th is the last one whose rate a double
+/// can hold; one without bits may follow, see [`Design::is_sound`].
+pub const MAX_LAYERS: usize = 1076;
+
+/// The most probes that a look-up examines before it answers that the item is there.
+///
+/// No filter that was filled by additions comes near it: half of the bits are set at most, so that an absent item takes two
+/// probes a layer, and one in the oldest of 1076 layers some 3,200. In a forged filter, each layer may let all but the last of
+/// 1075 probes pass: a look-up then took 3.7 ms. More bits only ever let it examine more probes, so an item that was found this
+/// way is found from then on.
+pub const MAX_LOOKUP_PROBES: u32 = 8192;
+
+/// The number of layers that cannot exceed [`MAX_LOOKUP_PROBES`], whatever they are made from.
+const SHALLOW: usize = (MAX_LOOKUP_PROBES / MAX_PROBES) as usize;
+
 /// The most bits of a layer: sums of two positions must not overflow, and bitvec has no more.
 pub const MAX_BITS: u64 = 1 << 60;
 
@@ -289,12 +304,19 @@ impl chain::Layer for Layer {
     }
 
     fn find_one(layers: &[Layer], hash: Hash) -> bool {
+        if is_deep(layers) {
+            return find_bounded(layers, hash);
+        }
         layers.iter().rev().any(|layer| layer.contains(hash))
     }
 
     fn find(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
         if let &[hash] = hashes {
             found[0] = Layer::find_one(layers, hash);
+            return;
+        }
+        if is_deep(layers) {
+            hashes.iter().zip(found).for_each(|(&hash, found)| *found = find_bounded(layers, hash));
             return;
         }
         let batches = hashes.chunks(BATCH).zip(found.chunks_mut(BATCH));
@@ -375,8 +397,9 @@ impl Layer {
         })
     }
 
-    /// Sets every bit that is set in `bits`, which start at byte `offset`. `None` if they do not end in the layer.
-    pub fn merge(&mut self, offset: usize, bits: &[u8]) -> Option<()> {
+    /// Sets every bit that is set in `bits`, which start at byte `offset`. Returns whether any was clear, or `None` if they do not
+    /// end in the layer.
+    pub fn merge(&mut self, offset: usize, bits: &[u8]) -> Option<bool> {
         let target = self.part(offset, bits.len())?;
         let mut set = 0;
         for (target, source) in target.chunks_mut(PAGE).zip(bits.chunks(PAGE)) {
@@ -387,17 +410,22 @@ impl Layer {
             }
         }
         self.ones += set;
-        Some(())
+        Some(set > 0)
     }
 
-    /// Puts `bits` in the place of what is at byte `offset`. `None` if they do not end in the layer.
-    pub fn replace(&mut self, offset: usize, bits: &[u8]) -> Option<()> {
+    /// Puts `bits` in the place of what is at byte `offset`. Returns whether that changed any, or `None` if they do not end in the
+    /// layer.
+    pub fn replace(&mut self, offset: usize, bits: &[u8]) -> Option<bool> {
         let target = self.part(offset, bits.len())?;
         let before = ones(target);
+        let mut changed = false;
         let pages = target.chunks_mut(PAGE).zip(bits.chunks(PAGE));
-        pages.filter(|(target, source)| target != source).for_each(|(target, source)| target.copy_from_slice(source));
+        for (target, source) in pages.filter(|(target, source)| target != source) {
+            target.copy_from_slice(source);
+            changed = true;
+        }
         self.ones = self.ones - before + ones(bits);
-        Some(())
+        Some(changed)
     }
 
     /// The number of items, by the fill, after Swamidass and Baldi (2007).
@@ -479,6 +507,26 @@ impl Layer {
         let bytes = self.bytes.address();
         (0..count).for_each(|_| bytes.prefetch(probes.next(self.modulus) / 8));
     }
+}
+
+/// Returns whether a look-up might examine more than [`MAX_LOOKUP_PROBES`].
+#[inline]
+fn is_deep(layers: &[Layer]) -> bool {
+    layers.len() > SHALLOW && layers.iter().map(|layer| layer.design.probes).sum::<u32>() > MAX_LOOKUP_PROBES
+}
+
+/// Returns whether one of `layers` contains the item, or [`MAX_LOOKUP_PROBES`] were examined and none was found clear.
+#[inline(never)]
+fn find_bounded(layers: &[Layer], hash: Hash) -> bool {
+    let mut left = MAX_LOOKUP_PROBES;
+    layers.iter().rev().any(|layer| {
+        let most = layer.design.probes.min(left);
+        let bits = layer.bytes().view_bits::<Lsb0>();
+        let mut probes = layer.probes(hash);
+        let set = (0..most).take_while(|_| bits[probes.next(layer.modulus)]).count() as u32;
+        left -= most.min(set + 1);
+        set == most
+    })
 }
 
 /// Sets `found[i]` to whether one of `layers` contains the item of `hashes[i]`, of which there are at most [`BATCH`].

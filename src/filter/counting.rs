@@ -130,7 +130,7 @@ impl chain::Layer for Layer {
         let older = layers.iter().filter(|layer| !layer.is_empty());
         older.chain([newest]).for_each(|layer| taken[usize::from(layer.share)] = true);
         let share = taken.iter().position(|taken| !taken).and_then(|share| u16::try_from(share).ok());
-        Design::new(plan, share.ok_or(Error::OutOfMemory)?, plan.capacity_after(newest.capacity)?)
+        Design::new(plan, share.ok_or(Error::CannotGrow)?, plan.capacity_after(newest.capacity)?)
     }
 
     fn memory(design: &Design) -> u64 {
@@ -367,15 +367,18 @@ impl Layer {
         Some(())
     }
 
-    /// Puts `counters` in the place of what is at byte `offset`. `None` if they are not whole blocks of the layer.
-    pub fn replace(&mut self, offset: usize, counters: &[u8]) -> Option<()> {
+    /// Puts `counters` in the place of what is at byte `offset`. Returns whether that changed any, or `None` if they are not whole
+    /// blocks of the layer.
+    pub fn replace(&mut self, offset: usize, counters: &[u8]) -> Option<bool> {
         let (target, source) = (self.table.part(offset, counters.len())?, counters.as_chunks().0);
+        let mut changed = false;
         for (target, source) in target.iter_mut().zip(source).filter(|(target, source)| target != source) {
             self.tally.subtract(Tally::of(target));
             self.tally.add(Tally::of(source));
             *target = *source;
+            changed = true;
         }
-        Some(())
+        Some(changed)
     }
 }
 

@@ -59,6 +59,10 @@ use hash::{Hash, Hasher};
 /// come near it.
 pub const MAX_LAYERS: usize = 1 << 14;
 
+/// The most items that a layer counts, 2.8 * 10^14: it is full then, whatever its capacity. A layer of so many would take 32
+/// terabytes even at a bit an item. What says that it has more is forged, and the sum of all layers could not be counted.
+pub const MAX_ITEMS: u64 = 1 << 48;
+
 /// Why an operation on a filter failed. The filter is as it was before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
@@ -286,8 +290,8 @@ impl Filter {
     }
 
     /// What is known of each layer, oldest first.
-    pub fn layers(&self) -> Vec<LayerFacts> {
-        each!(self, chain => chain.facts())
+    pub fn layers(&self) -> Box<dyn Iterator<Item = LayerFacts> + '_> {
+        each!(self, chain => Box::new(chain.facts()))
     }
 
     /// The bits of each layer that has any set, or its counters, oldest first.

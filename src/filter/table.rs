@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use super::hash::{Hash, Lines, Pattern};
 use super::sizing::{self, BLOCK_BYTES, Cell, Shape};
 use super::storage::{Address, Block, Blocks};
-use super::{Error, ErrorRate, Growth, LayerFacts};
+use super::{Error, ErrorRate, Growth, LayerFacts, MAX_ITEMS};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
@@ -59,7 +59,7 @@ impl Count {
     const ESTIMATE: u64 = 1 << 63;
 
     pub fn new(items: u64, is_estimate: bool) -> Count {
-        Count(items.min(!Count::ESTIMATE) | if is_estimate { Count::ESTIMATE } else { 0 })
+        Count(items.min(MAX_ITEMS) | if is_estimate { Count::ESTIMATE } else { 0 })
     }
 
     pub fn from_bits(bits: u64) -> Count {

@@ -240,8 +240,7 @@ impl Drop for Buffer {
 extern "C" fn rdb_save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) {
     save_or_die(c"rdb_save", || {
         // SAFETY: the server hands over one of our values for the time of the call.
-        codec::save(unsafe { filter(value) }, &mut Stream(rdb));
-        true
+        codec::save(unsafe { filter(value) }, &mut Stream(rdb)).is_ok()
     });
 }
 
@@ -260,7 +259,8 @@ extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::RedisModu
                 data.len()
             ));
         };
-        emit(codec::HEADER_ITERATOR, &codec::encode_header(filter));
+        let Ok(header) = codec::encode_header(filter) else { return false };
+        emit(codec::HEADER_ITERATOR, &header);
         let mut iterator = codec::HEADER_ITERATOR;
         loop {
             match codec::next_piece(filter, iterator) {
@@ -299,7 +299,8 @@ extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
         // SAFETY: the server hands over one of our values for the time of the call.
         let filter = unsafe { filter(value) };
         let add = |bytes: &[u8]| call!(RedisModule_DigestAddStringBuffer(digest, bytes.as_ptr().cast(), bytes.len()));
-        add(&codec::encode_header(filter));
+        // Without memory for it, the digest is one that nothing has.
+        add(&codec::encode_header(filter).unwrap_or_default());
         filter.bits().for_each(add);
         call!(RedisModule_DigestEndSequence(digest));
     });

@@ -54,6 +54,7 @@ pub enum Error {
     LoadIterator,
     BadData,
     NewerData,
+    ForeignChunk,
     NoSuchOffset,
     ChunkTooBig,
     Internal,
@@ -112,6 +113,7 @@ impl Error {
             Error::LoadIterator => c"ERR Second argument must be numeric",
             Error::BadData => c"ERR received bad data",
             Error::NewerData => c"ERR received data of a later version",
+            Error::ForeignChunk => c"ERR received a chunk of another filter, or one made before the last change",
             Error::NoSuchOffset => c"ERR invalid offset - no link found",
             Error::ChunkTooBig => c"ERR invalid chunk - Too big for current filter",
             Error::Internal => c"ERR internal error",
@@ -158,7 +160,9 @@ impl Error {
         Some(match self {
             Error::Full | Error::CannotGrow => Reason::Full,
             Error::NoMemoryToCreate | Error::NoMemoryToGrow | Error::NoMemory => Reason::Memory,
-            Error::BadData | Error::NewerData | Error::NoSuchOffset | Error::ChunkTooBig => Reason::Data,
+            Error::BadData | Error::NewerData | Error::ForeignChunk | Error::NoSuchOffset | Error::ChunkTooBig => {
+                Reason::Data
+            }
             Error::Differ(_) | Error::IntersectedLayers | Error::CountingLayers | Error::NotCounting => {
                 Reason::Mismatch
             }
@@ -201,6 +205,7 @@ impl From<DecodeError> for Error {
         match error {
             DecodeError::NewerVersion => Error::NewerData,
             DecodeError::Corrupt => Error::BadData,
+            DecodeError::Foreign => Error::ForeignChunk,
             DecodeError::NoSuchOffset => Error::NoSuchOffset,
             DecodeError::BeyondLayer => Error::ChunkTooBig,
             DecodeError::OutOfMemory => Error::NoMemoryToCreate,

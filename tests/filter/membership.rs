@@ -199,7 +199,7 @@ proptest! {
                 prop_assert_eq!(new, Ok(filter.items() == before + 1));
                 prop_assert_eq!(filter.depth() as u32 > layers, filter.items() > filter_capacity(capacity, expansion, layers));
             }
-            let layer = &filter.layers()[layers as usize - 1];
+            let layer = filter.layers().nth(layers as usize - 1).unwrap();
             prop_assert_eq!((layer.capacity, layer.items), (layer_capacity, layer_capacity));
         }
     }

@@ -242,7 +242,7 @@ fn a_merge_that_changes_nothing_says_so() {
 fn a_merge_that_only_adds_layers_is_a_change() {
     for layout in [NATIVE, CLASSIC] {
         let (mut shallow, deep) = (filled(layout, by(2), 0..900), filled(layout, by(2), 0..2000));
-        let bare = built(&codec::encode_header(&deep)).unwrap();
+        let bare = built(&codec::encode_header(&deep).unwrap()).unwrap();
         assert_eq!(shallow.merge(&[&bare], Operation::Union, |_| true), Ok(true));
         assert_eq!(shallow.depth(), 2);
         assert_eq!(shallow.merge(&[&bare], Operation::Union, |_| true), Ok(false));

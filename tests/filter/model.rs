@@ -82,7 +82,7 @@ pub fn bits(filter: &Filter) -> Vec<u8> {
 
 /// Header and bits: two filters that agree in these are the same filter.
 pub fn whole(filter: &Filter) -> (Vec<u8>, Vec<u8>) {
-    (codec::encode_header(filter), bits(filter))
+    (codec::encode_header(filter).unwrap(), bits(filter))
 }
 
 /// The filter of a header, without bits.
@@ -92,7 +92,7 @@ pub fn built(header: &[u8]) -> Result<Filter, DecodeError> {
 
 /// A header without its checksum.
 pub fn body(filter: &Filter) -> Vec<u8> {
-    let header = codec::encode_header(filter);
+    let header = codec::encode_header(filter).unwrap();
     header[..header.len() - 8].to_vec()
 }
 
@@ -160,7 +160,7 @@ impl Source for File {
 /// Writes a filter as an RDB file does, and reads it back.
 pub fn through_a_file(filter: &Filter) -> Filter {
     let mut file = File::default();
-    codec::save(filter, &mut file);
+    codec::save(filter, &mut file).unwrap();
     let copy = match filter {
         Filter::Native(_) | Filter::Counting(_) => native::load(&mut file, |_| true),
         Filter::Classic(_) => classic::load(classic::VERSION, &mut file, |_| true).map(Filter::Classic),
@@ -176,7 +176,7 @@ pub fn load(filter: &mut Filter, iterator: u64, data: &[u8]) -> Result<(), Decod
 
 /// Copies a filter as a client does, one chunk a request, each with its iterator.
 pub fn through_a_client(filter: &Filter) -> Filter {
-    let header = Header::decode(&codec::encode_header(filter)).unwrap();
+    let header = Header::decode(&codec::encode_header(filter).unwrap()).unwrap();
     let mut copy = header.build().unwrap();
     let mut iterator = codec::HEADER_ITERATOR;
     while let Some(piece) = codec::next_piece(filter, iterator).unwrap() {

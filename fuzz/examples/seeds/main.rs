@@ -80,8 +80,8 @@ fn take_back(filter: &mut Filter, items: u64) {
 
 fn write_filter(name: &str, filter: &Filter) -> std::io::Result<()> {
     let mut file = Writer::default();
-    codec::save(filter, &mut file);
-    write("header", name, &codec::encode_header(filter))?;
+    codec::save(filter, &mut file).expect("little memory");
+    write("header", name, &codec::encode_header(filter).expect("little memory"))?;
     let kinds: &[u8] = if let Filter::Classic(_) = filter { &[4] } else { &[7, 8] };
     for &kind in kinds {
         write("file", &format!("{name}-{kind}"), &[&[kind], &*file.0].concat())?;

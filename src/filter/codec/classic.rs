@@ -25,8 +25,8 @@ use std::borrow::Cow;
 use super::super::chain::{self, Layer as _};
 use super::super::classic::{Design, Layer, Options, Plan};
 use super::super::storage::Bytes;
-use super::super::{MAX_LAYERS, classic};
-use super::{DecodeError, Fields, Piece, Sender, Sink, Source, decode_all, empty_chain, locate};
+use super::super::{Error, MAX_ITEMS, classic};
+use super::{DecodeError, Fields, Loaded, Piece, Sender, Sink, Source, decode_all, empty_chain, locate, with_room};
 
 type Chain = chain::Chain<Layer>;
 
@@ -73,7 +73,7 @@ pub fn load(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> bool)
     let options = if version >= 2 { source.unsigned()? } else { 0 };
     let expansion = if version >= 4 { source.unsigned()? } else { OLD_EXPANSION.into() };
     let plan = plan(narrow(options)?, narrow(expansion)?)?;
-    if !(1..=MAX_LAYERS as u64).contains(&count) {
+    if !(1..=classic::MAX_LAYERS as u64).contains(&count) {
         return Err(DecodeError::Corrupt);
     }
     let mut bytes = 0;
@@ -81,8 +81,8 @@ pub fn load(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> bool)
         let layer = load_layer(version, source, |more| admit(bytes + more))?;
         bytes += layer.bytes().len() as u64;
         Ok(layer)
-    });
-    layers.map(|layers| Chain::from_layers(plan, layers))
+    })?;
+    Ok(Chain::from_layers(plan, layers))
 }
 
 fn load_layer(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> bool) -> Result<Layer, DecodeError> {
@@ -104,7 +104,8 @@ fn load_layer(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> boo
     // It may be longer than its bits.
     design.bytes = array.as_slice().len() as u64;
     admit(design.bytes)?;
-    Layer::restore(array, design, source.unsigned()?).ok_or(DecodeError::Corrupt)
+    let items = source.unsigned()?;
+    Layer::restore(array, design, items).filter(|_| items <= MAX_ITEMS).ok_or(DecodeError::Corrupt)
 }
 
 fn plan(options: u32, expansion: u32) -> Result<Plan, DecodeError> {
@@ -115,11 +116,11 @@ fn narrow<T: TryFrom<u64>>(number: u64) -> Result<T, DecodeError> {
     number.try_into().map_err(|_| DecodeError::Corrupt)
 }
 
-/// The header of a walk.
-pub fn encode_header(filter: &Chain) -> Vec<u8> {
+/// See [`encode_header`](super::encode_header).
+pub fn encode_header(filter: &Chain) -> Result<Vec<u8>, Error> {
     let Plan { options, expansion } = filter.plan();
     let layers = filter.layers();
-    let mut header = Vec::with_capacity(FIXED_BYTES + layers.len() * LAYER_BYTES);
+    let mut header = with_room(FIXED_BYTES + layers.len() * LAYER_BYTES)?;
     header.extend_from_slice(&filter.items().to_le_bytes());
     for number in [layers.len() as u32, options.bits(), *expansion] {
         header.extend_from_slice(&number.to_le_bytes());
@@ -133,7 +134,7 @@ pub fn encode_header(filter: &Chain) -> Vec<u8> {
         header.extend_from_slice(&capacity.to_le_bytes());
         header.push(log2_bits);
     }
-    header
+    Ok(header)
 }
 
 /// A header that was found sound. Its filter has no bits yet.
@@ -149,12 +150,11 @@ impl Header {
         let items = fields.u64()?;
         let count = fields.u32()? as usize;
         let plan = plan(fields.u32()?, fields.u32()?)?;
-        if !(1..=MAX_LAYERS).contains(&count) || fields.0.len() != count * LAYER_BYTES {
+        if !(1..=classic::MAX_LAYERS).contains(&count) || fields.0.len() != count * LAYER_BYTES {
             return Err(DecodeError::Corrupt);
         }
         let layers = decode_all(count, || decode_layer(&mut fields, sender))?;
-        // As a filter counts them.
-        let sum = layers.iter().fold(0u64, |sum, (_, items)| sum.saturating_add(*items));
+        let sum: u64 = layers.iter().map(|(_, items)| items).sum();
         if sum == items { Ok(Header { plan, layers }) } else { Err(DecodeError::Corrupt) }
     }
 
@@ -178,7 +178,7 @@ fn decode_layer(fields: &mut Fields<'_>, sender: Sender) -> Result<(Design, u64)
     let design = Design { bytes, bits, log2_bits: 0, probes, capacity: fields.u64()?, error_rate, bits_per_item };
     let design = Design { log2_bits: fields.u8()?, ..design };
     let is_usual = bytes > 0 && bytes.checked_mul(8) == Some(bits) && probes == classic::probes_for(bits_per_item);
-    let sound = design.is_sound() && (is_usual || sender == Sender::Authority);
+    let sound = design.is_sound() && items <= MAX_ITEMS && (is_usual || sender == Sender::Authority);
     sound.then_some((design, items)).ok_or(DecodeError::Corrupt)
 }
 
@@ -197,14 +197,15 @@ pub fn load_piece<'a>(
     iterator: u64,
     data: &[u8],
     sender: Sender,
-) -> Result<&'a [u8], DecodeError> {
+) -> Result<Loaded<'a>, DecodeError> {
     let end = iterator.checked_sub(data.len() as u64).filter(|_| iterator > 0).ok_or(DecodeError::Corrupt)?;
     let offset = end.checked_sub(1).ok_or(DecodeError::NoSuchOffset)?;
     let (layer, within) = locate(filter.layers(), offset).ok_or(DecodeError::NoSuchOffset)?;
     let layer = &mut filter.layers_mut()[layer];
-    let loaded = match sender {
+    let changed = match sender {
         Sender::Anyone => layer.merge(within, data),
         Sender::Authority => layer.replace(within, data),
     };
-    loaded.and_then(|()| layer.bytes().get(within..within + data.len())).ok_or(DecodeError::BeyondLayer)
+    let changed = changed.ok_or(DecodeError::BeyondLayer)?;
+    Ok(Loaded { bytes: &layer.bytes()[within..within + data.len()], changed })
 }

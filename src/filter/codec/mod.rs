@@ -22,6 +22,8 @@ pub enum DecodeError {
     NewerVersion,
     /// They are not what was written: cut short, damaged, or of something else.
     Corrupt,
+    /// A whole chunk, but of another filter, or made before this one was last written to.
+    Foreign,
     /// A chunk's place is not in the filter.
     NoSuchOffset,
     /// A chunk starts in a layer, and does not end in it.
@@ -41,6 +43,7 @@ impl std::fmt::Display for DecodeError {
         f.write_str(match self {
             DecodeError::NewerVersion => "written by a later version of the module",
             DecodeError::Corrupt => "damaged data",
+            DecodeError::Foreign => "a chunk of another filter",
             DecodeError::NoSuchOffset => "a chunk that starts in no layer",
             DecodeError::BeyondLayer => "a chunk that ends in no layer",
             DecodeError::OutOfMemory => "not enough memory",
@@ -70,11 +73,18 @@ pub trait Source {
 }
 
 /// Writes a filter as a file.
-pub fn save(filter: &Filter, sink: &mut impl Sink) {
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`] if the header cannot be allocated. What was written until then is no file.
+pub fn save(filter: &Filter, sink: &mut impl Sink) -> Result<(), Error> {
     match filter {
         Filter::Native(chain) => native::save(chain, sink),
         Filter::Counting(chain) => native::save(chain, sink),
-        Filter::Classic(chain) => classic::save(chain, sink),
+        Filter::Classic(chain) => {
+            classic::save(chain, sink);
+            Ok(())
+        }
     }
 }
 
@@ -91,8 +101,12 @@ pub enum Sender {
     Authority,
 }
 
-/// The header of a walk.
-pub fn encode_header(filter: &Filter) -> Vec<u8> {
+/// Returns the header of a walk.
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`] if it cannot be allocated: it has some dozens of bytes for each layer.
+pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
     match filter {
         Filter::Native(chain) => native::encode_header(chain),
         Filter::Counting(chain) => native::encode_header(chain),
@@ -149,22 +163,61 @@ pub fn next_piece(filter: &Filter, iterator: u64) -> Result<Option<Piece<'_>>, E
     }
 }
 
-/// Loads a piece into a filter that was built from the walk's header. What the filter now has in its place, to be passed on
-/// instead where that is something else.
+/// A piece that was loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loaded<'a> {
+    /// The bytes that the filter now has in the piece's place. The caller replicates these, which may differ from the piece.
+    pub bytes: &'a [u8],
+    /// Whether the piece changed the filter.
+    pub changed: bool,
+}
+
+/// Loads a piece into a filter that was built from the walk's header.
 ///
-/// Native pieces are always merged, and so are they wherever they are passed on to. Those of counters are refused once the
-/// filter, or the one that they come from, was written to after the header was made.
+/// Native pieces are merged, on replicas as well. Those of counters are rejected once the filter, or the one that they come
+/// from, was written to after the header was made.
+///
+/// # Errors
+///
+/// [`DecodeError::Corrupt`] if the piece is damaged, whatever filter it is for; another error if it does not fit this filter.
 pub fn load_piece<'a>(
     filter: &'a mut Filter,
     iterator: u64,
     data: &'a [u8],
     sender: Sender,
-) -> Result<&'a [u8], DecodeError> {
+) -> Result<Loaded<'a>, DecodeError> {
     match filter {
-        Filter::Native(chain) => native::load_piece(chain, iterator, data).map(|()| data),
-        Filter::Counting(chain) => native::load_piece(chain, iterator, data).map(|()| data),
+        Filter::Native(chain) => native::load_piece(chain, iterator, data),
+        Filter::Counting(chain) => native::load_piece(chain, iterator, data),
         Filter::Classic(chain) => classic::load_piece(chain, iterator, data, sender),
     }
+}
+
+/// Whether what comes with `iterator` is the header of a walk, from which a filter is built.
+pub fn is_header(iterator: u64, data: &[u8]) -> bool {
+    iterator == HEADER_ITERATOR && !data.is_empty()
+}
+
+/// Checks the header or a piece of a walk by itself, whatever filter it is for. Classic pieces have little to check them by.
+///
+/// # Errors
+///
+/// [`DecodeError::Corrupt`] or [`DecodeError::NewerVersion`] if no filter could take it.
+pub fn check_piece(iterator: u64, data: &[u8]) -> Result<(), DecodeError> {
+    if is_header(iterator, data) {
+        Header::decode(data, Sender::Authority).map(drop)
+    } else if iterator >= native::ORIGIN {
+        native::TravellingChunk::decode(iterator, data)?.check()
+    } else {
+        iterator.checked_sub(data.len() as u64).map(drop).ok_or(DecodeError::Corrupt)
+    }
+}
+
+/// An empty vector with room for `count` elements.
+fn with_room<T>(count: usize) -> Result<Vec<T>, Error> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(count).map_err(|_| Error::OutOfMemory)?;
+    Ok(values)
 }
 
 /// A filter of layers that have no bit set yet; their items count as if they were.
@@ -172,8 +225,7 @@ fn empty_chain<L: Layer>(
     plan: L::Plan,
     designs: impl ExactSizeIterator<Item = (L::Design, L::Counts)>,
 ) -> Result<Chain<L>, DecodeError> {
-    let mut layers = Vec::new();
-    layers.try_reserve_exact(designs.len()).map_err(|_| DecodeError::OutOfMemory)?;
+    let mut layers = with_room(designs.len())?;
     for (design, counts) in designs {
         let mut layer = L::new(design)?;
         layer.restore_counts(counts);
@@ -194,8 +246,7 @@ fn locate<L: Layer>(layers: &[L], offset: u64) -> Option<(usize, usize)> {
 
 /// So many values, decoded one after the other.
 fn decode_all<T>(count: usize, mut decode: impl FnMut() -> Result<T, DecodeError>) -> Result<Vec<T>, DecodeError> {
-    let mut values = Vec::new();
-    values.try_reserve_exact(count).map_err(|_| DecodeError::OutOfMemory)?;
+    let mut values = with_room(count)?;
     for _ in 0..count {
         values.push(decode()?);
     }

@@ -5,9 +5,9 @@
 //! ```text
 //!  header                                              chunk
 //!  0   "OXB", version (2)                              0    bits, whole blocks of one layer
-//!  4   cells (0: bits, 1: counters), three zero bytes  n-8  XXH3-64 of the bits, seeded with the filter's seed,
-//!  8   expansion (u32; 0: does not grow)                    the layer's shape and the offset
-//!  12  layers (u32)
+//!  4   cells (0: bits, 1: counters), three zero bytes  n-16 tag: XXH3-64 of the layer's shape, seeded with the
+//!  8   expansion (u32; 0: does not grow)                    filter's seed
+//!  12  layers (u32)                                    n-8  XXH3-64 of the bits, seeded with the tag and the offset
 //!  16  seed (u64)
 //!  24  error rate (f64)                                the offset of a chunk counts bytes of all layers' bits, laid
 //!  32  per layer, 40 bytes, or 64 with counters:       end to end, oldest layer first
@@ -25,11 +25,11 @@
 //! each layer is stored, never computed again: a later version may size new filters better, and still read old ones.
 //!
 //! The checksums refuse a chunk that was damaged, or belongs to another filter or another place; see [`Chunk`]. A file holds
-//! the header as a string, and for each chunk its bits as a string and its checksum as a number. In a walk, the checksum is
-//! the end of the chunk.
+//! the header as a string, and for each chunk its bits as a string and its checksum as a number. In a walk, the tag and the
+//! checksum are the end of the chunk.
 //!
 //! The bits of chunks are merged into what is there already, so that a filter may be in use while it is copied. Counters cannot
-//! be: an item that was removed or moved to another layer between two chunks would be half there. Their checksums are seeded
+//! be: an item that was removed or moved to another layer between two chunks would be half there. Their tags are seeded
 //! with all that is counted of the filter as well, and a sum of hashes of all that was ever written to it: chunks are only taken from the filter that the
 //! header was made of, and by the filter that was made of the header, while neither was written to.
 
@@ -43,8 +43,10 @@ use super::super::chain::{Chain, Layer};
 use super::super::hash::GOLDEN;
 use super::super::sizing::{BLOCK_BYTES, Cell, MAX_BLOCKS, MAX_LINES, Shape};
 use super::super::table::{Count, Plan, Table};
-use super::super::{Error, ErrorRate, Filter, Growth, MAX_LAYERS, blocked, counting};
-use super::{DecodeError, Fields, HEADER_ITERATOR, Piece, Sink, Source, decode_all, empty_chain, locate};
+use super::super::{Error, ErrorRate, Filter, Growth, MAX_ITEMS, MAX_LAYERS, blocked, counting};
+use super::{
+    DecodeError, Fields, HEADER_ITERATOR, Loaded, Piece, Sink, Source, decode_all, empty_chain, locate, with_room,
+};
 
 /// The version of the encoding that is written, and the first that was released. Later ones are refused.
 pub const VERSION: u8 = 2;
@@ -63,6 +65,7 @@ pub const ORIGIN: u64 = 1 << 52;
 const MAGIC: &[u8] = b"OXB";
 const FIXED_BYTES: usize = 32;
 const LAYER_BYTES: usize = 40;
+const TAG_BYTES: usize = 8;
 const CHECKSUM_BYTES: usize = 8;
 
 /// A layer as it is stored.
@@ -93,8 +96,8 @@ pub trait Stored: Layer<Plan = Plan> {
     /// Fills a part of a new layer, from byte `offset` on. `None` if it is not whole blocks of the layer.
     fn restore(&mut self, offset: usize, bytes: &[u8]) -> Option<()>;
 
-    /// As [`restore`](Self::restore), for a layer that may have been restored before, or in use.
-    fn receive(&mut self, offset: usize, bytes: &[u8]) -> Option<()>;
+    /// As [`restore`](Self::restore), for a layer that may have been restored before, or in use. Returns whether it changed.
+    fn receive(&mut self, offset: usize, bytes: &[u8]) -> Option<bool>;
 }
 
 impl Stored for blocked::Layer {
@@ -129,7 +132,7 @@ impl Stored for blocked::Layer {
         self.restore(offset, bytes)
     }
 
-    fn receive(&mut self, offset: usize, bytes: &[u8]) -> Option<()> {
+    fn receive(&mut self, offset: usize, bytes: &[u8]) -> Option<bool> {
         self.merge(offset, bytes)
     }
 }
@@ -180,17 +183,17 @@ impl Stored for counting::Layer {
         self.restore(offset, bytes)
     }
 
-    fn receive(&mut self, offset: usize, bytes: &[u8]) -> Option<()> {
+    fn receive(&mut self, offset: usize, bytes: &[u8]) -> Option<bool> {
         self.replace(offset, bytes)
     }
 }
 
-/// The header of a filter.
-pub fn encode_header<L: Stored>(filter: &Chain<L>) -> Vec<u8> {
+/// See [`encode_header`](super::encode_header).
+pub fn encode_header<L: Stored>(filter: &Chain<L>) -> Result<Vec<u8>, Error> {
     let Plan { seed, error_rate, .. } = filter.plan();
     let expansion = filter.plan().expansion().unwrap_or(0);
     let layers = filter.layers();
-    let mut header = Vec::with_capacity(FIXED_BYTES + layers.len() * (LAYER_BYTES + L::MORE_BYTES) + CHECKSUM_BYTES);
+    let mut header = with_room(FIXED_BYTES + layers.len() * (LAYER_BYTES + L::MORE_BYTES) + CHECKSUM_BYTES)?;
     header.extend_from_slice(MAGIC);
     header.extend_from_slice(&[VERSION, code(L::CELL), 0, 0, 0]);
     header.extend_from_slice(&expansion.to_le_bytes());
@@ -207,7 +210,7 @@ pub fn encode_header<L: Stored>(filter: &Chain<L>) -> Vec<u8> {
     }
     let checksum = xxh3_64(&header);
     header.extend_from_slice(&checksum.to_le_bytes());
-    header
+    Ok(header)
 }
 
 /// What is between the letters and the checksum of a native header, of whatever version. `None` if the bytes are no such
@@ -346,11 +349,13 @@ impl<L: Stored> Description<L> {
             let bytes = if stored.marked > 0 { layer.bytes().len() } else { 0 };
             let mut loaded = 0;
             while loaded < bytes {
-                let (bits, expected) = next()?;
-                let bits = bits.as_ref();
-                verify(seed, layer, start + loaded as u64, bits, expected)?;
-                layer.restore(loaded, bits).ok_or(DecodeError::Corrupt)?;
-                loaded += bits.len();
+                let (bits, checksum) = next()?;
+                let chunk = Chunk { offset: start + loaded as u64, bits: bits.as_ref() };
+                if chunk.bits.is_empty() || chunk.checksum_with(tag(seed, Some(&*layer))) != checksum {
+                    return Err(DecodeError::Corrupt);
+                }
+                layer.restore(loaded, chunk.bits).ok_or(DecodeError::Corrupt)?;
+                loaded += chunk.bits.len();
             }
             start += stored.bytes;
         }
@@ -379,24 +384,27 @@ impl<L: Stored> Record<L> {
             && u64::from(lines) <= blocks
             && probes >= lines
             && (1..=i64::MAX as u64).contains(&capacity)
-            && marked.div_ceil(L::CELL.per_block()) <= blocks;
+            && marked.div_ceil(L::CELL.per_block()) <= blocks
+            && Count::from_bits(items).items() <= MAX_ITEMS;
         if !sound {
             return Err(DecodeError::Corrupt);
         }
         let shape = Shape { cell: L::CELL, blocks, lines, probes };
-        let (design, counts) = L::decode_more(shape, capacity, Count::from_bits(items), fields)?;
+        let count = Count::from_bits(items);
+        let (design, counts) = L::decode_more(shape, capacity, count, fields)?;
         Ok(Record { design, counts, bytes: shape.bytes(), marked })
     }
 }
 
-/// Writes a filter as a file.
-pub fn save<L: Stored>(filter: &Chain<L>, sink: &mut impl Sink) {
-    sink.string(&encode_header(filter));
+/// See [`save`](super::save).
+pub fn save<L: Stored>(filter: &Chain<L>, sink: &mut impl Sink) -> Result<(), Error> {
+    sink.string(&encode_header(filter)?);
     let seed = seed_of_chunks(filter);
     for chunk in chunks(filter) {
         sink.string(chunk.bits);
-        sink.unsigned(chunk.checksum_from(seed, filter));
+        sink.unsigned(chunk.checksum_with(chunk.tag_from(seed, filter)));
     }
+    Ok(())
 }
 
 /// Reads a filter from a file. `admit` is told the bytes that it will take, and may refuse them.
@@ -410,8 +418,9 @@ pub fn load(source: &mut impl Source, admit: impl FnOnce(u64) -> bool) -> Result
 
 /// Bits of a filter with the place they belong to.
 ///
-/// The checksum covers the bits, the filter's seed, the layer's shape and the offset, so that a chunk is only taken at the
-/// place that it was made for, by a filter that means the same by it.
+/// A tag stands for the filter's seed and the layer's shape; the checksum covers the bits, the tag and the offset. So a chunk is
+/// only taken at the place that it was made for, by a filter that means the same by it, and where it is not taken, it can be told
+/// whether the chunk was damaged or is another filter's.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk<'a> {
     /// Where the bits start, in bytes of all layers' bits laid end to end.
@@ -426,13 +435,47 @@ impl Chunk<'_> {
         ORIGIN + self.offset + self.bits.len() as u64
     }
 
-    pub fn checksum<L: Stored>(&self, filter: &Chain<L>) -> u64 {
-        self.checksum_from(seed_of_chunks(filter), filter)
+    /// What ties the chunk to `filter`.
+    pub fn tag<L: Stored>(&self, filter: &Chain<L>) -> u64 {
+        self.tag_from(seed_of_chunks(filter), filter)
     }
 
-    fn checksum_from<L: Stored>(&self, seed: u64, filter: &Chain<L>) -> u64 {
-        let layer = locate(filter.layers(), self.offset).map(|(layer, _)| &filter.layers()[layer]);
-        checksum(seed, layer, self.offset, self.bits)
+    fn tag_from<L: Stored>(&self, seed: u64, filter: &Chain<L>) -> u64 {
+        tag(seed, locate(filter.layers(), self.offset).map(|(layer, _)| &filter.layers()[layer]))
+    }
+
+    /// The checksum that goes with the chunk in a file of `filter`.
+    pub fn checksum<L: Stored>(&self, filter: &Chain<L>) -> u64 {
+        self.checksum_with(self.tag(filter))
+    }
+
+    fn checksum_with(&self, tag: u64) -> u64 {
+        xxh3_64_with_seed(self.bits, tag ^ self.offset.wrapping_mul(GOLDEN))
+    }
+}
+
+/// A chunk as it travels in a walk: bits, tag and checksum.
+pub struct TravellingChunk<'a> {
+    chunk: Chunk<'a>,
+    tag: u64,
+    checksum: u64,
+}
+
+impl<'a> TravellingChunk<'a> {
+    /// Takes the data of a chunk apart.
+    pub fn decode(iterator: u64, data: &'a [u8]) -> Result<TravellingChunk<'a>, DecodeError> {
+        let (data, checksum) = data.split_last_chunk().ok_or(DecodeError::Corrupt)?;
+        let (bits, tag) = data.split_last_chunk().ok_or(DecodeError::Corrupt)?;
+        let offset = iterator.checked_sub(ORIGIN).and_then(|end| end.checked_sub(bits.len() as u64));
+        let chunk = Chunk { offset: offset.ok_or(DecodeError::Corrupt)?, bits };
+        let [tag, checksum] = [*tag, *checksum].map(u64::from_le_bytes);
+        Ok(TravellingChunk { chunk, tag, checksum })
+    }
+
+    /// Checks that the chunk is not damaged.
+    pub fn check(&self) -> Result<(), DecodeError> {
+        let is_whole = !self.chunk.bits.is_empty() && self.chunk.checksum_with(self.tag) == self.checksum;
+        is_whole.then_some(()).ok_or(DecodeError::Corrupt)
     }
 }
 
@@ -441,18 +484,14 @@ fn seed_of_chunks<L: Stored>(filter: &Chain<L>) -> u64 {
     filter.plan().seed ^ L::state(filter.layers())
 }
 
-fn checksum<L: Stored>(seed: u64, layer: Option<&L>, offset: u64, bits: &[u8]) -> u64 {
-    let shape = layer.map_or(0, |layer| {
+/// What ties chunks to a layer of the filter with this [`seed_of_chunks`].
+fn tag<L: Stored>(seed: u64, layer: Option<&L>) -> u64 {
+    let shape = layer.map_or([0; 10], |layer| {
         let Shape { blocks, lines, probes, .. } = layer.table().shape();
-        blocks.rotate_left(16) ^ u64::from(u16::from_le_bytes([probes, lines]))
+        let [a, b, c, d, e, f, g, h] = blocks.to_le_bytes();
+        [a, b, c, d, e, f, g, h, lines, probes]
     });
-    xxh3_64_with_seed(bits, seed ^ (offset ^ shape.rotate_left(32)).wrapping_mul(GOLDEN))
-}
-
-/// Whether there are bits, and those that were written.
-fn verify<L: Stored>(seed: u64, layer: &L, offset: u64, bits: &[u8], expected: u64) -> Result<(), DecodeError> {
-    let is_whole = !bits.is_empty() && checksum(seed, Some(layer), offset, bits) == expected;
-    is_whole.then_some(()).ok_or(DecodeError::Corrupt)
+    xxh3_64_with_seed(&shape, seed)
 }
 
 /// All chunks of a filter, in order.
@@ -482,28 +521,36 @@ pub fn next_piece<L: Stored>(filter: &Chain<L>, iterator: u64) -> Result<Option<
     next.map(piece).transpose()
 }
 
-/// A chunk as it travels in one piece: bits and checksum.
+/// A chunk as it travels in a walk: bits, tag and checksum.
 pub fn encode_chunk<L: Stored>(filter: &Chain<L>, chunk: Chunk<'_>) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(chunk.bits.len() + CHECKSUM_BYTES).map_err(|_| Error::OutOfMemory)?;
+    let mut bytes = with_room(chunk.bits.len() + TAG_BYTES + CHECKSUM_BYTES)?;
+    let tag = chunk.tag(filter);
     bytes.extend_from_slice(chunk.bits);
-    bytes.extend_from_slice(&chunk.checksum(filter).to_le_bytes());
+    bytes.extend_from_slice(&tag.to_le_bytes());
+    bytes.extend_from_slice(&chunk.checksum_with(tag).to_le_bytes());
     Ok(bytes)
 }
 
 /// See [`load_piece`](super::load_piece).
-pub fn load_piece<L: Stored>(filter: &mut Chain<L>, iterator: u64, data: &[u8]) -> Result<(), DecodeError> {
-    let (bits, expected) = data.split_last_chunk().ok_or(DecodeError::Corrupt)?;
-    let offset = iterator.checked_sub(ORIGIN).and_then(|end| end.checked_sub(bits.len() as u64));
-    let offset = offset.ok_or(DecodeError::Corrupt)?;
+pub fn load_piece<'a, L: Stored>(
+    filter: &mut Chain<L>,
+    iterator: u64,
+    data: &'a [u8],
+) -> Result<Loaded<'a>, DecodeError> {
+    let travelling = TravellingChunk::decode(iterator, data)?;
+    let Chunk { offset, bits } = travelling.chunk;
     let (layer, within) = locate(filter.layers(), offset).ok_or(DecodeError::NoSuchOffset)?;
     let seed = seed_of_chunks(filter);
     let layer = &mut filter.layers_mut()[layer];
     if bits.len() > layer.bytes().len() - within {
         return Err(DecodeError::BeyondLayer);
     }
-    verify(seed, layer, offset, bits, u64::from_le_bytes(*expected))?;
-    layer.receive(within, bits).ok_or(DecodeError::Corrupt)
+    travelling.check()?;
+    if travelling.tag != tag(seed, Some(&*layer)) {
+        return Err(DecodeError::Foreign);
+    }
+    let changed = layer.receive(within, bits).ok_or(DecodeError::Corrupt)?;
+    Ok(Loaded { bytes: data, changed })
 }
 
 fn zeros(fields: &mut Fields<'_>, length: usize) -> Result<(), DecodeError> {

@@ -14,7 +14,7 @@ pub fn scandump(ctx: &Context, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
     let piece = match args.at(2).integer().ok_or(Error::ScanIterator)? {
-        0 => Some(Piece { iterator: codec::HEADER_ITERATOR, data: codec::encode_header(filter).into() }),
+        0 => Some(Piece { iterator: codec::HEADER_ITERATOR, data: codec::encode_header(filter).map_err(|_| Error::NoMemory)?.into() }),
         ..0 => None,
         iterator => codec::next_piece(filter, iterator.unsigned_abs()).map_err(|_| Error::NoMemory)?,
     };
@@ -46,11 +46,15 @@ fn load(ctx: &Context, args: Args) -> Result<(), Error> {
         Some(filter) => {
             let iterator = u64::try_from(iterator).map_err(|_| Error::BadData)?;
             let loaded = codec::load_piece(filter, iterator, data, sender)?;
-            if loaded == data {
+            if !loaded.changed {
+                ctx.reply_ok();
+                return Ok(());
+            }
+            if loaded.bytes == data {
                 ctx.replicate_verbatim();
             } else {
-                let loaded = ctx.string(loaded);
-                ctx.replicate(c"BF.LOADCHUNK", args.at(1), &[args.at(2).as_raw(), loaded.as_raw()]);
+                let bytes = ctx.string(loaded.bytes);
+                ctx.replicate(c"BF.LOADCHUNK", args.at(1), &[args.at(2).as_raw(), bytes.as_raw()]);
             }
             c"bf.loadchunk"
         }

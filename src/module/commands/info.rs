@@ -134,13 +134,13 @@ pub fn debug(ctx: &Context, args: Args) -> Result<(), Error> {
     let filter = key.filter()?.ok_or(Error::NotFound)?;
     ctx.reply_array(1 + filter.depth());
     ctx.reply_bulk(format!("size:{}", filter.items()).as_bytes());
-    filter.layers().iter().for_each(|layer| ctx.reply_bulk(describe(layer).as_bytes()));
+    filter.layers().for_each(|layer| ctx.reply_bulk(describe(layer).as_bytes()));
     Ok(())
 }
 
 /// RedisBloom's line about a layer, with what is new in ours at its end.
-fn describe(layer: &LayerFacts) -> String {
-    let LayerFacts { bytes, bits, hash_bits, probes, lines, capacity, items, error_rate } = *layer;
+fn describe(layer: LayerFacts) -> String {
+    let LayerFacts { bytes, bits, hash_bits, probes, lines, capacity, items, error_rate } = layer;
     // Where RedisBloom has no bits, it says 1.
     let bits = bits.max(1);
     let ratio = six_digits(error_rate);
