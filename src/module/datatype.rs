@@ -16,7 +16,8 @@ use super::alloc::can_be_had;
 use super::args::Args;
 use super::context::Context;
 use super::edge::{call, guard};
-use super::memory;
+use super::error::Error;
+use super::memory::{self, Admission, Limit};
 use super::stats;
 use crate::filter::Filter;
 use crate::filter::codec::{self, DecodeError, Sink, Source, classic, native};
@@ -114,30 +115,36 @@ pub fn into_value(filter: Filter) -> *mut c_void {
 }
 
 extern "C" fn rdb_load_native(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
-    load(rdb, || {
+    load(rdb, |admission| {
         if version > c_int::from(native::VERSION) {
             return Err(DecodeError::NewerVersion);
         }
-        native::load(&mut Stream(rdb), admits)
+        native::load(&mut Stream(rdb), |bytes| admission.admits(bytes))
     })
 }
 
 extern "C" fn rdb_load_classic(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
-    load(rdb, || {
+    load(rdb, |admission| {
         let version = u32::try_from(version).map_err(|_| DecodeError::Corrupt)?;
-        classic::load(version, &mut Stream(rdb), admits).map(Filter::Classic)
+        classic::load(version, &mut Stream(rdb), |bytes| admission.admits(bytes)).map(Filter::Classic)
     })
 }
 
-fn load(rdb: *mut raw::RedisModuleIO, load: impl FnOnce() -> Result<Filter, DecodeError>) -> *mut c_void {
-    guard(c"rdb_load", ptr::null_mut(), || match load() {
-        Ok(filter) => into_value(filter),
-        Err(error) => {
-            let ctx = Context::detached();
-            stats::refused(error.into());
-            ctx.log_warning(&format!("a filter was refused: {error} (key '{}')", key_of(rdb)));
-            memory::refused(&ctx, error.into());
-            ptr::null_mut()
+fn load(rdb: *mut raw::RedisModuleIO, load: impl FnOnce(&Admission) -> Result<Filter, DecodeError>) -> *mut c_void {
+    guard(c"rdb_load", ptr::null_mut(), || {
+        let ctx = Context::detached();
+        let admission = Admission::new(&ctx, 0);
+        match load(&admission) {
+            Ok(filter) => into_value(filter),
+            Err(error) => {
+                let limit = if error == DecodeError::OutOfMemory { admission.limit() } else { Limit::System };
+                let why = if error == DecodeError::OutOfMemory { format!(", {}", limit.name()) } else { String::new() };
+                let rejection = Error::decoding(error, limit);
+                stats::refused(rejection);
+                ctx.log_warning(&format!("a filter was refused: {error}{why} (key '{}')", key_of(rdb)));
+                memory::refused(&ctx, rejection);
+                ptr::null_mut()
+            }
         }
     })
 }
@@ -149,11 +156,7 @@ fn key_of(rdb: *mut raw::RedisModuleIO) -> String {
         return "unknown".to_owned();
     }
     // SAFETY: the server hands over a live string for the time of the load.
-    unsafe { Args::new(&mut name, 1) }.at(0).shown()
-}
-
-fn admits(bytes: u64) -> bool {
-    memory::admits(&Context::detached(), 0, bytes)
+    unsafe { Args::new(&mut name, 1) }.at(0).shown().to_string()
 }
 
 /// A file or payload that is read or written.

@@ -5,9 +5,22 @@
 
 use std::ffi::CStr;
 
+use super::memory::Limit;
 use crate::filter;
 use crate::filter::codec::DecodeError;
 use crate::filter::merge::{Parameter, Refusal};
+
+/// The text of an error for lack of memory: RedisBloom's words, then the limit that was exceeded.
+macro_rules! no_memory {
+    ($words:literal, $limit:expr) => {
+        match $limit {
+            Limit::Address => c_str(concat!($words, ": more than can be addressed\0")),
+            Limit::Filter => c_str(concat!($words, ": over bf.filter-memory-limit\0")),
+            Limit::Server => c_str(concat!($words, ": over maxmemory\0")),
+            Limit::System => c_str(concat!($words, ": the system has no more\0")),
+        }
+    };
+}
 
 /// Why a command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +39,12 @@ pub enum Error {
     NonscalingExpands,
     BadSeed,
     BadLayout,
+    LikeAlone,
     ClassicSeed,
     ClassicCounting,
+    OtherSeed,
+    OtherLayout,
+    OtherCounting,
     NotCounting,
     Syntax,
     BadKeyCount,
@@ -47,9 +64,9 @@ pub enum Error {
     Full,
     CannotCreate,
     CannotGrow,
-    NoMemoryToCreate,
-    NoMemoryToGrow,
-    NoMemory,
+    NoMemoryToCreate(Limit),
+    NoMemoryToGrow(Limit),
+    NoMemory(Limit),
     ScanIterator,
     LoadIterator,
     BadData,
@@ -81,6 +98,10 @@ impl Error {
             Error::BadLayout => c"ERR bad layout",
             Error::ClassicSeed => c"ERR classic filters have no seed",
             Error::ClassicCounting => c"ERR classic filters do not count",
+            Error::LikeAlone => c"ERR LIKE takes one key and no options: BF.RESERVE key LIKE other",
+            Error::OtherSeed => c"ERR the filter exists and has another SEED",
+            Error::OtherLayout => c"ERR the filter exists and has another LAYOUT",
+            Error::OtherCounting => c"ERR the filter exists and was created without COUNTING",
             Error::NotCounting => {
                 c"ERR only filters that were made with COUNTING remove and count items: BF.RESERVE key error_rate capacity COUNTING"
             }
@@ -106,9 +127,9 @@ impl Error {
             Error::Full => c"ERR non scaling filter is full",
             Error::CannotCreate => c"ERR could not create filter",
             Error::CannotGrow => c"ERR problem inserting into filter",
-            Error::NoMemoryToCreate => c"ERR Insufficient memory to create filter",
-            Error::NoMemoryToGrow => c"ERR Insufficient memory to grow filter",
-            Error::NoMemory => c"ERR Insufficient memory",
+            Error::NoMemoryToCreate(limit) => no_memory!("ERR Insufficient memory to create filter", limit),
+            Error::NoMemoryToGrow(limit) => no_memory!("ERR Insufficient memory to grow filter", limit),
+            Error::NoMemory(limit) => no_memory!("ERR Insufficient memory", limit),
             Error::ScanIterator => c"Second argument must be numeric",
             Error::LoadIterator => c"ERR Second argument must be numeric",
             Error::BadData => c"ERR received bad data",
@@ -159,13 +180,17 @@ impl Error {
     pub fn reason(self) -> Option<Reason> {
         Some(match self {
             Error::Full | Error::CannotGrow => Reason::Full,
-            Error::NoMemoryToCreate | Error::NoMemoryToGrow | Error::NoMemory => Reason::Memory,
+            Error::NoMemoryToCreate(_) | Error::NoMemoryToGrow(_) | Error::NoMemory(_) => Reason::Memory,
             Error::BadData | Error::NewerData | Error::ForeignChunk | Error::NoSuchOffset | Error::ChunkTooBig => {
                 Reason::Data
             }
-            Error::Differ(_) | Error::IntersectedLayers | Error::CountingLayers | Error::NotCounting => {
-                Reason::Mismatch
-            }
+            Error::Differ(_)
+            | Error::IntersectedLayers
+            | Error::CountingLayers
+            | Error::OtherSeed
+            | Error::OtherLayout
+            | Error::OtherCounting
+            | Error::NotCounting => Reason::Mismatch,
             Error::WrongType | Error::NotFound | Error::Exists => Reason::Key,
             Error::Internal => return None,
             Error::WrongArity
@@ -179,6 +204,7 @@ impl Error {
             | Error::NonscalingExpands
             | Error::BadSeed
             | Error::BadLayout
+            | Error::LikeAlone
             | Error::ClassicSeed
             | Error::ClassicCounting
             | Error::Syntax
@@ -200,24 +226,23 @@ impl Error {
     }
 }
 
-impl From<DecodeError> for Error {
-    fn from(error: DecodeError) -> Error {
+impl Error {
+    /// A failure to read bytes, which exceeded `limit` if it was for lack of memory.
+    pub fn decoding(error: DecodeError, limit: Limit) -> Error {
         match error {
             DecodeError::NewerVersion => Error::NewerData,
             DecodeError::Corrupt => Error::BadData,
             DecodeError::Foreign => Error::ForeignChunk,
             DecodeError::NoSuchOffset => Error::NoSuchOffset,
             DecodeError::BeyondLayer => Error::ChunkTooBig,
-            DecodeError::OutOfMemory => Error::NoMemoryToCreate,
+            DecodeError::OutOfMemory => Error::NoMemoryToCreate(limit),
         }
     }
-}
 
-impl Error {
-    /// A failure to create a filter.
-    pub fn creating(error: filter::Error) -> Error {
+    /// A failure to create a filter, which exceeded `limit` if it was for lack of memory.
+    pub fn creating(error: filter::Error, limit: Limit) -> Error {
         match error {
-            filter::Error::OutOfMemory => Error::NoMemoryToCreate,
+            filter::Error::OutOfMemory => Error::NoMemoryToCreate(limit),
             filter::Error::Full | filter::Error::CannotGrow => Error::CannotCreate,
         }
     }
@@ -232,13 +257,21 @@ impl Error {
         }
     }
 
-    /// A failure to add a layer to a filter.
-    pub fn growing(error: filter::Error) -> Error {
+    /// A failure to add a layer to a filter, which exceeded `limit` if it was for lack of memory.
+    pub fn growing(error: filter::Error, limit: Limit) -> Error {
         match error {
-            filter::Error::OutOfMemory => Error::NoMemoryToGrow,
+            filter::Error::OutOfMemory => Error::NoMemoryToGrow(limit),
             filter::Error::Full => Error::Full,
             filter::Error::CannotGrow => Error::CannotGrow,
         }
+    }
+}
+
+/// A text that ends with its only NUL.
+const fn c_str(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => c"ERR internal error",
     }
 }
 

@@ -1,43 +1,97 @@
 //! Whether a filter may take the memory that it asks for, and what happens if not.
 
+use std::cell::Cell;
+
 use super::config;
 use super::context::Context;
 use super::edge::call;
 use super::error::Error;
 use super::stats::{self, Weight};
-use crate::filter::codec::{DecodeError, Header};
+use crate::filter::codec::{self, DecodeError, Header};
 use crate::filter::merge::Operation;
 use crate::filter::{self, Filter, Params};
 
+/// What a request for memory exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// What any machine can address.
+    Address,
+    /// `bf.filter-memory-limit`.
+    Filter,
+    /// `maxmemory`.
+    Server,
+    /// What the allocator could get from the system.
+    System,
+}
+
+impl Limit {
+    /// What was exceeded, for the log.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Limit::Address => "more than can be addressed",
+            Limit::Filter => "over bf.filter-memory-limit",
+            Limit::Server => "over maxmemory",
+            Limit::System => "the system has no more",
+        }
+    }
+}
+
+/// Decides whether a filter may take more memory, and keeps which limit it exceeded otherwise.
+pub struct Admission<'a> {
+    ctx: &'a Context<'a>,
+    /// Bytes that the filter takes already.
+    present: u64,
+    limit: Cell<Limit>,
+}
+
+impl Admission<'_> {
+    pub fn new<'a>(ctx: &'a Context<'a>, present: u64) -> Admission<'a> {
+        // The library never asks for what cannot be addressed.
+        Admission { ctx, present, limit: Cell::new(Limit::Address) }
+    }
+
+    /// Returns whether `requested` more bytes stay within the limits.
+    pub fn admits(&self, requested: u64) -> bool {
+        let exceeded = exceeded(self.ctx, self.present, requested);
+        self.limit.set(exceeded.unwrap_or(Limit::System));
+        exceeded.is_none()
+    }
+
+    /// The limit that made the last request fail.
+    pub fn limit(&self) -> Limit {
+        self.limit.get()
+    }
+
+    /// Turns a failure into an error, which [`refused`] returns.
+    fn check<T, E>(&self, result: Result<T, E>, error: impl FnOnce(E, Limit) -> Error) -> Result<T, Error> {
+        result.map_err(|failure| refused(self.ctx, error(failure, self.limit())))
+    }
+}
+
 /// An empty filter, as far as there is memory for it.
 pub fn new_filter(ctx: &Context, params: Params) -> Result<Filter, Error> {
-    let mut is_possible = false;
-    let filter = Filter::new(params, |bytes| {
-        is_possible = true;
-        admits(ctx, 0, bytes)
-    });
-    filter.map_err(|error| {
-        let error = Error::creating(error);
-        // What no machine could hold, a master did not either: RedisBloom makes eight bytes of it.
-        if is_possible { refused(ctx, error) } else { error }
-    })
+    let admission = Admission::new(ctx, 0);
+    admission.check(Filter::new(params, |bytes| admission.admits(bytes)), Error::creating)
 }
 
 /// The filter that a header describes, as far as there is memory for it.
 pub fn build(ctx: &Context, header: &Header) -> Result<Filter, Error> {
-    let admitted = if admits(ctx, 0, header.memory()) { Ok(()) } else { Err(DecodeError::OutOfMemory) };
-    admitted.and_then(|()| header.build()).map_err(|error| refused(ctx, error.into()))
+    let admission = Admission::new(ctx, 0);
+    let built = if admission.admits(header.memory()) { header.build() } else { Err(DecodeError::OutOfMemory) };
+    admission.check(built, Error::decoding)
 }
 
 /// An empty filter that may be merged with `other`, as far as there is memory for it.
 pub fn like(ctx: &Context, other: &Filter) -> Result<Filter, Error> {
-    other.like(|bytes| admits(ctx, 0, bytes)).map_err(|error| refused(ctx, Error::creating(error)))
+    let admission = Admission::new(ctx, 0);
+    admission.check(other.like(|bytes| admission.admits(bytes)), Error::creating)
 }
 
 /// What `operation` makes of filters, as far as there is memory for it.
 pub fn merge_new(ctx: &Context, sources: &[&Filter], operation: Operation) -> Result<Filter, Error> {
-    let merged = Filter::merged(sources, operation, |bytes| admits(ctx, 0, bytes));
-    merged.map_err(|refusal| refused(ctx, Error::merging(refusal, Error::NoMemoryToCreate)))
+    let admission = Admission::new(ctx, 0);
+    let merged = Filter::merged(sources, operation, |bytes| admission.admits(bytes));
+    admission.check(merged, |refusal, limit| Error::merging(refusal, Error::NoMemoryToCreate(limit)))
 }
 
 /// Merges filters into another, as far as there is memory for it. Whether that changed it.
@@ -48,59 +102,74 @@ pub fn merge_into(
     operation: Operation,
 ) -> Result<bool, Error> {
     let before = Weight::of(filter);
-    let changed = filter.merge(sources, operation, |bytes| admits(ctx, before.bytes, bytes));
+    let admission = Admission::new(ctx, before.bytes);
+    let changed = filter.merge(sources, operation, |bytes| admission.admits(bytes));
     stats::changed(filter, before);
-    changed.map_err(|refusal| refused(ctx, Error::merging(refusal, Error::NoMemoryToGrow)))
+    admission.check(changed, |refusal, limit| Error::merging(refusal, Error::NoMemoryToGrow(limit)))
 }
 
 /// A copy of a filter, as far as there is memory for it.
 pub fn copy(ctx: &Context, filter: &Filter) -> Result<Filter, Error> {
-    let admitted = admits(ctx, 0, filter.memory_usage() as u64);
+    let admission = Admission::new(ctx, 0);
+    let admitted = admission.admits(filter.memory_usage() as u64);
     let copied = if admitted { filter.try_clone() } else { Err(filter::Error::OutOfMemory) };
-    copied.map_err(|error| refused(ctx, Error::creating(error)))
+    admission.check(copied, Error::creating)
 }
 
 /// Room for `count` things that a command has to keep in mind.
 pub fn room<T>(ctx: &Context, count: usize) -> Result<Vec<T>, Error> {
     let mut room = Vec::new();
-    room.try_reserve_exact(count).map_err(|_| refused(ctx, Error::NoMemory))?;
+    room.try_reserve_exact(count).map_err(|_| refused(ctx, Error::NoMemory(Limit::System)))?;
     Ok(room)
+}
+
+/// The header of a filter's walk, as far as there is memory for it.
+pub fn encode_header(ctx: &Context, filter: &Filter) -> Result<Vec<u8>, Error> {
+    codec::encode_header(filter).map_err(|_| refused(ctx, Error::NoMemory(Limit::System)))
 }
 
 /// Adds a layer to a filter, as far as there is memory for it.
 #[cold]
 pub fn grow(ctx: &Context, filter: &mut Filter) -> Result<(), Error> {
     let before = Weight::of(filter);
-    let grown = filter.grow(|bytes| admits(ctx, before.bytes, bytes));
+    let admission = Admission::new(ctx, before.bytes);
+    let grown = filter.grow(|bytes| admission.admits(bytes));
     stats::changed(filter, before);
     stats::grown(filter, grown.is_ok());
-    grown.map_err(|error| refused(ctx, Error::growing(error)))
+    admission.check(grown, Error::growing)
 }
 
 /// Returns the error of a command or callback; but ends the process if there was no memory for what a master or the server's
 /// own file says, as the server itself does with its own data types. To go on without would be worse: a replica, or a server
 /// that comes back, would call items absent that were acknowledged. A slot that migrates goes on being served where it was.
+///
+/// What no machine can address, a master did not hold either: RedisBloom makes eight bytes of it.
 pub fn refused(ctx: &Context, error: Error) -> Error {
-    let for_memory = matches!(error, Error::NoMemoryToCreate | Error::NoMemoryToGrow | Error::NoMemory);
-    if for_memory && ctx.must_not_fail() && !ctx.is_import() {
+    let limit = match error {
+        Error::NoMemoryToCreate(limit) | Error::NoMemoryToGrow(limit) | Error::NoMemory(limit) => Some(limit),
+        _ => None,
+    };
+    if limit.is_some_and(|limit| limit != Limit::Address) && ctx.must_not_fail() && !ctx.is_import() {
         ctx.end_server("out of memory for a filter of the master or of a file: ending, not to lose its items");
     }
     error
 }
 
-/// Whether `requested` more bytes, for a filter that takes `present` already, stay within `bf.filter-memory-limit` and the
-/// server's `maxmemory`.
+/// Returns which limit `requested` more bytes exceed, for a filter that takes `present` already.
 ///
-/// The server itself only refuses commands when it is over `maxmemory` already: a single BF.RESERVE could go beyond by any
-/// amount. Where it may evict other keys to make room, a filter is refused when no eviction would be enough. What a master
+/// The server itself only rejects commands when it is over `maxmemory` already: a single BF.RESERVE could go beyond by any
+/// amount. Where it may evict other keys to make room, a filter is rejected when no eviction would be enough. What a master
 /// or the append-only file asks for was granted before, and has to be done.
-pub fn admits(ctx: &Context, present: u64, requested: u64) -> bool {
+fn exceeded(ctx: &Context, present: u64, requested: u64) -> Option<Limit> {
     if ctx.must_obey() {
-        return true;
+        return None;
     }
     let limit = config::filter_memory_limit();
     let whole = requested.saturating_add(present);
-    (limit == 0 || whole <= limit) && within_maxmemory(ctx, whole, requested)
+    if limit != 0 && whole > limit {
+        return Some(Limit::Filter);
+    }
+    (!within_maxmemory(ctx, whole, requested)).then_some(Limit::Server)
 }
 
 fn within_maxmemory(ctx: &Context, whole: u64, requested: u64) -> bool {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use redis::{Connection, Value};
 
-use crate::support::memory::{CREATE, GROW, LAST_WORDS, MIB, confine, confine_running, limit, reserve};
+use crate::support::memory::{LAST_WORDS, MIB, confine, confine_running, create, grow, limit, reserve};
 use crate::support::model::{
     LAYOUTS, Model, digest, follow, info_number, item, replica_of, server_version, used_memory, wait_for_replica,
     wait_until, with_debug,
@@ -57,13 +57,13 @@ fn ways_to_more(client: &mut Connection, (layout, flags): (&str, &str)) -> Vec<(
     let (_, header): (u64, Vec<u8>) = ask(client, &format!("BF.SCANDUMP {layout} 0"));
     let capacity: u64 = ask::<Vec<u64>>(client, &format!("BF.INFO {layout} CAPACITY"))[0];
     vec![
-        (split(&format!("BF.RESERVE new 0.01 {capacity} NONSCALING {flags}")), CREATE),
-        (split(&format!("BF.RESERVE new LIKE {layout}")), CREATE),
-        (split(&format!("BF.INSERT new CAPACITY {capacity} {flags} ITEMS item")), CREATE),
-        (split(&format!("BF.MERGE new 1 {layout}")), CREATE),
+        (split(&format!("BF.RESERVE new 0.01 {capacity} NONSCALING {flags}")), create::SYSTEM),
+        (split(&format!("BF.RESERVE new LIKE {layout}")), create::SYSTEM),
+        (split(&format!("BF.INSERT new CAPACITY {capacity} {flags} ITEMS item")), create::SYSTEM),
+        (split(&format!("BF.MERGE new 1 {layout}")), create::SYSTEM),
         (split(&format!("COPY {layout} new")), ""),
         (words([b"RESTORE", b"new", b"0", &payload]), "ERR Bad data format"),
-        (words([b"BF.LOADCHUNK", b"new", b"1", &header]), CREATE),
+        (words([b"BF.LOADCHUNK", b"new", b"1", &header]), create::SYSTEM),
     ]
 }
 
@@ -89,7 +89,7 @@ fn what_the_system_refuses_a_running_server_is_an_error_until_there_is_memory_ag
         fill_up(&mut client, &mut model, 100);
         models.push(model);
     }
-    let grow = LAYOUTS.map(|(layout, _)| (split(&format!("BF.ADD growing-{layout} something-new")), GROW));
+    let grow = LAYOUTS.map(|(layout, _)| (split(&format!("BF.ADD growing-{layout} something-new")), grow::SYSTEM));
     let before = digest(&mut client);
 
     confine_running(&server, Some(SPARE));
@@ -137,7 +137,7 @@ fn the_memory_of_filters_that_are_gone_can_be_had_again() {
     for mebibytes in [700, 500, 700, 100, 700] {
         // What is deleted may be given back in the background.
         wait_until("the memory can be had", || run(&mut client, &reserve("key", mebibytes)).is_ok());
-        assert_eq!(error(&mut client, &reserve("other", 950)), CREATE);
+        assert_eq!(error(&mut client, &reserve("other", 950)), create::SYSTEM);
         let mut model = Model::new("key");
         model.add(&mut client, 0..1000);
         model.observe(&mut client);
@@ -394,4 +394,78 @@ fn each_request_for_memory_may_be_refused_and_then_nothing_has_changed() {
         assert_eq!(digest(&mut reader), digest(client), "{layout}");
         run(client, "FLUSHALL").unwrap();
     }
+}
+
+/// What is said of each layer grows with their number: a header of some dozens of bytes a layer, for one.
+#[test]
+fn requests_that_grow_with_the_number_of_layers_may_be_refused_and_none_ends_the_server() {
+    const MANY: u64 = 1000;
+    // What a header takes for so many layers, and little else.
+    const LEAST: u64 = 40 * MANY;
+    let faulty = || with_debug(Setup::with_module(oxbloom_with_faults())).set("appendonly yes");
+    let server = faulty().set("aof-use-rdb-preamble no").start();
+    let mut client = server.connect();
+    let mut wire = Wire::resp2(&server);
+    for (layout, flags) in LAYOUTS {
+        run(&mut client, &format!("BF.RESERVE deep 0.5 1 EXPANSION 1 {flags}")).unwrap();
+        let mut model = Model::new("deep");
+        for first in (0..).step_by(50) {
+            model.add(&mut client, first..first + 50);
+            if ask::<Vec<u64>>(&mut client, "BF.INFO deep FILTERS")[0] > MANY {
+                break;
+            }
+        }
+        let (iterator, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP deep 0");
+        let payload: Vec<u8> = ask(&mut client, "DUMP deep");
+        assert!(header.len() as u64 > LEAST, "{layout}: {}", header.len());
+        let mut starve = |command: &Words| {
+            for request in 1u64.. {
+                wire.run(&format!("BF.STARVE deep {request} {LEAST}"));
+                let reply = wire.run_words(command);
+                let requests = wire.run(&format!("BF.STARVE deep 0 {LEAST}")).integer() as u64;
+                if requests < request {
+                    assert!(!reply.is_error(), "{layout}: {reply:?}");
+                    return request - 1;
+                }
+                // The server does not let a module fail a DUMP: what it returns then cannot be restored.
+                if let Reply::Bulk(cut) = &reply {
+                    let restored = wire.run_words(&[b"RESTORE".to_vec(), b"cut".to_vec(), b"0".to_vec(), cut.clone()]);
+                    assert_eq!(restored, Reply::error("ERR Bad data format"), "{layout}");
+                } else if !command[0].starts_with(b"DEBUG") {
+                    let text = format!("{reply:?}");
+                    assert!(
+                        text.contains("Insufficient memory")
+                            || text.contains("Bad data")
+                            || text.contains("failed to copy"),
+                        "{text}"
+                    );
+                }
+                wire.run("DEL new");
+            }
+            unreachable!("all commands end")
+        };
+        // What each allocates for all layers: the header at least, where one is made.
+        for (least, command) in [
+            (1, split("BF.SCANDUMP deep 0")),
+            (0, split("BF.DEBUG deep")),
+            (1, split("COPY deep new")),
+            (u64::from(layout != "classic"), split("DUMP deep")),
+            (1, words([b"BF.LOADCHUNK", b"new", iterator.to_string().as_bytes(), &header])),
+            (1, words([b"RESTORE", b"new", b"0", &payload])),
+            (1, split("DEBUG DIGEST-VALUE deep")),
+        ] {
+            run(&mut client, "DEL new").unwrap();
+            let shown = String::from_utf8_lossy(&command[0]).into_owned();
+            assert!(starve(&command) >= least, "{layout}: {shown}");
+        }
+        // The child that rewrites the log ends without it, and the old log stays.
+        wire.run(&format!("BF.STARVE deep 1 {LEAST}"));
+        run(&mut client, "BGREWRITEAOF").unwrap();
+        let idle = |client: &mut Connection| info_number(client, "persistence", "aof_rewrite_in_progress") == 0;
+        wait_until("the rewrite ends", || idle(&mut client));
+        wire.run(&format!("BF.STARVE deep 0 {LEAST}"));
+        model.observe(&mut client);
+        run(&mut client, "FLUSHALL").unwrap();
+    }
+    assert!(server.is_alive() && !server.log().contains("crashed by signal"));
 }

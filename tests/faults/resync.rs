@@ -5,6 +5,7 @@ use std::thread;
 use redis::Connection;
 
 use crate::support::memory::MIB;
+use crate::support::memory::create;
 use crate::support::model::{
     Model, Random, digest, follow, info, info_number, server_version, used_memory, various, wait_for_replica,
     wait_until, with_debug,
@@ -167,7 +168,7 @@ fn a_replica_answers_from_its_old_data_while_it_loads_the_new() {
         }
         // What comes from the master is not asked about, what comes from clients is.
         let refusal = error(&mut reader, "BF.RESERVE refused 0.01 1000000");
-        assert_eq!(refusal, "ERR Insufficient memory to create filter");
+        assert_eq!(refusal, create::FILTER_LIMIT);
         assert_eq!(error(&mut reader, "BF.INSERT refused NOSUCHWORD ITEMS item"), "Unknown argument received");
         changed = digest(&mut reader);
         assert!(is_loading(&mut reader), "the link was not slow enough");

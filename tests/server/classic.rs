@@ -3,6 +3,7 @@
 
 use redis::Value;
 
+use crate::support::memory::{create, grow};
 use crate::support::model::{
     Model, Random, aof_commands, digest_of, replica_of, rewrite_aof, server_version, shown, various, wait_for_replica,
     with_aof, with_debug,
@@ -205,15 +206,15 @@ fn a_very_old_filter_survives_the_rewriting_of_the_append_only_file() {
 fn a_classic_filter_beyond_the_limits_is_refused() {
     let server = Setup::oxbloom().module_arguments("bf-layout classic filter-memory-limit 1mb").start();
     let mut client = Wire::resp2(&server);
-    let refused = Reply::error("ERR Insufficient memory to create filter");
+    let refused = Reply::error(create::FILTER_LIMIT);
     assert_eq!(client.run("BF.RESERVE key 0.01 1000000"), refused);
-    assert_eq!(client.run("BF.RESERVE key 0.01 9223372036854775807"), refused);
+    assert_eq!(client.run("BF.RESERVE key 0.01 9223372036854775807"), Reply::error(create::ADDRESS));
     assert_eq!(client.run("BF.RESERVE key 0.01 70368744177664"), refused);
     assert_eq!(client.run("BF.RESERVE key 0.01 500 EXPANSION 4000000"), Reply::simple("OK"));
     let mut random = Random(3);
     let grown = (0..2000).map(|_| client.run(&format!("BF.ADD key {}", random.next())));
     let refused = grown.filter(Reply::is_error).last();
-    assert_eq!(refused, Some(Reply::error("ERR Insufficient memory to grow filter")));
+    assert_eq!(refused, Some(Reply::error(grow::FILTER_LIMIT)));
     assert!(client.run("BF.CARD key").integer() >= 500);
 }
 

@@ -9,6 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::commands::{FULL, WRONG_TYPE, events, protocols};
 use crate::replication::{master_setup, replica_setup};
 use crate::support::bag::{Bag, MOST};
+use crate::support::memory::grow;
 use crate::support::model::{
     ABSENT, Model, Random, aof_commands, assert_figures_add_up, digest, digest_of, info_field, many, replica_of,
     rewrite_aof, server_version, shown, wait_for_replica, with_aof, with_debug,
@@ -19,7 +20,7 @@ use crate::support::{Server, Setup, ask, run, run_words};
 const NOT_COUNTING: &str = "ERR only filters that were made with COUNTING remove and count items: \
                             BF.RESERVE key error_rate capacity COUNTING";
 const CLASSIC_COUNTING: &str = "ERR classic filters do not count";
-const BAD_DATA: &str = "ERR received bad data";
+const FOREIGN_CHUNK: &str = "ERR received a chunk of another filter, or one made before the last change";
 
 /// An error rate so low that no test ever takes an absent item for present.
 const EXACT: &str = "0.000000000000000001";
@@ -105,8 +106,9 @@ fn filters_that_do_not_count_say_how_to_make_one_that_does_and_stay_as_they_are(
             for words in ["BF.DEL key a", "BF.DEL key z", "BF.MDEL key a z", "BF.COUNT key a", "BF.MCOUNT key a z"] {
                 assert_eq!(client.run(words), Reply::error(NOT_COUNTING), "{words}");
             }
-            // What is there already is left alone anyway, and a filter that exists is as it was created.
-            assert_eq!(client.run("BF.INSERT key NX COUNTING ITEMS a"), array([&no]));
+            // A filter that exists is as it was created, and what is there already is left alone anyway.
+            let contradicts = Reply::error("ERR the filter exists and was created without COUNTING");
+            assert_eq!(client.run("BF.INSERT key NX COUNTING ITEMS a"), contradicts);
             assert_eq!(client.run("DUMP key"), before);
             assert_eq!(client.run("BF.INSERT key NX ITEMS a b b"), array([&no, &yes, &no]));
             assert_eq!(layout(&mut client, "key"), name);
@@ -513,7 +515,7 @@ fn an_addition_that_was_refused_reaches_no_replica_and_a_removal_makes_room() {
     wait_for_replica(&mut client, &mut reader);
     let mut wire = Wire::resp2(&master);
     wire.run("BF.RESERVE key 0.000001 500 COUNTING SEED 7");
-    let refused = Reply::error("ERR Insufficient memory to grow filter");
+    let refused = Reply::error(grow::FILTER_LIMIT);
     let added = (0..10_000).take_while(|n| wire.run(&format!("BF.ADD key {n}")) != refused).count();
     assert!((400..1000).contains(&added), "{added}");
     let [one, none] = [1, 0].map(Reply::Integer);
@@ -562,7 +564,7 @@ fn chunks_of_a_filter_that_was_written_to_are_refused() {
         assert_eq!(client.load_chunk("copy", iterator, &data), ok());
         let before = client.run("DUMP copy");
         (iterator, data) = chunk_behind(&mut client, "key", iterator);
-        let expected = if writes { Reply::error(BAD_DATA) } else { ok() };
+        let expected = if writes { Reply::error(FOREIGN_CHUNK) } else { ok() };
         assert_eq!(client.load_chunk("copy", iterator, &data), expected, "after {words}");
         assert_eq!(client.run("DUMP copy") == before, writes, "{words}");
     }
@@ -585,7 +587,7 @@ fn a_copy_that_was_written_to_takes_no_more_chunks_and_one_that_was_not_takes_th
         assert!(!client.run(words).is_error(), "{words}");
         let before = client.run("DUMP copy");
         for (iterator, data) in &chunks[1..] {
-            assert_eq!(client.load_chunk("copy", *iterator, data), Reply::error(BAD_DATA), "after {words}");
+            assert_eq!(client.load_chunk("copy", *iterator, data), Reply::error(FOREIGN_CHUNK), "after {words}");
         }
         assert_eq!(client.run("DUMP copy"), before);
     }

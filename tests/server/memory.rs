@@ -3,7 +3,7 @@
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::support::memory::{CREATE, GROW, LAST_WORDS, MIB, confine, limit, reserve};
+use crate::support::memory::{LAST_WORDS, MIB, confine, create, grow, limit, reserve};
 use crate::support::model::{
     Model, digest, filter_info, info_number, item, replica_of, server_version, try_many, used_memory, wait_for_replica,
     wait_until, with_debug,
@@ -29,11 +29,11 @@ fn what_would_exceed_maxmemory_is_not_created() {
     let before = (digest(&mut client), model.observe(&mut client));
 
     let attempts: &[(&[&[u8]], &str)] = &[
-        (&[b"BF.RESERVE", b"new", b"0.01", b"20000000"], CREATE),
-        (&[b"BF.RESERVE", b"new", b"0.01", b"20000000", b"NONSCALING"], CREATE),
-        (&[b"BF.RESERVE", b"new", b"0.01", b"9223372036854775807"], CREATE),
-        (&[b"BF.INSERT", b"new", b"CAPACITY", b"20000000", b"ITEMS", b"item"], CREATE),
-        (&[b"BF.LOADCHUNK", b"new", b"1", &header], CREATE),
+        (&[b"BF.RESERVE", b"new", b"0.01", b"20000000"], create::MAXMEMORY),
+        (&[b"BF.RESERVE", b"new", b"0.01", b"20000000", b"NONSCALING"], create::MAXMEMORY),
+        (&[b"BF.RESERVE", b"new", b"0.01", b"9223372036854775807"], create::ADDRESS),
+        (&[b"BF.INSERT", b"new", b"CAPACITY", b"20000000", b"ITEMS", b"item"], create::MAXMEMORY),
+        (&[b"BF.LOADCHUNK", b"new", b"1", &header], create::MAXMEMORY),
         (&[b"RESTORE", b"new", b"0", &payload], "ERR Bad data format"),
         (&[b"COPY", b"large", b"new"], ""),
     ];
@@ -45,7 +45,7 @@ fn what_would_exceed_maxmemory_is_not_created() {
             assert!(used_memory(client) <= maxmemory);
         }
         for add in ["BF.ADD new item", "BF.MADD new item other"] {
-            assert_eq!(error(client, add), CREATE);
+            assert_eq!(error(client, add), create::MAXMEMORY);
         }
     };
     // With settings under which any new filter would be too large.
@@ -85,7 +85,7 @@ fn what_would_exceed_maxmemory_does_not_grow() {
     // Those that fit are taken, and the reply ends with the error.
     let numbers: Vec<u64> = (900..2000).collect();
     let refusal = error_text(&try_many(&mut client, "BF.MADD", "key", &numbers).unwrap_err());
-    assert_eq!(refusal, GROW);
+    assert_eq!(refusal, grow::MAXMEMORY);
     assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), 1000);
     let taken = model.found(&mut client, &numbers, true);
     assert!(taken.len() >= 90);
@@ -95,14 +95,14 @@ fn what_would_exceed_maxmemory_does_not_grow() {
     for n in 5000..5020 {
         let refusal = try_many(&mut client, "BF.MADD", "key", &[n]).map(drop);
         if let Err(refusal) = refusal {
-            assert_eq!(error_text(&refusal), GROW);
+            assert_eq!(error_text(&refusal), grow::MAXMEMORY);
         }
     }
     model.observe(&mut client);
     assert_eq!((digest(&mut client), filter_info(&mut client, "key")), (before, info));
     let new = model.found(&mut client, &(5000..5020).collect::<Vec<_>>(), false)[0];
     let refusal = run_words(&mut client, &[&b"BF.ADD"[..], b"key", &item(new)]).unwrap_err();
-    assert_eq!(error_text(&refusal), GROW);
+    assert_eq!(error_text(&refusal), grow::MAXMEMORY);
     unlimited(&mut client);
     model.add(&mut client, 900..3000);
     model.observe(&mut client);
@@ -116,7 +116,7 @@ fn where_keys_may_be_evicted_a_filter_that_can_fit_is_admitted() {
     let mut client = server.connect();
     let maxmemory = limit(&mut client, 40 * MIB);
     for mebibytes in [64, 1000, 100_000] {
-        assert_eq!(error(&mut client, &reserve("huge", mebibytes)), CREATE);
+        assert_eq!(error(&mut client, &reserve("huge", mebibytes)), create::MAXMEMORY);
     }
     for n in 0..20 {
         assert_eq!(run(&mut client, &reserve(&format!("key{n}"), 8)), Ok(Value::Okay));
@@ -230,11 +230,11 @@ fn what_the_system_does_not_have_is_refused() {
     model.add(&mut client, 0..2000);
     let before = (digest(&mut client), model.observe(&mut client));
     for mebibytes in [2_000, 10_240, 1_000_000] {
-        assert_eq!(error(&mut client, &reserve("key", mebibytes)), CREATE);
+        assert_eq!(error(&mut client, &reserve("key", mebibytes)), create::SYSTEM);
         let insert = format!("BF.INSERT key CAPACITY {} ITEMS item", mebibytes * MIB);
-        assert_eq!(error(&mut client, &insert), CREATE);
+        assert_eq!(error(&mut client, &insert), create::SYSTEM);
         let header = header_of(&mut client, mebibytes * MIB / 64);
-        assert_eq!(load_header(&mut client, &header), Err(CREATE.to_owned()));
+        assert_eq!(load_header(&mut client, &header), Err(create::SYSTEM.to_owned()));
     }
     assert_eq!((digest(&mut client), model.observe(&mut client)), before);
     // A copy, and growth.
@@ -243,7 +243,7 @@ fn what_the_system_does_not_have_is_refused() {
     run(&mut client, "DEL half").unwrap();
     run(&mut client, "BF.RESERVE grown 0.01 1000 EXPANSION 4000000").unwrap();
     let refusal = try_many(&mut client, "BF.MADD", "grown", &(0..2000).collect::<Vec<_>>()).unwrap_err();
-    assert_eq!(error_text(&refusal), GROW);
+    assert_eq!(error_text(&refusal), grow::SYSTEM);
     run(&mut client, "DEL grown").unwrap();
     assert_eq!((digest(&mut client), model.observe(&mut client)), before);
     assert!(server.is_alive());
@@ -260,7 +260,7 @@ fn at_the_edge_of_what_the_system_has_a_filter_is_created_or_refused() {
             let key = format!("key{mebibytes}");
             match run(&mut client, &reserve(&key, mebibytes)).map_err(|error| error_text(&error)) {
                 Ok(_) => created.push(key),
-                Err(refusal) => assert_eq!(refusal, CREATE, "{key}"),
+                Err(refusal) => assert_eq!(refusal, create::SYSTEM, "{key}"),
             }
         }
         assert!(!created.is_empty(), "nothing was created in {spare} MiB");
@@ -301,7 +301,7 @@ fn memory_returns_when_filters_are_deleted() {
         error(&mut client, &reserve("large", 8));
         run(&mut client, &reserve("other", 8)).unwrap();
         run(&mut client, "RENAME other large").unwrap();
-        assert_eq!(error(&mut client, "BF.RESERVE other 0.01 9223372036854775807"), CREATE);
+        assert_eq!(error(&mut client, "BF.RESERVE other 0.01 9223372036854775807"), create::ADDRESS);
     }
     run(&mut client, "DEL large").unwrap();
     wait_until("the memory has returned", || used_memory(&mut client) < start + MIB / 2);

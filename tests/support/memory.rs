@@ -7,11 +7,20 @@ use super::{Server, Setup, run};
 
 pub const MIB: u64 = 1 << 20;
 
-/// What a client is told when a filter cannot be created.
-pub const CREATE: &str = "ERR Insufficient memory to create filter";
+/// What a client is told when a filter cannot be created, by the limit that was exceeded.
+pub mod create {
+    pub const FILTER_LIMIT: &str = "ERR Insufficient memory to create filter: over bf.filter-memory-limit";
+    pub const MAXMEMORY: &str = "ERR Insufficient memory to create filter: over maxmemory";
+    pub const SYSTEM: &str = "ERR Insufficient memory to create filter: the system has no more";
+    pub const ADDRESS: &str = "ERR Insufficient memory to create filter: more than can be addressed";
+}
 
 /// What it is told when one cannot grow.
-pub const GROW: &str = "ERR Insufficient memory to grow filter";
+pub mod grow {
+    pub const FILTER_LIMIT: &str = "ERR Insufficient memory to grow filter: over bf.filter-memory-limit";
+    pub const MAXMEMORY: &str = "ERR Insufficient memory to grow filter: over maxmemory";
+    pub const SYSTEM: &str = "ERR Insufficient memory to grow filter: the system has no more";
+}
 
 /// What a server logs that would lose items if it went on.
 pub const LAST_WORDS: &str = "ending, not to lose its items";

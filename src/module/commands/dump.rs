@@ -4,7 +4,7 @@ use super::super::args::Args;
 use super::super::context::Context;
 use super::super::error::Error;
 use super::super::key::{ReadKey, WriteKey};
-use super::super::memory;
+use super::super::memory::{self, Limit};
 use crate::filter::codec::{self, Header, Piece, Sender};
 
 /// `BF.SCANDUMP key iterator`
@@ -14,9 +14,9 @@ pub fn scandump(ctx: &Context, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
     let piece = match args.at(2).integer().ok_or(Error::ScanIterator)? {
-        0 => Some(Piece { iterator: codec::HEADER_ITERATOR, data: codec::encode_header(filter).map_err(|_| Error::NoMemory)?.into() }),
+        0 => Some(Piece { iterator: codec::HEADER_ITERATOR, data: memory::encode_header(ctx, filter)?.into() }),
         ..0 => None,
-        iterator => codec::next_piece(filter, iterator.unsigned_abs()).map_err(|_| Error::NoMemory)?,
+        iterator => codec::next_piece(filter, iterator.unsigned_abs()).map_err(|_| Error::NoMemory(Limit::System))?,
     };
     ctx.reply_array(2);
     ctx.reply_integer(piece.as_ref().map_or(0, |piece| piece.iterator));
@@ -45,7 +45,8 @@ fn load(ctx: &Context, args: Args) -> Result<(), Error> {
     let event = match key.filter() {
         Some(filter) => {
             let iterator = u64::try_from(iterator).map_err(|_| Error::BadData)?;
-            let loaded = codec::load_piece(filter, iterator, data, sender)?;
+            let loaded = codec::load_piece(filter, iterator, data, sender);
+            let loaded = loaded.map_err(|error| Error::decoding(error, Limit::System))?;
             if !loaded.changed {
                 ctx.reply_ok();
                 return Ok(());
@@ -59,7 +60,7 @@ fn load(ctx: &Context, args: Args) -> Result<(), Error> {
             c"bf.loadchunk"
         }
         None if iterator == codec::HEADER_ITERATOR as i64 => {
-            let header = Header::decode(data, sender)?;
+            let header = Header::decode(data, sender).map_err(|error| Error::decoding(error, Limit::System))?;
             key.create(memory::build(ctx, &header)?)?;
             ctx.replicate_verbatim();
             c"bf.reserve"

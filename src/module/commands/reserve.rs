@@ -43,7 +43,7 @@ fn reserve_like(ctx: &Context, name: Arg, other: Arg) -> Result<(), Error> {
     let other = ReadKey::open(ctx, other);
     let filter = memory::like(ctx, other.filter()?.ok_or(Error::NotFound)?)?;
     drop(other);
-    let header = codec::encode_header(&filter).map_err(|_| Error::NoMemory)?;
+    let header = memory::encode_header(ctx, &filter)?;
     key.create(filter)?;
     replicate_header(ctx, name, &header);
     drop(key);
@@ -151,7 +151,7 @@ pub fn create(ctx: &Context, name: Arg, key: &mut WriteKey, params: Params) -> R
         Layout::Native { seed } => native_words(params, seed, &[]),
         Layout::Counting { seed } => native_words(params, seed, &["COUNTING"]),
         Layout::Classic { .. } => {
-            let header = codec::encode_header(&filter).map_err(|_| Error::NoMemory)?;
+            let header = memory::encode_header(ctx, &filter)?;
             key.create(filter)?;
             replicate_header(ctx, name, &header);
             return Ok(());
