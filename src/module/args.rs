@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::{c_double, c_longlong};
+use std::fmt::{self, Write as _};
 use std::marker::PhantomData;
 
 use redis_module::raw;
@@ -84,11 +85,8 @@ impl<'a> Arg<'a> {
     }
 
     /// For the log: the beginning, in one line. What a client made up ends neither the line nor the quotes around it.
-    pub fn shown(self) -> String {
-        const MOST: usize = 128;
-        let bytes = self.bytes();
-        let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(MOST)]).escape_debug().to_string();
-        if bytes.len() > MOST { shown + "..." } else { shown }
+    pub fn shown(self) -> Shown<'a> {
+        Shown(self)
     }
 
     /// Whether this is the option `name`, in whatever case.
@@ -119,5 +117,22 @@ impl<'a> Arg<'a> {
 
     pub fn as_raw(self) -> *mut raw::RedisModuleString {
         self.string
+    }
+}
+
+/// See [`Arg::shown`].
+pub struct Shown<'a>(Arg<'a>);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MOST: usize = 128;
+        let bytes = self.0.bytes();
+        for chunk in bytes[..bytes.len().min(MOST)].utf8_chunks() {
+            write!(f, "{}", chunk.valid().escape_debug())?;
+            if !chunk.invalid().is_empty() {
+                f.write_char(char::REPLACEMENT_CHARACTER)?;
+            }
+        }
+        if bytes.len() > MOST { f.write_str("...") } else { Ok(()) }
     }
 }

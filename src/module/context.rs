@@ -42,8 +42,13 @@ impl Context<'_> {
     }
 
     fn log(&self, level: &CStr, message: &str) {
-        // What is logged may hold a client's bytes: no NUL, and no format directive but ours.
-        let message = CString::new(message.replace('\0', "\\0")).unwrap_or_default();
+        // What is logged may hold a client's bytes: no NUL.
+        self.log_line(level, &CString::new(message.replace('\0', "\\0")).unwrap_or_default());
+    }
+
+    /// As the others, at any level, without allocating.
+    pub fn log_line(&self, level: &CStr, message: &CStr) {
+        // What is logged may hold a client's bytes: no format directive but ours.
         call!(RedisModule_Log(self.ctx, level.as_ptr(), c"%s".as_ptr(), message.as_ptr()));
     }
 

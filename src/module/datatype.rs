@@ -141,6 +141,9 @@ fn load(rdb: *mut raw::RedisModuleIO, load: impl FnOnce(&Admission) -> Result<Fi
                 let why = if error == DecodeError::OutOfMemory { format!(", {}", limit.name()) } else { String::new() };
                 let rejection = Error::decoding(error, limit);
                 stats::refused(rejection);
+                if ctx.must_obey() {
+                    stats::replicated_refused();
+                }
                 ctx.log_warning(&format!("a filter was refused: {error}{why} (key '{}')", key_of(rdb)));
                 memory::refused(&ctx, rejection);
                 ptr::null_mut()
@@ -355,7 +358,9 @@ extern "C" fn defrag(
 ) -> c_int {
     guard(c"defrag", 0, || {
         let relocate = |address: NonNull<u8>| {
-            NonNull::new(call!(RedisModule_DefragAlloc(ctx, address.as_ptr().cast())).cast::<u8>())
+            let moved = NonNull::new(call!(RedisModule_DefragAlloc(ctx, address.as_ptr().cast())).cast::<u8>());
+            stats::defragmented(moved.is_some());
+            moved
         };
         // SAFETY: the server hands over the place of one of our values, and nobody else uses it meanwhile. The
         // defragmenter moves our allocations within the server's allocator, where they came from.

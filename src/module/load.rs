@@ -25,7 +25,11 @@ pub fn load(ctx: &Context, args: Args) -> Result<(), String> {
     if feature::CONFIG.is_offered() && !config::register(ctx) {
         return Err("the server refused the configuration".to_owned());
     }
-    ctx.log_notice(&format!("oxbloom {} loaded: {}", env!("CARGO_PKG_VERSION"), config::describe()));
+    let version = env!("CARGO_PKG_VERSION");
+    let settings = config::describe();
+    ctx.log_notice(&format!(
+        "oxbloom {version} loaded as 'bf', so that RedisBloom or valkey-bloom cannot be loaded as well: {settings}"
+    ));
     if let Some(lacking) = feature::lacking() {
         ctx.log_notice(&format!("this server lacks, and oxbloom does without: {lacking}"));
     }

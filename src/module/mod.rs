@@ -18,6 +18,7 @@ mod key;
 mod load;
 mod lookahead;
 mod memory;
+mod rejection;
 mod reply;
 mod stats;
 
@@ -32,8 +33,9 @@ use edge::{FAILED, OK};
 /// The module's name on the server: RedisBloom's, so that neither loads beside the other.
 const NAME: &CStr = c"bf";
 
-/// The module's version as the server shows it: 10000 * major + 100 * minor + patch.
-const VERSION: c_int = 100;
+/// The version that MODULE LIST shows: that of the RedisBloom whose commands these are, 2.8.2, as 10000 * major + 100 * minor +
+/// patch. Clients look at it to tell which commands there are. INFO has our own version.
+const VERSION: c_int = 20_802;
 
 /// What the server calls when it loads the module.
 ///
@@ -53,7 +55,10 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     let context = Context::new(ctx);
     edge::guard(c"load", FAILED, || {
         if named == FAILED {
-            context.log_warning("a module named 'bf' is loaded already: this one, or RedisBloom");
+            context.log_warning(
+                "not loaded: another module named 'bf' is there already (oxbloom, RedisBloom or valkey-bloom); load only one, see \
+                 'Servers that bring their own module' in docs/operating.md",
+            );
             return FAILED;
         }
         // SAFETY: the server hands over `argc` live strings for the time of the call.

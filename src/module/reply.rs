@@ -2,12 +2,12 @@
 
 use std::ffi::{CStr, c_long, c_longlong};
 
-use super::args::{Arg, Args};
+use super::args::Args;
 use super::context::Context;
 use super::edge::call;
 use super::error::Error;
 use super::feature;
-use super::stats;
+use super::rejection;
 
 impl Context<'_> {
     pub fn reply_ok(&self) {
@@ -15,15 +15,9 @@ impl Context<'_> {
     }
 
     /// Ends the reply to a command: with the error, or if it was begun, with one in the place of each element that is missing.
-    /// An array that is shorter than it was said to be would take the next replies for its own. What a master or the
-    /// append-only file says and is refused has no client to read the reply: the log tells of it.
+    /// An array that is shorter than it was said to be would take the next replies for its own.
     pub fn refuse(&self, args: Args, error: Error) {
-        stats::refused(error);
-        if self.must_obey() {
-            let [name, key] = [0, 1].map(|index| args.from(index).iter().next().map_or_else(String::new, Arg::shown));
-            let reason = error.text().to_string_lossy();
-            self.log_warning(&format!("{name} '{key}' of the master or the append-only file was refused: {reason}"));
-        }
+        rejection::record(self, args, error);
         while self.owed.get() > 0 {
             self.pay(1);
             match error {
@@ -66,9 +60,19 @@ impl Context<'_> {
         call!(RedisModule_ReplyWithLongLong(self.as_raw(), number));
     }
 
+    /// A number: in RESP2 the shortest text that reads back as the same number.
     pub fn reply_double(&self, number: f64) {
-        self.pay(1);
-        call!(RedisModule_ReplyWithDouble(self.as_raw(), number));
+        if self.has_maps() {
+            self.pay(1);
+            call!(RedisModule_ReplyWithDouble(self.as_raw(), number));
+        } else {
+            self.reply_bulk(shortest(number).as_bytes());
+        }
+    }
+
+    /// As [`reply_double`](Self::reply_double), of an estimate: four significant digits.
+    pub fn reply_estimate(&self, number: f64) {
+        self.reply_double(format!("{number:.3e}").parse().unwrap_or(number));
     }
 
     /// Yes or no: `1` or `0` in RESP2. Servers before 7.0 speak only that to modules.
@@ -108,4 +112,9 @@ impl Context<'_> {
             self.reply_array(2 * length);
         }
     }
+}
+
+/// The shortest text that reads back as the same number, with an exponent where it would start with many zeros.
+fn shortest(number: f64) -> String {
+    if number != 0.0 && number.abs() < 1e-5 { format!("{number:e}") } else { number.to_string() }
 }

@@ -12,6 +12,7 @@ use redis_module::raw;
 use super::context::Context;
 use super::edge::{OK, call, guard};
 use super::error::{Error, Reason};
+use super::rejection;
 use crate::filter::Filter;
 
 /// A number that only grows. It is raised by one thread at a time, that which runs commands, and read by any.
@@ -63,12 +64,18 @@ impl Amount {
 pub struct Weight {
     layers: u64,
     pub bytes: u64,
+    capacity: u64,
     items: u64,
 }
 
 impl Weight {
     pub fn of(filter: &Filter) -> Weight {
-        Weight { layers: filter.depth() as u64, bytes: filter.memory_usage() as u64, items: filter.items() }
+        Weight {
+            layers: filter.depth() as u64,
+            bytes: filter.memory_usage() as u64,
+            capacity: filter.capacity(),
+            items: filter.items(),
+        }
     }
 }
 
@@ -78,6 +85,7 @@ struct Layout {
     filters: Amount,
     layers: Amount,
     bytes: Amount,
+    capacity: Amount,
     /// Without those that [`added`] counts.
     other_items: Amount,
     items_added: Counter,
@@ -98,6 +106,7 @@ impl Layout {
             filters: Amount::new(),
             layers: Amount::new(),
             bytes: Amount::new(),
+            capacity: Amount::new(),
             other_items: Amount::new(),
             items_added: Counter::new(),
             duplicates: Counter::new(),
@@ -119,7 +128,12 @@ impl Layout {
     fn change(&self, from: Weight, to: Weight) {
         self.layers.change(from.layers, to.layers);
         self.bytes.change(from.bytes, to.bytes);
+        self.capacity.change(from.capacity, to.capacity);
         self.other_items.change(from.items, to.items);
+    }
+
+    fn items(&self) -> u64 {
+        self.other_items.get().wrapping_add(self.items_added.get())
     }
 
     fn figures(&self) -> [(&'static CStr, u64); 9] {
@@ -127,7 +141,7 @@ impl Layout {
             (c"filters", self.filters.get()),
             (c"layers", self.layers.get()),
             (c"bytes", self.bytes.get()),
-            (c"items", self.other_items.get().wrapping_add(self.items_added.get())),
+            (c"items", self.items()),
             (c"items_added", self.items_added.get()),
             (c"duplicates", self.duplicates.get()),
             (c"items_removed", self.items_removed.get()),
@@ -139,7 +153,14 @@ impl Layout {
 
 static REFUSED: [Counter; Reason::ALL.len()] = [const { Counter::new() }; Reason::ALL.len()];
 
+/// Of all reasons together: commands of the master or the append-only file, and filters in snapshots.
+static REPLICATED_REFUSED: Counter = Counter::new();
+
 static INTERNAL_ERRORS: AtomicU64 = AtomicU64::new(0);
+
+/// Allocations that active defragmentation moved, and those that it left where they were.
+static DEFRAG_HITS: Counter = Counter::new();
+static DEFRAG_MISSES: Counter = Counter::new();
 
 /// A filter became a value of the server's.
 pub fn entered(filter: &Filter) {
@@ -154,6 +175,7 @@ pub fn left(filter: &Filter) {
     layout.filters.leave(1);
     layout.layers.leave(weight.layers);
     layout.bytes.leave(weight.bytes);
+    layout.capacity.leave(weight.capacity);
     layout.other_items.leave(weight.items);
 }
 
@@ -188,10 +210,40 @@ pub fn refused(error: Error) {
     }
 }
 
+/// What a master or a file says was refused: this server does not have what that one has.
+pub fn replicated_refused() {
+    REPLICATED_REFUSED.add(1);
+}
+
+/// Active defragmentation looked at an allocation, and maybe moved it.
+pub fn defragmented(moved: bool) {
+    if moved { &DEFRAG_HITS } else { &DEFRAG_MISSES }.add(1);
+}
+
 /// A panic was caught, in whatever thread.
 pub fn panicked() {
     INTERNAL_ERRORS.fetch_add(1, Ordering::Relaxed);
 }
+
+/// The names that redis_exporter has metrics for without a script: valkey-bloom's.
+fn exporter_figures(layouts: &[&Layout]) -> [(&'static CStr, u64); 7] {
+    let sum = |figure: fn(&Layout) -> u64| layouts.iter().fold(0, |sum, layout| figure(layout).wrapping_add(sum));
+    [
+        (c"bloom_total_memory_bytes", sum(|layout| layout.bytes.get())),
+        (c"bloom_num_objects", sum(|layout| layout.filters.get())),
+        (c"bloom_num_filters_across_objects", sum(|layout| layout.layers.get())),
+        (c"bloom_num_items_across_objects", sum(Layout::items)),
+        (c"bloom_capacity_across_objects", sum(|layout| layout.capacity.get())),
+        (c"bloom_defrag_hits", DEFRAG_HITS.get()),
+        (c"bloom_defrag_misses", DEFRAG_MISSES.get()),
+    ]
+}
+
+/// Our version, for INFO.
+const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+    Ok(version) => version,
+    Err(_) => c"unknown",
+};
 
 /// Registers the section of INFO. `false` if the server refuses.
 pub fn register(ctx: &Context) -> bool {
@@ -205,6 +257,7 @@ extern "C" fn show(info: *mut raw::RedisModuleInfoCtx, _for_crash_report: c_int)
         if call!(RedisModule_InfoAddSection(info, c"".as_ptr())) != OK {
             return;
         }
+        call!(RedisModule_InfoAddFieldCString(info, c"version".as_ptr(), VERSION.as_ptr()));
         let number = |name: &CStr, number| {
             call!(RedisModule_InfoAddFieldULongLong(info, name.as_ptr(), number));
         };
@@ -216,7 +269,14 @@ extern "C" fn show(info: *mut raw::RedisModuleInfoCtx, _for_crash_report: c_int)
         for (reason, count) in Reason::ALL.iter().zip(&REFUSED) {
             number(reason.name(), count.get());
         }
+        number(c"refused_replicated", REPLICATED_REFUSED.get());
         number(c"internal_errors", INTERNAL_ERRORS.load(Ordering::Relaxed));
+        rejection::last(|rejection| {
+            call!(RedisModule_InfoAddFieldCString(info, c"last_rejection".as_ptr(), rejection.as_ptr()));
+        });
+        for (name, figure) in exporter_figures(&layouts) {
+            number(name, figure);
+        }
         for layout in layouts {
             call!(RedisModule_InfoBeginDictField(info, layout.name.as_ptr()));
             layout.figures().into_iter().for_each(|(name, figure)| number(name, figure));

@@ -1,13 +1,13 @@
 //! What operators see: the figures of INFO, and what the log says of refused data.
 
-use std::fs;
+use std::time::Instant;
 
 use redis::Connection;
 use tempfile::TempDir;
 
 use crate::support::model::{
-    LAYOUTS, assert_figures_add_up, info, info_number, item, layout_figure, many, rewrite_aof, try_many, various,
-    with_debug,
+    LAYOUTS, append_to_aof, assert_figures_add_up, info, info_number, item, layout_figure, many, rewrite_aof, try_many,
+    various, with_debug,
 };
 use crate::support::payload::Payload;
 use crate::support::{Server, Setup, ask, error_text, run, run_words};
@@ -161,7 +161,7 @@ fn the_figures_are_shown_to_those_who_ask_for_them() {
     }
     // Metrics agents that know nothing of modules can ask through a script.
     let text: String = ask(&mut client, "EVAL return(redis.call('INFO','bf')) 0");
-    assert!(text.starts_with("# bf\r\nbf_filters:0\r\n"), "{text}");
+    assert!(text.starts_with("# bf\r\nbf_version:") && text.contains("\r\nbf_filters:0\r\n"), "{text}");
 }
 
 #[test]
@@ -193,25 +193,125 @@ fn the_log_tells_what_was_refused_of_an_append_only_file() {
     let mut client = server.connect();
     run(&mut client, "BF.ADD key item").unwrap();
     let folder = server.kill();
-    let foreign = "*3\r\n$6\r\nBF.ADD\r\n$4\r\ntext\r\n$1\r\na\r\n";
-    let lines = format!("*3\r\n$3\r\nSET\r\n$4\r\ntext\r\n$1\r\na\r\n{foreign}");
-    append_to_aof(&folder, lines.as_bytes());
+    append_to_aof(folder.path(), &[&[b"SET", b"text", b"a"], &[b"BF.ADD", b"text", b"a"]]);
     let server: Server = setup().on(folder).start();
     let log = server.log();
-    let line = "BF.ADD 'text' of the master or the append-only file was refused: WRONGTYPE";
+    let line = "rejected BF.ADD 'text' of the master or the append-only file: WRONGTYPE";
     assert!(log.contains(line), "{log}");
     let mut client = server.connect();
     assert_eq!(info(&mut client, "bf", "bf_refused_key"), "1");
     // Clients read their replies.
     run(&mut client, "BF.ADD text b").unwrap_err();
-    assert_eq!(server.log().matches("was refused").count(), 1);
+    assert_eq!(server.log().matches("rejected BF.ADD 'text' of the master").count(), 1);
 }
 
-/// Appends to the last of a server's append-only files.
-fn append_to_aof(folder: &TempDir, bytes: &[u8]) {
-    let files = [folder.path().to_owned(), folder.path().join("appendonlydir")].into_iter();
-    let files = files.filter_map(|folder| fs::read_dir(folder).ok()).flatten().map(|entry| entry.unwrap().path());
-    let last = files.filter(|path| path.extension().is_some_and(|extension| extension == "aof")).max();
-    let file = fs::OpenOptions::new().append(true).open(last.expect("an append-only file"));
-    std::io::Write::write_all(&mut file.unwrap(), bytes).unwrap();
+/// The lines about rejected commands.
+fn rejections(server: &Server) -> Vec<String> {
+    let log = server.log();
+    let lines = log.lines().filter_map(|line| Some(line.split_once("<bf> rejected ")?.1.to_owned()));
+    lines.collect()
+}
+
+#[test]
+fn a_rejection_is_logged_with_its_command_key_client_and_reason() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    let address: String = ask(&mut client, "CLIENT INFO");
+    let address = address.split(' ').find_map(|word| word.strip_prefix("addr=")).expect("an address").to_owned();
+    assert_eq!(info(&mut client, "bf", "bf_last_rejection"), "");
+    run(&mut client, "BF.INFO absent").unwrap_err();
+    let expected = format!("BF.INFO 'absent' from {address} (user 'default'): ERR not found");
+    assert_eq!(rejections(&server), std::slice::from_ref(&expected));
+    let shown = info(&mut client, "bf", "bf_last_rejection");
+    let (seconds, shown) = shown.split_once(' ').expect("a time and a rejection");
+    assert!(seconds.parse::<u64>().is_ok_and(|seconds| seconds > 1_700_000_000), "{seconds}");
+    assert_eq!(shown, expected);
+    // Another reason has a line of its own, at once.
+    run(&mut client, "BF.RESERVE k 2 100").unwrap_err();
+    assert_eq!(rejections(&server).len(), 2);
+    assert!(info(&mut client, "bf", "bf_last_rejection").ends_with(": ERR (0 < error rate range < 1)"));
+    // A script is nobody's connection.
+    run_words(&mut client, &["EVAL", "return redis.pcall('BF.INFO', KEYS[1]).err", "1", "s"]).unwrap();
+    run(&mut client, "CONFIG RESETSTAT").unwrap();
+    assert!(!info(&mut client, "bf", "bf_last_rejection").is_empty());
+}
+
+#[test]
+fn however_many_commands_are_rejected_the_log_stays_short_and_says_how_many_there_were() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    let started = Instant::now();
+    let mut rejected = 0;
+    // The second line comes with the first rejection after a second.
+    while rejections(&server).len() < 2 {
+        for _ in 0..100 {
+            run(&mut client, "BF.INFO absent").unwrap_err();
+            rejected += 1;
+        }
+    }
+    let seconds = started.elapsed().as_secs();
+    let lines = rejections(&server);
+    assert!(lines.len() as u64 <= seconds + 2, "{lines:?} in {seconds} seconds");
+    let left_out = lines[1].split_once("(and ").and_then(|(_, rest)| rest.split(' ').next()).expect("a number");
+    let left_out: u64 = left_out.parse().unwrap();
+    assert!((99..rejected).contains(&left_out), "{left_out} of {rejected}");
+    assert_eq!(info_number(&mut client, "bf", "bf_refused_key"), rejected);
+}
+
+#[test]
+fn what_a_client_wrote_forges_no_line_and_no_value() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    let long = [b'k'; 3000];
+    for key in [&b"a\nb'=,\x1b[2J\0\xff"[..], &long, b"%s%n", b"", b"k=v,k2=v2"] {
+        run_words(&mut client, &[b"BF.INFO", key]).unwrap_err();
+        let shown = info(&mut client, "bf", "bf_last_rejection");
+        assert!(shown.contains("BF.INFO '") && shown.ends_with(": ERR not found"), "{shown}");
+        assert!(!shown.contains('=') && shown.len() < 600, "{shown}");
+        assert!(shown.chars().all(|character| !character.is_control()), "{shown:?}");
+    }
+}
+
+#[test]
+fn what_a_master_or_a_file_says_and_is_rejected_is_counted_apart_from_clients_mistakes() {
+    let setup = || Setup::oxbloom().set("appendonly yes").set("aof-use-rdb-preamble no");
+    let server = setup().start();
+    let mut client = server.connect();
+    run(&mut client, "SET text a").unwrap();
+    run(&mut client, "BF.ADD text item").unwrap_err();
+    run(&mut client, "BF.RESERVE k 0.01 100000000000000000").unwrap_err();
+    assert_eq!(info_number(&mut client, "bf", "bf_refused_replicated"), 0);
+    let folder = server.kill();
+    append_to_aof(folder.path(), &[&[b"BF.ADD", b"text", b"a"], &[b"BF.ADD", b"text", b"b"]]);
+    let server = setup().on(folder).start();
+    // Each has its line, however soon they come after one another.
+    assert_eq!(rejections(&server).len(), 2);
+    assert_eq!(info_number(&mut server.connect(), "bf", "bf_refused_replicated"), 2);
+}
+
+#[test]
+fn the_lines_that_redis_exporter_knows_are_the_figures() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    various(&mut client);
+    let number = |client: &mut Connection, field: &str| info_number(client, "bf", field);
+    for (known, figure) in [
+        ("bf_bloom_total_memory_bytes", "bf_bytes"),
+        ("bf_bloom_num_objects", "bf_filters"),
+        ("bf_bloom_num_filters_across_objects", "bf_layers"),
+        ("bf_bloom_num_items_across_objects", "bf_items"),
+    ] {
+        let shown = number(&mut client, known);
+        assert!(shown > 0 && shown == number(&mut client, figure), "{known}: {shown}");
+    }
+    let keys: Vec<String> = ask(&mut client, "KEYS *");
+    let capacities = keys.iter().map(|key| ask::<Vec<u64>>(&mut client, &format!("BF.INFO {key} CAPACITY"))[0]);
+    let capacity: u64 = capacities.collect::<Vec<_>>().iter().sum();
+    assert_eq!(number(&mut client, "bf_bloom_capacity_across_objects"), capacity);
+    let text: String = ask(&mut client, "INFO bf");
+    assert!(text.contains("bf_bloom_defrag_hits:0\r\n") && text.contains("bf_bloom_defrag_misses:0\r\n"), "{text}");
+    run(&mut client, "FLUSHALL").unwrap();
+    for field in ["total_memory_bytes", "num_objects", "num_items_across_objects", "capacity_across_objects"] {
+        assert_eq!(number(&mut client, &format!("bf_bloom_{field}")), 0, "{field}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -340,6 +341,23 @@ pub fn aof_files(folder: &Path) -> Vec<PathBuf> {
         .collect();
     files.sort();
     files
+}
+
+/// Writes commands at the end of a server's append-only file.
+pub fn append_to_aof(folder: &Path, commands: &[&[&[u8]]]) {
+    let files = aof_files(folder);
+    // Before version 7 there is one file; later, what follows the base is in one of its own.
+    let last = files.iter().find(|file| file.to_string_lossy().ends_with("incr.aof")).unwrap_or(&files[0]);
+    let mut file = fs::OpenOptions::new().append(true).open(last).expect("a file that can be written");
+    for words in commands {
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        for word in *words {
+            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            bytes.extend_from_slice(word);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        file.write_all(&bytes).expect("a file that can be written");
+    }
 }
 
 /// The commands in the append-only files of a server that keeps no RDB preamble.

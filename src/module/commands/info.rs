@@ -63,11 +63,11 @@ const FURTHER_FIELDS: [Field; 7] = [
             Filter::Classic(_) => ctx.reply_simple(LayoutName::Classic.name()),
         },
     },
-    Field { token: "FILL", label: c"Fill ratio", reply: |ctx, filter| ctx.reply_double(filter.fill()) },
+    Field { token: "FILL", label: c"Fill ratio", reply: |ctx, filter| ctx.reply_estimate(filter.fill()) },
     Field {
         token: "FPR",
         label: c"Estimated false positive rate",
-        reply: |ctx, filter| ctx.reply_double(filter.false_positive_rate()),
+        reply: |ctx, filter| ctx.reply_estimate(filter.false_positive_rate()),
     },
     Field {
         token: "ESTIMATED",
