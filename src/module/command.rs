@@ -8,7 +8,7 @@ use redis_module::raw;
 
 use super::args::{Arg, Args};
 use super::context::Context;
-use super::edge::{Arity, OK, call};
+use super::edge::{Arity, OK, OTHER_KEY_FLAGS, call};
 use super::error::Error;
 use super::feature;
 
@@ -76,6 +76,23 @@ pub enum Access {
     Update,
     /// Makes its content of what it holds and of other keys.
     Merge,
+}
+
+impl Access {
+    /// The server's flags for the first key. What takes the right to read it is as with the server's own commands: PFMERGE does,
+    /// SADD and SREM do not, although they tell whether an item was there.
+    pub const fn key_flags(self) -> c_int {
+        let flags = match self {
+            Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
+            Access::Insert => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_INSERT,
+            Access::Remove => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_DELETE,
+            Access::Update => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_UPDATE,
+            Access::Merge => {
+                raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE
+            }
+        };
+        flags as c_int
+    }
 }
 
 /// An argument, as COMMAND DOCS shows it.
@@ -204,11 +221,12 @@ impl Command {
 
     /// The specification of the other keys, if there are any, given that of the first.
     fn other_keys_spec(&self, first: raw::RedisModuleCommandKeySpec) -> Option<raw::RedisModuleCommandKeySpec> {
-        let flags = (raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS).into();
-        let spec = raw::RedisModuleCommandKeySpec { flags, ..first };
+        let spec = raw::RedisModuleCommandKeySpec { flags: OTHER_KEY_FLAGS as u64, ..first };
         match self.keys {
             Keys::One => None,
+            // LIKE may also be a word that is no option. So the server is to ask the command itself.
             Keys::AndLike => Some(raw::RedisModuleCommandKeySpec {
+                flags: OTHER_KEY_FLAGS as u64 | u64::from(raw::REDISMODULE_CMD_KEY_INCOMPLETE),
                 begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD,
                 bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
                     keyword: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_2 {
@@ -235,21 +253,11 @@ impl Command {
         }
     }
 
-    /// The first key, right behind the command's name. What takes the right to read it is as with the server's own commands:
-    /// PFMERGE does, SADD and SREM do not, although they tell whether an item was there.
+    /// The first key, right behind the command's name.
     fn key_spec(&self) -> raw::RedisModuleCommandKeySpec {
-        let flags = match self.access {
-            Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
-            Access::Insert => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_INSERT,
-            Access::Remove => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_DELETE,
-            Access::Update => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_UPDATE,
-            Access::Merge => {
-                raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE
-            }
-        };
         raw::RedisModuleCommandKeySpec {
             notes: ptr::null(),
-            flags: flags.into(),
+            flags: self.access.key_flags() as u64,
             begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX,
             bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
                 index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 1 },

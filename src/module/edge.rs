@@ -88,11 +88,16 @@ pub fn run(
 pub const OK: c_int = raw::REDISMODULE_OK as c_int;
 pub const FAILED: c_int = raw::REDISMODULE_ERR as c_int;
 
-/// Tells the server where the keys of a command are, if that is what it calls the command for.
+/// What a command does to the keys beside its first: it reads them.
+pub const OTHER_KEY_FLAGS: c_int = (raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS) as c_int;
+
+/// Tells the server where the keys of a command are, if that is what it calls the command for, and what is done to them: to the
+/// first what `first_flags` say, and the others are read.
 pub fn names_keys(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
+    first_flags: c_int,
     others: fn(Args) -> Range<usize>,
 ) -> bool {
     if call!(RedisModule_IsKeysPositionRequest(ctx)) == 0 {
@@ -101,11 +106,20 @@ pub fn names_keys(
     guard(c"keys", (), || {
         // SAFETY: the server hands over `argc` live strings, the command's name first, for the time of the call.
         let args = unsafe { Args::new(argv, usize::try_from(argc).unwrap_or(0)) };
-        for position in std::iter::once(1).filter(|_| args.len() > 1).chain(others(args)) {
-            call!(RedisModule_KeyAtPos(ctx, position as c_int));
+        if args.len() > 1 {
+            key_at(ctx, 1, first_flags);
         }
+        others(args).for_each(|position| key_at(ctx, position, OTHER_KEY_FLAGS));
     });
     true
+}
+
+/// Names a key. Before Redis 7.0, servers do not ask what is done to it.
+fn key_at(ctx: *mut raw::RedisModuleCtx, position: usize, flags: c_int) {
+    match available!(RedisModule_KeyAtPosWithFlags) {
+        Some(_) => call!(RedisModule_KeyAtPosWithFlags(ctx, position as c_int, flags)),
+        None => call!(RedisModule_KeyAtPos(ctx, position as c_int)),
+    }
 }
 
 /// How many arguments a command takes, its own name among them.

@@ -18,7 +18,7 @@ use super::edge::{self, Arity};
 
 /// A row of the table: a command's facts, and its handler behind the edge.
 macro_rules! command {
-    ($name:literal, $handler:path, $arity:expr, keys: $keys:expr, $($field:tt)*) => {
+    ($name:literal, $handler:path, $arity:expr, keys: $keys:expr, access: $access:expr, $($field:tt)*) => {
         Command {
             name: $name,
             callback: {
@@ -28,7 +28,7 @@ macro_rules! command {
                     argc: std::ffi::c_int,
                 ) -> std::ffi::c_int {
                     match Keys::others($keys) {
-                        Some(others) if edge::names_keys(ctx, argv, argc, others) => edge::OK,
+                        Some(others) if edge::names_keys(ctx, argv, argc, Access::key_flags($access), others) => edge::OK,
                         _ => edge::run(ctx, argv, argc, $name, $arity, $handler),
                     }
                 }
@@ -36,6 +36,7 @@ macro_rules! command {
             },
             arity: $arity,
             keys: $keys,
+            access: $access,
             $($field)*
         }
     };
