@@ -37,6 +37,7 @@ pub const WORDS: &[&str] = &[
     "-1", "0", "1", "2", "3", "4", "5", "8", "20", "50", "100", "1000", "100000", "4294967295", "9223372036854775807",
     "error-rate", "initial-size", "expansion-factor", "layout", "lookahead-size", "ERROR_RATE", "CF_MAX_EXPANSIONS",
     "",
+    "REPLACE", "redisbloom-version", "auto",
 ];
 
 /// Bytes from here on are items.
@@ -283,6 +284,8 @@ impl Session {
             b"bf.reserve" => drop(self.held.insert(key.clone(), Held::default())),
             b"bf.add" | b"bf.madd" | b"bf.insert" => {
                 let (items, absent_only) = added(name, words);
+                // From a master, NX is RedisBloom's NONSCALING.
+                let absent_only = absent_only && !is_from_master;
                 let held = self.held.entry(key.clone()).or_default();
                 for (item, new) in items.iter().zip(numbers) {
                     assert!(new == 0 || !held.items.contains_key(item), "{item:?} was there, and was new");
@@ -312,8 +315,10 @@ impl Session {
                 let layout = server::run(SERVER, &info, Circumstances::default()).map(|outcome| outcome.reply);
                 let is = |name: &[u8]| layout == Some(Reply::Array(vec![Reply::Simple(name.to_vec())]));
                 let held = self.held.entry(key.clone()).or_default();
+                // What a master creates replaces what is there.
+                let is_header = words[2] == HEADER_ITERATOR.to_string().into_bytes() && !words[3].is_empty();
                 // Bits are added to those that are there, but for what a master of classic filters says. Counters replace them.
-                if !had_filter || is(b"counting") || is(b"classic") && is_from_master {
+                if !had_filter || is_header || is(b"counting") || is(b"classic") && is_from_master {
                     held.upset();
                 }
             }
@@ -323,10 +328,13 @@ impl Session {
 
     fn follow_merge(&mut self, key: &[u8], words: &Words, had_filter: bool) {
         let count = words.get(2).and_then(|count| whole_number(count)).expect("what was taken for a number");
-        let (sources, operation) = words[3..].split_at(count as usize);
+        let (sources, options) = words[3..].split_at(count as usize);
+        let has = |option: &[u8]| options.iter().any(|word| word.eq_ignore_ascii_case(option));
+        let is_named = sources.iter().any(|source| source == key);
         let operands = sources.iter().map(Vec::as_slice).filter(|source| *source != key);
-        let operands = had_filter.then_some(key).into_iter().chain(operands);
-        let is_union = operation.first().is_none_or(|word| word.eq_ignore_ascii_case(b"UNION"));
+        let is_operand = had_filter && (is_named || !has(b"REPLACE"));
+        let operands = is_operand.then_some(key).into_iter().chain(operands);
+        let is_union = !has(b"INTERSECT");
         let operands: Vec<Held> = operands.map(|name| self.held.get(name).cloned().unwrap_or_default()).collect();
         let mut merged = operands[0].clone();
         for other in &operands[1..] {

@@ -129,7 +129,7 @@ type Setter<T> = Option<unsafe extern "C" fn(*const c_char, T, *mut c_void, *mut
 enum Setting {
     Text(Getter<*mut raw::RedisModuleString>, Setter<*mut raw::RedisModuleString>),
     Number(Getter<c_longlong>, Setter<c_longlong>, *mut c_void, std::ops::RangeInclusive<c_longlong>),
-    Choice(Getter<c_int>, Setter<c_int>, Vec<(Vec<u8>, c_int)>),
+    Choice(Getter<c_int>, Setter<c_int>, *mut c_void, Vec<(Vec<u8>, c_int)>),
 }
 
 /// An open key.
@@ -455,8 +455,8 @@ pub fn configured(name: &[u8]) -> Option<Vec<u8>> {
                 shown
             }
             Setting::Number(get, _, private, _) => get.expect("a callback")(name, private).to_string().into_bytes(),
-            Setting::Choice(get, _, choices) => {
-                let number = get.expect("a callback")(name, ptr::null_mut());
+            Setting::Choice(get, _, private, choices) => {
+                let number = get.expect("a callback")(name, private);
                 choices.into_iter().find(|choice| choice.1 == number).expect("a choice").0
             }
         }
@@ -480,10 +480,10 @@ pub fn configure(name: &[u8], value: &[u8]) -> bool {
                 let Some(number) = whole_number(value).filter(|value| range.contains(value)) else { return false };
                 set.expect("a callback")(any_name, number, private, &raw mut message)
             }
-            Setting::Choice(_, set, choices) => {
+            Setting::Choice(_, set, private, choices) => {
                 let choice = choices.iter().find(|(name, _)| name.eq_ignore_ascii_case(value));
                 let Some(&(_, choice)) = choice else { return false };
-                set.expect("a callback")(any_name, choice, ptr::null_mut(), &raw mut message)
+                set.expect("a callback")(any_name, choice, private, &raw mut message)
             }
         }
     };
@@ -547,6 +547,7 @@ fn context() -> *mut raw::RedisModuleCtx {
 const LATER: &[&str] = &[
     "RedisModule_AddACLCategory",
     "RedisModule_GetCommand",
+    "RedisModule_KeyAtPosWithFlags",
     "RedisModule_LoadConfigs",
     "RedisModule_RegisterEnumConfig",
     "RedisModule_RegisterNumericConfig",
@@ -605,12 +606,14 @@ functions! {
     RedisModule_Free: free,
     RedisModule_FreeServerInfo: free_server_info,
     RedisModule_FreeString: free_string,
+    RedisModule_GetClientId: get_client_id,
     RedisModule_GetCommand: get_command,
     RedisModule_GetContextFlags: get_context_flags,
     RedisModule_GetKeyNameFromIO: get_key_name_from_io,
     RedisModule_GetRandomBytes: get_random_bytes,
     RedisModule_GetServerInfo: get_server_info,
     RedisModule_GetUsedMemoryRatio: get_used_memory_ratio,
+    RedisModule_InfoAddFieldCString: info_add_field_c_string,
     RedisModule_InfoAddFieldULongLong: info_add_field_ulong_long,
     RedisModule_InfoAddSection: info_add_section,
     RedisModule_InfoBeginDictField: info_begin_dict_field,
@@ -619,11 +622,13 @@ functions! {
     RedisModule_IsKeysPositionRequest: is_keys_position_request,
     RedisModule_IsModuleNameBusy: is_module_name_busy,
     RedisModule_KeyAtPos: key_at_pos,
+    RedisModule_KeyAtPosWithFlags: key_at_pos_with_flags,
     RedisModule_KeyType: key_type,
     RedisModule_LoadConfigs: load_configs,
     RedisModule_LoadDouble: load_double,
     RedisModule_LoadStringBuffer: load_string_buffer,
     RedisModule_LoadUnsigned: load_unsigned,
+    RedisModule_Milliseconds: milliseconds,
     RedisModule_ModuleTypeGetType: module_type_get_type,
     RedisModule_ModuleTypeGetValue: module_type_get_value,
     RedisModule_ModuleTypeSetValue: module_type_set_value,
@@ -855,11 +860,11 @@ unsafe extern "C" fn register_enum_config(
     get: raw::RedisModuleConfigGetEnumFunc,
     set: raw::RedisModuleConfigSetEnumFunc,
     _apply: raw::RedisModuleConfigApplyFunc,
-    _private: *mut c_void,
+    private: *mut c_void,
 ) -> c_int {
     // SAFETY: as many names and values.
     let choices = (0..count as usize).map(|index| unsafe { (bytes(*names.add(index)), *values.add(index)) });
-    register(name, Setting::Choice(get, set, choices.collect()))
+    register(name, Setting::Choice(get, set, private, choices.collect()))
 }
 
 fn register(name: *const c_char, setting: Setting) -> c_int {
@@ -1045,6 +1050,17 @@ unsafe extern "C" fn info_add_field_ulong_long(
     OK
 }
 
+unsafe extern "C" fn info_add_field_c_string(
+    _info: *mut raw::RedisModuleInfoCtx,
+    _name: *const c_char,
+    text: *const c_char,
+) -> c_int {
+    // SAFETY: a text of the module's.
+    let text = unsafe { bytes(text) };
+    assert!(text.iter().all(|byte| !byte.is_ascii_control()), "a value that is more than a line");
+    OK
+}
+
 unsafe extern "C" fn info_begin_dict_field(_info: *mut raw::RedisModuleInfoCtx, _name: *const c_char) -> c_int {
     OK
 }
@@ -1090,6 +1106,20 @@ unsafe extern "C" fn key_at_pos(_ctx: *mut raw::RedisModuleCtx, position: c_int)
         assert!(state.call.is_request);
         state.call.keys.insert(position as usize)
     });
+}
+
+unsafe extern "C" fn key_at_pos_with_flags(ctx: *mut raw::RedisModuleCtx, position: c_int, _flags: c_int) {
+    // SAFETY: as of this function.
+    unsafe { key_at_pos(ctx, position) }
+}
+
+unsafe extern "C" fn milliseconds() -> raw::mstime_t {
+    0
+}
+
+/// No client is behind any command.
+unsafe extern "C" fn get_client_id(_ctx: *mut raw::RedisModuleCtx) -> c_ulonglong {
+    0
 }
 
 unsafe extern "C" fn open_key(
@@ -1150,11 +1180,15 @@ unsafe extern "C" fn module_type_set_value(
     // SAFETY: an open key.
     let key = unsafe { &*key.cast::<Key>() };
     assert!(key.is_writable && !value.is_null());
-    with(|state| {
+    let before = with(|state| {
         let value = Value::Module(data_type.addr() - 1, value);
-        let before = state.spaces[state.call.space].insert(key.name.clone(), value);
-        assert!(before.is_none(), "a value that was there");
+        state.spaces[state.call.space].insert(key.name.clone(), value)
     });
+    if let Some(Value::Module(number, before)) = before {
+        let free = with(|state| state.types[number].methods.free).expect("a callback");
+        // SAFETY: one of the module's values, which is used no more.
+        unsafe { free(before) };
+    }
     OK
 }
 

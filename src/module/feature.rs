@@ -37,6 +37,13 @@ pub const CONFIG: Feature = Feature {
     },
 };
 
+/// From Redis 8.0 on.
+pub const UNPREFIXED_CONFIG: Feature = Feature {
+    name: "settings named bf-… as in Redis 8",
+    instead: "write bf.… in redis.conf and leave out cf-…",
+    is_offered: is_redis_8,
+};
+
 /// From Redis 7.0 on.
 pub const COMMAND_INFO: Feature = Feature {
     name: "COMMAND DOCS",
@@ -79,13 +86,22 @@ pub const SLOT_MIGRATION: Feature = Feature {
     },
 };
 
-const ALL: [&Feature; 6] = [&CONFIG, &COMMAND_INFO, &RESP3, &ACL_CATEGORIES, &FALLIBLE_ALLOCATION, &SLOT_MIGRATION];
+const ALL: [&Feature; 7] =
+    [&CONFIG, &UNPREFIXED_CONFIG, &COMMAND_INFO, &RESP3, &ACL_CATEGORIES, &FALLIBLE_ALLOCATION, &SLOT_MIGRATION];
 
 impl Feature {
     #[inline]
     pub fn is_offered(&self) -> bool {
         (self.is_offered)()
     }
+}
+
+/// Whether the server is Redis 8 or later.
+pub fn is_redis_8() -> bool {
+    const REDIS_8: c_int = 8 << 16;
+    available!(RedisModule_GetServerVersion).is_some()
+        && call!(RedisModule_GetServerVersion()) >= REDIS_8
+        && !is_valkey()
 }
 
 /// Whether the server has its functions under Valkey's names, too.

@@ -70,13 +70,32 @@ impl WriteKey {
         Ok(WriteKey { handle, filter })
     }
 
+    /// Opens a key whose value, if it has one of whatever type, is to be replaced by [`create`](Self::create).
+    pub fn open_to_replace(ctx: &Context, name: Arg) -> WriteKey {
+        let handle = Handle::open(ctx, name, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE);
+        WriteKey { handle, filter: None }
+    }
+
+    /// As [`open_to_replace`](Self::open_to_replace), for a creation by the master or the append-only file, where the key does not
+    /// exist: the log tells if it does here.
+    pub fn open_to_create(ctx: &Context, name: Arg) -> WriteKey {
+        let key = WriteKey::open_to_replace(ctx, name);
+        if !matches!(key.handle.filter(), Ok(None)) {
+            let name = name.shown();
+            ctx.log_warning(&format!(
+                "'{name}' exists here, but not where the master or the append-only file creates it: replaced"
+            ));
+        }
+        key
+    }
+
     /// The filter of the key, `None` if there is no such key.
     pub fn filter(&mut self) -> Option<&mut Filter> {
         // SAFETY: as for `ReadKey`; `self` is borrowed mutably, and is the only one to have the key open.
         self.filter.map(|mut filter| unsafe { filter.as_mut() })
     }
 
-    /// Makes `filter` the value of a key that has none.
+    /// Makes `filter` the value of the key. A value that it has already, and its time to live, are gone.
     pub fn create(&mut self, filter: Filter) -> Result<(), Error> {
         let data_type = datatype::handle_for(&filter);
         let value = datatype::into_value(filter);

@@ -10,7 +10,7 @@ const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong ki
 const UNKNOWN: &str = "Unknown argument received";
 const REPEATED: &str = "Repeated argument received";
 const NO_SEED: &str = "ERR classic filters have no seed";
-const NO_MEMORY: &str = "ERR Insufficient memory to create filter";
+const NO_MEMORY: &str = "ERR Insufficient memory to create filter: more than can be addressed";
 
 /// A difference: where RedisBloom does what its users cannot mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub enum Difference {
     OptionsAreWholeWords,
     /// An expansion beyond 32 bits is refused. There: its upper bits are lost, and what is left may be 0.
     ExpansionIsNotTruncated,
+    /// An expansion of 0 means NONSCALING, as in Redis 8. There: an error.
+    ZeroExpansionIsNonscaling,
     /// A capacity that no memory can hold is refused. There: the product of capacity and bits per item overflows, and the
     /// filter has 64 bits. (Somewhat lower capacities end the process.)
     CapacityDoesNotOverflow,
@@ -113,6 +115,14 @@ impl Difference {
             Difference::ExpansionIsNotTruncated => {
                 (ours_is("ERR bad expansion") || ours_is("Bad argument received")) && passed_the_options(theirs)
             }
+            Difference::ZeroExpansionIsNonscaling => {
+                const REFUSED: [&str; 3] = [
+                    "ERR expansion should be greater or equal to 1",
+                    "Nonscaling filters cannot expand",
+                    "Bad argument received",
+                ];
+                REFUSED.iter().any(|text| *theirs == Reply::error(text)) && passed_the_options(ours)
+            }
             Difference::CapacityDoesNotOverflow => ours_is(NO_MEMORY) && !theirs.is_error(),
             Difference::FurtherFields => *theirs == Reply::error("Invalid information value") && !ours.is_error(),
         }
@@ -135,6 +145,7 @@ fn find_in_options(words: &[Vec<u8>], valued: &[&str], flags: &[&str], found: &m
             next += 1;
             match word.as_str() {
                 "SEED" | "LAYOUT" => found.push(Difference::FurtherOptions),
+                "EXPANSION" if value == Some(0) => found.push(Difference::ZeroExpansionIsNonscaling),
                 "EXPANSION" if value > Some(u32::MAX.into()) => found.push(Difference::ExpansionIsNotTruncated),
                 "CAPACITY" if value > Some(1 << 60) => found.push(Difference::CapacityDoesNotOverflow),
                 _ => {}
@@ -293,6 +304,21 @@ fn an_expansion_beyond_32_bits_is_refused_and_cut_off_there() {
     assert_eq!((theirs, ours), (Reply::integers(&[1]), Reply::error("Bad argument received")));
     assert_eq!(pair.run("BF.INFO other EXPANSION").0, Reply::integers(&[0]));
     assert_eq!(pair.agree("BF.RESERVE most 0.01 100 EXPANSION 4294967295"), Reply::simple("OK"));
+}
+
+#[test]
+fn an_expansion_of_0_means_nonscaling_and_is_refused_there() {
+    let mut pair = Pair::start(Protocol::Resp2);
+    let difference = Difference::ZeroExpansionIsNonscaling;
+    for (words, refused, reply) in [
+        ("BF.RESERVE a 0.01 100 EXPANSION 0", "ERR expansion should be greater or equal to 1", Reply::simple("OK")),
+        ("BF.RESERVE b 0.01 100 EXPANSION 0 NONSCALING", "Nonscaling filters cannot expand", Reply::simple("OK")),
+        ("BF.INSERT c EXPANSION 0 ITEMS x", "Bad argument received", Reply::integers(&[1])),
+    ] {
+        let (theirs, ours) = differ(&mut pair, difference, false, words);
+        assert_eq!((theirs, ours), (Reply::error(refused), reply));
+    }
+    assert_eq!(pair.run("BF.INFO a EXPANSION").1, Reply::Array(vec![Reply::NullBulk]));
 }
 
 #[test]

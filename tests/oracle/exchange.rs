@@ -433,6 +433,8 @@ fn wrong_chunks_are_refused_in_the_same_words() {
         header
     };
     let (first_layer, number) = (20, |number: u64| number.to_le_bytes());
+    let mut saturated = with(0, &number(u64::MAX));
+    saturated[first_layer + 16..][..8].copy_from_slice(&number(u64::MAX));
     let headers = [
         vec![],
         header[..header.len() - 1].to_vec(),
@@ -459,6 +461,8 @@ fn wrong_chunks_are_refused_in_the_same_words() {
         with(first_layer + 40, &[0]),
         with(first_layer + 40, &[9]),
         with(first_layer + 52, &[11]),
+        // A sum that saturates would be right.
+        saturated,
         bits[0].1.clone(),
     ];
     for (index, header) in headers.iter().enumerate() {

@@ -1,12 +1,11 @@
 //! Settings: as arguments of `loadmodule`, in the server's configuration file, and by CONFIG; and loading itself.
 
 use crate::servers::{lacking, logged};
-use crate::support::model::{info, server_version};
+use crate::support::memory::{create, grow};
+use crate::support::model::{info, server_name_and_version, server_version};
 use crate::support::wire::{Reply, Wire};
 use crate::support::{Server, Setup, oxbloom, redisbloom};
 
-const NO_MEMORY: &str = "ERR Insufficient memory to create filter";
-const NO_ROOM: &str = "ERR Insufficient memory to grow filter";
 const RATE_RANGE: &str = "must be a number above 0 and below 1";
 
 /// Whether the server has CONFIG for modules.
@@ -78,7 +77,7 @@ fn each_setting_has_one_name_in_several_spellings() {
             let server = Setup::oxbloom().module_arguments(&arguments).start();
             let mut client = Wire::resp2(&server);
             assert_eq!(defaults(&mut client), (0.05, 1000, Some(5)), "{arguments}");
-            assert_eq!(client.run("BF.RESERVE large 0.01 1000000"), Reply::error(NO_MEMORY), "{arguments}");
+            assert_eq!(client.run("BF.RESERVE large 0.01 1000000"), Reply::error(create::FILTER_LIMIT), "{arguments}");
         }
     }
 }
@@ -88,7 +87,7 @@ fn an_argument_may_be_a_size_in_the_servers_units() {
     for (limit, capacity) in [("2kb", 4000), ("1mb", 2_000_000), ("1gb", 2_000_000_000u64)] {
         let server = Setup::oxbloom().module_arguments(&format!("filter-memory-limit {limit}")).start();
         let mut client = Wire::resp2(&server);
-        assert_eq!(client.run(&format!("BF.RESERVE large 0.01 {capacity}")), Reply::error(NO_MEMORY));
+        assert_eq!(client.run(&format!("BF.RESERVE large 0.01 {capacity}")), Reply::error(create::FILTER_LIMIT));
         assert_eq!(client.run(&format!("BF.RESERVE small 0.01 {}", capacity / 8)), Reply::simple("OK"));
     }
 }
@@ -169,6 +168,7 @@ fn config_shows_and_changes_the_defaults_of_new_filters() {
         ("filter-memory-limit", "0"),
         ("lookahead-size", "1048576"),
         ("layout", "native"),
+        ("redisbloom-version", "auto"),
     ];
     assert_eq!(names.len(), settings.len(), "{names:?}");
     for (name, default) in settings {
@@ -304,8 +304,8 @@ fn what_config_set_is_kept_by_config_rewrite() {
 fn the_memory_limit_refuses_creation_growth_and_loading() {
     let server = Setup::oxbloom().module_arguments("filter-memory-limit 100000").start();
     let mut client = Wire::resp2(&server);
-    assert_eq!(client.run("BF.RESERVE large 0.01 100000"), Reply::error(NO_MEMORY));
-    assert_eq!(client.run("BF.INSERT large CAPACITY 100000 ITEMS a"), Reply::error(NO_MEMORY));
+    assert_eq!(client.run("BF.RESERVE large 0.01 100000"), Reply::error(create::FILTER_LIMIT));
+    assert_eq!(client.run("BF.INSERT large CAPACITY 100000 ITEMS a"), Reply::error(create::FILTER_LIMIT));
     assert_eq!(client.run("BF.RESERVE small 0.01 10000"), Reply::simple("OK"));
     let mut added = 0;
     let refused = loop {
@@ -315,14 +315,14 @@ fn the_memory_limit_refuses_creation_growth_and_loading() {
         }
         assert!(added < 100_000);
     };
-    assert_eq!(refused, Reply::error(NO_ROOM));
+    assert_eq!(refused, Reply::error(grow::FILTER_LIMIT));
     assert!(added > 30_000, "{added}");
     let size = client.run("BF.INFO small SIZE").elements()[0].integer();
     assert!(size < 100_000, "{size}");
     let words: Vec<_> = (0..200).map(|number| format!("new{number}")).collect();
     let many = client.run(&format!("BF.MADD small item0 {}", words.join(" ")));
     assert_eq!(many.elements()[0], Reply::Integer(0));
-    assert_eq!(many.elements().last(), Some(&Reply::error(NO_ROOM)));
+    assert_eq!(many.elements().last(), Some(&Reply::error(grow::FILTER_LIMIT)));
     assert_eq!(client.run("BF.ADD small item0"), Reply::Integer(0));
     assert_eq!(client.run(&format!("BF.EXISTS small item{}", added - 1)), Reply::Integer(1));
 
@@ -331,7 +331,7 @@ fn the_memory_limit_refuses_creation_growth_and_loading() {
     other.run("BF.RESERVE large 0.01 100000");
     let header = other.run("BF.SCANDUMP large 0");
     let words = [&b"BF.LOADCHUNK"[..], b"large", b"1", header.elements()[1].bytes()];
-    assert_eq!(client.run_words(&words), Reply::error(NO_MEMORY));
+    assert_eq!(client.run_words(&words), Reply::error(create::FILTER_LIMIT));
     assert_eq!(client.run("EXISTS large"), Reply::Integer(0));
     if has_config() {
         set(&mut client, "bf.filter-memory-limit", "0");
@@ -350,7 +350,7 @@ fn the_memory_limit_is_shown_and_set_in_the_servers_units() {
     assert_eq!(config(&mut client, "bf.filter-memory-limit"), (512 << 20).to_string());
     set(&mut client, "bf.filter-memory-limit", "1gb");
     assert_eq!(config(&mut client, "bf.filter-memory-limit"), (1 << 30).to_string());
-    assert_eq!(client.run("BF.RESERVE large 0.01 1000000000"), Reply::error(NO_MEMORY));
+    assert_eq!(client.run("BF.RESERVE large 0.01 1000000000"), Reply::error(create::FILTER_LIMIT));
     assert_eq!(client.run("BF.RESERVE small 0.01 100000000"), Reply::simple("OK"));
 }
 
@@ -364,7 +364,8 @@ fn load_refused(client: &mut Wire, module: &std::path::Path) -> bool {
     matches!(&reply, Reply::Error(text) if text.contains("Error loading the extension"))
 }
 
-const BUSY: &str = "a module named 'bf' is loaded already: this one, or RedisBloom";
+const BUSY: &str =
+    "not loaded: another module named 'bf' is there already (oxbloom, RedisBloom or valkey-bloom); load only one";
 
 #[test]
 fn a_second_load_is_refused_and_the_first_goes_on() {
@@ -396,6 +397,7 @@ fn the_incumbent_is_not_loaded_beside_it() {
     let server = open_to_modules(Setup::oxbloom());
     let mut client = Wire::resp2(&server);
     assert!(load_refused(&mut client, &redisbloom()));
+    assert!(server.log().contains("loaded as 'bf', so that RedisBloom or valkey-bloom cannot be loaded as well"));
     assert_eq!(client.run("BF.ADD key item"), Reply::Integer(1));
     assert_eq!(client.run("TYPE key"), Reply::simple("oxbloom--"));
     assert!(server.is_alive());
@@ -471,5 +473,75 @@ fn the_server_lists_the_module_by_the_incumbents_name() {
     let modules = client.run("MODULE LIST");
     let module = modules.elements().iter().find(|module| module.field("name").text() == "bf");
     let module = module.unwrap_or_else(|| panic!("{modules:?}"));
-    assert!(module.field("ver").integer() > 0);
+    // Clients ask for at least 20400 before they use what came with RedisBloom 2.4.
+    assert_eq!(module.field("ver").integer(), 20_802);
+    assert_eq!(info(&mut server.connect(), "bf", "bf_version"), env!("CARGO_PKG_VERSION"));
+}
+
+/// Redis 8 has settings without a prefix, which its own RedisBloom brings.
+#[test]
+fn redis_8s_settings_work_there_under_its_names_and_ours() {
+    if !has_redis_8_names() {
+        return;
+    }
+    let lines = "bf-error-rate 0.02\nbf-initial-size 700\nbf-expansion-factor 0\ncf-bucket-size 4\ncf-initial-size 1024\n\
+                 cf-max-iterations 20\ncf-expansion-factor 1\ncf-max-expansions 32";
+    let server = Setup::oxbloom().set(lines).start();
+    let mut client = Wire::resp2(&server);
+    assert_eq!(defaults(&mut client), (0.02, 700, None));
+    assert!(server.log().contains("cf-bucket-size is ignored: it is for cuckoo filters"), "{}", server.log());
+    assert!(!server.log().contains("cf-initial-size is ignored"), "a default is nothing to be told");
+    let both = [("error-rate", "0.02"), ("initial-size", "700"), ("expansion-factor", "0")];
+    for (name, value) in both {
+        for prefix in ["bf-", "bf."] {
+            assert_eq!(config(&mut client, &format!("{prefix}{name}")), value);
+        }
+    }
+    for (name, value) in [("bf-error-rate", "0.5"), ("bf.initial-size", "9"), ("bf-expansion-factor", "3")] {
+        assert_eq!(set(&mut client, name, value), Reply::simple("OK"));
+    }
+    assert_eq!(defaults(&mut client), (0.5, 9, Some(3)));
+    for (name, value) in [("bf-error-rate", "0"), ("bf-initial-size", "0"), ("bf-expansion-factor", "-1")] {
+        assert!(set(&mut client, name, value).is_error(), "{name} {value}");
+    }
+    // Both names are written, and neither undoes the other, also back at a default.
+    assert_eq!(set(&mut client, "bf-initial-size", "100"), Reply::simple("OK"));
+    assert_eq!(client.run("CONFIG REWRITE"), Reply::simple("OK"));
+    let file = std::fs::read_to_string(server.folder().join("server.conf")).unwrap();
+    let (folder, _) = server.shut_down();
+    let lines = file.lines().filter(|line| line.starts_with("bf") || line.starts_with("cf"));
+    let server = Setup::oxbloom().set(lines.collect::<Vec<_>>().join("\n")).on(folder).start();
+    assert_eq!(defaults(&mut Wire::resp2(&server)), (0.5, 100, Some(3)), "{file}");
+    assert_eq!(config(&mut Wire::resp2(&server), "cf-bucket-size"), "4");
+}
+
+#[test]
+fn one_name_of_a_setting_in_the_file_is_not_undone_by_the_default_of_the_other() {
+    if !has_redis_8_names() {
+        return;
+    }
+    for (line, arguments) in [
+        ("bf-initial-size 7", ""),
+        ("bf.initial-size 7", ""),
+        ("bf-initial-size 7", "initial-size 50"),
+        ("bf.initial-size 7", "initial-size 50"),
+    ] {
+        let server = Setup::oxbloom().module_arguments(arguments).set(line).start();
+        assert_eq!(defaults(&mut Wire::resp2(&server)).1, 7, "{line}, {arguments}");
+    }
+    let server = Setup::oxbloom().set("bf-error-rate 0.2").set("bf.expansion-factor 5").start();
+    assert_eq!(defaults(&mut Wire::resp2(&server)), (0.2, 100, Some(5)));
+}
+
+#[test]
+fn elsewhere_the_log_says_what_to_write_instead_of_redis_8s_settings() {
+    if has_redis_8_names() {
+        return;
+    }
+    let server = Setup::oxbloom().start();
+    assert!(server.log().contains("settings named bf-… as in Redis 8 (write bf.… in redis.conf and leave out cf-…)"));
+}
+
+fn has_redis_8_names() -> bool {
+    server_name_and_version().0 == "Redis" && server_version() >= (8, 0)
 }

@@ -15,6 +15,7 @@ mod merging;
 mod observing;
 mod panics;
 mod persistence;
+mod replay;
 mod replication;
 mod servers;
 mod tampering;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::memory::confined;
-use crate::support::memory::MIB;
+use crate::support::memory::{MIB, create};
 use crate::support::model::server_name_and_version;
 use crate::support::wire::{Reply, Wire};
 use crate::support::{Server, Setup, error_text, run};
@@ -14,8 +14,9 @@ use crate::support::{Server, Setup, error_text, run};
 type Probe = fn(&Server) -> bool;
 
 /// What not every server offers to modules.
-const FEATURES: [(&str, Probe); 6] = [
+const FEATURES: [(&str, Probe); 7] = [
     ("settings in CONFIG", has_settings),
+    ("settings named bf-… as in Redis 8", takes_redis_8_settings),
     ("COMMAND DOCS", describes_commands),
     ("RESP3 booleans and maps", replies_in_resp3),
     ("ACL categories", has_categories),
@@ -25,6 +26,10 @@ const FEATURES: [(&str, Probe); 6] = [
 
 fn has_settings(server: &Server) -> bool {
     !Wire::resp2(server).run("CONFIG GET bf.*").elements().is_empty()
+}
+
+fn takes_redis_8_settings(_: &Server) -> bool {
+    Setup::oxbloom().set("bf-initial-size 7").try_start().is_ok()
 }
 
 fn describes_commands(server: &Server) -> bool {
@@ -48,7 +53,7 @@ fn outlives_small_refusals(_: &Server) -> bool {
     // Some 950,000 bytes each.
     let mut reserve = |n| run(&mut client, &format!("BF.RESERVE key{n} 0.01 780000 NONSCALING"));
     let refusal = (0..1000).find_map(|n| reserve(n).err()).expect("no more memory than the server may have");
-    error_text(&refusal) == "ERR Insufficient memory to create filter" && server.is_alive()
+    error_text(&refusal) == create::SYSTEM && server.is_alive()
 }
 
 fn migrates_slots(_: &Server) -> bool {

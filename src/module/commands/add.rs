@@ -11,16 +11,16 @@ use super::super::lookahead;
 use super::super::memory;
 use super::super::stats;
 use super::items::{self, Changed, Marks, Names};
-use super::obey;
-use super::reserve::{Wanted, create, expansion_by, once, positive, set_once};
+use super::redisbloom;
+use super::reserve::{Expansion, Wanted, create, once, positive, set_once};
 use crate::filter::batch::{BATCH, Prepared};
 use crate::filter::hash::Hash;
-use crate::filter::{ErrorRate, Filter, Params};
+use crate::filter::{ErrorRate, Filter};
 
 /// `BF.ADD key item`
 pub fn add(ctx: &Context, args: Args) -> Result<(), Error> {
     let mut key = WriteKey::open(ctx, args.at(1))?;
-    let (filter, created) = filter_or_create(ctx, args.at(1), &mut key, || Wanted::default().params())?;
+    let (filter, created) = filter_or_create(ctx, args.at(1), &mut key, None)?;
     lookahead::remember(ctx, args.at(1), filter);
     let hash = [filter.hash(args.at(2).bytes())];
     let mut new = [false];
@@ -42,16 +42,15 @@ pub fn add(ctx: &Context, args: Args) -> Result<(), Error> {
 
 /// `BF.MADD key item [item …]`
 pub fn madd(ctx: &Context, args: Args) -> Result<(), Error> {
-    add_all(ctx, args, args.from(2), Present::Added, Some(|| Wanted::default().params()))
+    add_all(ctx, args, args.from(2), Present::Added, Creation::Default)
 }
 
 /// `BF.INSERT key [CAPACITY n] [ERROR r] [EXPANSION n] [NOCREATE] [NONSCALING] [COUNTING] [SEED n] [LAYOUT native | classic]
 /// [NX] ITEMS item [item …]`
 pub fn insert(ctx: &Context, args: Args) -> Result<(), Error> {
-    // What we understand, RedisBloom understands in the same way.
-    let insertion =
-        Insertion::parse(args).or_else(|error| if ctx.must_obey() { obey::insert(args) } else { Err(error) })?;
-    add_all(ctx, args, insertion.items, insertion.present, insertion.create.then_some(|| insertion.wanted.params()))
+    let Insertion { wanted, create, present, items } =
+        if ctx.must_obey() { redisbloom::insert(args) } else { Insertion::parse(args) }?;
+    add_all(ctx, args, items, present, if create { Creation::As(wanted) } else { Creation::Never(wanted) })
 }
 
 /// What BF.INSERT asks for.
@@ -60,6 +59,16 @@ pub struct Insertion<'a> {
     pub create: bool,
     pub present: Present,
     pub items: Args<'a>,
+}
+
+/// Whether a command creates a filter that does not exist.
+enum Creation {
+    /// By default.
+    Default,
+    /// With these options.
+    As(Wanted),
+    /// It does not, whatever its options.
+    Never(Wanted),
 }
 
 /// What happens to items that are there already, in a counting filter.
@@ -118,7 +127,7 @@ impl<'a> Insertion<'a> {
         }
         let capacity = capacity.map(|number| positive(number).ok_or(Error::InsertRange)).transpose()?;
         let error_rate = error_rate.map(|rate| ErrorRate::new(rate).ok_or(Error::InsertRange)).transpose()?;
-        let expansion = expansion.map(|factor| expansion_by(factor).ok_or(Error::InsertRange)).transpose()?;
+        let expansion = expansion.map(|factor| Expansion::of(factor).ok_or(Error::InsertRange)).transpose()?;
         let wanted = Wanted { capacity, error_rate, expansion, nonscaling, counting, seed, layout };
         let present = if absent_only { Present::LeftAlone } else { Present::Added };
         Ok(Insertion { wanted, create: !nocreate, present, items })
@@ -130,13 +139,23 @@ fn filter_or_create<'k>(
     ctx: &Context,
     name: Arg,
     key: &'k mut WriteKey,
-    params: impl FnOnce() -> Result<Params, Error>,
+    wanted: Option<&Wanted>,
 ) -> Result<(&'k mut Filter, bool), Error> {
     let created = key.filter().is_none();
     if created {
-        create(ctx, name, key, params()?)?;
+        create_as(ctx, name, key, wanted)?;
     }
     Ok((key.filter().ok_or(Error::Internal)?, created))
+}
+
+/// Creates the filter of a key, by default if nothing is wanted.
+///
+/// Not inlined: it happens once, and would have BF.ADD save more registers each time.
+#[cold]
+#[inline(never)]
+fn create_as(ctx: &Context, name: Arg, key: &mut WriteKey, wanted: Option<&Wanted>) -> Result<(), Error> {
+    let params = wanted.map_or_else(|| Wanted::unspecified(ctx).params(), Wanted::params)?;
+    create(ctx, name, key, params)
 }
 
 /// Tells watchers and listeners what happened. They may do anything, to the key as well: this comes last.
@@ -149,23 +168,23 @@ fn announce(ctx: &Context, name: Arg, created: bool, added: bool) {
     }
 }
 
-/// Adds items in order, as far as they fit, to the filter of the key, which is created if there are parameters for it. The
-/// reply has an element for each, and ends with an error where one did not fit.
-fn add_all(
-    ctx: &Context,
-    args: Args,
-    items: Args,
-    present: Present,
-    params: Option<impl FnOnce() -> Result<Params, Error>>,
-) -> Result<(), Error> {
+/// Adds items in order, as far as they fit, to the filter of the key, which is created if `creation` says so. The reply has
+/// an element for each, and ends with an error where one did not fit.
+fn add_all(ctx: &Context, args: Args, items: Args, present: Present, creation: Creation) -> Result<(), Error> {
     let name = args.at(1);
     // What is told and sent is only known at the end, so that an array is never begun that an error would cut short.
     let mut marks = Marks::new(ctx, items)?;
     let new = &mut marks.as_mut_slice()[..items.len()];
     let mut key = WriteKey::open(ctx, name)?;
-    let (filter, created) = match params {
-        Some(params) => filter_or_create(ctx, name, &mut key, params)?,
-        None => (key.filter().ok_or(Error::NotFound)?, false),
+    if let (Some(filter), Creation::As(wanted) | Creation::Never(wanted)) = (key.filter(), &creation)
+        && !ctx.must_obey()
+    {
+        wanted.check_existing(filter)?;
+    }
+    let (filter, created) = match &creation {
+        Creation::Default => filter_or_create(ctx, name, &mut key, None)?,
+        Creation::As(wanted) => filter_or_create(ctx, name, &mut key, Some(wanted))?,
+        Creation::Never(_) => (key.filter().ok_or(Error::NotFound)?, false),
     };
     let (handled, failure) = insert_in_batches(ctx, filter, items, new, present);
     let new = &new[..handled];

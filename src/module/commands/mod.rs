@@ -8,8 +8,8 @@ pub mod faults;
 mod info;
 mod items;
 mod merge;
-mod obey;
 mod query;
+mod redisbloom;
 mod reserve;
 
 use super::command::{Access, Argument, Command, Keys, Kind};

@@ -10,9 +10,9 @@ use super::super::edge::call;
 use super::super::error::Error;
 use super::super::key::{ReadKey, WriteKey};
 use super::super::memory;
-use super::obey;
+use super::redisbloom;
 use crate::filter::codec;
-use crate::filter::{ErrorRate, Growth, Layout, Params};
+use crate::filter::{ErrorRate, Filter, Growth, Layout, Params};
 
 /// `BF.RESERVE key error_rate capacity [EXPANSION n] [NONSCALING] [COUNTING] [SEED n] [LAYOUT native | classic]`
 ///
@@ -21,13 +21,10 @@ pub fn reserve(ctx: &Context, args: Args) -> Result<(), Error> {
     if is_like(args) {
         return reserve_like(ctx, args.at(1), args.at(3));
     }
-    let is_foreign = ctx.must_obey() && !obey::is_our_reserve(args);
-    let wanted = if is_foreign { obey::reserve(args)? } else { parse(args)? };
+    let is_foreign = ctx.must_obey() && !redisbloom::is_our_reserve(args);
+    let wanted = if is_foreign { redisbloom::reserve(args)? } else { parse(args)? };
     let params = wanted.params()?;
-    let mut key = WriteKey::open(ctx, args.at(1))?;
-    if key.filter().is_some() {
-        return Err(Error::Exists);
-    }
+    let mut key = open_new(ctx, args.at(1))?;
     create(ctx, args.at(1), &mut key, params)?;
     drop(key);
     ctx.notify_changed(args.at(1), c"bf.reserve");
@@ -35,11 +32,19 @@ pub fn reserve(ctx: &Context, args: Args) -> Result<(), Error> {
     Ok(())
 }
 
-fn reserve_like(ctx: &Context, name: Arg, other: Arg) -> Result<(), Error> {
-    let mut key = WriteKey::open(ctx, name)?;
-    if key.filter().is_some() {
-        return Err(Error::Exists);
+/// Opens a key in which a filter is to be created.
+///
+/// A master or an append-only file says what was created: whatever is in the way here was not there, and is replaced.
+fn open_new<'a>(ctx: &'a Context, name: Arg<'a>) -> Result<WriteKey, Error> {
+    if ctx.must_obey() {
+        return Ok(WriteKey::open_to_create(ctx, name));
     }
+    let mut key = WriteKey::open(ctx, name)?;
+    if key.filter().is_some() { Err(Error::Exists) } else { Ok(key) }
+}
+
+fn reserve_like(ctx: &Context, name: Arg, other: Arg) -> Result<(), Error> {
+    let mut key = open_new(ctx, name)?;
     let other = ReadKey::open(ctx, other);
     let filter = memory::like(ctx, other.filter()?.ok_or(Error::NotFound)?)?;
     drop(other);
@@ -60,6 +65,9 @@ fn replicate_header(ctx: &Context, name: Arg, header: &[u8]) {
 }
 
 fn parse(args: Args) -> Result<Wanted, Error> {
+    if args.at(2).is("LIKE") {
+        return Err(Error::LikeAlone);
+    }
     let error_rate = args.at(2).float().ok_or(Error::BadErrorRate)?;
     let error_rate = ErrorRate::new(error_rate).ok_or(Error::RateRange)?;
     let capacity = args.at(3).integer().ok_or(Error::BadCapacity)?;
@@ -83,10 +91,12 @@ fn parse(args: Args) -> Result<Wanted, Error> {
         }
     }
     let expansion = match expansion {
-        Some(value) if nonscaling || value.is("NONSCALING") => return Err(Error::NonscalingExpands),
+        Some(value) if value.is("NONSCALING") || nonscaling && value.integer() != Some(0) => {
+            return Err(Error::NonscalingExpands);
+        }
         Some(value) => {
             let factor = value.integer().ok_or(Error::BadExpansion)?;
-            Some(expansion_by(factor).ok_or(match factor {
+            Some(Expansion::of(factor).ok_or(match factor {
                 ..=0 => Error::ExpansionRange,
                 1.. => Error::BadExpansion,
             })?)
@@ -98,12 +108,27 @@ fn parse(args: Args) -> Result<Wanted, Error> {
     Ok(Wanted { capacity: Some(capacity), error_rate: Some(error_rate), expansion, nonscaling, counting, seed, layout })
 }
 
+/// What `EXPANSION n` says about how a filter grows.
+#[derive(Clone, Copy)]
+pub enum Expansion {
+    /// Not at all, as with NONSCALING: `n` is 0.
+    None,
+    By(NonZeroU32),
+}
+
+impl Expansion {
+    /// An expansion from 0 to `2^32 - 1`.
+    pub fn of(factor: i64) -> Option<Expansion> {
+        u32::try_from(factor).ok().map(|factor| NonZeroU32::new(factor).map_or(Expansion::None, Expansion::By))
+    }
+}
+
 /// What a command says of the filter that it may create. The rest is by default.
 #[derive(Default)]
 pub struct Wanted {
     pub capacity: Option<NonZeroU64>,
     pub error_rate: Option<ErrorRate>,
-    pub expansion: Option<NonZeroU32>,
+    pub expansion: Option<Expansion>,
     pub nonscaling: bool,
     pub counting: bool,
     pub seed: Option<u64>,
@@ -111,15 +136,44 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// What a command creates that says nothing about the filter.
+    pub fn unspecified(ctx: &Context) -> Wanted {
+        if ctx.must_obey() { redisbloom::unspecified() } else { Wanted::default() }
+    }
+
+    /// Rejects options that contradict a filter that exists. Capacity, error rate and growth are for its creation alone: clients
+    /// repeat them with every command.
+    pub fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
+        let layout = match filter {
+            Filter::Native(_) | Filter::Counting(_) => LayoutName::Native,
+            Filter::Classic(_) => LayoutName::Classic,
+        };
+        if self.layout.is_some_and(|asked| asked != layout) {
+            return Err(Error::OtherLayout);
+        }
+        if self.counting && filter.counting().is_none() {
+            return Err(Error::OtherCounting);
+        }
+        if self.seed.is_some() && self.seed != filter.seed() {
+            return Err(Error::OtherSeed);
+        }
+        Ok(())
+    }
+
     pub fn params(&self) -> Result<Params, Error> {
-        let noted_expansion = self.expansion.map_or(DEFAULT_EXPANSION, NonZeroU32::get);
+        let noted_expansion = match self.expansion {
+            None => DEFAULT_EXPANSION,
+            Some(Expansion::None) => 0,
+            Some(Expansion::By(factor)) => factor.get(),
+        };
         Ok(Params {
             capacity: self.capacity.unwrap_or_else(config::initial_size),
             error_rate: self.error_rate.unwrap_or_else(config::error_rate),
             growth: match self.expansion {
                 _ if self.nonscaling => Growth::Fixed,
                 None => config::growth(),
-                Some(expansion) => Growth::By(expansion),
+                Some(Expansion::None) => Growth::Fixed,
+                Some(Expansion::By(factor)) => Growth::By(factor),
             },
             layout: match (self.layout, self.counting) {
                 (Some(LayoutName::Classic), true) => return Err(Error::ClassicCounting),
@@ -186,11 +240,6 @@ fn random_seed() -> u64 {
 
 pub fn positive(number: i64) -> Option<NonZeroU64> {
     u64::try_from(number).ok().and_then(NonZeroU64::new)
-}
-
-/// An expansion from 1 to `2^32 - 1`.
-pub fn expansion_by(factor: i64) -> Option<NonZeroU32> {
-    u32::try_from(factor).ok().and_then(NonZeroU32::new)
 }
 
 /// Notes an option that may be given once.

@@ -1,0 +1,294 @@
+//! What a master or an append-only file says is done, whatever is in the way; and what RedisBloom says, as RedisBloom does it.
+
+use redis::Connection;
+
+use crate::support::model::{
+    LAYOUTS, Model, append_to_aof, digest, digest_of, replica_of, rewrite_aof, server_name_and_version, server_version,
+    wait_for_replica, with_aof, with_debug,
+};
+use crate::support::wire::{Reply, Wire};
+use crate::support::{Server, Setup, ask, run, run_words};
+
+const REPLACED: &str = "exists here, but not where the master or the append-only file creates it: replaced";
+
+/// Runs a command that neither replicas nor the append-only file get.
+fn in_secret<W: AsRef<[u8]>>(client: &mut Connection, words: &[W]) {
+    const SCRIPT: &str = "if redis.replicate_commands then redis.replicate_commands() end \
+                          redis.set_repl(redis.REPL_NONE) return redis.call(unpack(ARGV))";
+    let words = words.iter().map(AsRef::as_ref);
+    let all: Vec<&[u8]> = [b"EVAL", SCRIPT.as_bytes(), b"0"].into_iter().chain(words).collect();
+    run_words(client, &all).unwrap();
+}
+
+fn commands(server: &Server) -> impl FnMut(&str) + use<> {
+    let mut client = Wire::resp2(server);
+    move |line| {
+        let reply = client.run(line);
+        assert!(!reply.is_error(), "{line}: {reply:?}");
+    }
+}
+
+/// Ways to create the filter `k`, some of which take another filter, `other`, or a setting.
+const CREATIONS: [&str; 7] = [
+    "BF.RESERVE k 0.01 100 SEED 7 LAYOUT native",
+    "BF.RESERVE k 0.01 100 SEED 7 COUNTING",
+    "BF.RESERVE k 0.01 100 LAYOUT classic",
+    "BF.RESERVE k LIKE other",
+    "BF.ADD k item",
+    "BF.INSERT k LAYOUT classic ITEMS item",
+    "BF.MERGE k 1 other",
+];
+
+/// Creates filters where this server has nothing, and those that follow it have what `obstacle` makes.
+fn create_in_their_way(server: &Server, creation: &str, obstacle: &[&str]) {
+    let mut client = server.connect();
+    let mut run_line = commands(server);
+    run_line("BF.RESERVE other 0.01 100 SEED 7 LAYOUT native");
+    run_line("BF.ADD other first");
+    run_words(&mut client, obstacle).unwrap();
+    in_secret(&mut client, &["DEL", "k"]);
+    run_line(creation);
+    Model::new("k").add(&mut client, 0..200);
+}
+
+const OBSTACLES: [&[&str]; 4] = [
+    &["BF.RESERVE", "k", "0.01", "100"],
+    &["BF.INSERT", "k", "CAPACITY", "7", "LAYOUT", "classic", "ITEMS", "a", "b"],
+    &["SET", "k", "text"],
+    &["RPUSH", "k", "element"],
+];
+
+#[test]
+fn an_append_only_file_is_loaded_whatever_is_in_the_way_of_a_creation() {
+    for layout in ["native", "classic"] {
+        let setup = || with_aof("no").module_arguments(&format!("LAYOUT {layout}"));
+        for (creation, obstacle) in CREATIONS.into_iter().flat_map(|creation| OBSTACLES.map(|words| (creation, words)))
+        {
+            let server = setup().start();
+            create_in_their_way(&server, creation, obstacle);
+            let before = digest(&mut server.connect());
+            let (folder, _) = server.shut_down();
+            let server = setup().on(folder).start();
+            let is_told = server.log().contains(&format!("'k' {REPLACED}"));
+            let mut client = server.connect();
+            assert_eq!(digest(&mut client), before, "{layout}: {creation} after {obstacle:?}:\n{}", server.log());
+            // A merge says REPLACE.
+            assert!(is_told || creation.starts_with("BF.MERGE"), "{}", server.log());
+            assert!(ask::<bool>(&mut client, "BF.EXISTS other first"));
+        }
+    }
+}
+
+#[test]
+fn a_replica_has_what_its_master_created_whatever_was_in_the_way() {
+    let master = with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0").start();
+    let replica = replica_of(&master, with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0")).start();
+    let (mut client, mut reader) = (master.connect(), replica.connect());
+    wait_for_replica(&mut client, &mut reader);
+    for (creation, obstacle) in CREATIONS.into_iter().flat_map(|creation| OBSTACLES.map(|words| (creation, words))) {
+        create_in_their_way(&master, creation, obstacle);
+        wait_for_replica(&mut client, &mut reader);
+        assert_eq!(digest(&mut client), digest(&mut reader), "{creation} after {obstacle:?}:\n{}", replica.log());
+        run(&mut client, "FLUSHALL").unwrap();
+    }
+    assert!(replica.log().contains(REPLACED));
+}
+
+/// Lets the replicas have chunks that fit nothing that they have.
+fn send_foreign_chunks(server: &Server, keys: &[&str; 3], words: &str) {
+    let mut client = server.connect();
+    let mut run_line = commands(server);
+    run_line(&format!("BF.RESERVE source 0.01 1000 {words}"));
+    Model::new("source").add(&mut client, 0..500);
+    let pieces = Wire::resp2(server).scan_dump("source");
+    let (iterator, header) = &pieces[0];
+    assert_eq!(Wire::resp2(server).load_chunk("blank", *iterator, header), Reply::simple("OK"));
+    let blank: Vec<u8> = ask(&mut client, "DUMP blank");
+    let [absent, text, other] = keys;
+    run_line(&format!("SET {text} text"));
+    run_line(&format!("BF.RESERVE {other} 0.001 3 EXPANSION 1 SEED 1"));
+    for key in keys {
+        in_secret(&mut client, &["DEL", key]);
+        in_secret(&mut client, &[&b"RESTORE"[..], key.as_bytes(), b"0", &blank]);
+        for (iterator, data) in &pieces[1..] {
+            let loaded = Wire::resp2(server).load_chunk(key, *iterator, data);
+            assert_eq!(loaded, Reply::simple("OK"));
+        }
+    }
+    assert!(!ask::<bool>(&mut client, &format!("BF.EXISTS {absent} nothing")));
+}
+
+#[test]
+fn a_chunk_that_fits_nothing_is_left_out_and_does_not_keep_a_server_from_starting() {
+    for (layout, words) in LAYOUTS {
+        let server = with_aof("no").start();
+        send_foreign_chunks(&server, &["absent", "text", "other"], words);
+        let source = digest_of(&mut server.connect(), "source");
+        let (folder, _) = server.shut_down();
+        let server = with_aof("no").on(folder).start();
+        let mut client = server.connect();
+        assert_eq!(digest_of(&mut client, "source"), source);
+        assert!(!ask::<bool>(&mut client, "EXISTS absent"));
+        assert_eq!(ask::<String>(&mut client, "GET text"), "text");
+        assert_eq!(ask::<u64>(&mut client, "BF.CARD other"), 0);
+        for key in ["absent", "text", "other"] {
+            let told = format!("rejected BF.LOADCHUNK '{key}' of the master or the append-only file: ");
+            assert!(server.log().contains(&told), "{layout}: {key}:\n{}", server.log());
+        }
+    }
+}
+
+#[test]
+fn a_chunk_that_is_damaged_in_itself_ends_the_process_whatever_the_key_holds() {
+    for ((_, words), key) in
+        LAYOUTS[..2].iter().flat_map(|layout| ["absent", "text", "other"].map(|key| (*layout, key)))
+    {
+        let server = with_aof("no").start();
+        let mut client = server.connect();
+        run(&mut client, &format!("BF.RESERVE source 0.01 1000 {words}")).unwrap();
+        Model::new("source").add(&mut client, 0..500);
+        let (iterator, mut chunk) = Wire::resp2(&server).scan_dump("source").remove(1);
+        run(&mut client, "SET text text").unwrap();
+        run(&mut client, "BF.RESERVE other 0.001 3").unwrap();
+        let (folder, _) = server.shut_down();
+        let middle = chunk.len() / 2;
+        chunk[middle] ^= 1;
+        append_to_aof(folder.path(), &[&[b"BF.LOADCHUNK", key.as_bytes(), iterator.to_string().as_bytes(), &chunk]]);
+        with_aof("no").on(folder).refused(&["a chunk of the append-only file was refused: "]);
+    }
+}
+
+/// What RedisBloom wrote to its append-only file for commands of its clients.
+const REDISBLOOM_LINES: [&str; 7] = [
+    "BF.RESERVE reserved 0.01 100",
+    "BF.RESERVE native 0.01 100 LAYOUT native",
+    "BF.INSERT inserted CAPACITY 7 ITEMS a b c",
+    "BF.INSERT fixed NX CAPACITY 3 ITEMS a",
+    "BF.ADD added item",
+    "BF.MADD several a b c",
+    "BF.INSERT seeded COUNTING NONSCALING ITEMS a",
+];
+
+/// A server on an append-only file of RedisBloom's that has these lines.
+fn on_redisbloom_file(setup: impl Fn() -> Setup, lines: &[&str]) -> Server {
+    let server = setup().start();
+    run(&mut server.connect(), "SET some key").unwrap();
+    let (folder, _) = server.shut_down();
+    for line in lines {
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        append_to_aof(folder.path(), &[&words]);
+    }
+    setup().on(folder).start()
+}
+
+#[test]
+fn what_redisbloom_created_is_classic_whatever_the_settings_are_and_stays_so() {
+    let mut digests = Vec::new();
+    for layout in ["native", "classic"] {
+        let setup = || with_aof("no").module_arguments(&format!("LAYOUT {layout}"));
+        let server = on_redisbloom_file(setup, &REDISBLOOM_LINES[..6]);
+        let mut client = Wire::resp2(&server);
+        for key in ["reserved", "native", "inserted", "fixed", "added", "several"] {
+            assert_eq!(client.run(&format!("BF.INFO {key} LAYOUT")).elements()[0].text(), "classic", "{key}");
+        }
+        // There, an option that begins with N is NONSCALING.
+        assert_eq!(client.run("BF.INFO fixed EXPANSION"), Reply::Array(vec![Reply::NullBulk]));
+        assert_eq!(client.run("BF.INFO inserted EXPANSION"), Reply::integers(&[2]));
+        let before = digest(&mut server.connect());
+        rewrite_aof(&mut server.connect());
+        let (folder, _) = server.shut_down();
+        assert_eq!(digest(&mut setup().on(folder).start().connect()), before);
+        digests.push(before);
+    }
+    assert_eq!(digests[0], digests[1]);
+}
+
+#[test]
+fn an_option_that_redisbloom_does_not_know_is_no_option_of_ours_in_its_stream() {
+    // It takes COUNTING for a capacity, which is no number then, so that it never wrote this.
+    let server = on_redisbloom_file(|| with_aof("no"), &REDISBLOOM_LINES[6..]);
+    assert!(!ask::<bool>(&mut server.connect(), "EXISTS seeded"));
+    assert!(server.log().contains("rejected BF.INSERT 'seeded' of the master or the append-only file"));
+}
+
+#[test]
+fn our_own_stream_says_all_that_matters() {
+    let server = with_aof("no").start();
+    let mut run_line = commands(&server);
+    for line in [
+        "BF.ADD added item",
+        "BF.INSERT inserted NX ITEMS a b",
+        "BF.INSERT counted COUNTING NX SEED 3 ITEMS a a",
+        "BF.RESERVE fixed 0.01 100 NONSCALING",
+        "BF.RESERVE grows 0.01 100 EXPANSION 3",
+        "BF.RESERVE zero 0.01 100 EXPANSION 0",
+        "BF.INSERT classic LAYOUT classic ITEMS a",
+    ] {
+        run_line(line);
+    }
+    let before = digest(&mut server.connect());
+    let (folder, _) = server.shut_down();
+    let server = with_aof("no").module_arguments("LAYOUT classic").on(folder).start();
+    assert_eq!(digest(&mut server.connect()), before);
+}
+
+/// The error rate of a filter's first layer, and whether the filter grows.
+fn shape(client: &mut Wire, key: &str) -> (String, bool) {
+    let layer = client.run(&format!("BF.DEBUG {key}")).elements()[1].text();
+    let rate = layer.split(' ').find_map(|word| word.strip_prefix("ratio:")).expect("a ratio").to_owned();
+    (rate, client.run(&format!("BF.INFO {key} EXPANSION")) != Reply::Array(vec![Reply::NullBulk]))
+}
+
+#[test]
+fn a_stream_makes_the_filters_of_the_redisbloom_that_it_comes_from() {
+    let lines = [
+        "BF.RESERVE high 0.5 100",
+        "BF.RESERVE low 0.25 100",
+        "BF.INSERT high-too ERROR 0.9 NONSCALING ITEMS a",
+        "BF.RESERVE zero 0.01 100 EXPANSION 0",
+        "BF.INSERT zero-too EXPANSION 0 ITEMS a",
+        "BF.ADD default a",
+    ];
+    let is_redis_8 = server_name_and_version().0 == "Redis" && server_version() >= (8, 0);
+    for (arguments, caps) in [
+        ("error-rate 0.4", is_redis_8),
+        ("error-rate 0.4 redisbloom-version auto", is_redis_8),
+        ("error-rate 0.4 redisbloom-version 2", false),
+        ("error-rate 0.4 bf.redisbloom-version 8", true),
+    ] {
+        let server = on_redisbloom_file(|| with_aof("no").module_arguments(arguments), &lines);
+        let mut client = Wire::resp2(&server);
+        let expected = if caps {
+            [("0.125", true), ("0.125", true), ("0.25", false), ("0.01", false), ("0.25", false), ("0.125", true)]
+        } else {
+            [("0.25", true), ("0.125", true), ("0.9", false), ("0.005", true), ("0.2", true), ("0.2", true)]
+        };
+        for (key, (rate, grows)) in ["high", "low", "high-too", "zero", "zero-too", "default"].into_iter().zip(expected)
+        {
+            assert_eq!(shape(&mut client, key), (rate.to_owned(), grows), "{key} with {arguments}");
+        }
+    }
+}
+
+#[test]
+fn clients_keep_their_rates_and_an_expansion_of_0_means_nonscaling() {
+    for version in ["2", "8"] {
+        let server = Setup::oxbloom().module_arguments(&format!("redisbloom-version {version}")).start();
+        let mut client = Wire::resp2(&server);
+        for (line, key) in [
+            ("BF.RESERVE reserved 0.5 100 EXPANSION 0", "reserved"),
+            ("BF.RESERVE both 0.5 100 EXPANSION 0 NONSCALING", "both"),
+            ("BF.RESERVE classic 0.5 100 EXPANSION 0 LAYOUT classic", "classic"),
+            ("BF.INSERT inserted ERROR 0.5 EXPANSION 0 ITEMS a", "inserted"),
+        ] {
+            assert!(!client.run(line).is_error(), "{line}");
+            assert_eq!(shape(&mut client, key), ("0.5".to_owned(), false), "{line}");
+        }
+        assert_eq!(
+            client.run("BF.RESERVE k 0.5 100 EXPANSION -1"),
+            Reply::error("ERR expansion should be greater or equal to 1")
+        );
+        let expands = Reply::error("Nonscaling filters cannot expand");
+        assert_eq!(client.run("BF.RESERVE k 0.5 100 EXPANSION 2 NONSCALING"), expands);
+    }
+}
