@@ -3,9 +3,10 @@
 use redis::Connection;
 
 use crate::access::{serve_slots, start_node, wait_for_cluster};
+use crate::support::memory::{create, grow};
 use crate::support::model::{
-    LAYOUTS, Model, Random, aof_commands, calls, digest, filter_info, info_field, many, replica_of, rewrite_aof,
-    server_version, shown, wait_for_replica, with_aof, with_debug,
+    LAYOUTS, Model, Random, aof_commands, assert_figures_add_up, calls, digest, filter_info, info_field, many,
+    replica_of, rewrite_aof, server_version, shown, wait_for_replica, with_aof, with_debug,
 };
 use crate::support::wire::{Reply, Wire};
 use crate::support::{Server, Setup, ask, error, run};
@@ -203,7 +204,7 @@ fn what_is_no_merge_is_refused() {
             ("BF.RESERVE d LIKE text", wrong_type),
             ("BF.RESERVE a LIKE a", "ERR item exists"),
             ("BF.RESERVE text LIKE a", wrong_type),
-            ("BF.RESERVE d LIKE a NONSCALING", "ERR bad error rate"),
+            ("BF.RESERVE d LIKE a NONSCALING", "ERR LIKE takes one key and no options: BF.RESERVE key LIKE other"),
         ];
         for (line, refusal) in cases {
             assert_eq!(client.run(line), Reply::error(refusal), "{line}");
@@ -300,7 +301,7 @@ fn merges_survive_an_append_only_file_and_a_snapshot() {
         models.extend(two);
     }
     let sent = aof_commands(server.folder());
-    assert!(sent.iter().any(|command| shown(command) == "BF.MERGE both1 2 a1 b1"));
+    assert!(sent.iter().any(|command| shown(command) == "BF.MERGE both1 2 a1 b1 REPLACE"));
     let observed: Vec<_> = models.iter().map(|model| model.observe(&mut client)).collect();
     let before = digest(&mut client);
     for rewrite in [false, true] {
@@ -368,9 +369,9 @@ fn a_merge_stays_within_the_limits_of_memory() {
         return;
     }
     run(&mut client, "CONFIG SET bf.filter-memory-limit 40000").unwrap();
-    assert_eq!(error(&mut client, "BF.MERGE new 1 a"), "ERR Insufficient memory to create filter");
-    assert_eq!(error(&mut client, "BF.MERGE b 1 a"), "ERR Insufficient memory to grow filter");
-    assert_eq!(error(&mut client, "BF.MERGE new 2 b a"), "ERR Insufficient memory to create filter");
+    assert_eq!(error(&mut client, "BF.MERGE new 1 a"), create::FILTER_LIMIT);
+    assert_eq!(error(&mut client, "BF.MERGE b 1 a"), grow::FILTER_LIMIT);
+    assert_eq!(error(&mut client, "BF.MERGE new 2 b a"), create::FILTER_LIMIT);
     assert_eq!(digest(&mut client), before);
     run(&mut client, "CONFIG SET bf.filter-memory-limit 0").unwrap();
     run(&mut client, "BF.MERGE b 1 a").unwrap();
@@ -390,4 +391,52 @@ fn listeners_are_told_of_a_merge_and_watchers_of_a_change() {
     run(&mut client, "BF.MERGE new 1 b").unwrap();
     let mut told = || listener.receive().elements()[2].text();
     assert_eq!([told(), told()], ["a", "new"]);
+}
+
+#[test]
+fn a_merge_that_replaces_can_be_retried_and_leaves_nothing_of_what_was_there() {
+    let server = with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0").start();
+    let replica = replica_of(&server, with_debug(Setup::oxbloom())).start();
+    let (mut connection, mut reader) = (server.connect(), replica.connect());
+    wait_for_replica(&mut connection, &mut reader);
+    let mut client = Wire::resp2(&server);
+    let ok = Reply::simple("OK");
+    client.run("BF.RESERVE a 0.0001 1000 COUNTING SEED 1");
+    client.run("BF.RESERVE b LIKE a");
+    client.run("BF.MADD a x x y");
+    client.run("BF.MADD b x z");
+    for _ in 0..3 {
+        assert_eq!(client.run("BF.MERGE sum 2 a b REPLACE"), ok);
+        assert_eq!(client.run("BF.MCOUNT sum x y z"), Reply::integers(&[3, 1, 1]));
+    }
+    // Without it, the destination is one of the operands.
+    client.run("BF.MERGE sum 2 a b");
+    assert_eq!(client.run("BF.MCOUNT sum x y z"), Reply::integers(&[6, 2, 2]));
+    // Named, it is one as well, and once.
+    assert_eq!(client.run("BF.MERGE sum 2 sum b REPLACE UNION"), ok);
+    assert_eq!(client.run("BF.MCOUNT sum x y z"), Reply::integers(&[7, 2, 3]));
+    assert_eq!(client.run("BF.MERGE sum 2 a b INTERSECT REPLACE"), ok);
+    assert_eq!(client.run("BF.MCOUNT sum x y z"), Reply::integers(&[1, 0, 0]));
+    // What the destination was made with does not matter, nor when it was to expire.
+    client.run("BF.RESERVE other 0.5 7 LAYOUT classic");
+    client.run("EXPIRE other 1000");
+    assert!(client.run("BF.MERGE other 1 a").is_error());
+    assert_eq!(client.run("BF.MERGE other 1 a REPLACE"), ok);
+    assert_eq!(client.run("DEBUG DIGEST-VALUE other"), client.run("DEBUG DIGEST-VALUE a"));
+    assert_eq!(client.run("TTL other"), Reply::Integer(-1));
+    client.run("SET text value");
+    let before = digest(&mut connection);
+    for (words, refusal) in [
+        ("BF.MERGE text 1 a REPLACE", "WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ("BF.MERGE sum 1 absent REPLACE", "ERR not found"),
+        ("BF.MERGE absent 2 absent a REPLACE", "ERR not found"),
+        ("BF.MERGE sum 1 a REPLACE REPLACE", "ERR syntax error"),
+        ("BF.MERGE sum 1 a REPLACE x", "ERR syntax error"),
+    ] {
+        assert_eq!(client.run(words), Reply::error(refusal), "{words}");
+    }
+    assert_eq!(digest(&mut connection), before);
+    wait_for_replica(&mut connection, &mut reader);
+    assert_eq!(digest(&mut reader), before);
+    assert_figures_add_up(&mut connection);
 }

@@ -173,7 +173,7 @@ pub const TABLE: &[Command] = &[
         c"bf.merge", merge::merge, Arity::at_least(4), keys: Keys::AndNumbered,
         access: Access::Merge,
         fast: false,
-        summary: c"Makes a Bloom filter the union or the intersection of several, and of itself if it exists.",
+        summary: c"Makes a Bloom filter the union or the intersection of several, and of itself if it exists, unless it is replaced.",
         complexity: c"O(N), where N is the size of all filters",
         arguments: &[
             Argument::required(c"numkeys", Kind::Integer),
@@ -188,6 +188,7 @@ pub const TABLE: &[Command] = &[
                     ]),
                 )
             },
+            Argument::flag(c"REPLACE", c"replace"),
         ],
     },
     command! {
