@@ -14,7 +14,7 @@ MODULES := OXBLOOM_MODULE=$(MODULE) OXBLOOM_FAULTY_MODULE=$(FAULTY_MODULE) REDIS
 PYTHON_ENV := $(TARGET)/python
 PYTHON_SOURCES := python tests/clients/crawling $(addprefix tests/clients/, \
   conftest.py servers.py cluster.py replicated.py filters.py \
-  test_operating.py test_slot_migration.py test_cluster_routing.py test_failover.py test_sentinel.py)
+  test_operating.py test_install.py test_slot_migration.py test_cluster_routing.py test_failover.py test_sentinel.py)
 NODE_TESTS := tests/clients/node
 # What is tested on every server, Redis 7.0 as Debian has it, the others from PyPI: what needs no more than the module and
 # servers. Servers are killed less often there, or ROUNDS times.
@@ -35,9 +35,9 @@ MODULE_FOLDER := $(PREFIX)/lib/redis/modules
 CONF_FOLDER := $(SYSCONFDIR)/redis
 
 .DEFAULT_GOAL := help
-.PHONY: help run build build-tests build-asan build-instructions test bench bench-scrapy demo install clean setup setup-test
-.PHONY: setup-servers lint lint-rust lint-python test-rust test-crash test-clients test-instructions test-memcheck test-asan
-.PHONY: test-matrix $(SERVERS:%=test-on-%) soak
+.PHONY: help run build build-tests build-asan build-instructions test bench bench-scrapy demo install uninstall clean
+.PHONY: setup setup-test setup-servers lint lint-rust lint-python test-rust test-crash test-clients test-instructions
+.PHONY: test-memcheck test-asan test-matrix $(SERVERS:%=test-on-%) soak
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -144,12 +144,26 @@ bench-scrapy: build $(PYTHON_ENV)/installed ## Measure duplicates filters for Sc
 demo: build ## Deduplicate 2.7 million real URLs through a server, beside a Redis set
 	cargo run --release --example demo -- --module $(MODULE) --data $(TARGET)/demo
 
-install: build ## Install the module and a configuration fragment (PREFIX=/usr/local, DESTDIR=)
+# As root, who may have neither cargo nor a network: what was built is installed, nothing is built.
+install: ## Install the built module and a configuration fragment (PREFIX=/usr/local, DESTDIR=)
+	@[ -f $(MODULE) ] || { echo "$(MODULE) is missing: run \`make build' first, as yourself."; exit 1; }
 	install -D -s -m 755 $(MODULE) $(DESTDIR)$(MODULE_FOLDER)/liboxbloom.so
 	install -d $(DESTDIR)$(CONF_FOLDER)
 	sed '/^# The server/,$$d' redis.conf.example > $(DESTDIR)$(CONF_FOLDER)/oxbloom.conf
 	@printf 'Add these two lines to your redis.conf:\n\n    include %s\n    loadmodule %s\n\n' \
 	  $(CONF_FOLDER)/oxbloom.conf $(MODULE_FOLDER)/liboxbloom.so
+
+# Also the folders that are empty then, except those that every system has.
+SYSTEM_FOLDERS := /usr | /usr/lib | /usr/local | /usr/local/lib | /usr/local/etc | /etc | /opt
+uninstall: ## Remove what `make install' installed (with the same PREFIX and DESTDIR)
+	rm -f $(DESTDIR)$(MODULE_FOLDER)/liboxbloom.so $(DESTDIR)$(CONF_FOLDER)/oxbloom.conf
+	@for folder in $(MODULE_FOLDER) $(CONF_FOLDER); do \
+	  while [ "$$folder" != / ]; do \
+	    case "$(DESTDIR:%/=%)$$folder" in $(SYSTEM_FOLDERS)) break; esac; \
+	    rmdir "$(DESTDIR)$$folder" 2>/dev/null || break; \
+	    folder=$$(dirname "$$folder"); \
+	  done; \
+	done
 
 clean: ## Remove all that was built
 	cargo clean
