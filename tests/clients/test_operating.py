@@ -1,5 +1,5 @@
 """docs/operating.md, followed to the letter: its commands are typed into a shell, its script runs in the exporter, its alerts
-fire, and its tables have every figure and every error that there is.
+fire when they should and not when clients send wrong commands, and its tables have every figure and every error that there is.
 
 Only the values that the reader is asked to set are others: ports, and folders.
 """
@@ -8,13 +8,26 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from servers import HOST, OXBLOOM, ROOT, WITHIN, Server, free_port, running, wait_until
+import redis
+from servers import (
+    HOST,
+    OXBLOOM,
+    REDISBLOOM,
+    ROOT,
+    SERVER,
+    WITHIN,
+    Server,
+    free_port,
+    running,
+    wait_until,
+)
 
 PAGE = (ROOT / "docs/operating.md").read_text()
 EXPORTERS = ["redis_exporter", "prometheus-redis-exporter"]
@@ -72,6 +85,7 @@ def server() -> Iterator[Server]:
         server.client.execute_command("BF.RESERVE", "full", "0.0001", 1, "NONSCALING")
         server.client.execute_command("BF.MADD", "seen", *range(1000))
         server.client.execute_command("BF.MADD", "counts", "a", "a", "b")
+        rejects(server, "BF.INFO", "key")
         yield server
 
 
@@ -80,8 +94,32 @@ def reader(server: Server, tmp_path: Path) -> Reader:
     return Reader(server, tmp_path)
 
 
+def rejects(server: Server, *command: str | bytes | int) -> str:
+    """The error that a command gets, also if it is in an array."""
+    try:
+        reply = server.client.execute_command(*command)
+    except redis.ResponseError as error:
+        return str(error)
+    assert isinstance(reply[-1], redis.ResponseError), command
+    return str(reply[-1])
+
+
 def figures(text: str) -> dict[str, str]:
     return dict(line.split(":", 1) for line in text.splitlines() if line.startswith("bf_"))
+
+
+def info_text(server: Server, section: str) -> str:
+    """What the server sends: redis-py makes a dictionary of it."""
+    command = ["redis-cli", "-h", HOST, "-p", str(server.port), "INFO", section]
+    return subprocess.run(command, check=True, capture_output=True).stdout.decode()
+
+
+def figures_of(server: Server) -> dict[str, str]:
+    return figures(info_text(server, "bf"))
+
+
+def log_of(server: Server) -> str:
+    return server.log.read_text()
 
 
 def test_each_figure_is_explained_and_each_explained_one_is_there(reader):
@@ -90,6 +128,7 @@ def test_each_figure_is_explained_and_each_explained_one_is_there(reader):
     assert shown["bf_filters"] == "3"
     section = PAGE[PAGE.index("## What to watch") : PAGE.index("When to wake someone")]
     explained = re.findall(r"^\| `(bf_\w+)` \|", section, re.MULTILINE)
+    assert len(explained) == len(set(explained))
     layouts = [name for name, value in shown.items() if "=" in value]
     assert sorted(explained) == sorted(shown.keys() - layouts)
     assert all(f"`{layout}`" in section for layout in layouts)
@@ -99,11 +138,71 @@ def test_each_figure_is_explained_and_each_explained_one_is_there(reader):
         assert {f"bf_{name}" for name in names} <= set(explained)
 
 
+def test_the_version_and_the_last_rejection_are_as_shown(server):
+    shown = figures_of(server)
+    listed = {module[b"name"]: module[b"ver"] for module in server.client.module_list()}
+    assert f"`ver {listed[b'bf']}`" in PAGE
+    assert f"oxbloom {shown['bf_version']} loaded" in PAGE
+    (example,) = figures("\n".join(blocks("What to watch", "text"))).values()
+
+    def stable(line: str) -> str:
+        return re.sub(r"^\d+|127\.0\.0\.1:\d+", "", line)
+
+    assert stable(shown["bf_last_rejection"]) == stable(example)
+    rejects(server, "BF.INFO", "a=b")
+    assert "'a~b'" in figures_of(server)["bf_last_rejection"]
+
+
+def test_the_other_names_of_figures_are_those_of_the_table(server):
+    shown = figures_of(server)
+    rows = re.findall(r"^\| `(bf_bloom_\w+)` \| `(bf_\w+)` \|", PAGE, re.MULTILINE)
+    assert len(rows) == 4
+    for name, other in rows:
+        assert shown[name] == shown[other] != "0"
+    keys = ["seen", "counts", "full"]
+    capacities = [server.client.execute_command("BF.INFO", key, "CAPACITY")[0] for key in keys]
+    assert int(shown["bf_bloom_capacity_across_objects"]) == sum(capacities)
+
+
+def test_the_exporters_own_names_have_lines_as_it_reads_them(server):
+    """It splits INFO MODULES into lines, and takes those with a name that it knows, one colon, and a number."""
+    info = info_text(server, "modules")
+    _, _, section = info.partition("\r\n# bf\r\n")
+    lines = section.partition("\r\n#")[0].split("\r\n")
+    pairs = [line.split(":") for line in lines if line.startswith("bf_bloom_")]
+    assert all(len(pair) == 2 and re.fullmatch(r"\d+", pair[1]) for pair in pairs), pairs
+    assert [name for name, _ in pairs] == [
+        "bf_bloom_total_memory_bytes",
+        "bf_bloom_num_objects",
+        "bf_bloom_num_filters_across_objects",
+        "bf_bloom_num_items_across_objects",
+        "bf_bloom_capacity_across_objects",
+        "bf_bloom_defrag_hits",
+        "bf_bloom_defrag_misses",
+    ]
+
+
+def errors_for_lack_of_memory(source: str) -> set[str]:
+    """Each of the texts with each limit. Without saying for what, memory is only asked of the system."""
+    texts = dict(re.findall(r'(\w+)\(limit\) => no_memory!\("([^"]*)", limit\)', source))
+    limits = dict(re.findall(r'Limit::(\w+) => c_str\(concat!\(\$words, "([^"]*?)\\0"', source))
+    assert (len(texts), len(limits)) == (3, 4)
+    sources = "".join(file.read_text() for file in (ROOT / "src/module").rglob("*.rs"))
+    without_purpose = set(re.findall(r"NoMemory\(Limit::(\w+)\)", sources))
+    return {
+        text + because
+        for name, text in texts.items()
+        for limit, because in limits.items()
+        if name != "NoMemory" or limit in without_purpose
+    }
+
+
 def test_each_error_is_explained():
     source = (ROOT / "src/module/error.rs").read_text()
     errors = {
         text for text in re.findall(r'\bc"([^"]*)"', source) if not text.startswith("refused_")
     }
+    errors |= errors_for_lack_of_memory(source)
     section = PAGE[PAGE.index("## Errors") :]
     explained = {
         text
@@ -111,7 +210,7 @@ def test_each_error_is_explained():
         for text in re.findall("`([^`]*)`", row)
     }
     assert explained == errors
-    assert len(errors) > 40
+    assert len(errors) > 50
 
 
 def test_each_line_of_the_log_is_explained(reader):
@@ -120,18 +219,62 @@ def test_each_line_of_the_log_is_explained(reader):
     # The words that are in the sources as they are in the log.
     for source in (ROOT / "src/module").rglob("*.rs"):
         call = r"(?:log_warning|end_server)\(\s*&?(?:format!\(\s*)?\"([^\"]*)\""
-        calls = re.findall(call, source.read_text())
+        # A backslash at the end of a line joins it to the next.
+        calls = re.findall(call, re.sub(r"\\\n\s*", "", source.read_text()))
         for line in calls:
             words = [part for part in re.split(r"\{[^}]*\}", line) if len(part) > 3]
             assert all(part.strip(" '(") in explained for part in words), line
 
 
-def test_the_line_of_the_log_at_load_is_as_shown():
-    (shown,) = blocks("The log", "text")
-    with running(OXBLOOM, "--logfile", "log") as server:
-        directory = server.client.config_get("dir")["dir"]
-        log = (Path(directory) / "log").read_text()
-    assert shown.splitlines()[0] in log
+def test_the_line_of_the_log_at_load_is_as_shown(server):
+    at_load, _ = blocks("The log", "text")
+    assert at_load.splitlines()[0] in log_of(server)
+
+
+def test_the_lines_of_the_log_about_rejected_commands_are_as_shown(server):
+    _, shown = blocks("The log", "text")
+    ending = re.search(r"The next one ends with `( \(.*?\))`", PAGE, re.DOTALL)
+    assert ending
+    for _ in range(3):
+        rejects(server, "BF.INFO", "key")
+    time.sleep(1.1)
+    rejects(server, "BF.INFO", "key")
+    filled = {
+        "<command>": "BF.INFO",
+        "<key>": "key",
+        "<name>": "default",
+        "<error>": "ERR not found",
+    }
+    expected = shown.strip()
+    for name, value in filled.items():
+        expected = expected.replace(name, value)
+    lines = [line for line in log_of(server).splitlines() if " rejected " in line]
+    first, last = (re.sub(r"127\.0\.0\.1:\d+", "<address>", line) for line in lines)
+    assert first.endswith(expected)
+    assert last.endswith(expected + ending[1].replace("\n", " ").replace("N", "3"))
+
+
+def log_of_two(*modules: str) -> str:
+    """The log of a server that is to load two modules, and does not start."""
+    command = [SERVER, "--port", str(free_port()), "--save", ""]
+    for module in modules:
+        command += ["--loadmodule", str(Path(module).resolve())]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=WITHIN)
+    assert done.returncode != 0
+    return done.stdout
+
+
+@pytest.mark.parametrize("modules", [(REDISBLOOM, OXBLOOM), (OXBLOOM, REDISBLOOM)])
+def test_of_two_modules_the_last_line_of_the_log_names_the_second(modules):
+    second, first = blocks("Servers that bring their own module", "text")
+    shown = (second if modules[1] == OXBLOOM else first).splitlines()
+    folder = "/usr/local/lib/redis/modules/"
+    here = f"{Path(modules[1]).resolve().parent}/"
+    log = log_of_two(*modules)
+    for line in shown:
+        assert line.replace(folder, here) in log
+    assert log.rstrip().endswith(shown[-1].replace(folder, here))
+    assert ("loaded as 'bf', so that RedisBloom" in log) == (modules[0] == OXBLOOM)
 
 
 @contextmanager
@@ -176,7 +319,7 @@ def test_the_exporter_reports_each_figure(server, reader, tmp_path):
         if "=" in value:
             pairs = [figure.split("=") for figure in value.split(",")]
             expected |= {f"{name}_{figure}": number for figure, number in pairs}
-        else:
+        elif value.isdigit():
             expected[name] = value
     assert reported.keys() == expected.keys()
     assert {name: float(value) for name, value in reported.items()} == {
@@ -188,22 +331,24 @@ def test_the_exporter_reports_each_figure(server, reader, tmp_path):
 # For each alert: what the exporter reports, minute by minute, that makes it go off.
 ALARMING = {
     "OxbloomInternalError": {"bf_internal_errors": "0x5 1x10"},
-    "OxbloomOutOfMemory": {"bf_refused_memory": "3x5 4x10"},
-    "OxbloomFilterFull": {"bf_refused_full": "0x5 20x10"},
-    "OxbloomDataRefused": {"bf_refused_data": "1x5 2x10"},
+    "OxbloomReplicationRejected": {"bf_refused_replicated": "0x5 1x10"},
+    "OxbloomOutOfMemory": {
+        "bf_refused_memory": "3x5 4x10",
+        "redis_memory_used_bytes": "91x15",
+        "redis_memory_max_bytes": "100x15",
+    },
     "OxbloomMemoryShort": {"bf_bytes": "81x15", "redis_memory_max_bytes": "100x15"},
-    "OxbloomManyLayers": {"bf_layers": "19x75", "bf_filters": "2x75"},
 }
 CALM = {
-    **{
-        f"bf_{name}": "7x75"
-        for name in ["internal_errors", "refused_memory", "refused_full", "refused_data"]
-    },
+    **{f"bf_{name}": "7x75" for name in ["internal_errors", "refused_replicated"]},
+    # Rejections alone are no lack of memory, nor is a full memory alone.
+    "bf_refused_memory": "3x5 4x70",
     "bf_bytes": "79x75",
+    "redis_memory_used_bytes": "89x75",
     "redis_memory_max_bytes": "100x75",
-    "bf_layers": "16x75",
-    "bf_filters": "2x75",
 }
+FULL = {**CALM, "bf_refused_memory": "3x75", "redis_memory_used_bytes": "99x75"}
+UNLIMITED = {**CALM, "redis_memory_max_bytes": "0x75"}
 
 
 def series(values: dict[str, str]) -> list[dict[str, str]]:
@@ -214,13 +359,13 @@ def series(values: dict[str, str]) -> list[dict[str, str]]:
 
 def test_each_alert_goes_off_when_it_should_and_not_before(tmp_path):
     (rules,) = blocks("Prometheus", "yaml")
-    (tmp_path / "rules.yml").write_text(rules)
     summaries = dict(re.findall(r"alert: (\w+)\n.*?summary: \"(.*?)\"", rules, re.DOTALL))
     assert summaries.keys() == ALARMING.keys()
 
     def case(values: dict[str, str], minutes: int, alert: str, goes_off: bool) -> dict:
-        # What compares two values has the labels that both have.
-        keys = {"key": next(iter(values))} if len(values) == 1 else {}
+        # What compares two values has the labels that both have; `and` has those of the left side.
+        key = next(iter(values))
+        keys = {} if alert == "OxbloomMemoryShort" else {"key": key}
         alerts = {
             "exp_labels": {"instance": "one", **keys},
             "exp_annotations": {
@@ -231,26 +376,92 @@ def test_each_alert_goes_off_when_it_should_and_not_before(tmp_path):
         told = {"eval_time": f"{minutes}m", "alertname": alert, "exp_alerts": expected}
         return {"interval": "1m", "input_series": series(values), "alert_rule_test": [told]}
 
-    cases = [
-        case(values, 75 if "Layers" in alert else 12, alert, True)
-        for alert, values in ALARMING.items()
-    ]
-    cases += [case(CALM, 75, alert, False) for alert in summaries]
-    # A server without a limit.
-    cases.append(case({**CALM, "redis_memory_max_bytes": "0x75"}, 75, "OxbloomMemoryShort", False))
+    cases = [case(values, 12, alert, True) for alert, values in ALARMING.items()]
+    for values in (CALM, FULL, UNLIMITED):
+        cases += [
+            case(values, minutes, alert, False) for alert in summaries for minutes in (12, 75)
+        ]
+    check_rules(tmp_path, rules, cases)
+
+
+def check_rules(folder: Path, rules: str, cases: list[dict]) -> None:
+    (folder / "rules.yml").write_text(rules)
     # A file of JSON is one of YAML.
     tests = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": cases}
-    (tmp_path / "tests.yml").write_text(json.dumps(tests))
+    (folder / "tests.yml").write_text(json.dumps(tests))
     promtool = program("promtool")
     for arguments in (["check", "rules", "rules.yml"], ["test", "rules", "tests.yml"]):
         done = subprocess.run(
-            [promtool, *arguments],
-            check=False,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
+            [promtool, *arguments], check=False, cwd=folder, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def reported_by(server: Server, folder: Path) -> dict[str, str]:
+    """What the exporter reports of a server: the figures, and its memory."""
+    (script,) = blocks("Prometheus", "lua")
+    (folder / "oxbloom.lua").write_text(script)
+    with exporter(server, folder / "oxbloom.lua") as address:
+        metrics = get(address)
+    found = re.findall(r'^redis_script_values\{key="(\w+)"[^}]*\} (\S+)$', metrics, re.MULTILINE)
+    memory = r"^(redis_memory_(?:used|max)_bytes) (\S+)$"
+    return dict(found + re.findall(memory, metrics, re.MULTILINE))
+
+
+def abuse(server: Server) -> None:
+    """All that a client can do that has no rights but to add, create, restore and load chunks: and nothing of it works."""
+    client = server.client
+    client.execute_command("BF.RESERVE", "fixed", "0.01", 1, "NONSCALING")
+    client.execute_command("BF.RESERVE", "layers", "0.01", 1, "EXPANSION", 1)
+    client.execute_command("BF.MADD", "layers", *range(200))
+    client.set("text", "value")
+    header = client.execute_command("BF.SCANDUMP", "seen", 0)
+    chunk = client.execute_command("BF.SCANDUMP", "seen", header[0])
+    payload = bytearray(client.dump("seen"))
+    payload[20] ^= 1
+    for n in range(20):
+        for command in [
+            ("BF.RESERVE", f"huge {n}", "0.000001", 10**12),
+            ("BF.RESERVE", f"huge {n}", "0.01", 2**63 - 1, "NONSCALING"),
+            ("BF.INSERT", f"large {n}", "CAPACITY", 10_000_000, "ITEMS", "item"),
+            ("BF.MADD", "fixed", *range(100)),
+            ("BF.RESERVE", f"typo {n}", "x", 100),
+            ("BF.INSERT", f"typo {n}", "CAPACITI", 100, "ITEMS", "item"),
+            ("BF.RESERVE", "seen", "0.01", 100),
+            ("BF.ADD", "text", "item"),
+            ("BF.DEL", "seen", "item"),
+            ("BF.MERGE", "seen", 1, "fixed"),
+            ("BF.LOADCHUNK", "seen", chunk[0], chunk[1][:-1]),
+            ("BF.LOADCHUNK", "counts", chunk[0], chunk[1]),
+            ("BF.LOADCHUNK", f"chunk {n}", 1, b"garbage"),
+            ("RESTORE", f"payload {n}", 0, bytes(payload)),
+        ]:
+            rejects(server, *command)
+
+
+def test_a_client_without_special_rights_sets_off_no_alert(server, tmp_path):
+    (rules,) = blocks("Prometheus", "yaml")
+    client = server.client
+    client.config_set("maxmemory", "100mb")
+    client.config_set("bf.filter-memory-limit", "1mb")
+    before = reported_by(server, tmp_path)
+    abuse(server)
+    after = reported_by(server, tmp_path)
+    reasons = ["full", "memory", "data", "mismatch", "key", "syntax"]
+    for figure in [*(f"bf_refused_{reason}" for reason in reasons), "bf_additions_refused"]:
+        assert float(after[figure]) >= float(before[figure]) + 20, figure
+    assert float(after["bf_layers"]) > 8 * float(after["bf_filters"])
+    # As the exporter reports it before and after, for an hour.
+    values = {name: f"{before[name]}x10 {number}x60" for name, number in after.items()}
+    expressions = re.findall(r"^ *expr: (.*)$", rules, re.MULTILINE)
+    assert len(expressions) == len(ALARMING)
+    never = [
+        {"expr": expression, "eval_time": f"{minutes}m", "exp_samples": []}
+        for expression in expressions
+        for minutes in (5, 10, 11, 12, 15, 20, 60)
+    ]
+    case = {"interval": "1m", "input_series": series(values), "promql_expr_test": never}
+    check_rules(tmp_path, rules, [case])
 
 
 def test_a_backup_is_whole_and_shows_what_is_in_it(reader):
