@@ -173,6 +173,41 @@ def test_by_replica_and_back(move: Move) -> None:
         client.close()
 
 
+def test_what_redisbloom_sends_is_classic_whatever_the_layout_of_new_filters_is(move: Move) -> None:
+    old, new = move.old.client, move.new
+    move.run(START_REPLICA.replace("bf-layout classic", "bf-layout native"))
+    move.run(REPLICATE)
+    model = Model(old)
+    old.execute_command("BF.INSERT", "inserted", "CAPACITY", 7, "NX", "ITEMS", "item")
+    model.add(old, "inserted", 5)
+    wait_until(lambda: caught_up(old, new))
+    model.check(new)
+    same(old, new, model)
+    for key in model.items:
+        assert new.execute_command("BF.INFO", key, "LAYOUT") == [b"classic"]
+    assert move.run(NATIVE_KEYS).strip() == ""
+
+
+@pytest.mark.parametrize(("version", "rate"), [("2", b"0.5"), ("8", b"0.25")])
+def test_the_stream_is_read_as_the_redisbloom_sends_it_that_was_named(
+    move: Move, version: str, rate: bytes
+) -> None:
+    move.run(f"REDISBLOOM={version}\n{START_REPLICA}")
+    move.run(REPLICATE)
+    move.old.client.execute_command("BF.RESERVE", "high", "0.5", 100)
+    wait_until(lambda: caught_up(move.old.client, move.new))
+    assert move.new.execute_command("BF.INFO", "high", "ERROR") == [rate]
+
+
+def test_the_setting_for_redis_8_is_the_one_that_the_page_names(move: Move) -> None:
+    move.run(START_REPLICA)
+    (section,) = re.findall(r"^## From Redis 8\n(.*?)^## ", PAGE, re.S | re.M)
+    (name,) = set(re.findall(r"`(bf\.redisbloom-version)`", section))
+    assert move.new.config_get(name) == {name: "2"}
+    for value in ("auto", "8"):
+        move.new.config_set(name, value)
+
+
 def test_by_file_and_back(move: Move, tmp_path: Path) -> None:
     model = Model(move.old.client)
     move.run(BY_FILE)
