@@ -68,6 +68,38 @@ def test_redis_py_fails_on_a_single_field_once_bf_was_called_as_the_readme_says(
             client.execute_command("BF.INFO", "users", "FPR")
 
 
+def test_the_rates_of_filled_filters_are_stated_as_they_are_tested():
+    tested = re.search(r"for \(rate, factor\) in \[(.*?)\]", (ROOT / "tests/filter/rates.rs").read_text())
+    assert tested
+    limits = {rate: factor for rate, factor in re.findall(r"\((\S+), (\S+)\)", tested[1])}
+    stated = re.search(r"we measured (.*?)\.\s+\(The tests allow (.*?) times", README, re.S)
+    assert stated
+    measured = {rate: factor for factor, rate in re.findall(r"([\d.]+) times at ([\d.]+\d)", stated[1])}
+    assert measured.keys() == limits.keys()
+    assert all(float(factor) <= float(limits[rate]) for rate, factor in measured.items())
+    assert re.findall(r"[\d.]+\d", stated[2]) == [limits[rate] for rate in measured]
+
+
+def test_a_retried_merge_into_a_counting_filter_doubles_the_counts_without_replace(server):
+    client = server.client
+    client.execute_command("BF.RESERVE", "source", "0.01", 100, "COUNTING")
+    for destination in ("without", "with"):
+        client.execute_command("BF.RESERVE", destination, "LIKE", "source")
+    client.execute_command("BF.ADD", "source", "item")
+    for _ in range(2):
+        client.execute_command("BF.MERGE", "without", 1, "source")
+        client.execute_command("BF.MERGE", "with", 1, "source", "REPLACE")
+    counts = [client.execute_command("BF.COUNT", key, "item") for key in ("without", "with")]
+    assert counts == [2, 1]
+
+
+def test_each_setting_is_in_the_table_and_explained(server):
+    settings = re.findall(r"^\| `(bf\.[a-z-]+)` \| (\S+) \|", README, re.M)
+    explained = re.findall(r"^# (bf\.[a-z-]+) (\S+)$", (ROOT / "redis.conf.example").read_text(), re.M)
+    assert sorted(explained) == sorted(settings)
+    assert {name for name, _ in settings} == server.client.config_get("bf.*").keys()
+
+
 def lines() -> list[list[str]]:
     """The cells of the table, without their Markdown."""
     section = re.search(r"^## For those who know pybloom\n(.*?)^## ", README, re.S | re.M)
