@@ -823,7 +823,7 @@ def test_a_client_with_callbacks_gets_the_same_answers(
     assert counting.card() == counting.info().items == 100
     with pytest.raises(FilterMismatchError, match="but bits was asked for"):
         filter().reserve()
-    with pytest.raises(FilterMismatchError, match="an error rate of 1e-09"):
+    with pytest.raises(FilterMismatchError, match=f"an error rate of {TIGHT}"):
         filter(counting=True, error_rate=0.1).reserve()
     counting.clear()
     assert counting.contains_many(numbered(100)) == [False] * 100
