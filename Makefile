@@ -110,7 +110,8 @@ TEST_WITH_ASAN = RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/asan.sh \
 # All that is not ours is taken from what other tests were built with: to build it anew takes minutes.
 build-asan: build-tests
 	@[ -d $(TARGET)/asan ] || { cd $(TARGET) && mkdir asan && \
-	  cp -al --parents debug/.fingerprint debug/build debug/deps asan && rm -f asan/debug/deps/*oxbloom*; }
+	  cp -al --parents debug/.fingerprint debug/build debug/deps asan && \
+	  rm -rf asan/debug/deps/*oxbloom* asan/debug/.fingerprint/*oxbloom*; }
 	$(TEST_WITH_ASAN) --no-run
 
 soak: build-tests $(MOVING_SERVER) ## Have 20 clients do anything (SECONDS=60), and a server move filters (FILTERS=1000000); SEED=n repeats

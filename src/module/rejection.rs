@@ -115,12 +115,12 @@ impl Line {
         let _ = write!(self, ": {}", error.text().to_str().unwrap_or_default());
     }
 
-    /// Writes the address and the user of the client, as far as there is one and the server tells.
+    /// Writes the address and the user of the client, if it called the command itself and the server tells.
     fn describe_client(&mut self, ctx: &Context) {
-        let id = call!(RedisModule_GetClientId(ctx.as_raw()));
-        if id == 0 {
+        if !ctx.has_connection() {
             return;
         }
+        let id = call!(RedisModule_GetClientId(ctx.as_raw()));
         let mut info = raw::RedisModuleClientInfo { version: 1, flags: 0, id, addr: [0; 46], port: 0, db: 0 };
         if call!(RedisModule_GetClientInfoById((&raw mut info).cast(), id)) != OK {
             return;

@@ -230,7 +230,11 @@ fn a_rejection_is_logged_with_its_command_key_client_and_reason() {
     run(&mut client, "BF.RESERVE k 2 100").unwrap_err();
     assert_eq!(rejections(&server).len(), 2);
     assert!(info(&mut client, "bf", "bf_last_rejection").ends_with(": ERR (0 < error rate range < 1)"));
-    // A script is nobody's connection.
+    // A script has no connection, and a transaction might be another module's.
+    run(&mut client, "MULTI").unwrap();
+    run(&mut client, "BF.INFO in-transaction").unwrap();
+    run(&mut client, "EXEC").unwrap_err();
+    assert!(info(&mut client, "bf", "bf_last_rejection").ends_with(" BF.INFO 'in-transaction': ERR not found"));
     run_words(&mut client, &["EVAL", "return redis.pcall('BF.INFO', KEYS[1]).err", "1", "s"]).unwrap();
     run(&mut client, "CONFIG RESETSTAT").unwrap();
     assert!(!info(&mut client, "bf", "bf_last_rejection").is_empty());
