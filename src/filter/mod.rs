@@ -60,7 +60,7 @@ use hash::{Hash, Hasher};
 pub const MAX_LAYERS: usize = 1 << 14;
 
 /// The most items that a layer counts, 2.8 * 10^14: it is full then, whatever its capacity. A layer of so many would take 32
-/// terabytes even at a bit an item. What says that it has more is forged, and the sum of all layers could not be counted.
+/// terabytes even at a bit an item. A larger count is forged, and would overflow the sum over all layers.
 pub const MAX_ITEMS: u64 = 1 << 48;
 
 /// Why an operation on a filter failed. The filter is as it was before.

@@ -105,7 +105,7 @@ impl<const N: usize, T: Copy> Array<N, T> {
         self.note
     }
 
-    /// Bytes asked of the allocator, but for padding: equal arrays have equal sizes under every allocator.
+    /// Bytes asked of the allocator, without padding: equal arrays have equal sizes under every allocator.
     pub fn allocated(&self) -> usize {
         layout::<N>(self.length, false).size()
     }

@@ -26,7 +26,7 @@ struct Number {
     most: i64,
     /// Whether sizes such as `1gb` are understood.
     is_size: bool,
-    /// Whether it has an effect. The others are Redis 8's for cuckoo filters, and only there so that its configuration loads.
+    /// True if it has an effect. Settings for cuckoo filters have none: they exist so that a configuration of Redis 8 loads.
     is_used: bool,
     /// The value that it was registered with.
     default: AtomicI64,
@@ -63,7 +63,7 @@ static LOOKAHEAD_SIZE: Number = Number { is_size: true, ..Number::new(c"lookahea
 
 static NUMBERS: [&Number; 4] = [&INITIAL_SIZE, &EXPANSION_FACTOR, &FILTER_MEMORY_LIMIT, &LOOKAHEAD_SIZE];
 
-/// What Redis 8 has for cuckoo filters, with its defaults.
+/// Redis 8's settings for cuckoo filters, with its defaults.
 static UNUSED: [Number; 5] = [
     Number::unused(c"cf-bucket-size", 2),
     Number::unused(c"cf-initial-size", 1024),
@@ -277,7 +277,7 @@ fn set_error_rate(value: Arg) -> Option<()> {
     Some(())
 }
 
-/// Whether the server applies its file to the settings that were just registered.
+/// True while the server applies its file to the settings just registered.
 static IS_APPLYING: AtomicBool = AtomicBool::new(false);
 
 /// Registers the settings with CONFIG, their present values as defaults, and takes what the server's file says of them.
@@ -355,8 +355,8 @@ impl Choice {
     }
 }
 
-/// Whether a value is only the default of a name that the server's file does not have. A setting with two names has it applied
-/// after what the file says of the other.
+/// Returns true if the server only fills in the default for a name that its file does not mention. A setting with two names would
+/// otherwise lose the value that the file gives it under the other name.
 fn is_mere_default<T: PartialEq>(value: T, default: T) -> bool {
     IS_APPLYING.load(Ordering::Relaxed) && value == default
 }
@@ -365,15 +365,15 @@ fn is_mere_default<T: PartialEq>(value: T, default: T) -> bool {
 ///
 /// # Safety
 ///
-/// `private` must be what [`register`] handed over.
-unsafe fn number(private: *mut c_void) -> &'static Number {
+/// `private` must be what [`register`] handed over, for a setting of type `T`.
+unsafe fn setting<T>(private: *mut c_void) -> &'static T {
     // SAFETY: `register` hands over references to statics.
-    unsafe { &*private.cast::<Number>() }
+    unsafe { &*private.cast::<T>() }
 }
 
 extern "C" fn get_number(_name: *const c_char, private: *mut c_void) -> c_longlong {
     // SAFETY: the server returns what `register` handed over.
-    unsafe { number(private) }.get()
+    unsafe { setting::<Number>(private) }.get()
 }
 
 extern "C" fn set_number(
@@ -383,7 +383,7 @@ extern "C" fn set_number(
     _error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
     // SAFETY: the server returns what `register` handed over.
-    let number = unsafe { number(private) };
+    let number: &Number = unsafe { setting(private) };
     // The server checked the range.
     if !is_mere_default(value, number.default.load(Ordering::Relaxed)) {
         number.set(value);
@@ -394,19 +394,9 @@ extern "C" fn set_number(
     OK
 }
 
-/// As [`number`], of a choice.
-///
-/// # Safety
-///
-/// `private` must be what [`register`] handed over.
-unsafe fn choice(private: *mut c_void) -> &'static Choice {
-    // SAFETY: `register` hands over references to statics.
-    unsafe { &*private.cast::<Choice>() }
-}
-
 extern "C" fn get_choice(_name: *const c_char, private: *mut c_void) -> c_int {
     // SAFETY: the server returns what `register` handed over.
-    unsafe { choice(private) }.get()
+    unsafe { setting::<Choice>(private) }.get()
 }
 
 extern "C" fn set_choice(
@@ -417,7 +407,7 @@ extern "C" fn set_choice(
 ) -> c_int {
     // The server checked that it is one of those it was told.
     // SAFETY: the server returns what `register` handed over.
-    unsafe { choice(private) }.value.store(value, Ordering::Relaxed);
+    unsafe { setting::<Choice>(private) }.value.store(value, Ordering::Relaxed);
     OK
 }
 

@@ -88,7 +88,7 @@ pub fn run(
 pub const OK: c_int = raw::REDISMODULE_OK as c_int;
 pub const FAILED: c_int = raw::REDISMODULE_ERR as c_int;
 
-/// What a command does to the keys beside its first: it reads them.
+/// The flags of all keys after the first: they are only read.
 pub const OTHER_KEY_FLAGS: c_int = (raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS) as c_int;
 
 /// Tells the server where the keys of a command are, if that is what it calls the command for, and what is done to them: to the

@@ -77,7 +77,7 @@ impl WriteKey {
     }
 
     /// As [`open_to_replace`](Self::open_to_replace), for a creation by the master or the append-only file, where the key does not
-    /// exist: the log tells if it does here.
+    /// exist: logs a warning if it exists here.
     pub fn open_to_create(ctx: &Context, name: Arg) -> WriteKey {
         let key = WriteKey::open_to_replace(ctx, name);
         if !matches!(key.handle.filter(), Ok(None)) {

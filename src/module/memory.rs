@@ -11,7 +11,7 @@ use crate::filter::codec::{self, DecodeError, Header};
 use crate::filter::merge::Operation;
 use crate::filter::{self, Filter, Params};
 
-/// What a request for memory exceeded.
+/// The limit that a request for memory exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// What any machine can address.
@@ -46,8 +46,12 @@ pub struct Admission<'a> {
 
 impl Admission<'_> {
     pub fn new<'a>(ctx: &'a Context<'a>, present: u64) -> Admission<'a> {
-        // The library never asks for what cannot be addressed.
-        Admission { ctx, present, limit: Cell::new(Limit::Address) }
+        Admission { ctx, present, limit: Cell::new(Limit::System) }
+    }
+
+    /// As [`new`](Self::new), for a layer whose size is computed: the library never asks for what cannot be addressed.
+    fn of_new_layer<'a>(ctx: &'a Context<'a>, present: u64) -> Admission<'a> {
+        Admission { limit: Cell::new(Limit::Address), ..Admission::new(ctx, present) }
     }
 
     /// Returns whether `requested` more bytes stay within the limits.
@@ -70,7 +74,7 @@ impl Admission<'_> {
 
 /// An empty filter, as far as there is memory for it.
 pub fn new_filter(ctx: &Context, params: Params) -> Result<Filter, Error> {
-    let admission = Admission::new(ctx, 0);
+    let admission = Admission::of_new_layer(ctx, 0);
     admission.check(Filter::new(params, |bytes| admission.admits(bytes)), Error::creating)
 }
 
@@ -132,7 +136,7 @@ pub fn encode_header(ctx: &Context, filter: &Filter) -> Result<Vec<u8>, Error> {
 #[cold]
 pub fn grow(ctx: &Context, filter: &mut Filter) -> Result<(), Error> {
     let before = Weight::of(filter);
-    let admission = Admission::new(ctx, before.bytes);
+    let admission = Admission::of_new_layer(ctx, before.bytes);
     let grown = filter.grow(|bytes| admission.admits(bytes));
     stats::changed(filter, before);
     stats::grown(filter, grown.is_ok());
@@ -143,7 +147,7 @@ pub fn grow(ctx: &Context, filter: &mut Filter) -> Result<(), Error> {
 /// own file says, as the server itself does with its own data types. To go on without would be worse: a replica, or a server
 /// that comes back, would call items absent that were acknowledged. A slot that migrates goes on being served where it was.
 ///
-/// What no machine can address, a master did not hold either: RedisBloom makes eight bytes of it.
+/// What no machine can address, the master cannot hold either (RedisBloom's size overflows to 8 bytes): no reason to exit.
 pub fn refused(ctx: &Context, error: Error) -> Error {
     let limit = match error {
         Error::NoMemoryToCreate(limit) | Error::NoMemoryToGrow(limit) | Error::NoMemory(limit) => Some(limit),

@@ -1,7 +1,7 @@
 //! Rejected commands: the log tells of some, `INFO bf` of the last.
 //!
 //! Any client can have commands rejected, as often as it likes. So the log gets at most one line a second for each
-//! [`Reason`], which also says how many it stands for. None of this allocates: a command may be rejected for lack of memory.
+//! [`Reason`], which also says how many it stands for. The module allocates nothing for it: a command may be rejected for lack of memory.
 
 use std::fmt::{self, Write as _};
 use std::sync::Mutex;
@@ -17,7 +17,7 @@ use super::stats;
 /// The least time between two lines about one reason, in milliseconds.
 const INTERVAL: i64 = 1000;
 
-/// What is known of rejections for one reason.
+/// Rejections for one reason.
 #[derive(Clone, Copy)]
 struct Logged {
     /// When the last line was logged, in milliseconds since 1970.
@@ -46,7 +46,7 @@ pub fn record(ctx: &Context, args: Args, error: Error) {
     let now = call!(RedisModule_Milliseconds());
     let mut rejection = Line::new();
     rejection.describe(ctx, args, error, is_replicated);
-    // Only a crash report, of another thread, may hold the lock meanwhile.
+    // Only a crash report on another thread can hold the lock.
     let Ok(mut rejections) = REJECTIONS.try_lock() else { return };
     rejections.last = Line::new();
     let _ = write!(rejections.last, "{} {}", now / 1000, rejection.text());
@@ -77,7 +77,7 @@ pub fn last(show: impl FnOnce(&std::ffi::CStr)) {
     }
 }
 
-/// A line of text of bounded length, with room for a NUL behind it. What does not fit is cut off.
+/// A line of text of bounded length, with room for a final NUL. Longer text is cut off.
 struct Line {
     bytes: [u8; Line::MAX + 1],
     length: usize,
@@ -121,6 +121,9 @@ impl Line {
             return;
         }
         let id = call!(RedisModule_GetClientId(ctx.as_raw()));
+        if id == 0 {
+            return;
+        }
         let mut info = raw::RedisModuleClientInfo { version: 1, flags: 0, id, addr: [0; 46], port: 0, db: 0 };
         if call!(RedisModule_GetClientInfoById((&raw mut info).cast(), id)) != OK {
             return;

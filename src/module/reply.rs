@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_long, c_longlong};
 
 use super::args::Args;
 use super::context::Context;
-use super::edge::call;
+use super::edge::{call, guard};
 use super::error::Error;
 use super::feature;
 use super::rejection;
@@ -17,7 +17,7 @@ impl Context<'_> {
     /// Ends the reply to a command: with the error, or if it was begun, with one in the place of each element that is missing.
     /// An array that is shorter than it was said to be would take the next replies for its own.
     pub fn refuse(&self, args: Args, error: Error) {
-        rejection::record(self, args, error);
+        guard(c"rejection", (), || rejection::record(self, args, error));
         while self.owed.get() > 0 {
             self.pay(1);
             match error {

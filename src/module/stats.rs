@@ -210,7 +210,7 @@ pub fn refused(error: Error) {
     }
 }
 
-/// What a master or a file says was refused: this server does not have what that one has.
+/// Counts a rejected command of the master or a file: this server lacks data that the other has.
 pub fn replicated_refused() {
     REPLICATED_REFUSED.add(1);
 }

@@ -5,7 +5,7 @@ use super::super::context::Context;
 use super::super::error::Error;
 use super::super::key::{ReadKey, WriteKey};
 use super::super::memory::{self, Limit};
-use crate::filter::codec::{self, Header, Piece, Sender};
+use crate::filter::codec::{self, DecodeError, Header, Piece, Sender};
 
 /// `BF.SCANDUMP key iterator`
 ///
@@ -41,10 +41,11 @@ pub fn loadchunk(ctx: &Context, args: Args) -> Result<(), Error> {
     })
 }
 
-/// Whether no filter could take the chunk of a BF.LOADCHUNK.
+/// Returns true if the chunk of a BF.LOADCHUNK is damaged in itself: no filter could take it.
 fn is_damaged(args: Args) -> bool {
     let iterator = args.at(2).integer().and_then(|iterator| u64::try_from(iterator).ok());
-    iterator.is_none_or(|iterator| codec::check_piece(iterator, args.at(3).bytes()).is_err())
+    let check = |iterator| codec::check_piece(iterator, args.at(3).bytes());
+    iterator.is_none_or(|iterator| matches!(check(iterator), Err(DecodeError::Corrupt | DecodeError::NewerVersion)))
 }
 
 fn load_chunk(ctx: &Context, args: Args) -> Result<(), Error> {
@@ -53,12 +54,12 @@ fn load_chunk(ctx: &Context, args: Args) -> Result<(), Error> {
     let is_header = u64::try_from(iterator).is_ok_and(|iterator| codec::is_header(iterator, data));
     let sender = if ctx.must_obey() { Sender::Authority } else { Sender::Anyone };
     if is_header && sender == Sender::Authority {
-        let header = decode_header(data, sender)?;
+        let header = decode_header(ctx, data, sender)?;
         return create(ctx, args, WriteKey::open_to_create(ctx, name), &header);
     }
     let mut key = WriteKey::open(ctx, name)?;
     match key.filter() {
-        None if iterator == codec::HEADER_ITERATOR as i64 => create(ctx, args, key, &decode_header(data, sender)?),
+        None if iterator == codec::HEADER_ITERATOR as i64 => create(ctx, args, key, &decode_header(ctx, data, sender)?),
         None => Err(Error::NotFound),
         Some(filter) => {
             let iterator = u64::try_from(iterator).map_err(|_| Error::BadData)?;
@@ -81,8 +82,8 @@ fn load_chunk(ctx: &Context, args: Args) -> Result<(), Error> {
     }
 }
 
-fn decode_header(data: &[u8], sender: Sender) -> Result<Header, Error> {
-    Header::decode(data, sender).map_err(|error| Error::decoding(error, Limit::System))
+fn decode_header(ctx: &Context, data: &[u8], sender: Sender) -> Result<Header, Error> {
+    Header::decode(data, sender).map_err(|error| memory::refused(ctx, Error::decoding(error, Limit::System)))
 }
 
 /// Creates the filter of a header.

@@ -16,8 +16,8 @@ use crate::filter::merge::Operation;
 
 /// `BF.MERGE destination numkeys source [source …] [UNION | INTERSECT] [REPLACE]`
 ///
-/// A destination that exists is an operand as well, once, also if it is named as a source. With REPLACE it is one only if it is
-/// named.
+/// An existing destination is an operand, and counts once even if it is also named as a source. With REPLACE it is an operand only
+/// if it is named.
 pub fn merge(ctx: &Context, args: Args) -> Result<(), Error> {
     let (destination, sources) = (args.at(1), numbered_keys(args)?);
     let options = Options::parse(args.from(3 + sources.len()))?;
@@ -33,7 +33,7 @@ pub fn merge(ctx: &Context, args: Args) -> Result<(), Error> {
     if is_new && is_named {
         return Err(Error::NotFound);
     }
-    // All that is needed below is had before anything changes.
+    // Everything is allocated before anything changes.
     let mut words = memory::room(ctx, args.len())?;
     let mut keys = memory::room(ctx, sources.len())?;
     keys.extend(sources.iter().filter(is_other).map(|source| ReadKey::open(ctx, source)));
@@ -58,8 +58,8 @@ pub fn merge(ctx: &Context, args: Args) -> Result<(), Error> {
     Ok(())
 }
 
-/// Merges `operands`, for one more of which there is room, and the filter of the key, unless that `is_replaced`. Returns whether
-/// the filter of the key is another than before.
+/// Merges `operands` into the key, and its own filter with them unless that `is_replaced`. `operands` has room for one more. Returns
+/// whether the key changed.
 fn merge_filters(
     ctx: &Context,
     key: &mut WriteKey,
@@ -70,6 +70,7 @@ fn merge_filters(
     if !replace && let Some(filter) = key.filter() {
         return memory::merge_into(ctx, filter, &operands, operation);
     }
+    // The key's own filter is borrowed for a shorter time than the others.
     let mut operands: Vec<&Filter> = operands;
     if !is_replaced {
         operands.extend(key.filter().map(|filter| &*filter));
@@ -80,7 +81,7 @@ fn merge_filters(
     Ok(true)
 }
 
-/// What follows the sources, in any order.
+/// The options after the sources, in any order.
 #[derive(Clone, Copy)]
 struct Options {
     operation: Operation,

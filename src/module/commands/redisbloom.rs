@@ -16,25 +16,25 @@ use super::add::{Insertion, Present};
 use super::reserve::{Expansion, Wanted, positive};
 use crate::filter::ErrorRate;
 
-/// The least words of a BF.RESERVE of ours: `BF.RESERVE key rate capacity NONSCALING SEED seed LAYOUT native`. RedisBloom takes
+/// The least arguments of a BF.RESERVE of ours, its name included: `BF.RESERVE key rate capacity NONSCALING SEED seed LAYOUT native`. RedisBloom takes
 /// seven at most.
 const OUR_RESERVE: usize = 9;
 
 /// The highest error rate that filters are created with in Redis 8.
 const REDIS_8_MAX_RATE: ErrorRate = ErrorRate::new(0.25).unwrap();
 
-/// Whether BF.RESERVE is one of ours.
+/// Returns true if oxbloom wrote this BF.RESERVE.
 pub fn is_our_reserve(args: Args) -> bool {
     args.len() >= OUR_RESERVE
 }
 
-/// What a command creates that says nothing about the filter.
+/// The parameters for a command that gives none.
 pub fn unspecified() -> Wanted {
     of_dialect(Wanted::default())
 }
 
-/// What `BF.RESERVE key error_rate capacity …` asks for. Words that are not known are passed over, and the key is a word like
-/// the others.
+/// Parses `BF.RESERVE key error_rate capacity …`. Unknown arguments are ignored, and options are searched from the key on, as in
+/// RedisBloom.
 pub fn reserve(args: Args) -> Result<Wanted, Error> {
     let is_named = |name| move |word: &Arg| word.is(name);
     let mut words = args.from(1).iter();
@@ -48,7 +48,8 @@ pub fn reserve(args: Args) -> Result<Wanted, Error> {
     }))
 }
 
-/// What `BF.INSERT key … ITEMS item …` asks for. One to three letters tell the options, and the last of a kind counts.
+/// Parses `BF.INSERT key … ITEMS item …`. Options are recognized by their first one to three letters, and the last of a kind
+/// counts.
 pub fn insert(args: Args) -> Result<Insertion, Error> {
     let mut wanted = Wanted::default();
     let (mut create, mut next) = (true, 2);
@@ -98,7 +99,7 @@ fn of_dialect(wanted: Wanted) -> Wanted {
     Wanted { error_rate, layout: Some(LayoutName::Classic), ..wanted }
 }
 
-/// An expansion, of which RedisBloom keeps 32 bits. If that yields 0, a filter of Redis 8 does not grow. One of RedisBloom 2.8
+/// Parses an expansion. RedisBloom truncates it to 32 bits. If that yields 0, a filter of Redis 8 does not grow. One of RedisBloom 2.8
 /// breaks: every item is present. Ours grows by 1 instead.
 fn expansion(value: Option<Arg>) -> Result<Expansion, Error> {
     let factor = value.ok_or(Error::NoExpansion)?.integer().ok_or(Error::BadExpansion)?;

@@ -136,7 +136,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// What a command creates that says nothing about the filter.
+    /// The parameters for a command that gives none.
     pub fn unspecified(ctx: &Context) -> Wanted {
         if ctx.must_obey() { redisbloom::unspecified() } else { Wanted::default() }
     }
