@@ -119,8 +119,8 @@ impl Context<'_> {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_LOADING != 0
     }
 
-    /// Returns true if a connected client sent the command itself. Scripts, modules and transactions may use a client without a
-    /// connection: Valkey 9.1 crashes when it is asked for the address of one.
+    /// Returns true if a connected client may have sent the command itself: scripts, transactions and most modules run commands for
+    /// clients of their own.
     pub fn has_connection(&self) -> bool {
         const WITHOUT: u32 = raw::REDISMODULE_CTX_FLAGS_LUA | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
         !self.ctx.is_null() && self.flags() & WITHOUT == 0

@@ -105,7 +105,7 @@ pub fn is_redis_8() -> bool {
 }
 
 /// Whether the server has its functions under Valkey's names, too.
-fn is_valkey() -> bool {
+pub fn is_valkey() -> bool {
     let mut function: *mut c_void = ptr::null_mut();
     let name = c"ValkeyModule_SetModuleOptions".as_ptr();
     call!(RedisModule_GetApi(name, (&raw mut function).cast())) == OK

@@ -12,6 +12,7 @@ use super::args::Args;
 use super::context::Context;
 use super::edge::{OK, available, call};
 use super::error::{Error, Reason};
+use super::feature;
 use super::stats;
 
 /// The least time between two lines about one reason, in milliseconds.
@@ -115,23 +116,25 @@ impl Line {
         let _ = write!(self, ": {}", error.text().to_str().unwrap_or_default());
     }
 
-    /// Writes the address and the user of the client, if it called the command itself and the server tells.
+    /// Writes the client's address, or its number where the server cannot be asked for that, and its user.
     fn describe_client(&mut self, ctx: &Context) {
-        if !ctx.has_connection() {
-            return;
-        }
         let id = call!(RedisModule_GetClientId(ctx.as_raw()));
-        if id == 0 {
+        if id == 0 || !ctx.has_connection() {
             return;
         }
         let mut info = raw::RedisModuleClientInfo { version: 1, flags: 0, id, addr: [0; 46], port: 0, db: 0 };
-        if call!(RedisModule_GetClientInfoById((&raw mut info).cast(), id)) != OK {
+        // Other modules may run a command for a client without a connection. Valkey 9.1 crashes when it is asked for the address
+        // of one, and nothing tells it from others.
+        if feature::is_valkey() {
+            let _ = write!(self, " from client {id}");
+        } else if call!(RedisModule_GetClientInfoById((&raw mut info).cast(), id)) == OK {
+            let address = info.addr.map(|byte| byte as u8);
+            let length = address.iter().position(|&byte| byte == 0).unwrap_or(address.len());
+            let address = str::from_utf8(&address[..length]).unwrap_or_default();
+            let _ = write!(self, " from {address}:{}", info.port);
+        } else {
             return;
         }
-        let address = info.addr.map(|byte| byte as u8);
-        let length = address.iter().position(|&byte| byte == 0).unwrap_or(address.len());
-        let address = str::from_utf8(&address[..length]).unwrap_or_default();
-        let _ = write!(self, " from {address}:{}", info.port);
         if available!(RedisModule_GetClientUserNameById).is_some() {
             let mut user = call!(RedisModule_GetClientUserNameById(ctx.as_raw(), id));
             if !user.is_null() {
