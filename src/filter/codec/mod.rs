@@ -168,7 +168,7 @@ pub fn next_piece(filter: &Filter, iterator: u64) -> Result<Option<Piece<'_>>, E
 pub struct Loaded<'a> {
     /// The bytes that the filter now has in the piece's place. The caller replicates these, which may differ from the piece.
     pub bytes: &'a [u8],
-    /// Whether the piece changed the filter.
+    /// True if the piece changed the filter.
     pub changed: bool,
 }
 
@@ -193,7 +193,7 @@ pub fn load_piece<'a>(
     }
 }
 
-/// Whether what comes with `iterator` is the header of a walk, from which a filter is built.
+/// Returns true if `iterator` and `data` are the header of a walk, from which a filter is built.
 pub fn is_header(iterator: u64, data: &[u8]) -> bool {
     iterator == HEADER_ITERATOR && !data.is_empty()
 }

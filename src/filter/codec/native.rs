@@ -418,9 +418,9 @@ pub fn load(source: &mut impl Source, admit: impl FnOnce(u64) -> bool) -> Result
 
 /// Bits of a filter with the place they belong to.
 ///
-/// A tag stands for the filter's seed and the layer's shape; the checksum covers the bits, the tag and the offset. So a chunk is
-/// only taken at the place that it was made for, by a filter that means the same by it, and where it is not taken, it can be told
-/// whether the chunk was damaged or is another filter's.
+/// A tag stands for the filter's seed and the layer's shape; the checksum covers the bits, the tag and the offset. A chunk is
+/// accepted only at its own place and by a filter of the same seed and shape. When it is rejected, the tag tells whether it was
+/// damaged or belongs to another filter.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk<'a> {
     /// Where the bits start, in bytes of all layers' bits laid end to end.
@@ -435,7 +435,7 @@ impl Chunk<'_> {
         ORIGIN + self.offset + self.bits.len() as u64
     }
 
-    /// What ties the chunk to `filter`.
+    /// The tag that binds the chunk to `filter`.
     pub fn tag<L: Stored>(&self, filter: &Chain<L>) -> u64 {
         self.tag_from(seed_of_chunks(filter), filter)
     }
@@ -484,7 +484,7 @@ fn seed_of_chunks<L: Stored>(filter: &Chain<L>) -> u64 {
     filter.plan().seed ^ L::state(filter.layers())
 }
 
-/// What ties chunks to a layer of the filter with this [`seed_of_chunks`].
+/// The tag that binds chunks to a layer of the filter with this [`seed_of_chunks`].
 fn tag<L: Stored>(seed: u64, layer: Option<&L>) -> u64 {
     let shape = layer.map_or([0; 10], |layer| {
         let Shape { blocks, lines, probes, .. } = layer.table().shape();

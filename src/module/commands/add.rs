@@ -61,13 +61,13 @@ pub struct Insertion<'a> {
     pub items: Args<'a>,
 }
 
-/// Whether a command creates a filter that does not exist.
+/// How a command treats a key that does not exist.
 enum Creation {
-    /// By default.
+    /// Creates a filter with default settings.
     Default,
-    /// With these options.
+    /// Creates a filter with these options.
     As(Wanted),
-    /// It does not, whatever its options.
+    /// Replies with an error, whatever its options.
     Never(Wanted),
 }
 

@@ -85,7 +85,7 @@ fn merge_filters(
 #[derive(Clone, Copy)]
 struct Options {
     operation: Operation,
-    /// Whether the result replaces the destination.
+    /// True if the result replaces the destination.
     replace: bool,
 }
 

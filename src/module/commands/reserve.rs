@@ -108,7 +108,7 @@ fn parse(args: Args) -> Result<Wanted, Error> {
     Ok(Wanted { capacity: Some(capacity), error_rate: Some(error_rate), expansion, nonscaling, counting, seed, layout })
 }
 
-/// What `EXPANSION n` says about how a filter grows.
+/// The growth that `EXPANSION n` asks for.
 #[derive(Clone, Copy)]
 pub enum Expansion {
     /// Not at all, as with NONSCALING: `n` is 0.
