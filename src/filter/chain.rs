@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use super::hash::{Hash, Hasher};
 use super::merge::Operation;
-use super::{Error, LayerFacts, MAX_ITEMS, MAX_LAYERS, storage};
+use super::{Error, LayerFacts, MAX_ITEMS, MAX_LAYERS, storage, with_room};
 
 /// What a layout is made of. Layers of different layouts are never in one chain.
 pub trait Layer: Sized {
@@ -169,8 +169,7 @@ impl<L: Layer> Chain<L> {
         if !admit(bytes) {
             return Err(Error::OutOfMemory);
         }
-        let mut new = Vec::new();
-        new.try_reserve_exact(designs.len()).map_err(|_| Error::OutOfMemory)?;
+        let mut new = with_room(designs.len())?;
         for design in designs {
             new.push(L::new(design)?);
         }
@@ -232,8 +231,7 @@ impl<L: Layer> Chain<L> {
 
     /// A copy that shares nothing.
     pub fn try_clone(&self) -> Result<Chain<L>, Error> {
-        let mut layers = Vec::new();
-        layers.try_reserve_exact(self.layers.len()).map_err(|_| Error::OutOfMemory)?;
+        let mut layers = with_room(self.layers.len())?;
         for layer in &self.layers {
             layers.push(layer.try_clone()?);
         }

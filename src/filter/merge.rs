@@ -22,7 +22,7 @@ use super::counting::MAX_COUNT;
 use super::sizing::Cell;
 use super::storage::{Block, ones};
 use super::table::Count;
-use super::{Error, Filter, blocked, classic, counting, each};
+use super::{Error, Filter, blocked, classic, counting, each, with_room};
 
 /// What becomes of several filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Filter {
         let deepest = deepest(sources).ok_or(Refusal::OutOfMemory)?;
         deepest.check(sources, operation)?;
         let mut merged = deepest.emptied(deepest.depth(), admit)?;
-        each!(&mut merged, chain => combine(chain, room_for(sources)?, sources, operation, true));
+        each!(&mut merged, chain => combine(chain, with_room(sources.len())?, sources, operation, true));
         Ok(merged)
     }
 
@@ -106,7 +106,7 @@ impl Filter {
     ) -> Result<bool, Refusal> {
         self.check(sources, operation)?;
         each!(self, chain => {
-            let (room, depth) = (room_for(sources)?, chain.layers().len());
+            let (room, depth) = (with_room(sources.len())?, chain.layers().len());
             if let Some(deepest) = deepest(sources).and_then(Kind::chain) {
                 chain.extend_like(deepest, deepest.layers().len(), admit)?;
             }
@@ -198,13 +198,6 @@ fn agreement<L: Kind>(one: &Chain<L>, other: &Filter) -> Option<Agreement> {
     let capacity = one.first().map(L::capacity) == other.first().map(L::capacity);
     let sizes = one.iter().zip(other).all(|(one, other)| one.design() == other.design());
     Some(Agreement { capacity, sizes })
-}
-
-/// Room for something of each filter.
-fn room_for<T>(filters: &[&Filter]) -> Result<Vec<T>, Refusal> {
-    let mut room = Vec::new();
-    room.try_reserve_exact(filters.len()).map_err(|_| Refusal::OutOfMemory)?;
-    Ok(room)
 }
 
 /// Makes each layer of `target` what `operation` makes of those of `sources`, for which there is room in `layers`, and of itself

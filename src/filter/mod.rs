@@ -63,6 +63,17 @@ pub const MAX_LAYERS: usize = 1 << 14;
 /// terabytes even at a bit an item. A larger count is forged, and would overflow the sum over all layers.
 pub const MAX_ITEMS: u64 = 1 << 48;
 
+/// Returns an empty vector with room for `count` elements.
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`] if the memory is refused.
+pub(crate) fn with_room<T>(count: usize) -> Result<Vec<T>, Error> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(count).map_err(|_| Error::OutOfMemory)?;
+    Ok(values)
+}
+
 /// Why an operation on a filter failed. The filter is as it was before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {

@@ -17,7 +17,7 @@ use super::args::Args;
 use super::context::Context;
 use super::edge::{call, guard};
 use super::error::Error;
-use super::memory::{self, Admission, Limit};
+use super::memory::{self, Admission};
 use super::stats;
 use crate::filter::Filter;
 use crate::filter::codec::{self, DecodeError, Sink, Source, classic, native};
@@ -137,14 +137,13 @@ fn load(rdb: *mut raw::RedisModuleIO, load: impl FnOnce(&Admission) -> Result<Fi
         match load(&admission) {
             Ok(filter) => into_value(filter),
             Err(error) => {
-                let limit = if error == DecodeError::OutOfMemory { admission.limit() } else { Limit::System };
-                let why = if error == DecodeError::OutOfMemory { format!(", {}", limit.name()) } else { String::new() };
-                let rejection = Error::decoding(error, limit);
+                let rejection = Error::decoding(error, admission.limit());
+                let limit = rejection.limit().map_or(String::new(), |limit| format!(", {limit}"));
                 stats::refused(rejection);
                 if ctx.must_obey() {
                     stats::replicated_refused();
                 }
-                ctx.log_warning(&format!("a filter was refused: {error}{why} (key '{}')", key_of(rdb)));
+                ctx.log_warning(&format!("a filter was refused: {error}{limit} (key '{}')", key_of(rdb)));
                 memory::refused(&ctx, rejection);
                 ptr::null_mut()
             }

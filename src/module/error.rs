@@ -142,6 +142,18 @@ impl Error {
     }
 }
 
+impl Error {
+    /// The limit that was exceeded, as the text of an error for lack of memory names it.
+    pub fn limit(self) -> Option<&'static str> {
+        match self {
+            Error::NoMemoryToCreate(_) | Error::NoMemoryToGrow(_) | Error::NoMemory(_) => {
+                Some(self.text().to_str().ok()?.split_once(": ")?.1)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Why something was refused, as INFO counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {

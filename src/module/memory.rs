@@ -24,18 +24,6 @@ pub enum Limit {
     System,
 }
 
-impl Limit {
-    /// What was exceeded, for the log.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Limit::Address => "more than can be addressed",
-            Limit::Filter => "over bf.filter-memory-limit",
-            Limit::Server => "over maxmemory",
-            Limit::System => "the system has no more",
-        }
-    }
-}
-
 /// Decides whether a filter may take more memory, and keeps which limit it exceeded otherwise.
 pub struct Admission<'a> {
     ctx: &'a Context<'a>,
@@ -122,9 +110,7 @@ pub fn copy(ctx: &Context, filter: &Filter) -> Result<Filter, Error> {
 
 /// Room for `count` things that a command has to keep in mind.
 pub fn room<T>(ctx: &Context, count: usize) -> Result<Vec<T>, Error> {
-    let mut room = Vec::new();
-    room.try_reserve_exact(count).map_err(|_| refused(ctx, Error::NoMemory(Limit::System)))?;
-    Ok(room)
+    filter::with_room(count).map_err(|_| refused(ctx, Error::NoMemory(Limit::System)))
 }
 
 /// The header of a filter's walk, as far as there is memory for it.

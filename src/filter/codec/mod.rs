@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 use super::chain::{Chain, Layer};
 use super::storage::Bytes;
-use super::{Error, Filter};
+use super::{Error, Filter, with_room};
 
 /// Why bytes were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,13 +211,6 @@ pub fn check_piece(iterator: u64, data: &[u8]) -> Result<(), DecodeError> {
     } else {
         iterator.checked_sub(data.len() as u64).map(drop).ok_or(DecodeError::Corrupt)
     }
-}
-
-/// An empty vector with room for `count` elements.
-fn with_room<T>(count: usize) -> Result<Vec<T>, Error> {
-    let mut values = Vec::new();
-    values.try_reserve_exact(count).map_err(|_| Error::OutOfMemory)?;
-    Ok(values)
 }
 
 /// A filter of layers that have no bit set yet; their items count as if they were.

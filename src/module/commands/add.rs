@@ -177,9 +177,10 @@ fn add_all(ctx: &Context, args: Args, items: Args, present: Present, creation: C
     let new = &mut marks.as_mut_slice()[..items.len()];
     let mut key = WriteKey::open(ctx, name)?;
     if let (Some(filter), Creation::As(wanted) | Creation::Never(wanted)) = (key.filter(), &creation)
+        && let Err(error) = wanted.check_existing(filter)
         && !ctx.must_obey()
     {
-        wanted.check_existing(filter)?;
+        return Err(error);
     }
     let (filter, created) = match &creation {
         Creation::Default => filter_or_create(ctx, name, &mut key, None)?,
