@@ -93,10 +93,15 @@ class Replicated:
             return connection.execute()[1] >= len(self.replicas())
 
     def settled(self) -> bool:
-        """Whether there is one primary, and all others follow it."""
+        """Whether there is one primary, all others follow it, and it knows that they are online."""
         primaries, replicas = self._of_role(b"master"), self.replicas()
-        return len(primaries) == 1 and all(
-            replica.client.role()[2:4] == [primaries[0].port, b"connected"] for replica in replicas
+        if len(primaries) != 1:
+            return False
+        online = {int(port) for _host, port, _offset in primaries[0].client.role()[2]}
+        return all(
+            replica.port in online
+            and replica.client.role()[2:4] == [primaries[0].port, b"connected"]
+            for replica in replicas
         )
 
     def _of_role(self, role: bytes) -> list[Server]:
