@@ -105,7 +105,7 @@ test-asan: build-asan ## Look for misused and lost memory in the library's tests
 	PROPTEST_CASES=64 ASAN_OPTIONS=allocator_may_return_null=1 $(TEST_WITH_ASAN) -- --skip rates:: --skip adversary::
 
 TEST_WITH_ASAN = RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/asan.sh \
-  cargo test --target-dir $(TARGET)/asan --features fault-injection --test filter --test corpus
+  cargo test --target-dir $(TARGET)/asan --features fault-injection --test promises --test corpus
 
 # All that is not ours is taken from what other tests were built with: to build it anew takes minutes.
 build-asan: build-tests

@@ -39,8 +39,8 @@ use std::time::{Duration, SystemTime};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, SamplingMode};
 use fastbloom::BloomFilter;
-use oxbloom::filter::batch::{BATCH, Prepared};
-use oxbloom::filter::{ErrorRate, Filter, Growth, Layout, Params};
+use oxbloom_filter::batch::{BATCH, Prepared};
+use oxbloom_filter::{ErrorRate, Filter, Growth, Layout, Params};
 use serde_json::{Value, json};
 
 /// The seed of our hash and of the choice of items.

@@ -36,7 +36,7 @@ impl Counts {
     ///
     /// ```text
     ///  ob=/usr/lib/redis/modules/liboxbloom.so     from here on, what was executed in this object
-    ///  fn=oxbloom::module::commands::query::card
+    ///  fn=oxbloom::commands::query::card
     ///  32 5                                        on line 32, 5 instructions
     ///  cob=/usr/bin/redis-server                   another object
     ///  cfn=RM_ReplyWithLongLong

@@ -7,8 +7,8 @@ use std::hint::black_box;
 use std::path::Path;
 use std::process::Command;
 
-use oxbloom::filter::batch::{BATCH, Prepared};
-use oxbloom::filter::{ErrorRate, Filter, Growth, Layout, Params};
+use oxbloom_filter::batch::{BATCH, Prepared};
+use oxbloom_filter::{ErrorRate, Filter, Growth, Layout, Params};
 
 use super::Cost;
 use super::callgrind::{self, Counts};

@@ -15,8 +15,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oxbloom::filter::codec::{HEADER_ITERATOR, Header, Sender};
-use oxbloom::filter::counting::MAX_COUNT;
+use oxbloom_filter::codec::{HEADER_ITERATOR, Header, Sender};
+use oxbloom_filter::counting::MAX_COUNT;
 use redis_module::raw;
 use xxhash_rust::xxh3::xxh3_64;
 

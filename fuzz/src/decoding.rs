@@ -6,15 +6,15 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use oxbloom::filter::batch::Prepared;
-use oxbloom::filter::chain::{Chain, Layer};
-use oxbloom::filter::codec::native::{self, Chunk, Stored};
-use oxbloom::filter::codec::{self, DecodeError, Header, Sender, Sink, Source, classic};
-use oxbloom::filter::counting::MAX_COUNT;
-use oxbloom::filter::hash::Hash;
-use oxbloom::filter::sizing::Cell;
-use oxbloom::filter::storage::Bytes;
-use oxbloom::filter::{Error, ErrorRate, Filter, Growth, Layout, Params};
+use oxbloom_filter::batch::Prepared;
+use oxbloom_filter::chain::{Chain, Layer};
+use oxbloom_filter::codec::native::{self, Chunk, Stored};
+use oxbloom_filter::codec::{self, DecodeError, Header, Sender, Sink, Source, classic};
+use oxbloom_filter::counting::MAX_COUNT;
+use oxbloom_filter::hash::Hash;
+use oxbloom_filter::sizing::Cell;
+use oxbloom_filter::storage::Bytes;
+use oxbloom_filter::{Error, ErrorRate, Filter, Growth, Layout, Params};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The most bytes of bits that a filter is built with. It may grow to twice as many.

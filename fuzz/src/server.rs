@@ -18,8 +18,8 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_uchar, c_uint, c_ulong
 use std::ptr;
 
 use oxbloom::RedisModule_OnLoad;
-use oxbloom::filter::Filter;
-use oxbloom::filter::codec::{Sink, Source};
+use oxbloom_filter::Filter;
+use oxbloom_filter::codec::{Sink, Source};
 use redis_module::raw;
 
 use super::decoding::{Reader, Writer};
@@ -524,7 +524,7 @@ impl<'a> Stream<'a> {
         ptr::from_mut(self).cast()
     }
 
-    fn check<T>(&mut self, read: Result<T, oxbloom::filter::codec::DecodeError>) -> Option<T> {
+    fn check<T>(&mut self, read: Result<T, oxbloom_filter::codec::DecodeError>) -> Option<T> {
         self.failed |= read.is_err();
         read.ok()
     }

@@ -68,7 +68,7 @@ KINDS = {
 def most_false_positives(trials: int, rate: float) -> float:
     """What a number with the binomial distribution B(trials, rate) exceeds with a probability below 2e-14.
 
-    Bernstein's inequality, at eight standard deviations: tests/filter/rates.rs explains it.
+    Bernstein's inequality, at eight standard deviations: filter/tests/promises/rates.rs explains it.
     """
     z = 8
     variance = trials * rate * (1 - rate)

@@ -187,7 +187,7 @@ def errors_for_lack_of_memory(source: str) -> set[str]:
     texts = dict(re.findall(r'(\w+)\(limit\) => no_memory!\("([^"]*)", limit\)', source))
     limits = dict(re.findall(r'Limit::(\w+) => c_str\(concat!\(\$words, "([^"]*?)\\0"', source))
     assert (len(texts), len(limits)) == (3, 4)
-    sources = "".join(file.read_text() for file in (ROOT / "src/module").rglob("*.rs"))
+    sources = "".join(file.read_text() for file in (ROOT / "src").rglob("*.rs"))
     without_purpose = set(re.findall(r"NoMemory\(Limit::(\w+)\)", sources))
     return {
         text + because
@@ -198,7 +198,7 @@ def errors_for_lack_of_memory(source: str) -> set[str]:
 
 
 def test_each_error_is_explained():
-    source = (ROOT / "src/module/error.rs").read_text()
+    source = (ROOT / "src/error.rs").read_text()
     errors = {
         text for text in re.findall(r'\bc"([^"]*)"', source) if not text.startswith("refused_")
     }
@@ -217,7 +217,7 @@ def test_each_line_of_the_log_is_explained(reader):
     section = PAGE[PAGE.index("## The log") : PAGE.index("## Errors")]
     explained = " ".join(re.findall("`([^`]*)`", section))
     # The words that are in the sources as they are in the log.
-    for source in (ROOT / "src/module").rglob("*.rs"):
+    for source in (ROOT / "src").rglob("*.rs"):
         call = r"(?:log_warning|end_server)\(\s*&?(?:format!\(\s*)?\"([^\"]*)\""
         # A backslash at the end of a line joins it to the next.
         calls = re.findall(call, re.sub(r"\\\n\s*", "", source.read_text()))

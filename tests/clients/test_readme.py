@@ -69,7 +69,7 @@ def test_redis_py_fails_on_a_single_field_once_bf_was_called_as_the_readme_says(
 
 
 def test_the_rates_of_filled_filters_are_stated_as_they_are_tested():
-    tested = re.search(r"for \(rate, factor\) in \[(.*?)\]", (ROOT / "tests/filter/rates.rs").read_text())
+    tested = re.search(r"for \(rate, factor\) in \[(.*?)\]", (ROOT / "filter/tests/promises/rates.rs").read_text())
     assert tested
     limits = {rate: factor for rate, factor in re.findall(r"\((\S+), (\S+)\)", tested[1])}
     stated = re.search(r"we measured (.*?)\.\s+\(The tests allow (.*?) times", README, re.S)

@@ -1,6 +1,6 @@
 //! Every command: its replies in RESP2 and RESP3, its errors, its limits, and what the server knows about it.
 
-use oxbloom::filter::codec::native;
+use oxbloom_filter::codec::native;
 use redis::Value;
 
 use crate::support::memory::{create, grow};

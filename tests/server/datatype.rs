@@ -1,7 +1,7 @@
 //! What the server does with filters by itself: copies, serializes, measures, moves and frees them.
 
-use oxbloom::filter::Filter;
-use oxbloom::filter::codec::native::{Chunk, Header};
+use oxbloom_filter::Filter;
+use oxbloom_filter::codec::native::{Chunk, Header};
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 

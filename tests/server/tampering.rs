@@ -1,6 +1,6 @@
 //! Payloads that lie: whatever RESTORE and BF.LOADCHUNK are given, the server answers, and what is not taken changes nothing.
 
-use oxbloom::filter::codec::native;
+use oxbloom_filter::codec::native;
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -10,9 +10,9 @@ use std::fs;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use oxbloom::filter::classic::probes_for;
-use oxbloom::filter::codec::{self, Header, Sender, Sink};
-use oxbloom::filter::{ErrorRate, Filter, Growth, Layout, Params};
+use oxbloom_filter::classic::probes_for;
+use oxbloom_filter::codec::{self, Header, Sender, Sink};
+use oxbloom_filter::{ErrorRate, Filter, Growth, Layout, Params};
 use oxbloom_fuzz::decoding::{COUNTING_KINDS, Writer};
 use redis::{Commands, RedisResult};
 

@@ -64,7 +64,7 @@ const info = (capacity, filters, inserted, expansion) => ({
 /**
  * What a number with the binomial distribution B(trials, rate) exceeds with a probability below 2e-14.
  *
- * Bernstein's inequality, at eight standard deviations: tests/filter/rates.rs explains it.
+ * Bernstein's inequality, at eight standard deviations: filter/tests/promises/rates.rs explains it.
  */
 function mostFalsePositives(trials, rate) {
   const z = 8;

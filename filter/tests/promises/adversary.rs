@@ -1,0 +1,290 @@
+//! Who knows the code, but not the seed: items that were crafted for one seed do nothing to a filter with another.
+//!
+//! After Gerbet, Kumar and Lauradoux (2015), "The Power of Evil Choices in Bloom Filters", who did it to a crawler:
+//!
+//! - *forgery*: items that a filter takes for present, though nobody added them;
+//! - *pollution*: items that, once added, spoil the answers on all others, because each sets as many new bits as can be, or
+//!   because they crowd together and leave no clear bit where they are.
+//!
+//! The adversary has filters of its own to search with, and time. What it finds has to work where the seed is the one that it
+//! searched with, and elsewhere must stay within what chance allows, by the inequality that [`rates`](crate::rates) explains. A
+//! classic filter has no seed of its own, and is at its mercy. At the end are pairs of items that are one to XXH3 under many seeds,
+//! and to a filter under none.
+
+use std::collections::HashSet;
+use std::ops::RangeInclusive;
+
+use oxbloom_filter::hash::Hash;
+use oxbloom_filter::{ErrorRate, Filter, Growth, Layout, Params};
+use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128, xxh3_128_with_seed};
+
+use crate::model::{bits, by};
+use crate::rates::{Measurement, most_by_chance};
+
+const CAPACITY: usize = 1000;
+const RATE: f64 = 0.01;
+
+/// The seed that the adversary knows.
+const KNOWN: u64 = 0x3C6E_F372_FE94_F82B;
+
+/// Seeds that it does not: next to the known one, as far from it as can be, plain ones, and any.
+const OTHERS: [u64; 8] =
+    [KNOWN + 1, KNOWN - 1, KNOWN ^ (1 << 63), !KNOWN, KNOWN.swap_bytes(), 0, 1, 0xA54F_F53A_5F1D_36F1];
+
+/// Lengths of items: the hash is computed in another way for each.
+const LENGTHS: [RangeInclusive<usize>; 6] = [1..=3, 4..=8, 9..=16, 17..=128, 129..=240, 241..=500];
+
+const SEEDED: [fn(u64) -> Layout; 2] = [|seed| Layout::Native { seed }, |seed| Layout::Counting { seed }];
+const CLASSIC: Layout = Layout::Classic { noted_expansion: 2 };
+
+type Items = Vec<Vec<u8>>;
+
+fn empty(layout: Layout) -> Filter {
+    let (error_rate, capacity) = (ErrorRate::new(RATE).unwrap(), (CAPACITY as u64).try_into().unwrap());
+    Filter::new(Params { error_rate, capacity, growth: Growth::Fixed, layout }, |_| true).unwrap()
+}
+
+fn insert(filter: &mut Filter, items: &Items) {
+    items.iter().for_each(|item| assert!(filter.insert(item).is_ok()));
+}
+
+fn holding(layout: Layout, items: &Items) -> Filter {
+    let mut filter = empty(layout);
+    insert(&mut filter, items);
+    filter
+}
+
+/// How many of the items a filter takes for present.
+fn found(filter: &Filter, items: &Items) -> u64 {
+    items.iter().filter(|item| filter.contains(item)).count() as u64
+}
+
+/// Items without end and without a pattern, all different.
+fn candidates(lengths: &RangeInclusive<usize>) -> impl Iterator<Item = Vec<u8>> {
+    let (shortest, lengths) = (*lengths.start(), lengths.clone().count());
+    let mut seen = HashSet::new();
+    (0u64..)
+        .map(move |number| {
+            let word = |index: usize| xxh3_64_with_seed(&number.to_le_bytes(), index as u64);
+            let length = shortest + word(0) as usize % lengths;
+            let mut item: Vec<u8> = (1..=length.div_ceil(8)).flat_map(|index| word(index).to_le_bytes()).collect();
+            item.truncate(length);
+            item
+        })
+        .filter(move |item| seen.insert(xxh3_128(item)))
+}
+
+/// Looks for items that the filter takes for present.
+fn forge(filter: &Filter, candidates: &mut impl Iterator<Item = Vec<u8>>) -> Items {
+    candidates.filter(|item| filter.contains(item)).take(CAPACITY).collect()
+}
+
+/// The bits or counters that an item marks in a filter with nothing else in it.
+fn marks(empty: &Filter, item: &[u8]) -> Vec<usize> {
+    let mut filter = empty.try_clone().unwrap();
+    assert_eq!(filter.insert(item), Ok(true));
+    let marked = bits(&filter).into_iter().enumerate().filter(|(_, byte)| *byte != 0);
+    marked
+        .flat_map(|(index, byte)| (0..8).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| 8 * index + bit))
+        .collect()
+}
+
+/// Looks for as many items as a filter is made for, of which each marks as much as can be that no other has marked.
+fn spread(empty: &Filter, candidates: &mut impl Iterator<Item = Vec<u8>>) -> Items {
+    const TRIES: usize = 32;
+    let mut taken = HashSet::new();
+    let mut best = || {
+        let tries = candidates.by_ref().take(TRIES).map(|item| (marks(empty, &item), item));
+        let (marks, item) =
+            tries.max_by_key(|(marks, _)| marks.iter().filter(|mark| !taken.contains(*mark)).count()).unwrap();
+        taken.extend(marks);
+        item
+    };
+    (0..CAPACITY).map(|_| best()).collect()
+}
+
+/// Looks for as many items, all of which lie in the first quarter of the filter.
+fn crowd(empty: &Filter, candidates: &mut impl Iterator<Item = Vec<u8>>) -> Items {
+    let quarter = 8 * bits(empty).len() / 4;
+    candidates.filter(|item| marks(empty, item).iter().all(|&mark| mark < quarter)).take(CAPACITY).collect()
+}
+
+/// How often a filter answers wrongly once it holds the items.
+fn measured(layout: Layout, how: &str, items: &Items) -> Measurement {
+    let what = format!("{layout:?}, {how}");
+    Measurement::new(what, |_| empty(layout), |filter, _| insert(filter, items), 4, 25_000)
+}
+
+#[test]
+fn forged_items_are_forged_for_one_seed() {
+    for (layout, lengths) in SEEDED.iter().flat_map(|layout| LENGTHS.iter().map(move |lengths| (layout, lengths))) {
+        let mut candidates = candidates(lengths);
+        let contents: Items = candidates.by_ref().take(CAPACITY).collect();
+        let forged = forge(&holding(layout(KNOWN), &contents), &mut candidates);
+        assert_eq!(found(&holding(layout(KNOWN), &contents), &forged), CAPACITY as u64);
+        let elsewhere = OTHERS.map(|seed| found(&holding(layout(seed), &contents), &forged));
+        println!("{:?}, {lengths:?}: {elsewhere:?} of {CAPACITY} each", layout(KNOWN));
+        let each = most_by_chance(RATE, CAPACITY as f64);
+        assert!(elsewhere.iter().all(|&found| found as f64 <= each), "{lengths:?}: {elsewhere:?}, limit {each}");
+        let all = most_by_chance(RATE, (OTHERS.len() * CAPACITY) as f64);
+        assert!(elsewhere.iter().sum::<u64>() as f64 <= all, "{lengths:?}: {elsewhere:?}, limit {all}");
+    }
+}
+
+#[test]
+fn polluting_items_pollute_for_one_seed() {
+    for (layout, lengths) in SEEDED.iter().flat_map(|layout| LENGTHS.iter().map(move |lengths| (*layout, lengths))) {
+        let own = empty(layout(KNOWN));
+        for (how, items) in
+            [("spread", spread(&own, &mut candidates(lengths))), ("crowded", crowd(&own, &mut candidates(lengths)))]
+        {
+            let how = format!("{how} items of {lengths:?} bytes");
+            let known = measured(layout(KNOWN), &how, &items).exceeds(2.0 * RATE);
+            assert!(known.is_some(), "{:?}, {how}", layout(KNOWN));
+            for seed in OTHERS {
+                assert_eq!(measured(layout(seed), &how, &items).exceeds(RATE), None);
+            }
+        }
+    }
+}
+
+#[test]
+fn who_can_search_can_forge_and_pollute_every_classic_filter() {
+    let mut candidates = candidates(&(4..=40));
+    let contents: Items = candidates.by_ref().take(CAPACITY).collect();
+    let forged = forge(&holding(CLASSIC, &contents), &mut candidates);
+    assert_eq!(found(&holding(CLASSIC, &contents), &forged), CAPACITY as u64);
+    let items = spread(&empty(CLASSIC), &mut candidates);
+    let polluted = measured(CLASSIC, "spread items", &items);
+    assert!(polluted.exceeds(2.0 * RATE).is_some());
+}
+
+/// `2^pairs` items of `16 * pairs` bytes that MurmurHash64A cannot tell apart, whatever it is seeded with.
+///
+/// It mixes each word of an item by itself before it comes to the hash, and what it does then lets a change of the highest bit
+/// pass: the change in one word is undone by the same in the next.
+fn murmur_twins(pairs: usize) -> Items {
+    const FACTOR: u64 = 0xC6A4_A793_5BD1_E995;
+    // The inverse of an odd number, by Newton's method.
+    let inverse = (0..6).fold(1u64, |x, _| x.wrapping_mul(2u64.wrapping_sub(FACTOR.wrapping_mul(x))));
+    let unmixed = |word: u64| {
+        let word = word.wrapping_mul(inverse);
+        (word ^ word >> 47).wrapping_mul(inverse)
+    };
+    let word = |pair: usize, flipped: bool| unmixed((pair as u64 + 1) | (u64::from(flipped) << 63)).to_le_bytes();
+    let item =
+        |choice: usize| (0..pairs).flat_map(move |pair| [word(pair, choice >> pair & 1 == 1); 2].concat()).collect();
+    (0..1 << pairs).map(item).collect()
+}
+
+#[test]
+fn some_items_are_one_to_every_classic_filter_and_different_to_others() {
+    let twins = murmur_twins(8);
+    assert_eq!(twins.iter().collect::<HashSet<_>>().len(), 256);
+    let filter = |layout, error_rate: f64, capacity: u64| {
+        let (error_rate, capacity) = (ErrorRate::new(error_rate).unwrap(), capacity.try_into().unwrap());
+        let mut filter = Filter::new(Params { error_rate, capacity, growth: by(2), layout }, |_| true).unwrap();
+        assert_eq!(filter.insert(&twins[0]), Ok(true));
+        found(&filter, &twins)
+    };
+    for (error_rate, capacity) in [(0.1, 100), (0.01, 1000), (1e-9, 12_345), (0.001, 1_000_000)] {
+        assert_eq!(filter(CLASSIC, error_rate, capacity), 256);
+        for (layout, seed) in SEEDED.iter().flat_map(|layout| OTHERS.map(|seed| (layout, seed))) {
+            assert_eq!(filter(layout(seed), error_rate, capacity), 1);
+        }
+    }
+}
+
+/// A pair of long items, alike but for two words at `places`, that have one hash under a seed that fits `difference`.
+///
+/// Above 240 bytes, XXH3 combines words of an item with words of a secret, which to it are constants plus or minus the seed; the
+/// two halves of each are multiplied, and the products of every eighth summed up. Of two words in one sum, changes of the highest
+/// bit cancel out if their lower halves are equal once they are combined. What those have to differ by depends on the seed
+/// only as `x ^ (x + d)` does on `x`, with a constant `d`: see [`likely_differences`].
+fn long_pair(length: usize, places: [usize; 2], difference: u32, is_flipped: bool) -> [Vec<u8>; 2] {
+    let mut item = vec![b'/'; length];
+    let word = u64::from(difference) | u64::from(is_flipped) << 63;
+    for (place, word) in places.into_iter().zip([0, word]) {
+        item[place..place + 8].copy_from_slice(&word.to_le_bytes());
+    }
+    let mut twin = item.clone();
+    places.into_iter().for_each(|place| twin[place + 7] ^= 0x80);
+    [item, twin]
+}
+
+/// Words that are multiplied in items of 1000 bytes, and the constant that goes with them.
+const PLACES: [usize; 2] = [0, 768];
+const DISTANCE: u32 = 0x0609_FBF0;
+
+/// What `x ^ (x + distance)` is for at least one in `2^bits` of all `x`, the most likely first.
+fn likely_differences(distance: u32, bits: u32) -> Vec<u32> {
+    // Where a digit of the distance equals the carry, the next carry is the same; elsewhere it is as `x` has it there.
+    let mut sums = vec![(0, 0u32, 0)];
+    for place in 0..u32::BITS {
+        let digit = distance >> place & 1;
+        let next = |(cost, difference, carry): (u32, u32, u32)| {
+            let difference = difference | (digit ^ carry) << place;
+            let free = digit != carry && place + 1 < u32::BITS;
+            let same = (cost + u32::from(free), difference, digit);
+            [Some(same), free.then_some((same.0, difference, carry))].into_iter().flatten()
+        };
+        sums = sums.into_iter().flat_map(next).filter(|&(cost, ..)| cost <= bits).collect();
+    }
+    sums.sort_unstable();
+    sums.into_iter().map(|(_, difference, _)| difference).collect()
+}
+
+/// A pair of items of 32 bytes that have one hash under a seed in `2^18`.
+///
+/// From 17 to 240 bytes, two words that are combined in this way are multiplied with each other. If one is the complement of the
+/// other, the product stays the same if both change by what they differ by: `x ^ (x + d)` again.
+fn short_pair() -> [Vec<u8>; 2] {
+    let item = |word: u64| [[b'/'; 16].as_slice(), &word.to_le_bytes(), &(!word).to_le_bytes()].concat();
+    [item(0), item(0x0500_C444_9212_1551)]
+}
+
+/// Under how many of the seeds the items of a pair have one hash: to XXH3 with the seed, and to a filter.
+fn collisions([item, twin]: &[Vec<u8>; 2], seeds: impl Iterator<Item = u64>) -> [u64; 2] {
+    seeds.fold([0, 0], |[to_xxh3, to_filter], seed| {
+        let is_one_to_xxh3 = xxh3_128_with_seed(item, seed) == xxh3_128_with_seed(twin, seed);
+        let is_one_to_filter = Hash::xxh3(item, seed) == Hash::xxh3(twin, seed);
+        [to_xxh3 + u64::from(is_one_to_xxh3), to_filter + u64::from(is_one_to_filter)]
+    })
+}
+
+/// Seeds without a pattern.
+fn seeds(count: u64) -> impl Iterator<Item = u64> {
+    (0..count).map(|number| xxh3_64_with_seed(&number.to_le_bytes(), KNOWN))
+}
+
+#[test]
+fn pairs_that_are_one_to_xxh3_under_many_seeds_are_two_to_a_filter() {
+    for (pair, bits) in [
+        (long_pair(1000, PLACES, likely_differences(DISTANCE, 6)[0], false), 6),
+        (long_pair(264, [64, 192], 0x8823_410A, true), 8),
+        (short_pair(), 18),
+    ] {
+        let expected = 16;
+        let [to_xxh3, to_filter] = collisions(&pair, seeds(expected << bits));
+        println!("{} bytes: {to_xxh3} of {} seeds", pair[0].len(), expected << bits);
+        assert!((expected / 4..expected * 4).contains(&to_xxh3), "{} bytes: {to_xxh3}", pair[0].len());
+        assert_eq!(to_filter, 0, "{} bytes", pair[0].len());
+    }
+}
+
+/// Who sees what a filter answers can try one pair after the other.
+#[test]
+fn who_tries_all_likely_pairs_finds_the_one_for_xxh3_and_none_for_a_filter() {
+    const SEEDS: u64 = 256;
+    let pairs = likely_differences(DISTANCE, 13)
+        .into_iter()
+        .flat_map(|difference| [true, false].map(|is_flipped| long_pair(1000, PLACES, difference, is_flipped)));
+    let (mut tried, mut found) = (0, [0, 0]);
+    for pair in pairs {
+        let [to_xxh3, to_filter] = collisions(&pair, seeds(SEEDS));
+        (tried, found) = (tried + 1, [found[0] + to_xxh3, found[1] + to_filter]);
+    }
+    println!("{tried} pairs, {SEEDS} seeds: {found:?}");
+    assert!(found[0] > SEEDS / 2, "{found:?}");
+    assert_eq!(found[1], 0);
+}

@@ -1,0 +1,369 @@
+//! The classic layout: the same bits as RedisBloom 2.8.2, which made the figures here.
+
+use std::collections::VecDeque;
+
+use oxbloom_filter::codec::{self, DecodeError, Header, Loaded, Sender};
+use oxbloom_filter::storage::Bytes;
+use oxbloom_filter::{Error, ErrorRate, Filter, Growth, Layout, MAX_ITEMS, Params, classic};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::model::{bits, built, by, insert_in_batches, item, through_a_file, whole};
+
+fn params(error_rate: f64, capacity: u64, growth: Growth) -> Params {
+    let layout = Layout::Classic { noted_expansion: 2 };
+    Params { error_rate: ErrorRate::new(error_rate).unwrap(), capacity: capacity.try_into().unwrap(), growth, layout }
+}
+
+fn classic_filter(error_rate: f64, capacity: u64, growth: Growth) -> Filter {
+    Filter::new(params(error_rate, capacity, growth), |_| true).unwrap()
+}
+
+/// The positions of the set bits.
+fn positions(filter: &Filter) -> Vec<usize> {
+    let bits = bits(filter);
+    (0..8 * bits.len()).filter(|position| bits[position / 8] >> (position % 8) & 1 == 1).collect()
+}
+
+/// The header of one layer, as it is packed.
+fn header(options: u32, bits: u64, probes: u32, bits_per_item: f64, log2_bits: u8) -> Vec<u8> {
+    let mut header =
+        [&0u64.to_le_bytes()[..], &1u32.to_le_bytes(), &options.to_le_bytes(), &2u32.to_le_bytes()].concat();
+    for number in [bits / 8, bits, 0, 0.005f64.to_bits(), bits_per_item.to_bits()] {
+        header.extend_from_slice(&number.to_le_bytes());
+    }
+    header.extend_from_slice(&probes.to_le_bytes());
+    header.extend_from_slice(&100u64.to_le_bytes());
+    header.push(log2_bits);
+    header
+}
+
+#[test]
+fn items_set_the_bits_that_they_set_there() {
+    const BITS_PER_ITEM: f64 = 11.027754;
+    let long = [b'x'; 100];
+    // Options, bits, their logarithm, the item, and what it sets.
+    type Case<'a> = (u32, u64, u8, &'a [u8], [usize; 8]);
+    let cases: [Case; 12] = [
+        (5, 1152, 0, b"a", [172, 257, 462, 539, 752, 829, 1034, 1119]),
+        (5, 1152, 0, b"hello", [77, 97, 497, 517, 537, 789, 809, 957]),
+        (5, 1152, 0, b"", [138, 223, 366, 451, 536, 764, 849, 1077]),
+        (4, 1024, 10, b"", [280, 323, 366, 607, 650, 693, 977, 1020]),
+        (4, 1024, 10, b"abc", [77, 228, 368, 379, 519, 670, 810, 961]),
+        (4, 1024, 10, b"\x00\xff\x80", [754, 768, 782, 796, 810, 824, 838, 852]),
+        (4, 1024, 10, &long, [56, 178, 300, 422, 507, 629, 751, 873]),
+        // A power of two counts also where sizes are not rounded to one.
+        (5, 1152, 10, b"ab", [44, 46, 48, 50, 52, 54, 56, 58]),
+        (0, 1024, 10, b"abcd", [56, 100, 144, 412, 456, 500, 768, 812]),
+        (0, 1024, 10, b"\x00\xff\x80", [235, 275, 563, 603, 643, 891, 931, 971]),
+        (0, 1024, 10, &long, [20, 180, 316, 476, 612, 748, 772, 908]),
+        // In a large layer, all of the hash counts.
+        (1, 1 << 23, 0, b"hello", [282737, 1956797, 1961374, 3635434, 3640011, 5314071, 5318648, 6992708]),
+    ];
+    for (options, bits, log2_bits, item, expected) in cases {
+        let mut filter = built(&header(options, bits, 8, BITS_PER_ITEM, log2_bits)).unwrap();
+        assert_eq!(filter.insert(item), Ok(true));
+        assert_eq!(positions(&filter), expected, "options {options}, {}", item.escape_ascii());
+        assert!(filter.contains(item));
+    }
+}
+
+#[test]
+fn layers_have_the_sizes_that_they_have_there() {
+    // Error rate, capacity, growth, and bytes, probes, capacity and rate of each layer.
+    let mut filter = classic_filter(0.01, 100, by(2));
+    (0..650).for_each(|number| assert!(filter.insert(&item(number)).is_ok()));
+    let layers = filter.layers().map(|layer| (layer.bytes, layer.probes, layer.capacity, layer.error_rate));
+    assert_eq!(layers.collect::<Vec<_>>(), [(144, 8, 100, 0.005), (312, 9, 200, 0.0025), (696, 10, 400, 0.00125)]);
+    assert_eq!(filter.memory_usage(), 144 + 312 + 696 + 32 + 3 * 64);
+    for (rate, capacity, growth, bytes, probes) in [
+        (0.9, 1000, by(2), 208, 2),
+        (0.9, 1000, Growth::Fixed, 32, 1),
+        (0.5, 1000, by(2), 368, 3),
+        (0.25, 1000, Growth::Fixed, 368, 3),
+        (0.01, 100, Growth::Fixed, 120, 7),
+        (0.01, 1, by(1), 8, 8),
+    ] {
+        let filter = classic_filter(rate, capacity, growth);
+        let layer = filter.layers().next().unwrap();
+        assert_eq!((layer.bytes, layer.probes, layer.capacity), (bytes, probes, capacity), "{rate} {capacity}");
+        assert!((filter.error_rate() - rate).abs() < 1e-12);
+    }
+}
+
+#[test]
+fn what_cannot_be_made_is_refused() {
+    let refused = |rate, capacity| Filter::new(params(rate, capacity, by(2)), |_| true).err();
+    assert_eq!(refused(0.01, u64::MAX), Some(Error::OutOfMemory));
+    assert_eq!(refused(0.01, 1 << 60), Some(Error::OutOfMemory));
+    assert_eq!(refused(5e-324, 100), Some(Error::CannotGrow));
+    assert_eq!(Filter::new(params(0.01, 100, by(2)), |bytes| bytes < 144).err(), Some(Error::OutOfMemory));
+    let mut full = classic_filter(0.01, 1, Growth::Fixed);
+    assert_eq!((full.insert(b"one"), full.insert(b"two")), (Ok(true), Err(Error::Full)));
+    // Halved with each layer, the least error rate comes to nothing.
+    let mut vanishing = classic_filter(1e-322, 1, by(1));
+    let refused = (0..100).find_map(|number| vanishing.insert(&item(number)).err());
+    assert_eq!(refused, Some(Error::CannotGrow));
+    assert!(vanishing.depth() < 10);
+}
+
+fn through_a_client(filter: &Filter) -> Filter {
+    let mut copy = built(&codec::encode_header(filter).unwrap()).unwrap();
+    let mut iterator = codec::HEADER_ITERATOR;
+    while let Some(piece) = codec::next_piece(filter, iterator).unwrap() {
+        iterator = piece.iterator;
+        let loaded = codec::load_piece(&mut copy, iterator, &piece.data, Sender::Anyone).unwrap();
+        assert_eq!(loaded.bytes, &*piece.data);
+    }
+    copy
+}
+
+fn any_params() -> impl Strategy<Value = Params> {
+    let growth = prop_oneof![1 => Just(Growth::Fixed), 3 => (1u32..=5).prop_map(by)];
+    (1e-9f64..0.95, prop_oneof![1u64..50, 50u64..2000], growth)
+        .prop_map(|(rate, capacity, growth)| params(rate, capacity, growth))
+}
+
+proptest! {
+    /// No false negative: not in batches of any size, not after growth, nor in any copy.
+    #[test]
+    fn what_was_inserted_is_there_in_every_copy(
+        params in any_params(),
+        items in vec(vec(any::<u8>(), 0..20), 1..800),
+        sizes in vec(1usize..70, 1..4),
+    ) {
+        let mut filter = Filter::new(params, |_| true).unwrap();
+        let mut alone = Filter::new(params, |_| true).unwrap();
+        let answers = insert_in_batches(&mut filter, &items, &sizes);
+        for (item, answer) in items.iter().zip(&answers) {
+            let claimed = alone.contains(item);
+            let new = alone.insert(item);
+            prop_assert_eq!(new, *answer);
+            prop_assert_eq!(claimed, new == Ok(false));
+        }
+        prop_assert!(whole(&filter) == whole(&alone));
+        let hashes: Vec<_> = items.iter().map(|item| filter.hash(item)).collect();
+        for copy in [through_a_file(&filter), through_a_client(&filter), filter.try_clone().unwrap(), filter] {
+            prop_assert!(whole(&copy) == whole(&alone));
+            prop_assert_eq!((copy.items(), copy.capacity()), (alone.items(), alone.capacity()));
+            prop_assert_eq!((copy.fill(), copy.false_positive_rate()), (alone.fill(), alone.false_positive_rate()));
+            let mut found = vec![false; items.len()];
+            copy.contains_all(&hashes, &mut found);
+            for ((item, answer), found) in items.iter().zip(&answers).zip(found) {
+                prop_assert!(answer.is_err() || copy.contains(item));
+                prop_assert_eq!(copy.contains(item), found);
+            }
+        }
+    }
+
+    #[test]
+    fn a_header_that_was_tampered_with_is_refused_or_makes_a_sound_filter(
+        at in 0usize..73 * 2,
+        number in prop_oneof![any::<u64>(), 0u64..3, Just(u64::MAX), Just(f64::NAN.to_bits())],
+        width in 1usize..=8,
+    ) {
+        let mut filter = classic_filter(0.01, 10, by(2));
+        (0..25).for_each(|number| assert!(filter.insert(&item(number)).is_ok()));
+        let mut header = codec::encode_header(&filter).unwrap();
+        let at = at % header.len();
+        let width = width.min(header.len() - at);
+        header[at..at + width].copy_from_slice(&number.to_le_bytes()[..width]);
+        if let Ok(header) = Header::decode(&header, Sender::Anyone) && header.memory() < 64 << 20 {
+            let mut filter = header.build().unwrap();
+            for number in 0..50 {
+                if filter.insert(&item(number)).is_err() {
+                    break;
+                }
+                prop_assert!(filter.contains(&item(number)));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_piece_that_arrives_late_clears_nothing_unless_it_is_to() {
+    let mut filter = classic_filter(0.01, 100, by(2));
+    let early = filter.try_clone().unwrap();
+    (0..90).for_each(|number| assert!(filter.insert(&item(number)).is_ok()));
+    let (before, fill) = (whole(&filter), filter.fill());
+    let piece = codec::next_piece(&early, codec::HEADER_ITERATOR).unwrap().unwrap();
+    let loaded = codec::load_piece(&mut filter, piece.iterator, &piece.data, Sender::Anyone).unwrap();
+    assert_eq!(loaded, Loaded { bytes: &before.1, changed: false }, "what is there now is told");
+    assert!(whole(&filter) == before);
+    assert_eq!(filter.fill(), fill);
+    let loaded = codec::load_piece(&mut filter, piece.iterator, &piece.data, Sender::Authority).unwrap();
+    assert_eq!(loaded, Loaded { bytes: &piece.data, changed: true });
+    assert_eq!((bits(&filter), filter.fill()), (bits(&early), 0.0));
+}
+
+/// A number of items may look like the start of a native header.
+#[test]
+fn a_classic_header_is_told_from_a_native_one() {
+    let mut header = header(5, 1152, 8, 11.027754, 0);
+    for version in 0..=255 {
+        let items = [b'O', b'X', b'B', version, 0, 0, 0, 0];
+        header[..8].copy_from_slice(&items);
+        header[20 + 16..20 + 24].copy_from_slice(&items);
+        assert!(matches!(built(&header), Ok(Filter::Classic(_))), "version {version}");
+    }
+}
+
+/// A forged header: `layers` layers of `bits` bits, each with as many probes as there may be and `items` items.
+fn forged(layers: u32, bits: u64, items: u64) -> Vec<u8> {
+    let (probes, bits_per_item) = (classic::MAX_PROBES, f64::from(classic::MAX_PROBES) / std::f64::consts::LN_2 - 1e-6);
+    let total = items.wrapping_mul(layers.into());
+    let mut header =
+        [&total.to_le_bytes()[..], &layers.to_le_bytes(), &5u32.to_le_bytes(), &1u32.to_le_bytes()].concat();
+    for _ in 0..layers {
+        for number in [bits / 8, bits, items, 5e-324f64.to_bits(), bits_per_item.to_bits()] {
+            header.extend_from_slice(&number.to_le_bytes());
+        }
+        header.extend_from_slice(&probes.to_le_bytes());
+        header.extend_from_slice(&1u64.to_le_bytes());
+        header.push(0);
+    }
+    header
+}
+
+#[test]
+fn items_that_cannot_be_counted_are_refused_in_every_layout() {
+    let refused = |header: &[u8], sender| Header::decode(header, sender).err();
+    for sender in [Sender::Anyone, Sender::Authority] {
+        for (layers, items) in [(1, u64::MAX), (2, u64::MAX), (2, 1 << 63), (4, 1 << 62), (2, MAX_ITEMS + 1)] {
+            let header = forged(layers, 6400, items);
+            assert_eq!(refused(&header, sender), Some(DecodeError::Corrupt), "{layers} layers of {items} items");
+        }
+        assert_eq!(refused(&forged(2, 6400, MAX_ITEMS), Sender::Authority), None);
+    }
+    // The sum that the header states may be what a sum that saturates comes to.
+    let mut header = forged(2, 6400, 1 << 63);
+    header[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+    assert_eq!(refused(&header, Sender::Anyone), Some(DecodeError::Corrupt));
+    for counting in [false, true] {
+        let layout = if counting { Layout::Counting { seed: 1 } } else { Layout::Native { seed: 1 } };
+        let mut filter = Filter::new(Params { layout, ..params(0.01, 10, by(2)) }, |_| true).unwrap();
+        (0..25).for_each(|number| assert!(filter.insert(&item(number)).is_ok()));
+        let mut header = codec::encode_header(&filter).unwrap();
+        let width = if counting { 64 } else { 40 };
+        for layer in 0..2 {
+            // An estimate may be more than the capacity: the highest bit says that it is one.
+            header[32 + width * layer + 16..][..8].copy_from_slice(&u64::MAX.to_le_bytes());
+        }
+        let end = header.len() - 8;
+        let checksum = xxh3_64(&header[..end]);
+        header[end..].copy_from_slice(&checksum.to_le_bytes());
+        assert_eq!(refused(&header, Sender::Anyone), Some(DecodeError::Corrupt), "counting: {counting}");
+    }
+}
+
+#[test]
+fn a_file_with_items_that_cannot_be_counted_is_refused() {
+    struct Forged(VecDeque<u64>);
+    impl codec::Source for Forged {
+        type String = Vec<u8>;
+        fn unsigned(&mut self) -> Result<u64, DecodeError> {
+            self.0.pop_front().ok_or(DecodeError::Corrupt)
+        }
+        fn double(&mut self) -> Result<f64, DecodeError> {
+            self.unsigned().map(f64::from_bits)
+        }
+        fn string(&mut self) -> Result<Vec<u8>, DecodeError> {
+            unreachable!("a classic file has arrays only")
+        }
+        fn array(&mut self, bytes: u64) -> Result<Bytes, DecodeError> {
+            Ok(Bytes::zeroed(bytes)?)
+        }
+    }
+    for (items, expected) in
+        [(u64::MAX, Some(DecodeError::Corrupt)), (MAX_ITEMS + 1, Some(DecodeError::Corrupt)), (MAX_ITEMS, None)]
+    {
+        let layer = [100, 0.005f64.to_bits(), 8, 11.027754f64.to_bits(), 1152, 0, items];
+        let numbers = [items.wrapping_mul(2), 2, 5, 2].into_iter().chain([layer, layer].concat());
+        let loaded = codec::classic::load(4, &mut Forged(numbers.collect()), |_| true);
+        assert_eq!(loaded.err(), expected, "{items}");
+    }
+}
+
+#[test]
+fn no_filter_has_more_layers_than_its_error_rate_can_be_halved() {
+    let most = classic::MAX_LAYERS as u32;
+    assert!(Header::decode(&forged(most, 64, 0), Sender::Anyone).is_ok());
+    for sender in [Sender::Anyone, Sender::Authority] {
+        assert_eq!(Header::decode(&forged(most + 1, 64, 0), sender).err(), Some(DecodeError::Corrupt));
+    }
+    // One that was filled ends there by itself, and every item is found.
+    let mut deepest = classic_filter(0.9, 1, by(1));
+    let refused = (0..100_000).find_map(|number| deepest.insert(&item(number)).err().map(|error| (number, error)));
+    let (held, error) = refused.expect("an end");
+    assert_eq!((error, deepest.depth()), (Error::CannotGrow, classic::MAX_LAYERS - 2));
+    assert!((0..held).all(|number| deepest.contains(&item(number))));
+    // Nor is an absent item found because a look-up would take too long.
+    let found = (200_000..202_000).filter(|&number| deepest.contains(&item(number))).count();
+    assert!(found < 2_000, "everything seems to be there");
+}
+
+/// A forged filter whose layers let all probes of an item pass but the last: a look-up gives up, and says that the item is there.
+#[test]
+fn a_look_up_examines_a_bounded_number_of_probes_and_what_it_finds_stays_found() {
+    const BITS: u64 = 6400;
+    let layers = 100;
+    let mut filter = built(&forged(layers, BITS, 0)).unwrap();
+    // Where an item's probes are, is seen in a filter of one layer.
+    let mut one = built(&forged(1, BITS, 0)).unwrap();
+    assert_eq!(one.insert(b"target"), Ok(true));
+    let positions = positions(&one);
+    let with_gap = |gap: Option<usize>| -> Vec<u8> {
+        let mut bytes = vec![0; (BITS / 8) as usize];
+        positions.iter().filter(|&&bit| Some(bit) != gap).for_each(|bit| bytes[bit / 8] |= 1 << (bit % 8));
+        bytes
+    };
+    let load = |filter: &mut Filter, layer: u64, bytes: &[u8]| {
+        let end = (layer + 1) * BITS / 8;
+        codec::load_piece(filter, end + 1, bytes, Sender::Anyone).unwrap();
+    };
+    let found = |filter: &Filter| {
+        let hashes = [filter.hash(b"target"), filter.hash(b"target")];
+        let mut found = [false; 2];
+        filter.contains_all(&hashes, &mut found);
+        assert_eq!(found, [filter.contains(b"target"); 2]);
+        found[0]
+    };
+    assert!(!found(&filter));
+    // Which position is examined last is not known: one without which most probes pass.
+    let gap = positions.iter().copied().max_by_key(|&gap| examined(&with_gap(Some(gap)), BITS)).unwrap();
+    let passing = examined(&with_gap(Some(gap)), BITS);
+    assert!(passing > 100, "{passing}");
+    let mut exhausted = None;
+    for layer in 0..u64::from(layers) {
+        load(&mut filter, layer, &with_gap(Some(gap)));
+        if exhausted.is_some() {
+            assert!(found(&filter), "what was found is not any more, with layer {layer}");
+        } else if found(&filter) {
+            exhausted = Some(layer + 1);
+        }
+    }
+    let needed = u64::from(classic::MAX_LOOKUP_PROBES) / passing;
+    let exhausted = exhausted.expect("a look-up that gives up");
+    assert!((needed / 2..=2 * needed + 1).contains(&exhausted), "{exhausted} layers of {passing} probes");
+    // Bits that come later, and layers, leave it found.
+    load(&mut filter, 50, &with_gap(None));
+    assert!(found(&filter));
+}
+
+/// How many probes of the item "target" are set in these bits before the first that is not, at least.
+fn examined(bytes: &[u8], bits: u64) -> u64 {
+    // Filters of fewer probes tell: the item is in each whose probes are all set.
+    let contains = |probes: u32| {
+        let bits_per_item = f64::from(probes) / std::f64::consts::LN_2 - 1e-6;
+        let mut filter = built(&header(5, bits, probes, bits_per_item, 0)).unwrap();
+        codec::load_piece(&mut filter, bits / 8 + 1, bytes, Sender::Anyone).unwrap();
+        filter.contains(b"target")
+    };
+    let (mut low, mut high) = (0, classic::MAX_PROBES);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        if contains(middle) { low = middle } else { high = middle - 1 }
+    }
+    low.into()
+}

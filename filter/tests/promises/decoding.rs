@@ -1,0 +1,424 @@
+//! What happens to bytes that are not what was written.
+
+use oxbloom_filter::blocked::Layer;
+use oxbloom_filter::chain::Layer as _;
+use oxbloom_filter::codec::native::{self, Chunk, Header};
+use oxbloom_filter::codec::{self, DecodeError};
+use oxbloom_filter::sizing::MAX_BLOCKS;
+use oxbloom_filter::{Error, Filter, Growth, MAX_LAYERS};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use crate::model::{self, body, built, by, chain, filter, item, layers, with_checksum};
+
+/// What a sound header may ask for before the tests take its word: they are to run on small machines.
+const MEMORY_LIMIT: u64 = 64 << 20;
+
+fn filled(error_rate: f64, capacity: u64, growth: Growth, seed: u64, items: u64) -> Filter {
+    let mut filter = filter(error_rate, capacity, growth, seed);
+    (0..items).for_each(|number| assert!(filter.insert(&item(number)).is_ok()));
+    filter
+}
+
+/// Three layers, the last one not yet full.
+fn grown() -> Filter {
+    let filter = filled(0.01, 100, by(2), 7, 500);
+    assert_eq!(filter.depth(), 3);
+    filter
+}
+
+/// The bytes of a chunk that any filter of this seed would believe, were it at the right place.
+fn forged(filter: &Filter, offset: u64, bits: &[u8]) -> Vec<u8> {
+    native::encode_chunk(chain(filter), Chunk { offset, bits }).unwrap()
+}
+
+/// Loads bytes that must be refused, and must not change anything. Returns the reason given.
+fn assert_refused(filter: &mut Filter, iterator: u64, bytes: &[u8], why: &str) -> DecodeError {
+    let before = model::whole(filter);
+    let answer = model::load(filter, iterator, bytes);
+    assert!(model::whole(filter) == before, "{why}");
+    answer.expect_err(why)
+}
+
+/// Asks a filter everything, and gives it items while they take little memory.
+fn use_in_every_way(mut filter: Filter) {
+    let hashes: Vec<_> = (0..200).map(|number| filter.hash(&item(number))).collect();
+    let mut rest = hashes.as_slice();
+    while !rest.is_empty() {
+        let handled = filter.insert_all(rest, &mut vec![false; rest.len()]);
+        assert!(handled <= rest.len());
+        let mut found = vec![false; handled];
+        filter.contains_all(&rest[..handled], &mut found);
+        assert!(found.into_iter().all(|found| found));
+        rest = &rest[handled..];
+        if !rest.is_empty()
+            && let Err(error) = filter.grow(|bytes| bytes < MEMORY_LIMIT)
+        {
+            assert!(error == Error::OutOfMemory || filter.expansion().is_none());
+            break;
+        }
+    }
+    assert!((0.0..=1.0).contains(&filter.fill()), "{}", filter.fill());
+    assert!((0.0..=1.0).contains(&filter.false_positive_rate()), "{}", filter.false_positive_rate());
+    assert!(filter.items() <= filter.capacity() || filter.is_estimate() == Some(true));
+    assert!(filter.memory_usage() >= model::memory_when_aligned(&filter));
+    let copy = filter.try_clone().unwrap();
+    assert!(codec::encode_header(&copy).unwrap() == codec::encode_header(&filter).unwrap());
+    let bytes = model::bits(&filter).len() as u64;
+    assert!(native::chunks(chain(&filter)).all(|chunk| chunk.iterator() <= native::ORIGIN + bytes));
+}
+
+#[test]
+fn what_was_not_damaged_is_read() {
+    for items in [0, 1, 500] {
+        let filter = filled(0.01, 100, by(2), 7, items);
+        assert!(model::whole(&model::through_a_file(&filter)) == model::whole(&filter));
+    }
+}
+
+#[test]
+fn a_header_that_is_cut_short_or_goes_on_is_refused() {
+    let header = codec::encode_header(&grown()).unwrap();
+    for length in 0..header.len() {
+        assert_eq!(Header::decode(&header[..length]).err(), Some(DecodeError::Corrupt), "{length} bytes");
+        // Even if whoever cut it knows of the checksum.
+        assert_eq!(Header::decode(&with_checksum(&header[..length])).is_ok(), length == header.len() - 8, "{length}");
+    }
+    for more in [&[0][..], &[0; 8], &[0; 40], &header] {
+        let long = [&header, more].concat();
+        assert_eq!(Header::decode(&long).err(), Some(DecodeError::Corrupt));
+        assert_eq!(Header::decode(&with_checksum(&long)).err(), Some(DecodeError::Corrupt));
+    }
+}
+
+#[test]
+fn a_header_with_a_flipped_bit_is_refused() {
+    let header = codec::encode_header(&grown()).unwrap();
+    for bit in 0..header.len() * 8 {
+        let mut damaged = header.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert!(Header::decode(&damaged).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
+fn a_later_version_is_told_from_damage() {
+    for version in 0..=u8::MAX {
+        let mut body = body(&grown());
+        body[3] = version;
+        let expected = match version {
+            0..native::VERSION => Some(DecodeError::Corrupt),
+            native::VERSION => None,
+            _ => Some(DecodeError::NewerVersion),
+        };
+        assert_eq!(Header::decode(&with_checksum(&body)).err(), expected, "version {version}");
+        // What lies between the version and the checksum is for that version to say.
+        if version > native::VERSION {
+            assert_eq!(Header::decode(&with_checksum(&body[..20])).err(), expected, "version {version}");
+        }
+    }
+}
+
+#[test]
+fn more_layers_than_a_filter_may_have_are_refused() {
+    for (layers, sound) in [(MAX_LAYERS, true), (MAX_LAYERS + 1, false)] {
+        let small = filter(0.01, 1, by(1), 1);
+        let one = body(&small);
+        let mut many = one[..32].to_vec();
+        many[12..16].copy_from_slice(&(layers as u32).to_le_bytes());
+        many.extend(one[32..].repeat(layers));
+        assert_eq!(Header::decode(&with_checksum(&many)).is_ok(), sound, "{layers}");
+    }
+}
+
+#[test]
+fn numbers_that_cannot_be_are_refused() {
+    const FIRST_LAYER: usize = 32;
+    let number = |value: u64| value.to_le_bytes().to_vec();
+    let impossible: &[(&str, usize, Vec<u8>)] = &[
+        ("magic", 0, b"oxb".to_vec()),
+        ("layout", 4, vec![1]),
+        ("reserved bytes", 5, vec![0, 0, 1]),
+        ("layers of a filter that does not grow", 8, vec![0; 4]),
+        ("no layers", 12, vec![0; 4]),
+        ("too few layers", 12, vec![2]),
+        ("too many layers", 12, vec![4]),
+        ("as many layers as can be", 12, vec![0xFF; 4]),
+        ("error rate 0", 24, 0f64.to_le_bytes().to_vec()),
+        ("error rate 1", 24, 1f64.to_le_bytes().to_vec()),
+        ("error rate below 0", 24, (-0.01f64).to_le_bytes().to_vec()),
+        ("error rate that is not a number", 24, f64::NAN.to_le_bytes().to_vec()),
+        ("no blocks", FIRST_LAYER, number(0)),
+        ("more blocks than addresses", FIRST_LAYER, number(u64::MAX)),
+        ("blocks whose bytes overflow", FIRST_LAYER, number(1 << 58)),
+        ("capacity 0", FIRST_LAYER + 8, number(0)),
+        ("more items than capacity", FIRST_LAYER + 16, number(101)),
+        ("more ones than bits", FIRST_LAYER + 24, number(u64::MAX)),
+        ("no lines", FIRST_LAYER + 32, vec![0]),
+        ("17 lines", FIRST_LAYER + 32, vec![17, 17]),
+        ("more lines than blocks", FIRST_LAYER + 32, vec![4, 8]),
+        ("more lines than probes", FIRST_LAYER + 32, vec![2, 1]),
+        ("no probes", FIRST_LAYER + 33, vec![0]),
+        ("reserved bytes of a layer", FIRST_LAYER + 39, vec![1]),
+    ];
+    let filter = grown();
+    assert_eq!(layers(&filter)[0].table().shape().blocks, 3);
+    for (what, at, bytes) in impossible {
+        let mut body = body(&filter);
+        body[*at..at + bytes.len()].copy_from_slice(bytes);
+        assert_eq!(Header::decode(&with_checksum(&body)).err(), Some(DecodeError::Corrupt), "{what}");
+    }
+    // Each layer can be addressed, but not all of them.
+    let mut body = body(&filter);
+    for layer in 0..3 {
+        body[FIRST_LAYER + 40 * layer..][..8].copy_from_slice(&number(MAX_BLOCKS - 1));
+    }
+    assert_eq!(Header::decode(&with_checksum(&body)).err(), Some(DecodeError::Corrupt), "blocks of all layers");
+}
+
+#[test]
+fn memory_that_cannot_be_had_is_refused() {
+    let mut body = body(&filled(0.01, 100, Growth::Fixed, 7, 0));
+    body[32..40].copy_from_slice(&(MAX_BLOCKS - 1).to_le_bytes());
+    let header = Header::decode(&with_checksum(&body)).unwrap();
+    assert_eq!(header.memory(), (MAX_BLOCKS - 1) * 64);
+    assert_eq!(header.build().err(), Some(DecodeError::OutOfMemory));
+}
+
+/// An edit of a header: a byte, or a number with a value that is likely to hurt.
+#[derive(Clone, Debug)]
+enum Edit {
+    Byte(Index, u8),
+    Number(Index, u64),
+    Small(Index, u64),
+}
+
+fn any_edit() -> impl Strategy<Value = Edit> {
+    let edges = [0, 1, 2, 511, 512, 513, 1 << 20, (1 << 31) - 1, 1 << 32, 1 << 57, i64::MAX as u64, u64::MAX];
+    prop_oneof![
+        (any::<Index>(), any::<u8>()).prop_map(|(at, byte)| Edit::Byte(at, byte)),
+        (any::<Index>(), select(edges.to_vec())).prop_map(|(at, value)| Edit::Number(at, value)),
+        (any::<Index>(), 0u64..5_000).prop_map(|(at, value)| Edit::Small(at, value)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6_000))]
+
+    #[test]
+    fn a_header_that_was_tampered_with_is_refused_or_makes_a_sound_filter(
+        items in select(vec![0u64, 1, 100, 500]),
+        edits in vec(any_edit(), 1..5),
+    ) {
+        let mut body = body(&filled(0.01, 100, by(2), 7, items));
+        for edit in edits {
+            match edit {
+                Edit::Byte(at, byte) => *at.get_mut(&mut body) = byte,
+                Edit::Number(at, value) | Edit::Small(at, value) => {
+                    at.get_mut(body.as_chunks_mut::<8>().0).copy_from_slice(&value.to_le_bytes());
+                }
+            }
+        }
+        if let Ok(header) = Header::decode(&with_checksum(&body))
+            && header.memory() < MEMORY_LIMIT
+        {
+            let filter = header.build().unwrap();
+            let bytes: u64 = layers(&filter).iter().map(|layer| layer.table().shape().bytes()).sum();
+            prop_assert_eq!(bytes, header.memory());
+            use_in_every_way(filter);
+        }
+    }
+
+    #[test]
+    fn bytes_that_were_never_a_header_are_refused(bytes in vec(any::<u8>(), 0..300)) {
+        prop_assert!(Header::decode(&bytes).is_err());
+        prop_assert!(Header::decode(&with_checksum(&bytes)).is_err());
+        let magic = [b"OXB\x02\0\0\0\0", bytes.as_slice()].concat();
+        prop_assert!(built(&with_checksum(&magic)).is_err());
+    }
+
+    #[test]
+    fn a_chunk_with_damaged_bytes_is_refused(at: Index, xor in 1u8..) {
+        let filter = grown();
+        let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
+        for chunk in native::chunks(chain(&filter)) {
+            let mut bytes = native::encode_chunk(chain(&filter), chunk).unwrap();
+            *at.get_mut(&mut bytes) ^= xor;
+            prop_assert_eq!(model::load(&mut copy, chunk.iterator(), &bytes), Err(DecodeError::Corrupt));
+        }
+        prop_assert!(model::bits(&copy).iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn a_chunk_that_is_cut_short_or_goes_on_is_refused() {
+    let filter = grown();
+    let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
+    for chunk in native::chunks(chain(&filter)) {
+        let (bytes, iterator) = (native::encode_chunk(chain(&filter), chunk).unwrap(), chunk.iterator());
+        for length in 0..bytes.len() {
+            assert_refused(&mut copy, iterator, &bytes[..length], "cut at its end");
+            assert_refused(&mut copy, iterator, &bytes[bytes.len() - length..], "cut at its start");
+            assert_refused(&mut copy, chunk.offset + length as u64, &bytes[..length], "cut, at its offset");
+        }
+        for more in [1, 8, 64] {
+            let more = vec![0; more];
+            assert_refused(&mut copy, iterator, &[&bytes, more.as_slice()].concat(), "more at its end");
+            assert_refused(&mut copy, iterator, &[&more, bytes.as_slice()].concat(), "more at its start");
+        }
+    }
+}
+
+#[test]
+fn a_chunk_at_another_place_is_refused() {
+    let filter = grown();
+    let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
+    let all = model::bits(&filter).len() as u64;
+    for chunk in native::chunks(chain(&filter)) {
+        let bytes = native::encode_chunk(chain(&filter), chunk).unwrap();
+        for iterator in (0..all + 1000).chain([u64::MAX, u64::MAX - 63, 1 << 63]) {
+            if iterator != chunk.iterator() {
+                assert_refused(&mut copy, iterator, &bytes, "elsewhere");
+            }
+        }
+    }
+}
+
+/// Whoever forges the checksum of a chunk can set bits, but only whole blocks of one layer that there are.
+#[test]
+fn a_forged_chunk_cannot_leave_its_layer() {
+    let filter = grown();
+    let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
+    let first = layers(&filter)[0].table().shape().bytes();
+    let all = model::bits(&filter).len() as u64;
+    for (why, offset, length, reason) in [
+        ("no bits", 0, 0, DecodeError::Corrupt),
+        ("part of a block", 0, 63, DecodeError::Corrupt),
+        ("not at a block", 1, 64, DecodeError::Corrupt),
+        ("over the end of a layer", first - 64, 128, DecodeError::BeyondLayer),
+        ("over the end of the filter", all - 64, 128, DecodeError::BeyondLayer),
+        ("more than a chunk", 0, native::CHUNK_BYTES + 64, DecodeError::BeyondLayer),
+        ("behind the filter", all, 64, DecodeError::NoSuchOffset),
+        ("far behind the filter", 1 << 62, 64, DecodeError::NoSuchOffset),
+    ] {
+        let bytes = forged(&copy, offset, &vec![0xFF; length]);
+        let iterator = native::ORIGIN + offset + length as u64;
+        assert_eq!(assert_refused(&mut copy, iterator, &bytes, why), reason, "{why}");
+    }
+    let (last, bits) = (u64::MAX - 63, [0xFF; 64]);
+    let wrapped = forged(&copy, last, &bits);
+    assert_refused(&mut copy, 0, &wrapped, "around the end of all numbers");
+
+    // The forgery itself is good: at the right place it is taken.
+    let bytes = forged(&copy, first, &[0xFF; 64]);
+    assert_eq!(model::load(&mut copy, native::ORIGIN + first + 64, &bytes), Ok(()));
+    assert_eq!(layers(&copy).iter().map(Layer::marked).collect::<Vec<_>>(), [0, 512, 0]);
+    use_in_every_way(copy);
+}
+
+#[test]
+fn a_chunk_of_another_filter_is_refused() {
+    let (ours, theirs) = (filled(0.01, 100, by(2), 7, 90), filled(0.01, 100, by(2), 8, 90));
+    let mut copy = built(&codec::encode_header(&ours).unwrap()).unwrap();
+    let chunk = model::first_chunk(&theirs);
+    assert_eq!(chunk.iterator(), model::first_chunk(&ours).iterator());
+    assert_refused(&mut copy, chunk.iterator(), &native::encode_chunk(chain(&theirs), chunk).unwrap(), "other seed");
+}
+
+#[test]
+fn a_chunk_that_arrives_again_changes_nothing() {
+    let filter = grown();
+    let mut copy = model::through_a_client(&filter);
+    let before = model::whole(&copy);
+    for chunk in native::chunks(chain(&filter)).chain(native::chunks(chain(&filter))) {
+        let bytes = native::encode_chunk(chain(&filter), chunk).unwrap();
+        assert_eq!(model::load(&mut copy, chunk.iterator(), &bytes), Ok(()));
+        assert!(model::whole(&copy) == before);
+    }
+}
+
+#[test]
+fn a_chunk_that_arrives_late_clears_nothing() {
+    let filter = grown();
+    let mut copy = model::through_a_client(&filter);
+    let later: Vec<_> = (1_000..1_150).map(item).collect();
+    later.iter().for_each(|item| assert!(copy.insert(item).is_ok()));
+    let before = model::whole(&copy);
+    for chunk in native::chunks(chain(&filter)) {
+        let bytes = native::encode_chunk(chain(&filter), chunk).unwrap();
+        assert_eq!(model::load(&mut copy, chunk.iterator(), &bytes), Ok(()));
+    }
+    assert!(later.iter().all(|item| copy.contains(item)));
+    assert!(model::whole(&copy) == before);
+}
+
+#[test]
+fn chunks_may_arrive_in_any_order_and_one_that_is_missing_shows() {
+    // Some 6 MB in one layer, and so two chunks.
+    let filter = filled(0.01, 5_000_000, Growth::Fixed, 7, 1_000);
+    let header = Header::decode(&codec::encode_header(&filter).unwrap()).unwrap();
+    let mut chunks: Vec<_> = native::chunks(chain(&filter)).collect();
+    assert_eq!(chunks.len(), 2);
+    assert!(chunks.iter().all(|chunk| chunk.bits.len() <= native::CHUNK_BYTES));
+    chunks.reverse();
+    let mut copy = header.build().unwrap();
+    for chunk in &chunks {
+        assert!(!header.describes(&copy));
+        let bytes = native::encode_chunk(chain(&filter), *chunk).unwrap();
+        model::load(&mut copy, chunk.iterator(), &bytes).unwrap();
+    }
+    assert!(header.describes(&copy));
+    assert!(model::whole(&copy) == model::whole(&filter));
+    assert!(model::whole(&model::through_a_client(&filter)) == model::whole(&filter));
+}
+
+/// So that a later version may write longer ones, or shorter.
+#[test]
+fn chunks_may_be_of_any_length() {
+    let filter = grown();
+    let header = Header::decode(&codec::encode_header(&filter).unwrap()).unwrap();
+    let blocks = native::chunks(chain(&filter)).flat_map(|Chunk { offset, bits }| {
+        (offset..).step_by(64).zip(bits.chunks(64)).map(|(offset, bits)| Chunk { offset, bits })
+    });
+    let mut copy = header.build().unwrap();
+    let mut stored = Vec::new();
+    for block in blocks {
+        let bytes = native::encode_chunk(chain(&filter), block).unwrap();
+        model::load(&mut copy, block.iterator(), &bytes).unwrap();
+        stored.push((block.bits, block.checksum(chain(&filter))));
+    }
+    assert!(model::whole(&copy) == model::whole(&filter));
+    let mut stored = stored.into_iter();
+    let loaded = header.load(|| stored.next().ok_or(DecodeError::Corrupt));
+    assert!(model::whole(&loaded.unwrap()) == model::whole(&filter));
+    // Not so long that one reaches into the next layer, nor without end.
+    for bits in [vec![], vec![0xFF; 63], vec![0xFF; model::bits(&filter).len()]] {
+        let checksum = Chunk { offset: 0, bits: &bits }.checksum(chain(&filter));
+        assert_eq!(header.load(|| Ok((&bits, checksum))).err(), Some(DecodeError::Corrupt));
+    }
+}
+
+#[test]
+fn a_filter_without_items_has_no_chunks() {
+    let filter = filled(0.001, 10_000_000, by(2), 7, 0);
+    assert_eq!(native::chunks(chain(&filter)).count(), 0);
+    assert!(codec::next_piece(&filter, codec::HEADER_ITERATOR).unwrap().is_none());
+    assert!(codec::encode_header(&filter).unwrap().len() < 100);
+    assert!(model::whole(&model::through_a_client(&filter)) == model::whole(&filter));
+}
+
+/// A server may save at any moment, also between a client's header and its last chunk, and must start again from that.
+#[test]
+fn a_filter_that_is_still_being_loaded_can_be_saved() {
+    let filter = grown();
+    let mut partial = built(&codec::encode_header(&filter).unwrap()).unwrap();
+    for (loaded, chunk) in native::chunks(chain(&filter)).enumerate() {
+        let header = codec::encode_header(&partial).unwrap();
+        assert_eq!(Header::decode(&header).err(), None, "after {loaded} of 3 chunks");
+        assert!(model::whole(&model::through_a_file(&partial)) == model::whole(&partial));
+        let bytes = native::encode_chunk(chain(&filter), chunk).unwrap();
+        model::load(&mut partial, chunk.iterator(), &bytes).unwrap();
+    }
+    assert!(model::whole(&partial) == model::whole(&filter));
+}

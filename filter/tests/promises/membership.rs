@@ -1,0 +1,328 @@
+//! Which answers are certain, and how many items fit.
+
+use std::collections::HashSet;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use oxbloom_filter::chain::Layer as _;
+use oxbloom_filter::hash::Hash;
+use oxbloom_filter::sizing::LOWEST_ERROR_RATE;
+use oxbloom_filter::{Error, ErrorRate, Filter, Growth, Layout, MAX_LAYERS, Params};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::model::{self, by, filter, item, layers, params};
+
+/// Filters over the whole range of parameters: error rates from 0.9 to 1e-12, small capacities preferred.
+fn any_params() -> impl Strategy<Value = Params> {
+    let rate = (-12.0..=0.9f64.log10()).prop_map(|exponent| 10f64.powf(exponent));
+    let capacity = prop_oneof![2 => 1u64..=30, 1 => 1u64..=300, 1 => 1u64..=4000];
+    let growth = prop_oneof![1 => Just(Growth::Fixed), 3 => (1u32..=10).prop_map(by)];
+    (rate, capacity, growth, any::<u64>())
+        .prop_map(|(rate, capacity, growth, seed)| params(rate, capacity, growth, seed))
+}
+
+/// Items with many repetitions, empty ones, NUL bytes, and sometimes enough of them for several layers.
+fn any_items() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let one = prop_oneof![
+        1 => vec(prop_oneof![Just(0u8), Just(b'a'), Just(0xFF)], 0..4),
+        1 => vec(any::<u8>(), 0..300),
+        4 => any::<u16>().prop_map(|number| item(number.into()).to_vec()),
+    ];
+    prop_oneof![vec(one.clone(), 0..60), vec(one, 0..2000)]
+}
+
+/// Inserts all items, one by one, and checks each answer. Returns those that were taken.
+fn insert_each<'a>(filter: &mut Filter, items: &'a [Vec<u8>]) -> HashSet<&'a [u8]> {
+    let (mut taken, mut new) = (HashSet::<&[u8]>::new(), 0);
+    for item in items {
+        let (claimed, layers) = (filter.contains(item), filter.depth());
+        assert!(claimed || !taken.contains(&item[..]), "forgotten: {item:?}");
+        match filter.insert(item) {
+            Ok(answer) => {
+                assert_eq!(answer, !claimed, "{item:?}");
+                taken.insert(item);
+                new += u64::from(answer);
+            }
+            Err(error) => {
+                assert_eq!((error, filter.expansion(), claimed), (Error::Full, None, false));
+                assert_eq!(filter.items(), filter.capacity());
+            }
+        }
+        assert_eq!(filter.items(), new);
+        // Growth forgets nothing. (All items after each of a thousand layers would take too long.)
+        if filter.depth() > layers {
+            assert_eq!(filter.depth(), layers + 1);
+            assert!(layers > 10 || taken.iter().all(|item| filter.contains(item)));
+        }
+    }
+    taken
+}
+
+fn answers(filter: &Filter, hashes: &[Hash]) -> Vec<bool> {
+    let mut found = vec![true; hashes.len()];
+    filter.contains_all(hashes, &mut found);
+    found
+}
+
+/// Same to every question that can be asked.
+fn assert_same(filter: &Filter, copy: &Filter, questions: &[Vec<u8>]) {
+    assert_eq!(
+        (copy.seed(), copy.error_rate(), copy.expansion(), copy.items(), copy.capacity()),
+        (filter.seed(), filter.error_rate(), filter.expansion(), filter.items(), filter.capacity())
+    );
+    assert_eq!((copy.fill(), copy.false_positive_rate()), (filter.fill(), filter.false_positive_rate()));
+    // The allocator's luck with alignment may cost each layer a line; nothing else may differ.
+    assert_eq!(model::memory_when_aligned(copy), model::memory_when_aligned(filter));
+    assert!(copy.memory_usage().abs_diff(filter.memory_usage()) <= 64 * filter.depth());
+    assert_eq!(copy.depth(), filter.depth());
+    for (copy, layer) in layers(copy).iter().zip(layers(filter)) {
+        assert_eq!(
+            (copy.table().shape(), copy.capacity(), copy.items(), copy.marked()),
+            (layer.table().shape(), layer.capacity(), layer.items(), layer.marked())
+        );
+    }
+    assert!(model::whole(copy) == model::whole(filter));
+    assert!(questions.iter().all(|item| copy.contains(item) == filter.contains(item)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// The `insert` of [`insert_each`] is also held to its own promise: `true` exactly for what was not yet claimed.
+    #[test]
+    fn an_item_that_was_taken_is_never_forgotten(params in any_params(), items in any_items()) {
+        let mut filter = Filter::new(params, |_| true).unwrap();
+        let taken = insert_each(&mut filter, &items);
+        prop_assert!(taken.iter().all(|item| filter.contains(item)));
+        for item in &taken {
+            prop_assert_eq!(filter.insert(item), Ok(false));
+        }
+    }
+
+    #[test]
+    fn a_copy_is_the_same_filter(params in any_params(), items in any_items(), absent in any_items()) {
+        let mut filter = Filter::new(params, |_| true).unwrap();
+        let taken = insert_each(&mut filter, &items);
+        let copies = [
+            filter.try_clone().unwrap(),
+            model::through_a_file(&filter),
+            model::through_a_client(&filter),
+        ];
+        for copy in &copies {
+            prop_assert!(taken.iter().all(|item| copy.contains(item)));
+            assert_same(&filter, copy, &items);
+            assert_same(&filter, copy, &absent);
+        }
+        // And it goes on as the same: later items are answered, counted and grown for alike.
+        let later = absent.iter().map(|item| filter.insert(item)).collect::<Vec<_>>();
+        for mut copy in copies {
+            prop_assert!(later.iter().eq(&absent.iter().map(|item| copy.insert(item)).collect::<Vec<_>>()));
+            assert_same(&filter, &copy, &items);
+        }
+    }
+
+    #[test]
+    fn a_copy_shares_nothing(params in any_params(), items in any_items()) {
+        let filter = Filter::new(params, |_| true).unwrap();
+        let before = model::whole(&filter);
+        let mut copy = filter.try_clone().unwrap();
+        insert_each(&mut copy, &items);
+        prop_assert!(model::whole(&filter) == before);
+    }
+
+    #[test]
+    fn a_batch_answers_and_leaves_the_filter_as_single_items_do(
+        params in any_params(),
+        items in any_items(),
+        absent in any_items(),
+        sizes in vec(1usize..100, 1..6),
+    ) {
+        let mut one_by_one = Filter::new(params, |_| true).unwrap();
+        let mut in_batches = Filter::new(params, |_| true).unwrap();
+        let single: Vec<_> = items.iter().map(|item| one_by_one.insert(item)).collect();
+        prop_assert_eq!(single, model::insert_in_batches(&mut in_batches, &items, &sizes));
+        assert_same(&one_by_one, &in_batches, &items);
+
+        let questions: Vec<_> = items.iter().chain(&absent).collect();
+        let hashes: Vec<_> = questions.iter().map(|item| in_batches.hash(item)).collect();
+        let single: Vec<_> = questions.iter().map(|item| in_batches.contains(item)).collect();
+        prop_assert_eq!(&single, &answers(&in_batches, &hashes));
+        for size in sizes {
+            prop_assert!(single.iter().eq(&hashes.chunks(size).flat_map(|b| answers(&in_batches, b)).collect::<Vec<_>>()));
+        }
+    }
+
+    #[test]
+    fn a_fixed_filter_takes_its_capacity_and_no_more(mut params in any_params(), start: u32) {
+        params.growth = Growth::Fixed;
+        let capacity = params.capacity.get();
+        let mut filter = Filter::new(params, |_| true).unwrap();
+        let mut taken = Vec::new();
+        let mut refused = 0;
+        for number in (u64::from(start)..).take(2 * capacity as usize + 100) {
+            let (item, claimed, before) = (item(number), filter.contains(&item(number)), filter.items());
+            let whole = (before == capacity && refused < 3).then(|| model::whole(&filter));
+            let answer = filter.insert(&item);
+            match (claimed, before < capacity) {
+                (true, _) => prop_assert_eq!(answer, Ok(false)),
+                (false, true) => prop_assert_eq!(answer, Ok(true)),
+                (false, false) => prop_assert_eq!(answer, Err(Error::Full)),
+            }
+            match answer {
+                Ok(_) => taken.push(item),
+                Err(_) => refused += 1,
+            }
+            prop_assert!(whole.is_none_or(|whole| whole == model::whole(&filter)), "full, yet changed");
+        }
+        prop_assert!(filter.items() <= capacity && (refused == 0 || filter.items() == capacity));
+        prop_assert!(taken.iter().all(|item| filter.contains(item) && filter.insert(item) == Ok(false)));
+        prop_assert_eq!(filter.grow(|_| true), Err(Error::Full));
+        prop_assert_eq!((filter.depth(), filter.capacity()), (1, capacity));
+    }
+
+    #[test]
+    fn a_growing_filter_has_one_layer_until_it_counted_its_capacity(
+        (rate, capacity, expansion, seed) in (0.0001..0.9, 1u64..200, 1u32..=10, any::<u64>()),
+    ) {
+        let mut filter = filter(rate, capacity, by(expansion), seed);
+        let mut numbers = 0..;
+        for layers in 1..=4 {
+            let layer_capacity = capacity * u64::from(expansion).pow(layers - 1);
+            if layer_capacity > 20_000 {
+                break;
+            }
+            // The first new item that does not fit starts the next layer, and none before it.
+            while filter.depth() as u32 <= layers {
+                let before = filter.items();
+                let new = filter.insert(&item(numbers.next().unwrap()));
+                prop_assert_eq!(new, Ok(filter.items() == before + 1));
+                prop_assert_eq!(filter.depth() as u32 > layers, filter.items() > filter_capacity(capacity, expansion, layers));
+            }
+            let layer = filter.layers().nth(layers as usize - 1).unwrap();
+            prop_assert_eq!((layer.capacity, layer.items), (layer_capacity, layer_capacity));
+        }
+    }
+
+    #[test]
+    fn equal_parameters_and_items_make_equal_bits(params in any_params(), items in any_items()) {
+        let [one, other] = [(), ()].map(|()| {
+            let mut filter = Filter::new(params, |_| true).unwrap();
+            insert_each(&mut filter, &items);
+            filter
+        });
+        prop_assert!(model::whole(&one) == model::whole(&other));
+    }
+
+    #[test]
+    fn memory_that_is_refused_changes_nothing(params in any_params(), items in any_items()) {
+        let mut asked = None;
+        let refused = Filter::new(params, |bytes| {
+            asked = Some(bytes);
+            false
+        });
+        prop_assert_eq!(refused.err(), Some(Error::OutOfMemory));
+
+        let mut filter = Filter::new(params, |bytes| Some(bytes) == asked).unwrap();
+        prop_assert_eq!(Some(model::bits(&filter).len() as u64), asked);
+        insert_each(&mut filter, &items);
+        let before = model::whole(&filter);
+        let expected = if params.growth == Growth::Fixed { Error::Full } else { Error::OutOfMemory };
+        prop_assert_eq!(filter.grow(|_| false), Err(expected));
+        prop_assert!(model::whole(&filter) == before);
+    }
+}
+
+/// What a filter of so many layers is made for.
+fn filter_capacity(first: u64, expansion: u32, layers: u32) -> u64 {
+    (0..layers).map(|layer| first * u64::from(expansion).pow(layer)).sum()
+}
+
+#[test]
+fn a_filter_has_so_many_layers_and_no_more() {
+    let native = params(0.5, 1, by(1), 1);
+    let layouts = [Layout::Native { seed: 1 }, Layout::Counting { seed: 1 }];
+    for params in layouts.map(|layout| Params { layout, ..native }) {
+        let mut filter = Filter::new(params, |_| true).unwrap();
+        filter.insert(b"first").unwrap();
+        while filter.depth() < MAX_LAYERS {
+            filter.grow(|_| true).unwrap();
+        }
+        // It is not for want of memory, and more of it would not help.
+        assert_eq!(filter.grow(|_| true), Err(Error::CannotGrow));
+        assert_eq!(filter.depth(), MAX_LAYERS);
+        assert!(filter.contains(b"first"));
+    }
+}
+
+#[test]
+fn an_error_rate_lies_between_zero_and_one() {
+    for rate in [0.0, -0.0, 1.0, -0.5, 1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        assert_eq!(ErrorRate::new(rate), None, "{rate}");
+    }
+    for rate in [f64::from_bits(1), f64::MIN_POSITIVE, 1e-300, 0.5, 1.0 - f64::EPSILON / 2.0] {
+        assert_eq!(ErrorRate::new(rate).map(ErrorRate::get), Some(rate));
+        let mut filter = filter(rate, 1_000, Growth::Fixed, 1);
+        assert!((0..1_000).all(|number| filter.insert(&item(number)).is_ok() && filter.contains(&item(number))));
+    }
+}
+
+#[test]
+fn a_rate_that_is_lower_than_any_need_costs_no_more_than_the_lowest() {
+    for growth in [Growth::Fixed, by(2)] {
+        let lowest = filter(LOWEST_ERROR_RATE, 100, growth, 1);
+        for rate in [LOWEST_ERROR_RATE / 2.0, 1e-100, 1e-300, f64::MIN_POSITIVE, f64::from_bits(1)] {
+            let filter = Filter::new(params(rate, 100, growth, 1), |_| true).ok();
+            let shape = filter.map(|filter| layers(&filter)[0].table().shape());
+            assert_eq!(shape, Some(layers(&lowest)[0].table().shape()), "{rate:e} {growth:?}");
+        }
+    }
+}
+
+/// The parameters are a client's, and the server waits: none may take for ever. (All of these take a tenth of a second.)
+#[test]
+fn any_rate_and_capacity_are_answered() {
+    const PATIENCE: Duration = Duration::from_secs(240);
+    let (answer, answers) = mpsc::channel();
+    let rates =
+        [f64::from_bits(1), 1e-300, 1e-20, 0.01, 0.3, 0.5, 0.9, 0.99, 0.9999, 1.0 - 1e-9, 1.0 - f64::EPSILON / 2.0];
+    let capacities = [1, 1_000, 1_000_000, 1_000_000_000, 1_000_000_000_000, 1_000_000_000_000_000_000, u64::MAX];
+    let questions = [Growth::Fixed, by(2)].into_iter().flat_map(move |growth| {
+        rates.into_iter().flat_map(move |rate| capacities.map(|capacity| (growth, rate, capacity)))
+    });
+    std::thread::spawn(move || {
+        for (growth, rate, capacity) in questions {
+            let _ = Filter::new(params(rate, capacity, growth, 1), |bytes| bytes < 1 << 30);
+            answer.send((growth, rate, capacity)).ok();
+        }
+    });
+    let mut last = None;
+    loop {
+        match answers.recv_timeout(PATIENCE) {
+            Ok(answered) => last = Some(answered),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => panic!("the one after {last:?} takes more than {PATIENCE:?}"),
+        }
+    }
+    assert_eq!(last, Some((by(2), rates[rates.len() - 1], u64::MAX)));
+}
+
+#[test]
+fn a_capacity_that_memory_cannot_hold_is_refused() {
+    for growth in [Growth::Fixed, by(1), by(u32::MAX)] {
+        for capacity in [u64::MAX, 1 << 62] {
+            let refused = Filter::new(params(0.001, capacity, growth, 1), |_| true);
+            assert_eq!(refused.err(), Some(Error::OutOfMemory), "{capacity}");
+        }
+    }
+    let mut filter = filter(0.01, 1, by(u32::MAX), 1);
+    assert_eq!(filter.insert(b"first"), Ok(true));
+    let mut asked = 0;
+    let refused = filter.grow(|bytes| {
+        asked = bytes;
+        false
+    });
+    assert_eq!(refused, Err(Error::OutOfMemory));
+    assert!(asked > 1 << 32, "{asked}");
+    assert!(filter.contains(b"first"));
+}

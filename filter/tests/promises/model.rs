@@ -1,0 +1,201 @@
+//! What the tests share: filters by plain numbers, and every way to copy one.
+
+use std::collections::VecDeque;
+
+use oxbloom_filter::blocked::Layer;
+use oxbloom_filter::chain::{Chain, Layer as _};
+use oxbloom_filter::codec::native::{self, Chunk, Header};
+use oxbloom_filter::codec::{self, DecodeError, Sender, Sink, Source, classic};
+use oxbloom_filter::storage::Bytes;
+use oxbloom_filter::{Error, ErrorRate, Filter, Growth, Layout, Params};
+use xxhash_rust::xxh3::xxh3_64;
+
+pub fn params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Params {
+    Params {
+        error_rate: ErrorRate::new(error_rate).unwrap(),
+        capacity: capacity.try_into().unwrap(),
+        growth,
+        layout: Layout::Native { seed },
+    }
+}
+
+pub fn filter(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Filter {
+    Filter::new(params(error_rate, capacity, growth, seed), |_| true).unwrap()
+}
+
+pub fn by(expansion: u32) -> Growth {
+    Growth::By(expansion.try_into().unwrap())
+}
+
+/// The chain of a filter in the native layout.
+pub fn chain(filter: &Filter) -> &Chain<Layer> {
+    match filter {
+        Filter::Native(chain) => chain,
+        Filter::Counting(_) | Filter::Classic(_) => panic!("no filter of bits in cache lines"),
+    }
+}
+
+/// The layers of a filter in the native layout.
+pub fn layers(filter: &Filter) -> &[Layer] {
+    chain(filter).layers()
+}
+
+/// The item of a number. Different numbers are different items.
+pub fn item(number: u64) -> [u8; 8] {
+    number.to_le_bytes()
+}
+
+/// Inserts items in batches of the given sizes, over and over, growing in the middle of a batch where needed.
+pub fn insert_in_batches(filter: &mut Filter, items: &[Vec<u8>], sizes: &[usize]) -> Vec<Result<bool, Error>> {
+    let hashes: Vec<_> = items.iter().map(|item| filter.hash(item)).collect();
+    let (mut rest, mut answers) = (hashes.as_slice(), Vec::new());
+    for &size in sizes.iter().cycle() {
+        let (mut batch, others) = rest.split_at(size.min(rest.len()));
+        rest = others;
+        while !batch.is_empty() {
+            let mut new = vec![true; batch.len()];
+            let handled = filter.insert_all(batch, &mut new);
+            answers.extend(new[..handled].iter().map(|&new| Ok(new)));
+            batch = &batch[handled..];
+            if !batch.is_empty()
+                && let Err(error) = filter.grow(|_| true)
+            {
+                answers.push(Err(error));
+                batch = &batch[1..];
+            }
+        }
+        if rest.is_empty() {
+            break;
+        }
+    }
+    answers
+}
+
+/// All bits of a filter, oldest layer first.
+pub fn bits(filter: &Filter) -> Vec<u8> {
+    match filter {
+        Filter::Native(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
+        Filter::Counting(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
+        Filter::Classic(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
+    }
+}
+
+/// Header and bits: two filters that agree in these are the same filter.
+pub fn whole(filter: &Filter) -> (Vec<u8>, Vec<u8>) {
+    (codec::encode_header(filter).unwrap(), bits(filter))
+}
+
+/// The filter of a header, without bits.
+pub fn built(header: &[u8]) -> Result<Filter, DecodeError> {
+    codec::Header::decode(header, Sender::Anyone)?.build()
+}
+
+/// A header without its checksum.
+pub fn body(filter: &Filter) -> Vec<u8> {
+    let header = codec::encode_header(filter).unwrap();
+    header[..header.len() - 8].to_vec()
+}
+
+pub fn with_checksum(body: &[u8]) -> Vec<u8> {
+    [body, &xxh3_64(body).to_le_bytes()].concat()
+}
+
+/// A file in memory.
+#[derive(Clone, Debug, PartialEq)]
+enum Value {
+    Unsigned(u64),
+    Double(f64),
+    String(Vec<u8>),
+}
+
+#[derive(Default)]
+struct File(VecDeque<Value>);
+
+impl Sink for File {
+    fn unsigned(&mut self, number: u64) {
+        self.0.push_back(Value::Unsigned(number));
+    }
+
+    fn double(&mut self, number: f64) {
+        self.0.push_back(Value::Double(number));
+    }
+
+    fn string(&mut self, bytes: &[u8]) {
+        self.0.push_back(Value::String(bytes.to_vec()));
+    }
+}
+
+impl Source for File {
+    type String = Vec<u8>;
+
+    fn unsigned(&mut self) -> Result<u64, DecodeError> {
+        match self.0.pop_front() {
+            Some(Value::Unsigned(number)) => Ok(number),
+            _ => Err(DecodeError::Corrupt),
+        }
+    }
+
+    fn double(&mut self) -> Result<f64, DecodeError> {
+        match self.0.pop_front() {
+            Some(Value::Double(number)) => Ok(number),
+            _ => Err(DecodeError::Corrupt),
+        }
+    }
+
+    fn string(&mut self) -> Result<Vec<u8>, DecodeError> {
+        match self.0.pop_front() {
+            Some(Value::String(bytes)) => Ok(bytes),
+            _ => Err(DecodeError::Corrupt),
+        }
+    }
+
+    fn array(&mut self, _bytes: u64) -> Result<Bytes, DecodeError> {
+        let bytes = Source::string(self)?;
+        let mut array = Bytes::zeroed(bytes.len() as u64)?;
+        array.as_mut_slice().as_flattened_mut().copy_from_slice(&bytes);
+        Ok(array)
+    }
+}
+
+/// Writes a filter as an RDB file does, and reads it back.
+pub fn through_a_file(filter: &Filter) -> Filter {
+    let mut file = File::default();
+    codec::save(filter, &mut file).unwrap();
+    let copy = match filter {
+        Filter::Native(_) | Filter::Counting(_) => native::load(&mut file, |_| true),
+        Filter::Classic(_) => classic::load(classic::VERSION, &mut file, |_| true).map(Filter::Classic),
+    };
+    assert!(file.0.is_empty());
+    copy.unwrap()
+}
+
+/// Loads a piece as a client does.
+pub fn load(filter: &mut Filter, iterator: u64, data: &[u8]) -> Result<(), DecodeError> {
+    codec::load_piece(filter, iterator, data, Sender::Anyone).map(|_| ())
+}
+
+/// Copies a filter as a client does, one chunk a request, each with its iterator.
+pub fn through_a_client(filter: &Filter) -> Filter {
+    let header = Header::decode(&codec::encode_header(filter).unwrap()).unwrap();
+    let mut copy = header.build().unwrap();
+    let mut iterator = codec::HEADER_ITERATOR;
+    while let Some(piece) = codec::next_piece(filter, iterator).unwrap() {
+        assert!(piece.iterator > iterator);
+        iterator = piece.iterator;
+        load(&mut copy, iterator, &piece.data).unwrap();
+    }
+    assert!(header.describes(&copy));
+    copy
+}
+
+/// The first chunk of a filter.
+pub fn first_chunk(filter: &Filter) -> Chunk<'_> {
+    native::chunks(chain(filter)).next().unwrap()
+}
+
+/// What a filter asks of an allocator that aligns to cache lines.
+pub fn memory_when_aligned(filter: &Filter) -> usize {
+    let layers = layers(filter);
+    let blocks: u64 = layers.iter().map(|layer| layer.table().shape().blocks).sum();
+    size_of::<Filter>() + size_of_val(layers) + blocks as usize * 64
+}

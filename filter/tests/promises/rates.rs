@@ -1,0 +1,341 @@
+//! How often the uncertain answers are wrong, by measurement.
+//!
+//! A measurement fills many filters with items of their own and asks each for items that no filter has seen. Filters of
+//! one shape differ only in the hashes of what they hold, so that fresh items are as good as a fresh seed; there are
+//! [`SEEDS`] of these as well. Nothing is left to chance at run time: what passes once passes always.
+//!
+//! Of `N` items that are asked for, a share `p` may be wrong. The number of wrong answers stays within
+//!
+//! ```text
+//!  p N + t,   t = z^2/6 + sqrt(z^4/36 + z^2 V),   V = variance of the number
+//! ```
+//!
+//! but for a chance of `exp(-z^2/2)`. This is Bernstein's inequality, `exp(-t^2 / 2(V + t/3))`, solved for `t`: some `z`
+//! standard deviations when many wrong answers are expected, and still right when few are. Answers of one filter share
+//! its fill, so they are not independent, and the binomial `p (1-p) N` may be too small a variance. `V` is the larger of
+//! that and the variance between filters: the sum of the squared deviations of each filter's own number from the mean. A
+//! filter is asked about as often as it holds items, which keeps the two within a few per cent of each other. Of the
+//! largest there are too few to tell their variance well, but those that large differ by less than 0.2 % anyway.
+
+use oxbloom_filter::hash::Hash;
+use oxbloom_filter::{Filter, Growth};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::model::{self, body, built, by, filter, item, with_checksum};
+
+/// Some 300 measurements are compared below. At 6.3, each fails by chance with a probability of `exp(-6.3^2/2) = 2.4e-9`,
+/// and any of them with less than one in a million.
+const Z: f64 = 6.3;
+
+const RATES: [f64; 7] = [0.25, 0.1, 0.05, 0.01, 0.001, 1e-4, 1e-5];
+const CAPACITIES: [u64; 8] = [1, 2, 10, 64, 100, 1_000, 10_000, 1_000_000];
+
+/// Different seeds in a measurement.
+const SEEDS: u64 = 16;
+
+/// Items in a call to the filter.
+const BATCH: u64 = 32;
+
+/// Items that a filter has not seen yet.
+#[derive(Default)]
+pub struct Fresh(u64);
+
+impl Fresh {
+    pub fn hashes(&mut self, filter: &Filter, count: u64) -> Vec<Hash> {
+        let first = self.0;
+        self.0 += count;
+        (first..self.0).map(|number| filter.hash(&item(number))).collect()
+    }
+}
+
+/// Offers so many distinct items.
+pub fn offer(filter: &mut Filter, items: u64, fresh: &mut Fresh) {
+    let mut left = items;
+    while left > 0 {
+        let hashes = fresh.hashes(filter, left.min(BATCH));
+        left -= hashes.len() as u64;
+        insert(filter, &hashes, usize::MAX);
+    }
+}
+
+/// Inserts items, as far as they fit into so many layers.
+fn insert(filter: &mut Filter, mut hashes: &[Hash], layers: usize) {
+    loop {
+        let handled = filter.insert_all(hashes, &mut vec![false; hashes.len()]);
+        hashes = &hashes[handled..];
+        if hashes.is_empty() || filter.depth() == layers {
+            return;
+        }
+        filter.grow(|_| true).unwrap();
+    }
+}
+
+/// Offers items until so many layers have counted all they were made for.
+pub fn fill_layers(filter: &mut Filter, layers: usize, fresh: &mut Fresh) {
+    while filter.depth() < layers || filter.items() < filter.capacity() {
+        let hashes = fresh.hashes(filter, filter.capacity().min(BATCH));
+        insert(filter, &hashes, layers);
+    }
+}
+
+/// How many wrong answers there were.
+pub struct Measurement {
+    what: String,
+    asked: f64,
+    wrong: f64,
+    between_filters: f64,
+}
+
+impl Measurement {
+    /// Fills so many filters, and asks so many questions in all.
+    pub fn new(
+        what: String,
+        make: impl Fn(u64) -> Filter,
+        mut fill: impl FnMut(&mut Filter, &mut Fresh),
+        filters: u64,
+        queries: u64,
+    ) -> Measurement {
+        let each = queries / filters;
+        let empty: Vec<_> = (0..SEEDS).map(|seed| make(xxh3_64_with_seed(what.as_bytes(), seed))).collect();
+        let mut fresh = Fresh::default();
+        let (mut wrong, mut squares) = (0.0, 0.0);
+        for empty in empty.iter().cycle().take(filters as usize) {
+            let mut filter = empty.try_clone().unwrap();
+            fill(&mut filter, &mut fresh);
+            let (mut left, mut hits) = (each, 0);
+            while left > 0 {
+                let hashes = fresh.hashes(&filter, left.min(BATCH));
+                let mut found = [false; BATCH as usize];
+                let found = &mut found[..hashes.len()];
+                filter.contains_all(&hashes, found);
+                hits += found.iter().filter(|&&found| found).count();
+                left -= hashes.len() as u64;
+            }
+            wrong += hits as f64;
+            squares += (hits * hits) as f64;
+        }
+        let filters = filters as f64;
+        let between_filters = (squares - wrong * wrong / filters) * filters / (filters - 1.0);
+        Measurement { what, asked: filters * each as f64, wrong, between_filters }
+    }
+
+    /// What is to be said if the rate is not the mean of what the filters estimated: to a tenth, and but for chance.
+    pub fn contradicts(&self, estimates: &[f64]) -> Option<String> {
+        let estimate = estimates.iter().sum::<f64>() / estimates.len() as f64;
+        let difference = (self.wrong - estimate * self.asked).abs();
+        let line = format!("{}: {estimate:.3e} estimated, {:.3e} measured", self.what, self.rate());
+        println!("{line}");
+        (difference > 0.1 * estimate * self.asked + self.tolerance(estimate)).then_some(line)
+    }
+
+    fn rate(&self) -> f64 {
+        self.wrong / self.asked
+    }
+
+    /// How far the number may be from what is expected at `rate`, but for a chance of `exp(-Z^2/2)`.
+    fn tolerance(&self, rate: f64) -> f64 {
+        deviation(self.between_filters.max(rate * (1.0 - rate) * self.asked))
+    }
+
+    /// `None` if the number is compatible with a rate of at most `rate`.
+    pub fn exceeds(&self, rate: f64) -> Option<String> {
+        let limit = rate * self.asked + self.tolerance(rate);
+        let line = format!(
+            "{}: {} of {} wrong, {:.3} of the rate asked for, limit {:.3}",
+            self.what,
+            self.wrong,
+            self.asked,
+            self.rate() / rate,
+            limit / self.asked / rate,
+        );
+        println!("{line}");
+        (self.wrong > limit).then_some(line)
+    }
+}
+
+/// How far a number of such a variance may be from what is expected, but for a chance of `exp(-Z^2/2)`.
+fn deviation(variance: f64) -> f64 {
+    Z * Z / 6.0 + (Z.powi(4) / 36.0 + Z * Z * variance).sqrt()
+}
+
+/// How many of so many answers may be wrong by chance, each of them at `rate`.
+pub fn most_by_chance(rate: f64, asked: f64) -> f64 {
+    rate * asked + deviation(rate * (1.0 - rate) * asked)
+}
+
+/// How many items to ask for: enough to tell a rate of 1e-5 to 70 %, 0.001 to 20 %, and 0.25 to 1 %.
+pub fn queries(rate: f64) -> u64 {
+    (200.0 / rate).clamp(1e6, 1e7) as u64
+}
+
+/// Measures full filters of one layer at each of the rates and all capacities.
+fn assert_rates_are_kept(growth: Growth, rates: &[f64], filled: &str, fill: impl Fn(&mut Filter, &mut Fresh) + Copy) {
+    let mut failures = Vec::new();
+    for &rate in rates {
+        for capacity in CAPACITIES {
+            let make = |seed| filter(rate, capacity, growth, seed);
+            let what = format!("{growth:?}, {filled}, rate {rate}, capacity {capacity}");
+            let fill = |filter: &mut Filter, fresh: &mut Fresh| {
+                fill(filter, fresh);
+                assert_eq!(filter.depth(), 1);
+            };
+            // The one block of the smallest stays nearly empty: no need to look so closely.
+            let queries = if capacity < 64 { 1_000_000 } else { queries(rate) };
+            let filters = (queries / capacity.max(16)).max(4);
+            failures.extend(Measurement::new(what, make, fill, filters, queries).exceeds(rate));
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn a_fixed_filter_keeps_its_rate_when_it_was_offered_its_capacity() {
+    assert_rates_are_kept(Growth::Fixed, &RATES, "offered", |filter, fresh| offer(filter, filter.capacity(), fresh));
+}
+
+#[test]
+fn a_fixed_filter_keeps_its_rate_when_it_counted_its_capacity() {
+    assert_rates_are_kept(Growth::Fixed, &RATES[2..], "counted", |filter, fresh| fill_layers(filter, 1, fresh));
+}
+
+/// False positives are not counted. At high rates there are so many of them that a filter has been offered many more distinct
+/// items than its capacity once it refuses: in the memory of a classic filter, its rate is higher then. README.md states by
+/// how much at most.
+#[test]
+fn a_fixed_filter_that_refuses_exceeds_a_high_rate_by_no_more_than_is_stated() {
+    let mut failures = Vec::new();
+    for (rate, factor) in [(0.5, 1.4), (0.25, 1.25), (0.1, 1.1)] {
+        for capacity in [100, 1_000, 10_000, 1_000_000] {
+            let make = |seed| filter(rate, capacity, Growth::Fixed, seed);
+            let what = format!("refusing, rate {rate}, capacity {capacity}");
+            let fill = |filter: &mut Filter, fresh: &mut Fresh| fill_layers(filter, 1, fresh);
+            let filters = (1_000_000 / capacity).max(4);
+            failures.extend(Measurement::new(what, make, fill, filters, 1_000_000).exceeds(factor * rate));
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn a_growing_filter_keeps_its_rate_when_it_was_offered_its_capacity() {
+    assert_rates_are_kept(by(2), &RATES, "offered", |filter, fresh| offer(filter, filter.capacity(), fresh));
+}
+
+#[test]
+fn a_growing_filter_keeps_its_rate_when_it_counted_its_capacity() {
+    assert_rates_are_kept(by(2), &RATES, "counted", |filter, fresh| fill_layers(filter, 1, fresh));
+}
+
+#[test]
+fn a_filter_keeps_its_rate_through_12_layers() {
+    let mut failures = Vec::new();
+    for rate in [0.1, 0.01] {
+        for (expansion, layers, capacity) in [
+            (1, 1, 5_000),
+            (1, 4, 5_000),
+            (1, 12, 5_000),
+            (2, 1, 2_000),
+            (2, 4, 2_000),
+            (2, 12, 400),
+            (4, 1, 500),
+            (4, 4, 500),
+            (4, 12, 1),
+        ] {
+            let make = |seed| filter(rate, capacity, by(expansion), seed);
+            let fill = |filter: &mut Filter, fresh: &mut Fresh| {
+                fill_layers(filter, layers, fresh);
+                assert_eq!((filter.depth(), filter.items()), (layers, filter.capacity()));
+            };
+            let total = (0..layers).map(|layer| capacity * u64::from(expansion).pow(layer as u32)).sum::<u64>();
+            let what = format!("rate {rate}, expansion {expansion}, {layers} layers, {total} items");
+            let filters = (1_000_000 / total).max(2);
+            failures.extend(Measurement::new(what, make, fill, filters, 1_000_000).exceeds(rate));
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+/// The tests above can fail: they would, for a filter that took twice its items, or is made for 1.2 times the rate.
+#[test]
+fn a_filter_that_breaks_its_rate_is_found_out() {
+    for rate in &RATES[..4] {
+        let made_for_more = |seed| filter(rate * 1.2, 10_000, Growth::Fixed, seed);
+        let fill = |filter: &mut Filter, fresh: &mut Fresh| offer(filter, 10_000, fresh);
+        let what = format!("made for 1.2 times the rate {rate}");
+        assert!(Measurement::new(what, made_for_more, fill, 100, queries(*rate)).exceeds(*rate).is_some(), "{rate}");
+    }
+    for rate in RATES {
+        for capacity in [1_000, 10_000] {
+            // A header that claims twice the capacity for the same bits.
+            let make = |seed| {
+                let mut body = body(&filter(rate, capacity, Growth::Fixed, seed));
+                body[40..48].copy_from_slice(&(2 * capacity).to_le_bytes());
+                built(&with_checksum(&body)).unwrap()
+            };
+            let overfill = |filter: &mut Filter, fresh: &mut Fresh| offer(filter, 2 * capacity, fresh);
+            let what = format!("overfull: rate {rate}, capacity {capacity}");
+            let overfull = Measurement::new(what, make, overfill, 100, 1_000_000);
+            assert!(overfull.exceeds(rate).is_some(), "{rate} {capacity}");
+        }
+    }
+}
+
+#[test]
+fn the_estimated_rate_is_the_measured_one() {
+    let mut failures = Vec::new();
+    for rate in [0.25, 0.01, 0.001] {
+        for (growth, layers, capacity) in [
+            (Growth::Fixed, 1, 1_000),
+            (Growth::Fixed, 1, 100_000),
+            (by(2), 1, 1_000),
+            (by(2), 1, 100_000),
+            (by(1), 4, 2_000),
+            (by(2), 4, 1_000),
+            (by(4), 4, 500),
+        ] {
+            for half in [true, false] {
+                let make = |seed| filter(rate, capacity, growth, seed);
+                let mut estimates = Vec::new();
+                // The last layer is half full, or has taken its capacity.
+                let fill = |filter: &mut Filter, fresh: &mut Fresh| {
+                    if layers > 1 {
+                        fill_layers(filter, layers - 1, fresh);
+                        filter.grow(|_| true).unwrap();
+                    }
+                    let newest = filter.layers().last().map_or(0, |layer| layer.capacity);
+                    offer(filter, if half { newest / 2 } else { newest }, fresh);
+                    assert_eq!(filter.depth(), layers);
+                    estimates.push(filter.false_positive_rate());
+                };
+                let fullness = if half { "half full" } else { "full" };
+                let what = format!("rate {rate}, {growth:?}, {layers} layers from {capacity}, {fullness}");
+                let filters = (queries(rate) / capacity / 2).max(4);
+                let measured = Measurement::new(what, make, fill, filters, queries(rate));
+                failures.extend(measured.contradicts(&estimates));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn the_fill_is_the_share_of_set_bits() {
+    for (growth, items) in [(Growth::Fixed, 500), (Growth::Fixed, 1_000), (by(1), 3_000), (by(2), 6_500)] {
+        let mut filter = filter(0.01, 1_000, growth, 1);
+        assert_eq!((filter.fill(), filter.false_positive_rate()), (0.0, 0.0));
+        let mut before = 0.0;
+        for number in 0..items {
+            assert!(filter.insert(&item(number)).is_ok());
+            if growth == Growth::Fixed {
+                assert!(filter.fill() >= before);
+                before = filter.fill();
+            }
+        }
+        let bits = model::bits(&filter);
+        let ones: u32 = bits.iter().map(|byte| byte.count_ones()).sum();
+        assert_eq!(filter.fill(), f64::from(ones) / (bits.len() as f64 * 8.0));
+        // The memory is well used: at capacity, a bit is about as likely set as clear.
+        let full = filter.items() == filter.capacity();
+        assert!(!full || (0.4..0.6).contains(&filter.fill()), "{}", filter.fill());
+    }
+}

@@ -1,0 +1,110 @@
+//! BF.DEL, BF.MDEL, BF.COUNT, BF.MCOUNT: what only filters can that were made with COUNTING.
+
+use super::super::args::{Arg, Args};
+use super::super::context::Context;
+use super::super::error::Error;
+use super::super::key::{ReadKey, WriteKey};
+use super::super::lookahead;
+use super::super::stats::{self, Weight};
+use super::items::{self, Changed, Marks, Names};
+use oxbloom_filter::Filter;
+use oxbloom_filter::batch::{BATCH, Prepared};
+use oxbloom_filter::chain::Chain;
+use oxbloom_filter::counting::Layer;
+use oxbloom_filter::hash::Hash;
+
+/// `BF.DEL key item`
+pub fn del(ctx: &Context, args: Args) -> Result<(), Error> {
+    let mut key = WriteKey::open(ctx, args.at(1))?;
+    let mut removed = false;
+    if let Some(filter) = key.filter() {
+        lookahead::remember(ctx, args.at(1), filter);
+        let item = prepare(filter, args.from(2));
+        removed = remove(filter, item.hashes(), &mut [false])? == 1;
+    }
+    drop(key);
+    if removed {
+        ctx.replicate_verbatim();
+        ctx.notify_changed(args.at(1), c"bf.del");
+    }
+    ctx.reply_bool(removed);
+    Ok(())
+}
+
+/// `BF.MDEL key item [item …]`
+pub fn mdel(ctx: &Context, args: Args) -> Result<(), Error> {
+    let items = args.from(2);
+    let mut marks = Marks::new(ctx, items)?;
+    let removed = &mut marks.as_mut_slice()[..items.len()];
+    let mut key = WriteKey::open(ctx, args.at(1))?;
+    if let Some(filter) = key.filter() {
+        for (items, removed) in items.chunks(BATCH).zip(removed.chunks_mut(BATCH)) {
+            let batch = prepare(filter, items);
+            remove(filter, batch.hashes(), removed)?;
+        }
+    }
+    drop(key);
+    if items::replicate(ctx, Names { one: c"BF.DEL", many: c"BF.MDEL" }, args, items, Changed::Those(removed)) {
+        ctx.notify_changed(args.at(1), c"bf.del");
+    }
+    ctx.reply_array(removed.len());
+    ctx.reply_bools(removed);
+    Ok(())
+}
+
+/// Takes back an occurrence of each item; `removed[i]` tells whether there was one. How many there were.
+fn remove(filter: &mut Filter, hashes: &[Hash], removed: &mut [bool]) -> Result<usize, Error> {
+    let before = Weight::of(filter);
+    let chain = filter.counting_mut().ok_or(Error::NotCounting)?;
+    removed.iter_mut().zip(hashes).for_each(|(removed, &hash)| *removed = chain.remove(hash));
+    stats::changed(filter, before);
+    let count = removed.iter().filter(|removed| **removed).count();
+    stats::removed(filter, count as u64);
+    Ok(count)
+}
+
+/// `BF.COUNT key item`
+pub fn count(ctx: &Context, args: Args) -> Result<(), Error> {
+    let key = ReadKey::open(ctx, args.at(1));
+    let filter = key.filter()?;
+    if let Some(filter) = filter {
+        lookahead::remember(ctx, args.at(1), filter);
+    }
+    let count = match filter {
+        Some(filter) => {
+            let (item, filter) = (prepare(filter, args.from(2)), counting(filter)?);
+            item.hashes().iter().map(|&hash| filter.count(hash)).sum()
+        }
+        None => 0,
+    };
+    ctx.reply_integer(count.into());
+    Ok(())
+}
+
+/// `BF.MCOUNT key item [item …]`
+pub fn mcount(ctx: &Context, args: Args) -> Result<(), Error> {
+    let key = ReadKey::open(ctx, args.at(1));
+    let filter = key.filter()?;
+    let chain = filter.map(counting).transpose()?;
+    let items = args.from(2);
+    ctx.reply_array(items.len());
+    let (Some(filter), Some(chain)) = (filter, chain) else {
+        items.iter().for_each(|_| ctx.reply_integer(0));
+        return Ok(());
+    };
+    for items in items.chunks(BATCH) {
+        let batch = prepare(filter, items);
+        batch.hashes().iter().for_each(|&hash| ctx.reply_integer(chain.count(hash).into()));
+    }
+    Ok(())
+}
+
+/// Apart, so that hashing is not compiled once more into each command: those on plain filters would be slower for it.
+#[inline(never)]
+fn prepare(filter: &Filter, items: Args) -> Prepared {
+    Prepared::new(filter, items.iter().map(Arg::bytes))
+}
+
+fn counting(filter: &Filter) -> Result<&Chain<Layer>, Error> {
+    filter.counting().ok_or(Error::NotCounting)
+}

@@ -1,0 +1,48 @@
+//! BF.EXISTS, BF.MEXISTS, BF.CARD.
+
+use super::super::args::{Arg, Args};
+use super::super::context::Context;
+use super::super::error::Error;
+use super::super::key::ReadKey;
+use super::super::lookahead;
+use oxbloom_filter::Filter;
+use oxbloom_filter::batch::{BATCH, Prepared};
+
+/// `BF.EXISTS key item`
+pub fn exists(ctx: &Context, args: Args) -> Result<(), Error> {
+    let key = ReadKey::open(ctx, args.at(1));
+    let item = args.at(2).bytes();
+    let filter = key.filter()?;
+    if let Some(filter) = filter {
+        lookahead::remember(ctx, args.at(1), filter);
+    }
+    ctx.reply_bool(filter.is_some_and(|filter| filter.contains(item)));
+    Ok(())
+}
+
+/// `BF.MEXISTS key item [item …]`
+pub fn mexists(ctx: &Context, args: Args) -> Result<(), Error> {
+    let key = ReadKey::open(ctx, args.at(1));
+    let filter = key.filter()?;
+    let items = args.from(2);
+    ctx.reply_array(items.len());
+    let Some(filter) = filter else {
+        items.iter().for_each(|_| ctx.reply_bool(false));
+        return Ok(());
+    };
+    for items in items.chunks(BATCH) {
+        let batch = Prepared::new(filter, items.iter().map(Arg::bytes));
+        let mut found = [false; BATCH];
+        let found = &mut found[..items.len()];
+        filter.contains_all(batch.hashes(), found);
+        ctx.reply_bools(found);
+    }
+    Ok(())
+}
+
+/// `BF.CARD key`
+pub fn card(ctx: &Context, args: Args) -> Result<(), Error> {
+    let key = ReadKey::open(ctx, args.at(1));
+    ctx.reply_integer(key.filter()?.map_or(0, Filter::items));
+    Ok(())
+}

@@ -1,0 +1,447 @@
+//! Settings: defaults for filters that a command creates without saying how, and a limit.
+//!
+//! They are read from the arguments of `loadmodule` on every server, in RedisBloom's spelling or ours. From Redis 7 and Valkey 8 on
+//! they are parameters of CONFIG as well, under the names `bf.…`, and on Redis 8 those that its own RedisBloom has also under its
+//! names, `bf-…`.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
+use std::num::{NonZeroU32, NonZeroU64};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
+
+use redis_module::raw;
+
+use super::args::{Arg, Args};
+use super::context::Context;
+use super::edge::{FAILED, OK, call, guard};
+use super::feature;
+use oxbloom_filter::{ErrorRate, Growth};
+
+/// A setting that is a whole number.
+struct Number {
+    name: &'static CStr,
+    /// Its name in Redis 8, if it is one of RedisBloom's.
+    redis_8_name: Option<&'static CStr>,
+    least: i64,
+    most: i64,
+    /// Whether sizes such as `1gb` are understood.
+    is_size: bool,
+    /// True if it has an effect. Settings for cuckoo filters have none: they exist so that a configuration of Redis 8 loads.
+    is_used: bool,
+    /// The value that it was registered with.
+    default: AtomicI64,
+    value: AtomicI64,
+}
+
+impl Number {
+    const fn new(name: &'static CStr, default: i64, least: i64, most: i64) -> Number {
+        let (value, default) = (AtomicI64::new(default), AtomicI64::new(default));
+        Number { name, redis_8_name: None, least, most, is_size: false, is_used: true, default, value }
+    }
+
+    /// A setting of Redis 8 that has no effect here.
+    const fn unused(name: &'static CStr, default: i64) -> Number {
+        Number { redis_8_name: Some(name), is_used: false, ..Number::new(name, default, 0, i64::MAX) }
+    }
+
+    fn get(&self) -> i64 {
+        self.value.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, value: i64) {
+        self.value.store(value, Ordering::Relaxed);
+    }
+}
+
+static INITIAL_SIZE: Number =
+    Number { redis_8_name: Some(c"bf-initial-size"), ..Number::new(c"initial-size", 100, 1, i64::MAX) };
+static EXPANSION_FACTOR: Number =
+    Number { redis_8_name: Some(c"bf-expansion-factor"), ..Number::new(c"expansion-factor", 2, 0, u32::MAX as i64) };
+static FILTER_MEMORY_LIMIT: Number = Number { is_size: true, ..Number::new(c"filter-memory-limit", 0, 0, i64::MAX) };
+
+static LOOKAHEAD_SIZE: Number = Number { is_size: true, ..Number::new(c"lookahead-size", 1 << 20, 0, i64::MAX) };
+
+static NUMBERS: [&Number; 4] = [&INITIAL_SIZE, &EXPANSION_FACTOR, &FILTER_MEMORY_LIMIT, &LOOKAHEAD_SIZE];
+
+/// Redis 8's settings for cuckoo filters, with its defaults.
+static UNUSED: [Number; 5] = [
+    Number::unused(c"cf-bucket-size", 2),
+    Number::unused(c"cf-initial-size", 1024),
+    Number::unused(c"cf-max-iterations", 20),
+    Number::unused(c"cf-expansion-factor", 1),
+    Number::unused(c"cf-max-expansions", 32),
+];
+
+/// The one setting that is not a whole number. The server knows such settings as strings only.
+const ERROR_RATE_NAME: &CStr = c"error-rate";
+const REDIS_8_ERROR_RATE_NAME: &CStr = c"bf-error-rate";
+const ERROR_RATE_RANGE: &str = "must be a number above 0 and below 1";
+const DEFAULT_ERROR_RATE: f64 = 0.01;
+/// The value that it was registered with.
+static DEFAULT_RATE: AtomicU64 = AtomicU64::new(DEFAULT_ERROR_RATE.to_bits());
+static ERROR_RATE: AtomicU64 = AtomicU64::new(DEFAULT_ERROR_RATE.to_bits());
+
+/// A setting that is one of several words, which are numbered in their order.
+struct Choice {
+    name: &'static CStr,
+    words: &'static [&'static CStr],
+    value: AtomicI32,
+}
+
+static LAYOUT: Choice = Choice { name: c"layout", words: &LayoutName::WORDS, value: AtomicI32::new(0) };
+static REDISBLOOM_VERSION: Choice =
+    Choice { name: c"redisbloom-version", words: &[c"auto", c"2", c"8"], value: AtomicI32::new(0) };
+
+static CHOICES: [&Choice; 2] = [&LAYOUT, &REDISBLOOM_VERSION];
+
+impl Choice {
+    fn get(&self) -> i32 {
+        self.value.load(Ordering::Relaxed)
+    }
+
+    fn word(&self) -> &'static CStr {
+        usize::try_from(self.get()).ok().and_then(|index| self.words.get(index)).copied().unwrap_or_default()
+    }
+
+    /// Sets it to a word, in whatever case, if it is one of them.
+    fn set_word(&self, word: &[u8]) -> Option<()> {
+        let index = self.words.iter().position(|known| word.eq_ignore_ascii_case(known.to_bytes()))?;
+        self.value.store(i32::try_from(index).ok()?, Ordering::Relaxed);
+        Some(())
+    }
+}
+
+/// Which RedisBloom a master or an append-only file that is not ours comes from: they create other filters from the same commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// RedisBloom up to 2.8.
+    RedisBloom2,
+    /// The one that is built into Redis 8 and later.
+    Redis8,
+}
+
+/// The dialect that was chosen, or that of the server's own version.
+pub fn dialect() -> Dialect {
+    const AUTO: i32 = 0;
+    const TWO: i32 = 1;
+    match REDISBLOOM_VERSION.get() {
+        AUTO if feature::is_redis_8() => Dialect::Redis8,
+        AUTO | TWO => Dialect::RedisBloom2,
+        _ => Dialect::Redis8,
+    }
+}
+
+/// How the bits of a filter lie in memory, as clients call it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayoutName {
+    Native,
+    Classic,
+}
+
+impl LayoutName {
+    const ALL: [LayoutName; 2] = [LayoutName::Native, LayoutName::Classic];
+    const WORDS: [&CStr; 2] = [LayoutName::Native.name(), LayoutName::Classic.name()];
+
+    pub const fn name(self) -> &'static CStr {
+        match self {
+            LayoutName::Native => c"native",
+            LayoutName::Classic => c"classic",
+        }
+    }
+
+    /// The layout that is called so, in whatever case.
+    pub fn of(name: Arg) -> Option<LayoutName> {
+        LayoutName::ALL.into_iter().find(|layout| name.bytes().eq_ignore_ascii_case(layout.name().to_bytes()))
+    }
+}
+
+impl std::fmt::Display for LayoutName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name().to_string_lossy())
+    }
+}
+
+/// The layout of filters that are created without one.
+pub fn layout() -> LayoutName {
+    if LAYOUT.get() == LayoutName::Classic as i32 { LayoutName::Classic } else { LayoutName::Native }
+}
+
+/// The error rate of filters that are created without one.
+pub fn error_rate() -> ErrorRate {
+    ErrorRate::new(f64::from_bits(ERROR_RATE.load(Ordering::Relaxed)))
+        .unwrap_or(const { ErrorRate::new(DEFAULT_ERROR_RATE).unwrap() })
+}
+
+/// The capacity of filters that are created without one.
+pub fn initial_size() -> NonZeroU64 {
+    NonZeroU64::new(INITIAL_SIZE.get() as u64).unwrap_or(NonZeroU64::MIN)
+}
+
+/// How filters grow that are created without saying.
+pub fn growth() -> Growth {
+    let factor = u32::try_from(EXPANSION_FACTOR.get()).unwrap_or(0);
+    NonZeroU32::new(factor).map_or(Growth::Fixed, Growth::By)
+}
+
+/// The most bytes that a single filter may take; 0 for no limit.
+pub fn filter_memory_limit() -> u64 {
+    FILTER_MEMORY_LIMIT.get() as u64
+}
+
+/// From how many bytes on a filter is worth looking ahead for: `u64::MAX` for none.
+pub fn lookahead_size() -> u64 {
+    match LOOKAHEAD_SIZE.get() as u64 {
+        0 => u64::MAX,
+        size => size,
+    }
+}
+
+/// The settings, for the log.
+pub fn describe() -> String {
+    let numbers = NUMBERS.map(|number| format!("{} {}", number.name.to_string_lossy(), number.get()));
+    let choices =
+        CHOICES.map(|choice| format!("{} {}", choice.name.to_string_lossy(), choice.word().to_string_lossy()));
+    let rate_name = ERROR_RATE_NAME.to_string_lossy();
+    format!("{rate_name} {}, {}, {}", error_rate().get(), numbers.join(", "), choices.join(", "))
+}
+
+/// Reads the arguments of `loadmodule`: pairs of a name and a value. What is wrong with them, if anything.
+pub fn read_arguments(ctx: &Context, args: Args) -> Result<(), String> {
+    for pair in args.chunks(2) {
+        let name = pair.at(0).lossy();
+        if pair.len() < 2 {
+            return Err(format!("argument '{name}' has no value"));
+        }
+        read_argument(ctx, &name, pair.at(1))?;
+    }
+    Ok(())
+}
+
+/// `ERROR_RATE`, `bf-error-rate`, `bf.error-rate` and `error-rate` are one.
+fn read_argument(ctx: &Context, given: &str, value: Arg) -> Result<(), String> {
+    let name = given.to_ascii_lowercase().replace('_', "-");
+    let name = name.strip_prefix("bf-").or(name.strip_prefix("bf.")).unwrap_or(&name);
+    let shown = value.lossy();
+    if name.as_bytes() == ERROR_RATE_NAME.to_bytes() {
+        return set_error_rate(value).ok_or(format!("{given} {ERROR_RATE_RANGE}, not '{shown}'"));
+    }
+    if let Some(choice) = CHOICES.into_iter().find(|choice| choice.name.to_bytes() == name.as_bytes()) {
+        let words: Vec<_> = choice.words.iter().map(|word| word.to_string_lossy()).collect();
+        let wrong = || format!("{given} must be {}, not '{shown}'", words.join(" or "));
+        return choice.set_word(value.bytes()).ok_or_else(wrong);
+    }
+    if let Some(number) = NUMBERS.iter().find(|number| number.name.to_bytes() == name.as_bytes()) {
+        let range = number.least..=number.most;
+        let accepted = if number.is_size { size(&shown) } else { value.integer() };
+        let accepted = accepted.filter(|value| range.contains(value));
+        let unit = if number.is_size { ", or a size such as 512mb or 4gb" } else { "" };
+        let accepted = accepted.ok_or(format!(
+            "{given} must be a whole number from {} to {}{unit}, not '{shown}'",
+            number.least, number.most
+        ))?;
+        number.set(accepted);
+        return Ok(());
+    }
+    if name.starts_with("cf-") {
+        log_unused(ctx, given);
+        return Ok(());
+    }
+    Err(format!("'{given}' is not a setting of this module"))
+}
+
+fn log_unused(ctx: &Context, name: &str) {
+    ctx.log_notice(&format!("{name} is ignored: it is for cuckoo filters, which this module does not have"));
+}
+
+/// A number of bytes as the server's own settings have it: `100`, `100mb`, `1gb`; `1m` is a million, `1mb` is 2^20.
+fn size(text: &str) -> Option<i64> {
+    const UNITS: [(&str, i64); 8] = [
+        ("", 1),
+        ("b", 1),
+        ("k", 1000),
+        ("kb", 1 << 10),
+        ("m", 1_000_000),
+        ("mb", 1 << 20),
+        ("g", 1_000_000_000),
+        ("gb", 1 << 30),
+    ];
+    let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let (_, factor) = UNITS.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name))?;
+    number.parse::<i64>().ok()?.checked_mul(*factor)
+}
+
+fn set_error_rate(value: Arg) -> Option<()> {
+    let rate = ErrorRate::new(value.float()?)?;
+    ERROR_RATE.store(rate.get().to_bits(), Ordering::Relaxed);
+    Some(())
+}
+
+/// True while the server applies its file to the settings just registered.
+static IS_APPLYING: AtomicBool = AtomicBool::new(false);
+
+/// Registers the settings with CONFIG, their present values as defaults, and takes what the server's file says of them.
+pub fn register(ctx: &Context) -> bool {
+    let has_redis_8_names = feature::UNPREFIXED_CONFIG.is_offered();
+    let unprefixed = raw::REDISMODULE_CONFIG_UNPREFIXED;
+    let mut registered = register_error_rate(ctx, ERROR_RATE_NAME, raw::REDISMODULE_CONFIG_DEFAULT);
+    registered &= NUMBERS.into_iter().all(|number| number.register(ctx, number.name, raw::REDISMODULE_CONFIG_DEFAULT));
+    registered &= CHOICES.into_iter().all(|choice| choice.register(ctx));
+    if has_redis_8_names {
+        registered &= register_error_rate(ctx, REDIS_8_ERROR_RATE_NAME, unprefixed);
+        let numbers = NUMBERS.into_iter().chain(&UNUSED);
+        registered &= numbers
+            .filter_map(|number| Some((number, number.redis_8_name?)))
+            .all(|(number, name)| number.register(ctx, name, unprefixed));
+    }
+    IS_APPLYING.store(true, Ordering::Relaxed);
+    registered &= call!(RedisModule_LoadConfigs(ctx.as_raw())) == OK;
+    IS_APPLYING.store(false, Ordering::Relaxed);
+    registered
+}
+
+fn register_error_rate(ctx: &Context, name: &CStr, flags: u32) -> bool {
+    let rate = error_rate().get();
+    DEFAULT_RATE.store(rate.to_bits(), Ordering::Relaxed);
+    let rate = CString::new(rate.to_string()).unwrap_or_default();
+    call!(RedisModule_RegisterStringConfig(
+        ctx.as_raw(),
+        name.as_ptr(),
+        rate.as_ptr(),
+        flags,
+        Some(get_error_rate),
+        Some(set_error_rate_config),
+        None,
+        ptr::null_mut()
+    )) == OK
+}
+
+impl Number {
+    fn register(&'static self, ctx: &Context, name: &CStr, flags: u32) -> bool {
+        self.default.store(self.get(), Ordering::Relaxed);
+        let unit = if self.is_size { raw::REDISMODULE_CONFIG_MEMORY } else { 0 };
+        call!(RedisModule_RegisterNumericConfig(
+            ctx.as_raw(),
+            name.as_ptr(),
+            self.get(),
+            flags | unit,
+            self.least,
+            self.most,
+            Some(get_number),
+            Some(set_number),
+            None,
+            ptr::from_ref(self).cast_mut().cast()
+        )) == OK
+    }
+}
+
+impl Choice {
+    fn register(&'static self, ctx: &Context) -> bool {
+        let mut words: Vec<_> = self.words.iter().map(|word| word.as_ptr()).collect();
+        let values: Vec<_> = (0..self.words.len() as c_int).collect();
+        call!(RedisModule_RegisterEnumConfig(
+            ctx.as_raw(),
+            self.name.as_ptr(),
+            self.get(),
+            raw::REDISMODULE_CONFIG_DEFAULT,
+            words.as_mut_ptr(),
+            values.as_ptr(),
+            values.len() as c_int,
+            Some(get_choice),
+            Some(set_choice),
+            None,
+            ptr::from_ref(self).cast_mut().cast()
+        )) == OK
+    }
+}
+
+/// Returns true if the server only fills in the default for a name that its file does not mention. A setting with two names would
+/// otherwise lose the value that the file gives it under the other name.
+fn is_mere_default<T: PartialEq>(value: T, default: T) -> bool {
+    IS_APPLYING.load(Ordering::Relaxed) && value == default
+}
+
+/// The setting that a callback was registered for.
+///
+/// # Safety
+///
+/// `private` must be what [`register`] handed over, for a setting of type `T`.
+unsafe fn setting<T>(private: *mut c_void) -> &'static T {
+    // SAFETY: `register` hands over references to statics.
+    unsafe { &*private.cast::<T>() }
+}
+
+extern "C" fn get_number(_name: *const c_char, private: *mut c_void) -> c_longlong {
+    // SAFETY: the server returns what `register` handed over.
+    unsafe { setting::<Number>(private) }.get()
+}
+
+extern "C" fn set_number(
+    _name: *const c_char,
+    value: c_longlong,
+    private: *mut c_void,
+    _error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: the server returns what `register` handed over.
+    let number: &Number = unsafe { setting(private) };
+    // The server checked the range.
+    if !is_mere_default(value, number.default.load(Ordering::Relaxed)) {
+        number.set(value);
+        if !number.is_used {
+            guard(c"set_number", (), || log_unused(&Context::detached(), &number.name.to_string_lossy()));
+        }
+    }
+    OK
+}
+
+extern "C" fn get_choice(_name: *const c_char, private: *mut c_void) -> c_int {
+    // SAFETY: the server returns what `register` handed over.
+    unsafe { setting::<Choice>(private) }.get()
+}
+
+extern "C" fn set_choice(
+    _name: *const c_char,
+    value: c_int,
+    private: *mut c_void,
+    _error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // The server checked that it is one of those it was told.
+    // SAFETY: the server returns what `register` handed over.
+    unsafe { setting::<Choice>(private) }.value.store(value, Ordering::Relaxed);
+    OK
+}
+
+/// The string that CONFIG GET was last shown: the server borrows it, so it lives until the next one.
+static SHOWN_ERROR_RATE: AtomicPtr<raw::RedisModuleString> = AtomicPtr::new(ptr::null_mut());
+
+extern "C" fn get_error_rate(_name: *const c_char, _private: *mut c_void) -> *mut raw::RedisModuleString {
+    guard(c"get_error_rate", ptr::null_mut(), || {
+        let shown = Context::detached().string(error_rate().get().to_string().as_bytes()).into_raw();
+        let last = SHOWN_ERROR_RATE.swap(shown, Ordering::Relaxed);
+        if !last.is_null() {
+            call!(RedisModule_FreeString(ptr::null_mut(), last));
+        }
+        shown
+    })
+}
+
+extern "C" fn set_error_rate_config(
+    _name: *const c_char,
+    value: *mut raw::RedisModuleString,
+    _private: *mut c_void,
+    error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    guard(c"set_error_rate", FAILED, || {
+        let mut value = value;
+        // SAFETY: the server hands over a live string for the time of the call.
+        let value = unsafe { Args::new(&mut value, 1) }.at(0);
+        let default = f64::from_bits(DEFAULT_RATE.load(Ordering::Relaxed));
+        if value.float().is_some_and(|rate| is_mere_default(rate, default)) || set_error_rate(value).is_some() {
+            return OK;
+        }
+        let message = Context::detached().string(ERROR_RATE_RANGE.as_bytes()).into_raw();
+        // SAFETY: the server hands over the place for a message, which it frees.
+        unsafe { *error = message };
+        FAILED
+    })
+}
