@@ -2,23 +2,22 @@
 //!
 //! Native filters are of the type `oxbloom--`, classic ones of RedisBloom's `MBbloom--`, whose files they share.
 //!
-//! RDB files and DUMP payloads are files of [`codec`](oxbloom_filter::codec); an AOF rewrite is a walk, as `BF.LOADCHUNK`
-//! commands.
+//! RDB files and DUMP payloads are files of [`codec`](oxbloom_filter::codec); an AOF rewrite is a series of
+//! `BF.LOADCHUNK` commands.
 
-use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
-use std::mem::ManuallyDrop;
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use redis_module::raw;
 
-use super::alloc::can_be_had;
-use super::args::Args;
-use super::context::Context;
-use super::edge::{call, guard};
-use super::error::Error;
-use super::memory::{self, Admission};
-use super::stats;
+use crate::admission::{self, Admission};
+use crate::allocation::can_be_had;
+use crate::callback::catch_panic;
+use crate::error::Error;
+use crate::ffi::call;
+use crate::server::{Arg, Context, Defragmenter, Digest, Io, Server, ServerBuffer};
+use crate::statistics;
 use oxbloom_filter::Filter;
 use oxbloom_filter::codec::{self, DecodeError, Sink, Source, classic, native};
 use oxbloom_filter::storage::Bytes;
@@ -30,7 +29,7 @@ struct DataType {
     /// The version of the files that are written.
     version: u32,
     rdb_load: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int) -> *mut c_void,
-    /// What the server knows it by.
+    /// The server's handle of it.
     handle: AtomicPtr<raw::RedisModuleType>,
 }
 
@@ -48,7 +47,7 @@ static CLASSIC: DataType = DataType {
     handle: AtomicPtr::new(ptr::null_mut()),
 };
 
-/// What the server knows the data type of a filter by.
+/// Returns what the server knows the data type of a filter by.
 pub fn handle_for(filter: &Filter) -> *mut raw::RedisModuleType {
     let data_type = match filter {
         Filter::Native(_) | Filter::Counting(_) => &NATIVE,
@@ -57,13 +56,13 @@ pub fn handle_for(filter: &Filter) -> *mut raw::RedisModuleType {
     data_type.handle.load(Ordering::Relaxed)
 }
 
-/// Whether values of this type are filters.
+/// Returns true if values of this type are filters.
 #[inline]
 pub fn is_filter(handle: *mut raw::RedisModuleType) -> bool {
     [&NATIVE, &CLASSIC].into_iter().any(|data_type| data_type.handle.load(Ordering::Relaxed) == handle)
 }
 
-/// Registers the data types. `false` if the server refuses.
+/// Registers the data types. Returns false if the server rejects one.
 pub fn register(ctx: &Context) -> bool {
     [&NATIVE, &CLASSIC].into_iter().all(|data_type| data_type.register(ctx))
 }
@@ -92,13 +91,15 @@ impl DataType {
             aux_save2: None,
         };
         let version = self.version as c_int;
-        let handle = call!(RedisModule_CreateDataType(ctx.as_raw(), self.name.as_ptr(), version, &mut methods));
+        // SAFETY: the context is alive, the name has nine characters and a NUL, and the server copies the methods.
+        let handle =
+            unsafe { call!(RedisModule_CreateDataType(ctx.as_raw(), self.name.as_ptr(), version, &mut methods)) };
         self.handle.store(handle, Ordering::Relaxed);
         !handle.is_null()
     }
 }
 
-/// The filter behind a value of one of the data types.
+/// Returns the filter behind a value of one of the data types.
 ///
 /// # Safety
 ///
@@ -110,91 +111,85 @@ unsafe fn filter<'a>(value: *const c_void) -> &'a Filter {
 
 /// Makes a filter a value for the server, which gives it back to [`free`].
 pub fn into_value(filter: Filter) -> *mut c_void {
-    stats::entered(&filter);
+    statistics::on_create(&filter);
     Box::into_raw(Box::new(filter)).cast()
 }
 
-extern "C" fn rdb_load_native(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
-    load(rdb, |admission| {
+/// # Safety
+///
+/// For the server only, as all callbacks here: with a file, key or value that lives for the time of the call, and that nobody changes
+/// meanwhile.
+unsafe extern "C" fn rdb_load_native(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
+    // SAFETY: the server hands over a file for the time of the call.
+    let file = Stream(unsafe { Io::new(rdb) });
+    read_value(file, |file, admission| {
         if version > c_int::from(native::VERSION) {
             return Err(DecodeError::NewerVersion);
         }
-        native::load(&mut Stream(rdb), |bytes| admission.admits(bytes))
+        native::load(file, |bytes| admission.admits(bytes))
     })
 }
 
-extern "C" fn rdb_load_classic(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
-    load(rdb, |admission| {
+unsafe extern "C" fn rdb_load_classic(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
+    // SAFETY: the server hands over a file for the time of the call.
+    let file = Stream(unsafe { Io::new(rdb) });
+    read_value(file, |file, admission| {
         let version = u32::try_from(version).map_err(|_| DecodeError::Corrupt)?;
-        classic::load(version, &mut Stream(rdb), |bytes| admission.admits(bytes)).map(Filter::Classic)
+        classic::load(version, file, |bytes| admission.admits(bytes)).map(Filter::Classic)
     })
 }
 
-fn load(rdb: *mut raw::RedisModuleIO, load: impl FnOnce(&Admission) -> Result<Filter, DecodeError>) -> *mut c_void {
-    guard(c"rdb_load", ptr::null_mut(), || {
-        let ctx = Context::detached();
-        let admission = Admission::new(&ctx, 0);
-        match load(&admission) {
+/// Reads a value from a file: null, and a line in the log, if it is rejected.
+fn read_value(
+    mut file: Stream,
+    decode: impl FnOnce(&mut Stream, &Admission) -> Result<Filter, DecodeError>,
+) -> *mut c_void {
+    catch_panic(c"rdb_load", ptr::null_mut(), || {
+        let server = Server::detached();
+        let admission = Admission::new(&server, 0);
+        match decode(&mut file, &admission) {
             Ok(filter) => into_value(filter),
             Err(error) => {
                 let rejection = Error::decoding(error, admission.limit());
                 let limit = rejection.limit().map_or(String::new(), |limit| format!(", {limit}"));
-                stats::refused(rejection);
-                if ctx.must_obey() {
-                    stats::replicated_refused();
+                statistics::count_rejection(rejection);
+                if server.is_replicated_or_loading() {
+                    statistics::count_replicated_rejection();
                 }
-                ctx.log_warning(&format!("a filter was refused: {error}{limit} (key '{}')", key_of(rdb)));
-                memory::refused(&ctx, rejection);
+                let key = file.0.key_name().map_or("unknown".to_owned(), |name| name.shown().to_string());
+                server.log_warning(&format!("a filter was refused: {error}{limit} (key '{key}')"));
+                admission::oom_or_exit(&server, rejection);
                 ptr::null_mut()
             }
         }
     })
 }
 
-/// The key whose value is loaded, as far as the server tells.
-fn key_of(rdb: *mut raw::RedisModuleIO) -> String {
-    let mut name = call!(RedisModule_GetKeyNameFromIO(rdb)).cast_mut();
-    if name.is_null() {
-        return "unknown".to_owned();
-    }
-    // SAFETY: the server hands over a live string for the time of the load.
-    unsafe { Args::new(&mut name, 1) }.at(0).shown().to_string()
-}
+/// A file or payload, as the library reads and writes it.
+struct Stream<'a>(Io<'a>);
 
-/// A file or payload that is read or written.
-struct Stream(*mut raw::RedisModuleIO);
-
-impl Stream {
-    fn check<T>(&self, value: T) -> Result<T, DecodeError> {
-        if call!(RedisModule_IsIOError(self.0)) == 0 { Ok(value) } else { Err(DecodeError::Corrupt) }
-    }
-
-    /// A string. If it cannot be read, the server does not say why: where there is no memory for `expected` bytes, packed and
+impl Stream<'_> {
+    /// Reads a string. If it cannot be read, the server does not say why: where there is no memory for `expected` bytes, packed and
     /// unpacked, it was that.
-    fn read(&mut self, expected: usize) -> Result<Buffer, DecodeError> {
-        let mut length = 0;
-        let start = NonNull::new(call!(RedisModule_LoadStringBuffer(self.0, &mut length)));
-        let buffer = start.map(|start| Buffer { start, length });
+    fn read(&mut self, expected: usize) -> Result<ServerBuffer, DecodeError> {
         let is_short = || !can_be_had(expected.saturating_mul(2));
         let failed = || if is_short() { DecodeError::OutOfMemory } else { DecodeError::Corrupt };
-        self.check(()).ok().and(buffer).ok_or_else(failed)
+        self.0.read_string().ok_or_else(failed)
     }
 }
 
-impl Source for Stream {
-    type String = Buffer;
+impl Source for Stream<'_> {
+    type String = ServerBuffer;
 
     fn unsigned(&mut self) -> Result<u64, DecodeError> {
-        let number = call!(RedisModule_LoadUnsigned(self.0));
-        self.check(number)
+        self.0.read_unsigned().ok_or(DecodeError::Corrupt)
     }
 
     fn double(&mut self) -> Result<f64, DecodeError> {
-        let number = call!(RedisModule_LoadDouble(self.0));
-        self.check(number)
+        self.0.read_double().ok_or(DecodeError::Corrupt)
     }
 
-    fn string(&mut self) -> Result<Buffer, DecodeError> {
+    fn string(&mut self) -> Result<ServerBuffer, DecodeError> {
         self.read(native::CHUNK_BYTES)
     }
 
@@ -203,67 +198,43 @@ impl Source for Stream {
         if !can_be_had(expected) {
             return Err(DecodeError::OutOfMemory);
         }
-        let buffer = ManuallyDrop::new(self.read(expected)?);
-        // SAFETY: the server allocated the buffer with its allocator, which is the global one here, and made it ours.
-        Ok(unsafe { Bytes::adopt(buffer.start.cast(), buffer.length) })
+        let buffer = self.read(expected)?;
+        // An allocation of no bytes is none that could be adopted.
+        if buffer.as_ref().is_empty() {
+            return Bytes::zeroed(0).map_err(|_| DecodeError::OutOfMemory);
+        }
+        let (start, length) = buffer.into_raw();
+        // SAFETY: the server allocated the buffer with its allocator, which is the global one here, and made it ours. It has at least
+        // a byte.
+        Ok(unsafe { Bytes::adopt(start, length) })
     }
 }
 
-impl Sink for Stream {
+impl Sink for Stream<'_> {
     fn unsigned(&mut self, number: u64) {
-        call!(RedisModule_SaveUnsigned(self.0, number));
+        self.0.write_unsigned(number);
     }
 
     fn double(&mut self, number: f64) {
-        call!(RedisModule_SaveDouble(self.0, number));
+        self.0.write_double(number);
     }
 
     fn string(&mut self, bytes: &[u8]) {
-        call!(RedisModule_SaveStringBuffer(self.0, bytes.as_ptr().cast(), bytes.len()));
+        self.0.write_string(bytes);
     }
 }
 
-/// Bytes that the server allocated for us.
-struct Buffer {
-    start: NonNull<c_char>,
-    length: usize,
+unsafe extern "C" fn rdb_save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) {
+    // SAFETY: the server hands over a file and one of our values for the time of the call.
+    let (mut file, filter) = unsafe { (Stream(Io::new(rdb)), filter(value)) };
+    save_or_exit(c"rdb_save", || codec::save(filter, &mut file).is_ok());
 }
 
-impl AsRef<[u8]> for Buffer {
-    fn as_ref(&self) -> &[u8] {
-        // SAFETY: the server returned both, and the allocation is ours until dropped.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.length) }
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        call!(RedisModule_Free(self.start.as_ptr().cast()));
-    }
-}
-
-extern "C" fn rdb_save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) {
-    save_or_die(c"rdb_save", || {
-        // SAFETY: the server hands over one of our values for the time of the call.
-        codec::save(unsafe { filter(value) }, &mut Stream(rdb)).is_ok()
-    });
-}
-
-extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
-    save_or_die(c"aof_rewrite", || {
-        // SAFETY: the server hands over one of our values for the time of the call.
-        let filter = unsafe { filter(value) };
-        let emit = |iterator: u64, data: &[u8]| {
-            call!(RedisModule_EmitAOF(
-                aof,
-                c"BF.LOADCHUNK".as_ptr(),
-                c"slb".as_ptr(),
-                key,
-                iterator as c_longlong,
-                data.as_ptr().cast::<c_char>(),
-                data.len()
-            ));
-        };
+unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
+    // SAFETY: the server hands over a file, the key's name and one of our values for the time of the call.
+    let (mut file, key, filter) = unsafe { (Io::new(aof), Arg::new(key), filter(value)) };
+    save_or_exit(c"aof_rewrite", || {
+        let mut emit = |iterator: u64, data: &[u8]| file.write_command(c"BF.LOADCHUNK", key, iterator, data);
         let Ok(header) = codec::encode_header(filter) else { return false };
         emit(codec::HEADER_ITERATOR, &header);
         let mut iterator = codec::HEADER_ITERATOR;
@@ -281,66 +252,68 @@ extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::RedisModu
 }
 
 /// Runs a save. One that fails, and with it the file, must not pass for whole, but the server has no way to be told: so
-/// the child that writes the file ends, which the server reports as a failed save and tries again later. Where the server
-/// itself writes (SAVE, DUMP) it goes on; what it wrote is refused when it is loaded.
-fn save_or_die(what: &CStr, save: impl FnOnce() -> bool) {
-    if !guard(what, false, save) {
-        let ctx = Context::detached();
-        ctx.log_warning(&format!("{} failed", what.to_string_lossy()));
-        if ctx.is_child() {
-            // SAFETY: ends the process without running anything else of it.
-            unsafe { libc::_exit(1) }
+/// the child that writes the file exits, which the server reports as a failed save and tries again later. Where the server
+/// itself writes (SAVE, DUMP) it goes on; what it wrote is rejected when it is loaded.
+fn save_or_exit(what: &CStr, save: impl FnOnce() -> bool) {
+    if !catch_panic(what, false, save) {
+        let server = Server::detached();
+        server.log_warning(&format!("{} failed", what.to_string_lossy()));
+        if server.is_child() {
+            server.exit()
         }
     }
 }
 
-extern "C" fn mem_usage(value: *const c_void) -> usize {
+unsafe extern "C" fn mem_usage(value: *const c_void) -> usize {
     // SAFETY: the server hands over one of our values for the time of the call.
-    guard(c"mem_usage", 0, || unsafe { filter(value) }.memory_usage())
+    let filter = unsafe { filter(value) };
+    catch_panic(c"mem_usage", 0, || filter.memory_usage())
 }
 
-extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
-    guard(c"digest", (), || {
-        // SAFETY: the server hands over one of our values for the time of the call.
-        let filter = unsafe { filter(value) };
-        let add = |bytes: &[u8]| call!(RedisModule_DigestAddStringBuffer(digest, bytes.as_ptr().cast(), bytes.len()));
+unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
+    // SAFETY: the server hands over a digest and one of our values for the time of the call.
+    let (mut digest, filter) = unsafe { (Digest::new(digest), filter(value)) };
+    catch_panic(c"digest", (), || {
         // Without memory for it, the digest is one that nothing has.
-        add(&codec::encode_header(filter).unwrap_or_default());
-        filter.bits().for_each(add);
-        call!(RedisModule_DigestEndSequence(digest));
+        digest.add(&codec::encode_header(filter).unwrap_or_default());
+        filter.bits().for_each(|bits| digest.add(bits));
+        digest.end_sequence();
     });
 }
 
-pub extern "C" fn free(value: *mut c_void) {
-    guard(c"free", (), || {
+/// Frees a value.
+///
+/// # Safety
+///
+/// `value` must be of [`into_value`], and nobody may use it any more.
+pub unsafe extern "C" fn free(value: *mut c_void) {
+    catch_panic(c"free", (), || {
         // SAFETY: the server gives back one of our values, and forgets it.
         let filter = unsafe { Box::from_raw(value.cast::<Filter>()) };
-        stats::left(&filter);
+        statistics::on_free(&filter);
     });
 }
 
-/// How much work it is to free a filter, in the server's unit, an allocation. Giving back the pages of a large one takes
+/// Returns how much work it is to free a filter, in the server's unit, an allocation. Giving back the pages of a large one takes
 /// longer than that; each 64 KiB count as one, so that from 4 MiB on it is done in the background.
-extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
+unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
     const UNIT: usize = 64 << 10;
-    guard(c"free_effort", 1, || {
-        // SAFETY: the server hands over one of our values for the time of the call.
-        let filter = unsafe { filter(value) };
-        filter.depth() + filter.memory_usage() / UNIT
-    })
+    // SAFETY: the server hands over one of our values for the time of the call.
+    let filter = unsafe { filter(value) };
+    catch_panic(c"free_effort", 1, || filter.depth() + filter.memory_usage() / UNIT)
 }
 
-extern "C" fn copy(
+unsafe extern "C" fn copy(
     _from: *mut raw::RedisModuleString,
     _to: *mut raw::RedisModuleString,
     value: *const c_void,
 ) -> *mut c_void {
-    guard(c"copy", ptr::null_mut(), || {
-        // SAFETY: the server hands over one of our values for the time of the call.
-        let filter = unsafe { filter(value) };
-        memory::copy(&Context::detached(), filter).map_or_else(
+    // SAFETY: the server hands over one of our values for the time of the call.
+    let filter = unsafe { filter(value) };
+    catch_panic(c"copy", ptr::null_mut(), || {
+        admission::copy(&Server::detached(), filter).map_or_else(
             |error| {
-                stats::refused(error);
+                statistics::count_rejection(error);
                 ptr::null_mut()
             },
             into_value,
@@ -350,20 +323,21 @@ extern "C" fn copy(
 
 /// Moves the allocations of a filter to where the server's defragmenter wants them. Only small ones ever are: large ones
 /// have pages of their own.
-extern "C" fn defrag(
+unsafe extern "C" fn defrag(
     ctx: *mut raw::RedisModuleDefragCtx,
     _key: *mut raw::RedisModuleString,
     value: *mut *mut c_void,
 ) -> c_int {
-    guard(c"defrag", 0, || {
-        let relocate = |address: NonNull<u8>| {
-            let moved = NonNull::new(call!(RedisModule_DefragAlloc(ctx, address.as_ptr().cast())).cast::<u8>());
-            stats::defragmented(moved.is_some());
-            moved
-        };
-        // SAFETY: the server hands over the place of one of our values, and nobody else uses it meanwhile. The
-        // defragmenter moves our allocations within the server's allocator, where they came from.
+    catch_panic(c"defrag", 0, || {
+        // SAFETY: the server hands over its defragmenter, and the place of one of our values, for the time of the call. Nobody else
+        // uses the value meanwhile. All addresses are of its allocator, and what has them uses the new ones from then on.
         unsafe {
+            let defragmenter = Defragmenter::new(ctx);
+            let relocate = |address: NonNull<u8>| {
+                let moved = defragmenter.relocate(address);
+                statistics::count_defragmentation(moved.is_some());
+                moved
+            };
             if let Some(moved) = NonNull::new((*value).cast()).and_then(relocate) {
                 *value = moved.as_ptr().cast();
             }

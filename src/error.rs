@@ -5,11 +5,89 @@
 
 use std::ffi::CStr;
 
-use super::memory::Limit;
 use oxbloom_filter::codec::DecodeError;
 use oxbloom_filter::merge::{Parameter, Refusal};
 
-/// The text of an error for lack of memory: RedisBloom's words, then the limit that was exceeded.
+/// The limit that a request for memory exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// What any machine can address.
+    Address,
+    /// `bf.filter-memory-limit`.
+    Filter,
+    /// `maxmemory`.
+    Server,
+    /// What the allocator could get from the system.
+    System,
+}
+
+/// Declares why commands are rejected, with the name that INFO counts each reason under.
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident => $figure:literal;)*) => {
+        /// Why something was rejected, as INFO counts it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Reason {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Reason {
+            pub const ALL: [Reason; [$($figure),*].len()] = [$(Reason::$name),*];
+
+            pub const fn name(self) -> &'static CStr {
+                match self {
+                    $(Reason::$name => $figure,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The filter is full, and does not grow or cannot.
+    Full => c"refused_full";
+    /// There was no memory, or it was not granted.
+    Memory => c"refused_memory";
+    /// What was loaded is damaged, or not for this filter, or of a later version.
+    Data => c"refused_data";
+    /// The filters do not fit together, or the filter is of another kind than the command needs.
+    Mismatch => c"refused_mismatch";
+    /// The key is not there, or is there already, or holds something else.
+    Key => c"refused_key";
+    /// The command is not one that can be understood.
+    Syntax => c"refused_syntax";
+}
+
+/// Declares the errors, grouped by the reason that INFO counts them under: `Name => text;`, or `Name(value: Type) => text;` where
+/// the text depends on a value.
+macro_rules! errors {
+    ($($reason:expr => {
+        $($name:ident $(($value:ident: $type:ty))? => $text:expr;)*
+    })*) => {
+        /// Why a command failed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Error {
+            $($($name $(($type))?,)*)*
+        }
+
+        impl Error {
+            /// Returns the reply, without the leading minus.
+            pub fn text(self) -> &'static CStr {
+                match self {
+                    $($(Error::$name $(($value))? => $text,)*)*
+                }
+            }
+
+            /// Returns the INFO counter for this error: none for internal errors, which are counted separately.
+            pub fn reason(self) -> Option<Reason> {
+                match self {
+                    $($(Error::$name { .. } => $reason,)*)*
+                }
+            }
+        }
+    };
+}
+
+/// Returns the text of an error for lack of memory: RedisBloom's words, then the limit that was exceeded.
 macro_rules! no_memory {
     ($words:literal, $limit:expr) => {
         match $limit {
@@ -21,128 +99,76 @@ macro_rules! no_memory {
     };
 }
 
-/// Why a command failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
-    WrongArity,
-    WrongType,
-    NotFound,
-    Exists,
-    BadErrorRate,
-    RateRange,
-    BadCapacity,
-    CapacityRange,
-    NoExpansion,
-    BadExpansion,
-    ExpansionRange,
-    NonscalingExpands,
-    BadSeed,
-    BadLayout,
-    LikeAlone,
-    ClassicSeed,
-    ClassicCounting,
-    OtherSeed,
-    OtherLayout,
-    OtherCounting,
-    NotCounting,
-    Syntax,
-    BadKeyCount,
-    TooManyKeys,
-    Differ(Parameter),
-    IntersectedLayers,
-    CountingLayers,
-    InsertBadCapacity,
-    InsertBadErrorRate,
-    InsertBadExpansion,
-    InsertBadSeed,
-    InsertBadLayout,
-    InsertRange,
-    UnknownArgument,
-    RepeatedArgument,
-    UnknownInformation,
-    Full,
-    CannotCreate,
-    CannotGrow,
-    NoMemoryToCreate(Limit),
-    NoMemoryToGrow(Limit),
-    NoMemory(Limit),
-    ScanIterator,
-    LoadIterator,
-    BadData,
-    NewerData,
-    ForeignChunk,
-    NoSuchOffset,
-    ChunkTooBig,
-    Internal,
-}
-
-impl Error {
-    /// The reply, without the leading minus.
-    pub fn text(self) -> &'static CStr {
-        match self {
-            // The server words this itself, with the command's name.
-            Error::WrongArity => c"ERR wrong number of arguments",
-            Error::WrongType => c"WRONGTYPE Operation against a key holding the wrong kind of value",
-            Error::NotFound => c"ERR not found",
-            Error::Exists => c"ERR item exists",
-            Error::BadErrorRate => c"ERR bad error rate",
-            Error::RateRange => c"ERR (0 < error rate range < 1) ",
-            Error::BadCapacity => c"ERR bad capacity",
-            Error::CapacityRange => c"ERR (capacity should be larger than 0)",
-            Error::NoExpansion => c"ERR no expansion",
-            Error::BadExpansion => c"ERR bad expansion",
-            Error::ExpansionRange => c"ERR expansion should be greater or equal to 1",
-            Error::NonscalingExpands => c"Nonscaling filters cannot expand",
-            Error::BadSeed => c"ERR bad seed",
-            Error::BadLayout => c"ERR bad layout",
-            Error::ClassicSeed => c"ERR classic filters have no seed",
-            Error::ClassicCounting => c"ERR classic filters do not count",
-            Error::LikeAlone => c"ERR LIKE takes one key and no options: BF.RESERVE key LIKE other",
-            Error::OtherSeed => c"ERR the filter exists and has another SEED",
-            Error::OtherLayout => c"ERR the filter exists and has another LAYOUT",
-            Error::OtherCounting => c"ERR the filter exists and was created without COUNTING",
-            Error::NotCounting => {
-                c"ERR only filters that were made with COUNTING remove and count items: BF.RESERVE key error_rate capacity COUNTING"
-            }
-            Error::Syntax => c"ERR syntax error",
-            Error::BadKeyCount => c"ERR numkeys should be greater than 0",
-            Error::TooManyKeys => c"ERR Number of keys can't be greater than number of args",
-            Error::Differ(parameter) => difference(parameter),
-            Error::IntersectedLayers => {
-                c"ERR only filters of one layer can be intersected: of those that grew, an item may be in a different layer of each"
-            }
-            Error::CountingLayers => {
-                c"ERR only counting filters of one layer can be merged: items could not be removed from those that grew any more"
-            }
-            Error::InsertBadCapacity => c"Bad capacity",
-            Error::InsertBadErrorRate => c"Bad error rate",
-            Error::InsertBadExpansion => c"Bad expansion",
-            Error::InsertBadSeed => c"Bad seed",
-            Error::InsertBadLayout => c"Bad layout",
-            Error::InsertRange => c"Bad argument received",
-            Error::UnknownArgument => c"Unknown argument received",
-            Error::RepeatedArgument => c"Repeated argument received",
-            Error::UnknownInformation => c"Invalid information value",
-            Error::Full => c"ERR non scaling filter is full",
-            Error::CannotCreate => c"ERR could not create filter",
-            Error::CannotGrow => c"ERR problem inserting into filter",
-            Error::NoMemoryToCreate(limit) => no_memory!("ERR Insufficient memory to create filter", limit),
-            Error::NoMemoryToGrow(limit) => no_memory!("ERR Insufficient memory to grow filter", limit),
-            Error::NoMemory(limit) => no_memory!("ERR Insufficient memory", limit),
-            Error::ScanIterator => c"Second argument must be numeric",
-            Error::LoadIterator => c"ERR Second argument must be numeric",
-            Error::BadData => c"ERR received bad data",
-            Error::NewerData => c"ERR received data of a later version",
-            Error::ForeignChunk => c"ERR received a chunk of another filter, or one made before the last change",
-            Error::NoSuchOffset => c"ERR invalid offset - no link found",
-            Error::ChunkTooBig => c"ERR invalid chunk - Too big for current filter",
-            Error::Internal => c"ERR internal error",
-        }
+errors! {
+    Some(Reason::Syntax) => {
+        // The server words this itself, with the command's name.
+        WrongArity => c"ERR wrong number of arguments";
+        BadErrorRate => c"ERR bad error rate";
+        RateRange => c"ERR (0 < error rate range < 1) ";
+        BadCapacity => c"ERR bad capacity";
+        CapacityRange => c"ERR (capacity should be larger than 0)";
+        NoExpansion => c"ERR no expansion";
+        BadExpansion => c"ERR bad expansion";
+        ExpansionRange => c"ERR expansion should be greater or equal to 1";
+        NonscalingExpands => c"Nonscaling filters cannot expand";
+        BadSeed => c"ERR bad seed";
+        BadLayout => c"ERR bad layout";
+        LikeAlone => c"ERR LIKE takes one key and no options: BF.RESERVE key LIKE other";
+        ClassicSeed => c"ERR classic filters have no seed";
+        ClassicCounting => c"ERR classic filters do not count";
+        Syntax => c"ERR syntax error";
+        BadKeyCount => c"ERR numkeys should be greater than 0";
+        TooManyKeys => c"ERR Number of keys can't be greater than number of args";
+        InsertBadCapacity => c"Bad capacity";
+        InsertBadErrorRate => c"Bad error rate";
+        InsertBadExpansion => c"Bad expansion";
+        InsertBadSeed => c"Bad seed";
+        InsertBadLayout => c"Bad layout";
+        InsertRange => c"Bad argument received";
+        UnknownArgument => c"Unknown argument received";
+        RepeatedArgument => c"Repeated argument received";
+        UnknownInformation => c"Invalid information value";
+        CannotCreate => c"ERR could not create filter";
+        ScanIterator => c"Second argument must be numeric";
+        LoadIterator => c"ERR Second argument must be numeric";
+    }
+    Some(Reason::Key) => {
+        WrongType => c"WRONGTYPE Operation against a key holding the wrong kind of value";
+        NotFound => c"ERR not found";
+        Exists => c"ERR item exists";
+    }
+    Some(Reason::Mismatch) => {
+        OtherSeed => c"ERR the filter exists and has another SEED";
+        OtherLayout => c"ERR the filter exists and has another LAYOUT";
+        OtherCounting => c"ERR the filter exists and was created without COUNTING";
+        NotCounting => c"ERR only filters that were made with COUNTING remove and count items: BF.RESERVE key error_rate capacity COUNTING";
+        Differ(parameter: Parameter) => difference(parameter);
+        IntersectedLayers => c"ERR only filters of one layer can be intersected: of those that grew, an item may be in a different layer of each";
+        CountingLayers => c"ERR only counting filters of one layer can be merged: items could not be removed from those that grew any more";
+    }
+    Some(Reason::Full) => {
+        Full => c"ERR non scaling filter is full";
+        CannotGrow => c"ERR problem inserting into filter";
+    }
+    Some(Reason::Memory) => {
+        NoMemoryToCreate(limit: Limit) => no_memory!("ERR Insufficient memory to create filter", limit);
+        NoMemoryToGrow(limit: Limit) => no_memory!("ERR Insufficient memory to grow filter", limit);
+        NoMemory(limit: Limit) => no_memory!("ERR Insufficient memory", limit);
+    }
+    Some(Reason::Data) => {
+        BadData => c"ERR received bad data";
+        NewerData => c"ERR received data of a later version";
+        ForeignChunk => c"ERR received a chunk of another filter, or one made before the last change";
+        NoSuchOffset => c"ERR invalid offset - no link found";
+        ChunkTooBig => c"ERR invalid chunk - Too big for current filter";
+    }
+    None => {
+        Internal => c"ERR internal error";
     }
 }
 
 impl Error {
-    /// The limit that was exceeded, as the text of an error for lack of memory names it.
+    /// Returns the limit that was exceeded, as the text of an error for lack of memory names it.
     pub fn limit(self) -> Option<&'static str> {
         match self {
             Error::NoMemoryToCreate(_) | Error::NoMemoryToGrow(_) | Error::NoMemory(_) => {
@@ -151,94 +177,8 @@ impl Error {
             _ => None,
         }
     }
-}
 
-/// Why something was refused, as INFO counts it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// The filter is full, and does not grow or cannot.
-    Full,
-    /// There was no memory, or it was not granted.
-    Memory,
-    /// What was loaded is damaged, or not for this filter, or of a later version.
-    Data,
-    /// The filters do not fit together, or the filter is of another kind than the command needs.
-    Mismatch,
-    /// The key is not there, or is there already, or holds something else.
-    Key,
-    /// The command is not one that can be understood.
-    Syntax,
-}
-
-impl Reason {
-    pub const ALL: [Reason; 6] =
-        [Reason::Full, Reason::Memory, Reason::Data, Reason::Mismatch, Reason::Key, Reason::Syntax];
-
-    pub const fn name(self) -> &'static CStr {
-        match self {
-            Reason::Full => c"refused_full",
-            Reason::Memory => c"refused_memory",
-            Reason::Data => c"refused_data",
-            Reason::Mismatch => c"refused_mismatch",
-            Reason::Key => c"refused_key",
-            Reason::Syntax => c"refused_syntax",
-        }
-    }
-}
-
-impl Error {
-    /// What INFO counts it as: a mistake of ours is no refusal.
-    pub fn reason(self) -> Option<Reason> {
-        Some(match self {
-            Error::Full | Error::CannotGrow => Reason::Full,
-            Error::NoMemoryToCreate(_) | Error::NoMemoryToGrow(_) | Error::NoMemory(_) => Reason::Memory,
-            Error::BadData | Error::NewerData | Error::ForeignChunk | Error::NoSuchOffset | Error::ChunkTooBig => {
-                Reason::Data
-            }
-            Error::Differ(_)
-            | Error::IntersectedLayers
-            | Error::CountingLayers
-            | Error::OtherSeed
-            | Error::OtherLayout
-            | Error::OtherCounting
-            | Error::NotCounting => Reason::Mismatch,
-            Error::WrongType | Error::NotFound | Error::Exists => Reason::Key,
-            Error::Internal => return None,
-            Error::WrongArity
-            | Error::BadErrorRate
-            | Error::RateRange
-            | Error::BadCapacity
-            | Error::CapacityRange
-            | Error::NoExpansion
-            | Error::BadExpansion
-            | Error::ExpansionRange
-            | Error::NonscalingExpands
-            | Error::BadSeed
-            | Error::BadLayout
-            | Error::LikeAlone
-            | Error::ClassicSeed
-            | Error::ClassicCounting
-            | Error::Syntax
-            | Error::BadKeyCount
-            | Error::TooManyKeys
-            | Error::InsertBadCapacity
-            | Error::InsertBadErrorRate
-            | Error::InsertBadExpansion
-            | Error::InsertBadSeed
-            | Error::InsertBadLayout
-            | Error::InsertRange
-            | Error::UnknownArgument
-            | Error::RepeatedArgument
-            | Error::UnknownInformation
-            | Error::CannotCreate
-            | Error::ScanIterator
-            | Error::LoadIterator => Reason::Syntax,
-        })
-    }
-}
-
-impl Error {
-    /// A failure to read bytes, which exceeded `limit` if it was for lack of memory.
+    /// The error for bytes that could not be decoded: for lack of memory, if it was that, since `limit` was exceeded.
     pub fn decoding(error: DecodeError, limit: Limit) -> Error {
         match error {
             DecodeError::NewerVersion => Error::NewerData,
@@ -250,7 +190,7 @@ impl Error {
         }
     }
 
-    /// A failure to create a filter, which exceeded `limit` if it was for lack of memory.
+    /// The error for a filter that could not be created: for lack of memory, if it was that, since `limit` was exceeded.
     pub fn creating(error: oxbloom_filter::Error, limit: Limit) -> Error {
         match error {
             oxbloom_filter::Error::OutOfMemory => Error::NoMemoryToCreate(limit),
@@ -258,7 +198,7 @@ impl Error {
         }
     }
 
-    /// A failure to merge filters, `no_memory` if it was that.
+    /// The error for filters that could not be merged: `no_memory` if it was that.
     pub fn merging(refusal: Refusal, no_memory: Error) -> Error {
         match refusal {
             Refusal::Differ(parameter) => Error::Differ(parameter),
@@ -268,7 +208,7 @@ impl Error {
         }
     }
 
-    /// A failure to add a layer to a filter, which exceeded `limit` if it was for lack of memory.
+    /// The error for a layer that could not be added: for lack of memory, if it was that, since `limit` was exceeded.
     pub fn growing(error: oxbloom_filter::Error, limit: Limit) -> Error {
         match error {
             oxbloom_filter::Error::OutOfMemory => Error::NoMemoryToGrow(limit),
@@ -278,7 +218,7 @@ impl Error {
     }
 }
 
-/// A text that ends with its only NUL.
+/// Converts a text that ends with its only NUL.
 const fn c_str(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(text) => text,
@@ -286,7 +226,7 @@ const fn c_str(text: &'static str) -> &'static CStr {
     }
 }
 
-/// That filters cannot be merged because they differ, and how to make such as can be.
+/// Returns the error for filters that cannot be merged; it also says how to create ones that can.
 fn difference(parameter: Parameter) -> &'static CStr {
     match parameter {
         Parameter::Layout => c"ERR the filters differ in their layout: make those to be merged with BF.RESERVE key LIKE other",

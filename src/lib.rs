@@ -2,39 +2,48 @@
 //!
 //! The module is the thin part: arguments in, replies out, replication, persistence. The filters are in [`oxbloom_filter`].
 //!
-//! [`edge`] is where C calls in and out; [`context`], [`args`], [`reply`] and [`key`] make what comes through it safe to
-//! use; [`command`] and [`commands`] are what clients see, [`datatype`] what the server sees, [`config`] what operators see, and
-//! [`stats`] what they watch; [`feature`] is what not every server offers; [`lookahead`] asks for memory before a command runs.
+//! From C up to the commands, each of these only uses those below it:
+//!
+//! ```text
+//!  registration                                           what is registered with the server when it loads the module
+//!  commands/                                              what clients see
+//!  filter_key      lookahead                              keys that hold filters; memory asked for before a command runs
+//!  datatype        info_section                           what the server sees; what operators watch
+//!  admission                                              whether a filter may take memory
+//!  configuration                                          what operators set
+//!  callback                                               where C calls in
+//!  rejection                                              rejected commands, for the log and INFO
+//!  server/         statistics                             sound wrappers over the C API; figures
+//!  ffi             error           allocation             calls into C; what clients are told; the global allocator
+//! ```
 
-mod alloc;
-mod args;
-mod command;
+mod admission;
+mod allocation;
+mod callback;
 mod commands;
-mod config;
-mod context;
+mod configuration;
 mod datatype;
-mod edge;
 mod error;
-mod feature;
-mod key;
-mod load;
+mod ffi;
+mod filter_key;
+mod info_section;
 mod lookahead;
-mod memory;
+mod registration;
 mod rejection;
-mod reply;
-mod stats;
+mod server;
+mod statistics;
 
 use std::ffi::{CStr, c_int};
 
 use redis_module::raw;
 
-use args::Args;
-use context::Context;
-use edge::{FAILED, OK};
+use callback::catch_panic;
+use ffi::{FAILED, OK};
+use server::{Args, Context};
 
-/// All memory is the server's when loaded into one, and the system's otherwise.
+/// Takes all memory from the server when loaded into one, and from the system otherwise.
 #[global_allocator]
-static ALLOCATOR: alloc::ServerAlloc = alloc::ServerAlloc;
+static ALLOCATOR: allocation::ServerAlloc = allocation::ServerAlloc;
 
 /// The module's name on the server: RedisBloom's, so that neither loads beside the other.
 const NAME: &CStr = c"bf";
@@ -43,7 +52,7 @@ const NAME: &CStr = c"bf";
 /// patch. Clients look at it to tell which commands there are. INFO has our own version.
 const VERSION: c_int = 20_802;
 
-/// What the server calls when it loads the module.
+/// Loads the module: the server calls this.
 ///
 /// # Safety
 ///
@@ -58,8 +67,9 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     // SAFETY: the context is the server's. This fills the table of functions: nothing before it may call one, or allocate.
     let named =
         unsafe { raw::Export_RedisModule_Init(ctx, NAME.as_ptr(), VERSION, raw::REDISMODULE_APIVER_1 as c_int) };
-    let context = Context::new(ctx);
-    edge::guard(c"load", FAILED, || {
+    // SAFETY: the server hands over its context and `argc` live strings for the time of the call.
+    let (context, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
+    catch_panic(c"load", FAILED, || {
         if named == FAILED {
             context.log_warning(
                 "not loaded: another module named 'bf' is there already (oxbloom, RedisBloom or valkey-bloom); load only one, see \
@@ -67,9 +77,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
             );
             return FAILED;
         }
-        // SAFETY: the server hands over `argc` live strings for the time of the call.
-        let args = unsafe { Args::new(argv, usize::try_from(argc).unwrap_or(0)) };
-        match load::load(&context, args) {
+        match registration::register_all(&context, args) {
             Ok(()) => OK,
             Err(reason) => {
                 context.log_warning(&reason);

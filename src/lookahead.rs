@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A command filter does not know the key space. So the places of the large filters that were used last are kept, and may be
-//! out of date: to prefetch from where nothing is any more does nothing, slowly.
+//! out of date: a prefetch from where nothing is any more does nothing, slowly.
 //!
 //! It took BF.EXISTS on a filter of 10^8 items, pipelined, from 390 to 160 ns, and the server's processor time for it from 880
 //! to 770 ns. All other commands pay some dozens of instructions for it, but only once a large
@@ -22,18 +22,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redis_module::raw;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::args::{Arg, Args};
-use super::config;
-use super::context::Context;
-use super::edge::{call, guard};
+use crate::callback::catch_panic;
+use crate::configuration;
+use crate::ffi::call;
+use crate::server::{Arg, Context};
 use oxbloom_filter::{Filter, Outlook};
 
-/// The large filters that are kept in mind at a time, at most. Those whose names fall together push each other out.
-const KEPT: usize = 64;
+/// The number of large filters that are remembered at a time, at most. Names that share a slot displace each other.
+const SLOTS: usize = 64;
 
-/// Where a filter looks first.
+/// The place where a filter looks first.
 #[derive(Clone, Copy)]
-struct Seen {
+struct CachedHint {
     /// The hash of the key's name.
     name: u64,
     outlook: Outlook,
@@ -41,49 +41,55 @@ struct Seen {
 
 thread_local! {
     /// The server runs all commands on one thread.
-    static SEEN: [Cell<Option<Seen>>; KEPT] = const { [const { Cell::new(None) }; KEPT] };
+    static CACHE: [Cell<Option<CachedHint>>; SLOTS] = const { [const { Cell::new(None) }; SLOTS] };
 }
 
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Keeps the place of a filter in mind, for the next command.
+/// Remembers where a filter is, for the next command.
 #[inline]
 pub fn remember(ctx: &Context, key: Arg, filter: &Filter) {
-    if let Some(outlook) = filter.outlook(config::lookahead_size()) {
-        keep(ctx, key, outlook);
+    if let Some(outlook) = filter.outlook(configuration::lookahead_size()) {
+        insert(ctx, key, outlook);
     }
 }
 
-/// Apart, so that the commands on small filters are as short as without it.
+/// Not inlined, so that the commands on small filters are as short as without it.
 #[inline(never)]
-fn keep(ctx: &Context, key: Arg, outlook: Outlook) {
-    let seen = Seen { name: xxh3_64(key.bytes()), outlook };
-    slot(seen.name, |slot| slot.set(Some(seen)));
+fn insert(ctx: &Context, key: Arg, outlook: Outlook) {
+    let hint = CachedHint { name: xxh3_64(key.bytes()), outlook };
+    slot(hint.name, |slot| slot.set(Some(hint)));
     if !REGISTERED.load(Ordering::Relaxed) {
         REGISTERED.store(true, Ordering::Relaxed);
-        call!(RedisModule_RegisterCommandFilter(ctx.as_raw(), Some(look_ahead), 0));
+        // SAFETY: the context is alive, and the callback is of the type that the server expects.
+        unsafe { call!(RedisModule_RegisterCommandFilter(ctx.as_raw(), Some(look_ahead), 0)) };
     }
 }
 
-fn slot<T>(name: u64, f: impl FnOnce(&Cell<Option<Seen>>) -> T) -> T {
-    SEEN.with(|seen| f(&seen[(name % KEPT as u64) as usize]))
+fn slot<T>(name: u64, f: impl FnOnce(&Cell<Option<CachedHint>>) -> T) -> T {
+    CACHE.with(|cache| f(&cache[(name % SLOTS as u64) as usize]))
 }
 
 /// Prefetches for `BF.ADD key item`, `BF.EXISTS key item` and the like: commands of three words that start with `BF.`
-extern "C" fn look_ahead(command: *mut raw::RedisModuleCommandFilterCtx) {
-    guard(c"look_ahead", (), || {
-        if call!(RedisModule_CommandFilterArgsCount(command)) != 3 {
+///
+/// # Safety
+///
+/// For the server only.
+unsafe extern "C" fn look_ahead(command: *mut raw::RedisModuleCommandFilterCtx) {
+    catch_panic(c"look_ahead", (), || {
+        // SAFETY: the server hands over a command for the time of the call.
+        if unsafe { call!(RedisModule_CommandFilterArgsCount(command)) } != 3 {
             return;
         }
-        let mut words = [0, 1, 2].map(|index| call!(RedisModule_CommandFilterArgGet(command, index)));
-        // SAFETY: the server hands over a command with as many words, which live for the time of the call.
-        let args = unsafe { Args::new(words.as_mut_ptr(), words.len()) };
-        if !args.at(0).bytes().get(..3).is_some_and(|start| start.eq_ignore_ascii_case(b"BF.")) {
+        // SAFETY: the command has as many words, which live for the time of the call.
+        let [name, key, item] =
+            [0, 1, 2].map(|index| unsafe { Arg::new(call!(RedisModule_CommandFilterArgGet(command, index))) });
+        if !name.bytes().get(..3).is_some_and(|start| start.eq_ignore_ascii_case(b"BF.")) {
             return;
         }
-        let name = xxh3_64(args.at(1).bytes());
-        if let Some(seen) = slot(name, Cell::get).filter(|seen| seen.name == name) {
-            seen.outlook.prefetch(args.at(2).bytes());
+        let key = xxh3_64(key.bytes());
+        if let Some(hint) = slot(key, Cell::get).filter(|hint| hint.name == key) {
+            hint.outlook.prefetch(item.bytes());
         }
     });
 }

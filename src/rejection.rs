@@ -6,14 +6,9 @@
 use std::fmt::{self, Write as _};
 use std::sync::Mutex;
 
-use redis_module::raw;
-
-use super::args::Args;
-use super::context::Context;
-use super::edge::{OK, available, call};
-use super::error::{Error, Reason};
-use super::feature;
-use super::stats;
+use crate::error::{Error, Reason};
+use crate::server::{Args, Context, feature};
+use crate::statistics;
 
 /// The least time between two lines about one reason, in milliseconds.
 const INTERVAL: i64 = 1000;
@@ -39,12 +34,12 @@ static REJECTIONS: Mutex<Rejections> =
 
 /// Counts a rejected command, keeps it for INFO, and logs it unless there was a line like it a moment ago.
 pub fn record(ctx: &Context, args: Args, error: Error) {
-    stats::refused(error);
-    let is_replicated = ctx.must_obey();
+    statistics::count_rejection(error);
+    let is_replicated = ctx.is_replicated_or_loading();
     if is_replicated {
-        stats::replicated_refused();
+        statistics::count_replicated_rejection();
     }
-    let now = call!(RedisModule_Milliseconds());
+    let now = ctx.milliseconds();
     let mut rejection = Line::new();
     rejection.describe(ctx, args, error, is_replicated);
     // Only a crash report on another thread can hold the lock.
@@ -69,7 +64,7 @@ pub fn record(ctx: &Context, args: Args, error: Error) {
 }
 
 /// Hands the last rejection to `show`, if there was one.
-pub fn last(show: impl FnOnce(&std::ffi::CStr)) {
+pub fn show_last(show: impl FnOnce(&std::ffi::CStr)) {
     // INFO is also written into crash reports, while the lock may be held.
     if let Ok(rejections) = REJECTIONS.try_lock()
         && !rejections.last.text().is_empty()
@@ -118,30 +113,21 @@ impl Line {
 
     /// Writes the client's address, or its number where the server cannot be asked for that, and its user.
     fn describe_client(&mut self, ctx: &Context) {
-        let id = call!(RedisModule_GetClientId(ctx.as_raw()));
+        let id = ctx.client_id();
         if id == 0 || !ctx.has_connection() {
             return;
         }
-        let mut info = raw::RedisModuleClientInfo { version: 1, flags: 0, id, addr: [0; 46], port: 0, db: 0 };
         // Other modules may run a command for a client without a connection. Valkey 9.1 crashes when it is asked for the address
         // of one, and nothing tells it from others.
         if feature::is_valkey() {
             let _ = write!(self, " from client {id}");
-        } else if call!(RedisModule_GetClientInfoById((&raw mut info).cast(), id)) == OK {
-            let address = info.addr.map(|byte| byte as u8);
-            let length = address.iter().position(|&byte| byte == 0).unwrap_or(address.len());
-            let address = str::from_utf8(&address[..length]).unwrap_or_default();
-            let _ = write!(self, " from {address}:{}", info.port);
-        } else {
+        } else if !ctx.show_address(id, |address, port| {
+            let _ = write!(self, " from {address}:{port}");
+        }) {
             return;
         }
-        if available!(RedisModule_GetClientUserNameById).is_some() {
-            let mut user = call!(RedisModule_GetClientUserNameById(ctx.as_raw(), id));
-            if !user.is_null() {
-                // SAFETY: the server hands over a string that is ours until it is freed below.
-                let _ = write!(self, " (user '{}')", unsafe { Args::new(&mut user, 1) }.at(0).shown());
-                call!(RedisModule_FreeString(ctx.as_raw(), user));
-            }
+        if let Some(user) = ctx.user_name(id) {
+            let _ = write!(self, " (user '{}')", user.as_arg().shown());
         }
     }
 }

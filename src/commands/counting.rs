@@ -1,12 +1,11 @@
-//! BF.DEL, BF.MDEL, BF.COUNT, BF.MCOUNT: what only filters can that were made with COUNTING.
+//! BF.DEL, BF.MDEL, BF.COUNT, BF.MCOUNT: commands that require a counting filter.
 
-use super::super::args::{Arg, Args};
-use super::super::context::Context;
-use super::super::error::Error;
-use super::super::key::{ReadKey, WriteKey};
-use super::super::lookahead;
-use super::super::stats::{self, Weight};
-use super::items::{self, Changed, Marks, Names};
+use super::items::{self, Changed, ItemFlags, ReplicatedAs};
+use crate::error::Error;
+use crate::filter_key::{ReadKey, WriteKey};
+use crate::lookahead;
+use crate::server::{Arg, Args, Context, Keyspace};
+use crate::statistics::{self, Footprint};
 use oxbloom_filter::Filter;
 use oxbloom_filter::batch::{BATCH, Prepared};
 use oxbloom_filter::chain::Chain;
@@ -14,58 +13,60 @@ use oxbloom_filter::counting::Layer;
 use oxbloom_filter::hash::Hash;
 
 /// `BF.DEL key item`
-pub fn del(ctx: &Context, args: Args) -> Result<(), Error> {
-    let mut key = WriteKey::open(ctx, args.at(1))?;
+pub fn del(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    let name = args.at(1);
+    let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
     let mut removed = false;
     if let Some(filter) = key.filter() {
-        lookahead::remember(ctx, args.at(1), filter);
+        lookahead::remember(ctx, name, filter);
         let item = prepare(filter, args.from(2));
-        removed = remove(filter, item.hashes(), &mut [false])? == 1;
+        removed = remove_all(filter, item.hashes(), &mut [false])? == 1;
     }
     drop(key);
     if removed {
         ctx.replicate_verbatim();
-        ctx.notify_changed(args.at(1), c"bf.del");
+        keyspace.notify_changed(ctx, name, c"bf.del");
     }
     ctx.reply_bool(removed);
     Ok(())
 }
 
 /// `BF.MDEL key item [item …]`
-pub fn mdel(ctx: &Context, args: Args) -> Result<(), Error> {
-    let items = args.from(2);
-    let mut marks = Marks::new(ctx, items)?;
-    let removed = &mut marks.as_mut_slice()[..items.len()];
-    let mut key = WriteKey::open(ctx, args.at(1))?;
+pub fn mdel(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    let (name, items) = (args.at(1), args.from(2));
+    let mut flags = ItemFlags::new(ctx, items)?;
+    let removed = &mut flags.as_mut_slice()[..items.len()];
+    let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
     if let Some(filter) = key.filter() {
         for (items, removed) in items.chunks(BATCH).zip(removed.chunks_mut(BATCH)) {
             let batch = prepare(filter, items);
-            remove(filter, batch.hashes(), removed)?;
+            remove_all(filter, batch.hashes(), removed)?;
         }
     }
     drop(key);
-    if items::replicate(ctx, Names { one: c"BF.DEL", many: c"BF.MDEL" }, args, items, Changed::Those(removed)) {
-        ctx.notify_changed(args.at(1), c"bf.del");
+    let names = ReplicatedAs { one: c"BF.DEL", many: c"BF.MDEL" };
+    if items::replicate(ctx, names, args, items, Changed::Flagged(removed)) {
+        keyspace.notify_changed(ctx, name, c"bf.del");
     }
     ctx.reply_array(removed.len());
     ctx.reply_bools(removed);
     Ok(())
 }
 
-/// Takes back an occurrence of each item; `removed[i]` tells whether there was one. How many there were.
-fn remove(filter: &mut Filter, hashes: &[Hash], removed: &mut [bool]) -> Result<usize, Error> {
-    let before = Weight::of(filter);
+/// Removes an occurrence of each item; `removed[i]` tells whether there was one. Returns how many there were.
+fn remove_all(filter: &mut Filter, hashes: &[Hash], removed: &mut [bool]) -> Result<usize, Error> {
+    let before = Footprint::of(filter);
     let chain = filter.counting_mut().ok_or(Error::NotCounting)?;
     removed.iter_mut().zip(hashes).for_each(|(removed, &hash)| *removed = chain.remove(hash));
-    stats::changed(filter, before);
+    statistics::on_change(filter, before);
     let count = removed.iter().filter(|removed| **removed).count();
-    stats::removed(filter, count as u64);
+    statistics::count_removals(filter, count as u64);
     Ok(count)
 }
 
 /// `BF.COUNT key item`
-pub fn count(ctx: &Context, args: Args) -> Result<(), Error> {
-    let key = ReadKey::open(ctx, args.at(1));
+pub fn count(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?;
     if let Some(filter) = filter {
         lookahead::remember(ctx, args.at(1), filter);
@@ -82,8 +83,8 @@ pub fn count(ctx: &Context, args: Args) -> Result<(), Error> {
 }
 
 /// `BF.MCOUNT key item [item …]`
-pub fn mcount(ctx: &Context, args: Args) -> Result<(), Error> {
-    let key = ReadKey::open(ctx, args.at(1));
+pub fn mcount(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?;
     let chain = filter.map(counting).transpose()?;
     let items = args.from(2);
@@ -99,7 +100,7 @@ pub fn mcount(ctx: &Context, args: Args) -> Result<(), Error> {
     Ok(())
 }
 
-/// Apart, so that hashing is not compiled once more into each command: those on plain filters would be slower for it.
+/// Not inlined, so that hashing is not compiled once more into each command: those on plain filters would be slower for it.
 #[inline(never)]
 fn prepare(filter: &Filter, items: Args) -> Prepared {
     Prepared::new(filter, items.iter().map(Arg::bytes))

@@ -1,17 +1,16 @@
 //! BF.SCANDUMP and BF.LOADCHUNK: a filter in chunks, for copies between servers.
 
-use super::super::args::Args;
-use super::super::context::Context;
-use super::super::error::Error;
-use super::super::key::{ReadKey, WriteKey};
-use super::super::memory::{self, Limit};
+use crate::admission;
+use crate::error::{Error, Limit};
+use crate::filter_key::{ReadKey, WriteKey};
+use crate::server::{Args, Context, Keyspace};
 use oxbloom_filter::codec::{self, DecodeError, Header, Piece, Sender};
 
 /// `BF.SCANDUMP key iterator`
 ///
 /// Iterator 0 starts, and gets the header; each reply carries the next iterator with its data, and the last is 0.
-pub fn scandump(ctx: &Context, args: Args) -> Result<(), Error> {
-    let key = ReadKey::open(ctx, args.at(1));
+pub fn scandump(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
     let piece = match args.at(2).integer().ok_or(Error::ScanIterator)? {
         0 => codec::encode_header(filter)
@@ -32,8 +31,8 @@ pub fn scandump(ctx: &Context, args: Args) -> Result<(), Error> {
 /// errors of commands that it loads, and would serve a part of a filter as if it were the whole: the process exits instead. A
 /// chunk that is whole but does not fit is left out, as the server does with its own types: a script that switched replication off
 /// can put it there, and must not keep the server from starting.
-pub fn loadchunk(ctx: &Context, args: Args) -> Result<(), Error> {
-    load_chunk(ctx, args).inspect_err(|&error| {
+pub fn loadchunk(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    apply_chunk(ctx, keyspace, args).inspect_err(|&error| {
         if ctx.is_loading() && is_damaged(args) {
             let (key, reason) = (args.at(1).shown(), error.text().to_string_lossy());
             ctx.end_server(&format!("a chunk of the append-only file was refused: {reason} (key '{key}'): ending"));
@@ -48,50 +47,50 @@ fn is_damaged(args: Args) -> bool {
     iterator.is_none_or(|iterator| matches!(check(iterator), Err(DecodeError::Corrupt | DecodeError::NewerVersion)))
 }
 
-fn load_chunk(ctx: &Context, args: Args) -> Result<(), Error> {
+fn apply_chunk(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let iterator = args.at(2).integer().ok_or(Error::LoadIterator)?;
     let (name, data) = (args.at(1), args.at(3).bytes());
     let is_header = u64::try_from(iterator).is_ok_and(|iterator| codec::is_header(iterator, data));
-    let sender = if ctx.must_obey() { Sender::Authority } else { Sender::Anyone };
+    let sender = if ctx.is_replicated_or_loading() { Sender::Authority } else { Sender::Anyone };
     if is_header && sender == Sender::Authority {
         let header = decode_header(ctx, data, sender)?;
-        return create(ctx, args, WriteKey::open_to_create(ctx, name), &header);
+        return create(ctx, args, WriteKey::open_to_create(keyspace, ctx, name), &header);
     }
-    let mut key = WriteKey::open(ctx, name)?;
-    match key.filter() {
-        None if iterator == codec::HEADER_ITERATOR as i64 => create(ctx, args, key, &decode_header(ctx, data, sender)?),
-        None => Err(Error::NotFound),
-        Some(filter) => {
-            let iterator = u64::try_from(iterator).map_err(|_| Error::BadData)?;
-            let loaded = codec::load_piece(filter, iterator, data, sender);
-            let loaded = loaded.map_err(|error| Error::decoding(error, Limit::System))?;
-            if loaded.changed && loaded.bytes == data {
-                ctx.replicate_verbatim();
-            } else if loaded.changed {
-                let bytes = ctx.string(loaded.bytes);
-                ctx.replicate(c"BF.LOADCHUNK", name, &[args.at(2).as_raw(), bytes.as_raw()]);
-            }
-            let changed = loaded.changed;
-            drop(key);
-            if changed {
-                ctx.notify_changed(name, c"bf.loadchunk");
-            }
-            ctx.reply_ok();
-            Ok(())
+    let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
+    let Some(filter) = key.filter() else {
+        if iterator != codec::HEADER_ITERATOR as i64 {
+            return Err(Error::NotFound);
         }
+        let header = decode_header(ctx, data, sender)?;
+        return create(ctx, args, key, &header);
+    };
+    let iterator = u64::try_from(iterator).map_err(|_| Error::BadData)?;
+    let loaded = codec::load_piece(filter, iterator, data, sender);
+    let loaded = loaded.map_err(|error| Error::decoding(error, Limit::System))?;
+    if loaded.changed && loaded.bytes == data {
+        ctx.replicate_verbatim();
+    } else if loaded.changed {
+        let bytes = ctx.string(loaded.bytes);
+        ctx.replicate(c"BF.LOADCHUNK", name, &[args.at(2), bytes.as_arg()]);
     }
+    let changed = loaded.changed;
+    drop(key);
+    if changed {
+        keyspace.notify_changed(ctx, name, c"bf.loadchunk");
+    }
+    ctx.reply_ok();
+    Ok(())
 }
 
 fn decode_header(ctx: &Context, data: &[u8], sender: Sender) -> Result<Header, Error> {
-    Header::decode(data, sender).map_err(|error| memory::refused(ctx, Error::decoding(error, Limit::System)))
+    Header::decode(data, sender).map_err(|error| admission::oom_or_exit(ctx, Error::decoding(error, Limit::System)))
 }
 
 /// Creates the filter of a header.
-fn create(ctx: &Context, args: Args, mut key: WriteKey, header: &Header) -> Result<(), Error> {
-    key.create(memory::build(ctx, header)?)?;
-    drop(key);
+fn create(ctx: &Context, args: Args, key: WriteKey, header: &Header) -> Result<(), Error> {
+    let mut keyspace = key.create(admission::build(ctx, header)?)?;
     ctx.replicate_verbatim();
-    ctx.notify_changed(args.at(1), c"bf.reserve");
+    keyspace.notify_changed(ctx, args.at(1), c"bf.reserve");
     ctx.reply_ok();
     Ok(())
 }

@@ -2,52 +2,68 @@
 
 use std::ffi::CStr;
 
-use super::super::args::Args;
-use super::super::command::{Argument, Kind};
-use super::super::config::LayoutName;
-use super::super::context::Context;
-use super::super::error::Error;
-use super::super::key::ReadKey;
+use super::spec::{Argument, ArgumentKind};
+use crate::configuration::LayoutName;
+use crate::error::Error;
+use crate::filter_key::ReadKey;
+use crate::server::{Args, Context, Keyspace};
 use oxbloom_filter::{Filter, LayerFacts};
 
 /// A fact about a filter.
 struct Field {
-    /// How it is asked for.
-    token: &'static str,
-    /// How it is called in the reply.
+    /// The word that asks for it.
+    token: &'static CStr,
+    /// Its name in COMMAND DOCS.
+    argument: &'static CStr,
+    /// Its name in the reply.
     label: &'static CStr,
     reply: fn(&Context, &Filter),
 }
 
-/// The five facts of the whole reply. Strict clients refuse a sixth.
-const FIELDS: [Field; 5] = [
-    Field { token: "CAPACITY", label: c"Capacity", reply: |ctx, filter| ctx.reply_integer(filter.capacity()) },
-    Field { token: "SIZE", label: c"Size", reply: |ctx, filter| ctx.reply_integer(filter.memory_usage() as u64) },
+/// The facts, all of which come from counters; none looks at the bits.
+const FIELDS: [Field; 12] = [
     Field {
-        token: "FILTERS",
+        token: c"CAPACITY",
+        argument: c"capacity",
+        label: c"Capacity",
+        reply: |ctx, filter| ctx.reply_integer(filter.capacity()),
+    },
+    Field {
+        token: c"SIZE",
+        argument: c"size",
+        label: c"Size",
+        reply: |ctx, filter| ctx.reply_integer(filter.memory_usage() as u64),
+    },
+    Field {
+        token: c"FILTERS",
+        argument: c"filters",
         label: c"Number of filters",
         reply: |ctx, filter| ctx.reply_integer(filter.depth() as u64),
     },
     Field {
-        token: "ITEMS",
+        token: c"ITEMS",
+        argument: c"items",
         label: c"Number of items inserted",
         reply: |ctx, filter| ctx.reply_integer(filter.items()),
     },
     Field {
-        token: "EXPANSION",
+        token: c"EXPANSION",
+        argument: c"expansion",
         label: c"Expansion rate",
         reply: |ctx, filter| match filter.expansion() {
             None => ctx.reply_null(),
             Some(expansion) => ctx.reply_integer(expansion.into()),
         },
     },
-];
-
-/// Facts that are only told one by one. All come from counters; none looks at the bits.
-const FURTHER_FIELDS: [Field; 7] = [
-    Field { token: "ERROR", label: c"Error rate", reply: |ctx, filter| ctx.reply_double(filter.error_rate()) },
     Field {
-        token: "SEED",
+        token: c"ERROR",
+        argument: c"error",
+        label: c"Error rate",
+        reply: |ctx, filter| ctx.reply_double(filter.error_rate()),
+    },
+    Field {
+        token: c"SEED",
+        argument: c"seed",
         label: c"Seed",
         reply: |ctx, filter| match filter.seed() {
             None => ctx.reply_null(),
@@ -55,7 +71,8 @@ const FURTHER_FIELDS: [Field; 7] = [
         },
     },
     Field {
-        token: "LAYOUT",
+        token: c"LAYOUT",
+        argument: c"layout",
         label: c"Layout",
         reply: |ctx, filter| match filter {
             Filter::Native(_) => ctx.reply_simple(LayoutName::Native.name()),
@@ -63,14 +80,21 @@ const FURTHER_FIELDS: [Field; 7] = [
             Filter::Classic(_) => ctx.reply_simple(LayoutName::Classic.name()),
         },
     },
-    Field { token: "FILL", label: c"Fill ratio", reply: |ctx, filter| ctx.reply_estimate(filter.fill()) },
     Field {
-        token: "FPR",
+        token: c"FILL",
+        argument: c"fill",
+        label: c"Fill ratio",
+        reply: |ctx, filter| ctx.reply_estimate(filter.fill()),
+    },
+    Field {
+        token: c"FPR",
+        argument: c"fpr",
         label: c"Estimated false positive rate",
         reply: |ctx, filter| ctx.reply_estimate(filter.false_positive_rate()),
     },
     Field {
-        token: "ESTIMATED",
+        token: c"ESTIMATED",
+        argument: c"estimated",
         label: c"Number of items is an estimate",
         reply: |ctx, filter| match filter.is_estimate() {
             None => ctx.reply_null(),
@@ -78,7 +102,8 @@ const FURTHER_FIELDS: [Field; 7] = [
         },
     },
     Field {
-        token: "STUCK",
+        token: c"STUCK",
+        argument: c"stuck",
         label: c"Number of counters that stick",
         reply: |ctx, filter| match filter.counting() {
             None => ctx.reply_null(),
@@ -87,36 +112,36 @@ const FURTHER_FIELDS: [Field; 7] = [
     },
 ];
 
+/// The number of facts in the whole reply, which are the first of [`FIELDS`]. Strict clients reject a sixth. The others are only told
+/// one by one.
+const IN_WHOLE_REPLY: usize = 5;
+
 /// The fields, for COMMAND DOCS.
-pub const FIELD_ARGUMENTS: &[Argument] = &[
-    Argument { token: Some(c"CAPACITY"), ..Argument::required(c"capacity", Kind::Token) },
-    Argument { token: Some(c"SIZE"), ..Argument::required(c"size", Kind::Token) },
-    Argument { token: Some(c"FILTERS"), ..Argument::required(c"filters", Kind::Token) },
-    Argument { token: Some(c"ITEMS"), ..Argument::required(c"items", Kind::Token) },
-    Argument { token: Some(c"EXPANSION"), ..Argument::required(c"expansion", Kind::Token) },
-    Argument { token: Some(c"ERROR"), ..Argument::required(c"error", Kind::Token) },
-    Argument { token: Some(c"SEED"), ..Argument::required(c"seed", Kind::Token) },
-    Argument { token: Some(c"LAYOUT"), ..Argument::required(c"layout", Kind::Token) },
-    Argument { token: Some(c"FILL"), ..Argument::required(c"fill", Kind::Token) },
-    Argument { token: Some(c"FPR"), ..Argument::required(c"fpr", Kind::Token) },
-    Argument { token: Some(c"ESTIMATED"), ..Argument::required(c"estimated", Kind::Token) },
-    Argument { token: Some(c"STUCK"), ..Argument::required(c"stuck", Kind::Token) },
-];
+pub const FIELD_ARGUMENTS: [Argument; FIELDS.len()] = {
+    let mut arguments = [const { Argument::required(c"", ArgumentKind::Token) }; FIELDS.len()];
+    let mut index = 0;
+    while index < FIELDS.len() {
+        let Field { token, argument, .. } = FIELDS[index];
+        arguments[index] = Argument { token: Some(token), ..Argument::required(argument, ArgumentKind::Token) };
+        index += 1;
+    }
+    arguments
+};
 
 /// `BF.INFO key [field]`
-pub fn info(ctx: &Context, args: Args) -> Result<(), Error> {
-    let key = ReadKey::open(ctx, args.at(1));
+pub fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
     if args.len() == 2 {
-        ctx.reply_map(FIELDS.len());
-        for field in &FIELDS {
+        ctx.reply_map(IN_WHOLE_REPLY);
+        for field in &FIELDS[..IN_WHOLE_REPLY] {
             ctx.reply_simple(field.label);
             (field.reply)(ctx, filter);
         }
         return Ok(());
     }
     let asked = args.at(2);
-    let field = FIELDS.iter().chain(&FURTHER_FIELDS).find(|field| asked.is(field.token));
+    let field = FIELDS.iter().find(|field| asked.bytes().eq_ignore_ascii_case(field.token.to_bytes()));
     let field = field.ok_or(Error::UnknownInformation)?;
     if ctx.has_maps() {
         ctx.reply_map(1);
@@ -129,8 +154,8 @@ pub fn info(ctx: &Context, args: Args) -> Result<(), Error> {
 }
 
 /// `BF.DEBUG key`
-pub fn debug(ctx: &Context, args: Args) -> Result<(), Error> {
-    let key = ReadKey::open(ctx, args.at(1));
+pub fn debug(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
     ctx.reply_array(1 + filter.depth());
     ctx.reply_bulk(format!("size:{}", filter.items()).as_bytes());
@@ -138,7 +163,7 @@ pub fn debug(ctx: &Context, args: Args) -> Result<(), Error> {
     Ok(())
 }
 
-/// RedisBloom's line about a layer, with what is new in ours at its end.
+/// Writes RedisBloom's line about a layer, with what is new in ours at its end.
 fn describe(layer: LayerFacts) -> String {
     let LayerFacts { bytes, bits, hash_bits, probes, lines, capacity, items, error_rate } = layer;
     // Where RedisBloom has no bits, it says 1.
@@ -150,7 +175,7 @@ fn describe(layer: LayerFacts) -> String {
     )
 }
 
-/// A number as C's `%g` prints it: six significant digits.
+/// Formats a number as C's `%g` does: six significant digits.
 fn six_digits(number: f64) -> String {
     let rounded = format!("{number:.5e}");
     let (mantissa, exponent) = rounded.split_once('e').unwrap_or((&rounded, "0"));

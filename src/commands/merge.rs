@@ -4,105 +4,106 @@
 //! would otherwise have to travel. A merge that creates its destination is sent with REPLACE, as there must be nothing in its way
 //! elsewhere.
 
-use super::super::args::{Arg, Args};
-use super::super::command::numbered_keys;
-use super::super::context::Context;
-use super::super::error::Error;
-use super::super::key::{ReadKey, WriteKey};
-use super::super::memory;
-use super::reserve::{once, set_once};
-use oxbloom_filter::Filter;
+use super::options::{flag_once, set_once};
+use super::spec::numbered_keys;
+use crate::admission;
+use crate::error::Error;
+use crate::filter_key::{KeyWithSources, WriteKey};
+use crate::server::{Arg, Args, Context, Keyspace};
 use oxbloom_filter::merge::Operation;
 
 /// `BF.MERGE destination numkeys source [source …] [UNION | INTERSECT] [REPLACE]`
 ///
 /// An existing destination is an operand, and counts once even if it is also named as a source. With REPLACE it is an operand only
 /// if it is named.
-pub fn merge(ctx: &Context, args: Args) -> Result<(), Error> {
-    let (destination, sources) = (args.at(1), numbered_keys(args)?);
-    let options = Options::parse(args.from(3 + sources.len()))?;
-    let is_other = |source: &Arg| source.bytes() != destination.bytes();
-    let is_named = sources.iter().any(|source| !is_other(&source));
-    let is_replaced = options.replace && !is_named;
-    let mut key = if is_replaced && ctx.must_obey() {
-        WriteKey::open_to_replace(ctx, destination)
-    } else {
-        WriteKey::open(ctx, destination)?
-    };
-    let is_new = key.filter().is_none();
-    if is_new && is_named {
+pub fn merge(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    let request = MergeRequest::parse(args)?;
+    // Everything is allocated before anything changes.
+    let mut words = admission::try_vec(ctx, args.len())?;
+    let key = open_destination(ctx, keyspace.reborrow(), &request)?;
+    let is_new = !key.has_filter();
+    if is_new && request.destination_is_source {
         return Err(Error::NotFound);
     }
-    // Everything is allocated before anything changes.
-    let mut words = memory::room(ctx, args.len())?;
-    let mut keys = memory::room(ctx, sources.len())?;
-    keys.extend(sources.iter().filter(is_other).map(|source| ReadKey::open(ctx, source)));
-    let mut operands = memory::room(ctx, keys.len() + 1)?;
-    for source in &keys {
-        operands.push(source.filter()?.ok_or(Error::NotFound)?);
-    }
-    let changed = merge_filters(ctx, &mut key, operands, options, is_replaced)?;
-    drop((keys, key));
+    let keys = key.with_sources(ctx, request.other_sources())?;
+    let changed = merge_filters(ctx, keys, &request)?;
     if changed {
-        if is_new && !options.replace {
+        if is_new && !request.replace {
             let replace = ctx.string(b"REPLACE");
-            words.extend_from_slice(args.from(2).as_raw());
-            words.push(replace.as_raw());
-            ctx.replicate(c"BF.MERGE", destination, &words);
+            words.extend_from_slice(args.from(2).as_slice());
+            words.push(replace.as_arg());
+            ctx.replicate(c"BF.MERGE", request.destination, &words);
         } else {
             ctx.replicate_verbatim();
         }
-        ctx.notify_changed(destination, c"bf.merge");
+        keyspace.notify_changed(ctx, request.destination, c"bf.merge");
     }
     ctx.reply_ok();
     Ok(())
 }
 
-/// Merges `operands` into the key, and its own filter with them unless that `is_replaced`. `operands` has room for one more. Returns
-/// whether the key changed.
-fn merge_filters(
-    ctx: &Context,
-    key: &mut WriteKey,
-    operands: Vec<&Filter>,
-    Options { operation, replace }: Options,
-    is_replaced: bool,
-) -> Result<bool, Error> {
-    if !replace && let Some(filter) = key.filter() {
-        return memory::merge_into(ctx, filter, &operands, operation);
-    }
-    // The key's own filter is borrowed for a shorter time than the others.
-    let mut operands: Vec<&Filter> = operands;
-    if !is_replaced {
-        operands.extend(key.filter().map(|filter| &*filter));
-    }
-    let merged = memory::merge_new(ctx, &operands, operation)?;
-    drop(operands);
-    key.create(merged)?;
-    Ok(true)
-}
-
-/// The options after the sources, in any order.
-#[derive(Clone, Copy)]
-struct Options {
+/// A parsed BF.MERGE.
+struct MergeRequest<'a> {
+    destination: Arg<'a>,
+    sources: Args<'a>,
+    /// True if the destination is also named as a source.
+    destination_is_source: bool,
     operation: Operation,
     /// True if the result replaces the destination.
     replace: bool,
 }
 
-impl Options {
-    fn parse(words: Args) -> Result<Options, Error> {
+impl<'a> MergeRequest<'a> {
+    fn parse(args: Args<'a>) -> Result<MergeRequest<'a>, Error> {
+        let (destination, sources) = (args.at(1), numbered_keys(args)?);
         let (mut operation, mut replace) = (None, false);
-        for word in words.iter() {
-            if word.is("UNION") {
+        for option in args.from(3 + sources.len()).iter() {
+            if option.is("UNION") {
                 set_once(&mut operation, Operation::Union).map_err(|_| Error::Syntax)?;
-            } else if word.is("INTERSECT") {
+            } else if option.is("INTERSECT") {
                 set_once(&mut operation, Operation::Intersection).map_err(|_| Error::Syntax)?;
-            } else if word.is("REPLACE") {
-                once(&mut replace).map_err(|_| Error::Syntax)?;
+            } else if option.is("REPLACE") {
+                flag_once(&mut replace).map_err(|_| Error::Syntax)?;
             } else {
                 return Err(Error::Syntax);
             }
         }
-        Ok(Options { operation: operation.unwrap_or(Operation::Union), replace })
+        let destination_is_source = sources.iter().any(|source| source.bytes() == destination.bytes());
+        let operation = operation.unwrap_or(Operation::Union);
+        Ok(MergeRequest { destination, sources, destination_is_source, operation, replace })
+    }
+
+    /// Returns the sources that are not the destination.
+    fn other_sources(&self) -> impl Iterator<Item = Arg<'a>> {
+        self.sources.iter().filter(|source| source.bytes() != self.destination.bytes())
+    }
+
+    /// Returns true if what the destination holds does not matter.
+    fn ignores_destination(&self) -> bool {
+        self.replace && !self.destination_is_source
+    }
+}
+
+fn open_destination<'k>(ctx: &Context, keyspace: Keyspace<'k>, request: &MergeRequest) -> Result<WriteKey<'k>, Error> {
+    if request.ignores_destination() && ctx.is_replicated_or_loading() {
+        Ok(WriteKey::open_to_replace(keyspace, ctx, request.destination))
+    } else {
+        WriteKey::open(keyspace, ctx, request.destination)
+    }
+}
+
+/// Merges the sources, and the destination unless it is ignored, into the destination. Returns whether that changed it.
+fn merge_filters(ctx: &Context, mut keys: KeyWithSources, request: &MergeRequest) -> Result<bool, Error> {
+    let mut operands = admission::try_vec(ctx, request.sources.len() + 1)?;
+    let (destination, sources) = keys.filters();
+    operands.extend(sources);
+    match destination {
+        Some(filter) if !request.replace => admission::merge_into(ctx, filter, &operands, request.operation),
+        destination => {
+            operands.extend(destination.map(|filter| &*filter).filter(|_| !request.ignores_destination()));
+            let merged = admission::merge_new(ctx, &operands, request.operation)?;
+            keys.close_sources().create(merged)?;
+            Ok(true)
+        }
     }
 }

@@ -1,22 +1,45 @@
-//! The commands. A handler reads: parse, act, reply, replicate.
+//! The commands: each is declared once, in [`TABLE`].
+//!
+//! A handler parses its arguments, opens the keys, acts, replicates, notifies and replies, in this order. It holds no filter any more
+//! when it notifies.
+//!
+//! ```text
+//!  add, reserve, merge, …      the handlers, one file for each family
+//!  create, items               what several of them do: create a filter, tell replicas about items
+//!  redisbloom                  RedisBloom's stream, parsed as RedisBloom parses it
+//!  options                     the options that create a filter
+//!  spec                        what a command tells the server about itself
+//! ```
 
 mod add;
 mod counting;
+mod create;
 mod dump;
 #[cfg(feature = "fault-injection")]
-pub mod faults;
+mod fault_injection;
 mod info;
 mod items;
 mod merge;
+mod options;
 mod query;
 mod redisbloom;
 mod reserve;
+mod spec;
 
-use super::command::{Access, Argument, Command, Keys, Kind};
-use super::config::LayoutName;
-use super::edge::{self, Arity};
+use std::ffi::CStr;
 
-/// A row of the table: a command's facts, and its handler behind the edge.
+use crate::callback;
+use crate::configuration::LayoutName;
+use crate::ffi;
+use crate::server::{Arity, Context};
+use spec::{Access, Argument, ArgumentKind, Command, Keys};
+
+/// Registers all commands. An error is the name of the first that the server rejects.
+pub fn register_all(ctx: &Context) -> Result<(), &'static CStr> {
+    spec::register(ctx, TABLE)
+}
+
+/// A row of the table: a command's facts, and its handler behind its callback.
 macro_rules! command {
     ($name:literal, $handler:path, $arity:expr, keys: $keys:expr, access: $access:expr, $($field:tt)*) => {
         Command {
@@ -27,9 +50,14 @@ macro_rules! command {
                     argv: *mut *mut redis_module::raw::RedisModuleString,
                     argc: std::ffi::c_int,
                 ) -> std::ffi::c_int {
-                    match Keys::others($keys) {
-                        Some(others) if edge::names_keys(ctx, argv, argc, Access::key_flags($access), others) => edge::OK,
-                        _ => edge::run(ctx, argv, argc, $name, $arity, $handler),
+                    // SAFETY: the arguments are what the server called this command with.
+                    unsafe {
+                        if let Some(others) = Keys::others($keys)
+                            && callback::answer_getkeys(ctx, argv, argc, Access::key_flags($access), others)
+                        {
+                            return ffi::OK;
+                        }
+                        callback::dispatch(ctx, argv, argc, $name, $arity, $handler)
                     }
                 }
                 callback
@@ -45,36 +73,36 @@ macro_rules! command {
     };
 }
 
-const EXPANSION: Argument = Argument::option(c"EXPANSION", c"expansion", Kind::Integer);
+const EXPANSION: Argument = Argument::option(c"EXPANSION", c"expansion", ArgumentKind::Integer);
 const NONSCALING: Argument = Argument::flag(c"NONSCALING", c"nonscaling");
 const COUNTING: Argument = Argument::flag(c"COUNTING", c"counting");
-const SEED: Argument = Argument::option(c"SEED", c"seed", Kind::Integer);
+const SEED: Argument = Argument::option(c"SEED", c"seed", ArgumentKind::Integer);
 
 const LAYOUT: Argument = Argument::option(
     c"LAYOUT",
     c"layout",
-    Kind::OneOf(&[
-        Argument { token: Some(LayoutName::Native.name()), ..Argument::required(c"native", Kind::Token) },
-        Argument { token: Some(LayoutName::Classic.name()), ..Argument::required(c"classic", Kind::Token) },
+    ArgumentKind::OneOf(&[
+        Argument { token: Some(LayoutName::Native.name()), ..Argument::required(c"native", ArgumentKind::Token) },
+        Argument { token: Some(LayoutName::Classic.name()), ..Argument::required(c"classic", ArgumentKind::Token) },
     ]),
 );
 
 /// All commands, each declared once: what COMMAND, ACL, a cluster's routing and redis-cli's hints know of them.
-pub const TABLE: &[Command] = &[
+const TABLE: &[Command] = &[
     command! {
-        c"bf.reserve", reserve::reserve, Arity { least: 4, most: 12 }, keys: Keys::AndLike,
+        c"bf.reserve", reserve::reserve, Arity { min: 4, max: 12 }, keys: Keys::AndLike,
         access: Access::Update,
         fast: true,
         summary: c"Creates an empty Bloom filter.",
         complexity: c"O(1); the memory is zeroed when it is first used",
         arguments: &[Argument::required(
             c"parameters",
-            Kind::OneOf(&[
+            ArgumentKind::OneOf(&[
                 Argument::required(
                     c"explicit",
-                    Kind::Block(&[
-                        Argument::required(c"error_rate", Kind::Double),
-                        Argument::required(c"capacity", Kind::Integer),
+                    ArgumentKind::Block(&[
+                        Argument::required(c"error_rate", ArgumentKind::Double),
+                        Argument::required(c"capacity", ArgumentKind::Integer),
                         EXPANSION,
                         NONSCALING,
                         COUNTING,
@@ -82,7 +110,7 @@ pub const TABLE: &[Command] = &[
                         LAYOUT,
                     ]),
                 ),
-                Argument { token: Some(c"LIKE"), ..Argument::required(c"other", Kind::Key(1)) },
+                Argument { token: Some(c"LIKE"), ..Argument::required(c"other", ArgumentKind::Key(1)) },
             ]),
         )],
     },
@@ -92,7 +120,7 @@ pub const TABLE: &[Command] = &[
         fast: true,
         summary: c"Adds an item to a Bloom filter, which is created if it does not exist.",
         complexity: c"O(N), where N is the number of layers",
-        arguments: &[Argument::required(c"item", Kind::String)],
+        arguments: &[Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
         c"bf.madd", add::madd, Arity::at_least(3),
@@ -109,8 +137,8 @@ pub const TABLE: &[Command] = &[
         summary: c"Adds items to a Bloom filter, which is created as told if it does not exist.",
         complexity: c"O(M*N), where M is the number of items and N the number of layers",
         arguments: &[
-            Argument::option(c"CAPACITY", c"capacity", Kind::Integer),
-            Argument::option(c"ERROR", c"error", Kind::Double),
+            Argument::option(c"CAPACITY", c"capacity", ArgumentKind::Integer),
+            Argument::option(c"ERROR", c"error", ArgumentKind::Double),
             EXPANSION,
             Argument::flag(c"NOCREATE", c"nocreate"),
             NONSCALING,
@@ -127,7 +155,7 @@ pub const TABLE: &[Command] = &[
         fast: true,
         summary: c"Tells whether an item was probably added to a Bloom filter, or certainly not.",
         complexity: c"O(N), where N is the number of layers",
-        arguments: &[Argument::required(c"item", Kind::String)],
+        arguments: &[Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
         c"bf.mexists", query::mexists, Arity::at_least(3),
@@ -143,7 +171,7 @@ pub const TABLE: &[Command] = &[
         fast: true,
         summary: c"Removes an occurrence of an item from a counting Bloom filter.",
         complexity: c"O(N), where N is the number of layers",
-        arguments: &[Argument::required(c"item", Kind::String)],
+        arguments: &[Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
         c"bf.mdel", counting::mdel, Arity::at_least(3),
@@ -159,7 +187,7 @@ pub const TABLE: &[Command] = &[
         fast: true,
         summary: c"Returns how often an item is in a counting Bloom filter, up to 15.",
         complexity: c"O(N), where N is the number of layers",
-        arguments: &[Argument::required(c"item", Kind::String)],
+        arguments: &[Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
         c"bf.mcount", counting::mcount, Arity::at_least(3),
@@ -176,15 +204,15 @@ pub const TABLE: &[Command] = &[
         summary: c"Makes a Bloom filter the union or the intersection of several, and of itself if it exists, unless it is replaced.",
         complexity: c"O(N), where N is the size of all filters",
         arguments: &[
-            Argument::required(c"numkeys", Kind::Integer),
-            Argument { multiple: true, ..Argument::required(c"source", Kind::Key(1)) },
+            Argument::required(c"numkeys", ArgumentKind::Integer),
+            Argument { multiple: true, ..Argument::required(c"source", ArgumentKind::Key(1)) },
             Argument {
                 optional: true,
                 ..Argument::required(
                     c"operation",
-                    Kind::OneOf(&[
-                        Argument { token: Some(c"UNION"), ..Argument::required(c"union", Kind::Token) },
-                        Argument { token: Some(c"INTERSECT"), ..Argument::required(c"intersect", Kind::Token) },
+                    ArgumentKind::OneOf(&[
+                        Argument { token: Some(c"UNION"), ..Argument::required(c"union", ArgumentKind::Token) },
+                        Argument { token: Some(c"INTERSECT"), ..Argument::required(c"intersect", ArgumentKind::Token) },
                     ]),
                 )
             },
@@ -200,14 +228,14 @@ pub const TABLE: &[Command] = &[
         arguments: &[],
     },
     command! {
-        c"bf.info", info::info, Arity { least: 2, most: 3 },
+        c"bf.info", info::info, Arity { min: 2, max: 3 },
         access: Access::Read,
         fast: true,
         summary: c"Returns what is known about a Bloom filter.",
         complexity: c"O(N), where N is the number of layers",
         arguments: &[Argument {
             name: c"field",
-            kind: Kind::OneOf(info::FIELD_ARGUMENTS),
+            kind: ArgumentKind::OneOf(&info::FIELD_ARGUMENTS),
             token: None,
             optional: true,
             multiple: false,
@@ -219,7 +247,7 @@ pub const TABLE: &[Command] = &[
         fast: false,
         summary: c"Begins or continues to save a Bloom filter in chunks.",
         complexity: c"O(N), where N is the size of the chunk",
-        arguments: &[Argument::required(c"iterator", Kind::Integer)],
+        arguments: &[Argument::required(c"iterator", ArgumentKind::Integer)],
     },
     command! {
         c"bf.loadchunk", dump::loadchunk, Arity::exactly(4),
@@ -228,8 +256,8 @@ pub const TABLE: &[Command] = &[
         summary: c"Restores a chunk of a Bloom filter saved with BF.SCANDUMP.",
         complexity: c"O(N), where N is the size of the chunk",
         arguments: &[
-            Argument::required(c"iterator", Kind::Integer),
-            Argument::required(c"data", Kind::String),
+            Argument::required(c"iterator", ArgumentKind::Integer),
+            Argument::required(c"data", ArgumentKind::String),
         ],
     },
     command! {
@@ -242,26 +270,26 @@ pub const TABLE: &[Command] = &[
     },
     #[cfg(feature = "fault-injection")]
     command! {
-        c"bf.panic", faults::panic, Arity { least: 2, most: 4 },
+        c"bf.panic", fault_injection::panic, Arity { min: 2, max: 4 },
         access: Access::Read,
         fast: true,
         summary: c"Panics, to show that the server outlives it: at once, or when some of the elements of a reply are sent.",
         complexity: c"O(1)",
         arguments: &[
-            Argument::required(c"length", Kind::Integer),
-            Argument::required(c"sent", Kind::Integer),
+            Argument::required(c"length", ArgumentKind::Integer),
+            Argument::required(c"sent", ArgumentKind::Integer),
         ],
     },
     #[cfg(feature = "fault-injection")]
     command! {
-        c"bf.starve", faults::starve, Arity::exactly(4),
+        c"bf.starve", fault_injection::starve, Arity::exactly(4),
         access: Access::Read,
         fast: true,
         summary: c"Refuses one of the next requests for memory; returns how many there were since it was last asked to.",
         complexity: c"O(1)",
         arguments: &[
-            Argument::required(c"request", Kind::Integer),
-            Argument::required(c"least_bytes", Kind::Integer),
+            Argument::required(c"request", ArgumentKind::Integer),
+            Argument::required(c"least_bytes", ArgumentKind::Integer),
         ],
     },
 ];

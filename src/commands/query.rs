@@ -1,16 +1,15 @@
 //! BF.EXISTS, BF.MEXISTS, BF.CARD.
 
-use super::super::args::{Arg, Args};
-use super::super::context::Context;
-use super::super::error::Error;
-use super::super::key::ReadKey;
-use super::super::lookahead;
+use crate::error::Error;
+use crate::filter_key::ReadKey;
+use crate::lookahead;
+use crate::server::{Arg, Args, Context, Keyspace};
 use oxbloom_filter::Filter;
 use oxbloom_filter::batch::{BATCH, Prepared};
 
 /// `BF.EXISTS key item`
-pub fn exists(ctx: &Context, args: Args) -> Result<(), Error> {
-    let key = ReadKey::open(ctx, args.at(1));
+pub fn exists(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    let key = ReadKey::open(keyspace, ctx, args.at(1));
     let item = args.at(2).bytes();
     let filter = key.filter()?;
     if let Some(filter) = filter {
@@ -21,8 +20,8 @@ pub fn exists(ctx: &Context, args: Args) -> Result<(), Error> {
 }
 
 /// `BF.MEXISTS key item [item …]`
-pub fn mexists(ctx: &Context, args: Args) -> Result<(), Error> {
-    let key = ReadKey::open(ctx, args.at(1));
+pub fn mexists(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?;
     let items = args.from(2);
     ctx.reply_array(items.len());
@@ -41,8 +40,8 @@ pub fn mexists(ctx: &Context, args: Args) -> Result<(), Error> {
 }
 
 /// `BF.CARD key`
-pub fn card(ctx: &Context, args: Args) -> Result<(), Error> {
-    let key = ReadKey::open(ctx, args.at(1));
+pub fn card(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    let key = ReadKey::open(keyspace, ctx, args.at(1));
     ctx.reply_integer(key.filter()?.map_or(0, Filter::items));
     Ok(())
 }

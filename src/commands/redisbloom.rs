@@ -9,14 +9,13 @@
 
 use std::num::NonZeroU32;
 
-use super::super::args::{Arg, Args};
-use super::super::config::{self, Dialect, LayoutName};
-use super::super::error::Error;
-use super::add::{Insertion, Present};
-use super::reserve::{Expansion, Wanted, positive};
+use super::options::{CreateOptions, Expansion, InsertRequest, OnDuplicate, positive};
+use crate::configuration::{self, Dialect, LayoutName};
+use crate::error::Error;
+use crate::server::{Arg, Args};
 use oxbloom_filter::ErrorRate;
 
-/// The least arguments of a BF.RESERVE of ours, its name included: `BF.RESERVE key rate capacity NONSCALING SEED seed LAYOUT native`. RedisBloom takes
+/// The fewest arguments of a BF.RESERVE of ours, its name included: `BF.RESERVE key rate capacity NONSCALING SEED seed LAYOUT native`. RedisBloom takes
 /// seven at most.
 const OUR_RESERVE: usize = 9;
 
@@ -28,49 +27,49 @@ pub fn is_our_reserve(args: Args) -> bool {
     args.len() >= OUR_RESERVE
 }
 
-/// The parameters for a command that gives none.
-pub fn unspecified() -> Wanted {
-    of_dialect(Wanted::default())
+/// Returns the options of a command that gives none.
+pub fn defaults() -> CreateOptions {
+    of_dialect(CreateOptions::default())
 }
 
 /// Parses `BF.RESERVE key error_rate capacity …`. Unknown arguments are ignored, and options are searched from the key on, as in
 /// RedisBloom.
-pub fn reserve(args: Args) -> Result<Wanted, Error> {
+pub fn reserve(args: Args) -> Result<CreateOptions, Error> {
     let is_named = |name| move |word: &Arg| word.is(name);
     let mut words = args.from(1).iter();
     let expansion = words.find(is_named("EXPANSION")).map(|_| expansion(words.next())).transpose()?;
-    Ok(of_dialect(Wanted {
+    Ok(of_dialect(CreateOptions {
         error_rate: Some(args.at(2).float().and_then(ErrorRate::new).ok_or(Error::BadErrorRate)?),
         capacity: Some(args.at(3).integer().and_then(positive).ok_or(Error::BadCapacity)?),
         expansion,
         nonscaling: args.from(1).iter().any(|word| word.is("NONSCALING")),
-        ..Wanted::default()
+        ..CreateOptions::default()
     }))
 }
 
 /// Parses `BF.INSERT key … ITEMS item …`. Options are recognized by their first one to three letters, and the last of a kind
 /// counts.
-pub fn insert(args: Args) -> Result<Insertion, Error> {
-    let mut wanted = Wanted::default();
+pub fn insert(args: Args) -> Result<InsertRequest, Error> {
+    let mut options = CreateOptions::default();
     let (mut create, mut next) = (true, 2);
     while next < args.len() {
         let value = || if next + 1 < args.len() { Ok(args.at(next + 1)) } else { Err(Error::WrongArity) };
         let letter = |index: usize| args.at(next).bytes().get(index).map_or(0, u8::to_ascii_lowercase);
         next += match [letter(0), letter(1), letter(2)] {
             [b'i', ..] => {
-                let (wanted, items) = (of_dialect(wanted), args.from(next + 1));
-                return Ok(Insertion { wanted, create, present: Present::Added, items });
+                let (options, items) = (of_dialect(options), args.from(next + 1));
+                return Ok(InsertRequest { options, create, on_duplicate: OnDuplicate::Count, items });
             }
             [b'c', ..] => {
-                wanted.capacity = Some(value()?.integer().and_then(positive).ok_or(Error::InsertBadCapacity)?);
+                options.capacity = Some(value()?.integer().and_then(positive).ok_or(Error::InsertBadCapacity)?);
                 2
             }
             [b'e', b'r', _] => {
-                wanted.error_rate = Some(value()?.float().and_then(ErrorRate::new).ok_or(Error::InsertBadErrorRate)?);
+                options.error_rate = Some(value()?.float().and_then(ErrorRate::new).ok_or(Error::InsertBadErrorRate)?);
                 2
             }
             [b'e', ..] => {
-                wanted.expansion = Some(expansion(Some(value()?))?);
+                options.expansion = Some(expansion(Some(value()?))?);
                 2
             }
             [b'n', _, b'c'] => {
@@ -78,7 +77,7 @@ pub fn insert(args: Args) -> Result<Insertion, Error> {
                 1
             }
             [b'n', ..] => {
-                wanted.nonscaling = true;
+                options.nonscaling = true;
                 1
             }
             _ => return Err(Error::UnknownArgument),
@@ -87,23 +86,23 @@ pub fn insert(args: Args) -> Result<Insertion, Error> {
     Err(Error::WrongArity)
 }
 
-/// Makes a filter classic, and as the version of RedisBloom creates it that the stream comes from.
-fn of_dialect(wanted: Wanted) -> Wanted {
-    let error_rate = match config::dialect() {
-        Dialect::RedisBloom2 => wanted.error_rate,
+/// Makes a filter classic, and as the RedisBloom that the stream comes from creates it.
+fn of_dialect(options: CreateOptions) -> CreateOptions {
+    let error_rate = match configuration::dialect() {
+        Dialect::RedisBloom2 => options.error_rate,
         Dialect::Redis8 => {
-            let rate = wanted.error_rate.unwrap_or_else(config::error_rate);
+            let rate = options.error_rate.unwrap_or_else(configuration::error_rate);
             Some(if rate > REDIS_8_MAX_RATE { REDIS_8_MAX_RATE } else { rate })
         }
     };
-    Wanted { error_rate, layout: Some(LayoutName::Classic), ..wanted }
+    CreateOptions { error_rate, layout: Some(LayoutName::Classic), ..options }
 }
 
 /// Parses an expansion. RedisBloom truncates it to 32 bits. If that yields 0, a filter of Redis 8 does not grow. One of RedisBloom 2.8
 /// breaks: every item is present. Ours grows by 1 instead.
 fn expansion(value: Option<Arg>) -> Result<Expansion, Error> {
     let factor = value.ok_or(Error::NoExpansion)?.integer().ok_or(Error::BadExpansion)?;
-    Ok(match (NonZeroU32::new(factor as u32), config::dialect()) {
+    Ok(match (NonZeroU32::new(factor as u32), configuration::dialect()) {
         (Some(factor), _) => Expansion::By(factor),
         (None, Dialect::Redis8) => Expansion::None,
         (None, Dialect::RedisBloom2) => Expansion::By(NonZeroU32::MIN),

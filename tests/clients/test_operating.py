@@ -184,7 +184,7 @@ def test_the_exporters_own_names_have_lines_as_it_reads_them(server):
 
 def errors_for_lack_of_memory(source: str) -> set[str]:
     """Each of the texts with each limit. Without saying for what, memory is only asked of the system."""
-    texts = dict(re.findall(r'(\w+)\(limit\) => no_memory!\("([^"]*)", limit\)', source))
+    texts = dict(re.findall(r'(\w+)\(limit: Limit\) => no_memory!\("([^"]*)", limit\)', source))
     limits = dict(re.findall(r'Limit::(\w+) => c_str\(concat!\(\$words, "([^"]*?)\\0"', source))
     assert (len(texts), len(limits)) == (3, 4)
     sources = "".join(file.read_text() for file in (ROOT / "src").rglob("*.rs"))

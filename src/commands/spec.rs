@@ -6,11 +6,10 @@ use std::ptr;
 
 use redis_module::raw;
 
-use super::args::{Arg, Args};
-use super::context::Context;
-use super::edge::{Arity, OK, OTHER_KEY_FLAGS, call};
-use super::error::Error;
-use super::feature;
+use crate::callback::OTHER_KEY_FLAGS;
+use crate::error::Error;
+use crate::ffi::{OK, call};
+use crate::server::{Arg, Args, Arity, Context, feature};
 
 /// A command: all that the server, its clients and its users can know about it.
 pub struct Command {
@@ -19,11 +18,11 @@ pub struct Command {
     pub arity: Arity,
     pub keys: Keys,
     pub access: Access,
-    /// Whether it takes a time that does not depend on how many arguments it has.
+    /// True if it takes a time that does not depend on how many arguments it has.
     pub fast: bool,
     pub summary: &'static CStr,
     pub complexity: &'static CStr,
-    /// The arguments behind the key.
+    /// The arguments after the key.
     pub arguments: &'static [Argument],
 }
 
@@ -38,7 +37,7 @@ pub enum Keys {
 }
 
 impl Keys {
-    /// Where the other keys are, if there are any.
+    /// Returns where the other keys are, if there are any.
     pub const fn others(self) -> Option<fn(Args) -> Range<usize>> {
         match self {
             Keys::One => None,
@@ -48,12 +47,12 @@ impl Keys {
     }
 }
 
-/// Whether the arguments are `key LIKE other`.
+/// Returns true if the arguments are `key LIKE other`.
 pub fn is_like(args: Args) -> bool {
     args.len() == 4 && args.at(2).is("LIKE")
 }
 
-/// The other keys of `key numkeys other [other …]`.
+/// Returns the other keys of `key numkeys other [other …]`.
 pub fn numbered_keys(args: Args<'_>) -> Result<Args<'_>, Error> {
     let others = args.from(3);
     let count = args.from(2).iter().next().and_then(Arg::integer).filter(|&count| count > 0);
@@ -63,7 +62,7 @@ pub fn numbered_keys(args: Args<'_>) -> Result<Args<'_>, Error> {
     }
 }
 
-/// What a command does to its key.
+/// The access of a command to its key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Looks at the items.
@@ -79,7 +78,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// The server's flags for the first key. What takes the right to read it is as with the server's own commands: PFMERGE does,
+    /// Returns the server's flags for the first key. The right to read it is required as by the server's own commands: PFMERGE does,
     /// SADD and SREM do not, although they tell whether an item was there.
     pub const fn key_flags(self) -> c_int {
         let flags = match self {
@@ -98,7 +97,7 @@ impl Access {
 /// An argument, as COMMAND DOCS shows it.
 pub struct Argument {
     pub name: &'static CStr,
-    pub kind: Kind,
+    pub kind: ArgumentKind,
     /// The word before it, or the word itself.
     pub token: Option<&'static CStr>,
     pub optional: bool,
@@ -106,7 +105,7 @@ pub struct Argument {
 }
 
 #[derive(Clone, Copy)]
-pub enum Kind {
+pub enum ArgumentKind {
     String,
     /// A key, by the number of its specification.
     Key(i32),
@@ -121,29 +120,29 @@ pub enum Kind {
 }
 
 impl Argument {
-    pub const fn required(name: &'static CStr, kind: Kind) -> Argument {
+    pub const fn required(name: &'static CStr, kind: ArgumentKind) -> Argument {
         Argument { name, kind, token: None, optional: false, multiple: false }
     }
 
     /// `TOKEN value`, which may be left out.
-    pub const fn option(token: &'static CStr, name: &'static CStr, kind: Kind) -> Argument {
+    pub const fn option(token: &'static CStr, name: &'static CStr, kind: ArgumentKind) -> Argument {
         Argument { name, kind, token: Some(token), optional: true, multiple: false }
     }
 
     /// `TOKEN`, which may be left out.
     pub const fn flag(token: &'static CStr, name: &'static CStr) -> Argument {
-        Argument::option(token, name, Kind::Token)
+        Argument::option(token, name, ArgumentKind::Token)
     }
 
     pub const fn items(token: Option<&'static CStr>) -> Argument {
-        Argument { name: c"item", kind: Kind::String, token, optional: false, multiple: true }
+        Argument { name: c"item", kind: ArgumentKind::String, token, optional: false, multiple: true }
     }
 }
 
 /// The category of all our commands.
 const CATEGORY: &CStr = c"bloom";
 
-/// Registers commands. The name of the first that the server refuses, if it does.
+/// Registers commands. An error is the name of the first that the server rejects.
 pub fn register(ctx: &Context, commands: &[Command]) -> Result<(), &'static CStr> {
     if feature::ACL_CATEGORIES.is_offered() && !add_category(ctx) {
         return Err(CATEGORY);
@@ -156,7 +155,8 @@ pub fn register(ctx: &Context, commands: &[Command]) -> Result<(), &'static CStr
 
 /// Adds our category, unless the server has it: of a module that it unloaded, it keeps the categories.
 fn add_category(ctx: &Context) -> bool {
-    let status = call!(RedisModule_AddACLCategory(ctx.as_raw(), CATEGORY.as_ptr()));
+    // SAFETY: the context is alive, and the name ends with a NUL.
+    let status = unsafe { call!(RedisModule_AddACLCategory(ctx.as_raw(), CATEGORY.as_ptr())) };
     status == OK || std::io::Error::last_os_error().raw_os_error() == Some(libc::EBUSY)
 }
 
@@ -165,12 +165,19 @@ impl Command {
         let name = self.name.as_ptr();
         let flags = self.flags();
         let callback = Some(self.callback);
-        (call!(RedisModule_CreateCommand(ctx.as_raw(), name, callback, flags.as_ptr(), 1, 1, 1)) == OK).then_some(())?;
-        let command = || call!(RedisModule_GetCommand(ctx.as_raw(), name));
-        let described = !feature::COMMAND_INFO.is_offered() || self.describe(command());
+        // SAFETY: the context is alive, the texts end with a NUL and are copied, and the callback is of the type that the server expects.
+        let status = unsafe { call!(RedisModule_CreateCommand(ctx.as_raw(), name, callback, flags.as_ptr(), 1, 1, 1)) };
+        if status != OK {
+            return None;
+        }
+        // SAFETY: the context is alive, and the name ends with a NUL. The command exists until the module is unloaded.
+        let command = || unsafe { call!(RedisModule_GetCommand(ctx.as_raw(), name)) };
+        // SAFETY: this is a command of ours.
+        let described = !feature::COMMAND_INFO.is_offered() || unsafe { self.describe(command()) };
         let categories = self.categories();
         let in_categories = !feature::ACL_CATEGORIES.is_offered()
-            || call!(RedisModule_SetCommandACLCategories(command(), categories.as_ptr())) == OK;
+            // SAFETY: this is a command of ours, and the names end with a NUL.
+            || unsafe { call!(RedisModule_SetCommandACLCategories(command(), categories.as_ptr())) } == OK;
         (described && in_categories).then_some(())
     }
 
@@ -190,7 +197,12 @@ impl Command {
         join(&["bloom", kind, if self.fast { "fast" } else { "slow" }])
     }
 
-    fn describe(&self, command: *mut raw::RedisModuleCommand) -> bool {
+    /// Describes the command to the server.
+    ///
+    /// # Safety
+    ///
+    /// `command` must be what the server knows the command by.
+    unsafe fn describe(&self, command: *mut raw::RedisModuleCommand) -> bool {
         const VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleCommandInfoVersion {
             version: 1,
             sizeof_historyentry: size_of::<raw::RedisModuleCommandHistoryEntry>(),
@@ -203,7 +215,7 @@ impl Command {
         let mut key_specs: Vec<_> =
             [Some(key_spec), self.other_keys_spec(key_spec), Some(end)].into_iter().flatten().collect();
         let mut arguments = RawArguments::new(self.arguments);
-        arguments.raw.insert(0, raw_argument(c"key", Kind::Key(0)));
+        arguments.raw.insert(0, raw_argument(c"key", ArgumentKind::Key(0)));
         let info = raw::RedisModuleCommandInfo {
             version: &VERSION,
             summary: self.summary.as_ptr(),
@@ -215,11 +227,11 @@ impl Command {
             key_specs: key_specs.as_mut_ptr(),
             args: arguments.raw.as_mut_ptr(),
         };
-        // The server copies all of it.
-        call!(RedisModule_SetCommandInfo(command, &info)) == OK
+        // SAFETY: as promised by the caller. The server copies all of it, and finds the end of each list.
+        unsafe { call!(RedisModule_SetCommandInfo(command, &info)) == OK }
     }
 
-    /// The specification of the other keys, if there are any, given that of the first.
+    /// Returns the specification of the other keys, if there are any, given that of the first.
     fn other_keys_spec(&self, first: raw::RedisModuleCommandKeySpec) -> Option<raw::RedisModuleCommandKeySpec> {
         let spec = raw::RedisModuleCommandKeySpec { flags: OTHER_KEY_FLAGS as u64, ..first };
         match self.keys {
@@ -253,7 +265,7 @@ impl Command {
         }
     }
 
-    /// The first key, right behind the command's name.
+    /// Returns the specification of the first key, right after the command's name.
     fn key_spec(&self) -> raw::RedisModuleCommandKeySpec {
         raw::RedisModuleCommandKeySpec {
             notes: ptr::null(),
@@ -290,7 +302,7 @@ impl RawArguments {
                 if argument.multiple {
                     raw.flags |= raw::REDISMODULE_CMD_ARG_MULTIPLE as c_int;
                 }
-                if let Kind::OneOf(parts) | Kind::Block(parts) = argument.kind {
+                if let ArgumentKind::OneOf(parts) | ArgumentKind::Block(parts) = argument.kind {
                     let mut parts = RawArguments::new(parts);
                     raw.subargs = parts.raw.as_mut_ptr();
                     all_parts.push(parts);
@@ -298,34 +310,34 @@ impl RawArguments {
                 raw
             })
             .collect();
-        all.push(raw_argument_with(ptr::null(), Kind::String));
+        all.push(raw_argument_with(ptr::null(), ArgumentKind::String));
         RawArguments { raw: all, _parts: all_parts }
     }
 }
 
-impl Kind {
+impl ArgumentKind {
     fn as_raw(self) -> raw::RedisModuleCommandArgType {
         match self {
-            Kind::Key(_) => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY,
-            Kind::String => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING,
-            Kind::Integer => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
-            Kind::Double => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE,
-            Kind::Token => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
-            Kind::OneOf(_) => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF,
-            Kind::Block(_) => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK,
+            ArgumentKind::Key(_) => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY,
+            ArgumentKind::String => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING,
+            ArgumentKind::Integer => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
+            ArgumentKind::Double => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE,
+            ArgumentKind::Token => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
+            ArgumentKind::OneOf(_) => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF,
+            ArgumentKind::Block(_) => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK,
         }
     }
 }
 
-fn raw_argument(name: &CStr, kind: Kind) -> raw::RedisModuleCommandArg {
+fn raw_argument(name: &CStr, kind: ArgumentKind) -> raw::RedisModuleCommandArg {
     raw_argument_with(name.as_ptr(), kind)
 }
 
-fn raw_argument_with(name: *const c_char, kind: Kind) -> raw::RedisModuleCommandArg {
+fn raw_argument_with(name: *const c_char, kind: ArgumentKind) -> raw::RedisModuleCommandArg {
     raw::RedisModuleCommandArg {
         name,
         type_: kind.as_raw(),
-        key_spec_index: if let Kind::Key(index) = kind { index } else { -1 },
+        key_spec_index: if let ArgumentKind::Key(index) = kind { index } else { -1 },
         token: ptr::null(),
         summary: ptr::null(),
         since: ptr::null(),

@@ -7,18 +7,18 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use super::edge::{OK, available, call};
+use crate::ffi::{OK, available, call};
 
 /// Something that a server may offer to modules.
 pub struct Feature {
-    /// As the log and README.md call it.
+    /// The name in the log and in README.md.
     name: &'static str,
-    /// What there is without it.
-    instead: &'static str,
+    /// Says what oxbloom does without it.
+    fallback: &'static str,
     is_offered: fn() -> bool,
 }
 
-/// Whether the server has all these functions.
+/// Expands to true if the server has all these functions.
 macro_rules! has {
     ($($function:ident),+) => { $(available!($function).is_some())&&+ };
 }
@@ -26,7 +26,7 @@ macro_rules! has {
 /// From Redis 7.0 on.
 pub const CONFIG: Feature = Feature {
     name: "settings in CONFIG",
-    instead: "only as arguments of loadmodule",
+    fallback: "only as arguments of loadmodule",
     is_offered: || {
         has!(
             RedisModule_RegisterStringConfig,
@@ -40,35 +40,35 @@ pub const CONFIG: Feature = Feature {
 /// From Redis 8.0 on.
 pub const UNPREFIXED_CONFIG: Feature = Feature {
     name: "settings named bf-… as in Redis 8",
-    instead: "write bf.… in redis.conf and leave out cf-…",
+    fallback: "write bf.… in redis.conf and leave out cf-…",
     is_offered: is_redis_8,
 };
 
 /// From Redis 7.0 on.
 pub const COMMAND_INFO: Feature = Feature {
     name: "COMMAND DOCS",
-    instead: "commands are not described",
+    fallback: "commands are not described",
     is_offered: || has!(RedisModule_GetCommand, RedisModule_SetCommandInfo),
 };
 
 /// From Redis 7.0 on.
 pub const RESP3: Feature = Feature {
     name: "RESP3 booleans and maps",
-    instead: "integers and arrays",
+    fallback: "integers and arrays",
     is_offered: || has!(RedisModule_ReplyWithBool, RedisModule_ReplyWithMap),
 };
 
 /// From Redis 7.4 on.
 pub const ACL_CATEGORIES: Feature = Feature {
     name: "ACL categories",
-    instead: "commands are allowed by name",
+    fallback: "commands are allowed by name",
     is_offered: || has!(RedisModule_GetCommand, RedisModule_AddACLCategory, RedisModule_SetCommandACLCategories),
 };
 
 /// From Redis 7.4 on. The allocator takes each of these functions that there is.
 pub const FALLIBLE_ALLOCATION: Feature = Feature {
     name: "an error when the system refuses less than a megabyte",
-    instead: "the server ends",
+    fallback: "the server ends",
     is_offered: || has!(RedisModule_TryAlloc, RedisModule_TryCalloc, RedisModule_TryRealloc),
 };
 
@@ -78,11 +78,12 @@ pub const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
 /// may come to mean something else by the bit.
 pub const SLOT_MIGRATION: Feature = Feature {
     name: "CLUSTER MIGRATESLOTS",
-    instead: "slots move key by key",
+    fallback: "slots move key by key",
     is_offered: || {
         is_valkey()
             && has!(RedisModule_GetModuleOptionsAll)
-            && call!(RedisModule_GetModuleOptionsAll()) & HANDLE_ATOMIC_SLOT_MIGRATION != 0
+            // SAFETY: it takes no arguments.
+            && unsafe { call!(RedisModule_GetModuleOptionsAll()) } & HANDLE_ATOMIC_SLOT_MIGRATION != 0
     },
 };
 
@@ -96,24 +97,26 @@ impl Feature {
     }
 }
 
-/// Whether the server is Redis 8 or later.
+/// Returns true on Redis 8 and later.
 pub fn is_redis_8() -> bool {
     const REDIS_8: c_int = 8 << 16;
     available!(RedisModule_GetServerVersion).is_some()
-        && call!(RedisModule_GetServerVersion()) >= REDIS_8
+        // SAFETY: it takes no arguments.
+        && unsafe { call!(RedisModule_GetServerVersion()) } >= REDIS_8
         && !is_valkey()
 }
 
-/// Whether the server has its functions under Valkey's names, too.
+/// Returns true on Valkey, which has the functions under its own names, too.
 pub fn is_valkey() -> bool {
     let mut function: *mut c_void = ptr::null_mut();
     let name = c"ValkeyModule_SetModuleOptions".as_ptr();
-    call!(RedisModule_GetApi(name, (&raw mut function).cast())) == OK
+    // SAFETY: the name ends with a NUL, and the server writes the function's address to a place of ours.
+    unsafe { call!(RedisModule_GetApi(name, (&raw mut function).cast())) == OK }
 }
 
-/// What this server lacks, and what there is instead, for the log. `None` if it lacks nothing.
-pub fn lacking() -> Option<String> {
-    let lacking = ALL.iter().filter(|feature| !feature.is_offered());
-    let lacking: Vec<_> = lacking.map(|feature| format!("{} ({})", feature.name, feature.instead)).collect();
-    (!lacking.is_empty()).then(|| lacking.join(", "))
+/// Lists what this server lacks, and the fallback of each, for the log. `None` if it lacks nothing.
+pub fn missing_features() -> Option<String> {
+    let missing = ALL.iter().filter(|feature| !feature.is_offered());
+    let missing: Vec<_> = missing.map(|feature| format!("{} ({})", feature.name, feature.fallback)).collect();
+    (!missing.is_empty()).then(|| missing.join(", "))
 }

@@ -13,25 +13,25 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use super::edge::available;
+use crate::ffi::available;
 
 /// Requests from this size, in bytes, are first tried on the system. Smaller ones come out of what the allocator has
 /// mapped already, or fail together with everything else on the server.
 const LARGE: usize = 1 << 20;
 
-/// What any server's allocator aligns to.
+/// The alignment that any server's allocator has.
 const SERVER_ALIGN: usize = 8;
 
 /// The server's allocator, or the system's where there is no server.
 pub struct ServerAlloc;
 
 impl ServerAlloc {
-    /// The server only aligns to words, which is all that we ever ask for: cache lines are aligned by the filter itself.
+    /// Returns true if the server serves the request. It only aligns to words, which is all that we ever ask for: cache lines are aligned by the filter itself.
     fn serves(layout: Layout) -> bool {
         available!(RedisModule_Alloc).is_some() && layout.align() <= SERVER_ALIGN
     }
 
-    /// Memory from the server if there is one, null if `more` bytes cannot be had; from the system otherwise.
+    /// Allocates from the server if there is one, and returns null if `more` bytes cannot be had; from the system otherwise.
     fn allocate(
         layout: Layout,
         more: usize,
@@ -72,7 +72,7 @@ unsafe impl GlobalAlloc for ServerAlloc {
         // SAFETY: `old` is from where it goes back to, by `serves`; the rest as promised by the caller.
         let (system, server) =
             (|| unsafe { System.realloc(old, layout, size) }, || Some(unsafe { function()?(old.cast(), size) }));
-        // What moves to a larger place has two of them meanwhile.
+        // A growing realloc may need both blocks at once.
         let more = if size > layout.size() { size } else { 0 };
         Self::allocate(layout, more, system, server)
     }
@@ -88,18 +88,18 @@ unsafe impl GlobalAlloc for ServerAlloc {
     }
 }
 
-/// What the server is left with, at the least: for its own allocations, the allocator's records, and the stack of a thread.
+/// The bytes that the server keeps at least: for its own allocations, the allocator's records, and the stack of a thread.
 /// With a quarter of it, jemalloc 5.1 was seen to lock itself out.
 const RESERVE: usize = 32 << 20;
 
-/// Whether `size` more bytes can be had.
+/// Returns true if `size` more bytes can be allocated.
 ///
 /// The system is asked in the words that allocators use, but without waiving its own judgement (`MAP_NORESERVE`): a request
 /// for more than the machine has is refused here, and not when the pages are first used. What it refuses for another reason,
 /// a limit on the address space, may still be had from the allocator: jemalloc keeps the addresses of what was freed.
 pub fn can_be_had(size: usize) -> bool {
     #[cfg(feature = "fault-injection")]
-    if super::commands::faults::is_refused(size) {
+    if starvation::is_due(size) {
         return false;
     }
     if size < LARGE {
@@ -109,14 +109,14 @@ pub fn can_be_had(size: usize) -> bool {
     can_be_mapped(mapped, 0) || !can_be_mapped(mapped, libc::MAP_NORESERVE) && is_kept(size)
 }
 
-/// What jemalloc, the more wasteful of the usual allocators, takes for a request: the next of the four sizes that it has
-/// between powers of two.
+/// Returns the bytes that jemalloc, the more wasteful of the usual allocators, takes for a request: the next of the four sizes that
+/// it has between powers of two.
 fn taken_for(size: usize) -> Option<usize> {
     let step = (1 << size.ilog2()) / 4;
     size.checked_next_multiple_of(step)
 }
 
-/// Whether the system would map so many bytes, with these flags beside the usual ones.
+/// Returns true if the system would map so many bytes, with these flags beside the usual ones.
 fn can_be_mapped(size: usize, flags: c_int) -> bool {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
@@ -127,8 +127,8 @@ fn can_be_mapped(size: usize, flags: c_int) -> bool {
     }
 }
 
-/// Whether the server's allocator has so many bytes at hand, and the reserve. What was given back to it is the first that it
-/// hands out again.
+/// Returns true if the allocator can serve `size` plus the reserve from memory that it already holds. (It reuses freed memory
+/// first.)
 fn is_kept(size: usize) -> bool {
     let (Some(allocate), Some(free)) = (available!(RedisModule_TryAlloc), available!(RedisModule_Free)) else {
         return false;
@@ -138,5 +138,33 @@ fn is_kept(size: usize) -> bool {
         let kept = [size, RESERVE].map(|size| allocate(size));
         kept.into_iter().for_each(|kept| free(kept));
         kept.iter().all(|kept| !kept.is_null())
+    }
+}
+
+/// Requests for memory that fail to order, for tests.
+#[cfg(feature = "fault-injection")]
+pub mod starvation {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    /// The request that is to fail, counted from 1; 0 for none.
+    static FAILING: AtomicU64 = AtomicU64::new(0);
+
+    /// The bytes that a request must ask for to count.
+    static MIN_BYTES: AtomicU64 = AtomicU64::new(u64::MAX);
+
+    /// The number of requests that counted.
+    static REQUESTS: AtomicU64 = AtomicU64::new(0);
+
+    /// Chooses the next request to fail. Returns how many there were since the last call.
+    pub fn order(failing: u64, min_bytes: u64) -> u64 {
+        let requests = REQUESTS.swap(0, Relaxed);
+        FAILING.store(failing, Relaxed);
+        MIN_BYTES.store(min_bytes, Relaxed);
+        requests
+    }
+
+    /// Returns true if a request for memory is the one that is to fail.
+    pub(super) fn is_due(size: usize) -> bool {
+        size as u64 >= MIN_BYTES.load(Relaxed) && REQUESTS.fetch_add(1, Relaxed) + 1 == FAILING.load(Relaxed)
     }
 }

@@ -11,10 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU64, 
 
 use redis_module::raw;
 
-use super::args::{Arg, Args};
-use super::context::Context;
-use super::edge::{FAILED, OK, call, guard};
-use super::feature;
+use crate::callback::catch_panic;
+use crate::ffi::{FAILED, OK, call};
+use crate::server::{Arg, Args, Context, OwnedString, Server, feature};
 use oxbloom_filter::{ErrorRate, Growth};
 
 /// A setting that is a whole number.
@@ -22,9 +21,9 @@ struct Number {
     name: &'static CStr,
     /// Its name in Redis 8, if it is one of RedisBloom's.
     redis_8_name: Option<&'static CStr>,
-    least: i64,
-    most: i64,
-    /// Whether sizes such as `1gb` are understood.
+    min: i64,
+    max: i64,
+    /// True if sizes such as `1gb` are understood.
     is_size: bool,
     /// True if it has an effect. Settings for cuckoo filters have none: they exist so that a configuration of Redis 8 loads.
     is_used: bool,
@@ -34,9 +33,9 @@ struct Number {
 }
 
 impl Number {
-    const fn new(name: &'static CStr, default: i64, least: i64, most: i64) -> Number {
+    const fn new(name: &'static CStr, default: i64, min: i64, max: i64) -> Number {
         let (value, default) = (AtomicI64::new(default), AtomicI64::new(default));
-        Number { name, redis_8_name: None, least, most, is_size: false, is_used: true, default, value }
+        Number { name, redis_8_name: None, min, max, is_size: false, is_used: true, default, value }
     }
 
     /// A setting of Redis 8 that has no effect here.
@@ -103,7 +102,7 @@ impl Choice {
         usize::try_from(self.get()).ok().and_then(|index| self.words.get(index)).copied().unwrap_or_default()
     }
 
-    /// Sets it to a word, in whatever case, if it is one of them.
+    /// Sets it to a word, in any case, if it is one of them.
     fn set_word(&self, word: &[u8]) -> Option<()> {
         let index = self.words.iter().position(|known| word.eq_ignore_ascii_case(known.to_bytes()))?;
         self.value.store(i32::try_from(index).ok()?, Ordering::Relaxed);
@@ -120,7 +119,7 @@ pub enum Dialect {
     Redis8,
 }
 
-/// The dialect that was chosen, or that of the server's own version.
+/// Returns the dialect that was chosen, or that of the server's own version.
 pub fn dialect() -> Dialect {
     const AUTO: i32 = 0;
     const TWO: i32 = 1;
@@ -131,7 +130,7 @@ pub fn dialect() -> Dialect {
     }
 }
 
-/// How the bits of a filter lie in memory, as clients call it.
+/// The layout of a filter's bits in memory, as clients call it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayoutName {
     Native,
@@ -149,7 +148,7 @@ impl LayoutName {
         }
     }
 
-    /// The layout that is called so, in whatever case.
+    /// Returns the layout with this name, in any case.
     pub fn of(name: Arg) -> Option<LayoutName> {
         LayoutName::ALL.into_iter().find(|layout| name.bytes().eq_ignore_ascii_case(layout.name().to_bytes()))
     }
@@ -161,34 +160,34 @@ impl std::fmt::Display for LayoutName {
     }
 }
 
-/// The layout of filters that are created without one.
+/// Returns the layout of filters that are created without one.
 pub fn layout() -> LayoutName {
     if LAYOUT.get() == LayoutName::Classic as i32 { LayoutName::Classic } else { LayoutName::Native }
 }
 
-/// The error rate of filters that are created without one.
+/// Returns the error rate of filters that are created without one.
 pub fn error_rate() -> ErrorRate {
     ErrorRate::new(f64::from_bits(ERROR_RATE.load(Ordering::Relaxed)))
         .unwrap_or(const { ErrorRate::new(DEFAULT_ERROR_RATE).unwrap() })
 }
 
-/// The capacity of filters that are created without one.
+/// Returns the capacity of filters that are created without one.
 pub fn initial_size() -> NonZeroU64 {
     NonZeroU64::new(INITIAL_SIZE.get() as u64).unwrap_or(NonZeroU64::MIN)
 }
 
-/// How filters grow that are created without saying.
+/// Returns the growth of filters that are created without one.
 pub fn growth() -> Growth {
     let factor = u32::try_from(EXPANSION_FACTOR.get()).unwrap_or(0);
     NonZeroU32::new(factor).map_or(Growth::Fixed, Growth::By)
 }
 
-/// The most bytes that a single filter may take; 0 for no limit.
+/// Returns the most bytes that a single filter may take; 0 for no limit.
 pub fn filter_memory_limit() -> u64 {
     FILTER_MEMORY_LIMIT.get() as u64
 }
 
-/// From how many bytes on a filter is worth looking ahead for: `u64::MAX` for none.
+/// Returns the bytes from which a filter is worth looking ahead for: `u64::MAX` for none.
 pub fn lookahead_size() -> u64 {
     match LOOKAHEAD_SIZE.get() as u64 {
         0 => u64::MAX,
@@ -196,7 +195,7 @@ pub fn lookahead_size() -> u64 {
     }
 }
 
-/// The settings, for the log.
+/// Lists the settings, for the log.
 pub fn describe() -> String {
     let numbers = NUMBERS.map(|number| format!("{} {}", number.name.to_string_lossy(), number.get()));
     let choices =
@@ -205,7 +204,7 @@ pub fn describe() -> String {
     format!("{rate_name} {}, {}, {}", error_rate().get(), numbers.join(", "), choices.join(", "))
 }
 
-/// Reads the arguments of `loadmodule`: pairs of a name and a value. What is wrong with them, if anything.
+/// Parses `name value` pairs given to loadmodule. Errors are messages for the log.
 pub fn read_arguments(ctx: &Context, args: Args) -> Result<(), String> {
     for pair in args.chunks(2) {
         let name = pair.at(0).lossy();
@@ -231,13 +230,13 @@ fn read_argument(ctx: &Context, given: &str, value: Arg) -> Result<(), String> {
         return choice.set_word(value.bytes()).ok_or_else(wrong);
     }
     if let Some(number) = NUMBERS.iter().find(|number| number.name.to_bytes() == name.as_bytes()) {
-        let range = number.least..=number.most;
+        let range = number.min..=number.max;
         let accepted = if number.is_size { size(&shown) } else { value.integer() };
         let accepted = accepted.filter(|value| range.contains(value));
         let unit = if number.is_size { ", or a size such as 512mb or 4gb" } else { "" };
         let accepted = accepted.ok_or(format!(
             "{given} must be a whole number from {} to {}{unit}, not '{shown}'",
-            number.least, number.most
+            number.min, number.max
         ))?;
         number.set(accepted);
         return Ok(());
@@ -249,8 +248,8 @@ fn read_argument(ctx: &Context, given: &str, value: Arg) -> Result<(), String> {
     Err(format!("'{given}' is not a setting of this module"))
 }
 
-fn log_unused(ctx: &Context, name: &str) {
-    ctx.log_notice(&format!("{name} is ignored: it is for cuckoo filters, which this module does not have"));
+fn log_unused(server: &Server, name: &str) {
+    server.log_notice(&format!("{name} is ignored: it is for cuckoo filters, which this module does not have"));
 }
 
 /// A number of bytes as the server's own settings have it: `100`, `100mb`, `1gb`; `1m` is a million, `1mb` is 2^20.
@@ -280,7 +279,7 @@ fn set_error_rate(value: Arg) -> Option<()> {
 /// True while the server applies its file to the settings just registered.
 static IS_APPLYING: AtomicBool = AtomicBool::new(false);
 
-/// Registers the settings with CONFIG, their present values as defaults, and takes what the server's file says of them.
+/// Registers the settings with CONFIG, their present values as defaults, and applies what the server's file says of them.
 pub fn register(ctx: &Context) -> bool {
     let has_redis_8_names = feature::UNPREFIXED_CONFIG.is_offered();
     let unprefixed = raw::REDISMODULE_CONFIG_UNPREFIXED;
@@ -295,7 +294,8 @@ pub fn register(ctx: &Context) -> bool {
             .all(|(number, name)| number.register(ctx, name, unprefixed));
     }
     IS_APPLYING.store(true, Ordering::Relaxed);
-    registered &= call!(RedisModule_LoadConfigs(ctx.as_raw())) == OK;
+    // SAFETY: the context is alive.
+    registered &= unsafe { call!(RedisModule_LoadConfigs(ctx.as_raw())) } == OK;
     IS_APPLYING.store(false, Ordering::Relaxed);
     registered
 }
@@ -304,34 +304,40 @@ fn register_error_rate(ctx: &Context, name: &CStr, flags: u32) -> bool {
     let rate = error_rate().get();
     DEFAULT_RATE.store(rate.to_bits(), Ordering::Relaxed);
     let rate = CString::new(rate.to_string()).unwrap_or_default();
-    call!(RedisModule_RegisterStringConfig(
-        ctx.as_raw(),
-        name.as_ptr(),
-        rate.as_ptr(),
-        flags,
-        Some(get_error_rate),
-        Some(set_error_rate_config),
-        None,
-        ptr::null_mut()
-    )) == OK
+    // SAFETY: the context is alive, the texts end with a NUL and are copied, and the callbacks need no private data.
+    unsafe {
+        call!(RedisModule_RegisterStringConfig(
+            ctx.as_raw(),
+            name.as_ptr(),
+            rate.as_ptr(),
+            flags,
+            Some(get_error_rate),
+            Some(set_error_rate_config),
+            None,
+            ptr::null_mut()
+        )) == OK
+    }
 }
 
 impl Number {
     fn register(&'static self, ctx: &Context, name: &CStr, flags: u32) -> bool {
         self.default.store(self.get(), Ordering::Relaxed);
         let unit = if self.is_size { raw::REDISMODULE_CONFIG_MEMORY } else { 0 };
-        call!(RedisModule_RegisterNumericConfig(
-            ctx.as_raw(),
-            name.as_ptr(),
-            self.get(),
-            flags | unit,
-            self.least,
-            self.most,
-            Some(get_number),
-            Some(set_number),
-            None,
-            ptr::from_ref(self).cast_mut().cast()
-        )) == OK
+        // SAFETY: as for the error rate; the private data is this setting, as the callbacks expect, and static.
+        unsafe {
+            call!(RedisModule_RegisterNumericConfig(
+                ctx.as_raw(),
+                name.as_ptr(),
+                self.get(),
+                flags | unit,
+                self.min,
+                self.max,
+                Some(get_number),
+                Some(set_number),
+                None,
+                ptr::from_ref(self).cast_mut().cast()
+            )) == OK
+        }
     }
 }
 
@@ -339,19 +345,22 @@ impl Choice {
     fn register(&'static self, ctx: &Context) -> bool {
         let mut words: Vec<_> = self.words.iter().map(|word| word.as_ptr()).collect();
         let values: Vec<_> = (0..self.words.len() as c_int).collect();
-        call!(RedisModule_RegisterEnumConfig(
-            ctx.as_raw(),
-            self.name.as_ptr(),
-            self.get(),
-            raw::REDISMODULE_CONFIG_DEFAULT,
-            words.as_mut_ptr(),
-            values.as_ptr(),
-            values.len() as c_int,
-            Some(get_choice),
-            Some(set_choice),
-            None,
-            ptr::from_ref(self).cast_mut().cast()
-        )) == OK
+        // SAFETY: as for numbers; there are as many words as values, and both are copied.
+        unsafe {
+            call!(RedisModule_RegisterEnumConfig(
+                ctx.as_raw(),
+                self.name.as_ptr(),
+                self.get(),
+                raw::REDISMODULE_CONFIG_DEFAULT,
+                words.as_mut_ptr(),
+                values.as_ptr(),
+                values.len() as c_int,
+                Some(get_choice),
+                Some(set_choice),
+                None,
+                ptr::from_ref(self).cast_mut().cast()
+            )) == OK
+        }
     }
 }
 
@@ -361,7 +370,7 @@ fn is_mere_default<T: PartialEq>(value: T, default: T) -> bool {
     IS_APPLYING.load(Ordering::Relaxed) && value == default
 }
 
-/// The setting that a callback was registered for.
+/// Returns the setting that a callback was registered for.
 ///
 /// # Safety
 ///
@@ -371,12 +380,15 @@ unsafe fn setting<T>(private: *mut c_void) -> &'static T {
     unsafe { &*private.cast::<T>() }
 }
 
-extern "C" fn get_number(_name: *const c_char, private: *mut c_void) -> c_longlong {
+/// # Safety
+///
+/// For the server only, as all of these callbacks.
+unsafe extern "C" fn get_number(_name: *const c_char, private: *mut c_void) -> c_longlong {
     // SAFETY: the server returns what `register` handed over.
     unsafe { setting::<Number>(private) }.get()
 }
 
-extern "C" fn set_number(
+unsafe extern "C" fn set_number(
     _name: *const c_char,
     value: c_longlong,
     private: *mut c_void,
@@ -388,18 +400,18 @@ extern "C" fn set_number(
     if !is_mere_default(value, number.default.load(Ordering::Relaxed)) {
         number.set(value);
         if !number.is_used {
-            guard(c"set_number", (), || log_unused(&Context::detached(), &number.name.to_string_lossy()));
+            catch_panic(c"set_number", (), || log_unused(&Server::detached(), &number.name.to_string_lossy()));
         }
     }
     OK
 }
 
-extern "C" fn get_choice(_name: *const c_char, private: *mut c_void) -> c_int {
+unsafe extern "C" fn get_choice(_name: *const c_char, private: *mut c_void) -> c_int {
     // SAFETY: the server returns what `register` handed over.
     unsafe { setting::<Choice>(private) }.get()
 }
 
-extern "C" fn set_choice(
+unsafe extern "C" fn set_choice(
     _name: *const c_char,
     value: c_int,
     private: *mut c_void,
@@ -414,32 +426,32 @@ extern "C" fn set_choice(
 /// The string that CONFIG GET was last shown: the server borrows it, so it lives until the next one.
 static SHOWN_ERROR_RATE: AtomicPtr<raw::RedisModuleString> = AtomicPtr::new(ptr::null_mut());
 
-extern "C" fn get_error_rate(_name: *const c_char, _private: *mut c_void) -> *mut raw::RedisModuleString {
-    guard(c"get_error_rate", ptr::null_mut(), || {
-        let shown = Context::detached().string(error_rate().get().to_string().as_bytes()).into_raw();
+unsafe extern "C" fn get_error_rate(_name: *const c_char, _private: *mut c_void) -> *mut raw::RedisModuleString {
+    catch_panic(c"get_error_rate", ptr::null_mut(), || {
+        let shown = Server::detached().string(error_rate().get().to_string().as_bytes()).into_raw();
         let last = SHOWN_ERROR_RATE.swap(shown, Ordering::Relaxed);
         if !last.is_null() {
-            call!(RedisModule_FreeString(ptr::null_mut(), last));
+            // SAFETY: the server has forgotten the string that it was last shown, which is ours.
+            drop(unsafe { OwnedString::from_raw(last) });
         }
         shown
     })
 }
 
-extern "C" fn set_error_rate_config(
+unsafe extern "C" fn set_error_rate_config(
     _name: *const c_char,
     value: *mut raw::RedisModuleString,
     _private: *mut c_void,
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    guard(c"set_error_rate", FAILED, || {
-        let mut value = value;
+    catch_panic(c"set_error_rate", FAILED, || {
         // SAFETY: the server hands over a live string for the time of the call.
-        let value = unsafe { Args::new(&mut value, 1) }.at(0);
+        let value = unsafe { Arg::new(value) };
         let default = f64::from_bits(DEFAULT_RATE.load(Ordering::Relaxed));
         if value.float().is_some_and(|rate| is_mere_default(rate, default)) || set_error_rate(value).is_some() {
             return OK;
         }
-        let message = Context::detached().string(ERROR_RATE_RANGE.as_bytes()).into_raw();
+        let message = Server::detached().string(ERROR_RATE_RANGE.as_bytes()).into_raw();
         // SAFETY: the server hands over the place for a message, which it frees.
         unsafe { *error = message };
         FAILED

@@ -4,39 +4,40 @@ use std::ffi::c_int;
 
 use redis_module::raw;
 
-use super::args::Args;
-use super::commands;
-use super::config;
-use super::context::Context;
-use super::edge::call;
-use super::{command, datatype, feature, stats};
+use crate::commands;
+use crate::configuration;
+use crate::datatype;
+use crate::ffi::call;
+use crate::info_section;
+use crate::server::{Args, Context, feature};
 
-/// Registers everything. What went wrong, if anything did.
-pub fn load(ctx: &Context, args: Args) -> Result<(), String> {
-    config::read_arguments(ctx, args)?;
-    call!(RedisModule_SetModuleOptions(ctx.as_raw(), options()));
+/// Registers everything. An error says what went wrong.
+pub fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
+    configuration::read_arguments(ctx, args)?;
+    // SAFETY: the context is alive, and the module keeps what the options promise.
+    unsafe { call!(RedisModule_SetModuleOptions(ctx.as_raw(), options())) };
     if !datatype::register(ctx) {
         return Err("the server refused the data types".to_owned());
     }
-    command::register(ctx, commands::TABLE).map_err(|name| format!("the server refused {}", name.to_string_lossy()))?;
-    if !stats::register(ctx) {
+    commands::register_all(ctx).map_err(|name| format!("the server refused {}", name.to_string_lossy()))?;
+    if !info_section::register(ctx) {
         return Err("the server refused the section of INFO".to_owned());
     }
-    if feature::CONFIG.is_offered() && !config::register(ctx) {
+    if feature::CONFIG.is_offered() && !configuration::register(ctx) {
         return Err("the server refused the configuration".to_owned());
     }
     let version = env!("CARGO_PKG_VERSION");
-    let settings = config::describe();
+    let settings = configuration::describe();
     ctx.log_notice(&format!(
         "oxbloom {version} loaded as 'bf', so that RedisBloom or valkey-bloom cannot be loaded as well: {settings}"
     ));
-    if let Some(lacking) = feature::lacking() {
-        ctx.log_notice(&format!("this server lacks, and oxbloom does without: {lacking}"));
+    if let Some(missing) = feature::missing_features() {
+        ctx.log_notice(&format!("this server lacks, and oxbloom does without: {missing}"));
     }
     Ok(())
 }
 
-/// What the server may take for granted.
+/// Returns what the module promises to the server.
 ///
 /// - A load that fails half-way leaves nothing behind.
 /// - While a replica loads its master's filters it may go on answering from its own.
@@ -44,9 +45,10 @@ pub fn load(ctx: &Context, args: Args) -> Result<(), String> {
 ///   all have come.
 ///
 /// For no filter knows of another, or of its key, and what is kept beside the key space is wrong at none of these times:
-/// [`lookahead`] is good for hints only, also when the filters are gone, and [`stats`] follows the values.
+/// [`lookahead`] is good for hints only, also when the filters are gone, and [`statistics`] follows the values.
 ///
-/// [`lookahead`]: super::lookahead
+/// [`lookahead`]: crate::lookahead
+/// [`statistics`]: crate::statistics
 fn options() -> c_int {
     let everywhere = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD

@@ -1,0 +1,163 @@
+//! Admission: whether a filter may take the memory that it asks for, and what happens if not.
+
+use std::cell::Cell;
+
+use crate::configuration;
+use crate::error::{Error, Limit};
+use crate::server::Server;
+use crate::statistics::{self, Footprint};
+use oxbloom_filter::codec::{self, DecodeError, Header};
+use oxbloom_filter::merge::Operation;
+use oxbloom_filter::{Filter, Params};
+
+/// Decides whether a filter may take more memory, and remembers which limit it exceeded otherwise.
+pub struct Admission<'a> {
+    server: &'a Server<'a>,
+    /// Bytes that the filter takes already.
+    present: u64,
+    limit: Cell<Limit>,
+}
+
+impl Admission<'_> {
+    pub fn new<'a>(server: &'a Server<'a>, present: u64) -> Admission<'a> {
+        Admission { server, present, limit: Cell::new(Limit::System) }
+    }
+
+    /// As [`new`](Self::new), for a layer whose size is computed: the library never asks for what cannot be addressed.
+    fn of_new_layer<'a>(server: &'a Server<'a>, present: u64) -> Admission<'a> {
+        Admission { limit: Cell::new(Limit::Address), ..Admission::new(server, present) }
+    }
+
+    /// Returns whether `requested` more bytes stay within the limits.
+    pub fn admits(&self, requested: u64) -> bool {
+        let exceeded = exceeded(self.server, self.present, requested);
+        self.limit.set(exceeded.unwrap_or(Limit::System));
+        exceeded.is_none()
+    }
+
+    /// The limit that made the last request fail.
+    pub fn limit(&self) -> Limit {
+        self.limit.get()
+    }
+
+    /// Turns a failure into an error, by [`oom_or_exit`].
+    fn check<T, E>(&self, result: Result<T, E>, error: impl FnOnce(E, Limit) -> Error) -> Result<T, Error> {
+        result.map_err(|failure| oom_or_exit(self.server, error(failure, self.limit())))
+    }
+}
+
+/// Creates an empty filter, if there is memory for it.
+pub fn new_filter(server: &Server, params: Params) -> Result<Filter, Error> {
+    let admission = Admission::of_new_layer(server, 0);
+    admission.check(Filter::new(params, |bytes| admission.admits(bytes)), Error::creating)
+}
+
+/// Builds the filter that a header describes, if there is memory for it.
+pub fn build(server: &Server, header: &Header) -> Result<Filter, Error> {
+    let admission = Admission::new(server, 0);
+    let built = if admission.admits(header.memory()) { header.build() } else { Err(DecodeError::OutOfMemory) };
+    admission.check(built, Error::decoding)
+}
+
+/// Creates an empty filter that can be merged with `other`, if there is memory for it.
+pub fn like(server: &Server, other: &Filter) -> Result<Filter, Error> {
+    let admission = Admission::new(server, 0);
+    admission.check(other.like(|bytes| admission.admits(bytes)), Error::creating)
+}
+
+/// Merges filters into a new one, if there is memory for it.
+pub fn merge_new(server: &Server, sources: &[&Filter], operation: Operation) -> Result<Filter, Error> {
+    let admission = Admission::new(server, 0);
+    let merged = Filter::merged(sources, operation, |bytes| admission.admits(bytes));
+    admission.check(merged, |refusal, limit| Error::merging(refusal, Error::NoMemoryToCreate(limit)))
+}
+
+/// Merges filters into another, if there is memory for it. Returns whether that changed it.
+pub fn merge_into(
+    server: &Server,
+    filter: &mut Filter,
+    sources: &[&Filter],
+    operation: Operation,
+) -> Result<bool, Error> {
+    let before = Footprint::of(filter);
+    let admission = Admission::new(server, before.bytes);
+    let changed = filter.merge(sources, operation, |bytes| admission.admits(bytes));
+    statistics::on_change(filter, before);
+    admission.check(changed, |refusal, limit| Error::merging(refusal, Error::NoMemoryToGrow(limit)))
+}
+
+/// Copies a filter, if there is memory for it.
+pub fn copy(server: &Server, filter: &Filter) -> Result<Filter, Error> {
+    let admission = Admission::new(server, 0);
+    let admitted = admission.admits(filter.memory_usage() as u64);
+    let copied = if admitted { filter.try_clone() } else { Err(oxbloom_filter::Error::OutOfMemory) };
+    admission.check(copied, Error::creating)
+}
+
+/// Returns an empty vector with room for `count` elements.
+pub fn try_vec<T>(server: &Server, count: usize) -> Result<Vec<T>, Error> {
+    oxbloom_filter::with_room(count).map_err(|_| oom_or_exit(server, Error::NoMemory(Limit::System)))
+}
+
+/// Encodes the header of a filter's dump, if there is memory for it.
+pub fn encode_header(server: &Server, filter: &Filter) -> Result<Vec<u8>, Error> {
+    codec::encode_header(filter).map_err(|_| oom_or_exit(server, Error::NoMemory(Limit::System)))
+}
+
+/// Adds a layer to a filter, if there is memory for it.
+#[cold]
+pub fn grow(server: &Server, filter: &mut Filter) -> Result<(), Error> {
+    let before = Footprint::of(filter);
+    let admission = Admission::of_new_layer(server, before.bytes);
+    let grown = filter.grow(|bytes| admission.admits(bytes));
+    statistics::on_change(filter, before);
+    statistics::count_growth(filter, grown.is_ok());
+    admission.check(grown, Error::growing)
+}
+
+/// Returns the error of a command or callback, or exits if there was no memory to apply what a master or the server's own file says,
+/// as the server itself does with its own data types. Continuing would lose acknowledged items, on a replica or after a restart. A
+/// slot that migrates is no reason to exit: it stays where it was.
+///
+/// A size that no machine can address is no reason to exit: the master cannot hold it either (RedisBloom's overflows to 8 bytes).
+pub fn oom_or_exit(server: &Server, error: Error) -> Error {
+    let limit = match error {
+        Error::NoMemoryToCreate(limit) | Error::NoMemoryToGrow(limit) | Error::NoMemory(limit) => Some(limit),
+        _ => None,
+    };
+    if limit.is_some_and(|limit| limit != Limit::Address) && server.must_apply() && !server.is_import() {
+        server.end_server("out of memory for a filter of the master or of a file: ending, not to lose its items");
+    }
+    error
+}
+
+/// Returns which limit `requested` more bytes exceed, for a filter that takes `present` already.
+///
+/// The server itself only rejects commands when it is over `maxmemory` already: a single BF.RESERVE could go beyond by any
+/// amount. Where it may evict other keys to make room, a filter is rejected when no eviction would be enough. What a master
+/// or the append-only file asks for was granted before, and has to be done.
+fn exceeded(server: &Server, present: u64, requested: u64) -> Option<Limit> {
+    if server.is_replicated_or_loading() {
+        return None;
+    }
+    let limit = configuration::filter_memory_limit();
+    let whole = requested.saturating_add(present);
+    if limit != 0 && whole > limit {
+        return Some(Limit::Filter);
+    }
+    (!within_maxmemory(server, whole, requested)).then_some(Limit::Server)
+}
+
+fn within_maxmemory(server: &Server, whole: u64, requested: u64) -> bool {
+    // The ratio costs nothing, is 0 without a limit, and leaves out what the server leaves out, such as the buffers of
+    // replicas. INFO takes some 40 microseconds.
+    let used = server.used_memory_ratio();
+    if used == 0.0 {
+        return true;
+    }
+    match server.info_number(c"memory", c"maxmemory").unwrap_or(0) {
+        0 => true,
+        limit if server.may_evict() => whole <= limit,
+        limit => used * limit as f64 + requested as f64 <= limit as f64,
+    }
+}

@@ -1,0 +1,109 @@
+//! Where C calls in. Two rules hold here, so that nobody else has to think of them:
+//!
+//! 1. No panic crosses into C, where unwinding through the server's frames would be undefined behaviour: every function that the
+//!    server calls runs in [`catch_panic`].
+//! 2. What the server hands over becomes a sound wrapper ([`server`](crate::server)) before anything else is done with it.
+
+use std::any::Any;
+use std::ffi::{CStr, c_int};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use redis_module::raw;
+
+use crate::error::Error;
+use crate::ffi::{OK, available, call};
+use crate::rejection;
+use crate::server::{Args, Arity, Context, Keyspace, Server};
+use crate::statistics;
+
+/// Runs a command on its arguments. An error that it returns is the reply, or the end of one.
+pub type Handler = fn(&Context, Keyspace, Args) -> Result<(), Error>;
+
+/// Runs `body`; should it panic, logs that and returns `otherwise`.
+pub fn catch_panic<T>(what: &CStr, otherwise: T, body: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        log_panic(what, &*panic);
+        otherwise
+    })
+}
+
+fn log_panic(what: &CStr, panic: &(dyn Any + Send)) {
+    statistics::count_panic();
+    let message = panic.downcast_ref::<&str>().copied();
+    let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+    Server::detached().log_warning(&format!("internal error in {}: {message}", what.to_string_lossy()));
+}
+
+/// Runs a command: checks the number of arguments, and replies with the error if it returns one or panics.
+///
+/// # Safety
+///
+/// `ctx`, `argv` and `argc` must be what the server called the command with.
+pub unsafe fn dispatch(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+    name: &CStr,
+    arity: Arity,
+    handler: Handler,
+) -> c_int {
+    // SAFETY: the server hands over `argc` live strings, the command's name first, for the time of the call. It borrows no value
+    // of a key meanwhile.
+    let (context, keyspace, args) = unsafe { (Context::new(ctx), Keyspace::new(), Args::new(argv, argc)) };
+    let error = if arity.accepts(args.len()) {
+        catch_panic(name, Some(Error::Internal), || handler(&context, keyspace, args).err())
+    } else {
+        Some(Error::WrongArity)
+    };
+    if let Some(error) = error {
+        reject(&context, args, error);
+    }
+    OK
+}
+
+/// Records a rejected command, and ends its reply with the error.
+#[cold]
+#[inline(never)]
+fn reject(ctx: &Context, args: Args, error: Error) {
+    catch_panic(c"rejection", (), || rejection::record(ctx, args, error));
+    ctx.reply_error(error);
+}
+
+/// The flags of all keys after the first: they are only read.
+pub const OTHER_KEY_FLAGS: c_int = (raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS) as c_int;
+
+/// Tells the server where the keys of a command are and what is done to them, if that is what it calls the command for. The first
+/// key gets `first_flags`, the others are read. Returns false if the server wants the command to run.
+///
+/// # Safety
+///
+/// `ctx`, `argv` and `argc` must be what the server called the command with.
+pub unsafe fn answer_getkeys(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+    first_flags: c_int,
+    others: fn(Args) -> Range<usize>,
+) -> bool {
+    // SAFETY: the context is alive.
+    if unsafe { call!(RedisModule_IsKeysPositionRequest(ctx)) } == 0 {
+        return false;
+    }
+    // Before Redis 7.0, servers do not ask what is done to a key.
+    let name_key = |position: usize, flags| match available!(RedisModule_KeyAtPosWithFlags) {
+        // SAFETY: the context is alive, and the server asks for positions.
+        Some(_) => unsafe { call!(RedisModule_KeyAtPosWithFlags(ctx, position as c_int, flags)) },
+        // SAFETY: as above.
+        None => unsafe { call!(RedisModule_KeyAtPos(ctx, position as c_int)) },
+    };
+    catch_panic(c"keys", (), || {
+        // SAFETY: the server hands over `argc` live strings, the command's name first, for the time of the call.
+        let args = unsafe { Args::new(argv, argc) };
+        if args.len() > 1 {
+            name_key(1, first_flags);
+        }
+        others(args).for_each(|position| name_key(position, OTHER_KEY_FLAGS));
+    });
+    true
+}

@@ -1,0 +1,63 @@
+//! How a filter comes into being by any command, here and on the replicas.
+
+use crate::admission;
+use crate::configuration::LayoutName;
+use crate::error::Error;
+use crate::filter_key::WriteKey;
+use crate::server::{Arg, Context, Keyspace};
+use oxbloom_filter::codec;
+use oxbloom_filter::{Filter, Growth, Layout, Params};
+
+/// Creates the filter of a key that has none, and tells the replicas every parameter of it: theirs may have other
+/// defaults, and a seed cannot be guessed. For a classic filter it does so in a way that RedisBloom understands, too, for a
+/// native one in a way that RedisBloom rejects.
+pub fn create<'k>(ctx: &Context, name: Arg, key: WriteKey<'k>, params: Params) -> Result<Keyspace<'k>, Error> {
+    let filter = admission::new_filter(ctx, params)?;
+    match params.layout {
+        Layout::Native { seed } => create_native(ctx, name, key, filter, &native_words(params, seed, &[])),
+        Layout::Counting { seed } => create_native(ctx, name, key, filter, &native_words(params, seed, &["COUNTING"])),
+        Layout::Classic { .. } => create_from_header(ctx, name, key, filter),
+    }
+}
+
+fn create_native<'k>(
+    ctx: &Context,
+    name: Arg,
+    key: WriteKey<'k>,
+    filter: Filter,
+    words: &[String],
+) -> Result<Keyspace<'k>, Error> {
+    let keyspace = key.create(filter)?;
+    let strings: Vec<_> = words.iter().map(|word| ctx.string(word.as_bytes())).collect();
+    let arguments: Vec<_> = strings.iter().map(|string| string.as_arg()).collect();
+    ctx.replicate(c"BF.RESERVE", name, &arguments);
+    Ok(keyspace)
+}
+
+/// Sets the filter of a key, and tells the replicas its header, which has all parameters.
+pub fn create_from_header<'k>(
+    ctx: &Context,
+    name: Arg,
+    key: WriteKey<'k>,
+    filter: Filter,
+) -> Result<Keyspace<'k>, Error> {
+    let header = admission::encode_header(ctx, &filter)?;
+    let keyspace = key.create(filter)?;
+    let iterator = codec::HEADER_ITERATOR.to_string();
+    let [iterator, header] = [iterator.as_bytes(), &header].map(|word| ctx.string(word));
+    ctx.replicate(c"BF.LOADCHUNK", name, &[iterator.as_arg(), header.as_arg()]);
+    Ok(keyspace)
+}
+
+/// Returns the arguments that create a native or counting filter, whatever the configuration is.
+fn native_words(params: Params, seed: u64, flags: &[&str]) -> Vec<String> {
+    let mut words = vec![params.error_rate.get().to_string(), params.capacity.to_string()];
+    match params.growth {
+        Growth::Fixed => words.push("NONSCALING".to_owned()),
+        Growth::By(expansion) => words.extend(["EXPANSION".to_owned(), expansion.to_string()]),
+    }
+    words.extend(flags.iter().map(|&flag| flag.to_owned()));
+    let options = [("SEED", seed.to_string()), ("LAYOUT", LayoutName::Native.to_string())];
+    words.extend(options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
+    words
+}

@@ -1,0 +1,23 @@
+//! BF.PANIC and BF.STARVE: faults to order, for tests.
+
+use crate::allocation::starvation;
+use crate::error::Error;
+use crate::server::{Arg, Args, Context, Keyspace};
+
+/// `BF.PANIC key [length sent]`
+pub fn panic(ctx: &Context, _: Keyspace, args: Args) -> Result<(), Error> {
+    let mut numbers = args.from(2).iter().filter_map(Arg::unsigned);
+    if let (Some(length), Some(sent)) = (numbers.next(), numbers.next()) {
+        ctx.reply_array(length as usize);
+        (0..sent).for_each(|number| ctx.reply_integer(number));
+    }
+    panic!("asked to, for {:?}", args.at(1).bytes())
+}
+
+/// `BF.STARVE key request least_bytes`
+pub fn starve(ctx: &Context, _: Keyspace, args: Args) -> Result<(), Error> {
+    let number = |index| args.at(index).unsigned().ok_or(Error::Syntax);
+    let (failing, min_bytes) = (number(2)?, number(3)?);
+    ctx.reply_integer(starvation::order(failing, min_bytes));
+    Ok(())
+}

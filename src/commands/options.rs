@@ -1,0 +1,122 @@
+//! The options that create a filter, and how those of any command are parsed.
+
+use std::num::{NonZeroU32, NonZeroU64};
+
+use crate::configuration::{self, LayoutName};
+use crate::error::Error;
+use crate::server::{Args, Server};
+use oxbloom_filter::{ErrorRate, Filter, Growth, Layout, Params};
+
+/// The options of a command that may create a filter. What is not given is by default.
+#[derive(Default)]
+pub struct CreateOptions {
+    pub capacity: Option<NonZeroU64>,
+    pub error_rate: Option<ErrorRate>,
+    pub expansion: Option<Expansion>,
+    pub nonscaling: bool,
+    pub counting: bool,
+    pub seed: Option<u64>,
+    pub layout: Option<LayoutName>,
+}
+
+/// The growth that `EXPANSION n` asks for.
+#[derive(Clone, Copy)]
+pub enum Expansion {
+    /// None, as with NONSCALING: `n` is 0.
+    None,
+    By(NonZeroU32),
+}
+
+/// A parsed BF.INSERT.
+pub struct InsertRequest<'a> {
+    pub options: CreateOptions,
+    pub create: bool,
+    pub on_duplicate: OnDuplicate,
+    pub items: Args<'a>,
+}
+
+/// The treatment of items that are there already, in a counting filter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum OnDuplicate {
+    /// They get another occurrence.
+    Count,
+    /// Nothing.
+    Skip,
+}
+
+impl Expansion {
+    /// Returns an expansion from 0 to `2^32 - 1`.
+    pub fn of(factor: i64) -> Option<Expansion> {
+        u32::try_from(factor).ok().map(|factor| NonZeroU32::new(factor).map_or(Expansion::None, Expansion::By))
+    }
+}
+
+impl CreateOptions {
+    /// Rejects options that contradict a filter that exists. Capacity, error rate and growth are for its creation alone: clients
+    /// repeat them with every command.
+    pub fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
+        let layout = match filter {
+            Filter::Native(_) | Filter::Counting(_) => LayoutName::Native,
+            Filter::Classic(_) => LayoutName::Classic,
+        };
+        if self.layout.is_some_and(|asked| asked != layout) {
+            return Err(Error::OtherLayout);
+        }
+        if self.counting && filter.counting().is_none() {
+            return Err(Error::OtherCounting);
+        }
+        if self.seed.is_some() && self.seed != filter.seed() {
+            return Err(Error::OtherSeed);
+        }
+        Ok(())
+    }
+
+    /// Returns the parameters of the filter, with defaults from the configuration.
+    pub fn params(&self, server: &Server) -> Result<Params, Error> {
+        let noted_expansion = match self.expansion {
+            None => DEFAULT_EXPANSION,
+            Some(Expansion::None) => 0,
+            Some(Expansion::By(factor)) => factor.get(),
+        };
+        let seed = || self.seed.unwrap_or_else(|| server.random());
+        Ok(Params {
+            capacity: self.capacity.unwrap_or_else(configuration::initial_size),
+            error_rate: self.error_rate.unwrap_or_else(configuration::error_rate),
+            growth: match self.expansion {
+                _ if self.nonscaling => Growth::Fixed,
+                None => configuration::growth(),
+                Some(Expansion::None) => Growth::Fixed,
+                Some(Expansion::By(factor)) => Growth::By(factor),
+            },
+            layout: match (self.layout, self.counting) {
+                (Some(LayoutName::Classic), true) => return Err(Error::ClassicCounting),
+                (_, true) => Layout::Counting { seed: seed() },
+                (layout, false) => match layout.unwrap_or_else(configuration::layout) {
+                    LayoutName::Native => Layout::Native { seed: seed() },
+                    LayoutName::Classic if self.seed.is_some() => return Err(Error::ClassicSeed),
+                    LayoutName::Classic => Layout::Classic { noted_expansion },
+                },
+            },
+        })
+    }
+}
+
+/// The expansion that RedisBloom stores for a filter that does not grow, unless it is told otherwise.
+const DEFAULT_EXPANSION: u32 = 2;
+
+pub fn positive(number: i64) -> Option<NonZeroU64> {
+    u64::try_from(number).ok().and_then(NonZeroU64::new)
+}
+
+/// Sets an option that may be given once.
+pub fn set_once<T>(place: &mut Option<T>, value: T) -> Result<(), Error> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Error::RepeatedArgument),
+    }
+}
+
+/// Sets a flag that may be given once.
+pub fn flag_once(flag: &mut bool) -> Result<(), Error> {
+    if std::mem::replace(flag, true) { Err(Error::RepeatedArgument) } else { Ok(()) }
+}

@@ -1,0 +1,278 @@
+//! What the module can ask of the server: [`Server`] is what anybody may ask, [`Context`] what a command or the load may.
+
+use std::cell::Cell;
+use std::ffi::{CStr, CString};
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::ptr;
+
+use redis_module::raw;
+
+use super::args::Arg;
+use super::feature;
+use crate::ffi::{OK, available, call};
+
+/// The server, for what it tells anybody: its log, state and limits.
+///
+/// The pointer is null, which all functions here accept, or the context of a call from the server that lasts for `'a`.
+#[derive(Clone, Copy)]
+pub struct Server<'a> {
+    ctx: *mut raw::RedisModuleCtx,
+    lifetime: PhantomData<&'a raw::RedisModuleCtx>,
+}
+
+impl Server<'static> {
+    /// Returns the server as it is known where no client is served, as in the callbacks of the data type. The log then says
+    /// `<module>` for `<bf>`.
+    pub fn detached() -> Server<'static> {
+        Server { ctx: ptr::null_mut(), lifetime: PhantomData }
+    }
+}
+
+impl Server<'_> {
+    pub fn log_notice(&self, message: &str) {
+        self.log(c"notice", message);
+    }
+
+    pub fn log_warning(&self, message: &str) {
+        self.log(c"warning", message);
+    }
+
+    fn log(&self, level: &CStr, message: &str) {
+        // A message may contain a client's bytes, and among them a NUL.
+        self.log_line(level, &CString::new(message.replace('\0', "\\0")).unwrap_or_default());
+    }
+
+    /// Logs at any level, without allocating.
+    pub fn log_line(&self, level: &CStr, message: &CStr) {
+        // SAFETY: both texts end with a NUL. The format is ours: a message may contain a client's bytes.
+        unsafe { call!(RedisModule_Log(self.ctx, level.as_ptr(), c"%s".as_ptr(), message.as_ptr())) };
+    }
+
+    /// Creates one of the server's strings, which is freed when dropped.
+    pub fn string(&self, bytes: &[u8]) -> OwnedString {
+        // SAFETY: the server copies as many bytes. Without a context, the string is only ours.
+        OwnedString(unsafe { call!(RedisModule_CreateString(ptr::null_mut(), bytes.as_ptr().cast(), bytes.len())) })
+    }
+
+    /// Returns true if the command comes from the master, or from a file that is loaded: it was accepted before.
+    ///
+    /// Callbacks of the data type do not know their client; on a replica they work for the master. A replica that serves
+    /// clients from its old data while it loads the new is not said to be loading: these clients' commands are not replicated.
+    pub fn is_replicated_or_loading(&self) -> bool {
+        self.is_granted(raw::REDISMODULE_CTX_FLAGS_SLAVE)
+    }
+
+    /// As [`is_replicated_or_loading`](Self::is_replicated_or_loading), but certain: on a replica that clients may write to, a
+    /// callback may work for one of them.
+    pub fn must_apply(&self) -> bool {
+        self.is_granted(raw::REDISMODULE_CTX_FLAGS_SLAVE | raw::REDISMODULE_CTX_FLAGS_READONLY)
+    }
+
+    /// Returns true if the command comes from the master or a file; without a client's context, true if the server has all of
+    /// `flags`.
+    fn is_granted(&self, flags: u32) -> bool {
+        const GRANTED: u32 = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING;
+        let present = self.flags();
+        present & GRANTED != 0 || self.ctx.is_null() && present & flags == flags
+    }
+
+    /// Returns true if the command comes with a slot that migrates here. The slot stays where it was if anything of it fails.
+    pub fn is_import(&self) -> bool {
+        let imports = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_MASTER;
+        let loads = raw::REDISMODULE_CTX_FLAGS_LOADING;
+        self.flags() & (imports | loads) == imports && feature::SLOT_MIGRATION.is_offered()
+    }
+
+    /// Returns true if the command comes from a file that is loaded.
+    pub fn is_loading(&self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_LOADING != 0
+    }
+
+    /// Returns true if the server evicts keys when it reaches `maxmemory`.
+    pub fn may_evict(&self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_EVICT != 0
+    }
+
+    /// Returns true if this process is a child that writes a snapshot or a log.
+    pub fn is_child(&self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_IS_CHILD != 0
+    }
+
+    fn flags(&self) -> u32 {
+        // SAFETY: the context is one of the server's, or null, for its state alone.
+        unsafe { call!(RedisModule_GetContextFlags(self.ctx)) as u32 }
+    }
+
+    /// Logs the reason and ends the process, where continuing would be worse.
+    pub fn end_server(&self, reason: &str) -> ! {
+        self.log_warning(reason);
+        self.exit()
+    }
+
+    /// Ends the process at once.
+    pub fn exit(&self) -> ! {
+        // SAFETY: ends the process without running anything else of it.
+        unsafe { libc::_exit(1) }
+    }
+
+    /// Returns the memory in use as a share of `maxmemory`; 0 without a limit.
+    pub fn used_memory_ratio(&self) -> f64 {
+        // SAFETY: it takes no arguments.
+        f64::from(unsafe { call!(RedisModule_GetUsedMemoryRatio()) })
+    }
+
+    /// Reads a whole number of the server's INFO, by section and field.
+    pub fn info_number(&self, section: &CStr, field: &CStr) -> Option<u64> {
+        let mut failed = 0;
+        // SAFETY: both names end with a NUL, the context may be null, and the server's answer is freed once it is read.
+        let number = unsafe {
+            let info = call!(RedisModule_GetServerInfo(self.ctx, section.as_ptr()));
+            let number = call!(RedisModule_ServerInfoGetFieldUnsigned(info, field.as_ptr(), &mut failed));
+            call!(RedisModule_FreeServerInfo(self.ctx, info));
+            number
+        };
+        (failed == OK).then_some(number)
+    }
+
+    /// Returns the time, in milliseconds since 1970.
+    pub fn milliseconds(&self) -> i64 {
+        // SAFETY: it takes no arguments.
+        unsafe { call!(RedisModule_Milliseconds()) }
+    }
+
+    /// Returns random bits that nobody can guess, from the server's own source.
+    pub fn random(&self) -> u64 {
+        let mut bytes = [0; 8];
+        // SAFETY: the server fills as many bytes as it is told.
+        unsafe { call!(RedisModule_GetRandomBytes(bytes.as_mut_ptr(), bytes.len())) };
+        u64::from_ne_bytes(bytes)
+    }
+}
+
+/// The server, for the time of one call from it that has a client: a command, or the load of the module.
+pub struct Context<'a> {
+    server: Server<'a>,
+    /// The number of replies that the client still waits for: that of the command, then the elements that it announced.
+    pub(super) pending_replies: Cell<usize>,
+}
+
+impl<'a> Deref for Context<'a> {
+    type Target = Server<'a>;
+
+    #[inline]
+    fn deref(&self) -> &Server<'a> {
+        &self.server
+    }
+}
+
+impl Context<'_> {
+    /// Wraps the context of a call from the server.
+    ///
+    /// # Safety
+    ///
+    /// `ctx` must be a context that the server handed to a command or to the function that loads the module, and that lives for
+    /// the wrapper's lifetime.
+    #[inline]
+    pub unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Self {
+        Context { server: Server { ctx, lifetime: PhantomData }, pending_replies: Cell::new(1) }
+    }
+
+    #[inline]
+    pub fn as_raw(&self) -> *mut raw::RedisModuleCtx {
+        self.server.ctx
+    }
+
+    /// Sends `command key arguments…` to replicas and the append-only file.
+    pub fn replicate(&self, command: &CStr, key: Arg, arguments: &[Arg]) {
+        let (format, strings) = (c"sv".as_ptr(), arguments.as_ptr().cast::<*mut raw::RedisModuleString>());
+        // SAFETY: a string, and an array of as many, as the format says. All are alive, and an `Arg` is a pointer to a string.
+        unsafe {
+            call!(RedisModule_Replicate(
+                self.as_raw(),
+                command.as_ptr(),
+                format,
+                key.as_raw(),
+                strings,
+                arguments.len()
+            ))
+        };
+    }
+
+    /// Sends the command to replicas and the append-only file as the client sent it.
+    pub fn replicate_verbatim(&self) {
+        // SAFETY: the context is alive.
+        unsafe { call!(RedisModule_ReplicateVerbatim(self.as_raw())) };
+    }
+
+    /// Returns true if a connected client may have sent the command itself: scripts, transactions and most modules run commands for
+    /// clients of their own.
+    pub fn has_connection(&self) -> bool {
+        const WITHOUT: u32 = raw::REDISMODULE_CTX_FLAGS_LUA | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
+        self.flags() & WITHOUT == 0
+    }
+
+    /// Returns the number of the client, or 0 if there is none.
+    pub fn client_id(&self) -> u64 {
+        // SAFETY: the context is alive.
+        unsafe { call!(RedisModule_GetClientId(self.as_raw())) }
+    }
+
+    /// Hands the address and port of a client to `show`. Returns false if there is no such client.
+    pub fn show_address(&self, client: u64, show: impl FnOnce(&str, u16)) -> bool {
+        let mut info = raw::RedisModuleClientInfo { version: 1, flags: 0, id: client, addr: [0; 46], port: 0, db: 0 };
+        // SAFETY: the server fills a structure of the version that is in it.
+        if unsafe { call!(RedisModule_GetClientInfoById((&raw mut info).cast(), client)) } != OK {
+            return false;
+        }
+        let address = info.addr.map(|byte| byte as u8);
+        let length = address.iter().position(|&byte| byte == 0).unwrap_or(address.len());
+        show(str::from_utf8(&address[..length]).unwrap_or_default(), info.port);
+        true
+    }
+
+    /// Returns the name of a client's user, if the server tells.
+    pub fn user_name(&self, client: u64) -> Option<OwnedString> {
+        available!(RedisModule_GetClientUserNameById)?;
+        // SAFETY: the context is alive. The server hands over a string that is ours until it is freed, or null.
+        let name = unsafe { call!(RedisModule_GetClientUserNameById(self.as_raw(), client)) };
+        (!name.is_null()).then_some(OwnedString(name))
+    }
+
+    /// Returns true if the client gets maps: it speaks RESP3, and the server offers that to modules.
+    pub fn has_maps(&self) -> bool {
+        feature::RESP3.is_offered() && self.flags() & raw::REDISMODULE_CTX_FLAGS_RESP3 != 0
+    }
+}
+
+/// One of the server's strings that is ours: freed when dropped.
+pub struct OwnedString(*mut raw::RedisModuleString);
+
+impl OwnedString {
+    pub fn as_arg(&self) -> Arg<'_> {
+        // SAFETY: the string lives as long as it is borrowed, and nobody else has it.
+        unsafe { Arg::new(self.0) }
+    }
+
+    /// Returns the string, to be freed by the caller.
+    pub fn into_raw(self) -> *mut raw::RedisModuleString {
+        ManuallyDrop::new(self).0
+    }
+
+    /// Takes over a string that is to be freed.
+    ///
+    /// # Safety
+    ///
+    /// `string` must be one that nobody else frees.
+    pub unsafe fn from_raw(string: *mut raw::RedisModuleString) -> OwnedString {
+        OwnedString(string)
+    }
+}
+
+impl Drop for OwnedString {
+    fn drop(&mut self) {
+        // SAFETY: the string is ours, and nobody has it any more.
+        unsafe { call!(RedisModule_FreeString(ptr::null_mut(), self.0)) };
+    }
+}

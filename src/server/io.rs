@@ -1,0 +1,176 @@
+//! What the callbacks of a data type are handed: files, digests, and the defragmenter.
+
+use std::ffi::{CStr, c_char, c_longlong};
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+use redis_module::raw;
+
+use super::args::Arg;
+use crate::ffi::call;
+
+/// An RDB file or a payload that is read or written, or an append-only file that is written.
+pub struct Io<'a> {
+    io: *mut raw::RedisModuleIO,
+    lifetime: PhantomData<&'a mut raw::RedisModuleIO>,
+}
+
+impl Io<'_> {
+    /// Wraps a file.
+    ///
+    /// # Safety
+    ///
+    /// `io` must be what the server handed to a callback of the data type, and live for the wrapper's lifetime.
+    pub unsafe fn new(io: *mut raw::RedisModuleIO) -> Self {
+        Io { io, lifetime: PhantomData }
+    }
+
+    /// Returns the name of the key whose value it is, if the server tells.
+    pub fn key_name(&self) -> Option<Arg<'_>> {
+        // SAFETY: the file is open.
+        let name = unsafe { call!(RedisModule_GetKeyNameFromIO(self.io)) }.cast_mut();
+        // SAFETY: the name lives as long as the file is open.
+        (!name.is_null()).then(|| unsafe { Arg::new(name) })
+    }
+
+    /// Returns the value, unless this or an earlier attempt to read failed.
+    fn unless_failed<T>(&self, value: T) -> Option<T> {
+        // SAFETY: the file is open.
+        (unsafe { call!(RedisModule_IsIOError(self.io)) } == 0).then_some(value)
+    }
+
+    pub fn read_unsigned(&mut self) -> Option<u64> {
+        // SAFETY: the file is open.
+        let number = unsafe { call!(RedisModule_LoadUnsigned(self.io)) };
+        self.unless_failed(number)
+    }
+
+    pub fn read_double(&mut self) -> Option<f64> {
+        // SAFETY: the file is open.
+        let number = unsafe { call!(RedisModule_LoadDouble(self.io)) };
+        self.unless_failed(number)
+    }
+
+    pub fn read_string(&mut self) -> Option<ServerBuffer> {
+        let mut length = 0;
+        // SAFETY: the file is open, and the server writes the length to a place of ours.
+        let start = NonNull::new(unsafe { call!(RedisModule_LoadStringBuffer(self.io, &mut length)) });
+        let buffer = start.map(|start| ServerBuffer { start, length });
+        self.unless_failed(buffer).flatten()
+    }
+
+    pub fn write_unsigned(&mut self, number: u64) {
+        // SAFETY: the file is open.
+        unsafe { call!(RedisModule_SaveUnsigned(self.io, number)) };
+    }
+
+    pub fn write_double(&mut self, number: f64) {
+        // SAFETY: the file is open.
+        unsafe { call!(RedisModule_SaveDouble(self.io, number)) };
+    }
+
+    pub fn write_string(&mut self, bytes: &[u8]) {
+        // SAFETY: the file is open, and the server copies as many bytes.
+        unsafe { call!(RedisModule_SaveStringBuffer(self.io, bytes.as_ptr().cast(), bytes.len())) };
+    }
+
+    /// Writes `command key number data` to an append-only file.
+    pub fn write_command(&mut self, command: &CStr, key: Arg, number: u64, data: &[u8]) {
+        // SAFETY: the file is open, and the arguments are what the format says: a string, a number, and bytes with their length.
+        unsafe {
+            call!(RedisModule_EmitAOF(
+                self.io,
+                command.as_ptr(),
+                c"slb".as_ptr(),
+                key.as_raw(),
+                number as c_longlong,
+                data.as_ptr().cast::<c_char>(),
+                data.len()
+            ))
+        };
+    }
+}
+
+/// Bytes that the server allocated for us, with its allocator: freed when dropped.
+pub struct ServerBuffer {
+    start: NonNull<c_char>,
+    length: usize,
+}
+
+impl ServerBuffer {
+    /// Returns the allocation and its length, to be freed by the caller.
+    pub fn into_raw(self) -> (NonNull<u8>, usize) {
+        let buffer = ManuallyDrop::new(self);
+        (buffer.start.cast(), buffer.length)
+    }
+}
+
+impl AsRef<[u8]> for ServerBuffer {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the server returned both, and the allocation is ours until dropped.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.length) }
+    }
+}
+
+impl Drop for ServerBuffer {
+    fn drop(&mut self) {
+        // SAFETY: the allocation is ours, and nobody has it any more.
+        unsafe { call!(RedisModule_Free(self.start.as_ptr().cast())) };
+    }
+}
+
+/// The digest of a value, for DEBUG DIGEST.
+pub struct Digest<'a> {
+    digest: *mut raw::RedisModuleDigest,
+    lifetime: PhantomData<&'a mut raw::RedisModuleDigest>,
+}
+
+impl Digest<'_> {
+    /// Wraps a digest.
+    ///
+    /// # Safety
+    ///
+    /// `digest` must be what the server handed to a callback of the data type, and live for the wrapper's lifetime.
+    pub unsafe fn new(digest: *mut raw::RedisModuleDigest) -> Self {
+        Digest { digest, lifetime: PhantomData }
+    }
+
+    pub fn add(&mut self, bytes: &[u8]) {
+        // SAFETY: the digest is alive, and the server reads as many bytes.
+        unsafe { call!(RedisModule_DigestAddStringBuffer(self.digest, bytes.as_ptr().cast(), bytes.len())) };
+    }
+
+    /// Ends what was added in this order.
+    pub fn end_sequence(&mut self) {
+        // SAFETY: the digest is alive.
+        unsafe { call!(RedisModule_DigestEndSequence(self.digest)) };
+    }
+}
+
+/// The server's defragmenter, which moves allocations.
+pub struct Defragmenter<'a> {
+    ctx: *mut raw::RedisModuleDefragCtx,
+    lifetime: PhantomData<&'a mut raw::RedisModuleDefragCtx>,
+}
+
+impl Defragmenter<'_> {
+    /// Wraps the defragmenter.
+    ///
+    /// # Safety
+    ///
+    /// `ctx` must be what the server handed to a callback of the data type, and live for the wrapper's lifetime.
+    pub unsafe fn new(ctx: *mut raw::RedisModuleDefragCtx) -> Self {
+        Defragmenter { ctx, lifetime: PhantomData }
+    }
+
+    /// Moves an allocation to a better place, if there is one, and frees the old one. Returns its new address if it moved.
+    ///
+    /// # Safety
+    ///
+    /// `address` must be an allocation of the server's allocator, and whoever owns it must use the new address from then on.
+    pub unsafe fn relocate(&self, address: NonNull<u8>) -> Option<NonNull<u8>> {
+        // SAFETY: as promised by the caller.
+        NonNull::new(unsafe { call!(RedisModule_DefragAlloc(self.ctx, address.as_ptr().cast())) }.cast())
+    }
+}

@@ -1,0 +1,32 @@
+//! The server's C API, wrapped so that it can be used from safe code.
+//!
+//! ```text
+//!  feature   what this server offers to modules
+//!  args      the arguments of a command
+//!  context   Server: log, state, limits;  Context: a command's client, replication
+//!  reply     replies, on Context
+//!  key       Keyspace and open keys
+//!  io        RDB and AOF files, digests, defragmentation
+//!  info      a section of INFO
+//! ```
+//!
+//! Rules that hold in all of it:
+//!
+//! 1. A wrapper is created from a raw pointer in an `unsafe` function, whose caller promises that the pointer is the server's and
+//!    lives for the wrapper's lifetime. All else is safe.
+//! 2. What may run other modules' code (their keyspace event listeners) takes the [`Keyspace`], which is lent to every open key. So
+//!    nobody holds a reference to a value then: see [`key`].
+
+mod args;
+mod context;
+pub mod feature;
+mod info;
+mod io;
+pub mod key;
+mod reply;
+
+pub use args::{Arg, Args, Arity};
+pub use context::{Context, OwnedString, Server};
+pub use info::InfoSection;
+pub use io::{Defragmenter, Digest, Io, ServerBuffer};
+pub use key::{Keyspace, OpenKey};

@@ -1,0 +1,128 @@
+//! Replies in RESP2 and RESP3. The server translates: a boolean is an integer to a client of RESP2, a map an array.
+
+use std::ffi::{CStr, c_long, c_longlong};
+
+use super::context::Context;
+use super::feature;
+use crate::error::Error;
+use crate::ffi::call;
+
+impl Context<'_> {
+    pub fn reply_ok(&self) {
+        self.reply_simple(c"OK");
+    }
+
+    /// Replies with the error. If an array was already started, fills its missing elements with the error, since the client
+    /// would otherwise consume the next replies as elements.
+    pub fn reply_error(&self, error: Error) {
+        while self.pending_replies.get() > 0 {
+            self.note_sent(1);
+            // SAFETY: the context is alive, and the text ends with a NUL.
+            unsafe {
+                match error {
+                    Error::WrongArity => call!(RedisModule_WrongArity(self.as_raw())),
+                    error => call!(RedisModule_ReplyWithError(self.as_raw(), error.text().as_ptr())),
+                }
+            };
+        }
+    }
+
+    #[inline]
+    fn note_sent(&self, replies: usize) {
+        self.pending_replies.set(self.pending_replies.get().saturating_sub(replies));
+    }
+
+    fn note_announced(&self, elements: usize) {
+        self.pending_replies.set(self.pending_replies.get() + elements);
+    }
+
+    pub fn reply_simple(&self, text: &CStr) {
+        self.note_sent(1);
+        // SAFETY: the context is alive, and the text ends with a NUL.
+        unsafe { call!(RedisModule_ReplyWithSimpleString(self.as_raw(), text.as_ptr())) };
+    }
+
+    pub fn reply_bulk(&self, bytes: &[u8]) {
+        self.note_sent(1);
+        // SAFETY: the context is alive, and the server copies as many bytes.
+        unsafe { call!(RedisModule_ReplyWithStringBuffer(self.as_raw(), bytes.as_ptr().cast(), bytes.len())) };
+    }
+
+    pub fn reply_null(&self) {
+        self.note_sent(1);
+        // SAFETY: the context is alive.
+        unsafe { call!(RedisModule_ReplyWithNull(self.as_raw())) };
+    }
+
+    /// Replies with an integer. RESP ends at `2^63 - 1`, which is sent for larger ones.
+    pub fn reply_integer(&self, number: u64) {
+        self.note_sent(1);
+        let number = c_longlong::try_from(number).unwrap_or(c_longlong::MAX);
+        // SAFETY: the context is alive.
+        unsafe { call!(RedisModule_ReplyWithLongLong(self.as_raw(), number)) };
+    }
+
+    /// Replies with a number: in RESP2 the shortest text that reads back as the same number.
+    pub fn reply_double(&self, number: f64) {
+        if self.has_maps() {
+            self.note_sent(1);
+            // SAFETY: the context is alive.
+            unsafe { call!(RedisModule_ReplyWithDouble(self.as_raw(), number)) };
+        } else {
+            self.reply_bulk(shortest(number).as_bytes());
+        }
+    }
+
+    /// Replies with an estimate: four significant digits, otherwise as [`reply_double`](Self::reply_double).
+    pub fn reply_estimate(&self, number: f64) {
+        self.reply_double(format!("{number:.3e}").parse().unwrap_or(number));
+    }
+
+    /// Replies yes or no: `1` or `0` in RESP2. Servers before 7.0 speak only that to modules.
+    #[inline]
+    pub fn reply_bool(&self, yes: bool) {
+        self.reply_bools(&[yes]);
+    }
+
+    /// Replies with each, as [`reply_bool`](Self::reply_bool).
+    #[inline]
+    pub fn reply_bools(&self, all: &[bool]) {
+        self.note_sent(all.len());
+        let has_booleans = feature::RESP3.is_offered();
+        for &yes in all {
+            // SAFETY: the context is alive.
+            unsafe {
+                if has_booleans {
+                    call!(RedisModule_ReplyWithBool(self.as_raw(), yes.into()));
+                } else {
+                    call!(RedisModule_ReplyWithLongLong(self.as_raw(), yes.into()));
+                }
+            }
+        }
+    }
+
+    /// Starts an array of `length` replies.
+    pub fn reply_array(&self, length: usize) {
+        self.note_sent(1);
+        self.note_announced(length);
+        // SAFETY: the context is alive.
+        unsafe { call!(RedisModule_ReplyWithArray(self.as_raw(), length as c_long)) };
+    }
+
+    /// Starts a map of `length` pairs.
+    pub fn reply_map(&self, length: usize) {
+        if feature::RESP3.is_offered() {
+            self.note_sent(1);
+            self.note_announced(2 * length);
+            // SAFETY: the context is alive.
+            unsafe { call!(RedisModule_ReplyWithMap(self.as_raw(), length as c_long)) };
+        } else {
+            self.reply_array(2 * length);
+        }
+    }
+}
+
+/// Returns the shortest text that reads back as the same number, with an exponent where it would start with many zeros.
+fn shortest(number: f64) -> String {
+    if number != 0.0 && number.abs() < 1e-5 { format!("{number:e}") } else { number.to_string() }
+}
