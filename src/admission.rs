@@ -115,11 +115,12 @@ pub fn grow(server: &Server, filter: &mut Filter) -> Result<(), Error> {
     admission.check(grown, Error::growing)
 }
 
-/// Returns the error of a command or callback, or exits if there was no memory to apply what a master or the server's own file says,
-/// as the server itself does with its own data types. Continuing would lose acknowledged items, on a replica or after a restart. A
-/// slot that migrates is no reason to exit: it stays where it was.
+/// Returns the error of a command or callback, or exits if there was no memory to apply what a master or the server's
+/// own file says, as the server itself does with its own data types. Continuing would lose acknowledged items, on a
+/// replica or after a restart. A slot that migrates is no reason to exit: it stays where it was.
 ///
-/// A size that no machine can address is no reason to exit: the master cannot hold it either (RedisBloom's overflows to 8 bytes).
+/// A size that no machine can address is no reason to exit: the master cannot hold it either (RedisBloom's overflows to
+/// 8 bytes).
 pub fn oom_or_exit(server: &Server, error: Error) -> Error {
     let limit = match error {
         Error::NoMemoryToCreate(limit) | Error::NoMemoryToGrow(limit) | Error::NoMemory(limit) => Some(limit),
@@ -133,9 +134,9 @@ pub fn oom_or_exit(server: &Server, error: Error) -> Error {
 
 /// Returns which limit `requested` more bytes exceed, for a filter that takes `present` already.
 ///
-/// The server itself only rejects commands when it is over `maxmemory` already: a single BF.RESERVE could go beyond by any
-/// amount. Where it may evict other keys to make room, a filter is rejected when no eviction would be enough. What a master
-/// or the append-only file asks for was granted before, and has to be done.
+/// The server itself only rejects commands when it is over `maxmemory` already: a single BF.RESERVE could go beyond by
+/// any amount. Where it may evict other keys to make room, a filter is rejected when no eviction would be enough. What
+/// a master or the append-only file asks for was granted before, and has to be done.
 fn exceeded(server: &Server, present: u64, requested: u64) -> Option<Limit> {
     if server.is_replicated_or_loading() {
         return None;

@@ -4,9 +4,9 @@
 //!
 //! - Zeroed memory comes from the server's `calloc`, which leaves the pages of a large array untouched until they are
 //!   used. Writing the zeros would stop the server for seconds.
-//! - A large request may fail. The server's own allocators end the process when the system refuses memory, and those that
-//!   may fail instead appeared over the years (`TryAlloc` in 7.0, `TryCalloc` in 7.4). So [`can_be_had`] asks the system
-//!   first, by mapping as much and letting go of it again, and if that fails, the server.
+//! - A large request may fail. The server's own allocators end the process when the system refuses memory, and those
+//!   that may fail instead appeared over the years (`TryAlloc` in 7.0, `TryCalloc` in 7.4). So [`can_be_had`] asks the
+//!   system first, by mapping as much and letting go of it again, and if that fails, the server.
 //! - Outside a server, as in tests and benchmarks, it is the system's.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -26,12 +26,14 @@ const SERVER_ALIGN: usize = 8;
 pub struct ServerAlloc;
 
 impl ServerAlloc {
-    /// Returns true if the server serves the request. It only aligns to words, which is all that we ever ask for: cache lines are aligned by the filter itself.
+    /// Returns true if the server serves the request. It only aligns to words, which is all that we ever ask for: cache
+    /// lines are aligned by the filter itself.
     fn serves(layout: Layout) -> bool {
         available!(RedisModule_Alloc).is_some() && layout.align() <= SERVER_ALIGN
     }
 
-    /// Allocates from the server if there is one, and returns null if `more` bytes cannot be had; from the system otherwise.
+    /// Allocates from the server if there is one, and returns null if `more` bytes cannot be had; from the system
+    /// otherwise.
     fn allocate(
         layout: Layout,
         more: usize,
@@ -46,8 +48,8 @@ impl ServerAlloc {
 }
 
 // SAFETY: memory comes from the server once there is one, else from the system, and returns to where it came from: the
-// table of functions is filled when the module is loaded, before anything else of it runs and allocates. Requests of more
-// than the server's alignment always go to the system.
+// table of functions is filled when the module is loaded, before anything else of it runs and allocates. Requests of
+// more than the server's alignment always go to the system.
 unsafe impl GlobalAlloc for ServerAlloc {
     // SAFETY: the contract is the trait's.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -88,15 +90,16 @@ unsafe impl GlobalAlloc for ServerAlloc {
     }
 }
 
-/// The bytes that the server keeps at least: for its own allocations, the allocator's records, and the stack of a thread.
-/// With a quarter of it, jemalloc 5.1 was seen to lock itself out.
+/// The bytes that the server keeps at least: for its own allocations, the allocator's records, and the stack of a
+/// thread. With a quarter of it, jemalloc 5.1 was seen to lock itself out.
 const RESERVE: usize = 32 << 20;
 
 /// Returns true if `size` more bytes can be allocated.
 ///
-/// The system is asked in the words that allocators use, but without waiving its own judgement (`MAP_NORESERVE`): a request
-/// for more than the machine has is refused here, and not when the pages are first used. What it refuses for another reason,
-/// a limit on the address space, may still be had from the allocator: jemalloc keeps the addresses of what was freed.
+/// The system is asked in the words that allocators use, but without waiving its own judgement (`MAP_NORESERVE`): a
+/// request for more than the machine has is refused here, and not when the pages are first used. What it refuses for
+/// another reason, a limit on the address space, may still be had from the allocator: jemalloc keeps the addresses of
+/// what was freed.
 pub fn can_be_had(size: usize) -> bool {
     #[cfg(feature = "fault-injection")]
     if starvation::is_due(size) {
@@ -109,8 +112,8 @@ pub fn can_be_had(size: usize) -> bool {
     can_be_mapped(mapped, 0) || !can_be_mapped(mapped, libc::MAP_NORESERVE) && is_kept(size)
 }
 
-/// Returns the bytes that jemalloc, the more wasteful of the usual allocators, takes for a request: the next of the four sizes that
-/// it has between powers of two.
+/// Returns the bytes that jemalloc, the more wasteful of the usual allocators, takes for a request: the next of the
+/// four sizes that it has between powers of two.
 fn taken_for(size: usize) -> Option<usize> {
     let step = (1 << size.ilog2()) / 4;
     size.checked_next_multiple_of(step)
@@ -127,8 +130,8 @@ fn can_be_mapped(size: usize, flags: c_int) -> bool {
     }
 }
 
-/// Returns true if the allocator can serve `size` plus the reserve from memory that it already holds. (It reuses freed memory
-/// first.)
+/// Returns true if the allocator can serve `size` plus the reserve from memory that it already holds. (It reuses freed
+/// memory first.)
 fn is_kept(size: usize) -> bool {
     let (Some(allocate), Some(free)) = (available!(RedisModule_TryAlloc), available!(RedisModule_Free)) else {
         return false;

@@ -1,8 +1,9 @@
 //! Where C calls in. Two rules hold here, so that nobody else has to think of them:
 //!
-//! 1. No panic crosses into C, where unwinding through the server's frames would be undefined behaviour: every function that the
-//!    server calls runs in [`catch_panic`].
-//! 2. What the server hands over becomes a sound wrapper ([`server`](crate::server)) before anything else is done with it.
+//! 1. No panic crosses into C, where unwinding through the server's frames would be undefined behaviour: every function
+//!    that the server calls runs in [`catch_panic`].
+//! 2. What the server hands over becomes a sound wrapper ([`server`](crate::server)) before anything else is done with
+//!    it.
 
 use std::any::Any;
 use std::ffi::{CStr, c_int};
@@ -48,8 +49,8 @@ pub unsafe fn dispatch(
     arity: Arity,
     handler: Handler,
 ) -> c_int {
-    // SAFETY: the server hands over `argc` live strings, the command's name first, for the time of the call. It borrows no value
-    // of a key meanwhile.
+    // SAFETY: the server hands over `argc` live strings, the command's name first, for the time of the call. It borrows
+    // no value of a key meanwhile.
     let (context, keyspace, args) = unsafe { (Context::new(ctx), Keyspace::new(), Args::new(argv, argc)) };
     let error = if arity.accepts(args.len()) {
         catch_panic(name, Some(Error::Internal), || handler(&context, keyspace, args).err())
@@ -73,8 +74,8 @@ fn reject(ctx: &Context, args: Args, error: Error) {
 /// The flags of all keys after the first: they are only read.
 pub const OTHER_KEY_FLAGS: c_int = (raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS) as c_int;
 
-/// Tells the server where the keys of a command are and what is done to them, if that is what it calls the command for. The first
-/// key gets `first_flags`, the others are read. Returns false if the server wants the command to run.
+/// Tells the server where the keys of a command are and what is done to them, if that is what it calls the command for.
+/// The first key gets `first_flags`, the others are read. Returns false if the server wants the command to run.
 ///
 /// # Safety
 ///

@@ -1,8 +1,8 @@
 //! Settings: defaults for filters that a command creates without saying how, and a limit.
 //!
-//! They are read from the arguments of `loadmodule` on every server, in RedisBloom's spelling or ours. From Redis 7 and Valkey 8 on
-//! they are parameters of CONFIG as well, under the names `bf.…`, and on Redis 8 those that its own RedisBloom has also under its
-//! names, `bf-…`.
+//! They are read from the arguments of `loadmodule` on every server, in RedisBloom's spelling or ours. From Redis 7 and
+//! Valkey 8 on they are parameters of CONFIG as well, under the names `bf.…`, and on Redis 8 those that its own
+//! RedisBloom has also under its names, `bf-…`.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
 use std::num::{NonZeroU32, NonZeroU64};
@@ -25,7 +25,8 @@ struct Number {
     max: i64,
     /// True if sizes such as `1gb` are understood.
     is_size: bool,
-    /// True if it has an effect. Settings for cuckoo filters have none: they exist so that a configuration of Redis 8 loads.
+    /// True if it has an effect. Settings for cuckoo filters have none: they exist so that a configuration of Redis 8
+    /// loads.
     is_used: bool,
     /// The value that it was registered with.
     default: AtomicI64,
@@ -110,7 +111,8 @@ impl Choice {
     }
 }
 
-/// Which RedisBloom a master or an append-only file that is not ours comes from: they create other filters from the same commands.
+/// Which RedisBloom a master or an append-only file that is not ours comes from: they create other filters from the
+/// same commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// RedisBloom up to 2.8.
@@ -279,7 +281,8 @@ fn set_error_rate(value: Arg) -> Option<()> {
 /// True while the server applies its file to the settings just registered.
 static IS_APPLYING: AtomicBool = AtomicBool::new(false);
 
-/// Registers the settings with CONFIG, their present values as defaults, and applies what the server's file says of them.
+/// Registers the settings with CONFIG, their present values as defaults, and applies what the server's file says of
+/// them.
 pub fn register(ctx: &Context) -> bool {
     let has_redis_8_names = feature::UNPREFIXED_CONFIG.is_offered();
     let unprefixed = raw::REDISMODULE_CONFIG_UNPREFIXED;
@@ -364,8 +367,8 @@ impl Choice {
     }
 }
 
-/// Returns true if the server only fills in the default for a name that its file does not mention. A setting with two names would
-/// otherwise lose the value that the file gives it under the other name.
+/// Returns true if the server only fills in the default for a name that its file does not mention. A setting with two
+/// names would otherwise lose the value that the file gives it under the other name.
 fn is_mere_default<T: PartialEq>(value: T, default: T) -> bool {
     IS_APPLYING.load(Ordering::Relaxed) && value == default
 }

@@ -117,8 +117,8 @@ pub fn into_value(filter: Filter) -> *mut c_void {
 
 /// # Safety
 ///
-/// For the server only, as all callbacks here: with a file, key or value that lives for the time of the call, and that nobody changes
-/// meanwhile.
+/// For the server only, as all callbacks here: with a file, key or value that lives for the time of the call, and that
+/// nobody changes meanwhile.
 unsafe extern "C" fn rdb_load_native(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
     // SAFETY: the server hands over a file for the time of the call.
     let file = Stream(unsafe { Io::new(rdb) });
@@ -169,8 +169,8 @@ fn read_value(
 struct Stream<'a>(Io<'a>);
 
 impl Stream<'_> {
-    /// Reads a string. If it cannot be read, the server does not say why: where there is no memory for `expected` bytes, packed and
-    /// unpacked, it was that.
+    /// Reads a string. If it cannot be read, the server does not say why: where there is no memory for `expected`
+    /// bytes, packed and unpacked, it was that.
     fn read(&mut self, expected: usize) -> Result<ServerBuffer, DecodeError> {
         let is_short = || !can_be_had(expected.saturating_mul(2));
         let failed = || if is_short() { DecodeError::OutOfMemory } else { DecodeError::Corrupt };
@@ -204,8 +204,8 @@ impl Source for Stream<'_> {
             return Bytes::zeroed(0).map_err(|_| DecodeError::OutOfMemory);
         }
         let (start, length) = buffer.into_raw();
-        // SAFETY: the server allocated the buffer with its allocator, which is the global one here, and made it ours. It has at least
-        // a byte.
+        // SAFETY: the server allocated the buffer with its allocator, which is the global one here, and made it ours.
+        // It has at least a byte.
         Ok(unsafe { Bytes::adopt(start, length) })
     }
 }
@@ -252,8 +252,8 @@ unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::Re
 }
 
 /// Runs a save. One that fails, and with it the file, must not pass for whole, but the server has no way to be told: so
-/// the child that writes the file exits, which the server reports as a failed save and tries again later. Where the server
-/// itself writes (SAVE, DUMP) it goes on; what it wrote is rejected when it is loaded.
+/// the child that writes the file exits, which the server reports as a failed save and tries again later. Where the
+/// server itself writes (SAVE, DUMP) it goes on; what it wrote is rejected when it is loaded.
 fn save_or_exit(what: &CStr, save: impl FnOnce() -> bool) {
     if !catch_panic(what, false, save) {
         let server = Server::detached();
@@ -294,8 +294,8 @@ pub unsafe extern "C" fn free(value: *mut c_void) {
     });
 }
 
-/// Returns how much work it is to free a filter, in the server's unit, an allocation. Giving back the pages of a large one takes
-/// longer than that; each 64 KiB count as one, so that from 4 MiB on it is done in the background.
+/// Returns how much work it is to free a filter, in the server's unit, an allocation. Giving back the pages of a large
+/// one takes longer than that; each 64 KiB count as one, so that from 4 MiB on it is done in the background.
 unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
     const UNIT: usize = 64 << 10;
     // SAFETY: the server hands over one of our values for the time of the call.
@@ -321,16 +321,17 @@ unsafe extern "C" fn copy(
     })
 }
 
-/// Moves the allocations of a filter to where the server's defragmenter wants them. Only small ones ever are: large ones
-/// have pages of their own.
+/// Moves the allocations of a filter to where the server's defragmenter wants them. Only small ones ever are: large
+/// ones have pages of their own.
 unsafe extern "C" fn defrag(
     ctx: *mut raw::RedisModuleDefragCtx,
     _key: *mut raw::RedisModuleString,
     value: *mut *mut c_void,
 ) -> c_int {
     catch_panic(c"defrag", 0, || {
-        // SAFETY: the server hands over its defragmenter, and the place of one of our values, for the time of the call. Nobody else
-        // uses the value meanwhile. All addresses are of its allocator, and what has them uses the new ones from then on.
+        // SAFETY: the server hands over its defragmenter, and the place of one of our values, for the time of the call.
+        // Nobody else uses the value meanwhile. All addresses are of its allocator, and what has them uses the new ones
+        // from then on.
         unsafe {
             let defragmenter = Defragmenter::new(ctx);
             let relocate = |address: NonNull<u8>| {

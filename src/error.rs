@@ -1,7 +1,7 @@
 //! What a client can be told went wrong, and in which words.
 //!
-//! The words are RedisBloom's where it has any, to the letter (also where it forgot the `ERR`), for there are clients that
-//! look at them.
+//! The words are RedisBloom's where it has any, to the letter (also where it forgot the `ERR`), for there are clients
+//! that look at them.
 
 use std::ffi::CStr;
 
@@ -57,8 +57,8 @@ reasons! {
     Syntax => c"refused_syntax";
 }
 
-/// Declares the errors, grouped by the reason that INFO counts them under: `Name => text;`, or `Name(value: Type) => text;` where
-/// the text depends on a value.
+/// Declares the errors, grouped by the reason that INFO counts them under: `Name => text;`, or `Name(value: Type) =>
+/// text;` where the text depends on a value.
 macro_rules! errors {
     ($($reason:expr => {
         $($name:ident $(($value:ident: $type:ty))? => $text:expr;)*
@@ -190,7 +190,8 @@ impl Error {
         }
     }
 
-    /// The error for a filter that could not be created: for lack of memory, if it was that, since `limit` was exceeded.
+    /// The error for a filter that could not be created: for lack of memory, if it was that, since `limit` was
+    /// exceeded.
     pub fn creating(error: oxbloom_filter::Error, limit: Limit) -> Error {
         match error {
             oxbloom_filter::Error::OutOfMemory => Error::NoMemoryToCreate(limit),

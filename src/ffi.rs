@@ -1,8 +1,8 @@
 //! The module API as C declares it: every call into the server goes through [`call!`].
 //!
-//! Nothing here is ours, and nothing here is safe by itself. [`call!`] needs an `unsafe` block around it, so `grep unsafe` finds
-//! every call into C, each beside the reason why it is sound. Most are in [`server`](crate::server), whose wrappers the rest of the
-//! module uses instead.
+//! Nothing here is ours, and nothing here is safe by itself. [`call!`] needs an `unsafe` block around it, so `grep
+//! unsafe` finds every call into C, each beside the reason why it is sound. Most are in [`server`](crate::server),
+//! whose wrappers the rest of the module uses instead.
 
 use std::ffi::c_int;
 
@@ -11,8 +11,8 @@ use redis_module::raw;
 /// Calls a function of the module API: `unsafe { call!(RedisModule_CloseKey(key)) }`.
 ///
 /// The arguments must be what the function's documentation asks for. If the server lacks the function, this panics, and
-/// [`catch_panic`](crate::callback::catch_panic) turns that into an error. So call only what the oldest supported server has, and
-/// for the rest look first whether it is [offered](crate::server::feature).
+/// [`catch_panic`](crate::callback::catch_panic) turns that into an error. So call only what the oldest supported
+/// server has, and for the rest look first whether it is [offered](crate::server::feature).
 macro_rules! call {
     ($function:ident($($argument:expr),* $(,)?)) => {
         match redis_module::raw::$function {

@@ -1,6 +1,7 @@
 //! Keys of the key space that hold filters, or are to hold one.
 //!
-//! A filter is borrowed from its open key, and the key from the [`Keyspace`]: see [`server::key`](crate::server::key) for why.
+//! A filter is borrowed from its open key, and the key from the [`Keyspace`]: see [`server::key`](crate::server::key)
+//! for why.
 
 use std::ptr::NonNull;
 
@@ -39,8 +40,8 @@ impl<'k> ReadKey<'k> {
     /// Returns the filter of the key, `None` if there is no such key.
     #[inline]
     pub fn filter(&self) -> Result<Option<&Filter>, Error> {
-        // SAFETY: a value of our data types is a `Filter`. It stays while the key is open: commands run one at a time, and listeners
-        // only run with the permission that the key has.
+        // SAFETY: a value of our data types is a `Filter`. It stays while the key is open: commands run one at a time,
+        // and listeners only run with the permission that the key has.
         find(&self.0).map(|filter| filter.map(|filter| unsafe { filter.as_ref() }))
     }
 }
@@ -64,8 +65,8 @@ impl<'k> WriteKey<'k> {
         WriteKey { key: OpenKey::open(keyspace, ctx, name, WRITE), filter: None }
     }
 
-    /// As [`open_to_replace`](Self::open_to_replace), for a creation by the master or the append-only file, where the key does not
-    /// exist: logs a warning if it exists here.
+    /// As [`open_to_replace`](Self::open_to_replace), for a creation by the master or the append-only file, where the
+    /// key does not exist: logs a warning if it exists here.
     pub fn open_to_create(keyspace: Keyspace<'k>, ctx: &Context, name: Arg) -> WriteKey<'k> {
         let key = WriteKey::open_to_replace(keyspace, ctx, name);
         if !matches!(find(&key.key), Ok(None)) {
@@ -90,8 +91,8 @@ impl<'k> WriteKey<'k> {
         self.filter.map(|mut filter| unsafe { filter.as_mut() })
     }
 
-    /// Makes `filter` the value of the key, and closes it. A value that it has already, and its time to live, are gone. Returns the
-    /// permission to open the key again.
+    /// Makes `filter` the value of the key, and closes it. A value that it has already, and its time to live, are gone.
+    /// Returns the permission to open the key again.
     pub fn create(self, filter: Filter) -> Result<Keyspace<'k>, Error> {
         let data_type = datatype::handle_for(&filter);
         let value = datatype::into_value(filter);

@@ -22,8 +22,8 @@ pub fn register(ctx: &Context) -> bool {
     unsafe { call!(RedisModule_RegisterInfoFunc(ctx.as_raw(), Some(write_section))) == OK }
 }
 
-/// Writes the section. The server also asks for it in crash reports, where memory may be in any state: nothing is allocated, and
-/// no filter is looked at.
+/// Writes the section. The server also asks for it in crash reports, where memory may be in any state: nothing is
+/// allocated, and no filter is looked at.
 ///
 /// # Safety
 ///

@@ -1,20 +1,21 @@
 //! oxbloom: Bloom filters for Redis and Valkey.
 //!
-//! The module is the thin part: arguments in, replies out, replication, persistence. The filters are in [`oxbloom_filter`].
+//! The module is the thin part: arguments in, replies out, replication, persistence. The filters are in
+//! [`oxbloom_filter`].
 //!
 //! From C up to the commands, each of these only uses those below it:
 //!
 //! ```text
-//!  registration                                           what is registered with the server when it loads the module
-//!  commands/                                              what clients see
-//!  filter_key      lookahead                              keys that hold filters; memory asked for before a command runs
-//!  datatype        info_section                           what the server sees; what operators watch
-//!  admission                                              whether a filter may take memory
-//!  configuration                                          what operators set
-//!  callback                                               where C calls in
-//!  rejection                                              rejected commands, for the log and INFO
-//!  server/         statistics                             sound wrappers over the C API; figures
-//!  ffi             error           allocation             calls into C; what clients are told; the global allocator
+//!  registration                             what is registered with the server when it loads the module
+//!  commands/                                what clients see
+//!  filter_key   lookahead                   keys that hold filters; prefetching before a command runs
+//!  datatype     info_section                what the server sees; what operators watch
+//!  admission                                whether a filter may take memory
+//!  configuration                            what operators set
+//!  callback                                 where C calls in
+//!  rejection                                rejected commands, for the log and INFO
+//!  server/      statistics    allocation    sound wrappers over the C API; figures; the global allocator
+//!  ffi          error                       calls into C; what clients are told
 //! ```
 
 mod admission;
@@ -48,8 +49,8 @@ static ALLOCATOR: allocation::ServerAlloc = allocation::ServerAlloc;
 /// The module's name on the server: RedisBloom's, so that neither loads beside the other.
 const NAME: &CStr = c"bf";
 
-/// The version that MODULE LIST shows: that of the RedisBloom whose commands these are, 2.8.2, as 10000 * major + 100 * minor +
-/// patch. Clients look at it to tell which commands there are. INFO has our own version.
+/// The version that MODULE LIST shows: that of the RedisBloom whose commands these are, 2.8.2, as 10000 * major + 100 *
+/// minor + patch. Clients look at it to tell which commands there are. INFO has our own version.
 const VERSION: c_int = 20_802;
 
 /// Loads the module: the server calls this.
@@ -64,7 +65,8 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    // SAFETY: the context is the server's. This fills the table of functions: nothing before it may call one, or allocate.
+    // SAFETY: the context is the server's. This fills the table of functions: nothing before it may call one, or
+    // allocate.
     let named =
         unsafe { raw::Export_RedisModule_Init(ctx, NAME.as_ptr(), VERSION, raw::REDISMODULE_APIVER_1 as c_int) };
     // SAFETY: the server hands over its context and `argc` live strings for the time of the call.

@@ -1,20 +1,20 @@
 //! What the next command will need of the memory, asked for before the server has begun with it.
 //!
 //! BF.ADD and BF.EXISTS wait for one cache line of a filter. In a large one it takes longer to come from memory than
-//! everything else that the two do. The server shows each command to a command filter as soon as it has read it; until the
-//! command runs, it looks it up, checks permissions and limits, and looks for the key:
+//! everything else that the two do. The server shows each command to a command filter as soon as it has read it; until
+//! the command runs, it looks it up, checks permissions and limits, and looks for the key:
 //!
 //! ```text
 //!  read │ command filter: hash, prefetch │ checks │ open the key │ look up │ reply
 //!                               └──────── memory ────────┘
 //! ```
 //!
-//! A command filter does not know the key space. So the places of the large filters that were used last are kept, and may be
-//! out of date: a prefetch from where nothing is any more does nothing, slowly.
+//! A command filter does not know the key space. So the places of the large filters that were used last are kept, and
+//! may be out of date: a prefetch from where nothing is any more does nothing, slowly.
 //!
-//! It took BF.EXISTS on a filter of 10^8 items, pipelined, from 390 to 160 ns, and the server's processor time for it from 880
-//! to 770 ns. All other commands pay some dozens of instructions for it, but only once a large
-//! filter was used.
+//! It took BF.EXISTS on a filter of 10^8 items, pipelined, from 390 to 160 ns, and the server's processor time for it
+//! from 880 to 770 ns. All other commands pay some dozens of instructions for it, but only once a large filter was
+//! used.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};

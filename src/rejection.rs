@@ -1,7 +1,8 @@
 //! Rejected commands: the log tells of some, `INFO bf` of the last.
 //!
 //! Any client can have commands rejected, as often as it likes. So the log gets at most one line a second for each
-//! [`Reason`], which also says how many it stands for. The module allocates nothing for it: a command may be rejected for lack of memory.
+//! [`Reason`], which also says how many it stands for. The module allocates nothing for it: a command may be rejected
+//! for lack of memory.
 
 use std::fmt::{self, Write as _};
 use std::sync::Mutex;
@@ -117,8 +118,8 @@ impl Line {
         if id == 0 || !ctx.has_connection() {
             return;
         }
-        // Other modules may run a command for a client without a connection. Valkey 9.1 crashes when it is asked for the address
-        // of one, and nothing tells it from others.
+        // Other modules may run a command for a client without a connection. Valkey 9.1 crashes when it is asked for
+        // the address of one, and nothing tells it from others.
         if feature::is_valkey() {
             let _ = write!(self, " from client {id}");
         } else if !ctx.show_address(id, |address, port| {

@@ -1,9 +1,9 @@
-//! The figures of [`INFO bf`](crate::info_section): how many filters there are and what became of items, for each layout, and what
-//! was rejected, and why.
+//! The figures of [`INFO bf`](crate::info_section): how many filters there are and what became of items, for each
+//! layout, and what was rejected, and why.
 //!
-//! Some figures are of what there is now. They follow each value as it comes and goes, so that they are right after a reload, a
-//! FLUSHALL, or an eviction, and nobody has to look at a million filters to tell. The others count since the server started.
-//! An addition costs a handful of instructions for it.
+//! Some figures are of what there is now. They follow each value as it comes and goes, so that they are right after a
+//! reload, a FLUSHALL, or an eviction, and nobody has to look at a million filters to tell. The others count since the
+//! server started. An addition costs a handful of instructions for it.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -50,8 +50,8 @@ pub fn madd(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> 
     add_all(ctx, keyspace, args, args.from(2), OnDuplicate::Count, Creation::Default)
 }
 
-/// `BF.INSERT key [CAPACITY n] [ERROR r] [EXPANSION n] [NOCREATE] [NONSCALING] [COUNTING] [SEED n] [LAYOUT native | classic]
-/// [NX] ITEMS item [item …]`
+/// `BF.INSERT key [CAPACITY n] [ERROR r] [EXPANSION n] [NOCREATE] [NONSCALING] [COUNTING] [SEED n] [LAYOUT native |
+/// classic] [NX] ITEMS item [item …]`
 pub fn insert(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let is_foreign = ctx.is_replicated_or_loading();
     let InsertRequest { options, create, on_duplicate, items } =
@@ -123,8 +123,8 @@ fn parse(args: Args) -> Result<InsertRequest, Error> {
     Ok(InsertRequest { options, create: !nocreate, on_duplicate, items })
 }
 
-/// Adds items in order, as far as they fit, to the filter of the key, which is created if `creation` says so. The reply has
-/// an element for each, and ends with an error where one did not fit.
+/// Adds items in order, as far as they fit, to the filter of the key, which is created if `creation` says so. The reply
+/// has an element for each, and ends with an error where one did not fit.
 fn add_all(
     ctx: &Context,
     mut keyspace: Keyspace,
@@ -168,8 +168,8 @@ fn add_all(
     failure.map_or(Ok(()), Err)
 }
 
-/// Creates the filter of a key, by default if there are no options, and opens the key again. It may be gone: creating it tells
-/// listeners.
+/// Creates the filter of a key, by default if there are no options, and opens the key again. It may be gone: creating
+/// it tells listeners.
 ///
 /// Not inlined: it happens once, and would have BF.ADD save more registers each time.
 #[cold]
@@ -199,8 +199,8 @@ fn notify(ctx: &Context, keyspace: &mut Keyspace, name: Arg, created: bool, adde
     }
 }
 
-/// Inserts items until one does not fit; `new[i]` tells whether the item was new. Returns how many were handled, and what was
-/// wrong with the next.
+/// Inserts items until one does not fit; `new[i]` tells whether the item was new. Returns how many were handled, and
+/// what was wrong with the next.
 fn insert_in_batches(
     ctx: &Context,
     filter: &mut Filter,

@@ -100,7 +100,8 @@ pub fn mcount(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error
     Ok(())
 }
 
-/// Not inlined, so that hashing is not compiled once more into each command: those on plain filters would be slower for it.
+/// Not inlined, so that hashing is not compiled once more into each command: those on plain filters would be slower for
+/// it.
 #[inline(never)]
 fn prepare(filter: &Filter, items: Args) -> Prepared {
     Prepared::new(filter, items.iter().map(Arg::bytes))

@@ -9,8 +9,8 @@ use oxbloom_filter::codec;
 use oxbloom_filter::{Filter, Growth, Layout, Params};
 
 /// Creates the filter of a key that has none, and tells the replicas every parameter of it: theirs may have other
-/// defaults, and a seed cannot be guessed. For a classic filter it does so in a way that RedisBloom understands, too, for a
-/// native one in a way that RedisBloom rejects.
+/// defaults, and a seed cannot be guessed. For a classic filter it does so in a way that RedisBloom understands, too,
+/// for a native one in a way that RedisBloom rejects.
 pub fn create<'k>(ctx: &Context, name: Arg, key: WriteKey<'k>, params: Params) -> Result<Keyspace<'k>, Error> {
     let filter = admission::new_filter(ctx, params)?;
     match params.layout {

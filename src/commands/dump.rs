@@ -27,10 +27,10 @@ pub fn scandump(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Err
 
 /// `BF.LOADCHUNK key iterator data`, with an iterator and data that came together from BF.SCANDUMP.
 ///
-/// Only accepted chunks reach an append-only file, so one that is damaged in itself means that the file is. The server ignores the
-/// errors of commands that it loads, and would serve a part of a filter as if it were the whole: the process exits instead. A
-/// chunk that is whole but does not fit is left out, as the server does with its own types: a script that switched replication off
-/// can put it there, and must not keep the server from starting.
+/// Only accepted chunks reach an append-only file, so one that is damaged in itself means that the file is. The server
+/// ignores the errors of commands that it loads, and would serve a part of a filter as if it were the whole: the
+/// process exits instead. A chunk that is whole but does not fit is left out, as the server does with its own types: a
+/// script that switched replication off can put it there, and must not keep the server from starting.
 pub fn loadchunk(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     apply_chunk(ctx, keyspace, args).inspect_err(|&error| {
         if ctx.is_loading() && is_damaged(args) {

@@ -112,8 +112,8 @@ const FIELDS: [Field; 12] = [
     },
 ];
 
-/// The number of facts in the whole reply, which are the first of [`FIELDS`]. Strict clients reject a sixth. The others are only told
-/// one by one.
+/// The number of facts in the whole reply, which are the first of [`FIELDS`]. Strict clients reject a sixth. The others
+/// are only told one by one.
 const IN_WHOLE_REPLY: usize = 5;
 
 /// The fields, for COMMAND DOCS.

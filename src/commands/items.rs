@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::server::{Args, Context};
 use oxbloom_filter::batch::BATCH;
 
-/// One flag per item, for the reply and the replicas. Results are buffered because the array's length is only known once an insert has
-/// failed or not. Up to [`BATCH`] items need no allocation.
+/// One flag per item, for the reply and the replicas. Results are buffered because the array's length is only known
+/// once an insert has failed or not. Up to [`BATCH`] items need no allocation.
 pub struct ItemFlags {
     few: [bool; BATCH],
     many: Vec<bool>,
@@ -44,8 +44,8 @@ pub enum Changed<'a> {
     Flagged(&'a [bool]),
 }
 
-/// Sends the items that changed the filter, if any did. What changed nothing is not replicated: a crawler's stream is mostly
-/// duplicates. Returns true if there was one.
+/// Sends the items that changed the filter, if any did. What changed nothing is not replicated: a crawler's stream is
+/// mostly duplicates. Returns true if there was one.
 pub fn replicate(ctx: &Context, names: ReplicatedAs, args: Args, items: Args, changed: Changed) -> bool {
     let key = args.at(1);
     let some = match changed {

@@ -1,8 +1,8 @@
 //! BF.MERGE.
 //!
-//! It is replicated as it was sent: a replica has the same sources, and makes the same of them. A gigabyte that was merged
-//! would otherwise have to travel. A merge that creates its destination is sent with REPLACE, as there must be nothing in its way
-//! elsewhere.
+//! It is replicated as it was sent: a replica has the same sources, and makes the same of them. A gigabyte that was
+//! merged would otherwise have to travel. A merge that creates its destination is sent with REPLACE, as there must be
+//! nothing in its way elsewhere.
 
 use super::options::{flag_once, set_once};
 use super::spec::numbered_keys;
@@ -14,8 +14,8 @@ use oxbloom_filter::merge::Operation;
 
 /// `BF.MERGE destination numkeys source [source …] [UNION | INTERSECT] [REPLACE]`
 ///
-/// An existing destination is an operand, and counts once even if it is also named as a source. With REPLACE it is an operand only
-/// if it is named.
+/// An existing destination is an operand, and counts once even if it is also named as a source. With REPLACE it is an
+/// operand only if it is named.
 pub fn merge(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let request = MergeRequest::parse(args)?;
     // Everything is allocated before anything changes.

@@ -1,7 +1,7 @@
 //! The commands: each is declared once, in [`TABLE`].
 //!
-//! A handler parses its arguments, opens the keys, acts, replicates, notifies and replies, in this order. It holds no filter any more
-//! when it notifies.
+//! A handler parses its arguments, opens the keys, acts, replicates, notifies and replies, in this order. It holds no
+//! filter any more when it notifies.
 //!
 //! ```text
 //!  add, reserve, merge, …      the handlers, one file for each family

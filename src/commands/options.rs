@@ -52,8 +52,8 @@ impl Expansion {
 }
 
 impl CreateOptions {
-    /// Rejects options that contradict a filter that exists. Capacity, error rate and growth are for its creation alone: clients
-    /// repeat them with every command.
+    /// Rejects options that contradict a filter that exists. Capacity, error rate and growth are for its creation
+    /// alone: clients repeat them with every command.
     pub fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
         let layout = match filter {
             Filter::Native(_) | Filter::Counting(_) => LayoutName::Native,

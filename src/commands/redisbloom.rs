@@ -1,11 +1,12 @@
 //! What RedisBloom sends to a replica or wrote to its append-only file, read as RedisBloom reads it.
 //!
-//! RedisBloom replicates creations as its clients sent them, and accepts options that we reject. A replica must apply them
-//! anyway, or it would lose acknowledged items. All filters of such a stream are classic, whatever `bf.layout` says, so that
-//! replicas agree with each other and with the next start.
+//! RedisBloom replicates creations as its clients sent them, and accepts options that we reject. A replica must apply
+//! them anyway, or it would lose acknowledged items. All filters of such a stream are classic, whatever `bf.layout`
+//! says, so that replicas agree with each other and with the next start.
 //!
-//! Our own stream never has BF.INSERT, has a BF.RESERVE of at least nine words before the first addition to a native filter, and
-//! a header before the first addition to a classic one. So whatever creates a filter in another way is RedisBloom's.
+//! Our own stream never has BF.INSERT, has a BF.RESERVE of at least nine words before the first addition to a native
+//! filter, and a header before the first addition to a classic one. So whatever creates a filter in another way is
+//! RedisBloom's.
 
 use std::num::NonZeroU32;
 
@@ -15,8 +16,8 @@ use crate::error::Error;
 use crate::server::{Arg, Args};
 use oxbloom_filter::ErrorRate;
 
-/// The fewest arguments of a BF.RESERVE of ours, its name included: `BF.RESERVE key rate capacity NONSCALING SEED seed LAYOUT native`. RedisBloom takes
-/// seven at most.
+/// The fewest arguments of a BF.RESERVE of ours, its name included: `BF.RESERVE key rate capacity NONSCALING SEED seed
+/// LAYOUT native`. RedisBloom takes seven at most.
 const OUR_RESERVE: usize = 9;
 
 /// The highest error rate that filters are created with in Redis 8.
@@ -32,8 +33,8 @@ pub fn defaults() -> CreateOptions {
     of_dialect(CreateOptions::default())
 }
 
-/// Parses `BF.RESERVE key error_rate capacity …`. Unknown arguments are ignored, and options are searched from the key on, as in
-/// RedisBloom.
+/// Parses `BF.RESERVE key error_rate capacity …`. Unknown arguments are ignored, and options are searched from the key
+/// on, as in RedisBloom.
 pub fn reserve(args: Args) -> Result<CreateOptions, Error> {
     let is_named = |name| move |word: &Arg| word.is(name);
     let mut words = args.from(1).iter();
@@ -47,8 +48,8 @@ pub fn reserve(args: Args) -> Result<CreateOptions, Error> {
     }))
 }
 
-/// Parses `BF.INSERT key … ITEMS item …`. Options are recognized by their first one to three letters, and the last of a kind
-/// counts.
+/// Parses `BF.INSERT key … ITEMS item …`. Options are recognized by their first one to three letters, and the last of a
+/// kind counts.
 pub fn insert(args: Args) -> Result<InsertRequest, Error> {
     let mut options = CreateOptions::default();
     let (mut create, mut next) = (true, 2);
@@ -98,8 +99,8 @@ fn of_dialect(options: CreateOptions) -> CreateOptions {
     CreateOptions { error_rate, layout: Some(LayoutName::Classic), ..options }
 }
 
-/// Parses an expansion. RedisBloom truncates it to 32 bits. If that yields 0, a filter of Redis 8 does not grow. One of RedisBloom 2.8
-/// breaks: every item is present. Ours grows by 1 instead.
+/// Parses an expansion. RedisBloom truncates it to 32 bits. If that yields 0, a filter of Redis 8 does not grow. One of
+/// RedisBloom 2.8 breaks: every item is present. Ours grows by 1 instead.
 fn expansion(value: Option<Arg>) -> Result<Expansion, Error> {
     let factor = value.ok_or(Error::NoExpansion)?.integer().ok_or(Error::BadExpansion)?;
     Ok(match (NonZeroU32::new(factor as u32), configuration::dialect()) {

@@ -78,8 +78,8 @@ pub enum Access {
 }
 
 impl Access {
-    /// Returns the server's flags for the first key. The right to read it is required as by the server's own commands: PFMERGE does,
-    /// SADD and SREM do not, although they tell whether an item was there.
+    /// Returns the server's flags for the first key. The right to read it is required as by the server's own commands:
+    /// PFMERGE does, SADD and SREM do not, although they tell whether an item was there.
     pub const fn key_flags(self) -> c_int {
         let flags = match self {
             Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
@@ -165,7 +165,8 @@ impl Command {
         let name = self.name.as_ptr();
         let flags = self.flags();
         let callback = Some(self.callback);
-        // SAFETY: the context is alive, the texts end with a NUL and are copied, and the callback is of the type that the server expects.
+        // SAFETY: the context is alive, the texts end with a NUL and are copied, and the callback is of the type that
+        // the server expects.
         let status = unsafe { call!(RedisModule_CreateCommand(ctx.as_raw(), name, callback, flags.as_ptr(), 1, 1, 1)) };
         if status != OK {
             return None;

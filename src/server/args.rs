@@ -126,7 +126,8 @@ impl<'a> Arg<'a> {
         String::from_utf8_lossy(self.bytes())
     }
 
-    /// Shows the argument in the log: its beginning, escaped, so that a client's bytes end neither the line nor the quotes.
+    /// Shows the argument in the log: its beginning, escaped, so that a client's bytes end neither the line nor the
+    /// quotes.
     pub fn shown(self) -> Shown<'a> {
         Shown(self)
     }

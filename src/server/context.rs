@@ -1,4 +1,5 @@
-//! What the module can ask of the server: [`Server`] is what anybody may ask, [`Context`] what a command or the load may.
+//! What the module can ask of the server: [`Server`] is what anybody may ask, [`Context`] what a command or the load
+//! may.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
@@ -23,8 +24,8 @@ pub struct Server<'a> {
 }
 
 impl Server<'static> {
-    /// Returns the server as it is known where no client is served, as in the callbacks of the data type. The log then says
-    /// `<module>` for `<bf>`.
+    /// Returns the server as it is known where no client is served, as in the callbacks of the data type. The log then
+    /// says `<module>` for `<bf>`.
     pub fn detached() -> Server<'static> {
         Server { ctx: ptr::null_mut(), lifetime: PhantomData }
     }
@@ -58,27 +59,29 @@ impl Server<'_> {
 
     /// Returns true if the command comes from the master, or from a file that is loaded: it was accepted before.
     ///
-    /// Callbacks of the data type do not know their client; on a replica they work for the master. A replica that serves
-    /// clients from its old data while it loads the new is not said to be loading: these clients' commands are not replicated.
+    /// Callbacks of the data type do not know their client; on a replica they work for the master. A replica that
+    /// serves clients from its old data while it loads the new is not said to be loading: these clients' commands are
+    /// not replicated.
     pub fn is_replicated_or_loading(&self) -> bool {
         self.is_granted(raw::REDISMODULE_CTX_FLAGS_SLAVE)
     }
 
-    /// As [`is_replicated_or_loading`](Self::is_replicated_or_loading), but certain: on a replica that clients may write to, a
-    /// callback may work for one of them.
+    /// As [`is_replicated_or_loading`](Self::is_replicated_or_loading), but certain: on a replica that clients may
+    /// write to, a callback may work for one of them.
     pub fn must_apply(&self) -> bool {
         self.is_granted(raw::REDISMODULE_CTX_FLAGS_SLAVE | raw::REDISMODULE_CTX_FLAGS_READONLY)
     }
 
-    /// Returns true if the command comes from the master or a file; without a client's context, true if the server has all of
-    /// `flags`.
+    /// Returns true if the command comes from the master or a file; without a client's context, true if the server has
+    /// all of `flags`.
     fn is_granted(&self, flags: u32) -> bool {
         const GRANTED: u32 = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING;
         let present = self.flags();
         present & GRANTED != 0 || self.ctx.is_null() && present & flags == flags
     }
 
-    /// Returns true if the command comes with a slot that migrates here. The slot stays where it was if anything of it fails.
+    /// Returns true if the command comes with a slot that migrates here. The slot stays where it was if anything of it
+    /// fails.
     pub fn is_import(&self) -> bool {
         let imports = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_MASTER;
         let loads = raw::REDISMODULE_CTX_FLAGS_LOADING;
@@ -172,8 +175,8 @@ impl Context<'_> {
     ///
     /// # Safety
     ///
-    /// `ctx` must be a context that the server handed to a command or to the function that loads the module, and that lives for
-    /// the wrapper's lifetime.
+    /// `ctx` must be a context that the server handed to a command or to the function that loads the module, and that
+    /// lives for the wrapper's lifetime.
     #[inline]
     pub unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Self {
         Context { server: Server { ctx, lifetime: PhantomData }, pending_replies: Cell::new(1) }
@@ -187,7 +190,8 @@ impl Context<'_> {
     /// Sends `command key arguments…` to replicas and the append-only file.
     pub fn replicate(&self, command: &CStr, key: Arg, arguments: &[Arg]) {
         let (format, strings) = (c"sv".as_ptr(), arguments.as_ptr().cast::<*mut raw::RedisModuleString>());
-        // SAFETY: a string, and an array of as many, as the format says. All are alive, and an `Arg` is a pointer to a string.
+        // SAFETY: a string, and an array of as many, as the format says. All are alive, and an `Arg` is a pointer to a
+        // string.
         unsafe {
             call!(RedisModule_Replicate(
                 self.as_raw(),
@@ -206,8 +210,8 @@ impl Context<'_> {
         unsafe { call!(RedisModule_ReplicateVerbatim(self.as_raw())) };
     }
 
-    /// Returns true if a connected client may have sent the command itself: scripts, transactions and most modules run commands for
-    /// clients of their own.
+    /// Returns true if a connected client may have sent the command itself: scripts, transactions and most modules run
+    /// commands for clients of their own.
     pub fn has_connection(&self) -> bool {
         const WITHOUT: u32 = raw::REDISMODULE_CTX_FLAGS_LUA | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
         self.flags() & WITHOUT == 0

@@ -1,8 +1,8 @@
-//! What the module uses that not every supported server offers to modules: one table, which the code asks, and which the
-//! log and README.md show.
+//! What the module uses that not every supported server offers to modules: one table, which the code asks, and which
+//! the log and README.md show.
 //!
-//! Whatever the oldest supported server lacks stands here, is asked for with [`Feature::is_offered`] before it is used, and
-//! has a row in README.md, "Where it runs".
+//! Whatever the oldest supported server lacks stands here, is asked for with [`Feature::is_offered`] before it is used,
+//! and has a row in README.md, "Where it runs".
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -74,8 +74,8 @@ pub const FALLIBLE_ALLOCATION: Feature = Feature {
 
 pub const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
 
-/// From Valkey 9.0 on, which asks for an option: it refuses to migrate slots unless all modules say that they go along. Redis
-/// may come to mean something else by the bit.
+/// From Valkey 9.0 on, which asks for an option: it refuses to migrate slots unless all modules say that they go along.
+/// Redis may come to mean something else by the bit.
 pub const SLOT_MIGRATION: Feature = Feature {
     name: "CLUSTER MIGRATESLOTS",
     fallback: "slots move key by key",

@@ -77,7 +77,8 @@ impl Io<'_> {
 
     /// Writes `command key number data` to an append-only file.
     pub fn write_command(&mut self, command: &CStr, key: Arg, number: u64, data: &[u8]) {
-        // SAFETY: the file is open, and the arguments are what the format says: a string, a number, and bytes with their length.
+        // SAFETY: the file is open, and the arguments are what the format says: a string, a number, and bytes with
+        // their length.
         unsafe {
             call!(RedisModule_EmitAOF(
                 self.io,
@@ -164,11 +165,13 @@ impl Defragmenter<'_> {
         Defragmenter { ctx, lifetime: PhantomData }
     }
 
-    /// Moves an allocation to a better place, if there is one, and frees the old one. Returns its new address if it moved.
+    /// Moves an allocation to a better place, if there is one, and frees the old one. Returns its new address if it
+    /// moved.
     ///
     /// # Safety
     ///
-    /// `address` must be an allocation of the server's allocator, and whoever owns it must use the new address from then on.
+    /// `address` must be an allocation of the server's allocator, and whoever owns it must use the new address from
+    /// then on.
     pub unsafe fn relocate(&self, address: NonNull<u8>) -> Option<NonNull<u8>> {
         // SAFETY: as promised by the caller.
         NonNull::new(unsafe { call!(RedisModule_DefragAlloc(self.ctx, address.as_ptr().cast())) }.cast())

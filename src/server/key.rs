@@ -1,15 +1,16 @@
 //! Open keys, and what may run other modules' code.
 //!
-//! Other modules may listen to keyspace events. A listener runs in the middle of our call into the server, and may do anything to
-//! any key, such as delete the filter that a command just found. The events come from
+//! Other modules may listen to keyspace events. A listener runs in the middle of our call into the server, and may do
+//! anything to any key, such as delete the filter that a command just found. The events come from
 //!
-//! - opening a key: `keymiss` if it does not exist, `expired` if its time is over. If the key is found, no event is raised;
+//! - opening a key: `keymiss` if it does not exist, `expired` if its time is over. If the key is found, no event is
+//!   raised;
 //! - setting a value: `new`, and where there was a value, what tells that it is gone;
 //! - [`Keyspace::notify_changed`].
 //!
-//! All three take the [`Keyspace`], of which there is one for a command. An open key borrows it, and a filter borrows its key. So the
-//! compiler sees to it that nobody holds a filter, or a key that remembers one, while a listener may run. (To open several keys at a
-//! time is possible as long as each is found: see [`OpenKey::open_another`].)
+//! All three take the [`Keyspace`], of which there is one for a command. An open key borrows it, and a filter borrows
+//! its key. So the compiler sees to it that nobody holds a filter, or a key that remembers one, while a listener may
+//! run. (To open several keys at a time is possible as long as each is found: see [`OpenKey::open_another`].)
 
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
@@ -42,8 +43,8 @@ impl Keyspace<'_> {
 
     /// Tells watchers and listeners that `event` changed the key.
     pub fn notify_changed(&mut self, ctx: &Context, key: Arg, event: &CStr) {
-        // SAFETY: the context and the key's name are alive, and the event ends with a NUL. Listeners may do anything: all keys are
-        // closed.
+        // SAFETY: the context and the key's name are alive, and the event ends with a NUL. Listeners may do anything:
+        // all keys are closed.
         unsafe {
             call!(RedisModule_SignalModifiedKey(ctx.as_raw(), key.as_raw()));
             call!(RedisModule_NotifyKeyspaceEvent(
@@ -75,8 +76,8 @@ impl<'k> OpenKey<'k> {
     ///
     /// # Safety
     ///
-    /// If it has no value, a listener may have run, so that keys that were opened before it may have lost theirs: they must be closed,
-    /// and no value of theirs used.
+    /// If it has no value, a listener may have run, so that keys that were opened before it may have lost theirs: they
+    /// must be closed, and no value of theirs used.
     pub unsafe fn open_another(&self, ctx: &Context, name: Arg, mode: u32) -> OpenKey<'k> {
         OpenKey::open(Keyspace(PhantomData), ctx, name, mode)
     }
@@ -107,9 +108,9 @@ impl<'k> OpenKey<'k> {
         unsafe { call!(RedisModule_KeyType(self.key)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int }
     }
 
-    /// Sets the value of a key that is open to be written, and closes it. A value that it has already, and its time to live, are
-    /// gone. Returns the permission to open it again, which is needed to use the value: a listener may have removed it. If the server
-    /// does not take the value, returns an error; the value then still belongs to the caller.
+    /// Sets the value of a key that is open to be written, and closes it. A value that it has already, and its time to
+    /// live, are gone. Returns the permission to open it again, which is needed to use the value: a listener may have
+    /// removed it. If the server does not take the value, returns an error; the value then still belongs to the caller.
     ///
     /// # Safety
     ///
@@ -119,7 +120,8 @@ impl<'k> OpenKey<'k> {
         data_type: *mut raw::RedisModuleType,
         value: *mut c_void,
     ) -> Result<Keyspace<'k>, Keyspace<'k>> {
-        // SAFETY: the key is open, and the rest is as promised by the caller. Listeners may run: the key cannot be used any more.
+        // SAFETY: the key is open, and the rest is as promised by the caller. Listeners may run: the key cannot be used
+        // any more.
         let status = unsafe { call!(RedisModule_ModuleTypeSetValue(self.key, data_type, value)) };
         if status == OK { Ok(Keyspace(PhantomData)) } else { Err(Keyspace(PhantomData)) }
     }

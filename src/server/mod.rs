@@ -12,10 +12,10 @@
 //!
 //! Rules that hold in all of it:
 //!
-//! 1. A wrapper is created from a raw pointer in an `unsafe` function, whose caller promises that the pointer is the server's and
-//!    lives for the wrapper's lifetime. All else is safe.
-//! 2. What may run other modules' code (their keyspace event listeners) takes the [`Keyspace`], which is lent to every open key. So
-//!    nobody holds a reference to a value then: see [`key`].
+//! 1. A wrapper is created from a raw pointer in an `unsafe` function, whose caller promises that the pointer is the
+//!    server's and lives for the wrapper's lifetime. All else is safe.
+//! 2. What may run other modules' code (their keyspace event listeners) takes the [`Keyspace`], which is lent to every
+//!    open key. So nobody holds a reference to a value then: see [`key`].
 
 mod args;
 mod context;

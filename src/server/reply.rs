@@ -12,8 +12,8 @@ impl Context<'_> {
         self.reply_simple(c"OK");
     }
 
-    /// Replies with the error. If an array was already started, fills its missing elements with the error, since the client
-    /// would otherwise consume the next replies as elements.
+    /// Replies with the error. If an array was already started, fills its missing elements with the error, since the
+    /// client would otherwise consume the next replies as elements.
     pub fn reply_error(&self, error: Error) {
         while self.pending_replies.get() > 0 {
             self.note_sent(1);
