@@ -183,6 +183,8 @@ struct State {
     keys: usize,
     random: u64,
     moves: u64,
+    /// True while a listener runs.
+    is_listening: bool,
 }
 
 thread_local! {
@@ -431,14 +433,39 @@ pub fn rewrite(space: usize, key: &[u8]) -> Vec<Words> {
 
 /// Moves the allocations of a filter, or some of them.
 pub fn defragment(space: usize, key: &[u8]) {
+    relocate(space, key);
+    check_given_back();
+}
+
+fn relocate(space: usize, key: &[u8]) {
     let Some((data_type, mut value, methods)) = module_value(space, key) else { return };
     let name = Strings::new(&[key.to_vec()]);
     // SAFETY: the place of one of the module's values, and a name for the time of the call.
     let status = unsafe { methods.defrag.expect("a callback")(ptr::null_mut(), name.0[0], &raw mut value) };
     assert_eq!(status, 0);
     drop(name);
-    check_given_back();
     with(|state| state.spaces[space].insert(key.to_vec(), Value::Module(data_type, value)));
+}
+
+/// Raises a keyspace event in the middle of the module's call: its listener moves every filter, and runs a command of the
+/// module on the key. As in a server, what a listener does raises no event.
+fn raise_event(key: &[u8]) {
+    if with(|state| std::mem::replace(&mut state.is_listening, true)) {
+        return;
+    }
+    let space = with(|state| state.call.space);
+    keys(space).iter().for_each(|key| relocate(space, key));
+    let poor = POOR.get();
+    let (call, keys, strings, warnings) = with(|state| {
+        use std::mem::take;
+        (take(&mut state.call), take(&mut state.keys), take(&mut state.strings), take(&mut state.warnings))
+    });
+    run(space, &[b"BF.EXISTS".to_vec(), key.to_vec(), b"item".to_vec()], Circumstances::default());
+    with(|state| {
+        (state.call, state.keys, state.strings, state.warnings) = (call, keys, strings, warnings);
+        state.is_listening = false;
+    });
+    POOR.set(poor);
 }
 
 /// A setting as CONFIG GET shows it, if there is one of this name.
@@ -1189,6 +1216,7 @@ unsafe extern "C" fn module_type_set_value(
         // SAFETY: one of the module's values, which is used no more.
         unsafe { free(before) };
     }
+    raise_event(&key.name);
     OK
 }
 
@@ -1213,6 +1241,7 @@ unsafe extern "C" fn notify_keyspace_event(
     // SAFETY: a string that was handed out.
     let name = unsafe { text(name) };
     assert!(with(|state| state.call.signalled.contains(name)));
+    raise_event(name);
     OK
 }
 
