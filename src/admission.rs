@@ -151,12 +151,12 @@ fn exceeded(server: &Server, present: u64, requested: u64) -> Option<Limit> {
 
 fn within_maxmemory(server: &Server, whole: u64, requested: u64) -> bool {
     // The ratio costs nothing, is 0 without a limit, and leaves out what the server leaves out, such as the buffers of
-    // replicas. INFO takes some 40 microseconds.
+    // replicas.
     let used = server.used_memory_ratio();
     if used == 0.0 {
         return true;
     }
-    match server.info_number(c"memory", c"maxmemory").unwrap_or(0) {
+    match server.max_memory() {
         0 => true,
         limit if server.may_evict() => whole <= limit,
         limit => used * limit as f64 + requested as f64 <= limit as f64,

@@ -97,7 +97,7 @@ const RESERVE: usize = 32 << 20;
 /// Returns true if `size` more bytes can be allocated.
 ///
 /// The system is asked in the words that allocators use, but without waiving its own judgement (`MAP_NORESERVE`): a
-/// request for more than the machine has is refused here, and not when the pages are first used. What it refuses for
+/// request for more than the machine has fails here, and not when the pages are first used. What fails for
 /// another reason, a limit on the address space, may still be had from the allocator: jemalloc keeps the addresses of
 /// what was freed.
 pub fn can_be_had(size: usize) -> bool {

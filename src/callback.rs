@@ -50,7 +50,7 @@ pub unsafe fn dispatch(
     handler: Handler,
 ) -> c_int {
     // SAFETY: the server hands over `argc` live strings, the command's name first, for the time of the call. It borrows
-    // no value of a key meanwhile.
+    // no value of a key in that time.
     let (context, keyspace, args) = unsafe { (Context::new(ctx), Keyspace::new(), Args::new(argv, argc)) };
     let error = if arity.accepts(args.len()) {
         catch_panic(name, Some(Error::Internal), || handler(&context, keyspace, args).err())

@@ -99,7 +99,7 @@ impl DataType {
     }
 }
 
-/// Returns the filter behind a value of one of the data types.
+/// Returns the filter that a value of one of the data types is.
 ///
 /// # Safety
 ///
@@ -118,7 +118,7 @@ pub fn into_value(filter: Filter) -> *mut c_void {
 /// # Safety
 ///
 /// For the server only, as all callbacks here: with a file, key or value that lives for the time of the call, and that
-/// nobody changes meanwhile.
+/// nobody else changes.
 unsafe extern "C" fn rdb_load_native(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
     // SAFETY: the server hands over a file for the time of the call.
     let file = Stream(unsafe { Io::new(rdb) });
@@ -330,7 +330,7 @@ unsafe extern "C" fn defrag(
 ) -> c_int {
     catch_panic(c"defrag", 0, || {
         // SAFETY: the server hands over its defragmenter, and the place of one of our values, for the time of the call.
-        // Nobody else uses the value meanwhile. All addresses are of its allocator, and what has them uses the new ones
+        // Nobody else uses the value. All addresses are of its allocator, and what has them uses the new ones
         // from then on.
         unsafe {
             let defragmenter = Defragmenter::new(ctx);

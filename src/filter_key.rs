@@ -60,7 +60,7 @@ impl<'k> WriteKey<'k> {
         Ok(WriteKey { key, filter })
     }
 
-    /// Opens a key whose value, if it has one of whatever type, is to be replaced by [`create`](Self::create).
+    /// Opens a key whose value, if it has one of any type, is to be replaced by [`create`](Self::create).
     pub fn open_to_replace(keyspace: Keyspace<'k>, ctx: &Context, name: Arg) -> WriteKey<'k> {
         WriteKey { key: OpenKey::open(keyspace, ctx, name, WRITE), filter: None }
     }

@@ -41,11 +41,12 @@ pub fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
 ///
 /// - A load that fails half-way leaves nothing behind.
 /// - While a replica loads its master's filters it may go on answering from its own.
-/// - The keys of a slot that migrates may come as BF.LOADCHUNK commands, then as what clients write meanwhile, and show
-///   when all have come.
+/// - The keys of a slot that migrates may come as BF.LOADCHUNK commands, then as what clients write in that time, and
+///   show when all have come.
 ///
-/// For no filter knows of another, or of its key, and what is kept beside the key space is wrong at none of these
-/// times: [`lookahead`] is good for hints only, also when the filters are gone, and [`statistics`] follows the values.
+/// This holds because no filter knows of another, or of its key. And what is kept beside the key space is wrong at none
+/// of these times: [`lookahead`] is good for hints only, also when the filters are gone, and [`statistics`] follows the
+/// values.
 ///
 /// [`lookahead`]: crate::lookahead
 /// [`statistics`]: crate::statistics

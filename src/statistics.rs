@@ -168,7 +168,7 @@ pub fn on_create(filter: &Filter) {
     layout.change(Footprint::default(), Footprint::of(filter));
 }
 
-/// Notes that a value is about to be freed, by whatever thread.
+/// Notes that a value is about to be freed, by any thread.
 pub fn on_free(filter: &Filter) {
     let (layout, footprint) = (Layout::of(filter), Footprint::of(filter));
     layout.filters.remove(1);
@@ -202,7 +202,7 @@ pub fn count_growth(filter: &Filter, could: bool) {
     if could { &layout.layers_grown } else { &layout.additions_rejected }.add(1);
 }
 
-/// Counts what was rejected, of whatever layout.
+/// Counts what was rejected, for any layout.
 pub fn count_rejection(error: Error) {
     if let Some(reason) = error.reason() {
         REJECTED[reason as usize].add(1);
@@ -219,7 +219,7 @@ pub fn count_defragmentation(moved: bool) {
     if moved { &DEFRAG_HITS } else { &DEFRAG_MISSES }.add(1);
 }
 
-/// Counts a panic that was caught, in whatever thread.
+/// Counts a panic that was caught, in any thread.
 pub fn count_panic() {
     INTERNAL_ERRORS.fetch_add(1, Ordering::Relaxed);
 }

@@ -39,7 +39,7 @@ pub fn register_all(ctx: &Context) -> Result<(), &'static CStr> {
     spec::register(ctx, TABLE)
 }
 
-/// A row of the table: a command's facts, and its handler behind its callback.
+/// A row of the table: a command's facts, and the callback that runs its handler.
 macro_rules! command {
     ($name:literal, $handler:path, $arity:expr, keys: $keys:expr, access: $access:expr, $($field:tt)*) => {
         Command {

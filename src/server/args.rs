@@ -132,7 +132,7 @@ impl<'a> Arg<'a> {
         Shown(self)
     }
 
-    /// Returns true if this is the option `name`, in whatever case.
+    /// Returns true if this is the option `name`, in any case.
     pub fn is(self, name: &str) -> bool {
         self.bytes().eq_ignore_ascii_case(name.as_bytes())
     }
