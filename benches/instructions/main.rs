@@ -17,9 +17,6 @@ mod callgrind;
 mod library;
 mod recorded;
 mod server;
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
 use std::path::Path;
 use std::process::{Command, ExitCode};
 

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::Cost;
 use super::callgrind::{self, Counts};
-use super::support::{self, Server, Setup};
+use testkit::{Server, Setup};
 
 /// How often each command is sent.
 const TIMES: usize = 100;
@@ -83,11 +83,11 @@ fn ones(reply: &Value) -> usize {
 
 /// What a command costs the module in each workload.
 pub fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost)> {
-    let module = fs::canonicalize(support::oxbloom()).expect("the path of the module");
+    let module = fs::canonicalize(testkit::oxbloom()).expect("the path of the module");
     let server = ProfiledServer::start();
     let mut connection = server.server.connect();
-    support::ask::<String>(&mut connection, &format!("BF.RESERVE {SMALL} 0.01 20000 SEED 42"));
-    support::ask::<String>(&mut connection, &format!("BF.RESERVE {LARGE} 0.01 1000000 SEED 42"));
+    testkit::ask::<String>(&mut connection, &format!("BF.RESERVE {SMALL} 0.01 20000 SEED 42"));
+    testkit::ask::<String>(&mut connection, &format!("BF.RESERVE {LARGE} 0.01 1000000 SEED 42"));
     WORKLOADS.iter().map(move |workload| {
         server.profile(&mut connection);
         workload.send(&mut connection);
@@ -113,9 +113,9 @@ impl ProfiledServer {
 
     /// The profile of what happened since the last.
     fn profile(&self, connection: &mut Connection) -> PathBuf {
-        support::ask::<String>(connection, "PING");
+        testkit::ask::<String>(connection, "PING");
         let profiles = (1..).map(|number| self.folder.path().join(format!("profile.{number}")));
         let newest = profiles.take_while(|profile| profile.exists()).last();
-        newest.unwrap_or_else(|| panic!("{} does not tell where PING begins", support::server_binary()))
+        newest.unwrap_or_else(|| panic!("{} does not tell where PING begins", testkit::server_binary()))
     }
 }

@@ -1,3 +1,9 @@
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
+#[cfg(fuzzing)]
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| oxbloom_fuzz::decoding::header(bytes));
+
+#[cfg(not(fuzzing))]
+fn main() {
+    eprintln!("This is a target of cargo-fuzz. To try the files of the corpus: cargo test -p oxbloom-fuzz");
+}

@@ -14,10 +14,13 @@ use tempfile::TempDir;
 use super::journal::Journal;
 use super::still::Still;
 use super::streams::BEGUN;
-use crate::support::model::{
-    Random, digest, follow, info, rewrite_aof, various, wait_for_replica, wait_until, with_aof, with_debug,
-};
-use crate::support::{Server, Setup, ask, run};
+use testkit::filter_model::various;
+use testkit::info::{digest, info};
+use testkit::persistence::rewrite_aof;
+use testkit::random::Random;
+use testkit::replication::{follow, wait_for_replica};
+use testkit::server::{wait_until, with_aof, with_debug};
+use testkit::{Server, Setup, ask, run};
 
 const WRITERS: u64 = 4;
 
@@ -49,7 +52,7 @@ fn while_writing<T>(
     let (acknowledged, over) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         for (journal, mut client) in journals.iter_mut().zip(clients) {
-            let mut random = Random(random.next());
+            let mut random = Random(random.next_u64());
             let (acknowledged, over) = (&acknowledged, &over);
             scope.spawn(move || {
                 while !over.load(Ordering::Relaxed) && journal.write(&mut random, &mut client) {

@@ -15,20 +15,22 @@ use redis::{Connection, Value};
 use tempfile::TempDir;
 
 use super::still::Still;
-use crate::support::memory::{LAST_WORDS, limited};
-use crate::support::model::{
-    ABSENT, LAYOUTS, Model, Random, aof_files, commands_in, many, rewrite_aof, server_version, use_in_every_way,
-    with_aof, with_debug,
-};
-use crate::support::payload::strings;
-use crate::support::{Setup, ask, copy_of, run, run_words, server_binary};
+use testkit::command::{ABSENT, many};
+use testkit::filter_model::{FilterModel, use_in_every_way};
+use testkit::info::LAYOUTS;
+use testkit::memory::{EXIT_MESSAGE, limited};
+use testkit::payload::strings;
+use testkit::persistence::{aof_files, commands_in, rewrite_aof};
+use testkit::random::Random;
+use testkit::server::{server_version, with_aof, with_debug};
+use testkit::{Setup, ask, copy_of, run, run_words, server_binary};
 
 /// What servers log when they refuse a file, or a replica what its master sends.
 pub const REFUSALS: &[&str] = &[
     "a filter was refused: ",
     "a chunk of the append-only file was refused: ",
     // A classic filter's header that now tells of a larger one.
-    LAST_WORDS,
+    EXIT_MESSAGE,
     "Short read",
     "Internal error in RDB reading",
     "Wrong RDB checksum",
@@ -68,7 +70,7 @@ const KINDS: [(&str, &str, u64); 4] = [
 pub fn fill(client: &mut Connection) -> Still {
     let mut models = Vec::new();
     for ((layout, words), (kind, parameters, items)) in LAYOUTS.into_iter().flat_map(|l| KINDS.map(|kind| (l, kind))) {
-        let mut model = Model::new(&format!("{layout}-{kind}"));
+        let mut model = FilterModel::new(&format!("{layout}-{kind}"));
         assert_eq!(run(client, &format!("BF.RESERVE {} {parameters} {words}", model.key)), Ok(Value::Okay));
         for first in (0..items).step_by(50) {
             model.add(client, first..first + 50);
@@ -88,7 +90,7 @@ pub fn check_taken(checksum: &str, still: &Still, client: &mut Connection) {
 }
 
 fn check_unvouched(still: &Still, client: &mut Connection) {
-    let exists = |model: &Model, client: &mut Connection| ask::<bool>(client, &format!("EXISTS {}", model.key));
+    let exists = |model: &FilterModel, client: &mut Connection| ask::<bool>(client, &format!("EXISTS {}", model.key));
     still.check_if(client, |model, client| exists(model, client) && !model.key.starts_with("classic"));
     for model in still.models().filter(|model| model.key.starts_with("classic")) {
         if exists(model, client) {

@@ -13,10 +13,12 @@ use std::process::Command;
 use redis::Connection;
 use tempfile::TempDir;
 
-use crate::support::model::{
-    Model, Observed, info, info_number, rewrite_aof, try_many, various, wait_for_bgsave, wait_until, with_aof,
-};
-use crate::support::{Server, Setup, copy_of, error, error_text, run};
+use testkit::command::try_many;
+use testkit::filter_model::{FilterModel, Observed, various};
+use testkit::info::{info, info_number};
+use testkit::persistence::{rewrite_aof, wait_for_bgsave};
+use testkit::server::{wait_until, with_aof};
+use testkit::{Server, Setup, copy_of, error, error_text, run};
 
 /// Why a write is refused.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -123,7 +125,7 @@ impl Disk {
     }
 
     /// Panics unless another server that starts on the files has all that each model has.
-    fn check_files(&self, setup: Setup, models: &[Model]) {
+    fn check_files(&self, setup: Setup, models: &[FilterModel]) {
         let server = setup.on(copy_of(&self.path())).start();
         let mut client = server.connect();
         models.iter().for_each(|model| drop(model.observe(&mut client)));
@@ -141,18 +143,18 @@ impl Disk {
     }
 }
 
-fn add_to_all(models: &mut [Model], client: &mut Connection, first: u64) {
+fn add_to_all(models: &mut [FilterModel], client: &mut Connection, first: u64) {
     models.iter_mut().filter(|model| !model.is_fixed()).for_each(|model| {
         model.add(client, first..first + 1000);
     });
 }
 
-fn observe_all(models: &[Model], client: &mut Connection) -> Vec<Observed> {
+fn observe_all(models: &[FilterModel], client: &mut Connection) -> Vec<Observed> {
     models.iter().map(|model| model.observe(client)).collect()
 }
 
 /// Adds items that are new, a hundred a time, until that is refused.
-fn add_until_refused(model: &mut Model, client: &mut Connection) -> redis::RedisError {
+fn add_until_refused(model: &mut FilterModel, client: &mut Connection) -> redis::RedisError {
     for first in (200_000..).step_by(100) {
         let numbers: Vec<u64> = (first..first + 100).collect();
         match try_many(client, "BF.MADD", &model.key, &numbers) {

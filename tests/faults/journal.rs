@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use redis::{Connection, RedisResult, Value};
 
-use crate::support::bag::MOST;
-use crate::support::model::{Random, item, many};
-use crate::support::{ask, run, run_words};
+use testkit::command::{item, many};
+use testkit::counting_model::MAX_COUNT;
+use testkit::random::Random;
+use testkit::{ask, run, run_words};
 
 /// A sort of filters. Those of one writer and sort are alike, but for the last sort.
 struct Sort {
@@ -81,14 +82,14 @@ impl Filter {
     /// Adds an item. Whether it is new.
     fn add(&mut self, number: u64) -> bool {
         let count = self.counts.entry(number).or_default();
-        *count = if self.sort.counts() { MOST.min(*count + 1) } else { 1 };
+        *count = if self.sort.counts() { MAX_COUNT.min(*count + 1) } else { 1 };
         *count == 1
     }
 
     /// Removes an item, unless it is there so often that it stays for good.
     fn remove(&mut self, number: u64) {
         let count = self.counts.get_mut(&number).expect("an item that is there");
-        if *count < MOST {
+        if *count < MAX_COUNT {
             *count -= 1;
         }
     }
@@ -101,7 +102,7 @@ impl Filter {
                 let (ours, theirs) = (self.count(number), other.count(number));
                 let count = match operation {
                     "INTERSECT" => ours.min(theirs),
-                    _ if self.sort.counts() => MOST.min(ours + theirs),
+                    _ if self.sort.counts() => MAX_COUNT.min(ours + theirs),
                     _ => ours.max(theirs),
                 };
                 (number, count)

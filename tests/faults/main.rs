@@ -1,9 +1,6 @@
 //! What can befall a server from outside: it is killed, its disk is full, its memory is refused, its links break, its files and
 //! streams are damaged. What was acknowledged stays, or it says so.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod crash;
 mod damage;
 mod disk;

@@ -4,13 +4,14 @@ use std::ops::Range;
 
 use redis::{Connection, Value};
 
-use crate::support::memory::{LAST_WORDS, MIB, confine, confine_running, create, grow, limit, reserve};
-use crate::support::model::{
-    LAYOUTS, Model, digest, follow, info_number, item, replica_of, server_version, used_memory, wait_for_replica,
-    wait_until, with_debug,
-};
-use crate::support::wire::{Reply, Wire};
-use crate::support::{Setup, ask, error, error_text, oxbloom_with_faults, run, run_words};
+use testkit::command::item;
+use testkit::filter_model::FilterModel;
+use testkit::info::{LAYOUTS, digest, info_number, used_memory};
+use testkit::memory::{EXIT_MESSAGE, MIB, confine, confine_running, create, grow, limit, reserve};
+use testkit::replication::{follow, replica_of, wait_for_replica};
+use testkit::server::{server_version, wait_until, with_debug};
+use testkit::wire::{Reply, Wire};
+use testkit::{Setup, ask, error, error_text, oxbloom_with_faults, run, run_words};
 
 /// What a server has beyond what it takes when the next filter of [`LARGE`] is to be refused, in bytes. It is left some.
 const SPARE: u64 = 20 * MIB;
@@ -30,16 +31,16 @@ fn split(command: &str) -> Words {
 }
 
 /// A filter under its layout's name, large and with some items.
-fn fill_large(client: &mut Connection, (layout, flags): (&str, &str)) -> Model {
+fn fill_large(client: &mut Connection, (layout, flags): (&str, &str)) -> FilterModel {
     let mebibytes = if layout == "counting" { LARGE / 4 } else { LARGE };
     run(client, &format!("{} {flags}", reserve(layout, mebibytes))).unwrap();
-    let mut model = Model::new(layout);
+    let mut model = FilterModel::new(layout);
     model.add(client, 0..1000);
     model
 }
 
 /// Adds items until there are so many in a filter, which may hold some that its model does not have.
-fn fill_up(client: &mut Connection, model: &mut Model, count: u64) {
+fn fill_up(client: &mut Connection, model: &mut FilterModel, count: u64) {
     for number in 0.. {
         let missing = count - ask::<u64>(client, &format!("BF.CARD {}", model.key));
         if missing == 0 {
@@ -85,7 +86,7 @@ fn what_the_system_refuses_a_running_server_is_an_error_until_there_is_memory_ag
         let key = format!("growing-{layout}");
         let expansion = if layout == "counting" { 17_500 } else { 70_000 };
         run(&mut client, &format!("BF.RESERVE {key} 0.0000001 100 EXPANSION {expansion} {flags}")).unwrap();
-        let mut model = Model::new(&key);
+        let mut model = FilterModel::new(&key);
         fill_up(&mut client, &mut model, 100);
         models.push(model);
     }
@@ -138,7 +139,7 @@ fn the_memory_of_filters_that_are_gone_can_be_had_again() {
         // What is deleted may be given back in the background.
         wait_until("the memory can be had", || run(&mut client, &reserve("key", mebibytes)).is_ok());
         assert_eq!(error(&mut client, &reserve("other", 950)), create::SYSTEM);
-        let mut model = Model::new("key");
+        let mut model = FilterModel::new("key");
         model.add(&mut client, 0..1000);
         model.observe(&mut client);
         run(&mut client, "DEL key").unwrap();
@@ -172,7 +173,7 @@ fn a_server_that_cannot_hold_what_it_saved_says_so_and_does_not_start() {
             assert_eq!(model.observe(&mut client), model.at("new").observe(&mut client));
             // The first of three can be had.
             let taken = used_memory(&mut client);
-            confine(setup(), taken - LARGE * MIB + SPARE).on(server.kill()).refused(&[LAST_WORDS]);
+            confine(setup(), taken - LARGE * MIB + SPARE).on(server.kill()).refused(&[EXIT_MESSAGE]);
         }
     }
 }
@@ -194,7 +195,7 @@ fn a_replica_that_cannot_copy_or_restore_what_its_master_did_ends() {
             run_words(&mut client, command).unwrap();
             wait_until("the replica has ended", || !replica.is_running());
             let shown = String::from_utf8_lossy(&command[0]);
-            assert!(replica.log().contains(LAST_WORDS), "{shown} {layout:?}: {}", replica.log());
+            assert!(replica.log().contains(EXIT_MESSAGE), "{shown} {layout:?}: {}", replica.log());
             run(&mut client, "DEL new").unwrap();
         }
         run(&mut client, "FLUSHALL").unwrap();
@@ -232,7 +233,7 @@ fn a_replica_without_the_memory_for_its_masters_data_ends() {
             confine_running(&replica, Some(SPARE));
             follow(&mut replica.connect(), master.port);
             wait_until("the replica has ended", || !replica.is_running());
-            assert!(replica.log().contains(LAST_WORDS), "{layout:?} {load}: {}", replica.log());
+            assert!(replica.log().contains(EXIT_MESSAGE), "{layout:?} {load}: {}", replica.log());
         }
         run(&mut client, "FLUSHALL").unwrap();
     }
@@ -262,7 +263,7 @@ fn filters_that_are_evicted_go_whole_and_those_that_stay_have_everything() {
             if is_volatile(number) {
                 run(&mut client, &format!("EXPIRE {} {}", key(number), 10_000 + number)).unwrap();
             }
-            models.push(Model::new(&key(number)));
+            models.push(FilterModel::new(&key(number)));
             // Each gets some more, some grow, and any may be gone meanwhile.
             let first = number as u64 * 700;
             models.retain_mut(|model| insert_if_there(&mut client, model, first..first + 700));
@@ -284,7 +285,7 @@ fn filters_that_are_evicted_go_whole_and_those_that_stay_have_everything() {
 }
 
 /// Adds items to a filter if it is still there. Whether it is.
-fn insert_if_there(client: &mut Connection, model: &mut Model, numbers: Range<u64>) -> bool {
+fn insert_if_there(client: &mut Connection, model: &mut FilterModel, numbers: Range<u64>) -> bool {
     let mut command = split(&format!("BF.INSERT {} NOCREATE ITEMS", model.key));
     command.extend(numbers.clone().map(item));
     match run_words(client, &command) {
@@ -347,13 +348,13 @@ fn each_request_for_memory_may_be_refused_and_then_nothing_has_changed() {
         for key in ["grown", "full"] {
             run(client, &format!("BF.RESERVE {key} {parameters} EXPANSION 1")).unwrap();
         }
-        let (mut grown, mut full) = (Model::new("grown"), Model::new("full"));
+        let (mut grown, mut full) = (FilterModel::new("grown"), FilterModel::new("full"));
         grown.add(client, 0..40_000);
         fill_up(client, &mut full, 15_000);
         assert!(ask::<Vec<u64>>(client, "BF.INFO grown FILTERS")[0] >= 3);
         for (key, items) in [("single", 0..10_000), ("other", 5_000..14_000)] {
             run(client, &format!("BF.RESERVE {key} LIKE grown")).unwrap();
-            Model::new(key).add(client, items);
+            FilterModel::new(key).add(client, items);
         }
         run(client, &format!("BF.RESERVE wide 0.01 500000 {flags}")).unwrap();
         let (_, header): (u64, Vec<u8>) = ask(client, "BF.SCANDUMP grown 0");
@@ -408,7 +409,7 @@ fn requests_that_grow_with_the_number_of_layers_may_be_refused_and_none_ends_the
     let mut wire = Wire::resp2(&server);
     for (layout, flags) in LAYOUTS {
         run(&mut client, &format!("BF.RESERVE deep 0.5 1 EXPANSION 1 {flags}")).unwrap();
-        let mut model = Model::new("deep");
+        let mut model = FilterModel::new("deep");
         for first in (0..).step_by(50) {
             model.add(&mut client, first..first + 50);
             if ask::<Vec<u64>>(&mut client, "BF.INFO deep FILTERS")[0] > MANY {

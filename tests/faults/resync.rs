@@ -4,14 +4,14 @@ use std::thread;
 
 use redis::Connection;
 
-use crate::support::memory::MIB;
-use crate::support::memory::create;
-use crate::support::model::{
-    Model, Random, digest, follow, info, info_number, server_version, used_memory, various, wait_for_replica,
-    wait_until, with_debug,
-};
-use crate::support::proxy::{Damage, Place, Proxy};
-use crate::support::{Server, Setup, ask, error, run};
+use testkit::filter_model::{FilterModel, various};
+use testkit::info::{digest, info, info_number, used_memory};
+use testkit::memory::{MIB, create};
+use testkit::proxy::{Damage, Place, Proxy};
+use testkit::random::Random;
+use testkit::replication::{follow, wait_for_replica};
+use testkit::server::{server_version, wait_until, with_debug};
+use testkit::{Server, Setup, ask, error, run};
 
 /// What comes before the snapshot when a replica connects, and some.
 const GREETING: u64 = 10_000;
@@ -43,13 +43,13 @@ fn replica_that_loads(load: &str) -> Setup {
 }
 
 /// Changes so much while the link is down that the replica needs it all anew.
-fn diverge(client: &mut Connection, models: &mut Vec<Model>) {
+fn diverge(client: &mut Connection, models: &mut Vec<FilterModel>) {
     models.iter_mut().filter(|model| !model.is_fixed()).for_each(|model| {
         model.add(client, 30_000..31_000);
     });
     let gone = models.remove(0);
     run(client, &format!("DEL {}", gone.key)).unwrap();
-    let mut new = Model::new("new");
+    let mut new = FilterModel::new("new");
     new.add(client, 0..3000);
     models.push(new);
 }
@@ -76,7 +76,7 @@ fn a_replica_has_its_old_data_or_none_whenever_the_link_breaks() {
     thread::scope(|scope| {
         for load in loads() {
             for sync in ["no", "yes"] {
-                let random = Random(random.next());
+                let random = Random(random.next_u64());
                 scope.spawn(move || cut_again_and_again(load, sync, random));
             }
         }

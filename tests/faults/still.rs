@@ -2,13 +2,13 @@
 
 use redis::Connection;
 
-use crate::support::ask;
-use crate::support::model::{Model, Observed};
+use testkit::ask;
+use testkit::filter_model::{FilterModel, Observed};
 
-pub struct Still(Vec<(Model, Observed)>);
+pub struct Still(Vec<(FilterModel, Observed)>);
 
 impl Still {
-    pub fn of(models: Vec<Model>, client: &mut Connection) -> Still {
+    pub fn of(models: Vec<FilterModel>, client: &mut Connection) -> Still {
         let observed = models.into_iter().map(|model| {
             let observed = model.observe(client);
             (model, observed)
@@ -16,7 +16,7 @@ impl Still {
         Still(observed.collect())
     }
 
-    pub fn models(&self) -> impl Iterator<Item = &Model> {
+    pub fn models(&self) -> impl Iterator<Item = &FilterModel> {
         self.0.iter().map(|(model, _)| model)
     }
 
@@ -31,7 +31,7 @@ impl Still {
     }
 
     /// Panics unless those that are chosen answer as they did.
-    pub fn check_if(&self, client: &mut Connection, chosen: impl Fn(&Model, &mut Connection) -> bool) {
+    pub fn check_if(&self, client: &mut Connection, chosen: impl Fn(&FilterModel, &mut Connection) -> bool) {
         for (model, expected) in &self.0 {
             if chosen(model, client) {
                 assert_eq!(model.observe(client), *expected, "{}", model.key);

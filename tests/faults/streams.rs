@@ -8,13 +8,16 @@ use std::time::{Duration, Instant};
 use redis::{Client, Connection, RedisResult};
 
 use super::damage::{REFUSALS, assert_no_crash, assert_refused, check_taken, fill};
-use crate::support::memory::limited;
-use crate::support::model::{
-    ABSENT, Model, Random, digest, digest_of, follow, info, many, wait_for_replica, wait_until, with_debug,
-};
-use crate::support::proxy::{Damage, Place, Proxy};
-use crate::support::wire::{Reply, Wire};
-use crate::support::{Server, Setup, ask, run, run_words};
+use testkit::command::{ABSENT, many};
+use testkit::filter_model::FilterModel;
+use testkit::info::{digest, digest_of, info};
+use testkit::memory::limited;
+use testkit::proxy::{Damage, Place, Proxy};
+use testkit::random::Random;
+use testkit::replication::{follow, wait_for_replica};
+use testkit::server::{wait_until, with_debug};
+use testkit::wire::{Reply, Wire};
+use testkit::{Server, Setup, ask, run, run_words};
 
 /// What a replica logs when it is about to get a snapshot, in words of one server or another.
 pub const BEGUN: [&str; 2] = ["Full resync from", "Starting to receive RDB"];
@@ -119,7 +122,7 @@ fn a_synchronization_that_is_damaged_is_refused_or_its_filters_are_whole() {
         for (diskless, load) in [("no", "disabled"), ("yes", "disabled"), ("yes", "swapdb")] {
             for checksum in ["yes", "no"] {
                 // Side by side, for some replicas look once a second whether they have all.
-                for mut random in [(); 2].map(|()| Random(random.next())) {
+                for mut random in [(); 2].map(|()| Random(random.next_u64())) {
                     scope.spawn(move || synchronize_with_damage(&mut random, diskless, load, checksum));
                 }
             }
@@ -131,7 +134,7 @@ fn a_synchronization_that_is_damaged_is_refused_or_its_filters_are_whole() {
 fn a_replica_outlives_damaged_commands_and_can_be_synchronized_anew() {
     let mut random = Random::unpredictable();
     thread::scope(|scope| {
-        for mut random in [(); 3].map(|()| Random(random.next())) {
+        for mut random in [(); 3].map(|()| Random(random.next_u64())) {
             scope.spawn(move || write_with_damage(&mut random));
         }
     });
@@ -142,7 +145,7 @@ fn write_with_damage(random: &mut Random) {
     let master = with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0").start();
     let mut client = master.connect();
     let still = fill(&mut client);
-    let mut models: Vec<Model> = still.models().filter(|model| !model.is_fixed()).cloned().collect();
+    let mut models: Vec<FilterModel> = still.models().filter(|model| !model.is_fixed()).cloned().collect();
     let proxy = Proxy::to(&master);
     let mut replica = limited(with_debug(Setup::oxbloom())).start();
     let mut reader = replica.connect();
@@ -195,7 +198,7 @@ fn a_piece_that_is_damaged_on_its_way_to_a_replica_is_refused_there_and_the_log_
     follow(&mut reader, proxy.port);
     for (copy, words) in [("native", ""), ("counting", "COUNTING")] {
         run(&mut client, &format!("BF.RESERVE whole 0.01 100000 {words}")).unwrap();
-        Model::new("whole").add(&mut client, 0..1000);
+        FilterModel::new("whole").add(&mut client, 0..1000);
         let pieces = Wire::resp2(&master).scan_dump("whole");
         let [(header_iterator, header), (iterator, chunk)] = &pieces[..] else { panic!("{} pieces", pieces.len()) };
         Wire::resp2(&master).load_chunk(copy, *header_iterator, header);
@@ -216,7 +219,7 @@ fn a_piece_that_is_damaged_on_its_way_to_a_replica_is_refused_there_and_the_log_
 }
 
 /// Adds to filters of all layouts, removes from some, makes new ones, and copies one in chunks.
-fn write_in_every_way(random: &mut Random, models: &mut [Model], master: &Server, client: &mut Connection) {
+fn write_in_every_way(random: &mut Random, models: &mut [FilterModel], master: &Server, client: &mut Connection) {
     for model in models.iter_mut() {
         let first = random.below(1 << 30);
         model.add(client, first..first + 5);

@@ -4,9 +4,6 @@
 //! Valgrind knows allocations by watching the system's functions. Servers that were linked with an allocator of their own hide
 //! theirs: there, only what is outside of all memory is noticed.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -14,14 +11,16 @@ use std::process::ExitStatus;
 use redis::{Connection, Value};
 use tempfile::TempDir;
 
-use support::bag::Bag;
-use support::model::{
-    Model, Random, digest, digest_of, info, replica_of, rewrite_aof, server_version, various, wait_for_bgsave,
-    wait_for_replica, wait_until, with_debug,
-};
-use support::payload::{self, Payload};
-use support::wire::Wire;
-use support::{Server, Setup, ask, run, run_words};
+use testkit::counting_model::CountingModel;
+use testkit::filter_model::{FilterModel, various};
+use testkit::info::{digest, digest_of, info};
+use testkit::payload::Payload;
+use testkit::persistence::{rewrite_aof, wait_for_bgsave};
+use testkit::random::Random;
+use testkit::replication::{replica_of, wait_for_replica};
+use testkit::server::{server_version, wait_until, with_debug};
+use testkit::wire::Wire;
+use testkit::{Server, Setup, ask, payload, run, run_words};
 
 /// The program that runs a server, and writes what it finds, in each process, to a file.
 fn memcheck(logs: &Path) -> Vec<String> {
@@ -93,7 +92,7 @@ fn come_and_go(server: &Server) {
     let mut client = Wire::resp2(server);
     for (key, parameters) in [("bag", "0.01 20 EXPANSION 1"), ("careless-bag", "0.4 50 EXPANSION 4")] {
         assert!(!client.run(&format!("BF.RESERVE {key} {parameters} COUNTING")).is_error());
-        let mut bag = Bag::new(key);
+        let mut bag = CountingModel::new(key);
         for _ in 0..40 {
             bag.add(&mut random, &mut client);
             bag.remove(&mut random, &mut client);
@@ -110,7 +109,7 @@ fn merge(client: &mut Connection) {
         let [x, y, union, intersection] = &keys;
         ask::<String>(client, &format!("BF.RESERVE {x} 0.01 1000 {options}"));
         ask::<String>(client, &format!("BF.RESERVE {y} LIKE {x}"));
-        let (mut first, mut second) = (Model::new(x), Model::new(y));
+        let (mut first, mut second) = (FilterModel::new(x), FilterModel::new(y));
         first.add(client, 0..600);
         second.add(client, 400..1000);
         ask::<String>(client, &format!("BF.MERGE {union} 2 {x} {y} UNION"));

@@ -2,9 +2,9 @@
 
 use super::judge::number;
 use super::lines::Line;
-use super::support::model::server_version;
-use super::support::wire::Reply;
 use super::{Pair, Protocol};
+use testkit::server::server_version;
+use testkit::wire::Reply;
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const UNKNOWN: &str = "Unknown argument received";

@@ -5,10 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::support::model::{Random, aof_commands, info, item, replica_of, rewrite_aof, wait_for_replica, wait_until};
-use super::support::payload::{Part, Payload};
-use super::support::wire::{Reply, Wire};
-use super::support::{Server, Setup, ask, copy_of, oxbloom, redisbloom};
+use testkit::command::item;
+use testkit::info::info;
+use testkit::payload::{Part, Payload};
+use testkit::persistence::{aof_commands, rewrite_aof};
+use testkit::random::Random;
+use testkit::replication::{replica_of, wait_for_replica};
+use testkit::server::wait_until;
+use testkit::wire::{Reply, Wire};
+use testkit::{Server, Setup, ask, copy_of, oxbloom, redisbloom};
 
 /// Numbers from here on are never added.
 const ABSENT: u64 = 1 << 40;
@@ -402,7 +407,7 @@ fn filters_have_the_same_size_whatever_is_asked_for() {
     let mut random = Random::unpredictable();
     for _ in 0..3000 {
         let rate = 10f64.powf(-(random.below(12_000) as f64) / 1000.0 - 0.001);
-        let capacity = 1 + random.next() % 10u64.pow(1 + random.below(8) as u32);
+        let capacity = 1 + random.next_u64() % 10u64.pow(1 + random.below(8) as u32);
         let option = random.one_of(&["", "NONSCALING", "EXPANSION 1"]);
         let reserve = format!("BF.RESERVE key {rate} {capacity} {option}");
         for line in [reserve.as_str(), "BF.SCANDUMP key 0", "MEMORY USAGE key", "DEL key"] {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::differences::Difference;
 use super::lines::Line;
-use super::support::wire::Reply;
+use testkit::wire::Reply;
 
 /// Filters of ours with an error rate up to this one are not believed to answer wrongly in a test. (The smallest of
 /// RedisBloom's do: they have 64 bits, of which an item's positions are only a few different ones.)

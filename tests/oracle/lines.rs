@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::support::model::Random;
+use testkit::random::Random;
 
 /// A command and its arguments: any bytes.
 #[derive(Clone, Debug)]

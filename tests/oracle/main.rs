@@ -4,9 +4,6 @@
 //! two Bloom filters may differ about an item that was not; [`differences`] is the complete list of what is different on
 //! purpose, each with a test that shows both sides.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod differences;
 mod exchange;
 mod judge;
@@ -16,8 +13,8 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 
 use judge::Judge;
 use lines::{Line, Lines};
-use support::wire::{Reply, Wire};
-use support::{Server, Setup, oxbloom, redisbloom};
+use testkit::wire::{Reply, Wire};
+use testkit::{Server, Setup, oxbloom, redisbloom};
 
 /// Seeds that every run uses.
 const SEEDS: [u64; 6] = [1, 2, 3, 4, 5, 6];

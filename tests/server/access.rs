@@ -5,9 +5,12 @@ use std::collections::BTreeSet;
 use redis::Connection;
 
 use crate::commands::{COMMANDS, Command};
-use crate::support::model::{Random, digest, info_number, server_version, various, wait_until, with_debug};
-use crate::support::wire::{Reply, Wire};
-use crate::support::{Server, Setup};
+use testkit::filter_model::various;
+use testkit::info::{digest, info_number};
+use testkit::random::Random;
+use testkit::server::{server_version, wait_until, with_debug};
+use testkit::wire::{Reply, Wire};
+use testkit::{Server, Setup};
 
 /// Makes `user` from `rules` alone, and connects as that user.
 fn user(server: &Server, rules: &str) -> Wire {

@@ -3,14 +3,16 @@
 
 use redis::Value;
 
-use crate::support::memory::{create, grow};
-use crate::support::model::{
-    Model, Random, aof_commands, digest_of, replica_of, rewrite_aof, server_version, shown, various, wait_for_replica,
-    with_aof, with_debug,
-};
-use crate::support::payload::{Part, Payload};
-use crate::support::wire::{Reply, Wire};
-use crate::support::{Setup, ask, error_text, run, run_words};
+use testkit::filter_model::{FilterModel, various};
+use testkit::info::digest_of;
+use testkit::memory::{create, grow};
+use testkit::payload::{Part, Payload};
+use testkit::persistence::{aof_commands, rewrite_aof, shown};
+use testkit::random::Random;
+use testkit::replication::{replica_of, wait_for_replica};
+use testkit::server::{server_version, with_aof, with_debug};
+use testkit::wire::{Reply, Wire};
+use testkit::{Setup, ask, error_text, run, run_words};
 
 const NO_SEED: &str = "ERR classic filters have no seed";
 
@@ -143,7 +145,7 @@ fn a_classic_filter_is_created_on_replicas_as_redisbloom_understands_it() {
     {
         run(&mut client, line).unwrap();
     }
-    Model::new("added").add(&mut client, 0..1000);
+    FilterModel::new("added").add(&mut client, 0..1000);
     wait_for_replica(&mut client, &mut other);
     for key in ["added", "native", "reserved"] {
         let dumps = [&mut client, &mut other].map(|client| ask::<Vec<u8>>(client, &format!("DUMP {key}")));
@@ -187,7 +189,7 @@ fn a_very_old_filter_survives_the_rewriting_of_the_append_only_file() {
     let mut dumps = Vec::new();
     for (key, payload) in [("old", very_old), ("broken", original.with_parts(4, &broken))] {
         assert_eq!(run_words(&mut client, &[&b"RESTORE"[..], key.as_bytes(), b"0", &payload]), Ok(Value::Okay));
-        Model::new(key).add(&mut client, 0..300);
+        FilterModel::new(key).add(&mut client, 0..300);
         dumps.push((key, ask::<Vec<u8>>(&mut client, &format!("DUMP {key}"))));
         let (_, header): (u64, Vec<u8>) = ask(&mut client, &format!("BF.SCANDUMP {key} 0"));
         let refused = run_words(&mut client, &[&b"BF.LOADCHUNK"[..], b"copy", b"1", &header]).unwrap_err();
@@ -212,7 +214,7 @@ fn a_classic_filter_beyond_the_limits_is_refused() {
     assert_eq!(client.run("BF.RESERVE key 0.01 70368744177664"), refused);
     assert_eq!(client.run("BF.RESERVE key 0.01 500 EXPANSION 4000000"), Reply::simple("OK"));
     let mut random = Random(3);
-    let grown = (0..2000).map(|_| client.run(&format!("BF.ADD key {}", random.next())));
+    let grown = (0..2000).map(|_| client.run(&format!("BF.ADD key {}", random.next_u64())));
     let refused = grown.filter(Reply::is_error).last();
     assert_eq!(refused, Some(Reply::error(grow::FILTER_LIMIT)));
     assert!(client.run("BF.CARD key").integer() >= 500);
@@ -223,7 +225,7 @@ fn a_classic_filter_beyond_the_limits_is_refused() {
 fn looking_ahead_does_not_show() {
     let server = Setup::oxbloom().module_arguments("bf-layout classic lookahead-size 1").start();
     let mut client = server.connect();
-    let mut model = Model::new("key");
+    let mut model = FilterModel::new("key");
     run(&mut client, "BF.RESERVE key 0.000000001 100").unwrap();
     for n in 0..500 {
         assert_eq!(ask::<i64>(&mut client, &format!("BF.ADD key {n}")), 1, "{n}");

@@ -3,10 +3,11 @@
 use oxbloom_filter::codec::native;
 use redis::Value;
 
-use crate::support::memory::{create, grow};
-use crate::support::model::{aof_commands, server_version};
-use crate::support::wire::{Reply, Wire};
-use crate::support::{Server, Setup, ask, error, run};
+use testkit::memory::{create, grow};
+use testkit::persistence::aof_commands;
+use testkit::server::server_version;
+use testkit::wire::{Reply, Wire};
+use testkit::{Server, Setup, ask, error, run};
 
 pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 pub const FULL: &str = "ERR non scaling filter is full";
@@ -424,30 +425,6 @@ fn a_full_filter_takes_what_fits_and_stops_with_the_error() {
             assert_eq!(client.run(&format!("{line} a b c d")), Reply::Array(vec![no.clone(); 4]));
             assert_eq!(client.run("BF.CARD key"), Reply::Integer(4));
             assert_eq!(client.run("BF.INFO key CAPACITY").field_or_single("Capacity"), Reply::Integer(4));
-        }
-    }
-}
-
-impl Reply {
-    /// The value of a single field of BF.INFO: the element of an array, or beside its name in a map.
-    pub fn field_or_single(&self, label: &str) -> Reply {
-        match self {
-            Reply::Map(pairs) => {
-                assert_eq!((pairs.len(), &pairs[0].0), (1, &Reply::simple(label)));
-                pairs[0].1.clone()
-            }
-            array => {
-                assert_eq!(array.elements().len(), 1);
-                array.elements()[0].clone()
-            }
-        }
-    }
-
-    /// A floating-point number: RESP2 has them as text.
-    fn float(&self) -> f64 {
-        match self {
-            Reply::Double(number) => *number,
-            text => text.text().parse().unwrap(),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Settings: as arguments of `loadmodule`, in the server's configuration file, and by CONFIG; and loading itself.
 
 use crate::servers::{lacking, logged};
-use crate::support::memory::{create, grow};
-use crate::support::model::{info, server_name_and_version, server_version};
-use crate::support::wire::{Reply, Wire};
-use crate::support::{Server, Setup, oxbloom, redisbloom};
+use testkit::info::info;
+use testkit::memory::{create, grow};
+use testkit::server::{server_name_and_version, server_version};
+use testkit::wire::{Reply, Wire};
+use testkit::{Server, Setup, oxbloom, redisbloom};
 
 const RATE_RANGE: &str = "must be a number above 0 and below 1";
 

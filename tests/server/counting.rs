@@ -8,14 +8,17 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::commands::{FULL, WRONG_TYPE, events, protocols};
 use crate::replication::{master_setup, replica_setup};
-use crate::support::bag::{Bag, MOST};
-use crate::support::memory::grow;
-use crate::support::model::{
-    ABSENT, Model, Random, aof_commands, assert_figures_add_up, digest, digest_of, info_field, many, replica_of,
-    rewrite_aof, server_version, shown, wait_for_replica, with_aof, with_debug,
-};
-use crate::support::wire::{Reply, Wire};
-use crate::support::{Server, Setup, ask, run, run_words};
+use testkit::command::{ABSENT, many};
+use testkit::counting_model::{CountingModel, MAX_COUNT};
+use testkit::filter_model::FilterModel;
+use testkit::info::{assert_figures_add_up, digest, digest_of, info_field};
+use testkit::memory::grow;
+use testkit::persistence::{aof_commands, rewrite_aof, shown};
+use testkit::random::Random;
+use testkit::replication::{replica_of, wait_for_replica};
+use testkit::server::{server_version, with_aof, with_debug};
+use testkit::wire::{Reply, Wire};
+use testkit::{Server, Setup, ask, run, run_words};
 
 const NOT_COUNTING: &str = "ERR only filters that were made with COUNTING remove and count items: \
                             BF.RESERVE key error_rate capacity COUNTING";
@@ -228,12 +231,12 @@ fn counts_go_up_to_fifteen_and_stay_there() {
         client.run(&format!("BF.RESERVE key {EXACT} 1000 COUNTING SEED 7"));
         let stuck = |client: &mut Wire| field(client, "key", "STUCK", "Number of counters that stick").integer();
         // One short of the most: all of them can be taken back.
-        for count in 1..MOST as i64 {
+        for count in 1..MAX_COUNT as i64 {
             assert_eq!(client.run("BF.ADD key often"), if count == 1 { yes.clone() } else { no.clone() });
             assert_eq!(client.run("BF.COUNT key often"), Reply::Integer(count));
         }
         assert_eq!(stuck(&mut client), 0);
-        (1..MOST).for_each(|_| assert_eq!(client.run("BF.DEL key often"), yes));
+        (1..MAX_COUNT).for_each(|_| assert_eq!(client.run("BF.DEL key often"), yes));
         assert_eq!(client.run("BF.DEL key often"), no);
 
         // Others, each there once, twice or three times.
@@ -243,7 +246,7 @@ fn counts_go_up_to_fifteen_and_stay_there() {
         }
         for count in 1..=20 {
             assert_eq!(client.run("BF.ADD key often"), if count == 1 { yes.clone() } else { no.clone() });
-            assert_eq!(client.run("BF.COUNT key often"), Reply::Integer(count.min(MOST as i64)));
+            assert_eq!(client.run("BF.COUNT key often"), Reply::Integer(count.min(MAX_COUNT as i64)));
         }
         let sticking = stuck(&mut client);
         assert!(sticking > 1);
@@ -339,7 +342,7 @@ fn every_removal_finds_its_item_however_careless_the_filter_is() {
     for (mut random, kind) in [(Random(1), "EXPANSION 1"), (Random(2), "EXPANSION 2"), (Random::unpredictable(), "")] {
         run(&mut client, "DEL key").unwrap();
         run(&mut client, &format!("BF.RESERVE key 0.5 50 {kind} COUNTING")).unwrap();
-        let mut bag = Bag::new("key");
+        let mut bag = CountingModel::new("key");
         let mut wire = Wire::resp2(&server);
         for round in 0..100 {
             for _ in 0..10 {
@@ -735,7 +738,7 @@ impl Restarted {
     }
 
     /// Whether both are as the bags.
-    fn check(&self, bags: &[Bag]) {
+    fn check(&self, bags: &[CountingModel]) {
         let (mut master, mut replica) = self.clients();
         wait_for_replica(&mut master, &mut replica);
         for bag in bags {
@@ -763,16 +766,17 @@ fn after_any_additions_and_removals_and_restarts_a_replica_is_as_its_master_and_
             ("default", "BF.INSERT default COUNTING SEED n ITEMS x"),
         ] {
             // Answers decide what is done next: with the filters' seeds, all of a run follows from its own.
-            let line = line.replace("SEED n", &format!("SEED {}", random.next()));
+            let line = line.replace("SEED n", &format!("SEED {}", random.next_u64()));
             assert!(!Wire::resp2(&servers.master).run(&line).is_error());
-            bags.push(Bag::new(key));
+            bags.push(CountingModel::new(key));
         }
         // The item that the command could not do without.
         Wire::resp2(&servers.master).run("BF.DEL default x");
         for round in 0..15 {
             let mut client = Wire::resp2(&servers.master);
-            let layers =
-                |client: &mut Wire, bag: &Bag| field(client, &bag.key, "FILTERS", "Number of filters").integer();
+            let layers = |client: &mut Wire, bag: &CountingModel| {
+                field(client, &bag.key, "FILTERS", "Number of filters").integer()
+            };
             for _ in 0..60 {
                 let bag = &mut bags[random.below(5) as usize];
                 let before = layers(&mut client, bag);
@@ -864,7 +868,7 @@ fn a_hundred_times_as_many_items_as_fit_may_come_and_go() {
             assert!(late <= early + early / 4, "{kind}: {late} {what}, from {early}");
         }
         let absent: Vec<u64> = (ABSENT..ABSENT + 10_000).collect();
-        let found = Model::new("key").found(&mut client, &absent, true).len() as f64;
+        let found = FilterModel::new("key").found(&mut client, &absent, true).len() as f64;
         assert!(found <= rate * absent.len() as f64, "{kind}: {found} of {}", absent.len());
     }
 }

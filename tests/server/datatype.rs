@@ -5,11 +5,11 @@ use oxbloom_filter::codec::native::{Chunk, Header};
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::support::model::{
-    self, Model, Observed, digest, digest_of, info_number, used_memory, various, wait_until, with_debug,
-};
-use crate::support::payload::{self, Payload};
-use crate::support::{Setup, ask, error, error_text, run, run_words};
+use testkit::filter_model::{FilterModel, Observed, various};
+use testkit::info::{digest, digest_of, info_field, info_number, used_memory};
+use testkit::payload::Payload;
+use testkit::server::{wait_until, with_debug};
+use testkit::{Setup, ask, error, error_text, payload, run, run_words};
 
 /// Other defaults than the usual ones: what is restored must not depend on them.
 const OTHER_DEFAULTS: &str = "error-rate 0.2 initial-size 7 expansion-factor 5";
@@ -67,7 +67,7 @@ fn a_restored_filter_goes_on_growing_as_the_original_does() {
 fn restore_replaces_and_keeps_time() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
-    let mut model = Model::new("key");
+    let mut model = FilterModel::new("key");
     model.add(&mut client, 0..500);
     let expected = model.observe(&mut client);
     let payload = dump(&mut client, "key");
@@ -76,7 +76,7 @@ fn restore_replaces_and_keeps_time() {
     restore(&mut client, "text", "0", &payload, &["REPLACE"]).unwrap();
     assert_eq!(model.at("text").observe(&mut client), expected);
 
-    Model::new("filter").add(&mut client, 600..2000);
+    FilterModel::new("filter").add(&mut client, 600..2000);
     restore(&mut client, "filter", "100000", &payload, &["REPLACE"]).unwrap();
     assert_eq!(model.at("filter").observe(&mut client), expected);
     assert!((1..=100_000).contains(&ask::<i64>(&mut client, "PTTL filter")));
@@ -161,7 +161,7 @@ fn a_filter_moves_between_names_and_databases() {
 fn an_expired_filter_is_gone() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
-    let mut model = Model::new("key");
+    let mut model = FilterModel::new("key");
     model.add(&mut client, 0..1000);
     assert_eq!(ask::<i64>(&mut client, "PEXPIRE key 60000"), 1);
     // Adding does not touch the time to live.
@@ -190,7 +190,7 @@ fn the_server_tells_what_a_filter_is() {
             assert_eq!(ask::<String>(&mut client, &format!("TYPE {key}")), name);
             assert_eq!(ask::<String>(&mut client, &format!("OBJECT ENCODING {key}")), "raw");
             assert_eq!(ask::<i64>(&mut client, &format!("OBJECT REFCOUNT {key}")), 1);
-            assert_eq!(model::info_field::<String>(&mut client, key, "LAYOUT"), layout);
+            assert_eq!(info_field::<String>(&mut client, key, "LAYOUT"), layout);
         }
         let (cursor, mut found): (String, Vec<String>) = ask(&mut client, &format!("SCAN 0 COUNT 1000 TYPE {name}"));
         found.sort();
@@ -209,7 +209,7 @@ fn memory_usage_is_the_size_of_the_filter_and_a_constant() {
         let key = format!("name-{index:02}");
         run(&mut client, &format!("RENAME {} {key}", model.key)).unwrap();
         let usage: u64 = ask(&mut client, &format!("MEMORY USAGE {key}"));
-        let size: u64 = model::info_field(&mut client, &key, "SIZE");
+        let size: u64 = info_field(&mut client, &key, "SIZE");
         overheads.push(usage.checked_sub(size).unwrap_or_else(|| panic!("{}: {usage} under {size}", model.key)));
     }
     assert!(overheads[0] < 300, "{overheads:?}");
@@ -281,7 +281,7 @@ fn bits_in_another_chunks_place_are_refused() {
     let mut client = server.connect();
     // One checksum in 2^32 is so small that it takes fewer bytes in the file: not with this seed.
     run(&mut client, "BF.RESERVE key 0.01 64 EXPANSION 1 SEED 7").unwrap();
-    Model::new("key").add(&mut client, 0..300);
+    FilterModel::new("key").add(&mut client, 0..300);
     let payload = Payload::parse(&dump(&mut client, "key"));
     let strings = payload::strings(&payload.body);
     let pair = strings[1..].windows(2).find(|pair| pair[0].len() == pair[1].len()).expect("layers of one size");
@@ -354,7 +354,7 @@ fn a_filter_that_is_loaded_in_part_can_be_saved_and_restored() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE key 0.01 50 EXPANSION 2").unwrap();
-    let mut whole = Model::new("key");
+    let mut whole = FilterModel::new("key");
     whole.add(&mut client, 0..500);
     let mut chunks: Vec<(u64, Vec<u8>)> = Vec::new();
     loop {
@@ -398,7 +398,7 @@ fn a_copy_in_chunks_of_a_filter_in_use_can_be_saved_and_restored() {
     run(&mut client, "BF.RESERVE key 0.01 100").unwrap();
     let (iterator, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP key 0");
     // The header counts no items, the chunk has bits of some that came in between.
-    let mut model = Model::new("key");
+    let mut model = FilterModel::new("key");
     model.add(&mut client, 0..50);
     let (next, chunk): (u64, Vec<u8>) = ask(&mut client, &format!("BF.SCANDUMP key {iterator}"));
     for (iterator, data) in [(iterator, header), (next, chunk)] {

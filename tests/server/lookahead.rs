@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use redis::Connection;
 
-use crate::support::model::Model;
-use crate::support::{Setup, ask, error, run};
+use testkit::filter_model::FilterModel;
+use testkit::{Setup, ask, error, run};
 
 /// A server whose module looks ahead for every filter.
 fn setup() -> Setup {
@@ -14,7 +14,7 @@ fn setup() -> Setup {
 
 /// Adds, asks, and leaves the key as a filter that the module looks ahead for.
 fn use_filter(client: &mut Connection, numbers: Range<u64>) {
-    let mut model = Model::new("key");
+    let mut model = FilterModel::new("key");
     // Creates the filter if it is not there. With this seed, none of the items below is a false positive.
     run(client, "BF.INSERT key SEED 7 ITEMS first").unwrap();
     model.add(client, numbers);

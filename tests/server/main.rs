@@ -1,8 +1,5 @@
 //! The module in a real server, from a client's point of view.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod access;
 mod classic;
 mod commands;

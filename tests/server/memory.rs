@@ -3,13 +3,14 @@
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::support::memory::{LAST_WORDS, MIB, confine, create, grow, limit, reserve};
-use crate::support::model::{
-    Model, digest, filter_info, info_number, item, replica_of, server_version, try_many, used_memory, wait_for_replica,
-    wait_until, with_debug,
-};
-use crate::support::payload::Payload;
-use crate::support::{Server, Setup, ask, error, error_text, run, run_words};
+use testkit::command::{item, try_many};
+use testkit::filter_model::FilterModel;
+use testkit::info::{digest, filter_info, info_number, used_memory};
+use testkit::memory::{EXIT_MESSAGE, MIB, confine, create, grow, limit, reserve};
+use testkit::payload::Payload;
+use testkit::replication::{replica_of, wait_for_replica};
+use testkit::server::{server_version, wait_until, with_debug};
+use testkit::{Server, Setup, ask, error, error_text, run, run_words};
 
 fn unlimited(client: &mut Connection) {
     run(client, "CONFIG SET maxmemory 0").unwrap();
@@ -19,7 +20,7 @@ fn unlimited(client: &mut Connection) {
 fn what_would_exceed_maxmemory_is_not_created() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
-    let mut model = Model::new("present");
+    let mut model = FilterModel::new("present");
     model.add(&mut client, 0..3000);
     // What is copied, restored and loaded below.
     run(&mut client, &reserve("large", 20)).unwrap();
@@ -79,7 +80,7 @@ fn what_would_exceed_maxmemory_does_not_grow() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE key 0.01 1000 EXPANSION 30000").unwrap();
-    let mut model = Model::new("key");
+    let mut model = FilterModel::new("key");
     model.add(&mut client, 0..900);
     limit(&mut client, 10 * MIB);
     // Those that fit are taken, and the reply ends with the error.
@@ -144,7 +145,7 @@ fn a_replica_takes_what_its_master_granted() {
     run(&mut client, &reserve("after", 20)).unwrap();
     run(&mut client, "COPY after copy").unwrap();
     run(&mut client, "BF.RESERVE grown 0.01 100 EXPANSION 100000").unwrap();
-    let mut model = Model::new("grown");
+    let mut model = FilterModel::new("grown");
     model.add(&mut client, 0..2000);
     wait_for_replica(&mut client, &mut reader);
     assert_eq!(digest(&mut reader), digest(&mut client));
@@ -156,7 +157,7 @@ fn a_server_with_too_little_memory_loads_what_it_saved() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
     run(&mut client, &reserve("large", 20)).unwrap();
-    let mut model = Model::new("large");
+    let mut model = FilterModel::new("large");
     model.add(&mut client, 0..1000);
     run(&mut client, "SAVE").unwrap();
     let server = with_debug(Setup::oxbloom()).set("maxmemory 8mb").on(server.kill()).start();
@@ -200,7 +201,7 @@ fn a_replica_without_the_memory_for_a_filter_ends_rather_than_forget_its_items()
         }
         run(&mut client, command).unwrap();
         wait_until("the replica has ended", || !replica.is_running());
-        assert!(replica.log().contains(LAST_WORDS), "{}", replica.log());
+        assert!(replica.log().contains(EXIT_MESSAGE), "{}", replica.log());
         assert_eq!(run(&mut client, &command.replace("ADD", "EXISTS")), Ok(Value::Int(1)));
     }
 }
@@ -226,7 +227,7 @@ fn an_empty_filter_takes_no_memory_when_it_is_copied_or_loaded() {
 fn what_the_system_does_not_have_is_refused() {
     let server = confined(1536 * MIB);
     let mut client = server.connect();
-    let mut model = Model::new("witness");
+    let mut model = FilterModel::new("witness");
     model.add(&mut client, 0..2000);
     let before = (digest(&mut client), model.observe(&mut client));
     for mebibytes in [2_000, 10_240, 1_000_000] {
@@ -265,7 +266,7 @@ fn at_the_edge_of_what_the_system_has_a_filter_is_created_or_refused() {
         }
         assert!(!created.is_empty(), "nothing was created in {spare} MiB");
         for key in created {
-            let mut model = Model::new(&key);
+            let mut model = FilterModel::new(&key);
             model.add(&mut client, 0..1000);
             model.observe(&mut client);
         }
@@ -279,7 +280,7 @@ fn memory_returns_when_filters_are_deleted() {
     let mut client = server.connect();
     let start = used_memory(&mut client);
     for _ in 0..3 {
-        let mut model = Model::new("grown");
+        let mut model = FilterModel::new("grown");
         run(&mut client, "BF.RESERVE grown 0.01 10 EXPANSION 1").unwrap();
         model.add(&mut client, 0..2000);
         for n in 0..2000 {
@@ -313,7 +314,7 @@ fn a_classic_filter_takes_its_memory_once_when_it_is_loaded() {
     let server = Setup::oxbloom().set("rdbcompression no").start();
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE key 0.01 40000000 LAYOUT classic").unwrap();
-    let mut model = Model::new("key");
+    let mut model = FilterModel::new("key");
     model.add(&mut client, 0..20_000);
     let observed = model.observe(&mut client);
     let size: u64 = ask(&mut client, "MEMORY USAGE key");

@@ -3,23 +3,26 @@
 use redis::Connection;
 
 use crate::access::{serve_slots, start_node, wait_for_cluster};
-use crate::support::memory::{create, grow};
-use crate::support::model::{
-    LAYOUTS, Model, Random, aof_commands, assert_figures_add_up, calls, digest, filter_info, info_field, many,
-    replica_of, rewrite_aof, server_version, shown, wait_for_replica, with_aof, with_debug,
-};
-use crate::support::wire::{Reply, Wire};
-use crate::support::{Server, Setup, ask, error, run};
+use testkit::command::many;
+use testkit::filter_model::FilterModel;
+use testkit::info::{LAYOUTS, assert_figures_add_up, calls, digest, filter_info, info_field};
+use testkit::memory::{create, grow};
+use testkit::persistence::{aof_commands, rewrite_aof, shown};
+use testkit::random::Random;
+use testkit::replication::{replica_of, wait_for_replica};
+use testkit::server::{server_version, with_aof, with_debug};
+use testkit::wire::{Reply, Wire};
+use testkit::{Server, Setup, ask, error, run};
 
 /// Filters called `keys`, all alike, with items of their own and the items below 100.
-fn alike(client: &mut Connection, keys: &[&str], parameters: &str) -> Vec<Model> {
+fn alike(client: &mut Connection, keys: &[&str], parameters: &str) -> Vec<FilterModel> {
     let models = keys.iter().enumerate().map(|(index, key)| {
         let like = match index {
             0 => format!("BF.RESERVE {key} {parameters}"),
             _ => format!("BF.RESERVE {key} LIKE {}", keys[0]),
         };
         assert_eq!(ask::<String>(client, &like), "OK");
-        let mut model = Model::new(key);
+        let mut model = FilterModel::new(key);
         model.add(client, 0..100);
         let start = 1000 * (1 + index as u64);
         model.add(client, start..start + 300);
@@ -28,8 +31,8 @@ fn alike(client: &mut Connection, keys: &[&str], parameters: &str) -> Vec<Model>
     models.collect()
 }
 
-fn union_of(key: &str, models: &[Model]) -> Model {
-    let mut union = Model::new(key);
+fn union_of(key: &str, models: &[FilterModel]) -> FilterModel {
+    let mut union = FilterModel::new(key);
     union.items.extend(models.iter().flat_map(|model| &model.items));
     union
 }
@@ -44,7 +47,7 @@ fn a_union_holds_what_any_source_does_and_an_intersection_what_all_do() {
         assert_eq!(ask::<String>(&mut client, "BF.MERGE any 3 a b c"), "OK");
         union_of("any", &models).observe(&mut client);
         assert_eq!(ask::<String>(&mut client, "BF.MERGE all 3 a b c INTERSECT"), "OK");
-        let mut all = Model::new("all");
+        let mut all = FilterModel::new("all");
         all.items.extend(0..100);
         all.observe(&mut client);
         // Into one that exists, with the word for what is the default.
@@ -53,7 +56,7 @@ fn a_union_holds_what_any_source_does_and_an_intersection_what_all_do() {
         let dumps = ["a", "any"].map(|key| filter_info(&mut client, key));
         assert_eq!(dumps[0], dumps[1], "{layout}");
         assert_eq!(ask::<String>(&mut client, "BF.MERGE b 1 all INTERSECT"), "OK");
-        let mut b = Model::new("b");
+        let mut b = FilterModel::new("b");
         b.items.extend(0..100);
         b.observe(&mut client);
     }
@@ -119,7 +122,7 @@ fn a_union_that_is_overfull_says_so_and_grows_with_the_next_item() {
         let rates = ["a", "both"].map(|key| info_field::<f64>(&mut client, key, "FPR"));
         assert!(rates[0] < 0.01 && rates[1] > 0.02, "{layout}: {rates:?}");
         assert_eq!(info_field::<u64>(&mut client, "both", "FILTERS"), 1);
-        Model::new("both").add(&mut client, 50_000..50_010);
+        FilterModel::new("both").add(&mut client, 50_000..50_010);
         assert_eq!(info_field::<u64>(&mut client, "both", "FILTERS"), 2, "{layout}");
     }
 }
@@ -219,9 +222,9 @@ fn a_filter_like_another_has_all_its_parameters_here_and_on_replicas() {
     let (mut client, mut reader) = (master.connect(), replica.connect());
     for (index, (_, layout)) in LAYOUTS.into_iter().enumerate() {
         run(&mut client, &format!("BF.RESERVE first{index} 0.003 70 EXPANSION 3 {layout}")).unwrap();
-        Model::new(&format!("first{index}")).add(&mut client, 0..500);
+        FilterModel::new(&format!("first{index}")).add(&mut client, 0..500);
         run(&mut client, &format!("BF.RESERVE like{index} LIKE first{index}")).unwrap();
-        let mut model = Model::new(&format!("like{index}"));
+        let mut model = FilterModel::new(&format!("like{index}"));
         assert_eq!(ask::<u64>(&mut client, &format!("BF.CARD like{index}")), 0);
         for field in ["ERROR", "EXPANSION", "SEED", "LAYOUT"] {
             let keys = [format!("first{index}"), format!("like{index}")];
@@ -363,7 +366,7 @@ fn a_merge_stays_within_the_limits_of_memory() {
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE a 0.01 10000 EXPANSION 3").unwrap();
     run(&mut client, "BF.RESERVE b LIKE a").unwrap();
-    Model::new("a").add(&mut client, 0..20_000);
+    FilterModel::new("a").add(&mut client, 0..20_000);
     let before = digest(&mut client);
     if server_version() < (7, 0) {
         return;

@@ -5,12 +5,13 @@ use std::time::Instant;
 use redis::Connection;
 use tempfile::TempDir;
 
-use crate::support::model::{
-    LAYOUTS, append_to_aof, assert_figures_add_up, info, info_number, item, layout_figure, many, rewrite_aof,
-    server_name_and_version, try_many, various, wait_until, with_debug,
-};
-use crate::support::payload::Payload;
-use crate::support::{Server, Setup, ask, error_text, run, run_words};
+use testkit::command::{item, many, try_many};
+use testkit::filter_model::various;
+use testkit::info::{LAYOUTS, assert_figures_add_up, info, info_number, layout_figure};
+use testkit::payload::Payload;
+use testkit::persistence::{append_to_aof, rewrite_aof};
+use testkit::server::{server_name_and_version, wait_until, with_debug};
+use testkit::{Server, Setup, ask, error_text, run, run_words};
 
 /// Why something was refused, as INFO calls it.
 const REASONS: [&str; 6] =

@@ -2,9 +2,11 @@
 
 use redis::Value;
 
-use crate::support::model::{Model, info_number, server_version};
-use crate::support::wire::{Reply, Wire};
-use crate::support::{Server, Setup, ask, error, error_text, oxbloom_with_faults, run, run_words};
+use testkit::filter_model::FilterModel;
+use testkit::info::info_number;
+use testkit::server::server_version;
+use testkit::wire::{Reply, Wire};
+use testkit::{Server, Setup, ask, error, error_text, oxbloom_with_faults, run, run_words};
 
 const REPLY: &str = "ERR internal error";
 
@@ -20,7 +22,7 @@ fn panics(server: &Server) -> usize {
 fn a_panic_is_an_error_and_the_server_goes_on() {
     let server = faulty();
     let mut client = server.connect();
-    let mut model = Model::new("key");
+    let mut model = FilterModel::new("key");
     model.add(&mut client, 0..500);
     let expected = model.observe(&mut client);
     for count in 1..=50 {

@@ -4,19 +4,20 @@ use std::fs;
 
 use redis::{Connection, Value};
 
-use crate::support::model::{
-    Model, Observed, aof_commands, digest, digest_of, info_field, info_number, item, many, rewrite_aof, shown, various,
-    wait_for_bgsave, with_aof, with_debug,
-};
-use crate::support::wire::{Chunk, Reply, Wire};
-use crate::support::{Server, Setup, ask, run, run_words};
+use testkit::command::{item, many};
+use testkit::filter_model::{FilterModel, Observed, various};
+use testkit::info::{digest, digest_of, info_field, info_number};
+use testkit::persistence::{aof_commands, rewrite_aof, shown, wait_for_bgsave};
+use testkit::server::{with_aof, with_debug};
+use testkit::wire::{Chunk, Reply, Wire};
+use testkit::{Server, Setup, ask, run, run_words};
 
 /// Other defaults than the usual ones: what is loaded must not depend on them.
 const OTHER_DEFAULTS: &str = "error-rate 0.2 initial-size 7 expansion-factor 5";
 
 /// Filters, and what they answered before a restart.
 struct Before {
-    models: Vec<Model>,
+    models: Vec<FilterModel>,
     observed: Vec<Observed>,
     digest: String,
 }
@@ -27,7 +28,7 @@ impl Before {
         let mut models = various(client);
         for (key, parameters, items) in [("chunks", "0.01 16000000", 5000), ("room", "0.001 50000000", 0)] {
             assert_eq!(run(client, &format!("BF.RESERVE {key} {parameters}")), Ok(Value::Okay));
-            let mut model = Model::new(key);
+            let mut model = FilterModel::new(key);
             model.add(client, 0..items);
             models.push(model);
         }
@@ -118,7 +119,7 @@ fn an_append_only_file_is_rewritten_as_chunks() {
     let server = with_aof("no").start();
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE key 0.01 50").unwrap();
-    Model::new("key").add(&mut client, 0..100);
+    FilterModel::new("key").add(&mut client, 0..100);
     run(&mut client, "BF.RESERVE room 0.01 50000000").unwrap();
     run(&mut client, "PEXPIRE room 10000000").unwrap();
     rewrite_aof(&mut client);
@@ -136,7 +137,7 @@ fn an_append_only_file_is_rewritten_as_chunks() {
 fn what_changes_nothing_is_not_written() {
     let server = with_aof("no").start();
     let mut client = server.connect();
-    let mut model = Model::new("key");
+    let mut model = FilterModel::new("key");
     model.add(&mut client, 0..10_000);
     let size = |client: &mut Connection| info_number(client, "persistence", "aof_current_size");
     let before = size(&mut client);
@@ -158,7 +159,7 @@ fn of_a_thousand_items_the_three_new_ones_are_written() {
     let server = with_aof("no").start();
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE key 0.000001 10000 SEED 1").unwrap();
-    let mut model = Model::new("key");
+    let mut model = FilterModel::new("key");
     model.add(&mut client, 0..997);
     let before = aof_commands(server.folder()).len();
     assert_eq!(model.add(&mut client, 0..1000), 3);
@@ -228,7 +229,7 @@ fn a_filter_that_is_loaded_in_part_outlives_a_restart_and_is_completed_after_it(
         let server = with_aof("no").start();
         let mut client = server.connect();
         run(&mut client, &format!("BF.RESERVE whole 0.01 50 EXPANSION 2 {words}")).unwrap();
-        let mut model = Model::new("whole");
+        let mut model = FilterModel::new("whole");
         model.add(&mut client, 0..500);
         let walk = Wire::resp2(&server).scan_dump("whole");
         assert!(walk.len() > 3);

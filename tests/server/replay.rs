@@ -2,12 +2,13 @@
 
 use redis::Connection;
 
-use crate::support::model::{
-    LAYOUTS, Model, append_to_aof, digest, digest_of, replica_of, rewrite_aof, server_name_and_version, server_version,
-    wait_for_replica, with_aof, with_debug,
-};
-use crate::support::wire::{Reply, Wire};
-use crate::support::{Server, Setup, ask, run, run_words};
+use testkit::filter_model::FilterModel;
+use testkit::info::{LAYOUTS, digest, digest_of};
+use testkit::persistence::{append_to_aof, rewrite_aof};
+use testkit::replication::{replica_of, wait_for_replica};
+use testkit::server::{server_name_and_version, server_version, with_aof, with_debug};
+use testkit::wire::{Reply, Wire};
+use testkit::{Server, Setup, ask, run, run_words};
 
 const REPLACED: &str = "exists here, but not where the master or the append-only file creates it: replaced";
 
@@ -48,7 +49,7 @@ fn create_in_their_way(server: &Server, creation: &str, obstacle: &[&str]) {
     run_words(&mut client, obstacle).unwrap();
     in_secret(&mut client, &["DEL", "k"]);
     run_line(creation);
-    Model::new("k").add(&mut client, 0..200);
+    FilterModel::new("k").add(&mut client, 0..200);
 }
 
 const OBSTACLES: [&[&str]; 4] = [
@@ -99,7 +100,7 @@ fn send_foreign_chunks(server: &Server, keys: &[&str; 3], words: &str) {
     let mut client = server.connect();
     let mut run_line = commands(server);
     run_line(&format!("BF.RESERVE source 0.01 1000 {words}"));
-    Model::new("source").add(&mut client, 0..500);
+    FilterModel::new("source").add(&mut client, 0..500);
     let pieces = Wire::resp2(server).scan_dump("source");
     let (iterator, header) = &pieces[0];
     assert_eq!(Wire::resp2(server).load_chunk("blank", *iterator, header), Reply::simple("OK"));
@@ -146,7 +147,7 @@ fn a_chunk_that_is_damaged_in_itself_ends_the_process_whatever_the_key_holds() {
         let server = with_aof("no").start();
         let mut client = server.connect();
         run(&mut client, &format!("BF.RESERVE source 0.01 1000 {words}")).unwrap();
-        Model::new("source").add(&mut client, 0..500);
+        FilterModel::new("source").add(&mut client, 0..500);
         let (iterator, mut chunk) = Wire::resp2(&server).scan_dump("source").remove(1);
         run(&mut client, "SET text text").unwrap();
         run(&mut client, "BF.RESERVE other 0.001 3").unwrap();

@@ -2,12 +2,14 @@
 
 use redis::{Connection, Value};
 
-use crate::support::model::{
-    Model, Random, assert_figures_add_up, calls, digest, digest_of, filter_info, info, info_field, info_number, item,
-    replica_of, server_version, try_many, various, wait_for_replica, wait_until, with_debug,
-};
-use crate::support::space::Space;
-use crate::support::{Server, Setup, ask, error, error_text, run, run_words};
+use testkit::command::{item, try_many};
+use testkit::filter_model::{FilterModel, various};
+use testkit::info::{assert_figures_add_up, calls, digest, digest_of, filter_info, info, info_field, info_number};
+use testkit::keyspace_model::KeyspaceModel;
+use testkit::random::Random;
+use testkit::replication::{replica_of, wait_for_replica};
+use testkit::server::{server_version, wait_until, with_debug};
+use testkit::{Server, Setup, ask, error, error_text, run, run_words};
 
 /// A master, and replicas whose defaults differ from its own.
 struct Pair {
@@ -44,7 +46,7 @@ pub fn replica_setup(master: &Server) -> Setup {
     replica_of(master, setup.set("repl-diskless-sync-delay 0"))
 }
 
-fn assert_alike(models: &[Model], master: &mut Connection, replica: &mut Connection) {
+fn assert_alike(models: &[FilterModel], master: &mut Connection, replica: &mut Connection) {
     wait_for_replica(master, replica);
     for model in models {
         assert_eq!(model.observe(master), model.observe(replica), "{}", model.key);
@@ -74,7 +76,7 @@ fn a_replica_follows_creation_and_growth() {
     let (mut master, mut replica) = pair.clients();
     let mut models = various(&mut master);
     for key in ["add", "madd", "insert"] {
-        models.push(Model::new(key));
+        models.push(FilterModel::new(key));
     }
     for n in 0..300 {
         for (command, words) in [("BF.ADD", &["add"][..]), ("BF.INSERT", &["insert", "ITEMS"])] {
@@ -103,7 +105,7 @@ fn a_replica_follows_creation_and_growth() {
 fn a_replica_gets_nothing_that_changed_nothing() {
     let pair = Pair::start();
     let (mut master, mut replica) = pair.clients();
-    let mut model = Model::new("key");
+    let mut model = FilterModel::new("key");
     model.add(&mut master, 0..2000);
     run(&mut master, "BF.ADD single item").unwrap();
     wait_for_replica(&mut master, &mut replica);
@@ -131,7 +133,7 @@ fn a_replica_gets_nothing_that_changed_nothing() {
 fn transactions_scripts_and_functions_replicate() {
     let pair = Pair::start();
     let (mut master, mut replica) = pair.clients();
-    let mut model = Model::new("multi");
+    let mut model = FilterModel::new("multi");
     let mut pipe = redis::pipe();
     pipe.atomic();
     for n in 0..200 {
@@ -171,7 +173,7 @@ fn transactions_scripts_and_functions_replicate() {
 fn a_replica_reads_and_refuses_to_write_until_it_is_promoted() {
     let pair = Pair::start();
     let (mut master, mut replica) = pair.clients();
-    let mut model = Model::new("key");
+    let mut model = FilterModel::new("key");
     model.add(&mut master, 0..500);
     wait_for_replica(&mut master, &mut replica);
     model.observe(&mut replica);
@@ -237,7 +239,7 @@ fn a_replica_of_a_replica_answers_the_same() {
 fn a_replica_gets_a_filter_that_is_loaded_in_part() {
     let master = master_setup().start();
     let mut client = master.connect();
-    let mut model = Model::new("whole");
+    let mut model = FilterModel::new("whole");
     model.add(&mut client, 0..500);
     let mut iterator = 0;
     let mut replica = None;
@@ -267,7 +269,7 @@ fn after_any_commands_a_replica_answers_as_its_master() {
     for mut random in randoms {
         let pair = Pair::start();
         let (mut master, mut replica) = pair.clients();
-        let mut space = Space::new("");
+        let mut space = KeyspaceModel::new("");
         let mut history = Vec::new();
         for _ in 0..8 {
             history.clear();
@@ -297,7 +299,7 @@ fn a_partial_refusal_replicates_what_was_added() {
     let refused = try_many(&mut master, "BF.MADD", "key", &(0..30).collect::<Vec<_>>()).unwrap_err();
     assert!(error_text(&refused).contains("non scaling filter is full"), "{refused}");
     assert_eq!(ask::<u64>(&mut master, "BF.CARD key"), 10);
-    let mut model = Model::new("key");
+    let mut model = FilterModel::new("key");
     model.items.extend(model.found(&mut master, &(0..30).collect::<Vec<_>>(), true));
     assert!(model.items.len() >= 10);
     assert_alike(&[model], &mut master, &mut replica);

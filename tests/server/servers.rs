@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use crate::memory::confined;
-use crate::support::memory::{MIB, create};
-use crate::support::model::server_name_and_version;
-use crate::support::wire::{Reply, Wire};
-use crate::support::{Server, Setup, error_text, run};
+use testkit::memory::{MIB, create};
+use testkit::server::server_name_and_version;
+use testkit::wire::{Reply, Wire};
+use testkit::{Server, Setup, error_text, run};
 
 /// Whether something is seen to work on a server.
 type Probe = fn(&Server) -> bool;

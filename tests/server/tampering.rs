@@ -4,11 +4,14 @@ use oxbloom_filter::codec::native;
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::support::memory::{create, limited};
-use crate::support::model::{LAYOUTS, Model, Random, digest, use_in_every_way, with_debug};
-use crate::support::payload::{self, Part, Payload};
-use crate::support::wire::{Chunk, Reply, Wire};
-use crate::support::{Server, Setup, ask, error_text, run, run_words};
+use testkit::filter_model::{FilterModel, use_in_every_way};
+use testkit::info::{LAYOUTS, digest};
+use testkit::memory::{create, limited};
+use testkit::payload::{Part, Payload};
+use testkit::random::Random;
+use testkit::server::with_debug;
+use testkit::wire::{Chunk, Reply, Wire};
+use testkit::{Server, Setup, ask, error_text, payload, run, run_words};
 
 /// How many payloads of each kind are sent, with a seed that is always the same and with one that never is.
 const ROUNDS: usize = 6000;
@@ -28,7 +31,7 @@ fn start() -> Server {
 fn make(client: &mut Connection, kind: &str, words: &str, items: u64) {
     run(client, "DEL made").unwrap();
     run(client, &format!("BF.RESERVE made {kind} {words}")).unwrap();
-    Model::new("made").add(client, 0..items);
+    FilterModel::new("made").add(client, 0..items);
 }
 
 fn anywhere(random: &mut Random, length: usize) -> usize {
@@ -57,7 +60,7 @@ fn damage(random: &mut Random, bytes: &mut Vec<u8>, first: usize) {
         }
         _ => {
             let length = anywhere(random, 16.min(bytes.len() - at + 1));
-            bytes[at..at + length].iter_mut().for_each(|byte| *byte = random.next() as u8);
+            bytes[at..at + length].iter_mut().for_each(|byte| *byte = random.next_u64() as u8);
         }
     }
 }
@@ -206,7 +209,7 @@ fn a_piece_that_was_tampered_with_is_refused_or_works() {
             for (iterator, data) in walk {
                 assert_eq!(wire.load_chunk("target", *iterator, data), Reply::simple("OK"));
             }
-            let mut target = Model::new("target");
+            let mut target = FilterModel::new("target");
             target.items.extend(0..items);
             for mut random in [Random(2), Random::unpredictable()] {
                 for _ in 0..ROUNDS / KINDS.len() {

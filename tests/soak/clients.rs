@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 use redis::{Connection, Value};
 use tempfile::TempDir;
 
-use super::support::bag::Bag;
-use super::support::model::{
-    Random, assert_figures_add_up, digest, info, info_number, replica_of, server_version, wait_for_bgsave,
-    wait_for_replica, wait_until, with_debug,
-};
-use super::support::space::Space;
-use super::support::wire::{Reply, Wire};
-use super::support::{Server, Setup, run, run_words};
+use testkit::counting_model::CountingModel;
+use testkit::info::{assert_figures_add_up, digest, info, info_number};
+use testkit::keyspace_model::KeyspaceModel;
+use testkit::persistence::wait_for_bgsave;
+use testkit::random::Random;
+use testkit::replication::{replica_of, wait_for_replica};
+use testkit::server::{server_version, wait_until, with_debug};
+use testkit::wire::{Reply, Wire};
+use testkit::{Server, Setup, run, run_words};
 
 const CLIENTS: u64 = 20;
 
@@ -35,7 +36,7 @@ pub fn soak(time: Duration, mut random: Random) {
     // Which takes what it needs for scripts once.
     run_words(&mut operator, &["EVAL", "return 1", "0"]).expect("a script that runs");
     let before = held(&mut operator);
-    let mut clients: Vec<Client> = (0..CLIENTS).map(|number| Client::new(&master, number, random.next())).collect();
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|number| Client::new(&master, number, random.next_u64())).collect();
     let (mut pauses, mut most) = (0, before);
     while pauses == 0 || Instant::now() < ends {
         let pause = ends.min(Instant::now() + STRETCH);
@@ -162,8 +163,8 @@ struct Client {
     random: Random,
     connection: Connection,
     wire: Wire,
-    space: Space,
-    bags: Vec<Bag>,
+    space: KeyspaceModel,
+    bags: Vec<CountingModel>,
     steps: u64,
 }
 
@@ -175,13 +176,13 @@ impl Client {
         let bags = bags.map(|(name, parameters)| {
             let key = format!("{number}:{name}");
             assert!(!wire.run(&format!("BF.RESERVE {key} {parameters} COUNTING")).is_error());
-            Bag::new(&key)
+            CountingModel::new(&key)
         });
         Client {
             random: Random(seed),
             connection: server.connect(),
             wire,
-            space: Space::new(&format!("{number}:")),
+            space: KeyspaceModel::new(&format!("{number}:")),
             bags: bags.into(),
             steps: 0,
         }

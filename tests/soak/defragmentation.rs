@@ -5,10 +5,11 @@ use std::thread;
 
 use redis::{Connection, Value};
 
-use super::support::model::{
-    ABSENT, Random, assert_figures_add_up, digest, info_number, item, used_memory, wait_until, with_debug,
-};
-use super::support::{Server, Setup, run};
+use testkit::command::{ABSENT, item};
+use testkit::info::{assert_figures_add_up, digest, info_number, used_memory};
+use testkit::random::Random;
+use testkit::server::{wait_until, with_debug};
+use testkit::{Server, Setup, run};
 
 /// Kinds of filters, and how many items each gets: filter n those from n on.
 const KINDS: [(&str, u64); 9] = [

@@ -7,12 +7,9 @@
 
 mod clients;
 mod defragmentation;
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::time::{Duration, Instant};
 
-use support::model::Random;
+use testkit::random::Random;
 
 const USAGE: &str = "clients SECONDS [SEED], or defragmentation FILTERS [SEED]";
 

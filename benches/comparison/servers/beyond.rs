@@ -5,15 +5,15 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use crate::client;
+use crate::format::{seconds, spread};
 use crate::operations::{longest_pause, timed};
 use crate::peers::{Instance, Peer};
-use crate::report::{seconds, spread};
 use crate::requests::{NEVER_INSERTED, Requests};
 use crate::statistics::Series;
-use crate::support::ask;
-use crate::support::model::Random;
 use crate::targets::Target;
 use crate::workloads::fill;
+use testkit::ask;
+use testkit::random::Random;
 
 /// Items are of one length, a usual URL's, and go a thousand to a command.
 const LENGTH: usize = 28;

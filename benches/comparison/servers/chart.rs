@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use crate::format::describe;
 use crate::peers::Peer;
-use crate::report::describe;
 use crate::workloads::{Delivery, Operation, Results, Workload};
 
 /// Items of the length that is shown.

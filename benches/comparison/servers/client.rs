@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use mio::{Events, Interest, Poll, Token};
 
 use crate::requests::Requests;
-use crate::support::PATIENCE;
+use testkit::PATIENCE;
 
 /// Requests that are on the way at a time, on each of two connections, so that the server always has work.
 pub const PIPELINED: usize = 100;

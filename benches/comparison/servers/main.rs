@@ -6,14 +6,13 @@
 mod beyond;
 mod chart;
 mod client;
+mod format;
 mod library;
 mod operations;
 mod peers;
 mod report;
 mod requests;
 mod statistics;
-#[path = "../../../tests/support/mod.rs"]
-mod support;
 mod targets;
 mod workloads;
 
@@ -28,7 +27,7 @@ const CHART: &str = "benchmarks.svg";
 
 fn main() {
     let quick = std::env::var("QUICK").is_ok_and(|value| !matches!(value.as_str(), "" | "0"));
-    let repository = support::repository();
+    let repository = testkit::repository();
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository.join("target"), PathBuf::from);
     let folder = if quick { target.join("bench") } else { repository.join("docs") };
 

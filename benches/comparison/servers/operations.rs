@@ -16,9 +16,10 @@ use crate::client;
 use crate::peers::{Instance, Peer};
 use crate::requests::Requests;
 use crate::statistics::Series;
-use crate::support::model::{replica_of, wait_for_replica, wait_until};
-use crate::support::{ask, error_text, run};
 use crate::workloads::fill;
+use testkit::replication::{replica_of, wait_for_replica};
+use testkit::server::wait_until;
+use testkit::{ask, error_text, run};
 
 /// Who is compared: the floor has no filters.
 const PEERS: [Peer; 2] = [Peer::Oxbloom, Peer::RedisBloom];

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use redis::Connection;
 
-use crate::support::model::info;
-use crate::support::{self, Server, Setup, ask};
+use testkit::info::info;
+use testkit::{Server, Setup, ask};
 
 /// The core of the servers. Only one of them works at a time.
 const SERVER_CORE: &str = "0";
@@ -53,9 +53,9 @@ impl Peer {
 
     fn module(self) -> PathBuf {
         match self {
-            Peer::Oxbloom | Peer::Classic => support::oxbloom(),
-            Peer::RedisBloom => support::redisbloom(),
-            Peer::Floor => support::module(
+            Peer::Oxbloom | Peer::Classic => testkit::oxbloom(),
+            Peer::RedisBloom => testkit::redisbloom(),
+            Peer::Floor => testkit::module(
                 "FLOOR_MODULE",
                 "target/release/examples/libfloor.so",
                 "cargo build --release --example floor",

@@ -5,13 +5,14 @@ use std::fs;
 use std::process::Command;
 
 use crate::beyond::Beyond;
+use crate::format::{describe, seconds, spread, thousands};
 use crate::library;
 use crate::operations::{Operations, Unit, memory_field};
 use crate::peers::Peer;
 use crate::statistics::Series;
-use crate::support::server_binary;
 use crate::targets::Target;
-use crate::workloads::{Delivery, Measured, Operation, Plan, Results, Workload};
+use crate::workloads::{Delivery, Measured, Plan, Results, Workload};
+use testkit::server_binary;
 
 /// Who has columns in every table of speeds.
 const MAIN: [Peer; 3] = [Peer::Oxbloom, Peer::RedisBloom, Peer::Floor];
@@ -218,28 +219,6 @@ fn classic_cells(classic: &Measured, incumbent: &Measured) -> String {
     )
 }
 
-/// A workload in words, without its filter.
-pub fn describe(workload: Workload) -> String {
-    let command = workload.command().trim_start_matches("BF.");
-    let what = match workload.operation {
-        Operation::AddNew => "new",
-        Operation::AddDuplicate => "duplicate",
-        Operation::ExistsHit => "hit",
-        Operation::ExistsMiss => "miss",
-    };
-    match workload.delivery {
-        Delivery::Batch(items) => format!("{command} × {}, {what}", thousands(items as f64)),
-        Delivery::Pipelined => format!("{command}, pipelined, {what}"),
-        Delivery::Unpipelined => format!("{command}, {} connections, {what}", crate::client::CONNECTIONS),
-    }
-}
-
-/// The median, and the middle half in brackets.
-pub fn spread(series: &Series) -> String {
-    let (low, high) = series.spread();
-    format!("{:.0} ({low:.0}–{high:.0})", series.median())
-}
-
 fn with_unit(series: &Series, unit: Unit) -> String {
     let value = series.median();
     match unit {
@@ -250,22 +229,6 @@ fn with_unit(series: &Series, unit: Unit) -> String {
         },
         Unit::Seconds => seconds(value),
     }
-}
-
-/// A time, in a unit that suits it.
-pub fn seconds(value: f64) -> String {
-    match value {
-        value if value >= 1.0 => format!("{value:.2} s"),
-        value if value >= 1e-3 => format!("{:.1} ms", value * 1e3),
-        value => format!("{:.0} µs", value * 1e6),
-    }
-}
-
-/// A whole number with commas.
-fn thousands(number: f64) -> String {
-    let digits = format!("{number:.0}");
-    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group)).collect();
-    groups.join(",")
 }
 
 /// What it ran on, and when.

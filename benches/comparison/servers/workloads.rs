@@ -9,8 +9,8 @@ use crate::client::{self, Outcome};
 use crate::peers::{Instance, Peer};
 use crate::requests::{LENGTHS, NEVER_INSERTED, Requests};
 use crate::statistics::Series;
-use crate::support::model::Random;
-use crate::support::{ask, run};
+use testkit::random::Random;
+use testkit::{ask, run};
 
 /// A filter that is measured.
 #[derive(Clone, Copy, Debug)]

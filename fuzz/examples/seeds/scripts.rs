@@ -4,14 +4,9 @@ use oxbloom_filter::codec::Sink;
 use oxbloom_fuzz::commands::{DATA, FROM_MASTER, ITEM, ITEMS, ITERATOR, LITERAL, LONG_LITERAL, WORDS};
 use oxbloom_fuzz::decoding::Writer;
 use redis::{Connection, RedisResult};
+use testkit::payload::{Part, Payload};
 
 use super::{FILTERS, write};
-
-#[path = "../../../tests/support/payload.rs"]
-#[allow(dead_code, reason = "payloads are taken apart here, not made")]
-mod payload;
-
-use payload::{Part, Payload};
 
 /// What is done with a filter `a`, whatever its layout. `items:0+60` are so many items, `iterator` and `data` those of the last
 /// reply that had them.

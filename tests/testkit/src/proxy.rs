@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-use super::Server;
+use crate::server::Server;
 
 /// What a slow link passes at a time, and how long it pauses behind it.
 const TRICKLE: usize = 512;

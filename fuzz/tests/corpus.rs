@@ -1,25 +1,24 @@
-//! What fuzzing found, and what it started from, through the targets of `fuzz/`.
+//! Runs the fuzz targets on the files in `corpus/`: what fuzzing found, and what it started from.
 //!
-//! Without the usual harness: a target of the whole module wants a process of one thread, as a server has it.
+//! Without the usual harness, since the target of the whole module needs a process of one thread, as a server is.
 
 use std::fs;
 use std::path::Path;
 
-#[path = "../fuzz/src/lib.rs"]
-mod targets;
+use oxbloom_fuzz::{commands, decoding};
 
 type Target = (&'static str, fn(&[u8]));
 
 const TARGETS: [Target; 4] = [
-    ("header", targets::decoding::header),
-    ("file", targets::decoding::file),
-    ("pieces", targets::decoding::pieces),
-    ("commands", targets::commands::commands),
+    ("header", decoding::header),
+    ("file", decoding::file),
+    ("pieces", decoding::pieces),
+    ("commands", commands::commands),
 ];
 
 fn main() {
     for (target, run) in TARGETS {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
         let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         let mut paths: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
         assert!(!paths.is_empty(), "{} is empty", folder.display());

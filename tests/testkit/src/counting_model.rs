@@ -4,24 +4,25 @@ use std::collections::BTreeMap;
 
 use redis::Connection;
 
-use super::model::{Random, item, many};
-use super::wire::{Reply, Wire};
+use crate::command::{item, many};
+use crate::random::Random;
+use crate::wire::{Reply, Wire};
 
 /// What a counter holds at most.
-pub const MOST: u64 = 15;
+pub const MAX_COUNT: u64 = 15;
 
 /// Items that additions and removals are about.
 const ITEMS: u64 = 2000;
 
 /// A counting filter's key, and how often each item is in it.
-pub struct Bag {
+pub struct CountingModel {
     pub key: String,
     counts: BTreeMap<u64, u64>,
 }
 
-impl Bag {
-    pub fn new(key: &str) -> Bag {
-        Bag { key: key.to_owned(), counts: BTreeMap::new() }
+impl CountingModel {
+    pub fn new(key: &str) -> CountingModel {
+        CountingModel { key: key.to_owned(), counts: BTreeMap::new() }
     }
 
     /// Adds some items, some of them again, and a few so often that their counters stick; or as many of them as fit.
@@ -103,7 +104,7 @@ impl Bag {
             let found: Vec<bool> = many(client, "BF.MEXISTS", &self.key, numbers);
             for (number, (count, found)) in numbers.iter().zip(counts.into_iter().zip(found)) {
                 let held = self.counts[number];
-                let sound = found && (held.min(MOST)..=MOST).contains(&count);
+                let sound = found && (held.min(MAX_COUNT)..=MAX_COUNT).contains(&count);
                 assert!(sound, "{}: item {number} is there {held} times, and counted {count}", self.key);
             }
         }

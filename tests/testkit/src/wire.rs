@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 
-use super::{PATIENCE, Server};
+use crate::server::{PATIENCE, Server};
 
 /// A reply, by the first byte of its line.
 #[derive(Clone, PartialEq)]
@@ -112,6 +112,28 @@ impl Reply {
             other => other.elements().chunks(2).find(|pair| pair[0].bytes() == name.as_bytes()).map(|pair| &pair[1]),
         };
         value.unwrap_or_else(|| panic!("no {name} in {self:?}"))
+    }
+
+    /// The value of a single field of BF.INFO: the element of an array, or beside its name in a map.
+    pub fn field_or_single(&self, label: &str) -> Reply {
+        match self {
+            Reply::Map(pairs) => {
+                assert_eq!((pairs.len(), &pairs[0].0), (1, &Reply::simple(label)));
+                pairs[0].1.clone()
+            }
+            array => {
+                assert_eq!(array.elements().len(), 1);
+                array.elements()[0].clone()
+            }
+        }
+    }
+
+    /// A floating-point number: RESP2 has them as text.
+    pub fn float(&self) -> f64 {
+        match self {
+            Reply::Double(number) => *number,
+            text => text.text().parse().unwrap(),
+        }
     }
 }
 

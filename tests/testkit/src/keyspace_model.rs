@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redis::{Connection, Value};
 
-use super::model::{Random, filter_info, info_field, is_filter, item, many, wait_until};
-use super::{ask, run, run_words};
+use crate::command::{ask, item, many, run, run_words};
+use crate::info::{filter_info, info_field, is_filter};
+use crate::random::Random;
+use crate::server::wait_until;
 
 /// Keys that random commands are about.
 const KEYS: u64 = 6;
@@ -14,15 +16,15 @@ const KEYS: u64 = 6;
 const ITEMS: u64 = 4000;
 
 /// What must be in some keys, which nobody else writes to.
-pub struct Space {
+pub struct KeyspaceModel {
     /// What the names of the keys start with.
     prefix: String,
     filters: BTreeMap<String, BTreeSet<u64>>,
 }
 
-impl Space {
-    pub fn new(prefix: &str) -> Space {
-        Space { prefix: prefix.to_owned(), filters: BTreeMap::new() }
+impl KeyspaceModel {
+    pub fn new(prefix: &str) -> KeyspaceModel {
+        KeyspaceModel { prefix: prefix.to_owned(), filters: BTreeMap::new() }
     }
 
     /// Some command, or several that belong together, in words.
@@ -50,7 +52,7 @@ impl Space {
                     _ => {}
                 }
                 match random.below(4) {
-                    0 => words.extend(["SEED".to_owned(), random.next().to_string()]),
+                    0 => words.extend(["SEED".to_owned(), random.next_u64().to_string()]),
                     1 => words.push("COUNTING".to_owned()),
                     2 => words.extend(["LAYOUT".to_owned(), "classic".to_owned()]),
                     _ => {}
@@ -268,7 +270,7 @@ fn insert_options(random: &mut Random) -> Vec<String> {
         ("CAPACITY", random.one_of(&["1", "30", "500"]).to_owned()),
         ("ERROR", random.one_of(&["0.3", "0.02", "0.0001"]).to_owned()),
         ("EXPANSION", (1 + random.below(3)).to_string()),
-        ("SEED", random.next().to_string()),
+        ("SEED", random.next_u64().to_string()),
         ("LAYOUT", random.one_of(&["native", "classic"]).to_owned()),
     ] {
         if random.below(3) == 0 {

@@ -1,16 +1,4 @@
-//! Real servers for the tests: started on a free loopback port in a temporary folder, and gone when dropped.
-//!
-//! `SERVER_BIN` names the server under test (default: `redis-server`), `OXBLOOM_MODULE` the module (default: the release
-//! build), `REDISBLOOM_MODULE` the incumbent (default: where `make setup` puts it). What is missing is a failure.
-#![allow(dead_code, reason = "each test binary uses its part")]
-
-pub mod bag;
-pub mod memory;
-pub mod model;
-pub mod payload;
-pub mod proxy;
-pub mod space;
-pub mod wire;
+//! Real servers: started on a free loopback port in a temporary folder, and gone when dropped.
 
 use std::collections::hash_map::RandomState;
 use std::fmt::Write as _;
@@ -22,10 +10,14 @@ use std::ops::Range;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use redis::{Client, Connection, FromRedisValue, RedisResult, Value};
+use redis::{Client, Connection, Value};
 use tempfile::TempDir;
+
+use crate::command::run;
+use crate::modules::oxbloom;
 
 /// How long a server may take to start, to load its data, or to synchronize.
 pub const PATIENCE: Duration = Duration::from_secs(240);
@@ -33,34 +25,6 @@ pub const PATIENCE: Duration = Duration::from_secs(240);
 /// The server under test.
 pub fn server_binary() -> String {
     std::env::var("SERVER_BIN").unwrap_or_else(|_| "redis-server".to_owned())
-}
-
-/// The module under test.
-pub fn oxbloom() -> PathBuf {
-    module("OXBLOOM_MODULE", "target/release/liboxbloom.so", "make build")
-}
-
-/// RedisBloom 2.8.2.
-pub fn redisbloom() -> PathBuf {
-    module("REDISBLOOM_MODULE", "target/incumbent/redisbloom.so", "make setup")
-}
-
-/// The module under test, built with a command that panics.
-pub fn oxbloom_with_faults() -> PathBuf {
-    module("OXBLOOM_FAULTY_MODULE", "target/debug/liboxbloom.so", "cargo build --features fault-injection")
-}
-
-/// A module built from here, unless `variable` has the path of another.
-pub fn module(variable: &str, default: &str, remedy: &str) -> PathBuf {
-    let path = std::env::var_os(variable).map_or_else(|| repository().join(default), PathBuf::from);
-    assert!(path.is_file(), "{} is missing: run `{remedy}`, or set {variable}", path.display());
-    path
-}
-
-/// Where the workspace is.
-pub fn repository() -> &'static Path {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    package.ancestors().find(|folder| folder.join("Cargo.lock").is_file()).expect("a workspace")
 }
 
 /// How to start a server.
@@ -340,39 +304,42 @@ fn copy_all(from: &Path, to: &Path) {
     }
 }
 
-/// Runs a command given as words, and returns the server's own reply.
-pub fn run(connection: &mut Connection, words: &str) -> RedisResult<Value> {
-    run_words(connection, &words.split_ascii_whitespace().collect::<Vec<_>>())
-}
-
-/// As [`run`], with words that may be any bytes.
-pub fn run_words<W: AsRef<[u8]>>(connection: &mut Connection, words: &[W]) -> RedisResult<Value> {
-    let mut command = redis::Cmd::new();
-    words.iter().for_each(|word| {
-        command.arg(word.as_ref());
+/// The server's name, and its version, major and minor: `("Redis", (7, 0))`. Valkey's version is its own, above that of the
+/// Redis it descends from.
+pub fn server_name_and_version() -> (&'static str, (u32, u32)) {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    let text = TEXT.get_or_init(|| {
+        let output = Command::new(server_binary()).arg("--version").output().expect("a server that can be run");
+        String::from_utf8_lossy(&output.stdout).into_owned()
     });
-    command.query(connection)
+    let (name, version) = text.split_once(" server v=").unwrap_or_else(|| panic!("no version in '{text}'"));
+    let mut numbers = version.split(['.', ' ']).map(|number| number.parse().unwrap_or(0));
+    (name, (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)))
 }
 
-/// Runs a command that must succeed, and reads its reply as `T`.
-pub fn ask<T: FromRedisValue>(connection: &mut Connection, words: &str) -> T {
-    let value = run(connection, words).unwrap_or_else(|error| panic!("{words}: {error}"));
-    redis::from_redis_value(value).unwrap_or_else(|error| panic!("{words}: {error}"))
+/// The server's version alone.
+pub fn server_version() -> (u32, u32) {
+    server_name_and_version().1
 }
 
-/// Runs a command that must fail, and returns the error as the server worded it.
-pub fn error(connection: &mut Connection, words: &str) -> String {
-    match run(connection, words) {
-        Ok(value) => panic!("{words} should have failed, but returned {value:?}"),
-        Err(error) => error_text(&error),
-    }
+/// A server on which DEBUG may be used: from version 7 on it has to be allowed.
+pub fn with_debug(setup: Setup) -> Setup {
+    if server_version() >= (7, 0) { setup.set("enable-debug-command yes") } else { setup }
 }
 
-/// The words of a server's error.
-pub fn error_text(error: &redis::RedisError) -> String {
-    match (error.code(), error.detail()) {
-        (Some(code), Some(detail)) => format!("{code} {detail}"),
-        (Some(code), None) => code.to_owned(),
-        _ => error.to_string(),
+/// A server with the module under test that keeps an append-only file, rewritten on demand only.
+pub fn with_aof(preamble: &str) -> Setup {
+    with_debug(Setup::oxbloom())
+        .set("appendonly yes")
+        .set(format!("aof-use-rdb-preamble {preamble}"))
+        .set("auto-aof-rewrite-percentage 0")
+}
+
+/// Waits until `condition` holds, and not longer than [`PATIENCE`].
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -2,8 +2,9 @@
 
 use redis::Connection;
 
-use super::model::{used_memory, with_debug};
-use super::{Server, Setup, run};
+use crate::command::run;
+use crate::info::used_memory;
+use crate::server::{Server, Setup, with_debug};
 
 pub const MIB: u64 = 1 << 20;
 
@@ -22,8 +23,8 @@ pub mod grow {
     pub const SYSTEM: &str = "ERR Insufficient memory to grow filter: the system has no more";
 }
 
-/// What a server logs that would lose items if it went on.
-pub const LAST_WORDS: &str = "ending, not to lose its items";
+/// What a server logs when it exits because it would otherwise lose items.
+pub const EXIT_MESSAGE: &str = "ending, not to lose its items";
 
 /// A reserve of about so many MiB.
 pub fn reserve(key: &str, mebibytes: u64) -> String {

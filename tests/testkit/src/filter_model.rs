@@ -1,0 +1,154 @@
+//! A filter on a server, with every item that the server acknowledged; and filters of many kinds.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use redis::{Connection, Value};
+
+use crate::command::{ABSENT, ask, error_text, item, many, run_words};
+use crate::info::{filter_info, info_field};
+use crate::random::Random;
+
+/// A filter's key, and every item that the server acknowledged.
+#[derive(Clone, Debug)]
+pub struct FilterModel {
+    pub key: String,
+    pub items: BTreeSet<u64>,
+}
+
+/// What a filter answers: equal for two filters that hold the same bits.
+#[derive(Debug, PartialEq)]
+pub struct Observed {
+    info: Vec<Value>,
+    layout: String,
+    /// A classic filter has none.
+    seed: Option<String>,
+    error_rate: String,
+    /// How many items that were never added seem to be there, and a digest of which.
+    false_positives: (usize, u64),
+}
+
+impl FilterModel {
+    pub fn new(key: &str) -> FilterModel {
+        FilterModel { key: key.to_owned(), items: BTreeSet::new() }
+    }
+
+    /// The same items under another key.
+    pub fn at(&self, key: &str) -> FilterModel {
+        FilterModel { key: key.to_owned(), items: self.items.clone() }
+    }
+
+    /// Whether it is one of the [`various`] that do not grow.
+    pub fn is_fixed(&self) -> bool {
+        self.key.ends_with("fixed")
+    }
+
+    /// Adds items, all of which must be accepted. How many were new.
+    pub fn add(&mut self, client: &mut Connection, numbers: Range<u64>) -> u64 {
+        let numbers: Vec<u64> = numbers.collect();
+        let mut new = 0;
+        for numbers in numbers.chunks(1000) {
+            let replies: Vec<u64> = many(client, "BF.MADD", &self.key, numbers);
+            assert_eq!(replies.len(), numbers.len(), "BF.MADD {}", self.key);
+            new += replies.iter().sum::<u64>();
+            self.items.extend(numbers);
+        }
+        new
+    }
+
+    /// Panics if an item that was added is missing, and returns all other answers.
+    pub fn observe(&self, client: &mut Connection) -> Observed {
+        let items: Vec<u64> = self.items.iter().copied().collect();
+        let forgotten = self.found(client, &items, false);
+        assert!(forgotten.is_empty(), "{}: {} of {} items are forgotten", self.key, forgotten.len(), items.len());
+        let absent: Vec<u64> = (ABSENT..ABSENT + 2000).collect();
+        let found = self.found(client, &absent, true);
+        Observed {
+            info: filter_info(client, &self.key),
+            layout: info_field(client, &self.key, "LAYOUT"),
+            seed: info_field(client, &self.key, "SEED"),
+            error_rate: info_field(client, &self.key, "ERROR"),
+            false_positives: (found.len(), found.iter().fold(0, |digest, n| Random(digest ^ n).next_u64())),
+        }
+    }
+
+    /// Those of `numbers` whose presence is `expected`.
+    pub fn found(&self, client: &mut Connection, numbers: &[u64], expected: bool) -> Vec<u64> {
+        let mut found = Vec::new();
+        for numbers in numbers.chunks(1000) {
+            let answers: Vec<bool> = many(client, "BF.MEXISTS", &self.key, numbers);
+            found.extend(numbers.iter().zip(answers).filter(|(_, answer)| *answer == expected).map(|(&n, _)| n));
+        }
+        found
+    }
+}
+
+/// Uses a filter that was made of data which nobody vouches for: what is added is there, and nothing takes for ever.
+pub fn use_in_every_way(client: &mut Connection, key: &str) {
+    let mut pipe = redis::pipe();
+    for question in ["BF.INFO", "BF.DEBUG", "BF.CARD", "DUMP", "DEBUG DIGEST-VALUE", "MEMORY USAGE"] {
+        question.split(' ').chain([key]).enumerate().fold(&mut pipe, |pipe, (index, word)| match index {
+            0 => pipe.cmd(word),
+            _ => pipe.arg(word),
+        });
+    }
+    for field in ["ERROR", "SEED", "LAYOUT", "FILL", "FPR", "ESTIMATED", "STUCK"] {
+        pipe.cmd("BF.INFO").arg(key).arg(field);
+    }
+    pipe.cmd("BF.SCANDUMP").arg(key).arg(1);
+    let _: Vec<Value> = pipe.query(client).expect("answers");
+    let counts = info_field::<String>(client, key, "LAYOUT") == "counting";
+    for n in 0..30 {
+        match run_words(client, &[b"BF.ADD".as_slice(), key.as_bytes(), &item(n)]).map_err(|error| error_text(&error)) {
+            Ok(_) => {
+                let found = run_words(client, &[b"BF.EXISTS".as_slice(), key.as_bytes(), &item(n)]);
+                assert_eq!(found, Ok(Value::Int(1)));
+                // Every other one is taken back, so that layers may become empty, and be dropped.
+                if counts && n % 2 == 1 {
+                    assert!(many::<Vec<u64>>(client, "BF.MCOUNT", key, &[n - 1, n]).iter().all(|&count| count > 0));
+                    assert_eq!(many::<Vec<u64>>(client, "BF.MDEL", key, &[n]), [1]);
+                }
+            }
+            Err(error) => {
+                const KNOWN: [&str; 3] = [
+                    "non scaling filter is full",
+                    "Insufficient memory to grow filter",
+                    "problem inserting into filter",
+                ];
+                assert!(KNOWN.iter().any(|known| error.contains(known)), "{error}");
+                break;
+            }
+        }
+    }
+}
+
+/// Filters of many kinds, in all layouts: empty, fixed and full, grown to many layers, with many wrong answers, large.
+pub fn various(client: &mut Connection) -> Vec<FilterModel> {
+    let kinds = [
+        ("empty", "0.01 1000", 0),
+        ("fixed", "0.05 4000 NONSCALING", 4000),
+        ("doubled", "0.05 10 EXPANSION 2", 3000),
+        ("linear", "0.01 20 EXPANSION 1", 600),
+        ("careless", "0.4 100 EXPANSION 4", 2000),
+        ("exact", "0.0000001 500 SEED 18446744073709551615", 700),
+        ("large", "0.01 2000000", 20_000),
+        ("counting-empty", "0.01 1000 COUNTING", 0),
+        ("counting-fixed", "0.05 4000 NONSCALING COUNTING", 4000),
+        ("counting-doubled", "0.05 10 EXPANSION 2 COUNTING", 3000),
+        ("counting-linear", "0.01 20 EXPANSION 1 COUNTING", 600),
+        ("counting-large", "0.01 200000 COUNTING", 20_000),
+        ("classic-empty", "0.01 1000 LAYOUT classic", 0),
+        ("classic-fixed", "0.05 4000 NONSCALING LAYOUT classic", 4000),
+        ("classic-doubled", "0.05 10 EXPANSION 2 LAYOUT classic", 3000),
+        ("classic-linear", "0.01 20 EXPANSION 1 LAYOUT classic", 600),
+        ("classic-careless", "0.4 100 EXPANSION 4 LAYOUT classic", 2000),
+        ("classic-large", "0.01 2000000 LAYOUT classic", 20_000),
+    ];
+    let filled = kinds.map(|(key, parameters, items)| {
+        assert_eq!(ask::<String>(client, &format!("BF.RESERVE {key} {parameters}")), "OK");
+        let mut model = FilterModel::new(key);
+        model.add(client, 0..items);
+        model
+    });
+    filled.into()
+}

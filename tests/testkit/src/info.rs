@@ -1,0 +1,109 @@
+//! What a server tells about itself and its filters: INFO, BF.INFO, TYPE and digests.
+
+use std::time::{Duration, Instant};
+
+use redis::{Connection, FromRedisValue, Value};
+
+use crate::command::ask;
+use crate::server::PATIENCE;
+
+/// The whole of BF.INFO.
+///
+/// Some allocators align some allocations better than others, and a filter then takes some bytes more or less: with them
+/// the size is left out.
+pub fn filter_info(client: &mut Connection, key: &str) -> Vec<Value> {
+    let mut facts: Vec<Value> = ask(client, &format!("BF.INFO {key}"));
+    if !info(client, "memory", "mem_allocator").starts_with("jemalloc") {
+        let size = facts.iter().position(|fact| *fact == Value::SimpleString("Size".to_owned())).expect("a size");
+        facts.drain(size..size + 2);
+    }
+    facts
+}
+
+/// A field of BF.INFO that is asked for alone.
+pub fn info_field<T: FromRedisValue>(client: &mut Connection, key: &str, field: &str) -> T {
+    let mut reply: Vec<Value> = ask(client, &format!("BF.INFO {key} {field}"));
+    let value = reply.pop().expect("one value");
+    redis::from_redis_value(value).unwrap_or_else(|error| panic!("BF.INFO {key} {field}: {error}"))
+}
+
+/// Whether a key has a filter, of whichever data type.
+pub fn is_filter(client: &mut Connection, key: &str) -> bool {
+    ["oxbloom--", "MBbloom--"].contains(&ask::<String>(client, &format!("TYPE {key}")).as_str())
+}
+
+/// A field of the server's INFO; empty if there is none.
+pub fn info(client: &mut Connection, section: &str, field: &str) -> String {
+    let text: String = ask(client, &format!("INFO {section}"));
+    let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    value.unwrap_or_default().trim().to_owned()
+}
+
+/// A field of the server's INFO that is a number; 0 if there is none.
+pub fn info_number(client: &mut Connection, section: &str, field: &str) -> u64 {
+    info(client, section, field).parse().unwrap_or(0)
+}
+
+/// The figures of INFO about the filters of a layout that are there now: filters, layers, bytes, items.
+type Present = [u64; 4];
+
+/// The layouts, as INFO calls them, each with the words that make it: always the same filter of the same items.
+pub const LAYOUTS: [(&str, &str); 3] =
+    [("native", "LAYOUT native SEED 7"), ("counting", "COUNTING SEED 8"), ("classic", "LAYOUT classic")];
+
+/// A figure of a layout in `INFO bf`.
+pub fn layout_figure(client: &mut Connection, layout: &str, figure: &str) -> u64 {
+    let figures = info(client, "bf", &format!("bf_{layout}"));
+    let number = figures.split(',').find_map(|pair| pair.strip_prefix(figure)?.strip_prefix('='));
+    number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {figure} of {layout} in '{figures}'"))
+}
+
+/// Panics unless `INFO bf` tells the sums of what BF.INFO tells of each filter.
+pub fn assert_figures_add_up(client: &mut Connection) {
+    let mut expected = [[0; 4]; LAYOUTS.len()];
+    for key in ask::<Vec<String>>(client, "KEYS *") {
+        if !is_filter(client, &key) {
+            continue;
+        }
+        let layout: String = info_field(client, &key, "LAYOUT");
+        let sums: &mut Present = &mut expected[LAYOUTS.iter().position(|(name, _)| *name == layout).expect("a layout")];
+        sums[0] += 1;
+        for (sum, field) in sums[1..].iter_mut().zip(["FILTERS", "SIZE", "ITEMS"]) {
+            *sum += info_field::<u64>(client, &key, field);
+        }
+    }
+    let figures = ["filters", "layers", "bytes", "items"];
+    let shown = |client: &mut Connection| {
+        LAYOUTS.map(|(layout, _)| figures.map(|figure| layout_figure(client, layout, figure)))
+    };
+    // Some filters are freed in the background.
+    let deadline = Instant::now() + PATIENCE;
+    while shown(client) != expected && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(shown(client), expected, "{figures:?} of {LAYOUTS:?}: shown, and there");
+    for (index, figure) in figures.into_iter().enumerate() {
+        let total = expected.iter().map(|sums| sums[index]).sum::<u64>();
+        assert_eq!(info_number(client, "bf", &format!("bf_{figure}")), total, "{figure}");
+    }
+}
+
+/// How often the server ran a command.
+pub fn calls(client: &mut Connection, command: &str) -> u64 {
+    let stats = info(client, "commandstats", &format!("cmdstat_{command}"));
+    stats.split(',').find_map(|stat| stat.strip_prefix("calls=")).map_or(0, |calls| calls.parse().unwrap_or(0))
+}
+
+pub fn used_memory(client: &mut Connection) -> u64 {
+    info_number(client, "memory", "used_memory")
+}
+
+/// The digest of the server's whole data.
+pub fn digest(client: &mut Connection) -> String {
+    ask(client, "DEBUG DIGEST")
+}
+
+/// The digest of one key.
+pub fn digest_of(client: &mut Connection, key: &str) -> String {
+    ask::<Vec<String>>(client, &format!("DEBUG DIGEST-VALUE {key}")).remove(0)
+}

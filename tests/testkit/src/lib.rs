@@ -1,0 +1,30 @@
+//! What the tests and benchmarks of the module share.
+//!
+//! - [`server`], [`modules`]: real servers, started on free ports in temporary folders;
+//! - [`command`], [`wire`]: clients of them; [`wire`] hides nothing of a reply, errors within arrays included;
+//! - [`filter_model`], [`counting_model`], [`keyspace_model`]: what filters must answer, by what the server acknowledged;
+//! - [`info`], [`persistence`], [`replication`]: what servers tell, write and send;
+//! - [`payload`], [`proxy`], [`memory`]: DUMP payloads taken apart, links that break, servers short of memory;
+//! - [`random`]: random numbers that can be drawn again.
+//!
+//! `SERVER_BIN` names the server under test (default: `redis-server`), `OXBLOOM_MODULE` the module (default: the release
+//! build), `REDISBLOOM_MODULE` RedisBloom (default: where `make setup-test` puts it). A test fails if one of them is missing.
+
+pub mod command;
+pub mod counting_model;
+pub mod filter_model;
+pub mod info;
+pub mod keyspace_model;
+pub mod memory;
+pub mod modules;
+pub mod payload;
+pub mod persistence;
+pub mod proxy;
+pub mod random;
+pub mod replication;
+pub mod server;
+pub mod wire;
+
+pub use command::{ask, error, error_text, run, run_words};
+pub use modules::{module, oxbloom, oxbloom_with_faults, redisbloom, repository};
+pub use server::{PATIENCE, Server, Setup, copy_of, server_binary};
