@@ -1,0 +1,24 @@
+#!/bin/sh
+# Starts a server with the module on 127.0.0.1, and says how to talk to it: tools/run.sh PORT FOLDER MODULE
+port=$1 folder=$2 module=$3
+
+if redis-cli -p "$port" ping >/dev/null 2>&1; then
+  echo "Port $port is taken by another server, an earlier \`make run', or the one that"
+  echo "Debian's redis-server package starts (sudo systemctl stop redis-server). Stop it, or choose another port: make run PORT=6380"
+  exit 1
+fi
+
+mkdir -p "$folder"
+cp redis.conf.example "$folder/redis.conf"
+(
+  until redis-cli -p "$port" ping >/dev/null 2>&1; do sleep 0.1; done
+  [ "$port" = 6379 ] || option=" -p $port"
+  printf '\nReady. In another terminal, type\n\n    redis-cli%s\n' "${option:-}"
+  printf '    BF.ADD seen https://example.com/\n    BF.EXISTS seen https://example.com/\n\n'
+  printf 'Ctrl-C here stops the server. What was added is kept for the next time, in %s.\n\n' "$folder"
+) &
+hint=$!
+redis-server "$folder/redis.conf" --bind 127.0.0.1 --port "$port" --dir "$folder" --loadmodule "$module"
+status=$?
+kill "$hint" 2>/dev/null
+exit "$status"

