@@ -1,4 +1,4 @@
-//! Any commands, one after the other, to the whole module in a fake [`server`], and what must hold after each of them.
+//! Any commands, one after the other, to the whole module in a mock [`server`], and what must hold after each of them.
 //!
 //! - Whatever was added is there until it is removed, and counted as often as it was added.
 //! - Who follows the server, by what it replicates, has the very same filters, whatever the defaults there are.
@@ -37,7 +37,7 @@ pub const WORDS: &[&str] = &[
     "-1", "0", "1", "2", "3", "4", "5", "8", "20", "50", "100", "1000", "100000", "4294967295", "9223372036854775807",
     "error-rate", "initial-size", "expansion-factor", "layout", "lookahead-size", "ERROR_RATE", "CF_MAX_EXPANSIONS",
     "",
-    "REPLACE", "redisbloom-version", "auto",
+    "REPLACE", "redisbloom-version", "auto", "EXPIRE",
 ];
 
 /// Bytes from here on are items.
@@ -213,6 +213,10 @@ impl Session {
         };
         let following = Circumstances { flags: following, ..Circumstances::default() };
         let name = words.first()?.to_ascii_lowercase();
+        // A key expires while a client's command runs, or before anything else happens.
+        if has(FROM_MASTER) || !name.starts_with(b"bf.") {
+            server::delete_expired();
+        }
         if name.starts_with(b"bf.") {
             if !has(FROM_MASTER) || is_grantable(&name, &words) {
                 self.command(script, &name, &words, circumstances, following);
@@ -235,7 +239,9 @@ impl Session {
         circumstances: Circumstances,
         following: Circumstances,
     ) {
-        let Some(outcome) = server::run(SERVER, words, circumstances) else { return };
+        let outcome = server::run(SERVER, words, circumstances);
+        server::delete_expired();
+        let Some(outcome) = outcome else { return };
         let named: BTreeSet<&Vec<u8>> = words[1..].iter().collect();
         let had_filter = words.get(1).is_some_and(|key| self.digests.contains_key(key));
         let replicate = || {
@@ -368,6 +374,7 @@ impl Session {
 
     /// Panics unless everything is as it was when it was last looked at, and whole.
     fn check_all(&mut self) {
+        server::delete_expired();
         for key in server::keys(SERVER) {
             assert!(!self.look(&key), "{key:?} changed by itself");
             self.check(&key);
@@ -403,6 +410,13 @@ impl Session {
             (b"del", None) => {
                 both.into_iter().for_each(|space| server::delete(space, key));
                 self.held.remove(key);
+            }
+            (b"expire", None) => {
+                server::expire(SERVER, key);
+                server::delete(FOLLOWER, key);
+                self.held.remove(key);
+                self.digests.remove(key);
+                return;
             }
             (b"rename", Some(to)) => {
                 let renamed = both.map(|space| server::rename(space, key, to));

@@ -64,6 +64,27 @@ const ORDERS: &[&str] = &[
     "BF.ADD d items:0+1",
 ];
 
+/// Keys that are created, are missing, or have expired when a command opens them.
+const EXPIRIES: &[&str] = &[
+    "BF.EXISTS a items:0+1",
+    "BF.RESERVE a 0.01 20 COUNTING",
+    "BF.MADD a items:0+60",
+    "EXPIRE a",
+    "BF.MEXISTS a items:0+60",
+    "BF.MADD a items:0+60",
+    "BF.ADD b items:3+1",
+    "EXPIRE a",
+    "BF.MERGE b 2 b a",
+    "BF.MADD a items:0+60",
+    "EXPIRE a",
+    "BF.MADD a items:20+60",
+    "EXPIRE b",
+    "EXPIRE a",
+    "BF.INFO b",
+    "RELOAD",
+    "BF.CARD a",
+];
+
 /// Arguments of `loadmodule`: none, such as are taken, and others.
 const ARGUMENTS: [(&str, &str); 3] =
     [("", ""), ("-settings", "ERROR_RATE 0.1 initial-size 50 layout classic"), ("-refused", "initial-size many")];
@@ -79,6 +100,8 @@ pub fn write_deeds() -> std::io::Result<()> {
             }
         }
     }
+    let expiries = EXPIRIES.iter().flat_map(|line| command(0, line));
+    write("commands", "expiries", &[0, 0].into_iter().chain(expiries).collect::<Vec<_>>())?;
     let orders = ORDERS.iter().flat_map(|line| command(FROM_MASTER, line));
     write("commands", "orders", &[0, 0].into_iter().chain(orders).collect::<Vec<_>>())
 }

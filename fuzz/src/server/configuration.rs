@@ -1,0 +1,137 @@
+//! The module's settings: CONFIG GET and CONFIG SET.
+
+use std::ffi::{c_char, c_int, c_longlong, c_uint, c_void};
+use std::ptr;
+
+use redis_module::raw;
+
+use super::strings::{Strings, bytes, free_string, number, text, whole_number};
+use super::{OK, check_given_back, with};
+
+pub(super) type Getter<T> = Option<unsafe extern "C" fn(*const c_char, *mut c_void) -> T>;
+pub(super) type Setter<T> =
+    Option<unsafe extern "C" fn(*const c_char, T, *mut c_void, *mut *mut raw::RedisModuleString) -> c_int>;
+
+/// A setting, by how it is read and written.
+#[derive(Clone)]
+pub(super) enum Setting {
+    Text(Getter<*mut raw::RedisModuleString>, Setter<*mut raw::RedisModuleString>),
+    Number(Getter<c_longlong>, Setter<c_longlong>, *mut c_void, std::ops::RangeInclusive<c_longlong>),
+    Choice(Getter<c_int>, Setter<c_int>, *mut c_void, Vec<(Vec<u8>, c_int)>),
+}
+
+/// A setting as CONFIG GET shows it, if there is one of this name.
+pub fn configured(name: &[u8]) -> Option<Vec<u8>> {
+    let setting = with(|state| state.settings.get(name).cloned())?;
+    let name = c"".as_ptr();
+    // SAFETY: what the module registered, called as it wants it.
+    let shown = unsafe {
+        match setting {
+            Setting::Text(get, _) => {
+                let shown = text(get.expect("a callback")(name, ptr::null_mut())).to_vec();
+                // The string is the module's until the next is shown.
+                with(|state| state.call.strings = 0);
+                shown
+            }
+            Setting::Number(get, _, private, _) => get.expect("a callback")(name, private).to_string().into_bytes(),
+            Setting::Choice(get, _, private, choices) => {
+                let number = get.expect("a callback")(name, private);
+                choices.into_iter().find(|choice| choice.1 == number).expect("a choice").0
+            }
+        }
+    };
+    check_given_back();
+    Some(shown)
+}
+
+/// Changes a setting as CONFIG SET does. Whether it could be.
+pub fn configure(name: &[u8], value: &[u8]) -> bool {
+    let Some(setting) = with(|state| state.settings.get(name).cloned()) else { return false };
+    let (any_name, mut message) = (c"".as_ptr(), ptr::null_mut());
+    // SAFETY: what the module registered, called as it wants it, with strings for the time of the call.
+    let status = unsafe {
+        match setting {
+            Setting::Text(_, set) => {
+                let strings = Strings::new(&[value.to_vec()]);
+                set.expect("a callback")(any_name, strings.0[0], ptr::null_mut(), &raw mut message)
+            }
+            Setting::Number(_, set, private, range) => {
+                let Some(number) = whole_number(value).filter(|value| range.contains(value)) else { return false };
+                set.expect("a callback")(any_name, number, private, &raw mut message)
+            }
+            Setting::Choice(_, set, private, choices) => {
+                let choice = choices.iter().find(|(name, _)| name.eq_ignore_ascii_case(value));
+                let Some(&(_, choice)) = choice else { return false };
+                set.expect("a callback")(any_name, choice, private, &raw mut message)
+            }
+        }
+    };
+    assert_eq!(status == OK, message.is_null());
+    if !message.is_null() {
+        free_string(ptr::null_mut(), message);
+    }
+    check_given_back();
+    if status == OK {
+        let shown = configured(name).expect("what was just set");
+        assert!(shown.eq_ignore_ascii_case(value) || number(&shown).is_some_and(|shown| Some(shown) == number(value)));
+    }
+    status == OK
+}
+
+pub(super) unsafe extern "C" fn register_string_config(
+    _ctx: *mut raw::RedisModuleCtx,
+    name: *const c_char,
+    _default: *const c_char,
+    _flags: c_uint,
+    get: raw::RedisModuleConfigGetStringFunc,
+    set: raw::RedisModuleConfigSetStringFunc,
+    _apply: raw::RedisModuleConfigApplyFunc,
+    _private: *mut c_void,
+) -> c_int {
+    register(name, Setting::Text(get, set))
+}
+
+pub(super) unsafe extern "C" fn register_numeric_config(
+    _ctx: *mut raw::RedisModuleCtx,
+    name: *const c_char,
+    default: c_longlong,
+    _flags: c_uint,
+    least: c_longlong,
+    most: c_longlong,
+    get: raw::RedisModuleConfigGetNumericFunc,
+    set: raw::RedisModuleConfigSetNumericFunc,
+    _apply: raw::RedisModuleConfigApplyFunc,
+    private: *mut c_void,
+) -> c_int {
+    assert!((least..=most).contains(&default));
+    register(name, Setting::Number(get, set, private, least..=most))
+}
+
+pub(super) unsafe extern "C" fn register_enum_config(
+    _ctx: *mut raw::RedisModuleCtx,
+    name: *const c_char,
+    _default: c_int,
+    _flags: c_uint,
+    names: *mut *const c_char,
+    values: *const c_int,
+    count: c_int,
+    get: raw::RedisModuleConfigGetEnumFunc,
+    set: raw::RedisModuleConfigSetEnumFunc,
+    _apply: raw::RedisModuleConfigApplyFunc,
+    private: *mut c_void,
+) -> c_int {
+    // SAFETY: as many names and values.
+    let choices = (0..count as usize).map(|index| unsafe { (bytes(*names.add(index)), *values.add(index)) });
+    register(name, Setting::Choice(get, set, private, choices.collect()))
+}
+
+pub(super) fn register(name: *const c_char, setting: Setting) -> c_int {
+    // SAFETY: a text of the module's.
+    let name = unsafe { bytes(name) };
+    assert!(with(|state| state.settings.insert(name, setting)).is_none());
+    OK
+}
+
+pub(super) unsafe extern "C" fn load_configs(_ctx: *mut raw::RedisModuleCtx) -> c_int {
+    OK
+}

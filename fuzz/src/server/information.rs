@@ -1,0 +1,118 @@
+//! What the module may know of the server, and what it tells in INFO and in the log.
+
+use std::ffi::{c_char, c_int, c_uchar, c_ulonglong};
+use std::ptr;
+
+use oxbloom_filter::Filter;
+use redis_module::raw;
+
+use super::keys::{keys, module_value};
+use super::strings::bytes;
+use super::{OK, SPACES, with};
+
+/// Panics unless INFO shows as many filters, layers, bytes and items as there are.
+pub fn check_figures() {
+    let mut expected = [0; 4];
+    for space in 0..SPACES {
+        for (_, value, _) in keys(space).iter().filter_map(|key| module_value(space, key)) {
+            // SAFETY: a value of the module's types is a filter, and nobody changes it now.
+            let filter = unsafe { &*value.cast::<Filter>() };
+            let weights = [1, filter.depth() as u64, filter.memory_usage() as u64, filter.items()];
+            // As the module does: a payload may claim any number of items.
+            expected.iter_mut().zip(weights).for_each(|(sum, weight): (&mut u64, _)| *sum = sum.wrapping_add(weight));
+        }
+    }
+    let show = with(|state| state.info).expect("a callback");
+    // SAFETY: a context that is only handed back.
+    unsafe { show(ptr::null_mut(), 0) };
+    let shown = with(|state| ["filters", "layers", "bytes", "items"].map(|name| state.figures[name]));
+    assert_eq!(shown, expected, "filters, layers, bytes and items");
+}
+
+pub(super) unsafe extern "C" fn get_context_flags(_ctx: *mut raw::RedisModuleCtx) -> c_int {
+    with(|state| state.call.circumstances.flags) as c_int
+}
+
+pub(super) unsafe extern "C" fn get_random_bytes(start: *mut c_uchar, length: usize) {
+    let seed = with(|state| {
+        state.random = state.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        state.random
+    });
+    // SAFETY: a place for as many bytes.
+    (0..length).for_each(|index| unsafe { *start.add(index) = seed.to_le_bytes()[index % 8] });
+}
+
+pub(super) unsafe extern "C" fn register_info_func(
+    _ctx: *mut raw::RedisModuleCtx,
+    show: raw::RedisModuleInfoFunc,
+) -> c_int {
+    with(|state| state.info = show);
+    OK
+}
+
+pub(super) unsafe extern "C" fn info_add_section(_info: *mut raw::RedisModuleInfoCtx, _name: *const c_char) -> c_int {
+    with(|state| state.figures.clear());
+    OK
+}
+
+/// What a dictionary has is not looked at: the sums come first.
+pub(super) unsafe extern "C" fn info_add_field_ulong_long(
+    _info: *mut raw::RedisModuleInfoCtx,
+    name: *const c_char,
+    figure: c_ulonglong,
+) -> c_int {
+    // SAFETY: a text of the module's.
+    let name = String::from_utf8(unsafe { bytes(name) }).expect("a name");
+    with(|state| {
+        state.figures.entry(name).or_insert(figure);
+    });
+    OK
+}
+
+pub(super) unsafe extern "C" fn info_add_field_c_string(
+    _info: *mut raw::RedisModuleInfoCtx,
+    _name: *const c_char,
+    text: *const c_char,
+) -> c_int {
+    // SAFETY: a text of the module's.
+    let text = unsafe { bytes(text) };
+    assert!(text.iter().all(|byte| !byte.is_ascii_control()), "a value that is more than a line");
+    OK
+}
+
+pub(super) unsafe extern "C" fn info_begin_dict_field(
+    _info: *mut raw::RedisModuleInfoCtx,
+    _name: *const c_char,
+) -> c_int {
+    OK
+}
+
+pub(super) unsafe extern "C" fn info_end_dict_field(_info: *mut raw::RedisModuleInfoCtx) -> c_int {
+    OK
+}
+
+pub(super) unsafe extern "C" fn log(
+    _ctx: *mut raw::RedisModuleCtx,
+    level: *const c_char,
+    format: *const c_char,
+    message: *const c_char,
+) {
+    // SAFETY: texts of the module's.
+    let (level, format, message) = unsafe { (bytes(level), bytes(format), bytes(message)) };
+    assert_eq!(format, b"%s");
+    let message = String::from_utf8_lossy(&message).into_owned();
+    // Or it would end the process, as is right for a replica without memory. Here nothing is asked for that takes so much.
+    assert!(!message.contains("internal error") && !message.contains("ending"), "{message}");
+    if level == b"warning" {
+        with(|state| state.warnings.push(message));
+    }
+}
+
+pub(super) unsafe extern "C" fn milliseconds() -> raw::mstime_t {
+    0
+}
+
+/// No client is behind any command.
+pub(super) unsafe extern "C" fn get_client_id(_ctx: *mut raw::RedisModuleCtx) -> c_ulonglong {
+    0
+}

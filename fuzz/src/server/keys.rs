@@ -1,0 +1,260 @@
+//! Key spaces: what the server does with keys, and how the module opens them.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+
+use oxbloom_filter::Filter;
+use redis_module::raw;
+
+use super::events::{self, Event};
+use super::strings::{Strings, buffer, text};
+use super::{Call, Circumstances, OK, SPACES, check_given_back, in_their_circumstances, with};
+
+/// What is behind a key.
+pub(super) enum Value {
+    Text,
+    /// Of one of the module's types, by number.
+    Module(usize, *mut c_void),
+}
+
+/// An open key.
+pub(super) struct Key {
+    name: Vec<u8>,
+    is_writable: bool,
+}
+
+/// The keys of a space, in order.
+pub fn keys(space: usize) -> Vec<Vec<u8>> {
+    with(|state| state.spaces[space].keys().cloned().collect())
+}
+
+/// All that can be told of a filter: two that agree in it are the same. `None` if there is no filter.
+pub fn digest(space: usize, key: &[u8]) -> Option<Vec<u8>> {
+    let (_, value, methods) = module_value(space, key)?;
+    let mut digest = Vec::new();
+    let usage = methods.mem_usage.expect("a callback");
+    let effort = methods.free_effort.expect("a callback");
+    // SAFETY: one of the module's values, and a digest for the time of the call.
+    unsafe {
+        methods.digest.expect("a callback")(ptr::from_mut(&mut digest).cast(), value);
+        assert!(usage(value) > 0 && effort(ptr::null_mut(), value) > 0);
+    }
+    check_given_back();
+    Some(digest)
+}
+
+/// How many bytes a filter would take for its next layer; 0 if there is no filter.
+pub fn next_layer(space: usize, key: &[u8]) -> u64 {
+    let Some((_, value, _)) = module_value(space, key) else { return 0 };
+    // SAFETY: a value of the module's types is a filter, and nobody else uses it now.
+    let filter = unsafe { &mut *value.cast::<Filter>() };
+    let mut wanted = 0;
+    let refused = filter.grow(|bytes| {
+        wanted = bytes;
+        false
+    });
+    assert!(refused.is_err());
+    wanted
+}
+
+/// The type and the value of a key, if it is one of the module's.
+pub(super) fn module_value(space: usize, key: &[u8]) -> Option<(usize, *mut c_void, raw::RedisModuleTypeMethods)> {
+    with(|state| match state.spaces[space].get(key) {
+        Some(&Value::Module(data_type, value)) => Some((data_type, value, state.types[data_type].methods)),
+        _ => None,
+    })
+}
+
+/// Makes a text the value of a key.
+pub fn set_text(space: usize, key: &[u8]) {
+    put(space, key, Value::Text);
+}
+
+pub(super) fn put(space: usize, key: &[u8], value: Value) {
+    delete(space, key);
+    with(|state| state.spaces[space].insert(key.to_vec(), value));
+}
+
+/// Deletes a key, if it is there.
+pub fn delete(space: usize, key: &[u8]) {
+    remove(space, key);
+    check_given_back();
+}
+
+/// Takes a key out of its space, and frees its value.
+fn remove(space: usize, key: &[u8]) {
+    let removed = with(|state| {
+        state.expired.remove(&(space, key.to_vec()));
+        state.spaces[space].remove(key)
+    });
+    if let Some(Value::Module(number, value)) = removed {
+        let free = with(|state| state.types[number].methods.free).expect("a callback");
+        // SAFETY: one of the module's values, which is used no more.
+        unsafe { free(value) };
+    }
+}
+
+/// Has a key expire when the module opens it, or at [`delete_expired`].
+pub fn expire(space: usize, key: &[u8]) {
+    with(|state| state.expired.insert((space, key.to_vec())));
+}
+
+/// Deletes the keys that have expired, and that the module did not open.
+pub fn delete_expired() {
+    with(|state| std::mem::take(&mut state.expired)).iter().for_each(|(space, key)| delete(*space, key));
+}
+
+/// Deletes everything.
+pub fn flush() {
+    (0..SPACES).for_each(|space| keys(space).iter().for_each(|key| delete(space, key)));
+}
+
+/// Gives a key another name. Whether it was there.
+pub fn rename(space: usize, from: &[u8], to: &[u8]) -> bool {
+    let value = with(|state| state.spaces[space].remove(from));
+    value.map(|value| put(space, to, value)).is_some()
+}
+
+/// Copies a filter. Whether it could be.
+pub fn copy(space: usize, from: &[u8], to: &[u8], circumstances: Circumstances) -> bool {
+    let Some((data_type, value, methods)) = module_value(space, from) else { return false };
+    with(|state| state.call = Call { circumstances, space, ..Call::default() });
+    let names = Strings::new(&[from.to_vec(), to.to_vec()]);
+    // SAFETY: one of the module's values, and names for the time of the call.
+    let copy = in_their_circumstances(|| unsafe { methods.copy.expect("a callback")(names.0[0], names.0[1], value) });
+    drop(names);
+    check_given_back();
+    if !copy.is_null() {
+        put(space, to, Value::Module(data_type, copy));
+    }
+    !copy.is_null()
+}
+
+/// What the module knows a data type by: an address that nothing is at.
+pub(super) fn handle(data_type: usize) -> *mut raw::RedisModuleType {
+    ptr::without_provenance_mut(data_type + 1)
+}
+
+pub(super) unsafe extern "C" fn is_keys_position_request(_ctx: *mut raw::RedisModuleCtx) -> c_int {
+    with(|state| state.call.is_request).into()
+}
+
+pub(super) unsafe extern "C" fn key_at_pos(_ctx: *mut raw::RedisModuleCtx, position: c_int) {
+    with(|state| {
+        assert!(state.call.is_request);
+        state.call.keys.insert(position as usize)
+    });
+}
+
+pub(super) unsafe extern "C" fn key_at_pos_with_flags(ctx: *mut raw::RedisModuleCtx, position: c_int, _flags: c_int) {
+    // SAFETY: as of this function.
+    unsafe { key_at_pos(ctx, position) }
+}
+
+pub(super) unsafe extern "C" fn open_key(
+    _ctx: *mut raw::RedisModuleCtx,
+    name: *mut raw::RedisModuleString,
+    mode: c_int,
+) -> *mut raw::RedisModuleKey {
+    // SAFETY: a string that was handed out.
+    let name = unsafe { text(name) };
+    let is_writable = mode as u32 & raw::REDISMODULE_WRITE != 0;
+    let (space, has_expired) = with(|state| {
+        let call = &state.call;
+        let is_named = call.keys.iter().any(|&position| call.words.get(position).is_some_and(|word| word == name));
+        assert!(is_named, "a key that was not named: {name:?}");
+        assert!(call.may_write || !is_writable);
+        (call.space, state.expired.contains(&(call.space, name.to_vec())))
+    });
+    if has_expired {
+        remove(space, name);
+        events::raise(Event::Expired, name);
+    }
+    let is_there = with(|state| state.spaces[space].contains_key(name));
+    if !is_there && !is_writable {
+        events::raise(Event::Keymiss, name);
+        return ptr::null_mut();
+    }
+    with(|state| state.call.open_keys += 1);
+    Box::into_raw(Box::new(Key { name: name.to_vec(), is_writable })).cast()
+}
+
+pub(super) unsafe extern "C" fn close_key(key: *mut raw::RedisModuleKey) {
+    with(|state| state.call.open_keys -= 1);
+    // SAFETY: an open key, which is used no more.
+    drop(unsafe { Box::from_raw(key.cast::<Key>()) });
+}
+
+/// Does something with the value of an open key.
+pub(super) fn with_value<T>(key: *mut raw::RedisModuleKey, f: impl FnOnce(Option<&Value>) -> T) -> T {
+    // SAFETY: an open key.
+    let key = unsafe { &*key.cast::<Key>() };
+    with(|state| f(state.spaces[state.call.space].get(&key.name)))
+}
+
+pub(super) unsafe extern "C" fn key_type(key: *mut raw::RedisModuleKey) -> c_int {
+    with_value(key, |value| match value {
+        None => raw::REDISMODULE_KEYTYPE_EMPTY,
+        Some(Value::Text) => raw::REDISMODULE_KEYTYPE_STRING,
+        Some(Value::Module(..)) => raw::REDISMODULE_KEYTYPE_MODULE,
+    }) as c_int
+}
+
+pub(super) unsafe extern "C" fn module_type_get_type(key: *mut raw::RedisModuleKey) -> *mut raw::RedisModuleType {
+    with_value(key, |value| if let Some(Value::Module(number, _)) = value { handle(*number) } else { ptr::null_mut() })
+}
+
+pub(super) unsafe extern "C" fn module_type_get_value(key: *mut raw::RedisModuleKey) -> *mut c_void {
+    with_value(key, |value| if let Some(Value::Module(_, value)) = value { *value } else { ptr::null_mut() })
+}
+
+pub(super) unsafe extern "C" fn module_type_set_value(
+    key: *mut raw::RedisModuleKey,
+    data_type: *mut raw::RedisModuleType,
+    value: *mut c_void,
+) -> c_int {
+    // SAFETY: an open key.
+    let key = unsafe { &*key.cast::<Key>() };
+    assert!(key.is_writable && !value.is_null());
+    let space = with(|state| state.call.space);
+    remove(space, &key.name);
+    with(|state| state.spaces[space].insert(key.name.clone(), Value::Module(data_type.addr() - 1, value)));
+    events::raise(Event::New, &key.name);
+    OK
+}
+
+pub(super) unsafe extern "C" fn signal_modified_key(
+    _ctx: *mut raw::RedisModuleCtx,
+    name: *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: a string that was handed out.
+    let name = unsafe { text(name) }.to_vec();
+    with(|state| {
+        assert_eq!(state.call.open_keys, 0, "listeners may do anything, to open keys as well");
+        state.call.signalled.insert(name);
+    });
+    OK
+}
+
+pub(super) unsafe extern "C" fn notify_keyspace_event(
+    _ctx: *mut raw::RedisModuleCtx,
+    _kind: c_int,
+    _event: *const c_char,
+    name: *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: a string that was handed out.
+    let name = unsafe { text(name) };
+    assert!(with(|state| state.call.signalled.contains(name)));
+    OK
+}
+
+pub(super) unsafe extern "C" fn digest_add_string_buffer(
+    digest: *mut raw::RedisModuleDigest,
+    start: *const c_char,
+    length: usize,
+) {
+    // SAFETY: the digest that a callback was called with, and as many bytes.
+    unsafe { (*digest.cast::<Vec<u8>>()).extend_from_slice(buffer(start, length)) };
+}
+
+pub(super) unsafe extern "C" fn digest_end_sequence(_digest: *mut raw::RedisModuleDigest) {}

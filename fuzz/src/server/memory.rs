@@ -1,0 +1,104 @@
+//! Memory. All of it is the system's, which the module has before it is loaded.
+
+use std::ffi::{c_char, c_int, c_ulonglong, c_void};
+use std::ptr;
+
+use redis_module::raw;
+
+use super::keys::{Value, module_value};
+use super::strings::{Strings, bytes};
+use super::{OK, POOR, check_given_back, with};
+
+/// Moves the allocations of a filter, or some of them.
+pub fn defragment(space: usize, key: &[u8]) {
+    let Some((data_type, mut value, methods)) = module_value(space, key) else { return };
+    let name = Strings::new(&[key.to_vec()]);
+    // SAFETY: the place of one of the module's values, and a name for the time of the call.
+    let status = unsafe { methods.defrag.expect("a callback")(ptr::null_mut(), name.0[0], &raw mut value) };
+    assert_eq!(status, 0);
+    drop(name);
+    check_given_back();
+    with(|state| state.spaces[space].insert(key.to_vec(), Value::Module(data_type, value)));
+}
+
+pub(super) unsafe extern "C" fn alloc(bytes: usize) -> *mut c_void {
+    // SAFETY: any size will do.
+    unsafe { libc::malloc(bytes) }
+}
+
+pub(super) unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    // SAFETY: any size will do.
+    unsafe { libc::calloc(count, size) }
+}
+
+pub(super) unsafe extern "C" fn try_calloc(count: usize, size: usize) -> *mut c_void {
+    // SAFETY: any size will do.
+    if POOR.get() { ptr::null_mut() } else { unsafe { libc::calloc(count, size) } }
+}
+
+pub(super) unsafe extern "C" fn realloc(old: *mut c_void, bytes: usize) -> *mut c_void {
+    // SAFETY: what was allocated here.
+    unsafe { libc::realloc(old, bytes) }
+}
+
+pub(super) unsafe extern "C" fn free(old: *mut c_void) {
+    // SAFETY: what was allocated here.
+    unsafe { libc::free(old) }
+}
+
+/// Moves two of three.
+pub(super) unsafe extern "C" fn defrag_alloc(_ctx: *mut raw::RedisModuleDefragCtx, old: *mut c_void) -> *mut c_void {
+    let stays = with(|state| {
+        state.moves += 1;
+        state.moves % 3 == 0
+    });
+    if stays {
+        return ptr::null_mut();
+    }
+    // SAFETY: what was allocated here, which is copied as far as it goes, and given back.
+    unsafe {
+        let size = libc::malloc_usable_size(old);
+        let moved = libc::malloc(size);
+        moved.cast::<u8>().copy_from_nonoverlapping(old.cast(), size);
+        libc::free(old);
+        moved
+    }
+}
+
+/// With this limit, a full server has a KiB left.
+pub(super) const MAXMEMORY: c_ulonglong = 1 << 20;
+
+pub(super) unsafe extern "C" fn get_used_memory_ratio() -> f32 {
+    let is_full = with(|state| state.call.circumstances.full);
+    if is_full { 1023.0 / 1024.0 } else { 0.0 }
+}
+
+pub(super) unsafe extern "C" fn get_server_info(
+    _ctx: *mut raw::RedisModuleCtx,
+    section: *const c_char,
+) -> *mut raw::RedisModuleServerInfoData {
+    // SAFETY: a text of the module's.
+    assert_eq!(unsafe { bytes(section) }, b"memory");
+    with(|state| state.call.open_keys += 1);
+    ptr::without_provenance_mut(1)
+}
+
+pub(super) unsafe extern "C" fn server_info_get_field_unsigned(
+    _info: *mut raw::RedisModuleServerInfoData,
+    field: *const c_char,
+    status: *mut c_int,
+) -> c_ulonglong {
+    // SAFETY: a text of the module's, and a place for the status.
+    unsafe {
+        assert_eq!(bytes(field), b"maxmemory");
+        *status = OK;
+    }
+    MAXMEMORY
+}
+
+pub(super) unsafe extern "C" fn free_server_info(
+    _ctx: *mut raw::RedisModuleCtx,
+    _info: *mut raw::RedisModuleServerInfoData,
+) {
+    with(|state| state.call.open_keys -= 1);
+}

@@ -1,0 +1,167 @@
+//! Files: saving, loading, and rewriting the append-only file.
+
+use std::ffi::{c_char, c_int, c_longlong};
+use std::ptr;
+
+use oxbloom_filter::codec::{DecodeError, Sink, Source};
+use redis_module::raw;
+
+use super::keys::{Value, module_value, put};
+use super::strings::{Strings, buffer, bytes, text};
+use super::{Call, Circumstances, Words, check_given_back, in_their_circumstances, with};
+use crate::decoding::{Reader, Writer};
+
+/// A file or payload that is read or written, or an append-only file.
+pub(super) struct Stream<'a> {
+    rest: Reader<'a>,
+    written: Writer,
+    failed: bool,
+    commands: Vec<Words>,
+}
+
+/// The type of a filter, by number, and its file.
+pub fn save(space: usize, key: &[u8]) -> Option<(usize, Vec<u8>)> {
+    let (data_type, value, methods) = module_value(space, key)?;
+    let mut stream = Stream::reading(&[]);
+    // SAFETY: one of the module's values, and a stream for the time of the call.
+    unsafe { methods.rdb_save.expect("a callback")(stream.as_raw(), value) };
+    check_given_back();
+    Some((data_type, stream.written.0))
+}
+
+/// Replaces a key with what a file holds, of a version other than the present by so many. Whether it was sound.
+pub fn restore(
+    space: usize,
+    key: &[u8],
+    (data_type, file): (usize, &[u8]),
+    versions_on: c_int,
+    circumstances: Circumstances,
+) -> bool {
+    let Some((version, methods)) =
+        with(|state| state.types.get(data_type).map(|data_type| (data_type.version, data_type.methods)))
+    else {
+        return false;
+    };
+    with(|state| state.call = Call { circumstances, space, ..Call::default() });
+    let mut stream = Stream::reading(file);
+    // SAFETY: a stream for the time of the call.
+    let load = methods.rdb_load.expect("a callback");
+    let value = in_their_circumstances(|| unsafe { load(stream.as_raw(), version + versions_on) });
+    check_given_back();
+    if value.is_null() {
+        return false;
+    }
+    // A server refuses a payload that was cut short or goes on, whatever the module says.
+    if stream.failed || !stream.rest.0.is_empty() {
+        // SAFETY: one of the module's values, which is used no more.
+        unsafe { methods.free.expect("a callback")(value) };
+        return false;
+    }
+    put(space, key, Value::Module(data_type, value));
+    true
+}
+
+/// The commands that make a filter again.
+pub fn rewrite(space: usize, key: &[u8]) -> Vec<Words> {
+    let Some((_, value, methods)) = module_value(space, key) else { return Vec::new() };
+    let mut stream = Stream::reading(&[]);
+    let name = Strings::new(&[key.to_vec()]);
+    // SAFETY: one of the module's values, a stream and a name for the time of the call.
+    unsafe { methods.aof_rewrite.expect("a callback")(stream.as_raw(), name.0[0], value) };
+    drop(name);
+    check_given_back();
+    stream.commands
+}
+
+impl<'a> Stream<'a> {
+    fn reading(file: &'a [u8]) -> Stream<'a> {
+        Stream { rest: Reader(file), written: Writer::default(), failed: false, commands: Vec::new() }
+    }
+
+    fn as_raw(&mut self) -> *mut raw::RedisModuleIO {
+        ptr::from_mut(self).cast()
+    }
+
+    fn check<T>(&mut self, read: Result<T, DecodeError>) -> Option<T> {
+        self.failed |= read.is_err();
+        read.ok()
+    }
+}
+
+/// No server is bound to know it.
+pub(super) unsafe extern "C" fn get_key_name_from_io(_io: *mut raw::RedisModuleIO) -> *const raw::RedisModuleString {
+    ptr::null()
+}
+
+/// # Safety
+///
+/// It must be what a callback was called with.
+pub(super) unsafe fn stream<'a>(io: *mut raw::RedisModuleIO) -> &'a mut Stream<'a> {
+    // SAFETY: as promised by the caller.
+    unsafe { &mut *io.cast() }
+}
+
+pub(super) unsafe extern "C" fn is_io_error(io: *mut raw::RedisModuleIO) -> c_int {
+    // SAFETY: what a callback was called with.
+    unsafe { stream(io) }.failed.into()
+}
+
+pub(super) unsafe extern "C" fn load_unsigned(io: *mut raw::RedisModuleIO) -> u64 {
+    // SAFETY: what a callback was called with.
+    let stream = unsafe { stream(io) };
+    let read = stream.rest.unsigned();
+    stream.check(read).unwrap_or(0)
+}
+
+pub(super) unsafe extern "C" fn load_double(io: *mut raw::RedisModuleIO) -> f64 {
+    // SAFETY: what a callback was called with.
+    let stream = unsafe { stream(io) };
+    let read = stream.rest.double();
+    stream.check(read).unwrap_or(0.0)
+}
+
+pub(super) unsafe extern "C" fn load_string_buffer(io: *mut raw::RedisModuleIO, length: *mut usize) -> *mut c_char {
+    // SAFETY: what a callback was called with.
+    let stream = unsafe { stream(io) };
+    let read = stream.rest.string();
+    let Some(string) = stream.check(read) else { return ptr::null_mut() };
+    // SAFETY: a place for the length, and a new allocation of as many bytes.
+    unsafe {
+        *length = string.len();
+        let copy = libc::malloc(string.len().max(1));
+        copy.cast::<u8>().copy_from_nonoverlapping(string.as_ptr(), string.len());
+        copy.cast()
+    }
+}
+
+pub(super) unsafe extern "C" fn save_unsigned(io: *mut raw::RedisModuleIO, number: u64) {
+    // SAFETY: what a callback was called with.
+    unsafe { stream(io) }.written.unsigned(number);
+}
+
+pub(super) unsafe extern "C" fn save_double(io: *mut raw::RedisModuleIO, number: f64) {
+    // SAFETY: what a callback was called with.
+    unsafe { stream(io) }.written.double(number);
+}
+
+pub(super) unsafe extern "C" fn save_string_buffer(io: *mut raw::RedisModuleIO, start: *const c_char, length: usize) {
+    // SAFETY: what a callback was called with, and as many bytes.
+    unsafe { stream(io).written.string(buffer(start, length)) };
+}
+
+pub(super) unsafe extern "C" fn emit_aof(
+    io: *mut raw::RedisModuleIO,
+    command: *const c_char,
+    format: *const c_char,
+    key: *mut raw::RedisModuleString,
+    number: c_longlong,
+    start: *const c_char,
+    length: usize,
+) {
+    // SAFETY: what a callback was called with, texts of the module's, a string that was handed out, and as many bytes.
+    unsafe {
+        assert_eq!(bytes(format), b"slb");
+        let number = number.to_string().into_bytes();
+        stream(io).commands.push(vec![bytes(command), text(key).to_vec(), number, buffer(start, length).to_vec()]);
+    }
+}
