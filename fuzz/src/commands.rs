@@ -16,8 +16,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use oxbloom_filter::codec::{HEADER_ITERATOR, Header, Sender};
-use oxbloom_filter::counting::MAX_COUNT;
 use redis_module::raw;
+use testkit::counting_model::CountingModel;
+use testkit::keyspace_model::KeyspaceModel;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::decoding::{MEMORY_LIMIT, Reader, item, sealed};
@@ -135,39 +136,10 @@ impl Script<'_> {
     }
 }
 
-/// What must be in a filter.
-#[derive(Clone, Default)]
-struct Held {
-    /// How often each item was added and not removed.
-    items: BTreeMap<Vec<u8>, u64>,
-    /// Whether it may hold other things than it says: it was loaded from any bytes, or an item was removed that was not in it.
-    is_odd: bool,
-}
-
-impl Held {
-    /// Nothing of what was in it can be relied on any more.
-    fn upset(&mut self) {
-        *self = Held { is_odd: true, ..Held::default() };
-    }
-
-    fn add(&mut self, item: &[u8]) {
-        *self.items.entry(item.to_vec()).or_default() += 1;
-    }
-
-    fn remove(&mut self, item: &[u8]) {
-        match self.items.get_mut(item) {
-            Some(count) if !self.is_odd => {
-                *count -= 1;
-                self.items.retain(|_, count| *count > 0);
-            }
-            _ => self.upset(),
-        }
-    }
-}
-
 #[derive(Default)]
 struct Session {
-    held: BTreeMap<Vec<u8>, Held>,
+    /// What the filters of the server must contain.
+    model: KeyspaceModel<Vec<u8>>,
     /// What the filters of the server were when they were last looked at.
     digests: BTreeMap<Vec<u8>, u64>,
 }
@@ -287,32 +259,32 @@ impl Session {
         let Some(key) = words.get(1).filter(|_| !reply.is_error()) else { return };
         let numbers = reply.integers();
         match name {
-            b"bf.reserve" => drop(self.held.insert(key.clone(), Held::default())),
+            b"bf.reserve" => self.model.create(key),
             b"bf.add" | b"bf.madd" | b"bf.insert" => {
                 let (items, absent_only) = added(name, words);
                 // From a master, NX is RedisBloom's NONSCALING.
                 let absent_only = absent_only && !is_from_master;
-                let held = self.held.entry(key.clone()).or_default();
+                let filter = self.model.get_or_create(key);
                 for (item, new) in items.iter().zip(numbers) {
-                    assert!(new == 0 || !held.items.contains_key(item), "{item:?} was there, and was new");
+                    assert!(new == 0 || !filter.contains(item), "{item:?} was there, and was new");
                     if new == 1 || !absent_only {
-                        held.add(item);
+                        filter.add(item.clone());
                     }
                 }
             }
             b"bf.del" | b"bf.mdel" => {
-                let held = self.held.entry(key.clone()).or_default();
+                let filter = self.model.get_or_create(key);
                 for (item, removed) in words[2..].iter().zip(numbers) {
-                    assert!(removed == 1 || !held.items.contains_key(item), "{item:?} was there, and not removed");
+                    assert!(removed == 1 || !filter.contains(item), "{item:?} was there, and not removed");
                     if removed == 1 {
-                        held.remove(item);
+                        filter.remove(item);
                     }
                 }
             }
             b"bf.exists" | b"bf.mexists" | b"bf.count" | b"bf.mcount" => {
-                let Some(held) = self.held.get(key) else { return };
+                let Some(filter) = self.model.get(key) else { return };
                 for (item, count) in words[2..].iter().zip(numbers) {
-                    assert!(count > 0 || !held.items.contains_key(item), "{item:?} is missing");
+                    assert!(count > 0 || !filter.contains(item), "{item:?} is missing");
                 }
             }
             b"bf.merge" => self.follow_merge(key, words, had_filter),
@@ -320,12 +292,13 @@ impl Session {
                 let info = [b"BF.INFO".to_vec(), key.clone(), b"LAYOUT".to_vec()];
                 let layout = server::run(SERVER, &info, Circumstances::default()).map(|outcome| outcome.reply);
                 let is = |name: &[u8]| layout == Some(Reply::Array(vec![Reply::Simple(name.to_vec())]));
-                let held = self.held.entry(key.clone()).or_default();
                 // What a master creates replaces what is there.
                 let is_header = words[2] == HEADER_ITERATOR.to_string().into_bytes() && !words[3].is_empty();
                 // Bits are added to those that are there, but for what a master of classic filters says. Counters replace them.
                 if !had_filter || is_header || is(b"counting") || is(b"classic") && is_from_master {
-                    held.upset();
+                    self.model.put(key, Some(CountingModel::uncertain()));
+                } else {
+                    self.model.get_or_create(key);
                 }
             }
             _ => {}
@@ -341,34 +314,22 @@ impl Session {
         let is_operand = had_filter && (is_named || !has(b"REPLACE"));
         let operands = is_operand.then_some(key).into_iter().chain(operands);
         let is_union = !has(b"INTERSECT");
-        let operands: Vec<Held> = operands.map(|name| self.held.get(name).cloned().unwrap_or_default()).collect();
-        let mut merged = operands[0].clone();
-        for other in &operands[1..] {
-            merged.is_odd |= other.is_odd;
-            if is_union {
-                other.items.iter().for_each(|(item, count)| *merged.items.entry(item.clone()).or_default() += count);
-            } else {
-                merged.items.retain(|item, count| {
-                    *count = other.items.get(item).map_or(0, |others| *others.min(count));
-                    *count > 0
-                });
-            }
-        }
-        self.held.insert(key.to_vec(), merged);
+        let operands: Vec<&[u8]> = operands.collect();
+        self.model.merge(key, &operands, is_union);
     }
 
     /// Panics if something is missing of what a filter must hold.
     fn check(&self, key: &[u8]) {
-        let Some(held) = self.held.get(key).filter(|held| !held.items.is_empty()) else { return };
+        let Some(filter) = self.model.get(key).filter(|filter| !filter.is_empty()) else { return };
         let ask = |command: &str| {
-            let words = [command.as_bytes(), key].into_iter().map(<[u8]>::to_vec).chain(held.items.keys().cloned());
+            let words = [command.as_bytes(), key].into_iter().map(<[u8]>::to_vec).chain(filter.items().cloned());
             let outcome = server::run(SERVER, &words.collect::<Words>(), Circumstances::default());
             outcome.expect("a command that there is").reply
         };
-        assert!(ask("BF.MEXISTS").integers() == vec![1; held.items.len()], "an item of {key:?} is missing");
+        assert!(ask("BF.MEXISTS").integers() == vec![1; filter.items().len()], "an item of {key:?} is missing");
         let counts = ask("BF.MCOUNT");
-        let least = |count: &u64| (*count).min(MAX_COUNT.into()) as i64;
-        let is_enough = held.items.values().zip(counts.integers()).all(|(held, count)| count >= least(held));
+        let is_enough =
+            filter.items().zip(counts.integers()).all(|(item, count)| filter.allows(item, count.cast_unsigned()));
         assert!(counts.is_error() || is_enough, "an item of {key:?} is not counted as often as it was added");
     }
 
@@ -405,16 +366,16 @@ impl Session {
         match (name, words.get(2)) {
             (b"set", None) => {
                 both.into_iter().for_each(|space| server::set_text(space, key));
-                self.held.remove(key);
+                self.model.delete(key);
             }
             (b"del", None) => {
                 both.into_iter().for_each(|space| server::delete(space, key));
-                self.held.remove(key);
+                self.model.delete(key);
             }
             (b"expire", None) => {
                 server::expire(SERVER, key);
                 server::delete(FOLLOWER, key);
-                self.held.remove(key);
+                self.model.delete(key);
                 self.digests.remove(key);
                 return;
             }
@@ -422,15 +383,14 @@ impl Session {
                 let renamed = both.map(|space| server::rename(space, key, to));
                 assert!(renamed[0] == renamed[1]);
                 if renamed[0] {
-                    let held = self.held.remove(key);
-                    self.put(to, held);
+                    self.model.rename(key, to);
                     self.look(key);
                     changed = to;
                 }
             }
             (b"copy", Some(to)) if key != to && server::copy(SERVER, key, to, circumstances) => {
                 assert!(server::copy(FOLLOWER, key, to, following));
-                self.put(to, self.held.get(key).cloned());
+                self.model.copy(key, to);
                 changed = to;
             }
             (b"save", None) => {
@@ -446,7 +406,7 @@ impl Session {
                 };
                 if server::restore(SERVER, key, file, versions_on, circumstances) {
                     assert!(server::restore(FOLLOWER, key, file, versions_on, following));
-                    self.put(key, Some(Held { is_odd: true, ..Held::default() }));
+                    self.model.put(key, Some(CountingModel::uncertain()));
                 }
             }
             (b"defragment", None) => server::defragment(SERVER, key),
@@ -455,13 +415,6 @@ impl Session {
         }
         self.look(changed);
         self.check(changed);
-    }
-
-    fn put(&mut self, key: &[u8], held: Option<Held>) {
-        match held {
-            Some(held) => self.held.insert(key.to_vec(), held),
-            None => self.held.remove(key),
-        };
     }
 
     /// Writes each filter to a file, and reads it from there.

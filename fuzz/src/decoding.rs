@@ -3,7 +3,6 @@
 //! Native headers and chunks carry checksums, which no fuzzer guesses. The targets put the right ones in, so that what is
 //! behind them is reached.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use oxbloom_filter::batch::Prepared;
@@ -15,6 +14,7 @@ use oxbloom_filter::hash::Hash;
 use oxbloom_filter::sizing::Cell;
 use oxbloom_filter::storage::Bytes;
 use oxbloom_filter::{Error, ErrorRate, Filter, Growth, Layout, Params};
+use testkit::counting_model::CountingModel;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The most bytes of bits that a filter is built with. It may grow to twice as many.
@@ -397,8 +397,8 @@ fn sealed_chunks<L: Stored>(chain: &Chain<L>, header: &mut [u8], file: &mut Read
 /// A filter that pieces are loaded into.
 struct Subject {
     filter: Filter,
-    /// Numbers of the items that must be in it, and how often each was inserted and not removed.
-    held: BTreeMap<u64, u64>,
+    /// The numbers of the items that must be in it.
+    model: CountingModel<u64>,
     /// A piece of a counting filter from before it was first written to.
     outdated: Option<(u64, Vec<u8>)>,
 }
@@ -406,7 +406,7 @@ struct Subject {
 impl Subject {
     fn new(rest: &mut Reader<'_>) -> Option<Subject> {
         let (kind, items) = (rest.u8()?, rest.u8()?);
-        let mut subject = Subject { filter: filter_of_kind(kind), held: BTreeMap::new(), outdated: None };
+        let mut subject = Subject { filter: filter_of_kind(kind), model: CountingModel::default(), outdated: None };
         (0..items.into()).for_each(|number| subject.insert(number));
         Some(subject)
     }
@@ -468,7 +468,7 @@ impl Subject {
 
     fn insert(&mut self, number: u64) {
         if insert(&mut self.filter, Filter::insert_all, number..number + 1) == 1 {
-            *self.held.entry(number).or_default() += 1;
+            self.model.add(number);
             assert!(self.filter.contains(&item(number)));
         }
     }
@@ -494,19 +494,18 @@ impl Subject {
         let inserted = insert(&mut self.filter, Filter::insert_absent, number..number + 1) == 1;
         assert!(!is_there || (inserted && whole(&self.filter) == before));
         if inserted && !is_there {
-            assert!(self.held.insert(number, 1).is_none());
+            assert!(!self.model.contains(&number));
+            self.model.add(number);
             assert!(self.filter.contains(&item(number)));
         }
     }
 
     /// Removes an occurrence of one of the items that are held. Others may not be removed.
     fn remove(&mut self, index: usize) {
-        let Some(&number) = self.held.keys().nth(index % self.held.len().max(1)) else { return };
+        let count = self.model.items().len().max(1);
+        let Some(number) = self.model.items().nth(index % count).copied() else { return };
         remove(&mut self.filter, number..number + 1);
-        match self.held.get_mut(&number) {
-            Some(times) if *times > 1 => *times -= 1,
-            _ => drop(self.held.remove(&number)),
-        }
+        self.model.remove(&number);
     }
 
     fn check_count(&self, number: u64) {
@@ -517,10 +516,10 @@ impl Subject {
 
     /// What was inserted and not removed is there, as often as it was.
     fn check_held(&self) {
-        assert!(self.held.keys().all(|&number| self.filter.contains(&item(number))));
+        assert!(self.model.items().all(|&number| self.filter.contains(&item(number))));
         if self.filter.counting().is_some() {
-            let least = |times: u64| times.min(MAX_COUNT.into());
-            assert!(self.held.iter().all(|(&number, &times)| u64::from(count(&self.filter, number)) >= least(times)));
+            let is_enough = |number: &u64| self.model.allows(number, count(&self.filter, *number).into());
+            assert!(self.model.items().all(is_enough));
         }
     }
 
@@ -551,7 +550,7 @@ impl Subject {
                 if self.filter.counting().is_some() {
                     self.follow_counters(before.1, iterator, data);
                 } else if replaces {
-                    self.held.retain(|&number, _| self.filter.contains(&item(number)));
+                    self.model.retain(|&number| self.filter.contains(&item(number)));
                 } else {
                     let before = before.1.iter().zip(bits(&self.filter));
                     assert!(before.into_iter().all(|(&before, after)| before & after == before));
@@ -571,7 +570,7 @@ impl Subject {
         after[end - counters.len()..end].copy_from_slice(counters);
         assert!(bits(&self.filter) == after);
         if after != before {
-            self.held.clear();
+            self.model = CountingModel::default();
         }
     }
 

@@ -12,7 +12,7 @@ use redis::{Connection, Value};
 use tempfile::TempDir;
 
 use super::journal::Journal;
-use super::still::Still;
+use super::recorded::RecordedAnswers;
 use super::streams::BEGUN;
 use testkit::filter_model::various;
 use testkit::info::{digest, info};
@@ -279,7 +279,7 @@ fn a_crash_during_a_full_synchronization_loses_nothing() {
     let mut random = Random::unpredictable();
     let mut journals = journals();
     let [mut masters, mut replicas] = [(), ()].map(|()| TempDir::new().unwrap());
-    let (mut still, mut hits) = (None, Hits::default());
+    let (mut recorded, mut hits) = (None, Hits::default());
     for round in 0..rounds(24) {
         let victim = [Victim::Master, Victim::Replica][round as usize % 2];
         let (diskless, load) = random.one_of(&[("no", "disabled"), ("yes", "disabled"), ("yes", "swapdb")]);
@@ -296,11 +296,11 @@ fn a_crash_during_a_full_synchronization_loses_nothing() {
         let (master, replica) = (master_on(masters), replica_on(replicas));
         let mut client = master.connect();
         check(&mut journals, &master);
-        let still: &Still = still.get_or_insert_with(|| {
+        let recorded: &RecordedAnswers = recorded.get_or_insert_with(|| {
             let models = various(&mut client);
-            Still::of(models, &mut client)
+            RecordedAnswers::of(models, &mut client)
         });
-        still.check(&mut client);
+        recorded.check(&mut client);
         write_some(&mut journals, &mut random, &mut client);
         let keys: u64 = ask(&mut client, "DBSIZE");
         match moment {
@@ -334,7 +334,7 @@ fn a_crash_during_a_full_synchronization_loses_nothing() {
             _ => unreachable!("one of them is killed"),
         };
         let (mut client, mut reader) = (master.connect(), replica.connect());
-        still.check_those_there(&mut reader);
+        recorded.check_existing(&mut reader);
         check(&mut journals, &master);
         for (client, parameter) in [(&mut client, "rdb-key-save-delay"), (&mut reader, "key-load-delay")] {
             run(client, &format!("CONFIG SET {parameter} 0")).unwrap();
@@ -343,7 +343,7 @@ fn a_crash_during_a_full_synchronization_loses_nothing() {
         wait_for_replica(&mut client, &mut reader);
         assert_eq!(digest(&mut client), digest(&mut reader));
         for client in [&mut client, &mut reader] {
-            still.check(client);
+            recorded.check(client);
             journals.iter().for_each(|journal| journal.noted().check(client));
         }
         if random.chance(20) {

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use redis::{Connection, Value};
 use tempfile::TempDir;
 
-use super::still::Still;
+use super::recorded::RecordedAnswers;
 use testkit::command::{ABSENT, many};
 use testkit::filter_model::{FilterModel, use_in_every_way};
 use testkit::info::LAYOUTS;
@@ -67,7 +67,7 @@ const KINDS: [(&str, &str, u64); 4] = [
 ];
 
 /// Filters of all layouts, small enough for damage to be done to each part of them.
-pub fn fill(client: &mut Connection) -> Still {
+pub fn fill(client: &mut Connection) -> RecordedAnswers {
     let mut models = Vec::new();
     for ((layout, words), (kind, parameters, items)) in LAYOUTS.into_iter().flat_map(|l| KINDS.map(|kind| (l, kind))) {
         let mut model = FilterModel::new(&format!("{layout}-{kind}"));
@@ -77,22 +77,22 @@ pub fn fill(client: &mut Connection) -> Still {
         }
         models.push(model);
     }
-    Still::of(models, client)
+    RecordedAnswers::of(models, client)
 }
 
 /// Panics unless what a server took in spite of damage is whole, as far as that can be told: with the server's checksum all of
 /// it, without it the filters that have their own, where they are still there. The others can be used.
-pub fn check_taken(checksum: &str, still: &Still, client: &mut Connection) {
+pub fn check_taken(checksum: &str, recorded: &RecordedAnswers, client: &mut Connection) {
     match checksum {
-        "yes" => still.check(client),
-        _ => check_unvouched(still, client),
+        "yes" => recorded.check(client),
+        _ => check_unvouched(recorded, client),
     }
 }
 
-fn check_unvouched(still: &Still, client: &mut Connection) {
+fn check_unvouched(recorded: &RecordedAnswers, client: &mut Connection) {
     let exists = |model: &FilterModel, client: &mut Connection| ask::<bool>(client, &format!("EXISTS {}", model.key));
-    still.check_if(client, |model, client| exists(model, client) && !model.key.starts_with("classic"));
-    for model in still.models().filter(|model| model.key.starts_with("classic")) {
+    recorded.check_if(client, |model, client| exists(model, client) && !model.key.starts_with("classic"));
+    for model in recorded.models().filter(|model| model.key.starts_with("classic")) {
         if exists(model, client) {
             use_in_every_way(client, &model.key);
         }
@@ -105,7 +105,7 @@ struct Snapshot {
     values: Vec<Range<usize>>,
     /// Of native and counting filters: the header, and the bits of the chunks.
     strings: Vec<Range<usize>>,
-    still: Still,
+    recorded: RecordedAnswers,
 }
 
 impl Snapshot {
@@ -113,11 +113,11 @@ impl Snapshot {
         let setup = Setup::oxbloom().set("rdbcompression no").set(format!("rdbchecksum {checksum}"));
         let server = setup.start();
         let mut client = server.connect();
-        let still = fill(&mut client);
+        let recorded = fill(&mut client);
         run(&mut client, "SAVE").unwrap();
         let bytes = fs::read(server.folder().join("dump.rdb")).unwrap();
         let (mut values, mut all_strings) = (Vec::new(), Vec::new());
-        for model in still.models() {
+        for model in recorded.models() {
             // A payload has, before what the module wrote and ten bytes of the server's behind it, one byte for the type.
             let payload: Vec<u8> = ask(&mut client, &format!("DUMP {}", model.key));
             let written = &payload[1..payload.len() - 10];
@@ -129,7 +129,7 @@ impl Snapshot {
                     .extend(strings(&payload).iter().map(|place| start + place.start - 1..start + place.end - 1));
             }
         }
-        Snapshot { bytes, values, strings: all_strings, still }
+        Snapshot { bytes, values, strings: all_strings, recorded }
     }
 
     /// With a bit flipped somewhere, but mostly in a filter, and there mostly where it tells what it is.
@@ -185,7 +185,7 @@ fn a_snapshot_in_which_a_bit_flipped_is_refused_or_its_filters_are_whole() {
     let mut random = Random::unpredictable();
     for checksum in ["yes", "no"] {
         let snapshot = Snapshot::take(checksum);
-        snapshot.still.check(&mut on(&snapshot.bytes).start().connect());
+        snapshot.recorded.check(&mut on(&snapshot.bytes).start().connect());
         let mut refused = 0;
         for _ in 0..40 {
             match on(&snapshot.flipped(&mut random)).attempt(REFUSALS) {
@@ -194,7 +194,7 @@ fn a_snapshot_in_which_a_bit_flipped_is_refused_or_its_filters_are_whole() {
                     refused += 1;
                 }
                 Ok(server) => {
-                    check_taken(checksum, &snapshot.still, &mut server.connect());
+                    check_taken(checksum, &snapshot.recorded, &mut server.connect());
                     assert_no_crash(&server.log());
                 }
             }
@@ -220,14 +220,14 @@ struct Log {
     /// Of that file.
     name: PathBuf,
     bytes: Vec<u8>,
-    still: Still,
+    recorded: RecordedAnswers,
 }
 
 impl Log {
     fn write(setup: Setup, rewrite: bool) -> Log {
         let server = setup.start();
         let mut client = server.connect();
-        let still = fill(&mut client);
+        let recorded = fill(&mut client);
         if rewrite {
             rewrite_aof(&mut client);
         } else {
@@ -242,7 +242,7 @@ impl Log {
         let size = |file: &PathBuf| fs::metadata(file).unwrap().len();
         let file = aof_files(folder.path()).into_iter().max_by_key(size).unwrap();
         let name = file.strip_prefix(folder.path()).unwrap().to_owned();
-        Log { bytes: fs::read(&file).unwrap(), folder, name, still }
+        Log { bytes: fs::read(&file).unwrap(), folder, name, recorded }
     }
 
     /// A folder with all but these bytes in the file.
@@ -302,7 +302,7 @@ fn a_log_that_was_cut_short_is_refused_or_what_comes_before_is_there() {
     let mut random = Random::unpredictable();
     let log = Log::write(with_aof("no"), false);
     let commands = commands_in(&log.bytes);
-    log.still.check(&mut limited_with_aof("no", "no").on(log.with(&log.bytes)).start().connect());
+    log.recorded.check(&mut limited_with_aof("no", "no").on(log.with(&log.bytes)).start().connect());
     for _ in 0..15 {
         let place = &commands[random.below(commands.len() as u64) as usize].0;
         let length = place.start + 1 + random.below(place.len() as u64 - 1) as usize;
@@ -342,7 +342,7 @@ fn a_log_in_which_a_bit_flipped_is_refused_or_what_it_did_not_hit_is_there() {
                     let added = |command: &&Vec<Vec<u8>>| *command != hit || hit[0] == b"BF.MDEL";
                     check_commands(commands.iter().map(|(_, command)| command).filter(added), &mut client);
                 }
-                for model in log.still.models() {
+                for model in log.recorded.models() {
                     if ask(&mut client, &format!("EXISTS {}", model.key)) {
                         use_in_every_way(&mut client, &model.key);
                     }
@@ -358,7 +358,7 @@ fn a_log_in_which_a_bit_flipped_is_refused_or_what_it_did_not_hit_is_there() {
 fn a_rewritten_log_that_was_damaged_is_refused_or_its_filters_are_whole() {
     let mut random = Random::unpredictable();
     let log = Log::write(with_aof("no"), true);
-    log.still.check(&mut limited_with_aof("no", "no").on(log.with(&log.bytes)).start().connect());
+    log.recorded.check(&mut limited_with_aof("no", "no").on(log.with(&log.bytes)).start().connect());
     let commands = commands_in(&log.bytes);
     for _ in 0..10 {
         let place = &commands[random.below(commands.len() as u64) as usize].0;
@@ -389,7 +389,7 @@ fn a_rewritten_log_that_was_damaged_is_refused_or_its_filters_are_whole() {
             Ok(server) => {
                 // A flipped name of a key is no damage to a chunk: it is left out, and the log says so.
                 if !server.log().contains("rejected BF.LOADCHUNK ") {
-                    check_unvouched(&log.still, &mut server.connect());
+                    check_unvouched(&log.recorded, &mut server.connect());
                 }
                 assert_no_crash(&server.log());
             }
@@ -404,7 +404,7 @@ fn a_log_with_a_snapshot_that_was_damaged_is_refused_or_its_filters_are_whole() 
     for checksum in ["yes", "no"] {
         let setup = with_aof("yes").set("rdbcompression no").set(format!("rdbchecksum {checksum}"));
         let log = Log::write(setup, true);
-        log.still.check(&mut limited_with_aof("yes", "no").on(log.with(&log.bytes)).start().connect());
+        log.recorded.check(&mut limited_with_aof("yes", "no").on(log.with(&log.bytes)).start().connect());
         for truncated in ["yes", "no"] {
             for _ in 0..4 {
                 let length = 1 + random.below(log.bytes.len() as u64 - 1) as usize;
@@ -416,7 +416,7 @@ fn a_log_with_a_snapshot_that_was_damaged_is_refused_or_its_filters_are_whole() 
             match limited_with_aof("yes", "no").on(log.flipped(&mut random).0).attempt(REFUSALS) {
                 Err(log) => assert_refused(&log),
                 Ok(server) => {
-                    check_taken(checksum, &log.still, &mut server.connect());
+                    check_taken(checksum, &log.recorded, &mut server.connect());
                     assert_no_crash(&server.log());
                 }
             }

@@ -6,6 +6,6 @@ mod damage;
 mod disk;
 mod journal;
 mod memory;
+mod recorded;
 mod resync;
-mod still;
 mod streams;

@@ -64,7 +64,7 @@ fn synchronize_with_damage(random: &mut Random, diskless: &str, load: &str, chec
         .set(format!("rdbchecksum {checksum}"))
         .start();
     let mut client = master.connect();
-    let still = fill(&mut client);
+    let recorded = fill(&mut client);
     run(&mut client, "SAVE").unwrap();
     let length = fs::metadata(master.folder().join("dump.rdb")).unwrap().len();
     let proxy = Proxy::to(&master);
@@ -94,23 +94,23 @@ fn synchronize_with_damage(random: &mut Random, diskless: &str, load: &str, chec
                 setup().start()
             });
             reader = replica.connect();
-            still.check_those_there(&mut reader);
+            recorded.check_existing(&mut reader);
             proxy.mend();
             follow(&mut reader, proxy.port);
         } else if is_linked(&mut reader) {
             assert!(matches!(damage, Damage::Flip(_)), "half a snapshot was taken");
             run(&mut reader, "REPLICAOF NO ONE").unwrap();
-            check_taken(checksum, &still, &mut reader);
+            check_taken(checksum, &recorded, &mut reader);
             proxy.mend();
             follow(&mut reader, proxy.port);
         } else {
             assert_refused(&replica.log());
-            still.check_those_there(&mut reader);
+            recorded.check_existing(&mut reader);
             proxy.mend();
         }
         wait_for_replica(&mut client, &mut reader);
         assert_eq!(digest(&mut client), digest(&mut reader));
-        still.check(&mut reader);
+        recorded.check(&mut reader);
         assert_no_crash(&replica.log());
     }
 }
@@ -144,8 +144,8 @@ fn a_replica_outlives_damaged_commands_and_can_be_synchronized_anew() {
 fn write_with_damage(random: &mut Random) {
     let master = with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0").start();
     let mut client = master.connect();
-    let still = fill(&mut client);
-    let mut models: Vec<FilterModel> = still.models().filter(|model| !model.is_fixed()).cloned().collect();
+    let recorded = fill(&mut client);
+    let mut models: Vec<FilterModel> = recorded.models().filter(|model| !model.is_fixed()).cloned().collect();
     let proxy = Proxy::to(&master);
     let mut replica = limited(with_debug(Setup::oxbloom())).start();
     let mut reader = replica.connect();

@@ -11,7 +11,7 @@ use std::process::ExitStatus;
 use redis::{Connection, Value};
 use tempfile::TempDir;
 
-use testkit::counting_model::CountingModel;
+use testkit::counting_workload::CountingWorkload;
 use testkit::filter_model::{FilterModel, various};
 use testkit::info::{digest, digest_of, info};
 use testkit::payload::Payload;
@@ -90,15 +90,15 @@ fn expected_allocations(server: &Server, client: &mut Connection) -> u64 {
 fn come_and_go(server: &Server) {
     let mut random = Random(1);
     let mut client = Wire::resp2(server);
-    for (key, parameters) in [("bag", "0.01 20 EXPANSION 1"), ("careless-bag", "0.4 50 EXPANSION 4")] {
+    for (key, parameters) in [("counting", "0.01 20 EXPANSION 1"), ("careless-counting", "0.4 50 EXPANSION 4")] {
         assert!(!client.run(&format!("BF.RESERVE {key} {parameters} COUNTING")).is_error());
-        let mut bag = CountingModel::new(key);
+        let mut filter = CountingWorkload::new(key);
         for _ in 0..40 {
-            bag.add(&mut random, &mut client);
-            bag.remove(&mut random, &mut client);
+            filter.add(&mut random, &mut client);
+            filter.remove(&mut random, &mut client);
         }
-        bag.check(&mut server.connect());
-        bag.empty(&mut random, &mut client);
+        filter.check(&mut server.connect());
+        filter.empty(&mut random, &mut client);
     }
 }
 
@@ -225,7 +225,7 @@ fn refuse(server: &Server, client: &mut Connection) {
 }
 
 fn expire(client: &mut Connection) {
-    for (key, options) in [("brief", ""), ("brief-bag", "COUNTING")] {
+    for (key, options) in [("brief", ""), ("brief-counting", "COUNTING")] {
         run(client, &format!("BF.INSERT {key} {options} ITEMS one two")).unwrap();
         run(client, &format!("PEXPIRE {key} 1")).unwrap();
         wait_until("the filter has expired", || ask::<u64>(client, &format!("EXISTS {key}")) == 0);

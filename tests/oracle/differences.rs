@@ -1,6 +1,6 @@
 //! What is different from RedisBloom on purpose.
 
-use super::judge::number;
+use super::compare::number;
 use super::lines::Line;
 use super::{Pair, Protocol};
 use testkit::server::server_version;

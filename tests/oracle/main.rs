@@ -1,17 +1,17 @@
 //! RedisBloom 2.8.2 and this module side by side: the same lines go to both, and the replies must be the same.
 //!
-//! [`lines`] makes up command lines, valid and invalid; [`judge`] compares the replies, and remembers what was added, since
+//! [`lines`] makes up command lines, valid and invalid; [`compare`] compares the replies, and remembers what was added, since
 //! two Bloom filters may differ about an item that was not; [`differences`] is the complete list of what is different on
 //! purpose, each with a test that shows both sides.
 
+mod compare;
 mod differences;
 mod exchange;
-mod judge;
 mod lines;
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 
-use judge::Judge;
+use compare::Comparison;
 use lines::{Line, Lines};
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, oxbloom, redisbloom};
@@ -86,16 +86,16 @@ impl Pair {
         ours
     }
 
-    /// Sends made-up lines, and judges the replies.
+    /// Sends made-up lines, and compares the replies.
     fn compare(&mut self, seed: u64) {
         self.agree("FLUSHALL");
-        let mut judge = Judge::new(self.layout == Layout::Classic);
+        let mut comparison = Comparison::new(self.layout == Layout::Classic);
         let mut lines = Lines::new(seed);
         let mut sent: Vec<(Line, Reply, Reply)> = Vec::new();
         for number in 0..LINES_PER_SEED {
             let line = lines.make();
             let (theirs, ours) = self.run_words(&line.words);
-            let verdict = judge.judge(&line, &theirs, &ours);
+            let verdict = comparison.compare(&line, &theirs, &ours);
             sent.push((line, theirs, ours));
             let (line, theirs, ours) = &sent[number];
             if let Err(reason) = verdict {
@@ -111,17 +111,21 @@ impl Pair {
             if self.layout == Layout::Classic {
                 let (theirs, ours) = self.run_words(&[b"DUMP", line.key()]);
                 assert!(
-                    theirs == ours || judge.must_start_over(line),
+                    theirs == ours || comparison.must_start_over(line),
                     "seed {seed}, line {number}: {line}: dumps differ"
                 );
             }
             // What the line left behind may be different now, or too large to go on with.
-            if judge.must_start_over(line) {
+            if comparison.must_start_over(line) {
                 self.agree_on_removal(line);
-                judge.forget(line);
+                comparison.forget(line);
             }
         }
-        assert!((1..LINES_PER_SEED / 8).contains(&judge.explained), "seed {seed}: {} differences", judge.explained);
+        assert!(
+            (1..LINES_PER_SEED / 8).contains(&comparison.explained),
+            "seed {seed}: {} differences",
+            comparison.explained
+        );
         assert!(self.servers.iter().all(Server::is_alive));
     }
 

@@ -9,7 +9,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::commands::{FULL, WRONG_TYPE, events, protocols};
 use crate::replication::{master_setup, replica_setup};
 use testkit::command::{ABSENT, many};
-use testkit::counting_model::{CountingModel, MAX_COUNT};
+use testkit::counting_model::MAX_COUNT;
+use testkit::counting_workload::CountingWorkload;
 use testkit::filter_model::FilterModel;
 use testkit::info::{assert_figures_add_up, digest, digest_of, info_field};
 use testkit::memory::grow;
@@ -342,19 +343,19 @@ fn every_removal_finds_its_item_however_careless_the_filter_is() {
     for (mut random, kind) in [(Random(1), "EXPANSION 1"), (Random(2), "EXPANSION 2"), (Random::unpredictable(), "")] {
         run(&mut client, "DEL key").unwrap();
         run(&mut client, &format!("BF.RESERVE key 0.5 50 {kind} COUNTING")).unwrap();
-        let mut bag = CountingModel::new("key");
+        let mut filter = CountingWorkload::new("key");
         let mut wire = Wire::resp2(&server);
         for round in 0..100 {
             for _ in 0..10 {
                 if random.chance(if round % 10 < 5 { 70 } else { 30 }) {
-                    bag.add(&mut random, &mut wire);
+                    filter.add(&mut random, &mut wire);
                 } else {
-                    bag.remove(&mut random, &mut wire);
+                    filter.remove(&mut random, &mut wire);
                 }
             }
-            bag.check(&mut client);
+            filter.check(&mut client);
         }
-        bag.empty(&mut random, &mut wire);
+        filter.empty(&mut random, &mut wire);
     }
 }
 
@@ -737,15 +738,16 @@ impl Restarted {
         }
     }
 
-    /// Whether both are as the bags.
-    fn check(&self, bags: &[CountingModel]) {
+    /// Panics unless both have the filters, and the replica the same.
+    fn check(&self, filters: &[CountingWorkload]) {
         let (mut master, mut replica) = self.clients();
         wait_for_replica(&mut master, &mut replica);
-        for bag in bags {
-            let dumps = [&mut master, &mut replica].map(|client| ask::<Vec<u8>>(client, &format!("DUMP {}", bag.key)));
-            assert!(dumps[0] == dumps[1], "{} differs", bag.key);
-            bag.check(&mut master);
-            bag.check(&mut replica);
+        for filter in filters {
+            let dumps =
+                [&mut master, &mut replica].map(|client| ask::<Vec<u8>>(client, &format!("DUMP {}", filter.key)));
+            assert!(dumps[0] == dumps[1], "{} differs", filter.key);
+            filter.check(&mut master);
+            filter.check(&mut replica);
         }
         assert_eq!(digest(&mut master), digest(&mut replica));
         [&mut master, &mut replica].into_iter().for_each(assert_figures_add_up);
@@ -757,7 +759,7 @@ fn after_any_additions_and_removals_and_restarts_a_replica_is_as_its_master_and_
     let (mut deepest, mut dropped) = (0, 0);
     for (mut random, preamble) in [(Random(1), "no"), (Random(2), "yes"), (Random::unpredictable(), "no")] {
         let mut servers = Restarted::start(preamble);
-        let mut bags = Vec::new();
+        let mut filters = Vec::new();
         for (key, line) in [
             ("linear", "BF.RESERVE linear 0.01 20 EXPANSION 1 COUNTING SEED n"),
             ("doubled", "BF.RESERVE doubled 0.05 10 COUNTING SEED n"),
@@ -768,33 +770,33 @@ fn after_any_additions_and_removals_and_restarts_a_replica_is_as_its_master_and_
             // Answers decide what is done next: with the filters' seeds, all of a run follows from its own.
             let line = line.replace("SEED n", &format!("SEED {}", random.next_u64()));
             assert!(!Wire::resp2(&servers.master).run(&line).is_error());
-            bags.push(CountingModel::new(key));
+            filters.push(CountingWorkload::new(key));
         }
         // The item that the command could not do without.
         Wire::resp2(&servers.master).run("BF.DEL default x");
         for round in 0..15 {
             let mut client = Wire::resp2(&servers.master);
-            let layers = |client: &mut Wire, bag: &CountingModel| {
-                field(client, &bag.key, "FILTERS", "Number of filters").integer()
+            let layers = |client: &mut Wire, filter: &CountingWorkload| {
+                field(client, &filter.key, "FILTERS", "Number of filters").integer()
             };
             for _ in 0..60 {
-                let bag = &mut bags[random.below(5) as usize];
-                let before = layers(&mut client, bag);
+                let filter = &mut filters[random.below(5) as usize];
+                let before = layers(&mut client, filter);
                 if random.chance(if round % 4 < 2 { 75 } else { 30 }) {
-                    bag.add(&mut random, &mut client);
+                    filter.add(&mut random, &mut client);
                 } else {
-                    bag.remove(&mut random, &mut client);
+                    filter.remove(&mut random, &mut client);
                 }
-                let after = layers(&mut client, bag);
+                let after = layers(&mut client, filter);
                 deepest = deepest.max(after);
                 dropped += 0.max(before - after);
             }
             if round % 5 == 4 {
-                bags[random.below(5) as usize].empty(&mut random, &mut client);
+                filters[random.below(5) as usize].empty(&mut random, &mut client);
             }
-            servers.check(&bags);
+            servers.check(&filters);
             servers = servers.restart(round);
-            servers.check(&bags);
+            servers.check(&filters);
         }
     }
     // By the runs whose seeds are fixed; the other may find less to do.

@@ -5,7 +5,7 @@ use redis::{Connection, Value};
 use testkit::command::{item, try_many};
 use testkit::filter_model::{FilterModel, various};
 use testkit::info::{assert_figures_add_up, calls, digest, digest_of, filter_info, info, info_field, info_number};
-use testkit::keyspace_model::KeyspaceModel;
+use testkit::keyspace_workload::KeyspaceWorkload;
 use testkit::random::Random;
 use testkit::replication::{replica_of, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
@@ -269,17 +269,17 @@ fn after_any_commands_a_replica_answers_as_its_master() {
     for mut random in randoms {
         let pair = Pair::start();
         let (mut master, mut replica) = pair.clients();
-        let mut space = KeyspaceModel::new("");
+        let mut keyspace = KeyspaceWorkload::new("");
         let mut history = Vec::new();
         for _ in 0..8 {
             history.clear();
             for _ in 0..60 {
-                history.push(space.step(&mut random, &mut master));
+                history.push(keyspace.step(&mut random, &mut master));
             }
             wait_for_replica(&mut master, &mut replica);
             assert_eq!(digest(&mut master), digest(&mut replica), "after {history:#?}");
             [&mut master, &mut replica].into_iter().for_each(assert_figures_add_up);
-            space.check([&mut master, &mut replica]).unwrap_or_else(|fault| panic!("{fault} after {history:#?}"));
+            keyspace.check([&mut master, &mut replica]).unwrap_or_else(|fault| panic!("{fault} after {history:#?}"));
         }
         assert!(calls(&mut replica, "bf.madd") > 0 && calls(&mut replica, "bf.reserve") > 0);
         // A replica that joins now has the same from the snapshot alone.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use redis::{Connection, Value};
 use tempfile::TempDir;
 
-use testkit::counting_model::CountingModel;
+use testkit::counting_workload::CountingWorkload;
 use testkit::info::{assert_figures_add_up, digest, info, info_number};
-use testkit::keyspace_model::KeyspaceModel;
+use testkit::keyspace_workload::KeyspaceWorkload;
 use testkit::persistence::wait_for_bgsave;
 use testkit::random::Random;
 use testkit::replication::{replica_of, wait_for_replica};
@@ -132,10 +132,10 @@ fn compare(clients: &mut [Client], master: &Server, replica: &Server) {
         for client in clients {
             scope.spawn(|| {
                 let (mut master, mut replica) = (master.connect(), replica.connect());
-                client.space.check([&mut master, &mut replica]).unwrap_or_else(|fault| panic!("{fault}"));
-                for bag in &client.bags {
-                    bag.check(&mut master);
-                    bag.check(&mut replica);
+                client.keyspace.check([&mut master, &mut replica]).unwrap_or_else(|fault| panic!("{fault}"));
+                for filter in &client.counting {
+                    filter.check(&mut master);
+                    filter.check(&mut replica);
                 }
             });
         }
@@ -163,40 +163,40 @@ struct Client {
     random: Random,
     connection: Connection,
     wire: Wire,
-    space: KeyspaceModel,
-    bags: Vec<CountingModel>,
+    keyspace: KeyspaceWorkload,
+    counting: Vec<CountingWorkload>,
     steps: u64,
 }
 
 impl Client {
     fn new(server: &Server, number: u64, seed: u64) -> Client {
         let mut wire = Wire::resp2(server);
-        let bags =
+        let counting =
             [("linear", "0.01 20 EXPANSION 1"), ("careless", "0.4 50 EXPANSION 4"), ("fixed", "0.001 300 NONSCALING")];
-        let bags = bags.map(|(name, parameters)| {
+        let counting = counting.map(|(name, parameters)| {
             let key = format!("{number}:{name}");
             assert!(!wire.run(&format!("BF.RESERVE {key} {parameters} COUNTING")).is_error());
-            CountingModel::new(&key)
+            CountingWorkload::new(&key)
         });
         Client {
             random: Random(seed),
             connection: server.connect(),
             wire,
-            space: KeyspaceModel::new(&format!("{number}:")),
-            bags: bags.into(),
+            keyspace: KeyspaceWorkload::new(&format!("{number}:")),
+            counting: counting.into(),
             steps: 0,
         }
     }
 
     fn step(&mut self) {
-        let Client { random, connection, wire, space, bags, steps } = self;
-        let bag = &mut bags[random.below(3) as usize];
+        let Client { random, connection, wire, keyspace, counting, steps } = self;
+        let filter = &mut counting[random.below(3) as usize];
         match random.below(20) {
-            0..10 => drop(space.step(random, connection)),
-            10..14 => bag.add(random, wire),
-            14..18 => bag.remove(random, wire),
-            18 => move_elsewhere_and_back(random, wire, &bag.key),
-            _ if *steps % 50 == 0 => bag.empty(random, wire),
+            0..10 => drop(keyspace.step(random, connection)),
+            10..14 => filter.add(random, wire),
+            14..18 => filter.remove(random, wire),
+            18 => move_elsewhere_and_back(random, wire, &filter.key),
+            _ if *steps % 50 == 0 => filter.empty(random, wire),
             _ => {}
         }
         *steps += 1;

@@ -1,131 +1,96 @@
-//! What a counting filter must answer: which items are in it, and how often.
+//! What a filter must contain: how often each item was added and not removed.
 
 use std::collections::BTreeMap;
 
-use redis::Connection;
-
-use crate::command::{item, many};
-use crate::random::Random;
-use crate::wire::{Reply, Wire};
-
-/// What a counter holds at most.
+/// The highest number that a counter holds.
 pub const MAX_COUNT: u64 = 15;
 
-/// Items that additions and removals are about.
-const ITEMS: u64 = 2000;
-
-/// A counting filter's key, and how often each item is in it.
-pub struct CountingModel {
-    pub key: String,
-    counts: BTreeMap<u64, u64>,
+/// The items of one filter, each with the number of times that it was added and not removed. A filter that does not count is
+/// the same, except that nothing is removed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CountingModel<T> {
+    counts: BTreeMap<T, u64>,
+    /// Whether the filter may contain other things than its replies said: it was loaded from any bytes, or an item was removed
+    /// that was not in it. Then each item that is removed may take others with it.
+    is_uncertain: bool,
 }
 
-impl CountingModel {
-    pub fn new(key: &str) -> CountingModel {
-        CountingModel { key: key.to_owned(), counts: BTreeMap::new() }
+impl<T> Default for CountingModel<T> {
+    fn default() -> Self {
+        CountingModel { counts: BTreeMap::new(), is_uncertain: false }
+    }
+}
+
+impl<T: Clone + Ord> CountingModel<T> {
+    /// The model of a filter of which nothing is known.
+    pub fn uncertain() -> Self {
+        CountingModel { is_uncertain: true, ..CountingModel::default() }
     }
 
-    /// Adds some items, some of them again, and a few so often that their counters stick; or as many of them as fit.
-    pub fn add(&mut self, random: &mut Random, client: &mut Wire) {
-        let (command, options) = random.one_of(&[
-            ("BF.ADD", ""),
-            ("BF.MADD", ""),
-            ("BF.MADD", ""),
-            ("BF.INSERT", "COUNTING ITEMS"),
-            ("BF.INSERT", "NOCREATE NX ITEMS"),
-        ]);
-        let most = if command == "BF.ADD" { 1 } else { 60 };
-        let some = |random: &mut Random| if random.chance(5) { random.below(3) } else { random.below(ITEMS) };
-        let numbers: Vec<u64> = (0..=random.below(most)).map(|_| some(random)).collect();
-        let reply = self.ask(client, command, options, &numbers);
-        let replies = match &reply {
-            Reply::Array(replies) => replies,
-            single => std::slice::from_ref(single),
-        };
-        for (number, reply) in numbers.iter().zip(replies) {
-            let Some(new) = reply.as_bool() else {
-                assert_eq!(*reply, Reply::error("ERR non scaling filter is full"));
-                break;
-            };
-            let count = self.counts.get(number).copied().unwrap_or(0);
-            assert!(!new || count == 0, "{command} {}: item {number} is there {count} times, and was new", self.key);
-            // One that is only taken for present is left alone as well.
-            if new || !options.contains("NX") {
-                self.counts.insert(*number, count + 1);
-            }
+    pub fn add(&mut self, item: T) {
+        *self.counts.entry(item).or_default() += 1;
+    }
+
+    /// Removes one occurrence of an item. If it may not have been there, nothing is certain any more.
+    pub fn remove(&mut self, item: &T) {
+        match self.counts.get_mut(item) {
+            Some(count) if !self.is_uncertain && *count > 1 => *count -= 1,
+            Some(_) if !self.is_uncertain => drop(self.counts.remove(item)),
+            _ => *self = CountingModel::uncertain(),
         }
     }
 
-    /// Removes some items that are there, and tries to remove a few that are not.
-    ///
-    /// Of these only such that do not seem to be there either: to remove the others would do harm, as no filter can tell.
-    pub fn remove(&mut self, random: &mut Random, client: &mut Wire) {
-        let absent: Vec<u64> = (0..random.below(4)).map(|_| random.below(ITEMS)).collect();
-        let absent = absent.into_iter().filter(|number| {
-            !self.counts.contains_key(number) && self.ask(client, "BF.COUNT", "", &[*number]) == Reply::Integer(0)
+    /// Keeps the items for which `is_kept` is true.
+    pub fn retain(&mut self, mut is_kept: impl FnMut(&T) -> bool) {
+        self.counts.retain(|item, _| is_kept(item));
+    }
+
+    /// Returns how often an item was added and not removed.
+    pub fn count(&self, item: &T) -> u64 {
+        self.counts.get(item).copied().unwrap_or(0)
+    }
+
+    pub fn contains(&self, item: &T) -> bool {
+        self.counts.contains_key(item)
+    }
+
+    /// Returns whether the filter may count an item so often: at least as often as it is there, up to where counters end.
+    pub fn allows(&self, item: &T, count: u64) -> bool {
+        (self.count(item).min(MAX_COUNT)..=MAX_COUNT).contains(&count)
+    }
+
+    /// Returns the items in order, each once.
+    pub fn items(&self) -> impl ExactSizeIterator<Item = &T> {
+        self.counts.keys()
+    }
+
+    /// Returns the items in order, each as often as it is there.
+    pub fn occurrences(&self) -> impl Iterator<Item = &T> {
+        self.counts.iter().flat_map(|(item, &count)| std::iter::repeat_n(item, count as usize))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// Becomes the union with another filter, in which counts are added.
+    pub fn unite(&mut self, other: &Self) {
+        self.is_uncertain |= other.is_uncertain;
+        other.counts.iter().for_each(|(item, count)| *self.counts.entry(item.clone()).or_default() += count);
+    }
+
+    /// Becomes the intersection with another filter, in which the lower count remains.
+    pub fn intersect(&mut self, other: &Self) {
+        self.is_uncertain |= other.is_uncertain;
+        self.counts.retain(|item, count| {
+            *count = other.count(item).min(*count);
+            *count > 0
         });
-        let absent: Vec<u64> = absent.collect();
-        let most = 1 + random.below(60);
-        let mut steps: Vec<(u64, i64)> = self.take(random, most).into_iter().map(|number| (number, 1)).collect();
-        for number in absent {
-            steps.insert(random.below(steps.len() as u64 + 1) as usize, (number, 0));
-        }
-        if random.chance(20) {
-            for (number, expected) in steps {
-                let removed = self.ask(client, "BF.DEL", "", &[number]);
-                assert_eq!(removed, Reply::Integer(expected), "BF.DEL {} (item {number})", self.key);
-            }
-        } else if !steps.is_empty() {
-            let (numbers, expected): (Vec<u64>, Vec<i64>) = steps.into_iter().unzip();
-            let removed = self.ask(client, "BF.MDEL", "", &numbers);
-            assert_eq!(removed, Reply::integers(&expected), "BF.MDEL {} (items {numbers:?})", self.key);
-        }
     }
+}
 
-    /// Removes everything, which leaves one layer, and no counter above zero but those that stick.
-    pub fn empty(&mut self, random: &mut Random, client: &mut Wire) {
-        while !self.counts.is_empty() {
-            let numbers = self.take(random, 100);
-            let removed = self.ask(client, "BF.MDEL", "", &numbers);
-            assert_eq!(removed, Reply::integers(&vec![1; numbers.len()]), "BF.MDEL {} (items {numbers:?})", self.key);
-        }
-        let mut field = |name: &str| client.run(&format!("BF.INFO {} {name}", self.key)).elements()[0].clone();
-        assert_eq!((field("ITEMS"), field("FILTERS")), (Reply::Integer(0), Reply::Integer(1)), "{}", self.key);
-        if field("STUCK") == Reply::Integer(0) {
-            assert_eq!(field("FILL"), Reply::bulk("0"), "{}", self.key);
-        }
-    }
-
-    /// Panics if an item is missing, or counted less often than it is there.
-    pub fn check(&self, client: &mut Connection) {
-        let numbers: Vec<u64> = self.counts.keys().copied().collect();
-        for numbers in numbers.chunks(1000) {
-            let counts: Vec<u64> = many(client, "BF.MCOUNT", &self.key, numbers);
-            let found: Vec<bool> = many(client, "BF.MEXISTS", &self.key, numbers);
-            for (number, (count, found)) in numbers.iter().zip(counts.into_iter().zip(found)) {
-                let held = self.counts[number];
-                let sound = found && (held.min(MAX_COUNT)..=MAX_COUNT).contains(&count);
-                assert!(sound, "{}: item {number} is there {held} times, and counted {count}", self.key);
-            }
-        }
-    }
-
-    /// Takes some items out of the bag, each as often as it comes.
-    fn take(&mut self, random: &mut Random, most: u64) -> Vec<u64> {
-        let held = self.counts.iter().flat_map(|(&number, &count)| std::iter::repeat_n(number, count as usize));
-        let mut held: Vec<u64> = held.collect();
-        let count = most.min(held.len() as u64);
-        let taken: Vec<u64> = (0..count).map(|_| held.swap_remove(random.below(held.len() as u64) as usize)).collect();
-        for number in &taken {
-            *self.counts.get_mut(number).expect("an item that is there") -= 1;
-        }
-        self.counts.retain(|_, count| *count > 0);
-        taken
-    }
-
-    fn ask(&self, client: &mut Wire, command: &str, options: &str, numbers: &[u64]) -> Reply {
-        let words = [command, &self.key].into_iter().chain(options.split_ascii_whitespace());
-        let words = words.map(|word| word.as_bytes().to_vec()).chain(numbers.iter().map(|&number| item(number)));
-        client.run_words(&words.collect::<Vec<_>>())
+impl<T: Ord> Extend<T> for CountingModel<T> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, items: I) {
+        items.into_iter().for_each(|item| *self.counts.entry(item).or_default() += 1);
     }
 }

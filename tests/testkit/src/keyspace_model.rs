@@ -1,287 +1,70 @@
-//! A server's key space as random commands leave it: for each filter the items that must be there.
+//! What the filters of a key space must contain.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use redis::{Connection, Value};
+use crate::counting_model::CountingModel;
 
-use crate::command::{ask, item, many, run, run_words};
-use crate::info::{filter_info, info_field, is_filter};
-use crate::random::Random;
-use crate::server::wait_until;
+/// The filters of a server by key. A key without a filter is absent.
+#[derive(Debug)]
+pub struct KeyspaceModel<T>(BTreeMap<Vec<u8>, CountingModel<T>>);
 
-/// Keys that random commands are about.
-const KEYS: u64 = 6;
-
-/// Items that they are about.
-const ITEMS: u64 = 4000;
-
-/// What must be in some keys, which nobody else writes to.
-pub struct KeyspaceModel {
-    /// What the names of the keys start with.
-    prefix: String,
-    filters: BTreeMap<String, BTreeSet<u64>>,
+impl<T> Default for KeyspaceModel<T> {
+    fn default() -> Self {
+        KeyspaceModel(BTreeMap::new())
+    }
 }
 
-impl KeyspaceModel {
-    pub fn new(prefix: &str) -> KeyspaceModel {
-        KeyspaceModel { prefix: prefix.to_owned(), filters: BTreeMap::new() }
+impl<T: Clone + Ord> KeyspaceModel<T> {
+    /// Returns the filter of a key, if it has one.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Option<&CountingModel<T>> {
+        self.0.get(key.as_ref())
     }
 
-    /// Some command, or several that belong together, in words.
-    pub fn step(&mut self, random: &mut Random, client: &mut Connection) -> String {
-        let key = format!("{}key{}", self.prefix, random.below(KEYS));
-        let other = format!("{}key{}", self.prefix, random.below(KEYS));
-        match random.below(21) {
-            0..3 => self.add(client, "BF.ADD", &key, &[], &[random.below(ITEMS)]),
-            3..7 => {
-                let numbers = some_items(random, 80);
-                self.add(client, "BF.MADD", &key, &[], &numbers)
-            }
-            7..10 => {
-                let options = insert_options(random);
-                let numbers = some_items(random, 40);
-                self.add(client, "BF.INSERT", &key, &options, &numbers)
-            }
-            10 | 11 => {
-                let mut words = vec!["BF.RESERVE".to_owned(), key.clone()];
-                words.push(random.one_of(&["0.5", "0.1", "0.01", "0.000001"]).to_owned());
-                words.push(random.one_of(&["1", "10", "100", "1000"]).to_owned());
-                match random.below(3) {
-                    0 => words.push("NONSCALING".to_owned()),
-                    1 => words.extend(["EXPANSION".to_owned(), (1 + random.below(4)).to_string()]),
-                    _ => {}
-                }
-                match random.below(4) {
-                    0 => words.extend(["SEED".to_owned(), random.next_u64().to_string()]),
-                    1 => words.push("COUNTING".to_owned()),
-                    2 => words.extend(["LAYOUT".to_owned(), "classic".to_owned()]),
-                    _ => {}
-                }
-                if run_words(client, &words).is_ok() {
-                    self.filters.insert(key, BTreeSet::new());
-                }
-                words.join(" ")
-            }
-            12 => {
-                let command = format!("{} {key}", random.one_of(&["DEL", "UNLINK"]));
-                run(client, &command).unwrap();
-                self.filters.remove(&key);
-                command
-            }
-            13 => {
-                let command = format!("COPY {key} {other}{}", random.one_of(&["", " REPLACE"]));
-                // A key cannot be copied onto itself.
-                if key != other && ask::<i64>(client, &command) == 1 {
-                    self.put(&other, self.filters.get(&key).cloned());
-                }
-                command
-            }
-            14 => {
-                let command = format!("RENAME {key} {other}");
-                if run(client, &command).is_ok() && key != other {
-                    let items = self.filters.remove(&key);
-                    self.put(&other, items);
-                }
-                command
-            }
-            15 => {
-                let brief = random.below(3) == 0;
-                let command = format!("PEXPIRE {key} {}", if brief { 1 } else { 100_000_000 });
-                if ask::<i64>(client, &command) == 1 && brief {
-                    wait_until("a key has expired", || ask::<i64>(client, &format!("EXISTS {key}")) == 0);
-                    self.filters.remove(&key);
-                }
-                command
-            }
-            16 => self.load_chunks(random, client, &key, &other),
-            17 => {
-                let Ok(Value::BulkString(payload)) = run(client, &format!("DUMP {key}")) else {
-                    return format!("DUMP {key}");
-                };
-                run_words(client, &[b"RESTORE".as_slice(), other.as_bytes(), b"0", &payload, b"REPLACE"]).unwrap();
-                self.put(&other, self.filters.get(&key).cloned());
-                format!("RESTORE {other} 0 (dump of {key}) REPLACE")
-            }
-            18 => {
-                if random.below(3) > 0 {
-                    return String::new();
-                }
-                run(client, &format!("SET {key} text")).unwrap();
-                self.filters.remove(&key);
-                format!("SET {key} text")
-            }
-            19 => self.merge(random, client, &key, &other),
-            _ => self.transaction(random, client, &key, &other),
-        }
+    /// Returns the filter of a key, which is created if it has none.
+    pub fn get_or_create(&mut self, key: impl AsRef<[u8]>) -> &mut CountingModel<T> {
+        self.0.entry(key.as_ref().to_vec()).or_default()
     }
 
-    /// Says so if an item is missing, or if a server answers otherwise than the other.
-    pub fn check(&self, [master, replica]: [&mut Connection; 2]) -> Result<(), String> {
-        let all: Vec<u64> = (0..ITEMS).collect();
-        for (key, items) in &self.filters {
-            let answers: [Vec<u64>; 2] =
-                [&mut *master, &mut *replica].map(|client| many(client, "BF.MEXISTS", key, &all));
-            let seeds = [&mut *master, &mut *replica].map(|client| info_field::<Option<String>>(client, key, "SEED"));
-            let facts = [&mut *master, &mut *replica].map(|client| filter_info(client, key));
-            if answers[0] != answers[1] || seeds[0] != seeds[1] || facts[0] != facts[1] {
-                return Err(format!("{key} differs: {seeds:?} {facts:?}"));
-            }
-            if let Some(number) = items.iter().find(|&&number| answers[0][number as usize] == 0) {
-                return Err(format!("{key} has forgotten item {number}"));
-            }
-        }
-        Ok(())
-    }
-
-    fn put(&mut self, key: &str, items: Option<BTreeSet<u64>>) {
-        match items {
-            Some(items) => self.filters.insert(key.to_owned(), items),
-            None => self.filters.remove(key),
+    /// Gives a key this filter; with `None`, deletes the key.
+    pub fn put(&mut self, key: impl AsRef<[u8]>, filter: Option<CountingModel<T>>) {
+        match filter {
+            Some(filter) => self.0.insert(key.as_ref().to_vec(), filter),
+            None => self.0.remove(key.as_ref()),
         };
     }
 
-    /// Adds items; those that the server acknowledged are there from now on.
-    fn add(
-        &mut self,
-        client: &mut Connection,
-        command: &str,
-        key: &str,
-        options: &[String],
-        numbers: &[u64],
-    ) -> String {
-        let mut words: Vec<Vec<u8>> = [command, key].map(|word| word.as_bytes().to_vec()).to_vec();
-        words.extend(options.iter().map(|option| option.as_bytes().to_vec()));
-        words.extend(numbers.iter().map(|&number| item(number)));
-        let mut packed = redis::Cmd::new();
-        packed.arg(&words);
-        // The elements of a reply, the last of which may be an error.
-        let reply = client.req_packed_command_raw(&packed);
-        let acknowledged = match &reply {
-            Value::Int(_) => 1,
-            Value::Array(answers) => answers.iter().filter(|answer| matches!(answer, Value::Int(_))).count(),
-            _ => 0,
-        };
-        if !matches!(reply, Value::ServerError(_)) {
-            self.filters.entry(key.to_owned()).or_default().extend(&numbers[..acknowledged]);
-        }
-        format!("{command} {key} {} {numbers:?}", options.join(" "))
+    /// Gives a key an empty filter.
+    pub fn create(&mut self, key: impl AsRef<[u8]>) {
+        self.put(key, Some(CountingModel::default()));
     }
 
-    /// Copies a filter in chunks, which may stop half-way, and go on when the copy has got items of its own.
-    fn load_chunks(&mut self, random: &mut Random, client: &mut Connection, from: &str, to: &str) -> String {
-        if from == to || !self.filters.contains_key(from) {
-            return String::new();
-        }
-        run(client, &format!("DEL {to}")).unwrap();
-        self.filters.insert(to.to_owned(), BTreeSet::new());
-        let stop_after = random.below(8);
-        let mut iterator = 0;
-        for step in 0.. {
-            let (next, data): (u64, Vec<u8>) = ask(client, &format!("BF.SCANDUMP {from} {iterator}"));
-            if next == 0 {
-                let items = self.filters[from].clone();
-                self.filters.entry(to.to_owned()).or_default().extend(items);
-                break;
-            }
-            let number = next.to_string();
-            // A copy that grew on its own has no place for what comes later.
-            let loaded = run_words(client, &[b"BF.LOADCHUNK".as_slice(), to.as_bytes(), number.as_bytes(), &data]);
-            if step == 0 {
-                assert_eq!(loaded, Ok(Value::Okay), "the header of {from}, for {to}");
-            }
-            if loaded.is_err() || step == stop_after {
-                break;
-            }
-            if random.below(6) == 0 {
-                let number = random.below(ITEMS);
-                self.add(client, "BF.ADD", to, &[], &[number]);
-            }
-            iterator = next;
-        }
-        format!("BF.LOADCHUNK {to} (from {from})")
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) {
+        self.put(key, None);
     }
 
-    /// Merges a filter that can be with another, if it can be.
-    fn merge(&mut self, random: &mut Random, client: &mut Connection, key: &str, other: &str) -> String {
-        if key == other || !self.filters.contains_key(key) {
-            return String::new();
-        }
-        run(client, &format!("DEL {other}")).unwrap();
-        run(client, &format!("BF.RESERVE {other} LIKE {key}")).unwrap();
-        self.filters.insert(other.to_owned(), BTreeSet::new());
-        self.add(client, "BF.MADD", other, &[], &some_items(random, 60));
-        let operation = random.one_of(&["UNION", "INTERSECT"]);
-        let command = format!("BF.MERGE {other} 1 {key} {operation}");
-        if run(client, &command).is_ok() {
-            let (items, others) = (&self.filters[key], &self.filters[other]);
-            let merged = if operation == "UNION" { items | others } else { items & others };
-            self.filters.insert(other.to_owned(), merged);
-        }
-        command
+    pub fn rename(&mut self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) {
+        let filter = self.0.remove(from.as_ref());
+        self.put(to, filter);
     }
 
-    /// Several commands at once: in a transaction, or a script.
-    fn transaction(&mut self, random: &mut Random, client: &mut Connection, key: &str, other: &str) -> String {
-        let numbers = some_items(random, 30);
-        let keys = [key, other];
-        if random.below(2) == 0 {
-            let mut pipe = redis::pipe();
-            pipe.atomic().ignore_errors();
-            for key in keys {
-                pipe.cmd("BF.MADD").arg(key).arg(numbers.iter().map(|&n| item(n)).collect::<Vec<_>>());
-            }
-            let _: redis::RedisResult<Value> = pipe.query(client);
-        } else {
-            let script = "for i, key in ipairs(KEYS) do redis.pcall('BF.MADD', key, unpack(ARGV)) end";
-            let mut words = ["EVAL", script, "2", key, other].map(|word| word.as_bytes().to_vec()).to_vec();
-            words.extend(numbers.iter().map(|&number| item(number)));
-            run_words(client, &words).unwrap();
-        }
-        // What was acknowledged is not looked at here, so ask again: what is there stays.
-        for key in keys {
-            if is_filter(client, key) {
-                self.filters.entry(key.to_owned()).or_default();
-                self.add(client, "BF.MADD", key, &[], &numbers);
-            }
-        }
-        format!("transaction on {keys:?} {numbers:?}")
+    pub fn copy(&mut self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) {
+        self.put(to, self.get(from).cloned());
     }
-}
 
-/// The reply to a command as it came, errors and all.
-trait RawReply {
-    fn req_packed_command_raw(&mut self, command: &redis::Cmd) -> Value;
-}
-
-impl RawReply for Connection {
-    fn req_packed_command_raw(&mut self, command: &redis::Cmd) -> Value {
-        self.send_packed_command(&command.get_packed_command()).expect("a connection");
-        self.recv_response().expect("a reply")
+    /// Gives a key what BF.MERGE makes of the filters of `operands`. A key without a filter counts as an empty one.
+    pub fn merge(&mut self, to: impl AsRef<[u8]>, operands: &[impl AsRef<[u8]>], is_union: bool) {
+        let mut operands = operands.iter().map(|key| self.get(key).cloned().unwrap_or_default());
+        let first = operands.next().unwrap_or_default();
+        let merge = if is_union { CountingModel::unite } else { CountingModel::intersect };
+        let merged = operands.fold(first, |mut merged, other| {
+            merge(&mut merged, &other);
+            merged
+        });
+        self.put(to, Some(merged));
     }
-}
 
-fn some_items(random: &mut Random, most: u64) -> Vec<u64> {
-    (0..=random.below(most)).map(|_| random.below(ITEMS)).collect()
-}
-
-fn insert_options(random: &mut Random) -> Vec<String> {
-    let mut options = Vec::new();
-    for (name, value) in [
-        ("CAPACITY", random.one_of(&["1", "30", "500"]).to_owned()),
-        ("ERROR", random.one_of(&["0.3", "0.02", "0.0001"]).to_owned()),
-        ("EXPANSION", (1 + random.below(3)).to_string()),
-        ("SEED", random.next_u64().to_string()),
-        ("LAYOUT", random.one_of(&["native", "classic"]).to_owned()),
-    ] {
-        if random.below(3) == 0 {
-            options.extend([name.to_owned(), value]);
-        }
+    /// Returns all filters with their keys, in order.
+    pub fn filters(&self) -> impl Iterator<Item = (&[u8], &CountingModel<T>)> {
+        self.0.iter().map(|(key, filter)| (key.as_slice(), filter))
     }
-    for flag in ["NOCREATE", "NONSCALING", "COUNTING", "NX"] {
-        if random.below(6) == 0 {
-            options.push(flag.to_owned());
-        }
-    }
-    options.push("ITEMS".to_owned());
-    options
 }

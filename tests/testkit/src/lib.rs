@@ -2,7 +2,9 @@
 //!
 //! - [`server`], [`modules`]: real servers, started on free ports in temporary folders;
 //! - [`command`], [`wire`]: clients of them; [`wire`] hides nothing of a reply, errors within arrays included;
-//! - [`filter_model`], [`counting_model`], [`keyspace_model`]: what filters must answer, by what the server acknowledged;
+//! - [`counting_model`], [`keyspace_model`]: what a filter, and what the filters of a key space, must contain;
+//! - [`filter_model`], [`counting_workload`], [`keyspace_workload`]: filters on a server with such models, and random commands
+//!   that are checked against them;
 //! - [`info`], [`persistence`], [`replication`]: what servers tell, write and send;
 //! - [`payload`], [`proxy`], [`memory`]: DUMP payloads taken apart, links that break, servers short of memory;
 //! - [`random`]: random numbers that can be drawn again.
@@ -12,9 +14,11 @@
 
 pub mod command;
 pub mod counting_model;
+pub mod counting_workload;
 pub mod filter_model;
 pub mod info;
 pub mod keyspace_model;
+pub mod keyspace_workload;
 pub mod memory;
 pub mod modules;
 pub mod payload;

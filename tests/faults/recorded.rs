@@ -1,19 +1,19 @@
-//! Filters that nobody writes to any more, and what they answer.
+//! What filters answered after they were last written to. What they answer later must be the same.
 
 use redis::Connection;
 
 use testkit::ask;
 use testkit::filter_model::{FilterModel, Observed};
 
-pub struct Still(Vec<(FilterModel, Observed)>);
+pub struct RecordedAnswers(Vec<(FilterModel, Observed)>);
 
-impl Still {
-    pub fn of(models: Vec<FilterModel>, client: &mut Connection) -> Still {
+impl RecordedAnswers {
+    pub fn of(models: Vec<FilterModel>, client: &mut Connection) -> RecordedAnswers {
         let observed = models.into_iter().map(|model| {
             let observed = model.observe(client);
             (model, observed)
         });
-        Still(observed.collect())
+        RecordedAnswers(observed.collect())
     }
 
     pub fn models(&self) -> impl Iterator<Item = &FilterModel> {
@@ -26,7 +26,7 @@ impl Still {
     }
 
     /// Panics unless those that are there answer as they did.
-    pub fn check_those_there(&self, client: &mut Connection) {
+    pub fn check_existing(&self, client: &mut Connection) {
         self.check_if(client, |model, client| ask(client, &format!("EXISTS {}", model.key)));
     }
 

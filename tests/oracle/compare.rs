@@ -20,7 +20,7 @@ const FULL: &str = "ERR non scaling filter is full";
 
 /// What is known of the key space, which both sides must share.
 #[derive(Default)]
-pub struct Judge {
+pub struct Comparison {
     keys: HashMap<Vec<u8>, Content>,
     /// Whether the filters of both are the same, bit for bit.
     strict: bool,
@@ -48,7 +48,7 @@ impl Filter {
     }
 
     /// Replies of BF.ADD for one item: whether it was new.
-    fn judge_addition(&mut self, item: &[u8], theirs: &Reply, ours: &Reply) -> Result<(), String> {
+    fn compare_addition(&mut self, item: &[u8], theirs: &Reply, ours: &Reply) -> Result<(), String> {
         if theirs.is_error() || ours.is_error() {
             let full = [theirs, ours].map(|reply| *reply == Reply::error(FULL));
             // A full filter takes what seems to be present.
@@ -59,13 +59,13 @@ impl Filter {
             let allowed = theirs == ours || (self.diverged && (full[0] || full[1]));
             return if allowed { Ok(()) } else { Err("not the same error".to_owned()) };
         }
-        self.judge_answer(item, theirs, ours, false)?;
+        self.compare_answer(item, theirs, ours, false)?;
         self.items.insert(item.to_vec());
         Ok(())
     }
 
     /// Replies for one item, which are `present` if it was added before.
-    fn judge_answer(&mut self, item: &[u8], theirs: &Reply, ours: &Reply, present: bool) -> Result<(), String> {
+    fn compare_answer(&mut self, item: &[u8], theirs: &Reply, ours: &Reply, present: bool) -> Result<(), String> {
         let both = (theirs.as_bool(), ours.as_bool());
         let (Some(theirs_answer), Some(ours_answer)) = both else { return Err("not yes or no".to_owned()) };
         same_kind(theirs, ours)?;
@@ -81,13 +81,13 @@ impl Filter {
     }
 }
 
-impl Judge {
-    pub fn new(strict: bool) -> Judge {
-        Judge { strict, ..Judge::default() }
+impl Comparison {
+    pub fn new(strict: bool) -> Comparison {
+        Comparison { strict, ..Comparison::default() }
     }
 
     /// What is wrong with the replies, if anything.
-    pub fn judge(&mut self, line: &Line, theirs: &Reply, ours: &Reply) -> Result<(), String> {
+    pub fn compare(&mut self, line: &Line, theirs: &Reply, ours: &Reply) -> Result<(), String> {
         let holds_other_type = matches!(self.keys.get(line.key()), Some(Content::OtherType));
         let differences = Difference::all_of(line, holds_other_type);
         if theirs != ours && Difference::explain(&differences, theirs, ours) {
@@ -98,10 +98,10 @@ impl Judge {
             self.follow(&line.command(), line, ours);
             return if theirs == ours { Ok(()) } else { Err("not the same reply".to_owned()) };
         }
-        self.judge_same(line, theirs, ours)
+        self.compare_same(line, theirs, ours)
     }
 
-    fn judge_same(&mut self, line: &Line, theirs: &Reply, ours: &Reply) -> Result<(), String> {
+    fn compare_same(&mut self, line: &Line, theirs: &Reply, ours: &Reply) -> Result<(), String> {
         let filter = match self.keys.get_mut(line.key()) {
             Some(Content::Filter(filter)) => Some(filter),
             _ => None,
@@ -114,21 +114,21 @@ impl Judge {
                 Ok(())
             }
             "BF.ADD" if theirs.as_bool().is_some() || ours.as_bool().is_some() => {
-                self.filter_or_new(line).judge_addition(&line.words[2], theirs, ours)
+                self.filter_or_new(line).compare_addition(&line.words[2], theirs, ours)
             }
             "BF.MADD" | "BF.INSERT" if arrays => {
                 let filter = self.filter_or_new(line);
                 let items = items(line);
                 let replies = theirs.elements().iter().zip(ours.elements());
                 for (item, (theirs, ours)) in items.iter().zip(replies) {
-                    filter.judge_addition(item, theirs, ours)?;
+                    filter.compare_addition(item, theirs, ours)?;
                 }
                 let same_length = theirs.elements().len() == ours.elements().len();
                 if same_length || filter.diverged { Ok(()) } else { Err("not as many replies".to_owned()) }
             }
             "BF.EXISTS" if ours.as_bool().is_some() => {
                 let mut absent = Filter { reliable: true, ..Filter::default() };
-                filter.unwrap_or(&mut absent).judge_answer(&line.words[2], theirs, ours, true)
+                filter.unwrap_or(&mut absent).compare_answer(&line.words[2], theirs, ours, true)
             }
             "BF.MEXISTS" if arrays => {
                 if theirs.elements().len() != ours.elements().len() {
@@ -138,12 +138,12 @@ impl Judge {
                 let filter = filter.unwrap_or(&mut absent);
                 let replies = theirs.elements().iter().zip(ours.elements());
                 let mut items = line.arguments().iter().zip(replies);
-                items.try_for_each(|(item, (theirs, ours))| filter.judge_answer(item, theirs, ours, true))
+                items.try_for_each(|(item, (theirs, ours))| filter.compare_answer(item, theirs, ours, true))
             }
             "BF.CARD" if diverged => same_kind(theirs, ours),
-            "BF.INFO" if !ours.is_error() => judge_info(line, diverged, theirs, ours),
-            "BF.DEBUG" if arrays => judge_debug(diverged, theirs, ours),
-            "BF.SCANDUMP" if arrays => judge_dump(line, theirs, ours),
+            "BF.INFO" if !ours.is_error() => compare_info(line, diverged, theirs, ours),
+            "BF.DEBUG" if arrays => compare_debug(diverged, theirs, ours),
+            "BF.SCANDUMP" if arrays => compare_dump(line, theirs, ours),
             _ if theirs != ours => Err("not the same reply".to_owned()),
             command => {
                 self.follow(command, line, ours);
@@ -230,7 +230,7 @@ fn same_kind(theirs: &Reply, ours: &Reply) -> Result<(), String> {
 }
 
 /// All fields must be equal except the size, as long as the filters hold the same number of items.
-fn judge_info(line: &Line, diverged: bool, theirs: &Reply, ours: &Reply) -> Result<(), String> {
+fn compare_info(line: &Line, diverged: bool, theirs: &Reply, ours: &Reply) -> Result<(), String> {
     same_kind(theirs, ours)?;
     let pairs = |reply: &Reply| match reply {
         Reply::Map(pairs) => pairs.clone(),
@@ -258,7 +258,7 @@ fn judge_info(line: &Line, diverged: bool, theirs: &Reply, ours: &Reply) -> Resu
 }
 
 /// The layers hold as many items, and are made for as many, and their lines start with the same names.
-fn judge_debug(diverged: bool, theirs: &Reply, ours: &Reply) -> Result<(), String> {
+fn compare_debug(diverged: bool, theirs: &Reply, ours: &Reply) -> Result<(), String> {
     let (theirs, ours) = (theirs.elements(), ours.elements());
     if diverged {
         return Ok(());
@@ -282,7 +282,7 @@ fn judge_debug(diverged: bool, theirs: &Reply, ours: &Reply) -> Result<(), Strin
 }
 
 /// An iterator and data; where a dump starts and where it has ended they are known.
-fn judge_dump(line: &Line, theirs: &Reply, ours: &Reply) -> Result<(), String> {
+fn compare_dump(line: &Line, theirs: &Reply, ours: &Reply) -> Result<(), String> {
     let shape = |reply: &Reply| match reply.elements() {
         [Reply::Integer(iterator), Reply::Bulk(data)] => Ok((*iterator, data.is_empty())),
         _ => Err("not an iterator and data".to_owned()),

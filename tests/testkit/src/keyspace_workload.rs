@@ -1,0 +1,276 @@
+//! Random commands about the filters of a server's key space, and what these must contain after them.
+
+use redis::{Connection, Value};
+
+use crate::command::{ask, item, many, run, run_words};
+use crate::info::{filter_info, info_field, is_filter};
+use crate::keyspace_model::KeyspaceModel;
+use crate::random::Random;
+use crate::server::wait_until;
+
+/// Keys that random commands are about.
+const KEYS: u64 = 6;
+
+/// Items that they are about.
+const ITEMS: u64 = 4000;
+
+/// Some keys, which nobody else writes to, and what they must contain.
+pub struct KeyspaceWorkload {
+    /// What the names of the keys start with.
+    prefix: String,
+    model: KeyspaceModel<u64>,
+}
+
+impl KeyspaceWorkload {
+    pub fn new(prefix: &str) -> KeyspaceWorkload {
+        KeyspaceWorkload { prefix: prefix.to_owned(), model: KeyspaceModel::default() }
+    }
+
+    /// Some command, or several that belong together, in words.
+    pub fn step(&mut self, random: &mut Random, client: &mut Connection) -> String {
+        let key = format!("{}key{}", self.prefix, random.below(KEYS));
+        let other = format!("{}key{}", self.prefix, random.below(KEYS));
+        match random.below(21) {
+            0..3 => self.add(client, "BF.ADD", &key, &[], &[random.below(ITEMS)]),
+            3..7 => {
+                let numbers = some_items(random, 80);
+                self.add(client, "BF.MADD", &key, &[], &numbers)
+            }
+            7..10 => {
+                let options = insert_options(random);
+                let numbers = some_items(random, 40);
+                self.add(client, "BF.INSERT", &key, &options, &numbers)
+            }
+            10 | 11 => {
+                let mut words = vec!["BF.RESERVE".to_owned(), key.clone()];
+                words.push(random.one_of(&["0.5", "0.1", "0.01", "0.000001"]).to_owned());
+                words.push(random.one_of(&["1", "10", "100", "1000"]).to_owned());
+                match random.below(3) {
+                    0 => words.push("NONSCALING".to_owned()),
+                    1 => words.extend(["EXPANSION".to_owned(), (1 + random.below(4)).to_string()]),
+                    _ => {}
+                }
+                match random.below(4) {
+                    0 => words.extend(["SEED".to_owned(), random.next_u64().to_string()]),
+                    1 => words.push("COUNTING".to_owned()),
+                    2 => words.extend(["LAYOUT".to_owned(), "classic".to_owned()]),
+                    _ => {}
+                }
+                if run_words(client, &words).is_ok() {
+                    self.model.create(key);
+                }
+                words.join(" ")
+            }
+            12 => {
+                let command = format!("{} {key}", random.one_of(&["DEL", "UNLINK"]));
+                run(client, &command).unwrap();
+                self.model.delete(&key);
+                command
+            }
+            13 => {
+                let command = format!("COPY {key} {other}{}", random.one_of(&["", " REPLACE"]));
+                // A key cannot be copied onto itself.
+                if key != other && ask::<i64>(client, &command) == 1 {
+                    self.model.copy(&key, &other);
+                }
+                command
+            }
+            14 => {
+                let command = format!("RENAME {key} {other}");
+                if run(client, &command).is_ok() && key != other {
+                    self.model.rename(&key, &other);
+                }
+                command
+            }
+            15 => {
+                let brief = random.below(3) == 0;
+                let command = format!("PEXPIRE {key} {}", if brief { 1 } else { 100_000_000 });
+                if ask::<i64>(client, &command) == 1 && brief {
+                    wait_until("a key has expired", || ask::<i64>(client, &format!("EXISTS {key}")) == 0);
+                    self.model.delete(&key);
+                }
+                command
+            }
+            16 => self.load_chunks(random, client, &key, &other),
+            17 => {
+                let Ok(Value::BulkString(payload)) = run(client, &format!("DUMP {key}")) else {
+                    return format!("DUMP {key}");
+                };
+                run_words(client, &[b"RESTORE".as_slice(), other.as_bytes(), b"0", &payload, b"REPLACE"]).unwrap();
+                self.model.copy(&key, &other);
+                format!("RESTORE {other} 0 (dump of {key}) REPLACE")
+            }
+            18 => {
+                if random.below(3) > 0 {
+                    return String::new();
+                }
+                run(client, &format!("SET {key} text")).unwrap();
+                self.model.delete(&key);
+                format!("SET {key} text")
+            }
+            19 => self.merge(random, client, &key, &other),
+            _ => self.transaction(random, client, &key, &other),
+        }
+    }
+
+    /// Says so if an item is missing, or if a server answers otherwise than the other.
+    pub fn check(&self, [master, replica]: [&mut Connection; 2]) -> Result<(), String> {
+        let all: Vec<u64> = (0..ITEMS).collect();
+        for (key, filter) in self.model.filters() {
+            let key = &String::from_utf8_lossy(key);
+            let answers: [Vec<u64>; 2] =
+                [&mut *master, &mut *replica].map(|client| many(client, "BF.MEXISTS", key, &all));
+            let seeds = [&mut *master, &mut *replica].map(|client| info_field::<Option<String>>(client, key, "SEED"));
+            let facts = [&mut *master, &mut *replica].map(|client| filter_info(client, key));
+            if answers[0] != answers[1] || seeds[0] != seeds[1] || facts[0] != facts[1] {
+                return Err(format!("{key} differs: {seeds:?} {facts:?}"));
+            }
+            if let Some(number) = filter.items().find(|&&number| answers[0][number as usize] == 0) {
+                return Err(format!("{key} has forgotten item {number}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds items; those that the server acknowledged are there from now on.
+    fn add(
+        &mut self,
+        client: &mut Connection,
+        command: &str,
+        key: &str,
+        options: &[String],
+        numbers: &[u64],
+    ) -> String {
+        let mut words: Vec<Vec<u8>> = [command, key].map(|word| word.as_bytes().to_vec()).to_vec();
+        words.extend(options.iter().map(|option| option.as_bytes().to_vec()));
+        words.extend(numbers.iter().map(|&number| item(number)));
+        let mut packed = redis::Cmd::new();
+        packed.arg(&words);
+        // The elements of a reply, the last of which may be an error.
+        let reply = client.req_packed_command_raw(&packed);
+        let acknowledged = match &reply {
+            Value::Int(_) => 1,
+            Value::Array(answers) => answers.iter().filter(|answer| matches!(answer, Value::Int(_))).count(),
+            _ => 0,
+        };
+        if !matches!(reply, Value::ServerError(_)) {
+            self.model.get_or_create(key).extend(numbers[..acknowledged].iter().copied());
+        }
+        format!("{command} {key} {} {numbers:?}", options.join(" "))
+    }
+
+    /// Copies a filter in chunks, which may stop half-way, and go on when the copy has got items of its own.
+    fn load_chunks(&mut self, random: &mut Random, client: &mut Connection, from: &str, to: &str) -> String {
+        if from == to || self.model.get(from).is_none() {
+            return String::new();
+        }
+        run(client, &format!("DEL {to}")).unwrap();
+        self.model.create(to);
+        let stop_after = random.below(8);
+        let mut iterator = 0;
+        for step in 0.. {
+            let (next, data): (u64, Vec<u8>) = ask(client, &format!("BF.SCANDUMP {from} {iterator}"));
+            if next == 0 {
+                self.model.merge(to, &[to, from], true);
+                break;
+            }
+            let number = next.to_string();
+            // A copy that grew on its own has no place for what comes later.
+            let loaded = run_words(client, &[b"BF.LOADCHUNK".as_slice(), to.as_bytes(), number.as_bytes(), &data]);
+            if step == 0 {
+                assert_eq!(loaded, Ok(Value::Okay), "the header of {from}, for {to}");
+            }
+            if loaded.is_err() || step == stop_after {
+                break;
+            }
+            if random.below(6) == 0 {
+                let number = random.below(ITEMS);
+                self.add(client, "BF.ADD", to, &[], &[number]);
+            }
+            iterator = next;
+        }
+        format!("BF.LOADCHUNK {to} (from {from})")
+    }
+
+    /// Merges a filter that can be with another, if it can be.
+    fn merge(&mut self, random: &mut Random, client: &mut Connection, key: &str, other: &str) -> String {
+        if key == other || self.model.get(key).is_none() {
+            return String::new();
+        }
+        run(client, &format!("DEL {other}")).unwrap();
+        run(client, &format!("BF.RESERVE {other} LIKE {key}")).unwrap();
+        self.model.create(other);
+        self.add(client, "BF.MADD", other, &[], &some_items(random, 60));
+        let operation = random.one_of(&["UNION", "INTERSECT"]);
+        let command = format!("BF.MERGE {other} 1 {key} {operation}");
+        if run(client, &command).is_ok() {
+            self.model.merge(other, &[other, key], operation == "UNION");
+        }
+        command
+    }
+
+    /// Several commands at once: in a transaction, or a script.
+    fn transaction(&mut self, random: &mut Random, client: &mut Connection, key: &str, other: &str) -> String {
+        let numbers = some_items(random, 30);
+        let keys = [key, other];
+        if random.below(2) == 0 {
+            let mut pipe = redis::pipe();
+            pipe.atomic().ignore_errors();
+            for key in keys {
+                pipe.cmd("BF.MADD").arg(key).arg(numbers.iter().map(|&n| item(n)).collect::<Vec<_>>());
+            }
+            let _: redis::RedisResult<Value> = pipe.query(client);
+        } else {
+            let script = "for i, key in ipairs(KEYS) do redis.pcall('BF.MADD', key, unpack(ARGV)) end";
+            let mut words = ["EVAL", script, "2", key, other].map(|word| word.as_bytes().to_vec()).to_vec();
+            words.extend(numbers.iter().map(|&number| item(number)));
+            run_words(client, &words).unwrap();
+        }
+        // What was acknowledged is not looked at here, so ask again: what is there stays.
+        for key in keys {
+            if is_filter(client, key) {
+                self.model.get_or_create(key);
+                self.add(client, "BF.MADD", key, &[], &numbers);
+            }
+        }
+        format!("transaction on {keys:?} {numbers:?}")
+    }
+}
+
+/// The reply to a command as it came, errors and all.
+trait RawReply {
+    fn req_packed_command_raw(&mut self, command: &redis::Cmd) -> Value;
+}
+
+impl RawReply for Connection {
+    fn req_packed_command_raw(&mut self, command: &redis::Cmd) -> Value {
+        self.send_packed_command(&command.get_packed_command()).expect("a connection");
+        self.recv_response().expect("a reply")
+    }
+}
+
+fn some_items(random: &mut Random, most: u64) -> Vec<u64> {
+    (0..=random.below(most)).map(|_| random.below(ITEMS)).collect()
+}
+
+fn insert_options(random: &mut Random) -> Vec<String> {
+    let mut options = Vec::new();
+    for (name, value) in [
+        ("CAPACITY", random.one_of(&["1", "30", "500"]).to_owned()),
+        ("ERROR", random.one_of(&["0.3", "0.02", "0.0001"]).to_owned()),
+        ("EXPANSION", (1 + random.below(3)).to_string()),
+        ("SEED", random.next_u64().to_string()),
+        ("LAYOUT", random.one_of(&["native", "classic"]).to_owned()),
+    ] {
+        if random.below(3) == 0 {
+            options.extend([name.to_owned(), value]);
+        }
+    }
+    for flag in ["NOCREATE", "NONSCALING", "COUNTING", "NX"] {
+        if random.below(6) == 0 {
+            options.push(flag.to_owned());
+        }
+    }
+    options.push("ITEMS".to_owned());
+    options
+}
