@@ -33,50 +33,6 @@ const KEY: &str = "filter";
 /// Items are of one length, a usual URL's.
 const LENGTH: usize = 28;
 
-/// What a row is about, whatever the size of the filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Figure {
-    /// MEMORY USAGE of a filter that was reserved.
-    MemoryReserved,
-    /// MEMORY USAGE of a filter that grew from the defaults.
-    MemoryGrown,
-    /// Memory that the server takes more once a filter is filled.
-    ResidentGrown,
-    ResidentReserved,
-    /// SAVE, from request to reply.
-    SaveTime,
-    /// BGSAVE, until the child that writes the file has ended.
-    BackgroundSaveTime,
-    ForkTime,
-    /// Processor time of the child.
-    ChildCpu,
-    /// The most memory that the child has besides what it shares with the server.
-    ChildPeak,
-    /// The same by the server's account.
-    ChildCopied,
-    FileSize,
-    /// Reading the file, by the server's account.
-    LoadTime,
-    /// From the start of the process to the first reply.
-    StartTime,
-    /// The most memory that the server has while it loads.
-    LoadPeak,
-    AofBatches,
-    AofSingles,
-    ReplicationBatches,
-    ReplicationSingles,
-    /// BF.RESERVE of a very large filter, from request to reply.
-    ReserveTime,
-    ReserveResident,
-    /// From request to reply, and the longest that another client waits meanwhile or shortly after.
-    CopyTime,
-    CopyPause,
-    UnlinkTime,
-    UnlinkPause,
-    DelTime,
-    DelPause,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Bytes,
@@ -86,14 +42,19 @@ pub enum Unit {
 /// One line of the results.
 #[derive(Clone, Debug)]
 pub struct Row {
-    pub figure: Figure,
-    pub title: String,
+    /// What was measured, and of a filter of which size; empty if there is only one.
+    pub what: &'static str,
+    size: &'static str,
     pub unit: Unit,
     /// Of the peers that take part, and support it.
     pub values: BTreeMap<Peer, Series>,
 }
 
 impl Row {
+    pub fn title(&self) -> String {
+        if self.size.is_empty() { self.what.to_owned() } else { format!("{}, {}", self.what, self.size) }
+    }
+
     /// How many times as much a peer takes as RedisBloom.
     pub fn ratio(&self, peer: Peer) -> Option<f64> {
         Some(self.values.get(&peer)?.median() / self.values.get(&Peer::RedisBloom)?.median())
@@ -107,22 +68,22 @@ pub struct Operations {
 }
 
 impl Operations {
-    pub fn rows_of(&self, figure: Figure) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(move |row| row.figure == figure)
+    pub fn rows_of(&self, what: &str) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| row.what == what)
     }
 
-    fn bytes(&mut self, figure: Figure, title: &str, peer: Peer, bytes: u64) {
-        self.push(figure, title, Unit::Bytes, peer, bytes as f64);
+    fn bytes(&mut self, what: &'static str, size: &'static str, peer: Peer, bytes: u64) {
+        self.push(what, size, Unit::Bytes, peer, bytes as f64);
     }
 
-    fn time(&mut self, figure: Figure, title: &str, peer: Peer, time: Duration) {
-        self.push(figure, title, Unit::Seconds, peer, time.as_secs_f64());
+    fn time(&mut self, what: &'static str, size: &'static str, peer: Peer, time: Duration) {
+        self.push(what, size, Unit::Seconds, peer, time.as_secs_f64());
     }
 
-    fn push(&mut self, figure: Figure, title: &str, unit: Unit, peer: Peer, value: f64) {
-        let present = self.rows.iter().position(|row| row.figure == figure && row.title == title);
+    fn push(&mut self, what: &'static str, size: &'static str, unit: Unit, peer: Peer, value: f64) {
+        let present = self.rows.iter().position(|row| row.what == what && row.size == size);
         let row = present.unwrap_or_else(|| {
-            self.rows.push(Row { figure, title: title.to_owned(), unit, values: BTreeMap::new() });
+            self.rows.push(Row { what, size, unit, values: BTreeMap::new() });
             self.rows.len() - 1
         });
         self.rows[row].values.entry(peer).or_default().push(value);
@@ -205,8 +166,7 @@ fn memory_reserved(scale: &Scale, operations: &mut Operations) {
         let mut instance = Instance::start(peer, peer.setup());
         for (error_rate, capacity, size) in scale.reserved {
             reserve(&mut instance, error_rate, *capacity);
-            let title = format!("MEMORY USAGE, {size}");
-            operations.bytes(Figure::MemoryReserved, &title, peer, memory_usage(&mut instance));
+            operations.bytes("MEMORY USAGE", size, peer, memory_usage(&mut instance));
             discard(&mut instance, "UNLINK");
         }
     }
@@ -218,8 +178,8 @@ fn memory_grown(_: &Scale, operations: &mut Operations) {
         let before = resident(&instance);
         fill(instance.address(), KEY, LENGTH, 0..1_000_000);
         let grown = resident(&instance).saturating_sub(before);
-        operations.bytes(Figure::MemoryGrown, "MEMORY USAGE, grown to 10^6", peer, memory_usage(&mut instance));
-        operations.bytes(Figure::ResidentGrown, "resident memory, grown to 10^6", peer, grown);
+        operations.bytes("MEMORY USAGE, grown to 10^6", "", peer, memory_usage(&mut instance));
+        operations.bytes("resident memory, grown to 10^6", "", peer, grown);
     }
 }
 
@@ -232,7 +192,7 @@ fn saving(scale: &Scale, operations: &mut Operations) {
         reserve(&mut instance, "0.01", capacity);
         fill(instance.address(), KEY, LENGTH, 0..capacity / 2);
         let grown = resident(&instance).saturating_sub(before);
-        operations.bytes(Figure::ResidentReserved, &format!("resident memory, {size}"), peer, grown);
+        operations.bytes("resident memory", size, peer, grown);
         instance
     });
     for _ in 0..scale.saves {
@@ -244,15 +204,15 @@ fn saving(scale: &Scale, operations: &mut Operations) {
     }
 }
 
-fn save(instance: &mut Instance, size: &str, operations: &mut Operations) {
+fn save(instance: &mut Instance, size: &'static str, operations: &mut Operations) {
     let elapsed = timed(|| ask::<String>(&mut instance.connection, "SAVE"));
     let file = fs::metadata(instance.server.folder().join("dump.rdb")).expect("what was saved");
-    operations.time(Figure::SaveTime, &format!("SAVE, {size}"), instance.peer, elapsed);
-    operations.bytes(Figure::FileSize, &format!("dump.rdb, {size}"), instance.peer, file.len());
+    operations.time("SAVE", size, instance.peer, elapsed);
+    operations.bytes("dump.rdb", size, instance.peer, file.len());
 }
 
 /// The server looks after its child only every 100 ms, so the child is watched directly.
-fn background_save(instance: &mut Instance, size: &str, operations: &mut Operations) {
+fn background_save(instance: &mut Instance, size: &'static str, operations: &mut Operations) {
     const PAUSE: Duration = Duration::from_millis(2);
     let cpu_before = children_cpu(instance);
     let mut peak = 0;
@@ -270,15 +230,15 @@ fn background_save(instance: &mut Instance, size: &str, operations: &mut Operati
     wait_until("the save has ended", || instance.info("rdb_bgsave_in_progress") == 0);
     let (peer, cpu) = (instance.peer, children_cpu(instance) - cpu_before);
     let (fork, copied) = (instance.info("latest_fork_usec"), instance.info("rdb_last_cow_size"));
-    operations.time(Figure::BackgroundSaveTime, &format!("BGSAVE, {size}"), peer, elapsed);
-    operations.time(Figure::ForkTime, &format!("BGSAVE, fork, {size}"), peer, Duration::from_micros(fork));
-    operations.time(Figure::ChildCpu, &format!("BGSAVE, processor time of the child, {size}"), peer, cpu);
-    operations.bytes(Figure::ChildPeak, &format!("BGSAVE, peak memory of the child, {size}"), peer, peak);
-    operations.bytes(Figure::ChildCopied, &format!("BGSAVE, rdb_last_cow_size, {size}"), peer, copied);
+    operations.time("BGSAVE", size, peer, elapsed);
+    operations.time("BGSAVE, fork", size, peer, Duration::from_micros(fork));
+    operations.time("BGSAVE, processor time of the child", size, peer, cpu);
+    operations.bytes("BGSAVE, peak memory of the child", size, peer, peak);
+    operations.bytes("BGSAVE, rdb_last_cow_size", size, peer, copied);
 }
 
 /// Ends the server, and starts another one on its files.
-fn reload(instance: Instance, size: &str, operations: &mut Operations) -> Instance {
+fn reload(instance: Instance, size: &'static str, operations: &mut Operations) -> Instance {
     let Instance { peer, server, .. } = instance;
     let setup = peer.setup().on(server.kill());
     let started = Instant::now();
@@ -288,9 +248,9 @@ fn reload(instance: Instance, size: &str, operations: &mut Operations) -> Instan
     let load = log.split("DB loaded from disk: ").nth(1).and_then(|rest| rest.split(' ').next());
     let load = load.and_then(|seconds| seconds.parse().ok()).expect("the time in the log");
     let peak = process_memory(instance.server.pid(), "status", "VmHWM").expect("a server that lives");
-    operations.time(Figure::LoadTime, &format!("loading, {size}"), peer, Duration::from_secs_f64(load));
-    operations.time(Figure::StartTime, &format!("starting on the file, {size}"), peer, elapsed);
-    operations.bytes(Figure::LoadPeak, &format!("peak memory of the server that loads, {size}"), peer, peak);
+    operations.time("loading", size, peer, Duration::from_secs_f64(load));
+    operations.time("starting on the file", size, peer, elapsed);
+    operations.bytes("peak memory of the server that loads", size, peer, peak);
     instance
 }
 
@@ -302,13 +262,13 @@ fn propagation(scale: &Scale, operations: &mut Operations) {
     let streams = [
         (
             Requests::batches("BF.MADD", KEY, LENGTH, BATCH, items()),
-            (Figure::AofBatches, "append-only file, BF.MADD of 100, 80 % duplicates"),
-            (Figure::ReplicationBatches, "replication, BF.MADD of 100, 80 % duplicates"),
+            "append-only file, BF.MADD of 100, 80 % duplicates",
+            "replication, BF.MADD of 100, 80 % duplicates",
         ),
         (
             Requests::single("BF.ADD", KEY, LENGTH, items()),
-            (Figure::AofSingles, "append-only file, BF.ADD, 80 % duplicates"),
-            (Figure::ReplicationSingles, "replication, BF.ADD, 80 % duplicates"),
+            "append-only file, BF.ADD, 80 % duplicates",
+            "replication, BF.ADD, 80 % duplicates",
         ),
     ];
     for peer in PEERS {
@@ -316,13 +276,13 @@ fn propagation(scale: &Scale, operations: &mut Operations) {
         let setup = peer.setup().set("appendonly yes").set("auto-aof-rewrite-percentage 0");
         let mut master = Instance::start(peer, setup.set("repl-diskless-sync-delay 0"));
         let _replica = replica(&mut master);
-        for (requests, (aof, aof_title), (replication, replication_title)) in &streams {
+        for (requests, aof, replication) in &streams {
             reserve(&mut master, "0.01", scale.stream);
             let before = written(&mut master);
             client::pipelined(master.address(), requests);
             let after = written(&mut master);
-            operations.bytes(*aof, aof_title, peer, after.0 - before.0);
-            operations.bytes(*replication, replication_title, peer, after.1 - before.1);
+            operations.bytes(aof, "", peer, after.0 - before.0);
+            operations.bytes(replication, "", peer, after.1 - before.1);
             discard(&mut master, "DEL");
         }
     }
@@ -355,8 +315,8 @@ fn reserving(scale: &Scale, operations: &mut Operations) {
         for _ in 0..scale.reserves {
             let elapsed = timed(|| reserve(&mut instance, "0.01", capacity));
             let grown = resident(&instance).saturating_sub(before);
-            operations.time(Figure::ReserveTime, &format!("BF.RESERVE, {size}"), peer, elapsed);
-            operations.bytes(Figure::ReserveResident, &format!("BF.RESERVE, resident, {size}"), peer, grown);
+            operations.time("BF.RESERVE", size, peer, elapsed);
+            operations.bytes("BF.RESERVE, resident", size, peer, grown);
             discard(&mut instance, "UNLINK");
         }
     }
@@ -368,16 +328,14 @@ fn deleting(scale: &Scale, operations: &mut Operations) {
     for peer in PEERS {
         let mut instance = Instance::start(peer, peer.setup());
         for _ in 0..scale.deletions {
-            for (command, time, pause) in
-                [("UNLINK", Figure::UnlinkTime, Figure::UnlinkPause), ("DEL", Figure::DelTime, Figure::DelPause)]
-            {
+            for (command, pause) in [("UNLINK", "UNLINK, pause of others"), ("DEL", "DEL, pause of others")] {
                 touch(&mut instance, scale);
                 if command == "UNLINK" {
                     copy(&mut instance, size, operations);
                 }
                 let (elapsed, longest) = longest_pause(instance.address(), || discard(&mut instance, command));
-                operations.time(time, &format!("{command}, {size}"), peer, elapsed);
-                operations.time(pause, &format!("{command}, pause of others, {size}"), peer, longest);
+                operations.time(command, size, peer, elapsed);
+                operations.time(pause, size, peer, longest);
             }
         }
     }
@@ -390,7 +348,7 @@ fn touch(instance: &mut Instance, scale: &Scale) {
 }
 
 /// Copies the filter if the peer can.
-fn copy(instance: &mut Instance, size: &str, operations: &mut Operations) {
+fn copy(instance: &mut Instance, size: &'static str, operations: &mut Operations) {
     let mut reply = Ok(Value::Nil);
     let address = instance.address();
     let (elapsed, longest) =
@@ -400,8 +358,8 @@ fn copy(instance: &mut Instance, size: &str, operations: &mut Operations) {
         Err(error) if error.contains("not supported") => return,
         Err(error) => panic!("COPY: {error}"),
     }
-    operations.time(Figure::CopyTime, &format!("COPY, {size}"), instance.peer, elapsed);
-    operations.time(Figure::CopyPause, &format!("COPY, pause of others, {size}"), instance.peer, longest);
+    operations.time("COPY", size, instance.peer, elapsed);
+    operations.time("COPY, pause of others", size, instance.peer, longest);
     assert_eq!(ask::<i64>(&mut instance.connection, "DEL copy"), 1);
 }
 

@@ -97,8 +97,11 @@ impl Report<'_> {
             let classic = value(Peer::Classic).unwrap_or_default();
             let [ratio, classic_ratio] = [Peer::Oxbloom, Peer::Classic]
                 .map(|peer| row.ratio(peer).map_or_else(String::new, |ratio| format!("{ratio:.2}")));
-            let _ =
-                writeln!(page, "| {} | {oxbloom} | {redisbloom} | {ratio} | {classic} | {classic_ratio} |", row.title);
+            let _ = writeln!(
+                page,
+                "| {} | {oxbloom} | {redisbloom} | {ratio} | {classic} | {classic_ratio} |",
+                row.title()
+            );
         }
         page.push('\n');
     }

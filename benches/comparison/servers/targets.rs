@@ -1,7 +1,7 @@
 //! What oxbloom sets out to be, as ratios within one run, and whether it is.
 
 use crate::library;
-use crate::operations::{Figure, Operations};
+use crate::operations::Operations;
 use crate::peers::Peer;
 use crate::statistics::Series;
 use crate::workloads::{Delivery, GROWN, HUGE, LARGE, Measured, Operation, Results, SMALL, Workload};
@@ -94,20 +94,19 @@ fn shares(
 
 fn figures(operations: &Operations) -> Vec<Target> {
     let at_most = [
-        (Figure::MemoryGrown, 0.75),
-        (Figure::AofBatches, 0.3),
-        (Figure::AofSingles, 0.3),
-        (Figure::ReplicationBatches, 0.3),
-        (Figure::ReplicationSingles, 0.3),
-        (Figure::SaveTime, 1.0),
-        (Figure::BackgroundSaveTime, 1.0),
-        (Figure::ChildPeak, 1.0),
-        (Figure::LoadTime, 1.0),
+        ("MEMORY USAGE, grown to 10^6", 0.75),
+        ("append-only file, BF.MADD of 100, 80 % duplicates", 0.3),
+        ("append-only file, BF.ADD, 80 % duplicates", 0.3),
+        ("replication, BF.MADD of 100, 80 % duplicates", 0.3),
+        ("replication, BF.ADD, 80 % duplicates", 0.3),
+        ("SAVE", 1.0),
+        ("BGSAVE", 1.0),
+        ("BGSAVE, peak memory of the child", 1.0),
+        ("loading", 1.0),
     ];
-    let rows =
-        at_most.into_iter().flat_map(|(figure, at_most)| operations.rows_of(figure).map(move |row| (row, at_most)));
+    let rows = at_most.into_iter().flat_map(|(what, at_most)| operations.rows_of(what).map(move |row| (row, at_most)));
     rows.map(|(row, at_most)| Target {
-        title: format!("{}, of RedisBloom's", row.title),
+        title: format!("{}, of RedisBloom's", row.title()),
         at_most,
         measured: row.ratio(Peer::Oxbloom).into_iter().collect(),
     })
