@@ -6,9 +6,9 @@ use crate::configuration;
 use crate::error::{Error, Limit};
 use crate::server::Server;
 use crate::statistics::{self, Footprint};
-use oxbloom_filter::codec::{self, DecodeError, Header};
-use oxbloom_filter::merge::Operation;
-use oxbloom_filter::{Filter, Params};
+use oxbloom_filter::internals::codec::{self, Header};
+use oxbloom_filter::internals::{CreateParams, MergeOp};
+use oxbloom_filter::{DecodeError, Filter};
 
 /// Decides whether a filter may take more memory, and remembers which limit it exceeded otherwise.
 pub struct Admission<'a> {
@@ -47,9 +47,9 @@ impl Admission<'_> {
 }
 
 /// Creates an empty filter, if there is memory for it.
-pub fn new_filter(server: &Server, params: Params) -> Result<Filter, Error> {
+pub fn new_filter(server: &Server, params: CreateParams) -> Result<Filter, Error> {
     let admission = Admission::of_new_layer(server, 0);
-    admission.check(Filter::new(params, |bytes| admission.admits(bytes)), Error::creating)
+    admission.check(Filter::create(params, |bytes| admission.admits(bytes)), Error::creating)
 }
 
 /// Builds the filter that a header describes, if there is memory for it.
@@ -62,13 +62,13 @@ pub fn build(server: &Server, header: &Header) -> Result<Filter, Error> {
 /// Creates an empty filter that can be merged with `other`, if there is memory for it.
 pub fn like(server: &Server, other: &Filter) -> Result<Filter, Error> {
     let admission = Admission::new(server, 0);
-    admission.check(other.like(|bytes| admission.admits(bytes)), Error::creating)
+    admission.check(other.empty_like(|bytes| admission.admits(bytes)), Error::creating)
 }
 
 /// Merges filters into a new one, if there is memory for it.
-pub fn merge_new(server: &Server, sources: &[&Filter], operation: Operation) -> Result<Filter, Error> {
+pub fn merge_new(server: &Server, sources: &[&Filter], operation: MergeOp) -> Result<Filter, Error> {
     let admission = Admission::new(server, 0);
-    let merged = Filter::merged(sources, operation, |bytes| admission.admits(bytes));
+    let merged = Filter::merge_new(sources, operation, |bytes| admission.admits(bytes));
     admission.check(merged, |refusal, limit| Error::merging(refusal, Error::NoMemoryToCreate(limit)))
 }
 
@@ -77,11 +77,11 @@ pub fn merge_into(
     server: &Server,
     filter: &mut Filter,
     sources: &[&Filter],
-    operation: Operation,
+    operation: MergeOp,
 ) -> Result<bool, Error> {
     let before = Footprint::of(filter);
     let admission = Admission::new(server, before.bytes);
-    let changed = filter.merge(sources, operation, |bytes| admission.admits(bytes));
+    let changed = filter.merge_all(sources, operation, |bytes| admission.admits(bytes));
     statistics::on_change(filter, before);
     admission.check(changed, |refusal, limit| Error::merging(refusal, Error::NoMemoryToGrow(limit)))
 }
@@ -96,7 +96,7 @@ pub fn copy(server: &Server, filter: &Filter) -> Result<Filter, Error> {
 
 /// Returns an empty vector with room for `count` elements.
 pub fn try_vec<T>(server: &Server, count: usize) -> Result<Vec<T>, Error> {
-    oxbloom_filter::with_room(count).map_err(|_| oom_or_exit(server, Error::NoMemory(Limit::System)))
+    oxbloom_filter::internals::try_vec(count).map_err(|_| oom_or_exit(server, Error::NoMemory(Limit::System)))
 }
 
 /// Encodes the header of a filter's dump, if there is memory for it.

@@ -14,7 +14,7 @@ use redis_module::raw;
 use crate::callback::catch_panic;
 use crate::ffi::{FAILED, OK, call};
 use crate::server::{Arg, Args, Context, OwnedString, Server, feature};
-use oxbloom_filter::{ErrorRate, Growth};
+use oxbloom_filter::internals::{ErrorRate, Growth};
 
 /// A setting that is a whole number.
 struct Number {

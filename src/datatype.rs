@@ -2,7 +2,7 @@
 //!
 //! Native filters are of the type `oxbloom--`, classic ones of RedisBloom's `MBbloom--`, whose files they share.
 //!
-//! RDB files and DUMP payloads are files of [`codec`](oxbloom_filter::codec); an AOF rewrite is a series of
+//! RDB files and DUMP payloads are files of [`codec`](oxbloom_filter::internals::codec); an AOF rewrite is a series of
 //! `BF.LOADCHUNK` commands.
 
 use std::ffi::{CStr, c_int, c_void};
@@ -18,9 +18,9 @@ use crate::error::Error;
 use crate::ffi::call;
 use crate::server::{Arg, Context, Defragmenter, Digest, Io, Server, ServerBuffer};
 use crate::statistics;
-use oxbloom_filter::Filter;
-use oxbloom_filter::codec::{self, DecodeError, Sink, Source, classic, native};
-use oxbloom_filter::storage::Bytes;
+use oxbloom_filter::internals::codec::{self, Sink, Source, classic, native};
+use oxbloom_filter::internals::{Bytes, FilterKind};
+use oxbloom_filter::{DecodeError, Filter};
 
 /// A data type. The values of all of them are filters.
 struct DataType {
@@ -49,9 +49,9 @@ static CLASSIC: DataType = DataType {
 
 /// Returns what the server knows the data type of a filter by.
 pub fn handle_for(filter: &Filter) -> *mut raw::RedisModuleType {
-    let data_type = match filter {
-        Filter::Native(_) | Filter::Counting(_) => &NATIVE,
-        Filter::Classic(_) => &CLASSIC,
+    let data_type = match filter.kind() {
+        FilterKind::Native | FilterKind::Counting => &NATIVE,
+        FilterKind::Classic => &CLASSIC,
     };
     data_type.handle.load(Ordering::Relaxed)
 }
@@ -126,7 +126,7 @@ unsafe extern "C" fn rdb_load_native(rdb: *mut raw::RedisModuleIO, version: c_in
         if version > c_int::from(native::VERSION) {
             return Err(DecodeError::NewerVersion);
         }
-        native::load(file, |bytes| admission.admits(bytes))
+        native::read_rdb(file, |bytes| admission.admits(bytes))
     })
 }
 
@@ -135,7 +135,7 @@ unsafe extern "C" fn rdb_load_classic(rdb: *mut raw::RedisModuleIO, version: c_i
     let file = Stream(unsafe { Io::new(rdb) });
     read_value(file, |file, admission| {
         let version = u32::try_from(version).map_err(|_| DecodeError::Corrupt)?;
-        classic::load(version, file, |bytes| admission.admits(bytes)).map(Filter::Classic)
+        classic::read_rdb(version, file, |bytes| admission.admits(bytes))
     })
 }
 
@@ -227,7 +227,7 @@ impl Sink for Stream<'_> {
 unsafe extern "C" fn rdb_save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) {
     // SAFETY: the server hands over a file and one of our values for the time of the call.
     let (mut file, filter) = unsafe { (Stream(Io::new(rdb)), filter(value)) };
-    save_or_exit(c"rdb_save", || codec::save(filter, &mut file).is_ok());
+    save_or_exit(c"rdb_save", || codec::write_rdb(filter, &mut file).is_ok());
 }
 
 unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
@@ -236,13 +236,13 @@ unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::Re
     save_or_exit(c"aof_rewrite", || {
         let mut emit = |iterator: u64, data: &[u8]| file.write_command(c"BF.LOADCHUNK", key, iterator, data);
         let Ok(header) = codec::encode_header(filter) else { return false };
-        emit(codec::HEADER_ITERATOR, &header);
-        let mut iterator = codec::HEADER_ITERATOR;
+        emit(codec::HEADER_CURSOR, &header);
+        let mut iterator = codec::HEADER_CURSOR;
         loop {
-            match codec::next_piece(filter, iterator) {
+            match codec::next_chunk(filter, iterator) {
                 Ok(Some(piece)) => {
-                    emit(piece.iterator, &piece.data);
-                    iterator = piece.iterator;
+                    emit(piece.cursor, &piece.data);
+                    iterator = piece.cursor;
                 }
                 Ok(None) => return true,
                 Err(_) => return false,
@@ -276,7 +276,7 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
     catch_panic(c"digest", (), || {
         // Without memory for it, the digest is one that nothing has.
         digest.add(&codec::encode_header(filter).unwrap_or_default());
-        filter.bits().for_each(|bits| digest.add(bits));
+        filter.cells().for_each(|bits| digest.add(bits));
         digest.end_sequence();
     });
 }
@@ -300,7 +300,7 @@ unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *cons
     const UNIT: usize = 64 << 10;
     // SAFETY: the server hands over one of our values for the time of the call.
     let filter = unsafe { filter(value) };
-    catch_panic(c"free_effort", 1, || filter.depth() + filter.memory_usage() / UNIT)
+    catch_panic(c"free_effort", 1, || filter.num_layers() + filter.memory_usage() / UNIT)
 }
 
 unsafe extern "C" fn copy(

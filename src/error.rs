@@ -5,8 +5,7 @@
 
 use std::ffi::CStr;
 
-use oxbloom_filter::codec::DecodeError;
-use oxbloom_filter::merge::{Parameter, Refusal};
+use oxbloom_filter::{DecodeError, MergeError, Mismatch};
 
 /// The limit that a request for memory exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +132,7 @@ errors! {
         LoadIterator => c"ERR Second argument must be numeric";
     }
     Some(Reason::Key) => {
-        WrongType => c"WRONGTYPE Operation against a key holding the wrong kind of value";
+        WrongType => c"WRONGTYPE MergeOp against a key holding the wrong kind of value";
         NotFound => c"ERR not found";
         Exists => c"ERR item exists";
     }
@@ -142,7 +141,7 @@ errors! {
         OtherLayout => c"ERR the filter exists and has another LAYOUT";
         OtherCounting => c"ERR the filter exists and was created without COUNTING";
         NotCounting => c"ERR only filters that were made with COUNTING remove and count items: BF.RESERVE key error_rate capacity COUNTING";
-        Differ(parameter: Parameter) => difference(parameter);
+        Differ(parameter: Mismatch) => difference(parameter);
         IntersectedLayers => c"ERR only filters of one layer can be intersected: of those that grew, an item may be in a different layer of each";
         CountingLayers => c"ERR only counting filters of one layer can be merged: items could not be removed from those that grew any more";
     }
@@ -195,17 +194,17 @@ impl Error {
     pub fn creating(error: oxbloom_filter::Error, limit: Limit) -> Error {
         match error {
             oxbloom_filter::Error::OutOfMemory => Error::NoMemoryToCreate(limit),
-            oxbloom_filter::Error::Full | oxbloom_filter::Error::CannotGrow => Error::CannotCreate,
+            _ => Error::CannotCreate,
         }
     }
 
     /// The error for filters that could not be merged: `no_memory` if it was that.
-    pub fn merging(refusal: Refusal, no_memory: Error) -> Error {
+    pub fn merging(refusal: MergeError, no_memory: Error) -> Error {
         match refusal {
-            Refusal::Differ(parameter) => Error::Differ(parameter),
-            Refusal::IntersectedLayers => Error::IntersectedLayers,
-            Refusal::CountingLayers => Error::CountingLayers,
-            Refusal::OutOfMemory => no_memory,
+            MergeError::Differ(parameter) => Error::Differ(parameter),
+            MergeError::IntersectedLayers => Error::IntersectedLayers,
+            MergeError::CountingLayers => Error::CountingLayers,
+            MergeError::OutOfMemory => no_memory,
         }
     }
 
@@ -214,7 +213,7 @@ impl Error {
         match error {
             oxbloom_filter::Error::OutOfMemory => Error::NoMemoryToGrow(limit),
             oxbloom_filter::Error::Full => Error::Full,
-            oxbloom_filter::Error::CannotGrow => Error::CannotGrow,
+            _ => Error::CannotGrow,
         }
     }
 }
@@ -228,20 +227,20 @@ const fn c_str(text: &'static str) -> &'static CStr {
 }
 
 /// Returns the error for filters that cannot be merged; it also says how to create ones that can.
-fn difference(parameter: Parameter) -> &'static CStr {
+fn difference(parameter: Mismatch) -> &'static CStr {
     match parameter {
-        Parameter::Layout => c"ERR the filters differ in their layout: make those to be merged with BF.RESERVE key LIKE other",
-        Parameter::ErrorRate => {
+        Mismatch::Layout => c"ERR the filters differ in their layout: make those to be merged with BF.RESERVE key LIKE other",
+        Mismatch::ErrorRate => {
             c"ERR the filters differ in their error rate: make those to be merged with BF.RESERVE key LIKE other"
         }
-        Parameter::Capacity => {
+        Mismatch::Capacity => {
             c"ERR the filters differ in their capacity: make those to be merged with BF.RESERVE key LIKE other"
         }
-        Parameter::Expansion => {
+        Mismatch::Expansion => {
             c"ERR the filters differ in their expansion: make those to be merged with BF.RESERVE key LIKE other"
         }
-        Parameter::Seed => c"ERR the filters differ in their seed: make those to be merged with BF.RESERVE key LIKE other",
-        Parameter::Size => {
+        Mismatch::Seed => c"ERR the filters differ in their seed: make those to be merged with BF.RESERVE key LIKE other",
+        Mismatch::Size => {
             c"ERR the filters differ in the size of their layers: make those to be merged with BF.RESERVE key LIKE other"
         }
     }

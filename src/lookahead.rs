@@ -26,7 +26,8 @@ use crate::callback::catch_panic;
 use crate::configuration;
 use crate::ffi::call;
 use crate::server::{Arg, Context};
-use oxbloom_filter::{Filter, Outlook};
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::PrefetchHint;
 
 /// The number of large filters that are remembered at a time, at most. Names that share a slot displace each other.
 const SLOTS: usize = 64;
@@ -36,7 +37,7 @@ const SLOTS: usize = 64;
 struct CachedHint {
     /// The hash of the key's name.
     name: u64,
-    outlook: Outlook,
+    prefetch_hint: PrefetchHint,
 }
 
 thread_local! {
@@ -49,15 +50,15 @@ static REGISTERED: AtomicBool = AtomicBool::new(false);
 /// Remembers where a filter is, for the next command.
 #[inline]
 pub fn remember(ctx: &Context, key: Arg, filter: &Filter) {
-    if let Some(outlook) = filter.outlook(configuration::lookahead_size()) {
-        insert(ctx, key, outlook);
+    if let Some(prefetch_hint) = filter.prefetch_hint(configuration::lookahead_size()) {
+        insert(ctx, key, prefetch_hint);
     }
 }
 
 /// Not inlined, so that the commands on small filters are as short as without it.
 #[inline(never)]
-fn insert(ctx: &Context, key: Arg, outlook: Outlook) {
-    let hint = CachedHint { name: xxh3_64(key.bytes()), outlook };
+fn insert(ctx: &Context, key: Arg, prefetch_hint: PrefetchHint) {
+    let hint = CachedHint { name: xxh3_64(key.bytes()), prefetch_hint };
     slot(hint.name, |slot| slot.set(Some(hint)));
     if !REGISTERED.load(Ordering::Relaxed) {
         REGISTERED.store(true, Ordering::Relaxed);
@@ -89,7 +90,7 @@ unsafe extern "C" fn look_ahead(command: *mut raw::RedisModuleCommandFilterCtx) 
         }
         let key = xxh3_64(key.bytes());
         if let Some(hint) = slot(key, Cell::get).filter(|hint| hint.name == key) {
-            hint.outlook.prefetch(item.bytes());
+            hint.prefetch_hint.prefetch(item.bytes());
         }
     });
 }

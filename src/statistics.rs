@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Reason};
 use oxbloom_filter::Filter;
+use oxbloom_filter::internals::FilterKind;
 
 /// A number that only grows. The thread that runs commands adds to it; any thread may read it.
 struct Counter(AtomicU64);
@@ -68,10 +69,10 @@ pub struct Footprint {
 impl Footprint {
     pub fn of(filter: &Filter) -> Footprint {
         Footprint {
-            layers: filter.depth() as u64,
+            layers: filter.num_layers() as u64,
             bytes: filter.memory_usage() as u64,
             capacity: filter.capacity(),
-            items: filter.items(),
+            items: filter.len(),
         }
     }
 }
@@ -117,10 +118,10 @@ impl Layout {
 
     #[inline]
     fn of(filter: &Filter) -> &'static Layout {
-        match filter {
-            Filter::Native(_) => &NATIVE,
-            Filter::Counting(_) => &COUNTING,
-            Filter::Classic(_) => &CLASSIC,
+        match filter.kind() {
+            FilterKind::Native => &NATIVE,
+            FilterKind::Counting => &COUNTING,
+            FilterKind::Classic => &CLASSIC,
         }
     }
 

@@ -39,8 +39,8 @@ use std::time::{Duration, SystemTime};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, SamplingMode};
 use fastbloom::BloomFilter;
-use oxbloom_filter::batch::{BATCH, Prepared};
-use oxbloom_filter::{ErrorRate, Filter, Growth, Layout, Params};
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::{BATCH, CreateParams, ErrorRate, Growth, Layout};
 use serde_json::{Value, json};
 
 /// The seed of our hash and of the choice of items.
@@ -193,13 +193,13 @@ trait Library {
 
 impl Library for Filter {
     fn new(size: Size) -> Filter {
-        let params = Params {
+        let params = CreateParams {
             error_rate: ErrorRate::new(size.error_rate).unwrap(),
             capacity: size.capacity.try_into().unwrap(),
             growth: Growth::Fixed,
             layout: Layout::Native { seed: SEED },
         };
-        Filter::new(params, |_| true).unwrap()
+        Filter::create(params, |_| true).unwrap()
     }
 
     fn copy(&self) -> Filter {
@@ -213,10 +213,10 @@ impl Library for Filter {
     fn insert_items(&mut self, mut items: Slices) -> usize {
         let mut count = 0;
         while items.len() > 0 {
-            let batch = Prepared::new(self, &mut items);
+            let batch = self.hash_batch(&mut items);
             let mut new = [false; BATCH];
             let new = &mut new[..batch.hashes().len()];
-            assert_eq!(self.insert_all(batch.hashes(), new), new.len());
+            assert_eq!(self.insert_hashes(batch.hashes(), new), new.len());
             count += new.iter().filter(|&&new| new).count();
         }
         count
@@ -225,10 +225,10 @@ impl Library for Filter {
     fn count_contained(&self, mut items: Slices) -> usize {
         let mut count = 0;
         while items.len() > 0 {
-            let batch = Prepared::new(self, &mut items);
+            let batch = self.hash_batch(&mut items);
             let mut found = [false; BATCH];
             let found = &mut found[..batch.hashes().len()];
-            self.contains_all(batch.hashes(), found);
+            self.contains_hashes(batch.hashes(), found);
             count += found.iter().filter(|&&found| found).count();
         }
         count

@@ -7,8 +7,8 @@ use std::hint::black_box;
 use std::path::Path;
 use std::process::Command;
 
-use oxbloom_filter::batch::{BATCH, Prepared};
-use oxbloom_filter::{ErrorRate, Filter, Growth, Layout, Params};
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::{BATCH, CreateParams, ErrorRate, Growth, Layout};
 
 use super::Cost;
 use super::callgrind::{self, Counts};
@@ -24,7 +24,7 @@ const MAP_LARGE_ARRAYS: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "4096"),
 const ITEMS: usize = 1 << 14;
 
 #[derive(Clone, Copy)]
-enum Operation {
+enum MergeOp {
     Insert,
     Hit,
     Miss,
@@ -32,23 +32,23 @@ enum Operation {
     HitAlone,
     MissAlone,
 }
-use Operation::*;
+use MergeOp::*;
 
 struct Workload {
     name: &'static str,
-    operation: Operation,
+    operation: MergeOp,
     error_rate: f64,
     capacity: usize,
     layout: Layout,
 }
 
 impl Workload {
-    const fn new(name: &'static str, operation: Operation, error_rate: f64, capacity: usize) -> Workload {
+    const fn new(name: &'static str, operation: MergeOp, error_rate: f64, capacity: usize) -> Workload {
         Workload { name, operation, error_rate, capacity, layout: Layout::Native { seed: 42 } }
     }
 
-    const fn classic(name: &'static str, operation: Operation, capacity: usize) -> Workload {
-        Workload { layout: Layout::Classic { noted_expansion: 2 }, ..Workload::new(name, operation, 0.01, capacity) }
+    const fn classic(name: &'static str, operation: MergeOp, capacity: usize) -> Workload {
+        Workload { layout: Layout::Classic { stored_expansion: 2 }, ..Workload::new(name, operation, 0.01, capacity) }
     }
 }
 
@@ -91,13 +91,13 @@ pub fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost)> {
 /// Runs a workload, for callgrind to see.
 pub fn run(name: &str) {
     let workload = WORKLOADS.iter().find(|workload| workload.name == name).expect("one of the workloads");
-    let params = Params {
+    let params = CreateParams {
         error_rate: ErrorRate::new(workload.error_rate).expect("an error rate"),
         capacity: (workload.capacity as u64).try_into().expect("a capacity"),
         growth: Growth::By(2.try_into().expect("not 0")),
         layout: workload.layout,
     };
-    let mut filter = Filter::new(params, |_| true).expect("memory");
+    let mut filter = Filter::create(params, |_| true).expect("memory");
     let (present, absent) = (items(0), items(ITEMS));
     if !matches!(workload.operation, Insert | InsertAlone) {
         insert(&mut filter, &present);
@@ -127,11 +127,11 @@ fn items(from: usize) -> Vec<Item> {
 
 fn insert(filter: &mut Filter, items: &[Item]) {
     for items in items.as_chunks::<BATCH>().0 {
-        let batch = Prepared::new(filter, items.iter().map(|item| &item[..]));
+        let batch = filter.hash_batch(items.iter().map(|item| &item[..]));
         let mut new = [false; BATCH];
         let mut handled = 0;
         loop {
-            handled += filter.insert_all(&batch.hashes()[handled..], &mut new[handled..]);
+            handled += filter.insert_hashes(&batch.hashes()[handled..], &mut new[handled..]);
             if handled == BATCH {
                 break;
             }
@@ -144,9 +144,9 @@ fn insert(filter: &mut Filter, items: &[Item]) {
 /// How many of the items are in the filter.
 fn count(filter: &Filter, items: &[Item]) -> usize {
     let count_batch = |items: &[Item; BATCH]| {
-        let batch = Prepared::new(filter, items.iter().map(|item| &item[..]));
+        let batch = filter.hash_batch(items.iter().map(|item| &item[..]));
         let mut found = [false; BATCH];
-        filter.contains_all(batch.hashes(), &mut found);
+        filter.contains_hashes(batch.hashes(), &mut found);
         found.iter().filter(|found| **found).count()
     };
     items.as_chunks::<BATCH>().0.iter().map(count_batch).sum()

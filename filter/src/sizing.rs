@@ -1,12 +1,12 @@
-//! From an error rate and a capacity to blocks, lines and probes.
+//! From an error rate and a capacity to blocks, blocks per item, and probes.
 //!
-//! A classic Bloom filter of `m` bits with `k` probes an item answers "maybe" to an absent item with probability
+//! A classic Bloom filter of `m` bits with `k` probes an item has a false-positive rate of
 //! `(1 - e^(-kn/m))^k` (Bloom 1970), least at `k = ln 2 * m/n`, where `m/n = ln(1/rate) / ln^2 2` bits an item suffice.
 //!
-//! Ours confines an item to `L` blocks of 512 bits, one cache line each, so the items in a block vary around their mean
-//! and the fuller blocks answer wrongly more often than the emptier ones make good (Putze, Sanders, Singler 2007,
+//! Ours confines an item to `L` blocks of 512 bits, one cache line each. So the number of items in a block varies around its
+//! mean, and the fuller blocks have more false positives than the emptier ones save (Putze, Sanders, Singler 2007,
 //! "Cache-, Hash- and Space-Efficient Bloom Filters"). [`false_positive_rate`] is the exact expectation over that
-//! variation; [`Shape::choose`] spends a stated memory budget on as few lines (cache misses) as it can afford:
+//! variation; [`BlockShape::choose`] spends a memory budget on as few blocks per item (cache misses) as it can afford:
 //!
 //! ```text
 //!  bits an item (probes)   classic       L=1          L=2          L=3          L=4
@@ -23,19 +23,15 @@
 
 use std::f64::consts::LN_2;
 
-/// Bits in a block. A block is one cache line of 64 bytes.
-pub const BLOCK_BITS: u64 = 512;
-
-/// Bytes in a block.
-pub const BLOCK_BYTES: u64 = BLOCK_BITS / 8;
+use crate::block::{BLOCK_BITS, BLOCK_BYTES};
 
 /// The most blocks a filter may have: their bits can be counted, and so their bytes addressed.
 pub const MAX_BLOCKS: u64 = i64::MAX as u64 / BLOCK_BITS;
 
-/// The most lines an item may touch. Sixteen keep within 2 % of a classic filter down to [`LOWEST_ERROR_RATE`].
-pub const MAX_LINES: u8 = 16;
+/// The most blocks an item may touch. Sixteen keep within 2 % of a classic filter down to [`LOWEST_ERROR_RATE`].
+pub const MAX_BLOCKS_PER_ITEM: u8 = 16;
 
-/// The lowest error rate a layer is sized for, `2^-64`: one wrong answer in 18 quintillion.
+/// The lowest error rate a layer is sized for, `2^-64`: one false positive in 18 quintillion.
 pub const LOWEST_ERROR_RATE: f64 = 1.0 / (1u128 << 64) as f64;
 
 /// How far over the classic optimum a layer of bits may go to touch fewer cache lines.
@@ -54,6 +50,7 @@ pub enum Cell {
 }
 
 impl Cell {
+    /// Returns the number of bits of a cell.
     pub const fn bits(self) -> u64 {
         match self {
             Cell::Bit => 1,
@@ -75,12 +72,16 @@ impl Cell {
     }
 }
 
-/// Where an item's marks go: to `probes` cells, spread over `lines` of the `blocks` blocks.
+/// Where an item's marks go: to `probes` cells, spread over `blocks_per_item` of the `blocks` blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct BlockShape {
+    /// What the blocks are divided into.
     pub cell: Cell,
+    /// The number of blocks.
     pub blocks: u64,
-    pub lines: u8,
+    /// The number of different blocks that an item touches.
+    pub blocks_per_item: u8,
+    /// The number of cells that an item marks.
     pub probes: u8,
 }
 
@@ -90,20 +91,23 @@ pub enum Budget {
     /// A little over the classic optimum: 2 % for bits, 5 % for counters.
     Tight,
     /// What RedisBloom takes for the first layer of a filter that grows: the classic optimum for half the filter's `rate`.
-    Incumbent { rate: f64 },
+    RedisBloom {
+        /// The filter's false-positive rate.
+        rate: f64,
+    },
 }
 
 /// Which items the rate must hold for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Promise {
-    /// All that are offered until `capacity` of them were counted; see [`offered`].
+enum Guarantee {
+    /// All that are items_offered until `capacity` of them were counted; see [`items_offered`].
     Counted,
-    /// `capacity` distinct items. All that the memory of a classic filter can promise at error rates over some 5 %.
+    /// `capacity` distinct items. All that the memory of a classic filter can guarantee at error rates over some 5 %.
     Distinct,
 }
 
-impl Shape {
-    /// The shape with the fewest lines, and then the fewest blocks, that holds `capacity` items (at least 1) at an error
+impl BlockShape {
+    /// Returns the shape with the fewest blocks per item, and then the fewest blocks, that holds `capacity` items (at least 1) at an error
     /// rate of at most `rate`, within `budget`. Takes 10 to 25 microseconds at error rates from 1e-12 to 0.5, and under 0.3
     /// milliseconds at any.
     ///
@@ -111,83 +115,84 @@ impl Shape {
     /// it needs. Returns `None` if the bits cannot be addressed.
     ///
     /// Masters and replicas that grow the same filter must come to the same shape: a change of any result needs a new
-    /// version of the [encoding](super::codec::native::VERSION).
-    pub fn choose(cell: Cell, capacity: u64, rate: f64, budget: Budget) -> Option<Shape> {
+    /// version of the [encoding](crate::codec::native::VERSION).
+    pub fn choose(cell: Cell, capacity: u64, rate: f64, budget: Budget) -> Option<BlockShape> {
         let rate = rate.max(LOWEST_ERROR_RATE);
         let optimum = capacity as f64 * classic_bits_per_item(rate);
         let limit = match budget {
             Budget::Tight => optimum * cell.budget(),
-            Budget::Incumbent { rate } => capacity as f64 * classic_bits_per_item(rate.max(LOWEST_ERROR_RATE) / 2.0),
+            Budget::RedisBloom { rate } => capacity as f64 * classic_bits_per_item(rate.max(LOWEST_ERROR_RATE) / 2.0),
         };
         let least = blocks_for(cell, optimum)?.saturating_sub(1).max(1);
         let most = blocks_for(cell, limit)?;
-        let search =
-            |promise, least, most| Search { cell, capacity, rate, lines: 1, promise }.fewest_lines(least, most);
-        let within_budget = [Promise::Counted, Promise::Distinct].into_iter().find_map(|p| search(p, least, most));
+        let search = |guarantee, least, most| {
+            Search { cell, capacity, rate, blocks_per_item: 1, guarantee }.fewest_blocks_per_item(least, most)
+        };
+        let within_budget = [Guarantee::Counted, Guarantee::Distinct].into_iter().find_map(|p| search(p, least, most));
         within_budget.or_else(|| {
             let least = most + 1;
             let mut most = most.max(blocks_for(cell, capacity as f64 * whole_probes_bits_per_item(rate))?);
             loop {
                 most = most.checked_add(most / 16 + 1).filter(|&blocks| blocks <= MAX_BLOCKS)?;
-                if let Some(shape) = search(Promise::Distinct, least, most) {
+                if let Some(shape) = search(Guarantee::Distinct, least, most) {
                     return Some(shape);
                 }
             }
         })
     }
 
-    /// Bytes of all blocks.
+    /// Returns the bytes of all blocks.
     pub fn bytes(&self) -> u64 {
         self.blocks * BLOCK_BYTES
     }
 
-    /// Cells of all blocks.
+    /// Returns the cells of all blocks.
     pub fn cells(&self) -> u64 {
         self.blocks * self.cell.per_block()
     }
 
-    /// The probability that an absent item is called present once `items` distinct items were inserted.
+    /// Returns the false-positive rate after `items` distinct items were inserted.
     pub fn false_positive_rate(&self, items: f64) -> f64 {
-        false_positive_rate(self.cell, items, self.blocks, u32::from(self.probes), u32::from(self.lines))
+        false_positive_rate(self.cell, items, self.blocks, u32::from(self.probes), u32::from(self.blocks_per_item))
     }
 
-    /// The number of distinct items that leaves `marked` cells marked, by expectation.
+    /// Returns the expected number of distinct items that leaves `marked` cells marked.
     ///
     /// This is Swamidass and Baldi's estimate (2007) for blocks: an item leaves a given cell of a block alone with
     /// probability `1 - L/B + L/B * s`, with `s` as in [`false_positive_rate`].
     pub fn items_from_fill(&self, marked: u64) -> f64 {
         let clear = 1.0 - (marked as f64 / self.cells() as f64).min(1.0 - 0.5 / self.cells() as f64);
-        let per_line = ProbesPerLine::new(self.cell, u32::from(self.probes), u32::from(self.lines));
-        let hit = f64::from(self.lines) / self.blocks as f64;
-        let spared = libm::log1p(-hit * (1.0 - per_line.survival(1.0)));
+        let per_block = ProbesPerBlock::new(self.cell, u32::from(self.probes), u32::from(self.blocks_per_item));
+        let hit = f64::from(self.blocks_per_item) / self.blocks as f64;
+        let spared = libm::log1p(-hit * (1.0 - per_block.survival(1.0)));
         libm::log(clear) / spared
     }
 }
 
-/// A search for the smallest layer with `lines` lines that keeps a promise.
+/// A search for the smallest layer with so many blocks per item that keeps a guarantee.
 #[derive(Clone, Copy)]
 struct Search {
     cell: Cell,
     capacity: u64,
     rate: f64,
-    lines: u8,
-    promise: Promise,
+    blocks_per_item: u8,
+    guarantee: Guarantee,
 }
 
 impl Search {
-    /// The shape with the fewest lines that fits between `least` and `most` blocks.
+    /// Returns the shape with the fewest blocks per item that fits between `least` and `most` blocks.
     ///
-    /// More lines come ever closer to a classic filter, as long as there is a probe for each: bisection.
-    fn fewest_lines(&self, least: u64, most: u64) -> Option<Shape> {
-        let with = |lines| Search { lines, ..*self };
+    /// More blocks per item come ever closer to a classic filter, as long as there is a probe for each: bisection.
+    fn fewest_blocks_per_item(&self, least: u64, most: u64) -> Option<BlockShape> {
+        let with = |blocks_per_item| Search { blocks_per_item, ..*self };
         let (mut low, mut high) =
-            (1, self.classic_probes(most).min(MAX_LINES).min(u8::try_from(most).unwrap_or(u8::MAX)));
+            (1, self.classic_probes(most).min(MAX_BLOCKS_PER_ITEM).min(u8::try_from(most).unwrap_or(u8::MAX)));
         while low < high {
-            let lines = low + (high - low) / 2;
-            if with(lines).keeps_rate(most).is_some() {
-                high = lines;
+            let middle = low + (high - low) / 2;
+            if with(middle).keeps_rate(most).is_some() {
+                high = middle;
             } else {
-                low = lines + 1;
+                low = middle + 1;
             }
         }
         with(low).fewest_blocks(least, most)
@@ -200,21 +205,21 @@ impl Search {
     }
 
     /// The fewest blocks, between `least` and `most` and to within 0.1 %, that keep the rate.
-    fn fewest_blocks(&self, least: u64, most: u64) -> Option<Shape> {
-        let least = least.max(u64::from(self.lines));
+    fn fewest_blocks(&self, least: u64, most: u64) -> Option<BlockShape> {
+        let least = least.max(u64::from(self.blocks_per_item));
         if least > most {
             return None;
         }
         let mut probes = self.keeps_rate(most)?;
         let (mut low, mut high) = (least, most);
         let step = (least >> 10).max(1);
-        let mut best = Shape { cell: self.cell, blocks: most, lines: self.lines, probes };
+        let mut best = BlockShape { cell: self.cell, blocks: most, blocks_per_item: self.blocks_per_item, probes };
         while high - low >= step {
             let blocks = low + (high - low) / 2;
             let (better, rate) = self.best_probes(blocks, probes);
             if rate <= self.rate {
                 (high, probes) = (blocks, better);
-                best = Shape { cell: self.cell, blocks, lines: self.lines, probes };
+                best = BlockShape { cell: self.cell, blocks, blocks_per_item: self.blocks_per_item, probes };
             } else {
                 low = blocks + 1;
             }
@@ -231,11 +236,11 @@ impl Search {
     /// The number of probes with the lowest error rate, and that rate, searched downhill from `probes`.
     fn best_probes(&self, blocks: u64, probes: u8) -> (u8, f64) {
         let rate = |probes: u8| {
-            let items = match self.promise {
-                Promise::Counted => offered(self.capacity, self.rate, probes),
-                Promise::Distinct => self.capacity as f64,
+            let items = match self.guarantee {
+                Guarantee::Counted => items_offered(self.capacity, self.rate, probes),
+                Guarantee::Distinct => self.capacity as f64,
             };
-            false_positive_rate(self.cell, items, blocks, u32::from(probes), u32::from(self.lines))
+            false_positive_rate(self.cell, items, blocks, u32::from(probes), u32::from(self.blocks_per_item))
         };
         let mut best = (probes, rate(probes));
         for direction in [-1, 1] {
@@ -251,18 +256,19 @@ impl Search {
         best
     }
 
-    /// At least a probe a line, and no more than a classic filter for the rate could use twice over.
+    /// At least a probe a block, and no more than a classic filter for the rate could use twice over.
     fn probe_range(&self, probes: i64) -> u8 {
         let most = (2.0 * -libm::log2(self.rate)) as i64 + 2;
-        probes.clamp(i64::from(self.lines), most.clamp(i64::from(self.lines), i64::from(u8::MAX))) as u8
+        probes.clamp(i64::from(self.blocks_per_item), most.clamp(i64::from(self.blocks_per_item), i64::from(u8::MAX)))
+            as u8
     }
 }
 
-/// How many distinct items are offered to a layer before it counts `capacity` of them.
+/// How many distinct items are items_offered to a layer before it counts `capacity` of them.
 ///
 /// A few are taken for present and not counted, yet the rate must hold for those that follow. Their share is the mean
 /// rate over the filling, by Simpson's rule from the ends and the middle: `(0 + 4 (1 - 2^(-1/2))^k + rate) / 6`.
-fn offered(capacity: u64, rate: f64, probes: u8) -> f64 {
+fn items_offered(capacity: u64, rate: f64, probes: u8) -> f64 {
     let half_full = power(1.0 - std::f64::consts::FRAC_1_SQRT_2, u32::from(probes));
     capacity as f64 / (1.0 - (rate + 4.0 * half_full) / 6.0)
 }
@@ -282,7 +288,7 @@ fn whole_probes_bits_per_item(rate: f64) -> f64 {
 /// The error rate of a classic Bloom filter with `bits_per_item` bits and `probes` probes an item.
 ///
 /// ```
-/// # use oxbloom_filter::sizing::classic_false_positive_rate;
+/// # use oxbloom_filter::internals::sizing::classic_false_positive_rate;
 /// assert_eq!(format!("{:.4}", classic_false_positive_rate(16.0, 2)), "0.0138");
 /// ```
 pub fn classic_false_positive_rate(bits_per_item: f64, probes: u32) -> f64 {
@@ -293,7 +299,7 @@ pub fn classic_false_positive_rate(bits_per_item: f64, probes: u32) -> f64 {
 /// `3/8 * (index + 1)^(-7/4) / (zeta(7/4) - 1)` for those after it.
 ///
 /// The shares sum to 1, so the sum over all layers keeps the rate asked for however long a filter grows. The first is
-/// large enough for a single line within the incumbent's memory at 1 %. The others fall so slowly that late layers, which
+/// large enough for a single block per item within RedisBloom's memory at 1 %. The others fall so slowly that late layers, which
 /// hold nearly all items, stay cheap: layer 14 pays 12 bits an item for its share, where halving the rate with each
 /// layer pays 20.
 ///
@@ -314,43 +320,43 @@ pub fn error_share(index: usize) -> f64 {
     (1.0 - FIRST) / (n * root * root.sqrt() * TAIL)
 }
 
-/// The expected false-positive rate of `blocks` blocks that took `items` distinct items, each marking `probes` cells over
-/// `lines` different blocks.
+/// Returns the expected false-positive rate of `blocks` blocks with `items` distinct items, each of which marks `probes` cells
+/// over `blocks_per_item` different blocks.
 ///
-/// The items in a block of `c` cells are binomial, `B(items, lines/blocks)`. With `j` of them a cell of it is still clear with
-/// probability `s^j`, where `s` is the mean over the lines of `(1 - 1/c)^(probes in the line)`; a query's `p` probes of
-/// the line all meet marked cells with probability `E[fill^p] = f^p + p(p-1)/2 * f^(p-2) * Var(fill)`, `f = 1 - s^j`. The
+/// The items in a block of `c` cells are binomial, `B(items, blocks_per_item/blocks)`. With `j` of them a cell of it is still clear with
+/// probability `s^j`, where `s` is the mean over the item's blocks of `(1 - 1/c)^(probes in the block)`; a query's `p` probes of
+/// the block all meet marked cells with probability `E[fill^p] = f^p + p(p-1)/2 * f^(p-2) * Var(fill)`, `f = 1 - s^j`. The
 /// second term, 1 to 5 %, is what the popular formula for a Bloom filter leaves out (Bose et al. 2008, "On the
-/// false-positive rate of Bloom filters"). The lines multiply.
-pub fn false_positive_rate(cell: Cell, items: f64, blocks: u64, probes: u32, lines: u32) -> f64 {
+/// false-positive rate of Bloom filters"). The rates of the blocks multiply.
+pub fn false_positive_rate(cell: Cell, items: f64, blocks: u64, probes: u32, blocks_per_item: u32) -> f64 {
     if items < 1.0 {
         return 0.0;
     }
-    let per_line = ProbesPerLine::new(cell, probes, lines);
-    let hit = f64::from(lines) / blocks as f64;
+    let per_block = ProbesPerBlock::new(cell, probes, blocks_per_item);
+    let hit = f64::from(blocks_per_item) / blocks as f64;
     // 64 items a cell leave none clear that a double could tell; the sum over their variation would take for ever.
     if items * hit > 64.0 * cell.per_block() as f64 {
         return 1.0;
     }
-    let (few, many) = if hit >= 1.0 {
-        per_line.all_set(Fill::after(&per_line, items as u64))
+    let (base, extra) = if hit >= 1.0 {
+        per_block.all_set(Fill::after(&per_block, items as u64))
     } else {
-        per_line.all_set_on_average(items, hit)
+        per_block.all_set_on_average(items, hit)
     };
-    power(few, lines - per_line.longer) * power(many, per_line.longer)
+    power(base, blocks_per_item - per_block.extra_blocks) * power(extra, per_block.extra_blocks)
 }
 
-/// How `probes` are spread over the lines: `longer` lines carry `few + 1` of them, the others `few`.
-struct ProbesPerLine {
-    few: u32,
-    longer: u32,
-    /// The probability that a probe of a line meets a given cell.
+/// How `probes` are spread over an item's blocks: `extra_blocks` of them have `base_probes + 1`, the others `base_probes`.
+struct ProbesPerBlock {
+    base_probes: u32,
+    extra_blocks: u32,
+    /// The probability that a probe of a block meets a given cell.
     one_cell: f64,
-    /// The share of longer lines.
+    /// The share of the blocks with an extra probe.
     weight: f64,
-    /// The probability that one item's probes of a line spare a given cell, and two given cells.
-    spares: f64,
-    spares_two: f64,
+    /// The probability that one item's probes of a block leave a given cell untouched, and two given cells.
+    p_untouched: f64,
+    p_two_untouched: f64,
 }
 
 /// The expected share of clear cells in a block, and that of pairs of them.
@@ -361,41 +367,43 @@ struct Fill {
 }
 
 impl Fill {
-    fn after(per_line: &ProbesPerLine, items: u64) -> Fill {
-        Fill { clear: power(per_line.spares, items), clear_pairs: power(per_line.spares_two, items) }
+    fn after(per_block: &ProbesPerBlock, items: u64) -> Fill {
+        Fill { clear: power(per_block.p_untouched, items), clear_pairs: power(per_block.p_two_untouched, items) }
     }
 }
 
-impl ProbesPerLine {
-    fn new(cell: Cell, probes: u32, lines: u32) -> ProbesPerLine {
-        let (few, longer) = (probes / lines, probes % lines);
-        let (one_cell, weight) = (1.0 / cell.per_block() as f64, f64::from(longer) / f64::from(lines));
-        let mut per_line = ProbesPerLine { few, longer, one_cell, weight, spares: 0.0, spares_two: 0.0 };
-        per_line.spares = per_line.survival(1.0);
-        per_line.spares_two = per_line.survival(2.0);
-        per_line
+impl ProbesPerBlock {
+    fn new(cell: Cell, probes: u32, blocks_per_item: u32) -> ProbesPerBlock {
+        let (base_probes, extra_blocks) = (probes / blocks_per_item, probes % blocks_per_item);
+        let (one_cell, weight) = (1.0 / cell.per_block() as f64, f64::from(extra_blocks) / f64::from(blocks_per_item));
+        let (p_untouched, p_two_untouched) = (0.0, 0.0);
+        let mut per_block =
+            ProbesPerBlock { base_probes, extra_blocks, one_cell, weight, p_untouched, p_two_untouched };
+        per_block.p_untouched = per_block.survival(1.0);
+        per_block.p_two_untouched = per_block.survival(2.0);
+        per_block
     }
 
-    /// The probability that an item's probes of one line miss `cells` given cells of the block.
+    /// Returns the probability that an item's probes of one block miss `cells` given cells of it.
     fn survival(&self, cells: f64) -> f64 {
         let miss = 1.0 - cells * self.one_cell;
-        let few = power(miss, self.few);
-        few * (1.0 - self.weight) + few * miss * self.weight
+        let base = power(miss, self.base_probes);
+        base * (1.0 - self.weight) + base * miss * self.weight
     }
 
-    /// The probabilities that `few` and that `few + 1` probes of a block all meet marked cells.
+    /// Returns the probabilities that `base_probes` and that one more probes of a block all meet marked cells.
     #[inline]
     fn all_set(&self, fill: Fill) -> (f64, f64) {
         let set = 1.0 - fill.clear;
         let variance = (1.0 - self.one_cell) * fill.clear_pairs + self.one_cell * fill.clear - fill.clear * fill.clear;
         let pairs = |probes: u32| f64::from(probes) * (f64::from(probes) - 1.0) / 2.0;
-        // f^p + pairs * f^(p-2) * Var, for p = few and few + 1.
-        let less = power(set, self.few.saturating_sub(2));
-        let few = match self.few {
+        // f^p + pairs * f^(p-2) * Var, for p = base_probes and base_probes + 1.
+        let less = power(set, self.base_probes.saturating_sub(2));
+        let few = match self.base_probes {
             1 => set,
             few => less * (set * set + pairs(few) * variance),
         };
-        let many = match self.few {
+        let many = match self.base_probes {
             1 => set * set + variance,
             few => less * set * (set * set + pairs(few + 1) * variance),
         };
@@ -421,14 +429,14 @@ impl ProbesPerLine {
         let (mut weight, mut fill, mut j) = (1.0, at_mode, mode as f64);
         while weight > VANISHED && j < items {
             weight *= (items - j).max(0.0) / (j + 1.0) * odds;
-            fill = Fill { clear: fill.clear * self.spares, clear_pairs: fill.clear_pairs * self.spares_two };
+            fill = Fill { clear: fill.clear * self.p_untouched, clear_pairs: fill.clear_pairs * self.p_two_untouched };
             j += 1.0;
             add(weight, fill);
         }
         let (mut weight, mut fill, mut j) = (1.0, at_mode, mode as f64);
         while weight > VANISHED && j > 0.0 {
             weight *= j / ((items - j + 1.0) * odds);
-            fill = Fill { clear: fill.clear / self.spares, clear_pairs: fill.clear_pairs / self.spares_two };
+            fill = Fill { clear: fill.clear / self.p_untouched, clear_pairs: fill.clear_pairs / self.p_two_untouched };
             j -= 1.0;
             add(weight, fill);
         }
@@ -438,7 +446,7 @@ impl ProbesPerLine {
 
 /// `base^exponent` by repeated squaring: the same bits on every machine, unlike the platform's `powi`.
 #[inline]
-pub(super) fn power(base: f64, exponent: impl Into<u64>) -> f64 {
+pub fn power(base: f64, exponent: impl Into<u64>) -> f64 {
     let (mut square, mut result, mut exponent) = (base, 1.0, exponent.into());
     while exponent > 0 {
         if exponent & 1 == 1 {
@@ -510,15 +518,18 @@ mod tests {
 
     #[test]
     fn blocked_formula_matches_the_known_costs() {
-        // Bits an item at which one and four lines reach the rate; Poisson figures without the variance term are 9.90
+        // Bits an item at which one and four blocks per item reach the rate; Poisson figures without the variance term are 9.90
         // and 9.60, 15.49 and 14.41, 21.91 and 19.28.
-        for (rate, lines, bits) in [(1e-2, 1, 9.92), (1e-2, 4, 9.60), (1e-3, 1, 15.55), (1e-3, 4, 14.42)] {
+        for (rate, blocks_per_item, bits) in [(1e-2, 1, 9.92), (1e-2, 4, 9.60), (1e-3, 1, 15.55), (1e-3, 4, 14.42)] {
             let blocks = |bits: f64| (1e6 * bits / 512.0) as u64;
-            let best =
-                |bits| (4..20).map(|k| false_positive_rate(Cell::Bit, 1e6, blocks(bits), k, lines)).fold(1.0, f64::min);
+            let best = |bits| {
+                (4..20)
+                    .map(|k| false_positive_rate(Cell::Bit, 1e6, blocks(bits), k, blocks_per_item))
+                    .fold(1.0, f64::min)
+            };
             assert!(
                 best(bits + 0.03) < rate && best(bits - 0.03) > rate,
-                "{rate} {lines}: {} {}",
+                "{rate} {blocks_per_item}: {} {}",
                 best(bits + 0.03),
                 best(bits - 0.03)
             );
@@ -530,12 +541,12 @@ mod tests {
         for exponent in 0..60 {
             let rate = 0.3 * 0.65f64.powi(exponent);
             for capacity in [1, 2, 3, 7, 10, 64, 100, 999, 1_000, 10_000, 1 << 20, 1_000_000_007, 20_000_000_000] {
-                for (budget, share) in [(Budget::Tight, 1.0), (Budget::Incumbent { rate }, error_share(0))] {
-                    let shape = Shape::choose(Cell::Bit, capacity, rate * share, budget).unwrap();
+                for (budget, share) in [(Budget::Tight, 1.0), (Budget::RedisBloom { rate }, error_share(0))] {
+                    let shape = BlockShape::choose(Cell::Bit, capacity, rate * share, budget).unwrap();
                     assert!(shape.false_positive_rate(capacity as f64) <= rate * share, "{capacity} {rate} {shape:?}");
                     let classic = match budget {
                         Budget::Tight => capacity as f64 * classic_bits_per_item(rate) * SPEED_BUDGET,
-                        Budget::Incumbent { rate } => capacity as f64 * classic_bits_per_item(rate / 2.0),
+                        Budget::RedisBloom { rate } => capacity as f64 * classic_bits_per_item(rate / 2.0),
                     };
                     assert!(
                         (shape.blocks - 1) as f64 * 512.0 <= classic,
@@ -551,8 +562,8 @@ mod tests {
         for exponent in 0..60 {
             let rate = 0.3 * 0.65f64.powi(exponent);
             for capacity in [1, 2, 3, 7, 10, 64, 100, 999, 1_000, 10_000, 1 << 20, 1_000_000_007, 20_000_000_000] {
-                let bits = Shape::choose(Cell::Bit, capacity, rate, Budget::Tight).unwrap();
-                let counters = Shape::choose(Cell::Counter, capacity, rate, Budget::Tight).unwrap();
+                let bits = BlockShape::choose(Cell::Bit, capacity, rate, Budget::Tight).unwrap();
+                let counters = BlockShape::choose(Cell::Counter, capacity, rate, Budget::Tight).unwrap();
                 assert!(counters.false_positive_rate(capacity as f64) <= rate, "{capacity} {rate} {counters:?}");
                 assert!(
                     counters.bytes() as f64 <= (bits.bytes() as f64 * 4.0 * COUNTERS_BUDGET) + BLOCK_BYTES as f64,
@@ -569,16 +580,17 @@ mod tests {
             (Cell::Bit, 100, 0.01, Budget::Tight),
             (Cell::Bit, 1_000_000, 0.01, Budget::Tight),
             (Cell::Bit, 100_000_000, 0.001, Budget::Tight),
-            (Cell::Bit, 100, 0.01 * error_share(0), Budget::Incumbent { rate: 0.01 }),
-            (Cell::Bit, 1_000_000, 0.01 * error_share(0), Budget::Incumbent { rate: 0.01 }),
-            (Cell::Bit, 20_000_000_000, 1e-7 * error_share(0), Budget::Incumbent { rate: 1e-7 }),
+            (Cell::Bit, 100, 0.01 * error_share(0), Budget::RedisBloom { rate: 0.01 }),
+            (Cell::Bit, 1_000_000, 0.01 * error_share(0), Budget::RedisBloom { rate: 0.01 }),
+            (Cell::Bit, 20_000_000_000, 1e-7 * error_share(0), Budget::RedisBloom { rate: 1e-7 }),
             (Cell::Counter, 100, 0.01, Budget::Tight),
             (Cell::Counter, 1_000_000, 0.01, Budget::Tight),
             (Cell::Counter, 100_000_000, 0.0001, Budget::Tight),
         ]
         .map(|(cell, capacity, rate, budget)| {
-            let Shape { blocks, lines, probes, .. } = Shape::choose(cell, capacity, rate, budget).unwrap();
-            (blocks, lines, probes)
+            let BlockShape { blocks, blocks_per_item, probes, .. } =
+                BlockShape::choose(cell, capacity, rate, budget).unwrap();
+            (blocks, blocks_per_item, probes)
         });
         let expected = [
             (2, 1, 7),
@@ -596,14 +608,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_addressed_is_refused() {
-        assert_eq!(Shape::choose(Cell::Bit, u64::MAX, 0.01, Budget::Tight), None);
-        assert_eq!(Shape::choose(Cell::Bit, 1 << 61, 1e-9, Budget::Incumbent { rate: 1e-9 }), None);
-        assert!(Shape::choose(Cell::Bit, 1 << 40, 1e-300, Budget::Tight).is_some());
+        assert_eq!(BlockShape::choose(Cell::Bit, u64::MAX, 0.01, Budget::Tight), None);
+        assert_eq!(BlockShape::choose(Cell::Bit, 1 << 61, 1e-9, Budget::RedisBloom { rate: 1e-9 }), None);
+        assert!(BlockShape::choose(Cell::Bit, 1 << 40, 1e-300, Budget::Tight).is_some());
     }
 
     #[test]
     fn the_fill_tells_the_items() {
-        let shape = Shape::choose(Cell::Bit, 10_000, 0.01, Budget::Tight).unwrap();
+        let shape = BlockShape::choose(Cell::Bit, 10_000, 0.01, Budget::Tight).unwrap();
         assert_eq!(shape.items_from_fill(0), 0.0);
         assert!(shape.items_from_fill(shape.cells()).is_finite());
     }

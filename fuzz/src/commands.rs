@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oxbloom_filter::codec::{HEADER_ITERATOR, Header, Sender};
+use oxbloom_filter::internals::codec::{HEADER_CURSOR, Header, Origin};
 use redis_module::raw;
 use testkit::counting_model::CountingModel;
 use testkit::keyspace_model::KeyspaceModel;
@@ -293,7 +293,7 @@ impl Session {
                 let layout = server::run(SERVER, &info, Circumstances::default()).map(|outcome| outcome.reply);
                 let is = |name: &[u8]| layout == Some(Reply::Array(vec![Reply::Simple(name.to_vec())]));
                 // What a master creates replaces what is there.
-                let is_header = words[2] == HEADER_ITERATOR.to_string().into_bytes() && !words[3].is_empty();
+                let is_header = words[2] == HEADER_CURSOR.to_string().into_bytes() && !words[3].is_empty();
                 // Bits are added to those that are there, but for what a master of classic filters says. Counters replace them.
                 if !had_filter || is_header || is(b"counting") || is(b"classic") && is_from_master {
                     self.model.put(key, Some(CountingModel::uncertain()));
@@ -500,8 +500,8 @@ fn is_grantable(name: &[u8], words: &Words) -> bool {
             names_little(&words[2..words.len() - items.len()]) && server::next_layer(SERVER, key) <= MEMORY_LIMIT
         }
         b"bf.loadchunk" => {
-            let is_header = words.get(2).is_some_and(|word| *word == HEADER_ITERATOR.to_string().into_bytes());
-            let header = words.get(3).filter(|_| is_header).map(|data| Header::decode(data, Sender::Authority));
+            let is_header = words.get(2).is_some_and(|word| *word == HEADER_CURSOR.to_string().into_bytes());
+            let header = words.get(3).filter(|_| is_header).map(|data| Header::decode(data, Origin::Replication));
             header.is_none_or(|header| header.is_ok_and(|header| header.memory() <= MEMORY_LIMIT))
         }
         _ => true,

@@ -5,15 +5,13 @@
 
 use std::ops::Range;
 
-use oxbloom_filter::batch::Prepared;
-use oxbloom_filter::chain::{Chain, Layer};
-use oxbloom_filter::codec::native::{self, Chunk, Stored};
-use oxbloom_filter::codec::{self, DecodeError, Header, Sender, Sink, Source, classic};
-use oxbloom_filter::counting::MAX_COUNT;
-use oxbloom_filter::hash::Hash;
-use oxbloom_filter::sizing::Cell;
-use oxbloom_filter::storage::Bytes;
-use oxbloom_filter::{Error, ErrorRate, Filter, Growth, Layout, Params};
+use oxbloom_filter::internals::codec::native::{self, Chunk, NativeLayer};
+use oxbloom_filter::internals::codec::{self, Header, Origin, Sink, Source, classic};
+use oxbloom_filter::internals::sizing::Cell;
+use oxbloom_filter::internals::{
+    Bytes, Chain, Chains, CreateParams, ErrorRate, Growth, Hash, Layer, Layout, MAX_COUNT,
+};
+use oxbloom_filter::{DecodeError, Error, Filter};
 use testkit::counting_model::CountingModel;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -29,9 +27,9 @@ pub const COUNTING_KINDS: Range<u8> = 9..12;
 /// The bytes are a header.
 pub fn header(bytes: &[u8]) {
     let bytes = &sealed(bytes);
-    let Some(mut filter) = Header::decode(bytes, Sender::Anyone).ok().and_then(|header| built(&header)) else { return };
+    let Some(mut filter) = Header::decode(bytes, Origin::Client).ok().and_then(|header| built(&header)) else { return };
     // A native header says how many cells are marked, and there are none yet.
-    let is_whole = matches!(filter, Filter::Classic(_));
+    let is_whole = matches!(filter.chains(), Chains::Classic(_));
     assert!(!is_whole || codec::encode_header(&filter).unwrap() == *bytes);
     use_in_every_way(&mut filter);
     check_same(&filter, &through_a_walk(&filter));
@@ -69,13 +67,13 @@ pub fn pieces(bytes: &[u8]) {
 /// Asks a filter everything, gives it items while they take little memory, and copies it.
 fn use_in_every_way(filter: &mut Filter) {
     check_figures(filter);
-    let before: Vec<bool> = (0..ITEMS).map(|number| filter.contains(&item(number))).collect();
-    let inserted = insert(filter, Filter::insert_all, 0..ITEMS);
-    assert!((0..inserted).all(|number| filter.contains(&item(number))));
-    assert!((inserted..ITEMS).all(|number| !before[number as usize] || filter.contains(&item(number))));
+    let before: Vec<bool> = (0..ITEMS).map(|number| filter.contains(item(number))).collect();
+    let inserted = insert(filter, Filter::insert_hashes, 0..ITEMS);
+    assert!((0..inserted).all(|number| filter.contains(item(number))));
+    assert!((inserted..ITEMS).all(|number| !before[number as usize] || filter.contains(item(number))));
     // All is known now, and changes nothing.
     let after = whole(filter);
-    assert!(insert(filter, Filter::insert_absent, 0..inserted) == inserted);
+    assert!(insert(filter, Filter::insert_absent_hashes, 0..inserted) == inserted);
     assert!(whole(filter) == after);
     count_again(filter, 0..inserted);
 
@@ -83,16 +81,16 @@ fn use_in_every_way(filter: &mut Filter) {
     check_batches(filter);
     check_same(filter, &filter.try_clone().expect("a copy"));
     check_same(filter, &through_a_file(filter));
-    if let Some(outlook) = filter.outlook(1) {
-        outlook.prefetch(&item(0));
+    if let Some(prefetch_hint) = filter.prefetch_hint(1) {
+        prefetch_hint.prefetch(&item(0));
     }
 
     if filter.counting().is_some() {
-        let depth = filter.depth();
+        let depth = filter.num_layers();
         remove(filter, 0..inserted);
         // What was there before still is, unless a header lied and its layer was taken for empty.
-        let is_there = |number| filter.contains(&item(number)) || !before[number as usize];
-        assert!(filter.depth() < depth || (0..ITEMS).all(is_there));
+        let is_there = |number| filter.contains(item(number)) || !before[number as usize];
+        assert!(filter.num_layers() < depth || (0..ITEMS).all(is_there));
         check_figures(filter);
     }
 }
@@ -100,7 +98,7 @@ fn use_in_every_way(filter: &mut Filter) {
 /// Adds another occurrence of items that are there, if the filter counts them, and removes it.
 fn count_again(filter: &mut Filter, numbers: Range<u64>) {
     if filter.counting().is_some() {
-        assert!(insert(filter, Filter::insert_all, numbers.clone()) == numbers.end - numbers.start);
+        assert!(insert(filter, Filter::insert_hashes, numbers.clone()) == numbers.end - numbers.start);
         assert!(numbers.clone().all(|number| count(filter, number) >= 2));
         remove(filter, numbers.clone());
         assert!(numbers.clone().all(|number| count(filter, number) >= 1));
@@ -119,7 +117,7 @@ fn remove(filter: &mut Filter, mut numbers: Range<u64>) {
     assert!(numbers.all(|number| chain.remove(hasher.hash(&item(number)))));
 }
 
-/// What inserts a batch: [`Filter::insert_all`], or [`Filter::insert_absent`].
+/// What inserts a batch: [`Filter::insert_hashes`], or [`Filter::insert_absent_hashes`].
 type Insert = fn(&mut Filter, &[Hash], &mut [bool]) -> usize;
 
 /// Inserts items until one does not fit. How many did.
@@ -144,8 +142,8 @@ fn insert(filter: &mut Filter, insert_some: Insert, numbers: Range<u64>) -> u64 
 /// What INFO and the like say of a filter is possible.
 fn check_figures(filter: &Filter) {
     let layers: Vec<_> = filter.layers().collect();
-    assert_eq!(layers.len(), filter.depth());
-    assert_eq!(layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.items)), filter.items());
+    assert_eq!(layers.len(), filter.num_layers());
+    assert_eq!(layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.items)), filter.len());
     assert_eq!(layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.capacity)), filter.capacity());
     let bytes: u64 = layers.iter().map(|layer| layer.bytes).sum();
     assert!(filter.memory_usage() as u64 > bytes);
@@ -161,11 +159,11 @@ fn check_batches(filter: &Filter) {
     let mut items = items.iter().map(|item| item.as_slice()).peekable();
     let mut number = 0;
     while items.peek().is_some() {
-        let prepared = Prepared::new(filter, &mut items);
+        let prepared = filter.hash_batch(&mut items);
         let mut found = vec![false; prepared.hashes().len()];
-        filter.contains_all(prepared.hashes(), &mut found);
+        filter.contains_hashes(prepared.hashes(), &mut found);
         for found in found {
-            assert_eq!(found, filter.contains(&item(number)));
+            assert_eq!(found, filter.contains(item(number)));
             number += 1;
         }
     }
@@ -175,19 +173,19 @@ fn check_batches(filter: &Filter) {
 fn check_same(filter: &Filter, copy: &Filter) {
     assert!(whole(copy) == whole(filter));
     assert!(counts_are_right(copy));
-    assert!((0..2 * ITEMS).all(|number| copy.contains(&item(number)) == filter.contains(&item(number))));
+    assert!((0..2 * ITEMS).all(|number| copy.contains(item(number)) == filter.contains(item(number))));
 }
 
 fn counts_are_right(filter: &Filter) -> bool {
     fn right<L: Layer>(layer: &L, cell: Cell) -> bool {
         layer.marked() == marked(cell, layer.bytes())
     }
-    match filter {
-        Filter::Native(chain) => chain.layers().iter().all(|layer| right(layer, Cell::Bit)),
-        Filter::Counting(chain) => {
+    match filter.chains() {
+        Chains::Native(chain) => chain.layers().iter().all(|layer| right(layer, Cell::Bit)),
+        Chains::Counting(chain) => {
             chain.layers().iter().all(|layer| right(layer, Cell::Counter) && layer.stuck() == stuck(layer.bytes()))
         }
-        Filter::Classic(chain) => chain.layers().iter().all(|layer| right(layer, Cell::Bit)),
+        Chains::Classic(chain) => chain.layers().iter().all(|layer| right(layer, Cell::Bit)),
     }
 }
 
@@ -214,10 +212,10 @@ pub fn item(number: u64) -> Vec<u8> {
 
 /// All bits of a filter, oldest layer first.
 fn bits(filter: &Filter) -> Vec<u8> {
-    match filter {
-        Filter::Native(chain) => chain.layers().iter().flat_map(Layer::bytes).copied().collect(),
-        Filter::Counting(chain) => chain.layers().iter().flat_map(Layer::bytes).copied().collect(),
-        Filter::Classic(chain) => chain.layers().iter().flat_map(Layer::bytes).copied().collect(),
+    match filter.chains() {
+        Chains::Native(chain) => chain.layers().iter().flat_map(Layer::bytes).copied().collect(),
+        Chains::Counting(chain) => chain.layers().iter().flat_map(Layer::bytes).copied().collect(),
+        Chains::Classic(chain) => chain.layers().iter().flat_map(Layer::bytes).copied().collect(),
     }
 }
 
@@ -233,7 +231,7 @@ fn built(header: &Header) -> Option<Filter> {
 
 /// A filter without bits, from the header of this one.
 fn emptied(filter: &Filter) -> Filter {
-    let header = Header::decode(&codec::encode_header(filter).unwrap(), Sender::Authority).expect("a sound header");
+    let header = Header::decode(&codec::encode_header(filter).unwrap(), Origin::Replication).expect("a sound header");
     let empty = header.build().expect("little memory");
     assert!(empty.layers().eq(filter.layers()));
     assert_eq!((empty.seed(), empty.expansion()), (filter.seed(), filter.expansion()));
@@ -244,11 +242,11 @@ fn emptied(filter: &Filter) -> Filter {
 /// Copies a filter as a client does, piece after piece.
 fn through_a_walk(filter: &Filter) -> Filter {
     let mut copy = emptied(filter);
-    let mut iterator = codec::HEADER_ITERATOR;
-    while let Some(piece) = codec::next_piece(filter, iterator).expect("little memory") {
-        assert!(piece.iterator > iterator);
-        iterator = piece.iterator;
-        let loaded = codec::load_piece(&mut copy, iterator, &piece.data, Sender::Anyone);
+    let mut iterator = codec::HEADER_CURSOR;
+    while let Some(piece) = codec::next_chunk(filter, iterator).expect("little memory") {
+        assert!(piece.cursor > iterator);
+        iterator = piece.cursor;
+        let loaded = codec::load_chunk(&mut copy, iterator, &piece.data, Origin::Client);
         assert_eq!(loaded.map(|loaded| loaded.bytes), Ok(&*piece.data));
     }
     copy
@@ -257,9 +255,9 @@ fn through_a_walk(filter: &Filter) -> Filter {
 fn through_a_file(filter: &Filter) -> Filter {
     let file = saved(filter);
     let mut reader = Reader(&file);
-    let copy = match filter {
-        Filter::Native(_) | Filter::Counting(_) => native::load(&mut reader, |_| true),
-        Filter::Classic(_) => classic::load(classic::VERSION, &mut reader, |_| true).map(Filter::Classic),
+    let copy = match filter.chains() {
+        Chains::Native(_) | Chains::Counting(_) => native::read_rdb(&mut reader, |_| true),
+        Chains::Classic(_) => classic::read_rdb(classic::VERSION, &mut reader, |_| true),
     };
     assert!(reader.0.is_empty());
     copy.expect("a sound file")
@@ -267,16 +265,16 @@ fn through_a_file(filter: &Filter) -> Filter {
 
 fn saved(filter: &Filter) -> Vec<u8> {
     let mut file = Writer::default();
-    codec::save(filter, &mut file).unwrap();
+    codec::write_rdb(filter, &mut file).unwrap();
     file.0
 }
 
 fn load_native(file: &[u8]) -> Result<Filter, DecodeError> {
-    native::load(&mut Reader(file), |bytes| bytes <= MEMORY_LIMIT)
+    native::read_rdb(&mut Reader(file), |bytes| bytes <= MEMORY_LIMIT)
 }
 
 fn load_classic(version: u32, file: &[u8]) -> Result<Filter, DecodeError> {
-    classic::load(version, &mut Reader(file), |bytes| bytes <= MEMORY_LIMIT).map(Filter::Classic)
+    classic::read_rdb(version, &mut Reader(file), |bytes| bytes <= MEMORY_LIMIT)
 }
 
 /// A file as bytes: numbers and doubles in eight, strings behind their length in four, all little-endian.
@@ -362,9 +360,9 @@ pub fn sealed(bytes: &[u8]) -> Vec<u8> {
 fn sealed_file(file: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let mut file = Reader(file);
     let mut header = sealed(file.string()?);
-    let chunks = match built(&Header::decode(&header, Sender::Anyone)?) {
-        Some(Filter::Native(chain)) => sealed_chunks(&chain, &mut header, &mut file)?,
-        Some(Filter::Counting(chain)) => sealed_chunks(&chain, &mut header, &mut file)?,
+    let chunks = match built(&Header::decode(&header, Origin::Client)?).as_ref().map(Filter::chains) {
+        Some(Chains::Native(chain)) => sealed_chunks(chain, &mut header, &mut file)?,
+        Some(Chains::Counting(chain)) => sealed_chunks(chain, &mut header, &mut file)?,
         _ => return Err(DecodeError::Corrupt),
     };
     let mut whole = Writer::default();
@@ -373,11 +371,15 @@ fn sealed_file(file: &[u8]) -> Result<Vec<u8>, DecodeError> {
 }
 
 /// The chunks of a [`sealed_file`]. Their marked cells are noted in the header.
-fn sealed_chunks<L: Stored>(chain: &Chain<L>, header: &mut [u8], file: &mut Reader<'_>) -> Result<Writer, DecodeError> {
+fn sealed_chunks<L: NativeLayer>(
+    chain: &Chain<L>,
+    header: &mut [u8],
+    file: &mut Reader<'_>,
+) -> Result<Writer, DecodeError> {
     let mut chunks = Writer::default();
     let mut start = 0;
     for (index, layer) in chain.layers().iter().enumerate() {
-        let marked_at = 32 + (40 + L::MORE_BYTES) * index + 24;
+        let marked_at = 32 + (40 + L::EXTRA_BYTES) * index + 24;
         let expected = if header[marked_at..][..8] == [0; 8] { 0 } else { layer.bytes().len() };
         let (mut loaded, mut total) = (0, 0);
         while loaded < expected {
@@ -414,14 +416,14 @@ impl Subject {
     /// One operation. `None` when there are no more.
     fn step(&mut self, rest: &mut Reader<'_>) -> Option<()> {
         let operation = rest.u8()?;
-        let sender = if operation & 0x80 == 0 { Sender::Anyone } else { Sender::Authority };
+        let origin = if operation & 0x80 == 0 { Origin::Client } else { Origin::Replication };
         let reference = (operation >> 4) & 7;
         match operation & 0xF {
             code @ 0..4 if self.filter.counting().is_some() => {
                 let (times, number) = (1 + (operation >> 4), rest.u16()?.into());
                 self.write(|subject| match code {
                     0 => (0..times).for_each(|_| subject.insert(number)),
-                    1 => subject.insert_absent(number),
+                    1 => subject.insert_absent_hashes(number),
                     2 => (0..times).for_each(|_| subject.remove(number as usize)),
                     _ => subject.check_count(number),
                 });
@@ -435,17 +437,17 @@ impl Subject {
             9..12 => {
                 let (iterator, length) = (self.iterator(reference, rest)?, rest.u16()?);
                 let data = rest.take(rest.0.len().min(length.into()))?;
-                self.load(iterator, data, sender);
+                self.load(iterator, data, origin);
             }
             12..14 => {
                 let (offset, length) = (u64::from(rest.u8()?), u16::from(rest.u8()?));
-                let unit = if let Filter::Classic(_) = self.filter { 8 } else { 64 };
+                let unit = if let Chains::Classic(_) = self.filter.chains() { 8 } else { 64 };
                 let data = rest.take(rest.0.len().min((length * unit / 8).into()))?;
-                self.load_sealed(offset * u64::from(unit), data, sender);
+                self.load_sealed(offset * u64::from(unit), data, origin);
             }
             _ => {
                 let (kind, items) = (rest.u8()?, rest.u8()?);
-                self.load_another(&filter_of_kind(kind), items.into(), sender);
+                self.load_another(&filter_of_kind(kind), items.into(), origin);
             }
         }
         Some(())
@@ -460,43 +462,43 @@ impl Subject {
         match reference & 3 {
             0 => rest.u64(),
             1 => rest.u16().map(u64::from),
-            2 => rest.u16().map(|offset| native::ORIGIN + u64::from(offset)),
+            2 => rest.u16().map(|offset| native::FIRST_CHUNK_CURSOR + u64::from(offset)),
             _ if reference & 4 == 0 => near(end, rest),
-            _ => near(native::ORIGIN + end - 1, rest),
+            _ => near(native::FIRST_CHUNK_CURSOR + end - 1, rest),
         }
     }
 
     fn insert(&mut self, number: u64) {
-        if insert(&mut self.filter, Filter::insert_all, number..number + 1) == 1 {
+        if insert(&mut self.filter, Filter::insert_hashes, number..number + 1) == 1 {
             self.model.add(number);
-            assert!(self.filter.contains(&item(number)));
+            assert!(self.filter.contains(item(number)));
         }
     }
 
     /// Whatever is written to a counting filter, a piece from before is refused from then on.
     fn write(&mut self, write: impl FnOnce(&mut Subject)) {
         let before = whole(&self.filter);
-        let piece = codec::next_piece(&self.filter, codec::HEADER_ITERATOR).expect("little memory");
-        let piece = piece.map(|piece| (piece.iterator, piece.data.into_owned()));
+        let piece = codec::next_chunk(&self.filter, codec::HEADER_CURSOR).expect("little memory");
+        let piece = piece.map(|piece| (piece.cursor, piece.data.into_owned()));
         write(self);
         let after = whole(&self.filter);
         if after != before && self.outdated.is_none() {
             self.outdated = piece;
         }
         if let Some((iterator, data)) = &self.outdated {
-            assert!(codec::load_piece(&mut self.filter, *iterator, data, Sender::Authority).is_err());
+            assert!(codec::load_chunk(&mut self.filter, *iterator, data, Origin::Replication).is_err());
             assert!(whole(&self.filter) == after);
         }
     }
 
-    fn insert_absent(&mut self, number: u64) {
-        let (before, is_there) = (whole(&self.filter), self.filter.contains(&item(number)));
-        let inserted = insert(&mut self.filter, Filter::insert_absent, number..number + 1) == 1;
+    fn insert_absent_hashes(&mut self, number: u64) {
+        let (before, is_there) = (whole(&self.filter), self.filter.contains(item(number)));
+        let inserted = insert(&mut self.filter, Filter::insert_absent_hashes, number..number + 1) == 1;
         assert!(!is_there || (inserted && whole(&self.filter) == before));
         if inserted && !is_there {
             assert!(!self.model.contains(&number));
             self.model.add(number);
-            assert!(self.filter.contains(&item(number)));
+            assert!(self.filter.contains(item(number)));
         }
     }
 
@@ -510,13 +512,13 @@ impl Subject {
 
     fn check_count(&self, number: u64) {
         let count = count(&self.filter, number);
-        assert!(count <= MAX_COUNT && (count > 0) == self.filter.contains(&item(number)));
+        assert!(count <= MAX_COUNT && (count > 0) == self.filter.contains(item(number)));
         self.check_held();
     }
 
     /// What was inserted and not removed is there, as often as it was.
     fn check_held(&self) {
-        assert!(self.model.items().all(|&number| self.filter.contains(&item(number))));
+        assert!(self.model.items().all(|&number| self.filter.contains(item(number))));
         if self.filter.counting().is_some() {
             let is_enough = |number: &u64| self.model.allows(number, count(&self.filter, *number).into());
             assert!(self.model.items().all(is_enough));
@@ -525,22 +527,22 @@ impl Subject {
 
     /// Whatever piece there is loads into an empty filter, where it belongs.
     fn ask(&self, iterator: u64) {
-        let Some(piece) = codec::next_piece(&self.filter, iterator).expect("little memory") else { return };
+        let Some(piece) = codec::next_chunk(&self.filter, iterator).expect("little memory") else { return };
         let mut copy = emptied(&self.filter);
-        let loaded = codec::load_piece(&mut copy, piece.iterator, &piece.data, Sender::Authority);
+        let loaded = codec::load_chunk(&mut copy, piece.cursor, &piece.data, Origin::Replication);
         assert_eq!(loaded.map(|loaded| loaded.bytes), Ok(&*piece.data));
         assert!(counts_are_right(&copy));
         assert!(bits(&copy).iter().zip(bits(&self.filter)).all(|(&copied, bits)| copied == 0 || copied == bits));
     }
 
-    fn load(&mut self, iterator: u64, data: &[u8], sender: Sender) {
+    fn load(&mut self, iterator: u64, data: &[u8], origin: Origin) {
         let before = whole(&self.filter);
-        let replaces = match self.filter {
-            Filter::Native(_) => false,
-            Filter::Counting(_) => true,
-            Filter::Classic(_) => sender == Sender::Authority,
+        let replaces = match self.filter.chains() {
+            Chains::Native(_) => false,
+            Chains::Counting(_) => true,
+            Chains::Classic(_) => origin == Origin::Replication,
         };
-        match codec::load_piece(&mut self.filter, iterator, data, sender) {
+        match codec::load_chunk(&mut self.filter, iterator, data, origin) {
             Ok(loaded) => {
                 assert!(loaded.bytes.len() == data.len());
                 assert!(loaded.bytes.iter().zip(data).all(|(&loaded, &data)| loaded & data == data));
@@ -550,7 +552,7 @@ impl Subject {
                 if self.filter.counting().is_some() {
                     self.follow_counters(before.1, iterator, data);
                 } else if replaces {
-                    self.model.retain(|&number| self.filter.contains(&item(number)));
+                    self.model.retain(|&number| self.filter.contains(item(number)));
                 } else {
                     let before = before.1.iter().zip(bits(&self.filter));
                     assert!(before.into_iter().all(|(&before, after)| before & after == before));
@@ -566,7 +568,7 @@ impl Subject {
     fn follow_counters(&mut self, before: Vec<u8>, iterator: u64, piece: &[u8]) {
         let mut after = before.clone();
         let (counters, _tag_and_checksum) = piece.split_last_chunk::<16>().expect("a tag and a checksum");
-        let end = (iterator - native::ORIGIN) as usize;
+        let end = (iterator - native::FIRST_CHUNK_CURSOR) as usize;
         after[end - counters.len()..end].copy_from_slice(counters);
         assert!(bits(&self.filter) == after);
         if after != before {
@@ -575,29 +577,29 @@ impl Subject {
     }
 
     /// Bits at an offset, with the iterator and the checksum that make a piece of them.
-    fn load_sealed(&mut self, offset: u64, bits: &[u8], sender: Sender) {
-        let (iterator, piece) = match &self.filter {
-            Filter::Native(chain) => {
+    fn load_sealed(&mut self, offset: u64, bits: &[u8], origin: Origin) {
+        let (iterator, piece) = match self.filter.chains() {
+            Chains::Native(chain) => {
                 let chunk = Chunk { offset, bits };
-                (chunk.iterator(), native::encode_chunk(chain, chunk).expect("little memory"))
+                (chunk.cursor(), native::encode_chunk(chain, chunk).expect("little memory"))
             }
-            Filter::Counting(chain) => {
+            Chains::Counting(chain) => {
                 let chunk = Chunk { offset, bits };
-                (chunk.iterator(), native::encode_chunk(chain, chunk).expect("little memory"))
+                (chunk.cursor(), native::encode_chunk(chain, chunk).expect("little memory"))
             }
-            Filter::Classic(_) => (1 + offset + bits.len() as u64, bits.to_vec()),
+            Chains::Classic(_) => (1 + offset + bits.len() as u64, bits.to_vec()),
         };
-        self.load(iterator, &piece, sender);
+        self.load(iterator, &piece, origin);
     }
 
     /// The pieces of another filter, of other items.
-    fn load_another(&mut self, other: &Filter, items: u64, sender: Sender) {
+    fn load_another(&mut self, other: &Filter, items: u64, origin: Origin) {
         let mut other = other.try_clone().expect("little memory");
-        insert(&mut other, Filter::insert_all, 1000..1000 + items);
-        let mut iterator = codec::HEADER_ITERATOR;
-        while let Some(piece) = codec::next_piece(&other, iterator).expect("little memory") {
-            iterator = piece.iterator;
-            self.load(iterator, &piece.data, sender);
+        insert(&mut other, Filter::insert_hashes, 1000..1000 + items);
+        let mut iterator = codec::HEADER_CURSOR;
+        while let Some(piece) = codec::next_chunk(&other, iterator).expect("little memory") {
+            iterator = piece.cursor;
+            self.load(iterator, &piece.data, origin);
         }
     }
 }
@@ -606,7 +608,7 @@ impl Subject {
 fn filter_of_kind(kind: u8) -> Filter {
     let native = Layout::Native { seed: 7 };
     let counting = Layout::Counting { seed: 7 };
-    let classic = Layout::Classic { noted_expansion: 2 };
+    let classic = Layout::Classic { stored_expansion: 2 };
     // Higher numbers go round without those that count, which came later: what had been found keeps its meaning.
     let kind = if kind < COUNTING_KINDS.end { kind } else { kind % COUNTING_KINDS.start };
     let (error_rate, capacity, expansion, layout) = match kind {
@@ -622,13 +624,13 @@ fn filter_of_kind(kind: u8) -> Filter {
         10 => (0.3, 40, 1, counting),
         _ => (0.01, 300, 0, counting),
     };
-    let params = Params {
+    let params = CreateParams {
         error_rate: ErrorRate::new(error_rate).expect("an error rate"),
         capacity: capacity.try_into().expect("a capacity"),
         growth: std::num::NonZeroU32::new(expansion).map_or(Growth::Fixed, Growth::By),
         layout,
     };
-    let filter = Filter::new(params, |_| true).expect("little memory");
+    let filter = Filter::create(params, |_| true).expect("little memory");
     if kind == 4 { aged(&filter) } else { filter }
 }
 
@@ -636,5 +638,5 @@ fn filter_of_kind(kind: u8) -> Filter {
 fn aged(filter: &Filter) -> Filter {
     let mut header = codec::encode_header(filter).unwrap();
     header[12..16].fill(0);
-    Header::decode(&header, Sender::Anyone).and_then(|header| header.build()).expect("a sound header")
+    Header::decode(&header, Origin::Client).and_then(|header| header.build()).expect("a sound header")
 }

@@ -13,9 +13,8 @@ use crate::filter_key::WriteKey;
 use crate::lookahead;
 use crate::server::{Arg, Args, Context, Keyspace};
 use crate::statistics;
-use oxbloom_filter::batch::{BATCH, Prepared};
-use oxbloom_filter::hash::Hash;
-use oxbloom_filter::{ErrorRate, Filter};
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::{BATCH, ErrorRate, Hash};
 
 /// `BF.ADD key item`
 pub fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
@@ -29,7 +28,7 @@ pub fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Erro
     lookahead::remember(ctx, name, filter);
     let hash = [filter.hash(args.at(2).bytes())];
     let mut new = [false];
-    let (handled, failure) = insert_all(ctx, filter, &hash, &mut new, OnDuplicate::Count);
+    let (handled, failure) = insert_hashes(ctx, filter, &hash, &mut new, OnDuplicate::Count);
     let [added] = new;
     statistics::count_additions(filter, added.into(), u64::from(handled == 1 && !added));
     let changed = added || handled == 1 && filter.counting().is_some();
@@ -210,9 +209,9 @@ fn insert_in_batches(
 ) -> (usize, Option<Error>) {
     let mut handled = 0;
     for items in items.chunks(BATCH) {
-        let batch = Prepared::new(filter, items.iter().map(Arg::bytes));
+        let batch = filter.hash_batch(items.iter().map(Arg::bytes));
         let new = &mut new[handled..][..items.len()];
-        let (in_batch, failure) = insert_all(ctx, filter, batch.hashes(), new, on_duplicate);
+        let (in_batch, failure) = insert_hashes(ctx, filter, batch.hashes(), new, on_duplicate);
         handled += in_batch;
         if failure.is_some() {
             return (handled, failure);
@@ -222,7 +221,7 @@ fn insert_in_batches(
 }
 
 /// Inserts the items of `hashes`, growing as needed, until one does not fit; returns as [`insert_in_batches`].
-fn insert_all(
+fn insert_hashes(
     ctx: &Context,
     filter: &mut Filter,
     hashes: &[Hash],
@@ -233,8 +232,8 @@ fn insert_all(
     loop {
         let (hashes, new) = (&hashes[handled..], &mut new[handled..]);
         handled += match on_duplicate {
-            OnDuplicate::Count => filter.insert_all(hashes, new),
-            OnDuplicate::Skip => filter.insert_absent(hashes, new),
+            OnDuplicate::Count => filter.insert_hashes(hashes, new),
+            OnDuplicate::Skip => filter.insert_absent_hashes(hashes, new),
         };
         if handled == total {
             return (handled, None);

@@ -7,10 +7,7 @@ use crate::lookahead;
 use crate::server::{Arg, Args, Context, Keyspace};
 use crate::statistics::{self, Footprint};
 use oxbloom_filter::Filter;
-use oxbloom_filter::batch::{BATCH, Prepared};
-use oxbloom_filter::chain::Chain;
-use oxbloom_filter::counting::Layer;
-use oxbloom_filter::hash::Hash;
+use oxbloom_filter::internals::{BATCH, Chain, CountingLayer as Layer, Hash, HashedBatch};
 
 /// `BF.DEL key item`
 pub fn del(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
@@ -103,8 +100,8 @@ pub fn mcount(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error
 /// Not inlined, so that hashing is not compiled once more into each command: those on plain filters would be slower for
 /// it.
 #[inline(never)]
-fn prepare(filter: &Filter, items: Args) -> Prepared {
-    Prepared::new(filter, items.iter().map(Arg::bytes))
+fn prepare(filter: &Filter, items: Args) -> HashedBatch {
+    filter.hash_batch(items.iter().map(Arg::bytes))
 }
 
 fn counting(filter: &Filter) -> Result<&Chain<Layer>, Error> {

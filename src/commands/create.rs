@@ -5,13 +5,13 @@ use crate::configuration::LayoutName;
 use crate::error::Error;
 use crate::filter_key::WriteKey;
 use crate::server::{Arg, Context, Keyspace};
-use oxbloom_filter::codec;
-use oxbloom_filter::{Filter, Growth, Layout, Params};
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::{CreateParams, Growth, Layout, codec};
 
 /// Creates the filter of a key that has none, and tells the replicas every parameter of it: theirs may have other
 /// defaults, and a seed cannot be guessed. For a classic filter it does so in a way that RedisBloom understands, too,
 /// for a native one in a way that RedisBloom rejects.
-pub fn create<'k>(ctx: &Context, name: Arg, key: WriteKey<'k>, params: Params) -> Result<Keyspace<'k>, Error> {
+pub fn create<'k>(ctx: &Context, name: Arg, key: WriteKey<'k>, params: CreateParams) -> Result<Keyspace<'k>, Error> {
     let filter = admission::new_filter(ctx, params)?;
     match params.layout {
         Layout::Native { seed } => create_native(ctx, name, key, filter, &native_words(params, seed, &[])),
@@ -43,14 +43,14 @@ pub fn create_from_header<'k>(
 ) -> Result<Keyspace<'k>, Error> {
     let header = admission::encode_header(ctx, &filter)?;
     let keyspace = key.create(filter)?;
-    let iterator = codec::HEADER_ITERATOR.to_string();
+    let iterator = codec::HEADER_CURSOR.to_string();
     let [iterator, header] = [iterator.as_bytes(), &header].map(|word| ctx.string(word));
     ctx.replicate(c"BF.LOADCHUNK", name, &[iterator.as_arg(), header.as_arg()]);
     Ok(keyspace)
 }
 
 /// Returns the arguments that create a native or counting filter, whatever the configuration is.
-fn native_words(params: Params, seed: u64, flags: &[&str]) -> Vec<String> {
+fn native_words(params: CreateParams, seed: u64, flags: &[&str]) -> Vec<String> {
     let mut words = vec![params.error_rate.get().to_string(), params.capacity.to_string()];
     match params.growth {
         Growth::Fixed => words.push("NONSCALING".to_owned()),

@@ -4,7 +4,8 @@ use crate::admission;
 use crate::error::{Error, Limit};
 use crate::filter_key::{ReadKey, WriteKey};
 use crate::server::{Args, Context, Keyspace};
-use oxbloom_filter::codec::{self, DecodeError, Header, Piece, Sender};
+use oxbloom_filter::DecodeError;
+use oxbloom_filter::internals::codec::{self, DumpChunk, Header, Origin};
 
 /// `BF.SCANDUMP key iterator`
 ///
@@ -12,16 +13,16 @@ use oxbloom_filter::codec::{self, DecodeError, Header, Piece, Sender};
 pub fn scandump(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
-    let piece = match args.at(2).integer().ok_or(Error::ScanIterator)? {
+    let chunk = match args.at(2).integer().ok_or(Error::ScanIterator)? {
         0 => codec::encode_header(filter)
-            .map(|header| Some(Piece { iterator: codec::HEADER_ITERATOR, data: header.into() })),
+            .map(|header| Some(DumpChunk { cursor: codec::HEADER_CURSOR, data: header.into() })),
         ..0 => Ok(None),
-        iterator => codec::next_piece(filter, iterator.unsigned_abs()),
+        iterator => codec::next_chunk(filter, iterator.unsigned_abs()),
     };
-    let piece = piece.map_err(|_| Error::NoMemory(Limit::System))?;
+    let chunk = chunk.map_err(|_| Error::NoMemory(Limit::System))?;
     ctx.reply_array(2);
-    ctx.reply_integer(piece.as_ref().map_or(0, |piece| piece.iterator));
-    ctx.reply_bulk(piece.as_ref().map_or(&[], |piece| &piece.data));
+    ctx.reply_integer(chunk.as_ref().map_or(0, |chunk| chunk.cursor));
+    ctx.reply_bulk(chunk.as_ref().map_or(&[], |chunk| &chunk.data));
     Ok(())
 }
 
@@ -43,7 +44,7 @@ pub fn loadchunk(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Er
 /// Returns true if the chunk of a BF.LOADCHUNK is damaged in itself: no filter could take it.
 fn is_damaged(args: Args) -> bool {
     let iterator = args.at(2).integer().and_then(|iterator| u64::try_from(iterator).ok());
-    let check = |iterator| codec::check_piece(iterator, args.at(3).bytes());
+    let check = |iterator| codec::check_chunk(iterator, args.at(3).bytes());
     iterator.is_none_or(|iterator| matches!(check(iterator), Err(DecodeError::Corrupt | DecodeError::NewerVersion)))
 }
 
@@ -51,21 +52,21 @@ fn apply_chunk(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), 
     let iterator = args.at(2).integer().ok_or(Error::LoadIterator)?;
     let (name, data) = (args.at(1), args.at(3).bytes());
     let is_header = u64::try_from(iterator).is_ok_and(|iterator| codec::is_header(iterator, data));
-    let sender = if ctx.is_replicated_or_loading() { Sender::Authority } else { Sender::Anyone };
-    if is_header && sender == Sender::Authority {
-        let header = decode_header(ctx, data, sender)?;
+    let origin = if ctx.is_replicated_or_loading() { Origin::Replication } else { Origin::Client };
+    if is_header && origin == Origin::Replication {
+        let header = decode_header(ctx, data, origin)?;
         return create(ctx, args, WriteKey::open_to_create(keyspace, ctx, name), &header);
     }
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
     let Some(filter) = key.filter() else {
-        if iterator != codec::HEADER_ITERATOR as i64 {
+        if iterator != codec::HEADER_CURSOR as i64 {
             return Err(Error::NotFound);
         }
-        let header = decode_header(ctx, data, sender)?;
+        let header = decode_header(ctx, data, origin)?;
         return create(ctx, args, key, &header);
     };
     let iterator = u64::try_from(iterator).map_err(|_| Error::BadData)?;
-    let loaded = codec::load_piece(filter, iterator, data, sender);
+    let loaded = codec::load_chunk(filter, iterator, data, origin);
     let loaded = loaded.map_err(|error| Error::decoding(error, Limit::System))?;
     if loaded.changed && loaded.bytes == data {
         ctx.replicate_verbatim();
@@ -82,8 +83,8 @@ fn apply_chunk(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), 
     Ok(())
 }
 
-fn decode_header(ctx: &Context, data: &[u8], sender: Sender) -> Result<Header, Error> {
-    Header::decode(data, sender).map_err(|error| admission::oom_or_exit(ctx, Error::decoding(error, Limit::System)))
+fn decode_header(ctx: &Context, data: &[u8], origin: Origin) -> Result<Header, Error> {
+    Header::decode(data, origin).map_err(|error| admission::oom_or_exit(ctx, Error::decoding(error, Limit::System)))
 }
 
 /// Creates the filter of a header.

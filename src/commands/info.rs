@@ -7,7 +7,8 @@ use crate::configuration::LayoutName;
 use crate::error::Error;
 use crate::filter_key::ReadKey;
 use crate::server::{Args, Context, Keyspace};
-use oxbloom_filter::{Filter, LayerFacts};
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::{FilterKind, LayerInfo};
 
 /// A fact about a filter.
 struct Field {
@@ -38,13 +39,13 @@ const FIELDS: [Field; 12] = [
         token: c"FILTERS",
         argument: c"filters",
         label: c"Number of filters",
-        reply: |ctx, filter| ctx.reply_integer(filter.depth() as u64),
+        reply: |ctx, filter| ctx.reply_integer(filter.num_layers() as u64),
     },
     Field {
         token: c"ITEMS",
         argument: c"items",
         label: c"Number of items inserted",
-        reply: |ctx, filter| ctx.reply_integer(filter.items()),
+        reply: |ctx, filter| ctx.reply_integer(filter.len()),
     },
     Field {
         token: c"EXPANSION",
@@ -74,10 +75,10 @@ const FIELDS: [Field; 12] = [
         token: c"LAYOUT",
         argument: c"layout",
         label: c"Layout",
-        reply: |ctx, filter| match filter {
-            Filter::Native(_) => ctx.reply_simple(LayoutName::Native.name()),
-            Filter::Counting(_) => ctx.reply_simple(c"counting"),
-            Filter::Classic(_) => ctx.reply_simple(LayoutName::Classic.name()),
+        reply: |ctx, filter| match filter.kind() {
+            FilterKind::Native => ctx.reply_simple(LayoutName::Native.name()),
+            FilterKind::Counting => ctx.reply_simple(c"counting"),
+            FilterKind::Classic => ctx.reply_simple(LayoutName::Classic.name()),
         },
     },
     Field {
@@ -157,19 +158,19 @@ pub fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> 
 pub fn debug(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
-    ctx.reply_array(1 + filter.depth());
-    ctx.reply_bulk(format!("size:{}", filter.items()).as_bytes());
+    ctx.reply_array(1 + filter.num_layers());
+    ctx.reply_bulk(format!("size:{}", filter.len()).as_bytes());
     filter.layers().for_each(|layer| ctx.reply_bulk(describe(layer).as_bytes()));
     Ok(())
 }
 
 /// Writes RedisBloom's line about a layer, with what is new in ours at its end.
-fn describe(layer: LayerFacts) -> String {
-    let LayerFacts { bytes, bits, hash_bits, probes, lines, capacity, items, error_rate } = layer;
+fn describe(layer: LayerInfo) -> String {
+    let LayerInfo { bytes, bits, hash_bits, probes, blocks_per_item, capacity, items, error_rate } = layer;
     // Where RedisBloom has no bits, it says 1.
     let bits = bits.max(1);
     let ratio = six_digits(error_rate);
-    let lines = lines.map_or(String::new(), |lines| format!(" lines:{lines}"));
+    let lines = blocks_per_item.map_or(String::new(), |blocks| format!(" lines:{blocks}"));
     format!(
         "bytes:{bytes} bits:{bits} hashes:{probes} hashwidth:{hash_bits} capacity:{capacity} size:{items} ratio:{ratio}{lines}"
     )

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use crate::admission;
 use crate::error::Error;
 use crate::server::{Args, Context};
-use oxbloom_filter::batch::BATCH;
+use oxbloom_filter::internals::BATCH;
 
 /// One flag per item, for the reply and the replicas. Results are buffered because the array's length is only known
 /// once an insert has failed or not. Up to [`BATCH`] items need no allocation.

@@ -10,7 +10,7 @@ use crate::admission;
 use crate::error::Error;
 use crate::filter_key::{KeyWithSources, WriteKey};
 use crate::server::{Arg, Args, Context, Keyspace};
-use oxbloom_filter::merge::Operation;
+use oxbloom_filter::internals::MergeOp;
 
 /// `BF.MERGE destination numkeys source [source …] [UNION | INTERSECT] [REPLACE]`
 ///
@@ -48,7 +48,7 @@ struct MergeRequest<'a> {
     sources: Args<'a>,
     /// True if the destination is also named as a source.
     destination_is_source: bool,
-    operation: Operation,
+    operation: MergeOp,
     /// True if the result replaces the destination.
     replace: bool,
 }
@@ -59,9 +59,9 @@ impl<'a> MergeRequest<'a> {
         let (mut operation, mut replace) = (None, false);
         for option in args.from(3 + sources.len()).iter() {
             if option.is("UNION") {
-                set_once(&mut operation, Operation::Union).map_err(|_| Error::Syntax)?;
+                set_once(&mut operation, MergeOp::Union).map_err(|_| Error::Syntax)?;
             } else if option.is("INTERSECT") {
-                set_once(&mut operation, Operation::Intersection).map_err(|_| Error::Syntax)?;
+                set_once(&mut operation, MergeOp::Intersection).map_err(|_| Error::Syntax)?;
             } else if option.is("REPLACE") {
                 flag_once(&mut replace).map_err(|_| Error::Syntax)?;
             } else {
@@ -69,7 +69,7 @@ impl<'a> MergeRequest<'a> {
             }
         }
         let destination_is_source = sources.iter().any(|source| source.bytes() == destination.bytes());
-        let operation = operation.unwrap_or(Operation::Union);
+        let operation = operation.unwrap_or(MergeOp::Union);
         Ok(MergeRequest { destination, sources, destination_is_source, operation, replace })
     }
 

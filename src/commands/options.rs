@@ -5,7 +5,8 @@ use std::num::{NonZeroU32, NonZeroU64};
 use crate::configuration::{self, LayoutName};
 use crate::error::Error;
 use crate::server::{Args, Server};
-use oxbloom_filter::{ErrorRate, Filter, Growth, Layout, Params};
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::{CreateParams, ErrorRate, FilterKind, Growth, Layout};
 
 /// The options of a command that may create a filter. What is not given is by default.
 #[derive(Default)]
@@ -55,9 +56,9 @@ impl CreateOptions {
     /// Rejects options that contradict a filter that exists. Capacity, error rate and growth are for its creation
     /// alone: clients repeat them with every command.
     pub fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
-        let layout = match filter {
-            Filter::Native(_) | Filter::Counting(_) => LayoutName::Native,
-            Filter::Classic(_) => LayoutName::Classic,
+        let layout = match filter.kind() {
+            FilterKind::Native | FilterKind::Counting => LayoutName::Native,
+            FilterKind::Classic => LayoutName::Classic,
         };
         if self.layout.is_some_and(|asked| asked != layout) {
             return Err(Error::OtherLayout);
@@ -72,14 +73,14 @@ impl CreateOptions {
     }
 
     /// Returns the parameters of the filter, with defaults from the configuration.
-    pub fn params(&self, server: &Server) -> Result<Params, Error> {
-        let noted_expansion = match self.expansion {
+    pub fn params(&self, server: &Server) -> Result<CreateParams, Error> {
+        let stored_expansion = match self.expansion {
             None => DEFAULT_EXPANSION,
             Some(Expansion::None) => 0,
             Some(Expansion::By(factor)) => factor.get(),
         };
         let seed = || self.seed.unwrap_or_else(|| server.random());
-        Ok(Params {
+        Ok(CreateParams {
             capacity: self.capacity.unwrap_or_else(configuration::initial_size),
             error_rate: self.error_rate.unwrap_or_else(configuration::error_rate),
             growth: match self.expansion {
@@ -94,7 +95,7 @@ impl CreateOptions {
                 (layout, false) => match layout.unwrap_or_else(configuration::layout) {
                     LayoutName::Native => Layout::Native { seed: seed() },
                     LayoutName::Classic if self.seed.is_some() => return Err(Error::ClassicSeed),
-                    LayoutName::Classic => Layout::Classic { noted_expansion },
+                    LayoutName::Classic => Layout::Classic { stored_expansion },
                 },
             },
         })

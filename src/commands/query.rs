@@ -5,7 +5,7 @@ use crate::filter_key::ReadKey;
 use crate::lookahead;
 use crate::server::{Arg, Args, Context, Keyspace};
 use oxbloom_filter::Filter;
-use oxbloom_filter::batch::{BATCH, Prepared};
+use oxbloom_filter::internals::BATCH;
 
 /// `BF.EXISTS key item`
 pub fn exists(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
@@ -30,10 +30,10 @@ pub fn mexists(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Erro
         return Ok(());
     };
     for items in items.chunks(BATCH) {
-        let batch = Prepared::new(filter, items.iter().map(Arg::bytes));
+        let batch = filter.hash_batch(items.iter().map(Arg::bytes));
         let mut found = [false; BATCH];
         let found = &mut found[..items.len()];
-        filter.contains_all(batch.hashes(), found);
+        filter.contains_hashes(batch.hashes(), found);
         ctx.reply_bools(found);
     }
     Ok(())
@@ -42,6 +42,6 @@ pub fn mexists(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Erro
 /// `BF.CARD key`
 pub fn card(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
-    ctx.reply_integer(key.filter()?.map_or(0, Filter::items));
+    ctx.reply_integer(key.filter()?.map_or(0, Filter::len));
     Ok(())
 }

@@ -14,7 +14,7 @@ use super::options::{CreateOptions, Expansion, InsertRequest, OnDuplicate, posit
 use crate::configuration::{self, Dialect, LayoutName};
 use crate::error::Error;
 use crate::server::{Arg, Args};
-use oxbloom_filter::ErrorRate;
+use oxbloom_filter::internals::ErrorRate;
 
 /// The fewest arguments of a BF.RESERVE of ours, its name included: `BF.RESERVE key rate capacity NONSCALING SEED seed
 /// LAYOUT native`. RedisBloom takes seven at most.

@@ -11,7 +11,7 @@ use crate::configuration::LayoutName;
 use crate::error::Error;
 use crate::filter_key::WriteKey;
 use crate::server::{Arg, Args, Context, Keyspace};
-use oxbloom_filter::ErrorRate;
+use oxbloom_filter::internals::ErrorRate;
 
 /// `BF.RESERVE key error_rate capacity [EXPANSION n] [NONSCALING] [COUNTING] [SEED n] [LAYOUT native | classic]`
 ///

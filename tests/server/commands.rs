@@ -1,6 +1,6 @@
 //! Every command: its replies in RESP2 and RESP3, its errors, its limits, and what the server knows about it.
 
-use oxbloom_filter::codec::native;
+use oxbloom_filter::internals::codec::native;
 use redis::Value;
 
 use testkit::memory::{create, grow};
@@ -9,7 +9,7 @@ use testkit::server::server_version;
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, ask, error, run};
 
-pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+pub const WRONG_TYPE: &str = "WRONGTYPE MergeOp against a key holding the wrong kind of value";
 pub const FULL: &str = "ERR non scaling filter is full";
 
 /// What is known of a command from outside.

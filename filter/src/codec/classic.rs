@@ -1,6 +1,6 @@
 //! Classic filters as bytes: RedisBloom's formats, in every version.
 //!
-//! A file (data type `MBbloom--`, encoding version 4) is, with *u* for unsigned numbers, *d* for doubles, *s* for strings:
+//! An RDB value (data type `MBbloom--`, encoding version 4) is, with *u* for unsigned numbers, *d* for doubles, *s* for strings:
 //!
 //! ```text
 //!  u items   u layers   u options (version >= 2, else 0)   u expansion (version >= 4, else 2)
@@ -9,7 +9,7 @@
 //!    (version 0: neither bits nor their log2; bits = capacity * bits per item)
 //! ```
 //!
-//! A walk is a packed header of little-endian numbers,
+//! A dump stream is a packed header of little-endian numbers,
 //!
 //! ```text
 //!  u64 items   u32 layers   u32 options   u32 expansion
@@ -17,39 +17,41 @@
 //!    u64 bytes   u64 bits   u64 items   f64 error rate   f64 bits per item   u32 probes   u64 capacity   u8 log2 of bits
 //! ```
 //!
-//! and the bit arrays, laid end to end, in pieces of at most 16 MiB of one layer. The iterator of a piece is one more than the
-//! offset behind it. There are no checksums: what a piece sets cannot be told from what it should have set.
+//! and the bit arrays, laid end to end, in chunks of at most 16 MiB of one layer. The cursor of a chunk is one more than the
+//! offset of its end. There are no checksums: a damaged chunk cannot be detected.
 
 use std::borrow::Cow;
 
-use super::super::chain::{self, Layer as _};
-use super::super::classic::{Design, Layer, Options, Plan};
-use super::super::storage::Bytes;
-use super::super::{Error, MAX_ITEMS, classic};
-use super::{DecodeError, Fields, Loaded, Piece, Sender, Sink, Source, decode_all, empty_chain, locate, with_room};
+use super::{DecodeError, DumpChunk, Fields, LoadedChunk, Origin, Sink, Source, decode_all, locate};
+use crate::array::Bytes;
+use crate::chain;
+use crate::error::{Error, try_vec};
+use crate::filter::{Filter, LayerKind as _};
+use crate::layer::classic::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec, Options};
+use crate::layer::{Layer as _, MAX_ITEMS};
 
-type Chain = chain::Chain<Layer>;
+type Chain = chain::Chain<ClassicLayer>;
 
-/// The version of files that is written. Earlier ones are read, later ones refused.
+/// The version of RDB values that is written. Earlier ones are read, later ones rejected.
 pub const VERSION: u32 = 4;
 
-/// The most bytes in a piece that is written. Pieces of any length are read.
-pub const PIECE_BYTES: usize = 16 << 20;
+/// The most bytes in a chunk that is written. Chunks of any length are read.
+pub const CHUNK_BYTES: usize = 16 << 20;
 
-/// RedisBloom's expansion where a file does not have one.
+/// RedisBloom's expansion where an RDB value has none.
 const OLD_EXPANSION: u32 = 2;
 
 const FIXED_BYTES: usize = 20;
 const LAYER_BYTES: usize = 53;
 
-/// Writes a filter as a file.
-pub fn save(filter: &Chain, sink: &mut impl Sink) {
-    let Plan { options, expansion } = filter.plan();
+/// Writes a filter as RDB values.
+pub fn write_rdb(filter: &Chain, sink: &mut impl Sink) {
+    let ClassicSpec { options, expansion } = filter.spec();
     for number in [filter.items(), filter.layers().len() as u64, options.bits().into(), (*expansion).into()] {
         sink.unsigned(number);
     }
     for layer in filter.layers() {
-        let Design { bits, log2_bits, probes, capacity, error_rate, bits_per_item, .. } = layer.design();
+        let ClassicLayerSpec { bits, log2_bits, probes, capacity, error_rate, bits_per_item, .. } = layer.spec();
         sink.unsigned(capacity);
         sink.double(error_rate);
         sink.unsigned(probes.into());
@@ -63,7 +65,7 @@ pub fn save(filter: &Chain, sink: &mut impl Sink) {
 
 /// Reads a filter from a file of some version. `admit` is told the bytes that it will take, as they become known, and may
 /// refuse them.
-pub fn load(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> bool) -> Result<Chain, DecodeError> {
+pub fn read_rdb(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> bool) -> Result<Filter, DecodeError> {
     if version > VERSION {
         return Err(DecodeError::NewerVersion);
     }
@@ -72,20 +74,24 @@ pub fn load(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> bool)
     let count = source.unsigned()?;
     let options = if version >= 2 { source.unsigned()? } else { 0 };
     let expansion = if version >= 4 { source.unsigned()? } else { OLD_EXPANSION.into() };
-    let plan = plan(narrow(options)?, narrow(expansion)?)?;
+    let spec = spec(narrow(options)?, narrow(expansion)?)?;
     if !(1..=classic::MAX_LAYERS as u64).contains(&count) {
         return Err(DecodeError::Corrupt);
     }
     let mut bytes = 0;
     let layers = decode_all(count as usize, || {
-        let layer = load_layer(version, source, |more| admit(bytes + more))?;
+        let layer = read_layer(version, source, |more| admit(bytes + more))?;
         bytes += layer.bytes().len() as u64;
         Ok(layer)
     })?;
-    Ok(Chain::from_layers(plan, layers))
+    Ok(ClassicLayer::into_filter(Chain::from_layers(spec, layers)))
 }
 
-fn load_layer(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> bool) -> Result<Layer, DecodeError> {
+fn read_layer(
+    version: u32,
+    source: &mut impl Source,
+    admit: impl Fn(u64) -> bool,
+) -> Result<ClassicLayer, DecodeError> {
     let capacity = source.unsigned()?;
     let error_rate = source.double()?;
     let probes = narrow(source.unsigned()?)?;
@@ -94,22 +100,23 @@ fn load_layer(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> boo
         0 => ((capacity as f64 * bits_per_item) as u64, 0),
         _ => (source.unsigned()?, narrow(source.unsigned()?)?),
     };
-    let mut design = Design { bytes: bits.div_ceil(8), bits, log2_bits, probes, capacity, error_rate, bits_per_item };
-    if design.bytes > classic::MAX_BITS / 8 {
+    let mut layer =
+        ClassicLayerSpec { bytes: bits.div_ceil(8), bits, log2_bits, probes, capacity, error_rate, bits_per_item };
+    if layer.bytes > classic::MAX_BITS / 8 {
         return Err(DecodeError::Corrupt);
     }
     let admit = |bytes| if admit(bytes) { Ok(()) } else { Err(DecodeError::OutOfMemory) };
-    admit(design.bytes)?;
-    let array: Bytes = source.array(design.bytes)?;
+    admit(layer.bytes)?;
+    let array: Bytes = source.array(layer.bytes)?;
     // It may be longer than its bits.
-    design.bytes = array.as_slice().len() as u64;
-    admit(design.bytes)?;
+    layer.bytes = array.as_slice().len() as u64;
+    admit(layer.bytes)?;
     let items = source.unsigned()?;
-    Layer::restore(array, design, items).filter(|_| items <= MAX_ITEMS).ok_or(DecodeError::Corrupt)
+    ClassicLayer::restore(array, layer, items).filter(|_| items <= MAX_ITEMS).ok_or(DecodeError::Corrupt)
 }
 
-fn plan(options: u32, expansion: u32) -> Result<Plan, DecodeError> {
-    Ok(Plan { options: Options::new(options).ok_or(DecodeError::Corrupt)?, expansion })
+fn spec(options: u32, expansion: u32) -> Result<ClassicSpec, DecodeError> {
+    Ok(ClassicSpec { options: Options::new(options).ok_or(DecodeError::Corrupt)?, expansion })
 }
 
 fn narrow<T: TryFrom<u64>>(number: u64) -> Result<T, DecodeError> {
@@ -118,15 +125,15 @@ fn narrow<T: TryFrom<u64>>(number: u64) -> Result<T, DecodeError> {
 
 /// See [`encode_header`](super::encode_header).
 pub fn encode_header(filter: &Chain) -> Result<Vec<u8>, Error> {
-    let Plan { options, expansion } = filter.plan();
+    let ClassicSpec { options, expansion } = filter.spec();
     let layers = filter.layers();
-    let mut header = with_room(FIXED_BYTES + layers.len() * LAYER_BYTES)?;
+    let mut header = try_vec(FIXED_BYTES + layers.len() * LAYER_BYTES)?;
     header.extend_from_slice(&filter.items().to_le_bytes());
     for number in [layers.len() as u32, options.bits(), *expansion] {
         header.extend_from_slice(&number.to_le_bytes());
     }
     for layer in layers {
-        let Design { bytes, bits, log2_bits, probes, capacity, error_rate, bits_per_item } = layer.design();
+        let ClassicLayerSpec { bytes, bits, log2_bits, probes, capacity, error_rate, bits_per_item } = layer.spec();
         for number in [bytes, bits, layer.items(), error_rate.to_bits(), bits_per_item.to_bits()] {
             header.extend_from_slice(&number.to_le_bytes());
         }
@@ -140,72 +147,80 @@ pub fn encode_header(filter: &Chain) -> Result<Vec<u8>, Error> {
 /// A header that was found sound. Its filter has no bits yet.
 #[derive(Debug)]
 pub struct Header {
-    plan: Plan,
-    layers: Vec<(Design, u64)>,
+    spec: ClassicSpec,
+    layers: Vec<(ClassicLayerSpec, u64)>,
 }
 
 impl Header {
-    pub fn decode(bytes: &[u8], sender: Sender) -> Result<Header, DecodeError> {
+    /// Checks a header. See [`Header::decode`](super::Header::decode).
+    pub fn decode(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
         let mut fields = Fields(bytes);
         let items = fields.u64()?;
         let count = fields.u32()? as usize;
-        let plan = plan(fields.u32()?, fields.u32()?)?;
+        let spec = spec(fields.u32()?, fields.u32()?)?;
         if !(1..=classic::MAX_LAYERS).contains(&count) || fields.0.len() != count * LAYER_BYTES {
             return Err(DecodeError::Corrupt);
         }
-        let layers = decode_all(count, || decode_layer(&mut fields, sender))?;
+        let layers = decode_all(count, || decode_layer(&mut fields, origin))?;
         let sum: u64 = layers.iter().map(|(_, items)| items).sum();
-        if sum == items { Ok(Header { plan, layers }) } else { Err(DecodeError::Corrupt) }
+        if sum == items { Ok(Header { spec, layers }) } else { Err(DecodeError::Corrupt) }
     }
 
     /// Bytes that the layers' bits will take.
     pub fn memory(&self) -> u64 {
-        self.layers.iter().fold(0, |sum, (design, _)| sum.saturating_add(design.bytes))
+        self.layers.iter().fold(0, |sum, (layer, _)| sum.saturating_add(layer.bytes))
     }
 
     /// The filter, with no bit set yet; its items count as if they were.
     pub fn build(&self) -> Result<Chain, DecodeError> {
-        empty_chain(self.plan, self.layers.iter().copied())
+        let mut layers = try_vec(self.layers.len())?;
+        for &(spec, items) in &self.layers {
+            let mut layer = ClassicLayer::new(spec)?;
+            layer.set_items(items);
+            layers.push(layer);
+        }
+        Ok(Chain::from_layers(self.spec, layers))
     }
 }
 
 /// To RedisBloom, all of a layer's bytes must be bits, and it must have the probes that its bits per item ask for. Filters that
 /// come from its oldest files are otherwise, and have to survive in an append-only file of ours.
-fn decode_layer(fields: &mut Fields<'_>, sender: Sender) -> Result<(Design, u64), DecodeError> {
+fn decode_layer(fields: &mut Fields<'_>, origin: Origin) -> Result<(ClassicLayerSpec, u64), DecodeError> {
     let [bytes, bits, items] = [fields.u64()?, fields.u64()?, fields.u64()?];
     let [error_rate, bits_per_item] = [fields.f64()?, fields.f64()?];
     let probes = fields.u32()?;
-    let design = Design { bytes, bits, log2_bits: 0, probes, capacity: fields.u64()?, error_rate, bits_per_item };
-    let design = Design { log2_bits: fields.u8()?, ..design };
+    let spec =
+        ClassicLayerSpec { bytes, bits, log2_bits: 0, probes, capacity: fields.u64()?, error_rate, bits_per_item };
+    let spec = ClassicLayerSpec { log2_bits: fields.u8()?, ..spec };
     let is_usual = bytes > 0 && bytes.checked_mul(8) == Some(bits) && probes == classic::probes_for(bits_per_item);
-    let sound = design.is_sound() && items <= MAX_ITEMS && (is_usual || sender == Sender::Authority);
-    sound.then_some((design, items)).ok_or(DecodeError::Corrupt)
+    let sound = spec.is_sound() && items <= MAX_ITEMS && (is_usual || origin == Origin::Replication);
+    sound.then_some((spec, items)).ok_or(DecodeError::Corrupt)
 }
 
-/// See [`next_piece`](super::next_piece). Any iterator will do, also one between two pieces.
-pub fn next_piece(filter: &Chain, iterator: u64) -> Option<Piece<'_>> {
-    let offset = iterator.checked_sub(1)?;
+/// See [`next_chunk`](super::next_chunk). Any cursor will do, also one between two chunks.
+pub fn next_chunk(filter: &Chain, cursor: u64) -> Option<DumpChunk<'_>> {
+    let offset = cursor.checked_sub(1)?;
     let (layer, within) = locate(filter.layers(), offset)?;
     let bits = &filter.layers()[layer].bytes()[within..];
-    let bits = &bits[..bits.len().min(PIECE_BYTES)];
-    Some(Piece { iterator: iterator + bits.len() as u64, data: Cow::Borrowed(bits) })
+    let bits = &bits[..bits.len().min(CHUNK_BYTES)];
+    Some(DumpChunk { cursor: cursor + bits.len() as u64, data: Cow::Borrowed(bits) })
 }
 
-/// See [`load_piece`](super::load_piece).
-pub fn load_piece<'a>(
+/// See [`load_chunk`](super::load_chunk).
+pub fn load_chunk<'a>(
     filter: &'a mut Chain,
-    iterator: u64,
+    cursor: u64,
     data: &[u8],
-    sender: Sender,
-) -> Result<Loaded<'a>, DecodeError> {
-    let end = iterator.checked_sub(data.len() as u64).filter(|_| iterator > 0).ok_or(DecodeError::Corrupt)?;
+    origin: Origin,
+) -> Result<LoadedChunk<'a>, DecodeError> {
+    let end = cursor.checked_sub(data.len() as u64).filter(|_| cursor > 0).ok_or(DecodeError::Corrupt)?;
     let offset = end.checked_sub(1).ok_or(DecodeError::NoSuchOffset)?;
     let (layer, within) = locate(filter.layers(), offset).ok_or(DecodeError::NoSuchOffset)?;
     let layer = &mut filter.layers_mut()[layer];
-    let changed = match sender {
-        Sender::Anyone => layer.merge(within, data),
-        Sender::Authority => layer.replace(within, data),
+    let changed = match origin {
+        Origin::Client => layer.merge_part(within, data),
+        Origin::Replication => layer.replace_part(within, data),
     };
     let changed = changed.ok_or(DecodeError::BeyondLayer)?;
-    Ok(Loaded { bytes: &layer.bytes()[within..within + data.len()], changed })
+    Ok(LoadedChunk { bytes: &layer.bytes()[within..within + data.len()], changed })
 }

@@ -1,34 +1,37 @@
 //! A filter as bytes: what RDB files, DUMP payloads, AOF rewrites and SCANDUMP have in common.
 //!
-//! There are two ways to travel. A *walk* (BF.SCANDUMP, BF.LOADCHUNK, AOF) is a header, from which an empty filter is built,
-//! and pieces that fill it, each with the iterator that it came with. A *file* (RDB, DUMP) is a sequence of numbers and
-//! strings. [`native`] says what they hold for our own layouts, [`classic`] for RedisBloom's.
+//! There are two encodings. A *dump stream* (BF.SCANDUMP, BF.LOADCHUNK, AOF) is a header, from which an empty filter is built,
+//! and chunks that fill it, each with its cursor. An *RDB* value (RDB files, DUMP payloads) is a sequence of numbers and
+//! strings. [`native`] says what they hold for our own layouts, [`classic`] for RedisBloom's. [`Filter::to_bytes`] encodes a
+//! whole dump stream as one string.
 //!
-//! Decoding trusts nothing. Every number is checked before memory is asked for.
+//! Decoding trusts nothing. Every number is checked before memory is requested.
 
+mod bytes;
 pub mod classic;
 pub mod native;
 
 use std::borrow::Cow;
 
-use super::chain::{Chain, Layer};
-use super::storage::Bytes;
-use super::{Error, Filter, with_room};
+use crate::array::Bytes;
+use crate::error::{Error, try_vec};
+use crate::filter::{Chains, Filter, LayerKind};
+use crate::layer::Layer;
 
-/// Why bytes were refused.
+/// Why bytes cannot be decoded. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// They are of a later version of the encoding.
     NewerVersion,
-    /// They are not what was written: cut short, damaged, or of something else.
+    /// They are not what was written: truncated, damaged, or something else.
     Corrupt,
-    /// A whole chunk, but of another filter, or made before this one was last written to.
+    /// The chunk is intact, but belongs to another filter, or to an earlier state of this one.
     Foreign,
-    /// A chunk's place is not in the filter.
+    /// The chunk's place is not in the filter.
     NoSuchOffset,
-    /// A chunk starts in a layer, and does not end in it.
+    /// The chunk starts in a layer, and does not end in it.
     BeyondLayer,
-    /// The memory for them was refused.
+    /// The memory for them cannot be allocated, or exceeds the limit.
     OutOfMemory,
 }
 
@@ -41,7 +44,7 @@ impl From<Error> for DecodeError {
 impl std::fmt::Display for DecodeError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            DecodeError::NewerVersion => "written by a later version of the module",
+            DecodeError::NewerVersion => "written by a later version",
             DecodeError::Corrupt => "damaged data",
             DecodeError::Foreign => "a chunk of another filter",
             DecodeError::NoSuchOffset => "a chunk that starts in no layer",
@@ -53,84 +56,93 @@ impl std::fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Where the values of a file are written to.
+/// Where RDB values are written to.
 pub trait Sink {
+    /// Writes an unsigned number.
     fn unsigned(&mut self, number: u64);
+    /// Writes a floating-point number.
     fn double(&mut self, number: f64);
+    /// Writes a string.
     fn string(&mut self, bytes: &[u8]);
 }
 
-/// Where the values of a file are read from, in the order in which they were written.
+/// Where RDB values are read from, in the order in which they were written.
 pub trait Source {
+    /// A string that was read.
     type String: AsRef<[u8]>;
 
+    /// Reads an unsigned number.
     fn unsigned(&mut self) -> Result<u64, DecodeError>;
+    /// Reads a floating-point number.
     fn double(&mut self) -> Result<f64, DecodeError>;
+    /// Reads a string.
     fn string(&mut self) -> Result<Self::String, DecodeError>;
 
-    /// A string to keep, of about so many bytes.
+    /// Reads a string to keep, of about `bytes` bytes.
     fn array(&mut self, bytes: u64) -> Result<Bytes, DecodeError>;
 }
 
-/// Writes a filter as a file.
+/// Writes a filter as RDB values.
 ///
 /// # Errors
 ///
-/// [`Error::OutOfMemory`] if the header cannot be allocated. What was written until then is no file.
-pub fn save(filter: &Filter, sink: &mut impl Sink) -> Result<(), Error> {
-    match filter {
-        Filter::Native(chain) => native::save(chain, sink),
-        Filter::Counting(chain) => native::save(chain, sink),
-        Filter::Classic(chain) => {
-            classic::save(chain, sink);
+/// [`Error::OutOfMemory`] if the header cannot be allocated. What was written so far cannot be read back.
+pub fn write_rdb(filter: &Filter, sink: &mut impl Sink) -> Result<(), Error> {
+    match filter.chains() {
+        Chains::Native(chain) => native::write_rdb(chain, sink),
+        Chains::Counting(chain) => native::write_rdb(chain, sink),
+        Chains::Classic(chain) => {
+            classic::write_rdb(chain, sink);
             Ok(())
         }
     }
 }
 
-/// The iterator that comes with the header in a walk.
-pub const HEADER_ITERATOR: u64 = 1;
+/// The cursor that comes with the header in a dump stream.
+pub const HEADER_CURSOR: u64 = 1;
 
-/// Where a walk comes from.
+/// Where a dump stream comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sender {
-    /// Bits that are set stay set, or what was added meanwhile would be forgotten.
-    Anyone,
-    /// Who knows all that was added, as a master does, or the file that the server itself wrote: the filter is to have the bits
-    /// that are sent, and no others.
-    Authority,
+pub enum Origin {
+    /// A client: bits that are set stay set, so that no item that was added in between is lost.
+    Client,
+    /// A master or our own append-only file: each chunk replaces what is stored.
+    Replication,
 }
 
-/// Returns the header of a walk.
+/// Returns the header of a dump stream.
 ///
 /// # Errors
 ///
-/// [`Error::OutOfMemory`] if it cannot be allocated: it has some dozens of bytes for each layer.
+/// [`Error::OutOfMemory`] if it cannot be allocated: it takes up to 64 bytes a layer.
 pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
-    match filter {
-        Filter::Native(chain) => native::encode_header(chain),
-        Filter::Counting(chain) => native::encode_header(chain),
-        Filter::Classic(chain) => classic::encode_header(chain),
+    match filter.chains() {
+        Chains::Native(chain) => native::encode_header(chain),
+        Chains::Counting(chain) => native::encode_header(chain),
+        Chains::Classic(chain) => classic::encode_header(chain),
     }
 }
 
-/// A header that was found sound. Its filter has no bits yet.
+/// A valid header. Its filter has no bits yet.
 #[derive(Debug)]
 pub enum Header {
+    /// Of a native or counting filter.
     Native(native::Header),
+    /// Of a classic filter.
     Classic(classic::Header),
 }
 
 impl Header {
-    /// A classic header from anyone must be one that RedisBloom takes; from an authority, also one of a very old filter.
-    pub fn decode(bytes: &[u8], sender: Sender) -> Result<Header, DecodeError> {
+    /// Checks a header. A classic header from a client must be one that RedisBloom accepts; from replication, it may also be that of
+    /// a very old filter.
+    pub fn decode(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
         match native::header_body(bytes) {
             Some(body) => native::Header::decode_body(body).map(Header::Native),
-            None => classic::Header::decode(bytes, sender).map(Header::Classic),
+            None => classic::Header::decode(bytes, origin).map(Header::Classic),
         }
     }
 
-    /// Bytes that the layers' bits will take.
+    /// Returns the bytes that the cells of all layers will take.
     pub fn memory(&self) -> u64 {
         match self {
             Header::Native(header) => header.memory(),
@@ -138,96 +150,83 @@ impl Header {
         }
     }
 
-    /// The filter, with no bit set yet; its items count as if they were.
+    /// Returns the filter without its bits. Its item counts are those of the whole filter.
     pub fn build(&self) -> Result<Filter, DecodeError> {
         match self {
             Header::Native(header) => header.build(),
-            Header::Classic(header) => header.build().map(Filter::Classic),
+            Header::Classic(header) => header.build().map(LayerKind::into_filter),
         }
     }
 }
 
-/// A part of a walk.
-pub struct Piece<'a> {
-    /// What the piece is loaded with, and the next one asked for.
-    pub iterator: u64,
+/// A part of a dump stream.
+pub struct DumpChunk<'a> {
+    /// The cursor to load the chunk with, and to request the next one.
+    pub cursor: u64,
+    /// The bytes of the chunk.
     pub data: Cow<'a, [u8]>,
 }
 
-/// The piece that follows `iterator` in a walk, which starts at [`HEADER_ITERATOR`]. `None` behind the last.
-pub fn next_piece(filter: &Filter, iterator: u64) -> Result<Option<Piece<'_>>, Error> {
-    match filter {
-        Filter::Native(chain) => native::next_piece(chain, iterator),
-        Filter::Counting(chain) => native::next_piece(chain, iterator),
-        Filter::Classic(chain) => Ok(classic::next_piece(chain, iterator)),
+/// Returns the chunk that follows `cursor` in a dump stream, which starts at [`HEADER_CURSOR`], or `None` after the last.
+pub fn next_chunk(filter: &Filter, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
+    match filter.chains() {
+        Chains::Native(chain) => native::next_chunk(chain, cursor),
+        Chains::Counting(chain) => native::next_chunk(chain, cursor),
+        Chains::Classic(chain) => Ok(classic::next_chunk(chain, cursor)),
     }
 }
 
-/// A piece that was loaded.
+/// A chunk that was loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loaded<'a> {
-    /// The bytes that the filter now has in the piece's place. The caller replicates these, which may differ from the piece.
+pub struct LoadedChunk<'a> {
+    /// The bytes that the filter now has in the chunk's place. The caller replicates these, which may differ from the chunk.
     pub bytes: &'a [u8],
-    /// True if the piece changed the filter.
+    /// True if the chunk changed the filter.
     pub changed: bool,
 }
 
-/// Loads a piece into a filter that was built from the walk's header.
+/// Loads a chunk into a filter that was built from the dump stream's header.
 ///
-/// Native pieces are merged, on replicas as well. Those of counters are rejected once the filter, or the one that they come
-/// from, was written to after the header was made.
+/// Native chunks are OR-ed in, on replicas as well. Chunks of counters are rejected if either filter was written to after the
+/// header was made.
 ///
 /// # Errors
 ///
-/// [`DecodeError::Corrupt`] if the piece is damaged, whatever filter it is for; another error if it does not fit this filter.
-pub fn load_piece<'a>(
+/// [`DecodeError::Corrupt`] if the chunk is damaged, whatever filter it is for; another error if it does not fit this filter.
+pub fn load_chunk<'a>(
     filter: &'a mut Filter,
-    iterator: u64,
+    cursor: u64,
     data: &'a [u8],
-    sender: Sender,
-) -> Result<Loaded<'a>, DecodeError> {
-    match filter {
-        Filter::Native(chain) => native::load_piece(chain, iterator, data),
-        Filter::Counting(chain) => native::load_piece(chain, iterator, data),
-        Filter::Classic(chain) => classic::load_piece(chain, iterator, data, sender),
+    origin: Origin,
+) -> Result<LoadedChunk<'a>, DecodeError> {
+    match filter.chains_mut() {
+        Chains::Native(chain) => native::load_chunk(chain, cursor, data),
+        Chains::Counting(chain) => native::load_chunk(chain, cursor, data),
+        Chains::Classic(chain) => classic::load_chunk(chain, cursor, data, origin),
     }
 }
 
-/// Returns true if `iterator` and `data` are the header of a walk, from which a filter is built.
-pub fn is_header(iterator: u64, data: &[u8]) -> bool {
-    iterator == HEADER_ITERATOR && !data.is_empty()
+/// Returns true if `cursor` and `data` are the header of a dump stream, from which a filter is built.
+pub fn is_header(cursor: u64, data: &[u8]) -> bool {
+    cursor == HEADER_CURSOR && !data.is_empty()
 }
 
-/// Checks the header or a piece of a walk by itself, whatever filter it is for. Classic pieces have little to check them by.
+/// Checks the header or a chunk of a dump stream by itself, whatever filter it is for. Classic chunks have little to check them by.
 ///
 /// # Errors
 ///
 /// [`DecodeError::Corrupt`] or [`DecodeError::NewerVersion`] if no filter could take it.
-pub fn check_piece(iterator: u64, data: &[u8]) -> Result<(), DecodeError> {
-    if is_header(iterator, data) {
-        Header::decode(data, Sender::Authority).map(drop)
-    } else if iterator >= native::ORIGIN {
-        native::TravellingChunk::decode(iterator, data)?.check()
+pub fn check_chunk(cursor: u64, data: &[u8]) -> Result<(), DecodeError> {
+    if is_header(cursor, data) {
+        Header::decode(data, Origin::Replication).map(drop)
+    } else if cursor >= native::FIRST_CHUNK_CURSOR {
+        native::SealedChunk::decode(cursor, data)?.check()
     } else {
-        iterator.checked_sub(data.len() as u64).map(drop).ok_or(DecodeError::Corrupt)
+        cursor.checked_sub(data.len() as u64).map(drop).ok_or(DecodeError::Corrupt)
     }
 }
 
-/// A filter of layers that have no bit set yet; their items count as if they were.
-fn empty_chain<L: Layer>(
-    plan: L::Plan,
-    designs: impl ExactSizeIterator<Item = (L::Design, L::Counts)>,
-) -> Result<Chain<L>, DecodeError> {
-    let mut layers = with_room(designs.len())?;
-    for (design, counts) in designs {
-        let mut layer = L::new(design)?;
-        layer.restore_counts(counts);
-        layers.push(layer);
-    }
-    Ok(Chain::from_layers(plan, layers))
-}
-
-/// The layer that holds byte `offset` of all layers' bits, laid end to end, and the offset in it.
+/// Returns the layer that holds byte `offset` of all layers' cells, laid end to end, and the offset in it.
 fn locate<L: Layer>(layers: &[L], offset: u64) -> Option<(usize, usize)> {
     let mut start = 0;
     layers.iter().enumerate().find_map(|(index, layer)| {
@@ -237,9 +236,9 @@ fn locate<L: Layer>(layers: &[L], offset: u64) -> Option<(usize, usize)> {
     })
 }
 
-/// So many values, decoded one after the other.
+/// Decodes `count` values, one after the other.
 fn decode_all<T>(count: usize, mut decode: impl FnMut() -> Result<T, DecodeError>) -> Result<Vec<T>, DecodeError> {
-    let mut values = with_room(count)?;
+    let mut values = try_vec(count)?;
     for _ in 0..count {
         values.push(decode()?);
     }

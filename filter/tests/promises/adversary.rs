@@ -14,8 +14,8 @@
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
-use oxbloom_filter::hash::Hash;
-use oxbloom_filter::{ErrorRate, Filter, Growth, Layout, Params};
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Hash, Layout};
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128, xxh3_128_with_seed};
 
 use crate::model::{bits, by};
@@ -35,13 +35,13 @@ const OTHERS: [u64; 8] =
 const LENGTHS: [RangeInclusive<usize>; 6] = [1..=3, 4..=8, 9..=16, 17..=128, 129..=240, 241..=500];
 
 const SEEDED: [fn(u64) -> Layout; 2] = [|seed| Layout::Native { seed }, |seed| Layout::Counting { seed }];
-const CLASSIC: Layout = Layout::Classic { noted_expansion: 2 };
+const CLASSIC: Layout = Layout::Classic { stored_expansion: 2 };
 
 type Items = Vec<Vec<u8>>;
 
 fn empty(layout: Layout) -> Filter {
     let (error_rate, capacity) = (ErrorRate::new(RATE).unwrap(), (CAPACITY as u64).try_into().unwrap());
-    Filter::new(Params { error_rate, capacity, growth: Growth::Fixed, layout }, |_| true).unwrap()
+    Filter::create(CreateParams { error_rate, capacity, growth: Growth::Fixed, layout }, |_| true).unwrap()
 }
 
 fn insert(filter: &mut Filter, items: &Items) {
@@ -183,7 +183,8 @@ fn some_items_are_one_to_every_classic_filter_and_different_to_others() {
     assert_eq!(twins.iter().collect::<HashSet<_>>().len(), 256);
     let filter = |layout, error_rate: f64, capacity: u64| {
         let (error_rate, capacity) = (ErrorRate::new(error_rate).unwrap(), capacity.try_into().unwrap());
-        let mut filter = Filter::new(Params { error_rate, capacity, growth: by(2), layout }, |_| true).unwrap();
+        let mut filter =
+            Filter::create(CreateParams { error_rate, capacity, growth: by(2), layout }, |_| true).unwrap();
         assert_eq!(filter.insert(&twins[0]), Ok(true));
         found(&filter, &twins)
     };

@@ -2,22 +2,27 @@
 
 use std::collections::VecDeque;
 
-use oxbloom_filter::codec::{self, DecodeError, Header, Loaded, Sender};
-use oxbloom_filter::storage::Bytes;
-use oxbloom_filter::{Error, ErrorRate, Filter, Growth, Layout, MAX_ITEMS, Params, classic};
+use oxbloom_filter::internals::codec::{self, Header, LoadedChunk, Origin};
+use oxbloom_filter::internals::{Bytes, CreateParams, ErrorRate, Growth, Layout, MAX_ITEMS, classic};
+use oxbloom_filter::{DecodeError, Error, Filter};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::model::{bits, built, by, insert_in_batches, item, through_a_file, whole};
 
-fn params(error_rate: f64, capacity: u64, growth: Growth) -> Params {
-    let layout = Layout::Classic { noted_expansion: 2 };
-    Params { error_rate: ErrorRate::new(error_rate).unwrap(), capacity: capacity.try_into().unwrap(), growth, layout }
+fn params(error_rate: f64, capacity: u64, growth: Growth) -> CreateParams {
+    let layout = Layout::Classic { stored_expansion: 2 };
+    CreateParams {
+        error_rate: ErrorRate::new(error_rate).unwrap(),
+        capacity: capacity.try_into().unwrap(),
+        growth,
+        layout,
+    }
 }
 
 fn classic_filter(error_rate: f64, capacity: u64, growth: Growth) -> Filter {
-    Filter::new(params(error_rate, capacity, growth), |_| true).unwrap()
+    Filter::create(params(error_rate, capacity, growth), |_| true).unwrap()
 }
 
 /// The positions of the set bits.
@@ -73,7 +78,7 @@ fn items_set_the_bits_that_they_set_there() {
 fn layers_have_the_sizes_that_they_have_there() {
     // Error rate, capacity, growth, and bytes, probes, capacity and rate of each layer.
     let mut filter = classic_filter(0.01, 100, by(2));
-    (0..650).for_each(|number| assert!(filter.insert(&item(number)).is_ok()));
+    (0..650).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
     let layers = filter.layers().map(|layer| (layer.bytes, layer.probes, layer.capacity, layer.error_rate));
     assert_eq!(layers.collect::<Vec<_>>(), [(144, 8, 100, 0.005), (312, 9, 200, 0.0025), (696, 10, 400, 0.00125)]);
     assert_eq!(filter.memory_usage(), 144 + 312 + 696 + 32 + 3 * 64);
@@ -94,32 +99,32 @@ fn layers_have_the_sizes_that_they_have_there() {
 
 #[test]
 fn what_cannot_be_made_is_refused() {
-    let refused = |rate, capacity| Filter::new(params(rate, capacity, by(2)), |_| true).err();
+    let refused = |rate, capacity| Filter::create(params(rate, capacity, by(2)), |_| true).err();
     assert_eq!(refused(0.01, u64::MAX), Some(Error::OutOfMemory));
     assert_eq!(refused(0.01, 1 << 60), Some(Error::OutOfMemory));
     assert_eq!(refused(5e-324, 100), Some(Error::CannotGrow));
-    assert_eq!(Filter::new(params(0.01, 100, by(2)), |bytes| bytes < 144).err(), Some(Error::OutOfMemory));
+    assert_eq!(Filter::create(params(0.01, 100, by(2)), |bytes| bytes < 144).err(), Some(Error::OutOfMemory));
     let mut full = classic_filter(0.01, 1, Growth::Fixed);
     assert_eq!((full.insert(b"one"), full.insert(b"two")), (Ok(true), Err(Error::Full)));
     // Halved with each layer, the least error rate comes to nothing.
     let mut vanishing = classic_filter(1e-322, 1, by(1));
-    let refused = (0..100).find_map(|number| vanishing.insert(&item(number)).err());
+    let refused = (0..100).find_map(|number| vanishing.insert(item(number)).err());
     assert_eq!(refused, Some(Error::CannotGrow));
-    assert!(vanishing.depth() < 10);
+    assert!(vanishing.num_layers() < 10);
 }
 
 fn through_a_client(filter: &Filter) -> Filter {
     let mut copy = built(&codec::encode_header(filter).unwrap()).unwrap();
-    let mut iterator = codec::HEADER_ITERATOR;
-    while let Some(piece) = codec::next_piece(filter, iterator).unwrap() {
-        iterator = piece.iterator;
-        let loaded = codec::load_piece(&mut copy, iterator, &piece.data, Sender::Anyone).unwrap();
+    let mut iterator = codec::HEADER_CURSOR;
+    while let Some(piece) = codec::next_chunk(filter, iterator).unwrap() {
+        iterator = piece.cursor;
+        let loaded = codec::load_chunk(&mut copy, iterator, &piece.data, Origin::Client).unwrap();
         assert_eq!(loaded.bytes, &*piece.data);
     }
     copy
 }
 
-fn any_params() -> impl Strategy<Value = Params> {
+fn any_params() -> impl Strategy<Value = CreateParams> {
     let growth = prop_oneof![1 => Just(Growth::Fixed), 3 => (1u32..=5).prop_map(by)];
     (1e-9f64..0.95, prop_oneof![1u64..50, 50u64..2000], growth)
         .prop_map(|(rate, capacity, growth)| params(rate, capacity, growth))
@@ -133,8 +138,8 @@ proptest! {
         items in vec(vec(any::<u8>(), 0..20), 1..800),
         sizes in vec(1usize..70, 1..4),
     ) {
-        let mut filter = Filter::new(params, |_| true).unwrap();
-        let mut alone = Filter::new(params, |_| true).unwrap();
+        let mut filter = Filter::create(params, |_| true).unwrap();
+        let mut alone = Filter::create(params, |_| true).unwrap();
         let answers = insert_in_batches(&mut filter, &items, &sizes);
         for (item, answer) in items.iter().zip(&answers) {
             let claimed = alone.contains(item);
@@ -146,10 +151,10 @@ proptest! {
         let hashes: Vec<_> = items.iter().map(|item| filter.hash(item)).collect();
         for copy in [through_a_file(&filter), through_a_client(&filter), filter.try_clone().unwrap(), filter] {
             prop_assert!(whole(&copy) == whole(&alone));
-            prop_assert_eq!((copy.items(), copy.capacity()), (alone.items(), alone.capacity()));
+            prop_assert_eq!((copy.len(), copy.capacity()), (alone.len(), alone.capacity()));
             prop_assert_eq!((copy.fill(), copy.false_positive_rate()), (alone.fill(), alone.false_positive_rate()));
             let mut found = vec![false; items.len()];
-            copy.contains_all(&hashes, &mut found);
+            copy.contains_hashes(&hashes, &mut found);
             for ((item, answer), found) in items.iter().zip(&answers).zip(found) {
                 prop_assert!(answer.is_err() || copy.contains(item));
                 prop_assert_eq!(copy.contains(item), found);
@@ -164,18 +169,18 @@ proptest! {
         width in 1usize..=8,
     ) {
         let mut filter = classic_filter(0.01, 10, by(2));
-        (0..25).for_each(|number| assert!(filter.insert(&item(number)).is_ok()));
+        (0..25).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
         let mut header = codec::encode_header(&filter).unwrap();
         let at = at % header.len();
         let width = width.min(header.len() - at);
         header[at..at + width].copy_from_slice(&number.to_le_bytes()[..width]);
-        if let Ok(header) = Header::decode(&header, Sender::Anyone) && header.memory() < 64 << 20 {
+        if let Ok(header) = Header::decode(&header, Origin::Client) && header.memory() < 64 << 20 {
             let mut filter = header.build().unwrap();
             for number in 0..50 {
-                if filter.insert(&item(number)).is_err() {
+                if filter.insert(item(number)).is_err() {
                     break;
                 }
-                prop_assert!(filter.contains(&item(number)));
+                prop_assert!(filter.contains(item(number)));
             }
         }
     }
@@ -185,15 +190,15 @@ proptest! {
 fn a_piece_that_arrives_late_clears_nothing_unless_it_is_to() {
     let mut filter = classic_filter(0.01, 100, by(2));
     let early = filter.try_clone().unwrap();
-    (0..90).for_each(|number| assert!(filter.insert(&item(number)).is_ok()));
+    (0..90).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
     let (before, fill) = (whole(&filter), filter.fill());
-    let piece = codec::next_piece(&early, codec::HEADER_ITERATOR).unwrap().unwrap();
-    let loaded = codec::load_piece(&mut filter, piece.iterator, &piece.data, Sender::Anyone).unwrap();
-    assert_eq!(loaded, Loaded { bytes: &before.1, changed: false }, "what is there now is told");
+    let piece = codec::next_chunk(&early, codec::HEADER_CURSOR).unwrap().unwrap();
+    let loaded = codec::load_chunk(&mut filter, piece.cursor, &piece.data, Origin::Client).unwrap();
+    assert_eq!(loaded, LoadedChunk { bytes: &before.1, changed: false }, "what is there now is told");
     assert!(whole(&filter) == before);
     assert_eq!(filter.fill(), fill);
-    let loaded = codec::load_piece(&mut filter, piece.iterator, &piece.data, Sender::Authority).unwrap();
-    assert_eq!(loaded, Loaded { bytes: &piece.data, changed: true });
+    let loaded = codec::load_chunk(&mut filter, piece.cursor, &piece.data, Origin::Replication).unwrap();
+    assert_eq!(loaded, LoadedChunk { bytes: &piece.data, changed: true });
     assert_eq!((bits(&filter), filter.fill()), (bits(&early), 0.0));
 }
 
@@ -205,7 +210,7 @@ fn a_classic_header_is_told_from_a_native_one() {
         let items = [b'O', b'X', b'B', version, 0, 0, 0, 0];
         header[..8].copy_from_slice(&items);
         header[20 + 16..20 + 24].copy_from_slice(&items);
-        assert!(matches!(built(&header), Ok(Filter::Classic(_))), "version {version}");
+        assert!(built(&header).is_ok_and(|filter| filter.seed().is_none()), "version {version}");
     }
 }
 
@@ -228,22 +233,22 @@ fn forged(layers: u32, bits: u64, items: u64) -> Vec<u8> {
 
 #[test]
 fn items_that_cannot_be_counted_are_refused_in_every_layout() {
-    let refused = |header: &[u8], sender| Header::decode(header, sender).err();
-    for sender in [Sender::Anyone, Sender::Authority] {
+    let refused = |header: &[u8], origin| Header::decode(header, origin).err();
+    for origin in [Origin::Client, Origin::Replication] {
         for (layers, items) in [(1, u64::MAX), (2, u64::MAX), (2, 1 << 63), (4, 1 << 62), (2, MAX_ITEMS + 1)] {
             let header = forged(layers, 6400, items);
-            assert_eq!(refused(&header, sender), Some(DecodeError::Corrupt), "{layers} layers of {items} items");
+            assert_eq!(refused(&header, origin), Some(DecodeError::Corrupt), "{layers} layers of {items} items");
         }
-        assert_eq!(refused(&forged(2, 6400, MAX_ITEMS), Sender::Authority), None);
+        assert_eq!(refused(&forged(2, 6400, MAX_ITEMS), Origin::Replication), None);
     }
     // The sum that the header states may be what a sum that saturates comes to.
     let mut header = forged(2, 6400, 1 << 63);
     header[..8].copy_from_slice(&u64::MAX.to_le_bytes());
-    assert_eq!(refused(&header, Sender::Anyone), Some(DecodeError::Corrupt));
+    assert_eq!(refused(&header, Origin::Client), Some(DecodeError::Corrupt));
     for counting in [false, true] {
         let layout = if counting { Layout::Counting { seed: 1 } } else { Layout::Native { seed: 1 } };
-        let mut filter = Filter::new(Params { layout, ..params(0.01, 10, by(2)) }, |_| true).unwrap();
-        (0..25).for_each(|number| assert!(filter.insert(&item(number)).is_ok()));
+        let mut filter = Filter::create(CreateParams { layout, ..params(0.01, 10, by(2)) }, |_| true).unwrap();
+        (0..25).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
         let mut header = codec::encode_header(&filter).unwrap();
         let width = if counting { 64 } else { 40 };
         for layer in 0..2 {
@@ -253,7 +258,7 @@ fn items_that_cannot_be_counted_are_refused_in_every_layout() {
         let end = header.len() - 8;
         let checksum = xxh3_64(&header[..end]);
         header[end..].copy_from_slice(&checksum.to_le_bytes());
-        assert_eq!(refused(&header, Sender::Anyone), Some(DecodeError::Corrupt), "counting: {counting}");
+        assert_eq!(refused(&header, Origin::Client), Some(DecodeError::Corrupt), "counting: {counting}");
     }
 }
 
@@ -280,7 +285,7 @@ fn a_file_with_items_that_cannot_be_counted_is_refused() {
     {
         let layer = [100, 0.005f64.to_bits(), 8, 11.027754f64.to_bits(), 1152, 0, items];
         let numbers = [items.wrapping_mul(2), 2, 5, 2].into_iter().chain([layer, layer].concat());
-        let loaded = codec::classic::load(4, &mut Forged(numbers.collect()), |_| true);
+        let loaded = codec::classic::read_rdb(4, &mut Forged(numbers.collect()), |_| true);
         assert_eq!(loaded.err(), expected, "{items}");
     }
 }
@@ -288,18 +293,18 @@ fn a_file_with_items_that_cannot_be_counted_is_refused() {
 #[test]
 fn no_filter_has_more_layers_than_its_error_rate_can_be_halved() {
     let most = classic::MAX_LAYERS as u32;
-    assert!(Header::decode(&forged(most, 64, 0), Sender::Anyone).is_ok());
-    for sender in [Sender::Anyone, Sender::Authority] {
-        assert_eq!(Header::decode(&forged(most + 1, 64, 0), sender).err(), Some(DecodeError::Corrupt));
+    assert!(Header::decode(&forged(most, 64, 0), Origin::Client).is_ok());
+    for origin in [Origin::Client, Origin::Replication] {
+        assert_eq!(Header::decode(&forged(most + 1, 64, 0), origin).err(), Some(DecodeError::Corrupt));
     }
     // One that was filled ends there by itself, and every item is found.
     let mut deepest = classic_filter(0.9, 1, by(1));
-    let refused = (0..100_000).find_map(|number| deepest.insert(&item(number)).err().map(|error| (number, error)));
+    let refused = (0..100_000).find_map(|number| deepest.insert(item(number)).err().map(|error| (number, error)));
     let (held, error) = refused.expect("an end");
-    assert_eq!((error, deepest.depth()), (Error::CannotGrow, classic::MAX_LAYERS - 2));
-    assert!((0..held).all(|number| deepest.contains(&item(number))));
+    assert_eq!((error, deepest.num_layers()), (Error::CannotGrow, classic::MAX_LAYERS - 2));
+    assert!((0..held).all(|number| deepest.contains(item(number))));
     // Nor is an absent item found because a look-up would take too long.
-    let found = (200_000..202_000).filter(|&number| deepest.contains(&item(number))).count();
+    let found = (200_000..202_000).filter(|&number| deepest.contains(item(number))).count();
     assert!(found < 2_000, "everything seems to be there");
 }
 
@@ -320,12 +325,12 @@ fn a_look_up_examines_a_bounded_number_of_probes_and_what_it_finds_stays_found()
     };
     let load = |filter: &mut Filter, layer: u64, bytes: &[u8]| {
         let end = (layer + 1) * BITS / 8;
-        codec::load_piece(filter, end + 1, bytes, Sender::Anyone).unwrap();
+        codec::load_chunk(filter, end + 1, bytes, Origin::Client).unwrap();
     };
     let found = |filter: &Filter| {
         let hashes = [filter.hash(b"target"), filter.hash(b"target")];
         let mut found = [false; 2];
-        filter.contains_all(&hashes, &mut found);
+        filter.contains_hashes(&hashes, &mut found);
         assert_eq!(found, [filter.contains(b"target"); 2]);
         found[0]
     };
@@ -357,7 +362,7 @@ fn examined(bytes: &[u8], bits: u64) -> u64 {
     let contains = |probes: u32| {
         let bits_per_item = f64::from(probes) / std::f64::consts::LN_2 - 1e-6;
         let mut filter = built(&header(5, bits, probes, bits_per_item, 0)).unwrap();
-        codec::load_piece(&mut filter, bits / 8 + 1, bytes, Sender::Anyone).unwrap();
+        codec::load_chunk(&mut filter, bits / 8 + 1, bytes, Origin::Client).unwrap();
         filter.contains(b"target")
     };
     let (mut low, mut high) = (0, classic::MAX_PROBES);

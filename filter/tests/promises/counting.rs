@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use oxbloom_filter::batch::{BATCH, Prepared};
-use oxbloom_filter::chain::{Chain, Layer as _};
-use oxbloom_filter::codec::native::{self, Chunk, Header};
-use oxbloom_filter::codec::{self, DecodeError};
-use oxbloom_filter::counting::{Layer, MAX_COUNT};
-use oxbloom_filter::hash::Hash;
-use oxbloom_filter::{Error, Filter, Growth, Layout, MAX_ITEMS, MAX_LAYERS, Params};
+use oxbloom_filter::internals::codec;
+use oxbloom_filter::internals::codec::native::{self, Chunk, Header};
+use oxbloom_filter::internals::{
+    BATCH, Chain, CountingLayer as Layer, CreateParams, Growth, Hash, Layer as _, Layout, MAX_COUNT, MAX_ITEMS,
+    MAX_LAYERS,
+};
+use oxbloom_filter::{DecodeError, Error, Filter};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -24,12 +24,12 @@ use crate::rates::{Fresh, Measurement, fill_layers, offer, queries};
 /// What a sound header may ask for before the tests take its word: they are to run on small machines.
 const MEMORY_LIMIT: u64 = 16 << 20;
 
-fn counting_params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Params {
-    Params { layout: Layout::Counting { seed }, ..params(error_rate, capacity, growth, seed) }
+fn counting_params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> CreateParams {
+    CreateParams { layout: Layout::Counting { seed }, ..params(error_rate, capacity, growth, seed) }
 }
 
 fn counting(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Filter {
-    Filter::new(counting_params(error_rate, capacity, growth, seed), |_| true).unwrap()
+    Filter::create(counting_params(error_rate, capacity, growth, seed), |_| true).unwrap()
 }
 
 fn chain(filter: &Filter) -> &Chain<Layer> {
@@ -69,7 +69,7 @@ impl Random {
         Random { seed, drawn: 0 }
     }
 
-    fn below(&mut self, end: usize) -> usize {
+    fn fastrange(&mut self, end: usize) -> usize {
         self.drawn += 1;
         (xxh3_64_with_seed(&self.drawn.to_le_bytes(), self.seed) % end as u64) as usize
     }
@@ -94,8 +94,8 @@ struct Modelled {
 }
 
 impl Modelled {
-    fn new(params: Params) -> Modelled {
-        Modelled { filter: Filter::new(params, |_| true).unwrap(), held: BTreeMap::new(), done: Vec::new() }
+    fn new(params: CreateParams) -> Modelled {
+        Modelled { filter: Filter::create(params, |_| true).unwrap(), held: BTreeMap::new(), done: Vec::new() }
     }
 
     /// Does the same to a batch of items, and checks each answer.
@@ -137,7 +137,7 @@ impl Modelled {
         let (occurrences, item) = (self.held.get(&number).copied().unwrap_or(0), item(number));
         let counted = u64::from(count(&self.filter, &item));
         assert!(counted >= occurrences.min(MAX_COUNT.into()), "{number}: {counted} of {occurrences}");
-        assert_eq!(self.filter.contains(&item), counted > 0, "{number}");
+        assert_eq!(self.filter.contains(item), counted > 0, "{number}");
     }
 
     /// All that must be true at any time.
@@ -145,7 +145,7 @@ impl Modelled {
         self.held.keys().for_each(|&number| self.check_one(number));
         let hashes: Vec<_> = self.held.keys().map(|&number| self.filter.hash(&item(number))).collect();
         let mut found = vec![false; hashes.len()];
-        self.filter.contains_all(&hashes, &mut found);
+        self.filter.contains_hashes(&hashes, &mut found);
         assert!(found.into_iter().all(|found| found));
         // What is counted of the counters is what they say.
         let counters = counters(&self.filter);
@@ -158,7 +158,7 @@ impl Modelled {
     /// Removes all that is held. What is left is what a new filter has, but for what sticks.
     fn clear(&mut self, mut choose: impl FnMut(usize) -> usize) {
         while self.remove_one(&mut choose).is_some() {}
-        assert_eq!((self.filter.depth(), self.filter.items()), (1, 0));
+        assert_eq!((self.filter.num_layers(), self.filter.len()), (1, 0));
         let marked: u64 = layers(&self.filter).iter().map(Layer::marked).sum();
         assert_eq!(marked, stuck(&self.filter));
         assert!(marked > 0 || (self.filter.fill(), self.filter.false_positive_rate()) == (0.0, 0.0));
@@ -182,8 +182,8 @@ fn perform(filter: &mut Filter, act: Act, numbers: &[u64]) -> Vec<Result<bool, E
     while !hashes.is_empty() {
         let mut new = vec![false; hashes.len()];
         let handled = match act {
-            Act::Add => filter.insert_all(&hashes, &mut new),
-            _ => filter.insert_absent(&hashes, &mut new),
+            Act::Add => filter.insert_hashes(&hashes, &mut new),
+            _ => filter.insert_absent_hashes(&hashes, &mut new),
         };
         answers.extend(new[..handled].iter().map(|&new| Ok(new)));
         hashes.drain(..handled);
@@ -215,7 +215,7 @@ enum Step {
     Copy(Copying),
 }
 
-fn any_params() -> impl Strategy<Value = Params> {
+fn any_params() -> impl Strategy<Value = CreateParams> {
     let rate = prop_oneof![Just(0.3), (1e-4f64.log10()..=0.3f64.log10()).prop_map(|exponent| 10f64.powf(exponent))];
     let growth = select(vec![Growth::Fixed, by(1), by(2), by(4)]);
     (rate, 1u64..=50, growth, any::<u64>())
@@ -237,7 +237,7 @@ fn any_steps() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-fn follow(params: Params, steps: &[Step]) -> Modelled {
+fn follow(params: CreateParams, steps: &[Step]) -> Modelled {
     let mut modelled = Modelled::new(params);
     for step in steps {
         match step {
@@ -277,7 +277,7 @@ proptest! {
         sizes in vec(1usize..100, 1..6),
     ) {
         let master = follow(params, &steps);
-        let mut replica = Filter::new(params, |_| true).unwrap();
+        let mut replica = Filter::create(params, |_| true).unwrap();
         let (mut rest, mut sizes) = (master.done.as_slice(), sizes.iter().cycle());
         while let (Some(&(act, _)), Some(&size)) = (rest.first(), sizes.next()) {
             let alike = rest.iter().take(size).take_while(|(other, _)| *other == act).count();
@@ -297,7 +297,7 @@ proptest! {
         let mut filter = follow(params, &steps).filter;
         let before = model::whole(&filter);
         for absent in (absent..).take(100).map(item) {
-            if !filter.contains(&absent) {
+            if !filter.contains(absent) {
                 prop_assert!(!remove(&mut filter, &absent));
                 prop_assert_eq!(count(&filter, &absent), 0);
             }
@@ -321,8 +321,8 @@ fn nothing_is_lost_in_100_000_operations() {
         let mut modelled = Modelled::new(counting_params(rate, capacity, growth, 1));
         let mut random = Random::new(capacity);
         for operation in 0..100_000 {
-            let (number, swells) = (random.below(items) as u64, operation / 5_000 % 2 == 0);
-            let touched = match random.below(10) {
+            let (number, swells) = (random.fastrange(items) as u64, operation / 5_000 % 2 == 0);
+            let touched = match random.fastrange(10) {
                 0 => {
                     modelled.act(Act::AddAbsent, &[number]);
                     Some(number)
@@ -335,14 +335,14 @@ fn nothing_is_lost_in_100_000_operations() {
                     modelled.act(Act::Add, &[number, number / 2, number]);
                     Some(number)
                 }
-                _ => modelled.remove_one(|held| random.below(held)),
+                _ => modelled.remove_one(|held| random.fastrange(held)),
             };
             touched.into_iter().for_each(|number| modelled.check_one(number));
             if operation % 500 == 0 {
                 modelled.check();
             }
         }
-        modelled.clear(|held| random.below(held));
+        modelled.clear(|held| random.fastrange(held));
     }
 }
 
@@ -352,28 +352,28 @@ fn an_item_is_there_as_often_as_it_was_added() {
         let mut filter = counting(1e-9, 100, growth, 1);
         for occurrences in 1..MAX_COUNT {
             assert_eq!(filter.insert(b"often"), Ok(occurrences == 1));
-            assert_eq!((count(&filter, b"often"), filter.items()), (occurrences, 1));
+            assert_eq!((count(&filter, b"often"), filter.len()), (occurrences, 1));
         }
         // To add what is there already is no further occurrence, if absent items are asked for.
         let often = filter.hash(b"often");
-        assert_eq!(filter.insert_absent(&[often, often], &mut [true; 2]), 2);
+        assert_eq!(filter.insert_absent_hashes(&[often, often], &mut [true; 2]), 2);
         for occurrences in (0..MAX_COUNT - 1).rev() {
             assert!(filter.contains(b"often"));
             assert!(remove(&mut filter, b"often"));
             assert_eq!(count(&filter, b"often"), occurrences);
         }
         assert!(!filter.contains(b"often") && !remove(&mut filter, b"often"));
-        assert_eq!((filter.items(), filter.fill()), (0, 0.0));
+        assert_eq!((filter.len(), filter.fill()), (0, 0.0));
     }
 }
 
 #[test]
 fn what_is_there_is_counted_again_also_when_nothing_new_fits() {
     let mut filter = counting(1e-9, 10, Growth::Fixed, 1);
-    (0..10).for_each(|number| assert_eq!(filter.insert(&item(number)), Ok(true)));
+    (0..10).for_each(|number| assert_eq!(filter.insert(item(number)), Ok(true)));
     assert_eq!(filter.insert(b"eleventh"), Err(Error::Full));
-    assert_eq!(filter.insert(&item(3)), Ok(false));
-    assert_eq!((count(&filter, &item(3)), filter.items()), (2, 10));
+    assert_eq!(filter.insert(item(3)), Ok(false));
+    assert_eq!((count(&filter, &item(3)), filter.len()), (2, 10));
     // There is room again once an item is gone.
     assert!(remove(&mut filter, &item(4)));
     assert_eq!(filter.insert(b"eleventh"), Ok(true));
@@ -399,7 +399,7 @@ fn an_item_that_was_added_more_often_than_can_be_counted_sticks_and_harms_no_oth
         let after: Vec<_> = others.iter().map(|item| count(&filter, item)).collect();
         assert!(after.iter().zip(before).all(|(&after, before)| after >= before));
         others.iter().for_each(|item| assert!(filter.contains(item) && remove(&mut filter, item)));
-        assert_eq!(filter.items(), 0);
+        assert_eq!(filter.len(), 0);
         assert!(filter.contains(b"often"));
         assert_eq!(layers(&filter)[0].marked(), stuck(&filter));
         for copy in COPYING {
@@ -426,31 +426,31 @@ fn what_is_asked_for_ahead_is_answered_as_ever() {
     let (mut filter, mut other) = (counting(0.01, 50, by(1), 1), counting(0.01, 50, by(1), 1));
     let items: Vec<_> = (0..500).map(item).collect();
     for (round, batch) in items.chunks(BATCH).enumerate() {
-        let prepared = Prepared::new(&filter, batch.iter().map(|item| &item[..]));
+        let prepared = filter.hash_batch(batch.iter().map(|item| &item[..]));
         let mut hashes = prepared.hashes();
         while !hashes.is_empty() {
-            hashes = &hashes[filter.insert_all(hashes, &mut vec![false; hashes.len()])..];
+            hashes = &hashes[filter.insert_hashes(hashes, &mut vec![false; hashes.len()])..];
             if !hashes.is_empty() {
                 filter.grow(|_| true).unwrap();
             }
         }
         batch.iter().for_each(|item| assert!(other.insert(item).is_ok()));
         if round % 2 == 1 {
-            let prepared = Prepared::new(&filter, batch.iter().map(|item| &item[..]));
+            let prepared = filter.hash_batch(batch.iter().map(|item| &item[..]));
             let chain = filter.counting_mut().unwrap();
             prepared.hashes().iter().for_each(|&hash| assert!(chain.remove(hash)));
             batch.iter().for_each(|item| assert!(remove(&mut other, item)));
         }
         assert!(model::whole(&filter) == model::whole(&other));
     }
-    assert!(filter.depth() > 4);
+    assert!(filter.num_layers() > 4);
 }
 
 /// Removes the oldest of `held`, or any of them, and adds others in their place.
 fn churn(filter: &mut Filter, held: &mut VecDeque<Hash>, fresh: &mut Fresh, times: u64, random: &mut Option<Random>) {
     for hash in fresh.hashes(filter, times) {
         if let Some(random) = random {
-            let at = random.below(held.len());
+            let at = random.fastrange(held.len());
             held.swap(0, at);
         }
         let gone = held.pop_front().unwrap();
@@ -461,7 +461,7 @@ fn churn(filter: &mut Filter, held: &mut VecDeque<Hash>, fresh: &mut Fresh, time
 }
 
 fn add(filter: &mut Filter, hash: Hash) {
-    while filter.insert_all(&[hash], &mut [false]) == 0 {
+    while filter.insert_hashes(&[hash], &mut [false]) == 0 {
         filter.grow(|_| true).unwrap();
     }
 }
@@ -483,7 +483,7 @@ fn exceeds(
     let items = {
         let mut filter = make(0);
         fill(&mut filter, &mut Fresh::default());
-        filter.items()
+        filter.len()
     };
     let queries = queries(rate).min(1_000_000);
     let filters = (queries / items.max(16) / 2).clamp(4, 100);
@@ -499,7 +499,7 @@ fn a_full_counting_filter_keeps_its_rate() {
                 let make = |seed| counting(rate, capacity, growth, seed);
                 let fill = |filter: &mut Filter, fresh: &mut Fresh| {
                     offer(filter, filter.capacity(), fresh);
-                    assert_eq!(filter.depth(), 1);
+                    assert_eq!(filter.num_layers(), 1);
                 };
                 failures.extend(exceeds(
                     format!("counting, {growth:?}, rate {rate}, {capacity} items"),
@@ -602,7 +602,8 @@ fn counters_take_four_times_the_memory_and_a_twentieth() {
                     counters as f64 <= bits as f64 * 4.0 * 1.05 + 64.0,
                     "{rate} {capacity} {growth:?}: {counters} {bits}"
                 );
-                let allocated: usize = layers(&filter).iter().map(|layer| size_of_val(layer) + layer.allocated()).sum();
+                let allocated: usize =
+                    layers(&filter).iter().map(|layer| size_of_val(layer) + layer.bytes().len()).sum();
                 assert_eq!(filter.memory_usage(), size_of::<Filter>() + allocated);
             }
         }
@@ -619,11 +620,11 @@ struct Peak {
 impl Peak {
     fn look(&mut self, filter: &Filter, held: usize) {
         assert_shares(filter);
-        self.depth = self.depth.max(filter.depth());
+        self.depth = self.depth.max(filter.num_layers());
         self.memory = self.memory.max(filter.memory_usage());
         let mut stray = 1.0;
         for layer in layers(filter) {
-            let shape = layer.table().shape();
+            let shape = layer.array().shape();
             let (items, estimate) = (layer.items() as f64, shape.items_from_fill(layer.marked()));
             let deviation = (estimate / f64::from(shape.probes)).sqrt();
             let uncounted = estimate * (layer.marked() as f64 / shape.cells() as f64).powi(shape.probes.into());
@@ -633,7 +634,7 @@ impl Peak {
             // The estimate is wrong as well: at these error rates, by less than that at six standard deviations.
             stray += uncounted + (4.5 + 4.0) * deviation + 20.0;
         }
-        let items = filter.items();
+        let items = filter.len();
         assert!(items.abs_diff(held as u64) as f64 <= stray, "{items} of {held}");
     }
 }
@@ -663,7 +664,7 @@ fn a_filter_whose_items_come_and_go_stays_as_large_as_it_was() {
                     while let Some(hash) = held.pop_back() {
                         assert!(filter.counting_mut().unwrap().remove(hash));
                     }
-                    assert_eq!((filter.depth(), filter.items(), stuck(&filter), filter.fill()), (1, 0, 0, 0.0));
+                    assert_eq!((filter.num_layers(), filter.len(), stuck(&filter), filter.fill()), (1, 0, 0, 0.0));
                 }
             }
         }
@@ -682,7 +683,7 @@ fn the_fill_tells_how_many_items_there_are() {
                         let mut filter = counting(rate, capacity, Growth::Fixed, seed);
                         offer(&mut filter, items, &mut fresh);
                         let layer = &layers(&filter)[0];
-                        layer.table().shape().items_from_fill(layer.marked()) - items as f64
+                        layer.array().shape().items_from_fill(layer.marked()) - items as f64
                     })
                     .collect();
                 let mean = errors.iter().sum::<f64>() / seeds as f64;
@@ -707,10 +708,10 @@ fn the_fill_tells_how_many_items_there_are() {
 /// Three layers with items that came and went, one that sticks, and the last layer not yet full.
 fn grown() -> Filter {
     let mut filter = counting(0.01, 100, by(2), 7);
-    (0..500).for_each(|number| assert!(filter.insert(&item(number)).is_ok()));
+    (0..500).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
     (0..500).step_by(7).for_each(|number| assert!(remove(&mut filter, &item(number))));
     (0..20).for_each(|_| assert!(filter.insert(b"often").is_ok()));
-    assert_eq!(filter.depth(), 3);
+    assert_eq!(filter.num_layers(), 3);
     assert!(stuck(&filter) > 0);
     filter
 }
@@ -718,7 +719,7 @@ fn grown() -> Filter {
 /// The chunks of a filter as they travel, each with its iterator.
 fn pieces(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
     let (chain, chunks) = (chain(filter), native::chunks(chain(filter)));
-    chunks.map(|chunk| (chunk.iterator(), native::encode_chunk(chain, chunk).unwrap())).collect()
+    chunks.map(|chunk| (chunk.cursor(), native::encode_chunk(chain, chunk).unwrap())).collect()
 }
 
 /// A filter of the same header, without counters.
@@ -741,9 +742,10 @@ fn use_in_every_way(mut filter: Filter) {
         let mut rest = hashes.as_slice();
         while !rest.is_empty() {
             let mut new = vec![false; rest.len()];
-            let handled = if again { filter.insert_all(rest, &mut new) } else { filter.insert_absent(rest, &mut new) };
+            let handled =
+                if again { filter.insert_hashes(rest, &mut new) } else { filter.insert_absent_hashes(rest, &mut new) };
             let mut found = vec![false; handled];
-            filter.contains_all(&rest[..handled], &mut found);
+            filter.contains_hashes(&rest[..handled], &mut found);
             assert!(found.into_iter().all(|found| found));
             assert!(rest[..handled].iter().all(|&hash| (1..=MAX_COUNT).contains(&chain(&filter).count(hash))));
             rest = &rest[handled..];
@@ -762,7 +764,7 @@ fn use_in_every_way(mut filter: Filter) {
         assert!(filter.memory_usage() > model::bits(&filter).len());
         let copy = filter.try_clone().unwrap();
         assert!(model::whole(&copy) == model::whole(&filter));
-        if filter.depth() < 100 {
+        if filter.num_layers() < 100 {
             assert!(model::whole(&model::through_a_file(&filter)) == model::whole(&filter));
             assert!(model::whole(&model::through_a_client(&filter)) == model::whole(&filter));
         }
@@ -844,7 +846,7 @@ fn numbers_of_counters_that_cannot_be_are_refused() {
             let empty = header.build().unwrap();
             let load =
                 || chunks.next().map(|chunk| (chunk.bits, chunk.checksum(chain(&empty)))).ok_or(DecodeError::Corrupt);
-            use_in_every_way(header.load(load).unwrap());
+            use_in_every_way(header.build_filled(load).unwrap());
         }
     }
 }
@@ -911,7 +913,7 @@ proptest! {
         let length = layers(&copy)[0].bytes().len();
         let bits: Vec<_> = if same { vec![block[0]; length] } else { block.into_iter().cycle().take(length).collect() };
         let piece = native::encode_chunk(chain(&copy), Chunk { offset: 0, bits: &bits }).unwrap();
-        prop_assert_eq!(model::load(&mut copy, native::ORIGIN + length as u64, &piece), Ok(()));
+        prop_assert_eq!(model::load(&mut copy, native::FIRST_CHUNK_CURSOR + length as u64, &piece), Ok(()));
         use_in_every_way(copy);
     }
 }
@@ -925,18 +927,18 @@ fn pieces_may_arrive_in_any_order_and_more_than_once() {
         (offset..).step_by(64).zip(bits.chunks(64)).map(|(offset, bits)| Chunk { offset, bits })
     });
     let mut blocks: Vec<_> =
-        blocks.map(|block| (block.iterator(), native::encode_chunk(chain(&filter), block).unwrap())).collect();
+        blocks.map(|block| (block.cursor(), native::encode_chunk(chain(&filter), block).unwrap())).collect();
     let mut random = Random::new(1);
     for _ in 0..20 {
         let mut copy = header.build().unwrap();
-        let seen = random.below(blocks.len() / 2);
+        let seen = random.fastrange(blocks.len() / 2);
         for (iterator, piece) in blocks.iter().chain(&blocks[..seen]) {
             model::load(&mut copy, *iterator, piece).unwrap();
         }
-        assert!(header.describes(&copy));
+        assert!(header.matches_popcounts(&copy));
         assert!(model::whole(&copy) == model::whole(&filter));
         for last in 1..blocks.len() {
-            blocks.swap(last, random.below(last + 1));
+            blocks.swap(last, random.fastrange(last + 1));
         }
     }
 }
@@ -950,7 +952,7 @@ fn a_piece_that_was_made_before_a_write_is_refused_after_it() {
     const FIRST: u64 = 1;
     let writes: &[(&str, Change)] = &[
         ("a new item", |filter| assert_eq!(filter.insert(b"new"), Ok(true))),
-        ("another occurrence", |filter| assert_eq!(filter.insert(&item(FIRST)), Ok(false))),
+        ("another occurrence", |filter| assert_eq!(filter.insert(item(FIRST)), Ok(false))),
         ("another occurrence of what sticks", |filter| assert_eq!(filter.insert(b"often"), Ok(false))),
         ("a removal", |filter| assert!(remove(filter, &item(FIRST)))),
         ("a removal from the newest layer", |filter| assert!(remove(filter, &item(499)))),
@@ -958,7 +960,7 @@ fn a_piece_that_was_made_before_a_write_is_refused_after_it() {
             assert!(filter.insert(b"new").is_ok() && remove(filter, b"new"));
         }),
         ("a removal that is made good", |filter| {
-            assert!(remove(filter, &item(FIRST)) && filter.insert(&item(FIRST)).is_ok());
+            assert!(remove(filter, &item(FIRST)) && filter.insert(item(FIRST)).is_ok());
         }),
         ("one item for another", |filter| {
             assert!(remove(filter, &item(499)) && filter.insert(b"new").is_ok());
@@ -994,10 +996,10 @@ fn a_piece_that_was_made_before_a_write_is_refused_after_it() {
     }
 
     let questions: &[(&str, Change)] = &[
-        ("a look-up", |filter| assert!(filter.contains(&item(FIRST)))),
+        ("a look-up", |filter| assert!(filter.contains(item(FIRST)))),
         ("an item that is there, if it is absent", |filter| {
             let hash = filter.hash(&item(FIRST));
-            assert_eq!(filter.insert_absent(&[hash], &mut [true]), 1);
+            assert_eq!(filter.insert_absent_hashes(&[hash], &mut [true]), 1);
         }),
         ("a removal of what is not there", |filter| assert!(!remove(filter, b"absent"))),
         ("memory that is refused", |filter| assert_eq!(filter.grow(|_| false), Err(Error::OutOfMemory))),
@@ -1019,16 +1021,16 @@ fn a_piece_that_was_made_before_a_write_is_refused_after_it() {
 #[test]
 fn a_piece_of_a_filter_with_the_same_counts_is_refused() {
     let counts = |filter: &Filter| {
-        let layer = |layer: &Layer| (layer.design(), layer.items(), layer.counts().occurrences);
+        let layer = |layer: &Layer| (layer.spec(), layer.items(), layer.counts().occurrences);
         layers(filter).iter().map(layer).collect::<Vec<_>>()
     };
     for capacity in [1, 100] {
         let mut filter = counting(1e-6, capacity, by(1), 7);
-        (0..capacity).for_each(|number| assert_eq!(filter.insert(&item(number)), Ok(true)));
+        (0..capacity).for_each(|number| assert_eq!(filter.insert(item(number)), Ok(true)));
         let (early, mut twin) = (filter.try_clone().unwrap(), filter.try_clone().unwrap());
         // First in, first out: the layer that follows the next has the first one's share of the error rate, and its size.
         for number in capacity..3 * capacity {
-            assert_eq!(filter.insert(&item(number)), Ok(true));
+            assert_eq!(filter.insert(item(number)), Ok(true));
             assert!(remove(&mut filter, &item(number - capacity)));
         }
         assert_eq!(counts(&filter), counts(&early));
@@ -1054,14 +1056,14 @@ fn a_piece_of_a_filter_with_the_same_counts_is_refused() {
 fn a_piece_of_another_counting_filter_or_place_is_refused() {
     let filter = grown();
     let mut other = counting(0.01, 100, by(2), 8);
-    (0..90).for_each(|number| assert!(other.insert(&item(number)).is_ok()));
+    (0..90).for_each(|number| assert!(other.insert(item(number)).is_ok()));
     let mut alike = counting(0.01, 100, by(2), 9);
-    (0..90).for_each(|number| assert!(alike.insert(&item(number)).is_ok()));
+    (0..90).for_each(|number| assert!(alike.insert(item(number)).is_ok()));
     assert_refused(&mut built_like(&other), &pieces(&alike)[0], "other seed");
     assert_refused(&mut built_like(&other), &pieces(&filter)[0], "other layers");
     let mut copy = built_like(&filter);
     for (at, piece) in pieces(&filter) {
-        for iterator in (native::ORIGIN..at + 1_000).chain([0, 1, 64, u64::MAX, u64::MAX - 63]) {
+        for iterator in (native::FIRST_CHUNK_CURSOR..at + 1_000).chain([0, 1, 64, u64::MAX, u64::MAX - 63]) {
             if iterator != at {
                 assert_refused(&mut copy, &(iterator, piece.clone()), "elsewhere");
             }
@@ -1076,7 +1078,7 @@ fn a_piece_of_another_counting_filter_or_place_is_refused() {
         ("behind the filter", all, 64, DecodeError::NoSuchOffset),
     ] {
         let piece = native::encode_chunk(chain(&copy), Chunk { offset, bits: &vec![0xFF; length] }).unwrap();
-        let piece = (native::ORIGIN + offset + length as u64, piece);
+        let piece = (native::FIRST_CHUNK_CURSOR + offset + length as u64, piece);
         assert_eq!(assert_refused(&mut copy, &piece, why), reason, "{why}");
     }
 }

@@ -1,11 +1,10 @@
 //! What happens to bytes that are not what was written.
 
-use oxbloom_filter::blocked::Layer;
-use oxbloom_filter::chain::Layer as _;
-use oxbloom_filter::codec::native::{self, Chunk, Header};
-use oxbloom_filter::codec::{self, DecodeError};
-use oxbloom_filter::sizing::MAX_BLOCKS;
-use oxbloom_filter::{Error, Filter, Growth, MAX_LAYERS};
+use oxbloom_filter::internals::codec;
+use oxbloom_filter::internals::codec::native::{self, Chunk, Header};
+use oxbloom_filter::internals::sizing::MAX_BLOCKS;
+use oxbloom_filter::internals::{BlockedLayer as Layer, Growth, Layer as _, MAX_LAYERS};
+use oxbloom_filter::{DecodeError, Error, Filter};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -17,14 +16,14 @@ const MEMORY_LIMIT: u64 = 64 << 20;
 
 fn filled(error_rate: f64, capacity: u64, growth: Growth, seed: u64, items: u64) -> Filter {
     let mut filter = filter(error_rate, capacity, growth, seed);
-    (0..items).for_each(|number| assert!(filter.insert(&item(number)).is_ok()));
+    (0..items).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
     filter
 }
 
 /// Three layers, the last one not yet full.
 fn grown() -> Filter {
     let filter = filled(0.01, 100, by(2), 7, 500);
-    assert_eq!(filter.depth(), 3);
+    assert_eq!(filter.num_layers(), 3);
     filter
 }
 
@@ -46,10 +45,10 @@ fn use_in_every_way(mut filter: Filter) {
     let hashes: Vec<_> = (0..200).map(|number| filter.hash(&item(number))).collect();
     let mut rest = hashes.as_slice();
     while !rest.is_empty() {
-        let handled = filter.insert_all(rest, &mut vec![false; rest.len()]);
+        let handled = filter.insert_hashes(rest, &mut vec![false; rest.len()]);
         assert!(handled <= rest.len());
         let mut found = vec![false; handled];
-        filter.contains_all(&rest[..handled], &mut found);
+        filter.contains_hashes(&rest[..handled], &mut found);
         assert!(found.into_iter().all(|found| found));
         rest = &rest[handled..];
         if !rest.is_empty()
@@ -61,12 +60,12 @@ fn use_in_every_way(mut filter: Filter) {
     }
     assert!((0.0..=1.0).contains(&filter.fill()), "{}", filter.fill());
     assert!((0.0..=1.0).contains(&filter.false_positive_rate()), "{}", filter.false_positive_rate());
-    assert!(filter.items() <= filter.capacity() || filter.is_estimate() == Some(true));
+    assert!(filter.len() <= filter.capacity() || filter.is_estimate() == Some(true));
     assert!(filter.memory_usage() >= model::memory_when_aligned(&filter));
     let copy = filter.try_clone().unwrap();
     assert!(codec::encode_header(&copy).unwrap() == codec::encode_header(&filter).unwrap());
     let bytes = model::bits(&filter).len() as u64;
-    assert!(native::chunks(chain(&filter)).all(|chunk| chunk.iterator() <= native::ORIGIN + bytes));
+    assert!(native::chunks(chain(&filter)).all(|chunk| chunk.cursor() <= native::FIRST_CHUNK_CURSOR + bytes));
 }
 
 #[test]
@@ -163,7 +162,7 @@ fn numbers_that_cannot_be_are_refused() {
         ("reserved bytes of a layer", FIRST_LAYER + 39, vec![1]),
     ];
     let filter = grown();
-    assert_eq!(layers(&filter)[0].table().shape().blocks, 3);
+    assert_eq!(layers(&filter)[0].array().shape().blocks, 3);
     for (what, at, bytes) in impossible {
         let mut body = body(&filter);
         body[*at..at + bytes.len()].copy_from_slice(bytes);
@@ -224,7 +223,7 @@ proptest! {
             && header.memory() < MEMORY_LIMIT
         {
             let filter = header.build().unwrap();
-            let bytes: u64 = layers(&filter).iter().map(|layer| layer.table().shape().bytes()).sum();
+            let bytes: u64 = layers(&filter).iter().map(|layer| layer.array().shape().bytes()).sum();
             prop_assert_eq!(bytes, header.memory());
             use_in_every_way(filter);
         }
@@ -245,7 +244,7 @@ proptest! {
         for chunk in native::chunks(chain(&filter)) {
             let mut bytes = native::encode_chunk(chain(&filter), chunk).unwrap();
             *at.get_mut(&mut bytes) ^= xor;
-            prop_assert_eq!(model::load(&mut copy, chunk.iterator(), &bytes), Err(DecodeError::Corrupt));
+            prop_assert_eq!(model::load(&mut copy, chunk.cursor(), &bytes), Err(DecodeError::Corrupt));
         }
         prop_assert!(model::bits(&copy).iter().all(|&byte| byte == 0));
     }
@@ -256,7 +255,7 @@ fn a_chunk_that_is_cut_short_or_goes_on_is_refused() {
     let filter = grown();
     let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
     for chunk in native::chunks(chain(&filter)) {
-        let (bytes, iterator) = (native::encode_chunk(chain(&filter), chunk).unwrap(), chunk.iterator());
+        let (bytes, iterator) = (native::encode_chunk(chain(&filter), chunk).unwrap(), chunk.cursor());
         for length in 0..bytes.len() {
             assert_refused(&mut copy, iterator, &bytes[..length], "cut at its end");
             assert_refused(&mut copy, iterator, &bytes[bytes.len() - length..], "cut at its start");
@@ -278,7 +277,7 @@ fn a_chunk_at_another_place_is_refused() {
     for chunk in native::chunks(chain(&filter)) {
         let bytes = native::encode_chunk(chain(&filter), chunk).unwrap();
         for iterator in (0..all + 1000).chain([u64::MAX, u64::MAX - 63, 1 << 63]) {
-            if iterator != chunk.iterator() {
+            if iterator != chunk.cursor() {
                 assert_refused(&mut copy, iterator, &bytes, "elsewhere");
             }
         }
@@ -290,7 +289,7 @@ fn a_chunk_at_another_place_is_refused() {
 fn a_forged_chunk_cannot_leave_its_layer() {
     let filter = grown();
     let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
-    let first = layers(&filter)[0].table().shape().bytes();
+    let first = layers(&filter)[0].array().shape().bytes();
     let all = model::bits(&filter).len() as u64;
     for (why, offset, length, reason) in [
         ("no bits", 0, 0, DecodeError::Corrupt),
@@ -303,7 +302,7 @@ fn a_forged_chunk_cannot_leave_its_layer() {
         ("far behind the filter", 1 << 62, 64, DecodeError::NoSuchOffset),
     ] {
         let bytes = forged(&copy, offset, &vec![0xFF; length]);
-        let iterator = native::ORIGIN + offset + length as u64;
+        let iterator = native::FIRST_CHUNK_CURSOR + offset + length as u64;
         assert_eq!(assert_refused(&mut copy, iterator, &bytes, why), reason, "{why}");
     }
     let (last, bits) = (u64::MAX - 63, [0xFF; 64]);
@@ -312,7 +311,7 @@ fn a_forged_chunk_cannot_leave_its_layer() {
 
     // The forgery itself is good: at the right place it is taken.
     let bytes = forged(&copy, first, &[0xFF; 64]);
-    assert_eq!(model::load(&mut copy, native::ORIGIN + first + 64, &bytes), Ok(()));
+    assert_eq!(model::load(&mut copy, native::FIRST_CHUNK_CURSOR + first + 64, &bytes), Ok(()));
     assert_eq!(layers(&copy).iter().map(Layer::marked).collect::<Vec<_>>(), [0, 512, 0]);
     use_in_every_way(copy);
 }
@@ -322,8 +321,8 @@ fn a_chunk_of_another_filter_is_refused() {
     let (ours, theirs) = (filled(0.01, 100, by(2), 7, 90), filled(0.01, 100, by(2), 8, 90));
     let mut copy = built(&codec::encode_header(&ours).unwrap()).unwrap();
     let chunk = model::first_chunk(&theirs);
-    assert_eq!(chunk.iterator(), model::first_chunk(&ours).iterator());
-    assert_refused(&mut copy, chunk.iterator(), &native::encode_chunk(chain(&theirs), chunk).unwrap(), "other seed");
+    assert_eq!(chunk.cursor(), model::first_chunk(&ours).cursor());
+    assert_refused(&mut copy, chunk.cursor(), &native::encode_chunk(chain(&theirs), chunk).unwrap(), "other seed");
 }
 
 #[test]
@@ -333,7 +332,7 @@ fn a_chunk_that_arrives_again_changes_nothing() {
     let before = model::whole(&copy);
     for chunk in native::chunks(chain(&filter)).chain(native::chunks(chain(&filter))) {
         let bytes = native::encode_chunk(chain(&filter), chunk).unwrap();
-        assert_eq!(model::load(&mut copy, chunk.iterator(), &bytes), Ok(()));
+        assert_eq!(model::load(&mut copy, chunk.cursor(), &bytes), Ok(()));
         assert!(model::whole(&copy) == before);
     }
 }
@@ -347,7 +346,7 @@ fn a_chunk_that_arrives_late_clears_nothing() {
     let before = model::whole(&copy);
     for chunk in native::chunks(chain(&filter)) {
         let bytes = native::encode_chunk(chain(&filter), chunk).unwrap();
-        assert_eq!(model::load(&mut copy, chunk.iterator(), &bytes), Ok(()));
+        assert_eq!(model::load(&mut copy, chunk.cursor(), &bytes), Ok(()));
     }
     assert!(later.iter().all(|item| copy.contains(item)));
     assert!(model::whole(&copy) == before);
@@ -364,11 +363,11 @@ fn chunks_may_arrive_in_any_order_and_one_that_is_missing_shows() {
     chunks.reverse();
     let mut copy = header.build().unwrap();
     for chunk in &chunks {
-        assert!(!header.describes(&copy));
+        assert!(!header.matches_popcounts(&copy));
         let bytes = native::encode_chunk(chain(&filter), *chunk).unwrap();
-        model::load(&mut copy, chunk.iterator(), &bytes).unwrap();
+        model::load(&mut copy, chunk.cursor(), &bytes).unwrap();
     }
-    assert!(header.describes(&copy));
+    assert!(header.matches_popcounts(&copy));
     assert!(model::whole(&copy) == model::whole(&filter));
     assert!(model::whole(&model::through_a_client(&filter)) == model::whole(&filter));
 }
@@ -385,17 +384,17 @@ fn chunks_may_be_of_any_length() {
     let mut stored = Vec::new();
     for block in blocks {
         let bytes = native::encode_chunk(chain(&filter), block).unwrap();
-        model::load(&mut copy, block.iterator(), &bytes).unwrap();
+        model::load(&mut copy, block.cursor(), &bytes).unwrap();
         stored.push((block.bits, block.checksum(chain(&filter))));
     }
     assert!(model::whole(&copy) == model::whole(&filter));
     let mut stored = stored.into_iter();
-    let loaded = header.load(|| stored.next().ok_or(DecodeError::Corrupt));
+    let loaded = header.build_filled(|| stored.next().ok_or(DecodeError::Corrupt));
     assert!(model::whole(&loaded.unwrap()) == model::whole(&filter));
     // Not so long that one reaches into the next layer, nor without end.
     for bits in [vec![], vec![0xFF; 63], vec![0xFF; model::bits(&filter).len()]] {
         let checksum = Chunk { offset: 0, bits: &bits }.checksum(chain(&filter));
-        assert_eq!(header.load(|| Ok((&bits, checksum))).err(), Some(DecodeError::Corrupt));
+        assert_eq!(header.build_filled(|| Ok((&bits, checksum))).err(), Some(DecodeError::Corrupt));
     }
 }
 
@@ -403,7 +402,7 @@ fn chunks_may_be_of_any_length() {
 fn a_filter_without_items_has_no_chunks() {
     let filter = filled(0.001, 10_000_000, by(2), 7, 0);
     assert_eq!(native::chunks(chain(&filter)).count(), 0);
-    assert!(codec::next_piece(&filter, codec::HEADER_ITERATOR).unwrap().is_none());
+    assert!(codec::next_chunk(&filter, codec::HEADER_CURSOR).unwrap().is_none());
     assert!(codec::encode_header(&filter).unwrap().len() < 100);
     assert!(model::whole(&model::through_a_client(&filter)) == model::whole(&filter));
 }
@@ -418,7 +417,7 @@ fn a_filter_that_is_still_being_loaded_can_be_saved() {
         assert_eq!(Header::decode(&header).err(), None, "after {loaded} of 3 chunks");
         assert!(model::whole(&model::through_a_file(&partial)) == model::whole(&partial));
         let bytes = native::encode_chunk(chain(&filter), chunk).unwrap();
-        model::load(&mut partial, chunk.iterator(), &bytes).unwrap();
+        model::load(&mut partial, chunk.cursor(), &bytes).unwrap();
     }
     assert!(model::whole(&partial) == model::whole(&filter));
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`membership`]: which answers are certain, and how many items fit;
 //! - [`counting`]: the same of filters from which items are removed, and all else that is theirs alone;
+//! - [`interface`]: what users of the crate rely on, whatever a filter is made of;
 //! - [`rates`]: how often the uncertain answers are wrong, by measurement;
 //! - [`adversary`]: how often they are if somebody wants them to be;
 //! - [`merging`]: what several filters become together;
@@ -12,6 +13,7 @@ mod adversary;
 mod classic;
 mod counting;
 mod decoding;
+mod interface;
 mod membership;
 mod memory;
 mod merging;

@@ -4,17 +4,16 @@ use std::collections::HashSet;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use oxbloom_filter::chain::Layer as _;
-use oxbloom_filter::hash::Hash;
-use oxbloom_filter::sizing::LOWEST_ERROR_RATE;
-use oxbloom_filter::{Error, ErrorRate, Filter, Growth, Layout, MAX_LAYERS, Params};
+use oxbloom_filter::internals::sizing::LOWEST_ERROR_RATE;
+use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Hash, Layer as _, Layout, MAX_LAYERS};
+use oxbloom_filter::{Error, Filter};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::model::{self, by, filter, item, layers, params};
 
 /// Filters over the whole range of parameters: error rates from 0.9 to 1e-12, small capacities preferred.
-fn any_params() -> impl Strategy<Value = Params> {
+fn any_params() -> impl Strategy<Value = CreateParams> {
     let rate = (-12.0..=0.9f64.log10()).prop_map(|exponent| 10f64.powf(exponent));
     let capacity = prop_oneof![2 => 1u64..=30, 1 => 1u64..=300, 1 => 1u64..=4000];
     let growth = prop_oneof![1 => Just(Growth::Fixed), 3 => (1u32..=10).prop_map(by)];
@@ -36,7 +35,7 @@ fn any_items() -> impl Strategy<Value = Vec<Vec<u8>>> {
 fn insert_each<'a>(filter: &mut Filter, items: &'a [Vec<u8>]) -> HashSet<&'a [u8]> {
     let (mut taken, mut new) = (HashSet::<&[u8]>::new(), 0);
     for item in items {
-        let (claimed, layers) = (filter.contains(item), filter.depth());
+        let (claimed, layers) = (filter.contains(item), filter.num_layers());
         assert!(claimed || !taken.contains(&item[..]), "forgotten: {item:?}");
         match filter.insert(item) {
             Ok(answer) => {
@@ -46,13 +45,13 @@ fn insert_each<'a>(filter: &mut Filter, items: &'a [Vec<u8>]) -> HashSet<&'a [u8
             }
             Err(error) => {
                 assert_eq!((error, filter.expansion(), claimed), (Error::Full, None, false));
-                assert_eq!(filter.items(), filter.capacity());
+                assert_eq!(filter.len(), filter.capacity());
             }
         }
-        assert_eq!(filter.items(), new);
+        assert_eq!(filter.len(), new);
         // Growth forgets nothing. (All items after each of a thousand layers would take too long.)
-        if filter.depth() > layers {
-            assert_eq!(filter.depth(), layers + 1);
+        if filter.num_layers() > layers {
+            assert_eq!(filter.num_layers(), layers + 1);
             assert!(layers > 10 || taken.iter().all(|item| filter.contains(item)));
         }
     }
@@ -61,26 +60,23 @@ fn insert_each<'a>(filter: &mut Filter, items: &'a [Vec<u8>]) -> HashSet<&'a [u8
 
 fn answers(filter: &Filter, hashes: &[Hash]) -> Vec<bool> {
     let mut found = vec![true; hashes.len()];
-    filter.contains_all(hashes, &mut found);
+    filter.contains_hashes(hashes, &mut found);
     found
 }
 
 /// Same to every question that can be asked.
 fn assert_same(filter: &Filter, copy: &Filter, questions: &[Vec<u8>]) {
     assert_eq!(
-        (copy.seed(), copy.error_rate(), copy.expansion(), copy.items(), copy.capacity()),
-        (filter.seed(), filter.error_rate(), filter.expansion(), filter.items(), filter.capacity())
+        (copy.seed(), copy.error_rate(), copy.expansion(), copy.len(), copy.capacity()),
+        (filter.seed(), filter.error_rate(), filter.expansion(), filter.len(), filter.capacity())
     );
     assert_eq!((copy.fill(), copy.false_positive_rate()), (filter.fill(), filter.false_positive_rate()));
     // The allocator's luck with alignment may cost each layer a line; nothing else may differ.
     assert_eq!(model::memory_when_aligned(copy), model::memory_when_aligned(filter));
-    assert!(copy.memory_usage().abs_diff(filter.memory_usage()) <= 64 * filter.depth());
-    assert_eq!(copy.depth(), filter.depth());
+    assert!(copy.memory_usage().abs_diff(filter.memory_usage()) <= 64 * filter.num_layers());
+    assert_eq!(copy.num_layers(), filter.num_layers());
     for (copy, layer) in layers(copy).iter().zip(layers(filter)) {
-        assert_eq!(
-            (copy.table().shape(), copy.capacity(), copy.items(), copy.marked()),
-            (layer.table().shape(), layer.capacity(), layer.items(), layer.marked())
-        );
+        assert_eq!((copy.spec(), copy.items(), copy.marked()), (layer.spec(), layer.items(), layer.marked()));
     }
     assert!(model::whole(copy) == model::whole(filter));
     assert!(questions.iter().all(|item| copy.contains(item) == filter.contains(item)));
@@ -92,7 +88,7 @@ proptest! {
     /// The `insert` of [`insert_each`] is also held to its own promise: `true` exactly for what was not yet claimed.
     #[test]
     fn an_item_that_was_taken_is_never_forgotten(params in any_params(), items in any_items()) {
-        let mut filter = Filter::new(params, |_| true).unwrap();
+        let mut filter = Filter::create(params, |_| true).unwrap();
         let taken = insert_each(&mut filter, &items);
         prop_assert!(taken.iter().all(|item| filter.contains(item)));
         for item in &taken {
@@ -102,7 +98,7 @@ proptest! {
 
     #[test]
     fn a_copy_is_the_same_filter(params in any_params(), items in any_items(), absent in any_items()) {
-        let mut filter = Filter::new(params, |_| true).unwrap();
+        let mut filter = Filter::create(params, |_| true).unwrap();
         let taken = insert_each(&mut filter, &items);
         let copies = [
             filter.try_clone().unwrap(),
@@ -124,7 +120,7 @@ proptest! {
 
     #[test]
     fn a_copy_shares_nothing(params in any_params(), items in any_items()) {
-        let filter = Filter::new(params, |_| true).unwrap();
+        let filter = Filter::create(params, |_| true).unwrap();
         let before = model::whole(&filter);
         let mut copy = filter.try_clone().unwrap();
         insert_each(&mut copy, &items);
@@ -138,8 +134,8 @@ proptest! {
         absent in any_items(),
         sizes in vec(1usize..100, 1..6),
     ) {
-        let mut one_by_one = Filter::new(params, |_| true).unwrap();
-        let mut in_batches = Filter::new(params, |_| true).unwrap();
+        let mut one_by_one = Filter::create(params, |_| true).unwrap();
+        let mut in_batches = Filter::create(params, |_| true).unwrap();
         let single: Vec<_> = items.iter().map(|item| one_by_one.insert(item)).collect();
         prop_assert_eq!(single, model::insert_in_batches(&mut in_batches, &items, &sizes));
         assert_same(&one_by_one, &in_batches, &items);
@@ -157,13 +153,13 @@ proptest! {
     fn a_fixed_filter_takes_its_capacity_and_no_more(mut params in any_params(), start: u32) {
         params.growth = Growth::Fixed;
         let capacity = params.capacity.get();
-        let mut filter = Filter::new(params, |_| true).unwrap();
+        let mut filter = Filter::create(params, |_| true).unwrap();
         let mut taken = Vec::new();
         let mut refused = 0;
         for number in (u64::from(start)..).take(2 * capacity as usize + 100) {
-            let (item, claimed, before) = (item(number), filter.contains(&item(number)), filter.items());
+            let (item, claimed, before) = (item(number), filter.contains(item(number)), filter.len());
             let whole = (before == capacity && refused < 3).then(|| model::whole(&filter));
-            let answer = filter.insert(&item);
+            let answer = filter.insert(item);
             match (claimed, before < capacity) {
                 (true, _) => prop_assert_eq!(answer, Ok(false)),
                 (false, true) => prop_assert_eq!(answer, Ok(true)),
@@ -175,10 +171,10 @@ proptest! {
             }
             prop_assert!(whole.is_none_or(|whole| whole == model::whole(&filter)), "full, yet changed");
         }
-        prop_assert!(filter.items() <= capacity && (refused == 0 || filter.items() == capacity));
+        prop_assert!(filter.len() <= capacity && (refused == 0 || filter.len() == capacity));
         prop_assert!(taken.iter().all(|item| filter.contains(item) && filter.insert(item) == Ok(false)));
         prop_assert_eq!(filter.grow(|_| true), Err(Error::Full));
-        prop_assert_eq!((filter.depth(), filter.capacity()), (1, capacity));
+        prop_assert_eq!((filter.num_layers(), filter.capacity()), (1, capacity));
     }
 
     #[test]
@@ -193,11 +189,11 @@ proptest! {
                 break;
             }
             // The first new item that does not fit starts the next layer, and none before it.
-            while filter.depth() as u32 <= layers {
-                let before = filter.items();
-                let new = filter.insert(&item(numbers.next().unwrap()));
-                prop_assert_eq!(new, Ok(filter.items() == before + 1));
-                prop_assert_eq!(filter.depth() as u32 > layers, filter.items() > filter_capacity(capacity, expansion, layers));
+            while filter.num_layers() as u32 <= layers {
+                let before = filter.len();
+                let new = filter.insert(item(numbers.next().unwrap()));
+                prop_assert_eq!(new, Ok(filter.len() == before + 1));
+                prop_assert_eq!(filter.num_layers() as u32 > layers, filter.len() > filter_capacity(capacity, expansion, layers));
             }
             let layer = filter.layers().nth(layers as usize - 1).unwrap();
             prop_assert_eq!((layer.capacity, layer.items), (layer_capacity, layer_capacity));
@@ -207,7 +203,7 @@ proptest! {
     #[test]
     fn equal_parameters_and_items_make_equal_bits(params in any_params(), items in any_items()) {
         let [one, other] = [(), ()].map(|()| {
-            let mut filter = Filter::new(params, |_| true).unwrap();
+            let mut filter = Filter::create(params, |_| true).unwrap();
             insert_each(&mut filter, &items);
             filter
         });
@@ -217,13 +213,13 @@ proptest! {
     #[test]
     fn memory_that_is_refused_changes_nothing(params in any_params(), items in any_items()) {
         let mut asked = None;
-        let refused = Filter::new(params, |bytes| {
+        let refused = Filter::create(params, |bytes| {
             asked = Some(bytes);
             false
         });
         prop_assert_eq!(refused.err(), Some(Error::OutOfMemory));
 
-        let mut filter = Filter::new(params, |bytes| Some(bytes) == asked).unwrap();
+        let mut filter = Filter::create(params, |bytes| Some(bytes) == asked).unwrap();
         prop_assert_eq!(Some(model::bits(&filter).len() as u64), asked);
         insert_each(&mut filter, &items);
         let before = model::whole(&filter);
@@ -242,15 +238,15 @@ fn filter_capacity(first: u64, expansion: u32, layers: u32) -> u64 {
 fn a_filter_has_so_many_layers_and_no_more() {
     let native = params(0.5, 1, by(1), 1);
     let layouts = [Layout::Native { seed: 1 }, Layout::Counting { seed: 1 }];
-    for params in layouts.map(|layout| Params { layout, ..native }) {
-        let mut filter = Filter::new(params, |_| true).unwrap();
+    for params in layouts.map(|layout| CreateParams { layout, ..native }) {
+        let mut filter = Filter::create(params, |_| true).unwrap();
         filter.insert(b"first").unwrap();
-        while filter.depth() < MAX_LAYERS {
+        while filter.num_layers() < MAX_LAYERS {
             filter.grow(|_| true).unwrap();
         }
         // It is not for want of memory, and more of it would not help.
         assert_eq!(filter.grow(|_| true), Err(Error::CannotGrow));
-        assert_eq!(filter.depth(), MAX_LAYERS);
+        assert_eq!(filter.num_layers(), MAX_LAYERS);
         assert!(filter.contains(b"first"));
     }
 }
@@ -263,7 +259,7 @@ fn an_error_rate_lies_between_zero_and_one() {
     for rate in [f64::from_bits(1), f64::MIN_POSITIVE, 1e-300, 0.5, 1.0 - f64::EPSILON / 2.0] {
         assert_eq!(ErrorRate::new(rate).map(ErrorRate::get), Some(rate));
         let mut filter = filter(rate, 1_000, Growth::Fixed, 1);
-        assert!((0..1_000).all(|number| filter.insert(&item(number)).is_ok() && filter.contains(&item(number))));
+        assert!((0..1_000).all(|number| filter.insert(item(number)).is_ok() && filter.contains(item(number))));
     }
 }
 
@@ -272,9 +268,9 @@ fn a_rate_that_is_lower_than_any_need_costs_no_more_than_the_lowest() {
     for growth in [Growth::Fixed, by(2)] {
         let lowest = filter(LOWEST_ERROR_RATE, 100, growth, 1);
         for rate in [LOWEST_ERROR_RATE / 2.0, 1e-100, 1e-300, f64::MIN_POSITIVE, f64::from_bits(1)] {
-            let filter = Filter::new(params(rate, 100, growth, 1), |_| true).ok();
-            let shape = filter.map(|filter| layers(&filter)[0].table().shape());
-            assert_eq!(shape, Some(layers(&lowest)[0].table().shape()), "{rate:e} {growth:?}");
+            let filter = Filter::create(params(rate, 100, growth, 1), |_| true).ok();
+            let shape = filter.map(|filter| layers(&filter)[0].array().shape());
+            assert_eq!(shape, Some(layers(&lowest)[0].array().shape()), "{rate:e} {growth:?}");
         }
     }
 }
@@ -292,7 +288,7 @@ fn any_rate_and_capacity_are_answered() {
     });
     std::thread::spawn(move || {
         for (growth, rate, capacity) in questions {
-            let _ = Filter::new(params(rate, capacity, growth, 1), |bytes| bytes < 1 << 30);
+            let _ = Filter::create(params(rate, capacity, growth, 1), |bytes| bytes < 1 << 30);
             answer.send((growth, rate, capacity)).ok();
         }
     });
@@ -311,7 +307,7 @@ fn any_rate_and_capacity_are_answered() {
 fn a_capacity_that_memory_cannot_hold_is_refused() {
     for growth in [Growth::Fixed, by(1), by(u32::MAX)] {
         for capacity in [u64::MAX, 1 << 62] {
-            let refused = Filter::new(params(0.001, capacity, growth, 1), |_| true);
+            let refused = Filter::create(params(0.001, capacity, growth, 1), |_| true);
             assert_eq!(refused.err(), Some(Error::OutOfMemory), "{capacity}");
         }
     }

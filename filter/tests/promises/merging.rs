@@ -2,30 +2,29 @@
 
 use std::num::NonZeroU64;
 
-use oxbloom_filter::codec;
-use oxbloom_filter::merge::{Operation, Parameter, Refusal};
-use oxbloom_filter::{Error, ErrorRate, Filter, Growth, Layout, Params};
+use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Layout, MergeOp, codec};
+use oxbloom_filter::{Error, Filter, MergeError, Mismatch};
 use proptest::prelude::*;
 
 use crate::model::{bits, body, built, by, item, through_a_file, whole, with_checksum};
 
 const NATIVE: Layout = Layout::Native { seed: 7 };
 const COUNTING: Layout = Layout::Counting { seed: 7 };
-const CLASSIC: Layout = Layout::Classic { noted_expansion: 2 };
+const CLASSIC: Layout = Layout::Classic { stored_expansion: 2 };
 const LAYOUTS: [Layout; 3] = [NATIVE, COUNTING, CLASSIC];
 
 fn empty(error_rate: f64, capacity: u64, growth: Growth, layout: Layout) -> Filter {
     let (error_rate, capacity) = (ErrorRate::new(error_rate).unwrap(), NonZeroU64::new(capacity).unwrap());
-    Filter::new(Params { error_rate, capacity, growth, layout }, |_| true).unwrap()
+    Filter::create(CreateParams { error_rate, capacity, growth, layout }, |_| true).unwrap()
 }
 
 fn add(filter: &mut Filter, mut numbers: impl Iterator<Item = u64>) {
-    assert!(numbers.all(|number| filter.insert(&item(number)).is_ok()));
+    assert!(numbers.all(|number| filter.insert(item(number)).is_ok()));
 }
 
 /// Adds the items that fit.
 fn add_some(filter: &mut Filter, numbers: impl Iterator<Item = u64>) {
-    numbers.map(|number| filter.insert(&item(number))).for_each(|_| ());
+    numbers.map(|number| filter.insert(item(number))).for_each(|_| ());
 }
 
 fn filled(layout: Layout, growth: Growth, numbers: impl Iterator<Item = u64>) -> Filter {
@@ -34,19 +33,19 @@ fn filled(layout: Layout, growth: Growth, numbers: impl Iterator<Item = u64>) ->
     filter
 }
 
-fn merged(sources: &[&Filter], operation: Operation) -> Filter {
-    Filter::merged(sources, operation, |_| true).unwrap()
+fn merged(sources: &[&Filter], operation: MergeOp) -> Filter {
+    Filter::merge_new(sources, operation, |_| true).unwrap()
 }
 
 /// A copy of `target` with `sources` merged into it.
-fn merged_into(target: &Filter, sources: &[&Filter], operation: Operation) -> Filter {
+fn merged_into(target: &Filter, sources: &[&Filter], operation: MergeOp) -> Filter {
     let mut target = target.try_clone().unwrap();
-    target.merge(sources, operation, |_| true).unwrap();
+    target.merge_all(sources, operation, |_| true).unwrap();
     target
 }
 
-fn contains_all(filter: &Filter, mut numbers: impl Iterator<Item = u64>) -> bool {
-    numbers.all(|number| filter.contains(&item(number)))
+fn contains_hashes(filter: &Filter, mut numbers: impl Iterator<Item = u64>) -> bool {
+    numbers.all(|number| filter.contains(item(number)))
 }
 
 fn count(filter: &Filter, number: u64) -> u64 {
@@ -76,14 +75,14 @@ fn a_union_is_the_filter_that_all_items_would_have_made() {
         let other = filled(layout, Growth::Fixed, 200..600);
         let third = filled(layout, Growth::Fixed, 900..950);
         let all = filled(layout, Growth::Fixed, (0..600).chain(900..950));
-        assert!(bits(&merged(&[&one, &other, &third], Operation::Union)) == bits(&all), "{layout:?}");
-        assert!(bits(&merged_into(&one, &[&other, &third], Operation::Union)) == bits(&all), "{layout:?}");
+        assert!(bits(&merged(&[&one, &other, &third], MergeOp::Union)) == bits(&all), "{layout:?}");
+        assert!(bits(&merged_into(&one, &[&other, &third], MergeOp::Union)) == bits(&all), "{layout:?}");
     }
     // Each item in both counts twice.
     let all = filled(COUNTING, Growth::Fixed, (0..300).chain(200..600));
     let [one, other] = [0..300, 200..600].map(|numbers| filled(COUNTING, Growth::Fixed, numbers));
-    assert!(bits(&merged(&[&one, &other], Operation::Union)) == bits(&all));
-    assert!(bits(&merged_into(&one, &[&other], Operation::Union)) == bits(&all));
+    assert!(bits(&merged(&[&one, &other], MergeOp::Union)) == bits(&all));
+    assert!(bits(&merged_into(&one, &[&other], MergeOp::Union)) == bits(&all));
 }
 
 #[test]
@@ -95,11 +94,11 @@ fn an_intersection_has_what_is_in_all() {
             _ => bytes_by(&one, &other, |one, other| one & other),
         };
         for both in
-            [merged(&[&one, &other], Operation::Intersection), merged_into(&one, &[&other], Operation::Intersection)]
+            [merged(&[&one, &other], MergeOp::Intersection), merged_into(&one, &[&other], MergeOp::Intersection)]
         {
-            assert!(contains_all(&both, 400..600), "{layout:?}");
+            assert!(contains_hashes(&both, 400..600), "{layout:?}");
             assert!(bits(&both) == expected, "{layout:?}");
-            assert!(both.items() <= 600);
+            assert!(both.len() <= 600);
         }
     }
 }
@@ -109,21 +108,21 @@ fn filters_that_grew_are_united_layer_by_layer() {
     for layout in [NATIVE, CLASSIC] {
         let shallow = filled(layout, by(2), 0..900);
         let deep = filled(layout, by(2), 5000..14_000);
-        assert!(shallow.depth() == 1 && deep.depth() == 4);
+        assert!(shallow.num_layers() == 1 && deep.num_layers() == 4);
         let part = bits(&shallow).len();
         let expected = |target: &Filter| {
             let bits = bits(target);
-            let first = bytes_by(&shallow, &merged(&[&shallow], Operation::Union), |one, _| one);
+            let first = bytes_by(&shallow, &merged(&[&shallow], MergeOp::Union), |one, _| one);
             first.iter().zip(&bits[..part]).all(|(&one, &both)| one & both == one)
         };
         for both in [
-            merged(&[&shallow, &deep], Operation::Union),
-            merged(&[&deep, &shallow], Operation::Union),
-            merged_into(&shallow, &[&deep], Operation::Union),
-            merged_into(&deep, &[&shallow], Operation::Union),
+            merged(&[&shallow, &deep], MergeOp::Union),
+            merged(&[&deep, &shallow], MergeOp::Union),
+            merged_into(&shallow, &[&deep], MergeOp::Union),
+            merged_into(&deep, &[&shallow], MergeOp::Union),
         ] {
-            assert_eq!(both.depth(), 4);
-            assert!(contains_all(&both, (0..900).chain(5000..14_000)), "{layout:?}");
+            assert_eq!(both.num_layers(), 4);
+            assert!(contains_hashes(&both, (0..900).chain(5000..14_000)), "{layout:?}");
             assert!(expected(&both));
             assert!(bits(&both)[part..] == bits(&deep)[part..]);
         }
@@ -136,15 +135,15 @@ fn counters_add_up_to_15_and_stick_there() {
     let mut other = filled(COUNTING, Growth::Fixed, 0..100);
     (0..9).for_each(|_| add(&mut one, 0..1));
     (0..9).for_each(|_| add(&mut other, 0..1));
-    let mut sum = merged(&[&one, &other], Operation::Union);
+    let mut sum = merged(&[&one, &other], MergeOp::Union);
     assert!(bits(&sum) == counters_by(&one, &other, |one, other| (one + other).min(15)));
     assert_eq!([count(&sum, 0), count(&sum, 1)], [15, 2]);
     assert!(sum.counting().unwrap().stuck() > 0);
     for number in 1..100 {
         assert!(remove(&mut sum, number) && remove(&mut sum, number), "{number}");
     }
-    assert!(contains_all(&sum, 0..1));
-    let smaller = merged(&[&one, &filled(COUNTING, Growth::Fixed, 0..50)], Operation::Intersection);
+    assert!(contains_hashes(&sum, 0..1));
+    let smaller = merged(&[&one, &filled(COUNTING, Growth::Fixed, 0..50)], MergeOp::Intersection);
     assert_eq!([count(&smaller, 0), count(&smaller, 1)], [1, 1]);
 }
 
@@ -162,7 +161,7 @@ proptest! {
             add(&mut filter, numbers.iter().copied());
             filter
         });
-        let operation = if union { Operation::Union } else { Operation::Intersection };
+        let operation = if union { MergeOp::Union } else { MergeOp::Intersection };
         let mut both = if into {
             merged_into(&first, &[&second], operation)
         } else {
@@ -179,7 +178,7 @@ proptest! {
         while let Some(index) = left.iter().position(|&(_, occurrences)| occurrences > 0) {
             for &(number, occurrences) in &left {
                 prop_assert!(count(&both, number) >= occurrences.min(15), "{number}");
-                prop_assert!(occurrences == 0 || both.contains(&item(number)), "{number}");
+                prop_assert!(occurrences == 0 || both.contains(item(number)), "{number}");
             }
             prop_assert!(remove(&mut both, left[index].0));
             left[index].1 -= 1;
@@ -194,8 +193,8 @@ fn the_items_of_a_union_are_estimated_from_its_fill() {
         for overlap in [0, 100, 250, 500] {
             let [one, other] =
                 [0..500, 500 - overlap..1000 - overlap].map(|numbers| filled(layout, Growth::Fixed, numbers));
-            let both = merged(&[&one, &other], Operation::Union);
-            let (items, truth) = (both.items() as f64, 1000.0 - overlap as f64);
+            let both = merged(&[&one, &other], MergeOp::Union);
+            let (items, truth) = (both.len() as f64, 1000.0 - overlap as f64);
             // In the sources, some few items were taken for present, and not counted.
             assert!((items - truth).abs() < 6.0 * truth.sqrt(), "{layout:?} {overlap}: {items}");
             assert_eq!(both.is_estimate(), if layout == CLASSIC { None } else { Some(true) });
@@ -212,17 +211,17 @@ fn where_there_is_nothing_to_estimate_items_stay_counted() {
         let none = filled(layout, Growth::Fixed, 0..0);
         let expected = if layout == CLASSIC { None } else { Some(false) };
         for same in [
-            merged(&[&one], Operation::Union),
-            merged(&[&one], Operation::Intersection),
-            merged(&[&none, &one, &none], Operation::Union),
-            merged_into(&one, &[&none], Operation::Union),
-            merged_into(&none, &[&one], Operation::Union),
+            merged(&[&one], MergeOp::Union),
+            merged(&[&one], MergeOp::Intersection),
+            merged(&[&none, &one, &none], MergeOp::Union),
+            merged_into(&one, &[&none], MergeOp::Union),
+            merged_into(&none, &[&one], MergeOp::Union),
         ] {
             assert!(bits(&same) == bits(&one));
-            assert_eq!((same.items(), same.is_estimate()), (one.items(), expected), "{layout:?}");
+            assert_eq!((same.len(), same.is_estimate()), (one.len(), expected), "{layout:?}");
         }
-        let nothing = merged(&[&one, &none], Operation::Intersection);
-        assert_eq!((nothing.items(), nothing.fill(), nothing.is_estimate()), (0, 0.0, expected));
+        let nothing = merged(&[&one, &none], MergeOp::Intersection);
+        assert_eq!((nothing.len(), nothing.fill(), nothing.is_estimate()), (0, 0.0, expected));
     }
 }
 
@@ -231,9 +230,9 @@ fn a_merge_that_changes_nothing_says_so() {
     for layout in [NATIVE, CLASSIC] {
         let (mut all, part) = (filled(layout, Growth::Fixed, 0..500), filled(layout, Growth::Fixed, 0..100));
         let before = whole(&all);
-        assert_eq!(all.merge(&[&part], Operation::Union, |_| true), Ok(false));
+        assert_eq!(all.merge_all(&[&part], MergeOp::Union, |_| true), Ok(false));
         assert!(whole(&all) == before);
-        assert_eq!(all.merge(&[&part], Operation::Intersection, |_| true), Ok(true));
+        assert_eq!(all.merge_all(&[&part], MergeOp::Intersection, |_| true), Ok(true));
     }
 }
 
@@ -243,30 +242,30 @@ fn a_merge_that_only_adds_layers_is_a_change() {
     for layout in [NATIVE, CLASSIC] {
         let (mut shallow, deep) = (filled(layout, by(2), 0..900), filled(layout, by(2), 0..2000));
         let bare = built(&codec::encode_header(&deep).unwrap()).unwrap();
-        assert_eq!(shallow.merge(&[&bare], Operation::Union, |_| true), Ok(true));
-        assert_eq!(shallow.depth(), 2);
-        assert_eq!(shallow.merge(&[&bare], Operation::Union, |_| true), Ok(false));
+        assert_eq!(shallow.merge_all(&[&bare], MergeOp::Union, |_| true), Ok(true));
+        assert_eq!(shallow.num_layers(), 2);
+        assert_eq!(shallow.merge_all(&[&bare], MergeOp::Union, |_| true), Ok(false));
     }
 }
 
 #[test]
 fn what_is_added_to_counters_that_stick_can_be_removed_as_often() {
     let mut filter = empty(0.01, 20, by(2), COUNTING);
-    let mut other = filter.like(|_| true).unwrap();
-    assert_eq!(filter.merge(&[&other], Operation::Union, |_| true), Ok(false));
+    let mut other = filter.empty_like(|_| true).unwrap();
+    assert_eq!(filter.merge_all(&[&other], MergeOp::Union, |_| true), Ok(false));
     add(&mut filter, [0; 15].into_iter());
     add(&mut other, [0; 3].into_iter());
     let before = bits(&filter);
-    assert_eq!(filter.merge(&[&other], Operation::Union, |_| true), Ok(true));
+    assert_eq!(filter.merge_all(&[&other], MergeOp::Union, |_| true), Ok(true));
     assert!(bits(&filter) == before);
     add(&mut filter, 1..50);
-    assert_eq!(filter.depth(), 2);
+    assert_eq!(filter.num_layers(), 2);
     assert!((1..50).all(|number| remove(&mut filter, number)));
     for _ in 0..18 {
         assert!(remove(&mut filter, 0));
     }
     // Now nothing is left, and the layer that held it is dropped.
-    assert_eq!((filter.depth(), count(&filter, 0)), (1, 0));
+    assert_eq!((filter.num_layers(), count(&filter, 0)), (1, 0));
 }
 
 #[test]
@@ -279,16 +278,16 @@ fn an_overfull_union_tells_its_error_rate_and_grows_with_the_next_item() {
                 add_some(&mut filter, numbers);
                 filter
             });
-            assert!(one.depth() == 1 && other.depth() == 1);
-            let mut both = merged(&[&one, &other], Operation::Union);
-            assert!(both.items() > 1500, "{layout:?}");
+            assert!(one.num_layers() == 1 && other.num_layers() == 1);
+            let mut both = merged(&[&one, &other], MergeOp::Union);
+            assert!(both.len() > 1500, "{layout:?}");
             assert!(one.false_positive_rate() < 0.01 && both.false_positive_rate() > 0.05, "{layout:?}");
-            let absent = (10_000..).find(|&number| !both.contains(&item(number))).unwrap();
+            let absent = (10_000..).find(|&number| !both.contains(item(number))).unwrap();
             match growth {
-                Growth::Fixed => assert_eq!(both.insert(&item(absent)), Err(Error::Full)),
+                Growth::Fixed => assert_eq!(both.insert(item(absent)), Err(Error::Full)),
                 Growth::By(_) => {
-                    assert_eq!(both.insert(&item(absent)), Ok(true));
-                    assert_eq!(both.depth(), 2, "{layout:?}");
+                    assert_eq!(both.insert(item(absent)), Ok(true));
+                    assert_eq!(both.num_layers(), 2, "{layout:?}");
                 }
             }
             let copy = through_a_file(&both);
@@ -301,22 +300,22 @@ fn an_overfull_union_tells_its_error_rate_and_grows_with_the_next_item() {
 fn filters_that_differ_are_refused_with_the_first_difference() {
     let base = empty(0.01, 1000, by(2), NATIVE);
     let cases = [
-        (empty(0.01, 1000, by(2), COUNTING), Parameter::Layout),
-        (empty(0.01, 1000, by(2), CLASSIC), Parameter::Layout),
-        (empty(0.02, 1001, by(2), NATIVE), Parameter::ErrorRate),
-        (empty(0.01, 1001, by(3), NATIVE), Parameter::Capacity),
-        (empty(0.01, 1000, by(3), Layout::Native { seed: 8 }), Parameter::Expansion),
-        (empty(0.01, 1000, Growth::Fixed, NATIVE), Parameter::Expansion),
-        (empty(0.01, 1000, by(2), Layout::Native { seed: 8 }), Parameter::Seed),
+        (empty(0.01, 1000, by(2), COUNTING), Mismatch::Layout),
+        (empty(0.01, 1000, by(2), CLASSIC), Mismatch::Layout),
+        (empty(0.02, 1001, by(2), NATIVE), Mismatch::ErrorRate),
+        (empty(0.01, 1001, by(3), NATIVE), Mismatch::Capacity),
+        (empty(0.01, 1000, by(3), Layout::Native { seed: 8 }), Mismatch::Expansion),
+        (empty(0.01, 1000, Growth::Fixed, NATIVE), Mismatch::Expansion),
+        (empty(0.01, 1000, by(2), Layout::Native { seed: 8 }), Mismatch::Seed),
     ];
     for (other, parameter) in &cases {
-        let refused = Err(Refusal::Differ(*parameter));
-        assert_eq!(Filter::merged(&[&base, other], Operation::Union, |_| true).map(drop), refused);
-        assert_eq!(Filter::merged(&[other, &base], Operation::Union, |_| true).map(drop), refused);
+        let refused = Err(MergeError::Differ(*parameter));
+        assert_eq!(Filter::merge_new(&[&base, other], MergeOp::Union, |_| true).map(drop), refused);
+        assert_eq!(Filter::merge_new(&[other, &base], MergeOp::Union, |_| true).map(drop), refused);
         let mut target = filled(NATIVE, by(2), 0..100);
         let before = whole(&target);
-        let merged = target.merge(&[&base, other], Operation::Union, |_| true);
-        assert_eq!(merged, Err(Refusal::Differ(*parameter)));
+        let merged = target.merge_all(&[&base, other], MergeOp::Union, |_| true);
+        assert_eq!(merged, Err(MergeError::Differ(*parameter)));
         assert!(whole(&target) == before);
     }
 }
@@ -325,19 +324,19 @@ fn filters_that_differ_are_refused_with_the_first_difference() {
 #[test]
 fn layers_of_other_sizes_are_not_merged() {
     let (shallow, deep) = (filled(NATIVE, by(2), 0..900), filled(NATIVE, by(2), 0..2000));
-    assert_eq!((shallow.depth(), deep.depth()), (1, 2));
+    assert_eq!((shallow.num_layers(), deep.num_layers()), (1, 2));
     let mut header = body(&deep);
     // The number of blocks of the second layer.
     header[32 + 40] += 1;
     let other = built(&with_checksum(&header)).unwrap();
-    let refused = Err(Refusal::Differ(Parameter::Size));
+    let refused = Err(MergeError::Differ(Mismatch::Size));
     for sources in [[&deep, &other], [&other, &deep]] {
         let mut target = shallow.try_clone().unwrap();
-        assert_eq!(target.merge(&sources, Operation::Union, |_| true), refused);
+        assert_eq!(target.merge_all(&sources, MergeOp::Union, |_| true), refused);
         assert!(whole(&target) == whole(&shallow));
-        assert_eq!(Filter::merged(&sources, Operation::Union, |_| true).map(drop), refused.map(drop));
+        assert_eq!(Filter::merge_new(&sources, MergeOp::Union, |_| true).map(drop), refused.map(drop));
     }
-    assert_eq!(deep.try_clone().unwrap().merge(&[&other], Operation::Union, |_| true), refused);
+    assert_eq!(deep.try_clone().unwrap().merge_all(&[&other], MergeOp::Union, |_| true), refused);
 }
 
 #[test]
@@ -346,15 +345,15 @@ fn only_single_layers_are_intersected_or_counted_together() {
         let [one, grown] = [0..900, 0..3000].map(|numbers| filled(layout, by(2), numbers));
         let before = whole(&one);
         let mut target = one.try_clone().unwrap();
-        for operation in [Operation::Union, Operation::Intersection] {
+        for operation in [MergeOp::Union, MergeOp::Intersection] {
             let expected = match (layout, operation) {
-                (COUNTING, _) => Refusal::CountingLayers,
-                (_, Operation::Intersection) => Refusal::IntersectedLayers,
-                (_, Operation::Union) => continue,
+                (COUNTING, _) => MergeError::CountingLayers,
+                (_, MergeOp::Intersection) => MergeError::IntersectedLayers,
+                (_, MergeOp::Union) => continue,
             };
-            assert_eq!(target.merge(&[&grown], operation, |_| true), Err(expected));
-            assert_eq!(Filter::merged(&[&one, &grown], operation, |_| true).map(drop), Err(expected));
-            let into_grown = grown.try_clone().unwrap().merge(&[&one], operation, |_| true);
+            assert_eq!(target.merge_all(&[&grown], operation, |_| true), Err(expected));
+            assert_eq!(Filter::merge_new(&[&one, &grown], operation, |_| true).map(drop), Err(expected));
+            let into_grown = grown.try_clone().unwrap().merge_all(&[&one], operation, |_| true);
             assert_eq!(into_grown, Err(expected));
             assert!(whole(&target) == before);
         }
@@ -367,18 +366,18 @@ fn memory_that_is_refused_leaves_the_filters_as_they_were() {
         let (mut one, grown) = (filled(layout, by(2), 0..900), filled(layout, by(2), 0..3000));
         let before = whole(&one);
         let mut asked = 0;
-        let refused = one.merge(&[&grown], Operation::Union, |bytes| {
+        let refused = one.merge_all(&[&grown], MergeOp::Union, |bytes| {
             asked = bytes;
             false
         });
-        assert_eq!(refused, Err(Refusal::OutOfMemory));
+        assert_eq!(refused, Err(MergeError::OutOfMemory));
         assert!(whole(&one) == before);
         assert_eq!(asked as usize, bits(&grown).len() - bits(&one).len());
-        let refused = Filter::merged(&[&one, &grown], Operation::Union, |bytes| {
+        let refused = Filter::merge_new(&[&one, &grown], MergeOp::Union, |bytes| {
             asked = bytes;
             false
         });
-        assert_eq!(refused.map(drop), Err(Refusal::OutOfMemory));
+        assert_eq!(refused.map(drop), Err(MergeError::OutOfMemory));
         assert_eq!(asked as usize, bits(&grown).len());
     }
 }
@@ -390,22 +389,22 @@ fn a_filter_like_another_is_empty_and_can_be_merged_with_it() {
             let fresh = empty(0.01, 1000, growth, layout);
             let mut used = empty(0.01, 1000, growth, layout);
             add_some(&mut used, 0..2500);
-            let like = used.like(|_| true).unwrap();
+            let like = used.empty_like(|_| true).unwrap();
             assert!(whole(&like) == whole(&fresh), "{layout:?} {growth:?}");
-            assert_eq!(used.like(|_| false).map(drop), Err(Error::OutOfMemory));
+            assert_eq!(used.empty_like(|_| false).map(drop), Err(Error::OutOfMemory));
         }
     }
     // Its first layer was dropped: those that are like it start with what is the first now.
     let mut moved = filled(COUNTING, by(2), 0..2500);
     let mut left = 0..2500;
-    while moved.depth() > 1 {
+    while moved.num_layers() > 1 {
         assert!(remove(&mut moved, left.next().unwrap()));
     }
     assert!(!left.is_empty());
-    let mut like = moved.like(|_| true).unwrap();
+    let mut like = moved.empty_like(|_| true).unwrap();
     add(&mut like, 7000..7100);
-    let both = merged(&[&moved, &like], Operation::Union);
-    assert!(contains_all(&both, left.chain(7000..7100)));
+    let both = merged(&[&moved, &like], MergeOp::Union);
+    assert!(contains_hashes(&both, left.chain(7000..7100)));
 }
 
 /// Some are as long as no whole number of blocks, and pages that are not used stay untouched.
@@ -418,8 +417,8 @@ fn all_sizes_are_merged_to_the_last_byte() {
                 add_some(&mut filter, (from..capacity).step_by(2));
                 filter
             });
-            let both = merged(&[&one, &other], Operation::Union);
-            assert!(contains_all(&both, 0..capacity / 2), "{capacity} {layout:?}");
+            let both = merged(&[&one, &other], MergeOp::Union);
+            assert!(contains_hashes(&both, 0..capacity / 2), "{capacity} {layout:?}");
             let copy = through_a_file(&both);
             assert_eq!(copy.fill(), both.fill());
             assert!(whole(&copy) == whole(&both));

@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 
-use oxbloom_filter::blocked::Layer;
-use oxbloom_filter::chain::{Chain, Layer as _};
-use oxbloom_filter::codec::native::{self, Chunk, Header};
-use oxbloom_filter::codec::{self, DecodeError, Sender, Sink, Source, classic};
-use oxbloom_filter::storage::Bytes;
-use oxbloom_filter::{Error, ErrorRate, Filter, Growth, Layout, Params};
+use oxbloom_filter::internals::codec::native::{self, Chunk, Header};
+use oxbloom_filter::internals::codec::{self, Origin, Sink, Source, classic};
+use oxbloom_filter::internals::{
+    BlockedLayer as Layer, Bytes, Chain, Chains, CreateParams, ErrorRate, Growth, Layer as _, Layout,
+};
+use oxbloom_filter::{DecodeError, Error, Filter};
 use xxhash_rust::xxh3::xxh3_64;
 
-pub fn params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Params {
-    Params {
+pub fn params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> CreateParams {
+    CreateParams {
         error_rate: ErrorRate::new(error_rate).unwrap(),
         capacity: capacity.try_into().unwrap(),
         growth,
@@ -20,7 +20,7 @@ pub fn params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Para
 }
 
 pub fn filter(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Filter {
-    Filter::new(params(error_rate, capacity, growth, seed), |_| true).unwrap()
+    Filter::create(params(error_rate, capacity, growth, seed), |_| true).unwrap()
 }
 
 pub fn by(expansion: u32) -> Growth {
@@ -29,9 +29,9 @@ pub fn by(expansion: u32) -> Growth {
 
 /// The chain of a filter in the native layout.
 pub fn chain(filter: &Filter) -> &Chain<Layer> {
-    match filter {
-        Filter::Native(chain) => chain,
-        Filter::Counting(_) | Filter::Classic(_) => panic!("no filter of bits in cache lines"),
+    match filter.chains() {
+        Chains::Native(chain) => chain,
+        Chains::Counting(_) | Chains::Classic(_) => panic!("no filter of bits in cache lines"),
     }
 }
 
@@ -54,7 +54,7 @@ pub fn insert_in_batches(filter: &mut Filter, items: &[Vec<u8>], sizes: &[usize]
         rest = others;
         while !batch.is_empty() {
             let mut new = vec![true; batch.len()];
-            let handled = filter.insert_all(batch, &mut new);
+            let handled = filter.insert_hashes(batch, &mut new);
             answers.extend(new[..handled].iter().map(|&new| Ok(new)));
             batch = &batch[handled..];
             if !batch.is_empty()
@@ -73,10 +73,10 @@ pub fn insert_in_batches(filter: &mut Filter, items: &[Vec<u8>], sizes: &[usize]
 
 /// All bits of a filter, oldest layer first.
 pub fn bits(filter: &Filter) -> Vec<u8> {
-    match filter {
-        Filter::Native(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
-        Filter::Counting(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
-        Filter::Classic(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
+    match filter.chains() {
+        Chains::Native(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
+        Chains::Counting(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
+        Chains::Classic(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
     }
 }
 
@@ -87,7 +87,7 @@ pub fn whole(filter: &Filter) -> (Vec<u8>, Vec<u8>) {
 
 /// The filter of a header, without bits.
 pub fn built(header: &[u8]) -> Result<Filter, DecodeError> {
-    codec::Header::decode(header, Sender::Anyone)?.build()
+    codec::Header::decode(header, Origin::Client)?.build()
 }
 
 /// A header without its checksum.
@@ -160,10 +160,10 @@ impl Source for File {
 /// Writes a filter as an RDB file does, and reads it back.
 pub fn through_a_file(filter: &Filter) -> Filter {
     let mut file = File::default();
-    codec::save(filter, &mut file).unwrap();
-    let copy = match filter {
-        Filter::Native(_) | Filter::Counting(_) => native::load(&mut file, |_| true),
-        Filter::Classic(_) => classic::load(classic::VERSION, &mut file, |_| true).map(Filter::Classic),
+    codec::write_rdb(filter, &mut file).unwrap();
+    let copy = match filter.chains() {
+        Chains::Native(_) | Chains::Counting(_) => native::read_rdb(&mut file, |_| true),
+        Chains::Classic(_) => classic::read_rdb(classic::VERSION, &mut file, |_| true),
     };
     assert!(file.0.is_empty());
     copy.unwrap()
@@ -171,20 +171,20 @@ pub fn through_a_file(filter: &Filter) -> Filter {
 
 /// Loads a piece as a client does.
 pub fn load(filter: &mut Filter, iterator: u64, data: &[u8]) -> Result<(), DecodeError> {
-    codec::load_piece(filter, iterator, data, Sender::Anyone).map(|_| ())
+    codec::load_chunk(filter, iterator, data, Origin::Client).map(|_| ())
 }
 
 /// Copies a filter as a client does, one chunk a request, each with its iterator.
 pub fn through_a_client(filter: &Filter) -> Filter {
     let header = Header::decode(&codec::encode_header(filter).unwrap()).unwrap();
     let mut copy = header.build().unwrap();
-    let mut iterator = codec::HEADER_ITERATOR;
-    while let Some(piece) = codec::next_piece(filter, iterator).unwrap() {
-        assert!(piece.iterator > iterator);
-        iterator = piece.iterator;
+    let mut iterator = codec::HEADER_CURSOR;
+    while let Some(piece) = codec::next_chunk(filter, iterator).unwrap() {
+        assert!(piece.cursor > iterator);
+        iterator = piece.cursor;
         load(&mut copy, iterator, &piece.data).unwrap();
     }
-    assert!(header.describes(&copy));
+    assert!(header.matches_popcounts(&copy));
     copy
 }
 
@@ -196,6 +196,6 @@ pub fn first_chunk(filter: &Filter) -> Chunk<'_> {
 /// What a filter asks of an allocator that aligns to cache lines.
 pub fn memory_when_aligned(filter: &Filter) -> usize {
     let layers = layers(filter);
-    let blocks: u64 = layers.iter().map(|layer| layer.table().shape().blocks).sum();
+    let blocks: u64 = layers.iter().map(|layer| layer.array().shape().blocks).sum();
     size_of::<Filter>() + size_of_val(layers) + blocks as usize * 64
 }

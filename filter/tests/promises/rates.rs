@@ -17,8 +17,8 @@
 //! filter is asked about as often as it holds items, which keeps the two within a few per cent of each other. Of the
 //! largest there are too few to tell their variance well, but those that large differ by less than 0.2 % anyway.
 
-use oxbloom_filter::hash::Hash;
-use oxbloom_filter::{Filter, Growth};
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::{Growth, Hash};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::model::{self, body, built, by, filter, item, with_checksum};
@@ -61,9 +61,9 @@ pub fn offer(filter: &mut Filter, items: u64, fresh: &mut Fresh) {
 /// Inserts items, as far as they fit into so many layers.
 fn insert(filter: &mut Filter, mut hashes: &[Hash], layers: usize) {
     loop {
-        let handled = filter.insert_all(hashes, &mut vec![false; hashes.len()]);
+        let handled = filter.insert_hashes(hashes, &mut vec![false; hashes.len()]);
         hashes = &hashes[handled..];
-        if hashes.is_empty() || filter.depth() == layers {
+        if hashes.is_empty() || filter.num_layers() == layers {
             return;
         }
         filter.grow(|_| true).unwrap();
@@ -72,7 +72,7 @@ fn insert(filter: &mut Filter, mut hashes: &[Hash], layers: usize) {
 
 /// Offers items until so many layers have counted all they were made for.
 pub fn fill_layers(filter: &mut Filter, layers: usize, fresh: &mut Fresh) {
-    while filter.depth() < layers || filter.items() < filter.capacity() {
+    while filter.num_layers() < layers || filter.len() < filter.capacity() {
         let hashes = fresh.hashes(filter, filter.capacity().min(BATCH));
         insert(filter, &hashes, layers);
     }
@@ -107,7 +107,7 @@ impl Measurement {
                 let hashes = fresh.hashes(&filter, left.min(BATCH));
                 let mut found = [false; BATCH as usize];
                 let found = &mut found[..hashes.len()];
-                filter.contains_all(&hashes, found);
+                filter.contains_hashes(&hashes, found);
                 hits += found.iter().filter(|&&found| found).count();
                 left -= hashes.len() as u64;
             }
@@ -177,7 +177,7 @@ fn assert_rates_are_kept(growth: Growth, rates: &[f64], filled: &str, fill: impl
             let what = format!("{growth:?}, {filled}, rate {rate}, capacity {capacity}");
             let fill = |filter: &mut Filter, fresh: &mut Fresh| {
                 fill(filter, fresh);
-                assert_eq!(filter.depth(), 1);
+                assert_eq!(filter.num_layers(), 1);
             };
             // The one block of the smallest stays nearly empty: no need to look so closely.
             let queries = if capacity < 64 { 1_000_000 } else { queries(rate) };
@@ -190,7 +190,9 @@ fn assert_rates_are_kept(growth: Growth, rates: &[f64], filled: &str, fill: impl
 
 #[test]
 fn a_fixed_filter_keeps_its_rate_when_it_was_offered_its_capacity() {
-    assert_rates_are_kept(Growth::Fixed, &RATES, "offered", |filter, fresh| offer(filter, filter.capacity(), fresh));
+    assert_rates_are_kept(Growth::Fixed, &RATES, "items_offered", |filter, fresh| {
+        offer(filter, filter.capacity(), fresh)
+    });
 }
 
 #[test]
@@ -198,7 +200,7 @@ fn a_fixed_filter_keeps_its_rate_when_it_counted_its_capacity() {
     assert_rates_are_kept(Growth::Fixed, &RATES[2..], "counted", |filter, fresh| fill_layers(filter, 1, fresh));
 }
 
-/// False positives are not counted. At high rates there are so many of them that a filter has been offered many more distinct
+/// False positives are not counted. At high rates there are so many of them that a filter has been items_offered many more distinct
 /// items than its capacity once it refuses: in the memory of a classic filter, its rate is higher then. README.md states by
 /// how much at most.
 #[test]
@@ -218,7 +220,7 @@ fn a_fixed_filter_that_refuses_exceeds_a_high_rate_by_no_more_than_is_stated() {
 
 #[test]
 fn a_growing_filter_keeps_its_rate_when_it_was_offered_its_capacity() {
-    assert_rates_are_kept(by(2), &RATES, "offered", |filter, fresh| offer(filter, filter.capacity(), fresh));
+    assert_rates_are_kept(by(2), &RATES, "items_offered", |filter, fresh| offer(filter, filter.capacity(), fresh));
 }
 
 #[test]
@@ -244,7 +246,7 @@ fn a_filter_keeps_its_rate_through_12_layers() {
             let make = |seed| filter(rate, capacity, by(expansion), seed);
             let fill = |filter: &mut Filter, fresh: &mut Fresh| {
                 fill_layers(filter, layers, fresh);
-                assert_eq!((filter.depth(), filter.items()), (layers, filter.capacity()));
+                assert_eq!((filter.num_layers(), filter.len()), (layers, filter.capacity()));
             };
             let total = (0..layers).map(|layer| capacity * u64::from(expansion).pow(layer as u32)).sum::<u64>();
             let what = format!("rate {rate}, expansion {expansion}, {layers} layers, {total} items");
@@ -304,7 +306,7 @@ fn the_estimated_rate_is_the_measured_one() {
                     }
                     let newest = filter.layers().last().map_or(0, |layer| layer.capacity);
                     offer(filter, if half { newest / 2 } else { newest }, fresh);
-                    assert_eq!(filter.depth(), layers);
+                    assert_eq!(filter.num_layers(), layers);
                     estimates.push(filter.false_positive_rate());
                 };
                 let fullness = if half { "half full" } else { "full" };
@@ -325,7 +327,7 @@ fn the_fill_is_the_share_of_set_bits() {
         assert_eq!((filter.fill(), filter.false_positive_rate()), (0.0, 0.0));
         let mut before = 0.0;
         for number in 0..items {
-            assert!(filter.insert(&item(number)).is_ok());
+            assert!(filter.insert(item(number)).is_ok());
             if growth == Growth::Fixed {
                 assert!(filter.fill() >= before);
                 before = filter.fill();
@@ -335,7 +337,7 @@ fn the_fill_is_the_share_of_set_bits() {
         let ones: u32 = bits.iter().map(|byte| byte.count_ones()).sum();
         assert_eq!(filter.fill(), f64::from(ones) / (bits.len() as f64 * 8.0));
         // The memory is well used: at capacity, a bit is about as likely set as clear.
-        let full = filter.items() == filter.capacity();
+        let full = filter.len() == filter.capacity();
         assert!(!full || (0.4..0.6).contains(&filter.fill()), "{}", filter.fill());
     }
 }

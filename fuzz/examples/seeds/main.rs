@@ -10,9 +10,10 @@ use std::fs;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use oxbloom_filter::classic::probes_for;
-use oxbloom_filter::codec::{self, Header, Sender, Sink};
-use oxbloom_filter::{ErrorRate, Filter, Growth, Layout, Params};
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::classic::probes_for;
+use oxbloom_filter::internals::codec::{self, Header, Origin, Sink};
+use oxbloom_filter::internals::{CreateParams, ErrorRate, FilterKind, Growth, Layout};
 use oxbloom_fuzz::decoding::{COUNTING_KINDS, Writer};
 use redis::{Commands, RedisResult};
 
@@ -32,18 +33,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for (name, layout) in [
             ("native", Layout::Native { seed: 42 }),
             ("counting", Layout::Counting { seed: 42 }),
-            ("classic", Layout::Classic { noted_expansion: 2 }),
+            ("classic", Layout::Classic { stored_expansion: 2 }),
         ] {
             let growth = NonZeroU32::new(expansion).map_or(Growth::Fixed, Growth::By);
             let error_rate = ErrorRate::new(error_rate).ok_or("an error rate")?;
-            let params = Params { error_rate, capacity: capacity.try_into()?, growth, layout };
-            let mut filter = Filter::new(params, |_| true)?;
+            let params = CreateParams { error_rate, capacity: capacity.try_into()?, growth, layout };
+            let mut filter = Filter::create(params, |_| true)?;
             for number in 0..items {
                 filter.insert(format!("item {number}").as_bytes())?;
             }
             take_back(&mut filter, items / 3);
             write_filter(&format!("{name}-{index}"), &filter)?;
-            if let Filter::Classic(_) = filter {
+            if filter.kind() == FilterKind::Classic {
                 for version in 0..4 {
                     let file = [&[version], &*old_file(&filter, version).0].concat();
                     write("file", &format!("{name}-{index}-{version}"), &file)?;
@@ -80,9 +81,9 @@ fn take_back(filter: &mut Filter, items: u64) {
 
 fn write_filter(name: &str, filter: &Filter) -> std::io::Result<()> {
     let mut file = Writer::default();
-    codec::save(filter, &mut file).expect("little memory");
+    codec::write_rdb(filter, &mut file).expect("little memory");
     write("header", name, &codec::encode_header(filter).expect("little memory"))?;
-    let kinds: &[u8] = if let Filter::Classic(_) = filter { &[4] } else { &[7, 8] };
+    let kinds: &[u8] = if filter.kind() == FilterKind::Classic { &[4] } else { &[7, 8] };
     for &kind in kinds {
         write("file", &format!("{name}-{kind}"), &[&[kind], &*file.0].concat())?;
     }
@@ -118,8 +119,8 @@ fn probes_with_bits(bits_per_item: f64) -> Vec<u8> {
 /// A classic filter as a file of an earlier version, which hashes with 32 bits and so holds other items.
 fn old_file(filter: &Filter, version: u8) -> Writer {
     let mut file = Writer::default();
-    file.unsigned(filter.items());
-    file.unsigned(filter.depth() as u64);
+    file.unsigned(filter.len());
+    file.unsigned(filter.num_layers() as u64);
     if version >= 2 {
         file.unsigned(0);
     }
@@ -168,20 +169,20 @@ fn redisbloom(
         redis::cmd("BF.SCANDUMP").arg(KEY).arg(iterator).query(server)
     };
     let (mut iterator, header) = dump(0)?;
-    let mut filter = Header::decode(&header, Sender::Anyone)?.build()?;
+    let mut filter = Header::decode(&header, Origin::Client)?.build()?;
     loop {
         let (next, piece) = dump(iterator)?;
         if next == 0 {
             return Ok(filter);
         }
-        codec::load_piece(&mut filter, next, &piece, Sender::Authority)?;
+        codec::load_chunk(&mut filter, next, &piece, Origin::Replication)?;
         iterator = next;
     }
 }
 
 /// Each operation of the `pieces` target on a filter of this kind.
 fn operations(kind: u8) -> Vec<u8> {
-    const ORIGIN: u64 = codec::native::ORIGIN;
+    const ORIGIN: u64 = codec::native::FIRST_CHUNK_CURSOR;
     let mut bytes = vec![kind, 40];
     if COUNTING_KINDS.contains(&kind) {
         bytes = counter_operations(kind);
@@ -194,13 +195,13 @@ fn operations(kind: u8) -> Vec<u8> {
     for reference in [0x30, 0x70] {
         bytes.extend([6 | reference, 0, 6 | reference, 0xFF]);
     }
-    for sender in [0, 0x80] {
-        bytes.extend([9 | sender]);
+    for origin in [0, 0x80] {
+        bytes.extend([9 | origin]);
         bytes.extend(9u64.to_le_bytes());
         bytes.extend([8, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
-        bytes.extend([12 | sender, 1, 8]);
+        bytes.extend([12 | origin, 1, 8]);
         bytes.extend([0x11; 64]);
-        bytes.extend([15 | sender, kind, 60, 5]);
+        bytes.extend([15 | origin, kind, 60, 5]);
     }
     bytes
 }
@@ -209,8 +210,9 @@ fn operations(kind: u8) -> Vec<u8> {
 /// its counters stick, and the oldest until a layer is gone.
 fn counter_operations(kind: u8) -> Vec<u8> {
     const ITEMS: u8 = 200;
-    let (insert, insert_absent, remove, count, sixteen_times) = (0, 1, 2, 3, 0xF0);
-    let additions = [[insert, 250, 0], [remove, ITEMS, 0], [insert_absent, 250, 0], [insert | sixteen_times, 251, 0]];
+    let (insert, insert_absent_hashes, remove, count, sixteen_times) = (0, 1, 2, 3, 0xF0);
+    let additions =
+        [[insert, 250, 0], [remove, ITEMS, 0], [insert_absent_hashes, 250, 0], [insert | sixteen_times, 251, 0]];
     let removals = [[remove | sixteen_times, 0, 0]; 5];
     [&[kind, ITEMS], additions.as_flattened(), removals.as_flattened(), &[count, 251, 0]].concat()
 }

@@ -1,6 +1,6 @@
 //! Scripts for the target of the whole module: what clients may ask for, and what real servers made of filters.
 
-use oxbloom_filter::codec::Sink;
+use oxbloom_filter::internals::codec::Sink;
 use oxbloom_fuzz::commands::{DATA, FROM_MASTER, ITEM, ITEMS, ITERATOR, LITERAL, LONG_LITERAL, WORDS};
 use oxbloom_fuzz::decoding::Writer;
 use redis::{Connection, RedisResult};

@@ -3,7 +3,8 @@
 use std::ffi::{c_char, c_int, c_longlong};
 use std::ptr;
 
-use oxbloom_filter::codec::{DecodeError, Sink, Source};
+use oxbloom_filter::DecodeError;
+use oxbloom_filter::internals::codec::{Sink, Source};
 use redis_module::raw;
 
 use super::keys::{Value, module_value, put};

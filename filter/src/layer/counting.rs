@@ -1,6 +1,6 @@
 //! The counting layer: a counting Bloom filter (Fan, Cao, Almeida and Broder 2000, "Summary Cache"), in cache lines.
 //!
-//! Each cell of a [`table`](super::table) is a counter of four bits, 128 to a line. To add an item raises its counters, to
+//! Each cell of a [`table`](crate::block_array) is a counter of four bits, 128 to a line. To add an item raises its counters, to
 //! remove it lowers them, and it is there while none of them is zero. So it is with multisets: an item that was added twice is
 //! removed twice.
 //!
@@ -35,9 +35,9 @@
 //!    further additions and removals of the item go to its holder, until none is left; then it starts again with 2.
 //!
 //! So whatever was added and not removed is found, and each of its removals finds it. The argument needs the order of the
-//! layers and that old ones gain nothing. That is why layers are dropped only once they hold nothing ([`Chain::remove`]),
+//! layers and that old ones gain nothing. That is why layers are dropped only once they hold nothing,
 //! filters of several layers are not merged, and a copy in pieces is only accepted while nobody writes
-//! ([`codec`](super::codec::native)).
+//! ([`codec`](crate::codec::native)).
 //!
 //! Who removes what was never added breaks the assumption: if the item seems to be there, counters of other items are lowered,
 //! and those may be missing from then on. No counting Bloom filter can tell.
@@ -46,7 +46,7 @@
 //!
 //! Additions that find the item absent count, and removals that leave it absent. Both are wrong at the error rate, so that
 //! the count would stray with the square root of the number of removals. The fill does not stray: by it, there are some
-//! [`n` items](super::sizing::Shape::items_from_fill), of which a share of less than `f` was never counted, `f` being the
+//! [`n` items](crate::sizing::BlockShape::items_from_fill), of which a share of less than `f` was never counted, `f` being the
 //! probability that an absent item finds all counters above zero. After some removals, one in sixteen, the count is brought
 //! back between `n - f n - 4 sqrt(n/k)` and `n + 4 sqrt(n/k)`, with `k` probes: at error rates of up to 0.5, six times the
 //! standard deviation of the estimate or more.
@@ -55,49 +55,61 @@ use std::ptr::NonNull;
 
 use multiversion::multiversion;
 
-use super::chain::{self, Chain, Layer as _};
-use super::hash::{GOLDEN, Hash, Hasher, Probes};
-use super::merge::{self, Operation};
-use super::sizing::{Budget, Cell, Shape, power};
-use super::storage::Block;
-use super::table::{Count, Plan, Table};
-use super::{Error, LayerFacts, MAX_LAYERS};
+use super::{ItemCount, Layer, LayerInfo, LayerSpec, MAX_LAYERS, MergeOp};
+use crate::block::{Block, CombineOp, combine};
+use crate::block_array::BlockArray;
+use crate::error::Error;
+use crate::hash::{GOLDEN, Hash, Hasher};
+use crate::probe::Probes;
+use crate::sizing::{BlockShape, Budget, Cell, power};
+use crate::spec::NativeSpec;
 
 /// What a counter holds at most. There it sticks.
 pub const MAX_COUNT: u8 = 15;
 
-/// What a layer is made from.
+/// What a counting layer is created from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Design {
-    pub shape: Shape,
+pub struct CountingSpec {
+    pub shape: BlockShape,
     pub capacity: u64,
-    /// Which share of the filter's error rate the layer may use up; see [`error_share`](super::sizing::error_share). Layers come and
+    /// Which share of the filter's error rate the layer may use up; see [`error_share`](crate::sizing::error_share). Layers come and
     /// go: their place in the chain does not tell.
     pub share: u16,
 }
 
-impl Design {
-    /// A layer for `capacity` items with the share number `share` of the error rate.
-    pub fn new(plan: &Plan, share: u16, capacity: u64) -> Result<Design, Error> {
-        let rate = plan.layer_error_rate(share.into());
-        let shape = Shape::choose(Cell::Counter, capacity, rate, Budget::Tight).ok_or(Error::OutOfMemory)?;
-        Ok(Design { shape, capacity, share })
+impl CountingSpec {
+    /// Returns the spec of a layer for `capacity` items with share number `share` of the error rate.
+    pub fn new(filter: &NativeSpec, share: u16, capacity: u64) -> Result<CountingSpec, Error> {
+        let rate = filter.layer_error_rate(share.into());
+        let shape = BlockShape::choose(Cell::Counter, capacity, rate, Budget::Tight).ok_or(Error::OutOfMemory)?;
+        Ok(CountingSpec { shape, capacity, share })
+    }
+}
+
+impl LayerSpec for CountingSpec {
+    #[inline]
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn bytes(&self) -> u64 {
+        self.shape.bytes()
     }
 }
 
 /// What is counted of a layer, and cannot be told from its counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    pub count: Count,
+    pub count: ItemCount,
     /// Additions that were not taken back.
     pub occurrences: u64,
     /// The sum of hashes of all additions and removals ever: it is the same only where the same was written, in whatever order.
     pub history: u64,
 }
 
-/// One layer of a filter.
-pub struct Layer {
-    table: Table,
+/// A layer of counters in blocks, and what is counted of it.
+pub struct CountingLayer {
+    array: BlockArray,
     capacity: u64,
     share: u16,
     counts: Counts,
@@ -111,44 +123,37 @@ struct Tally {
     stuck: u64,
 }
 
-impl chain::Layer for Layer {
-    type Plan = Plan;
-    type Design = Design;
-    type Counts = Counts;
+impl Layer for CountingLayer {
+    type FilterSpec = NativeSpec;
+    type LayerSpec = CountingSpec;
 
-    /// Apart, as all that is only done of counting filters, so that the code for the others is as short as without them.
+    const CELL: Cell = Cell::Counter;
+
+    /// Not inlined, like all counting-only code, to keep it out of the plain filters' hot path.
     #[inline(never)]
-    fn hasher(plan: &Plan) -> Hasher {
-        Hasher::Xxh3 { seed: plan.seed }
+    fn hasher(filter: &NativeSpec) -> Hasher {
+        Hasher::Xxh3 { seed: filter.seed }
     }
 
     /// The lowest share that no layer has: the shares of all that are there sum to less than 1, whatever came and went.
-    fn next(plan: &Plan, layers: &[Layer]) -> Result<Design, Error> {
+    fn next(filter: &NativeSpec, layers: &[CountingLayer]) -> Result<CountingSpec, Error> {
         let newest = layers.last().ok_or(Error::OutOfMemory)?;
         let mut taken = [false; MAX_LAYERS];
         // An older one that is empty is only there still because there was no memory to drop it.
         let older = layers.iter().filter(|layer| !layer.is_empty());
         older.chain([newest]).for_each(|layer| taken[usize::from(layer.share)] = true);
         let share = taken.iter().position(|taken| !taken).and_then(|share| u16::try_from(share).ok());
-        Design::new(plan, share.ok_or(Error::CannotGrow)?, plan.capacity_after(newest.capacity)?)
+        CountingSpec::new(filter, share.ok_or(Error::CannotGrow)?, filter.capacity_after(newest.capacity)?)
     }
 
-    fn memory(design: &Design) -> u64 {
-        design.shape.bytes()
-    }
-
-    fn new(Design { shape, capacity, share }: Design) -> Result<Layer, Error> {
-        let table = Table::new(shape)?;
-        Ok(Layer { table, capacity, share, counts: Counts::default(), tally: Tally::default() })
-    }
-
-    fn design(&self) -> Design {
-        Design { shape: self.table.shape(), capacity: self.capacity, share: self.share }
+    fn new(CountingSpec { shape, capacity, share }: CountingSpec) -> Result<CountingLayer, Error> {
+        let array = BlockArray::new(shape)?;
+        Ok(CountingLayer { array, capacity, share, counts: Counts::default(), tally: Tally::default() })
     }
 
     #[inline]
-    fn capacity(&self) -> u64 {
-        self.capacity
+    fn spec(&self) -> CountingSpec {
+        CountingSpec { shape: self.array.shape(), capacity: self.capacity, share: self.share }
     }
 
     #[inline]
@@ -156,78 +161,60 @@ impl chain::Layer for Layer {
         self.counts.count.items()
     }
 
-    fn counts(&self) -> Counts {
-        self.counts
-    }
-
-    fn restore_counts(&mut self, counts: Counts) {
-        self.counts = counts;
-    }
-
     fn marked(&self) -> u64 {
         self.tally.marked
     }
 
-    fn cells(&self) -> u64 {
-        self.table.shape().cells()
-    }
-
     fn bytes(&self) -> &[u8] {
-        self.table.bytes()
+        self.array.bytes()
     }
 
-    fn allocated(&self) -> usize {
-        self.table.allocated()
-    }
-
-    fn facts(&self, plan: &Plan, _index: usize) -> LayerFacts {
-        self.table.facts(plan, self.share.into(), self.capacity, self.items())
+    fn info(&self, filter: &NativeSpec, _index: usize) -> LayerInfo {
+        LayerInfo::of_blocks(filter, self.share.into(), self.array.shape(), self.capacity, self.items())
     }
 
     fn false_positive_rate(&self) -> f64 {
-        self.table.shape().false_positive_rate(self.estimate())
+        self.array.shape().false_positive_rate(self.estimate())
     }
 
     #[inline]
     fn contains(&self, hash: Hash) -> bool {
         let mut positions = hash.probes();
-        self.table.lines_of(hash).all(|(line, probes)| {
-            let block = &self.table.blocks()[line];
+        self.array.blocks_of(hash).all(|(block, probes)| {
+            let block = &self.array.blocks()[block];
             // All are read before any is judged: see `blocked`.
             let mut all = true;
-            draw(&mut positions, probes, |counter| all &= read(block, counter) > 0);
+            next_counters(&mut positions, probes, |counter| all &= read(block, counter) > 0);
             all
         })
     }
 
-    #[inline(never)]
-    fn find_one(layers: &[Layer], hash: Hash) -> bool {
-        layers.iter().rev().any(|layer| layer.contains(hash))
-    }
-
-    fn find(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
-        found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found = Layer::find_one(layers, hash));
+    fn find(layers: &[CountingLayer], hashes: &[Hash], found: &mut [bool]) {
+        found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found = find_one(layers, hash));
     }
 
     #[inline(never)]
-    fn prefetch(layers: &[Layer], hashes: &[Hash]) {
+    fn prefetch(layers: &[CountingLayer], hashes: &[Hash]) {
         if let [older @ .., newest] = layers {
-            let place = newest.table.place();
-            hashes.iter().for_each(|&hash| place.prefetch(hash));
+            let span = newest.array.span();
+            hashes.iter().for_each(|&hash| span.prefetch(hash));
             for layer in older.iter().rev().take(LAYERS_AHEAD) {
-                let place = layer.table.place();
-                hashes.iter().for_each(|&hash| place.prefetch_first(hash));
+                let span = layer.array.span();
+                hashes.iter().for_each(|&hash| span.prefetch_first(hash));
             }
         }
     }
 
-    fn combine(&mut self, sources: &[&Layer], operation: Operation, is_new: bool) -> bool {
-        let (target, mut tally) = (self.table.blocks_mut().as_flattened_mut(), Tally::default());
-        let sources_bytes = sources.iter().map(|source| source.bytes());
-        let rule = operation.rule(Cell::Counter);
-        let changed = merge::combine_bytes(target, sources_bytes, rule, is_new, |part| tally.add(Tally::of_part(part)));
-        // What was added to counters that stick shows in the counts alone.
-        let adds = operation == Operation::Union && sources.iter().any(|source| source.counts.occurrences > 0);
+    fn merge(&mut self, sources: &[&CountingLayer], op: MergeOp, is_new: bool) -> bool {
+        let (target, mut tally) = (self.array.blocks_mut().as_flattened_mut(), Tally::default());
+        let combine_op = match op {
+            MergeOp::Union => CombineOp::Sum,
+            MergeOp::Intersection => CombineOp::Minimum,
+        };
+        let bytes = sources.iter().map(|source| source.bytes());
+        let changed = combine(target, bytes, combine_op, is_new, |part| tally.add(Tally::of_part(part)));
+        // What was added to saturated counters shows in the counts alone.
+        let adds = op == MergeOp::Union && sources.iter().any(|source| source.counts.occurrences > 0);
         let changed = changed || adds;
         self.tally = tally;
         if changed || is_new {
@@ -235,41 +222,48 @@ impl chain::Layer for Layer {
             let occurrences = operands().map(|operand| operand.occurrences);
             let histories = operands().fold(0, |sum: u64, operand| sum.wrapping_add(operand.history));
             self.counts = Counts {
-                count: merge::items(operation, operands().map(|operand| operand.count), self.estimate()),
-                occurrences: match operation {
-                    Operation::Union => occurrences.fold(0, u64::saturating_add),
-                    Operation::Intersection => occurrences.min().unwrap_or(0),
+                count: ItemCount::merged(op, operands().map(|operand| operand.count), self.estimate()),
+                occurrences: match op {
+                    MergeOp::Union => occurrences.fold(0, u64::saturating_add),
+                    MergeOp::Intersection => occurrences.min().unwrap_or(0),
                 },
-                history: match operation {
-                    Operation::Union => histories,
-                    Operation::Intersection => histories.wrapping_add(GOLDEN),
+                history: match op {
+                    MergeOp::Union => histories,
+                    MergeOp::Intersection => histories.wrapping_add(GOLDEN),
                 },
             };
         }
         changed
     }
 
-    fn try_clone(&self) -> Result<Layer, Error> {
-        let mut copy = Layer::new(self.design())?;
-        copy.counts = self.counts;
-        if self.tally.marked > 0 {
-            copy.restore(0, self.bytes()).ok_or(Error::OutOfMemory)?;
-        }
-        Ok(copy)
-    }
-
     unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
         // SAFETY: as promised by the caller.
-        unsafe { self.table.relocate(relocate) };
+        unsafe { self.array.relocate(relocate) };
     }
 }
 
-/// Of how many older layers the first lines of a batch are asked for: of more, those of the first would be gone again.
+/// How many older layers are prefetched for a batch: with more, the first ones would be evicted again.
 const LAYERS_AHEAD: usize = 4;
 
-impl Layer {
-    pub fn table(&self) -> &Table {
-        &self.table
+#[inline(never)]
+fn find_one(layers: &[CountingLayer], hash: Hash) -> bool {
+    layers.iter().rev().any(|layer| layer.contains(hash))
+}
+
+impl CountingLayer {
+    /// Returns the counters.
+    pub fn array(&self) -> &BlockArray {
+        &self.array
+    }
+
+    /// Returns what is counted of the layer.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Restores the counts of a stored layer.
+    pub fn set_counts(&mut self, counts: Counts) {
+        self.counts = counts;
     }
 
     /// The counters that stick.
@@ -279,17 +273,17 @@ impl Layer {
 
     /// The number of items, by the fill.
     fn estimate(&self) -> f64 {
-        self.table.shape().items_from_fill(self.tally.marked)
+        self.array.shape().items_from_fill(self.tally.marked)
     }
 
     /// Whether nothing is left that could be removed.
-    fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.counts.occurrences == 0 && self.tally.marked == self.tally.stuck
     }
 
     /// Adds an occurrence of an item. Whether it is new; if so it counts, even beyond the capacity: the caller looks at the
     /// room first.
-    fn raise(&mut self, hash: Hash) -> bool {
+    pub fn raise(&mut self, hash: Hash) -> bool {
         let before = self.tally.marked;
         self.change(hash, |count| MAX_COUNT.min(count + 1));
         let is_new = self.tally.marked > before;
@@ -300,7 +294,7 @@ impl Layer {
     }
 
     /// Takes an occurrence back of an item that the layer claims.
-    fn lower(&mut self, hash: Hash) {
+    pub fn lower(&mut self, hash: Hash) {
         let before = self.tally.marked;
         self.change(hash, |count| if count < MAX_COUNT { count.saturating_sub(1) } else { MAX_COUNT });
         let is_gone = self.tally.marked < before;
@@ -317,8 +311,8 @@ impl Layer {
     #[inline]
     fn change(&mut self, hash: Hash, rule: impl Fn(u8) -> u8) {
         let mut positions = hash.probes();
-        for (line, probes) in self.table.lines_of(hash) {
-            let (block, tally) = (&mut self.table.blocks_mut()[line], &mut self.tally);
+        for (block, probes) in self.array.blocks_of(hash) {
+            let (block, tally) = (&mut self.array.blocks_mut()[block], &mut self.tally);
             each_once(&mut positions, probes, |counter| {
                 let before = read(block, counter);
                 let after = rule(before);
@@ -331,7 +325,7 @@ impl Layer {
 
     /// Brings the number of items into the range in which it must be by the fill; see the [module](self).
     fn check_items(&mut self) {
-        let shape = self.table.shape();
+        let shape = self.array.shape();
         let (estimate, fill) = (self.estimate(), self.tally.marked as f64 / shape.cells() as f64);
         let stray = 4.0 * (estimate / f64::from(shape.probes)).sqrt();
         let least = estimate * (1.0 - power(fill, shape.probes)) - stray;
@@ -344,18 +338,18 @@ impl Layer {
     }
 
     /// The smallest of an item's counters.
-    fn smallest(&self, hash: Hash) -> u8 {
+    pub fn smallest(&self, hash: Hash) -> u8 {
         let (mut positions, mut smallest) = (hash.probes(), MAX_COUNT);
-        for (line, probes) in self.table.lines_of(hash) {
-            let block = &self.table.blocks()[line];
-            draw(&mut positions, probes, |counter| smallest = smallest.min(read(block, counter)));
+        for (block, probes) in self.array.blocks_of(hash) {
+            let block = &self.array.blocks()[block];
+            next_counters(&mut positions, probes, |counter| smallest = smallest.min(read(block, counter)));
         }
         smallest
     }
 
     /// Fills a part of a new layer, from byte `offset` on. `None` if it is not whole blocks of the layer.
-    pub fn restore(&mut self, offset: usize, counters: &[u8]) -> Option<()> {
-        let (target, source) = (self.table.part(offset, counters.len())?, counters.as_chunks().0);
+    pub fn restore_part(&mut self, offset: usize, counters: &[u8]) -> Option<()> {
+        let (target, source) = (self.array.part(offset, counters.len())?, counters.as_chunks().0);
         for (target, source) in target.iter_mut().zip(source) {
             let tally = Tally::of(source);
             // Empty blocks are left out: the pages of a sparse filter stay untouched.
@@ -369,8 +363,8 @@ impl Layer {
 
     /// Puts `counters` in the place of what is at byte `offset`. Returns whether that changed any, or `None` if they are not whole
     /// blocks of the layer.
-    pub fn replace(&mut self, offset: usize, counters: &[u8]) -> Option<bool> {
-        let (target, source) = (self.table.part(offset, counters.len())?, counters.as_chunks().0);
+    pub fn replace_part(&mut self, offset: usize, counters: &[u8]) -> Option<bool> {
+        let (target, source) = (self.array.part(offset, counters.len())?, counters.as_chunks().0);
         let mut changed = false;
         for (target, source) in target.iter_mut().zip(source).filter(|(target, source)| target != source) {
             self.tally.subtract(Tally::of(target));
@@ -382,77 +376,19 @@ impl Layer {
     }
 }
 
-impl Chain<Layer> {
-    /// Adds an occurrence of each item in order, until one is new and does not fit; `new[i]` tells whether the item was new.
-    /// See [`Filter::insert_all`](super::Filter::insert_all).
-    pub fn insert_all(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
-        self.insert(hashes, new, true)
-    }
-
-    /// As [`insert_all`](Self::insert_all), but leaves alone the items that are there already.
-    pub fn insert_absent(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
-        self.insert(hashes, new, false)
-    }
-
-    #[inline(never)]
-    fn insert(&mut self, hashes: &[Hash], new: &mut [bool], again: bool) -> usize {
-        let [older @ .., newest] = self.layers_mut() else { return 0 };
-        for (handled, (&hash, new)) in hashes.iter().zip(new).enumerate() {
-            let holder = older.iter_mut().find(|layer| layer.contains(hash));
-            *new = match holder {
-                Some(holder) => again && holder.raise(hash),
-                // Whether the item is there shows while it is raised.
-                None if again && newest.room() > 0 => newest.raise(hash),
-                None if newest.contains(hash) => again && newest.raise(hash),
-                None if newest.room() > 0 => newest.raise(hash),
-                None => return handled,
-            };
-        }
-        hashes.len()
-    }
-
-    /// Takes back an occurrence of an item. `false` if there is none.
-    ///
-    /// If it was the last of a layer, and the layer not the newest, the layer is dropped.
-    pub fn remove(&mut self, hash: Hash) -> bool {
-        let Some(holder) = self.holder(hash) else { return false };
-        let layer = &mut self.layers_mut()[holder];
-        layer.lower(hash);
-        if layer.is_empty() {
-            self.drop_older(Layer::is_empty);
-        }
-        true
-    }
-
-    /// How often the item is there: never less than it is, up to [`MAX_COUNT`], which stands for that or more.
-    pub fn count(&self, hash: Hash) -> u8 {
-        self.holder(hash).map_or(0, |holder| self.layers()[holder].smallest(hash))
-    }
-
-    /// The counters that stick.
-    pub fn stuck(&self) -> u64 {
-        self.layers().iter().map(Layer::stuck).sum()
-    }
-
-    /// The oldest layer that claims the item.
-    fn holder(&self, hash: Hash) -> Option<usize> {
-        self.layers().iter().position(|layer| layer.contains(hash))
-    }
-}
-
 /// Hands the next `count` counters of `positions` to `visit`.
 #[inline]
-fn draw(positions: &mut Probes, count: u8, mut visit: impl FnMut(usize)) {
+fn next_counters(positions: &mut Probes, count: u8, mut visit: impl FnMut(usize)) {
     const COUNTERS: usize = Cell::Counter.per_block() as usize;
-    positions.draw(count, |position| visit(position % COUNTERS));
+    positions.next_positions(count, |position| visit(position % COUNTERS));
 }
 
-/// As [`draw`], but a counter that is drawn twice is visited once.
+/// As [`next_counters`], but a counter that is drawn twice is visited once.
 #[inline]
 fn each_once(positions: &mut Probes, count: u8, mut visit: impl FnMut(usize)) {
     const { assert!(Cell::Counter.per_block() == u128::BITS as u64) }
     let mut seen = 0u128;
-    draw(positions, count, |counter| {
+    next_counters(positions, count, |counter| {
         if seen & 1 << counter == 0 {
             seen |= 1 << counter;
             visit(counter);

@@ -1,6 +1,6 @@
-//! The bit array: a row of blocks, or of bytes, that may be refused.
+//! An array of blocks, or of bytes: zeroed, aligned to cache lines, and fallible.
 //!
-//! This is the only unsafe memory of the filter. What holds, always:
+//! This is the only unsafe memory of the library. What holds, always:
 //!
 //! 1. `start - offset` is an allocation of `layout::<N>(length, padded)` from the global allocator, and `self` owns it.
 //! 2. All its bytes are initialized: they come from `alloc_zeroed`, were initialized when adopted, or were copied from such.
@@ -21,11 +21,8 @@
 use std::alloc::{self, Layout};
 use std::ptr::{self, NonNull};
 
-use super::Error;
-use super::sizing::BLOCK_BYTES;
-
-/// One cache line of bits.
-pub type Block = [u8; BLOCK_BYTES as usize];
+use crate::block::BLOCK_BYTES;
+use crate::error::Error;
 
 /// What an allocation is aligned to, in the ideal case.
 const LINE: usize = BLOCK_BYTES as usize;
@@ -45,13 +42,13 @@ pub type Blocks<T = ()> = Array<{ LINE }, T>;
 /// A row of bytes.
 pub type Bytes = Array<1>;
 
-/// A fixed number of elements of `N` bytes, and a note on them: up to six bytes of it take the place of padding.
+/// A fixed number of elements of `N` bytes, and a label: up to six bytes of the label take the place of padding.
 pub struct Array<const N: usize, T = ()> {
     start: NonNull<u8>,
     length: usize,
     offset: u8,
     padded: bool,
-    note: T,
+    label: T,
 }
 
 // SAFETY: `Array` owns plain bytes, and hands them out by the usual borrowing rules.
@@ -60,9 +57,13 @@ unsafe impl<const N: usize, T: Send> Send for Array<N, T> {}
 unsafe impl<const N: usize, T: Sync> Sync for Array<N, T> {}
 
 impl<const N: usize> Array<N> {
-    /// `length` zeroed elements, or an error if the allocator refuses.
+    /// Returns `length` zeroed elements.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] if the allocator has no memory for them, or they cannot be addressed.
     pub fn zeroed(length: u64) -> Result<Array<N>, Error> {
-        Array::noted(length, ())
+        Array::labelled(length, ())
     }
 
     /// Takes over an allocation of `length` elements.
@@ -72,42 +73,41 @@ impl<const N: usize> Array<N> {
     /// `start` must be an allocation from the global allocator that it accepts back as one of `length * N` bytes, at
     /// least one and at most [`MAX_BYTES`], aligned to a word. All of them must be initialized, and nobody else may use it.
     pub unsafe fn adopt(start: NonNull<u8>, length: usize) -> Array<N> {
-        Array { start, length, offset: 0, padded: false, note: () }
+        Array { start, length, offset: 0, padded: false, label: () }
     }
 }
 
 impl<const N: usize, T: Copy> Array<N, T> {
-    /// `length` zeroed elements with a note, or an error if the allocator refuses.
-    pub fn noted(length: u64, note: T) -> Result<Array<N, T>, Error> {
+    /// Returns `length` zeroed elements with a label.
+    ///
+    /// # Errors
+    ///
+    /// As [`zeroed`](Array::zeroed).
+    pub fn labelled(length: u64, label: T) -> Result<Array<N, T>, Error> {
         let bytes = length.checked_mul(N as u64).filter(|&bytes| bytes <= MAX_BYTES);
         let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok()).ok_or(Error::OutOfMemory)?;
         let length = bytes / N;
-        let bare = Array::allocate(length, false, note)?;
+        let bare = Array::allocate(length, false, label)?;
         if N != LINE || bytes < WORTH_PADDING || bare.start.align_offset(LINE) == 0 {
             return Ok(bare);
         }
         drop(bare);
-        Array::allocate(length, true, note)
+        Array::allocate(length, true, label)
     }
 
-    fn allocate(length: usize, padded: bool, note: T) -> Result<Array<N, T>, Error> {
+    fn allocate(length: usize, padded: bool, label: T) -> Result<Array<N, T>, Error> {
         // SAFETY: the layout is at least one byte long.
         let base = unsafe { alloc::alloc_zeroed(layout::<N>(length, padded)) };
         let base = NonNull::new(base).ok_or(Error::OutOfMemory)?;
         let offset = padding(base, padded);
         // SAFETY: `offset` is less than a line, and the allocation has one more when padded.
         let start = unsafe { base.add(offset.into()) };
-        Ok(Array { start, length, offset, padded, note })
+        Ok(Array { start, length, offset, padded, label })
     }
 
     #[inline]
-    pub fn note(&self) -> T {
-        self.note
-    }
-
-    /// Bytes asked of the allocator, without padding: equal arrays have equal sizes under every allocator.
-    pub fn allocated(&self) -> usize {
-        layout::<N>(self.length, false).size()
+    pub fn label(&self) -> T {
+        self.label
     }
 
     #[inline]
@@ -123,8 +123,8 @@ impl<const N: usize, T: Copy> Array<N, T> {
     }
 
     #[inline]
-    pub fn address(&self) -> Address<N> {
-        Address { start: self.start, length: self.length }
+    pub fn span(&self) -> RawSpan<N> {
+        RawSpan { start: self.start, length: self.length }
     }
 
     /// Lets `relocate` move the allocation. It returns the new address, or `None` if it left the old one in place.
@@ -155,14 +155,14 @@ impl<const N: usize, T> Array<N, T> {
     }
 }
 
-/// Where an array is, or was: it does not keep it.
+/// Where an array is, or was. A span does not keep its array alive, and reads nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Address<const N: usize> {
+pub struct RawSpan<const N: usize> {
     start: NonNull<u8>,
     length: usize,
 }
 
-impl<const N: usize> Address<N> {
+impl<const N: usize> RawSpan<N> {
     /// The number of elements.
     #[inline]
     pub fn length(self) -> usize {
@@ -224,14 +224,6 @@ fn layout<const N: usize>(length: usize, padded: bool) -> Layout {
     unsafe { Layout::from_size_align_unchecked(size, WORD) }
 }
 
-/// How many bits are set.
-#[inline]
-pub fn ones(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks();
-    let of_words: u64 = words.iter().map(|&word| u64::from(u64::from_ne_bytes(word).count_ones())).sum();
-    of_words + rest.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,7 +235,6 @@ mod tests {
             assert_eq!(blocks.as_slice().len() as u64, count);
             assert!(count * BLOCK_BYTES < WORTH_PADDING as u64 || blocks.as_slice().as_ptr().align_offset(LINE) == 0);
             assert!(blocks.as_slice().as_flattened().iter().all(|&byte| byte == 0));
-            assert!(blocks.allocated() as u64 <= (count + 1) * BLOCK_BYTES);
         }
     }
 

@@ -21,28 +21,30 @@ use std::ptr::NonNull;
 
 use bitvec::prelude::*;
 
-use super::batch::{BATCH, IN_CACHE, Subset};
-use super::chain::{self, Insert, Layer as _};
-use super::hash::{Hash, Hasher};
-use super::merge::{self, Operation};
-use super::storage::{Address, Bytes, ones};
-use super::table::Count;
-use super::{Error, Growth, LayerFacts};
+use super::{Insert, ItemCount, Layer, LayerInfo, LayerSpec, MergeOp, merge_bits};
+use crate::array::{Bytes, RawSpan};
+use crate::batch::{BATCH, BatchMask, IN_CACHE};
+use crate::block::count_ones;
+use crate::error::Error;
+use crate::hash::{Hash, Hasher};
+use crate::sizing::Cell;
+use crate::spec::Growth;
 
 /// `ln^2 2` and `ln 2` as RedisBloom has them: a digit more would make other filters.
 const LN2_SQUARED: f64 = 0.480453013918201;
 #[allow(clippy::approx_constant, reason = "the digits are RedisBloom's")]
 const LN2: f64 = 0.693147180559945;
 
-/// What RedisBloom takes for a filter and for a layer, besides the bits.
+/// What RedisBloom takes for a filter, besides its layers.
 pub const FILTER_BYTES: usize = 32;
+/// What RedisBloom takes for a layer, besides the bits.
 pub const LAYER_BYTES: usize = 64;
 
 /// The most probes an item may have: those of the lowest error rate that a double can hold, `2^-1074`.
 pub const MAX_PROBES: u32 = 1075;
 
 /// The most layers of a filter. RedisBloom halves the error rate with each layer, so the 1075th is the last one whose rate a double
-/// can hold; one without bits may follow, see [`Design::is_sound`].
+/// can hold; one without bits may follow, see [`ClassicLayerSpec::is_sound`].
 pub const MAX_LAYERS: usize = 1076;
 
 /// The most probes that a look-up examines before it answers that the item is there.
@@ -63,12 +65,13 @@ pub const MAX_BITS: u64 = 1 << 60;
 /// its own queues.
 const AHEAD: usize = 4;
 
-/// What is left untouched where nothing changes, so that a sparse filter stays sparse in memory.
+/// Pages in which nothing changes are not written, so that a sparse filter stays sparse in memory.
 const PAGE: usize = 4096;
 
-/// What the layers of a filter share.
+/// What the layers of a classic filter share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct ClassicSpec {
+    /// How the filter hashes, sizes its layers and grows.
     pub options: Options,
     /// How many times as large each further layer is. What comes from elsewhere may say 0: such a filter does not grow.
     pub expansion: u32,
@@ -93,10 +96,12 @@ impl Options {
         (bits < 16).then_some(Options(bits))
     }
 
+    /// Returns the options as they are stored.
     pub fn bits(self) -> u32 {
         self.0
     }
 
+    /// Returns true if the filter does not grow.
     pub fn is_fixed(self) -> bool {
         self.0 & Options::FIXED != 0
     }
@@ -107,13 +112,13 @@ impl Options {
     }
 }
 
-impl Plan {
+impl ClassicSpec {
     /// What filters are created with today. `noted` is what one that does not grow has for an expansion.
-    pub fn new(growth: Growth, noted: u32) -> Plan {
+    pub fn new(growth: Growth, noted: u32) -> ClassicSpec {
         let options = Options::NOT_ROUNDED | Options::WIDE_HASH;
         match growth {
-            Growth::Fixed => Plan { options: Options(options | Options::FIXED), expansion: noted },
-            Growth::By(expansion) => Plan { options: Options(options), expansion: expansion.get() },
+            Growth::Fixed => ClassicSpec { options: Options(options | Options::FIXED), expansion: noted },
+            Growth::By(expansion) => ClassicSpec { options: Options(options), expansion: expansion.get() },
         }
     }
 
@@ -123,12 +128,12 @@ impl Plan {
     }
 
     /// The first layer of a filter. A growing one may use up half of its error rate in it.
-    pub fn first(&self, capacity: u64, error_rate: f64) -> Result<Design, Error> {
+    pub fn first(&self, capacity: u64, error_rate: f64) -> Result<ClassicLayerSpec, Error> {
         self.layer(capacity, if self.options.is_fixed() { error_rate } else { error_rate / 2.0 })
     }
 
     /// A layer for `capacity` items at an error rate of its own.
-    fn layer(&self, mut capacity: u64, error_rate: f64) -> Result<Design, Error> {
+    fn layer(&self, mut capacity: u64, error_rate: f64) -> Result<ClassicLayerSpec, Error> {
         if capacity == 0 || error_rate <= 0.0 {
             return Err(Error::CannotGrow);
         }
@@ -152,9 +157,16 @@ impl Plan {
         };
         let bytes = bits.max(1).div_ceil(u64::BITS.into()) * 8;
         let probes = probes_for(bits_per_item);
-        let design =
-            Design { bytes, bits: 8 * bytes, log2_bits: log2_bits as u8, probes, capacity, error_rate, bits_per_item };
-        if design.is_sound() && design.capacity > 0 { Ok(design) } else { Err(Error::CannotGrow) }
+        let spec = ClassicLayerSpec {
+            bytes,
+            bits: 8 * bytes,
+            log2_bits: log2_bits as u8,
+            probes,
+            capacity,
+            error_rate,
+            bits_per_item,
+        };
+        if spec.is_sound() && spec.capacity > 0 { Ok(spec) } else { Err(Error::CannotGrow) }
     }
 }
 
@@ -163,9 +175,9 @@ pub fn probes_for(bits_per_item: f64) -> u32 {
     (LN2 * bits_per_item).ceil() as u32
 }
 
-/// What a layer is made from.
+/// What a classic layer is created from.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Design {
+pub struct ClassicLayerSpec {
     /// The size of the bit array.
     pub bytes: u64,
     /// The number of bits, as it is noted.
@@ -174,14 +186,27 @@ pub struct Design {
     pub log2_bits: u8,
     /// Bits that an item sets.
     pub probes: u32,
+    /// The number of items that the layer is created for.
     pub capacity: u64,
+    /// The layer's own false-positive rate.
     pub error_rate: f64,
     /// As computed from the error rate.
     pub bits_per_item: f64,
 }
 
-impl Design {
-    /// Whether a layer can be made from it in which no probe leaves the bits, or takes for ever.
+impl LayerSpec for ClassicLayerSpec {
+    #[inline]
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl ClassicLayerSpec {
+    /// Returns true if no probe of the layer leaves its bits, and no look-up takes for ever.
     pub fn is_sound(&self) -> bool {
         let used = self.used_bits();
         let has_bits = used.is_some_and(|used| (1..=MAX_BITS).contains(&used) && used.div_ceil(8) <= self.bytes);
@@ -196,8 +221,8 @@ impl Design {
                 && self.bits_per_item.is_finite()
     }
 
-    /// RedisBloom leaves a layer without anything behind when a filter could not grow, and answers from then on that every
-    /// item is there. To refuse it would be to refuse the whole file that it is in.
+    /// Returns true for the empty layer that RedisBloom leaves behind when growth fails: it matches everything. We accept it,
+    /// since rejecting it would reject the whole RDB file.
     fn is_void(&self) -> bool {
         let is_nothing = (self.bytes, self.bits, self.probes, self.capacity) == (0, 0, 0, 0);
         is_nothing && (self.error_rate, self.bits_per_item) == (0.0, 0.0)
@@ -212,49 +237,41 @@ impl Design {
     }
 }
 
-/// One layer of a filter: a bit array and its counters.
-pub struct Layer {
+/// A layer of bits as RedisBloom has it, and what is counted of it.
+pub struct ClassicLayer {
     bytes: Bytes,
-    design: Design,
+    spec: ClassicLayerSpec,
     items: u64,
     ones: u64,
     modulus: Modulus,
 }
 
-impl chain::Layer for Layer {
-    type Plan = Plan;
-    type Design = Design;
-    /// The number of items.
-    type Counts = u64;
+impl Layer for ClassicLayer {
+    type FilterSpec = ClassicSpec;
+    type LayerSpec = ClassicLayerSpec;
 
-    fn hasher(plan: &Plan) -> Hasher {
-        if plan.options.hash_bits() == 64 { Hasher::Murmur64 } else { Hasher::Murmur32 }
+    const CELL: Cell = Cell::Bit;
+
+    fn hasher(filter: &ClassicSpec) -> Hasher {
+        if filter.options.hash_bits() == 64 { Hasher::Murmur64 } else { Hasher::Murmur32 }
     }
 
-    fn next(plan: &Plan, layers: &[Layer]) -> Result<Design, Error> {
+    fn next(filter: &ClassicSpec, layers: &[ClassicLayer]) -> Result<ClassicLayerSpec, Error> {
         let newest = layers.last().ok_or(Error::OutOfMemory)?;
-        if plan.options.is_fixed() {
+        if filter.options.is_fixed() {
             return Err(Error::Full);
         }
-        let capacity = newest.design.capacity.checked_mul(plan.expansion.into()).ok_or(Error::OutOfMemory)?;
-        plan.layer(capacity, newest.design.error_rate / 2.0)
+        let capacity = newest.spec.capacity.checked_mul(filter.expansion.into()).ok_or(Error::OutOfMemory)?;
+        filter.layer(capacity, newest.spec.error_rate / 2.0)
     }
 
-    fn memory(design: &Design) -> u64 {
-        design.bytes
-    }
-
-    fn new(design: Design) -> Result<Layer, Error> {
-        Ok(Layer::over(Bytes::zeroed(design.bytes)?, design))
-    }
-
-    fn design(&self) -> Design {
-        self.design
+    fn new(spec: ClassicLayerSpec) -> Result<ClassicLayer, Error> {
+        Ok(ClassicLayer::over(Bytes::zeroed(spec.bytes)?, spec))
     }
 
     #[inline]
-    fn capacity(&self) -> u64 {
-        self.design.capacity
+    fn spec(&self) -> ClassicLayerSpec {
+        self.spec
     }
 
     #[inline]
@@ -262,20 +279,8 @@ impl chain::Layer for Layer {
         self.items
     }
 
-    fn counts(&self) -> u64 {
-        self.items
-    }
-
-    fn restore_counts(&mut self, items: u64) {
-        self.items = items;
-    }
-
     fn marked(&self) -> u64 {
         self.ones
-    }
-
-    fn cells(&self) -> u64 {
-        8 * self.bytes().len() as u64
     }
 
     #[inline]
@@ -283,36 +288,25 @@ impl chain::Layer for Layer {
         self.bytes.as_slice().as_flattened()
     }
 
-    fn allocated(&self) -> usize {
-        self.bytes.allocated()
-    }
-
-    fn facts(&self, plan: &Plan, _index: usize) -> LayerFacts {
-        let Design { bytes, bits, probes, capacity, error_rate, .. } = self.design;
-        let (hash_bits, items) = (plan.options.hash_bits(), self.items);
-        LayerFacts { bytes, bits, hash_bits, probes, lines: None, capacity, items, error_rate }
+    fn info(&self, filter: &ClassicSpec, _index: usize) -> LayerInfo {
+        let ClassicLayerSpec { bytes, bits, probes, capacity, error_rate, .. } = self.spec;
+        let (hash_bits, items) = (filter.options.hash_bits(), self.items);
+        LayerInfo { bytes, bits, hash_bits, probes, blocks_per_item: None, capacity, items, error_rate }
     }
 
     fn false_positive_rate(&self) -> f64 {
         let fill = self.ones as f64 / self.modulus.divisor.max(1) as f64;
-        libm::pow(fill.min(1.0), self.design.probes.into())
+        libm::pow(fill.min(1.0), self.spec.probes.into())
     }
 
     #[inline]
     fn contains(&self, hash: Hash) -> bool {
-        self.others_are_set(self.probes(hash), self.design.probes)
+        self.others_are_set(self.probes(hash), self.spec.probes)
     }
 
-    fn find_one(layers: &[Layer], hash: Hash) -> bool {
-        if is_deep(layers) {
-            return find_bounded(layers, hash);
-        }
-        layers.iter().rev().any(|layer| layer.contains(hash))
-    }
-
-    fn find(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
+    fn find(layers: &[ClassicLayer], hashes: &[Hash], found: &mut [bool]) {
         if let &[hash] = hashes {
-            found[0] = Layer::find_one(layers, hash);
+            found[0] = find_one(layers, hash);
             return;
         }
         if is_deep(layers) {
@@ -324,32 +318,23 @@ impl chain::Layer for Layer {
     }
 
     #[inline]
-    fn prefetch(layers: &[Layer], hashes: &[Hash]) {
+    fn prefetch(layers: &[ClassicLayer], hashes: &[Hash]) {
         if let Some(newest) = layers.last() {
             let (first, _) = newest.split();
             hashes.iter().for_each(|&hash| newest.prefetch_next(&mut newest.probes(hash), first));
         }
     }
 
-    fn combine(&mut self, sources: &[&Layer], operation: Operation, is_new: bool) -> bool {
-        let sources_bytes = sources.iter().map(|source| source.bytes());
-        let (changed, ones) =
-            merge::combine_bits(self.bytes.as_mut_slice().as_flattened_mut(), sources_bytes, operation, is_new);
+    fn merge(&mut self, sources: &[&ClassicLayer], op: MergeOp, is_new: bool) -> bool {
+        let bytes = self.bytes.as_mut_slice().as_flattened_mut();
+        let (changed, ones) = merge_bits(bytes, sources.iter().map(|source| source.bytes()), op, is_new);
         self.ones = ones;
         if changed || is_new {
             let items = sources.iter().map(|source| source.items).chain((!is_new).then_some(self.items));
-            let counts = items.map(|items| Count::new(items, false));
-            self.items = merge::items(operation, counts, self.estimate()).items();
+            let counts = items.map(|items| ItemCount::new(items, false));
+            self.items = ItemCount::merged(op, counts, self.estimate()).items();
         }
         changed
-    }
-
-    fn try_clone(&self) -> Result<Layer, Error> {
-        let mut copy = Bytes::zeroed(self.design.bytes)?;
-        let pages = copy.as_mut_slice().chunks_mut(PAGE).zip(self.bytes.as_slice().chunks(PAGE));
-        let used = pages.filter(|(_, source)| source.as_flattened().iter().any(|&byte| byte != 0));
-        used.for_each(|(target, source)| target.copy_from_slice(source));
-        Ok(Layer { bytes: copy, ..*self })
     }
 
     unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
@@ -358,12 +343,12 @@ impl chain::Layer for Layer {
     }
 }
 
-impl Insert for Layer {
+impl Insert for ClassicLayer {
     #[inline]
     fn insert(&mut self, hash: Hash) -> bool {
         let (mut probes, modulus) = (self.probes(hash), self.modulus);
         let bits = self.bytes.as_mut_slice().as_flattened_mut().view_bits_mut::<Lsb0>();
-        let set: u64 = (0..self.design.probes).map(|_| u64::from(!bits.replace(probes.next(modulus), true))).sum();
+        let set: u64 = (0..self.spec.probes).map(|_| u64::from(!bits.replace(probes.next(modulus), true))).sum();
         self.ones += set;
         self.items += u64::from(set > 0);
         set > 0
@@ -372,41 +357,46 @@ impl Insert for Layer {
     const INSERTS_AHEAD: usize = AHEAD;
 
     #[inline]
-    fn inserts_look_further(layers: &[Layer]) -> bool {
+    fn inserts_look_further(layers: &[ClassicLayer]) -> bool {
         layers.last().is_some_and(|newest| newest.bytes().len() > IN_CACHE)
     }
 
     #[inline]
     fn prefetch_insert(&self, hash: Hash) {
-        self.prefetch_next(&mut self.probes(hash), self.design.probes);
+        self.prefetch_next(&mut self.probes(hash), self.spec.probes);
     }
 }
 
-impl Layer {
-    fn over(bytes: Bytes, design: Design) -> Layer {
-        let modulus = Modulus::new(design.used_bits().unwrap_or(0));
-        Layer { bytes, design, items: 0, ones: 0, modulus }
+impl ClassicLayer {
+    fn over(bytes: Bytes, spec: ClassicLayerSpec) -> ClassicLayer {
+        let modulus = Modulus::new(spec.used_bits().unwrap_or(0));
+        ClassicLayer { bytes, spec, items: 0, ones: 0, modulus }
     }
 
-    /// A layer of stored bits. `None` if they are not those of a sound `design`.
-    pub fn restore(bytes: Bytes, design: Design, items: u64) -> Option<Layer> {
-        let fits = bytes.as_slice().len() as u64 == design.bytes && design.is_sound();
+    /// Returns a layer of stored bits, or `None` if they are not those of a sound `spec`.
+    pub fn restore(bytes: Bytes, spec: ClassicLayerSpec, items: u64) -> Option<ClassicLayer> {
+        let fits = bytes.as_slice().len() as u64 == spec.bytes && spec.is_sound();
         fits.then(|| {
-            let ones = ones(bytes.as_slice().as_flattened());
-            Layer { items, ones, ..Layer::over(bytes, design) }
+            let ones = count_ones(bytes.as_slice().as_flattened());
+            ClassicLayer { items, ones, ..ClassicLayer::over(bytes, spec) }
         })
+    }
+
+    /// Restores the item count of a stored layer.
+    pub fn set_items(&mut self, items: u64) {
+        self.items = items;
     }
 
     /// Sets every bit that is set in `bits`, which start at byte `offset`. Returns whether any was clear, or `None` if they do not
     /// end in the layer.
-    pub fn merge(&mut self, offset: usize, bits: &[u8]) -> Option<bool> {
+    pub fn merge_part(&mut self, offset: usize, bits: &[u8]) -> Option<bool> {
         let target = self.part(offset, bits.len())?;
         let mut set = 0;
         for (target, source) in target.chunks_mut(PAGE).zip(bits.chunks(PAGE)) {
-            if ones(source) > 0 {
-                let before = ones(target);
+            if count_ones(source) > 0 {
+                let before = count_ones(target);
                 target.iter_mut().zip(source).for_each(|(target, source)| *target |= source);
-                set += ones(target) - before;
+                set += count_ones(target) - before;
             }
         }
         self.ones += set;
@@ -415,16 +405,16 @@ impl Layer {
 
     /// Puts `bits` in the place of what is at byte `offset`. Returns whether that changed any, or `None` if they do not end in the
     /// layer.
-    pub fn replace(&mut self, offset: usize, bits: &[u8]) -> Option<bool> {
+    pub fn replace_part(&mut self, offset: usize, bits: &[u8]) -> Option<bool> {
         let target = self.part(offset, bits.len())?;
-        let before = ones(target);
+        let before = count_ones(target);
         let mut changed = false;
         let pages = target.chunks_mut(PAGE).zip(bits.chunks(PAGE));
         for (target, source) in pages.filter(|(target, source)| target != source) {
             target.copy_from_slice(source);
             changed = true;
         }
-        self.ones = self.ones - before + ones(bits);
+        self.ones = self.ones - before + count_ones(bits);
         Some(changed)
     }
 
@@ -432,7 +422,7 @@ impl Layer {
     fn estimate(&self) -> f64 {
         let bits = self.modulus.divisor.max(1) as f64;
         let clear = 1.0 - (self.ones as f64 / bits).min(1.0 - 0.5 / bits);
-        -bits / f64::from(self.design.probes.max(1)) * libm::log(clear)
+        -bits / f64::from(self.spec.probes.max(1)) * libm::log(clear)
     }
 
     fn part(&mut self, offset: usize, length: usize) -> Option<&mut [u8]> {
@@ -452,20 +442,20 @@ impl Layer {
     #[inline]
     fn split(&self) -> (u32, u32) {
         let first = if self.ones < self.modulus.divisor / 6 { 1 } else { 2 };
-        let first = self.design.probes.min(first);
-        (first, self.design.probes - first)
+        let first = self.spec.probes.min(first);
+        (first, self.spec.probes - first)
     }
 
     /// Those of `items` that the layer contains. The first probes of all must be on their way.
     ///
     /// The other probes of an item are asked for once its first ones are found set, and looked at [`AHEAD`] such items later.
     #[inline]
-    fn find(&self, hashes: &[Hash], items: Subset) -> Subset {
+    fn find(&self, hashes: &[Hash], items: BatchMask) -> BatchMask {
         let (first, others) = self.split();
         let large = self.bytes().len() > IN_CACHE;
-        let (mut present, mut likely, mut checked) = (Subset::EMPTY, 0, 0);
+        let (mut present, mut likely, mut checked) = (BatchMask::EMPTY, 0, 0);
         let mut waiting = [(0, Probes::default()); BATCH];
-        let check = |(item, probes): (usize, Probes), present: Subset| {
+        let check = |(item, probes): (usize, Probes), present: BatchMask| {
             if self.others_are_set(probes, others) { present.with(item) } else { present }
         };
         for item in items.iter() {
@@ -504,23 +494,31 @@ impl Layer {
     /// Brings the next `count` of `probes` into the processor's cache.
     #[inline]
     fn prefetch_next(&self, probes: &mut Probes, count: u32) {
-        let bytes = self.bytes.address();
+        let bytes = self.bytes.span();
         (0..count).for_each(|_| bytes.prefetch(probes.next(self.modulus) / 8));
     }
 }
 
+#[inline]
+fn find_one(layers: &[ClassicLayer], hash: Hash) -> bool {
+    if is_deep(layers) {
+        return find_bounded(layers, hash);
+    }
+    layers.iter().rev().any(|layer| layer.contains(hash))
+}
+
 /// Returns whether a look-up might examine more than [`MAX_LOOKUP_PROBES`].
 #[inline]
-fn is_deep(layers: &[Layer]) -> bool {
-    layers.len() > SHALLOW && layers.iter().map(|layer| layer.design.probes).sum::<u32>() > MAX_LOOKUP_PROBES
+fn is_deep(layers: &[ClassicLayer]) -> bool {
+    layers.len() > SHALLOW && layers.iter().map(|layer| layer.spec.probes).sum::<u32>() > MAX_LOOKUP_PROBES
 }
 
 /// Returns true if one of `layers` contains the item, or if [`MAX_LOOKUP_PROBES`] were examined before that was known.
 #[inline(never)]
-fn find_bounded(layers: &[Layer], hash: Hash) -> bool {
+fn find_bounded(layers: &[ClassicLayer], hash: Hash) -> bool {
     let mut left = MAX_LOOKUP_PROBES;
     layers.iter().rev().any(|layer| {
-        let most = layer.design.probes.min(left);
+        let most = layer.spec.probes.min(left);
         let bits = layer.bytes().view_bits::<Lsb0>();
         let mut probes = layer.probes(hash);
         let set = (0..most).take_while(|_| bits[probes.next(layer.modulus)]).count() as u32;
@@ -530,12 +528,12 @@ fn find_bounded(layers: &[Layer], hash: Hash) -> bool {
 }
 
 /// Sets `found[i]` to whether one of `layers` contains the item of `hashes[i]`, of which there are at most [`BATCH`].
-fn find_batch(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
+fn find_batch(layers: &[ClassicLayer], hashes: &[Hash], found: &mut [bool]) {
     found.fill(false);
-    let mut absent = Subset::first(hashes.len());
+    let mut absent = BatchMask::first(hashes.len());
     let mut older = layers.iter().rev().skip(1);
     for layer in layers.iter().rev() {
-        // While this layer is looked through, the lines of the next one come.
+        // While this layer is looked through, the first probes of the next one arrive.
         if let Some(next) = older.next().filter(|next| next.bytes().len() > IN_CACHE) {
             let (first, _) = next.split();
             absent.iter().for_each(|item| next.prefetch_next(&mut next.probes(hashes[item]), first));
@@ -548,21 +546,22 @@ fn find_batch(layers: &[Layer], hashes: &[Hash], found: &mut [bool]) {
 
 /// Where the newest layer of a filter is, or was, and how its items are hashed.
 #[derive(Clone, Copy, Debug)]
-pub struct Outlook {
-    bytes: Address<1>,
+pub struct ClassicHint {
+    bytes: RawSpan<1>,
     modulus: Modulus,
     probes: u32,
     hasher: Hasher,
 }
 
-impl Outlook {
+impl ClassicHint {
+    /// Returns the hint for a filter's newest layer.
     #[inline]
-    pub fn new(plan: &Plan, newest: &Layer) -> Outlook {
-        Outlook {
-            bytes: newest.bytes.address(),
+    pub fn new(filter: &ClassicSpec, newest: &ClassicLayer) -> ClassicHint {
+        ClassicHint {
+            bytes: newest.bytes.span(),
             modulus: newest.modulus,
-            probes: newest.design.probes,
-            hasher: Layer::hasher(plan),
+            probes: newest.spec.probes,
+            hasher: ClassicLayer::hasher(filter),
         }
     }
 
@@ -598,7 +597,7 @@ impl Modulus {
         self.wrap(number - quotient * self.divisor)
     }
 
-    /// `number mod divisor` for numbers below `2 * divisor`. No branch: which it would be, nobody could guess.
+    /// Returns `number mod divisor` for numbers below `2 * divisor`. Branchless: the comparison is unpredictable.
     #[inline]
     fn wrap(self, number: u64) -> u64 {
         number.min(number.wrapping_sub(self.divisor))

@@ -1,0 +1,179 @@
+//! How a filter is created.
+
+use std::hash::{BuildHasher, RandomState};
+use std::num::{NonZeroU32, NonZeroU64};
+
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::spec::{CreateParams, ErrorRate, FilterKind, Growth, Layout};
+
+/// Options of a filter. See [`Filter::builder`].
+///
+/// ```
+/// use oxbloom_filter::Filter;
+///
+/// let filter = Filter::builder().error_rate(0.001).capacity(10_000).growing(2).build()?;
+/// assert_eq!(filter.expansion(), Some(2));
+/// # Ok::<(), oxbloom_filter::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct FilterBuilder {
+    error_rate: f64,
+    capacity: u64,
+    expansion: Option<u32>,
+    seed: Option<u64>,
+    kind: FilterKind,
+}
+
+impl Filter {
+    /// Creates a filter for `capacity` distinct items (at least 1) with a false-positive rate of at most `error_rate` (above 0
+    /// and below 1). It does not grow, and has a random seed. [`builder`](Filter::builder) has all options.
+    ///
+    /// Takes `1.02 * ln(1/error_rate) / ln²2` bits an item: 9.7 at 1 %, 14.6 at 0.1 %.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidErrorRate`], [`Error::InvalidCapacity`] or [`Error::OutOfMemory`].
+    ///
+    /// ```
+    /// use oxbloom_filter::{Error, Filter};
+    ///
+    /// let filter = Filter::new(0.01, 1000)?;
+    /// assert_eq!(Filter::new(1.0, 1000).err(), Some(Error::InvalidErrorRate));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn new(error_rate: f64, capacity: u64) -> Result<Filter, Error> {
+        Filter::builder().error_rate(error_rate).capacity(capacity).build()
+    }
+
+    /// Returns the options of a new filter: by default for 100 items at 1 %, without growth, with a random seed.
+    ///
+    /// ```
+    /// use oxbloom_filter::Filter;
+    ///
+    /// let filter = Filter::builder().error_rate(0.01).capacity(1000).seed(42).build()?;
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn builder() -> FilterBuilder {
+        FilterBuilder { error_rate: 0.01, capacity: 100, expansion: None, seed: None, kind: FilterKind::Native }
+    }
+}
+
+impl FilterBuilder {
+    /// Sets the false-positive rate of the whole filter, above 0 and below 1. Rates below `2^-64` are treated as `2^-64`.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// assert_eq!(Filter::builder().error_rate(0.001).build()?.error_rate(), 0.001);
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn error_rate(self, error_rate: f64) -> FilterBuilder {
+        FilterBuilder { error_rate, ..self }
+    }
+
+    /// Sets the number of distinct items, at least 1, that fit before the filter grows or is full.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// assert_eq!(Filter::builder().capacity(5000).build()?.capacity(), 5000);
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn capacity(self, capacity: u64) -> FilterBuilder {
+        FilterBuilder { capacity, ..self }
+    }
+
+    /// Makes a filter that grows when it is full: each further layer is `expansion` (at least 1) times as large as the one
+    /// before. The error rate holds however far the filter grows, but each layer makes look-ups slower.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// let mut filter = Filter::builder().capacity(100).growing(2).build()?;
+    /// filter.insert_batch((0..1000u32).map(u32::to_le_bytes))?;
+    /// assert_eq!(filter.num_layers(), 4);
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn growing(self, expansion: u32) -> FilterBuilder {
+        FilterBuilder { expansion: Some(expansion), ..self }
+    }
+
+    /// Sets the seed of the hash, which is random by default.
+    ///
+    /// Filters of equal options and seed hold the same bits for the same items, and can be merged. Anyone who knows the seed can
+    /// craft items that collide.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// assert_eq!(Filter::builder().seed(42).build()?.seed(), Some(42));
+    /// assert_ne!(Filter::builder().build()?.seed(), Filter::builder().build()?.seed());
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn seed(self, seed: u64) -> FilterBuilder {
+        FilterBuilder { seed: Some(seed), ..self }
+    }
+
+    /// Makes a counting filter, which supports [`remove`](Filter::remove) and [`count`](Filter::count) and takes four times the
+    /// memory.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// let mut filter = Filter::builder().counting().build()?;
+    /// filter.insert("apple")?;
+    /// assert!(filter.remove("apple")?);
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn counting(self) -> FilterBuilder {
+        FilterBuilder { kind: FilterKind::Counting, ..self }
+    }
+
+    /// Makes a filter with RedisBloom's layout, bit for bit. It has no secret seed, and look-ups take more cache misses.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// assert_eq!(Filter::builder().classic().build()?.seed(), None);
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn classic(self) -> FilterBuilder {
+        FilterBuilder { kind: FilterKind::Classic, ..self }
+    }
+
+    /// Creates the filter. Its memory is zeroed by the system when it is first used.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidErrorRate`], [`Error::InvalidCapacity`] or [`Error::InvalidExpansion`] if an option is out of range;
+    /// [`Error::OutOfMemory`] if the memory cannot be allocated or addressed; [`Error::CannotGrow`] if no classic filter has these
+    /// options.
+    ///
+    /// ```
+    /// # use oxbloom_filter::{Error, Filter};
+    /// assert_eq!(Filter::builder().capacity(0).build().err(), Some(Error::InvalidCapacity));
+    /// ```
+    pub fn build(self) -> Result<Filter, Error> {
+        let growth = match self.expansion {
+            None => Growth::Fixed,
+            Some(expansion) => Growth::By(NonZeroU32::new(expansion).ok_or(Error::InvalidExpansion)?),
+        };
+        let seed = self.seed.unwrap_or_else(random_seed);
+        let params = CreateParams {
+            error_rate: ErrorRate::new(self.error_rate).ok_or(Error::InvalidErrorRate)?,
+            capacity: NonZeroU64::new(self.capacity).ok_or(Error::InvalidCapacity)?,
+            growth,
+            layout: match self.kind {
+                FilterKind::Native => Layout::Native { seed },
+                FilterKind::Counting => Layout::Counting { seed },
+                FilterKind::Classic => Layout::Classic { stored_expansion: DEFAULT_STORED_EXPANSION },
+            },
+        };
+        Filter::create(params, |_bytes| true)
+    }
+}
+
+/// The expansion that RedisBloom stores in filters that do not grow, unless it is told another.
+const DEFAULT_STORED_EXPANSION: u32 = 2;
+
+/// Returns a seed that nobody can guess: the standard library draws the keys of its hash maps from the system's source of
+/// random numbers.
+fn random_seed() -> u64 {
+    RandomState::new().hash_one(0)
+}

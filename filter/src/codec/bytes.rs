@@ -1,0 +1,124 @@
+//! A whole filter as one string of bytes.
+//!
+//! ```text
+//!  "OXBLOOM", version (1)
+//!  per chunk: cursor (u64), length (u64), the chunk       little-endian; the first chunk is the header
+//!  XXH3-64 of all before it
+//! ```
+//!
+//! The chunks and their cursors are those of BF.SCANDUMP: a server that gets them through BF.LOADCHUNK has the same filter.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{DecodeError, Fields, HEADER_CURSOR, Header, Origin, encode_header, is_header, load_chunk, next_chunk};
+use crate::error::Error;
+use crate::filter::Filter;
+
+const MAGIC: [u8; 8] = *b"OXBLOOM\x01";
+
+impl Filter {
+    /// Returns the filter as bytes, with checksums. They are the same on every machine, and contain the seed.
+    ///
+    /// Takes about as many bytes as the filter, fewer where layers are empty.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] if the bytes cannot be allocated.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// let mut filter = Filter::new(0.01, 1000)?;
+    /// filter.insert("apple")?;
+    /// let copy = Filter::from_bytes(&filter.to_bytes()?)?;
+    /// assert!(copy.contains("apple"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::new();
+        append(&mut bytes, &[&MAGIC])?;
+        append_chunk(&mut bytes, HEADER_CURSOR, &encode_header(self)?)?;
+        let mut cursor = HEADER_CURSOR;
+        while let Some(chunk) = next_chunk(self, cursor)? {
+            cursor = chunk.cursor;
+            append_chunk(&mut bytes, cursor, &chunk.data)?;
+        }
+        let checksum = xxh3_64(&bytes).to_le_bytes();
+        append(&mut bytes, &[&checksum])?;
+        Ok(bytes)
+    }
+
+    /// Returns the filter that [`to_bytes`](Filter::to_bytes) encoded.
+    ///
+    /// A header of a few bytes can describe a filter of any size, whose memory is requested at once. For bytes that an untrusted
+    /// party made, use [`from_bytes_within`](Filter::from_bytes_within).
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] if the bytes are damaged, not of a filter, or of a later version; or if there is no memory for the filter.
+    ///
+    /// ```
+    /// # use oxbloom_filter::{DecodeError, Filter};
+    /// let bytes = Filter::new(0.01, 1000)?.to_bytes()?;
+    /// assert!(Filter::from_bytes(&bytes)?.is_empty());
+    /// assert_eq!(Filter::from_bytes(&bytes[1..]).err(), Some(DecodeError::Corrupt));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn from_bytes(bytes: &[u8]) -> Result<Filter, DecodeError> {
+        Filter::from_bytes_within(bytes, u64::MAX)
+    }
+
+    /// As [`from_bytes`](Filter::from_bytes), for a filter whose layers take at most `max_memory` bytes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`from_bytes`](Filter::from_bytes); [`DecodeError::OutOfMemory`] if the filter is larger.
+    ///
+    /// ```
+    /// # use oxbloom_filter::{DecodeError, Filter};
+    /// let bytes = Filter::new(0.01, 1_000_000)?.to_bytes()?;
+    /// assert_eq!(Filter::from_bytes_within(&bytes, 1 << 20).err(), Some(DecodeError::OutOfMemory));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn from_bytes_within(bytes: &[u8], max_memory: u64) -> Result<Filter, DecodeError> {
+        let (content, checksum) = bytes.split_last_chunk().ok_or(DecodeError::Corrupt)?;
+        let chunks = content.strip_prefix(&MAGIC[..7]).ok_or(DecodeError::Corrupt)?;
+        if u64::from_le_bytes(*checksum) != xxh3_64(content) {
+            return Err(DecodeError::Corrupt);
+        }
+        let mut fields = Fields(chunks);
+        if fields.u8()? != MAGIC[7] {
+            return Err(DecodeError::NewerVersion);
+        }
+        let (cursor, header) = take_chunk(&mut fields)?;
+        if !is_header(cursor, header) {
+            return Err(DecodeError::Corrupt);
+        }
+        let header = Header::decode(header, Origin::Replication)?;
+        if header.memory() > max_memory {
+            return Err(DecodeError::OutOfMemory);
+        }
+        let mut filter = header.build()?;
+        while !fields.0.is_empty() {
+            let (cursor, data) = take_chunk(&mut fields)?;
+            load_chunk(&mut filter, cursor, data, Origin::Replication)?;
+        }
+        Ok(filter)
+    }
+}
+
+fn append_chunk(bytes: &mut Vec<u8>, cursor: u64, data: &[u8]) -> Result<(), Error> {
+    append(bytes, &[&cursor.to_le_bytes(), &(data.len() as u64).to_le_bytes(), data])
+}
+
+fn append(bytes: &mut Vec<u8>, parts: &[&[u8]]) -> Result<(), Error> {
+    let length = parts.iter().map(|part| part.len()).sum();
+    bytes.try_reserve(length).map_err(|_| Error::OutOfMemory)?;
+    parts.iter().for_each(|part| bytes.extend_from_slice(part));
+    Ok(())
+}
+
+fn take_chunk<'a>(fields: &mut Fields<'a>) -> Result<(u64, &'a [u8]), DecodeError> {
+    let (cursor, length) = (fields.u64()?, fields.u64()?);
+    let length = usize::try_from(length).map_err(|_| DecodeError::Corrupt)?;
+    Ok((cursor, fields.take(length)?))
+}

@@ -1,0 +1,578 @@
+//! The filter: one chain of layers of some kind.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::ptr::NonNull;
+
+use crate::batch::{BATCH, HashedBatch};
+use crate::chain::Chain;
+use crate::error::Error;
+use crate::hash::{Hash, Hasher};
+use crate::layer::blocked::{BlockedLayer, BlockedSpec};
+use crate::layer::classic::{self, ClassicLayer, ClassicSpec};
+use crate::layer::counting::{CountingLayer, CountingSpec};
+use crate::layer::{Layer, LayerInfo};
+use crate::prefetch::PrefetchHint;
+use crate::spec::{CreateParams, FilterKind, Layout, NativeSpec};
+
+/// A Bloom filter: a set of items, in few bits each, that can tell which items it does *not* hold.
+///
+/// [`contains`](Filter::contains) never returns `false` for an item that was inserted and not removed. It returns `true` for
+/// other items at most at the [error rate](Filter::error_rate) that the filter was created with: these are false
+/// positives. The rate holds up to the [capacity](Filter::capacity), and after any growth.
+///
+/// ```
+/// use oxbloom_filter::Filter;
+///
+/// let mut seen = Filter::new(0.01, 1000)?;
+/// assert!(seen.insert("https://example.com/")?);
+/// assert!(!seen.insert("https://example.com/")?);
+/// assert!(seen.contains("https://example.com/"));
+/// # Ok::<(), oxbloom_filter::Error>(())
+/// ```
+pub struct Filter(Chains);
+
+/// The chain of a filter.
+pub enum Chains {
+    /// Of layers of bits, in blocks of a cache line.
+    Native(Chain<BlockedLayer>),
+    /// Of layers of counters, in blocks of a cache line.
+    Counting(Chain<CountingLayer>),
+    /// Of RedisBloom's layers.
+    Classic(Chain<ClassicLayer>),
+}
+
+/// Does the same with the chain of a filter, whatever its kind.
+macro_rules! each {
+    ($chains:expr, $chain:ident => $body:expr) => {
+        match $chains {
+            $crate::filter::Chains::Native($chain) => $body,
+            $crate::filter::Chains::Counting($chain) => $body,
+            $crate::filter::Chains::Classic($chain) => $body,
+        }
+    };
+}
+pub(crate) use each;
+
+/// The layers of one kind of filters.
+pub trait LayerKind: Layer {
+    /// Returns the chain of a filter, if it is of this kind.
+    fn chain(filter: &Filter) -> Option<&Chain<Self>>;
+
+    /// Returns the filter of a chain.
+    fn into_filter(chain: Chain<Self>) -> Filter;
+}
+
+/// Implements [`LayerKind`] for the layers of a kind of filters.
+macro_rules! layer_kind {
+    ($layer:ty, $kind:ident) => {
+        impl LayerKind for $layer {
+            fn chain(filter: &Filter) -> Option<&Chain<$layer>> {
+                if let Chains::$kind(chain) = &filter.0 { Some(chain) } else { None }
+            }
+
+            fn into_filter(chain: Chain<$layer>) -> Filter {
+                Filter(Chains::$kind(chain))
+            }
+        }
+    };
+}
+layer_kind!(BlockedLayer, Native);
+layer_kind!(CountingLayer, Counting);
+layer_kind!(ClassicLayer, Classic);
+
+/// Items, one at a time and in batches.
+impl Filter {
+    /// Returns true if the item may be in the filter, and false if it certainly is not.
+    ///
+    /// Costs one hash of the item and one or two cache misses, more if the filter has grown.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// let mut filter = Filter::new(0.01, 1000)?;
+    /// filter.insert("apple")?;
+    /// assert!(filter.contains("apple"));
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn contains(&self, item: impl AsRef<[u8]>) -> bool {
+        each!(&self.0, chain => chain.contains(chain.hasher().hash(item.as_ref())))
+    }
+
+    /// Inserts an item, and grows the filter if needed. Returns true if the item was new, false if it was present before, or
+    /// seemed to be.
+    ///
+    /// In a counting filter, each insertion of an item counts.
+    ///
+    /// # Errors
+    ///
+    /// If the item is new and the filter is full: [`Error::Full`] if it does not grow, [`Error::OutOfMemory`] or
+    /// [`Error::CannotGrow`] if it cannot. The filter is unchanged.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// let mut filter = Filter::new(0.01, 1000)?;
+    /// assert!(filter.insert("apple")?);
+    /// assert!(!filter.insert("apple")?);
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn insert(&mut self, item: impl AsRef<[u8]>) -> Result<bool, Error> {
+        let hash = self.hash(item.as_ref());
+        let mut new = [false];
+        while self.insert_hashes(&[hash], &mut new) == 0 {
+            self.grow(|_bytes| true)?;
+        }
+        Ok(new[0])
+    }
+
+    /// Returns for each item whether it may be in the filter.
+    ///
+    /// Several times faster than asking for one item at a time if the filter is larger than the processor's cache: the
+    /// cache misses of 32 items overlap.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// let mut filter = Filter::new(0.01, 1000)?;
+    /// filter.insert_batch(["apple", "pear"])?;
+    /// assert_eq!(filter.contains_batch(["apple", "pear"]), [true, true]);
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn contains_batch<T: AsRef<[u8]>>(&self, items: impl IntoIterator<Item = T>) -> Vec<bool> {
+        let (mut all, mut found) = (Vec::new(), [false; BATCH]);
+        let Ok(()) = in_batches(items, |items| {
+            let batch = self.hash_batch(items.iter().map(AsRef::as_ref));
+            let found = &mut found[..items.len()];
+            self.contains_hashes(batch.hashes(), found);
+            all.extend_from_slice(found);
+            Ok::<(), Infallible>(())
+        });
+        all
+    }
+
+    /// Inserts items in order. Returns for each whether it was new.
+    ///
+    /// Faster than one item at a time, as for [`contains_batch`](Filter::contains_batch).
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Filter::insert). The items before the one that failed are in the filter.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// let mut filter = Filter::new(0.01, 1000)?;
+    /// assert_eq!(filter.insert_batch(["apple", "pear", "apple"])?, [true, true, false]);
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn insert_batch<T: AsRef<[u8]>>(&mut self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
+        let (mut all, mut new) = (Vec::new(), [false; BATCH]);
+        in_batches(items, |items| {
+            let batch = self.hash_batch(items.iter().map(AsRef::as_ref));
+            let mut hashes = batch.hashes();
+            loop {
+                let handled = self.insert_hashes(hashes, &mut new[..hashes.len()]);
+                all.extend_from_slice(&new[..handled]);
+                hashes = &hashes[handled..];
+                if hashes.is_empty() {
+                    return Ok(());
+                }
+                self.grow(|_bytes| true)?;
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// Removes one occurrence of an item from a counting filter. Returns false if the item is not in the filter.
+    ///
+    /// Never remove an item that was not inserted. If it is a false positive, the counters of other items are decremented, and
+    /// those items can disappear.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotCounting`] if the filter does not support removal.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// let mut filter = Filter::builder().error_rate(0.01).capacity(1000).counting().build()?;
+    /// filter.insert("apple")?;
+    /// assert!(filter.remove("apple")?);
+    /// assert!(!filter.contains("apple"));
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn remove(&mut self, item: impl AsRef<[u8]>) -> Result<bool, Error> {
+        let hash = self.hash(item.as_ref());
+        Ok(self.counting_mut().ok_or(Error::NotCounting)?.remove(hash))
+    }
+
+    /// Returns how often an item is in a counting filter: at least as often as it was inserted and not removed, and more at the
+    /// error rate. Counts end at 15, which stands for 15 or more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotCounting`] if the filter does not count.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// let mut filter = Filter::builder().error_rate(0.01).capacity(1000).counting().build()?;
+    /// filter.insert("apple")?;
+    /// filter.insert("apple")?;
+    /// assert_eq!(filter.count("apple")?, 2);
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn count(&self, item: impl AsRef<[u8]>) -> Result<u64, Error> {
+        let hash = self.hash(item.as_ref());
+        Ok(self.counting().ok_or(Error::NotCounting)?.count(hash).into())
+    }
+}
+
+/// What is known of a filter.
+impl Filter {
+    /// Returns the false-positive rate that the filter was created for. Of a classic filter, only the rate of the first layer
+    /// is known: this follows from it.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// assert_eq!(Filter::new(0.01, 1000)?.error_rate(), 0.01);
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn error_rate(&self) -> f64 {
+        match &self.0 {
+            Chains::Native(chain) => chain.spec().error_rate.get(),
+            Chains::Counting(chain) => chain.spec().error_rate.get(),
+            Chains::Classic(chain) => {
+                let first = chain.layers().first().map_or(0.0, |layer| layer.spec().error_rate);
+                if chain.spec().options.is_fixed() { first } else { 2.0 * first }
+            }
+        }
+    }
+
+    /// Returns the number of distinct items that the layers together are created for. It increases when the filter grows.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// assert_eq!(Filter::new(0.01, 1000)?.capacity(), 1000);
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn capacity(&self) -> u64 {
+        each!(&self.0, chain => chain.capacity())
+    }
+
+    /// Returns the number of items that were new when they were inserted, and were not removed since. False positives are not
+    /// counted. After a merge it is an estimate.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// let mut filter = Filter::new(0.01, 1000)?;
+    /// filter.insert_batch(["apple", "pear", "apple"])?;
+    /// assert_eq!(filter.len(), 2);
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn len(&self) -> u64 {
+        each!(&self.0, chain => chain.items())
+    }
+
+    /// Returns true if the filter holds no item.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// assert!(Filter::new(0.01, 1000)?.is_empty());
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns how many times as large each further layer is, or `None` if the filter does not grow.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// assert_eq!(Filter::new(0.01, 1000)?.expansion(), None);
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn expansion(&self) -> Option<u32> {
+        match &self.0 {
+            Chains::Native(chain) => chain.spec().expansion(),
+            Chains::Counting(chain) => chain.spec().expansion(),
+            Chains::Classic(chain) => chain.spec().expansion(),
+        }
+    }
+
+    /// Returns the seed of the hash, or `None` for a classic filter: all of those share one, which is no secret.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// let filter = Filter::builder().error_rate(0.01).capacity(1000).seed(42).build()?;
+    /// assert_eq!(filter.seed(), Some(42));
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn seed(&self) -> Option<u64> {
+        match &self.0 {
+            Chains::Native(chain) => Some(chain.spec().seed),
+            Chains::Counting(chain) => Some(chain.spec().seed),
+            Chains::Classic(_) => None,
+        }
+    }
+
+    /// Returns the number of layers (RedisBloom calls them sub-filters). It is 1 until the filter grows.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// assert_eq!(Filter::new(0.01, 1000)?.num_layers(), 1);
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn num_layers(&self) -> usize {
+        each!(&self.0, chain => chain.layers().len())
+    }
+
+    /// Returns the bytes requested of the allocator, this value included. For a classic filter, returns what RedisBloom
+    /// reports, which is a few bytes less.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// let filter = Filter::new(0.01, 1_000_000)?;
+    /// assert_eq!(filter.memory_usage(), 1_210_216);
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn memory_usage(&self) -> usize {
+        match &self.0 {
+            Chains::Native(chain) => size_of::<Filter>() + chain.allocated(),
+            Chains::Counting(chain) => size_of::<Filter>() + chain.allocated(),
+            Chains::Classic(chain) => {
+                let bits: usize = chain.layers().iter().map(|layer| layer.bytes().len()).sum();
+                classic::FILTER_BYTES + classic::LAYER_BYTES * chain.layers().len() + bits
+            }
+        }
+    }
+
+    /// Returns the share of bits that are set, or of counters above zero: from 0 to 1.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// assert_eq!(Filter::new(0.01, 1000)?.fill(), 0.0);
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn fill(&self) -> f64 {
+        each!(&self.0, chain => chain.fill())
+    }
+
+    /// Returns the estimated false-positive rate at the present fill. Takes some 20 microseconds a layer.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// let mut filter = Filter::new(0.01, 1000)?;
+    /// assert_eq!(filter.false_positive_rate(), 0.0);
+    /// filter.insert_batch((0..1000u32).map(u32::to_le_bytes))?;
+    /// assert!((0.005..0.0101).contains(&filter.false_positive_rate()));
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn false_positive_rate(&self) -> f64 {
+        each!(&self.0, chain => chain.false_positive_rate())
+    }
+
+    /// Returns a copy that shares nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] if the copy cannot be allocated, where [`clone`](Clone::clone) aborts.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// let mut filter = Filter::new(0.01, 1000)?;
+    /// filter.insert("apple")?;
+    /// assert!(filter.try_clone()?.contains("apple"));
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn try_clone(&self) -> Result<Filter, Error> {
+        each!(&self.0, chain => chain.try_clone().map(LayerKind::into_filter))
+    }
+}
+
+impl Clone for Filter {
+    /// Returns a copy that shares nothing.
+    ///
+    /// Ends the process if there is no memory for it, as other collections do.
+    fn clone(&self) -> Filter {
+        self.try_clone().unwrap_or_else(|_| {
+            let size = std::alloc::Layout::array::<u8>(self.memory_usage()).unwrap_or(std::alloc::Layout::new::<u8>());
+            std::alloc::handle_alloc_error(size)
+        })
+    }
+}
+
+impl fmt::Debug for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The seed stays out of logs: anyone who knows it can craft collisions.
+        f.debug_struct("Filter")
+            .field("kind", &self.kind())
+            .field("error_rate", &self.error_rate())
+            .field("capacity", &self.capacity())
+            .field("expansion", &self.expansion())
+            .field("len", &self.len())
+            .field("num_layers", &self.num_layers())
+            .field("memory_usage", &self.memory_usage())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The [door](crate::internals) for the module and the benchmarks.
+#[doc(hidden)]
+impl Filter {
+    /// Returns the kind of the filter.
+    #[inline]
+    pub fn kind(&self) -> FilterKind {
+        match &self.0 {
+            Chains::Native(_) => FilterKind::Native,
+            Chains::Counting(_) => FilterKind::Counting,
+            Chains::Classic(_) => FilterKind::Classic,
+        }
+    }
+
+    /// Returns the chain of the filter.
+    #[inline]
+    pub fn chains(&self) -> &Chains {
+        &self.0
+    }
+
+    pub(crate) fn chains_mut(&mut self) -> &mut Chains {
+        &mut self.0
+    }
+
+    /// Creates an empty filter. `admit` gets the bytes that it will take, and may reject them.
+    pub fn create(params: CreateParams, admit: impl FnOnce(u64) -> bool) -> Result<Filter, Error> {
+        let CreateParams { error_rate, capacity, growth, layout } = params;
+        match layout {
+            Layout::Native { seed } => {
+                let spec = NativeSpec { seed, error_rate, growth };
+                let first = BlockedSpec::new(&spec, 0, capacity.get())?;
+                Chain::new(spec, first, admit).map(BlockedLayer::into_filter)
+            }
+            Layout::Counting { seed } => {
+                let spec = NativeSpec { seed, error_rate, growth };
+                let first = CountingSpec::new(&spec, 0, capacity.get())?;
+                Chain::new(spec, first, admit).map(CountingLayer::into_filter)
+            }
+            Layout::Classic { stored_expansion } => {
+                let spec = ClassicSpec::new(growth, stored_expansion);
+                let first = spec.first(capacity.get(), error_rate.get())?;
+                Chain::new(spec, first, admit).map(ClassicLayer::into_filter)
+            }
+        }
+    }
+    /// Adds a layer to a full filter. `admit` gets the bytes that it will take, and may reject them.
+    pub fn grow(&mut self, admit: impl FnOnce(u64) -> bool) -> Result<(), Error> {
+        each!(&mut self.0, chain => chain.grow(admit))
+    }
+
+    /// Returns an empty filter that can be merged with this one. `admit` as for [`grow`](Self::grow).
+    pub fn empty_like(&self, admit: impl FnOnce(u64) -> bool) -> Result<Filter, Error> {
+        each!(&self.0, chain => chain.empty_copy(1, admit).map(LayerKind::into_filter))
+    }
+
+    /// Returns how the filter hashes its items.
+    #[inline]
+    pub fn hasher(&self) -> Hasher {
+        each!(&self.0, chain => chain.hasher())
+    }
+
+    /// Returns the hash of an item.
+    #[inline]
+    pub fn hash(&self, item: &[u8]) -> Hash {
+        self.hasher().hash(item)
+    }
+
+    /// Hashes the next items, as many as there are and fit, and prefetches the memory that any operation on them reads first.
+    #[inline]
+    pub fn hash_batch<'a>(&self, items: impl Iterator<Item = &'a [u8]>) -> HashedBatch {
+        let batch = HashedBatch::new(self.hasher(), items);
+        each!(&self.0, chain => chain.prefetch(batch.hashes()));
+        batch
+    }
+
+    /// Sets `found[i]` to whether the item of `hashes[i]` is in the filter. Fastest in [batches](HashedBatch).
+    #[inline]
+    pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
+        each!(&self.0, chain => chain.contains_all(hashes, found))
+    }
+
+    /// Inserts the items of `hashes` in order until one does not fit. Sets `new[i]` to whether the item was new.
+    ///
+    /// Returns how many were handled. If not all, the next item is new and the newest layer is full: [`grow`](Self::grow), and
+    /// call again for the rest. Fastest in [batches](HashedBatch).
+    #[inline]
+    pub fn insert_hashes(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
+        each!(&mut self.0, chain => chain.insert_all(hashes, new))
+    }
+
+    /// As [`insert_hashes`](Self::insert_hashes), but does not count further occurrences of items that are present.
+    #[inline(never)]
+    pub fn insert_absent_hashes(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
+        match &mut self.0 {
+            Chains::Counting(chain) => chain.insert_absent(hashes, new),
+            Chains::Native(_) | Chains::Classic(_) => self.insert_hashes(hashes, new),
+        }
+    }
+
+    /// Returns the chain of a counting filter.
+    pub fn counting(&self) -> Option<&Chain<CountingLayer>> {
+        CountingLayer::chain(self)
+    }
+
+    /// As [`counting`](Self::counting), to remove items.
+    pub fn counting_mut(&mut self) -> Option<&mut Chain<CountingLayer>> {
+        if let Chains::Counting(chain) = &mut self.0 { Some(chain) } else { None }
+    }
+
+    /// Returns what is known of each layer, oldest first.
+    pub fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
+        each!(&self.0, chain => Box::new(chain.info()))
+    }
+
+    /// Returns the cells of each layer that has any marked, oldest first.
+    pub fn cells(&self) -> Box<dyn Iterator<Item = &[u8]> + '_> {
+        each!(&self.0, chain => Box::new(chain.layers().iter().filter(|layer| layer.marked() > 0).map(Layer::bytes)))
+    }
+
+    /// Returns whether [`len`](Self::len) is an estimate, as after a merge. A classic filter does not record it.
+    pub fn is_estimate(&self) -> Option<bool> {
+        match &self.0 {
+            Chains::Native(chain) => Some(chain.layers().iter().any(|layer| layer.count().is_estimate())),
+            Chains::Counting(chain) => Some(chain.layers().iter().any(|layer| layer.counts().count.is_estimate())),
+            Chains::Classic(_) => None,
+        }
+    }
+
+    /// Returns where items are looked up first, if the newest layer has at least `min_bytes`.
+    #[inline]
+    pub fn prefetch_hint(&self, min_bytes: u64) -> Option<PrefetchHint> {
+        match &self.0 {
+            Chains::Native(chain) => PrefetchHint::of_blocked(chain, min_bytes),
+            Chains::Counting(chain) => PrefetchHint::of_counting(chain, min_bytes),
+            Chains::Classic(chain) => PrefetchHint::of_classic(chain, min_bytes),
+        }
+    }
+
+    /// Lets `relocate` move the filter's allocations.
+    ///
+    /// # Safety
+    ///
+    /// See [`Array::relocate`](crate::array::Array::relocate).
+    pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
+        // SAFETY: as promised by the caller.
+        each!(&mut self.0, chain => unsafe { chain.relocate(relocate) })
+    }
+}
+
+/// Hands items to `handle`, at most [`BATCH`] at a time.
+fn in_batches<T, E>(
+    items: impl IntoIterator<Item = T>,
+    mut handle: impl FnMut(&[T]) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut items = items.into_iter();
+    let mut batch = Vec::with_capacity(BATCH);
+    loop {
+        batch.clear();
+        batch.extend(items.by_ref().take(BATCH));
+        if batch.is_empty() {
+            return Ok(());
+        }
+        handle(&batch)?;
+    }
+}

@@ -1,0 +1,26 @@
+//! The door for the module, the benchmarks and this crate's own tests: what they need beyond the public interface.
+//!
+//! What is here, and the methods of [`Filter`](crate::Filter) that the documentation hides, may change with any version.
+
+pub use crate::array::Bytes;
+pub use crate::batch::{BATCH, HashedBatch};
+pub use crate::chain::Chain;
+pub use crate::error::try_vec;
+pub use crate::filter::Chains;
+pub use crate::hash::{Hash, Hasher};
+pub use crate::layer::blocked::BlockedLayer;
+pub use crate::layer::classic::{self, ClassicLayer};
+pub use crate::layer::counting::{CountingLayer, MAX_COUNT};
+pub use crate::layer::{Insert, Layer, LayerInfo, LayerSpec, MAX_ITEMS, MAX_LAYERS, MergeOp};
+pub use crate::prefetch::PrefetchHint;
+pub use crate::spec::{CreateParams, ErrorRate, FilterKind, Growth, Layout};
+
+/// Filters as bytes.
+pub mod codec {
+    pub use crate::codec::{classic, native, *};
+}
+
+/// Shapes of layers.
+pub mod sizing {
+    pub use crate::sizing::*;
+}

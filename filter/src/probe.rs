@@ -1,0 +1,247 @@
+//! From a hash to the blocks of an item and its positions in them.
+//!
+//! ```text
+//!  hash ──┬── first word ───> first block ──> stride ──> the other blocks
+//!         └── second word ──> 9 bits a probe, seven at a time, then mixed again
+//! ```
+//!
+//! A number below `n` comes from 64 bits by multiplying and keeping the high half (Lemire 2019, "Fast Random Integer
+//! Generation in an Interval"): no division, and good for any `n` that memory can hold.
+
+use crate::block::BLOCK_BITS;
+use crate::hash::{GOLDEN, Hash};
+use crate::sizing::{BlockShape, MAX_BLOCKS_PER_ITEM};
+
+/// Bits of hash that one probe takes: a block has 2^9 bits.
+const PROBE_BITS: u32 = BLOCK_BITS.ilog2();
+
+/// Probes in a 64-bit word.
+const PROBES_PER_WORD: u8 = (u64::BITS / PROBE_BITS) as u8;
+
+impl Hash {
+    /// Returns the item's bit positions, each in `0..512`, probe after probe and block after block.
+    #[inline]
+    pub fn probes(self) -> Probes {
+        Probes { word: self.second, source: self.second, left: PROBES_PER_WORD }
+    }
+}
+
+/// How an item's probes are spread over blocks: a [`BlockShape`] without its size, divided out once a layer.
+#[derive(Clone, Copy, Debug)]
+pub struct ProbePattern {
+    blocks_per_item: u8,
+    /// The number of probes in a block; the first `extra_blocks` blocks have one more.
+    base_probes: u8,
+    extra_blocks: u8,
+}
+
+impl ProbePattern {
+    pub fn new(shape: BlockShape) -> ProbePattern {
+        let blocks_per_item = shape.blocks_per_item.max(1);
+        let (base_probes, extra_blocks) = (shape.probes / blocks_per_item, shape.probes % blocks_per_item);
+        ProbePattern { blocks_per_item, base_probes, extra_blocks }
+    }
+
+    pub fn blocks_per_item(&self) -> u8 {
+        self.blocks_per_item
+    }
+
+    /// Returns the number of probes in all blocks.
+    pub fn probes(&self) -> u8 {
+        self.blocks_per_item * self.base_probes + self.extra_blocks
+    }
+
+    /// Returns the first block of an item among `blocks`.
+    #[inline]
+    pub fn first_block_of(&self, hash: Hash, blocks: usize) -> usize {
+        fastrange(hash.first, blocks as u64) as usize
+    }
+
+    /// Returns the number of probes in the first block: no other has more.
+    #[inline]
+    pub fn first_probes(&self) -> u8 {
+        self.base_probes + u8::from(self.extra_blocks > 0)
+    }
+
+    /// Returns the blocks of an item among `blocks`, all different, each with its number of probes.
+    #[inline]
+    pub fn blocks_of(&self, hash: Hash, blocks: usize) -> ItemBlocks {
+        ItemBlocks { pattern: *self, hash: hash.first, blocks: blocks as u64, block: 0, stride: 0, index: 0 }
+    }
+}
+
+/// Maps 64 random bits to a number in `0..bound`.
+#[inline]
+fn fastrange(random: u64, bound: u64) -> u64 {
+    ((u128::from(random) * u128::from(bound)) >> 64) as u64
+}
+
+/// `number / divisor` for numbers below `2^57` and divisors below [`MAX_BLOCKS_PER_ITEM`], without the processor's slow division.
+///
+/// The reciprocal is too large by less than the divisor, and `2^57 * 15 < 2^64` (Granlund and Montgomery 1994, "Division by
+/// Invariant Integers using Multiplication").
+#[inline]
+fn quotient(number: u64, divisor: u8) -> u64 {
+    const RECIPROCALS: [u64; MAX_BLOCKS_PER_ITEM as usize] = {
+        let mut reciprocals = [0; MAX_BLOCKS_PER_ITEM as usize];
+        let mut divisor = 2;
+        while divisor < MAX_BLOCKS_PER_ITEM as usize {
+            reciprocals[divisor] = u64::MAX / divisor as u64 + 1;
+            divisor += 1;
+        }
+        reciprocals
+    };
+    match divisor {
+        0 | 1 => number,
+        _ => fastrange(RECIPROCALS[usize::from(divisor)], number),
+    }
+}
+
+/// The blocks of an item; see [`ProbePattern::blocks_of`].
+#[derive(Clone, Debug)]
+pub struct ItemBlocks {
+    pattern: ProbePattern,
+    hash: u64,
+    blocks: u64,
+    block: u64,
+    stride: u64,
+    index: u8,
+}
+
+impl Iterator for ItemBlocks {
+    /// The index of a block, and how many bits of it are the item's.
+    type Item = (usize, u8);
+
+    #[inline]
+    fn next(&mut self) -> Option<(usize, u8)> {
+        match self.index {
+            index if index == self.pattern.blocks_per_item => return None,
+            0 => self.block = fastrange(self.hash, self.blocks),
+            index => {
+                if index == 1 {
+                    // The last block is at most `blocks - 1` beyond the first, so that all are different.
+                    let strides = quotient(self.blocks - 1, self.pattern.blocks_per_item - 1);
+                    self.stride = 1 + fastrange(self.hash.wrapping_mul(GOLDEN), strides);
+                }
+                self.block += self.stride;
+                if self.block >= self.blocks {
+                    self.block -= self.blocks;
+                }
+            }
+        }
+        let probes = self.pattern.base_probes + u8::from(self.index < self.pattern.extra_blocks);
+        self.index += 1;
+        Some((self.block as usize, probes))
+    }
+}
+
+/// The bit positions of an item in its blocks, one after the other; see [`Hash::probes`].
+#[derive(Clone, Debug)]
+pub struct Probes {
+    word: u64,
+    source: u64,
+    left: u8,
+}
+
+impl Probes {
+    /// Hands the next `count` positions to `visit`. There are always more.
+    #[inline]
+    pub fn next_positions(&mut self, mut count: u8, mut visit: impl FnMut(usize)) {
+        while count > 0 {
+            if self.left == 0 {
+                self.source = splitmix_finalizer(self.source);
+                self.word = self.source;
+                self.left = PROBES_PER_WORD;
+            }
+            let from_word = count.min(self.left);
+            for _ in 0..from_word {
+                visit((self.word % BLOCK_BITS) as usize);
+                self.word >>= PROBE_BITS;
+            }
+            self.left -= from_word;
+            count -= from_word;
+        }
+    }
+}
+
+/// A bijection of 64-bit words whose output looks unrelated to its input: the finalizer of MurmurHash3 with Stafford's
+/// constants ("Mix13", 2011), as in SplitMix64.
+#[inline]
+fn splitmix_finalizer(word: u64) -> u64 {
+    let word = word.wrapping_add(GOLDEN);
+    let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::sizing::Cell;
+
+    fn blocks_of(hash: Hash, shape: BlockShape) -> impl Iterator<Item = usize> {
+        ProbePattern::new(shape)
+            .blocks_of(hash, shape.blocks as usize)
+            .map(|(block, _)| block)
+            .collect::<Vec<_>>()
+            .into_iter()
+    }
+
+    proptest! {
+        #[test]
+        fn the_blocks_of_an_item_differ(item: Vec<u8>, seed: u64, per_item in 1u8..=16, more in 0u64..1 << 57) {
+            let shape = BlockShape { cell: Cell::Bit, blocks: u64::from(per_item) + more, blocks_per_item: per_item, probes: per_item };
+            let mut seen: Vec<usize> = blocks_of(Hash::xxh3(&item, seed), shape).collect();
+            prop_assert_eq!(seen.len(), usize::from(per_item));
+            prop_assert!(seen.iter().all(|&block| (block as u64) < shape.blocks));
+            seen.sort_unstable();
+            seen.dedup();
+            prop_assert_eq!(seen.len(), usize::from(per_item));
+        }
+
+        #[test]
+        fn quotients_are_exact(number in 0u64..1 << 57, divisor in 1u8..MAX_BLOCKS_PER_ITEM) {
+            prop_assert_eq!(quotient(number, divisor), number / u64::from(divisor));
+            let multiple = number - number % u64::from(divisor);
+            prop_assert_eq!(quotient(multiple, divisor), multiple / u64::from(divisor));
+            prop_assert_eq!(quotient(multiple.saturating_sub(1), divisor), multiple.saturating_sub(1) / u64::from(divisor));
+        }
+
+        #[test]
+        fn probes_stay_in_the_block(item: Vec<u8>, seed: u64) {
+            let mut probes = Hash::xxh3(&item, seed).probes();
+            let mut in_block = true;
+            probes.next_positions(255, |position| in_block &= position < 512);
+            prop_assert!(in_block);
+        }
+    }
+
+    #[test]
+    fn positions_are_pinned() {
+        // Stored filters are read with these positions.
+        let hash = Hash::xxh3(b"oxbloom", 42);
+        let shape = BlockShape { cell: Cell::Bit, blocks: 1 << 40, blocks_per_item: 3, probes: 9 };
+        let mut probes = Vec::new();
+        hash.probes().next_positions(9, |position| probes.push(position));
+        assert_eq!(
+            (blocks_of(hash, shape).collect::<Vec<_>>(), probes),
+            ([813984504309, 237162239466, 759851602399].into(), [470, 158, 474, 196, 292, 497, 488, 118, 395].into())
+        );
+    }
+
+    #[test]
+    fn every_block_is_as_likely_as_any_other() {
+        // Chi-squared over the blocks of 200,000 items, each in three of 12 blocks, 11 degrees of freedom.
+        let shape = BlockShape { cell: Cell::Bit, blocks: 12, blocks_per_item: 3, probes: 3 };
+        let mut counts = [0f64; 12];
+        for item in 0u32..200_000 {
+            blocks_of(Hash::xxh3(&item.to_le_bytes(), 1), shape).for_each(|block| counts[block] += 1.0);
+        }
+        let expected = 200_000.0 * 3.0 / 12.0;
+        let chi: f64 = counts.iter().map(|count| (count - expected) * (count - expected) / expected).sum();
+        // The 99.9999th percentile of chi-squared with 11 degrees of freedom is 47.4.
+        assert!(chi < 47.4, "{chi} {counts:?}");
+    }
+}

@@ -1,0 +1,113 @@
+//! What a filter is created from, and what its layers share.
+
+use std::num::{NonZeroU32, NonZeroU64};
+
+use crate::error::Error;
+use crate::sizing::error_share;
+
+/// A false-positive rate, above 0 and below 1. Rates below `2^-64` are treated as `2^-64`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct ErrorRate(f64);
+
+impl ErrorRate {
+    /// Returns `None` unless `0 < rate < 1`.
+    pub const fn new(rate: f64) -> Option<ErrorRate> {
+        if rate > 0.0 && rate < 1.0 { Some(ErrorRate(rate)) } else { None }
+    }
+
+    /// Returns the rate as a number.
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+}
+
+/// What happens when the newest layer is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// Insertions of new items fail.
+    Fixed,
+    /// Another layer follows, this many times as large.
+    By(NonZeroU32),
+}
+
+/// What a filter is created from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CreateParams {
+    /// The false-positive rate of the whole filter, however far it grows.
+    pub error_rate: ErrorRate,
+    /// The number of distinct items that fit before the filter grows or rejects.
+    pub capacity: NonZeroU64,
+    /// What happens when the newest layer is full.
+    pub growth: Growth,
+    /// How the bits lie in memory.
+    pub layout: Layout,
+}
+
+/// The kinds of filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilterKind {
+    /// Bits in blocks of a cache line.
+    Native,
+    /// Counters in blocks of a cache line.
+    Counting,
+    /// RedisBloom's bits.
+    Classic,
+}
+
+/// How the bits lie in memory, and what that takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// In blocks of a cache line.
+    Native {
+        /// Filters of one shape and seed hold the same bits for the same items. Anyone who knows it can craft collisions.
+        seed: u64,
+    },
+    /// As native, with a counter instead of each bit, so that items can be removed.
+    Counting {
+        /// As for native filters.
+        seed: u64,
+    },
+    /// As in RedisBloom.
+    Classic {
+        /// The expansion that a filter that does not grow stores nevertheless.
+        stored_expansion: u32,
+    },
+}
+
+/// What the layers of a native or counting filter share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NativeSpec {
+    pub seed: u64,
+    /// The false-positive rate of the whole filter.
+    pub error_rate: ErrorRate,
+    pub growth: Growth,
+}
+
+impl NativeSpec {
+    /// Returns the part of the error rate that a layer with the share `index` (from 0) may use.
+    pub fn layer_error_rate(&self, index: usize) -> f64 {
+        self.error_rate.get()
+            * match self.growth {
+                Growth::Fixed => 1.0,
+                Growth::By(_) => error_share(index),
+            }
+    }
+
+    /// Returns how many times as large each further layer is, or `None` if the filter does not grow.
+    pub fn expansion(&self) -> Option<u32> {
+        match self.growth {
+            Growth::Fixed => None,
+            Growth::By(expansion) => Some(expansion.get()),
+        }
+    }
+
+    /// Returns the capacity of the layer that follows one of `capacity`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`] if the filter does not grow, [`Error::OutOfMemory`] if no machine could hold the layer.
+    pub fn capacity_after(&self, capacity: u64) -> Result<u64, Error> {
+        let Growth::By(expansion) = self.growth else { return Err(Error::Full) };
+        capacity.checked_mul(expansion.get().into()).ok_or(Error::OutOfMemory)
+    }
+}

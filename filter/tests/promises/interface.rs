@@ -1,0 +1,181 @@
+//! What users of the crate rely on, whatever a filter is made of.
+
+use oxbloom_filter::{DecodeError, Error, Filter, FilterBuilder, MergeError};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::model::item;
+
+/// A builder for each kind of filters, fixed and growing.
+fn builders() -> Vec<FilterBuilder> {
+    let base = Filter::builder().error_rate(0.01).capacity(500);
+    let kinds = [base.seed(7), base.seed(7).counting(), base.classic()];
+    kinds.iter().flat_map(|&kind| [kind.capacity(5000), kind.growing(2)]).collect()
+}
+
+fn filled(builder: FilterBuilder) -> Filter {
+    let mut filter = builder.build().unwrap();
+    filter.insert_batch((0..3000).map(item)).unwrap();
+    filter
+}
+
+fn assert_same(one: &Filter, other: &Filter) {
+    assert_eq!(one.to_bytes(), other.to_bytes());
+    assert_eq!(one.contains_batch((0..20_000).map(item)), other.contains_batch((0..20_000).map(item)));
+    assert_eq!((one.len(), one.capacity(), one.memory_usage()), (other.len(), other.capacity(), other.memory_usage()));
+}
+
+#[test]
+fn batches_do_what_single_items_do() {
+    for builder in builders() {
+        let mut one_by_one = builder.build().unwrap();
+        let new: Vec<bool> = (0..3000).map(|number| one_by_one.insert(item(number % 2000)).unwrap()).collect();
+        let mut batched = builder.build().unwrap();
+        assert_eq!(batched.insert_batch((0..3000).map(|number| item(number % 2000))), Ok(new));
+        assert_same(&batched, &one_by_one);
+        let found = (0..20_000).map(|number| one_by_one.contains(item(number)));
+        assert!(batched.contains_batch((0..20_000).map(item)).into_iter().eq(found));
+    }
+}
+
+#[test]
+fn a_batch_ends_where_the_filter_is_full_and_what_came_before_stays() {
+    let mut filter = Filter::builder().capacity(100).seed(7).build().unwrap();
+    assert_eq!(filter.insert_batch((0..1000).map(item)), Err(Error::Full));
+    assert_eq!(filter.len(), 100);
+    assert!((0..100).all(|number| filter.contains(item(number))));
+}
+
+#[test]
+fn bytes_and_copies_are_the_same_filter() {
+    for builder in builders() {
+        let filter = filled(builder);
+        let bytes = filter.to_bytes().unwrap();
+        for copy in [filter.clone(), Filter::from_bytes(&bytes).unwrap()] {
+            assert_same(&copy, &filter);
+        }
+        let empty = builder.build().unwrap();
+        assert_same(&Filter::from_bytes(&empty.to_bytes().unwrap()).unwrap(), &empty);
+    }
+}
+
+#[test]
+fn a_copy_and_its_original_go_their_own_ways() {
+    for builder in builders() {
+        let filter = filled(builder);
+        let mut copy = filter.clone();
+        copy.insert_batch((10_000..11_000).map(item)).unwrap();
+        assert!(copy.len() > filter.len());
+        assert_same(&filter, &filled(builder));
+    }
+}
+
+#[test]
+fn damaged_bytes_are_rejected() {
+    for builder in builders() {
+        let mut bytes = filled(builder).to_bytes().unwrap();
+        for length in (0..bytes.len()).step_by(61) {
+            assert_eq!(Filter::from_bytes(&bytes[..length]).err(), Some(DecodeError::Corrupt), "{length} bytes");
+        }
+        for index in (0..bytes.len()).step_by(53).chain(0..100) {
+            bytes[index] ^= 0x10;
+            assert_eq!(Filter::from_bytes(&bytes).err(), Some(DecodeError::Corrupt), "byte {index}");
+            bytes[index] ^= 0x10;
+        }
+        assert!(Filter::from_bytes(&bytes).is_ok());
+    }
+}
+
+/// Puts another checksum at the end.
+fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let content = bytes.len() - 8;
+    let checksum = xxh3_64(&bytes[..content]).to_le_bytes();
+    bytes[content..].copy_from_slice(&checksum);
+    bytes
+}
+
+#[test]
+fn forged_bytes_are_rejected_or_harmless() {
+    for builder in builders() {
+        let bytes = filled(builder).to_bytes().unwrap();
+        for index in 0..bytes.len().min(400) {
+            for flip in [0x01, 0x80, 0xFF] {
+                let mut forged = bytes.clone();
+                forged[index] ^= flip;
+                if let Ok(mut filter) = Filter::from_bytes_within(&sealed(forged), 1 << 24) {
+                    filter.insert(b"item").ok();
+                    filter.contains(b"other");
+                    filter.false_positive_rate();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn later_versions_are_told_from_damage() {
+    let mut bytes = Filter::new(0.01, 100).unwrap().to_bytes().unwrap();
+    bytes[7] += 1;
+    assert_eq!(Filter::from_bytes(&sealed(bytes)).err(), Some(DecodeError::NewerVersion));
+}
+
+#[test]
+fn a_filter_larger_than_the_limit_is_not_built() {
+    // A petabyte: a header alone can ask for it.
+    let small = Filter::builder().capacity(1000).seed(7).build().unwrap().to_bytes().unwrap();
+    assert_eq!(Filter::from_bytes_within(&small, 100).err(), Some(DecodeError::OutOfMemory));
+    assert!(Filter::from_bytes_within(&small, 2000).is_ok());
+}
+
+#[test]
+fn options_out_of_range_are_errors() {
+    for rate in [0.0, 1.0, -0.5, f64::NAN, f64::INFINITY] {
+        assert_eq!(Filter::new(rate, 100).err(), Some(Error::InvalidErrorRate), "{rate}");
+    }
+    assert_eq!(Filter::new(0.01, 0).err(), Some(Error::InvalidCapacity));
+    assert_eq!(Filter::builder().growing(0).build().err(), Some(Error::InvalidExpansion));
+    assert_eq!(Filter::new(0.01, u64::MAX).err(), Some(Error::OutOfMemory));
+}
+
+#[test]
+fn only_counting_filters_remove_and_count() {
+    let mut plain = Filter::new(0.01, 100).unwrap();
+    assert_eq!((plain.remove("a"), plain.count("a")), (Err(Error::NotCounting), Err(Error::NotCounting)));
+    let mut counting = Filter::builder().counting().build().unwrap();
+    assert_eq!((counting.remove("a"), counting.insert("a"), counting.count("a")), (Ok(false), Ok(true), Ok(1)));
+}
+
+#[test]
+fn filters_of_one_seed_unite_and_intersect() {
+    let builder = Filter::builder().capacity(1000).seed(7);
+    let (mut low, mut high) = (builder.build().unwrap(), builder.build().unwrap());
+    low.insert_batch((0..500).map(item)).unwrap();
+    high.insert_batch((250..750).map(item)).unwrap();
+    let mut union = low.clone();
+    assert_eq!(union.union_with(&high), Ok(true));
+    assert_eq!(union.union_with(&high), Ok(false));
+    assert!(union.contains_batch((0..750).map(item)).into_iter().all(|found| found));
+    assert_eq!(low.intersect_with(&high), Ok(true));
+    assert!(low.contains_batch((250..500).map(item)).into_iter().all(|found| found));
+    let stranger = builder.seed(8).build().unwrap();
+    assert!(matches!(union.union_with(&stranger), Err(MergeError::Differ(_))));
+}
+
+#[test]
+fn seeds_are_random_and_stay_out_of_logs() {
+    let seeds: Vec<_> = (0..100).map(|_| Filter::builder().build().unwrap().seed().unwrap()).collect();
+    assert!((0..100).all(|index| !seeds[..index].contains(&seeds[index])));
+    let filter = Filter::builder().seed(0x1234_5678_9ABC_DEF0).build().unwrap();
+    let shown = format!("{filter:?}");
+    assert!(shown.contains("capacity: 100") && !shown.contains("1311768467463790320"), "{shown}");
+}
+
+#[test]
+fn filters_and_errors_go_wherever_values_go() {
+    fn is_usual<T: Send + Sync + Clone + std::fmt::Debug + 'static>() {}
+    fn is_error<T: std::error::Error + Send + Sync + Copy + PartialEq + 'static>() {}
+    is_usual::<Filter>();
+    is_usual::<FilterBuilder>();
+    is_error::<Error>();
+    is_error::<DecodeError>();
+    is_error::<MergeError>();
+}
