@@ -2,8 +2,7 @@
 //!
 //! Native filters are of the type `oxbloom--`, classic ones of RedisBloom's `MBbloom--`, whose files they share.
 //!
-//! RDB files and DUMP payloads are files of [`codec`](oxbloom_filter::internals::codec); an AOF rewrite is a series of
-//! `BF.LOADCHUNK` commands.
+//! RDB files and DUMP payloads hold the RDB values of [`codec`]; an AOF rewrite is a series of `BF.LOADCHUNK` commands.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{self, NonNull};

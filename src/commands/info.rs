@@ -21,7 +21,8 @@ struct Field {
     reply: fn(&Context, &Filter),
 }
 
-/// The facts, all of which come from counters; none looks at the bits.
+/// The facts: first those of the whole reply, then those that are only told one by one. All come from counters; none looks
+/// at the bits.
 const FIELDS: [Field; 12] = [
     Field {
         token: c"CAPACITY",
@@ -113,8 +114,7 @@ const FIELDS: [Field; 12] = [
     },
 ];
 
-/// The number of facts in the whole reply, which are the first of [`FIELDS`]. Strict clients reject a sixth. The others
-/// are only told one by one.
+/// The number of facts in the whole reply. Strict clients reject a sixth.
 const IN_WHOLE_REPLY: usize = 5;
 
 /// The fields, for COMMAND DOCS.

@@ -170,14 +170,14 @@ pub struct Shown<'a>(Arg<'a>);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MOST: usize = 128;
+        const MAX: usize = 128;
         let bytes = self.0.bytes();
-        for chunk in bytes[..bytes.len().min(MOST)].utf8_chunks() {
+        for chunk in bytes[..bytes.len().min(MAX)].utf8_chunks() {
             write!(f, "{}", chunk.valid().escape_debug())?;
             if !chunk.invalid().is_empty() {
                 f.write_char(char::REPLACEMENT_CHARACTER)?;
             }
         }
-        if bytes.len() > MOST { f.write_str("...") } else { Ok(()) }
+        if bytes.len() > MAX { f.write_str("...") } else { Ok(()) }
     }
 }
