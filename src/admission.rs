@@ -11,7 +11,7 @@ use oxbloom_filter::internals::{CreateParams, MergeOp};
 use oxbloom_filter::{DecodeError, Filter};
 
 /// Decides whether a filter may take more memory, and remembers which limit it exceeded otherwise.
-pub struct Admission<'a> {
+pub(crate) struct Admission<'a> {
     server: &'a Server<'a>,
     /// Bytes that the filter takes already.
     present: u64,
@@ -19,7 +19,7 @@ pub struct Admission<'a> {
 }
 
 impl Admission<'_> {
-    pub fn new<'a>(server: &'a Server<'a>, present: u64) -> Admission<'a> {
+    pub(crate) fn new<'a>(server: &'a Server<'a>, present: u64) -> Admission<'a> {
         Admission { server, present, limit: Cell::new(Limit::System) }
     }
 
@@ -29,14 +29,14 @@ impl Admission<'_> {
     }
 
     /// Returns whether `requested` more bytes stay within the limits.
-    pub fn admits(&self, requested: u64) -> bool {
+    pub(crate) fn admits(&self, requested: u64) -> bool {
         let exceeded = exceeded(self.server, self.present, requested);
         self.limit.set(exceeded.unwrap_or(Limit::System));
         exceeded.is_none()
     }
 
     /// The limit that made the last request fail.
-    pub fn limit(&self) -> Limit {
+    pub(crate) fn limit(&self) -> Limit {
         self.limit.get()
     }
 
@@ -47,33 +47,33 @@ impl Admission<'_> {
 }
 
 /// Creates an empty filter, if there is memory for it.
-pub fn new_filter(server: &Server, params: CreateParams) -> Result<Filter, Error> {
+pub(crate) fn new_filter(server: &Server, params: CreateParams) -> Result<Filter, Error> {
     let admission = Admission::of_new_layer(server, 0);
     admission.check(Filter::create(params, |bytes| admission.admits(bytes)), Error::creating)
 }
 
 /// Builds the filter that a header describes, if there is memory for it.
-pub fn build(server: &Server, header: &Header) -> Result<Filter, Error> {
+pub(crate) fn build(server: &Server, header: &Header) -> Result<Filter, Error> {
     let admission = Admission::new(server, 0);
     let built = if admission.admits(header.memory()) { header.build() } else { Err(DecodeError::OutOfMemory) };
     admission.check(built, Error::decoding)
 }
 
 /// Creates an empty filter that can be merged with `other`, if there is memory for it.
-pub fn like(server: &Server, other: &Filter) -> Result<Filter, Error> {
+pub(crate) fn like(server: &Server, other: &Filter) -> Result<Filter, Error> {
     let admission = Admission::new(server, 0);
     admission.check(other.empty_like(|bytes| admission.admits(bytes)), Error::creating)
 }
 
 /// Merges filters into a new one, if there is memory for it.
-pub fn merge_new(server: &Server, sources: &[&Filter], operation: MergeOp) -> Result<Filter, Error> {
+pub(crate) fn merge_new(server: &Server, sources: &[&Filter], operation: MergeOp) -> Result<Filter, Error> {
     let admission = Admission::new(server, 0);
     let merged = Filter::merge_new(sources, operation, |bytes| admission.admits(bytes));
     admission.check(merged, |refusal, limit| Error::merging(refusal, Error::NoMemoryToCreate(limit)))
 }
 
 /// Merges filters into another, if there is memory for it. Returns whether that changed it.
-pub fn merge_into(
+pub(crate) fn merge_into(
     server: &Server,
     filter: &mut Filter,
     sources: &[&Filter],
@@ -87,7 +87,7 @@ pub fn merge_into(
 }
 
 /// Copies a filter, if there is memory for it.
-pub fn copy(server: &Server, filter: &Filter) -> Result<Filter, Error> {
+pub(crate) fn copy(server: &Server, filter: &Filter) -> Result<Filter, Error> {
     let admission = Admission::new(server, 0);
     let admitted = admission.admits(filter.memory_usage() as u64);
     let copied = if admitted { filter.try_clone() } else { Err(oxbloom_filter::Error::OutOfMemory) };
@@ -95,18 +95,18 @@ pub fn copy(server: &Server, filter: &Filter) -> Result<Filter, Error> {
 }
 
 /// Returns an empty vector with room for `count` elements.
-pub fn try_vec<T>(server: &Server, count: usize) -> Result<Vec<T>, Error> {
+pub(crate) fn try_vec<T>(server: &Server, count: usize) -> Result<Vec<T>, Error> {
     oxbloom_filter::internals::try_vec(count).map_err(|_| oom_or_exit(server, Error::NoMemory(Limit::System)))
 }
 
 /// Encodes the header of a filter's dump, if there is memory for it.
-pub fn encode_header(server: &Server, filter: &Filter) -> Result<Vec<u8>, Error> {
+pub(crate) fn encode_header(server: &Server, filter: &Filter) -> Result<Vec<u8>, Error> {
     codec::encode_header(filter).map_err(|_| oom_or_exit(server, Error::NoMemory(Limit::System)))
 }
 
 /// Adds a layer to a filter, if there is memory for it.
 #[cold]
-pub fn grow(server: &Server, filter: &mut Filter) -> Result<(), Error> {
+pub(crate) fn grow(server: &Server, filter: &mut Filter) -> Result<(), Error> {
     let before = Footprint::of(filter);
     let admission = Admission::of_new_layer(server, before.bytes);
     let grown = filter.grow(|bytes| admission.admits(bytes));
@@ -121,7 +121,7 @@ pub fn grow(server: &Server, filter: &mut Filter) -> Result<(), Error> {
 ///
 /// A size that no machine can address is no reason to exit: the master cannot hold it either (RedisBloom's overflows to
 /// 8 bytes).
-pub fn oom_or_exit(server: &Server, error: Error) -> Error {
+pub(crate) fn oom_or_exit(server: &Server, error: Error) -> Error {
     let limit = match error {
         Error::NoMemoryToCreate(limit) | Error::NoMemoryToGrow(limit) | Error::NoMemory(limit) => Some(limit),
         _ => None,

@@ -23,7 +23,7 @@ const LARGE: usize = 1 << 20;
 const SERVER_ALIGN: usize = 8;
 
 /// The server's allocator, or the system's where there is no server.
-pub struct ServerAlloc;
+pub(crate) struct ServerAlloc;
 
 impl ServerAlloc {
     /// Returns true if the server serves the request. It only aligns to words, which is all that we ever ask for: cache
@@ -100,7 +100,7 @@ const RESERVE: usize = 32 << 20;
 /// request for more than the machine has fails here, and not when the pages are first used. What fails for
 /// another reason, a limit on the address space, may still be had from the allocator: jemalloc keeps the addresses of
 /// what was freed.
-pub fn can_be_had(size: usize) -> bool {
+pub(crate) fn can_be_had(size: usize) -> bool {
     #[cfg(feature = "fault-injection")]
     if starvation::is_due(size) {
         return false;
@@ -146,7 +146,7 @@ fn is_kept(size: usize) -> bool {
 
 /// Requests for memory that fail to order, for tests.
 #[cfg(feature = "fault-injection")]
-pub mod starvation {
+pub(crate) mod starvation {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
     /// The request that is to fail, counted from 1; 0 for none.
@@ -159,7 +159,7 @@ pub mod starvation {
     static REQUESTS: AtomicU64 = AtomicU64::new(0);
 
     /// Chooses the next request to fail. Returns how many there were since the last call.
-    pub fn order(failing: u64, min_bytes: u64) -> u64 {
+    pub(crate) fn order(failing: u64, min_bytes: u64) -> u64 {
         let requests = REQUESTS.swap(0, Relaxed);
         FAILING.store(failing, Relaxed);
         MIN_BYTES.store(min_bytes, Relaxed);

@@ -19,10 +19,10 @@ use crate::server::{Args, Arity, Context, Keyspace, Server};
 use crate::statistics;
 
 /// Runs a command on its arguments. An error that it returns is the reply, or the end of one.
-pub type Handler = fn(&Context, Keyspace, Args) -> Result<(), Error>;
+pub(crate) type Handler = fn(&Context, Keyspace, Args) -> Result<(), Error>;
 
 /// Runs `body`; should it panic, logs that and returns `otherwise`.
-pub fn catch_panic<T>(what: &CStr, otherwise: T, body: impl FnOnce() -> T) -> T {
+pub(crate) fn catch_panic<T>(what: &CStr, otherwise: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         log_panic(what, &*panic);
         otherwise
@@ -41,7 +41,7 @@ fn log_panic(what: &CStr, panic: &(dyn Any + Send)) {
 /// # Safety
 ///
 /// `ctx`, `argv` and `argc` must be what the server called the command with.
-pub unsafe fn dispatch(
+pub(crate) unsafe fn dispatch(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
@@ -72,7 +72,7 @@ fn reject(ctx: &Context, args: Args, error: Error) {
 }
 
 /// The flags of all keys after the first: they are only read.
-pub const OTHER_KEY_FLAGS: c_int = (raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS) as c_int;
+pub(crate) const OTHER_KEY_FLAGS: c_int = (raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS) as c_int;
 
 /// Tells the server where the keys of a command are and what is done to them, if that is what it calls the command for.
 /// The first key gets `first_flags`, the others are read. Returns false if the server wants the command to run.
@@ -80,7 +80,7 @@ pub const OTHER_KEY_FLAGS: c_int = (raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODU
 /// # Safety
 ///
 /// `ctx`, `argv` and `argc` must be what the server called the command with.
-pub unsafe fn answer_getkeys(
+pub(crate) unsafe fn answer_getkeys(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,

@@ -114,7 +114,7 @@ impl Choice {
 /// Which RedisBloom a master or an append-only file that is not ours comes from: they create other filters from the
 /// same commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
+pub(crate) enum Dialect {
     /// RedisBloom up to 2.8.
     RedisBloom2,
     /// The one that is built into Redis 8 and later.
@@ -122,7 +122,7 @@ pub enum Dialect {
 }
 
 /// Returns the dialect that was chosen, or that of the server's own version.
-pub fn dialect() -> Dialect {
+pub(crate) fn dialect() -> Dialect {
     const AUTO: i32 = 0;
     const TWO: i32 = 1;
     match REDISBLOOM_VERSION.get() {
@@ -134,7 +134,7 @@ pub fn dialect() -> Dialect {
 
 /// The layout of a filter's bits in memory, as clients call it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LayoutName {
+pub(crate) enum LayoutName {
     Native,
     Classic,
 }
@@ -143,7 +143,7 @@ impl LayoutName {
     const ALL: [LayoutName; 2] = [LayoutName::Native, LayoutName::Classic];
     const WORDS: [&CStr; 2] = [LayoutName::Native.name(), LayoutName::Classic.name()];
 
-    pub const fn name(self) -> &'static CStr {
+    pub(crate) const fn name(self) -> &'static CStr {
         match self {
             LayoutName::Native => c"native",
             LayoutName::Classic => c"classic",
@@ -151,7 +151,7 @@ impl LayoutName {
     }
 
     /// Returns the layout with this name, in any case.
-    pub fn of(name: Arg) -> Option<LayoutName> {
+    pub(crate) fn of(name: Arg) -> Option<LayoutName> {
         LayoutName::ALL.into_iter().find(|layout| name.bytes().eq_ignore_ascii_case(layout.name().to_bytes()))
     }
 }
@@ -163,34 +163,34 @@ impl std::fmt::Display for LayoutName {
 }
 
 /// Returns the layout of filters that are created without one.
-pub fn layout() -> LayoutName {
+pub(crate) fn layout() -> LayoutName {
     if LAYOUT.get() == LayoutName::Classic as i32 { LayoutName::Classic } else { LayoutName::Native }
 }
 
 /// Returns the error rate of filters that are created without one.
-pub fn error_rate() -> ErrorRate {
+pub(crate) fn error_rate() -> ErrorRate {
     ErrorRate::new(f64::from_bits(ERROR_RATE.load(Ordering::Relaxed)))
         .unwrap_or(const { ErrorRate::new(DEFAULT_ERROR_RATE).unwrap() })
 }
 
 /// Returns the capacity of filters that are created without one.
-pub fn initial_size() -> NonZeroU64 {
+pub(crate) fn initial_size() -> NonZeroU64 {
     NonZeroU64::new(INITIAL_SIZE.get() as u64).unwrap_or(NonZeroU64::MIN)
 }
 
 /// Returns the growth of filters that are created without one.
-pub fn growth() -> Growth {
+pub(crate) fn growth() -> Growth {
     let factor = u32::try_from(EXPANSION_FACTOR.get()).unwrap_or(0);
     NonZeroU32::new(factor).map_or(Growth::Fixed, Growth::By)
 }
 
 /// Returns the most bytes that a single filter may take; 0 for no limit.
-pub fn filter_memory_limit() -> u64 {
+pub(crate) fn filter_memory_limit() -> u64 {
     FILTER_MEMORY_LIMIT.get() as u64
 }
 
 /// Returns the bytes from which a filter is worth looking ahead for: `u64::MAX` for none.
-pub fn lookahead_size() -> u64 {
+pub(crate) fn lookahead_size() -> u64 {
     match LOOKAHEAD_SIZE.get() as u64 {
         0 => u64::MAX,
         size => size,
@@ -198,7 +198,7 @@ pub fn lookahead_size() -> u64 {
 }
 
 /// Lists the settings, for the log.
-pub fn describe() -> String {
+pub(crate) fn describe() -> String {
     let numbers = NUMBERS.map(|number| format!("{} {}", number.name.to_string_lossy(), number.get()));
     let choices =
         CHOICES.map(|choice| format!("{} {}", choice.name.to_string_lossy(), choice.word().to_string_lossy()));
@@ -207,7 +207,7 @@ pub fn describe() -> String {
 }
 
 /// Parses `name value` pairs given to loadmodule. Errors are messages for the log.
-pub fn read_arguments(ctx: &Context, args: Args) -> Result<(), String> {
+pub(crate) fn read_arguments(ctx: &Context, args: Args) -> Result<(), String> {
     for pair in args.chunks(2) {
         let name = pair.at(0).lossy();
         if pair.len() < 2 {
@@ -283,7 +283,7 @@ static IS_APPLYING: AtomicBool = AtomicBool::new(false);
 
 /// Registers the settings with CONFIG, their present values as defaults, and applies what the server's file says of
 /// them.
-pub fn register(ctx: &Context) -> bool {
+pub(crate) fn register(ctx: &Context) -> bool {
     let has_redis_8_names = feature::UNPREFIXED_CONFIG.is_offered();
     let unprefixed = raw::REDISMODULE_CONFIG_UNPREFIXED;
     let mut registered = register_error_rate(ctx, ERROR_RATE_NAME, raw::REDISMODULE_CONFIG_DEFAULT);

@@ -47,7 +47,7 @@ static CLASSIC: DataType = DataType {
 };
 
 /// Returns what the server knows the data type of a filter by.
-pub fn handle_for(filter: &Filter) -> *mut raw::RedisModuleType {
+pub(crate) fn handle_for(filter: &Filter) -> *mut raw::RedisModuleType {
     let data_type = match filter.kind() {
         FilterKind::Native | FilterKind::Counting => &NATIVE,
         FilterKind::Classic => &CLASSIC,
@@ -57,12 +57,12 @@ pub fn handle_for(filter: &Filter) -> *mut raw::RedisModuleType {
 
 /// Returns true if values of this type are filters.
 #[inline]
-pub fn is_filter(handle: *mut raw::RedisModuleType) -> bool {
+pub(crate) fn is_filter(handle: *mut raw::RedisModuleType) -> bool {
     [&NATIVE, &CLASSIC].into_iter().any(|data_type| data_type.handle.load(Ordering::Relaxed) == handle)
 }
 
 /// Registers the data types. Returns false if the server rejects one.
-pub fn register(ctx: &Context) -> bool {
+pub(crate) fn register(ctx: &Context) -> bool {
     [&NATIVE, &CLASSIC].into_iter().all(|data_type| data_type.register(ctx))
 }
 
@@ -109,7 +109,7 @@ unsafe fn filter<'a>(value: *const c_void) -> &'a Filter {
 }
 
 /// Makes a filter a value for the server, which gives it back to [`free`].
-pub fn into_value(filter: Filter) -> *mut c_void {
+pub(crate) fn into_value(filter: Filter) -> *mut c_void {
     statistics::on_create(&filter);
     Box::into_raw(Box::new(filter)).cast()
 }
@@ -285,7 +285,7 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
 /// # Safety
 ///
 /// `value` must be of [`into_value`], and nobody may use it any more.
-pub unsafe extern "C" fn free(value: *mut c_void) {
+pub(crate) unsafe extern "C" fn free(value: *mut c_void) {
     catch_panic(c"free", (), || {
         // SAFETY: the server gives back one of our values, and forgets it.
         let filter = unsafe { Box::from_raw(value.cast::<Filter>()) };

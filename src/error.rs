@@ -9,7 +9,7 @@ use oxbloom_filter::{DecodeError, MergeError, Mismatch};
 
 /// The limit that a request for memory exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
+pub(crate) enum Limit {
     /// What any machine can address.
     Address,
     /// `bf.filter-memory-limit`.
@@ -25,14 +25,14 @@ macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident => $figure:literal;)*) => {
         /// Why something was rejected, as INFO counts it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Reason {
+        pub(crate) enum Reason {
             $($(#[$doc])* $name,)*
         }
 
         impl Reason {
-            pub const ALL: [Reason; [$($figure),*].len()] = [$(Reason::$name),*];
+            pub(crate) const ALL: [Reason; [$($figure),*].len()] = [$(Reason::$name),*];
 
-            pub const fn name(self) -> &'static CStr {
+            pub(crate) const fn name(self) -> &'static CStr {
                 match self {
                     $(Reason::$name => $figure,)*
                 }
@@ -64,20 +64,20 @@ macro_rules! errors {
     })*) => {
         /// Why a command failed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Error {
+        pub(crate) enum Error {
             $($($name $(($type))?,)*)*
         }
 
         impl Error {
             /// Returns the reply, without the leading minus.
-            pub fn text(self) -> &'static CStr {
+            pub(crate) fn text(self) -> &'static CStr {
                 match self {
                     $($(Error::$name $(($value))? => $text,)*)*
                 }
             }
 
             /// Returns the INFO counter for this error: none for internal errors, which are counted separately.
-            pub fn reason(self) -> Option<Reason> {
+            pub(crate) fn reason(self) -> Option<Reason> {
                 match self {
                     $($(Error::$name { .. } => $reason,)*)*
                 }
@@ -168,7 +168,7 @@ errors! {
 
 impl Error {
     /// Returns the limit that was exceeded, as the text of an error for lack of memory names it.
-    pub fn limit(self) -> Option<&'static str> {
+    pub(crate) fn limit(self) -> Option<&'static str> {
         match self {
             Error::NoMemoryToCreate(_) | Error::NoMemoryToGrow(_) | Error::NoMemory(_) => {
                 Some(self.text().to_str().ok()?.split_once(": ")?.1)
@@ -178,7 +178,7 @@ impl Error {
     }
 
     /// The error for bytes that could not be decoded: for lack of memory, if it was that, since `limit` was exceeded.
-    pub fn decoding(error: DecodeError, limit: Limit) -> Error {
+    pub(crate) fn decoding(error: DecodeError, limit: Limit) -> Error {
         match error {
             DecodeError::NewerVersion => Error::NewerData,
             DecodeError::Corrupt => Error::BadData,
@@ -191,7 +191,7 @@ impl Error {
 
     /// The error for a filter that could not be created: for lack of memory, if it was that, since `limit` was
     /// exceeded.
-    pub fn creating(error: oxbloom_filter::Error, limit: Limit) -> Error {
+    pub(crate) fn creating(error: oxbloom_filter::Error, limit: Limit) -> Error {
         match error {
             oxbloom_filter::Error::OutOfMemory => Error::NoMemoryToCreate(limit),
             _ => Error::CannotCreate,
@@ -199,7 +199,7 @@ impl Error {
     }
 
     /// The error for filters that could not be merged: `no_memory` if it was that.
-    pub fn merging(refusal: MergeError, no_memory: Error) -> Error {
+    pub(crate) fn merging(refusal: MergeError, no_memory: Error) -> Error {
         match refusal {
             MergeError::Differ(parameter) => Error::Differ(parameter),
             MergeError::IntersectedLayers => Error::IntersectedLayers,
@@ -209,7 +209,7 @@ impl Error {
     }
 
     /// The error for a layer that could not be added: for lack of memory, if it was that, since `limit` was exceeded.
-    pub fn growing(error: oxbloom_filter::Error, limit: Limit) -> Error {
+    pub(crate) fn growing(error: oxbloom_filter::Error, limit: Limit) -> Error {
         match error {
             oxbloom_filter::Error::OutOfMemory => Error::NoMemoryToGrow(limit),
             oxbloom_filter::Error::Full => Error::Full,

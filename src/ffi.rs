@@ -34,10 +34,10 @@ pub(crate) use available;
 
 /// Panics for a function that the server lacks.
 #[cold]
-pub fn missing(function: &str) -> ! {
+pub(crate) fn missing(function: &str) -> ! {
     panic!("this server does not have {function}")
 }
 
 /// The status that the server's functions and ours return: they did what they were asked to, or did not.
-pub const OK: c_int = raw::REDISMODULE_OK as c_int;
-pub const FAILED: c_int = raw::REDISMODULE_ERR as c_int;
+pub(crate) const OK: c_int = raw::REDISMODULE_OK as c_int;
+pub(crate) const FAILED: c_int = raw::REDISMODULE_ERR as c_int;

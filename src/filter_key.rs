@@ -29,17 +29,17 @@ fn find(key: &OpenKey) -> Result<Option<NonNull<Filter>>, Error> {
 }
 
 /// A key that is read.
-pub struct ReadKey<'k>(OpenKey<'k>);
+pub(crate) struct ReadKey<'k>(OpenKey<'k>);
 
 impl<'k> ReadKey<'k> {
     #[inline]
-    pub fn open(keyspace: Keyspace<'k>, ctx: &Context, name: Arg) -> ReadKey<'k> {
+    pub(crate) fn open(keyspace: Keyspace<'k>, ctx: &Context, name: Arg) -> ReadKey<'k> {
         ReadKey(OpenKey::open(keyspace, ctx, name, READ))
     }
 
     /// Returns the filter of the key, `None` if there is no such key.
     #[inline]
-    pub fn filter(&self) -> Result<Option<&Filter>, Error> {
+    pub(crate) fn filter(&self) -> Result<Option<&Filter>, Error> {
         // SAFETY: a value of our data types is a `Filter`. It stays while the key is open: commands run one at a time,
         // and listeners only run with the permission that the key has.
         find(&self.0).map(|filter| filter.map(|filter| unsafe { filter.as_ref() }))
@@ -47,27 +47,27 @@ impl<'k> ReadKey<'k> {
 }
 
 /// A key that is changed.
-pub struct WriteKey<'k> {
+pub(crate) struct WriteKey<'k> {
     key: OpenKey<'k>,
     filter: Option<NonNull<Filter>>,
 }
 
 impl<'k> WriteKey<'k> {
     #[inline]
-    pub fn open(keyspace: Keyspace<'k>, ctx: &Context, name: Arg) -> Result<WriteKey<'k>, Error> {
+    pub(crate) fn open(keyspace: Keyspace<'k>, ctx: &Context, name: Arg) -> Result<WriteKey<'k>, Error> {
         let key = OpenKey::open(keyspace, ctx, name, WRITE);
         let filter = find(&key)?;
         Ok(WriteKey { key, filter })
     }
 
     /// Opens a key whose value, if it has one of any type, is to be replaced by [`create`](Self::create).
-    pub fn open_to_replace(keyspace: Keyspace<'k>, ctx: &Context, name: Arg) -> WriteKey<'k> {
+    pub(crate) fn open_to_replace(keyspace: Keyspace<'k>, ctx: &Context, name: Arg) -> WriteKey<'k> {
         WriteKey { key: OpenKey::open(keyspace, ctx, name, WRITE), filter: None }
     }
 
     /// As [`open_to_replace`](Self::open_to_replace), for a creation by the master or the append-only file, where the
     /// key does not exist: logs a warning if it exists here.
-    pub fn open_to_create(keyspace: Keyspace<'k>, ctx: &Context, name: Arg) -> WriteKey<'k> {
+    pub(crate) fn open_to_create(keyspace: Keyspace<'k>, ctx: &Context, name: Arg) -> WriteKey<'k> {
         let key = WriteKey::open_to_replace(keyspace, ctx, name);
         if !matches!(find(&key.key), Ok(None)) {
             let name = name.shown();
@@ -80,20 +80,20 @@ impl<'k> WriteKey<'k> {
 
     /// Returns true if there is a filter in the key.
     #[inline]
-    pub fn has_filter(&self) -> bool {
+    pub(crate) fn has_filter(&self) -> bool {
         self.filter.is_some()
     }
 
     /// Returns the filter of the key, `None` if there is no such key.
     #[inline]
-    pub fn filter(&mut self) -> Option<&mut Filter> {
+    pub(crate) fn filter(&mut self) -> Option<&mut Filter> {
         // SAFETY: as for `ReadKey`; `self` is borrowed mutably, and is the only one to have the key open.
         self.filter.map(|mut filter| unsafe { filter.as_mut() })
     }
 
     /// Makes `filter` the value of the key, and closes it. A value that it has already, and its time to live, are gone.
     /// Returns the permission to open the key again.
-    pub fn create(self, filter: Filter) -> Result<Keyspace<'k>, Error> {
+    pub(crate) fn create(self, filter: Filter) -> Result<Keyspace<'k>, Error> {
         let data_type = datatype::handle_for(&filter);
         let value = datatype::into_value(filter);
         // SAFETY: the key is open to be written, and the value is one of that type.
@@ -106,7 +106,7 @@ impl<'k> WriteKey<'k> {
 }
 
 /// A key that is changed, and others that are read at the same time, each of which holds a filter.
-pub struct KeyWithSources<'k> {
+pub(crate) struct KeyWithSources<'k> {
     key: WriteKey<'k>,
     sources: Vec<ReadKey<'k>>,
 }
@@ -117,7 +117,7 @@ impl<'k> WriteKey<'k> {
     /// # Errors
     ///
     /// The error of the first that is missing or holds something else. All keys are closed then.
-    pub fn with_sources<'a>(
+    pub(crate) fn with_sources<'a>(
         self,
         ctx: &Context,
         sources: impl Iterator<Item = Arg<'a>>,
@@ -139,13 +139,13 @@ impl<'k> WriteKey<'k> {
 
 impl<'k> KeyWithSources<'k> {
     /// Returns the filter of the key, `None` if it has none, and those of the others.
-    pub fn filters(&mut self) -> (Option<&mut Filter>, impl Iterator<Item = &Filter>) {
+    pub(crate) fn filters(&mut self) -> (Option<&mut Filter>, impl Iterator<Item = &Filter>) {
         let sources = self.sources.iter().filter_map(|source| source.filter().ok().flatten());
         (self.key.filter(), sources)
     }
 
     /// Closes all keys but the one that is changed.
-    pub fn close_sources(self) -> WriteKey<'k> {
+    pub(crate) fn close_sources(self) -> WriteKey<'k> {
         self.key
     }
 }

@@ -17,7 +17,7 @@ const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_V
 };
 
 /// Registers the section of INFO. Returns false if the server rejects it.
-pub fn register(ctx: &Context) -> bool {
+pub(crate) fn register(ctx: &Context) -> bool {
     // SAFETY: the context is alive, and the callback is of the type that the server expects.
     unsafe { call!(RedisModule_RegisterInfoFunc(ctx.as_raw(), Some(write_section))) == OK }
 }

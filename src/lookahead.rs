@@ -49,7 +49,7 @@ static REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// Remembers where a filter is, for the next command.
 #[inline]
-pub fn remember(ctx: &Context, key: Arg, filter: &Filter) {
+pub(crate) fn remember(ctx: &Context, key: Arg, filter: &Filter) {
     if let Some(prefetch_hint) = filter.prefetch_hint(configuration::lookahead_size()) {
         insert(ctx, key, prefetch_hint);
     }

@@ -12,7 +12,7 @@ use crate::info_section;
 use crate::server::{Args, Context, feature};
 
 /// Registers everything. An error says what went wrong.
-pub fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
+pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
     configuration::read_arguments(ctx, args)?;
     // SAFETY: the context is alive, and the module keeps what the options promise.
     unsafe { call!(RedisModule_SetModuleOptions(ctx.as_raw(), options())) };

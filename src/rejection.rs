@@ -34,7 +34,7 @@ static REJECTIONS: Mutex<Rejections> =
     Mutex::new(Rejections { logged: [Logged { at: None, left_out: 0 }; Reason::ALL.len() + 1], last: Line::new() });
 
 /// Counts a rejected command, keeps it for INFO, and logs it unless there was a line like it a moment ago.
-pub fn record(ctx: &Context, args: Args, error: Error) {
+pub(crate) fn record(ctx: &Context, args: Args, error: Error) {
     statistics::count_rejection(error);
     let is_replicated = ctx.is_replicated_or_loading();
     if is_replicated {
@@ -65,7 +65,7 @@ pub fn record(ctx: &Context, args: Args, error: Error) {
 }
 
 /// Hands the last rejection to `show`, if there was one.
-pub fn show_last(show: impl FnOnce(&std::ffi::CStr)) {
+pub(crate) fn show_last(show: impl FnOnce(&std::ffi::CStr)) {
     // INFO is also written into crash reports, while the lock may be held.
     if let Ok(rejections) = REJECTIONS.try_lock()
         && !rejections.last.text().is_empty()

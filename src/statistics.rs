@@ -59,7 +59,7 @@ impl Gauge {
 
 /// The contribution of a filter to the figures.
 #[derive(Clone, Copy, Default)]
-pub struct Footprint {
+pub(crate) struct Footprint {
     layers: u64,
     pub bytes: u64,
     capacity: u64,
@@ -67,7 +67,7 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    pub fn of(filter: &Filter) -> Footprint {
+    pub(crate) fn of(filter: &Filter) -> Footprint {
         Footprint {
             layers: filter.num_layers() as u64,
             bytes: filter.memory_usage() as u64,
@@ -163,14 +163,14 @@ static DEFRAG_HITS: Counter = Counter::new();
 static DEFRAG_MISSES: Counter = Counter::new();
 
 /// Notes that a filter became a value of the server's.
-pub fn on_create(filter: &Filter) {
+pub(crate) fn on_create(filter: &Filter) {
     let layout = Layout::of(filter);
     layout.filters.change(0, 1);
     layout.change(Footprint::default(), Footprint::of(filter));
 }
 
 /// Notes that a value is about to be freed, by any thread.
-pub fn on_free(filter: &Filter) {
+pub(crate) fn on_free(filter: &Filter) {
     let (layout, footprint) = (Layout::of(filter), Footprint::of(filter));
     layout.filters.remove(1);
     layout.layers.remove(footprint.layers);
@@ -181,60 +181,60 @@ pub fn on_free(filter: &Filter) {
 
 /// Counts items that were added to the filter of a key: those that were new, and those that were not.
 #[inline]
-pub fn count_additions(filter: &Filter, new: u64, duplicates: u64) {
+pub(crate) fn count_additions(filter: &Filter, new: u64, duplicates: u64) {
     let layout = Layout::of(filter);
     layout.items_added.add(new);
     layout.duplicates.add(duplicates);
 }
 
 /// Counts occurrences of items that were removed from the filter of a key.
-pub fn count_removals(filter: &Filter, count: u64) {
+pub(crate) fn count_removals(filter: &Filter, count: u64) {
     Layout::of(filter).items_removed.add(count);
 }
 
 /// Notes that the filter of a key changed, other than by additions to its newest layer.
-pub fn on_change(filter: &Filter, before: Footprint) {
+pub(crate) fn on_change(filter: &Filter, before: Footprint) {
     Layout::of(filter).change(before, Footprint::of(filter));
 }
 
 /// Counts a layer that the filter of a key got for new items, or could not get.
-pub fn count_growth(filter: &Filter, could: bool) {
+pub(crate) fn count_growth(filter: &Filter, could: bool) {
     let layout = Layout::of(filter);
     if could { &layout.layers_grown } else { &layout.additions_rejected }.add(1);
 }
 
 /// Counts what was rejected, for any layout.
-pub fn count_rejection(error: Error) {
+pub(crate) fn count_rejection(error: Error) {
     if let Some(reason) = error.reason() {
         REJECTED[reason as usize].add(1);
     }
 }
 
 /// Counts a rejected command of the master or a file: this server lacks data that the other has.
-pub fn count_replicated_rejection() {
+pub(crate) fn count_replicated_rejection() {
     REPLICATED_REJECTED.add(1);
 }
 
 /// Counts an allocation that active defragmentation moved, or left where it was.
-pub fn count_defragmentation(moved: bool) {
+pub(crate) fn count_defragmentation(moved: bool) {
     if moved { &DEFRAG_HITS } else { &DEFRAG_MISSES }.add(1);
 }
 
 /// Counts a panic that was caught, in any thread.
-pub fn count_panic() {
+pub(crate) fn count_panic() {
     INTERNAL_ERRORS.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Figures by name.
-pub type Figures<const N: usize> = [(&'static CStr, u64); N];
+pub(crate) type Figures<const N: usize> = [(&'static CStr, u64); N];
 
 /// Returns the figures of each layout.
-pub fn by_layout() -> [(&'static CStr, Figures<9>); LAYOUTS.len()] {
+pub(crate) fn by_layout() -> [(&'static CStr, Figures<9>); LAYOUTS.len()] {
     LAYOUTS.map(|layout| (layout.name, layout.figures()))
 }
 
 /// Returns the figures of all layouts together.
-pub fn totals() -> Figures<9> {
+pub(crate) fn totals() -> Figures<9> {
     let [first, others @ ..] = LAYOUTS.map(Layout::figures);
     let mut totals = first;
     for (index, (_, total)) in totals.iter_mut().enumerate() {
@@ -244,17 +244,17 @@ pub fn totals() -> Figures<9> {
 }
 
 /// Returns how much was rejected for each reason.
-pub fn rejections() -> Figures<{ Reason::ALL.len() }> {
+pub(crate) fn rejections() -> Figures<{ Reason::ALL.len() }> {
     Reason::ALL.map(|reason| (reason.name(), REJECTED[reason as usize].get()))
 }
 
 /// Returns the figures of the whole module.
-pub fn module_figures() -> Figures<2> {
+pub(crate) fn module_figures() -> Figures<2> {
     [(c"refused_replicated", REPLICATED_REJECTED.get()), (c"internal_errors", INTERNAL_ERRORS.load(Ordering::Relaxed))]
 }
 
 /// Returns figures under the names that redis_exporter has metrics for without a script: valkey-bloom's.
-pub fn exporter_figures() -> Figures<7> {
+pub(crate) fn exporter_figures() -> Figures<7> {
     let sum = |figure: fn(&Layout) -> u64| LAYOUTS.iter().fold(0, |sum, layout| figure(layout).wrapping_add(sum));
     [
         (c"bloom_total_memory_bytes", sum(|layout| layout.bytes.get())),

@@ -5,14 +5,14 @@ use std::process::Command;
 
 /// What was executed in one object file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     pub instructions: u64,
     /// Calls into other object files.
     pub calls: u64,
 }
 
 /// What to put before a command to have it profiled. `when` is the option that tells what to count, or when to write.
-pub fn prefix(when: &str, profile: &Path) -> Vec<String> {
+pub(crate) fn prefix(when: &str, profile: &Path) -> Vec<String> {
     let profile = format!("--callgrind-out-file={}", profile.display());
     // Names and positions are written out in full, which is easier to parse.
     ["valgrind", "--tool=callgrind", "--compress-strings=no", "--compress-pos=no", when, &profile]
@@ -21,13 +21,13 @@ pub fn prefix(when: &str, profile: &Path) -> Vec<String> {
 }
 
 /// Fails unless there is a valgrind.
-pub fn require() {
+pub(crate) fn require() {
     let version = Command::new("valgrind").arg("--version").output();
     version.unwrap_or_else(|error| panic!("valgrind cannot be run, please install it: {error}"));
 }
 
 /// Where to keep the profile of a workload. In the name of a file, `%` means something to callgrind.
-pub fn profile_of(workload: &str, folder: &Path) -> PathBuf {
+pub(crate) fn profile_of(workload: &str, folder: &Path) -> PathBuf {
     folder.join(workload.replace(|character: char| !character.is_ascii_alphanumeric(), "_"))
 }
 
@@ -43,7 +43,7 @@ impl Counts {
     ///  calls=1 0                                   was called once,
     ///  32 79                                       which took 79 instructions there
     /// ```
-    pub fn parse(profile: &str, object: &Path) -> Counts {
+    pub(crate) fn parse(profile: &str, object: &Path) -> Counts {
         let object = object.to_str().expect("a path in UTF-8");
         let mut counts = Counts::default();
         let (mut is_ours, mut leaves) = (false, false);

@@ -14,7 +14,7 @@ use super::Cost;
 use super::callgrind::{self, Counts};
 
 /// The argument that makes the benchmark run the workload that follows.
-pub const WORKLOAD_FLAG: &str = "--workload";
+pub(crate) const WORKLOAD_FLAG: &str = "--workload";
 
 /// Makes glibc map every array of bits that the filter wants aligned, so that all of them are padded. On its heap some
 /// happen to be aligned, depending on what lies before them, such as the path of this program, and take fewer
@@ -72,7 +72,7 @@ const WORKLOADS: &[Workload] = &[
 ];
 
 /// What an item costs in each workload.
-pub fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost)> {
+pub(crate) fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost)> {
     callgrind::require();
     fs::create_dir_all(profiles).expect("a folder for the profiles");
     let program = std::env::current_exe().and_then(fs::canonicalize).expect("the path of this program");
@@ -89,7 +89,7 @@ pub fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost)> {
 }
 
 /// Runs a workload, for callgrind to see.
-pub fn run(name: &str) {
+pub(crate) fn run(name: &str) {
     let workload = WORKLOADS.iter().find(|workload| workload.name == name).expect("one of the workloads");
     let params = CreateParams {
         error_rate: ErrorRate::new(workload.error_rate).expect("an error rate"),

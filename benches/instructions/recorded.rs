@@ -12,16 +12,16 @@ use std::path::PathBuf;
 
 use super::Cost;
 
-pub const FILE: &str = "benches/instructions/recorded.txt";
+pub(crate) const FILE: &str = "benches/instructions/recorded.txt";
 
-pub struct Recorded {
+pub(crate) struct Recorded {
     pub compiler: String,
     costs: Vec<(String, Cost)>,
 }
 
 impl Recorded {
     /// What is in [`FILE`]; nothing if there is no such file.
-    pub fn read() -> Recorded {
+    pub(crate) fn read() -> Recorded {
         let text = fs::read_to_string(path()).unwrap_or_default();
         let compiler = text.lines().next().unwrap_or_default().trim_start_matches("# ").to_owned();
         let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -29,7 +29,7 @@ impl Recorded {
         Recorded { compiler, costs }
     }
 
-    pub fn write(compiler: &str, costs: &[(&str, Cost)]) {
+    pub(crate) fn write(compiler: &str, costs: &[(&str, Cost)]) {
         let mut text = format!("# {compiler}\n# instructions, calls out of our code, workload\n");
         for (workload, Cost { instructions, calls }) in costs {
             let _ = writeln!(text, "{instructions:>12.2} {calls:>10.3}  {workload}");
@@ -37,11 +37,11 @@ impl Recorded {
         fs::write(path(), &text).unwrap_or_else(|error| panic!("{FILE} cannot be written: {error}"));
     }
 
-    pub fn cost(&self, workload: &str) -> Option<Cost> {
+    pub(crate) fn cost(&self, workload: &str) -> Option<Cost> {
         self.costs.iter().find(|(name, _)| name == workload).map(|&(_, cost)| cost)
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.costs.len()
     }
 }

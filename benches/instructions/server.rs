@@ -82,7 +82,7 @@ fn ones(reply: &Value) -> usize {
 }
 
 /// What a command costs the module in each workload.
-pub fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost)> {
+pub(crate) fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost)> {
     let module = fs::canonicalize(testkit::oxbloom()).expect("the path of the module");
     let server = ProfiledServer::start();
     let mut connection = server.server.connect();

@@ -37,7 +37,7 @@ const WORD: usize = align_of::<u64>();
 const MAX_BYTES: u64 = isize::MAX as u64 - 2 * BLOCK_BYTES;
 
 /// A row of cache lines.
-pub type Blocks<T = ()> = Array<{ LINE }, T>;
+pub(crate) type Blocks<T = ()> = Array<{ LINE }, T>;
 
 /// A row of bytes.
 pub type Bytes = Array<1>;
@@ -206,7 +206,10 @@ impl<const N: usize, T> Drop for Array<N, T> {
 /// # Safety
 ///
 /// See [`Array::relocate`].
-pub unsafe fn relocate_slice<T>(slice: &mut Box<[T]>, relocate: impl FnOnce(NonNull<u8>) -> Option<NonNull<u8>>) {
+pub(crate) unsafe fn relocate_slice<T>(
+    slice: &mut Box<[T]>,
+    relocate: impl FnOnce(NonNull<u8>) -> Option<NonNull<u8>>,
+) {
     if size_of_val::<[T]>(slice) == 0 {
         return;
     }

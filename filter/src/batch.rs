@@ -14,7 +14,7 @@ use crate::hash::{Hash, Hasher};
 pub const BATCH: usize = 32;
 
 /// Layers of up to this many bytes are in the processor's first cache if they are used often: no need to prefetch.
-pub const IN_CACHE: usize = 32 << 10;
+pub(crate) const IN_CACHE: usize = 32 << 10;
 
 /// The hashes of at most [`BATCH`] items, so that their memory can be prefetched together.
 ///
@@ -69,19 +69,19 @@ impl BlockMask {
 
 /// Some of the items of a batch: bit `i` stands for item `i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchMask(u32);
+pub(crate) struct BatchMask(u32);
 
 impl BatchMask {
-    pub const EMPTY: BatchMask = BatchMask(0);
+    pub(crate) const EMPTY: BatchMask = BatchMask(0);
 
     /// The first `len` items, at most [`BATCH`].
-    pub fn first(len: usize) -> BatchMask {
+    pub(crate) fn first(len: usize) -> BatchMask {
         const { assert!(BATCH == u32::BITS as usize) }
         BatchMask(u32::MAX.checked_shr((BATCH - len.min(BATCH)) as u32).unwrap_or(0))
     }
 
     #[inline]
-    pub fn iter(self) -> impl Iterator<Item = usize> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
         let mut left = self.0;
         std::iter::from_fn(move || {
             let item = left.trailing_zeros();
@@ -92,15 +92,15 @@ impl BatchMask {
 
     /// Returns the items for which `keep` returns true. Branchless: the answer is unpredictable.
     #[inline]
-    pub fn filter(self, mut keep: impl FnMut(usize) -> bool) -> BatchMask {
+    pub(crate) fn filter(self, mut keep: impl FnMut(usize) -> bool) -> BatchMask {
         BatchMask(self.iter().fold(0, |kept, item| kept | u32::from(keep(item)) << item))
     }
 
-    pub fn with(self, item: usize) -> BatchMask {
+    pub(crate) fn with(self, item: usize) -> BatchMask {
         BatchMask(self.0 | 1 << item)
     }
 
-    pub fn without(self, other: BatchMask) -> BatchMask {
+    pub(crate) fn without(self, other: BatchMask) -> BatchMask {
         BatchMask(self.0 & !other.0)
     }
 }

@@ -10,17 +10,17 @@
 use multiversion::multiversion;
 
 /// Bits in a block.
-pub const BLOCK_BITS: u64 = 512;
+pub(crate) const BLOCK_BITS: u64 = 512;
 
 /// Bytes in a block.
-pub const BLOCK_BYTES: u64 = BLOCK_BITS / 8;
+pub(crate) const BLOCK_BYTES: u64 = BLOCK_BITS / 8;
 
 /// One cache line of bits.
-pub type Block = [u8; BLOCK_BYTES as usize];
+pub(crate) type Block = [u8; BLOCK_BYTES as usize];
 
 /// How two bytes are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CombineOp {
+pub(crate) enum CombineOp {
     Or,
     And,
     /// The sums of their two counters of four bits each, at most 15.
@@ -37,7 +37,7 @@ const PART: usize = 4 << 10;
 /// Shows each part of the result to `see`. Returns true if `target` changed.
 ///
 /// All memory is gone through once. What stays zero is not written: the pages of a sparse filter stay untouched.
-pub fn combine<'a>(
+pub(crate) fn combine<'a>(
     target: &mut [u8],
     sources: impl Iterator<Item = &'a [u8]> + Clone,
     op: CombineOp,
@@ -105,7 +105,7 @@ fn halves(one: u8, other: u8, op: impl Fn(u8, u8) -> u8) -> u8 {
 /// Sets the bits of `source` in `target`. Returns how many of them were clear.
 ///
 /// By bytes: bitvec's `|=` goes bit by bit, which made loading a filter of 10^8 items take 0.3 s longer.
-pub fn or(target: &mut Block, source: &Block) -> u64 {
+pub(crate) fn or(target: &mut Block, source: &Block) -> u64 {
     let new: Block = std::array::from_fn(|byte| source[byte] & !target[byte]);
     let set = count_ones(&new);
     // A block that gains nothing is not written: the pages of a sparse filter stay untouched.
@@ -117,7 +117,7 @@ pub fn or(target: &mut Block, source: &Block) -> u64 {
 
 /// Returns the number of bits that are set.
 #[inline]
-pub fn count_ones(bytes: &[u8]) -> u64 {
+pub(crate) fn count_ones(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks();
     let of_words: u64 = words.iter().map(|&word| u64::from(u64::from_ne_bytes(word).count_ones())).sum();
     of_words + rest.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>()

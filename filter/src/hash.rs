@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::{xxh3_128_with_secret, xxh3_128_with_seed};
 use crate::murmur::{murmur32, murmur64};
 
 /// 2^64 divided by the golden ratio, odd: multiplying by it carries every bit of a word into the high ones.
-pub const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+pub(crate) const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// 128 bits of hash, all that a filter ever looks at of an item.
 ///

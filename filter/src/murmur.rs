@@ -5,7 +5,7 @@
 
 /// MurmurHash64A, which reads the item in little-endian words.
 #[inline]
-pub fn murmur64(item: &[u8], seed: u64) -> u64 {
+pub(crate) fn murmur64(item: &[u8], seed: u64) -> u64 {
     const M: u64 = 0xC6A4_A793_5BD1_E995;
     const R: u32 = 47;
     let (words, rest) = item.as_chunks();
@@ -24,7 +24,7 @@ pub fn murmur64(item: &[u8], seed: u64) -> u64 {
 }
 
 /// MurmurHash2, which reads the item in little-endian words of 32 bits.
-pub fn murmur32(item: &[u8], seed: u32) -> u32 {
+pub(crate) fn murmur32(item: &[u8], seed: u32) -> u32 {
     const M: u32 = 0x5BD1_E995;
     const R: u32 = 24;
     let (words, rest) = item.as_chunks();

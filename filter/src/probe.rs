@@ -28,7 +28,7 @@ impl Hash {
 
 /// How an item's probes are spread over blocks: a [`BlockShape`] without its size, divided out once a layer.
 #[derive(Clone, Copy, Debug)]
-pub struct ProbePattern {
+pub(crate) struct ProbePattern {
     blocks_per_item: u8,
     /// The number of probes in a block; the first `extra_blocks` blocks have one more.
     base_probes: u8,
@@ -36,36 +36,36 @@ pub struct ProbePattern {
 }
 
 impl ProbePattern {
-    pub fn new(shape: BlockShape) -> ProbePattern {
+    pub(crate) fn new(shape: BlockShape) -> ProbePattern {
         let blocks_per_item = shape.blocks_per_item.max(1);
         let (base_probes, extra_blocks) = (shape.probes / blocks_per_item, shape.probes % blocks_per_item);
         ProbePattern { blocks_per_item, base_probes, extra_blocks }
     }
 
-    pub fn blocks_per_item(&self) -> u8 {
+    pub(crate) fn blocks_per_item(&self) -> u8 {
         self.blocks_per_item
     }
 
     /// Returns the number of probes in all blocks.
-    pub fn probes(&self) -> u8 {
+    pub(crate) fn probes(&self) -> u8 {
         self.blocks_per_item * self.base_probes + self.extra_blocks
     }
 
     /// Returns the first block of an item among `blocks`.
     #[inline]
-    pub fn first_block_of(&self, hash: Hash, blocks: usize) -> usize {
+    pub(crate) fn first_block_of(&self, hash: Hash, blocks: usize) -> usize {
         fastrange(hash.first, blocks as u64) as usize
     }
 
     /// Returns the number of probes in the first block: no other has more.
     #[inline]
-    pub fn first_probes(&self) -> u8 {
+    pub(crate) fn first_probes(&self) -> u8 {
         self.base_probes + u8::from(self.extra_blocks > 0)
     }
 
     /// Returns the blocks of an item among `blocks`, all different, each with its number of probes.
     #[inline]
-    pub fn blocks_of(&self, hash: Hash, blocks: usize) -> ItemBlocks {
+    pub(crate) fn blocks_of(&self, hash: Hash, blocks: usize) -> ItemBlocks {
         ItemBlocks { pattern: *self, hash: hash.first, blocks: blocks as u64, block: 0, stride: 0, index: 0 }
     }
 }

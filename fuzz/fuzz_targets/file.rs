@@ -1,3 +1,5 @@
+//! The `file` target: see [`oxbloom_fuzz`].
+
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]

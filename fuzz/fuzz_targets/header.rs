@@ -1,3 +1,5 @@
+//! The `header` target: see [`oxbloom_fuzz`].
+
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]

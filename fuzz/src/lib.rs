@@ -4,6 +4,8 @@
 //! - [`decoding`]: any bytes as a dump's header, as a file, and as chunks that are loaded into a filter;
 //! - [`commands`]: any commands, to the whole module in a mock [`server`].
 
+#![allow(missing_docs, reason = "not published: names say what the rest is")]
+
 pub mod commands;
 pub mod decoding;
 mod server;

@@ -17,7 +17,7 @@ use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{BATCH, ErrorRate, Hash};
 
 /// `BF.ADD key item`
-pub fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let name = args.at(1);
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
     let created = !key.has_filter();
@@ -45,13 +45,13 @@ pub fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Erro
 }
 
 /// `BF.MADD key item [item …]`
-pub fn madd(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn madd(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     add_all(ctx, keyspace, args, args.from(2), OnDuplicate::Count, Creation::Default)
 }
 
 /// `BF.INSERT key [CAPACITY n] [ERROR r] [EXPANSION n] [NOCREATE] [NONSCALING] [COUNTING] [SEED n] [LAYOUT native |
 /// classic] [NX] ITEMS item [item …]`
-pub fn insert(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn insert(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let is_foreign = ctx.is_replicated_or_loading();
     let InsertRequest { options, create, on_duplicate, items } =
         if is_foreign { redisbloom::insert(args) } else { parse(args) }?;

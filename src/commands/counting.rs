@@ -10,7 +10,7 @@ use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{BATCH, Chain, CountingLayer as Layer, Hash, HashedBatch};
 
 /// `BF.DEL key item`
-pub fn del(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn del(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let name = args.at(1);
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
     let mut removed = false;
@@ -29,7 +29,7 @@ pub fn del(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Erro
 }
 
 /// `BF.MDEL key item [item …]`
-pub fn mdel(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn mdel(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let (name, items) = (args.at(1), args.from(2));
     let mut flags = ItemFlags::new(ctx, items)?;
     let removed = &mut flags.as_mut_slice()[..items.len()];
@@ -62,7 +62,7 @@ fn remove_all(filter: &mut Filter, hashes: &[Hash], removed: &mut [bool]) -> Res
 }
 
 /// `BF.COUNT key item`
-pub fn count(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn count(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?;
     if let Some(filter) = filter {
@@ -80,7 +80,7 @@ pub fn count(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error>
 }
 
 /// `BF.MCOUNT key item [item …]`
-pub fn mcount(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn mcount(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?;
     let chain = filter.map(counting).transpose()?;

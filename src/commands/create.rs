@@ -11,7 +11,12 @@ use oxbloom_filter::internals::{CreateParams, Growth, Layout, codec};
 /// Creates the filter of a key that has none, and tells the replicas every parameter of it: theirs may have other
 /// defaults, and a seed cannot be guessed. For a classic filter it does so in a way that RedisBloom understands, too,
 /// for a native one in a way that RedisBloom rejects.
-pub fn create<'k>(ctx: &Context, name: Arg, key: WriteKey<'k>, params: CreateParams) -> Result<Keyspace<'k>, Error> {
+pub(super) fn create<'k>(
+    ctx: &Context,
+    name: Arg,
+    key: WriteKey<'k>,
+    params: CreateParams,
+) -> Result<Keyspace<'k>, Error> {
     let filter = admission::new_filter(ctx, params)?;
     match params.layout {
         Layout::Native { seed } => create_native(ctx, name, key, filter, &native_words(params, seed, &[])),
@@ -35,7 +40,7 @@ fn create_native<'k>(
 }
 
 /// Sets the filter of a key, and tells the replicas its header, which has all parameters.
-pub fn create_from_header<'k>(
+pub(super) fn create_from_header<'k>(
     ctx: &Context,
     name: Arg,
     key: WriteKey<'k>,

@@ -10,7 +10,7 @@ use oxbloom_filter::internals::codec::{self, DumpChunk, Header, Origin};
 /// `BF.SCANDUMP key iterator`
 ///
 /// Iterator 0 starts, and gets the header; each reply carries the next iterator with its data, and the last is 0.
-pub fn scandump(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn scandump(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
     let chunk = match args.at(2).integer().ok_or(Error::ScanIterator)? {
@@ -32,7 +32,7 @@ pub fn scandump(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Err
 /// ignores the errors of commands that it loads, and would serve a part of a filter as if it were the whole: the
 /// process exits instead. A chunk that is whole but does not fit is left out, as the server does with its own types: a
 /// script that switched replication off can put it there, and must not keep the server from starting.
-pub fn loadchunk(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn loadchunk(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     apply_chunk(ctx, keyspace, args).inspect_err(|&error| {
         if ctx.is_loading() && is_damaged(args) {
             let (key, reason) = (args.at(1).shown(), error.text().to_string_lossy());

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 
 /// `BF.PANIC key [length sent]`
-pub fn panic(ctx: &Context, _: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn panic(ctx: &Context, _: Keyspace, args: Args) -> Result<(), Error> {
     let mut numbers = args.from(2).iter().filter_map(Arg::unsigned);
     if let (Some(length), Some(sent)) = (numbers.next(), numbers.next()) {
         ctx.reply_array(length as usize);
@@ -15,7 +15,7 @@ pub fn panic(ctx: &Context, _: Keyspace, args: Args) -> Result<(), Error> {
 }
 
 /// `BF.STARVE key request least_bytes`
-pub fn starve(ctx: &Context, _: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn starve(ctx: &Context, _: Keyspace, args: Args) -> Result<(), Error> {
     let number = |index| args.at(index).unsigned().ok_or(Error::Syntax);
     let (failing, min_bytes) = (number(2)?, number(3)?);
     ctx.reply_integer(starvation::order(failing, min_bytes));

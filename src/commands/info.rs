@@ -118,7 +118,7 @@ const FIELDS: [Field; 12] = [
 const IN_WHOLE_REPLY: usize = 5;
 
 /// The fields, for COMMAND DOCS.
-pub const FIELD_ARGUMENTS: [Argument; FIELDS.len()] = {
+pub(super) const FIELD_ARGUMENTS: [Argument; FIELDS.len()] = {
     let mut arguments = [const { Argument::required(c"", ArgumentKind::Token) }; FIELDS.len()];
     let mut index = 0;
     while index < FIELDS.len() {
@@ -130,7 +130,7 @@ pub const FIELD_ARGUMENTS: [Argument; FIELDS.len()] = {
 };
 
 /// `BF.INFO key [field]`
-pub fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
     if args.len() == 2 {
@@ -155,7 +155,7 @@ pub fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> 
 }
 
 /// `BF.DEBUG key`
-pub fn debug(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn debug(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
     ctx.reply_array(1 + filter.num_layers());

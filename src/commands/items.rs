@@ -9,14 +9,14 @@ use oxbloom_filter::internals::BATCH;
 
 /// One flag per item, for the reply and the replicas. Results are buffered because the array's length is only known
 /// once an insert has failed or not. Up to [`BATCH`] items need no allocation.
-pub struct ItemFlags {
+pub(super) struct ItemFlags {
     few: [bool; BATCH],
     many: Vec<bool>,
 }
 
 impl ItemFlags {
     /// Returns a flag for each of `items`, all false.
-    pub fn new(ctx: &Context, items: Args) -> Result<ItemFlags, Error> {
+    pub(super) fn new(ctx: &Context, items: Args) -> Result<ItemFlags, Error> {
         let mut many = Vec::new();
         if items.len() > BATCH {
             many = admission::try_vec(ctx, items.len())?;
@@ -26,19 +26,19 @@ impl ItemFlags {
     }
 
     /// Returns the flags, of which there may be more than items.
-    pub fn as_mut_slice(&mut self) -> &mut [bool] {
+    pub(super) fn as_mut_slice(&mut self) -> &mut [bool] {
         if self.many.is_empty() { &mut self.few } else { &mut self.many }
     }
 }
 
 /// The names of the commands that do to one item, and to many, what a command did: replicas are sent these.
-pub struct ReplicatedAs {
+pub(super) struct ReplicatedAs {
     pub one: &'static CStr,
     pub many: &'static CStr,
 }
 
 /// The items of a command that changed the filter.
-pub enum Changed<'a> {
+pub(super) enum Changed<'a> {
     All,
     /// Those whose flag is set.
     Flagged(&'a [bool]),
@@ -46,7 +46,7 @@ pub enum Changed<'a> {
 
 /// Sends the items that changed the filter, if any did. What changed nothing is not replicated: a crawler's stream is
 /// mostly duplicates. Returns true if there was one.
-pub fn replicate(ctx: &Context, names: ReplicatedAs, args: Args, items: Args, changed: Changed) -> bool {
+pub(super) fn replicate(ctx: &Context, names: ReplicatedAs, args: Args, items: Args, changed: Changed) -> bool {
     let key = args.at(1);
     let some = match changed {
         Changed::All => None,

@@ -16,7 +16,7 @@ use oxbloom_filter::internals::MergeOp;
 ///
 /// An existing destination is an operand, and counts once even if it is also named as a source. With REPLACE it is an
 /// operand only if it is named.
-pub fn merge(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn merge(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let request = MergeRequest::parse(args)?;
     // Everything is allocated before anything changes.
     let mut words = admission::try_vec(ctx, args.len())?;

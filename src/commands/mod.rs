@@ -35,7 +35,7 @@ use crate::server::{Arity, Context};
 use spec::{Access, Argument, ArgumentKind, Command, Keys};
 
 /// Registers all commands. An error is the name of the first that the server rejects.
-pub fn register_all(ctx: &Context) -> Result<(), &'static CStr> {
+pub(crate) fn register_all(ctx: &Context) -> Result<(), &'static CStr> {
     spec::register(ctx, TABLE)
 }
 

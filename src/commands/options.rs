@@ -10,7 +10,7 @@ use oxbloom_filter::internals::{CreateParams, ErrorRate, FilterKind, Growth, Lay
 
 /// The options of a command that may create a filter. What is not given is by default.
 #[derive(Default)]
-pub struct CreateOptions {
+pub(super) struct CreateOptions {
     pub capacity: Option<NonZeroU64>,
     pub error_rate: Option<ErrorRate>,
     pub expansion: Option<Expansion>,
@@ -22,14 +22,14 @@ pub struct CreateOptions {
 
 /// The growth that `EXPANSION n` asks for.
 #[derive(Clone, Copy)]
-pub enum Expansion {
+pub(super) enum Expansion {
     /// None, as with NONSCALING: `n` is 0.
     None,
     By(NonZeroU32),
 }
 
 /// A parsed BF.INSERT.
-pub struct InsertRequest<'a> {
+pub(super) struct InsertRequest<'a> {
     pub options: CreateOptions,
     pub create: bool,
     pub on_duplicate: OnDuplicate,
@@ -38,7 +38,7 @@ pub struct InsertRequest<'a> {
 
 /// The treatment of items that are there already, in a counting filter.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum OnDuplicate {
+pub(super) enum OnDuplicate {
     /// They get another occurrence.
     Count,
     /// Nothing.
@@ -47,7 +47,7 @@ pub enum OnDuplicate {
 
 impl Expansion {
     /// Returns an expansion from 0 to `2^32 - 1`.
-    pub fn of(factor: i64) -> Option<Expansion> {
+    pub(super) fn of(factor: i64) -> Option<Expansion> {
         u32::try_from(factor).ok().map(|factor| NonZeroU32::new(factor).map_or(Expansion::None, Expansion::By))
     }
 }
@@ -55,7 +55,7 @@ impl Expansion {
 impl CreateOptions {
     /// Rejects options that contradict a filter that exists. Capacity, error rate and growth are for its creation
     /// alone: clients repeat them with every command.
-    pub fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
+    pub(super) fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
         let layout = match filter.kind() {
             FilterKind::Native | FilterKind::Counting => LayoutName::Native,
             FilterKind::Classic => LayoutName::Classic,
@@ -73,7 +73,7 @@ impl CreateOptions {
     }
 
     /// Returns the parameters of the filter, with defaults from the configuration.
-    pub fn params(&self, server: &Server) -> Result<CreateParams, Error> {
+    pub(super) fn params(&self, server: &Server) -> Result<CreateParams, Error> {
         let stored_expansion = match self.expansion {
             None => DEFAULT_EXPANSION,
             Some(Expansion::None) => 0,
@@ -105,12 +105,12 @@ impl CreateOptions {
 /// The expansion that RedisBloom stores for a filter that does not grow, unless it is told otherwise.
 const DEFAULT_EXPANSION: u32 = 2;
 
-pub fn positive(number: i64) -> Option<NonZeroU64> {
+pub(super) fn positive(number: i64) -> Option<NonZeroU64> {
     u64::try_from(number).ok().and_then(NonZeroU64::new)
 }
 
 /// Sets an option that may be given once.
-pub fn set_once<T>(place: &mut Option<T>, value: T) -> Result<(), Error> {
+pub(super) fn set_once<T>(place: &mut Option<T>, value: T) -> Result<(), Error> {
     match place.replace(value) {
         None => Ok(()),
         Some(_) => Err(Error::RepeatedArgument),
@@ -118,6 +118,6 @@ pub fn set_once<T>(place: &mut Option<T>, value: T) -> Result<(), Error> {
 }
 
 /// Sets a flag that may be given once.
-pub fn flag_once(flag: &mut bool) -> Result<(), Error> {
+pub(super) fn flag_once(flag: &mut bool) -> Result<(), Error> {
     if std::mem::replace(flag, true) { Err(Error::RepeatedArgument) } else { Ok(()) }
 }

@@ -8,7 +8,7 @@ use oxbloom_filter::Filter;
 use oxbloom_filter::internals::BATCH;
 
 /// `BF.EXISTS key item`
-pub fn exists(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn exists(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let item = args.at(2).bytes();
     let filter = key.filter()?;
@@ -20,7 +20,7 @@ pub fn exists(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error
 }
 
 /// `BF.MEXISTS key item [item …]`
-pub fn mexists(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn mexists(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?;
     let items = args.from(2);
@@ -40,7 +40,7 @@ pub fn mexists(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Erro
 }
 
 /// `BF.CARD key`
-pub fn card(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn card(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     ctx.reply_integer(key.filter()?.map_or(0, Filter::len));
     Ok(())

@@ -24,18 +24,18 @@ const OUR_RESERVE: usize = 9;
 const REDIS_8_MAX_RATE: ErrorRate = ErrorRate::new(0.25).unwrap();
 
 /// Returns true if oxbloom wrote this BF.RESERVE.
-pub fn is_our_reserve(args: Args) -> bool {
+pub(super) fn is_our_reserve(args: Args) -> bool {
     args.len() >= OUR_RESERVE
 }
 
 /// Returns the options of a command that gives none.
-pub fn defaults() -> CreateOptions {
+pub(super) fn defaults() -> CreateOptions {
     of_dialect(CreateOptions::default())
 }
 
 /// Parses `BF.RESERVE key error_rate capacity …`. Unknown arguments are ignored, and options are searched from the key
 /// on, as in RedisBloom.
-pub fn reserve(args: Args) -> Result<CreateOptions, Error> {
+pub(super) fn reserve(args: Args) -> Result<CreateOptions, Error> {
     let is_named = |name| move |word: &Arg| word.is(name);
     let mut words = args.from(1).iter();
     let expansion = words.find(is_named("EXPANSION")).map(|_| expansion(words.next())).transpose()?;
@@ -50,7 +50,7 @@ pub fn reserve(args: Args) -> Result<CreateOptions, Error> {
 
 /// Parses `BF.INSERT key … ITEMS item …`. Options are recognized by their first one to three letters, and the last of a
 /// kind counts.
-pub fn insert(args: Args) -> Result<InsertRequest, Error> {
+pub(super) fn insert(args: Args) -> Result<InsertRequest, Error> {
     let mut options = CreateOptions::default();
     let (mut create, mut next) = (true, 2);
     while next < args.len() {

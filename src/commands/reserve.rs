@@ -16,7 +16,7 @@ use oxbloom_filter::internals::ErrorRate;
 /// `BF.RESERVE key error_rate capacity [EXPANSION n] [NONSCALING] [COUNTING] [SEED n] [LAYOUT native | classic]`
 ///
 /// `BF.RESERVE key LIKE other`: an empty filter that can be merged with another.
-pub fn reserve(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn reserve(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let name = args.at(1);
     if is_like(args) {
         return reserve_like(ctx, keyspace, name, args.at(3));

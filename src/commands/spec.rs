@@ -12,7 +12,7 @@ use crate::ffi::{OK, call};
 use crate::server::{Arg, Args, Arity, Context, feature};
 
 /// A command: all that the server, its clients and its users can know about it.
-pub struct Command {
+pub(super) struct Command {
     pub name: &'static CStr,
     pub callback: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int,
     pub arity: Arity,
@@ -28,7 +28,7 @@ pub struct Command {
 
 /// The keys of a command: its first argument, and in some of them others, which are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keys {
+pub(super) enum Keys {
     One,
     /// `key LIKE other`
     AndLike,
@@ -38,7 +38,7 @@ pub enum Keys {
 
 impl Keys {
     /// Returns where the other keys are, if there are any.
-    pub const fn others(self) -> Option<fn(Args) -> Range<usize>> {
+    pub(super) const fn others(self) -> Option<fn(Args) -> Range<usize>> {
         match self {
             Keys::One => None,
             Keys::AndLike => Some(|args| if is_like(args) { 3..4 } else { 0..0 }),
@@ -48,12 +48,12 @@ impl Keys {
 }
 
 /// Returns true if the arguments are `key LIKE other`.
-pub fn is_like(args: Args) -> bool {
+pub(super) fn is_like(args: Args) -> bool {
     args.len() == 4 && args.at(2).is("LIKE")
 }
 
 /// Returns the other keys of `key numkeys other [other …]`.
-pub fn numbered_keys(args: Args<'_>) -> Result<Args<'_>, Error> {
+pub(super) fn numbered_keys(args: Args<'_>) -> Result<Args<'_>, Error> {
     let others = args.from(3);
     let count = args.from(2).iter().next().and_then(Arg::integer).filter(|&count| count > 0);
     match usize::try_from(count.ok_or(Error::BadKeyCount)?) {
@@ -64,7 +64,7 @@ pub fn numbered_keys(args: Args<'_>) -> Result<Args<'_>, Error> {
 
 /// The access of a command to its key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub(super) enum Access {
     /// Looks at the items.
     Read,
     /// Adds items.
@@ -80,7 +80,7 @@ pub enum Access {
 impl Access {
     /// Returns the server's flags for the first key. The right to read it is required as by the server's own commands:
     /// PFMERGE does, SADD and SREM do not, although they tell whether an item was there.
-    pub const fn key_flags(self) -> c_int {
+    pub(super) const fn key_flags(self) -> c_int {
         let flags = match self {
             Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
             Access::Insert => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_INSERT,
@@ -95,7 +95,7 @@ impl Access {
 }
 
 /// An argument, as COMMAND DOCS shows it.
-pub struct Argument {
+pub(super) struct Argument {
     pub name: &'static CStr,
     pub kind: ArgumentKind,
     /// The word before it, or the word itself.
@@ -105,7 +105,7 @@ pub struct Argument {
 }
 
 #[derive(Clone, Copy)]
-pub enum ArgumentKind {
+pub(super) enum ArgumentKind {
     String,
     /// A key, by the number of its specification.
     Key(i32),
@@ -120,21 +120,21 @@ pub enum ArgumentKind {
 }
 
 impl Argument {
-    pub const fn required(name: &'static CStr, kind: ArgumentKind) -> Argument {
+    pub(super) const fn required(name: &'static CStr, kind: ArgumentKind) -> Argument {
         Argument { name, kind, token: None, optional: false, multiple: false }
     }
 
     /// `TOKEN value`, which may be left out.
-    pub const fn option(token: &'static CStr, name: &'static CStr, kind: ArgumentKind) -> Argument {
+    pub(super) const fn option(token: &'static CStr, name: &'static CStr, kind: ArgumentKind) -> Argument {
         Argument { name, kind, token: Some(token), optional: true, multiple: false }
     }
 
     /// `TOKEN`, which may be left out.
-    pub const fn flag(token: &'static CStr, name: &'static CStr) -> Argument {
+    pub(super) const fn flag(token: &'static CStr, name: &'static CStr) -> Argument {
         Argument::option(token, name, ArgumentKind::Token)
     }
 
-    pub const fn items(token: Option<&'static CStr>) -> Argument {
+    pub(super) const fn items(token: Option<&'static CStr>) -> Argument {
         Argument { name: c"item", kind: ArgumentKind::String, token, optional: false, multiple: true }
     }
 }
@@ -143,7 +143,7 @@ impl Argument {
 const CATEGORY: &CStr = c"bloom";
 
 /// Registers commands. An error is the name of the first that the server rejects.
-pub fn register(ctx: &Context, commands: &[Command]) -> Result<(), &'static CStr> {
+pub(super) fn register(ctx: &Context, commands: &[Command]) -> Result<(), &'static CStr> {
     if feature::ACL_CATEGORIES.is_offered() && !add_category(ctx) {
         return Err(CATEGORY);
     }

@@ -11,7 +11,7 @@ use crate::ffi::{OK, call};
 
 /// The arguments of a command, its name first.
 #[derive(Clone, Copy)]
-pub struct Args<'a>(&'a [Arg<'a>]);
+pub(crate) struct Args<'a>(&'a [Arg<'a>]);
 
 impl<'a> Args<'a> {
     /// Borrows the arguments that the server hands to a callback.
@@ -19,7 +19,7 @@ impl<'a> Args<'a> {
     /// # Safety
     ///
     /// `argv` must point to `argc` strings that stay alive, and unchanged, for `'a`.
-    pub unsafe fn new(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> Args<'a> {
+    pub(crate) unsafe fn new(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> Args<'a> {
         match usize::try_from(argc) {
             // SAFETY: as promised by the caller; an `Arg` is a pointer to a string.
             Ok(count @ 1..) if !argv.is_null() => Args(unsafe { std::slice::from_raw_parts(argv.cast(), count) }),
@@ -27,67 +27,67 @@ impl<'a> Args<'a> {
         }
     }
 
-    pub fn len(self) -> usize {
+    pub(crate) fn len(self) -> usize {
         self.0.len()
     }
 
-    pub fn is_empty(self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
     /// Returns argument `index`. The name is argument 0, the key usually 1; the arity check ensures that they exist.
     #[inline]
-    pub fn at(self, index: usize) -> Arg<'a> {
+    pub(crate) fn at(self, index: usize) -> Arg<'a> {
         self.0[index]
     }
 
     /// Returns the arguments from `index` on.
-    pub fn from(self, index: usize) -> Args<'a> {
+    pub(crate) fn from(self, index: usize) -> Args<'a> {
         Args(self.0.get(index..).unwrap_or(&[]))
     }
 
     /// Returns the first `count` arguments, or all if there are fewer.
-    pub fn up_to(self, count: usize) -> Args<'a> {
+    pub(crate) fn up_to(self, count: usize) -> Args<'a> {
         Args(self.0.get(..count).unwrap_or(self.0))
     }
 
-    pub fn iter(self) -> impl Iterator<Item = Arg<'a>> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = Arg<'a>> {
         self.0.iter().copied()
     }
 
     /// Splits the arguments into groups of at most `size`.
-    pub fn chunks(self, size: usize) -> impl Iterator<Item = Args<'a>> {
+    pub(crate) fn chunks(self, size: usize) -> impl Iterator<Item = Args<'a>> {
         self.0.chunks(size).map(Args)
     }
 
     /// Returns the arguments as a slice, to be handed back to the server.
-    pub fn as_slice(self) -> &'a [Arg<'a>] {
+    pub(crate) fn as_slice(self) -> &'a [Arg<'a>] {
         self.0
     }
 }
 
 /// The number of arguments that a command takes, its own name among them.
 #[derive(Clone, Copy, Debug)]
-pub struct Arity {
+pub(crate) struct Arity {
     pub min: usize,
     pub max: usize,
 }
 
 impl Arity {
-    pub const fn exactly(count: usize) -> Arity {
+    pub(crate) const fn exactly(count: usize) -> Arity {
         Arity { min: count, max: count }
     }
 
-    pub const fn at_least(min: usize) -> Arity {
+    pub(crate) const fn at_least(min: usize) -> Arity {
         Arity { min, max: usize::MAX }
     }
 
-    pub fn accepts(self, count: usize) -> bool {
+    pub(crate) fn accepts(self, count: usize) -> bool {
         (self.min..=self.max).contains(&count)
     }
 
     /// Returns the arity as the server counts it: negative for "at least".
-    pub fn as_server_counts(self) -> c_int {
+    pub(crate) fn as_server_counts(self) -> c_int {
         let min = c_int::try_from(self.min).unwrap_or(c_int::MAX);
         if self.max == self.min { min } else { -min }
     }
@@ -98,7 +98,7 @@ impl Arity {
 /// It is a pointer to one of the server's strings, which lives for `'a`, and has the layout of one.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub struct Arg<'a> {
+pub(crate) struct Arg<'a> {
     string: *mut raw::RedisModuleString,
     lifetime: PhantomData<&'a raw::RedisModuleString>,
 }
@@ -109,12 +109,12 @@ impl<'a> Arg<'a> {
     /// # Safety
     ///
     /// `string` must be one that stays alive, and unchanged, for `'a`.
-    pub unsafe fn new(string: *mut raw::RedisModuleString) -> Arg<'a> {
+    pub(crate) unsafe fn new(string: *mut raw::RedisModuleString) -> Arg<'a> {
         Arg { string, lifetime: PhantomData }
     }
 
     #[inline]
-    pub fn bytes(self) -> &'a [u8] {
+    pub(crate) fn bytes(self) -> &'a [u8] {
         let mut length = 0;
         // SAFETY: the string is alive, and the server writes its length to a place of ours.
         let start = unsafe { call!(RedisModule_StringPtrLen(self.string, &mut length)) };
@@ -122,23 +122,23 @@ impl<'a> Arg<'a> {
         unsafe { std::slice::from_raw_parts(start.cast(), length) }
     }
 
-    pub fn lossy(self) -> Cow<'a, str> {
+    pub(crate) fn lossy(self) -> Cow<'a, str> {
         String::from_utf8_lossy(self.bytes())
     }
 
     /// Shows the argument in the log: its beginning, escaped, so that a client's bytes end neither the line nor the
     /// quotes.
-    pub fn shown(self) -> Shown<'a> {
+    pub(crate) fn shown(self) -> Shown<'a> {
         Shown(self)
     }
 
     /// Returns true if this is the option `name`, in any case.
-    pub fn is(self, name: &str) -> bool {
+    pub(crate) fn is(self, name: &str) -> bool {
         self.bytes().eq_ignore_ascii_case(name.as_bytes())
     }
 
     /// Parses a number as the server's own commands do: decimal, no spaces, no leading zeros or plus.
-    pub fn integer(self) -> Option<i64> {
+    pub(crate) fn integer(self) -> Option<i64> {
         let mut number: c_longlong = 0;
         // SAFETY: the string is alive, and the server writes the number to a place of ours.
         let status = unsafe { call!(RedisModule_StringToLongLong(self.string, &mut number)) };
@@ -146,27 +146,27 @@ impl<'a> Arg<'a> {
     }
 
     /// As [`integer`](Self::integer), up to `2^64 - 1`.
-    pub fn unsigned(self) -> Option<u64> {
+    pub(crate) fn unsigned(self) -> Option<u64> {
         let digits = std::str::from_utf8(self.bytes()).ok()?;
         let number: u64 = digits.parse().ok()?;
         (number.to_string() == digits).then_some(number)
     }
 
     /// Parses a floating-point number as the server's own commands do.
-    pub fn float(self) -> Option<f64> {
+    pub(crate) fn float(self) -> Option<f64> {
         let mut number: c_double = 0.0;
         // SAFETY: the string is alive, and the server writes the number to a place of ours.
         let status = unsafe { call!(RedisModule_StringToDouble(self.string, &mut number)) };
         (status == OK).then_some(number)
     }
 
-    pub fn as_raw(self) -> *mut raw::RedisModuleString {
+    pub(crate) fn as_raw(self) -> *mut raw::RedisModuleString {
         self.string
     }
 }
 
 /// See [`Arg::shown`].
-pub struct Shown<'a>(Arg<'a>);
+pub(crate) struct Shown<'a>(Arg<'a>);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -18,7 +18,7 @@ use crate::ffi::{OK, available, call};
 ///
 /// The pointer is null, which all functions here accept, or the context of a call from the server that lasts for `'a`.
 #[derive(Clone, Copy)]
-pub struct Server<'a> {
+pub(crate) struct Server<'a> {
     ctx: *mut raw::RedisModuleCtx,
     lifetime: PhantomData<&'a raw::RedisModuleCtx>,
 }
@@ -26,17 +26,17 @@ pub struct Server<'a> {
 impl Server<'static> {
     /// Returns the server as it is known where no client is served, as in the callbacks of the data type. The log then
     /// says `<module>` for `<bf>`.
-    pub fn detached() -> Server<'static> {
+    pub(crate) fn detached() -> Server<'static> {
         Server { ctx: ptr::null_mut(), lifetime: PhantomData }
     }
 }
 
 impl Server<'_> {
-    pub fn log_notice(&self, message: &str) {
+    pub(crate) fn log_notice(&self, message: &str) {
         self.log(c"notice", message);
     }
 
-    pub fn log_warning(&self, message: &str) {
+    pub(crate) fn log_warning(&self, message: &str) {
         self.log(c"warning", message);
     }
 
@@ -46,13 +46,13 @@ impl Server<'_> {
     }
 
     /// Logs at any level, without allocating.
-    pub fn log_line(&self, level: &CStr, message: &CStr) {
+    pub(crate) fn log_line(&self, level: &CStr, message: &CStr) {
         // SAFETY: both texts end with a NUL. The format is ours: a message may contain a client's bytes.
         unsafe { call!(RedisModule_Log(self.ctx, level.as_ptr(), c"%s".as_ptr(), message.as_ptr())) };
     }
 
     /// Creates one of the server's strings, which is freed when dropped.
-    pub fn string(&self, bytes: &[u8]) -> OwnedString {
+    pub(crate) fn string(&self, bytes: &[u8]) -> OwnedString {
         // SAFETY: the server copies as many bytes. Without a context, the string is only ours.
         OwnedString(unsafe { call!(RedisModule_CreateString(ptr::null_mut(), bytes.as_ptr().cast(), bytes.len())) })
     }
@@ -62,13 +62,13 @@ impl Server<'_> {
     /// Callbacks of the data type do not know their client; on a replica they work for the master. A replica that
     /// serves clients from its old data while it loads the new is not said to be loading: these clients' commands are
     /// not replicated.
-    pub fn is_replicated_or_loading(&self) -> bool {
+    pub(crate) fn is_replicated_or_loading(&self) -> bool {
         self.is_granted(raw::REDISMODULE_CTX_FLAGS_SLAVE)
     }
 
     /// As [`is_replicated_or_loading`](Self::is_replicated_or_loading), but certain: on a replica that clients may
     /// write to, a callback may work for one of them.
-    pub fn must_apply(&self) -> bool {
+    pub(crate) fn must_apply(&self) -> bool {
         self.is_granted(raw::REDISMODULE_CTX_FLAGS_SLAVE | raw::REDISMODULE_CTX_FLAGS_READONLY)
     }
 
@@ -82,24 +82,24 @@ impl Server<'_> {
 
     /// Returns true if the command comes with a slot that migrates here. The slot stays where it was if anything of it
     /// fails.
-    pub fn is_import(&self) -> bool {
+    pub(crate) fn is_import(&self) -> bool {
         let imports = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_MASTER;
         let loads = raw::REDISMODULE_CTX_FLAGS_LOADING;
         self.flags() & (imports | loads) == imports && feature::SLOT_MIGRATION.is_offered()
     }
 
     /// Returns true if the command comes from a file that is loaded.
-    pub fn is_loading(&self) -> bool {
+    pub(crate) fn is_loading(&self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_LOADING != 0
     }
 
     /// Returns true if the server evicts keys when it reaches `maxmemory`.
-    pub fn may_evict(&self) -> bool {
+    pub(crate) fn may_evict(&self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_EVICT != 0
     }
 
     /// Returns true if this process is a child that writes a snapshot or a log.
-    pub fn is_child(&self) -> bool {
+    pub(crate) fn is_child(&self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_IS_CHILD != 0
     }
 
@@ -109,25 +109,25 @@ impl Server<'_> {
     }
 
     /// Logs the reason and ends the process, where continuing would be worse.
-    pub fn end_server(&self, reason: &str) -> ! {
+    pub(crate) fn end_server(&self, reason: &str) -> ! {
         self.log_warning(reason);
         self.exit()
     }
 
     /// Ends the process at once.
-    pub fn exit(&self) -> ! {
+    pub(crate) fn exit(&self) -> ! {
         // SAFETY: ends the process without running anything else of it.
         unsafe { libc::_exit(1) }
     }
 
     /// Returns the memory in use as a share of `maxmemory`; 0 without a limit.
-    pub fn used_memory_ratio(&self) -> f64 {
+    pub(crate) fn used_memory_ratio(&self) -> f64 {
         // SAFETY: it takes no arguments.
         f64::from(unsafe { call!(RedisModule_GetUsedMemoryRatio()) })
     }
 
     /// Returns `maxmemory`, in bytes; 0 for no limit. It takes some 40 microseconds.
-    pub fn max_memory(&self) -> u64 {
+    pub(crate) fn max_memory(&self) -> u64 {
         let mut failed = 0;
         // SAFETY: both names end with a NUL, the context may be null, and the server's answer is freed once it is read.
         // The section is the server's own: no other module is asked.
@@ -141,13 +141,13 @@ impl Server<'_> {
     }
 
     /// Returns the time, in milliseconds since 1970.
-    pub fn milliseconds(&self) -> i64 {
+    pub(crate) fn milliseconds(&self) -> i64 {
         // SAFETY: it takes no arguments.
         unsafe { call!(RedisModule_Milliseconds()) }
     }
 
     /// Returns random bits that nobody can guess, from the server's own source.
-    pub fn random(&self) -> u64 {
+    pub(crate) fn random(&self) -> u64 {
         let mut bytes = [0; 8];
         // SAFETY: the server fills as many bytes as it is told.
         unsafe { call!(RedisModule_GetRandomBytes(bytes.as_mut_ptr(), bytes.len())) };
@@ -156,7 +156,7 @@ impl Server<'_> {
 }
 
 /// The server, for the time of one call from it that has a client: a command, or the load of the module.
-pub struct Context<'a> {
+pub(crate) struct Context<'a> {
     server: Server<'a>,
     /// The number of replies that the client still waits for: that of the command, then the elements that it announced.
     pub(super) pending_replies: Cell<usize>,
@@ -179,17 +179,17 @@ impl Context<'_> {
     /// `ctx` must be a context that the server handed to a command or to the function that loads the module, and that
     /// lives for the wrapper's lifetime.
     #[inline]
-    pub unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Self {
+    pub(crate) unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Self {
         Context { server: Server { ctx, lifetime: PhantomData }, pending_replies: Cell::new(1) }
     }
 
     #[inline]
-    pub fn as_raw(&self) -> *mut raw::RedisModuleCtx {
+    pub(crate) fn as_raw(&self) -> *mut raw::RedisModuleCtx {
         self.server.ctx
     }
 
     /// Sends `command key arguments…` to replicas and the append-only file.
-    pub fn replicate(&self, command: &CStr, key: Arg, arguments: &[Arg]) {
+    pub(crate) fn replicate(&self, command: &CStr, key: Arg, arguments: &[Arg]) {
         let (format, strings) = (c"sv".as_ptr(), arguments.as_ptr().cast::<*mut raw::RedisModuleString>());
         // SAFETY: a string, and an array of as many, as the format says. All are alive, and an `Arg` is a pointer to a
         // string.
@@ -206,26 +206,26 @@ impl Context<'_> {
     }
 
     /// Sends the command to replicas and the append-only file as the client sent it.
-    pub fn replicate_verbatim(&self) {
+    pub(crate) fn replicate_verbatim(&self) {
         // SAFETY: the context is alive.
         unsafe { call!(RedisModule_ReplicateVerbatim(self.as_raw())) };
     }
 
     /// Returns true if a connected client may have sent the command itself: scripts, transactions and most modules run
     /// commands for clients of their own.
-    pub fn has_connection(&self) -> bool {
+    pub(crate) fn has_connection(&self) -> bool {
         const WITHOUT: u32 = raw::REDISMODULE_CTX_FLAGS_LUA | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
         self.flags() & WITHOUT == 0
     }
 
     /// Returns the number of the client, or 0 if there is none.
-    pub fn client_id(&self) -> u64 {
+    pub(crate) fn client_id(&self) -> u64 {
         // SAFETY: the context is alive.
         unsafe { call!(RedisModule_GetClientId(self.as_raw())) }
     }
 
     /// Hands the address and port of a client to `show`. Returns false if there is no such client.
-    pub fn show_address(&self, client: u64, show: impl FnOnce(&str, u16)) -> bool {
+    pub(crate) fn show_address(&self, client: u64, show: impl FnOnce(&str, u16)) -> bool {
         let mut info = raw::RedisModuleClientInfo { version: 1, flags: 0, id: client, addr: [0; 46], port: 0, db: 0 };
         // SAFETY: the server fills a structure of the version that is in it.
         if unsafe { call!(RedisModule_GetClientInfoById((&raw mut info).cast(), client)) } != OK {
@@ -238,7 +238,7 @@ impl Context<'_> {
     }
 
     /// Returns the name of a client's user, if the server tells.
-    pub fn user_name(&self, client: u64) -> Option<OwnedString> {
+    pub(crate) fn user_name(&self, client: u64) -> Option<OwnedString> {
         available!(RedisModule_GetClientUserNameById)?;
         // SAFETY: the context is alive. The server hands over a string that is ours until it is freed, or null.
         let name = unsafe { call!(RedisModule_GetClientUserNameById(self.as_raw(), client)) };
@@ -246,22 +246,22 @@ impl Context<'_> {
     }
 
     /// Returns true if the client gets maps: it speaks RESP3, and the server offers that to modules.
-    pub fn has_maps(&self) -> bool {
+    pub(crate) fn has_maps(&self) -> bool {
         feature::RESP3.is_offered() && self.flags() & raw::REDISMODULE_CTX_FLAGS_RESP3 != 0
     }
 }
 
 /// One of the server's strings that is ours: freed when dropped.
-pub struct OwnedString(*mut raw::RedisModuleString);
+pub(crate) struct OwnedString(*mut raw::RedisModuleString);
 
 impl OwnedString {
-    pub fn as_arg(&self) -> Arg<'_> {
+    pub(crate) fn as_arg(&self) -> Arg<'_> {
         // SAFETY: the string lives as long as it is borrowed, and nobody else has it.
         unsafe { Arg::new(self.0) }
     }
 
     /// Returns the string, to be freed by the caller.
-    pub fn into_raw(self) -> *mut raw::RedisModuleString {
+    pub(crate) fn into_raw(self) -> *mut raw::RedisModuleString {
         ManuallyDrop::new(self).0
     }
 
@@ -270,7 +270,7 @@ impl OwnedString {
     /// # Safety
     ///
     /// `string` must be one that nobody else frees.
-    pub unsafe fn from_raw(string: *mut raw::RedisModuleString) -> OwnedString {
+    pub(crate) unsafe fn from_raw(string: *mut raw::RedisModuleString) -> OwnedString {
         OwnedString(string)
     }
 }

@@ -10,7 +10,7 @@ use std::ptr;
 use crate::ffi::{OK, available, call};
 
 /// Something that a server may offer to modules.
-pub struct Feature {
+pub(crate) struct Feature {
     /// The name in the log and in README.md.
     name: &'static str,
     /// Says what oxbloom does without it.
@@ -24,7 +24,7 @@ macro_rules! has {
 }
 
 /// From Redis 7.0 on.
-pub const CONFIG: Feature = Feature {
+pub(crate) const CONFIG: Feature = Feature {
     name: "settings in CONFIG",
     fallback: "only as arguments of loadmodule",
     is_offered: || {
@@ -38,45 +38,45 @@ pub const CONFIG: Feature = Feature {
 };
 
 /// From Redis 8.0 on.
-pub const UNPREFIXED_CONFIG: Feature = Feature {
+pub(crate) const UNPREFIXED_CONFIG: Feature = Feature {
     name: "settings named bf-… as in Redis 8",
     fallback: "write bf.… in redis.conf and leave out cf-…",
     is_offered: is_redis_8,
 };
 
 /// From Redis 7.0 on.
-pub const COMMAND_INFO: Feature = Feature {
+pub(crate) const COMMAND_INFO: Feature = Feature {
     name: "COMMAND DOCS",
     fallback: "commands are not described",
     is_offered: || has!(RedisModule_GetCommand, RedisModule_SetCommandInfo),
 };
 
 /// From Redis 7.0 on.
-pub const RESP3: Feature = Feature {
+pub(crate) const RESP3: Feature = Feature {
     name: "RESP3 booleans and maps",
     fallback: "integers and arrays",
     is_offered: || has!(RedisModule_ReplyWithBool, RedisModule_ReplyWithMap),
 };
 
 /// From Redis 7.4 on.
-pub const ACL_CATEGORIES: Feature = Feature {
+pub(crate) const ACL_CATEGORIES: Feature = Feature {
     name: "ACL categories",
     fallback: "commands are allowed by name",
     is_offered: || has!(RedisModule_GetCommand, RedisModule_AddACLCategory, RedisModule_SetCommandACLCategories),
 };
 
 /// From Redis 7.4 on. The allocator takes each of these functions that there is.
-pub const FALLIBLE_ALLOCATION: Feature = Feature {
+pub(crate) const FALLIBLE_ALLOCATION: Feature = Feature {
     name: "an error when the system refuses less than a megabyte",
     fallback: "the server ends",
     is_offered: || has!(RedisModule_TryAlloc, RedisModule_TryCalloc, RedisModule_TryRealloc),
 };
 
-pub const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
+pub(crate) const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
 
 /// From Valkey 9.0 on, which asks for an option: it refuses to migrate slots unless all modules say that they go along.
 /// Redis may come to mean something else by the bit.
-pub const SLOT_MIGRATION: Feature = Feature {
+pub(crate) const SLOT_MIGRATION: Feature = Feature {
     name: "CLUSTER MIGRATESLOTS",
     fallback: "slots move key by key",
     is_offered: || {
@@ -92,13 +92,13 @@ const ALL: [&Feature; 7] =
 
 impl Feature {
     #[inline]
-    pub fn is_offered(&self) -> bool {
+    pub(crate) fn is_offered(&self) -> bool {
         (self.is_offered)()
     }
 }
 
 /// Returns true on Redis 8 and later.
-pub fn is_redis_8() -> bool {
+pub(crate) fn is_redis_8() -> bool {
     const REDIS_8: c_int = 8 << 16;
     available!(RedisModule_GetServerVersion).is_some()
         // SAFETY: it takes no arguments.
@@ -107,7 +107,7 @@ pub fn is_redis_8() -> bool {
 }
 
 /// Returns true on Valkey, which has the functions under its own names, too.
-pub fn is_valkey() -> bool {
+pub(crate) fn is_valkey() -> bool {
     let mut function: *mut c_void = ptr::null_mut();
     let name = c"ValkeyModule_SetModuleOptions".as_ptr();
     // SAFETY: the name ends with a NUL, and the server writes the function's address to a place of ours.
@@ -115,7 +115,7 @@ pub fn is_valkey() -> bool {
 }
 
 /// Lists what this server lacks, and the fallback of each, for the log. `None` if it lacks nothing.
-pub fn missing_features() -> Option<String> {
+pub(crate) fn missing_features() -> Option<String> {
     let missing = ALL.iter().filter(|feature| !feature.is_offered());
     let missing: Vec<_> = missing.map(|feature| format!("{} ({})", feature.name, feature.fallback)).collect();
     (!missing.is_empty()).then(|| missing.join(", "))

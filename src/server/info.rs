@@ -8,7 +8,7 @@ use redis_module::raw;
 use crate::ffi::{OK, call};
 
 /// The module's section, while the server collects it.
-pub struct InfoSection<'a> {
+pub(crate) struct InfoSection<'a> {
     info: *mut raw::RedisModuleInfoCtx,
     lifetime: PhantomData<&'a raw::RedisModuleInfoCtx>,
 }
@@ -19,24 +19,24 @@ impl InfoSection<'_> {
     /// # Safety
     ///
     /// `info` must be what the server handed to the module's function for INFO, and live for the wrapper's lifetime.
-    pub unsafe fn begin(info: *mut raw::RedisModuleInfoCtx) -> Option<Self> {
+    pub(crate) unsafe fn begin(info: *mut raw::RedisModuleInfoCtx) -> Option<Self> {
         // SAFETY: as promised by the caller; the name ends with a NUL.
         let status = unsafe { call!(RedisModule_InfoAddSection(info, c"".as_ptr())) };
         (status == OK).then_some(InfoSection { info, lifetime: PhantomData })
     }
 
-    pub fn number(&self, name: &CStr, number: u64) {
+    pub(crate) fn number(&self, name: &CStr, number: u64) {
         // SAFETY: the section is open, and the name ends with a NUL.
         unsafe { call!(RedisModule_InfoAddFieldULongLong(self.info, name.as_ptr(), number)) };
     }
 
-    pub fn text(&self, name: &CStr, text: &CStr) {
+    pub(crate) fn text(&self, name: &CStr, text: &CStr) {
         // SAFETY: the section is open, and both texts end with a NUL.
         unsafe { call!(RedisModule_InfoAddFieldCString(self.info, name.as_ptr(), text.as_ptr())) };
     }
 
     /// Writes a field that consists of several, in one line.
-    pub fn numbers<const N: usize>(&self, name: &CStr, numbers: [(&CStr, u64); N]) {
+    pub(crate) fn numbers<const N: usize>(&self, name: &CStr, numbers: [(&CStr, u64); N]) {
         // SAFETY: the section is open, and the name ends with a NUL.
         unsafe { call!(RedisModule_InfoBeginDictField(self.info, name.as_ptr())) };
         numbers.into_iter().for_each(|(name, number)| self.number(name, number));

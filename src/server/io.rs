@@ -11,7 +11,7 @@ use super::args::Arg;
 use crate::ffi::call;
 
 /// An RDB file or a payload that is read or written, or an append-only file that is written.
-pub struct Io<'a> {
+pub(crate) struct Io<'a> {
     io: *mut raw::RedisModuleIO,
     lifetime: PhantomData<&'a mut raw::RedisModuleIO>,
 }
@@ -22,12 +22,12 @@ impl Io<'_> {
     /// # Safety
     ///
     /// `io` must be what the server handed to a callback of the data type, and live for the wrapper's lifetime.
-    pub unsafe fn new(io: *mut raw::RedisModuleIO) -> Self {
+    pub(crate) unsafe fn new(io: *mut raw::RedisModuleIO) -> Self {
         Io { io, lifetime: PhantomData }
     }
 
     /// Returns the name of the key whose value it is, if the server tells.
-    pub fn key_name(&self) -> Option<Arg<'_>> {
+    pub(crate) fn key_name(&self) -> Option<Arg<'_>> {
         // SAFETY: the file is open.
         let name = unsafe { call!(RedisModule_GetKeyNameFromIO(self.io)) }.cast_mut();
         // SAFETY: the name lives as long as the file is open.
@@ -40,19 +40,19 @@ impl Io<'_> {
         (unsafe { call!(RedisModule_IsIOError(self.io)) } == 0).then_some(value)
     }
 
-    pub fn read_unsigned(&mut self) -> Option<u64> {
+    pub(crate) fn read_unsigned(&mut self) -> Option<u64> {
         // SAFETY: the file is open.
         let number = unsafe { call!(RedisModule_LoadUnsigned(self.io)) };
         self.unless_failed(number)
     }
 
-    pub fn read_double(&mut self) -> Option<f64> {
+    pub(crate) fn read_double(&mut self) -> Option<f64> {
         // SAFETY: the file is open.
         let number = unsafe { call!(RedisModule_LoadDouble(self.io)) };
         self.unless_failed(number)
     }
 
-    pub fn read_string(&mut self) -> Option<ServerBuffer> {
+    pub(crate) fn read_string(&mut self) -> Option<ServerBuffer> {
         let mut length = 0;
         // SAFETY: the file is open, and the server writes the length to a place of ours.
         let start = NonNull::new(unsafe { call!(RedisModule_LoadStringBuffer(self.io, &mut length)) });
@@ -60,23 +60,23 @@ impl Io<'_> {
         self.unless_failed(buffer).flatten()
     }
 
-    pub fn write_unsigned(&mut self, number: u64) {
+    pub(crate) fn write_unsigned(&mut self, number: u64) {
         // SAFETY: the file is open.
         unsafe { call!(RedisModule_SaveUnsigned(self.io, number)) };
     }
 
-    pub fn write_double(&mut self, number: f64) {
+    pub(crate) fn write_double(&mut self, number: f64) {
         // SAFETY: the file is open.
         unsafe { call!(RedisModule_SaveDouble(self.io, number)) };
     }
 
-    pub fn write_string(&mut self, bytes: &[u8]) {
+    pub(crate) fn write_string(&mut self, bytes: &[u8]) {
         // SAFETY: the file is open, and the server copies as many bytes.
         unsafe { call!(RedisModule_SaveStringBuffer(self.io, bytes.as_ptr().cast(), bytes.len())) };
     }
 
     /// Writes `command key number data` to an append-only file.
-    pub fn write_command(&mut self, command: &CStr, key: Arg, number: u64, data: &[u8]) {
+    pub(crate) fn write_command(&mut self, command: &CStr, key: Arg, number: u64, data: &[u8]) {
         // SAFETY: the file is open, and the arguments are what the format says: a string, a number, and bytes with
         // their length.
         unsafe {
@@ -94,14 +94,14 @@ impl Io<'_> {
 }
 
 /// Bytes that the server allocated for us, with its allocator: freed when dropped.
-pub struct ServerBuffer {
+pub(crate) struct ServerBuffer {
     start: NonNull<c_char>,
     length: usize,
 }
 
 impl ServerBuffer {
     /// Returns the allocation and its length, to be freed by the caller.
-    pub fn into_raw(self) -> (NonNull<u8>, usize) {
+    pub(crate) fn into_raw(self) -> (NonNull<u8>, usize) {
         let buffer = ManuallyDrop::new(self);
         (buffer.start.cast(), buffer.length)
     }
@@ -122,7 +122,7 @@ impl Drop for ServerBuffer {
 }
 
 /// The digest of a value, for DEBUG DIGEST.
-pub struct Digest<'a> {
+pub(crate) struct Digest<'a> {
     digest: *mut raw::RedisModuleDigest,
     lifetime: PhantomData<&'a mut raw::RedisModuleDigest>,
 }
@@ -133,24 +133,24 @@ impl Digest<'_> {
     /// # Safety
     ///
     /// `digest` must be what the server handed to a callback of the data type, and live for the wrapper's lifetime.
-    pub unsafe fn new(digest: *mut raw::RedisModuleDigest) -> Self {
+    pub(crate) unsafe fn new(digest: *mut raw::RedisModuleDigest) -> Self {
         Digest { digest, lifetime: PhantomData }
     }
 
-    pub fn add(&mut self, bytes: &[u8]) {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
         // SAFETY: the digest is alive, and the server reads as many bytes.
         unsafe { call!(RedisModule_DigestAddStringBuffer(self.digest, bytes.as_ptr().cast(), bytes.len())) };
     }
 
     /// Ends what was added in this order.
-    pub fn end_sequence(&mut self) {
+    pub(crate) fn end_sequence(&mut self) {
         // SAFETY: the digest is alive.
         unsafe { call!(RedisModule_DigestEndSequence(self.digest)) };
     }
 }
 
 /// The server's defragmenter, which moves allocations.
-pub struct Defragmenter<'a> {
+pub(crate) struct Defragmenter<'a> {
     ctx: *mut raw::RedisModuleDefragCtx,
     lifetime: PhantomData<&'a mut raw::RedisModuleDefragCtx>,
 }
@@ -161,7 +161,7 @@ impl Defragmenter<'_> {
     /// # Safety
     ///
     /// `ctx` must be what the server handed to a callback of the data type, and live for the wrapper's lifetime.
-    pub unsafe fn new(ctx: *mut raw::RedisModuleDefragCtx) -> Self {
+    pub(crate) unsafe fn new(ctx: *mut raw::RedisModuleDefragCtx) -> Self {
         Defragmenter { ctx, lifetime: PhantomData }
     }
 
@@ -172,7 +172,7 @@ impl Defragmenter<'_> {
     ///
     /// `address` must be an allocation of the server's allocator, and whoever owns it must use the new address from
     /// then on.
-    pub unsafe fn relocate(&self, address: NonNull<u8>) -> Option<NonNull<u8>> {
+    pub(crate) unsafe fn relocate(&self, address: NonNull<u8>) -> Option<NonNull<u8>> {
         // SAFETY: as promised by the caller.
         NonNull::new(unsafe { call!(RedisModule_DefragAlloc(self.ctx, address.as_ptr().cast())) }.cast())
     }

@@ -22,7 +22,7 @@ use super::context::Context;
 use crate::ffi::{OK, call};
 
 /// The permission to do what may run listeners. It takes no memory, and no time.
-pub struct Keyspace<'a>(PhantomData<&'a mut ()>);
+pub(crate) struct Keyspace<'a>(PhantomData<&'a mut ()>);
 
 impl Keyspace<'_> {
     /// Grants the permission.
@@ -31,18 +31,18 @@ impl Keyspace<'_> {
     ///
     /// For callbacks that the server calls while none of its values is borrowed, such as commands; once in each call.
     #[inline]
-    pub unsafe fn new() -> Self {
+    pub(crate) unsafe fn new() -> Self {
         Keyspace(PhantomData)
     }
 
     /// Lends the permission.
     #[inline]
-    pub fn reborrow(&mut self) -> Keyspace<'_> {
+    pub(crate) fn reborrow(&mut self) -> Keyspace<'_> {
         Keyspace(PhantomData)
     }
 
     /// Tells watchers and listeners that `event` changed the key.
-    pub fn notify_changed(&mut self, ctx: &Context, key: Arg, event: &CStr) {
+    pub(crate) fn notify_changed(&mut self, ctx: &Context, key: Arg, event: &CStr) {
         // SAFETY: the context and the key's name are alive, and the event ends with a NUL. Listeners may do anything:
         // all keys are closed.
         unsafe {
@@ -58,7 +58,7 @@ impl Keyspace<'_> {
 }
 
 /// An open key; closed when dropped.
-pub struct OpenKey<'k> {
+pub(crate) struct OpenKey<'k> {
     /// Null if the key was opened to be read and does not exist.
     key: *mut raw::RedisModuleKey,
     _keyspace: Keyspace<'k>,
@@ -66,7 +66,7 @@ pub struct OpenKey<'k> {
 
 impl<'k> OpenKey<'k> {
     #[inline]
-    pub fn open(keyspace: Keyspace<'k>, ctx: &Context, name: Arg, mode: u32) -> OpenKey<'k> {
+    pub(crate) fn open(keyspace: Keyspace<'k>, ctx: &Context, name: Arg, mode: u32) -> OpenKey<'k> {
         // SAFETY: the context and the name are alive. Listeners may run: nobody else has the permission.
         let key = unsafe { call!(RedisModule_OpenKey(ctx.as_raw(), name.as_raw(), mode as c_int)) };
         OpenKey { key, _keyspace: keyspace }
@@ -78,32 +78,32 @@ impl<'k> OpenKey<'k> {
     ///
     /// If it has no value, a listener may have run, so that keys that were opened before it may have lost theirs: they
     /// must be closed, and no value of theirs used.
-    pub unsafe fn open_another(&self, ctx: &Context, name: Arg, mode: u32) -> OpenKey<'k> {
+    pub(crate) unsafe fn open_another(&self, ctx: &Context, name: Arg, mode: u32) -> OpenKey<'k> {
         OpenKey::open(Keyspace(PhantomData), ctx, name, mode)
     }
 
     /// Returns true if the key was not found by an opening to read.
     #[inline]
-    pub fn is_missing(&self) -> bool {
+    pub(crate) fn is_missing(&self) -> bool {
         self.key.is_null()
     }
 
     /// Returns the data type of the value, null if it is none of a module.
     #[inline]
-    pub fn data_type(&self) -> *mut raw::RedisModuleType {
+    pub(crate) fn data_type(&self) -> *mut raw::RedisModuleType {
         // SAFETY: the key is open; null has no type.
         unsafe { call!(RedisModule_ModuleTypeGetType(self.key)) }
     }
 
     /// Returns the value, null if it is none of a module. It stays while the key is open.
     #[inline]
-    pub fn value(&self) -> *mut c_void {
+    pub(crate) fn value(&self) -> *mut c_void {
         // SAFETY: the key is open; null has no value.
         unsafe { call!(RedisModule_ModuleTypeGetValue(self.key)) }
     }
 
     /// Returns true if the key has no value.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         // SAFETY: the key is open; null is empty.
         unsafe { call!(RedisModule_KeyType(self.key)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int }
     }
@@ -115,7 +115,7 @@ impl<'k> OpenKey<'k> {
     /// # Safety
     ///
     /// The key must be open to be written. `value` must be one of `data_type`, and belong to nobody else.
-    pub unsafe fn set_value(
+    pub(crate) unsafe fn set_value(
         self,
         data_type: *mut raw::RedisModuleType,
         value: *mut c_void,

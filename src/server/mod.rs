@@ -19,14 +19,14 @@
 
 mod args;
 mod context;
-pub mod feature;
+pub(crate) mod feature;
 mod info;
 mod io;
-pub mod key;
+pub(crate) mod key;
 mod reply;
 
-pub use args::{Arg, Args, Arity};
-pub use context::{Context, OwnedString, Server};
-pub use info::InfoSection;
-pub use io::{Defragmenter, Digest, Io, ServerBuffer};
-pub use key::{Keyspace, OpenKey};
+pub(crate) use args::{Arg, Args, Arity};
+pub(crate) use context::{Context, OwnedString, Server};
+pub(crate) use info::InfoSection;
+pub(crate) use io::{Defragmenter, Digest, Io, ServerBuffer};
+pub(crate) use key::{Keyspace, OpenKey};

@@ -8,13 +8,13 @@ use crate::error::Error;
 use crate::ffi::call;
 
 impl Context<'_> {
-    pub fn reply_ok(&self) {
+    pub(crate) fn reply_ok(&self) {
         self.reply_simple(c"OK");
     }
 
     /// Replies with the error. If an array was already started, fills its missing elements with the error, since the
     /// client would otherwise consume the next replies as elements.
-    pub fn reply_error(&self, error: Error) {
+    pub(crate) fn reply_error(&self, error: Error) {
         while self.pending_replies.get() > 0 {
             self.note_sent(1);
             // SAFETY: the context is alive, and the text ends with a NUL.
@@ -36,26 +36,26 @@ impl Context<'_> {
         self.pending_replies.set(self.pending_replies.get() + elements);
     }
 
-    pub fn reply_simple(&self, text: &CStr) {
+    pub(crate) fn reply_simple(&self, text: &CStr) {
         self.note_sent(1);
         // SAFETY: the context is alive, and the text ends with a NUL.
         unsafe { call!(RedisModule_ReplyWithSimpleString(self.as_raw(), text.as_ptr())) };
     }
 
-    pub fn reply_bulk(&self, bytes: &[u8]) {
+    pub(crate) fn reply_bulk(&self, bytes: &[u8]) {
         self.note_sent(1);
         // SAFETY: the context is alive, and the server copies as many bytes.
         unsafe { call!(RedisModule_ReplyWithStringBuffer(self.as_raw(), bytes.as_ptr().cast(), bytes.len())) };
     }
 
-    pub fn reply_null(&self) {
+    pub(crate) fn reply_null(&self) {
         self.note_sent(1);
         // SAFETY: the context is alive.
         unsafe { call!(RedisModule_ReplyWithNull(self.as_raw())) };
     }
 
     /// Replies with an integer. RESP ends at `2^63 - 1`, which is sent for larger ones.
-    pub fn reply_integer(&self, number: u64) {
+    pub(crate) fn reply_integer(&self, number: u64) {
         self.note_sent(1);
         let number = c_longlong::try_from(number).unwrap_or(c_longlong::MAX);
         // SAFETY: the context is alive.
@@ -63,7 +63,7 @@ impl Context<'_> {
     }
 
     /// Replies with a number: in RESP2 the shortest text that reads back as the same number.
-    pub fn reply_double(&self, number: f64) {
+    pub(crate) fn reply_double(&self, number: f64) {
         if self.has_maps() {
             self.note_sent(1);
             // SAFETY: the context is alive.
@@ -74,19 +74,19 @@ impl Context<'_> {
     }
 
     /// Replies with an estimate: four significant digits, otherwise as [`reply_double`](Self::reply_double).
-    pub fn reply_estimate(&self, number: f64) {
+    pub(crate) fn reply_estimate(&self, number: f64) {
         self.reply_double(format!("{number:.3e}").parse().unwrap_or(number));
     }
 
     /// Replies yes or no: `1` or `0` in RESP2. Servers before 7.0 speak only that to modules.
     #[inline]
-    pub fn reply_bool(&self, yes: bool) {
+    pub(crate) fn reply_bool(&self, yes: bool) {
         self.reply_bools(&[yes]);
     }
 
     /// Replies with each, as [`reply_bool`](Self::reply_bool).
     #[inline]
-    pub fn reply_bools(&self, all: &[bool]) {
+    pub(crate) fn reply_bools(&self, all: &[bool]) {
         self.note_sent(all.len());
         let has_booleans = feature::RESP3.is_offered();
         for &yes in all {
@@ -102,7 +102,7 @@ impl Context<'_> {
     }
 
     /// Starts an array of `length` replies.
-    pub fn reply_array(&self, length: usize) {
+    pub(crate) fn reply_array(&self, length: usize) {
         self.note_sent(1);
         self.note_announced(length);
         // SAFETY: the context is alive.
@@ -110,7 +110,7 @@ impl Context<'_> {
     }
 
     /// Starts a map of `length` pairs.
-    pub fn reply_map(&self, length: usize) {
+    pub(crate) fn reply_map(&self, length: usize) {
         if feature::RESP3.is_offered() {
             self.note_sent(1);
             self.note_announced(2 * length);

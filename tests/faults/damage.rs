@@ -26,7 +26,7 @@ use testkit::server::{server_version, with_aof, with_debug};
 use testkit::{Setup, ask, copy_of, run, run_words, server_binary};
 
 /// What servers log when they refuse a file, or a replica what its master sends.
-pub const REFUSALS: &[&str] = &[
+pub(crate) const REFUSALS: &[&str] = &[
     "a filter was refused: ",
     "a chunk of the append-only file was refused: ",
     // A classic filter's header that now tells of a larger one.
@@ -48,12 +48,12 @@ pub const REFUSALS: &[&str] = &[
     "Fatal error loading",
 ];
 
-pub fn assert_refused(log: &str) {
+pub(crate) fn assert_refused(log: &str) {
     assert!(REFUSALS.iter().any(|refusal| log.contains(refusal)), "no word of a refusal:\n{log}");
     assert_no_crash(log);
 }
 
-pub fn assert_no_crash(log: &str) {
+pub(crate) fn assert_no_crash(log: &str) {
     for crash in ["BUG REPORT", "crashed by signal", "ASSERTION FAILED", "internal error in"] {
         assert!(!log.contains(crash), "{log}");
     }
@@ -67,7 +67,7 @@ const KINDS: [(&str, &str, u64); 4] = [
 ];
 
 /// Filters of all layouts, small enough for damage to be done to each part of them.
-pub fn fill(client: &mut Connection) -> RecordedAnswers {
+pub(crate) fn fill(client: &mut Connection) -> RecordedAnswers {
     let mut models = Vec::new();
     for ((layout, words), (kind, parameters, items)) in LAYOUTS.into_iter().flat_map(|l| KINDS.map(|kind| (l, kind))) {
         let mut model = FilterModel::new(&format!("{layout}-{kind}"));
@@ -82,7 +82,7 @@ pub fn fill(client: &mut Connection) -> RecordedAnswers {
 
 /// Panics unless what a server took in spite of damage is whole, as far as that can be told: with the server's checksum all of
 /// it, without it the filters that have their own, where they are still there. The others can be used.
-pub fn check_taken(checksum: &str, recorded: &RecordedAnswers, client: &mut Connection) {
+pub(crate) fn check_taken(checksum: &str, recorded: &RecordedAnswers, client: &mut Connection) {
     match checksum {
         "yes" => recorded.check(client),
         _ => check_unvouched(recorded, client),

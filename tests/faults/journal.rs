@@ -292,7 +292,7 @@ impl Step {
 }
 
 /// A writer's filters.
-pub struct Journal {
+pub(crate) struct Journal {
     writer: u64,
     acknowledged: State,
     /// What is there instead if the last commands were run before the server was gone.
@@ -300,18 +300,18 @@ pub struct Journal {
 }
 
 impl Journal {
-    pub fn new(writer: u64) -> Journal {
+    pub(crate) fn new(writer: u64) -> Journal {
         Journal { writer, acknowledged: State::new(), doubtful: None }
     }
 
     /// What was acknowledged so far, to be looked for later.
-    pub fn noted(&self) -> Journal {
+    pub(crate) fn noted(&self) -> Journal {
         assert!(self.doubtful.is_none());
         Journal { writer: self.writer, acknowledged: self.acknowledged.clone(), doubtful: None }
     }
 
     /// Changes one filter or several. `false` if the server was gone before it acknowledged that.
-    pub fn write(&mut self, random: &mut Random, client: &mut Connection) -> bool {
+    pub(crate) fn write(&mut self, random: &mut Random, client: &mut Connection) -> bool {
         let steps = match self.steps(random, client) {
             Ok(steps) => steps,
             Err(error) => return gone(&error),
@@ -328,7 +328,7 @@ impl Journal {
     }
 
     /// Panics unless the server has all that was acknowledged, and what was not either wholly or not at all.
-    pub fn check(&mut self, client: &mut Connection) {
+    pub(crate) fn check(&mut self, client: &mut Connection) {
         if let Some(after) = self.doubtful.take() {
             self.decide(client, after);
         }

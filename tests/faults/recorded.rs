@@ -5,10 +5,10 @@ use redis::Connection;
 use testkit::ask;
 use testkit::filter_model::{FilterModel, Observed};
 
-pub struct RecordedAnswers(Vec<(FilterModel, Observed)>);
+pub(crate) struct RecordedAnswers(Vec<(FilterModel, Observed)>);
 
 impl RecordedAnswers {
-    pub fn of(models: Vec<FilterModel>, client: &mut Connection) -> RecordedAnswers {
+    pub(crate) fn of(models: Vec<FilterModel>, client: &mut Connection) -> RecordedAnswers {
         let observed = models.into_iter().map(|model| {
             let observed = model.observe(client);
             (model, observed)
@@ -16,22 +16,22 @@ impl RecordedAnswers {
         RecordedAnswers(observed.collect())
     }
 
-    pub fn models(&self) -> impl Iterator<Item = &FilterModel> {
+    pub(crate) fn models(&self) -> impl Iterator<Item = &FilterModel> {
         self.0.iter().map(|(model, _)| model)
     }
 
     /// Panics unless all answer as they did.
-    pub fn check(&self, client: &mut Connection) {
+    pub(crate) fn check(&self, client: &mut Connection) {
         self.check_if(client, |_, _| true);
     }
 
     /// Panics unless those that are there answer as they did.
-    pub fn check_existing(&self, client: &mut Connection) {
+    pub(crate) fn check_existing(&self, client: &mut Connection) {
         self.check_if(client, |model, client| ask(client, &format!("EXISTS {}", model.key)));
     }
 
     /// Panics unless those that are chosen answer as they did.
-    pub fn check_if(&self, client: &mut Connection, chosen: impl Fn(&FilterModel, &mut Connection) -> bool) {
+    pub(crate) fn check_if(&self, client: &mut Connection, chosen: impl Fn(&FilterModel, &mut Connection) -> bool) {
         for (model, expected) in &self.0 {
             if chosen(model, client) {
                 assert_eq!(model.observe(client), *expected, "{}", model.key);

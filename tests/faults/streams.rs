@@ -20,7 +20,7 @@ use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, ask, run, run_words};
 
 /// What a replica logs when it is about to get a snapshot, in words of one server or another.
-pub const BEGUN: [&str; 2] = ["Full resync from", "Starting to receive RDB"];
+pub(crate) const BEGUN: [&str; 2] = ["Full resync from", "Starting to receive RDB"];
 
 fn is_linked(replica: &mut Connection) -> bool {
     info(replica, "replication", "master_link_status") == "up"

@@ -20,7 +20,7 @@ const FULL: &str = "ERR non scaling filter is full";
 
 /// What is known of the key space, which both sides must share.
 #[derive(Default)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     keys: HashMap<Vec<u8>, Content>,
     /// Whether the filters of both are the same, bit for bit.
     strict: bool,
@@ -82,12 +82,12 @@ impl Filter {
 }
 
 impl Comparison {
-    pub fn new(strict: bool) -> Comparison {
+    pub(crate) fn new(strict: bool) -> Comparison {
         Comparison { strict, ..Comparison::default() }
     }
 
     /// What is wrong with the replies, if anything.
-    pub fn compare(&mut self, line: &Line, theirs: &Reply, ours: &Reply) -> Result<(), String> {
+    pub(crate) fn compare(&mut self, line: &Line, theirs: &Reply, ours: &Reply) -> Result<(), String> {
         let holds_other_type = matches!(self.keys.get(line.key()), Some(Content::OtherType));
         let differences = Difference::all_of(line, holds_other_type);
         if theirs != ours && Difference::explain(&differences, theirs, ours) {
@@ -182,7 +182,7 @@ impl Comparison {
     }
 
     /// Whether the line may have left different filters, or one that must not be used any further.
-    pub fn must_start_over(&self, line: &Line) -> bool {
+    pub(crate) fn must_start_over(&self, line: &Line) -> bool {
         let creates = ["BF.RESERVE", "BF.INSERT"].contains(&line.command().as_str());
         let is_huge = |word: &Vec<u8>| number(word).is_some_and(|number| number > HUGE);
         let vanishes = error_rate(line) > 0.0 && error_rate(line) < VANISHING;
@@ -190,12 +190,12 @@ impl Comparison {
     }
 
     /// The key was removed.
-    pub fn forget(&mut self, line: &Line) {
+    pub(crate) fn forget(&mut self, line: &Line) {
         self.keys.remove(line.key());
     }
 }
 
-pub fn number(word: &[u8]) -> Option<i64> {
+pub(crate) fn number(word: &[u8]) -> Option<i64> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 

@@ -14,7 +14,7 @@ const NO_MEMORY: &str = "ERR Insufficient memory to create filter: more than can
 
 /// A difference: where RedisBloom does what its users cannot mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Difference {
+pub(crate) enum Difference {
     /// BF.EXISTS and BF.MEXISTS of a key that holds something else are an error, as with all other commands. There: no
     /// item exists.
     WrongTypeIsAnError,
@@ -43,7 +43,7 @@ pub enum Difference {
 
 impl Difference {
     /// The differences that a line may run into.
-    pub fn all_of(line: &Line, holds_other_type: bool) -> Vec<Difference> {
+    pub(crate) fn all_of(line: &Line, holds_other_type: bool) -> Vec<Difference> {
         let mut found = Vec::new();
         let command = line.command();
         let arguments = line.arguments();
@@ -82,7 +82,7 @@ impl Difference {
     }
 
     /// Whether the differences that a line runs into are why the replies are not the same.
-    pub fn explain(differences: &[Difference], theirs: &Reply, ours: &Reply) -> bool {
+    pub(crate) fn explain(differences: &[Difference], theirs: &Reply, ours: &Reply) -> bool {
         let explain = |ours| differences.iter().any(|difference| difference.allows(theirs, ours));
         // A line that runs into another difference as well would have succeeded otherwise.
         let would_succeed =
@@ -91,7 +91,7 @@ impl Difference {
     }
 
     /// Whether this is how the replies differ.
-    pub fn allows(self, theirs: &Reply, ours: &Reply) -> bool {
+    pub(crate) fn allows(self, theirs: &Reply, ours: &Reply) -> bool {
         let ours_is = |text: &str| *ours == Reply::error(text);
         match self {
             Difference::WrongTypeIsAnError => {

@@ -6,26 +6,26 @@ use testkit::random::Random;
 
 /// A command and its arguments: any bytes.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub(crate) struct Line {
     pub words: Vec<Vec<u8>>,
 }
 
 impl Line {
     /// The command in capitals.
-    pub fn command(&self) -> String {
+    pub(crate) fn command(&self) -> String {
         String::from_utf8_lossy(&self.words[0]).to_ascii_uppercase()
     }
 
-    pub fn key(&self) -> &[u8] {
+    pub(crate) fn key(&self) -> &[u8] {
         self.words.get(1).map_or(b"", Vec::as_slice)
     }
 
     /// The words behind the key.
-    pub fn arguments(&self) -> &[Vec<u8>] {
+    pub(crate) fn arguments(&self) -> &[Vec<u8>] {
         self.words.get(2..).unwrap_or(&[])
     }
 
-    pub fn shares_a_key_with(&self, other: &Line) -> bool {
+    pub(crate) fn shares_a_key_with(&self, other: &Line) -> bool {
         let keys = |line: &Line| -> Vec<Vec<u8>> {
             let count = if line.command() == "RENAME" { 2 } else { 1 };
             line.words.iter().skip(1).take(count).cloned().collect()
@@ -101,17 +101,17 @@ const FIELDS: &[&str] = &["CAPACITY", "SIZE", "FILTERS", "ITEMS", "EXPANSION"];
 const OTHER_FIELDS: &[&str] = &["ERROR", "SEED", "LAYOUT", "FILL", "FPR", "", "CAP", "CAPACITYX", "Number of filters"];
 
 /// A source of lines.
-pub struct Lines {
+pub(crate) struct Lines {
     random: Random,
     new_items: u64,
 }
 
 impl Lines {
-    pub fn new(seed: u64) -> Lines {
+    pub(crate) fn new(seed: u64) -> Lines {
         Lines { random: Random(seed), new_items: 0 }
     }
 
-    pub fn make(&mut self) -> Line {
+    pub(crate) fn make(&mut self) -> Line {
         let (name, key) = (self.name(), self.random.one_of(KEYS).to_vec());
         let mut words = vec![self.any_case(name).into_bytes(), key];
         let mut huge = false;

@@ -542,7 +542,7 @@ fn the_page_on_users_is_right_to_the_letter() {
 }
 
 /// A server of a cluster, which also needs the port 10000 above its own.
-pub fn start_node() -> Server {
+pub(crate) fn start_node() -> Server {
     let start = || Setup::oxbloom().set("cluster-enabled yes").try_start();
     let mut last = String::new();
     for _ in 0..20 {
@@ -554,13 +554,13 @@ pub fn start_node() -> Server {
     panic!("no node of a cluster started:\n{last}")
 }
 
-pub fn serve_slots(node: &mut Wire, slots: std::ops::Range<u32>) {
+pub(crate) fn serve_slots(node: &mut Wire, slots: std::ops::Range<u32>) {
     let words: Vec<_> =
         ["CLUSTER".to_owned(), "ADDSLOTS".to_owned()].into_iter().chain(slots.map(|slot| slot.to_string())).collect();
     assert_eq!(node.run_words(&words), Reply::simple("OK"));
 }
 
-pub fn wait_for_cluster(node: &mut Wire) {
+pub(crate) fn wait_for_cluster(node: &mut Wire) {
     wait_until("the cluster is up", || node.run("CLUSTER INFO").text().contains("cluster_state:ok"));
 }
 

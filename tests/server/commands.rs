@@ -9,11 +9,11 @@ use testkit::server::server_version;
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, ask, error, run};
 
-pub const WRONG_TYPE: &str = "WRONGTYPE MergeOp against a key holding the wrong kind of value";
-pub const FULL: &str = "ERR non scaling filter is full";
+pub(crate) const WRONG_TYPE: &str = "WRONGTYPE MergeOp against a key holding the wrong kind of value";
+pub(crate) const FULL: &str = "ERR non scaling filter is full";
 
 /// What is known of a command from outside.
-pub struct Command {
+pub(crate) struct Command {
     pub name: &'static str,
     /// A valid line, `key` its key.
     pub line: &'static str,
@@ -30,7 +30,7 @@ const REMOVES: &[&str] = &["RW", "delete"];
 const UPDATES: &[&str] = &["RW", "update"];
 const MERGES: &[&str] = &["RW", "access", "update"];
 
-pub const COMMANDS: &[Command] = &[
+pub(crate) const COMMANDS: &[Command] = &[
     command("bf.reserve", "BF.RESERVE key 0.01 100", -4, true, true, UPDATES),
     command("bf.add", "BF.ADD key item", 3, true, true, INSERTS),
     command("bf.madd", "BF.MADD key item", -3, true, false, INSERTS),
@@ -67,13 +67,13 @@ impl Command {
     }
 
     /// Whether it may name keys behind the first, which it looks at.
-    pub fn may_name_others(&self) -> bool {
+    pub(crate) fn may_name_others(&self) -> bool {
         matches!(self.name, "bf.reserve" | "bf.merge")
     }
 }
 
 /// A connection of each protocol, and what yes and no are in it.
-pub fn protocols(server: &Server) -> [(Wire, Reply, Reply); 2] {
+pub(crate) fn protocols(server: &Server) -> [(Wire, Reply, Reply); 2] {
     // Servers before 7.0 have no booleans for modules.
     let boolean = |yes: bool| if server_version() >= (7, 0) { Reply::Boolean(yes) } else { Reply::Integer(yes.into()) };
     [(Wire::resp2(server), Reply::Integer(1), Reply::Integer(0)), (Wire::resp3(server), boolean(true), boolean(false))]
@@ -786,7 +786,7 @@ fn a_layer_that_no_machine_has_is_refused_and_the_filter_stays() {
 }
 
 /// The events of our commands on all keys, until the channel `end` is heard of.
-pub fn events(subscriber: &mut Wire) -> Vec<String> {
+pub(crate) fn events(subscriber: &mut Wire) -> Vec<String> {
     let mut events = Vec::new();
     loop {
         let message = subscriber.receive();

@@ -182,7 +182,7 @@ fn load_header(client: &mut Connection, header: &[u8]) -> Result<Value, String> 
 }
 
 /// A server that may have so many bytes more than an idle one has.
-pub fn confined(bytes: u64) -> Server {
+pub(crate) fn confined(bytes: u64) -> Server {
     confine(with_debug(Setup::oxbloom()), bytes).start()
 }
 

@@ -35,13 +35,13 @@ impl Pair {
     }
 }
 
-pub fn master_setup() -> Setup {
+pub(crate) fn master_setup() -> Setup {
     with_debug(Setup::oxbloom())
         .module_arguments("error-rate 0.02 initial-size 20 lookahead-size 1")
         .set("repl-diskless-sync-delay 0")
 }
 
-pub fn replica_setup(master: &Server) -> Setup {
+pub(crate) fn replica_setup(master: &Server) -> Setup {
     let setup = with_debug(Setup::oxbloom()).module_arguments("error-rate 0.3 initial-size 5 expansion-factor 7");
     replica_of(master, setup.set("repl-diskless-sync-delay 0"))
 }

@@ -67,12 +67,12 @@ fn migrates_slots(_: &Server) -> bool {
 }
 
 /// The lines that the module has logged on this server.
-pub fn logged(server: &Server) -> Vec<String> {
+pub(crate) fn logged(server: &Server) -> Vec<String> {
     server.log().lines().filter_map(|line| Some(line.split_once("<bf> ")?.1.to_owned())).collect()
 }
 
 /// What the log says that the server lacks, each with what there is instead.
-pub fn lacking(server: &Server) -> BTreeMap<String, String> {
+pub(crate) fn lacking(server: &Server) -> BTreeMap<String, String> {
     let lines = logged(server);
     let lists = lines.iter().filter_map(|line| line.strip_prefix("this server lacks, and oxbloom does without: "));
     let entries = lists.flat_map(|list| list.split_terminator(')').map(|entry| entry.trim_start_matches(", ")));

@@ -28,7 +28,7 @@ const ALARMS: [&str; 4] = ["internal error", "BUG REPORT", "was refused", "faile
 /// What may be held when all is deleted, beyond what was before: less than a byte for each step of half a minute.
 const SLACK: u64 = 64 << 10;
 
-pub fn soak(time: Duration, mut random: Random) {
+pub(crate) fn soak(time: Duration, mut random: Random) {
     let ends = Instant::now() + time;
     let master = master();
     let mut operator = master.connect();

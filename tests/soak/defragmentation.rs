@@ -30,7 +30,7 @@ const PIPELINED: usize = 200;
 /// One filter in so many grows in the end.
 const GROWING: usize = 50;
 
-pub fn soak(filters: u64, mut random: Random) {
+pub(crate) fn soak(filters: u64, mut random: Random) {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
     run(&mut client, "CONFIG SET activedefrag yes").expect("a server that can move memory");

@@ -48,7 +48,7 @@ const QUICK: Scale = Scale {
 };
 
 /// All that was measured.
-pub struct Beyond {
+pub(crate) struct Beyond {
     filter: String,
     /// Operations on items: command time in nanoseconds an item, of each of [`KINDS`].
     items: Vec<(&'static str, [Series; 2])>,
@@ -59,7 +59,7 @@ pub struct Beyond {
     loop_over_memory: Series,
 }
 
-pub fn measure(quick: bool) -> Beyond {
+pub(crate) fn measure(quick: bool) -> Beyond {
     let scale = if quick { &QUICK } else { &FULL };
     let loop_over_memory = loop_over_memory(scale);
     Beyond {
@@ -165,14 +165,14 @@ fn loop_over_memory(scale: &Scale) -> Series {
 }
 
 impl Beyond {
-    pub fn targets(&self) -> Vec<Target> {
+    pub(crate) fn targets(&self) -> Vec<Target> {
         let (_, [time, _]) = &self.merges[0];
         let title =
             format!("BF.MERGE of two filters of {} into one of them: time, of a loop's over plain memory", self.size);
         vec![Target { title, at_most: 1.5, measured: vec![time.median() / self.loop_over_memory.median()] }]
     }
 
-    pub fn markdown(&self) -> String {
+    pub(crate) fn markdown(&self) -> String {
         let mut page = format!(
             "## Counting filters, {}\n\nCommand time, in nanoseconds an item of {LENGTH} bytes.\n\n\
              | | plain | counting | ratio |\n|---|--:|--:|--:|\n",

@@ -38,7 +38,7 @@ fn is_shown(workload: Workload) -> bool {
     shown && workload.length == LENGTH
 }
 
-pub fn svg(results: &Results) -> Result<String, Box<dyn std::error::Error>> {
+pub(crate) fn svg(results: &Results) -> Result<String, Box<dyn std::error::Error>> {
     let mut groups: BTreeMap<Workload, Vec<(Peer, f64)>> = BTreeMap::new();
     for ((workload, peer), measured) in results.iter().filter(|(key, _)| is_shown(key.0)) {
         groups.entry(*workload).or_default().push((*peer, measured.cpu.median()));

@@ -12,16 +12,16 @@ use crate::requests::Requests;
 use testkit::PATIENCE;
 
 /// Requests that are on the way at a time, on each of two connections, so that the server always has work.
-pub const PIPELINED: usize = 100;
+pub(crate) const PIPELINED: usize = 100;
 
 /// Items that are on the way at a time, on each of two connections, for commands of many.
 const ITEMS_PIPELINED: usize = 1000;
 
 /// Connections of which each waits for its reply before it sends the next request.
-pub const CONNECTIONS: usize = 50;
+pub(crate) const CONNECTIONS: usize = 50;
 
 /// What came of some requests.
-pub struct Outcome {
+pub(crate) struct Outcome {
     pub elapsed: Duration,
     /// Items to which the reply was one.
     pub ones: usize,
@@ -29,7 +29,7 @@ pub struct Outcome {
     pub latencies: Option<Histogram<u64>>,
 }
 
-pub fn connect(address: SocketAddr) -> TcpStream {
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("a connection");
     stream.set_nodelay(true).expect("a socket option");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
@@ -37,7 +37,7 @@ pub fn connect(address: SocketAddr) -> TcpStream {
 }
 
 /// Sends requests in flights, on two connections in turn: while the server works on one, the other is read.
-pub fn pipelined(address: SocketAddr, requests: &Requests) -> Outcome {
+pub(crate) fn pipelined(address: SocketAddr, requests: &Requests) -> Outcome {
     let mut streams = [connect(address), connect(address)];
     let flight = match requests.items_each {
         1 => PIPELINED,
@@ -62,7 +62,7 @@ pub fn pipelined(address: SocketAddr, requests: &Requests) -> Outcome {
 }
 
 /// Sends requests of one item each over [`CONNECTIONS`] connections, one at a time on each.
-pub fn one_by_one(address: SocketAddr, requests: &Requests) -> io::Result<Outcome> {
+pub(crate) fn one_by_one(address: SocketAddr, requests: &Requests) -> io::Result<Outcome> {
     let mut poll = Poll::new()?;
     let mut events = Events::with_capacity(CONNECTIONS);
     let mut streams = Vec::with_capacity(CONNECTIONS);

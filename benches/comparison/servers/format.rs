@@ -5,7 +5,7 @@ use crate::statistics::Series;
 use crate::workloads::{Delivery, Operation, Workload};
 
 /// A workload in words, without its filter.
-pub fn describe(workload: Workload) -> String {
+pub(crate) fn describe(workload: Workload) -> String {
     let command = workload.command().trim_start_matches("BF.");
     let what = match workload.operation {
         Operation::AddNew => "new",
@@ -21,13 +21,13 @@ pub fn describe(workload: Workload) -> String {
 }
 
 /// The median, and the middle half in brackets.
-pub fn spread(series: &Series) -> String {
+pub(crate) fn spread(series: &Series) -> String {
     let (low, high) = series.spread();
     format!("{:.0} ({low:.0}–{high:.0})", series.median())
 }
 
 /// A time, in a unit that suits it.
-pub fn seconds(value: f64) -> String {
+pub(crate) fn seconds(value: f64) -> String {
     match value {
         value if value >= 1.0 => format!("{value:.2} s"),
         value if value >= 1e-3 => format!("{:.1} ms", value * 1e3),
@@ -36,7 +36,7 @@ pub fn seconds(value: f64) -> String {
 }
 
 /// A whole number with commas.
-pub fn thousands(number: f64) -> String {
+pub(crate) fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group)).collect();
     groups.join(",")

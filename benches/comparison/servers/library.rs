@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// What was measured of one library.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub(crate) struct Row {
     pub library: String,
     pub operation: String,
     pub capacity: u64,
@@ -22,7 +22,7 @@ pub struct Row {
 }
 
 /// The rows of the last run; none if there was none.
-pub fn rows(target: &Path) -> Vec<Row> {
+pub(crate) fn rows(target: &Path) -> Vec<Row> {
     let Ok(text) = fs::read_to_string(target.join("criterion/filter.json")) else { return Vec::new() };
     let rows: Vec<Value> = serde_json::from_str(&text).expect("what the other benchmark wrote");
     let text = |row: &Value, name: &str| row[name].as_str().expect("a string").to_owned();
@@ -42,7 +42,7 @@ pub fn rows(target: &Path) -> Vec<Row> {
 }
 
 /// The row of another library for the same operation on a filter of the same size and error rate.
-pub fn peer<'a>(rows: &'a [Row], row: &Row, library: &str) -> Option<&'a Row> {
+pub(crate) fn peer<'a>(rows: &'a [Row], row: &Row, library: &str) -> Option<&'a Row> {
     rows.iter().find(|other| {
         other.library == library
             && other.operation == row.operation

@@ -34,14 +34,14 @@ const KEY: &str = "filter";
 const LENGTH: usize = 28;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub(crate) enum Unit {
     Bytes,
     Seconds,
 }
 
 /// One line of the results.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub(crate) struct Row {
     /// What was measured, and of a filter of which size; empty if there is only one.
     pub what: &'static str,
     size: &'static str,
@@ -51,24 +51,24 @@ pub struct Row {
 }
 
 impl Row {
-    pub fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         if self.size.is_empty() { self.what.to_owned() } else { format!("{}, {}", self.what, self.size) }
     }
 
     /// How many times as much a peer takes as RedisBloom.
-    pub fn ratio(&self, peer: Peer) -> Option<f64> {
+    pub(crate) fn ratio(&self, peer: Peer) -> Option<f64> {
         Some(self.values.get(&peer)?.median() / self.values.get(&Peer::RedisBloom)?.median())
     }
 }
 
 /// All that was measured.
 #[derive(Clone, Debug, Default)]
-pub struct Operations {
+pub(crate) struct Operations {
     pub rows: Vec<Row>,
 }
 
 impl Operations {
-    pub fn rows_of(&self, what: &str) -> impl Iterator<Item = &Row> {
+    pub(crate) fn rows_of(&self, what: &str) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.what == what)
     }
 
@@ -137,7 +137,7 @@ const QUICK: Scale = Scale {
 };
 
 /// Measures everything, on servers of its own.
-pub fn measure(quick: bool) -> Operations {
+pub(crate) fn measure(quick: bool) -> Operations {
     type Step = (&'static str, fn(&Scale, &mut Operations));
     const STEPS: [Step; 6] = [
         ("memory of reserved filters", memory_reserved),
@@ -365,7 +365,7 @@ fn copy(instance: &mut Instance, size: &'static str, operations: &mut Operations
 
 /// How long `operation` takes, and the longest that a client who sends one PING after the other waits for a reply, from
 /// just before until a while after.
-pub fn longest_pause(address: SocketAddr, operation: impl FnOnce()) -> (Duration, Duration) {
+pub(crate) fn longest_pause(address: SocketAddr, operation: impl FnOnce()) -> (Duration, Duration) {
     const BEFORE: Duration = Duration::from_millis(20);
     const AFTER: Duration = Duration::from_millis(300);
     let mut stream = client::connect(address);
@@ -415,7 +415,7 @@ fn process_memory(pid: u32, file: &str, name: &str) -> Option<u64> {
 }
 
 /// A number of bytes in a file of the system's, or `None` if there is no such file.
-pub fn memory_field(path: &str, name: &str) -> Option<u64> {
+pub(crate) fn memory_field(path: &str, name: &str) -> Option<u64> {
     let fields = fs::read_to_string(path).ok()?;
     let value = fields.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     value.trim().strip_suffix(" kB")?.parse().ok().map(|kilobytes: u64| 1024 * kilobytes)
@@ -432,7 +432,7 @@ fn children_cpu(instance: &mut Instance) -> Duration {
     Duration::from_secs_f64(times.sum())
 }
 
-pub fn timed<T>(operation: impl FnOnce() -> T) -> Duration {
+pub(crate) fn timed<T>(operation: impl FnOnce() -> T) -> Duration {
     let started = Instant::now();
     operation();
     started.elapsed()

@@ -19,7 +19,7 @@ const CLIENT_CORE: &str = "1";
 
 /// Who is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Peer {
+pub(crate) enum Peer {
     Oxbloom,
     /// oxbloom with RedisBloom's layout. Takes part only where those who migrate will look.
     Classic,
@@ -29,9 +29,9 @@ pub enum Peer {
 }
 
 impl Peer {
-    pub const ALL: [Peer; 4] = [Peer::Oxbloom, Peer::Classic, Peer::RedisBloom, Peer::Floor];
+    pub(crate) const ALL: [Peer; 4] = [Peer::Oxbloom, Peer::Classic, Peer::RedisBloom, Peer::Floor];
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Peer::Oxbloom => "oxbloom",
             Peer::Classic => "oxbloom, classic",
@@ -41,12 +41,12 @@ impl Peer {
     }
 
     /// Whether the module has filters; otherwise it only replies.
-    pub fn has_filters(self) -> bool {
+    pub(crate) fn has_filters(self) -> bool {
         self != Peer::Floor
     }
 
     /// A server with the peer's module, not started yet.
-    pub fn setup(self) -> Setup {
+    pub(crate) fn setup(self) -> Setup {
         let arguments = if self == Peer::Classic { "bf-layout classic" } else { "" };
         Setup::with_module(self.module()).module_arguments(arguments)
     }
@@ -65,32 +65,32 @@ impl Peer {
 }
 
 /// A running server, pinned to its core.
-pub struct Instance {
+pub(crate) struct Instance {
     pub peer: Peer,
     pub server: Server,
     pub connection: Connection,
 }
 
 impl Instance {
-    pub fn start(peer: Peer, setup: Setup) -> Instance {
+    pub(crate) fn start(peer: Peer, setup: Setup) -> Instance {
         let server = setup.start();
         pin(server.pid(), SERVER_CORE);
         let connection = server.connect();
         Instance { peer, server, connection }
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.server.port))
     }
 
     /// Processor time of all threads of the server so far, in nanoseconds.
-    pub fn cpu(&self) -> u64 {
+    pub(crate) fn cpu(&self) -> u64 {
         let threads = fs::read_dir(format!("/proc/{}/task", self.server.pid())).expect("our own child");
         threads.map(|thread| time_on_cpu(&thread.expect("a thread").path()).unwrap_or(0)).sum()
     }
 
     /// Time within the command's own code so far, in nanoseconds, by the server's own account.
-    pub fn command_time(&mut self, command: &str) -> u64 {
+    pub(crate) fn command_time(&mut self, command: &str) -> u64 {
         let stats: String = ask(&mut self.connection, "INFO commandstats");
         let line = stats.lines().find(|line| {
             line.split_once(':').is_some_and(|(name, _)| name.eq_ignore_ascii_case(&format!("cmdstat_{command}")))
@@ -99,7 +99,7 @@ impl Instance {
     }
 
     /// A number of the server's INFO.
-    pub fn info(&mut self, name: &str) -> u64 {
+    pub(crate) fn info(&mut self, name: &str) -> u64 {
         let value = info(&mut self.connection, "everything", name);
         value.parse().unwrap_or_else(|_| panic!("INFO lacks {name}"))
     }
@@ -115,7 +115,7 @@ fn field(line: &str, name: &str) -> Option<u64> {
 }
 
 /// Pins this process to the client's core.
-pub fn pin_client() {
+pub(crate) fn pin_client() {
     pin(std::process::id(), CLIENT_CORE);
 }
 

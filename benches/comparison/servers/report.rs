@@ -22,7 +22,7 @@ const CLASSIC_COLUMNS: [&str; 3] =
     [" classic: CPU | of RedisBloom | command | of RedisBloom | items/s |", "--:|--:|--:|--:|--:|", "  |  |  |  |  |"];
 
 /// All that is reported.
-pub struct Report<'a> {
+pub(crate) struct Report<'a> {
     pub plan: &'a Plan,
     pub results: &'a Results,
     pub operations: &'a Operations,
@@ -34,7 +34,7 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
-    pub fn markdown(&self) -> String {
+    pub(crate) fn markdown(&self) -> String {
         let mut page = String::new();
         let _ = writeln!(
             page,

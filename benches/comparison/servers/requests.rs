@@ -4,16 +4,16 @@ use std::io::Write as _;
 use std::ops::Range;
 
 /// Lengths of items, in bytes: a short identifier, a usual URL, a long one.
-pub const LENGTHS: [usize; 3] = [16, 28, 200];
+pub(crate) const LENGTHS: [usize; 3] = [16, 28, 200];
 
 /// Base-36 digits at the end of an item: enough for 2^41 items.
 const DIGITS: usize = 8;
 
 /// Items from here on are never inserted.
-pub const NEVER_INSERTED: u64 = 1 << 40;
+pub(crate) const NEVER_INSERTED: u64 = 1 << 40;
 
 /// Requests, back to back, all of one command with the same number of items.
-pub struct Requests {
+pub(crate) struct Requests {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     pub items_each: usize,
@@ -22,12 +22,12 @@ pub struct Requests {
 
 impl Requests {
     /// A request with one item for each of `indexes`.
-    pub fn single(command: &str, key: &str, length: usize, indexes: impl Iterator<Item = u64>) -> Requests {
+    pub(crate) fn single(command: &str, key: &str, length: usize, indexes: impl Iterator<Item = u64>) -> Requests {
         Requests { is_array: false, ..Requests::batches(command, key, length, 1, indexes) }
     }
 
     /// Requests with `items_each` items each; what is left over is left out.
-    pub fn batches(
+    pub(crate) fn batches(
         command: &str,
         key: &str,
         length: usize,
@@ -55,27 +55,27 @@ impl Requests {
         requests
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    pub fn items(&self) -> usize {
+    pub(crate) fn items(&self) -> usize {
         self.len() * self.items_each
     }
 
     /// The bytes of some of the requests.
-    pub fn encoded(&self, requests: Range<usize>) -> &[u8] {
+    pub(crate) fn encoded(&self, requests: Range<usize>) -> &[u8] {
         let start = if requests.start == 0 { 0 } else { self.ends[requests.start - 1] };
         &self.bytes[start..self.ends[requests.end - 1]]
     }
 
     /// The length of the reply to one request, which holds an integer for each item.
-    pub fn reply_length(&self) -> usize {
+    pub(crate) fn reply_length(&self) -> usize {
         self.reply_header() + self.items_each * INTEGER
     }
 
     /// How many of the items in `replies` got a one.
-    pub fn count_ones(&self, replies: &[u8]) -> usize {
+    pub(crate) fn count_ones(&self, replies: &[u8]) -> usize {
         let integers =
             replies.chunks(self.reply_length()).flat_map(|reply| reply[self.reply_header()..].chunks(INTEGER));
         integers

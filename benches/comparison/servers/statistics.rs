@@ -2,28 +2,28 @@
 
 /// The measurements of one thing, in the order of the rounds.
 #[derive(Clone, Debug, Default)]
-pub struct Series(Vec<f64>);
+pub(crate) struct Series(Vec<f64>);
 
 impl Series {
-    pub fn push(&mut self, value: f64) {
+    pub(crate) fn push(&mut self, value: f64) {
         self.0.push(value);
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub fn median(&self) -> f64 {
+    pub(crate) fn median(&self) -> f64 {
         self.quantile(0.5)
     }
 
     /// The range of the middle half.
-    pub fn spread(&self) -> (f64, f64) {
+    pub(crate) fn spread(&self) -> (f64, f64) {
         (self.quantile(0.25), self.quantile(0.75))
     }
 
     /// The median of the rounds' ratios to `other`: what slows down a whole round cancels out.
-    pub fn ratio_to(&self, other: &Series) -> f64 {
+    pub(crate) fn ratio_to(&self, other: &Series) -> f64 {
         let ratios = self.0.iter().zip(&other.0).map(|(own, other)| own / other).collect();
         Series(ratios).median()
     }

@@ -7,7 +7,7 @@ use crate::statistics::Series;
 use crate::workloads::{Delivery, GROWN, HUGE, LARGE, Measured, Operation, Results, SMALL, Workload};
 
 /// An aim, and what came of it.
-pub struct Target {
+pub(crate) struct Target {
     pub title: String,
     /// oxbloom's share of what the other takes, at most.
     pub at_most: f64,
@@ -16,22 +16,22 @@ pub struct Target {
 }
 
 impl Target {
-    pub fn worst(&self) -> f64 {
+    pub(crate) fn worst(&self) -> f64 {
         self.measured.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
-    pub fn best(&self) -> f64 {
+    pub(crate) fn best(&self) -> f64 {
         self.measured.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
     /// Shares are printed, and judged, to two digits.
-    pub fn is_met(&self) -> bool {
+    pub(crate) fn is_met(&self) -> bool {
         self.worst() < self.at_most + 0.005
     }
 }
 
 /// All targets for which something was measured.
-pub fn targets(results: &Results, operations: &Operations, library: &[library::Row]) -> Vec<Target> {
+pub(crate) fn targets(results: &Results, operations: &Operations, library: &[library::Row]) -> Vec<Target> {
     let mut targets = speeds(results);
     targets.extend(figures(operations));
     targets.extend(libraries(library));

@@ -14,7 +14,7 @@ use testkit::{ask, run};
 
 /// A filter that is measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject {
+pub(crate) struct Subject {
     pub name: &'static str,
     /// Error rate and capacity for BF.RESERVE; `None` for one that grows from the defaults.
     reserve: Option<(&'static str, u64)>,
@@ -29,7 +29,7 @@ pub struct Subject {
 }
 
 /// In the processor's cache.
-pub const SMALL: Subject = Subject {
+pub(crate) const SMALL: Subject = Subject {
     name: "10^6 at 1 %",
     reserve: Some(("0.01", 1_000_000)),
     filled: 100_000,
@@ -39,7 +39,7 @@ pub const SMALL: Subject = Subject {
 };
 
 /// Beyond the cache.
-pub const LARGE: Subject = Subject {
+pub(crate) const LARGE: Subject = Subject {
     name: "10^8 at 1 %",
     reserve: Some(("0.01", 100_000_000)),
     filled: 10_200_000,
@@ -49,7 +49,7 @@ pub const LARGE: Subject = Subject {
 };
 
 /// The case that RedisBloom's own benchmarks show.
-pub const HUGE: Subject = Subject {
+pub(crate) const HUGE: Subject = Subject {
     name: "6·10^8 at 0.1 %",
     reserve: Some(("0.001", 600_000_000)),
     filled: 60_000_000,
@@ -59,7 +59,7 @@ pub const HUGE: Subject = Subject {
 };
 
 /// Fourteen layers.
-pub const GROWN: Subject = Subject {
+pub(crate) const GROWN: Subject = Subject {
     name: "grown to 10^6",
     reserve: None,
     filled: 1_000_000,
@@ -97,7 +97,7 @@ impl Subject {
 }
 
 /// Adds items, all of which are expected to be new but for the error rate.
-pub fn fill(address: SocketAddr, key: &str, length: usize, indexes: Range<u64>) {
+pub(crate) fn fill(address: SocketAddr, key: &str, length: usize, indexes: Range<u64>) {
     const AT_A_TIME: usize = 1_000_000;
     for start in indexes.clone().step_by(AT_A_TIME) {
         let some = start..indexes.end.min(start + AT_A_TIME as u64);
@@ -111,7 +111,7 @@ pub fn fill(address: SocketAddr, key: &str, length: usize, indexes: Range<u64>) 
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Operation {
+pub(crate) enum Operation {
     AddNew,
     AddDuplicate,
     ExistsHit,
@@ -136,7 +136,7 @@ impl Operation {
 
 /// How it is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Delivery {
+pub(crate) enum Delivery {
     /// So many items a command.
     Batch(usize),
     /// One item a command, [`client::PIPELINED`] commands at a time.
@@ -147,7 +147,7 @@ pub enum Delivery {
 
 /// One line of the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Workload {
+pub(crate) struct Workload {
     pub subject: &'static str,
     pub delivery: Delivery,
     pub operation: Operation,
@@ -156,7 +156,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    pub fn command(self) -> &'static str {
+    pub(crate) fn command(self) -> &'static str {
         match (self.operation.adds(), self.delivery) {
             (true, Delivery::Batch(_)) => "BF.MADD",
             (true, _) => "BF.ADD",
@@ -173,7 +173,7 @@ impl Workload {
 
 /// What was measured of one workload and peer: an element for each round.
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// Processor time of the whole server, in nanoseconds an item.
     pub cpu: Series,
     /// Time in the command's code, in nanoseconds an item.
@@ -185,10 +185,10 @@ pub struct Measured {
     pub p99: Series,
 }
 
-pub type Results = std::collections::BTreeMap<(Workload, Peer), Measured>;
+pub(crate) type Results = std::collections::BTreeMap<(Workload, Peer), Measured>;
 
 /// How much is measured.
-pub struct Plan {
+pub(crate) struct Plan {
     pub subjects: &'static [Subject],
     pub deliveries: &'static [Delivery],
     pub lengths: &'static [usize],
@@ -196,7 +196,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub const FULL: Plan = Plan {
+    pub(crate) const FULL: Plan = Plan {
         subjects: &[SMALL, LARGE, HUGE, GROWN],
         deliveries: &[
             Delivery::Batch(10),
@@ -209,14 +209,14 @@ impl Plan {
         rounds: 7,
     };
 
-    pub const QUICK: Plan = Plan {
+    pub(crate) const QUICK: Plan = Plan {
         subjects: &[SMALL, LARGE, GROWN],
         deliveries: &[Delivery::Batch(100), Delivery::Batch(1000), Delivery::Pipelined],
         lengths: &[28],
         rounds: 5,
     };
 
-    pub fn run(&self, instances: &mut [Instance]) -> Results {
+    pub(crate) fn run(&self, instances: &mut [Instance]) -> Results {
         let mut results = Results::new();
         for subject in self.subjects {
             self.measure(subject, instances, &mut results);

@@ -5,14 +5,14 @@
 //! [`Insert`] if inserting an item twice changes nothing; it joins the chains of [`filter`](crate::filter) and has a
 //! [codec](crate::codec).
 
-pub mod blocked;
+pub(crate) mod blocked;
 pub mod classic;
 mod count;
-pub mod counting;
+pub(crate) mod counting;
 
 use std::ptr::NonNull;
 
-pub use count::ItemCount;
+pub(crate) use count::ItemCount;
 
 use crate::block::{CombineOp, combine, count_ones_of_part};
 use crate::error::Error;

@@ -10,7 +10,7 @@ use oxbloom_filter::internals::{
 use oxbloom_filter::{DecodeError, Error, Filter};
 use xxhash_rust::xxh3::xxh3_64;
 
-pub fn params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> CreateParams {
+pub(crate) fn params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> CreateParams {
     CreateParams {
         error_rate: ErrorRate::new(error_rate).unwrap(),
         capacity: capacity.try_into().unwrap(),
@@ -19,16 +19,16 @@ pub fn params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Crea
     }
 }
 
-pub fn filter(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Filter {
+pub(crate) fn filter(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Filter {
     Filter::create(params(error_rate, capacity, growth, seed), |_| true).unwrap()
 }
 
-pub fn by(expansion: u32) -> Growth {
+pub(crate) fn by(expansion: u32) -> Growth {
     Growth::By(expansion.try_into().unwrap())
 }
 
 /// The chain of a filter in the native layout.
-pub fn chain(filter: &Filter) -> &Chain<Layer> {
+pub(crate) fn chain(filter: &Filter) -> &Chain<Layer> {
     match filter.chains() {
         Chains::Native(chain) => chain,
         Chains::Counting(_) | Chains::Classic(_) => panic!("no filter of bits in cache lines"),
@@ -36,17 +36,17 @@ pub fn chain(filter: &Filter) -> &Chain<Layer> {
 }
 
 /// The layers of a filter in the native layout.
-pub fn layers(filter: &Filter) -> &[Layer] {
+pub(crate) fn layers(filter: &Filter) -> &[Layer] {
     chain(filter).layers()
 }
 
 /// The item of a number. Different numbers are different items.
-pub fn item(number: u64) -> [u8; 8] {
+pub(crate) fn item(number: u64) -> [u8; 8] {
     number.to_le_bytes()
 }
 
 /// Inserts items in batches of the given sizes, over and over, growing in the middle of a batch where needed.
-pub fn insert_in_batches(filter: &mut Filter, items: &[Vec<u8>], sizes: &[usize]) -> Vec<Result<bool, Error>> {
+pub(crate) fn insert_in_batches(filter: &mut Filter, items: &[Vec<u8>], sizes: &[usize]) -> Vec<Result<bool, Error>> {
     let hashes: Vec<_> = items.iter().map(|item| filter.hash(item)).collect();
     let (mut rest, mut answers) = (hashes.as_slice(), Vec::new());
     for &size in sizes.iter().cycle() {
@@ -72,7 +72,7 @@ pub fn insert_in_batches(filter: &mut Filter, items: &[Vec<u8>], sizes: &[usize]
 }
 
 /// All bits of a filter, oldest layer first.
-pub fn bits(filter: &Filter) -> Vec<u8> {
+pub(crate) fn bits(filter: &Filter) -> Vec<u8> {
     match filter.chains() {
         Chains::Native(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
         Chains::Counting(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
@@ -81,22 +81,22 @@ pub fn bits(filter: &Filter) -> Vec<u8> {
 }
 
 /// Header and bits: two filters that agree in these are the same filter.
-pub fn whole(filter: &Filter) -> (Vec<u8>, Vec<u8>) {
+pub(crate) fn whole(filter: &Filter) -> (Vec<u8>, Vec<u8>) {
     (codec::encode_header(filter).unwrap(), bits(filter))
 }
 
 /// The filter of a header, without bits.
-pub fn built(header: &[u8]) -> Result<Filter, DecodeError> {
+pub(crate) fn built(header: &[u8]) -> Result<Filter, DecodeError> {
     codec::Header::decode(header, Origin::Client)?.build()
 }
 
 /// A header without its checksum.
-pub fn body(filter: &Filter) -> Vec<u8> {
+pub(crate) fn body(filter: &Filter) -> Vec<u8> {
     let header = codec::encode_header(filter).unwrap();
     header[..header.len() - 8].to_vec()
 }
 
-pub fn with_checksum(body: &[u8]) -> Vec<u8> {
+pub(crate) fn with_checksum(body: &[u8]) -> Vec<u8> {
     [body, &xxh3_64(body).to_le_bytes()].concat()
 }
 
@@ -158,7 +158,7 @@ impl Source for File {
 }
 
 /// Writes a filter as an RDB file does, and reads it back.
-pub fn through_a_file(filter: &Filter) -> Filter {
+pub(crate) fn through_a_file(filter: &Filter) -> Filter {
     let mut file = File::default();
     codec::write_rdb(filter, &mut file).unwrap();
     let copy = match filter.chains() {
@@ -170,12 +170,12 @@ pub fn through_a_file(filter: &Filter) -> Filter {
 }
 
 /// Loads a piece as a client does.
-pub fn load(filter: &mut Filter, iterator: u64, data: &[u8]) -> Result<(), DecodeError> {
+pub(crate) fn load(filter: &mut Filter, iterator: u64, data: &[u8]) -> Result<(), DecodeError> {
     codec::load_chunk(filter, iterator, data, Origin::Client).map(|_| ())
 }
 
 /// Copies a filter as a client does, one chunk a request, each with its iterator.
-pub fn through_a_client(filter: &Filter) -> Filter {
+pub(crate) fn through_a_client(filter: &Filter) -> Filter {
     let header = Header::decode(&codec::encode_header(filter).unwrap()).unwrap();
     let mut copy = header.build().unwrap();
     let mut iterator = codec::HEADER_CURSOR;
@@ -189,12 +189,12 @@ pub fn through_a_client(filter: &Filter) -> Filter {
 }
 
 /// The first chunk of a filter.
-pub fn first_chunk(filter: &Filter) -> Chunk<'_> {
+pub(crate) fn first_chunk(filter: &Filter) -> Chunk<'_> {
     native::chunks(chain(filter)).next().unwrap()
 }
 
 /// What a filter asks of an allocator that aligns to cache lines.
-pub fn memory_when_aligned(filter: &Filter) -> usize {
+pub(crate) fn memory_when_aligned(filter: &Filter) -> usize {
     let layers = layers(filter);
     let blocks: u64 = layers.iter().map(|layer| layer.array().shape().blocks).sum();
     size_of::<Filter>() + size_of_val(layers) + blocks as usize * 64

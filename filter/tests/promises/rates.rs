@@ -38,10 +38,10 @@ const BATCH: u64 = 32;
 
 /// Items that a filter has not seen yet.
 #[derive(Default)]
-pub struct Fresh(u64);
+pub(crate) struct Fresh(u64);
 
 impl Fresh {
-    pub fn hashes(&mut self, filter: &Filter, count: u64) -> Vec<Hash> {
+    pub(crate) fn hashes(&mut self, filter: &Filter, count: u64) -> Vec<Hash> {
         let first = self.0;
         self.0 += count;
         (first..self.0).map(|number| filter.hash(&item(number))).collect()
@@ -49,7 +49,7 @@ impl Fresh {
 }
 
 /// Offers so many distinct items.
-pub fn offer(filter: &mut Filter, items: u64, fresh: &mut Fresh) {
+pub(crate) fn offer(filter: &mut Filter, items: u64, fresh: &mut Fresh) {
     let mut left = items;
     while left > 0 {
         let hashes = fresh.hashes(filter, left.min(BATCH));
@@ -71,7 +71,7 @@ fn insert(filter: &mut Filter, mut hashes: &[Hash], layers: usize) {
 }
 
 /// Offers items until so many layers have counted all they were made for.
-pub fn fill_layers(filter: &mut Filter, layers: usize, fresh: &mut Fresh) {
+pub(crate) fn fill_layers(filter: &mut Filter, layers: usize, fresh: &mut Fresh) {
     while filter.num_layers() < layers || filter.len() < filter.capacity() {
         let hashes = fresh.hashes(filter, filter.capacity().min(BATCH));
         insert(filter, &hashes, layers);
@@ -79,7 +79,7 @@ pub fn fill_layers(filter: &mut Filter, layers: usize, fresh: &mut Fresh) {
 }
 
 /// How many wrong answers there were.
-pub struct Measurement {
+pub(crate) struct Measurement {
     what: String,
     asked: f64,
     wrong: f64,
@@ -88,7 +88,7 @@ pub struct Measurement {
 
 impl Measurement {
     /// Fills so many filters, and asks so many questions in all.
-    pub fn new(
+    pub(crate) fn new(
         what: String,
         make: impl Fn(u64) -> Filter,
         mut fill: impl FnMut(&mut Filter, &mut Fresh),
@@ -120,7 +120,7 @@ impl Measurement {
     }
 
     /// What is to be said if the rate is not the mean of what the filters estimated: to a tenth, and but for chance.
-    pub fn contradicts(&self, estimates: &[f64]) -> Option<String> {
+    pub(crate) fn contradicts(&self, estimates: &[f64]) -> Option<String> {
         let estimate = estimates.iter().sum::<f64>() / estimates.len() as f64;
         let difference = (self.wrong - estimate * self.asked).abs();
         let line = format!("{}: {estimate:.3e} estimated, {:.3e} measured", self.what, self.rate());
@@ -138,7 +138,7 @@ impl Measurement {
     }
 
     /// `None` if the number is compatible with a rate of at most `rate`.
-    pub fn exceeds(&self, rate: f64) -> Option<String> {
+    pub(crate) fn exceeds(&self, rate: f64) -> Option<String> {
         let limit = rate * self.asked + self.tolerance(rate);
         let line = format!(
             "{}: {} of {} wrong, {:.3} of the rate asked for, limit {:.3}",
@@ -159,12 +159,12 @@ fn deviation(variance: f64) -> f64 {
 }
 
 /// How many of so many answers may be wrong by chance, each of them at `rate`.
-pub fn most_by_chance(rate: f64, asked: f64) -> f64 {
+pub(crate) fn most_by_chance(rate: f64, asked: f64) -> f64 {
     rate * asked + deviation(rate * (1.0 - rate) * asked)
 }
 
 /// How many items to ask for: enough to tell a rate of 1e-5 to 70 %, 0.001 to 20 %, and 0.25 to 1 %.
-pub fn queries(rate: f64) -> u64 {
+pub(crate) fn queries(rate: f64) -> u64 {
     (200.0 / rate).clamp(1e6, 1e7) as u64
 }
 

@@ -90,7 +90,7 @@ const ARGUMENTS: [(&str, &str); 3] =
     [("", ""), ("-settings", "ERROR_RATE 0.1 initial-size 50 layout classic"), ("-refused", "initial-size many")];
 
 /// Scripts that need no server.
-pub fn write_deeds() -> std::io::Result<()> {
+pub(crate) fn write_deeds() -> std::io::Result<()> {
     for (name, making) in MAKINGS {
         for (suffix, arguments) in ARGUMENTS {
             for (age, suffix) in [(0, suffix.to_owned()), (1, format!("{suffix}-old"))] {
@@ -107,7 +107,7 @@ pub fn write_deeds() -> std::io::Result<()> {
 }
 
 /// Scripts that begin with filters of a server's making, as it dumps and scans them.
-pub fn write_exchanged(server: &mut Connection) -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) fn write_exchanged(server: &mut Connection) -> Result<(), Box<dyn std::error::Error>> {
     const KEY: &str = "oxbloom-fuzz";
     let run = |server: &mut Connection, words: &str| {
         redis::Cmd::new().arg(words.split(' ').collect::<Vec<_>>()).query::<redis::Value>(server)

@@ -21,7 +21,7 @@ pub(super) enum Setting {
 }
 
 /// A setting as CONFIG GET shows it, if there is one of this name.
-pub fn configured(name: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn configured(name: &[u8]) -> Option<Vec<u8>> {
     let setting = with(|state| state.settings.get(name).cloned())?;
     let name = c"".as_ptr();
     // SAFETY: what the module registered, called as it wants it.
@@ -45,7 +45,7 @@ pub fn configured(name: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Changes a setting as CONFIG SET does. Whether it could be.
-pub fn configure(name: &[u8], value: &[u8]) -> bool {
+pub(crate) fn configure(name: &[u8], value: &[u8]) -> bool {
     let Some(setting) = with(|state| state.settings.get(name).cloned()) else { return false };
     let (any_name, mut message) = (c"".as_ptr(), ptr::null_mut());
     // SAFETY: what the module registered, called as it wants it, with strings for the time of the call.

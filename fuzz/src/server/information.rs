@@ -11,7 +11,7 @@ use super::strings::bytes;
 use super::{OK, SPACES, with};
 
 /// Panics unless INFO shows as many filters, layers, bytes and items as there are.
-pub fn check_figures() {
+pub(crate) fn check_figures() {
     let mut expected = [0; 4];
     for space in 0..SPACES {
         for (_, value, _) in keys(space).iter().filter_map(|key| module_value(space, key)) {

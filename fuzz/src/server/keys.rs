@@ -24,12 +24,12 @@ pub(super) struct Key {
 }
 
 /// The keys of a space, in order.
-pub fn keys(space: usize) -> Vec<Vec<u8>> {
+pub(crate) fn keys(space: usize) -> Vec<Vec<u8>> {
     with(|state| state.spaces[space].keys().cloned().collect())
 }
 
 /// All that can be told of a filter: two that agree in it are the same. `None` if there is no filter.
-pub fn digest(space: usize, key: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn digest(space: usize, key: &[u8]) -> Option<Vec<u8>> {
     let (_, value, methods) = module_value(space, key)?;
     let mut digest = Vec::new();
     let usage = methods.mem_usage.expect("a callback");
@@ -44,7 +44,7 @@ pub fn digest(space: usize, key: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// How many bytes a filter would take for its next layer; 0 if there is no filter.
-pub fn next_layer(space: usize, key: &[u8]) -> u64 {
+pub(crate) fn next_layer(space: usize, key: &[u8]) -> u64 {
     let Some((_, value, _)) = module_value(space, key) else { return 0 };
     // SAFETY: a value of the module's types is a filter, and nobody else uses it now.
     let filter = unsafe { &mut *value.cast::<Filter>() };
@@ -66,7 +66,7 @@ pub(super) fn module_value(space: usize, key: &[u8]) -> Option<(usize, *mut c_vo
 }
 
 /// Makes a text the value of a key.
-pub fn set_text(space: usize, key: &[u8]) {
+pub(crate) fn set_text(space: usize, key: &[u8]) {
     put(space, key, Value::Text);
 }
 
@@ -76,7 +76,7 @@ pub(super) fn put(space: usize, key: &[u8], value: Value) {
 }
 
 /// Deletes a key, if it is there.
-pub fn delete(space: usize, key: &[u8]) {
+pub(crate) fn delete(space: usize, key: &[u8]) {
     remove(space, key);
     check_given_back();
 }
@@ -95,28 +95,28 @@ fn remove(space: usize, key: &[u8]) {
 }
 
 /// Has a key expire when the module opens it, or at [`delete_expired`].
-pub fn expire(space: usize, key: &[u8]) {
+pub(crate) fn expire(space: usize, key: &[u8]) {
     with(|state| state.expired.insert((space, key.to_vec())));
 }
 
 /// Deletes the keys that have expired, and that the module did not open.
-pub fn delete_expired() {
+pub(crate) fn delete_expired() {
     with(|state| std::mem::take(&mut state.expired)).iter().for_each(|(space, key)| delete(*space, key));
 }
 
 /// Deletes everything.
-pub fn flush() {
+pub(crate) fn flush() {
     (0..SPACES).for_each(|space| keys(space).iter().for_each(|key| delete(space, key)));
 }
 
 /// Gives a key another name. Whether it was there.
-pub fn rename(space: usize, from: &[u8], to: &[u8]) -> bool {
+pub(crate) fn rename(space: usize, from: &[u8], to: &[u8]) -> bool {
     let value = with(|state| state.spaces[space].remove(from));
     value.map(|value| put(space, to, value)).is_some()
 }
 
 /// Copies a filter. Whether it could be.
-pub fn copy(space: usize, from: &[u8], to: &[u8], circumstances: Circumstances) -> bool {
+pub(crate) fn copy(space: usize, from: &[u8], to: &[u8], circumstances: Circumstances) -> bool {
     let Some((data_type, value, methods)) = module_value(space, from) else { return false };
     with(|state| state.call = Call { circumstances, space, ..Call::default() });
     let names = Strings::new(&[from.to_vec(), to.to_vec()]);

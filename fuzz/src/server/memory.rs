@@ -10,7 +10,7 @@ use super::strings::{Strings, bytes};
 use super::{OK, POOR, check_given_back, with};
 
 /// Moves the allocations of a filter, or some of them.
-pub fn defragment(space: usize, key: &[u8]) {
+pub(crate) fn defragment(space: usize, key: &[u8]) {
     let Some((data_type, mut value, methods)) = module_value(space, key) else { return };
     let name = Strings::new(&[key.to_vec()]);
     // SAFETY: the place of one of the module's values, and a name for the time of the call.

@@ -43,20 +43,20 @@ use registration::{Command, DataType};
 use replies::Part;
 use strings::Strings;
 
-pub use configuration::{configure, configured};
-pub use information::check_figures;
-pub use keys::{copy, delete, delete_expired, digest, expire, flush, keys, next_layer, rename, set_text};
-pub use memory::defragment;
-pub use rdb::{restore, rewrite, save};
-pub use replies::Reply;
-pub use strings::whole_number;
+pub(crate) use configuration::{configure, configured};
+pub(crate) use information::check_figures;
+pub(crate) use keys::{copy, delete, delete_expired, digest, expire, flush, keys, next_layer, rename, set_text};
+pub(crate) use memory::defragment;
+pub(crate) use rdb::{restore, rewrite, save};
+pub(crate) use replies::Reply;
+pub(crate) use strings::whole_number;
 
 /// The words of a command.
-pub type Words = Vec<Vec<u8>>;
+pub(crate) type Words = Vec<Vec<u8>>;
 
 /// Which functions the server has.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Age {
+pub(crate) enum Age {
     /// As Redis 6.2.
     Old,
     /// As Redis 8.
@@ -65,7 +65,7 @@ pub enum Age {
 
 /// In what state a command finds the server, and for whom it runs.
 #[derive(Clone, Copy, Default)]
-pub struct Circumstances {
+pub(crate) struct Circumstances {
     /// `REDISMODULE_CTX_FLAGS_…`
     pub flags: u32,
     /// Zeroed memory cannot be had.
@@ -75,7 +75,7 @@ pub struct Circumstances {
 }
 
 /// What came of a command.
-pub struct Outcome {
+pub(crate) struct Outcome {
     pub reply: Reply,
     /// What replicas and the append-only file get.
     pub replicated: Vec<Words>,
@@ -103,7 +103,7 @@ struct Call {
 }
 
 /// The key spaces: that of the server, and those of others that follow it.
-pub const SPACES: usize = 3;
+pub(crate) const SPACES: usize = 3;
 
 #[derive(Default)]
 struct State {
@@ -138,7 +138,7 @@ fn with<T>(f: impl FnOnce(&mut State) -> T) -> T {
 }
 
 /// Loads the module anew, with the arguments of `loadmodule`. What it logged if it refuses.
-pub fn load(age: Age, arguments: &[Vec<u8>]) -> Result<(), String> {
+pub(crate) fn load(age: Age, arguments: &[Vec<u8>]) -> Result<(), String> {
     flush();
     with(|state| *state = State { filters: std::mem::take(&mut state.filters), ..State::default() });
     AGE.set(age);
@@ -151,7 +151,7 @@ pub fn load(age: Age, arguments: &[Vec<u8>]) -> Result<(), String> {
 }
 
 /// Runs a command of the module; `None` if it has none of this name.
-pub fn run(space: usize, words: &[Vec<u8>], circumstances: Circumstances) -> Option<Outcome> {
+pub(crate) fn run(space: usize, words: &[Vec<u8>], circumstances: Circumstances) -> Option<Outcome> {
     let name = words.first()?.to_ascii_lowercase();
     let command = with(|state| state.commands.get(&name).copied())?;
     let strings = Strings::new(words);

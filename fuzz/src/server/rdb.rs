@@ -21,7 +21,7 @@ pub(super) struct Stream<'a> {
 }
 
 /// The type of a filter, by number, and its file.
-pub fn save(space: usize, key: &[u8]) -> Option<(usize, Vec<u8>)> {
+pub(crate) fn save(space: usize, key: &[u8]) -> Option<(usize, Vec<u8>)> {
     let (data_type, value, methods) = module_value(space, key)?;
     let mut stream = Stream::reading(&[]);
     // SAFETY: one of the module's values, and a stream for the time of the call.
@@ -31,7 +31,7 @@ pub fn save(space: usize, key: &[u8]) -> Option<(usize, Vec<u8>)> {
 }
 
 /// Replaces a key with what a file holds, of a version other than the present by so many. Whether it was sound.
-pub fn restore(
+pub(crate) fn restore(
     space: usize,
     key: &[u8],
     (data_type, file): (usize, &[u8]),
@@ -45,8 +45,8 @@ pub fn restore(
     };
     with(|state| state.call = Call { circumstances, space, ..Call::default() });
     let mut stream = Stream::reading(file);
-    // SAFETY: a stream for the time of the call.
     let load = methods.rdb_load.expect("a callback");
+    // SAFETY: a stream for the time of the call.
     let value = in_their_circumstances(|| unsafe { load(stream.as_raw(), version + versions_on) });
     check_given_back();
     if value.is_null() {
@@ -63,7 +63,7 @@ pub fn restore(
 }
 
 /// The commands that make a filter again.
-pub fn rewrite(space: usize, key: &[u8]) -> Vec<Words> {
+pub(crate) fn rewrite(space: usize, key: &[u8]) -> Vec<Words> {
     let Some((_, value, methods)) = module_value(space, key) else { return Vec::new() };
     let mut stream = Stream::reading(&[]);
     let name = Strings::new(&[key.to_vec()]);

@@ -9,7 +9,7 @@ use super::{OK, with};
 
 /// A reply.
 #[derive(Debug, PartialEq)]
-pub enum Reply {
+pub(crate) enum Reply {
     Null,
     Integer(i64),
     Double(f64),
@@ -36,17 +36,17 @@ impl Reply {
         }
     }
 
-    pub fn is_error(&self) -> bool {
+    pub(crate) fn is_error(&self) -> bool {
         matches!(self, Reply::Error(_))
     }
 
     /// The elements of an array, or the reply as the only one.
-    pub fn elements(&self) -> &[Reply] {
+    pub(crate) fn elements(&self) -> &[Reply] {
         if let Reply::Array(elements) = self { elements } else { std::slice::from_ref(self) }
     }
 
     /// The numbers among the elements. An error among them is the last.
-    pub fn integers(&self) -> Vec<i64> {
+    pub(crate) fn integers(&self) -> Vec<i64> {
         let number = |reply: &Reply| if let Reply::Integer(number) = reply { Some(*number) } else { None };
         self.elements().iter().filter_map(number).collect()
     }

@@ -53,7 +53,7 @@ pub(super) unsafe fn bytes(text: *const c_char) -> Vec<u8> {
 }
 
 /// A whole number as the server reads it.
-pub fn whole_number(text: &[u8]) -> Option<i64> {
+pub(crate) fn whole_number(text: &[u8]) -> Option<i64> {
     let digits = std::str::from_utf8(text).ok()?;
     let number: i64 = digits.parse().ok()?;
     (number.to_string() == digits).then_some(number)

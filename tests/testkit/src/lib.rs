@@ -12,6 +12,8 @@
 //! `SERVER_BIN` names the server under test (default: `redis-server`), `OXBLOOM_MODULE` the module (default: the release
 //! build), `REDISBLOOM_MODULE` RedisBloom (default: where `make setup-test` puts it). A test fails if one of them is missing.
 
+#![allow(missing_docs, reason = "not published: names say what the rest is")]
+
 pub mod command;
 pub mod counting_model;
 pub mod counting_workload;
