@@ -22,7 +22,7 @@ TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz --features fault-injectio
 .DEFAULT_GOAL := help
 .PHONY: help run build check test bench bench-scrapy demo install uninstall clean
 .PHONY: lint lint-rust lint-python build-tests build-asan build-instructions
-.PHONY: test-rust test-crash test-clients test-instructions test-memcheck test-asan test-matrix soak
+.PHONY: test-rust test-crash test-clients test-instructions test-package test-memcheck test-asan test-matrix soak
 .PHONY: setup setup-test setup-servers setup-valgrind setup-monitoring
 
 help: ## Show this list
@@ -31,20 +31,20 @@ help: ## Show this list
 run: build ## Install what is missing, build, and start a server with the module on 127.0.0.1 (PORT=6379)
 	@tools/run.sh $(PORT) $(TARGET)/run $(MODULE)
 
-build: setup ## Build the release library, target/release/liboxbloom.so
+build: setup ## Install what is missing, and build the release library, target/release/liboxbloom.so
 	cargo build --release
 
 # --- Checks -----------------------------------------------------------------------------------------------------------
 
 # The library's statistical tests take minutes, and are left to `make test`.
-check: lint build ## Format, lint, and test the library and the module on one server: a few minutes
+check: lint build ## Lint, and test the library (without its statistical tests) and the module on one server: minutes
 	cargo build $(TESTED)
 	PROPTEST_CASES=64 cargo test -p oxbloom-filter -- --skip rates:: --skip adversary::
 	$(MODULES) cargo test $(TESTED) --test server
 
 # What checks everything, the longest first. First all is built, which keeps every core busy; then two suites run at a time,
 # since they wait as much as they work.
-SUITES = test-clients test-rust $(OTHER_SERVERS:%=test-on-%) soak test-asan test-memcheck test-instructions
+SUITES = test-clients test-rust $(OTHER_SERVERS:%=test-on-%) soak test-asan test-memcheck test-instructions test-package
 test: lint build-tests build-asan build-instructions setup-servers ## Install what is missing, then check everything: twenty minutes
 	@$(call two_at_a_time,$(SUITES))
 	@echo "All tests passed."
@@ -58,6 +58,7 @@ lint-rust: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	cargo clippy --workspace --test memcheck --test soak --all-features -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc -q --no-deps --document-private-items -p oxbloom -p oxbloom-filter
 
 PYTHON_SOURCES := python tests/clients/crawling $(addprefix tests/clients/, \
   conftest.py servers.py cluster.py replicated.py filters.py \
@@ -89,6 +90,10 @@ build-instructions: build
 
 test-instructions: build-instructions setup-valgrind
 	OXBLOOM_MODULE=$(MODULE) cargo bench --bench instructions
+
+# Builds the library from what would be published, and nothing else.
+test-package: setup
+	cargo publish --dry-run --allow-dirty -p oxbloom-filter
 
 test-memcheck: build-tests ## Look for misused and lost memory in a server under valgrind
 	OXBLOOM_MODULE=$(MODULE) cargo test $(TESTED) --test memcheck

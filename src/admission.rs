@@ -69,7 +69,7 @@ pub(crate) fn like(server: &Server, other: &Filter) -> Result<Filter, Error> {
 pub(crate) fn merge_new(server: &Server, sources: &[&Filter], operation: MergeOp) -> Result<Filter, Error> {
     let admission = Admission::new(server, 0);
     let merged = Filter::merge_new(sources, operation, |bytes| admission.admits(bytes));
-    admission.check(merged, |refusal, limit| Error::merging(refusal, Error::NoMemoryToCreate(limit)))
+    admission.check(merged, |error, limit| Error::merging(error, Error::NoMemoryToCreate(limit)))
 }
 
 /// Merges filters into another, if there is memory for it. Returns whether that changed it.
@@ -83,7 +83,7 @@ pub(crate) fn merge_into(
     let admission = Admission::new(server, before.bytes);
     let changed = filter.merge_all(sources, operation, |bytes| admission.admits(bytes));
     statistics::on_change(filter, before);
-    admission.check(changed, |refusal, limit| Error::merging(refusal, Error::NoMemoryToGrow(limit)))
+    admission.check(changed, |error, limit| Error::merging(error, Error::NoMemoryToGrow(limit)))
 }
 
 /// Copies a filter, if there is memory for it.

@@ -233,15 +233,15 @@ unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::Re
     // SAFETY: the server hands over a file, the key's name and one of our values for the time of the call.
     let (mut file, key, filter) = unsafe { (Io::new(aof), Arg::new(key), filter(value)) };
     save_or_exit(c"aof_rewrite", || {
-        let mut emit = |iterator: u64, data: &[u8]| file.write_command(c"BF.LOADCHUNK", key, iterator, data);
+        let mut emit = |cursor: u64, data: &[u8]| file.write_command(c"BF.LOADCHUNK", key, cursor, data);
         let Ok(header) = codec::encode_header(filter) else { return false };
         emit(codec::HEADER_CURSOR, &header);
-        let mut iterator = codec::HEADER_CURSOR;
+        let mut cursor = codec::HEADER_CURSOR;
         loop {
-            match codec::next_chunk(filter, iterator) {
-                Ok(Some(piece)) => {
-                    emit(piece.cursor, &piece.data);
-                    iterator = piece.cursor;
+            match codec::next_chunk(filter, cursor) {
+                Ok(Some(chunk)) => {
+                    emit(chunk.cursor, &chunk.data);
+                    cursor = chunk.cursor;
                 }
                 Ok(None) => return true,
                 Err(_) => return false,

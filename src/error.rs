@@ -41,6 +41,7 @@ macro_rules! reasons {
     };
 }
 
+// The names in INFO are older than the word "reject", and operators have them in their alerts.
 reasons! {
     /// The filter is full, and does not grow or cannot.
     Full => c"refused_full";
@@ -132,7 +133,7 @@ errors! {
         LoadIterator => c"ERR Second argument must be numeric";
     }
     Some(Reason::Key) => {
-        WrongType => c"WRONGTYPE MergeOp against a key holding the wrong kind of value";
+        WrongType => c"WRONGTYPE Operation against a key holding the wrong kind of value";
         NotFound => c"ERR not found";
         Exists => c"ERR item exists";
     }
@@ -199,8 +200,8 @@ impl Error {
     }
 
     /// The error for filters that could not be merged: `no_memory` if it was that.
-    pub(crate) fn merging(refusal: MergeError, no_memory: Error) -> Error {
-        match refusal {
+    pub(crate) fn merging(error: MergeError, no_memory: Error) -> Error {
+        match error {
             MergeError::Differ(parameter) => Error::Differ(parameter),
             MergeError::IntersectedLayers => Error::IntersectedLayers,
             MergeError::CountingLayers => Error::CountingLayers,

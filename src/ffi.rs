@@ -12,7 +12,7 @@ use redis_module::raw;
 ///
 /// The arguments must be what the function's documentation asks for. If the server lacks the function, this panics, and
 /// [`catch_panic`](crate::callback::catch_panic) turns that into an error. So call only what the oldest supported
-/// server has, and for the rest look first whether it is [offered](crate::server::feature).
+/// server has, and for the rest look first whether it is [offered](crate::server::feature) or [`available!`].
 macro_rules! call {
     ($function:ident($($argument:expr),* $(,)?)) => {
         match redis_module::raw::$function {

@@ -3,7 +3,7 @@
 //! The module is the thin part: arguments in, replies out, replication, persistence. The filters are in
 //! [`oxbloom_filter`].
 //!
-//! From C up to the commands, each of these only uses those below it:
+//! Each of these uses only those below it:
 //!
 //! ```text
 //!  registration                             what is registered with the server when it loads the module
@@ -12,9 +12,9 @@
 //!  datatype     info_section                what the server sees; what operators watch
 //!  admission                                whether a filter may take memory
 //!  configuration                            what operators set
-//!  callback                                 where C calls in
+//!  callback                                 guards every call from C: panics, arity, sound wrappers
 //!  rejection                                rejected commands, for the log and INFO
-//!  server/      statistics    allocation    sound wrappers over the C API; figures; the global allocator
+//!  server/      statistics    allocation    sound wrappers over the C API; the figures of INFO; the global allocator
 //!  ffi          error                       calls into C; what clients are told
 //! ```
 

@@ -24,7 +24,7 @@ const MAP_LARGE_ARRAYS: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "4096"),
 const ITEMS: usize = 1 << 14;
 
 #[derive(Clone, Copy)]
-enum MergeOp {
+enum Operation {
     Insert,
     Hit,
     Miss,
@@ -32,22 +32,22 @@ enum MergeOp {
     HitAlone,
     MissAlone,
 }
-use MergeOp::*;
+use Operation::*;
 
 struct Workload {
     name: &'static str,
-    operation: MergeOp,
+    operation: Operation,
     error_rate: f64,
     capacity: usize,
     layout: Layout,
 }
 
 impl Workload {
-    const fn new(name: &'static str, operation: MergeOp, error_rate: f64, capacity: usize) -> Workload {
+    const fn new(name: &'static str, operation: Operation, error_rate: f64, capacity: usize) -> Workload {
         Workload { name, operation, error_rate, capacity, layout: Layout::Native { seed: 42 } }
     }
 
-    const fn classic(name: &'static str, operation: MergeOp, capacity: usize) -> Workload {
+    const fn classic(name: &'static str, operation: Operation, capacity: usize) -> Workload {
         Workload { layout: Layout::Classic { stored_expansion: 2 }, ..Workload::new(name, operation, 0.01, capacity) }
     }
 }

@@ -71,7 +71,7 @@ impl<const N: usize> Array<N> {
     /// # Safety
     ///
     /// `start` must be an allocation from the global allocator that it accepts back as one of `length * N` bytes, at
-    /// least one and at most [`MAX_BYTES`], aligned to a word. All of them must be initialized, and nobody else may use it.
+    /// least one and at most `isize::MAX - 128`, aligned to a word. All of them must be initialized, and nobody else may use it.
     pub unsafe fn adopt(start: NonNull<u8>, length: usize) -> Array<N> {
         Array { start, length, offset: 0, padded: false, label: () }
     }
@@ -105,23 +105,27 @@ impl<const N: usize, T: Copy> Array<N, T> {
         Ok(Array { start, length, offset, padded, label })
     }
 
+    /// Returns the label.
     #[inline]
     pub fn label(&self) -> T {
         self.label
     }
 
+    /// Returns the elements.
     #[inline]
     pub fn as_slice(&self) -> &[[u8; N]] {
         // SAFETY: invariants 2 and 3; elements have alignment 1.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.length) }
     }
 
+    /// As [`as_slice`](Self::as_slice), to change them.
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [[u8; N]] {
         // SAFETY: invariants 2 and 3; elements have alignment 1, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.length) }
     }
 
+    /// Returns where the array is.
     #[inline]
     pub fn span(&self) -> RawSpan<N> {
         RawSpan { start: self.start, length: self.length }

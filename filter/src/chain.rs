@@ -1,4 +1,7 @@
 //! A chain of layers of one kind: how a filter is asked, filled and grown, whatever its layers are.
+//!
+//! Layers that implement [`Insert`] are filled as below; [`counting_chain`](crate::counting_chain) fills those of counters. A
+//! full chain stops: the caller grows it, since only the caller knows what memory it may take.
 
 use std::ptr::NonNull;
 
@@ -176,7 +179,7 @@ impl<L: Layer> Chain<L> {
         }
     }
 
-    /// See [`Filter::contains_all`](crate::Filter::contains_all).
+    /// See [`Filter::contains_hashes`](crate::Filter::contains_hashes).
     #[inline]
     pub fn contains_all(&self, hashes: &[Hash], found: &mut [bool]) {
         L::find(&self.layers, hashes, found);
@@ -240,7 +243,7 @@ fn longest<'a, L: Layer>(chains: &[&'a Chain<L>]) -> Option<&'a Chain<L>> {
 }
 
 impl<L: Insert> Chain<L> {
-    /// See [`Filter::insert_all`](crate::Filter::insert_all).
+    /// See [`Filter::insert_hashes`](crate::Filter::insert_hashes).
     ///
     /// Not inlined: with all three layouts in one function, more registers are spilled.
     #[inline(never)]
@@ -263,6 +266,7 @@ impl<L: Insert> Chain<L> {
 
     /// As [`insert_all`](Self::insert_all).
     fn insert_some(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
+        // Until an item is handled, its place tells whether it is known; from then on, whether it was new.
         let known = new;
         if self.layers.len() == 1 {
             known.fill(false);

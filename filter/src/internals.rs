@@ -2,7 +2,7 @@
 //!
 //! What is here, and the methods of [`Filter`](crate::Filter) that the documentation hides, may change with any version.
 
-pub use crate::array::Bytes;
+pub use crate::array::{Array, Bytes};
 pub use crate::batch::{BATCH, HashedBatch};
 pub use crate::chain::Chain;
 pub use crate::error::try_vec;

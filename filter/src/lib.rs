@@ -1,9 +1,9 @@
 //! Bloom filters that grow, count, merge, and travel as bytes.
 //!
 //! A Bloom filter remembers items in few bits each, and answers "certainly not" or "probably" when asked for one. This one
-//! keeps each item in one or two cache lines, holds its error rate for the whole filter, and reads and writes RedisBloom's
-//! filters bit for bit. It is the library below oxbloom, a module for Redis and Valkey. It has no unsafe dependency on C, no
-//! global state, no clock and no I/O.
+//! keeps each item in one or two cache lines at error rates down to 0.1 %, and in a few more below. It holds its error rate for
+//! the whole filter, and has RedisBloom's layout, bit for bit, as an option. It is the library below oxbloom, a module for
+//! Redis and Valkey. It needs no C library, and has no global state, no clock and no I/O.
 //!
 //! ```
 //! use oxbloom_filter::Filter;
@@ -29,13 +29,15 @@
 //!       lookups ◄──────────────────────────────────────────
 //! ```
 //!
-//! In the source, each file opens with its idea, its picture and where it comes from. From the ground up:
+//! Each file of the source opens with its idea and where it comes from, and uses only those above it:
 //!
-//! - `block` and `array` are the memory; `block_array` the blocks of an item in it;
-//! - `hash`, `murmur` and `probe` turn an item into positions; `sizing` turns an error rate and a capacity into a shape;
-//! - `layer` has the kinds of layers, `chain` what layers together do, `merge` which filters can be merged;
-//! - `codec` turns a filter into bytes and back;
-//! - `filter` and `builder` are the public face.
+//! - `error`; `block` and `array`: the memory;
+//! - `hash` and `murmur`: from an item to 128 bits; `sizing`: from an error rate and a capacity to a shape; `probe`: from both to
+//!   positions; `block_array`: an item's blocks;
+//! - `spec`: what a filter is created from; `batch`: items that are handled together;
+//! - `layer`: the kinds of layers; `chain` and `counting_chain`: what layers do together; `prefetch`: where they are;
+//! - `filter`: the public face; `builder`: how a filter is created; `merge`: which filters can be merged; `codec`: filters as
+//!   bytes.
 
 #![deny(missing_docs)]
 
@@ -65,3 +67,8 @@ pub use codec::DecodeError;
 pub use error::Error;
 pub use filter::Filter;
 pub use merge::{MergeError, Mismatch};
+
+/// The examples of the README, which are tested like those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -34,7 +34,8 @@ pub const MAX_BLOCKS_PER_ITEM: u8 = 16;
 /// The lowest error rate a layer is sized for, `2^-64`: one false positive in 18 quintillion.
 pub const LOWEST_ERROR_RATE: f64 = 1.0 / (1u128 << 64) as f64;
 
-/// How far over the classic optimum a layer of bits may go to touch fewer cache lines.
+/// How far over the classic optimum a layer of bits may go to touch fewer cache lines. A change needs a new version of the
+/// encoding: see [`BlockShape::choose`].
 const SPEED_BUDGET: f64 = 1.02;
 
 /// As [`SPEED_BUDGET`], for counters: of blocks with a quarter as many cells, an item needs more.
@@ -100,7 +101,7 @@ pub enum Budget {
 /// Which items the rate must hold for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Guarantee {
-    /// All that are items_offered until `capacity` of them were counted; see [`items_offered`].
+    /// All that are offered until `capacity` of them were counted; see [`items_offered`].
     Counted,
     /// `capacity` distinct items. All that the memory of a classic filter can guarantee at error rates over some 5 %.
     Distinct,
@@ -128,7 +129,8 @@ impl BlockShape {
         let search = |guarantee, least, most| {
             Search { cell, capacity, rate, blocks_per_item: 1, guarantee }.fewest_blocks_per_item(least, most)
         };
-        let within_budget = [Guarantee::Counted, Guarantee::Distinct].into_iter().find_map(|p| search(p, least, most));
+        let within_budget =
+            [Guarantee::Counted, Guarantee::Distinct].into_iter().find_map(|guarantee| search(guarantee, least, most));
         within_budget.or_else(|| {
             let least = most + 1;
             let mut most = most.max(blocks_for(cell, capacity as f64 * whole_probes_bits_per_item(rate))?);
@@ -264,7 +266,7 @@ impl Search {
     }
 }
 
-/// How many distinct items are items_offered to a layer before it counts `capacity` of them.
+/// Returns how many distinct items are offered to a layer before it counts `capacity` of them.
 ///
 /// A few are taken for present and not counted, yet the rate must hold for those that follow. Their share is the mean
 /// rate over the filling, by Simpson's rule from the ends and the middle: `(0 + 4 (1 - 2^(-1/2))^k + rate) / 6`.

@@ -28,7 +28,7 @@ pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
     lookahead::remember(ctx, name, filter);
     let hash = [filter.hash(args.at(2).bytes())];
     let mut new = [false];
-    let (handled, failure) = insert_hashes(ctx, filter, &hash, &mut new, OnDuplicate::Count);
+    let (handled, failure) = insert_growing(ctx, filter, &hash, &mut new, OnDuplicate::Count);
     let [added] = new;
     statistics::count_additions(filter, added.into(), u64::from(handled == 1 && !added));
     let changed = added || handled == 1 && filter.counting().is_some();
@@ -211,7 +211,7 @@ fn insert_in_batches(
     for items in items.chunks(BATCH) {
         let batch = filter.hash_batch(items.iter().map(Arg::bytes));
         let new = &mut new[handled..][..items.len()];
-        let (in_batch, failure) = insert_hashes(ctx, filter, batch.hashes(), new, on_duplicate);
+        let (in_batch, failure) = insert_growing(ctx, filter, batch.hashes(), new, on_duplicate);
         handled += in_batch;
         if failure.is_some() {
             return (handled, failure);
@@ -221,7 +221,7 @@ fn insert_in_batches(
 }
 
 /// Inserts the items of `hashes`, growing as needed, until one does not fit; returns as [`insert_in_batches`].
-fn insert_hashes(
+fn insert_growing(
     ctx: &Context,
     filter: &mut Filter,
     hashes: &[Hash],

@@ -1,4 +1,8 @@
 //! BF.RESERVE.
+//!
+//! A further option is parsed here and kept in [`CreateOptions`], declared in the table of
+//! [`commands`](super), replicated by [`create`](super::create), and told from RedisBloom's in
+//! [`redisbloom`].
 
 use std::iter;
 

@@ -1,8 +1,9 @@
 //! What the module uses that not every supported server offers to modules: one table, which the code asks, and which
 //! the log and README.md show.
 //!
-//! Whatever the oldest supported server lacks stands here, is asked for with [`Feature::is_offered`] before it is used,
-//! and has a row in README.md, "Where it runs".
+//! Whatever users notice when a server lacks it stands here, is asked for with [`Feature::is_offered`] before it is used,
+//! and has a row in README.md, "Where it runs". A single call that has a substitute is looked up where it is made, with
+//! [`available!`].
 
 use std::ffi::{c_int, c_void};
 use std::ptr;

@@ -9,7 +9,7 @@ use testkit::server::server_version;
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, ask, error, run};
 
-pub(crate) const WRONG_TYPE: &str = "WRONGTYPE MergeOp against a key holding the wrong kind of value";
+pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 pub(crate) const FULL: &str = "ERR non scaling filter is full";
 
 /// What is known of a command from outside.

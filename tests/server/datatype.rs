@@ -87,7 +87,7 @@ fn restore_replaces_and_keeps_time() {
     assert_eq!(run(&mut client, "SET key value"), Ok(Value::Okay));
     assert_eq!(
         error(&mut client, "BF.ADD key item"),
-        "WRONGTYPE MergeOp against a key holding the wrong kind of value"
+        "WRONGTYPE Operation against a key holding the wrong kind of value"
     );
 }
 

@@ -63,8 +63,8 @@ pub fn write_rdb(filter: &Chain, sink: &mut impl Sink) {
     }
 }
 
-/// Reads a filter from a file of some version. `admit` is told the bytes that it will take, as they become known, and may
-/// refuse them.
+/// Reads a filter from RDB values of some version. `admit` gets the bytes that it will take, as they become known, and may
+/// reject them.
 pub fn read_rdb(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> bool) -> Result<Filter, DecodeError> {
     if version > VERSION {
         return Err(DecodeError::NewerVersion);

@@ -298,10 +298,10 @@ impl Header {
     }
 
     /// Returns true if `filter`, with all its chunks loaded, has as many cells marked as the one that was encoded.
-    pub fn matches_popcounts(&self, filter: &Filter) -> bool {
+    pub fn matches_marked(&self, filter: &Filter) -> bool {
         match (self, filter.chains()) {
-            (Header::Bits(description), Chains::Native(chain)) => description.matches_popcounts(chain),
-            (Header::Counters(description), Chains::Counting(chain)) => description.matches_popcounts(chain),
+            (Header::Bits(description), Chains::Native(chain)) => description.matches_marked(chain),
+            (Header::Counters(description), Chains::Counting(chain)) => description.matches_marked(chain),
             _ => false,
         }
     }
@@ -388,10 +388,10 @@ impl<L: NativeLayer> Description<L> {
             }
             start += stored.bytes;
         }
-        if self.matches_popcounts(&filter) { Ok(filter) } else { Err(DecodeError::Corrupt) }
+        if self.matches_marked(&filter) { Ok(filter) } else { Err(DecodeError::Corrupt) }
     }
 
-    fn matches_popcounts(&self, filter: &Chain<L>) -> bool {
+    fn matches_marked(&self, filter: &Chain<L>) -> bool {
         self.layers.iter().map(|layer| layer.marked).eq(filter.layers().iter().map(Layer::marked))
     }
 }

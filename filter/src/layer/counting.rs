@@ -1,6 +1,6 @@
 //! The counting layer: a counting Bloom filter (Fan, Cao, Almeida and Broder 2000, "Summary Cache"), in cache lines.
 //!
-//! Each cell of a [`table`](crate::block_array) is a counter of four bits, 128 to a line. To add an item raises its counters, to
+//! Each cell of an [array of blocks](crate::block_array) is a counter of four bits, 128 to a block. To add an item raises its counters, to
 //! remove it lowers them, and it is there while none of them is zero. So it is with multisets: an item that was added twice is
 //! removed twice.
 //!
@@ -35,8 +35,8 @@
 //!    further additions and removals of the item go to its holder, until none is left; then it starts again with 2.
 //!
 //! So whatever was added and not removed is found, and each of its removals finds it. The argument needs the order of the
-//! layers and that old ones gain nothing. That is why layers are dropped only once they hold nothing,
-//! filters of several layers are not merged, and a copy in pieces is only accepted while nobody writes
+//! layers and that old ones gain nothing. [`counting_chain`](crate::counting_chain) carries out the rules. It drops layers only once they hold nothing,
+//! filters of several layers are not merged, and a copy in chunks is only accepted while nobody writes
 //! ([`codec`](crate::codec::native)).
 //!
 //! Who removes what was never added breaks the assumption: if the item seems to be there, counters of other items are lowered,

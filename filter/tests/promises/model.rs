@@ -184,7 +184,7 @@ pub(crate) fn through_a_client(filter: &Filter) -> Filter {
         iterator = piece.cursor;
         load(&mut copy, iterator, &piece.data).unwrap();
     }
-    assert!(header.matches_popcounts(&copy));
+    assert!(header.matches_marked(&copy));
     copy
 }
 
