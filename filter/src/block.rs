@@ -3,9 +3,8 @@
 //! A block is one cache line. Bit `x` of it is bit `x mod 8` of its byte `x / 8`, least significant first, whatever the
 //! machine: what is in memory is what is stored.
 //!
-//! Whole layers are combined and counted byte by byte, of which the compiler takes as many at a time as the processor has
-//! room for. What goes through whole layers is compiled twice, for any processor and for one with AVX2, which is chosen
-//! when the program runs.
+//! Whole layers are combined and counted byte by byte: the compiler turns that into operations on many bytes. These
+//! functions are compiled twice, for any processor and for one with AVX2. The choice is made when the program runs.
 
 use multiversion::multiversion;
 
@@ -47,7 +46,7 @@ pub(crate) fn combine<'a>(
     let mut changed = false;
     for (index, part) in target.chunks_mut(PART).enumerate() {
         let mut sources = sources.clone().filter_map(|source| source.chunks(PART).nth(index));
-        // What is not read before it is written costs one page fault a page instead of two.
+        // A page that is written without being read first costs one page fault instead of two.
         let first = if is_new { sources.next() } else { None };
         if let Some(first) = first.filter(|first| first.iter().any(|&byte| byte != 0)) {
             part.copy_from_slice(first);

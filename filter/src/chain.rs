@@ -83,8 +83,8 @@ impl<L: Layer> Chain<L> {
         room.map_err(|_| Error::OutOfMemory)
     }
 
-    /// Returns a new chain: what `op` makes of `sources`, which agree in all but their number of layers and of which there is at
-    /// least one. `admit` as for [`new`](Self::new).
+    /// Returns a new chain: the merge of `sources` by `op`. There is at least one source, and they differ at most in their
+    /// number of layers. `admit` as for [`new`](Self::new).
     pub fn merged(sources: &[&Chain<L>], op: MergeOp, admit: impl FnOnce(u64) -> bool) -> Result<Chain<L>, Error> {
         let longest = longest(sources).ok_or(Error::OutOfMemory)?;
         let layers = try_vec(sources.len())?;

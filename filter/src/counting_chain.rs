@@ -25,7 +25,7 @@ impl Chain<CountingLayer> {
             let holder = older.iter_mut().find(|layer| layer.contains(hash));
             *new = match holder {
                 Some(holder) => again && holder.raise(hash),
-                // Whether the item is there shows while it is raised.
+                // Raising the counters tells whether the item was there.
                 None if again && newest.room() > 0 => newest.raise(hash),
                 None if newest.contains(hash) => again && newest.raise(hash),
                 None if newest.room() > 0 => newest.raise(hash),

@@ -224,7 +224,7 @@ impl Filter {
     }
 }
 
-/// What is known of a filter.
+/// Sizes, rates and copies.
 impl Filter {
     /// Returns the false-positive rate that the filter was created for. Of a classic filter, only the rate of the first layer
     /// is known: this follows from it.

@@ -318,7 +318,7 @@ impl Header {
     }
 }
 
-/// What a header says of its filter.
+/// The filter that a header describes, without its cells.
 pub struct Description<L: NativeLayer> {
     spec: NativeSpec,
     layers: Vec<Record<L>>,
