@@ -63,8 +63,7 @@ mod sizing;
 mod spec;
 
 pub use builder::FilterBuilder;
-pub use codec::DecodeError;
-pub use error::Error;
+pub use error::{DecodeError, Error};
 pub use filter::Filter;
 pub use merge::{MergeError, Mismatch};
 

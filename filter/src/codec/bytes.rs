@@ -10,8 +10,8 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{DecodeError, Fields, HEADER_CURSOR, Header, Origin, encode_header, is_header, load_chunk, next_chunk};
-use crate::error::Error;
+use super::{Fields, HEADER_CURSOR, Header, Origin, encode_header, is_header, load_chunk, next_chunk};
+use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 
 const MAGIC: [u8; 8] = *b"OXBLOOM\x01";

@@ -22,10 +22,10 @@
 
 use std::borrow::Cow;
 
-use super::{DecodeError, DumpChunk, Fields, LoadedChunk, Origin, Sink, Source, decode_all, locate};
+use super::{DumpChunk, Fields, LoadedChunk, Origin, Sink, Source, decode_all, locate};
 use crate::array::Bytes;
 use crate::chain;
-use crate::error::{Error, try_vec};
+use crate::error::{DecodeError, Error, try_vec};
 use crate::filter::{Filter, LayerKind as _};
 use crate::layer::classic::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec, Options};
 use crate::layer::{Layer as _, MAX_ITEMS};

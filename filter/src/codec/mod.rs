@@ -14,47 +14,9 @@ pub mod native;
 use std::borrow::Cow;
 
 use crate::array::Bytes;
-use crate::error::{Error, try_vec};
+use crate::error::{DecodeError, Error, try_vec};
 use crate::filter::{Chains, Filter, LayerKind};
 use crate::layer::Layer;
-
-/// Why bytes cannot be decoded. Nothing has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecodeError {
-    /// They are of a later version of the encoding.
-    NewerVersion,
-    /// They are not what was written: truncated, damaged, or something else.
-    Corrupt,
-    /// The chunk is intact, but belongs to another filter, or to an earlier state of this one.
-    Foreign,
-    /// The chunk's place is not in the filter.
-    NoSuchOffset,
-    /// The chunk starts in a layer, and does not end in it.
-    BeyondLayer,
-    /// The memory for them cannot be allocated, or exceeds the limit.
-    OutOfMemory,
-}
-
-impl From<Error> for DecodeError {
-    fn from(_: Error) -> DecodeError {
-        DecodeError::OutOfMemory
-    }
-}
-
-impl std::fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            DecodeError::NewerVersion => "written by a later version",
-            DecodeError::Corrupt => "damaged data",
-            DecodeError::Foreign => "a chunk of another filter",
-            DecodeError::NoSuchOffset => "a chunk that starts in no layer",
-            DecodeError::BeyondLayer => "a chunk that ends in no layer",
-            DecodeError::OutOfMemory => "not enough memory",
-        })
-    }
-}
-
-impl std::error::Error for DecodeError {}
 
 /// Where RDB values are written to.
 pub trait Sink {

@@ -39,11 +39,11 @@ use std::num::NonZeroU32;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::{DecodeError, DumpChunk, Fields, HEADER_CURSOR, LoadedChunk, Sink, Source, decode_all, locate};
+use super::{DumpChunk, Fields, HEADER_CURSOR, LoadedChunk, Sink, Source, decode_all, locate};
 use crate::block::BLOCK_BYTES;
 use crate::block_array::BlockArray;
 use crate::chain::Chain;
-use crate::error::{Error, try_vec};
+use crate::error::{DecodeError, Error, try_vec};
 use crate::filter::{Chains, Filter, LayerKind};
 use crate::hash::GOLDEN;
 use crate::layer::blocked::{BlockedLayer, BlockedSpec};
