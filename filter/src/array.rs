@@ -173,24 +173,29 @@ impl<const N: usize> RawSpan<N> {
         self.length
     }
 
-    /// Asks the processor to bring element `index` into its cache. If the array is gone, nothing happens.
+    /// Prefetches element `index`. If the array is gone, nothing happens.
     #[inline]
     pub fn prefetch(self, index: usize) {
-        let line = self.start.as_ptr().wrapping_add(index.wrapping_mul(N));
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch is a hint; it does not fault whatever the address.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(line.cast());
-        }
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: as above; `prfm` reads no register but its address and writes none.
-        unsafe {
-            std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
-        }
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        let _ = line;
+        prefetch(self.start.as_ptr().wrapping_add(index.wrapping_mul(N)));
     }
+}
+
+/// Asks the processor to bring the cache line of an address into its cache. Where nothing is, nothing happens.
+#[inline(always)]
+pub(crate) fn prefetch<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint; it does not fault whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above; `prfm` reads no register but its address and writes none.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = address;
 }
 
 /// How far behind the start of its allocation the first element is.

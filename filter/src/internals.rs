@@ -14,6 +14,7 @@ pub use crate::layer::counting::{CountingLayer, MAX_COUNT};
 pub use crate::layer::{Insert, Layer, LayerInfo, LayerSpec, MAX_ITEMS, MAX_LAYERS, MergeOp};
 pub use crate::prefetch::PrefetchHint;
 pub use crate::spec::{CreateParams, ErrorRate, FilterKind, Growth, Layout};
+pub use crate::table::{Admit, END, Multiplicity, Position, Table, end_of};
 
 /// Filters as bytes.
 pub mod codec {

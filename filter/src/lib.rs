@@ -35,7 +35,7 @@
 //! - `hash` and `murmur`: from an item to 128 bits; `sizing`: from an error rate and a capacity to a shape; `probe`: from both to
 //!   positions; `block_array`: an item's blocks;
 //! - `spec`: what a filter is created from; `batch`: items that are handled together;
-//! - `layer`: the kinds of layers; `chain` and `counting_chain`: what layers do together; `prefetch`: where they are;
+//! - `table`: fingerprints that can be removed, which no filter uses yet; `layer`: the kinds of layers; `chain` and `counting_chain`: what layers do together; `prefetch`: where they are;
 //! - `filter`: the public face; `builder`: how a filter is created; `merge`: which filters can be merged; `codec`: filters as
 //!   bytes.
 
@@ -61,6 +61,7 @@ mod prefetch;
 mod probe;
 mod sizing;
 mod spec;
+mod table;
 
 pub use builder::FilterBuilder;
 pub use error::{DecodeError, Error};

@@ -19,3 +19,4 @@ mod memory;
 mod merging;
 mod model;
 mod rates;
+mod table;

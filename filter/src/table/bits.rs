@@ -1,0 +1,228 @@
+//! Bits of a byte slice: fields of any width, their moves, and selection.
+//!
+//! Bit `i` is bit `i % 8` of byte `i / 8`, so that eight bytes read as a little-endian word hold 64 bits in order,
+//! wherever they start. Everything reads whole words: a slice ends with [`PADDING`] bytes that hold nothing.
+
+/// The bytes behind the last field of a slice, so that a word that starts in any of its bytes can be read.
+pub(super) const PADDING: usize = size_of::<u64>();
+
+/// The widest field: with up to seven bits before it, it is in one word.
+pub(super) const MAX_WIDTH: u32 = u64::BITS - 7;
+
+/// Returns the word at byte `at`.
+#[inline(always)]
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let (word, _) = bytes[at..].split_first_chunk().expect("the padding holds the end of a word");
+    u64::from_le_bytes(*word)
+}
+
+#[inline(always)]
+fn set_word(bytes: &mut [u8], at: usize, word: u64) {
+    *bytes[at..].first_chunk_mut().expect("the padding holds the end of a word") = word.to_le_bytes();
+}
+
+/// Returns the `width` bits from bit `at` on.
+#[inline(always)]
+pub(super) fn field(bytes: &[u8], at: usize, width: u32) -> u64 {
+    word(bytes, at / 8) >> (at % 8) & low_bits(width)
+}
+
+/// Overwrites the `width` bits from bit `at` on.
+#[inline(always)]
+pub(super) fn set_field(bytes: &mut [u8], at: usize, width: u32, value: u64) {
+    let (byte, shift) = (at / 8, at % 8);
+    let others = word(bytes, byte) & !(low_bits(width) << shift);
+    set_word(bytes, byte, others | value << shift);
+}
+
+/// Returns a word whose `width` lowest bits are set, for widths below 64.
+#[inline(always)]
+pub(super) fn low_bits(width: u32) -> u64 {
+    (1 << width) - 1
+}
+
+/// Returns how many bits are set from bit `at` on, until one is clear.
+#[inline(always)]
+pub(super) fn ones_from(bytes: &[u8], mut at: usize) -> usize {
+    let start = at;
+    loop {
+        let ones = (word(bytes, at / 8) >> (at % 8)).trailing_ones();
+        at += ones.min(MAX_WIDTH) as usize;
+        if ones < MAX_WIDTH {
+            return at - start;
+        }
+    }
+}
+
+/// Moves the bits of `from..to` up by `by`, which is below 64. The `by` bits from `from` on keep their old values.
+#[inline]
+pub(super) fn move_up(bytes: &mut [u8], from: usize, to: usize, by: usize) {
+    if from >= to {
+        return;
+    }
+    let base = from / 8;
+    let (first, last) = (from % 8 + by, to - 1 - base * 8 + by);
+    for index in (first / 64..=last / 64).rev() {
+        let at = base + index * 8;
+        let old = word(bytes, at);
+        let below = if index > 0 { word(bytes, at - 8) >> (64 - by) } else { 0 };
+        set_word(bytes, at, masked(old, old << by | below, index, first, last));
+    }
+}
+
+/// Moves the bits of `from..to` down by `by`, which is below 64. The `by` bits below `to` keep their old values.
+#[inline]
+pub(super) fn move_down(bytes: &mut [u8], from: usize, to: usize, by: usize) {
+    if from >= to {
+        return;
+    }
+    let base = (from - by) / 8;
+    let (first, last) = (from - by - base * 8, to - 1 - by - base * 8);
+    for index in first / 64..=last / 64 {
+        let at = base + index * 8;
+        let old = word(bytes, at);
+        // Of the last word, no bit above `to` is needed, which may be where the slice ends.
+        let above = if last + by >= (index + 1) * 64 { word(bytes, at + 8) << (64 - by) } else { 0 };
+        set_word(bytes, at, masked(old, old >> by | above, index, first, last));
+    }
+}
+
+/// Returns `new` where word `index` of a row is between the bits `first` and `last`, and `old` elsewhere.
+#[inline(always)]
+fn masked(old: u64, new: u64, index: usize, first: usize, last: usize) -> u64 {
+    let mut mask = u64::MAX;
+    if index == first / 64 {
+        mask &= u64::MAX << (first % 64);
+    }
+    if index == last / 64 {
+        mask &= u64::MAX >> (63 - last % 64);
+    }
+    old & !mask | new & mask
+}
+
+/// Finds set bits of a word by their rank.
+pub(super) trait Select {
+    /// Returns the place of the set bit before which `rank` others are set. There is one.
+    fn select(word: u64, rank: u32) -> u32;
+}
+
+/// For any processor: counts bits byte by byte, then bit by bit (Vigna 2008, "Broadword Implementation of Rank/Select
+/// Queries").
+pub(super) struct Broadword;
+
+impl Select for Broadword {
+    #[inline(always)]
+    fn select(word: u64, rank: u32) -> u32 {
+        const ONES: u64 = 0x0101_0101_0101_0101;
+        const TOPS: u64 = 0x8080_8080_8080_8080;
+        let pairs = word - (word >> 1 & 0x5555_5555_5555_5555);
+        let fours = (pairs & 0x3333_3333_3333_3333) + (pairs >> 2 & 0x3333_3333_3333_3333);
+        let bytes = (fours + (fours >> 4)) & 0x0F0F_0F0F_0F0F_0F0F;
+        // Byte i holds the number of bits in the bytes up to i, at most 64.
+        let up_to = bytes.wrapping_mul(ONES);
+        let beyond = (up_to | TOPS).wrapping_sub(u64::from(rank + 1).wrapping_mul(ONES)) & TOPS;
+        let byte = beyond.trailing_zeros() & !7;
+        let before = (up_to << 8 >> byte) as u32 & 0xFF;
+        let mut left = word >> byte & 0xFF;
+        for _ in before..rank {
+            left &= left - 1;
+        }
+        byte + left.trailing_zeros()
+    }
+}
+
+/// For processors with BMI2. Only code that is compiled for those may name it.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct Bmi2;
+
+#[cfg(target_arch = "x86_64")]
+impl Select for Bmi2 {
+    #[inline(always)]
+    fn select(word: u64, rank: u32) -> u32 {
+        // SAFETY: the type is only named where the processor has BMI2.
+        unsafe { std::arch::x86_64::_pdep_u64(1 << rank, word) }.trailing_zeros()
+    }
+}
+
+/// Returns the place of the clear bit before which `rank` others are clear, counted from byte `start`.
+#[inline(always)]
+pub(super) fn select_zero<S: Select>(bytes: &[u8], start: usize, mut rank: u32) -> usize {
+    let mut at = start;
+    loop {
+        let zeros = !word(bytes, at);
+        let count = zeros.count_ones();
+        if rank < count {
+            return (at - start) * 8 + S::select(zeros, rank) as usize;
+        }
+        rank -= count;
+        at += 8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bit(bytes: &[u8], at: usize) -> bool {
+        bytes[at / 8] >> (at % 8) & 1 == 1
+    }
+
+    fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
+        bytes.extend([0; PADDING]);
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn fields_are_what_was_set(bytes in prop::collection::vec(any::<u8>(), 16..40), at in 0usize..64, width in 1..=MAX_WIDTH, value: u64) {
+            let before = padded(bytes);
+            let mut after = before.clone();
+            set_field(&mut after, at, width, value & low_bits(width));
+            prop_assert_eq!(field(&after, at, width), value & low_bits(width));
+            let others = (0..before.len() * 8).filter(|bit| !(at..at + width as usize).contains(bit));
+            for other in others {
+                prop_assert_eq!(bit(&before, other), bit(&after, other));
+            }
+        }
+
+        #[test]
+        fn moves_move_and_keep_the_rest(bytes in prop::collection::vec(any::<u8>(), 40), a in 0usize..256, b in 0usize..256, by in 1usize..64) {
+            let (from, to) = (a.min(b), a.max(b));
+            let before = padded(bytes);
+            let mut up = before.clone();
+            move_up(&mut up, from, to, by);
+            for at in 0..before.len() * 8 {
+                let source = if (from + by..to + by).contains(&at) { at - by } else { at };
+                prop_assert_eq!(bit(&up, at), bit(&before, source), "{}", at);
+            }
+            let mut down = before.clone();
+            move_down(&mut down, from + by, to + by, by);
+            for at in 0..before.len() * 8 {
+                let source = if (from..to).contains(&at) { at + by } else { at };
+                prop_assert_eq!(bit(&down, at), bit(&before, source), "{}", at);
+            }
+        }
+
+        #[test]
+        fn selection_counts(bytes in prop::collection::vec(any::<u8>(), 64), start in 0usize..8) {
+            let bytes = padded(bytes);
+            let zeros = (start * 8..64 * 8).filter(|&at| !bit(&bytes, at));
+            for (rank, at) in zeros.enumerate() {
+                prop_assert_eq!(select_zero::<Broadword>(&bytes, start, rank as u32), at - start * 8);
+                #[cfg(target_arch = "x86_64")]
+                if is_x86_feature_detected!("bmi2") {
+                    prop_assert_eq!(select_zero::<Bmi2>(&bytes, start, rank as u32), at - start * 8);
+                }
+            }
+        }
+
+        #[test]
+        fn runs_of_ones_are_counted(before in 0usize..70, ones in 0usize..300) {
+            let mut bytes = vec![0; 60];
+            (before..before + ones).for_each(|at| bytes[at / 8] |= 1 << (at % 8));
+            prop_assert_eq!(ones_from(&bytes, before), ones);
+        }
+    }
+}

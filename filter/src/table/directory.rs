@@ -1,0 +1,203 @@
+//! Extendible hashing (Fagin, Nievergelt, Pippenger and Strong 1979): from the first bits of a path to the part of the
+//! table that holds it.
+//!
+//! ```text
+//!  bits        00     01     10     11
+//!  slots     │ A    │ alias│ B    │ C    │      A has depth 1: it holds all paths that begin with 0
+//! ```
+//!
+//! A part that splits needs a bit more. If the directory has none, it doubles, and every other part gets a further
+//! alias.
+
+use crate::error::{Error, try_vec};
+
+/// 128 bits of an item's hash, of which each level of the table uses up the next ones, from the top.
+pub(super) type Path = u128;
+
+/// Returns `bits` bits of a path, at most 63, behind the first `skip`, which are fewer than 128.
+#[inline(always)]
+pub(super) fn bits_of(path: Path, skip: u32, bits: u32) -> u64 {
+    // Two shifts: a shift by 64 would be none.
+    ((path << skip) >> 64) as u64 >> 1 >> (63 - bits)
+}
+
+/// A part of the paths: those that begin with the same [`depth`](Self::depth) bits.
+pub(super) trait Part {
+    /// Returns the number of bits that all its paths begin with.
+    fn depth(&self) -> u32;
+
+    /// Returns what stands for a part of this depth in its further slots.
+    fn alias(depth: u32) -> Self;
+}
+
+/// The parts of all paths that begin with the same bits, found by the bits that follow.
+pub(super) struct Directory<T> {
+    /// Each part is in the first slot of its range; aliases follow. There may be fewer than all slots: the paths of the
+    /// others never come.
+    slots: Box<[T]>,
+    /// The number of bits that all paths begin with.
+    base: u32,
+    /// The number of bits that choose a slot.
+    bits: u32,
+}
+
+impl<T: Part> Directory<T> {
+    /// Returns a directory of parts that all have the depth `base + bits`.
+    pub(super) fn new(base: u32, bits: u32, parts: Vec<T>) -> Directory<T> {
+        Directory { slots: parts.into_boxed_slice(), base, bits }
+    }
+
+    /// Returns the number of bits that choose a slot.
+    pub(super) fn bits(&self) -> u32 {
+        self.bits
+    }
+
+    /// Returns the bytes of the slots.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.slots)
+    }
+
+    /// Returns the slots, to move the memory that they are in.
+    pub(super) fn slots_mut(&mut self) -> &mut Box<[T]> {
+        &mut self.slots
+    }
+
+    /// Returns the slot of the part that a slot belongs to.
+    #[inline(always)]
+    fn owner(&self, slot: usize) -> usize {
+        let spare = self.base + self.bits - self.slots[slot].depth();
+        slot >> spare << spare
+    }
+
+    #[inline(always)]
+    fn index(&self, path: Path) -> usize {
+        self.owner(bits_of(path, self.base, self.bits) as usize)
+    }
+
+    /// Returns the part that holds a path.
+    #[inline(always)]
+    pub(super) fn get(&self, path: Path) -> &T {
+        &self.slots[self.index(path)]
+    }
+
+    /// Returns the slot that says where a path leads.
+    #[inline(always)]
+    pub(super) fn slot(&self, path: Path) -> &T {
+        &self.slots[bits_of(path, self.base, self.bits) as usize]
+    }
+
+    /// As [`get`](Self::get), to change it.
+    #[inline(always)]
+    pub(super) fn get_mut(&mut self, path: Path) -> &mut T {
+        &mut self.slots[self.index(path)]
+    }
+
+    /// Returns the parts in the order of their paths.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &T> {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let part = self.slots.get(next)?;
+            next += 1 << (self.base + self.bits - part.depth());
+            Some(part)
+        })
+    }
+
+    /// As [`parts`](Self::parts), to change them.
+    pub(super) fn parts_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        let end = self.base + self.bits;
+        let mut left = 0usize;
+        self.slots.iter_mut().filter(move |part| {
+            if left == 0 {
+                left = 1 << (end - part.depth());
+            }
+            left -= 1;
+            left + 1 == 1 << (end - part.depth())
+        })
+    }
+
+    /// Makes sure that the part that holds a path can be replaced by two.
+    pub(super) fn prepare_split(&mut self, path: Path) -> Result<(), Error> {
+        if self.get(path).depth() < self.base + self.bits {
+            return Ok(());
+        }
+        let mut slots = try_vec(self.slots.len().checked_mul(2).ok_or(Error::OutOfMemory)?)?;
+        for part in std::mem::take(&mut self.slots) {
+            let alias = T::alias(part.depth());
+            slots.extend([part, alias]);
+        }
+        self.slots = slots.into_boxed_slice();
+        self.bits += 1;
+        Ok(())
+    }
+
+    /// Replaces the part that holds a path by two, each of its depth and one more, after
+    /// [`prepare_split`](Self::prepare_split).
+    pub(super) fn split(&mut self, path: Path, [low, high]: [T; 2]) {
+        let (first, depth) = (self.index(path), low.depth());
+        let half = 1 << (self.base + self.bits - depth);
+        for slot in &mut self.slots[first..first + 2 * half] {
+            *slot = T::alias(depth);
+        }
+        self.slots[first] = low;
+        self.slots[first + half] = high;
+    }
+
+    /// Returns the part that shares all bits but the last with the one that holds a path, if it has not split.
+    pub(super) fn buddy(&self, path: Path) -> Option<&T> {
+        let depth = self.get(path).depth();
+        if depth == self.base {
+            return None;
+        }
+        let spare = self.base + self.bits - depth;
+        let buddy = self.slots.get(self.index(path) ^ 1 << spare)?;
+        (buddy.depth() == depth).then_some(buddy)
+    }
+
+    /// Replaces the part that holds a path, and its [buddy](Self::buddy), by one.
+    pub(super) fn unite(&mut self, path: Path, part: T) {
+        let depth = part.depth();
+        let spare = self.base + self.bits - depth;
+        let first = self.index(path) >> spare << spare;
+        for slot in &mut self.slots[first..first + (1 << spare)] {
+            *slot = T::alias(depth);
+        }
+        self.slots[first] = part;
+        self.contract();
+    }
+
+    /// Takes all parts out of a directory without aliases.
+    pub(super) fn take_parts(&mut self) -> impl Iterator<Item = T> + use<T> {
+        std::mem::take(&mut self.slots).into_iter()
+    }
+
+    /// Halves the directory while no part needs its last bit, and there is memory for the smaller one.
+    fn contract(&mut self) {
+        while self.bits > 0 && self.slots.iter().all(|part| part.depth() < self.base + self.bits) {
+            let Ok(mut slots) = try_vec(self.slots.len() / 2) else { return };
+            slots.extend(std::mem::take(&mut self.slots).into_iter().step_by(2));
+            self.slots = slots.into_boxed_slice();
+            self.bits -= 1;
+        }
+    }
+
+    /// Divides the directory in two, by its first bit. It has at least one, and is empty afterwards.
+    pub(super) fn halve(&mut self) -> Result<[Directory<T>; 2], Error> {
+        let half = self.slots.len() / 2;
+        let (mut low, mut high) = (try_vec(half)?, try_vec(half)?);
+        let mut slots = std::mem::take(&mut self.slots).into_iter();
+        low.extend(slots.by_ref().take(half));
+        high.extend(slots);
+        Ok([low, high].map(|slots| Directory::new(self.base + 1, self.bits - 1, slots)))
+    }
+}
+
+/// A directory is a part of a larger one.
+impl<T> Part for Directory<T> {
+    fn depth(&self) -> u32 {
+        self.base
+    }
+
+    fn alias(depth: u32) -> Directory<T> {
+        Directory { slots: Box::default(), base: depth, bits: 0 }
+    }
+}

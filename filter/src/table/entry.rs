@@ -1,0 +1,177 @@
+//! Entries: values, and how often they were added.
+//!
+//! An entry fills slots: added once, one with its value; twice, two; `c` times from three on, one with the value, one
+//! with 0, which is no value, and the digits of `c - 3`, the lowest first. A digit fills a slot; its top bit is set if
+//! another digit follows.
+//!
+//! The entries of a run have different values: two of one value, next to each other, would read as another entry.
+//!
+//! The value of a growing table is a fingerprint, a one that ends it, and zeros. When the table doubles, it gives its
+//! top bit to the quotient; when the table is halved, it gets it back, and loses its last bit if it becomes too long.
+
+use super::bits::low_bits;
+use crate::error::{Error, try_vec};
+
+/// What a table counts of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Multiplicity {
+    /// That it is there.
+    Set,
+    /// How often it was added.
+    Multiset,
+}
+
+/// The most often that an entry says an item was added: at a million additions a second, nine years long. Further
+/// additions are not counted.
+pub(super) const MAX_ENTRY_COUNT: u64 = 1 << 48;
+
+/// An entry and its quotient in the segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub quotient: u32,
+    pub value: u64,
+    pub count: u64,
+}
+
+/// Returns the number of slots of `width` bits that an entry fills.
+#[inline(always)]
+pub(super) fn slots_of(count: u64, width: u32) -> usize {
+    match count {
+        0..=2 => count as usize,
+        _ => 2 + (u64::BITS - (count - 3).leading_zeros()).div_ceil(width - 1).max(1) as usize,
+    }
+}
+
+/// Returns the largest count of an entry that takes at most a slot more than with `count`.
+pub(super) fn most_with_another_slot(count: u64, width: u32) -> u64 {
+    match count {
+        0..=2 => count + 1,
+        _ => {
+            let digits = slots_of(count, width) as u32 - 1;
+            1u64.checked_shl(digits * (width - 1)).map_or(MAX_ENTRY_COUNT, |numbers| MAX_ENTRY_COUNT.min(numbers + 2))
+        }
+    }
+}
+
+/// Returns what is in slot `index` of an entry.
+#[inline(always)]
+pub(super) fn slot_of(value: u64, count: u64, width: u32, index: usize) -> u64 {
+    match index {
+        0 => value,
+        1 if count == 2 => value,
+        1 => 0,
+        _ => {
+            let left = (count - 3) >> ((index - 2) as u32 * (width - 1));
+            let more = left >> (width - 1) > 0;
+            left & low_bits(width - 1) | u64::from(more) << (width - 1)
+        }
+    }
+}
+
+/// Returns the value in slots of `to` bits whose fingerprint is that of a value of `from` bits, cut off if it does not
+/// fit.
+fn refit(value: u64, from: u32, to: u32) -> u64 {
+    match to.checked_sub(from) {
+        Some(more) => value << more,
+        None if value.trailing_zeros() >= from - to => value >> (from - to),
+        None => value >> (from - to) | 1,
+    }
+}
+
+/// Returns the length of the fingerprint of a value of `width` bits of a growing table.
+#[inline(always)]
+pub(super) fn length(value: u64, width: u32) -> u32 {
+    width - 1 - value.trailing_zeros()
+}
+
+/// Returns the entries of a growing segment after it doubled: each gives its top bit to the quotient. Entries that have
+/// none are copied.
+pub(super) fn doubled(
+    entries: &[Listed],
+    from: u32,
+    to: u32,
+    multiplicity: Multiplicity,
+) -> Result<Vec<Listed>, Error> {
+    let (void, new_void) = (1 << (from - 1), 1 << (to - 1));
+    let voids = entries.iter().filter(|entry| entry.value == void).count();
+    let mut doubled = try_vec(entries.len() + voids)?;
+    for run in entries.chunk_by(|a, b| a.quotient == b.quotient) {
+        for bit in 0..2 {
+            let (start, quotient) = (doubled.len(), run[0].quotient << 1 | bit);
+            for &Listed { value, count, .. } in run {
+                if value == void {
+                    push(&mut doubled, start, Listed { quotient, value: new_void, count }, multiplicity);
+                } else if value >> (from - 1) == u64::from(bit) {
+                    let value = refit(value & (void - 1), from - 1, to);
+                    push(&mut doubled, start, Listed { quotient, value, count }, multiplicity);
+                }
+            }
+            // What has no bits matches all the others.
+            if multiplicity == Multiplicity::Set && doubled[start..].iter().any(|entry| entry.value == new_void) {
+                doubled.truncate(start);
+                doubled.push(Listed { quotient, value: new_void, count: 1 });
+            }
+        }
+    }
+    Ok(doubled)
+}
+
+/// Returns the entries of a growing segment after it was halved: each gets the last bit of its quotient back.
+pub(super) fn halved(entries: &[Listed], from: u32, to: u32, multiplicity: Multiplicity) -> Result<Vec<Listed>, Error> {
+    let mut halved: Vec<Listed> = try_vec(entries.len())?;
+    for run in entries.chunk_by(|a, b| a.quotient / 2 == b.quotient / 2) {
+        let start = halved.len();
+        for &Listed { quotient, value, count } in run {
+            let value = refit(u64::from(quotient & 1) << from | value, from + 1, to);
+            push(&mut halved, start, Listed { quotient: quotient / 2, value, count }, multiplicity);
+        }
+    }
+    Ok(halved)
+}
+
+/// Adds an entry to those from `start` on, which have its quotient. Entries of one value become one.
+fn push(entries: &mut Vec<Listed>, start: usize, entry: Listed, multiplicity: Multiplicity) {
+    match entries[start..].iter_mut().find(|other| other.value == entry.value) {
+        Some(other) if multiplicity == Multiplicity::Multiset => {
+            other.count = other.count.saturating_add(entry.count).min(MAX_ENTRY_COUNT);
+        }
+        Some(_) => {}
+        None => entries.push(entry),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_keep_their_first_bits() {
+        assert_eq!(refit(0b1011, 4, 6), 0b101100);
+        assert_eq!(refit(0b101100, 6, 4), 0b1011);
+        assert_eq!(refit(0b101101, 6, 4), 0b1011);
+    }
+
+    #[test]
+    fn doubling_and_halving_give_the_same_entries() {
+        let entries: Vec<Listed> =
+            (1..1 << 7).map(|value| Listed { quotient: value as u32 % 5, value, count: 1 + value % 4 }).collect();
+        let mut entries = entries;
+        entries.sort_by_key(|entry| entry.quotient);
+        let there = doubled(&entries, 7, 7, Multiplicity::Multiset).unwrap();
+        let back = halved(&there, 7, 7, Multiplicity::Multiset).unwrap();
+        let void = 1 << 6;
+        for entry in entries.iter().filter(|entry| entry.value != void) {
+            assert!(back.contains(entry), "{entry:?}");
+        }
+        // The copies of the void are told apart again.
+        let count = entries.iter().find(|entry| entry.value == void).unwrap().count;
+        let quotient = void as u32 % 5;
+        for value in [1 << 5, 3 << 5] {
+            let before = entries
+                .iter()
+                .find(|entry| (entry.quotient, entry.value) == (quotient, value))
+                .map_or(0, |entry| entry.count);
+            assert!(back.contains(&Listed { quotient, value, count: before + count }));
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Fingerprints: how long they are, and what that makes of the error rate.
+//!
+//! At level `b`, that is with `2^b` quotients, a growing table stores fingerprints of `f(b)` bits. While it fills from
+//! half of its quotients to all of them, it takes `2^b / 2` of those, each of which matches one path in `2^(b + f(b))`:
+//! the error rate rises by `2^-f(b) / 2`. When the table doubles, each fingerprint gives its top bit to the quotient,
+//! so that it still matches the same paths. So the rate is the sum over all levels, whatever came after (InfiniFilter,
+//! Dayan et al., SIGMOD 2023).
+//!
+//! The sum must stay below the requested rate however far the table grows. Most tables have between `2^13` and `2^28`
+//! quotients: there, fingerprints have the same length, or one bit more up to some level. Each doubling beyond takes a
+//! bit more, and each level below as well, which costs almost nothing, since few items are that old. At 1 % the length
+//! is 10 bits and the sum 0.977 %.
+
+use super::bits::MAX_WIDTH;
+use super::directory::Path;
+use super::segment::{GROUP, LOG_GROUP, MAX_LOG_GROUPS};
+
+/// The level of a table with one pair of groups, where all begin.
+pub(super) const FIRST_LEVEL: u32 = LOG_GROUP + 1;
+
+/// The levels between which fingerprints do not get longer.
+const SMALL: u32 = 13;
+const LARGE: u32 = 28;
+
+/// The most quotients of a table that does not grow, as a power of two: enough for some `10^11` items at 1 %, which
+/// take 200 GB. The first item takes a directory of pages of 64 MB then.
+const MAX_LEVEL: u32 = 38;
+
+/// The longest fingerprint: a slot has a terminator as well.
+const MAX_LENGTH: u32 = MAX_WIDTH - 1;
+
+/// The lengths of the fingerprints of a growing table, in bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lengths {
+    /// The length between the levels [`SMALL`] and [`LARGE`].
+    shortest: u8,
+    /// The level below which fingerprints have one bit more than that.
+    longer_below: u8,
+}
+
+impl Lengths {
+    /// Returns the shortest lengths that keep an error rate. Below `2^-50` they keep that.
+    pub(super) fn keeping(error_rate: f64) -> Lengths {
+        let error_rate = error_rate.max(libm::exp2(-50.0));
+        let all = (1..=MAX_LENGTH as u8).flat_map(|shortest| {
+            let steps = [0].into_iter().chain(SMALL as u8 + 1..=LARGE as u8 + 1);
+            steps.map(move |longer_below| Lengths { shortest, longer_below })
+        });
+        let longest = Lengths { shortest: MAX_LENGTH as u8, longer_below: 0 };
+        all.into_iter().find(|lengths| lengths.error_rate() <= error_rate).unwrap_or(longest)
+    }
+
+    /// Returns lengths that were stored, if they are such as [`keeping`](Self::keeping) returns.
+    pub fn from_bytes([shortest, longer_below]: [u8; 2]) -> Option<Lengths> {
+        let is_step = longer_below == 0 || (SMALL < longer_below.into() && u32::from(longer_below) <= LARGE + 1);
+        ((1..=MAX_LENGTH).contains(&shortest.into()) && is_step).then_some(Lengths { shortest, longer_below })
+    }
+
+    /// Returns the lengths as they are stored.
+    pub fn to_bytes(self) -> [u8; 2] {
+        [self.shortest, self.longer_below]
+    }
+
+    /// Returns the length at a level. From one level to the next it gets shorter by at most a bit.
+    pub(super) fn at(self, level: u32) -> u32 {
+        let flat = u32::from(self.shortest) + u32::from(level < self.longer_below.into());
+        (flat + SMALL.saturating_sub(level) + level.saturating_sub(LARGE)).min(MAX_LENGTH)
+    }
+
+    /// Returns the error rate of a table that has grown without end.
+    pub(super) fn error_rate(self) -> f64 {
+        let share = |level| libm::exp2(-f64::from(self.at(level))) / 2.0;
+        let levels = FIRST_LEVEL..u64::BITS;
+        share(FIRST_LEVEL) + levels.map(share).sum::<f64>()
+    }
+}
+
+/// The address space of a table that does not grow: its quotients times its fingerprints are just as many as the error
+/// rate needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// The number of bits that choose a quotient.
+    pub level: u8,
+    /// Bits of a slot.
+    pub width: u8,
+    /// The part of the quotients that is used, in units of `2^-64`; 0 stands for all.
+    pub scale: u64,
+}
+
+impl Space {
+    /// Returns the space in which `capacity` items take the least memory at an error rate, or `None` if there is none.
+    ///
+    /// With `n` items in `u` places, an absent item meets one with probability `1 - (1 - 1/u)^n`, so that `u = -n /
+    /// ln(1 - e)`. The fingerprint 0 is replaced by 1, so that of `2^w` values 1 is twice as likely, and two items meet
+    /// as if there were `2^w / (1 + 2^(1-w))`.
+    pub(super) fn keeping(capacity: u64, error_rate: f64) -> Option<Space> {
+        let items = capacity as f64;
+        let places = items / -libm::log1p(-error_rate.max(libm::exp2(-50.0)));
+        let spaces = (2..=MAX_WIDTH).map(|width| {
+            let values = libm::exp2(f64::from(width));
+            (width, places * (1.0 + 2.0 / values) / values)
+        });
+        let bits = |&(width, quotients): &(u32, f64)| {
+            let groups = libm::ceil(quotients / f64::from(GROUP));
+            (f64::from(GROUP) + 1.0 + 24.0) * groups + items * (f64::from(width) + 1.0)
+        };
+        let (width, quotients) = spaces.min_by(|a, b| bits(a).total_cmp(&bits(b)))?;
+        let level = (libm::ceil(libm::log2(quotients)).max(f64::from(LOG_GROUP))) as u32;
+        let scale = libm::ceil(quotients / libm::exp2(f64::from(level)) * libm::exp2(64.0));
+        let whole = scale >= libm::exp2(64.0);
+        (level <= MAX_LEVEL).then_some(Space {
+            level: level as u8,
+            width: width as u8,
+            scale: if whole { 0 } else { scale as u64 },
+        })
+    }
+
+    /// Returns true if no table of this space can be out of bounds.
+    pub fn is_sound(self) -> bool {
+        (LOG_GROUP..=MAX_LEVEL).contains(&self.level.into()) && (2..=MAX_WIDTH).contains(&self.width.into())
+    }
+
+    /// Returns the groups of a segment, as a power of two.
+    pub(super) fn log_groups(self) -> u32 {
+        (u32::from(self.level) - LOG_GROUP).min(MAX_LOG_GROUPS)
+    }
+
+    /// Returns the depth of all segments.
+    pub(super) fn depth(self) -> u32 {
+        u32::from(self.level) - LOG_GROUP - self.log_groups()
+    }
+
+    /// Returns the path of a hash.
+    #[inline(always)]
+    pub(super) fn path(self, hash: Path) -> Path {
+        match self.scale {
+            0 => hash,
+            scale => {
+                let (high, low) = ((hash >> 64) as u64, hash as u64);
+                u128::from(high) * u128::from(scale) + ((u128::from(low) * u128::from(scale)) >> 64)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_keep_the_rate_and_waste_little() {
+        for exponent in 0..70 {
+            let rate = 0.5 * 0.75f64.powi(exponent);
+            let lengths = Lengths::keeping(rate);
+            assert!(lengths.error_rate() <= rate, "{rate} {lengths:?}");
+            assert!(lengths.error_rate() >= 0.88 * rate, "{rate} {lengths:?} {}", lengths.error_rate());
+            assert!((1..64).all(|level| lengths.at(level + 1) + 1 >= lengths.at(level)));
+            assert_eq!(Lengths::from_bytes(lengths.to_bytes()), Some(lengths));
+        }
+    }
+
+    #[test]
+    fn lengths_are_pinned() {
+        // A master and its replicas must split alike.
+        let pinned = [0.5, 0.1, 0.01, 0.001, 1e-7].map(|rate| Lengths::keeping(rate).to_bytes());
+        assert_eq!(pinned, [[4, 16], [6, 23], [9, 28], [13, 16], [26, 22]]);
+    }
+}

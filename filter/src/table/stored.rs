@@ -1,0 +1,294 @@
+//! A table as bytes, in parts of some megabytes; unions; copies.
+//!
+//! A part holds whole segments, in the order of their paths:
+//!
+//! ```text
+//!  where the first segment starts, and the last one ends (u64 each, in units of 2^-48 of all paths)
+//!  per segment: depth, groups as a power of two (u8 each), slots (u32, little-endian)
+//!               per group, unless the segment has no slots: the upper part, then the lower part, each in whole bytes
+//! ```
+//!
+//! There is no slack in it: tables with the same content give the same bytes.
+
+use super::directory::{Part as _, Path};
+use super::entry::{Listed, Multiplicity};
+use super::segment::{LOG_GROUP, MAX_LOG_GROUPS, Segment};
+use super::{Addressing, Admit, DIRECTORY_BYTES, DIRECTORY_BYTES_PER_SEGMENT, MAX_DEPTH, Table};
+use crate::error::{DecodeError, Error, try_vec};
+
+/// A place among all paths, in units of `2^-48` of them.
+pub type Position = u64;
+
+/// The place behind all paths.
+pub const END: Position = 1 << POSITION_BITS;
+
+const POSITION_BITS: u32 = 48;
+const SEGMENT_HEADER: usize = 6;
+
+/// Returns where a part ends, and the next one starts, or `None` if it is none.
+pub fn end_of(part: &[u8]) -> Option<Position> {
+    let (_, rest) = part.split_at_checked(size_of::<Position>())?;
+    rest.first_chunk().copied().map(Position::from_le_bytes)
+}
+
+/// Returns where the paths with these first bits start.
+fn path_at(position: Position) -> Path {
+    Path::from(position) << (Path::BITS - POSITION_BITS)
+}
+
+impl Table {
+    /// Returns the part that starts at `from`, of about `most` bytes or one segment. Returns `None` at the end, and if
+    /// the table is empty.
+    pub fn encode(&self, from: Position, most: usize) -> Result<Option<Vec<u8>>, Error> {
+        if from >= END || self.slots == 0 {
+            return Ok(None);
+        }
+        // Segments may have been united since the last part.
+        let start = self.start_of(path_at(from));
+        let (mut end, mut length) = (start, 2 * size_of::<Position>());
+        while end < END && length < most {
+            let segment = self.segment(path_at(end));
+            length += SEGMENT_HEADER + segment.encoded_bytes();
+            end += END >> segment.depth();
+        }
+        let mut bytes = try_vec(length)?;
+        bytes.extend_from_slice([start, end].map(Position::to_le_bytes).as_flattened());
+        let mut position = start;
+        while position < end {
+            let segment = self.segment(path_at(position));
+            bytes.extend_from_slice(&[segment.depth() as u8, segment.log_groups() as u8]);
+            bytes.extend_from_slice(&segment.slots().to_le_bytes());
+            if segment.slots() > 0 {
+                segment.encode(&mut bytes);
+            }
+            position += END >> segment.depth();
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Returns where the segment of a path starts.
+    fn start_of(&self, path: Path) -> Position {
+        let depth = self.segment(path).depth();
+        (path >> (Path::BITS - POSITION_BITS)) as u64 & !((END >> depth) - 1)
+    }
+
+    /// Adds what is in a part. Returns true if that changed the table.
+    ///
+    /// In a multiset, what the part covers must be empty, or equal to it.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::Corrupt`] if the bytes are not a part of such a table; [`DecodeError::Foreign`] if a multiset
+    /// holds other items where the part belongs; [`DecodeError::OutOfMemory`].
+    pub fn decode(&mut self, part: &[u8]) -> Result<bool, DecodeError> {
+        let end = end_of(part).ok_or(DecodeError::Corrupt)?;
+        let (start, mut rest) = part.split_first_chunk().ok_or(DecodeError::Corrupt)?;
+        rest = &rest[size_of::<Position>()..];
+        let mut position = Position::from_le_bytes(*start);
+        let mut segments = Vec::new();
+        while !rest.is_empty() {
+            let segment = self.decode_segment(position, &mut rest)?;
+            let length = END >> segment.depth();
+            segments.try_reserve(1).map_err(|_| DecodeError::OutOfMemory)?;
+            segments.push((path_at(position), segment));
+            position += length;
+        }
+        if position != end || segments.is_empty() {
+            return Err(DecodeError::Corrupt);
+        }
+        if self.multiplicity == Multiplicity::Multiset {
+            for (path, segment) in &segments {
+                if !self.is_empty_or_like(*path, segment)? {
+                    return Err(DecodeError::Foreign);
+                }
+            }
+        }
+        let mut changed = false;
+        for (path, segment) in segments {
+            changed |= self.install(path, segment)?;
+        }
+        Ok(changed)
+    }
+
+    fn decode_segment(&self, position: Position, bytes: &mut &[u8]) -> Result<Segment, DecodeError> {
+        let (&[depth, log_groups, a, b, c, d], rest) = bytes.split_first_chunk().ok_or(DecodeError::Corrupt)?;
+        let (depth, log_groups, slots) = (u32::from(depth), u32::from(log_groups), u32::from_le_bytes([a, b, c, d]));
+        let is_sound = match self.addressing {
+            Addressing::Growing(_) if depth > 0 => log_groups == MAX_LOG_GROUPS,
+            Addressing::Growing(_) => (1..=MAX_LOG_GROUPS).contains(&log_groups),
+            Addressing::Fixed(space) => {
+                log_groups == space.log_groups() && depth <= space.depth() && (depth == space.depth() || slots == 0)
+            }
+        };
+        if !is_sound || depth > MAX_DEPTH || position >= END || !position.is_multiple_of(END >> depth) {
+            return Err(DecodeError::Corrupt);
+        }
+        *bytes = rest;
+        let empty = match self.addressing {
+            Addressing::Growing(lengths) => {
+                Segment::empty(depth, log_groups, lengths.at(depth + log_groups + LOG_GROUP) + 1)
+            }
+            Addressing::Fixed(_) => self.empty_segment(depth),
+        };
+        if slots == 0 {
+            return Ok(empty);
+        }
+        let segment = empty.decode(slots, bytes)?.ok_or(DecodeError::Corrupt)?;
+        if segment.is_sound(self.multiplicity)? { Ok(segment) } else { Err(DecodeError::Corrupt) }
+    }
+
+    /// Returns true if a segment may replace what is in its place: nothing, or the same.
+    fn is_empty_or_like(&self, path: Path, segment: &Segment) -> Result<bool, Error> {
+        let target = self.segment(path);
+        let is_empty = target.slots() == 0 && target.depth() <= segment.depth();
+        let is_like = || Ok(Segment::list(&[target])? == Segment::list(&[segment])?);
+        Ok(is_empty || target.depth() == segment.depth() && is_like()?)
+    }
+
+    /// Puts a segment in the place of an empty one, or adds its entries to a set. Returns true if that changed the
+    /// table.
+    fn install(&mut self, path: Path, segment: Segment) -> Result<bool, DecodeError> {
+        let target = self.segment(path);
+        if target.slots() == 0 && target.depth() <= segment.depth() {
+            let is_new =
+                segment.slots() > 0 || target.depth() < segment.depth() || target.log_groups() != segment.log_groups();
+            let most = match self.addressing {
+                // Forged segments may be as deep as they like, at six bytes each.
+                Addressing::Growing(_) => DIRECTORY_BYTES + DIRECTORY_BYTES_PER_SEGMENT * self.segments,
+                Addressing::Fixed(_) => u64::MAX,
+            };
+            self.divide(path, segment.depth(), most).map_err(|error| match error {
+                Error::OutOfMemory => DecodeError::OutOfMemory,
+                _ => DecodeError::Corrupt,
+            })?;
+            self.replace_empty(path, segment);
+            return Ok(is_new);
+        }
+        if self.multiplicity == Multiplicity::Multiset {
+            // It is the same.
+            return Ok(false);
+        }
+        Ok(self.unite_segment(path, &segment, &mut |_bytes| true)?)
+    }
+
+    /// Puts a segment in the place of an empty one of its depth.
+    fn replace_empty(&mut self, path: Path, segment: Segment) {
+        let mut claimed = self.claimed;
+        segment.each_value(|value| claimed = claimed.saturating_add(self.claim_of(&segment, value)));
+        self.claimed = claimed;
+        self.slots += u64::from(segment.slots());
+        self.segment_bytes = self.segment_bytes + segment.allocated() - self.segment(path).allocated();
+        *self.segment_mut(path) = segment;
+    }
+
+    /// Notes how many items and occurrences there are, in a table that was decoded.
+    pub fn set_counts(&mut self, items: u64, occurrences: u64) {
+        (self.items, self.occurrences) = (items, occurrences);
+    }
+
+    /// Returns a copy that shares nothing.
+    pub fn try_clone(&self) -> Result<Table, Error> {
+        let mut copy = Table::new(self.addressing, self.multiplicity)?;
+        let mut position = 0;
+        while position < END {
+            let path = path_at(position);
+            let segment = self.segment(path);
+            copy.divide(path, segment.depth(), u64::MAX)?;
+            copy.segment_bytes = copy.segment_bytes + segment.allocated() - copy.segment(path).allocated();
+            *copy.segment_mut(path) = segment.try_clone()?;
+            position += END >> segment.depth();
+        }
+        (copy.items, copy.occurrences, copy.slots, copy.claimed) =
+            (self.items, self.occurrences, self.slots, self.claimed);
+        Ok(copy)
+    }
+
+    /// Adds the entries of a table that is addressed alike. Returns true if that changed this one. The caller counts
+    /// the items.
+    ///
+    /// # Errors
+    ///
+    /// As for [`add`](Self::add). A part of the entries may have been added.
+    pub fn unite_with(&mut self, other: &Table, admit: Admit<'_>) -> Result<bool, Error> {
+        let (mut position, mut changed) = (0, false);
+        while position < END {
+            let path = path_at(position);
+            let segment = other.segment(path);
+            position += END >> segment.depth();
+            if segment.slots() == 0 {
+                continue;
+            }
+            let target = self.segment(path);
+            if target.slots() == 0 && target.depth() <= segment.depth() {
+                if !admit(segment.allocated() as u64) {
+                    return Err(Error::OutOfMemory);
+                }
+                let copy = segment.try_clone()?;
+                self.divide(path, segment.depth(), u64::MAX)?;
+                self.replace_empty(path, copy);
+                changed = true;
+            } else {
+                changed |= self.unite_segment(path, segment, admit)?;
+            }
+        }
+        self.occurrences = self.occurrences.saturating_add(other.occurrences);
+        Ok(changed)
+    }
+
+    /// Returns the entries that are in both tables, as often as in the one where they are fewer. Both are of one fixed
+    /// size.
+    pub fn intersection(&self, other: &Table) -> Result<Table, Error> {
+        let mut intersection = Table::new(self.addressing, self.multiplicity)?;
+        let mut position = 0;
+        while position < END {
+            let path = path_at(position);
+            let (segment, counterpart) = (self.segment(path), other.segment(path));
+            // What was never opened is not divided either.
+            position += END >> segment.depth().max(counterpart.depth());
+            if segment.slots() == 0 || counterpart.slots() == 0 {
+                continue;
+            }
+            let theirs = Segment::list(&[counterpart])?;
+            let mut common = Segment::list(&[segment])?;
+            common.retain_mut(|entry| {
+                let first = theirs.partition_point(|other| other.quotient < entry.quotient);
+                let run = theirs[first..].iter().take_while(|other| other.quotient == entry.quotient);
+                let count = run.filter(|other| other.value == entry.value).map(|other| other.count).next().unwrap_or(0);
+                entry.count = entry.count.min(count);
+                entry.count > 0
+            });
+            let bytes = Segment::bytes_for(&common, segment.log_groups(), segment.width());
+            let whole = self.empty_segment(segment.depth()).with(bytes, &common)?;
+            intersection.divide(path, segment.depth(), u64::MAX)?;
+            intersection.replace_empty(path, whole);
+            intersection.occurrences =
+                common.iter().fold(intersection.occurrences, |sum, entry| sum.saturating_add(entry.count));
+        }
+        Ok(intersection)
+    }
+
+    /// Returns the number of entries: items that differ to the table.
+    pub fn entries(&self) -> u64 {
+        let mut entries = 0;
+        self.all_segments().for_each(|segment| segment.each_value(|_| entries += 1));
+        entries
+    }
+
+    /// Adds the entries of a segment that starts at `path`. Returns true if that changed the table.
+    fn unite_segment(&mut self, path: Path, segment: &Segment, admit: Admit<'_>) -> Result<bool, Error> {
+        let mut changed = false;
+        for Listed { quotient, value, count } in Segment::list(&[segment])? {
+            let quotient = Path::from(quotient) << (Path::BITS - segment.level());
+            let (bits, length) = match self.addressing {
+                Addressing::Growing(_) => {
+                    (value >> 1 >> value.trailing_zeros(), segment.width() - 1 - value.trailing_zeros())
+                }
+                Addressing::Fixed(_) => (value, segment.width()),
+            };
+            let length = segment.level() + length;
+            let bits = Path::from(bits).checked_shl(Path::BITS - length).unwrap_or(0);
+            changed |= self.put(path | quotient | bits, length, count, admit)?;
+        }
+        Ok(changed)
+    }
+}

@@ -1,0 +1,245 @@
+//! The quotient table by itself, against a multiset that remembers everything.
+
+use std::collections::HashMap;
+
+use oxbloom_filter::Error;
+use oxbloom_filter::internals::{END, Hash, Multiplicity, Table, end_of};
+
+/// Deterministic random numbers (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        word ^ (word >> 31)
+    }
+}
+
+fn hash(number: u64) -> Hash {
+    Hash::xxh3(&number.to_le_bytes(), 42)
+}
+
+fn add(table: &mut Table, number: u64) -> bool {
+    table.add(hash(number), &mut |_bytes| true).unwrap()
+}
+
+#[test]
+fn nothing_added_is_ever_absent() {
+    for (rate, name) in [(0.5, "short"), (0.01, "usual"), (1e-7, "long")] {
+        for growing in [true, false] {
+            let items = 100_000;
+            let mut table = match growing {
+                true => Table::growing(rate, Multiplicity::Set).unwrap(),
+                false => Table::fixed(items, rate, Multiplicity::Set).unwrap(),
+            };
+            for number in 0..items {
+                add(&mut table, number);
+                assert!(table.contains(hash(number)), "{name} {growing} {number}");
+                if number.is_power_of_two() {
+                    assert!((0..=number).all(|number| table.contains(hash(number))), "{name} {growing} {number}");
+                }
+            }
+            assert!((0..items).all(|number| table.contains(hash(number))));
+            let absent = 1_000_000;
+            let positives = (0..absent).filter(|number| table.contains(hash(1 << 40 | number))).count() as f64;
+            let expected = table.false_positive_rate() * absent as f64;
+            assert!(table.false_positive_rate() <= rate);
+            assert!((positives - expected).abs() < 7.0 * expected.sqrt() + 7.0);
+        }
+    }
+}
+
+#[test]
+fn removal_is_exact() {
+    for (seed, rate) in [(1, 0.5), (2, 0.1), (3, 0.01), (4, 1e-4)] {
+        for growing in [true, false] {
+            let mut table = match growing {
+                true => Table::growing(rate, Multiplicity::Multiset).unwrap(),
+                false => Table::fixed(3000, rate, Multiplicity::Multiset).unwrap(),
+            };
+            let empty = table.allocated();
+            let mut random = Random(seed);
+            let mut model: HashMap<u64, u64> = HashMap::new();
+            let mut present: Vec<u64> = Vec::new();
+            for round in 0..12 {
+                let grows = round % 2 == 0;
+                for _ in 0..if growing { 60_000 } else { 6_000 } {
+                    let adds = random.next() % 4 < if grows { 3 } else { 1 };
+                    if adds {
+                        let number = match random.next() % 3 {
+                            0 if !present.is_empty() => present[(random.next() % present.len() as u64) as usize],
+                            _ => random.next(),
+                        };
+                        add(&mut table, number);
+                        *model.entry(number).or_default() += 1;
+                        present.push(number);
+                    } else if !present.is_empty() {
+                        let index = (random.next() % present.len() as u64) as usize;
+                        let number = present.swap_remove(index);
+                        assert!(table.remove(hash(number)));
+                        let count = model.get_mut(&number).unwrap();
+                        *count -= 1;
+                        if *count == 0 {
+                            model.remove(&number);
+                        }
+                    }
+                }
+                assert_eq!(table.occurrences(), present.len() as u64);
+                for (&number, &count) in &model {
+                    assert!(table.contains(hash(number)));
+                    assert!(table.count(hash(number)) >= count);
+                }
+            }
+            for number in present.drain(..) {
+                assert!(table.remove(hash(number)));
+            }
+            assert_eq!((table.occurrences(), table.items(), table.slots()), (0, 0, 0));
+            assert!(table.allocated() <= empty + 1000, "{} {empty}", table.allocated());
+        }
+    }
+}
+
+#[test]
+fn counts_are_exact_far_beyond_fifteen() {
+    let mut table = Table::growing(1e-6, Multiplicity::Multiset).unwrap();
+    for times in 1..=100_000u64 {
+        add(&mut table, 7);
+        if times.is_power_of_two() || times % 1000 == 0 {
+            assert_eq!(table.count(hash(7)), times);
+        }
+    }
+    for number in 100..20_000 {
+        add(&mut table, number);
+    }
+    assert_eq!(table.count(hash(7)), 100_000);
+    for times in (0..100_000u64).rev() {
+        assert!(table.remove(hash(7)));
+        if times % 1000 == 0 {
+            assert_eq!(table.count(hash(7)), times);
+        }
+    }
+    assert!(!table.remove(hash(7)));
+}
+
+/// Returns all parts of a table, of about `most` bytes each.
+fn parts(table: &Table, most: usize) -> Vec<Vec<u8>> {
+    let (mut position, mut parts) = (0, Vec::new());
+    while let Some(part) = table.encode(position, most).unwrap() {
+        position = end_of(&part).unwrap();
+        parts.push(part);
+    }
+    assert!(parts.is_empty() || position == END);
+    parts
+}
+
+fn new(rate: f64, items: u64, growing: bool, multiplicity: Multiplicity) -> Table {
+    match growing {
+        true => Table::growing(rate, multiplicity).unwrap(),
+        false => Table::fixed(items, rate, multiplicity).unwrap(),
+    }
+}
+
+#[test]
+fn a_table_is_the_same_after_it_was_stored() {
+    for multiplicity in [Multiplicity::Set, Multiplicity::Multiset] {
+        for (rate, growing) in [(0.01, true), (0.5, true), (0.01, false), (0.5, false)] {
+            for items in [1, 100, 5_000, 300_000] {
+                let mut table = new(rate, items, growing, multiplicity);
+                for number in (0..items).chain((0..items).filter(|number| number % 7 < 5)) {
+                    add(&mut table, number);
+                }
+                if multiplicity == Multiplicity::Multiset {
+                    (0..items).filter(|number| number % 10 > 0).for_each(|number| assert!(table.remove(hash(number))));
+                }
+                let stored = parts(&table, 10_000);
+                assert_eq!(parts(&table.try_clone().unwrap(), 10_000), stored);
+                for order in [false, true] {
+                    let mut copy = new(rate, items, growing, multiplicity);
+                    let mut loaded: Vec<_> = stored.iter().collect();
+                    if order {
+                        loaded.reverse();
+                    }
+                    for part in &loaded {
+                        copy.decode(part).unwrap();
+                    }
+                    for part in &loaded {
+                        assert_eq!(copy.decode(part), Ok(false), "again");
+                    }
+                    assert_eq!(parts(&copy, 10_000), stored);
+                    assert_eq!(
+                        (copy.slots(), copy.false_positive_rate()),
+                        (table.slots(), table.false_positive_rate())
+                    );
+                    assert!((0..items).all(|number| table.count(hash(number)) == copy.count(hash(number))));
+                    // It goes on alike.
+                    let mut original = table.try_clone().unwrap();
+                    for number in items..2 * items {
+                        if !growing {
+                            break;
+                        }
+                        add(&mut copy, number);
+                        add(&mut original, number);
+                    }
+                    assert_eq!(parts(&copy, usize::MAX), parts(&original, usize::MAX));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_union_holds_what_either_holds() {
+    for multiplicity in [Multiplicity::Set, Multiplicity::Multiset] {
+        for (rate, growing) in [(0.01, true), (0.3, true), (0.01, false)] {
+            for sizes in [[10, 200_000], [200_000, 10], [50_000, 60_000], [0, 5], [5, 0]] {
+                let [mut one, mut other] = sizes.map(|_| new(rate, 300_000, growing, multiplicity));
+                let times = |number| std::iter::repeat_n(number, number as usize % 4 + 1);
+                for number in (0..sizes[0]).flat_map(times) {
+                    add(&mut one, number);
+                }
+                for number in (sizes[0] / 2..sizes[0] / 2 + sizes[1]).flat_map(times) {
+                    add(&mut other, number);
+                }
+                let counts = |number| one.count(hash(number)) + other.count(hash(number));
+                let mut union = one.try_clone().unwrap();
+                let changed = union.unite_with(&other, &mut |_bytes| true).unwrap();
+                assert!(changed || sizes[1] == 0 || multiplicity == Multiplicity::Set);
+                for number in 0..sizes[0] + sizes[1] {
+                    let there = one.contains(hash(number)) || other.contains(hash(number));
+                    assert!(union.contains(hash(number)) || !there);
+                    let count = union.count(hash(number));
+                    assert!(multiplicity == Multiplicity::Set || count >= counts(number), "{count} {}", counts(number));
+                }
+                if multiplicity == Multiplicity::Set {
+                    assert!(!union.unite_with(&other, &mut |_bytes| true).unwrap());
+                }
+            }
+        }
+    }
+}
+
+/// Memory is asked for in small parts. Refusing each of them once leaves what was there, and the next attempt succeeds.
+#[test]
+fn memory_that_is_refused_changes_nothing() {
+    for growing in [true, false] {
+        let mut table = new(0.01, 20_000, growing, Multiplicity::Multiset);
+        let mut refusals = 0;
+        for number in 0..20_000 {
+            let before = (table.items(), table.slots(), table.allocated());
+            let refused = table.add(hash(number), &mut |_bytes| false);
+            if refused == Err(Error::OutOfMemory) {
+                refusals += 1;
+                assert_eq!((table.items(), table.slots(), table.allocated()), before);
+                add(&mut table, number);
+            }
+            if number.is_power_of_two() || number == 19_999 {
+                assert!((0..=number).all(|number| table.contains(hash(number))));
+            }
+        }
+        assert!(refusals > 80, "{refusals}");
+        assert!((0..20_000).all(|number| table.remove(hash(number))));
+        assert_eq!((table.items(), table.slots()), (0, 0));
+    }
+}
