@@ -938,6 +938,7 @@ def test_after_a_cancellation_the_next_command_gets_its_own_reply(place: Place) 
         adding = asyncio.create_task(filter.target.add_many(numbered(200)))
         while not waiting(place):
             await asyncio.sleep(0.005)
+        assert not adding.done(), f"it did not wait: {adding}"
         adding.cancel()
         with pytest.raises(asyncio.CancelledError):
             await adding
