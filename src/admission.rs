@@ -2,12 +2,13 @@
 
 use std::cell::Cell;
 
+use crate::allocation::can_be_had;
 use crate::configuration;
 use crate::error::{Error, Limit};
 use crate::server::Server;
 use crate::statistics::{self, Footprint};
 use oxbloom_filter::internals::codec::{self, Header};
-use oxbloom_filter::internals::{CreateParams, MergeOp};
+use oxbloom_filter::internals::{CreateParams, Hash, Interrupted, MergeOp, OnDuplicate};
 use oxbloom_filter::{DecodeError, Filter};
 
 /// Decides whether a filter may take more memory, and remembers which limit it exceeded otherwise.
@@ -15,12 +16,14 @@ pub(crate) struct Admission<'a> {
     server: &'a Server<'a>,
     /// Bytes that the filter takes already.
     present: u64,
+    /// Bytes that were admitted.
+    admitted: Cell<u64>,
     limit: Cell<Limit>,
 }
 
 impl Admission<'_> {
     pub(crate) fn new<'a>(server: &'a Server<'a>, present: u64) -> Admission<'a> {
-        Admission { server, present, limit: Cell::new(Limit::System) }
+        Admission { server, present, admitted: Cell::new(0), limit: Cell::new(Limit::System) }
     }
 
     /// As [`new`](Self::new), for a layer whose size is computed: the library never asks for what cannot be addressed.
@@ -28,11 +31,19 @@ impl Admission<'_> {
         Admission { limit: Cell::new(Limit::Address), ..Admission::new(server, present) }
     }
 
-    /// Returns whether `requested` more bytes stay within the limits.
-    pub(crate) fn admits(&self, requested: u64) -> bool {
+    /// Returns whether `more` bytes, in addition to those that were admitted before, stay within the limits.
+    ///
+    /// The system is asked for large ones at once: what comes in many small requests, as the segments of a table do, could
+    /// otherwise take the last that the server itself needs.
+    pub(crate) fn admits(&self, more: u64) -> bool {
+        let requested = self.admitted.get().saturating_add(more);
         let exceeded = exceeded(self.server, self.present, requested);
         self.limit.set(exceeded.unwrap_or(Limit::System));
-        exceeded.is_none()
+        let is_admitted = exceeded.is_none() && usize::try_from(more).is_ok_and(can_be_had);
+        if is_admitted {
+            self.admitted.set(requested);
+        }
+        is_admitted
     }
 
     /// The limit that made the last request fail.
@@ -68,7 +79,7 @@ pub(crate) fn like(server: &Server, other: &Filter) -> Result<Filter, Error> {
 /// Merges filters into a new one, if there is memory for it.
 pub(crate) fn merge_new(server: &Server, sources: &[&Filter], operation: MergeOp) -> Result<Filter, Error> {
     let admission = Admission::new(server, 0);
-    let merged = Filter::merge_new(sources, operation, |bytes| admission.admits(bytes));
+    let merged = Filter::merge_new(sources, operation, &mut |bytes| admission.admits(bytes));
     admission.check(merged, |error, limit| Error::merging(error, Error::NoMemoryToCreate(limit)))
 }
 
@@ -80,8 +91,10 @@ pub(crate) fn merge_into(
     operation: MergeOp,
 ) -> Result<bool, Error> {
     let before = Footprint::of(filter);
-    let admission = Admission::new(server, before.bytes);
-    let changed = filter.merge_all(sources, operation, |bytes| admission.admits(bytes));
+    // A counting filter is replaced by another, which stays within the limits by itself.
+    let present = if filter.counting().is_some() { 0 } else { before.bytes };
+    let admission = Admission::new(server, present);
+    let changed = filter.merge_all(sources, operation, &mut |bytes| admission.admits(bytes));
     statistics::on_change(filter, before);
     admission.check(changed, |error, limit| Error::merging(error, Error::NoMemoryToGrow(limit)))
 }
@@ -104,15 +117,24 @@ pub(crate) fn encode_header(server: &Server, filter: &Filter) -> Result<Vec<u8>,
     codec::encode_header(filter).map_err(|_| oom_or_exit(server, Error::NoMemory(Limit::System)))
 }
 
-/// Adds a layer to a filter, if there is memory for it.
+/// Inserts items into a filter that has to grow for it, if there is memory, until one does not fit. Returns how many
+/// were handled, and what was wrong with the next.
 #[cold]
-pub(crate) fn grow(server: &Server, filter: &mut Filter) -> Result<(), Error> {
+pub(crate) fn insert_growing(
+    server: &Server,
+    filter: &mut Filter,
+    hashes: &[Hash],
+    new: &mut [bool],
+    on_duplicate: OnDuplicate,
+) -> (usize, Option<Error>) {
     let before = Footprint::of(filter);
     let admission = Admission::of_new_layer(server, before.bytes);
-    let grown = filter.grow(|bytes| admission.admits(bytes));
-    statistics::on_change(filter, before);
-    statistics::count_growth(filter, grown.is_ok());
-    admission.check(grown, Error::growing)
+    let inserted = filter.insert_growing(hashes, new, on_duplicate, &mut |bytes| admission.admits(bytes));
+    statistics::on_growth(filter, before, inserted.is_ok());
+    match inserted {
+        Ok(()) => (hashes.len(), None),
+        Err(Interrupted { handled, error }) => (handled, admission.check::<(), _>(Err(error), Error::growing).err()),
+    }
 }
 
 /// Returns the error of a command or callback, or exits if there was no memory to apply what a master or the server's

@@ -61,22 +61,58 @@ unsafe impl GlobalAlloc for ServerAlloc {
 
     // SAFETY: the contract is the trait's.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        let function = || available!(RedisModule_TryCalloc).or(available!(RedisModule_Calloc));
-        // SAFETY: to the system, as promised by the caller; to the server, any size will do.
-        let (system, server) =
-            (|| unsafe { System.alloc_zeroed(layout) }, || Some(unsafe { function()?(1, layout.size()) }));
-        Self::allocate(layout, layout.size(), system, server)
+        let size = layout.size();
+        let server = || {
+            if let Some(calloc) = available!(RedisModule_TryCalloc) {
+                // SAFETY: any size will do.
+                return Some(unsafe { calloc(1, size) });
+            }
+            // A table takes its memory in small parts. Rather than end the server when there is none, zero them here.
+            if let Some(alloc) = available!(RedisModule_TryAlloc).filter(|_| size < LARGE) {
+                // SAFETY: any size will do.
+                let start = unsafe { alloc(size) };
+                if !start.is_null() {
+                    // SAFETY: the allocation has so many bytes.
+                    unsafe { start.write_bytes(0, size) };
+                }
+                return Some(start);
+            }
+            let calloc = available!(RedisModule_Calloc)?;
+            // SAFETY: any size will do.
+            Some(unsafe { calloc(1, size) })
+        };
+        // SAFETY: as promised by the caller.
+        Self::allocate(layout, size, || unsafe { System.alloc_zeroed(layout) }, server)
     }
 
     // SAFETY: the contract is the trait's.
     unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        let function = || available!(RedisModule_TryRealloc).or(available!(RedisModule_Realloc));
-        // SAFETY: `old` is from where it goes back to, by `serves`; the rest as promised by the caller.
-        let (system, server) =
-            (|| unsafe { System.realloc(old, layout, size) }, || Some(unsafe { function()?(old.cast(), size) }));
+        let server = || {
+            if let Some(realloc) = available!(RedisModule_TryRealloc) {
+                // SAFETY: `old` is the server's, by `serves`; any size will do.
+                return Some(unsafe { realloc(old.cast(), size) });
+            }
+            // Rather than end the server when there is no memory, copy what is small.
+            if let Some(alloc) = available!(RedisModule_TryAlloc).filter(|_| size < LARGE) {
+                // SAFETY: any size will do.
+                let new = unsafe { alloc(size) };
+                if !new.is_null() {
+                    // SAFETY: both allocations have so many bytes, and the old one is the server's, by `serves`.
+                    unsafe {
+                        new.cast::<u8>().copy_from_nonoverlapping(old, size.min(layout.size()));
+                        self.dealloc(old, layout);
+                    }
+                }
+                return Some(new);
+            }
+            let realloc = available!(RedisModule_Realloc)?;
+            // SAFETY: `old` is the server's, by `serves`; any size will do.
+            Some(unsafe { realloc(old.cast(), size) })
+        };
         // A growing realloc may need both blocks at once.
         let more = if size > layout.size() { size } else { 0 };
-        Self::allocate(layout, more, system, server)
+        // SAFETY: as promised by the caller.
+        Self::allocate(layout, more, || unsafe { System.realloc(old, layout, size) }, server)
     }
 
     // SAFETY: the contract is the trait's.

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::ffi::call;
 use crate::server::{Arg, Context, Defragmenter, Digest, Io, Server, ServerBuffer};
 use crate::statistics;
-use oxbloom_filter::internals::codec::{self, Sink, Source, classic, native};
+use oxbloom_filter::internals::codec::{self, Sink, Source, chunk, classic, header};
 use oxbloom_filter::internals::{Bytes, FilterKind};
 use oxbloom_filter::{DecodeError, Filter};
 
@@ -34,7 +34,7 @@ struct DataType {
 
 static NATIVE: DataType = DataType {
     name: c"oxbloom--",
-    version: native::VERSION as u32,
+    version: header::VERSION as u32,
     rdb_load: rdb_load_native,
     handle: AtomicPtr::new(ptr::null_mut()),
 };
@@ -122,10 +122,10 @@ unsafe extern "C" fn rdb_load_native(rdb: *mut raw::RedisModuleIO, version: c_in
     // SAFETY: the server hands over a file for the time of the call.
     let file = Stream(unsafe { Io::new(rdb) });
     read_value(file, |file, admission| {
-        if version > c_int::from(native::VERSION) {
+        if version > c_int::from(header::VERSION) {
             return Err(DecodeError::NewerVersion);
         }
-        native::read_rdb(file, |bytes| admission.admits(bytes))
+        codec::read_rdb(file, |bytes| admission.admits(bytes))
     })
 }
 
@@ -189,7 +189,7 @@ impl Source for Stream<'_> {
     }
 
     fn string(&mut self) -> Result<ServerBuffer, DecodeError> {
-        self.read(native::CHUNK_BYTES)
+        self.read(chunk::CHUNK_BYTES)
     }
 
     fn array(&mut self, bytes: u64) -> Result<Bytes, DecodeError> {
@@ -233,20 +233,8 @@ unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::Re
     // SAFETY: the server hands over a file, the key's name and one of our values for the time of the call.
     let (mut file, key, filter) = unsafe { (Io::new(aof), Arg::new(key), filter(value)) };
     save_or_exit(c"aof_rewrite", || {
-        let mut emit = |cursor: u64, data: &[u8]| file.write_command(c"BF.LOADCHUNK", key, cursor, data);
-        let Ok(header) = codec::encode_header(filter) else { return false };
-        emit(codec::HEADER_CURSOR, &header);
-        let mut cursor = codec::HEADER_CURSOR;
-        loop {
-            match codec::next_chunk(filter, cursor) {
-                Ok(Some(chunk)) => {
-                    emit(chunk.cursor, &chunk.data);
-                    cursor = chunk.cursor;
-                }
-                Ok(None) => return true,
-                Err(_) => return false,
-            }
-        }
+        let emit = |cursor: u64, data: &[u8]| file.write_command(c"BF.LOADCHUNK", key, cursor, data);
+        codec::dump(filter, emit).is_ok()
     });
 }
 
@@ -273,9 +261,8 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
     // SAFETY: the server hands over a digest and one of our values for the time of the call.
     let (mut digest, filter) = unsafe { (Digest::new(digest), filter(value)) };
     catch_panic(c"digest", (), || {
-        // Without memory for it, the digest is one that nothing has.
-        digest.add(&codec::encode_header(filter).unwrap_or_default());
-        filter.cells().for_each(|bits| digest.add(bits));
+        // Without memory for all of it, the digest is one that nothing has.
+        let _ = codec::digest(filter, |bytes| digest.add(bytes));
         digest.end_sequence();
     });
 }

@@ -144,7 +144,7 @@ errors! {
         NotCounting => c"ERR only filters that were made with COUNTING remove and count items: BF.RESERVE key error_rate capacity COUNTING";
         Differ(parameter: Mismatch) => difference(parameter);
         IntersectedLayers => c"ERR only filters of one layer can be intersected: of those that grew, an item may be in a different layer of each";
-        CountingLayers => c"ERR only counting filters of one layer can be merged: items could not be removed from those that grew any more";
+        IntersectedGrowing => c"ERR only counting filters that do not grow can be intersected: make them with NONSCALING";
     }
     Some(Reason::Full) => {
         Full => c"ERR non scaling filter is full";
@@ -204,12 +204,13 @@ impl Error {
         match error {
             MergeError::Differ(parameter) => Error::Differ(parameter),
             MergeError::IntersectedLayers => Error::IntersectedLayers,
-            MergeError::CountingLayers => Error::CountingLayers,
+            MergeError::IntersectedGrowing => Error::IntersectedGrowing,
+            MergeError::CannotGrow => Error::CannotGrow,
             MergeError::OutOfMemory => no_memory,
         }
     }
 
-    /// The error for a layer that could not be added: for lack of memory, if it was that, since `limit` was exceeded.
+    /// The error for a filter that could not grow: for lack of memory, if it was that, since `limit` was exceeded.
     pub(crate) fn growing(error: oxbloom_filter::Error, limit: Limit) -> Error {
         match error {
             oxbloom_filter::Error::OutOfMemory => Error::NoMemoryToGrow(limit),

@@ -197,10 +197,13 @@ pub(crate) fn on_change(filter: &Filter, before: Footprint) {
     Layout::of(filter).change(before, Footprint::of(filter));
 }
 
-/// Counts a layer that the filter of a key got for new items, or could not get.
-pub(crate) fn count_growth(filter: &Filter, could: bool) {
-    let layout = Layout::of(filter);
-    if could { &layout.layers_grown } else { &layout.additions_rejected }.add(1);
+/// Notes that the filter of a key grew while items were added to it, which [`count_additions`] counts, or could not
+/// grow.
+pub(crate) fn on_growth(filter: &Filter, before: Footprint, could: bool) {
+    let (layout, after) = (Layout::of(filter), Footprint::of(filter));
+    layout.change(before, Footprint { items: before.items, ..after });
+    layout.layers_grown.add(after.layers - before.layers);
+    layout.additions_rejected.add(u64::from(!could));
 }
 
 /// Counts what was rejected, for any layout.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{BATCH, CreateParams, ErrorRate, Growth, Layout};
+use oxbloom_filter::internals::{BATCH, CreateParams, ErrorRate, Growth, Layout, OnDuplicate};
 
 use super::Cost;
 use super::callgrind::{self, Counts};
@@ -31,6 +31,7 @@ enum Operation {
     InsertAlone,
     HitAlone,
     MissAlone,
+    Remove,
 }
 use Operation::*;
 
@@ -50,6 +51,10 @@ impl Workload {
     const fn classic(name: &'static str, operation: Operation, capacity: usize) -> Workload {
         Workload { layout: Layout::Classic { stored_expansion: 2 }, ..Workload::new(name, operation, 0.01, capacity) }
     }
+
+    const fn counting(name: &'static str, operation: Operation) -> Workload {
+        Workload { layout: Layout::Counting { seed: 42 }, ..Workload::new(name, operation, 0.01, 100) }
+    }
 }
 
 const WORKLOADS: &[Workload] = &[
@@ -66,6 +71,11 @@ const WORKLOADS: &[Workload] = &[
     Workload::classic("insert, classic", Insert, ITEMS),
     Workload::classic("hit, classic", Hit, ITEMS),
     Workload::classic("miss, classic", Miss, ITEMS),
+    // From 100 items, in a table.
+    Workload::counting("insert, counting", Insert),
+    Workload::counting("hit, counting", Hit),
+    Workload::counting("miss, counting", Miss),
+    Workload::counting("remove, counting", Remove),
     Workload::new("insert, one by one", InsertAlone, 0.01, ITEMS),
     Workload::new("hit, one by one", HitAlone, 0.01, ITEMS),
     Workload::new("miss, one by one", MissAlone, 0.01, ITEMS),
@@ -109,6 +119,7 @@ pub(crate) fn run(name: &str) {
         InsertAlone => measured(|| present.iter().for_each(|item| _ = black_box(filter.insert(item)))),
         HitAlone => assert_eq!(measured(|| count_alone(&filter, &present)), ITEMS),
         MissAlone => assert!(measured(|| count_alone(&filter, &absent)) < ITEMS / 50),
+        Remove => assert!(measured(|| present.iter().all(|item| filter.remove(item) == Ok(true)))),
     }
 }
 
@@ -128,14 +139,11 @@ fn items(from: usize) -> Vec<Item> {
 fn insert(filter: &mut Filter, items: &[Item]) {
     for items in items.as_chunks::<BATCH>().0 {
         let batch = filter.hash_batch(items.iter().map(|item| &item[..]));
-        let mut new = [false; BATCH];
-        let mut handled = 0;
-        loop {
-            handled += filter.insert_hashes(&batch.hashes()[handled..], &mut new[handled..]);
-            if handled == BATCH {
-                break;
-            }
-            filter.grow(|_| true).expect("memory");
+        let (hashes, mut new) = (batch.hashes(), [false; BATCH]);
+        let handled = filter.insert_hashes(hashes, &mut new, OnDuplicate::Count);
+        if handled < BATCH {
+            let (hashes, new) = (&hashes[handled..], &mut new[handled..]);
+            filter.insert_growing(hashes, new, OnDuplicate::Count, &mut |_bytes| true).expect("memory");
         }
         black_box(new);
     }

@@ -22,10 +22,6 @@ pub(crate) type Block = [u8; BLOCK_BYTES as usize];
 pub(crate) enum CombineOp {
     Or,
     And,
-    /// The sums of their two counters of four bits each, at most 15.
-    Sum,
-    /// The smaller of each of their two counters.
-    Minimum,
 }
 
 /// Bytes that are combined before the next: they stay in the processor's first cache until they are counted.
@@ -66,10 +62,6 @@ fn apply(target: &mut [u8], source: &[u8], op: CombineOp) -> bool {
     match op {
         CombineOp::Or => in_blocks(target, source, |one, other| one | other),
         CombineOp::And => in_blocks(target, source, |one, other| one & other),
-        CombineOp::Sum => {
-            in_blocks(target, source, |one, other| halves(one, other, |one, other| (one + other).min(LOW_HALF)))
-        }
-        CombineOp::Minimum => in_blocks(target, source, |one, other| halves(one, other, u8::min)),
     }
 }
 
@@ -91,14 +83,6 @@ fn in_blocks(target: &mut [u8], source: &[u8], op: impl Fn(u8, u8) -> u8) -> boo
         *target = combined;
     }
     changed
-}
-
-const LOW_HALF: u8 = 0x0F;
-
-/// Combines the two halves of a byte, each a counter.
-#[inline(always)]
-fn halves(one: u8, other: u8, op: impl Fn(u8, u8) -> u8) -> u8 {
-    op(one & LOW_HALF, other & LOW_HALF) | op(one >> 4, other >> 4) << 4
 }
 
 /// Sets the bits of `source` in `target`. Returns how many of them were clear.

@@ -4,7 +4,7 @@
 //!  block (one cache line)      0        1        2               B-1
 //!                          │ 64 B   │ 64 B   │ 64 B   │  …  │ 64 B   │
 //!                               ▲        ▲▲▲
-//!  item ── hash ── 2 blocks ────┴────────┘     k probes in all, k/L cells in each block
+//!  item ── hash ── 2 blocks ────┴────────┘     k probes in all, k/L bits in each block
 //! ```
 
 use std::ptr::NonNull;
@@ -14,24 +14,24 @@ use crate::block::{BLOCK_BYTES, Block};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::probe::{ItemBlocks, ProbePattern};
-use crate::sizing::{BlockShape, Cell};
+use crate::sizing::BlockShape;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
 /// An array of blocks, and how items are spread over it.
-pub struct BlockArray(Blocks<(ProbePattern, Cell)>);
+pub struct BlockArray(Blocks<ProbePattern>);
 
 impl BlockArray {
     /// Creates zeroed blocks.
     pub fn new(shape: BlockShape) -> Result<BlockArray, Error> {
-        Blocks::labelled(shape.blocks, (ProbePattern::new(shape), shape.cell)).map(BlockArray)
+        Blocks::labelled(shape.blocks, ProbePattern::new(shape)).map(BlockArray)
     }
 
     #[inline]
     pub fn shape(&self) -> BlockShape {
-        let (pattern, cell) = self.0.label();
+        let pattern = self.pattern();
         let blocks = self.0.as_slice().len() as u64;
-        BlockShape { cell, blocks, blocks_per_item: pattern.blocks_per_item(), probes: pattern.probes() }
+        BlockShape { blocks, blocks_per_item: pattern.blocks_per_item(), probes: pattern.probes() }
     }
 
     #[inline]
@@ -59,7 +59,7 @@ impl BlockArray {
 
     #[inline]
     fn pattern(&self) -> ProbePattern {
-        self.0.label().0
+        self.0.label()
     }
 
     /// Returns the number of blocks of an item.

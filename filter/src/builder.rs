@@ -84,7 +84,8 @@ impl FilterBuilder {
     }
 
     /// Makes a filter that grows when it is full: each further layer is `expansion` (at least 1) times as large as the one
-    /// before. The error rate holds however far the filter grows, but each layer makes look-ups slower.
+    /// before. The error rate holds however far the filter grows, but each layer makes look-ups slower. A counting filter
+    /// grows without layers, and whatever the expansion.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -112,8 +113,9 @@ impl FilterBuilder {
         FilterBuilder { seed: Some(seed), ..self }
     }
 
-    /// Makes a counting filter, which supports [`remove`](Filter::remove) and [`count`](Filter::count) and takes four times the
-    /// memory.
+    /// Makes a counting filter, which supports [`remove`](Filter::remove) and [`count`](Filter::count). It takes about as much
+    /// memory as another filter: 9.7 bits an item at 1 % if it does not grow, and 15 to 17 if it does. It takes it as items
+    /// are inserted, and gives it back as they are removed.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;

@@ -1,14 +1,14 @@
 //! A chain of layers of one kind: how a filter is asked, filled and grown, whatever its layers are.
 //!
-//! Layers that implement [`Insert`] are filled as below; [`counting_chain`](crate::counting_chain) fills those of counters. A
-//! full chain stops: the caller grows it, since only the caller knows what memory it may take.
+//! A full chain stops: the caller says what memory it may take to grow.
 
 use std::ptr::NonNull;
 
 use crate::array;
-use crate::error::{Error, try_vec};
+use crate::error::{Error, Interrupted, try_vec};
 use crate::hash::{Hash, Hasher};
 use crate::layer::{Insert, Layer, LayerInfo, LayerSpec, MAX_LAYERS, MergeOp};
+use crate::table::Admit;
 
 /// Layers, oldest first, and what they share.
 pub struct Chain<L: Layer> {
@@ -33,7 +33,8 @@ impl<L: Layer> Chain<L> {
         Ok(chain)
     }
 
-    /// Adds empty layers, like those of `other`, until there are at least `num_layers`. `admit` as for [`new`](Self::new).
+    /// Adds empty layers, like those of `other`, until there are at least `num_layers`. `admit` as for
+    /// [`new`](Self::new).
     fn ensure_layers_like(
         &mut self,
         other: &Chain<L>,
@@ -83,8 +84,8 @@ impl<L: Layer> Chain<L> {
         room.map_err(|_| Error::OutOfMemory)
     }
 
-    /// Returns a new chain: the merge of `sources` by `op`. There is at least one source, and they differ at most in their
-    /// number of layers. `admit` as for [`new`](Self::new).
+    /// Returns a new chain: the merge of `sources` by `op`. There is at least one source, and they differ at most in
+    /// their number of layers. `admit` as for [`new`](Self::new).
     pub fn merged(sources: &[&Chain<L>], op: MergeOp, admit: impl FnOnce(u64) -> bool) -> Result<Chain<L>, Error> {
         let longest = longest(sources).ok_or(Error::OutOfMemory)?;
         let layers = try_vec(sources.len())?;
@@ -93,8 +94,8 @@ impl<L: Layer> Chain<L> {
         Ok(merged)
     }
 
-    /// Merges `sources`, which agree with this chain in all but their number of layers. Returns true if that changed the chain.
-    /// `admit` gets the bytes that it will take in addition.
+    /// Merges `sources`, which agree with this chain in all but their number of layers. Returns true if that changed
+    /// the chain. `admit` gets the bytes that it will take in addition.
     pub fn merge(
         &mut self,
         sources: &[&Chain<L>],
@@ -123,19 +124,6 @@ impl<L: Layer> Chain<L> {
     /// Returns a copy that shares nothing.
     pub fn try_clone(&self) -> Result<Chain<L>, Error> {
         Chain::merged(&[self], MergeOp::Union, |_bytes| true)
-    }
-
-    /// Drops the layers for which `is_over` returns true, except the newest; none if there is no memory for the shorter list.
-    pub fn drop_older(&mut self, is_over: impl Fn(&L) -> bool) {
-        let newest = self.layers.len().saturating_sub(1);
-        let stays = |(index, layer): &(usize, L)| *index == newest || !is_over(layer);
-        let over = self.layers[..newest].iter().filter(|layer| is_over(layer)).count();
-        let mut left = Vec::new();
-        if over > 0 && left.try_reserve_exact(self.layers.len() - over).is_ok() {
-            let layers = std::mem::take(&mut self.layers).into_vec();
-            left.extend(layers.into_iter().enumerate().filter(stays).map(|(_, layer)| layer));
-            self.layers = left.into_boxed_slice();
-        }
     }
 
     /// Returns the layers, oldest first.
@@ -214,14 +202,15 @@ impl<L: Layer> Chain<L> {
         self.layers.iter().enumerate().map(|(index, layer)| layer.info(&self.spec, index))
     }
 
-    /// Returns the bytes requested of the allocator for the layers, without padding: equal chains have equal sizes under every
-    /// allocator.
+    /// Returns the bytes requested of the allocator for the layers, without padding: equal chains have equal sizes
+    /// under every allocator.
     pub fn allocated(&self) -> usize {
         // An array without elements takes a byte.
         self.layers.iter().map(|layer| size_of::<L>() + layer.bytes().len().max(1)).sum()
     }
 
-    /// Returns the share of set bits, or of counters above zero. It is 1 without any cells: such a filter matches every item.
+    /// Returns the share of set bits, or of counters above zero. It is 1 without any cells: such a filter matches every
+    /// item.
     pub fn fill(&self) -> f64 {
         let (marked, cells) = self
             .layers
@@ -262,6 +251,18 @@ impl<L: Insert> Chain<L> {
             }
         }
         handled
+    }
+
+    /// As [`insert_all`](Self::insert_all), and adds layers for what does not fit. `admit` as for [`new`](Self::new).
+    pub fn insert_growing(&mut self, hashes: &[Hash], new: &mut [bool], admit: Admit<'_>) -> Result<(), Interrupted> {
+        let mut handled = 0;
+        loop {
+            handled += self.insert_all(&hashes[handled..], &mut new[handled..]);
+            if handled == hashes.len() {
+                return Ok(());
+            }
+            self.grow(&mut *admit).map_err(|error| Interrupted { handled, error })?;
+        }
     }
 
     /// As [`insert_all`](Self::insert_all).

@@ -36,6 +36,15 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// Why not all items of a batch were inserted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interrupted {
+    /// How many were handled.
+    pub handled: usize,
+    /// What was wrong with the next.
+    pub error: Error,
+}
+
 /// Why bytes cannot be decoded. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {

@@ -1,4 +1,4 @@
-//! The filter: one chain of layers of some kind.
+//! The filter: a chain of layers, or a table.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -6,20 +6,21 @@ use std::ptr::NonNull;
 
 use crate::batch::{BATCH, HashedBatch};
 use crate::chain::Chain;
-use crate::error::Error;
+use crate::counting::CountingFilter;
+use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::layer::blocked::{BlockedLayer, BlockedSpec};
 use crate::layer::classic::{self, ClassicLayer, ClassicSpec};
-use crate::layer::counting::{CountingLayer, CountingSpec};
 use crate::layer::{Layer, LayerInfo};
 use crate::prefetch::PrefetchHint;
 use crate::spec::{CreateParams, FilterKind, Layout, NativeSpec};
+use crate::table::Admit;
 
 /// A Bloom filter: a set of items, in few bits each, that can tell which items it does *not* hold.
 ///
-/// [`contains`](Filter::contains) never returns `false` for an item that was inserted and not removed. It returns `true` for
-/// other items at most at the [error rate](Filter::error_rate) that the filter was created with: these are false
-/// positives. The rate holds up to the [capacity](Filter::capacity), and after any growth.
+/// [`contains`](Filter::contains) never returns `false` for an item that was inserted and not removed. It returns
+/// `true` for other items at most at the [error rate](Filter::error_rate) that the filter was created with: these are
+/// false positives. The rate holds up to the [capacity](Filter::capacity), and after any growth.
 ///
 /// ```
 /// use oxbloom_filter::Filter;
@@ -32,61 +33,69 @@ use crate::spec::{CreateParams, FilterKind, Layout, NativeSpec};
 /// ```
 pub struct Filter(Chains);
 
-/// The chain of a filter.
+/// What a filter is made of.
 pub enum Chains {
-    /// Of layers of bits, in blocks of a cache line.
+    /// Layers of bits, in blocks of a cache line.
     Native(Chain<BlockedLayer>),
-    /// Of layers of counters, in blocks of a cache line.
-    Counting(Chain<CountingLayer>),
-    /// Of RedisBloom's layers.
+    /// A table that counts. In a box, so that plain filters are small.
+    Counting(Box<CountingFilter>),
+    /// RedisBloom's layers.
     Classic(Chain<ClassicLayer>),
 }
 
-/// Does the same with the chain of a filter, whatever its kind.
+/// Does the same with what a filter is made of, whatever its kind.
 macro_rules! each {
     ($chains:expr, $chain:ident => $body:expr) => {
         match $chains {
-            $crate::filter::Chains::Native($chain) => $body,
-            $crate::filter::Chains::Counting($chain) => $body,
-            $crate::filter::Chains::Classic($chain) => $body,
+            Chains::Native($chain) => $body,
+            Chains::Counting($chain) => $body,
+            Chains::Classic($chain) => $body,
         }
     };
 }
-pub(crate) use each;
 
-/// The layers of one kind of filters.
-pub trait LayerKind: Layer {
+/// The layers of one kind of chains.
+pub(crate) trait LayerKind: Layer {
     /// Returns the chain of a filter, if it is of this kind.
     fn chain(filter: &Filter) -> Option<&Chain<Self>>;
-
-    /// Returns the filter of a chain.
-    fn into_filter(chain: Chain<Self>) -> Filter;
 }
 
-/// Implements [`LayerKind`] for the layers of a kind of filters.
-macro_rules! layer_kind {
-    ($layer:ty, $kind:ident) => {
-        impl LayerKind for $layer {
-            fn chain(filter: &Filter) -> Option<&Chain<$layer>> {
-                if let Chains::$kind(chain) = &filter.0 { Some(chain) } else { None }
-            }
-
-            fn into_filter(chain: Chain<$layer>) -> Filter {
-                Filter(Chains::$kind(chain))
-            }
-        }
-    };
+impl LayerKind for BlockedLayer {
+    fn chain(filter: &Filter) -> Option<&Chain<BlockedLayer>> {
+        if let Chains::Native(chain) = &filter.0 { Some(chain) } else { None }
+    }
 }
-layer_kind!(BlockedLayer, Native);
-layer_kind!(CountingLayer, Counting);
-layer_kind!(ClassicLayer, Classic);
+
+impl LayerKind for ClassicLayer {
+    fn chain(filter: &Filter) -> Option<&Chain<ClassicLayer>> {
+        if let Chains::Classic(chain) = &filter.0 { Some(chain) } else { None }
+    }
+}
+
+impl From<Chain<BlockedLayer>> for Filter {
+    fn from(chain: Chain<BlockedLayer>) -> Filter {
+        Filter(Chains::Native(chain))
+    }
+}
+
+impl From<CountingFilter> for Filter {
+    fn from(filter: CountingFilter) -> Filter {
+        Filter(Chains::Counting(Box::new(filter)))
+    }
+}
+
+impl From<Chain<ClassicLayer>> for Filter {
+    fn from(chain: Chain<ClassicLayer>) -> Filter {
+        Filter(Chains::Classic(chain))
+    }
+}
 
 /// Items, one at a time and in batches.
 impl Filter {
     /// Returns true if the item may be in the filter, and false if it certainly is not.
     ///
-    /// Costs one hash of the item and one or two cache misses at error rates down to 0.1 %; more below, or if the filter has
-    /// grown.
+    /// Costs one hash of the item and one or two cache misses at error rates down to 0.1 %; more below, or if the
+    /// filter has grown.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -99,8 +108,8 @@ impl Filter {
         each!(&self.0, chain => chain.contains(chain.hasher().hash(item.as_ref())))
     }
 
-    /// Inserts an item, and grows the filter if needed. Returns true if the item was new, false if it was present before, or
-    /// seemed to be.
+    /// Inserts an item, and grows the filter if needed. Returns true if the item was new, false if it was present
+    /// before, or seemed to be.
     ///
     /// In a counting filter, each insertion of an item counts.
     ///
@@ -117,10 +126,10 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn insert(&mut self, item: impl AsRef<[u8]>) -> Result<bool, Error> {
-        let hash = self.hash(item.as_ref());
-        let mut new = [false];
-        while self.insert_hashes(&[hash], &mut new) == 0 {
-            self.grow(|_bytes| true)?;
+        let (hashes, mut new) = ([self.hash(item.as_ref())], [false]);
+        if self.insert_hashes(&hashes, &mut new, OnDuplicate::Count) == 0 {
+            let inserted = self.insert_growing(&hashes, &mut new, OnDuplicate::Count, &mut |_bytes| true);
+            inserted.map_err(|interrupted| interrupted.error)?;
         }
         Ok(new[0])
     }
@@ -167,24 +176,17 @@ impl Filter {
         let (mut all, mut new) = (Vec::new(), [false; BATCH]);
         in_batches(items, |items| {
             let batch = self.hash_batch(items.iter().map(AsRef::as_ref));
-            let mut hashes = batch.hashes();
-            loop {
-                let handled = self.insert_hashes(hashes, &mut new[..hashes.len()]);
-                all.extend_from_slice(&new[..handled]);
-                hashes = &hashes[handled..];
-                if hashes.is_empty() {
-                    return Ok(());
-                }
-                self.grow(|_bytes| true)?;
-            }
+            let new = &mut new[..items.len()];
+            let inserted = self.insert_growing(batch.hashes(), new, OnDuplicate::Count, &mut |_bytes| true);
+            all.extend_from_slice(new);
+            inserted.map_err(|interrupted| interrupted.error)
         })?;
         Ok(all)
     }
 
     /// Removes one occurrence of an item from a counting filter. Returns false if the item is not in the filter.
     ///
-    /// Never remove an item that was not inserted. If it is a false positive, the counters of other items are decremented, and
-    /// those items can disappear.
+    /// Never remove an item that was not inserted. If it is a false positive, another item disappears.
     ///
     /// # Errors
     ///
@@ -203,8 +205,8 @@ impl Filter {
         Ok(self.counting_mut().ok_or(Error::NotCounting)?.remove(hash))
     }
 
-    /// Returns how often an item is in a counting filter: at least as often as it was inserted and not removed, and more at the
-    /// error rate. Counts end at 15, which stands for 15 or more.
+    /// Returns how often an item is in a counting filter: as often as it was inserted and not removed, and more at the
+    /// error rate. Counts end at `2^48`.
     ///
     /// # Errors
     ///
@@ -220,14 +222,14 @@ impl Filter {
     /// ```
     pub fn count(&self, item: impl AsRef<[u8]>) -> Result<u64, Error> {
         let hash = self.hash(item.as_ref());
-        Ok(self.counting().ok_or(Error::NotCounting)?.count(hash).into())
+        Ok(self.counting().ok_or(Error::NotCounting)?.count(hash))
     }
 }
 
 /// Sizes, rates and copies.
 impl Filter {
-    /// Returns the false-positive rate that the filter was created for. Of a classic filter, only the rate of the first layer
-    /// is known: this follows from it.
+    /// Returns the false-positive rate that the filter was created for. Of a classic filter, only the rate of the first
+    /// layer is known: this follows from it.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -245,7 +247,8 @@ impl Filter {
         }
     }
 
-    /// Returns the number of distinct items that the layers together are created for. It increases when the filter grows.
+    /// Returns the number of distinct items that the layers together are created for. It increases when the filter
+    /// grows.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -256,8 +259,8 @@ impl Filter {
         each!(&self.0, chain => chain.capacity())
     }
 
-    /// Returns the number of items that were new when they were inserted, and were not removed since. False positives are not
-    /// counted. After a merge it is an estimate.
+    /// Returns the number of items that were new when they were inserted, and were not removed since. False positives
+    /// are not counted. After a merge it is an estimate.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -320,7 +323,11 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn num_layers(&self) -> usize {
-        each!(&self.0, chain => chain.layers().len())
+        match &self.0 {
+            Chains::Native(chain) => chain.layers().len(),
+            Chains::Counting(_) => 1,
+            Chains::Classic(chain) => chain.layers().len(),
+        }
     }
 
     /// Returns the bytes requested of the allocator, this value included. For a classic filter, returns what RedisBloom
@@ -335,7 +342,7 @@ impl Filter {
     pub fn memory_usage(&self) -> usize {
         match &self.0 {
             Chains::Native(chain) => size_of::<Filter>() + chain.allocated(),
-            Chains::Counting(chain) => size_of::<Filter>() + chain.allocated(),
+            Chains::Counting(filter) => size_of::<Filter>() + filter.allocated(),
             Chains::Classic(chain) => {
                 let bits: usize = chain.layers().iter().map(|layer| layer.bytes().len()).sum();
                 classic::FILTER_BYTES + classic::LAYER_BYTES * chain.layers().len() + bits
@@ -343,7 +350,7 @@ impl Filter {
         }
     }
 
-    /// Returns the share of bits that are set, or of counters above zero: from 0 to 1.
+    /// Returns the share of bits that are set, or of slots that are filled: from 0 to 1.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -382,7 +389,11 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn try_clone(&self) -> Result<Filter, Error> {
-        each!(&self.0, chain => chain.try_clone().map(LayerKind::into_filter))
+        match &self.0 {
+            Chains::Native(chain) => chain.try_clone().map(Filter::from),
+            Chains::Counting(filter) => filter.try_clone().map(Filter::from),
+            Chains::Classic(chain) => chain.try_clone().map(Filter::from),
+        }
     }
 }
 
@@ -443,28 +454,40 @@ impl Filter {
             Layout::Native { seed } => {
                 let spec = NativeSpec { seed, error_rate, growth };
                 let first = BlockedSpec::new(&spec, 0, capacity.get())?;
-                Chain::new(spec, first, admit).map(BlockedLayer::into_filter)
+                Chain::<BlockedLayer>::new(spec, first, admit).map(Filter::from)
             }
             Layout::Counting { seed } => {
                 let spec = NativeSpec { seed, error_rate, growth };
-                let first = CountingSpec::new(&spec, 0, capacity.get())?;
-                Chain::new(spec, first, admit).map(CountingLayer::into_filter)
+                let filter = CountingFilter::new(spec, capacity.get())?;
+                if admit(filter.allocated() as u64) { Ok(Filter::from(filter)) } else { Err(Error::OutOfMemory) }
             }
             Layout::Classic { stored_expansion } => {
                 let spec = ClassicSpec::new(growth, stored_expansion);
                 let first = spec.first(capacity.get(), error_rate.get())?;
-                Chain::new(spec, first, admit).map(ClassicLayer::into_filter)
+                Chain::<ClassicLayer>::new(spec, first, admit).map(Filter::from)
             }
         }
     }
+
     /// Adds a layer to a full filter. `admit` gets the bytes that it will take, and may reject them.
     pub fn grow(&mut self, admit: impl FnOnce(u64) -> bool) -> Result<(), Error> {
-        each!(&mut self.0, chain => chain.grow(admit))
+        match &mut self.0 {
+            Chains::Native(chain) => chain.grow(admit),
+            Chains::Counting(_) => Err(Error::CannotGrow),
+            Chains::Classic(chain) => chain.grow(admit),
+        }
     }
 
-    /// Returns an empty filter that can be merged with this one. `admit` as for [`grow`](Self::grow).
+    /// Returns an empty filter that can be merged with this one. `admit` as for [`create`](Self::create).
     pub fn empty_like(&self, admit: impl FnOnce(u64) -> bool) -> Result<Filter, Error> {
-        each!(&self.0, chain => chain.empty_copy(1, admit).map(LayerKind::into_filter))
+        match &self.0 {
+            Chains::Native(chain) => chain.empty_copy(1, admit).map(Filter::from),
+            Chains::Counting(filter) => {
+                let copy = filter.empty_copy()?;
+                if admit(copy.allocated() as u64) { Ok(Filter::from(copy)) } else { Err(Error::OutOfMemory) }
+            }
+            Chains::Classic(chain) => chain.empty_copy(1, admit).map(Filter::from),
+        }
     }
 
     /// Returns how the filter hashes its items.
@@ -479,7 +502,8 @@ impl Filter {
         self.hasher().hash(item)
     }
 
-    /// Hashes the next items, as many as there are and fit, and prefetches the memory that any operation on them reads first.
+    /// Hashes the next items, as many as there are and fit, and prefetches the memory that any operation on them reads
+    /// first.
     #[inline]
     pub fn hash_batch<'a>(&self, items: impl Iterator<Item = &'a [u8]>) -> HashedBatch {
         let batch = HashedBatch::new(self.hasher(), items);
@@ -493,59 +517,79 @@ impl Filter {
         each!(&self.0, chain => chain.contains_all(hashes, found))
     }
 
-    /// Inserts the items of `hashes` in order until one does not fit. Sets `new[i]` to whether the item was new.
+    /// Inserts the items of `hashes` in order until the filter would have to grow. Sets `new[i]` to whether the item
+    /// was new.
     ///
-    /// Returns how many were handled. If not all, the next item is new and the newest layer is full: [`grow`](Self::grow), and
-    /// call again for the rest. Fastest in [batches](HashedBatch).
+    /// Returns how many were handled. For the rest, call [`insert_growing`](Self::insert_growing). Fastest in
+    /// [batches](HashedBatch).
     #[inline]
-    pub fn insert_hashes(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
-        each!(&mut self.0, chain => chain.insert_all(hashes, new))
-    }
-
-    /// As [`insert_hashes`](Self::insert_hashes), but does not count further occurrences of items that are present.
-    #[inline(never)]
-    pub fn insert_absent_hashes(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
+    pub fn insert_hashes(&mut self, hashes: &[Hash], new: &mut [bool], on_duplicate: OnDuplicate) -> usize {
         match &mut self.0 {
-            Chains::Counting(chain) => chain.insert_absent(hashes, new),
-            Chains::Native(_) | Chains::Classic(_) => self.insert_hashes(hashes, new),
+            Chains::Native(chain) => chain.insert_all(hashes, new),
+            Chains::Counting(filter) => {
+                let inserted = filter.insert_all(hashes, new, on_duplicate == OnDuplicate::Count, &mut |_bytes| false);
+                inserted.map_or_else(|interrupted| interrupted.handled, |()| hashes.len())
+            }
+            Chains::Classic(chain) => chain.insert_all(hashes, new),
         }
     }
 
-    /// Returns the chain of a counting filter.
-    pub fn counting(&self) -> Option<&Chain<CountingLayer>> {
-        CountingLayer::chain(self)
+    /// As [`insert_hashes`](Self::insert_hashes), and grows the filter if needed. `admit` gets the bytes that it will
+    /// take in addition, and may reject them.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`] at the first item that does not fit.
+    #[inline(never)]
+    pub fn insert_growing(
+        &mut self,
+        hashes: &[Hash],
+        new: &mut [bool],
+        on_duplicate: OnDuplicate,
+        admit: Admit<'_>,
+    ) -> Result<(), Interrupted> {
+        match &mut self.0 {
+            Chains::Native(chain) => chain.insert_growing(hashes, new, admit),
+            Chains::Counting(filter) => filter.insert_all(hashes, new, on_duplicate == OnDuplicate::Count, admit),
+            Chains::Classic(chain) => chain.insert_growing(hashes, new, admit),
+        }
+    }
+
+    /// Returns the filter, if it counts.
+    pub fn counting(&self) -> Option<&CountingFilter> {
+        if let Chains::Counting(filter) = &self.0 { Some(filter) } else { None }
     }
 
     /// As [`counting`](Self::counting), to remove items.
-    pub fn counting_mut(&mut self) -> Option<&mut Chain<CountingLayer>> {
-        if let Chains::Counting(chain) = &mut self.0 { Some(chain) } else { None }
+    pub fn counting_mut(&mut self) -> Option<&mut CountingFilter> {
+        if let Chains::Counting(filter) = &mut self.0 { Some(filter) } else { None }
     }
 
     /// Returns what is known of each layer, oldest first.
     pub fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
-        each!(&self.0, chain => Box::new(chain.info()))
-    }
-
-    /// Returns the cells of each layer that has any marked, oldest first.
-    pub fn cells(&self) -> Box<dyn Iterator<Item = &[u8]> + '_> {
-        each!(&self.0, chain => Box::new(chain.layers().iter().filter(|layer| layer.marked() > 0).map(Layer::bytes)))
+        match &self.0 {
+            Chains::Native(chain) => Box::new(chain.info()),
+            Chains::Counting(filter) => Box::new(std::iter::once(filter.info())),
+            Chains::Classic(chain) => Box::new(chain.info()),
+        }
     }
 
     /// Returns whether [`len`](Self::len) is an estimate, as after a merge. A classic filter does not record it.
     pub fn is_estimate(&self) -> Option<bool> {
         match &self.0 {
             Chains::Native(chain) => Some(chain.layers().iter().any(|layer| layer.count().is_estimate())),
-            Chains::Counting(chain) => Some(chain.layers().iter().any(|layer| layer.counts().count.is_estimate())),
+            Chains::Counting(filter) => Some(filter.item_count().is_estimate()),
             Chains::Classic(_) => None,
         }
     }
 
-    /// Returns where items are looked up first, if the newest layer has at least `min_bytes`.
+    /// Returns where items are looked up first, if the newest layer has at least `min_bytes`. A table has no such
+    /// place.
     #[inline]
     pub fn prefetch_hint(&self, min_bytes: u64) -> Option<PrefetchHint> {
         match &self.0 {
             Chains::Native(chain) => PrefetchHint::of_blocked(chain, min_bytes),
-            Chains::Counting(chain) => PrefetchHint::of_counting(chain, min_bytes),
+            Chains::Counting(_) => None,
             Chains::Classic(chain) => PrefetchHint::of_classic(chain, min_bytes),
         }
     }
@@ -559,6 +603,15 @@ impl Filter {
         // SAFETY: as promised by the caller.
         each!(&mut self.0, chain => unsafe { chain.relocate(relocate) })
     }
+}
+
+/// What becomes of an item that a counting filter holds already. Other filters are not changed by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDuplicate {
+    /// Another occurrence is counted.
+    Count,
+    /// Nothing.
+    Skip,
 }
 
 /// Hands items to `handle`, at most [`BATCH`] at a time.

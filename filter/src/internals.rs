@@ -5,12 +5,12 @@
 pub use crate::array::{Array, Bytes};
 pub use crate::batch::{BATCH, HashedBatch};
 pub use crate::chain::Chain;
-pub use crate::error::try_vec;
-pub use crate::filter::Chains;
+pub use crate::counting::CountingFilter;
+pub use crate::error::{Interrupted, try_vec};
+pub use crate::filter::{Chains, OnDuplicate};
 pub use crate::hash::{Hash, Hasher};
 pub use crate::layer::blocked::BlockedLayer;
 pub use crate::layer::classic::{self, ClassicLayer};
-pub use crate::layer::counting::{CountingLayer, MAX_COUNT};
 pub use crate::layer::{Insert, Layer, LayerInfo, LayerSpec, MAX_ITEMS, MAX_LAYERS, MergeOp};
 pub use crate::prefetch::PrefetchHint;
 pub use crate::spec::{CreateParams, ErrorRate, FilterKind, Growth, Layout};
@@ -18,7 +18,7 @@ pub use crate::table::{Admit, END, Multiplicity, Position, Table, end_of};
 
 /// Filters as bytes.
 pub mod codec {
-    pub use crate::codec::{classic, native, *};
+    pub use crate::codec::{chunk, classic, counting, header, native, *};
 }
 
 /// Shapes of layers.

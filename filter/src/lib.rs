@@ -19,7 +19,8 @@
 //!
 //! # How it works
 //!
-//! A filter is a chain of layers; the newest takes new items, and when it is full a larger one follows:
+//! A filter is a chain of layers; the newest takes new items, and when it is full a larger one follows. One that supports
+//! removal is a quotient table instead, which grows and shrinks in small steps.
 //!
 //! ```text
 //!  Filter ── seed, error rate, growth
@@ -35,7 +36,8 @@
 //! - `hash` and `murmur`: from an item to 128 bits; `sizing`: from an error rate and a capacity to a shape; `probe`: from both to
 //!   positions; `block_array`: an item's blocks;
 //! - `spec`: what a filter is created from; `batch`: items that are handled together;
-//! - `table`: fingerprints that can be removed, which no filter uses yet; `layer`: the kinds of layers; `chain` and `counting_chain`: what layers do together; `prefetch`: where they are;
+//! - `table`: fingerprints in segments; `layer`: the kinds of layers;
+//! - `chain`: what layers do together; `counting`: what a table does; `prefetch`: where layers are;
 //! - `filter`: the public face; `builder`: how a filter is created; `merge`: which filters can be merged; `codec`: filters as
 //!   bytes.
 
@@ -48,7 +50,7 @@ mod block_array;
 mod builder;
 mod chain;
 mod codec;
-mod counting_chain;
+mod counting;
 mod error;
 mod filter;
 mod hash;

@@ -1,24 +1,31 @@
 //! Which filters can be merged, and into what.
 //!
-//! Two filters of the same shape and seed hold the same bits for the same items. So what is in one *or* the other has its bits
-//! in the bitwise or of both, and what is in one *and* the other has them in the bitwise and. The or holds nothing else: it is
-//! the filter that all items together would have made. The and is a superset: bits that different items set in either
-//! filter may coincide. Counters are added, or the smaller is kept.
+//! Two filters of the same shape and seed hold the same bits for the same items. So what is in one *or* the other has
+//! its bits in the bitwise or of both, and what is in one *and* the other has them in the bitwise and. The or holds
+//! nothing else: it is the filter that all items together would have made. The and is a superset: bits that different
+//! items set in either filter may coincide.
 //!
-//! A filter that grew has items in several layers, and the same item may be in the second layer of one filter and in the third
-//! of another. For a union of bits, layer by layer, that does not matter. An intersection would lose the item, and in counting
-//! filters old layers must not gain anything (see [`counting`](crate::layer::counting)): both need a single layer.
+//! A filter that grew has items in several layers, and the same item may be in the second layer of one filter and in
+//! the third of another. For a union, layer by layer, that does not matter. An intersection would lose the item: it
+//! needs a single layer.
 //!
-//! The number of items in a union lies between the most of one source and the sum of all. How far they overlap is estimated
-//! from the fill (Swamidass and Baldi 2007, "Mathematical Correction for Fingerprint Similarity Measures to Improve Chemical
-//! Retrieval"; [`items_from_fill`](crate::sizing::BlockShape::items_from_fill) for blocks). The same estimate serves an
-//! intersection: it says how much more fits, and bits that coincide by chance take room as well. The intersection of two
-//! full, disjoint filters still reports about 0.4 of their items.
+//! Counting filters of any sizes are united: the counts add up. In an intersection the smaller count stays;
+//! fingerprints of different lengths have no such thing, so that filters that may grow are not intersected.
+//!
+//! The number of items in a union lies between the most of one source and the sum of all. How far they overlap is
+//! estimated from the fill (Swamidass and Baldi 2007, "Mathematical Correction for Fingerprint Similarity Measures to
+//! Improve Chemical Retrieval"; [`items_from_fill`](crate::sizing::BlockShape::items_from_fill) for blocks). The same
+//! estimate serves an intersection: it says how much more fits, and bits that coincide by chance take room as well. The
+//! intersection of two full, disjoint filters still reports about 0.4 of their items.
 
 use crate::chain::Chain;
+use crate::counting::CountingFilter;
 use crate::error::{Error, try_vec};
-use crate::filter::{Chains, Filter, LayerKind, each};
+use crate::filter::{Chains, Filter, LayerKind};
+use crate::layer::blocked::BlockedLayer;
+use crate::layer::classic::ClassicLayer;
 use crate::layer::{LayerSpec, MergeOp};
+use crate::table::Admit;
 
 /// What filters must agree in to be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,15 +51,20 @@ pub enum MergeError {
     Differ(Mismatch),
     /// Filters that have grown cannot be intersected.
     IntersectedLayers,
-    /// Counting filters that have grown cannot be merged.
-    CountingLayers,
+    /// Counting filters that may grow cannot be intersected.
+    IntersectedGrowing,
+    /// The union would be too large.
+    CannotGrow,
     /// The memory cannot be allocated.
     OutOfMemory,
 }
 
 impl From<Error> for MergeError {
-    fn from(_: Error) -> MergeError {
-        MergeError::OutOfMemory
+    fn from(error: Error) -> MergeError {
+        match error {
+            Error::CannotGrow => MergeError::CannotGrow,
+            _ => MergeError::OutOfMemory,
+        }
     }
 }
 
@@ -66,7 +78,8 @@ impl std::fmt::Display for MergeError {
             MergeError::Differ(Mismatch::Seed) => "the filters have different seeds",
             MergeError::Differ(Mismatch::Size) => "the filters have layers of different sizes",
             MergeError::IntersectedLayers => "filters that have grown cannot be intersected",
-            MergeError::CountingLayers => "counting filters that have grown cannot be merged",
+            MergeError::IntersectedGrowing => "counting filters that may grow cannot be intersected",
+            MergeError::CannotGrow => "the union would be too large",
             MergeError::OutOfMemory => "not enough memory",
         })
     }
@@ -95,13 +108,13 @@ impl Filter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn union_with(&mut self, other: &Filter) -> Result<bool, MergeError> {
-        self.merge_all(&[other], MergeOp::Union, |_bytes| true)
+        self.merge_all(&[other], MergeOp::Union, &mut |_bytes| true)
     }
 
     /// Keeps the items that are also in `other`. Returns true if that changed the filter.
     ///
-    /// The result holds all common items, and others more often than the error rate says: up to as often as the worse of the
-    /// two filters. Only filters that have not grown can be intersected.
+    /// The result holds all common items, and others more often than the error rate says: up to as often as the worse
+    /// of the two filters. Only filters that have not grown can be intersected.
     ///
     /// # Errors
     ///
@@ -118,7 +131,7 @@ impl Filter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn intersect_with(&mut self, other: &Filter) -> Result<bool, MergeError> {
-        self.merge_all(&[other], MergeOp::Intersection, |_bytes| true)
+        self.merge_all(&[other], MergeOp::Intersection, &mut |_bytes| true)
     }
 }
 
@@ -128,28 +141,33 @@ impl Filter {
     /// Returns a new filter: the merge of `sources`, of which there is at least one.
     ///
     /// `admit` gets the bytes that it will take, and may reject them.
-    pub fn merge_new(sources: &[&Filter], op: MergeOp, admit: impl FnOnce(u64) -> bool) -> Result<Filter, MergeError> {
+    pub fn merge_new(sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<Filter, MergeError> {
         let longest = longest(sources).ok_or(MergeError::OutOfMemory)?;
         longest.check(sources, op)?;
-        each!(longest.chains(), chain => {
-            let merged = Chain::merged(&chains_like(chain, sources)?, op, admit)?;
-            Ok(LayerKind::into_filter(merged))
-        })
+        match longest.chains() {
+            Chains::Native(_) => merged_chain::<BlockedLayer>(sources, op, admit),
+            Chains::Counting(_) => {
+                let tables = tables_of(sources)?;
+                let (first, others) = tables.split_first().ok_or(Error::OutOfMemory)?;
+                Ok(Filter::from(first.merged(others, op, admit)?.0))
+            }
+            Chains::Classic(_) => merged_chain::<ClassicLayer>(sources, op, admit),
+        }
     }
 
     /// Merges `sources` into this filter. Returns true if that changed it.
     ///
     /// `admit` gets the bytes that it will take in addition, and may reject them.
-    pub fn merge_all(
-        &mut self,
-        sources: &[&Filter],
-        op: MergeOp,
-        admit: impl FnOnce(u64) -> bool,
-    ) -> Result<bool, MergeError> {
+    pub fn merge_all(&mut self, sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<bool, MergeError> {
         self.check(sources, op)?;
-        each!(self.chains_mut(), chain => {
-            let sources = chains_like(chain, sources)?;
-            Ok(chain.merge(&sources, op, admit)?)
+        Ok(match self.chains_mut() {
+            Chains::Native(chain) => chain.merge(&chains_of(sources)?, op, admit)?,
+            Chains::Counting(filter) => {
+                let (merged, changed) = filter.merged(&tables_of(sources)?, op, admit)?;
+                **filter = merged;
+                changed
+            }
+            Chains::Classic(chain) => chain.merge(&chains_of(sources)?, op, admit)?,
         })
     }
 }
@@ -163,26 +181,31 @@ impl Filter {
             return Err(MergeError::Differ(mismatch));
         }
         let single = self.num_layers() == 1 && sources.iter().all(|source| source.num_layers() == 1);
-        match (self.chains(), op) {
-            _ if single => Ok(()),
-            (Chains::Counting(_), _) => Err(MergeError::CountingLayers),
-            (_, MergeOp::Intersection) => Err(MergeError::IntersectedLayers),
-            (_, MergeOp::Union) => Ok(()),
+        match (op, self.counting()) {
+            (MergeOp::Union, _) => Ok(()),
+            (MergeOp::Intersection, Some(filter)) if !filter.is_fixed() => Err(MergeError::IntersectedGrowing),
+            (MergeOp::Intersection, _) if single => Ok(()),
+            (MergeOp::Intersection, _) => Err(MergeError::IntersectedLayers),
         }
     }
 
     /// Returns the first parameter in which the filters differ.
     fn mismatch(&self, other: &Filter) -> Option<Mismatch> {
-        let Some(layers) = each!(self.chains(), chain => agreement(chain, other)) else {
-            return Some(Mismatch::Layout);
+        let agreement = match (self.chains(), other.chains()) {
+            (Chains::Native(one), Chains::Native(other)) => agreement(one, other),
+            (Chains::Classic(one), Chains::Classic(other)) => agreement(one, other),
+            (Chains::Counting(one), Chains::Counting(other)) => {
+                Agreement { capacity: one.reserved() == other.reserved(), sizes: one.is_addressed_like(other) }
+            }
+            _ => return Some(Mismatch::Layout),
         };
         let agreements = [
             (Mismatch::Layout, self.hasher().is_like(other.hasher())),
             (Mismatch::ErrorRate, self.error_rate() == other.error_rate()),
-            (Mismatch::Capacity, layers.capacity),
+            (Mismatch::Capacity, agreement.capacity),
             (Mismatch::Expansion, self.expansion() == other.expansion()),
             (Mismatch::Seed, self.seed() == other.seed()),
-            (Mismatch::Size, layers.sizes),
+            (Mismatch::Size, agreement.sizes),
         ];
         agreements.into_iter().find(|(_, agrees)| !agrees).map(|(mismatch, _)| mismatch)
     }
@@ -193,25 +216,40 @@ fn longest<'a>(filters: &[&'a Filter]) -> Option<&'a Filter> {
     filters.iter().copied().max_by_key(|filter| filter.num_layers())
 }
 
-/// Returns the chains of `filters`, which are of the same kind as `chain`.
-fn chains_like<'a, L: LayerKind>(_chain: &Chain<L>, filters: &[&'a Filter]) -> Result<Vec<&'a Chain<L>>, Error> {
+/// Returns a new filter: the merge of chains of one kind.
+fn merged_chain<L: LayerKind>(sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<Filter, MergeError>
+where
+    Filter: From<Chain<L>>,
+{
+    Ok(Filter::from(Chain::merged(&chains_of::<L>(sources)?, op, admit)?))
+}
+
+/// Returns the chains of `filters`, which are all of one kind.
+fn chains_of<'a, L: LayerKind>(filters: &[&'a Filter]) -> Result<Vec<&'a Chain<L>>, Error> {
     let mut chains = try_vec(filters.len())?;
     chains.extend(filters.iter().filter_map(|filter| L::chain(filter)));
     Ok(chains)
 }
 
-/// Whether the layers of two filters agree.
+/// Returns the counting filters among `filters`, which are all of that kind.
+fn tables_of<'a>(filters: &[&'a Filter]) -> Result<Vec<&'a CountingFilter>, Error> {
+    let mut tables = try_vec(filters.len())?;
+    tables.extend(filters.iter().filter_map(|filter| filter.counting()));
+    Ok(tables)
+}
+
+/// Whether two filters of one kind agree.
 struct Agreement {
-    /// In the capacity of the oldest.
+    /// In the capacity that they were created for.
     capacity: bool,
-    /// In the specs of all that both filters have.
+    /// In the shapes of all that both have.
     sizes: bool,
 }
 
-/// Compares the layers of two filters. Returns `None` if they are of different kinds.
-fn agreement<L: LayerKind>(one: &Chain<L>, other: &Filter) -> Option<Agreement> {
-    let (one, other) = (one.layers(), L::chain(other)?.layers());
+/// Compares the layers of two chains.
+fn agreement<L: LayerKind>(one: &Chain<L>, other: &Chain<L>) -> Agreement {
+    let (one, other) = (one.layers(), other.layers());
     let capacity = |layers: &[L]| layers.first().map(|layer| layer.spec().capacity());
     let sizes = one.iter().zip(other).all(|(one, other)| one.spec() == other.spec());
-    Some(Agreement { capacity: capacity(one) == capacity(other), sizes })
+    Agreement { capacity: capacity(one) == capacity(other), sizes }
 }

@@ -6,14 +6,13 @@ use crate::hash::Hash;
 use crate::layer::Layer;
 use crate::layer::blocked::BlockedLayer;
 use crate::layer::classic::{ClassicHint, ClassicLayer};
-use crate::layer::counting::CountingLayer;
 
 /// Where the newest layer of a filter is, or was, and how its items are hashed.
 ///
 /// A prefetch from a layer that is gone has no effect.
 #[derive(Clone, Copy, Debug)]
 pub enum PrefetchHint {
-    /// The blocks of a native or counting layer.
+    /// The blocks of a native layer.
     Blocks {
         /// Where they are.
         blocks: BlockSpan,
@@ -28,13 +27,6 @@ impl PrefetchHint {
     /// Returns the hint for a native chain, unless its newest layer has less than `min_bytes`.
     #[inline]
     pub fn of_blocked(chain: &Chain<BlockedLayer>, min_bytes: u64) -> Option<PrefetchHint> {
-        let newest = newest(chain, min_bytes)?;
-        Some(PrefetchHint::Blocks { blocks: newest.array().span(), seed: chain.spec().seed })
-    }
-
-    /// As [`of_blocked`](Self::of_blocked), for a counting chain.
-    #[inline]
-    pub fn of_counting(chain: &Chain<CountingLayer>, min_bytes: u64) -> Option<PrefetchHint> {
         let newest = newest(chain, min_bytes)?;
         Some(PrefetchHint::Blocks { blocks: newest.array().span(), seed: chain.spec().seed })
     }

@@ -179,7 +179,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::sizing::Cell;
 
     fn blocks_of(hash: Hash, shape: BlockShape) -> impl Iterator<Item = usize> {
         ProbePattern::new(shape)
@@ -192,7 +191,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_blocks_of_an_item_differ(item: Vec<u8>, seed: u64, per_item in 1u8..=16, more in 0u64..1 << 57) {
-            let shape = BlockShape { cell: Cell::Bit, blocks: u64::from(per_item) + more, blocks_per_item: per_item, probes: per_item };
+            let shape = BlockShape { blocks: u64::from(per_item) + more, blocks_per_item: per_item, probes: per_item };
             let mut seen: Vec<usize> = blocks_of(Hash::xxh3(&item, seed), shape).collect();
             prop_assert_eq!(seen.len(), usize::from(per_item));
             prop_assert!(seen.iter().all(|&block| (block as u64) < shape.blocks));
@@ -222,7 +221,7 @@ mod tests {
     fn positions_are_pinned() {
         // Stored filters are read with these positions.
         let hash = Hash::xxh3(b"oxbloom", 42);
-        let shape = BlockShape { cell: Cell::Bit, blocks: 1 << 40, blocks_per_item: 3, probes: 9 };
+        let shape = BlockShape { blocks: 1 << 40, blocks_per_item: 3, probes: 9 };
         let mut probes = Vec::new();
         hash.probes().next_positions(9, |position| probes.push(position));
         assert_eq!(
@@ -234,7 +233,7 @@ mod tests {
     #[test]
     fn every_block_is_as_likely_as_any_other() {
         // Chi-squared over the blocks of 200,000 items, each in three of 12 blocks, 11 degrees of freedom.
-        let shape = BlockShape { cell: Cell::Bit, blocks: 12, blocks_per_item: 3, probes: 3 };
+        let shape = BlockShape { blocks: 12, blocks_per_item: 3, probes: 3 };
         let mut counts = [0f64; 12];
         for item in 0u32..200_000 {
             blocks_of(Hash::xxh3(&item.to_le_bytes(), 1), shape).for_each(|block| counts[block] += 1.0);

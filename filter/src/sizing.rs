@@ -3,9 +3,9 @@
 //! A classic Bloom filter of `m` bits with `k` probes an item has a false-positive rate of
 //! `(1 - e^(-kn/m))^k` (Bloom 1970), least at `k = ln 2 * m/n`, where `m/n = ln(1/rate) / ln^2 2` bits an item suffice.
 //!
-//! Ours confines an item to `L` blocks of 512 bits, one cache line each. So the number of items in a block varies around its
-//! mean, and the fuller blocks have more false positives than the emptier ones save (Putze, Sanders, Singler 2007,
-//! "Cache-, Hash- and Space-Efficient Bloom Filters"). [`false_positive_rate`] is the exact expectation over that
+//! Ours confines an item to `L` blocks of 512 bits, one cache line each. So the number of items in a block varies
+//! around its mean, and the fuller blocks have more false positives than the emptier ones save (Putze, Sanders, Singler
+//! 2007, "Cache-, Hash- and Space-Efficient Bloom Filters"). [`false_positive_rate`] is the exact expectation over that
 //! variation; [`BlockShape::choose`] spends a memory budget on as few blocks per item (cache misses) as it can afford:
 //!
 //! ```text
@@ -18,8 +18,8 @@
 //! ```
 //!
 //! Every step is an IEEE operation (addition, multiplication, division, square root), or comes from `libm`'s portable
-//! code: the same request gives the same shape on every machine, which a replica relies on when it grows its own copy of
-//! a filter.
+//! code: the same request gives the same shape on every machine, which a replica relies on when it grows its own copy
+//! of a filter.
 
 use std::f64::consts::LN_2;
 
@@ -34,64 +34,28 @@ pub const MAX_BLOCKS_PER_ITEM: u8 = 16;
 /// The lowest error rate a layer is sized for, `2^-64`: one false positive in 18 quintillion.
 pub const LOWEST_ERROR_RATE: f64 = 1.0 / (1u128 << 64) as f64;
 
-/// How far over the classic optimum a layer of bits may go to touch fewer cache lines. A change needs a new version of the
-/// encoding: see [`BlockShape::choose`].
+/// How far over the classic optimum a layer of bits may go to touch fewer cache lines. A change needs a new version of
+/// the encoding: see [`BlockShape::choose`].
 const SPEED_BUDGET: f64 = 1.02;
 
-/// As [`SPEED_BUDGET`], for counters: of blocks with a quarter as many cells, an item needs more.
-const COUNTERS_BUDGET: f64 = 1.05;
-
-/// What a block is divided into, and an item marks some of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cell {
-    /// Set or not.
-    Bit,
-    /// Four bits, that count to 15.
-    Counter,
-}
-
-impl Cell {
-    /// Returns the number of bits of a cell.
-    pub const fn bits(self) -> u64 {
-        match self {
-            Cell::Bit => 1,
-            Cell::Counter => 4,
-        }
-    }
-
-    /// How far over the classic optimum a layer may go to touch fewer cache lines.
-    const fn budget(self) -> f64 {
-        match self {
-            Cell::Bit => SPEED_BUDGET,
-            Cell::Counter => COUNTERS_BUDGET,
-        }
-    }
-
-    /// Cells in a block.
-    pub const fn per_block(self) -> u64 {
-        BLOCK_BITS / self.bits()
-    }
-}
-
-/// Where an item's marks go: to `probes` cells, spread over `blocks_per_item` of the `blocks` blocks.
+/// Where an item's bits go: `probes` of them, spread over `blocks_per_item` of the `blocks` blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockShape {
-    /// What the blocks are divided into.
-    pub cell: Cell,
     /// The number of blocks.
     pub blocks: u64,
     /// The number of different blocks that an item touches.
     pub blocks_per_item: u8,
-    /// The number of cells that an item marks.
+    /// The number of bits that an item sets.
     pub probes: u8,
 }
 
 /// How much memory a layer may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
-    /// A little over the classic optimum: 2 % for bits, 5 % for counters.
+    /// Up to 2 % over the classic optimum.
     Tight,
-    /// What RedisBloom takes for the first layer of a filter that grows: the classic optimum for half the filter's `rate`.
+    /// What RedisBloom takes for the first layer of a filter that grows: the classic optimum for half the filter's
+    /// `rate`.
     RedisBloom {
         /// The filter's false-positive rate.
         rate: f64,
@@ -108,32 +72,32 @@ enum Guarantee {
 }
 
 impl BlockShape {
-    /// Returns the shape with the fewest blocks per item, and then the fewest blocks, that holds `capacity` items (at least 1) at an error
-    /// rate of at most `rate`, within `budget`. Takes 10 to 25 microseconds at error rates from 1e-12 to 0.5, and under 0.3
-    /// milliseconds at any.
+    /// Returns the shape with the fewest blocks per item, and then the fewest blocks, that holds `capacity` items (at
+    /// least 1) at an error rate of at most `rate`, within `budget`. Takes 10 to 25 microseconds at error rates from
+    /// 1e-12 to 0.5, and under 0.3 milliseconds at any.
     ///
     /// Over a rate of 0.3 or so a whole number of probes wastes more than the budget allows; the shape then takes what
     /// it needs. Returns `None` if the bits cannot be addressed.
     ///
     /// Masters and replicas that grow the same filter must come to the same shape: a change of any result needs a new
-    /// version of the [encoding](crate::codec::native::VERSION).
-    pub fn choose(cell: Cell, capacity: u64, rate: f64, budget: Budget) -> Option<BlockShape> {
+    /// version of the [encoding](crate::codec::header::VERSION).
+    pub fn choose(capacity: u64, rate: f64, budget: Budget) -> Option<BlockShape> {
         let rate = rate.max(LOWEST_ERROR_RATE);
         let optimum = capacity as f64 * classic_bits_per_item(rate);
         let limit = match budget {
-            Budget::Tight => optimum * cell.budget(),
+            Budget::Tight => optimum * SPEED_BUDGET,
             Budget::RedisBloom { rate } => capacity as f64 * classic_bits_per_item(rate.max(LOWEST_ERROR_RATE) / 2.0),
         };
-        let least = blocks_for(cell, optimum)?.saturating_sub(1).max(1);
-        let most = blocks_for(cell, limit)?;
+        let least = blocks_for(optimum)?.saturating_sub(1).max(1);
+        let most = blocks_for(limit)?;
         let search = |guarantee, least, most| {
-            Search { cell, capacity, rate, blocks_per_item: 1, guarantee }.fewest_blocks_per_item(least, most)
+            Search { capacity, rate, blocks_per_item: 1, guarantee }.fewest_blocks_per_item(least, most)
         };
         let within_budget =
             [Guarantee::Counted, Guarantee::Distinct].into_iter().find_map(|guarantee| search(guarantee, least, most));
         within_budget.or_else(|| {
             let least = most + 1;
-            let mut most = most.max(blocks_for(cell, capacity as f64 * whole_probes_bits_per_item(rate))?);
+            let mut most = most.max(blocks_for(capacity as f64 * whole_probes_bits_per_item(rate))?);
             loop {
                 most = most.checked_add(most / 16 + 1).filter(|&blocks| blocks <= MAX_BLOCKS)?;
                 if let Some(shape) = search(Guarantee::Distinct, least, most) {
@@ -150,12 +114,12 @@ impl BlockShape {
 
     /// Returns the cells of all blocks.
     pub fn cells(&self) -> u64 {
-        self.blocks * self.cell.per_block()
+        self.blocks * BLOCK_BITS
     }
 
     /// Returns the false-positive rate after `items` distinct items were inserted.
     pub fn false_positive_rate(&self, items: f64) -> f64 {
-        false_positive_rate(self.cell, items, self.blocks, u32::from(self.probes), u32::from(self.blocks_per_item))
+        false_positive_rate(items, self.blocks, u32::from(self.probes), u32::from(self.blocks_per_item))
     }
 
     /// Returns the expected number of distinct items that leaves `marked` cells marked.
@@ -164,7 +128,7 @@ impl BlockShape {
     /// probability `1 - L/B + L/B * s`, with `s` as in [`false_positive_rate`].
     pub fn items_from_fill(&self, marked: u64) -> f64 {
         let clear = 1.0 - (marked as f64 / self.cells() as f64).min(1.0 - 0.5 / self.cells() as f64);
-        let per_block = ProbesPerBlock::new(self.cell, u32::from(self.probes), u32::from(self.blocks_per_item));
+        let per_block = ProbesPerBlock::new(u32::from(self.probes), u32::from(self.blocks_per_item));
         let hit = f64::from(self.blocks_per_item) / self.blocks as f64;
         let spared = libm::log1p(-hit * (1.0 - per_block.survival(1.0)));
         libm::log(clear) / spared
@@ -174,7 +138,6 @@ impl BlockShape {
 /// A search for the smallest layer with so many blocks per item that keeps a guarantee.
 #[derive(Clone, Copy)]
 struct Search {
-    cell: Cell,
     capacity: u64,
     rate: f64,
     blocks_per_item: u8,
@@ -215,13 +178,13 @@ impl Search {
         let mut probes = self.keeps_rate(most)?;
         let (mut low, mut high) = (least, most);
         let step = (least >> 10).max(1);
-        let mut best = BlockShape { cell: self.cell, blocks: most, blocks_per_item: self.blocks_per_item, probes };
+        let mut best = BlockShape { blocks: most, blocks_per_item: self.blocks_per_item, probes };
         while high - low >= step {
             let blocks = low + (high - low) / 2;
             let (better, rate) = self.best_probes(blocks, probes);
             if rate <= self.rate {
                 (high, probes) = (blocks, better);
-                best = BlockShape { cell: self.cell, blocks, blocks_per_item: self.blocks_per_item, probes };
+                best = BlockShape { blocks, blocks_per_item: self.blocks_per_item, probes };
             } else {
                 low = blocks + 1;
             }
@@ -231,7 +194,7 @@ impl Search {
 
     /// The classic optimum `ln 2 * bits / items`, where the search for the best number of probes starts.
     fn classic_probes(&self, blocks: u64) -> u8 {
-        let probes = LN_2 * blocks as f64 * self.cell.per_block() as f64 / self.capacity as f64;
+        let probes = LN_2 * blocks as f64 * BLOCK_BITS as f64 / self.capacity as f64;
         self.probe_range(probes as i64)
     }
 
@@ -242,7 +205,7 @@ impl Search {
                 Guarantee::Counted => items_offered(self.capacity, self.rate, probes),
                 Guarantee::Distinct => self.capacity as f64,
             };
-            false_positive_rate(self.cell, items, blocks, u32::from(probes), u32::from(self.blocks_per_item))
+            false_positive_rate(items, blocks, u32::from(probes), u32::from(self.blocks_per_item))
         };
         let mut best = (probes, rate(probes));
         for direction in [-1, 1] {
@@ -280,8 +243,8 @@ pub fn classic_bits_per_item(rate: f64) -> f64 {
     -libm::log(rate) / (LN_2 * LN_2)
 }
 
-/// As [`classic_bits_per_item`], for the better of one and two probes an item. At high rates the best number is not whole,
-/// and one of these is what there is.
+/// As [`classic_bits_per_item`], for the better of one and two probes an item. At high rates the best number is not
+/// whole, and one of these is what there is.
 fn whole_probes_bits_per_item(rate: f64) -> f64 {
     let [one, two] = [1.0, 2.0].map(|probes| -probes / libm::log1p(-libm::pow(rate, 1.0 / probes)));
     one.min(two)
@@ -301,9 +264,9 @@ pub fn classic_false_positive_rate(bits_per_item: f64, probes: u32) -> f64 {
 /// `3/8 * (index + 1)^(-7/4) / (zeta(7/4) - 1)` for those after it.
 ///
 /// The shares sum to 1, so the sum over all layers keeps the rate asked for however long a filter grows. The first is
-/// large enough for a single block per item within RedisBloom's memory at 1 %. The others fall so slowly that late layers, which
-/// hold nearly all items, stay cheap: layer 14 pays 12 bits an item for its share, where halving the rate with each
-/// layer pays 20.
+/// large enough for a single block per item within RedisBloom's memory at 1 %. The others fall so slowly that late
+/// layers, which hold nearly all items, stay cheap: layer 14 pays 12 bits an item for its share, where halving the rate
+/// with each layer pays 20.
 ///
 /// ```text
 /// memory against halving, 1 %, after    1 layer   2      3      6      7      10     14     16
@@ -322,22 +285,22 @@ pub fn error_share(index: usize) -> f64 {
     (1.0 - FIRST) / (n * root * root.sqrt() * TAIL)
 }
 
-/// Returns the expected false-positive rate of `blocks` blocks with `items` distinct items, each of which marks `probes` cells
-/// over `blocks_per_item` different blocks.
+/// Returns the expected false-positive rate of `blocks` blocks with `items` distinct items, each of which marks
+/// `probes` cells over `blocks_per_item` different blocks.
 ///
-/// The items in a block of `c` cells are binomial, `B(items, blocks_per_item/blocks)`. With `j` of them a cell of it is still clear with
-/// probability `s^j`, where `s` is the mean over the item's blocks of `(1 - 1/c)^(probes in the block)`; a query's `p` probes of
-/// the block all meet marked cells with probability `E[fill^p] = f^p + p(p-1)/2 * f^(p-2) * Var(fill)`, `f = 1 - s^j`. The
-/// second term, 1 to 5 %, is what the popular formula for a Bloom filter leaves out (Bose et al. 2008, "On the
-/// false-positive rate of Bloom filters"). The rates of the blocks multiply.
-pub fn false_positive_rate(cell: Cell, items: f64, blocks: u64, probes: u32, blocks_per_item: u32) -> f64 {
+/// The items in a block of `c` cells are binomial, `B(items, blocks_per_item/blocks)`. With `j` of them a cell of it is
+/// still clear with probability `s^j`, where `s` is the mean over the item's blocks of `(1 - 1/c)^(probes in the
+/// block)`; a query's `p` probes of the block all meet marked cells with probability `E[fill^p] = f^p + p(p-1)/2 *
+/// f^(p-2) * Var(fill)`, `f = 1 - s^j`. The second term, 1 to 5 %, is what the popular formula for a Bloom filter
+/// leaves out (Bose et al. 2008, "On the false-positive rate of Bloom filters"). The rates of the blocks multiply.
+pub fn false_positive_rate(items: f64, blocks: u64, probes: u32, blocks_per_item: u32) -> f64 {
     if items < 1.0 {
         return 0.0;
     }
-    let per_block = ProbesPerBlock::new(cell, probes, blocks_per_item);
+    let per_block = ProbesPerBlock::new(probes, blocks_per_item);
     let hit = f64::from(blocks_per_item) / blocks as f64;
     // 64 items a cell leave none clear that a double could tell; the sum over their variation would take for ever.
-    if items * hit > 64.0 * cell.per_block() as f64 {
+    if items * hit > 64.0 * BLOCK_BITS as f64 {
         return 1.0;
     }
     let (base, extra) = if hit >= 1.0 {
@@ -348,7 +311,8 @@ pub fn false_positive_rate(cell: Cell, items: f64, blocks: u64, probes: u32, blo
     power(base, blocks_per_item - per_block.extra_blocks) * power(extra, per_block.extra_blocks)
 }
 
-/// How `probes` are spread over an item's blocks: `extra_blocks` of them have `base_probes + 1`, the others `base_probes`.
+/// How `probes` are spread over an item's blocks: `extra_blocks` of them have `base_probes + 1`, the others
+/// `base_probes`.
 struct ProbesPerBlock {
     base_probes: u32,
     extra_blocks: u32,
@@ -375,9 +339,9 @@ impl Fill {
 }
 
 impl ProbesPerBlock {
-    fn new(cell: Cell, probes: u32, blocks_per_item: u32) -> ProbesPerBlock {
+    fn new(probes: u32, blocks_per_item: u32) -> ProbesPerBlock {
         let (base_probes, extra_blocks) = (probes / blocks_per_item, probes % blocks_per_item);
-        let (one_cell, weight) = (1.0 / cell.per_block() as f64, f64::from(extra_blocks) / f64::from(blocks_per_item));
+        let (one_cell, weight) = (1.0 / BLOCK_BITS as f64, f64::from(extra_blocks) / f64::from(blocks_per_item));
         let (p_untouched, p_two_untouched) = (0.0, 0.0);
         let mut per_block =
             ProbesPerBlock { base_probes, extra_blocks, one_cell, weight, p_untouched, p_two_untouched };
@@ -460,8 +424,8 @@ pub fn power(base: f64, exponent: impl Into<u64>) -> f64 {
     result
 }
 
-fn blocks_for(cell: Cell, cells: f64) -> Option<u64> {
-    let blocks = libm::ceil(libm::trunc(cells) / cell.per_block() as f64).max(1.0);
+fn blocks_for(bits: f64) -> Option<u64> {
+    let blocks = libm::ceil(libm::trunc(bits) / BLOCK_BITS as f64).max(1.0);
     (blocks <= MAX_BLOCKS as f64).then_some(blocks as u64)
 }
 
@@ -520,15 +484,12 @@ mod tests {
 
     #[test]
     fn blocked_formula_matches_the_known_costs() {
-        // Bits an item at which one and four blocks per item reach the rate; Poisson figures without the variance term are 9.90
-        // and 9.60, 15.49 and 14.41, 21.91 and 19.28.
+        // Bits an item at which one and four blocks per item reach the rate; Poisson figures without the variance term
+        // are 9.90 and 9.60, 15.49 and 14.41, 21.91 and 19.28.
         for (rate, blocks_per_item, bits) in [(1e-2, 1, 9.92), (1e-2, 4, 9.60), (1e-3, 1, 15.55), (1e-3, 4, 14.42)] {
             let blocks = |bits: f64| (1e6 * bits / 512.0) as u64;
-            let best = |bits| {
-                (4..20)
-                    .map(|k| false_positive_rate(Cell::Bit, 1e6, blocks(bits), k, blocks_per_item))
-                    .fold(1.0, f64::min)
-            };
+            let best =
+                |bits| (4..20).map(|k| false_positive_rate(1e6, blocks(bits), k, blocks_per_item)).fold(1.0, f64::min);
             assert!(
                 best(bits + 0.03) < rate && best(bits - 0.03) > rate,
                 "{rate} {blocks_per_item}: {} {}",
@@ -544,7 +505,7 @@ mod tests {
             let rate = 0.3 * 0.65f64.powi(exponent);
             for capacity in [1, 2, 3, 7, 10, 64, 100, 999, 1_000, 10_000, 1 << 20, 1_000_000_007, 20_000_000_000] {
                 for (budget, share) in [(Budget::Tight, 1.0), (Budget::RedisBloom { rate }, error_share(0))] {
-                    let shape = BlockShape::choose(Cell::Bit, capacity, rate * share, budget).unwrap();
+                    let shape = BlockShape::choose(capacity, rate * share, budget).unwrap();
                     assert!(shape.false_positive_rate(capacity as f64) <= rate * share, "{capacity} {rate} {shape:?}");
                     let classic = match budget {
                         Budget::Tight => capacity as f64 * classic_bits_per_item(rate) * SPEED_BUDGET,
@@ -560,64 +521,35 @@ mod tests {
     }
 
     #[test]
-    fn counters_take_four_times_the_bits_and_a_twentieth() {
-        for exponent in 0..60 {
-            let rate = 0.3 * 0.65f64.powi(exponent);
-            for capacity in [1, 2, 3, 7, 10, 64, 100, 999, 1_000, 10_000, 1 << 20, 1_000_000_007, 20_000_000_000] {
-                let bits = BlockShape::choose(Cell::Bit, capacity, rate, Budget::Tight).unwrap();
-                let counters = BlockShape::choose(Cell::Counter, capacity, rate, Budget::Tight).unwrap();
-                assert!(counters.false_positive_rate(capacity as f64) <= rate, "{capacity} {rate} {counters:?}");
-                assert!(
-                    counters.bytes() as f64 <= (bits.bytes() as f64 * 4.0 * COUNTERS_BUDGET) + BLOCK_BYTES as f64,
-                    "{capacity} {rate} {counters:?} {bits:?}"
-                );
-            }
-        }
-    }
-
-    #[test]
     fn shapes_are_pinned() {
         // Replicas size their own growth, and old files replay creations: a change of these breaks both.
         let pinned = [
-            (Cell::Bit, 100, 0.01, Budget::Tight),
-            (Cell::Bit, 1_000_000, 0.01, Budget::Tight),
-            (Cell::Bit, 100_000_000, 0.001, Budget::Tight),
-            (Cell::Bit, 100, 0.01 * error_share(0), Budget::RedisBloom { rate: 0.01 }),
-            (Cell::Bit, 1_000_000, 0.01 * error_share(0), Budget::RedisBloom { rate: 0.01 }),
-            (Cell::Bit, 20_000_000_000, 1e-7 * error_share(0), Budget::RedisBloom { rate: 1e-7 }),
-            (Cell::Counter, 100, 0.01, Budget::Tight),
-            (Cell::Counter, 1_000_000, 0.01, Budget::Tight),
-            (Cell::Counter, 100_000_000, 0.0001, Budget::Tight),
+            (100, 0.01, Budget::Tight),
+            (1_000_000, 0.01, Budget::Tight),
+            (100_000_000, 0.001, Budget::Tight),
+            (100, 0.01 * error_share(0), Budget::RedisBloom { rate: 0.01 }),
+            (1_000_000, 0.01 * error_share(0), Budget::RedisBloom { rate: 0.01 }),
+            (20_000_000_000, 1e-7 * error_share(0), Budget::RedisBloom { rate: 1e-7 }),
         ]
-        .map(|(cell, capacity, rate, budget)| {
+        .map(|(capacity, rate, budget)| {
             let BlockShape { blocks, blocks_per_item, probes, .. } =
-                BlockShape::choose(cell, capacity, rate, budget).unwrap();
+                BlockShape::choose(capacity, rate, budget).unwrap();
             (blocks, blocks_per_item, probes)
         });
-        let expected = [
-            (2, 1, 7),
-            (18908, 2, 7),
-            (2859021, 2, 10),
-            (3, 1, 10),
-            (21511, 1, 7),
-            (1362276889, 6, 24),
-            (8, 2, 7),
-            (77049, 2, 6),
-            (15374472, 4, 13),
-        ];
+        let expected = [(2, 1, 7), (18908, 2, 7), (2859021, 2, 10), (3, 1, 10), (21511, 1, 7), (1362276889, 6, 24)];
         assert_eq!(pinned, expected);
     }
 
     #[test]
     fn what_cannot_be_addressed_is_refused() {
-        assert_eq!(BlockShape::choose(Cell::Bit, u64::MAX, 0.01, Budget::Tight), None);
-        assert_eq!(BlockShape::choose(Cell::Bit, 1 << 61, 1e-9, Budget::RedisBloom { rate: 1e-9 }), None);
-        assert!(BlockShape::choose(Cell::Bit, 1 << 40, 1e-300, Budget::Tight).is_some());
+        assert_eq!(BlockShape::choose(u64::MAX, 0.01, Budget::Tight), None);
+        assert_eq!(BlockShape::choose(1 << 61, 1e-9, Budget::RedisBloom { rate: 1e-9 }), None);
+        assert!(BlockShape::choose(1 << 40, 1e-300, Budget::Tight).is_some());
     }
 
     #[test]
     fn the_fill_tells_the_items() {
-        let shape = BlockShape::choose(Cell::Bit, 10_000, 0.01, Budget::Tight).unwrap();
+        let shape = BlockShape::choose(10_000, 0.01, Budget::Tight).unwrap();
         assert_eq!(shape.items_from_fill(0), 0.0);
         assert!(shape.items_from_fill(shape.cells()).is_finite());
     }

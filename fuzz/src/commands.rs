@@ -33,7 +33,7 @@ pub const WORDS: &[&str] = &[
     "SET", "DEL", "RENAME", "COPY", "SAVE", "RESTORE", "RELOAD", "REWRITE", "DEFRAGMENT", "CONFIG",
     "a", "b", "c", "d",
     "EXPANSION", "NONSCALING", "COUNTING", "SEED", "LAYOUT", "native", "classic", "LIKE", "CAPACITY", "ERROR", "NOCREATE", "NX",
-    "ITEMS", "UNION", "INTERSECT", "SIZE", "FILTERS", "FILL", "FPR", "ESTIMATED", "STUCK",
+    "ITEMS", "UNION", "INTERSECT", "SIZE", "FILTERS", "FILL", "FPR", "ESTIMATED", "5000",
     "0.5", "0.1", "0.01", "0.001", "1e-9", "1e-300", "0.99999999",
     "-1", "0", "1", "2", "3", "4", "5", "8", "20", "50", "100", "1000", "100000", "4294967295", "9223372036854775807",
     "error-rate", "initial-size", "expansion-factor", "layout", "lookahead-size", "ERROR_RATE", "CF_MAX_EXPANSIONS",
@@ -294,8 +294,8 @@ impl Session {
                 let is = |name: &[u8]| layout == Some(Reply::Array(vec![Reply::Simple(name.to_vec())]));
                 // What a master creates replaces what is there.
                 let is_header = words[2] == HEADER_CURSOR.to_string().into_bytes() && !words[3].is_empty();
-                // Bits are added to those that are there, but for what a master of classic filters says. Counters replace them.
-                if !had_filter || is_header || is(b"counting") || is(b"classic") && is_from_master {
+                // What is there stays, but for what a master of classic filters says.
+                if !had_filter || is_header || is(b"classic") && is_from_master {
                     self.model.put(key, Some(CountingModel::uncertain()));
                 } else {
                     self.model.get_or_create(key);
@@ -494,10 +494,10 @@ fn is_grantable(name: &[u8], words: &Words) -> bool {
     };
     match name {
         b"bf.reserve" => names_little(&words[2..]),
-        b"bf.add" | b"bf.madd" => server::next_layer(SERVER, key) <= MEMORY_LIMIT,
+        b"bf.add" | b"bf.madd" => server::growth(SERVER, key, &words[2..]) <= MEMORY_LIMIT,
         b"bf.insert" => {
             let (items, _) = added(name, words);
-            names_little(&words[2..words.len() - items.len()]) && server::next_layer(SERVER, key) <= MEMORY_LIMIT
+            names_little(&words[2..words.len() - items.len()]) && server::growth(SERVER, key, items) <= MEMORY_LIMIT
         }
         b"bf.loadchunk" => {
             let is_header = words.get(2).is_some_and(|word| *word == HEADER_CURSOR.to_string().into_bytes());

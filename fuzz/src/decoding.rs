@@ -1,21 +1,24 @@
 //! Bytes from anywhere: as a walk's header, as a file, and as pieces that are loaded into a filter.
 //!
-//! Native headers and chunks carry checksums, which no fuzzer guesses. The targets put the right ones in, so that what is
+//! Our own headers and chunks carry checksums, which no fuzzer guesses. The targets put the right ones in, so that what is
 //! behind them is reached.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
-use oxbloom_filter::internals::codec::native::{self, Chunk, NativeLayer};
-use oxbloom_filter::internals::codec::{self, Header, Origin, Sink, Source, classic};
-use oxbloom_filter::internals::sizing::Cell;
+use oxbloom_filter::internals::codec::chunk::{self, FIRST_CHUNK_CURSOR};
+use oxbloom_filter::internals::codec::native::{self, Chunk};
+use oxbloom_filter::internals::codec::{self, Header, LoadedChunk, Origin, Sink, Source, classic};
 use oxbloom_filter::internals::{
-    Bytes, Chain, Chains, CreateParams, ErrorRate, Growth, Hash, Layer, Layout, MAX_COUNT,
+    BlockedLayer, Bytes, Chain, Chains, CreateParams, ErrorRate, FilterKind, Growth, Interrupted, Layer, Layout,
+    MergeOp, OnDuplicate,
 };
-use oxbloom_filter::{DecodeError, Error, Filter};
+use oxbloom_filter::{DecodeError, Error, Filter, MergeError};
 use testkit::counting_model::CountingModel;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The most bytes of bits that a filter is built with. It may grow to twice as many.
+use crate::part::{self, END, Shape};
+
+/// The most bytes that a filter is built with. It may grow to twice as many.
 pub const MEMORY_LIMIT: u64 = 256 << 10;
 
 /// Items that are inserted into whatever can be built: more than a batch.
@@ -24,11 +27,23 @@ const ITEMS: u64 = 48;
 /// The filters that count, of those that the `pieces` target starts with.
 pub const COUNTING_KINDS: Range<u8> = 9..12;
 
+/// Those that start with so many items that their tables have many segments.
+pub const LARGE_KINDS: RangeInclusive<u8> = 252..=255;
+
+/// The count at which entries of a table end.
+const MAX_COUNT: u64 = 1 << 48;
+
+/// The most bytes that the directories of a table take, but for what is in proportion to its segments.
+const DIRECTORY_BYTES: usize = 9 << 20;
+
+/// The most bytes that a table takes for each byte of its dump, directories included.
+const BYTES_PER_DUMPED_BYTE: usize = 128;
+
 /// The bytes are a header.
 pub fn header(bytes: &[u8]) {
     let bytes = &sealed(bytes);
     let Some(mut filter) = Header::decode(bytes, Origin::Client).ok().and_then(|header| built(&header)) else { return };
-    // A native header says how many cells are marked, and there are none yet.
+    // Our own headers say how many bits are set, or slots filled, and there are none yet.
     let is_whole = matches!(filter.chains(), Chains::Classic(_));
     assert!(!is_whole || codec::encode_header(&filter).unwrap() == *bytes);
     use_in_every_way(&mut filter);
@@ -36,7 +51,7 @@ pub fn header(bytes: &[u8]) {
 }
 
 /// The first byte tells what the others are a file of: to 6 a classic filter of this version, 7 a native or counting filter,
-/// more one to which the right checksums and numbers of marked cells are given.
+/// more one to which the right checksums, and numbers of bits set or slots filled, are given.
 pub fn file(bytes: &[u8]) {
     let Some((&kind, file)) = bytes.split_first() else { return };
     let loaded = match kind {
@@ -61,6 +76,7 @@ pub fn pieces(bytes: &[u8]) {
         while subject.step(&mut rest).is_some() {}
         subject.check_held();
         check_figures(&subject.filter);
+        subject.check_emptied();
     }
 }
 
@@ -68,12 +84,14 @@ pub fn pieces(bytes: &[u8]) {
 fn use_in_every_way(filter: &mut Filter) {
     check_figures(filter);
     let before: Vec<bool> = (0..ITEMS).map(|number| filter.contains(item(number))).collect();
-    let inserted = insert(filter, Filter::insert_hashes, 0..ITEMS);
+    let counts = counts(filter);
+    let is_said_to_be_empty = filter.counting().is_some_and(|counting| counting.table().occurrences() == 0);
+    let inserted = insert(filter, OnDuplicate::Count, 0..ITEMS);
     assert!((0..inserted).all(|number| filter.contains(item(number))));
     assert!((inserted..ITEMS).all(|number| !before[number as usize] || filter.contains(item(number))));
     // All is known now, and changes nothing.
     let after = whole(filter);
-    assert!(insert(filter, Filter::insert_absent_hashes, 0..inserted) == inserted);
+    assert!(insert(filter, OnDuplicate::Skip, 0..inserted) == inserted);
     assert!(whole(filter) == after);
     count_again(filter, 0..inserted);
 
@@ -81,65 +99,116 @@ fn use_in_every_way(filter: &mut Filter) {
     check_batches(filter);
     check_same(filter, &filter.try_clone().expect("a copy"));
     check_same(filter, &through_a_file(filter));
+    check_same(filter, &Filter::from_bytes(&filter.to_bytes().expect("little memory")).expect("sound bytes"));
+    check_merges(filter);
     if let Some(prefetch_hint) = filter.prefetch_hint(1) {
         prefetch_hint.prefetch(&item(0));
     }
 
     if filter.counting().is_some() {
-        let depth = filter.num_layers();
         remove(filter, 0..inserted);
-        // What was there before still is, unless a header lied and its layer was taken for empty.
-        let is_there = |number| filter.contains(item(number)) || !before[number as usize];
-        assert!(filter.num_layers() < depth || (0..ITEMS).all(is_there));
         check_figures(filter);
+        // What was there before still is, unless a header lied and its table is taken for empty.
+        // Additions beyond the last count are not counted, but taken back.
+        let is_there = |(now, before)| now >= before || before >= MAX_COUNT;
+        assert!(is_said_to_be_empty || self::counts(filter).into_iter().zip(counts).all(is_there));
     }
 }
 
 /// Adds another occurrence of items that are there, if the filter counts them, and removes it.
 fn count_again(filter: &mut Filter, numbers: Range<u64>) {
     if filter.counting().is_some() {
-        assert!(insert(filter, Filter::insert_hashes, numbers.clone()) == numbers.end - numbers.start);
+        let numbers = numbers.start..numbers.start + insert(filter, OnDuplicate::Count, numbers);
         assert!(numbers.clone().all(|number| count(filter, number) >= 2));
         remove(filter, numbers.clone());
         assert!(numbers.clone().all(|number| count(filter, number) >= 1));
     }
 }
 
-/// How often an item is in a counting filter.
-fn count(filter: &Filter, number: u64) -> u8 {
-    filter.counting().expect("counters").count(filter.hash(&item(number)))
-}
-
-/// Removes an occurrence of each of the items, which must be in a counting filter.
-fn remove(filter: &mut Filter, mut numbers: Range<u64>) {
-    let hasher = filter.hasher();
-    let chain = filter.counting_mut().expect("counters");
-    assert!(numbers.all(|number| chain.remove(hasher.hash(&item(number)))));
-}
-
-/// What inserts a batch: [`Filter::insert_hashes`], or [`Filter::insert_absent_hashes`].
-type Insert = fn(&mut Filter, &[Hash], &mut [bool]) -> usize;
-
-/// Inserts items until one does not fit. How many did.
-fn insert(filter: &mut Filter, insert_some: Insert, numbers: Range<u64>) -> u64 {
-    let hashes: Vec<_> = numbers.map(|number| filter.hash(&item(number))).collect();
-    let mut handled = 0;
-    loop {
-        let rest = &hashes[handled..];
-        handled += insert_some(filter, rest, &mut vec![true; rest.len()]);
-        if handled == hashes.len() {
-            return handled as u64;
-        }
-        let (before, present) = (whole(filter), filter.layers().map(|layer| layer.bytes).sum::<u64>());
-        if let Err(error) = filter.grow(|bytes| present.saturating_add(bytes) <= 2 * MEMORY_LIMIT) {
-            assert!((error == Error::Full) == filter.expansion().is_none());
-            assert!(whole(filter) == before);
-            return handled as u64;
+/// Merges a counting filter with itself and with another. Counts add up in a union; in an intersection, the smaller one stays.
+fn check_merges(filter: &Filter) {
+    if filter.counting().is_none() {
+        return;
+    }
+    let mut other = filter.empty_like(|_bytes| true).expect("little memory");
+    insert(&mut other, OnDuplicate::Count, ITEMS / 2..2 * ITEMS);
+    for (one, other) in [(filter, &other), (&other, filter), (filter, filter)] {
+        for op in [MergeOp::Union, MergeOp::Intersection] {
+            let Some(merged) = merged(one, other, op) else { continue };
+            let least = counts(one).into_iter().zip(counts(other)).map(|(one, other)| match op {
+                MergeOp::Union => MAX_COUNT.min(one + other),
+                MergeOp::Intersection => one.min(other),
+            });
+            assert!(counts(&merged).into_iter().zip(least).all(|(count, least)| count >= least));
+            check_figures(&merged);
+            check_same(&merged, &through_a_file(&merged));
         }
     }
 }
 
-/// What INFO and the like say of a filter is possible.
+/// Returns the merge of two counting filters, if it is possible and takes little memory. What is not said to have changed
+/// anything has not.
+fn merged(one: &Filter, other: &Filter, op: MergeOp) -> Option<Filter> {
+    let mut merged = one.try_clone().expect("a copy");
+    let present = (one.memory_usage() + other.memory_usage()) as u64;
+    let mut taken = 0;
+    let result = merged.merge_all(&[other], op, &mut |bytes| {
+        taken += bytes;
+        present + taken <= 4 * MEMORY_LIMIT
+    });
+    match result {
+        Ok(true) => {}
+        Ok(false) | Err(MergeError::OutOfMemory) => assert!(whole(&merged) == whole(one)),
+        Err(error) => assert_eq!((error, op), (MergeError::IntersectedGrowing, MergeOp::Intersection)),
+    }
+    result.is_ok().then_some(merged)
+}
+
+/// Returns how often an item is in a counting filter.
+fn count(filter: &Filter, number: u64) -> u64 {
+    filter.counting().expect("a table").count(filter.hash(&item(number)))
+}
+
+/// Returns how often each of the first items is in a filter, if it counts.
+fn counts(filter: &Filter) -> Vec<u64> {
+    let numbers = if filter.counting().is_some() { 0..2 * ITEMS } else { 0..0 };
+    numbers.map(|number| count(filter, number)).collect()
+}
+
+/// Removes an occurrence of each of the items, which must be in a counting filter.
+fn remove(filter: &mut Filter, mut numbers: Range<u64>) {
+    assert!(numbers.all(|number| filter.remove(item(number)) == Ok(true)));
+}
+
+/// Inserts items until one does not fit. Returns how many did.
+fn insert(filter: &mut Filter, on_duplicate: OnDuplicate, numbers: Range<u64>) -> u64 {
+    let hashes: Vec<_> = numbers.map(|number| filter.hash(&item(number))).collect();
+    let mut new = vec![true; hashes.len()];
+    let handled = filter.insert_hashes(&hashes, &mut new, on_duplicate);
+    if handled == hashes.len() {
+        return handled as u64;
+    }
+    let (rest, new) = (&hashes[handled..], &mut new[handled..]);
+    let mut expected = filter.try_clone().expect("a copy");
+    let present = filter.memory_usage() as u64;
+    let mut taken = 0;
+    let grown = filter.insert_growing(rest, new, on_duplicate, &mut |bytes| {
+        let is_little = present + taken + bytes <= 2 * MEMORY_LIMIT;
+        taken += if is_little { bytes } else { 0 };
+        is_little
+    });
+    let Err(Interrupted { handled: more, error }) = grown else { return hashes.len() as u64 };
+    match error {
+        Error::Full => assert_eq!(filter.expansion(), None),
+        _ => assert!(filter.expansion().is_some() || filter.counting().is_some()),
+    }
+    // The item that does not fit has changed nothing.
+    assert_eq!(expected.insert_growing(&rest[..more], new, on_duplicate, &mut |_bytes| true), Ok(()));
+    assert!(whole(filter) == whole(&expected));
+    (handled + more) as u64
+}
+
+/// Panics if what INFO and the like say of a filter is impossible.
 fn check_figures(filter: &Filter) {
     let layers: Vec<_> = filter.layers().collect();
     assert_eq!(layers.len(), filter.num_layers());
@@ -149,7 +218,15 @@ fn check_figures(filter: &Filter) {
     assert!(filter.memory_usage() as u64 > bytes);
     assert!((0.0..=1.0).contains(&filter.fill()), "{}", filter.fill());
     assert!((0.0..=1.0).contains(&filter.false_positive_rate()), "{}", filter.false_positive_rate());
-    assert_eq!(bits(filter).len() as u64, bytes);
+    match filter.counting() {
+        Some(counting) => {
+            let dumped: usize = whole(filter).iter().map(|(_, piece)| piece.len()).sum();
+            let most = DIRECTORY_BYTES + BYTES_PER_DUMPED_BYTE * dumped;
+            assert!(filter.memory_usage() <= most, "{} bytes for {dumped}", filter.memory_usage());
+            assert!(filter.expansion().is_none() || counting.items() <= counting.capacity());
+        }
+        None => assert_eq!(bits(filter).len() as u64, bytes),
+    }
     assert!(counts_are_right(filter));
 }
 
@@ -169,40 +246,35 @@ fn check_batches(filter: &Filter) {
     }
 }
 
-/// The copy is the same filter.
+/// Panics unless the copy is the same filter.
 fn check_same(filter: &Filter, copy: &Filter) {
     assert!(whole(copy) == whole(filter));
     assert!(counts_are_right(copy));
     assert!((0..2 * ITEMS).all(|number| copy.contains(item(number)) == filter.contains(item(number))));
+    assert!(counts(copy) == counts(filter));
+    assert_eq!(copy.false_positive_rate(), filter.false_positive_rate());
 }
 
+/// Returns true if the filter counts its bits right, or its slots, and each item that it holds at least once.
 fn counts_are_right(filter: &Filter) -> bool {
-    fn right<L: Layer>(layer: &L, cell: Cell) -> bool {
-        layer.marked() == marked(cell, layer.bytes())
-    }
     match filter.chains() {
-        Chains::Native(chain) => chain.layers().iter().all(|layer| right(layer, Cell::Bit)),
-        Chains::Counting(chain) => {
-            chain.layers().iter().all(|layer| right(layer, Cell::Counter) && layer.stuck() == stuck(layer.bytes()))
+        Chains::Native(chain) => chain.layers().iter().all(|layer| layer.marked() == marked(layer.bytes())),
+        Chains::Counting(counting) => {
+            let (shape, mut entries) = (Shape::of(filter), Vec::new());
+            let mut read = |(_, piece): &(u64, Vec<u8>)| shape.read(content(piece), &mut entries).expect("a part");
+            let filled: u64 = whole(filter)[1..].iter().map(&mut read).sum();
+            let is_right = |(number, &count)| {
+                count == shape.count(number, &entries) && (count > 0) == filter.contains(item(number))
+            };
+            counting.table().slots() == filled && (0..).zip(&counts(filter)).all(is_right)
         }
-        Chains::Classic(chain) => chain.layers().iter().all(|layer| right(layer, Cell::Bit)),
+        Chains::Classic(chain) => chain.layers().iter().all(|layer| layer.marked() == marked(layer.bytes())),
     }
 }
 
-/// How many bits are set, or counters above zero.
-fn marked(cell: Cell, bytes: &[u8]) -> u64 {
-    match cell {
-        Cell::Bit => bytes.iter().map(|byte| u64::from(byte.count_ones())).sum(),
-        Cell::Counter => counters(bytes).filter(|&count| count > 0).count() as u64,
-    }
-}
-
-fn stuck(bytes: &[u8]) -> u64 {
-    counters(bytes).filter(|&count| count == MAX_COUNT).count() as u64
-}
-
-fn counters(bytes: &[u8]) -> impl Iterator<Item = u8> {
-    bytes.iter().flat_map(|byte| [byte & 15, byte >> 4])
+/// Returns how many bits are set.
+fn marked(bytes: &[u8]) -> u64 {
+    bytes.iter().map(|byte| u64::from(byte.count_ones())).sum()
 }
 
 /// The item of a number, of various lengths.
@@ -210,32 +282,44 @@ pub fn item(number: u64) -> Vec<u8> {
     number.to_string().repeat(1 + number as usize % 4).into_bytes()
 }
 
-/// All bits of a filter, oldest layer first.
+/// Returns all bits of a filter, oldest layer first. A table has none.
 fn bits(filter: &Filter) -> Vec<u8> {
     match filter.chains() {
         Chains::Native(chain) => chain.layers().iter().flat_map(Layer::bytes).copied().collect(),
-        Chains::Counting(chain) => chain.layers().iter().flat_map(Layer::bytes).copied().collect(),
+        Chains::Counting(_) => Vec::new(),
         Chains::Classic(chain) => chain.layers().iter().flat_map(Layer::bytes).copied().collect(),
     }
 }
 
-/// Header and bits: two filters that agree in these are the same filter.
-fn whole(filter: &Filter) -> (Vec<u8>, Vec<u8>) {
-    (codec::encode_header(filter).unwrap(), bits(filter))
+/// Returns the header and all pieces, with their iterators: two filters that agree in these are the same filter.
+fn whole(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
+    let mut pieces = Vec::new();
+    codec::dump(filter, |iterator, piece| pieces.push((iterator, piece.to_vec()))).expect("little memory");
+    pieces
 }
 
-/// The filter of a header, if it is small.
+/// Returns the filter of a header, if it is small.
 fn built(header: &Header) -> Option<Filter> {
-    (header.memory() <= MEMORY_LIMIT).then(|| header.build().expect("little memory"))
+    let filter = (header.memory() <= MEMORY_LIMIT).then(|| header.build().expect("little memory"))?;
+    // The first item of a table for so many takes directories of megabytes, which would only take time.
+    let is_small = filter.counting().is_none() || Shape::of(&filter).depth() <= 26;
+    is_small.then_some(filter)
 }
 
-/// A filter without bits, from the header of this one.
+/// Returns a filter without bits or entries, from the header of this one.
 fn emptied(filter: &Filter) -> Filter {
     let header = Header::decode(&codec::encode_header(filter).unwrap(), Origin::Replication).expect("a sound header");
     let empty = header.build().expect("little memory");
-    assert!(empty.layers().eq(filter.layers()));
     assert_eq!((empty.seed(), empty.expansion()), (filter.seed(), filter.expansion()));
-    assert_eq!(empty.error_rate(), filter.error_rate());
+    assert_eq!((empty.error_rate(), empty.len()), (filter.error_rate(), filter.len()));
+    match (empty.counting(), filter.counting()) {
+        (Some(empty), Some(filter)) => {
+            assert_eq!((empty.reserved(), empty.history()), (filter.reserved(), filter.history()));
+            assert_eq!(empty.table().occurrences(), filter.table().occurrences());
+            assert!(empty.is_addressed_like(filter) && empty.table().slots() == 0);
+        }
+        _ => assert!(empty.layers().eq(filter.layers())),
+    }
     empty
 }
 
@@ -256,7 +340,7 @@ fn through_a_file(filter: &Filter) -> Filter {
     let file = saved(filter);
     let mut reader = Reader(&file);
     let copy = match filter.chains() {
-        Chains::Native(_) | Chains::Counting(_) => native::read_rdb(&mut reader, |_| true),
+        Chains::Native(_) | Chains::Counting(_) => codec::read_rdb(&mut reader, |_| true),
         Chains::Classic(_) => classic::read_rdb(classic::VERSION, &mut reader, |_| true),
     };
     assert!(reader.0.is_empty());
@@ -270,7 +354,7 @@ fn saved(filter: &Filter) -> Vec<u8> {
 }
 
 fn load_native(file: &[u8]) -> Result<Filter, DecodeError> {
-    native::read_rdb(&mut Reader(file), |bytes| bytes <= MEMORY_LIMIT)
+    codec::read_rdb(&mut Reader(file), |bytes| bytes <= MEMORY_LIMIT)
 }
 
 fn load_classic(version: u32, file: &[u8]) -> Result<Filter, DecodeError> {
@@ -355,31 +439,28 @@ pub fn sealed(bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A native or counting file with the right checksums, but where a chunk has 0 for one, and the right numbers of marked
-/// cells, but where a layer has none.
+/// Returns a native or counting file with the right checksums, but where a chunk has 0 for one, and the right numbers of bits
+/// set and of slots filled, but where there are none.
 fn sealed_file(file: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let mut file = Reader(file);
     let mut header = sealed(file.string()?);
-    let chunks = match built(&Header::decode(&header, Origin::Client)?).as_ref().map(Filter::chains) {
-        Some(Chains::Native(chain)) => sealed_chunks(chain, &mut header, &mut file)?,
-        Some(Chains::Counting(chain)) => sealed_chunks(chain, &mut header, &mut file)?,
-        _ => return Err(DecodeError::Corrupt),
+    let filter = built(&Header::decode(&header, Origin::Client)?).ok_or(DecodeError::Corrupt)?;
+    let chunks = match filter.chains() {
+        Chains::Native(chain) => sealed_bits(chain, &mut header, &mut file)?,
+        Chains::Counting(_) => sealed_parts(filter, &mut header, &mut file)?,
+        Chains::Classic(_) => return Err(DecodeError::Corrupt),
     };
     let mut whole = Writer::default();
     whole.string(&sealed(&header));
     Ok([whole.0, chunks.0].concat())
 }
 
-/// The chunks of a [`sealed_file`]. Their marked cells are noted in the header.
-fn sealed_chunks<L: NativeLayer>(
-    chain: &Chain<L>,
-    header: &mut [u8],
-    file: &mut Reader<'_>,
-) -> Result<Writer, DecodeError> {
+/// Returns the chunks of a native [`sealed_file`]. Their bits are counted in the header.
+fn sealed_bits(chain: &Chain<BlockedLayer>, header: &mut [u8], file: &mut Reader<'_>) -> Result<Writer, DecodeError> {
     let mut chunks = Writer::default();
     let mut start = 0;
     for (index, layer) in chain.layers().iter().enumerate() {
-        let marked_at = 32 + (40 + L::EXTRA_BYTES) * index + 24;
+        let marked_at = 32 + 40 * index + 24;
         let expected = if header[marked_at..][..8] == [0; 8] { 0 } else { layer.bytes().len() };
         let (mut loaded, mut total) = (0, 0);
         while loaded < expected {
@@ -388,12 +469,59 @@ fn sealed_chunks<L: NativeLayer>(
             chunks.string(bits);
             chunks.unsigned(if checksum == 0 { 0 } else { chunk.checksum(chain) });
             loaded += bits.len();
-            total += marked(L::CELL, bits);
+            total += marked(bits);
         }
         header[marked_at..][..8].copy_from_slice(&total.to_le_bytes());
         start += layer.bytes().len() as u64;
     }
     Ok(chunks)
+}
+
+/// Returns the chunks of a [`sealed_file`] with a table. What a filter that took them has is counted in the header.
+fn sealed_parts(mut filter: Filter, header: &mut [u8], file: &mut Reader<'_>) -> Result<Writer, DecodeError> {
+    const SLOTS_AND_SEGMENTS: Range<usize> = 64..80;
+    let (tag, mut chunks, mut position) = (tag(&filter), Writer::default(), 0);
+    while header[SLOTS_AND_SEGMENTS][..8] != [0; 8] && position < END {
+        let (part, checksum) = (file.string()?, file.unsigned()?);
+        let end = part::end_of(part).filter(|&end| end > position).ok_or(DecodeError::Corrupt)?;
+        chunks.string(part);
+        chunks.unsigned(if checksum == 0 { 0 } else { chunk::checksum(part, end, tag) });
+        // What it does not take is for the reader to refuse.
+        let _ = load_part(&mut filter, part, tag, Origin::Client);
+        position = end;
+    }
+    header[SLOTS_AND_SEGMENTS].copy_from_slice(&codec::encode_header(&filter)?[SLOTS_AND_SEGMENTS]);
+    Ok(chunks)
+}
+
+/// Returns what precedes the tag and the checksum in a piece.
+fn content(piece: &[u8]) -> &[u8] {
+    &piece[..piece.len() - 16]
+}
+
+/// Returns the tag of a counting filter's pieces.
+fn tag(filter: &Filter) -> u64 {
+    let counting = filter.counting().expect("a table");
+    // One without entries has no piece to take it from.
+    let mut copy = counting.empty_copy().expect("little memory");
+    copy.table_mut().add(filter.hash(b""), &mut |_bytes| true).expect("little memory");
+    copy.set_counts(counting.item_count(), counting.table().occurrences(), counting.history());
+    let copy = Filter::from(copy);
+    let piece = codec::next_chunk(&copy, codec::HEADER_CURSOR).expect("little memory").expect("a piece");
+    let (_, end) = piece.data.split_last_chunk::<16>().expect("a tag and a checksum");
+    u64::from_le_bytes(*end.first_chunk().expect("a tag"))
+}
+
+/// Loads a part of a table with the right checksum. Returns whether that changed the filter.
+fn load_part(filter: &mut Filter, part: &[u8], tag: u64, origin: Origin) -> Result<bool, DecodeError> {
+    let (iterator, piece) = sealed_part(part, tag);
+    codec::load_chunk(filter, iterator, &piece, origin).map(|loaded| loaded.changed)
+}
+
+/// Returns the piece that is made of a part of a table, and its iterator.
+fn sealed_part(part: &[u8], tag: u64) -> (u64, Vec<u8>) {
+    let end = part::end_of(part).unwrap_or_default();
+    (FIRST_CHUNK_CURSOR.wrapping_add(end), chunk::seal(part, end, tag).expect("little memory"))
 }
 
 /// A filter that pieces are loaded into.
@@ -403,32 +531,39 @@ struct Subject {
     model: CountingModel<u64>,
     /// A piece of a counting filter from before it was first written to.
     outdated: Option<(u64, Vec<u8>)>,
+    /// Whether a piece has changed the filter.
+    is_loaded: bool,
 }
 
 impl Subject {
+    fn of(filter: Filter, model: CountingModel<u64>) -> Subject {
+        Subject { filter, model, outdated: None, is_loaded: false }
+    }
+
     fn new(rest: &mut Reader<'_>) -> Option<Subject> {
         let (kind, items) = (rest.u8()?, rest.u8()?);
-        let mut subject = Subject { filter: filter_of_kind(kind), model: CountingModel::default(), outdated: None };
-        (0..items.into()).for_each(|number| subject.insert(number));
+        let mut subject = Subject::of(filter_of_kind(kind), CountingModel::default());
+        (0..items_of_kind(kind, items)).all(|number| subject.insert(number));
         Some(subject)
     }
 
-    /// One operation. `None` when there are no more.
+    /// Does one operation. Returns `None` when there are no more.
     fn step(&mut self, rest: &mut Reader<'_>) -> Option<()> {
         let operation = rest.u8()?;
         let origin = if operation & 0x80 == 0 { Origin::Client } else { Origin::Replication };
         let reference = (operation >> 4) & 7;
+        let counts = self.filter.counting().is_some();
         match operation & 0xF {
-            code @ 0..4 if self.filter.counting().is_some() => {
-                let (times, number) = (1 + (operation >> 4), rest.u16()?.into());
+            code @ 0..4 if counts => {
+                let (times, number) = ((1 + u64::from(operation >> 4)).pow(2), rest.u16()?.into());
                 self.write(|subject| match code {
-                    0 => (0..times).for_each(|_| subject.insert(number)),
-                    1 => subject.insert_absent_hashes(number),
+                    0 => drop((0..times).all(|_| subject.insert(number))),
+                    1 => subject.insert_absent(number),
                     2 => (0..times).for_each(|_| subject.remove(number as usize)),
                     _ => subject.check_count(number),
                 });
             }
-            0..4 => self.insert(rest.u16()?.into()),
+            0..4 => drop(self.insert(rest.u16()?.into())),
             4..6 => check_same(&self.filter, &through_a_walk(&self.filter)),
             6..9 => {
                 let iterator = self.iterator(reference, rest)?;
@@ -439,6 +574,8 @@ impl Subject {
                 let data = rest.take(rest.0.len().min(length.into()))?;
                 self.load(iterator, data, origin);
             }
+            12 if counts => self.load_edited(rest, reference, origin)?,
+            13 if counts => self.load_composed(rest, reference, origin)?,
             12..14 => {
                 let (offset, length) = (u64::from(rest.u8()?), u16::from(rest.u8()?));
                 let unit = if let Chains::Classic(_) = self.filter.chains() { 8 } else { 64 };
@@ -447,43 +584,52 @@ impl Subject {
             }
             _ => {
                 let (kind, items) = (rest.u8()?, rest.u8()?);
-                self.load_another(&filter_of_kind(kind), items.into(), origin);
+                self.load_another(&filter_of_kind(kind), items_of_kind(kind, items), origin);
             }
         }
         Some(())
     }
 
-    /// Any number, or one near to where pieces are.
+    /// Returns any number, or one near to where pieces are.
     fn iterator(&self, reference: u8, rest: &mut Reader<'_>) -> Option<u64> {
-        let end = 1 + bits(&self.filter).len() as u64;
+        // Places in a table are much further apart than bytes.
+        let is_table = self.filter.counting().is_some();
+        let unit = if is_table { 1 << 32 } else { 1 };
+        let end = if is_table { END } else { bits(&self.filter).len() as u64 };
         let near = |place: u64, rest: &mut Reader<'_>| {
             rest.u8().map(|distance| place.wrapping_add_signed(i64::from(distance.cast_signed())))
         };
         match reference & 3 {
             0 => rest.u64(),
             1 => rest.u16().map(u64::from),
-            2 => rest.u16().map(|offset| native::FIRST_CHUNK_CURSOR + u64::from(offset)),
-            _ if reference & 4 == 0 => near(end, rest),
-            _ => near(native::FIRST_CHUNK_CURSOR + end - 1, rest),
+            2 => rest.u16().map(|offset| FIRST_CHUNK_CURSOR + u64::from(offset) * unit),
+            _ if reference & 4 == 0 => near(1 + end, rest),
+            _ => near(FIRST_CHUNK_CURSOR + end, rest),
         }
     }
 
-    fn insert(&mut self, number: u64) {
-        if insert(&mut self.filter, Filter::insert_hashes, number..number + 1) == 1 {
+    /// Inserts an item. Returns true if it fits.
+    fn insert(&mut self, number: u64) -> bool {
+        let inserted = insert(&mut self.filter, OnDuplicate::Count, number..number + 1) == 1;
+        if inserted {
             self.model.add(number);
             assert!(self.filter.contains(item(number)));
         }
+        inserted
     }
 
-    /// Whatever is written to a counting filter, a piece from before is refused from then on.
-    fn write(&mut self, write: impl FnOnce(&mut Subject)) {
+    /// Whatever is written to a counting filter, a piece from before is refused from then on. A copy to which the same is written
+    /// is the same filter.
+    fn write(&mut self, write: impl Fn(&mut Subject)) {
         let before = whole(&self.filter);
-        let piece = codec::next_chunk(&self.filter, codec::HEADER_CURSOR).expect("little memory");
-        let piece = piece.map(|piece| (piece.cursor, piece.data.into_owned()));
+        let mut copy = Subject::of(through_a_file(&self.filter), self.model.clone());
         write(self);
+        write(&mut copy);
         let after = whole(&self.filter);
+        // They differ in slack, and so in what is refused for want of memory.
+        assert!(whole(&copy.filter) == after || copy.model != self.model);
         if after != before && self.outdated.is_none() {
-            self.outdated = piece;
+            self.outdated = before.into_iter().nth(1);
         }
         if let Some((iterator, data)) = &self.outdated {
             assert!(codec::load_chunk(&mut self.filter, *iterator, data, Origin::Replication).is_err());
@@ -491,9 +637,10 @@ impl Subject {
         }
     }
 
-    fn insert_absent_hashes(&mut self, number: u64) {
+    /// Inserts an item, unless it is there.
+    fn insert_absent(&mut self, number: u64) {
         let (before, is_there) = (whole(&self.filter), self.filter.contains(item(number)));
-        let inserted = insert(&mut self.filter, Filter::insert_absent_hashes, number..number + 1) == 1;
+        let inserted = insert(&mut self.filter, OnDuplicate::Skip, number..number + 1) == 1;
         assert!(!is_there || (inserted && whole(&self.filter) == before));
         if inserted && !is_there {
             assert!(!self.model.contains(&number));
@@ -511,17 +658,28 @@ impl Subject {
     }
 
     fn check_count(&self, number: u64) {
-        let count = count(&self.filter, number);
-        assert!(count <= MAX_COUNT && (count > 0) == self.filter.contains(item(number)));
+        assert!((count(&self.filter, number) > 0) == self.filter.contains(item(number)));
         self.check_held();
     }
 
-    /// What was inserted and not removed is there, as often as it was.
+    /// Panics unless what was inserted and not removed is there, as often as it was.
     fn check_held(&self) {
         assert!(self.model.items().all(|&number| self.filter.contains(item(number))));
         if self.filter.counting().is_some() {
-            let is_enough = |number: &u64| self.model.allows(number, count(&self.filter, *number).into());
-            assert!(self.model.items().all(is_enough));
+            assert!(self.model.items().all(|number| count(&self.filter, *number) >= self.model.count(number)));
+        }
+    }
+
+    /// Removes everything from a counting filter. If nothing else was in it, nothing is left.
+    fn check_emptied(&mut self) {
+        if self.filter.counting().is_some() {
+            self.model.occurrences().for_each(|&number| remove(&mut self.filter, number..number + 1));
+            let empty = self.filter.empty_like(|_bytes| true).expect("little memory");
+            let figures = |filter: &Filter| (filter.len(), filter.capacity(), filter.fill(), filter.memory_usage());
+            if !self.is_loaded {
+                assert_eq!(figures(&self.filter), figures(&empty));
+            }
+            check_figures(&self.filter);
         }
     }
 
@@ -533,69 +691,90 @@ impl Subject {
         assert_eq!(loaded.map(|loaded| loaded.bytes), Ok(&*piece.data));
         assert!(counts_are_right(&copy));
         assert!(bits(&copy).iter().zip(bits(&self.filter)).all(|(&copied, bits)| copied == 0 || copied == bits));
+        if self.filter.counting().is_some() {
+            assert!(has_part(&copy, content(&piece.data)));
+        }
     }
 
     fn load(&mut self, iterator: u64, data: &[u8], origin: Origin) {
-        let before = whole(&self.filter);
-        let replaces = match self.filter.chains() {
-            Chains::Native(_) => false,
-            Chains::Counting(_) => true,
-            Chains::Classic(_) => origin == Origin::Replication,
-        };
+        let before = (whole(&self.filter), bits(&self.filter));
+        let is_of_bits = self.filter.counting().is_none();
+        let replaces = self.filter.kind() == FilterKind::Classic && origin == Origin::Replication;
         match codec::load_chunk(&mut self.filter, iterator, data, origin) {
-            Ok(loaded) => {
-                assert!(loaded.bytes.len() == data.len());
-                assert!(loaded.bytes.iter().zip(data).all(|(&loaded, &data)| loaded & data == data));
-                assert!(!replaces || loaded.bytes == data);
-                let changed = loaded.changed;
-                assert_eq!(changed, whole(&self.filter) != before);
-                if self.filter.counting().is_some() {
-                    self.follow_counters(before.1, iterator, data);
-                } else if replaces {
+            Ok(LoadedChunk { bytes, changed }) => {
+                assert!(bytes.len() == data.len());
+                assert!(bytes.iter().zip(data).all(|(&loaded, &data)| loaded & data == data));
+                assert!(bytes == data || !replaces && is_of_bits);
+                assert_eq!(changed, whole(&self.filter) != before.0);
+                self.is_loaded |= changed;
+                if replaces {
                     self.model.retain(|&number| self.filter.contains(item(number)));
-                } else {
-                    let before = before.1.iter().zip(bits(&self.filter));
-                    assert!(before.into_iter().all(|(&before, after)| before & after == before));
-                    self.check_held();
                 }
+                let before = before.1.iter().zip(bits(&self.filter));
+                assert!(replaces || before.into_iter().all(|(&before, after)| before & after == before));
+                if !is_of_bits {
+                    assert!(has_part(&self.filter, content(data)));
+                    check_figures(&self.filter);
+                }
+                self.check_held();
+                // Another time, it changes nothing.
+                let again = codec::load_chunk(&mut self.filter, iterator, data, origin).map(|loaded| loaded.changed);
+                assert_eq!(again, Ok(false));
             }
-            Err(_) => assert!(whole(&self.filter) == before),
+            Err(_) => assert!(whole(&self.filter) == before.0),
         }
         assert!(counts_are_right(&self.filter));
     }
 
-    /// The counters of a piece are in its place now, and all others as they were. What they hold is not known.
-    fn follow_counters(&mut self, before: Vec<u8>, iterator: u64, piece: &[u8]) {
-        let mut after = before.clone();
-        let (counters, _tag_and_checksum) = piece.split_last_chunk::<16>().expect("a tag and a checksum");
-        let end = (iterator - native::FIRST_CHUNK_CURSOR) as usize;
-        after[end - counters.len()..end].copy_from_slice(counters);
-        assert!(bits(&self.filter) == after);
-        if after != before {
-            self.model = CountingModel::default();
-        }
-    }
-
-    /// Bits at an offset, with the iterator and the checksum that make a piece of them.
+    /// Loads bits at an offset, with the iterator and the checksum that make a piece of them.
     fn load_sealed(&mut self, offset: u64, bits: &[u8], origin: Origin) {
         let (iterator, piece) = match self.filter.chains() {
             Chains::Native(chain) => {
                 let chunk = Chunk { offset, bits };
                 (chunk.cursor(), native::encode_chunk(chain, chunk).expect("little memory"))
             }
-            Chains::Counting(chain) => {
-                let chunk = Chunk { offset, bits };
-                (chunk.cursor(), native::encode_chunk(chain, chunk).expect("little memory"))
-            }
+            Chains::Counting(_) => return,
             Chains::Classic(_) => (1 + offset + bits.len() as u64, bits.to_vec()),
         };
         self.load(iterator, &piece, origin);
     }
 
-    /// The pieces of another filter, of other items.
+    /// Loads a piece of this filter with some bytes of its table changed.
+    fn load_edited(&mut self, rest: &mut Reader<'_>, reference: u8, origin: Origin) -> Option<()> {
+        let piece = codec::next_chunk(&self.filter, codec::HEADER_CURSOR).expect("little memory");
+        let mut part = piece.map_or_else(Vec::new, |piece| content(&piece.data).to_vec());
+        for _ in 0..rest.u8()? & 7 {
+            part::edit(&mut part, rest.u8()?, rest.u16()?.into(), rest.u8()?);
+        }
+        self.load_tagged(&part, reference, origin);
+        Some(())
+    }
+
+    /// Loads a part of a table that holds any entries.
+    fn load_composed(&mut self, rest: &mut Reader<'_>, reference: u8, origin: Origin) -> Option<()> {
+        let part = part::composed(rest, &Shape::of(&self.filter))?;
+        self.load_tagged(&part, reference, origin);
+        Some(())
+    }
+
+    /// Loads a part of a table with the right tag and checksum: into this filter, or into an empty one that takes its place.
+    fn load_tagged(&mut self, part: &[u8], reference: u8, origin: Origin) {
+        let (iterator, piece) = sealed_part(part, tag(&self.filter));
+        if reference & 1 == 1 {
+            // It claims to hold what it was told of.
+            *self = Subject { is_loaded: true, ..Subject::of(emptied(&self.filter), CountingModel::default()) };
+        }
+        self.load(iterator, &piece, origin);
+        if reference & 2 == 2 {
+            let mut copy = self.filter.try_clone().expect("a copy");
+            use_in_every_way(&mut copy);
+        }
+    }
+
+    /// Loads the pieces of another filter, of other items.
     fn load_another(&mut self, other: &Filter, items: u64, origin: Origin) {
         let mut other = other.try_clone().expect("little memory");
-        insert(&mut other, Filter::insert_hashes, 1000..1000 + items);
+        insert(&mut other, OnDuplicate::Count, 1000..1000 + items);
         let mut iterator = codec::HEADER_CURSOR;
         while let Some(piece) = codec::next_chunk(&other, iterator).expect("little memory") {
             iterator = piece.cursor;
@@ -604,13 +783,22 @@ impl Subject {
     }
 }
 
-/// A small filter of any layout.
+/// Returns true if a table has these segments where the part says, or has no entries at all.
+fn has_part(filter: &Filter, part: &[u8]) -> bool {
+    let (start, segments) = part.split_at(8);
+    let start = u64::from_le_bytes(*start.first_chunk().expect("a place"));
+    let piece = codec::next_chunk(filter, FIRST_CHUNK_CURSOR + start).expect("little memory");
+    piece.is_none_or(|piece| content(&piece.data)[16..].starts_with(&segments[8..]))
+}
+
+/// Returns a small filter of any layout.
 fn filter_of_kind(kind: u8) -> Filter {
     let native = Layout::Native { seed: 7 };
     let counting = Layout::Counting { seed: 7 };
     let classic = Layout::Classic { stored_expansion: 2 };
-    // Higher numbers go round without those that count, which came later: what had been found keeps its meaning.
-    let kind = if kind < COUNTING_KINDS.end { kind } else { kind % COUNTING_KINDS.start };
+    // Numbers between go round without those that count, which came later: what had been found keeps its meaning.
+    let is_counting = COUNTING_KINDS.contains(&kind) || LARGE_KINDS.contains(&kind);
+    let kind = if is_counting { kind } else { kind % COUNTING_KINDS.start };
     let (error_rate, capacity, expansion, layout) = match kind {
         0 => (0.01, 20, 2, native),
         1 => (0.001, 5, 1, native),
@@ -622,7 +810,10 @@ fn filter_of_kind(kind: u8) -> Filter {
         8 => (2.0 * f64::MIN_POSITIVE * f64::EPSILON, 3, 2, classic),
         9 => (0.01, 20, 2, counting),
         10 => (0.3, 40, 1, counting),
-        _ => (0.01, 300, 0, counting),
+        11 => (0.01, 300, 0, counting),
+        252 => (0.9, 5000, 0, counting),
+        253 => (0.01, 10_000, 0, counting),
+        _ => (0.5, 20, 2, counting),
     };
     let params = CreateParams {
         error_rate: ErrorRate::new(error_rate).expect("an error rate"),
@@ -631,7 +822,28 @@ fn filter_of_kind(kind: u8) -> Filter {
         layout,
     };
     let filter = Filter::create(params, |_| true).expect("little memory");
-    if kind == 4 { aged(&filter) } else { filter }
+    match kind {
+        4 => aged(&filter),
+        255 => shortened(&filter),
+        _ => filter,
+    }
+}
+
+/// Returns the number of items that a filter of a kind starts with.
+fn items_of_kind(kind: u8, items: u8) -> u64 {
+    let times = match kind {
+        252..255 => 20,
+        255 => 80,
+        _ => 1,
+    };
+    u64::from(items) * times
+}
+
+/// Returns a counting filter with the shortest fingerprints, which soon have no bits left.
+fn shortened(filter: &Filter) -> Filter {
+    let mut header = codec::encode_header(filter).unwrap();
+    header[82..84].copy_from_slice(&[1, 0]);
+    Header::decode(&sealed(&header), Origin::Client).and_then(|header| header.build()).expect("a sound header")
 }
 
 /// A classic filter as of before RedisBloom 2.0: with 32 bits of hash, and layers that are rounded up to powers of two.

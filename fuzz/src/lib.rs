@@ -8,4 +8,5 @@
 
 pub mod commands;
 pub mod decoding;
+mod part;
 mod server;

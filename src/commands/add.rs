@@ -4,7 +4,7 @@
 
 use super::create::create;
 use super::items::{self, Changed, ItemFlags, ReplicatedAs};
-use super::options::{CreateOptions, Expansion, InsertRequest, OnDuplicate, flag_once, positive, set_once};
+use super::options::{CreateOptions, Expansion, InsertRequest, flag_once, positive, set_once};
 use super::redisbloom;
 use crate::admission;
 use crate::configuration::LayoutName;
@@ -14,7 +14,7 @@ use crate::lookahead;
 use crate::server::{Arg, Args, Context, Keyspace};
 use crate::statistics;
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{BATCH, ErrorRate, Hash};
+use oxbloom_filter::internals::{BATCH, ErrorRate, Hash, OnDuplicate};
 
 /// `BF.ADD key item`
 pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
@@ -28,7 +28,7 @@ pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
     lookahead::remember(ctx, name, filter);
     let hash = [filter.hash(args.at(2).bytes())];
     let mut new = [false];
-    let (handled, failure) = insert_growing(ctx, filter, &hash, &mut new, OnDuplicate::Count);
+    let (handled, failure) = insert_batch(ctx, filter, &hash, &mut new, OnDuplicate::Count);
     let [added] = new;
     statistics::count_additions(filter, added.into(), u64::from(handled == 1 && !added));
     let changed = added || handled == 1 && filter.counting().is_some();
@@ -211,7 +211,7 @@ fn insert_in_batches(
     for items in items.chunks(BATCH) {
         let batch = filter.hash_batch(items.iter().map(Arg::bytes));
         let new = &mut new[handled..][..items.len()];
-        let (in_batch, failure) = insert_growing(ctx, filter, batch.hashes(), new, on_duplicate);
+        let (in_batch, failure) = insert_batch(ctx, filter, batch.hashes(), new, on_duplicate);
         handled += in_batch;
         if failure.is_some() {
             return (handled, failure);
@@ -221,25 +221,18 @@ fn insert_in_batches(
 }
 
 /// Inserts the items of `hashes`, growing as needed, until one does not fit; returns as [`insert_in_batches`].
-fn insert_growing(
+fn insert_batch(
     ctx: &Context,
     filter: &mut Filter,
     hashes: &[Hash],
     new: &mut [bool],
     on_duplicate: OnDuplicate,
 ) -> (usize, Option<Error>) {
-    let (total, mut handled) = (hashes.len(), 0);
-    loop {
-        let (hashes, new) = (&hashes[handled..], &mut new[handled..]);
-        handled += match on_duplicate {
-            OnDuplicate::Count => filter.insert_hashes(hashes, new),
-            OnDuplicate::Skip => filter.insert_absent_hashes(hashes, new),
-        };
-        if handled == total {
-            return (handled, None);
-        }
-        if let Err(error) = admission::grow(ctx, filter) {
-            return (handled, Some(error));
-        }
+    let handled = filter.insert_hashes(hashes, new, on_duplicate);
+    if handled == hashes.len() {
+        return (handled, None);
     }
+    let (hashes, new) = (&hashes[handled..], &mut new[handled..]);
+    let (more, failure) = admission::insert_growing(ctx, filter, hashes, new, on_duplicate);
+    (handled + more, failure)
 }

@@ -7,7 +7,7 @@ use crate::lookahead;
 use crate::server::{Arg, Args, Context, Keyspace};
 use crate::statistics::{self, Footprint};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{BATCH, Chain, CountingLayer as Layer, Hash, HashedBatch};
+use oxbloom_filter::internals::{BATCH, CountingFilter, Hash, HashedBatch};
 
 /// `BF.DEL key item`
 pub(super) fn del(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
@@ -53,8 +53,8 @@ pub(super) fn mdel(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<
 /// Removes an occurrence of each item; `removed[i]` tells whether there was one. Returns how many there were.
 fn remove_all(filter: &mut Filter, hashes: &[Hash], removed: &mut [bool]) -> Result<usize, Error> {
     let before = Footprint::of(filter);
-    let chain = filter.counting_mut().ok_or(Error::NotCounting)?;
-    removed.iter_mut().zip(hashes).for_each(|(removed, &hash)| *removed = chain.remove(hash));
+    let counting = filter.counting_mut().ok_or(Error::NotCounting)?;
+    removed.iter_mut().zip(hashes).for_each(|(removed, &hash)| *removed = counting.remove(hash));
     statistics::on_change(filter, before);
     let count = removed.iter().filter(|removed| **removed).count();
     statistics::count_removals(filter, count as u64);
@@ -75,7 +75,7 @@ pub(super) fn count(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(),
         }
         None => 0,
     };
-    ctx.reply_integer(count.into());
+    ctx.reply_integer(count);
     Ok(())
 }
 
@@ -83,16 +83,16 @@ pub(super) fn count(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(),
 pub(super) fn mcount(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?;
-    let chain = filter.map(counting).transpose()?;
+    let counting = filter.map(counting).transpose()?;
     let items = args.from(2);
     ctx.reply_array(items.len());
-    let (Some(filter), Some(chain)) = (filter, chain) else {
+    let (Some(filter), Some(counting)) = (filter, counting) else {
         items.iter().for_each(|_| ctx.reply_integer(0));
         return Ok(());
     };
     for items in items.chunks(BATCH) {
         let batch = prepare(filter, items);
-        batch.hashes().iter().for_each(|&hash| ctx.reply_integer(chain.count(hash).into()));
+        batch.hashes().iter().for_each(|&hash| ctx.reply_integer(counting.count(hash)));
     }
     Ok(())
 }
@@ -104,6 +104,6 @@ fn prepare(filter: &Filter, items: Args) -> HashedBatch {
     filter.hash_batch(items.iter().map(Arg::bytes))
 }
 
-fn counting(filter: &Filter) -> Result<&Chain<Layer>, Error> {
+fn counting(filter: &Filter) -> Result<&CountingFilter, Error> {
     filter.counting().ok_or(Error::NotCounting)
 }

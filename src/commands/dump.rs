@@ -4,8 +4,9 @@ use crate::admission;
 use crate::error::{Error, Limit};
 use crate::filter_key::{ReadKey, WriteKey};
 use crate::server::{Args, Context, Keyspace};
+use crate::statistics::{self, Footprint};
 use oxbloom_filter::DecodeError;
-use oxbloom_filter::internals::codec::{self, DumpChunk, Header, Origin};
+use oxbloom_filter::internals::codec::{self, DumpChunk, Header, LoadedChunk, Origin};
 
 /// `BF.SCANDUMP key iterator`
 ///
@@ -66,15 +67,17 @@ fn apply_chunk(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), 
         return create(ctx, args, key, &header);
     };
     let iterator = u64::try_from(iterator).map_err(|_| Error::BadData)?;
+    let before = Footprint::of(filter);
     let loaded = codec::load_chunk(filter, iterator, data, origin);
-    let loaded = loaded.map_err(|error| Error::decoding(error, Limit::System))?;
-    if loaded.changed && loaded.bytes == data {
-        ctx.replicate_verbatim();
-    } else if loaded.changed {
-        let bytes = ctx.string(loaded.bytes);
-        ctx.replicate(c"BF.LOADCHUNK", name, &[args.at(2), bytes.as_arg()]);
+    let loaded = loaded.map(|LoadedChunk { bytes, changed }| (changed, (bytes != data).then(|| ctx.string(bytes))));
+    statistics::on_change(filter, before);
+    let refused = |error| admission::oom_or_exit(ctx, Error::decoding(error, Limit::System));
+    let (changed, other_bytes) = loaded.map_err(refused)?;
+    match other_bytes {
+        Some(bytes) if changed => ctx.replicate(c"BF.LOADCHUNK", name, &[args.at(2), bytes.as_arg()]),
+        None if changed => ctx.replicate_verbatim(),
+        _ => {}
     }
-    let changed = loaded.changed;
     drop(key);
     if changed {
         keyspace.notify_changed(ctx, name, c"bf.loadchunk");

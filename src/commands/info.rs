@@ -23,7 +23,7 @@ struct Field {
 
 /// The facts: first those of the whole reply, then those that are only told one by one. All come from counters; none looks
 /// at the bits.
-const FIELDS: [Field; 12] = [
+const FIELDS: [Field; 11] = [
     Field {
         token: c"CAPACITY",
         argument: c"capacity",
@@ -101,15 +101,6 @@ const FIELDS: [Field; 12] = [
         reply: |ctx, filter| match filter.is_estimate() {
             None => ctx.reply_null(),
             Some(is_estimate) => ctx.reply_bool(is_estimate),
-        },
-    },
-    Field {
-        token: c"STUCK",
-        argument: c"stuck",
-        label: c"Number of counters that stick",
-        reply: |ctx, filter| match filter.counting() {
-            None => ctx.reply_null(),
-            Some(filter) => ctx.reply_integer(filter.stuck()),
         },
     },
 ];

@@ -6,7 +6,7 @@ use crate::configuration::{self, LayoutName};
 use crate::error::Error;
 use crate::server::{Args, Server};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{CreateParams, ErrorRate, FilterKind, Growth, Layout};
+use oxbloom_filter::internals::{CreateParams, ErrorRate, FilterKind, Growth, Layout, OnDuplicate};
 
 /// The options of a command that may create a filter. What is not given is by default.
 #[derive(Default)]
@@ -34,15 +34,6 @@ pub(super) struct InsertRequest<'a> {
     pub create: bool,
     pub on_duplicate: OnDuplicate,
     pub items: Args<'a>,
-}
-
-/// The treatment of items that are there already, in a counting filter.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum OnDuplicate {
-    /// They get another occurrence.
-    Count,
-    /// Nothing.
-    Skip,
 }
 
 impl Expansion {

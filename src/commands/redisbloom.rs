@@ -10,11 +10,11 @@
 
 use std::num::NonZeroU32;
 
-use super::options::{CreateOptions, Expansion, InsertRequest, OnDuplicate, positive};
+use super::options::{CreateOptions, Expansion, InsertRequest, positive};
 use crate::configuration::{self, Dialect, LayoutName};
 use crate::error::Error;
 use crate::server::{Arg, Args};
-use oxbloom_filter::internals::ErrorRate;
+use oxbloom_filter::internals::{ErrorRate, OnDuplicate};
 
 /// The fewest arguments of a BF.RESERVE of ours, its name included: `BF.RESERVE key rate capacity NONSCALING SEED seed
 /// LAYOUT native`. RedisBloom takes seven at most.

@@ -66,11 +66,11 @@ pub(crate) const ACL_CATEGORIES: Feature = Feature {
     is_offered: || has!(RedisModule_GetCommand, RedisModule_AddACLCategory, RedisModule_SetCommandACLCategories),
 };
 
-/// From Redis 7.4 on. The allocator takes each of these functions that there is.
+/// From Redis 7.0 on.
 pub(crate) const FALLIBLE_ALLOCATION: Feature = Feature {
     name: "an error when the system refuses less than a megabyte",
     fallback: "the server ends",
-    is_offered: || has!(RedisModule_TryAlloc, RedisModule_TryCalloc, RedisModule_TryRealloc),
+    is_offered: || has!(RedisModule_TryAlloc),
 };
 
 pub(crate) const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;

@@ -35,10 +35,10 @@ LARGE = {
     # Grows from small to large.
     "native": Kind(0.01, 1000, ("EXPANSION", "20000")),
     "classic": Kind(0.01, 1000, ("EXPANSION", "20000", "LAYOUT", "classic")),
-    # Grows when it is large.
-    "counting": Kind(1e-15, 480_000, ("EXPANSION", "1", "COUNTING")),
+    # Grows when it is large, a part at a time: with as many items as below, every two hundred.
+    "counting": Kind(1e-15, 1000, ("COUNTING",)),
 }
-FILLED, SLICE = 479_500, 68_500  # items of the last one, in all and of a script
+FILLED, SLICE = 2_140_000, 53_500  # items of the last one, in all and of a script
 HUGE = {"huge": Kind(0.01, 60_000_000, ("NONSCALING",))}
 
 FILL = """
@@ -78,8 +78,12 @@ def next_primary(cluster: Cluster) -> Server:
     return primaries[(primaries.index(cluster.primary_of(TAG)) + 1) % len(primaries)]
 
 
-def layers(cluster: Cluster, key: str) -> int:
-    return next(iter(cluster.client(protocol=2).execute_command("BF.INFO", key, "FILTERS")))
+def fact(cluster: Cluster, key: str, field: str) -> int:
+    return next(iter(cluster.client(protocol=2).execute_command("BF.INFO", key, field)))
+
+
+def capacity(cluster: Cluster, key: str) -> int:
+    return fact(cluster, key, "CAPACITY")
 
 
 def check_all(cluster: Cluster, writers: list[Writer]) -> None:
@@ -94,11 +98,13 @@ def check_all(cluster: Cluster, writers: list[Writer]) -> None:
 
 def test_nothing_is_lost_while_a_slot_moves_key_by_key(cluster: Cluster):
     keys = reserve(cluster.client(), TAG)
-    growing = [key for key, kind in keys.items() if "NONSCALING" not in kind.options]
+    growing = {key: kind for key, kind in keys.items() if "NONSCALING" not in kind.options}
     at_work = writers(cluster, keys)
     with writing(*at_work):
         moves = 0
-        while moves < MOVES or any(layers(cluster, key) == 1 for key in growing):
+        while moves < MOVES or any(
+            capacity(cluster, key) == kind.capacity for key, kind in growing.items()
+        ):
             cluster.move_slot(TAG, next_primary(cluster), lambda: go_on(*at_work, rounds=1))
             moves += 1
     for primary in cluster.primaries():
@@ -111,16 +117,19 @@ def test_filters_of_many_megabytes_grow_while_they_move(cluster: Cluster):
     keys = reserve(client, TAG, LARGE)
     for first in range(0, FILLED, SLICE):
         client.eval(FILL, 1, f"{TAG}counting", first, first + SLICE)
+    capacities = {key: capacity(cluster, key) for key in keys}
     huge = reserve(client, TAG, HUGE)
     at_work = writers(cluster, keys | huge)
     with writing(*at_work):
         moves = 0
-        while moves < 2 or layers(cluster, f"{TAG}counting") == 1:
+        while moves < 2 or any(
+            capacity(cluster, key) <= before for key, before in capacities.items()
+        ):
             cluster.move_slot(TAG, next_primary(cluster), lambda: go_on(*at_work, rounds=1))
             moves += 1
     for key in keys | huge:
         assert client.memory_usage(key) > CHUNK, key
-    assert [layers(cluster, key) for key in keys] == [2, 2, 2]
+    assert [fact(cluster, key, "FILTERS") for key in keys] == [2, 2, 1]
     filled = [f"filled {number}" for number in range(0, FILLED, 10)]
     assert all(ask(client, "BF.MEXISTS", f"{TAG}counting", filled))
     check_all(cluster, at_work)

@@ -4,14 +4,15 @@ use std::ops::Range;
 
 use redis::{Connection, Value};
 
-use testkit::command::item;
+use testkit::command::{item, many};
 use testkit::filter_model::FilterModel;
-use testkit::info::{LAYOUTS, digest, info_number, used_memory};
+use testkit::info::{LAYOUTS, assert_figures_add_up, digest, digest_of, info_number, used_memory};
 use testkit::memory::{EXIT_MESSAGE, MIB, confine, confine_running, create, grow, limit, reserve};
+use testkit::persistence::rewrite_aof;
 use testkit::replication::{follow, replica_of, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
 use testkit::wire::{Reply, Wire};
-use testkit::{Setup, ask, error, error_text, oxbloom_with_faults, run, run_words};
+use testkit::{Setup, ask, copy_of, error, error_text, oxbloom_with_faults, run, run_words};
 
 /// What a server has beyond what it takes when the next filter of [`LARGE`] is to be refused, in bytes. It is left some.
 const SPARE: u64 = 20 * MIB;
@@ -30,11 +31,21 @@ fn split(command: &str) -> Words {
     command.split_ascii_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// A filter under its layout's name, large and with some items.
+/// A filter under its layout's name, large and with some items. One that counts takes its memory when items come: its model
+/// has some of them.
 fn fill_large(client: &mut Connection, (layout, flags): (&str, &str)) -> FilterModel {
-    let mebibytes = if layout == "counting" { LARGE / 4 } else { LARGE };
-    run(client, &format!("{} {flags}", reserve(layout, mebibytes))).unwrap();
     let mut model = FilterModel::new(layout);
+    if layout == "counting" {
+        run(client, &format!("BF.RESERVE {layout} 0.000000000000000001 1000 {flags}")).unwrap();
+        for first in (0..).step_by(10_000) {
+            many::<Vec<bool>>(client, "BF.MADD", layout, &(first..first + 10_000).collect::<Vec<_>>());
+            if first % 100_000 == 0 && ask::<u64>(client, &format!("MEMORY USAGE {layout}")) > LARGE * MIB {
+                break;
+            }
+        }
+    } else {
+        run(client, &format!("{} {flags}", reserve(layout, LARGE))).unwrap();
+    }
     model.add(client, 0..1000);
     model
 }
@@ -53,19 +64,31 @@ fn fill_up(client: &mut Connection, model: &mut FilterModel, count: u64) {
 }
 
 /// All that makes another filter as large as the one of a layout: the command, and what it is told when there is no memory.
+/// To reserve one that counts takes none.
 fn ways_to_more(client: &mut Connection, (layout, flags): (&str, &str)) -> Vec<(Words, &'static str)> {
     let payload: Vec<u8> = ask(client, &format!("DUMP {layout}"));
     let (_, header): (u64, Vec<u8>) = ask(client, &format!("BF.SCANDUMP {layout} 0"));
     let capacity: u64 = ask::<Vec<u64>>(client, &format!("BF.INFO {layout} CAPACITY"))[0];
-    vec![
+    let reserving = [
         (split(&format!("BF.RESERVE new 0.01 {capacity} NONSCALING {flags}")), create::SYSTEM),
         (split(&format!("BF.RESERVE new LIKE {layout}")), create::SYSTEM),
         (split(&format!("BF.INSERT new CAPACITY {capacity} {flags} ITEMS item")), create::SYSTEM),
+        (words([b"BF.LOADCHUNK", b"new", b"1", &header]), create::SYSTEM),
+    ];
+    let filling = [
         (split(&format!("BF.MERGE new 1 {layout}")), create::SYSTEM),
         (split(&format!("COPY {layout} new")), ""),
         (words([b"RESTORE", b"new", b"0", &payload]), "ERR Bad data format"),
-        (words([b"BF.LOADCHUNK", b"new", b"1", &header]), create::SYSTEM),
-    ]
+    ];
+    if layout == "counting" { filling.into() } else { reserving.into_iter().chain(filling).collect() }
+}
+
+/// As [`ways_to_more`], without those for which the server itself has no memory: the payload of a filter that counts is as
+/// large as the filter.
+fn ways_with_little_memory(client: &mut Connection, layout: (&str, &str)) -> Vec<(Words, &'static str)> {
+    let mut ways = ways_to_more(client, layout);
+    ways.retain(|(command, _)| layout.0 != "counting" || command[0] != b"RESTORE");
+    ways
 }
 
 #[test]
@@ -78,19 +101,20 @@ fn what_the_system_refuses_a_running_server_is_an_error_until_there_is_memory_ag
     let mut maker = other.connect();
     let ways = LAYOUTS.map(|layout| {
         fill_large(&mut maker, layout);
-        ways_to_more(&mut maker, layout)
+        ways_with_little_memory(&mut maker, layout)
     });
     let ways = ways.concat();
     // Full filters whose next layer is large, and that take no item for one that they have.
-    for (layout, flags) in LAYOUTS {
+    let in_layers = LAYOUTS.into_iter().filter(|(layout, _)| *layout != "counting");
+    for (layout, flags) in in_layers.clone() {
         let key = format!("growing-{layout}");
-        let expansion = if layout == "counting" { 17_500 } else { 70_000 };
-        run(&mut client, &format!("BF.RESERVE {key} 0.0000001 100 EXPANSION {expansion} {flags}")).unwrap();
+        run(&mut client, &format!("BF.RESERVE {key} 0.0000001 100 EXPANSION 70000 {flags}")).unwrap();
         let mut model = FilterModel::new(&key);
         fill_up(&mut client, &mut model, 100);
         models.push(model);
     }
-    let grow = LAYOUTS.map(|(layout, _)| (split(&format!("BF.ADD growing-{layout} something-new")), grow::SYSTEM));
+    let grow = in_layers.map(|(layout, _)| (split(&format!("BF.ADD growing-{layout} something-new")), grow::SYSTEM));
+    let grow: Vec<_> = grow.collect();
     let before = digest(&mut client);
 
     confine_running(&server, Some(SPARE));
@@ -184,7 +208,7 @@ fn a_replica_that_cannot_copy_or_restore_what_its_master_did_ends() {
     let mut client = master.connect();
     for layout in LAYOUTS {
         fill_large(&mut client, layout);
-        let ways = ways_to_more(&mut client, layout);
+        let ways = ways_with_little_memory(&mut client, layout);
         // What is the same for all layouts is tried with one.
         let ways = ways.iter().filter(|(command, _)| layout.0 == "native" || !command[0].starts_with(b"BF."));
         for (command, _) in ways {
@@ -212,7 +236,7 @@ fn what_a_client_asks_of_a_replica_that_may_be_written_to_does_not_end_it() {
     wait_for_replica(&mut client, &mut reader);
     confine_running(&replica, Some(SPARE));
     for layout in LAYOUTS {
-        for (command, expected) in ways_to_more(&mut client, layout) {
+        for (command, expected) in ways_with_little_memory(&mut client, layout) {
             let refusal = error_text(&run_words(&mut reader, &command).expect_err("memory that is not there was had"));
             assert!(refusal == expected || expected.is_empty(), "{refusal}");
         }
@@ -258,7 +282,7 @@ fn filters_that_are_evicted_go_whole_and_those_that_stay_have_everything() {
         let mut models = Vec::new();
         for number in 0..FILTERS {
             let flags = LAYOUTS[number % LAYOUTS.len()].1;
-            let capacity = if number % 5 == 0 { 2_000 } else { 120_000 };
+            let capacity = if number % 5 == 0 { 2_000 } else { 400_000 };
             run(&mut client, &format!("BF.RESERVE {} 0.0001 {capacity} EXPANSION 2 {flags}", key(number))).unwrap();
             if is_volatile(number) {
                 run(&mut client, &format!("EXPIRE {} {}", key(number), 10_000 + number)).unwrap();
@@ -299,10 +323,15 @@ fn insert_if_there(client: &mut Connection, model: &mut FilterModel, numbers: Ra
 /// server itself cannot do without.
 const LEAST: u64 = 32 << 10;
 
+/// What it counts of commands on small filters that count, whose memory comes in small pieces.
+const LEAST_OF_TABLES: u64 = 1 << 10;
+
 /// A client that asks for what may be refused, and one that looks at what that left.
 struct Clients {
     asks: Wire,
     looks: Connection,
+    /// The size of a request that may be refused.
+    least: u64,
 }
 
 impl Clients {
@@ -310,15 +339,16 @@ impl Clients {
     /// error, changes nothing and leaves nothing behind.
     fn refuse_each(&mut self, command: &Words) -> u64 {
         const TIMES: u64 = 20;
+        let least = self.least;
         const REFUSALS: [&str; 3] = ["ERR Insufficient memory", "ERR Bad data format", "ERR module key failed to copy"];
         let shown = String::from_utf8_lossy(&command[0]).into_owned();
         let before = digest(&mut self.looks);
         for request in 1.. {
             let mut used = 0;
             for time in 0..TIMES {
-                self.asks.run(&format!("BF.STARVE key {request} {LEAST}"));
+                self.asks.run(&format!("BF.STARVE key {request} {least}"));
                 let reply = self.asks.run_words(command);
-                let requests = self.asks.run(&format!("BF.STARVE key 0 {LEAST}")).integer() as u64;
+                let requests = self.asks.run(&format!("BF.STARVE key 0 {least}")).integer() as u64;
                 let end = if let Reply::Array(elements) = &reply { elements.last().unwrap_or(&reply) } else { &reply };
                 // Memory that some allocators hand out unaligned is asked for again: there may be one less than a moment ago.
                 let Reply::Error(refusal) = end else { return requests };
@@ -330,7 +360,7 @@ impl Clients {
             }
             assert_eq!(digest(&mut self.looks), before, "{shown} changed something, without request {request}");
             let returned = format!("what {shown} took is given back, without request {request}");
-            wait_until(&returned, || used_memory(&mut self.looks) < used + TIMES * LEAST / 2);
+            wait_until(&returned, || used_memory(&mut self.looks) < used + TIMES * least.max(LEAST / 8) / 2);
         }
         unreachable!("all commands end")
     }
@@ -341,8 +371,8 @@ fn each_request_for_memory_may_be_refused_and_then_nothing_has_changed() {
     let faulty = || with_debug(Setup::with_module(oxbloom_with_faults())).set("repl-diskless-sync-delay 0");
     let master = faulty().start();
     let replica = replica_of(&master, faulty()).start();
-    let mut clients = Clients { asks: Wire::resp2(&master), looks: master.connect() };
-    for (layout, flags) in LAYOUTS {
+    let mut clients = Clients { asks: Wire::resp2(&master), looks: master.connect(), least: LEAST };
+    for (layout, flags) in LAYOUTS.into_iter().filter(|(layout, _)| *layout != "counting") {
         let client = &mut clients.looks;
         let parameters = format!("0.0000001 15000 {flags}");
         for key in ["grown", "full"] {
@@ -373,10 +403,7 @@ fn each_request_for_memory_may_be_refused_and_then_nothing_has_changed() {
             (1, many("BF.MADD wide", 0..70_000)),
             (2, many("BF.INSERT wide NX ITEMS", 30_000..100_000)),
         ];
-        commands.extend(match layout {
-            "counting" => vec![(1, many("BF.MDEL wide", 0..70_000)), (2, many("BF.MDEL wide", 30_000..100_000))],
-            _ => vec![(3, split("BF.MERGE new 1 grown")), (2, split("BF.MERGE single 1 grown"))],
-        });
+        commands.extend([(3, split("BF.MERGE new 1 grown")), (2, split("BF.MERGE single 1 grown"))]);
         if layout != "classic" {
             commands.push((1, split("BF.SCANDUMP grown 1")));
         }
@@ -397,6 +424,173 @@ fn each_request_for_memory_may_be_refused_and_then_nothing_has_changed() {
     }
 }
 
+#[test]
+fn each_request_for_memory_of_a_counting_filter_may_be_refused_and_then_nothing_has_changed() {
+    let faulty = || with_debug(Setup::with_module(oxbloom_with_faults())).set("repl-diskless-sync-delay 0");
+    let master = faulty().start();
+    let replica = replica_of(&master, faulty()).start();
+    let mut clients = Clients { asks: Wire::resp2(&master), looks: master.connect(), least: LEAST };
+    let many_items = |command: &str, numbers: Range<u64>| split(command).into_iter().chain(numbers.map(item)).collect();
+    // What grows with the number of items in a command.
+    run(&mut clients.looks, "BF.RESERVE wide 0.01 500000 COUNTING SEED 7").unwrap();
+    for (least, command) in [
+        (1, many_items("BF.MADD wide", 0..70_000)),
+        (2, many_items("BF.INSERT wide NX ITEMS", 30_000..100_000)),
+        (1, many_items("BF.MDEL wide", 0..70_000)),
+        (2, many_items("BF.MDEL wide", 30_000..100_000)),
+    ] {
+        let requests = clients.refuse_each(&command);
+        assert!(requests >= least, "{} made {requests} requests", String::from_utf8_lossy(&command[0]));
+    }
+    run(&mut clients.looks, "FLUSHALL").unwrap();
+
+    clients.least = LEAST_OF_TABLES;
+    for growth in ["", "NONSCALING"] {
+        let client = &mut clients.looks;
+        run(client, &format!("BF.RESERVE grown 0.0000001 6000 {growth} COUNTING SEED 7")).unwrap();
+        run(client, "BF.RESERVE other LIKE grown").unwrap();
+        let (mut grown, mut other) = (FilterModel::new("grown"), FilterModel::new("other"));
+        grown.add(client, 0..3000);
+        other.add(client, 2000..3500);
+        let mut dump = clients.asks.scan_dump("grown");
+        let (iterator, chunk) = dump.pop().expect("a chunk");
+        assert_eq!(dump.len(), 1);
+        let client = &mut clients.looks;
+        let header = &dump[0].1;
+        let payload: Vec<u8> = ask(client, "DUMP grown");
+        // With how many requests each makes at least. What they create is `new`.
+        let mut commands: Vec<(u64, Words)> = vec![
+            (2, split("COPY grown new")),
+            (2, words([b"RESTORE", b"new", b"0", &payload])),
+            (2, split("BF.MERGE new 2 grown other")),
+            (2, split("BF.MERGE other 1 grown")),
+            (0, split(&format!("BF.RESERVE new 0.01 1000 {growth} COUNTING"))),
+            (0, split("BF.RESERVE new LIKE grown")),
+        ];
+        if growth == "NONSCALING" {
+            commands.push((1, split("BF.MERGE new 2 grown other INTERSECT")));
+            commands.push((1, split("BF.MERGE other 1 grown INTERSECT")));
+        }
+        for (least, command) in &commands {
+            let requests = clients.refuse_each(command);
+            let shown = String::from_utf8_lossy(&command[0]);
+            assert!(requests >= *least, "{growth}: {shown} made {requests} requests");
+            run(&mut clients.looks, "DEL new").unwrap();
+        }
+        assert_eq!(clients.asks.load_chunk("new", 1, header), Reply::simple("OK"));
+        let load = words([b"BF.LOADCHUNK", b"new", iterator.to_string().as_bytes(), &chunk]);
+        let requests = clients.refuse_each(&load);
+        assert!(requests >= 2, "{growth}: a chunk made {requests} requests");
+        assert_eq!(clients.asks.run("DUMP new"), Reply::bulk(&payload));
+
+        // Single items, of which some need memory.
+        let mut refused = 0;
+        for number in 10_000.. {
+            if grown.items.len() == 5500 || refused == 12 {
+                break;
+            }
+            let command = words([b"BF.ADD", b"grown", &item(number)]);
+            clients.asks.run(&format!("BF.STARVE key 1 {LEAST_OF_TABLES}"));
+            let reply = clients.asks.run_words(&command);
+            clients.asks.run(&format!("BF.STARVE key 0 {LEAST_OF_TABLES}"));
+            if reply.is_error() {
+                assert_eq!(reply, Reply::error(grow::SYSTEM));
+                assert!(clients.refuse_each(&command) > 0);
+                refused += 1;
+            }
+            grown.items.insert(number);
+        }
+        assert!(refused > 2, "{growth}: {refused} additions were refused");
+        assert_figures_add_up(&mut clients.looks);
+        let mut reader = replica.connect();
+        wait_for_replica(&mut clients.looks, &mut reader);
+        assert_eq!(digest(&mut reader), digest(&mut clients.looks), "{growth}");
+
+        // What is removed is gone, whether or not there is memory for a smaller filter.
+        let expected: Vec<u64> = grown.items.iter().copied().collect();
+        for (index, &number) in expected.iter().enumerate() {
+            clients.asks.run(&format!("BF.STARVE key {} {LEAST_OF_TABLES}", 1 + index % 4));
+            let removed = clients.asks.run_words(&words([b"BF.DEL", b"grown", &item(number)]));
+            assert_eq!(removed, Reply::Integer(1), "{growth}");
+            if index % 500 == 0 {
+                clients.asks.run(&format!("BF.STARVE key 0 {LEAST_OF_TABLES}"));
+                let counts: Vec<u64> = many(&mut clients.looks, "BF.MCOUNT", "grown", &expected);
+                assert_eq!(counts.iter().sum::<u64>() as usize, expected.len() - 1 - index, "{growth}");
+            }
+        }
+        clients.asks.run(&format!("BF.STARVE key 0 {LEAST_OF_TABLES}"));
+        let client = &mut clients.looks;
+        assert_eq!(ask::<u64>(client, "BF.CARD grown"), 0);
+        assert_eq!(ask::<Vec<f64>>(client, "BF.INFO grown FILL"), [0.0]);
+        assert_figures_add_up(client);
+        run(client, "FLUSHALL").unwrap();
+    }
+}
+
+/// A counting filter of which a part was loaded has what was loaded of it, however little memory there is for the rest.
+#[test]
+fn a_chunk_for_which_there_is_no_memory_is_refused_and_can_be_loaded_later() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let maker = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    let layout = LAYOUTS.into_iter().find(|(layout, _)| *layout == "counting").expect("the layout");
+    let model = fill_large(&mut maker.connect(), layout);
+    let chunks = Wire::resp2(&maker).scan_dump("counting");
+    assert!(chunks.len() > 4);
+    confine_running(&server, Some(SPARE));
+    let mut wire = Wire::resp2(&server);
+    let loaded = chunks.iter().position(|(iterator, data)| {
+        let before = digest(&mut client);
+        match wire.load_chunk("copy", *iterator, data) {
+            Reply::Error(refusal) => {
+                assert_eq!(refusal, create::SYSTEM);
+                assert_eq!(digest(&mut client), before);
+                true
+            }
+            reply => {
+                assert_eq!(reply, Reply::simple("OK"));
+                false
+            }
+        }
+    });
+    let loaded = loaded.expect("a chunk that is refused");
+    confine_running(&server, None);
+    for (iterator, data) in &chunks[loaded..] {
+        assert_eq!(wire.load_chunk("copy", *iterator, data), Reply::simple("OK"));
+    }
+    model.at("copy").observe(&mut client);
+    assert_eq!(digest_of(&mut client, "copy"), digest_of(&mut maker.connect(), "counting"));
+}
+
+/// The log is a header and chunks, as a master sends them as well.
+#[test]
+fn a_server_without_the_memory_for_the_chunks_of_a_counting_filter_ends_rather_than_forget_its_items() {
+    let layout = LAYOUTS.into_iter().find(|(layout, _)| *layout == "counting").expect("the layout");
+    let setup = || with_debug(Setup::oxbloom()).set("appendonly yes").set("aof-use-rdb-preamble no");
+    let server = setup().set("repl-diskless-sync-delay 0").start();
+    let mut client = server.connect();
+    let model = fill_large(&mut client, layout);
+    let chunks = Wire::resp2(&server).scan_dump("counting");
+    run(&mut client, "DEL counting").unwrap();
+
+    let mut replica = replica_of(&server, Setup::oxbloom()).start();
+    wait_for_replica(&mut client, &mut replica.connect());
+    confine_running(&replica, Some(SPARE));
+    let mut wire = Wire::resp2(&server);
+    for (iterator, data) in &chunks {
+        assert_eq!(wire.load_chunk("counting", *iterator, data), Reply::simple("OK"));
+    }
+    wait_until("the replica has ended", || !replica.is_running());
+    assert!(replica.log().contains(EXIT_MESSAGE), "{}", replica.log());
+
+    rewrite_aof(&mut client);
+    drop((client, wire));
+    let folder = server.kill();
+    let copy = copy_of(folder.path());
+    model.observe(&mut setup().on(copy).start().connect());
+    confine(setup(), SPARE).on(folder).refused(&[EXIT_MESSAGE]);
+}
+
 /// What is said of each layer grows with their number: a header of some dozens of bytes a layer, for one.
 #[test]
 fn requests_that_grow_with_the_number_of_layers_may_be_refused_and_none_ends_the_server() {
@@ -408,17 +602,24 @@ fn requests_that_grow_with_the_number_of_layers_may_be_refused_and_none_ends_the
     let mut client = server.connect();
     let mut wire = Wire::resp2(&server);
     for (layout, flags) in LAYOUTS {
-        run(&mut client, &format!("BF.RESERVE deep 0.5 1 EXPANSION 1 {flags}")).unwrap();
         let mut model = FilterModel::new("deep");
-        for first in (0..).step_by(50) {
-            model.add(&mut client, first..first + 50);
-            if ask::<Vec<u64>>(&mut client, "BF.INFO deep FILTERS")[0] > MANY {
-                break;
+        if layout == "counting" {
+            // It has one layer, whose chunk takes as much.
+            run(&mut client, &format!("BF.RESERVE deep 0.0000001 1000 {flags}")).unwrap();
+            model.add(&mut client, 0..20_000);
+        } else {
+            run(&mut client, &format!("BF.RESERVE deep 0.5 1 EXPANSION 1 {flags}")).unwrap();
+            for first in (0..).step_by(50) {
+                model.add(&mut client, first..first + 50);
+                if ask::<Vec<u64>>(&mut client, "BF.INFO deep FILTERS")[0] > MANY {
+                    break;
+                }
             }
         }
         let (iterator, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP deep 0");
         let payload: Vec<u8> = ask(&mut client, "DUMP deep");
-        assert!(header.len() as u64 > LEAST, "{layout}: {}", header.len());
+        let is_table = layout == "counting";
+        assert!(is_table || header.len() as u64 > LEAST, "{layout}: {}", header.len());
         let mut starve = |command: &Words| {
             for request in 1u64.. {
                 wire.run(&format!("BF.STARVE deep {request} {LEAST}"));
@@ -446,13 +647,15 @@ fn requests_that_grow_with_the_number_of_layers_may_be_refused_and_none_ends_the
             unreachable!("all commands end")
         };
         // What each allocates for all layers: the header at least, where one is made.
+        let of_layers = u64::from(!is_table);
         for (least, command) in [
-            (1, split("BF.SCANDUMP deep 0")),
+            (of_layers, split("BF.SCANDUMP deep 0")),
+            (u64::from(is_table), split("BF.SCANDUMP deep 1")),
             (0, split("BF.DEBUG deep")),
-            (1, split("COPY deep new")),
+            (of_layers, split("COPY deep new")),
             (u64::from(layout != "classic"), split("DUMP deep")),
-            (1, words([b"BF.LOADCHUNK", b"new", iterator.to_string().as_bytes(), &header])),
-            (1, words([b"RESTORE", b"new", b"0", &payload])),
+            (of_layers, words([b"BF.LOADCHUNK", b"new", iterator.to_string().as_bytes(), &header])),
+            (of_layers, words([b"RESTORE", b"new", b"0", &payload])),
             (1, split("DEBUG DIGEST-VALUE deep")),
         ] {
             run(&mut client, "DEL new").unwrap();

@@ -282,7 +282,6 @@ const WORDS: &[&str] = &[
     "FILL",
     "FPR",
     "ESTIMATED",
-    "STUCK",
     "",
     "%s",
     "OXB",

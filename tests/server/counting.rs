@@ -1,6 +1,7 @@
 //! Filters that count: what was added is there until it was removed as often, and replicas and files follow.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use redis::{Connection, Value};
 use tempfile::TempDir;
@@ -9,9 +10,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::commands::{FULL, WRONG_TYPE, events, protocols};
 use crate::replication::{master_setup, replica_setup};
 use testkit::command::{ABSENT, many};
-use testkit::counting_model::MAX_COUNT;
 use testkit::counting_workload::CountingWorkload;
-use testkit::filter_model::FilterModel;
+use testkit::filter_model::{FilterModel, counting_in_three_chunks};
 use testkit::info::{assert_figures_add_up, digest, digest_of, info_field};
 use testkit::memory::grow;
 use testkit::persistence::{aof_commands, rewrite_aof, shown};
@@ -180,17 +180,11 @@ fn info_tells_what_a_counting_filter_is() {
         assert_eq!(layout(&mut client, "key"), "counting");
         assert_eq!(layout(&mut client, "fixed"), "counting");
         assert_eq!(field(&mut client, "key", "SEED", "Seed"), Reply::bulk("7"));
-        // Four bits in the place of one.
-        let size = |client: &mut Wire, key: &str| field(client, key, "SIZE", "Size").integer() as f64;
-        let times = size(&mut client, "key") / size(&mut client, "native");
-        assert!((3.5..4.5).contains(&times), "{times}");
-
         let nothing = field(&mut client, "fixed", "EXPANSION", "Expansion rate");
         assert!([Reply::NullBulk, Reply::Null].contains(&nothing), "{nothing:?}");
-        let stuck = "Number of counters that stick";
-        assert_eq!(field(&mut client, "key", "STUCK", stuck), Reply::Integer(0));
-        assert_eq!(field(&mut client, "native", "stuck", stuck), nothing);
-        assert_eq!(field(&mut client, "classic", "Stuck", stuck), nothing);
+        for word in ["FILL", "FPR"] {
+            assert_eq!(client.run(&format!("BF.INFO key {word}")), client.run(&format!("BF.INFO native {word}")));
+        }
         let estimated = "Number of items is an estimate";
         assert_eq!(field(&mut client, "key", "ESTIMATED", estimated), no);
         assert_eq!(field(&mut client, "native", "estimated", estimated), no);
@@ -198,6 +192,17 @@ fn info_tells_what_a_counting_filter_is() {
         let debug = client.run("BF.DEBUG key");
         assert_eq!(debug.elements().len(), 2);
         assert!(debug.elements()[1].text().contains("capacity:1000 size:0"), "{debug:?}");
+        // However much it grows.
+        let items: Vec<String> = (0..5000).map(|number| number.to_string()).collect();
+        client.run(&format!("BF.MADD key {}", items.join(" ")));
+        let debug = client.run("BF.DEBUG key");
+        assert_eq!(debug.elements().len(), 2);
+        let card = client.run("BF.CARD key").integer();
+        assert!((4900..=5000).contains(&card), "{card}");
+        assert_eq!(field(&mut client, "key", "FILTERS", "Number of filters"), Reply::Integer(1));
+        let capacity = field(&mut client, "key", "CAPACITY", "Capacity").integer();
+        assert!((5000..=16_384).contains(&capacity), "{capacity}");
+        assert!(debug.elements()[1].text().contains(&format!("capacity:{capacity} size:{card} ")), "{debug:?}");
     }
 }
 
@@ -206,11 +211,12 @@ fn the_number_of_items_may_be_an_estimate_from_elsewhere() {
     let server = with_debug(Setup::oxbloom()).start();
     for (mut client, yes, _) in protocols(&server) {
         client.run("FLUSHALL");
-        for (key, words) in [("native", ""), ("counting", "COUNTING")] {
+        // The number of items is the third number of a layer, and the second of a table.
+        for (key, words, place) in [("native", "", 32 + 16), ("counting", "COUNTING", 32 + 8)] {
             client.run(&format!("BF.RESERVE {key} 0.01 100 {words}"));
             let (_, mut header) = client.scan_dump(key).remove(0);
-            // The highest bit of the first layer's number of items.
-            header[32 + 16 + 7] |= 0x80;
+            // Its highest bit.
+            header[place + 7] |= 0x80;
             let end = header.len() - 8;
             let checksum = xxh3_64(&header[..end]);
             header[end..].copy_from_slice(&checksum.to_le_bytes());
@@ -224,46 +230,152 @@ fn the_number_of_items_may_be_an_estimate_from_elsewhere() {
     }
 }
 
-#[test]
-fn counts_go_up_to_fifteen_and_stay_there() {
-    let server = with_debug(Setup::oxbloom()).start();
-    for (mut client, yes, no) in protocols(&server) {
-        client.run("FLUSHALL");
-        client.run(&format!("BF.RESERVE key {EXACT} 1000 COUNTING SEED 7"));
-        let stuck = |client: &mut Wire| field(client, "key", "STUCK", "Number of counters that stick").integer();
-        // One short of the most: all of them can be taken back.
-        for count in 1..MAX_COUNT as i64 {
-            assert_eq!(client.run("BF.ADD key often"), if count == 1 { yes.clone() } else { no.clone() });
-            assert_eq!(client.run("BF.COUNT key often"), Reply::Integer(count));
-        }
-        assert_eq!(stuck(&mut client), 0);
-        (1..MAX_COUNT).for_each(|_| assert_eq!(client.run("BF.DEL key often"), yes));
-        assert_eq!(client.run("BF.DEL key often"), no);
+/// Adds or removes item number `number` so often, and returns how many times it was new, or there.
+fn often(client: &mut Connection, command: &str, key: &str, number: u64, mut times: u64) -> u64 {
+    let mut sum = 0;
+    while times > 0 {
+        let some = times.min(10_000);
+        sum += many::<Vec<u64>>(client, command, key, &vec![number; some as usize]).iter().sum::<u64>();
+        times -= some;
+    }
+    sum
+}
 
+fn count(client: &mut Connection, key: &str, number: u64) -> u64 {
+    many(client, "BF.COUNT", key, &[number])
+}
+
+#[test]
+fn a_count_is_exact_however_large_and_can_be_taken_back() {
+    const TIMES: u64 = 100_000;
+    const OTHERS: Range<u64> = 1..301;
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    for parameters in [format!("{EXACT} 10"), format!("{EXACT} 1000 NONSCALING"), "0.0001 10".to_owned()] {
+        run(&mut client, "DEL key").unwrap();
+        run(&mut client, &format!("BF.RESERVE key {parameters} COUNTING SEED 7")).unwrap();
         // Others, each there once, twice or three times.
-        let others: Vec<(String, i64)> = (0..300).map(|n| (format!("other{n}"), 1 + n % 3)).collect();
-        for (name, count) in &others {
-            (0..*count).for_each(|_| drop(client.run(&format!("BF.ADD key {name}"))));
+        for number in OTHERS {
+            often(&mut client, "BF.MADD", "key", number, 1 + number % 3);
         }
-        for count in 1..=20 {
-            assert_eq!(client.run("BF.ADD key often"), if count == 1 { yes.clone() } else { no.clone() });
-            assert_eq!(client.run("BF.COUNT key often"), Reply::Integer(count.min(MAX_COUNT as i64)));
+        assert_eq!(often(&mut client, "BF.MADD", "key", 0, TIMES), 1);
+        assert_eq!(count(&mut client, "key", 0), TIMES);
+        assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), 301);
+        // All numbers on the way down are those on the way up.
+        for left in (TIMES - 1000..TIMES).rev() {
+            assert_eq!(often(&mut client, "BF.MDEL", "key", 0, 1), 1);
+            assert_eq!(count(&mut client, "key", 0), left);
         }
-        let sticking = stuck(&mut client);
-        assert!(sticking > 1);
-        client.run("DEBUG RELOAD");
-        assert_eq!(stuck(&mut client), sticking);
-        (1..=20).for_each(|_| assert_eq!(client.run("BF.DEL key often"), yes));
-        assert_eq!((client.run("BF.COUNT key often"), client.run("BF.EXISTS key often")), (Reply::Integer(15), yes));
-        assert_eq!(stuck(&mut client), sticking);
-        for (name, count) in &others {
-            assert_eq!(client.run(&format!("BF.COUNT key {name}")), Reply::Integer(*count), "{name}");
+        assert_eq!(often(&mut client, "BF.MDEL", "key", 0, TIMES - 1020), TIMES - 1020);
+        for left in (0..20).rev() {
+            assert_eq!(many::<u64>(&mut client, "BF.DEL", "key", &[0]), 1);
+            assert_eq!(count(&mut client, "key", 0), left);
         }
-        for (name, count) in &others {
-            (0..*count).for_each(|_| drop(client.run(&format!("BF.DEL key {name}"))));
-            assert_eq!(client.run(&format!("BF.COUNT key {name}")), Reply::Integer(0), "{name}");
+        assert_eq!(often(&mut client, "BF.MDEL", "key", 0, 2), 0);
+        assert!(!many::<bool>(&mut client, "BF.EXISTS", "key", &[0]));
+        let counts: Vec<u64> = many(&mut client, "BF.MCOUNT", "key", &OTHERS.collect::<Vec<_>>());
+        assert_eq!(counts, OTHERS.map(|number| 1 + number % 3).collect::<Vec<_>>(), "{parameters}");
+        for number in OTHERS {
+            assert_eq!(often(&mut client, "BF.MDEL", "key", number, 4), 1 + number % 3);
         }
-        assert_eq!(client.run("BF.COUNT key often"), Reply::Integer(15));
+        assert_eq!(info_field::<f64>(&mut client, "key", "FILL"), 0.0);
+    }
+}
+
+/// A merge of a filter with itself: counts of any size, without as many additions.
+#[test]
+fn counts_end_at_two_to_the_forty_eighth() {
+    const MOST: u64 = 1 << 48;
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    run(&mut client, &format!("BF.RESERVE key {EXACT} 100 NONSCALING COUNTING SEED 7")).unwrap();
+    let numbers: Vec<u64> = (0..100).collect();
+    many::<Vec<u64>>(&mut client, "BF.MADD", "key", &numbers);
+    many::<Vec<u64>>(&mut client, "BF.MADD", "key", &numbers[..50]);
+    for doublings in 1..=47u32 {
+        run(&mut client, "COPY key copy").unwrap();
+        run(&mut client, "BF.MERGE key 1 copy").unwrap();
+        run(&mut client, "DEL copy").unwrap();
+        let counts: Vec<u64> = many(&mut client, "BF.MCOUNT", "key", &numbers);
+        assert_eq!(counts[..50], [2 << doublings; 50]);
+        assert_eq!(counts[50..], [1 << doublings; 50]);
+    }
+    assert_eq!(count(&mut client, "key", 0), MOST);
+    run(&mut client, "COPY key copy").unwrap();
+    run(&mut client, "BF.MERGE key 1 copy").unwrap();
+    assert_eq!(many::<Vec<u64>>(&mut client, "BF.MCOUNT", "key", &numbers), [MOST; 100]);
+    run(&mut client, "DEBUG RELOAD").unwrap();
+    // What is at its end stays there, and can be removed.
+    assert_eq!(many::<u64>(&mut client, "BF.ADD", "key", &[0]), 0);
+    assert_eq!(count(&mut client, "key", 0), MOST);
+    assert_eq!(often(&mut client, "BF.MDEL", "key", 0, 10), 10);
+    assert_eq!(many::<Vec<u64>>(&mut client, "BF.MCOUNT", "key", &[0, 1]), [MOST - 10, MOST]);
+}
+
+/// Filters with large counts, and what they are in every other place that a filter can come to.
+#[test]
+fn large_counts_are_the_same_in_files_copies_and_replicas() {
+    const TIMES: u64 = 100_000;
+    let master = with_aof("no").set("repl-diskless-sync-delay 0").start();
+    let mut client = master.connect();
+    let follower = replica_setup(&master).start();
+    let mut reader = follower.connect();
+    wait_for_replica(&mut client, &mut reader);
+    let keys = ["growing", "fixed", "careless"];
+    for (key, parameters) in keys.into_iter().zip(["0.0001 10", "0.0001 1000 NONSCALING", "0.3 10"]) {
+        run(&mut client, &format!("BF.RESERVE {key} {parameters} COUNTING SEED 7")).unwrap();
+        often(&mut client, "BF.MADD", key, 0, TIMES);
+        for number in 1..500 {
+            often(&mut client, "BF.MADD", key, number, 1 + number % 7 * number);
+        }
+    }
+    let numbers: Vec<u64> = (0..1000).collect();
+    let counts = |client: &mut Connection, key: &str| many::<Vec<u64>>(client, "BF.MCOUNT", key, &numbers);
+    let expected = keys.map(|key| counts(&mut client, key));
+    assert!(expected.iter().all(|counts| counts[0] >= TIMES));
+    assert_eq!(expected[0][..500], expected[1][..500]);
+    let is_as_expected = |client: &mut Connection, place: &str| {
+        assert_eq!(keys.map(|key| counts(client, key)), expected, "{place}");
+    };
+    wait_for_replica(&mut client, &mut reader);
+    is_as_expected(&mut reader, "a replica that follows");
+    let late = replica_setup(&master).start();
+    wait_for_replica(&mut client, &mut late.connect());
+    is_as_expected(&mut late.connect(), "a replica that joined late");
+    run(&mut client, "DEBUG RELOAD").unwrap();
+    is_as_expected(&mut client, "a snapshot");
+    let mut wire = Wire::resp2(&master);
+    for (key, expected) in keys.into_iter().zip(&expected) {
+        run(&mut client, &format!("COPY {key} copy")).unwrap();
+        assert_eq!(counts(&mut client, "copy"), *expected, "a copy");
+        let payload: Vec<u8> = ask(&mut client, &format!("DUMP {key}"));
+        run_words(&mut client, &[b"RESTORE", b"copy".as_slice(), b"0", &payload, b"REPLACE"]).unwrap();
+        assert_eq!(counts(&mut client, "copy"), *expected, "a dump");
+        run(&mut client, "DEL copy").unwrap();
+        for (iterator, data) in wire.scan_dump(key) {
+            assert_eq!(wire.load_chunk("copy", iterator, &data), ok());
+        }
+        assert_eq!(counts(&mut client, "copy"), *expected, "chunks");
+        // And they can be taken back.
+        assert_eq!(often(&mut client, "BF.MDEL", "copy", 0, TIMES), TIMES);
+        assert_eq!(counts(&mut client, "copy")[0], expected[0] - TIMES);
+        run(&mut client, "DEL copy").unwrap();
+    }
+    wait_for_replica(&mut client, &mut reader);
+    assert_eq!(digest(&mut client), digest(&mut reader));
+    drop(wire);
+    let mut master = with_aof("no").on(master.kill()).start();
+    is_as_expected(&mut master.connect(), "an append-only file");
+    for preamble in ["no", "yes"] {
+        run(&mut master.connect(), &format!("CONFIG SET aof-use-rdb-preamble {preamble}")).unwrap();
+        rewrite_aof(&mut master.connect());
+        master = with_aof(preamble).on(master.kill()).start();
+        is_as_expected(&mut master.connect(), "an append-only file that was rewritten");
+    }
+    let mut client = master.connect();
+    for (key, expected) in keys.into_iter().zip(&expected) {
+        assert_eq!(often(&mut client, "BF.MDEL", key, 0, TIMES), TIMES);
+        assert_eq!(counts(&mut client, key)[0], expected[0] - TIMES);
     }
 }
 
@@ -299,43 +411,97 @@ fn each(client: &mut Connection, command: &str, numbers: std::ops::Range<u64>) -
 }
 
 #[test]
-fn a_layer_is_dropped_with_its_last_item_unless_it_is_the_newest() {
+fn items_are_removed_in_any_order_before_and_after_growth_and_the_filter_shrinks_again() {
+    const ITEMS: u64 = 20_000;
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
     run(&mut client, &format!("BF.RESERVE key {EXACT} 10 EXPANSION 1 COUNTING SEED 7")).unwrap();
-    let layers = |client: &mut Connection| info_field::<u64>(client, "key", "FILTERS");
-    let facts = |client: &mut Connection| ask::<Vec<String>>(client, "BF.DEBUG key");
-    assert_eq!(each(&mut client, "BF.MADD", 0..100), 100);
-    assert_eq!(layers(&mut client), 10);
-    let (whole, before) = (ask::<u64>(&mut client, "MEMORY USAGE key"), facts(&mut client));
-    // All items of the fourth but one, and then that one.
-    assert_eq!(each(&mut client, "BF.MDEL", 30..39), 9);
-    assert_eq!(layers(&mut client), 10);
-    assert_eq!(each(&mut client, "BF.MDEL", 39..40), 1);
-    assert_eq!(layers(&mut client), 9);
-    assert_eq!(info_field::<u64>(&mut client, "key", "CAPACITY"), 90);
-    assert!(ask::<u64>(&mut client, "MEMORY USAGE key") < whole);
-    let after = facts(&mut client);
-    assert_eq!((&after[1..4], &after[4..]), (&before[1..4], &before[5..]));
-    // Its share of the error rate is the next layer's.
-    let ratio = |line: &str| line.split(' ').find(|fact| fact.starts_with("ratio:")).unwrap().to_owned();
-    assert_eq!(each(&mut client, "BF.MADD", 100..101), 1);
-    assert_eq!(ratio(&facts(&mut client)[10]), ratio(&before[4]));
-    assert_eq!(each(&mut client, "BF.MCOUNT", 0..101), 91);
-    // The newest stays without items.
-    assert_eq!(each(&mut client, "BF.MDEL", 100..101), 1);
-    assert_eq!(layers(&mut client), 10);
-    assert_eq!(run(&mut client, "DEBUG RELOAD"), Ok(Value::Okay));
-    assert_eq!(each(&mut client, "BF.MDEL", 0..100), 90);
-    assert_eq!((layers(&mut client), ask::<u64>(&mut client, "BF.CARD key")), (1, 0));
-    assert_eq!(info_field::<f64>(&mut client, "key", "FILL"), 0.0);
-    assert!(ask::<u64>(&mut client, "MEMORY USAGE key") < whole / 5);
-    assert_eq!(each(&mut client, "BF.MADD", 0..100), 100);
-    assert_eq!(each(&mut client, "BF.MCOUNT", 0..100), 100);
+    let usage = |client: &mut Connection| ask::<u64>(client, "MEMORY USAGE key");
+    let state = |client: &mut Connection| ask::<Vec<u64>>(client, "BF.INFO key CAPACITY")[0];
+    let empty = (usage(&mut client), state(&mut client));
+    for (round, name) in
+        ["the oldest first", "the newest first", "at random", "every other one"].into_iter().enumerate()
+    {
+        let mut random = Random(round as u64);
+        assert_eq!((usage(&mut client), state(&mut client)), empty, "{name}");
+        // Each twice, the second time when the filter has grown.
+        for again in [false, true] {
+            for first in (0..ITEMS).step_by(1000) {
+                assert_eq!(each(&mut client, "BF.MADD", first..first + 1000), if again { 0 } else { 1000 });
+            }
+        }
+        let largest = (usage(&mut client), state(&mut client));
+        assert!((ITEMS..=4 * ITEMS).contains(&largest.1), "{name}: {largest:?}");
+        let mut order: Vec<u64> = (0..ITEMS).chain(0..ITEMS).collect();
+        match name {
+            "the oldest first" => {}
+            "the newest first" => order.reverse(),
+            "at random" => {
+                (1..order.len()).for_each(|at| order.swap(at, random.below(at as u64 + 1) as usize));
+            }
+            _ => order.sort_by_key(|number| number % 2),
+        }
+        let mut left = vec![2; ITEMS as usize];
+        let (mut last, mut steps) = (largest, 0);
+        for (part, numbers) in order.chunks(1000).enumerate() {
+            assert_eq!(many::<Vec<u64>>(&mut client, "BF.MDEL", "key", numbers), [1; 1000], "{name}");
+            numbers.iter().for_each(|&number| left[number as usize] -= 1);
+            let now = (usage(&mut client), state(&mut client));
+            assert!(now.1 <= last.1, "{name}: {now:?} after {last:?}");
+            steps += u64::from(now.1 < last.1);
+            last = now;
+            if part % 8 == 7 {
+                let all: Vec<u64> = (0..ITEMS).collect();
+                assert_eq!(many::<Vec<u64>>(&mut client, "BF.MCOUNT", "key", &all), left, "{name}");
+                let there = left.iter().filter(|&&count| count > 0).count() as u64;
+                assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), there, "{name}");
+                // An eighth of the items takes less than a quarter of the memory.
+                let occurrences: u64 = left.iter().sum();
+                assert!(occurrences > ITEMS / 4 || now.0 < largest.0 / 4, "{name}: {now:?} of {largest:?}");
+            }
+            if part == 20 {
+                assert_eq!(run(&mut client, "DEBUG RELOAD"), Ok(Value::Okay));
+            }
+        }
+        assert!(steps >= 3, "{name}: it shrank {steps} times");
+        assert_eq!(each(&mut client, "BF.MDEL", 0..1000), 0);
+        assert_eq!(info_field::<f64>(&mut client, "key", "FILL"), 0.0);
+        assert_eq!(info_field::<f64>(&mut client, "key", "FPR"), 0.0);
+        assert_figures_add_up(&mut client);
+    }
+    assert_eq!((usage(&mut client), state(&mut client)), empty);
 }
 
-/// An item goes to the layer that seems to have it, or its removals would go astray. Here up to half of the items seem to be
-/// in a layer that they were not added to.
+/// A filter takes its memory as it is filled: what it was reserved for costs nothing.
+#[test]
+fn a_filter_may_be_reserved_for_any_number_of_items_and_takes_memory_when_they_come() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    let usage = |client: &mut Connection| ask::<u64>(client, "MEMORY USAGE key");
+    let most = i64::MAX.to_string();
+    for capacity in ["1", "1000000", "1000000000000", &most] {
+        run(&mut client, &format!("BF.RESERVE key 0.01 {capacity} COUNTING SEED 7")).unwrap();
+        let room: u64 = info_field(&mut client, "key", "CAPACITY");
+        assert_eq!(room, capacity.parse::<u64>().unwrap().max(128));
+        assert!(usage(&mut client) < 1000);
+
+        for first in (0..64_000).step_by(4000) {
+            each(&mut client, "BF.MADD", first..first + 4000);
+            let now = usage(&mut client);
+            // From 10 to 17 bits an item, and the least that it takes at all.
+            let (least, most) = ((first + 4000) * 10 / 8, (first + 4000) * 22 / 8 + 2000);
+            assert!((least..most).contains(&now), "{now} bytes for {} items", first + 4000);
+        }
+        run(&mut client, "DEL key").unwrap();
+    }
+    // What does not grow is laid out for its capacity, but takes no more memory than its items need.
+    run(&mut client, "BF.RESERVE key 0.01 1000000 NONSCALING COUNTING SEED 7").unwrap();
+    assert!(usage(&mut client) < 1000);
+    each(&mut client, "BF.MADD", 0..1);
+    assert!(usage(&mut client) < 100_000, "{}", usage(&mut client));
+}
+
+/// Here up to half of the items seem to be there before they are added, and share what is stored with others.
 #[test]
 fn every_removal_finds_its_item_however_careless_the_filter_is() {
     let server = Setup::oxbloom().start();
@@ -499,12 +665,17 @@ fn a_server_without_memory_still_removes() {
     assert_eq!(client.run("BF.DEL nokey a"), Reply::Integer(0));
     let reply = client.run("EVAL return(redis.call('BF.DEL',KEYS[1],'b')) 1 key");
     assert_eq!(reply, Reply::Integer(1));
-    // Layers go, even so.
-    assert_eq!(client.run("BF.INFO key FILTERS"), Reply::integers(&[2]));
     assert_eq!(client.run("BF.MDEL key a c d f"), Reply::integers(&[0, 1, 1, 1]));
-    assert_eq!(client.run("BF.INFO key FILTERS"), Reply::integers(&[1]));
     assert_eq!(client.run("BF.MCOUNT key a b c d e f"), Reply::integers(&[0, 0, 0, 0, 1, 1]));
     assert!(refused(&client.run("BF.ADD key a")));
+    // Memory is given back, even so.
+    client.run("CONFIG SET maxmemory 0");
+    let mut connection = server.connect();
+    each(&mut connection, "BF.MADD", 0..10_000);
+    client.run("CONFIG SET maxmemory 1");
+    let before = client.run("MEMORY USAGE key").integer();
+    assert_eq!(each(&mut connection, "BF.MDEL", 0..9000), 9000);
+    assert!(client.run("MEMORY USAGE key").integer() < before / 4);
     client.run("CONFIG SET maxmemory 0");
     assert_eq!(client.run("BF.MADD key a e"), Reply::integers(&[1, 0]));
 }
@@ -520,16 +691,39 @@ fn an_addition_that_was_refused_reaches_no_replica_and_a_removal_makes_room() {
     let mut wire = Wire::resp2(&master);
     wire.run("BF.RESERVE key 0.000001 500 COUNTING SEED 7");
     let refused = Reply::error(grow::FILTER_LIMIT);
-    let added = (0..10_000).take_while(|n| wire.run(&format!("BF.ADD key {n}")) != refused).count();
-    assert!((400..1000).contains(&added), "{added}");
-    let [one, none] = [1, 0].map(Reply::Integer);
-    assert_eq!(wire.run("BF.ADD key new"), refused);
-    assert_eq!(wire.run("BF.MADD key 0 new"), array([&none, &refused]));
-    assert_eq!(wire.run("BF.INSERT key NX ITEMS 0 new"), array([&none, &refused]));
-    assert_eq!(wire.run("BF.MDEL key 0 0 1 new"), array([&one, &one, &one, &none]));
-    assert_eq!(wire.run("BF.MADD key 2 new other another"), array([&none, &one, &one, &refused]));
+    let added = (0..100_000).take_while(|n| wire.run(&format!("BF.ADD key {n}")) != refused).count();
+    assert!((3000..8000).contains(&added), "{added}");
+    let size = || field(&mut Wire::resp2(&master), "key", "SIZE", "Size").integer();
+    assert!((16_000..=20_000).contains(&size()), "{}", size());
+    // Some other items may still find room; soon, none does.
+    let mut batch = vec!["BF.MADD".to_owned(), "key".to_owned()];
+    batch.extend((0..10_000).map(|number| format!("other{number}")));
+    for number in 0.. {
+        let reply = wire.run_words(&batch);
+        let replies = reply.elements();
+        assert_eq!(replies.last(), Some(&refused));
+        assert!(size() <= 20_000, "{}", size());
+        if replies.len() == 1 {
+            break;
+        }
+        // What was taken of this one is there, and does not come again.
+        batch.drain(2..1 + replies.len());
+        assert!(number < 100 && batch.len() > 2, "it takes all");
+    }
+    let (known, new) = (format!("{}", added - 1), batch[2].clone());
+    let none = Reply::Integer(0);
+    assert_eq!(wire.run(&format!("BF.ADD key {new}")), refused);
+    assert_eq!(wire.run(&format!("BF.INSERT key NX ITEMS {known} {new}")), array([&none, &refused]));
+    let removed: Vec<String> = (0..added as u64 / 2).map(|number| number.to_string()).collect();
+    let reply = wire.run(&format!("BF.MDEL key {} {new}", removed.join(" ")));
+    assert_eq!(reply.elements()[..removed.len()], vec![Reply::Integer(1); removed.len()]);
+    assert_eq!(reply.elements()[removed.len()], none);
+    assert!(size() < 18_000, "{}", size());
+    let reply = wire.run(&format!("BF.MADD key {known} {new} {known}"));
+    assert_eq!(reply, array([&none, &Reply::Integer(1), &none]));
     wait_for_replica(&mut client, &mut reader);
     assert_eq!(digest(&mut client), digest(&mut reader));
+    assert_figures_add_up(&mut client);
 }
 
 /// The chunk of a filter that follows an iterator.
@@ -541,23 +735,24 @@ fn chunk_behind(client: &mut Wire, key: &str, iterator: i64) -> (i64, Vec<u8>) {
 
 #[test]
 fn chunks_of_a_filter_that_was_written_to_are_refused() {
-    let server = Setup::oxbloom().start();
+    let server = Setup::oxbloom().set("rdbcompression no").start();
     let mut client = Wire::resp2(&server);
+    counting_in_three_chunks(&mut server.connect(), "whole");
+    client.run("BF.ADD whole item");
     for (words, writes) in [
         ("BF.ADD key item", true),
         ("BF.MADD key new", true),
         ("BF.INSERT key NX ITEMS new", true),
         ("BF.DEL key item", true),
         ("BF.MDEL key item absent", true),
+        ("BF.MERGE key 1 whole", true),
         ("BF.DEL key absent", false),
         ("BF.MDEL key absent", false),
         ("BF.INSERT key NX ITEMS item", false),
         ("BF.COUNT key item", false),
     ] {
-        client.run("FLUSHALL");
-        client.run(&format!("BF.RESERVE key {EXACT} 20 COUNTING"));
-        each(&mut server.connect(), "BF.MADD", 0..100);
-        client.run("BF.ADD key item");
+        client.run("DEL key copy");
+        assert_eq!(client.run("COPY whole key"), Reply::Integer(1));
         let (mut iterator, mut data) = chunk_behind(&mut client, "key", 0);
         for _ in 0..2 {
             assert_eq!(client.load_chunk("copy", iterator, &data), ok());
@@ -568,18 +763,44 @@ fn chunks_of_a_filter_that_was_written_to_are_refused() {
         assert_eq!(client.load_chunk("copy", iterator, &data), ok());
         let before = client.run("DUMP copy");
         (iterator, data) = chunk_behind(&mut client, "key", iterator);
+        assert!(iterator > 0, "a chunk is left");
         let expected = if writes { Reply::error(FOREIGN_CHUNK) } else { ok() };
         assert_eq!(client.load_chunk("copy", iterator, &data), expected, "after {words}");
         assert_eq!(client.run("DUMP copy") == before, writes, "{words}");
+        assert_eq!(client.run("DUMP copy") == client.run("DUMP whole"), !writes, "{words}");
+    }
+}
+
+/// As many additions and removals as one likes may leave what was there. It was written to all the same.
+#[test]
+fn chunks_of_a_filter_that_was_changed_and_changed_back_are_refused() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    for parameters in ["0.01 100", "0.01 100 NONSCALING"] {
+        for words in [["BF.ADD key item", "BF.DEL key item"], ["BF.DEL key known", "BF.ADD key known"]] {
+            client.run("FLUSHALL");
+            client.run(&format!("BF.RESERVE key {parameters} COUNTING"));
+            client.run("BF.MADD key known other known");
+            let (iterator, header) = chunk_behind(&mut client, "key", 0);
+            assert_eq!(client.load_chunk("copy", iterator, &header), ok());
+            let (end, chunk) = chunk_behind(&mut client, "key", iterator);
+            words.into_iter().for_each(|words| assert!(!client.run(words).is_error()));
+            let (late_end, late) = chunk_behind(&mut client, "key", iterator);
+            assert_eq!((late_end, late.len()), (end, chunk.len()));
+            assert_eq!(client.load_chunk("copy", end, &late), Reply::error(FOREIGN_CHUNK), "{words:?}");
+            assert_eq!(client.load_chunk("copy", end, &chunk), ok());
+            // The copy, too.
+            words.into_iter().for_each(|words| assert!(!client.run(&words.replace("key", "copy")).is_error()));
+            assert_eq!(client.load_chunk("copy", end, &chunk), Reply::error(FOREIGN_CHUNK), "{words:?}");
+        }
     }
 }
 
 #[test]
 fn a_copy_that_was_written_to_takes_no_more_chunks_and_one_that_was_not_takes_them_in_any_order() {
-    let server = with_debug(Setup::oxbloom()).start();
+    let server = with_debug(Setup::oxbloom()).set("rdbcompression no").start();
     let (mut client, mut connection) = (Wire::resp2(&server), server.connect());
-    client.run(&format!("BF.RESERVE key {EXACT} 20 COUNTING"));
-    each(&mut connection, "BF.MADD", 0..100);
+    let model = counting_in_three_chunks(&mut connection, "key");
     let chunks = client.scan_dump("key");
     assert_eq!(chunks.len(), 4);
     for (words, loaded) in [("BF.ADD copy item", 1), ("BF.ADD copy item", 2), ("BF.INSERT copy NX ITEMS item", 3)] {
@@ -603,7 +824,12 @@ fn a_copy_that_was_written_to_takes_no_more_chunks_and_one_that_was_not_takes_th
     }
     assert_eq!(client.run("DUMP copy"), client.run("DUMP key"));
     client.run("RENAME copy key");
-    assert_eq!(each(&mut connection, "BF.MDEL", 0..100), 100);
+    let items: Vec<u64> = model.items.into_iter().collect();
+    for _ in 0..3 {
+        for items in items.chunks(1000) {
+            assert_eq!(many::<Vec<u64>>(&mut connection, "BF.MDEL", "key", items), vec![1; items.len()]);
+        }
+    }
     assert_eq!(client.run("BF.INFO key FILL"), Reply::Array(vec![Reply::bulk("0")]));
 }
 
@@ -756,7 +982,7 @@ impl Restarted {
 
 #[test]
 fn after_any_additions_and_removals_and_restarts_a_replica_is_as_its_master_and_nothing_is_missing() {
-    let (mut deepest, mut dropped) = (0, 0);
+    let (mut largest, mut shrunk) = (0, 0);
     for (mut random, preamble) in [(Random(1), "no"), (Random(2), "yes"), (Random::unpredictable(), "no")] {
         let mut servers = Restarted::start(preamble);
         let mut filters = Vec::new();
@@ -776,20 +1002,20 @@ fn after_any_additions_and_removals_and_restarts_a_replica_is_as_its_master_and_
         Wire::resp2(&servers.master).run("BF.DEL default x");
         for round in 0..15 {
             let mut client = Wire::resp2(&servers.master);
-            let layers = |client: &mut Wire, filter: &CountingWorkload| {
-                field(client, &filter.key, "FILTERS", "Number of filters").integer()
+            let capacity = |client: &mut Wire, filter: &CountingWorkload| {
+                field(client, &filter.key, "CAPACITY", "Capacity").integer()
             };
             for _ in 0..60 {
                 let filter = &mut filters[random.below(5) as usize];
-                let before = layers(&mut client, filter);
+                let before = capacity(&mut client, filter);
                 if random.chance(if round % 4 < 2 { 75 } else { 30 }) {
                     filter.add(&mut random, &mut client);
                 } else {
                     filter.remove(&mut random, &mut client);
                 }
-                let after = layers(&mut client, filter);
-                deepest = deepest.max(after);
-                dropped += 0.max(before - after);
+                let after = capacity(&mut client, filter);
+                largest = largest.max(after);
+                shrunk += u64::from(after < before);
             }
             if round % 5 == 4 {
                 filters[random.below(5) as usize].empty(&mut random, &mut client);
@@ -800,13 +1026,13 @@ fn after_any_additions_and_removals_and_restarts_a_replica_is_as_its_master_and_
         }
     }
     // By the runs whose seeds are fixed; the other may find less to do.
-    assert!(deepest > 10 && dropped > 10, "{deepest} layers, {dropped} dropped");
+    assert!(largest >= 1024 && shrunk > 10, "room for up to {largest} items, {shrunk} times less");
 }
 
 /// A filter while items come and go.
 struct State {
     memory: u64,
-    layers: u64,
+    capacity: u64,
     items: u64,
 }
 
@@ -829,7 +1055,7 @@ fn churn(client: &mut Connection, random: &mut Random, population: u64, oldest_f
         present.extend(first..first + BATCH);
         if first >= population {
             let (memory, items) = (ask(client, "MEMORY USAGE key"), ask(client, "BF.CARD key"));
-            states.push(State { memory, layers: info_field(client, "key", "FILTERS"), items });
+            states.push(State { memory, capacity: info_field(client, "key", "CAPACITY"), items });
         }
     }
     let present: Vec<u64> = present.into();
@@ -856,16 +1082,15 @@ fn a_hundred_times_as_many_items_as_fit_may_come_and_go() {
         run(&mut client, &format!("BF.RESERVE key {kind}")).unwrap();
         let states = churn(&mut client, &mut Random(1), POPULATION, oldest_first);
         assert_eq!(states.len(), 1000);
-        // The count of each layer is kept near an estimate, which is itself less than a root off. Items that seemed to be there
-        // when they were added are not counted.
-        for State { layers, items, .. } in &states {
-            let (population, stray) = (POPULATION as f64, 5.0 * ((layers * POPULATION) as f64).sqrt());
+        // Items that seemed to be there when they were added are not counted.
+        for State { items, .. } in &states {
+            let (population, stray) = (POPULATION as f64, 5.0 * (POPULATION as f64).sqrt());
             let range = population * (1.0 - rate) - stray..=population + stray;
-            assert!(range.contains(&(*items as f64)), "{kind}: {items} items in {layers} layers");
+            assert!(range.contains(&(*items as f64)), "{kind}: {items} items");
         }
         let (early, late) = states.split_at(200);
         let most = |states: &[State], of: fn(&State) -> u64| states.iter().map(of).max().expect("a state");
-        for (what, of) in [("bytes", (|state| state.memory) as fn(&State) -> u64), ("layers", |state| state.layers)] {
+        for (what, of) in [("bytes", (|state| state.memory) as fn(&State) -> u64), ("room", |state| state.capacity)] {
             let (early, late) = (most(early, of), most(late, of));
             assert!(late <= early + early / 4, "{kind}: {late} {what}, from {early}");
         }

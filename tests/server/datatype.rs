@@ -1,7 +1,8 @@
 //! What the server does with filters by itself: copies, serializes, measures, moves and frees them.
 
 use oxbloom_filter::internals::Chains;
-use oxbloom_filter::internals::codec::native::{Chunk, Header};
+use oxbloom_filter::internals::codec::native::Chunk;
+use oxbloom_filter::internals::codec::{Header, Origin};
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -296,7 +297,8 @@ fn bits_in_another_chunks_place_are_refused() {
     assert!(server.log().contains("a filter was refused: damaged data"));
 
     // Bits that the header does not count, under a checksum that fits.
-    let filter = Header::decode(&payload.body[strings[0].clone()]).and_then(|header| header.build());
+    let header = Header::decode(&payload.body[strings[0].clone()], Origin::Client);
+    let filter = header.and_then(|header| header.build());
     let filter = filter.expect("a filter");
     let Chains::Native(filter) = filter.chains() else { panic!("no native filter") };
     let checksum = |bits: &[u8]| Chunk { offset: 0, bits }.checksum(filter);

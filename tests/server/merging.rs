@@ -3,16 +3,16 @@
 use redis::Connection;
 
 use crate::access::{serve_slots, start_node, wait_for_cluster};
-use testkit::command::many;
+use testkit::command::{ABSENT, many, try_many};
 use testkit::filter_model::FilterModel;
-use testkit::info::{LAYOUTS, assert_figures_add_up, calls, digest, filter_info, info_field};
+use testkit::info::{LAYOUTS, assert_figures_add_up, calls, digest, filter_info, info_field, used_memory};
 use testkit::memory::{create, grow};
 use testkit::persistence::{aof_commands, rewrite_aof, shown};
 use testkit::random::Random;
 use testkit::replication::{replica_of, wait_for_replica};
 use testkit::server::{server_version, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};
-use testkit::{Server, Setup, ask, error, run};
+use testkit::{Server, Setup, ask, error, error_text, run};
 
 /// Filters called `keys`, all alike, with items of their own and the items below 100.
 fn alike(client: &mut Connection, keys: &[&str], parameters: &str) -> Vec<FilterModel> {
@@ -66,12 +66,12 @@ fn a_union_holds_what_any_source_does_and_an_intersection_what_all_do() {
 fn counts_are_added_or_the_smaller_is_kept() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp3(&server);
-    client.run("BF.RESERVE a 0.0001 1000 COUNTING");
+    client.run("BF.RESERVE a 0.0001 1000 NONSCALING COUNTING");
     client.run("BF.RESERVE b LIKE a");
     client.run("BF.MADD a x x x y z z z z z z z z z");
     client.run("BF.MADD b x x w z z z z z z z z z");
     assert_eq!(client.run("BF.MERGE sum 2 a b"), Reply::simple("OK"));
-    assert_eq!(client.run("BF.MCOUNT sum w x y z v"), Reply::integers(&[1, 5, 1, 15, 0]));
+    assert_eq!(client.run("BF.MCOUNT sum w x y z v"), Reply::integers(&[1, 5, 1, 18, 0]));
     assert_eq!(client.run("BF.MERGE least 2 a b INTERSECT"), Reply::simple("OK"));
     assert_eq!(client.run("BF.MCOUNT least w x y z v"), Reply::integers(&[0, 2, 0, 9, 0]));
     // A source that is named twice counts twice; the destination is there once, whether it is named or not.
@@ -115,7 +115,7 @@ fn the_number_of_items_is_an_estimate_that_is_marked_as_one() {
 fn a_union_that_is_overfull_says_so_and_grows_with_the_next_item() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
-    for (_, layout) in LAYOUTS {
+    for layout in ["LAYOUT native", "LAYOUT classic"] {
         run(&mut client, "FLUSHALL").unwrap();
         alike(&mut client, &["a", "b"], &format!("0.01 400 {layout}"));
         run(&mut client, "BF.MERGE both 2 a b").unwrap();
@@ -125,6 +125,57 @@ fn a_union_that_is_overfull_says_so_and_grows_with_the_next_item() {
         FilterModel::new("both").add(&mut client, 50_000..50_010);
         assert_eq!(info_field::<u64>(&mut client, "both", "FILTERS"), 2, "{layout}");
     }
+}
+
+#[test]
+fn a_union_of_counting_filters_grows_with_its_items_and_keeps_the_error_rate() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    let mut models = alike(&mut client, &["a", "b", "c"], "0.01 100 COUNTING SEED 7");
+    for (index, model) in models.iter_mut().enumerate() {
+        let start = 100_000 * (1 + index as u64);
+        model.add(&mut client, start..start + 3000);
+    }
+    run(&mut client, "BF.MERGE all 3 a b c").unwrap();
+    let all = union_of("all", &models);
+    all.observe(&mut client);
+    assert!(info_field::<f64>(&mut client, "all", "FPR") < 0.01);
+    let absent: Vec<u64> = (ABSENT..ABSENT + 50_000).collect();
+    let found = all.found(&mut client, &absent, true).len();
+    // The rate, and five standard deviations.
+    assert!(found < 500 + 5 * 22, "{found} of {}", absent.len());
+    let card: f64 = ask(&mut client, "BF.CARD all");
+    assert!((card - 10_000.0).abs() < 600.0, "{card}");
+    let capacities = ["a", "all"].map(|key| info_field::<u64>(&mut client, key, "CAPACITY"));
+    assert!(capacities[0] < 10_000 && capacities[1] >= 10_000, "{capacities:?}");
+    assert_eq!(info_field::<u64>(&mut client, "all", "FILTERS"), 1);
+}
+
+#[test]
+fn a_union_of_counting_filters_that_do_not_grow_may_be_overfull_and_takes_nothing_new_until_it_has_room() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    let models = alike(&mut client, &["a", "b"], "0.01 400 NONSCALING COUNTING SEED 7");
+    run(&mut client, "BF.MERGE both 2 a b").unwrap();
+    let both = union_of("both", &models);
+    both.observe(&mut client);
+    let rates = ["a", "both"].map(|key| info_field::<f64>(&mut client, key, "FPR"));
+    // The first is full: what is estimated of it is near its rate, on either side.
+    assert!(rates[0] < 0.0105 && rates[1] > 0.015, "{rates:?}");
+    assert_eq!(info_field::<u64>(&mut client, "both", "CAPACITY"), 400);
+    let full = "ERR non scaling filter is full";
+    let new: Vec<u64> = both.found(&mut client, &(50_000..50_100).collect::<Vec<_>>(), false);
+    let refusal = try_many(&mut client, "BF.ADD", "both", &new[..1]).unwrap_err();
+    assert_eq!(error_text(&refusal), full);
+    // What is there already is taken.
+    assert_eq!(many::<Vec<u64>>(&mut client, "BF.MADD", "both", &[0, 1000, 2000]), [0; 3]);
+    // A good part of it goes.
+    assert_eq!(many::<Vec<u64>>(&mut client, "BF.MDEL", "both", &(1000..1300).collect::<Vec<_>>()), [1; 300]);
+    assert_eq!(many::<Vec<u64>>(&mut client, "BF.MDEL", "both", &(2000..2200).collect::<Vec<_>>()), [1; 200]);
+    assert_eq!(many::<u64>(&mut client, "BF.ADD", "both", &new[..1]), 1);
+    let mut left = FilterModel::new("both");
+    left.items.extend((0..100).chain(2200..2300).chain([1000, 2000, new[0]]));
+    left.observe(&mut client);
 }
 
 #[test]
@@ -144,15 +195,101 @@ fn filters_that_grew_are_united_in_all_their_layers() {
                        layer of each";
         assert_eq!(error(&mut client, "BF.MERGE none 2 deep shallow INTERSECT"), refusal);
     }
-    run(&mut client, "FLUSHALL").unwrap();
-    let mut models = alike(&mut client, &["deep", "shallow"], "0.01 500 COUNTING");
-    models[0].add(&mut client, 10_000..11_000);
-    let refusal = "ERR only counting filters of one layer can be merged: items could not be removed from those that grew \
-                   any more";
-    for line in ["BF.MERGE new 2 deep shallow", "BF.MERGE deep 1 shallow", "BF.MERGE shallow 1 deep INTERSECT"] {
+    assert_eq!(ask::<u64>(&mut client, "EXISTS none"), 0);
+}
+
+/// An error rate so low that no test ever takes an absent item for present.
+const EXACT: &str = "0.000000000000000001";
+
+#[test]
+fn counting_filters_of_any_sizes_are_united_and_their_counts_add_up() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    // Which items each has: 0 to 100 are in all, the small one grows last, and the empty one never.
+    let filters = [("large", 0..20_000), ("middle", 19_000..22_000), ("small", 0..100), ("none", 0..0)];
+    for (index, (key, items)) in filters.iter().enumerate() {
+        let like = if index == 0 { format!("{EXACT} 10 COUNTING SEED 7") } else { "LIKE large".to_owned() };
+        run(&mut client, &format!("BF.RESERVE {key} {like}")).unwrap();
+        let mut model = FilterModel::new(key);
+        model.add(&mut client, items.clone());
+        if *key != "none" {
+            model.add(&mut client, 0..100);
+        }
+    }
+    let before = digest(&mut client);
+    let numbers: Vec<u64> = (0..23_000).collect();
+    let counts = |client: &mut Connection, key: &str| {
+        let counts = numbers.chunks(1000).map(|numbers| many::<Vec<u64>>(client, "BF.MCOUNT", key, numbers));
+        counts.collect::<Vec<_>>().concat()
+    };
+    let parts = filters.each_ref().map(|(key, _)| counts(&mut client, key));
+    let sum = |of: &[usize]| -> Vec<u64> {
+        (0..numbers.len()).map(|number| of.iter().map(|&part| parts[part][number]).sum()).collect()
+    };
+    for (line, of) in [
+        ("BF.MERGE all 4 large middle small none", &[0, 1, 2, 3][..]),
+        ("BF.MERGE all 4 none small middle large REPLACE", &[0, 1, 2, 3]),
+        ("BF.MERGE all 2 small large REPLACE", &[0, 2]),
+        ("BF.MERGE all 2 middle middle REPLACE", &[1, 1]),
+        ("BF.MERGE all 2 none middle", &[1, 1, 1]),
+    ] {
+        run(&mut client, line).unwrap();
+        assert_eq!(counts(&mut client, "all"), sum(of), "{line}");
+        assert_figures_add_up(&mut client);
+    }
+    run(&mut client, "DEL all").unwrap();
+    assert_eq!(digest(&mut client), before);
+    // Into those that are there: into a larger one, a smaller one, and one without items.
+    for (target, target_part) in [("large", 0), ("small", 2), ("none", 3)] {
+        run(&mut client, &format!("COPY {target} target REPLACE")).unwrap();
+        run(&mut client, "BF.MERGE target 1 middle").unwrap();
+        assert_eq!(counts(&mut client, "target"), sum(&[target_part, 1]), "{target}");
+        // All of it can be removed again, those of one source first.
+        for part in [1, target_part] {
+            for times in 1..=2 {
+                let there: Vec<u64> =
+                    numbers.iter().copied().filter(|&number| parts[part][number as usize] >= times).collect();
+                for there in there.chunks(1000) {
+                    let removed: Vec<u64> = many(&mut client, "BF.MDEL", "target", there);
+                    assert_eq!(removed, vec![1; there.len()], "{target}");
+                }
+            }
+        }
+        assert_eq!(counts(&mut client, "target"), vec![0; numbers.len()], "{target}");
+        assert_eq!(info_field::<f64>(&mut client, "target", "FILL"), 0.0, "{target}");
+        assert_eq!(ask::<u64>(&mut client, "BF.CARD target"), 0, "{target}");
+        assert_figures_add_up(&mut client);
+    }
+}
+
+#[test]
+fn of_counting_filters_only_such_as_do_not_grow_are_intersected() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    let models = alike(&mut client, &["a", "b"], "0.0001 1000 COUNTING SEED 7");
+    let before = digest(&mut client);
+    let refusal = "ERR only counting filters that do not grow can be intersected: make them with NONSCALING";
+    for line in ["BF.MERGE new 2 a b INTERSECT", "BF.MERGE a 1 b INTERSECT", "BF.MERGE a 2 a b INTERSECT REPLACE"] {
         assert_eq!(error(&mut client, line), refusal, "{line}");
     }
-    assert_eq!(ask::<u64>(&mut client, "EXISTS new none"), 0);
+    assert_eq!(digest(&mut client), before);
+    models.iter().for_each(|model| drop(model.observe(&mut client)));
+    run(&mut client, "FLUSHALL").unwrap();
+    let models = alike(&mut client, &["a", "b"], "0.0001 1000 NONSCALING COUNTING SEED 7");
+    many::<Vec<u64>>(&mut client, "BF.MADD", "a", &(0..50).collect::<Vec<_>>());
+    many::<Vec<u64>>(&mut client, "BF.MADD", "b", &(25..75).collect::<Vec<_>>());
+    run(&mut client, "BF.MERGE new 2 a b INTERSECT").unwrap();
+    let mut common: Vec<u64> = (0..100).collect();
+    let expected: Vec<u64> = common.iter().map(|number| if (25..50).contains(number) { 2 } else { 1 }).collect();
+    assert_eq!(many::<Vec<u64>>(&mut client, "BF.MCOUNT", "new", &common), expected);
+    // Hardly anything else is there: at twice the error rate of two filters of a third of their capacity.
+    let others: Vec<u64> = models.iter().flat_map(|model| model.items.iter().copied()).filter(|&n| n >= 100).collect();
+    let found = FilterModel::new("new").found(&mut client, &others, true);
+    assert!(found.len() < 5, "{found:?}");
+    // And what is common can be removed.
+    common.extend(25..50);
+    assert_eq!(many::<Vec<u64>>(&mut client, "BF.MDEL", "new", &common), vec![1; common.len()]);
+    assert_figures_add_up(&mut client);
 }
 
 #[test]
@@ -252,7 +389,8 @@ fn a_replica_makes_the_same_of_merges() {
     let (master, replica) = pair();
     let (mut client, mut reader) = (master.connect(), replica.connect());
     let mut random = Random::unpredictable();
-    for (index, (_, layout)) in LAYOUTS.into_iter().enumerate() {
+    let layouts = LAYOUTS.map(|(_, layout)| layout).into_iter().chain(["NONSCALING COUNTING SEED 8"]);
+    for (index, layout) in layouts.enumerate() {
         let keys = ["a", "b", "c", "d"].map(|key| format!("{key}{index}"));
         let mut models = alike(&mut client, &keys.each_ref().map(String::as_str), &format!("0.01 3000 {layout}"));
         for round in 0..60 {
@@ -383,6 +521,63 @@ fn a_merge_stays_within_the_limits_of_memory() {
 }
 
 #[test]
+fn a_merge_of_counting_filters_stays_within_the_limits_of_memory() {
+    if server_version() < (7, 0) {
+        return;
+    }
+    let server = with_debug(Setup::oxbloom()).set("maxmemory-policy noeviction").start();
+    let mut client = server.connect();
+    for growth in ["", "NONSCALING"] {
+        run(&mut client, "FLUSHALL").unwrap();
+        run(&mut client, &format!("BF.RESERVE a 0.01 600000 COUNTING SEED 7 {growth}")).unwrap();
+        for (key, items) in [("b", 200_000..400_000), ("c", 400_000..600_000), ("empty", 0..0)] {
+            run(&mut client, &format!("BF.RESERVE {key} LIKE a")).unwrap();
+            FilterModel::new(key).add(&mut client, items);
+        }
+        FilterModel::new("a").add(&mut client, 0..200_000);
+        let before = digest(&mut client);
+        run(&mut client, "BF.MERGE whole 3 a b c").unwrap();
+        let size = |client: &mut Connection, key: &str| info_field::<u64>(client, key, "SIZE");
+        let (part, whole) = (size(&mut client, "a"), size(&mut client, "whole"));
+        run(&mut client, "DEL whole").unwrap();
+        assert!(whole > 2 * part && whole < 4 * part, "{part} and {whole} bytes");
+        // Each of them fits, and maybe two of them.
+        let limits = [
+            (format!("bf.filter-memory-limit {}", whole * 3 / 4), create::FILTER_LIMIT, grow::FILTER_LIMIT),
+            (format!("maxmemory {}", used_memory(&mut client) + part / 2), create::MAXMEMORY, grow::MAXMEMORY),
+        ];
+        for (limit, creating, growing) in limits {
+            run(&mut client, &format!("CONFIG SET {limit}")).unwrap();
+            for line in ["BF.MERGE new 3 a b c", "BF.MERGE new 4 empty a b c", "BF.MERGE empty 3 a b c REPLACE"] {
+                assert_eq!(error(&mut client, line), creating, "{line} {growth} {limit}");
+            }
+            for line in ["BF.MERGE a 2 b c", "BF.MERGE empty 3 a b c"] {
+                assert_eq!(error(&mut client, line), growing, "{line} {growth} {limit}");
+            }
+            assert_eq!(digest(&mut client), before, "{growth} {limit}");
+            run(&mut client, "CONFIG SET bf.filter-memory-limit 0 maxmemory 0").unwrap();
+        }
+        run(&mut client, &format!("CONFIG SET bf.filter-memory-limit {}", part / 2)).unwrap();
+        assert_eq!(error(&mut client, "BF.MERGE new 1 a"), create::FILTER_LIMIT, "{growth}");
+        assert_eq!(error(&mut client, "BF.MERGE empty 1 a"), grow::FILTER_LIMIT, "{growth}");
+        assert!(run(&mut client, "COPY a new").is_err());
+        assert_eq!(digest(&mut client), before, "{growth}");
+        // What fits is merged: the limit is about the filter, not about what the merge takes for a while.
+        run(&mut client, &format!("CONFIG SET bf.filter-memory-limit {}", whole * 3 / 2)).unwrap();
+        for line in ["BF.MERGE new 3 a b c", "BF.MERGE empty 3 a b c", "BF.MERGE new 1 a", "BF.MERGE a 2 b c"] {
+            assert_eq!(ask::<String>(&mut client, line), "OK", "{line} {growth}");
+        }
+        for key in ["a", "new", "empty"] {
+            assert!(size(&mut client, key) <= whole * 3 / 2, "{key} {growth}");
+            let found: Vec<bool> = many(&mut client, "BF.MEXISTS", key, &(0..600_000).collect::<Vec<_>>());
+            assert!(found.into_iter().all(|found| found), "{key} {growth}");
+        }
+        assert_figures_add_up(&mut client);
+        run(&mut client, "CONFIG SET bf.filter-memory-limit 0").unwrap();
+    }
+}
+
+#[test]
 fn listeners_are_told_of_a_merge_and_watchers_of_a_change() {
     let server = Setup::oxbloom().set("notify-keyspace-events Ed").start();
     let mut client = server.connect();
@@ -404,7 +599,7 @@ fn a_merge_that_replaces_can_be_retried_and_leaves_nothing_of_what_was_there() {
     wait_for_replica(&mut connection, &mut reader);
     let mut client = Wire::resp2(&server);
     let ok = Reply::simple("OK");
-    client.run("BF.RESERVE a 0.0001 1000 COUNTING SEED 1");
+    client.run("BF.RESERVE a 0.0001 1000 NONSCALING COUNTING SEED 1");
     client.run("BF.RESERVE b LIKE a");
     client.run("BF.MADD a x x y");
     client.run("BF.MADD b x z");

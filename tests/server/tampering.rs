@@ -1,6 +1,6 @@
 //! Payloads that lie: whatever RESTORE and BF.LOADCHUNK are given, the server answers, and what is not taken changes nothing.
 
-use oxbloom_filter::internals::codec::native;
+use oxbloom_filter::internals::codec::chunk;
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -226,7 +226,7 @@ fn a_piece_that_was_tampered_with_is_refused_or_works() {
                         }
                         // Where a native piece belongs, a classic filter has nothing. Elsewhere, any bits will do for it.
                         Reply::Simple(_) => assert!(
-                            !foreign || layout == "classic" && piece.0 < native::FIRST_CHUNK_CURSOR as i64,
+                            !foreign || layout == "classic" && piece.0 < chunk::FIRST_CHUNK_CURSOR as i64,
                             "{kind}: a {layout} filter took a piece of another layout: {piece:?}"
                         ),
                         Reply::Error(error) => {

@@ -118,9 +118,7 @@ fn command_time(instance: &mut Instance, command: &str, requests: &Requests) -> 
 fn merges(scale: &Scale) -> Vec<(&'static str, [Series; 2])> {
     let mut instance = Instance::start(Peer::Oxbloom, Peer::Oxbloom.setup());
     let (capacity, _, touching) = scale.merged;
-    // Four times the memory each: a quarter of the items.
-    let kinds = [("a", "b", capacity, ""), ("c", "d", capacity / 4, "COUNTING")];
-    for (one, other, capacity, parameter) in kinds {
+    for (one, other, parameter) in [("a", "b", ""), ("c", "d", "COUNTING")] {
         let connection = &mut instance.connection;
         let _: String = ask(connection, &format!("BF.RESERVE {one} 0.01 {capacity} NONSCALING {parameter}"));
         let _: String = ask(connection, &format!("BF.RESERVE {other} LIKE {one}"));
@@ -131,7 +129,7 @@ fn merges(scale: &Scale) -> Vec<(&'static str, [Series; 2])> {
         ("union of two, into one of them", "COPY a t", "BF.MERGE t 1 b"),
         ("intersection of two, into one of them", "COPY a t", "BF.MERGE t 1 b INTERSECT"),
         ("union of two, into a new one", "EXISTS a", "BF.MERGE t 2 a b"),
-        ("sum of two counting filters, into one of them", "COPY c t", "BF.MERGE t 1 d"),
+        ("union of two counting filters, into one of them", "COPY c t", "BF.MERGE t 1 d"),
     ];
     let mut rows = steps.map(|(title, ..)| (title, <[Series; 2]>::default()));
     for _ in 0..scale.rounds {

@@ -26,7 +26,7 @@ use super::{DumpChunk, Fields, LoadedChunk, Origin, Sink, Source, decode_all, lo
 use crate::array::Bytes;
 use crate::chain;
 use crate::error::{DecodeError, Error, try_vec};
-use crate::filter::{Filter, LayerKind as _};
+use crate::filter::Filter;
 use crate::layer::classic::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec, Options};
 use crate::layer::{Layer as _, MAX_ITEMS};
 
@@ -84,7 +84,7 @@ pub fn read_rdb(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> b
         bytes += layer.bytes().len() as u64;
         Ok(layer)
     })?;
-    Ok(ClassicLayer::into_filter(Chain::from_layers(spec, layers)))
+    Ok(Filter::from(Chain::from_layers(spec, layers)))
 }
 
 fn read_layer(

@@ -1,21 +1,24 @@
 //! A filter as bytes: what RDB files, DUMP payloads, AOF rewrites and SCANDUMP have in common.
 //!
-//! There are two encodings. A *dump stream* (BF.SCANDUMP, BF.LOADCHUNK, AOF) is a header, from which an empty filter is built,
-//! and chunks that fill it, each with its cursor. An *RDB* value (RDB files, DUMP payloads) is a sequence of numbers and
-//! strings. [`native`] says what they hold for our own layouts, [`classic`] for RedisBloom's. [`Filter::to_bytes`] encodes a
-//! whole dump stream as one string.
+//! There are two encodings. A *dump stream* (BF.SCANDUMP, BF.LOADCHUNK, AOF) is a header, from which an empty filter is
+//! built, and chunks that fill it, each with its cursor. An *RDB* value (RDB files, DUMP payloads) is a sequence of
+//! numbers and strings. [`header`] and [`chunk`] say what they hold for our own filters, with [`native`] and
+//! [`counting`]; [`classic`] for RedisBloom's. [`Filter::to_bytes`] encodes a whole dump stream as one string.
 //!
 //! Decoding trusts nothing. Every number is checked before memory is requested.
 
 mod bytes;
+pub mod chunk;
 pub mod classic;
+pub mod counting;
+pub mod header;
 pub mod native;
 
 use std::borrow::Cow;
 
 use crate::array::Bytes;
 use crate::error::{DecodeError, Error, try_vec};
-use crate::filter::{Chains, Filter, LayerKind};
+use crate::filter::{Chains, Filter};
 use crate::layer::Layer;
 
 /// Where RDB values are written to.
@@ -52,11 +55,25 @@ pub trait Source {
 pub fn write_rdb(filter: &Filter, sink: &mut impl Sink) -> Result<(), Error> {
     match filter.chains() {
         Chains::Native(chain) => native::write_rdb(chain, sink),
-        Chains::Counting(chain) => native::write_rdb(chain, sink),
+        Chains::Counting(filter) => counting::write_rdb(filter, sink),
         Chains::Classic(chain) => {
             classic::write_rdb(chain, sink);
             Ok(())
         }
+    }
+}
+
+/// Reads one of our own filters from RDB values. `admit` gets the bytes that it will take, and may reject them.
+pub fn read_rdb(source: &mut impl Source, admit: impl FnOnce(u64) -> bool) -> Result<Filter, DecodeError> {
+    let header = source.string()?;
+    let header = Header::decode_own(header::body(header.as_ref()).ok_or(DecodeError::Corrupt)?)?;
+    if !admit(header.memory()) {
+        return Err(DecodeError::OutOfMemory);
+    }
+    match &header {
+        Header::Native(header) => native::read_chunks(header, source).map(Filter::from),
+        Header::Counting(header) => counting::read_chunks(header, source).map(Filter::from),
+        Header::Classic(_) => Err(DecodeError::Corrupt),
     }
 }
 
@@ -80,43 +97,55 @@ pub enum Origin {
 pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
     match filter.chains() {
         Chains::Native(chain) => native::encode_header(chain),
-        Chains::Counting(chain) => native::encode_header(chain),
+        Chains::Counting(filter) => counting::encode_header(filter),
         Chains::Classic(chain) => classic::encode_header(chain),
     }
 }
 
-/// A valid header. Its filter has no bits yet.
+/// A valid header. Its filter has no items yet.
 #[derive(Debug)]
 pub enum Header {
-    /// Of a native or counting filter.
+    /// Of a native filter.
     Native(native::Header),
+    /// Of a counting filter.
+    Counting(counting::Header),
     /// Of a classic filter.
     Classic(classic::Header),
 }
 
 impl Header {
-    /// Checks a header. A classic header from a client must be one that RedisBloom accepts; from replication, it may also be that of
-    /// a very old filter.
+    /// Checks a header. A classic header from a client must be one that RedisBloom accepts; from replication, it may
+    /// also be that of a very old filter.
     pub fn decode(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
-        match native::header_body(bytes) {
-            Some(body) => native::Header::decode_body(body).map(Header::Native),
+        match header::body(bytes) {
+            Some(body) => Header::decode_own(body),
             None => classic::Header::decode(bytes, origin).map(Header::Classic),
         }
     }
 
-    /// Returns the bytes that the cells of all layers will take.
+    fn decode_own(body: &[u8]) -> Result<Header, DecodeError> {
+        let preamble = header::Preamble::decode(body)?;
+        match preamble.content {
+            header::Content::Bits => native::Header::decode(preamble).map(Header::Native),
+            header::Content::Table => counting::Header::decode(preamble).map(Header::Counting),
+        }
+    }
+
+    /// Returns the bytes that the filter's items will take.
     pub fn memory(&self) -> u64 {
         match self {
             Header::Native(header) => header.memory(),
+            Header::Counting(header) => header.memory(),
             Header::Classic(header) => header.memory(),
         }
     }
 
-    /// Returns the filter without its bits. Its item counts are those of the whole filter.
+    /// Returns the filter without its items. Its item counts are those of the whole filter.
     pub fn build(&self) -> Result<Filter, DecodeError> {
         match self {
-            Header::Native(header) => header.build(),
-            Header::Classic(header) => header.build().map(LayerKind::into_filter),
+            Header::Native(header) => header.build().map(Filter::from),
+            Header::Counting(header) => header.build().map(Filter::from),
+            Header::Classic(header) => header.build().map(Filter::from),
         }
     }
 }
@@ -129,19 +158,51 @@ pub struct DumpChunk<'a> {
     pub data: Cow<'a, [u8]>,
 }
 
-/// Returns the chunk that follows `cursor` in a dump stream, which starts at [`HEADER_CURSOR`], or `None` after the last.
+/// Returns the chunk that follows `cursor` in a dump stream, which starts at [`HEADER_CURSOR`], or `None` after the
+/// last.
 pub fn next_chunk(filter: &Filter, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
     match filter.chains() {
         Chains::Native(chain) => native::next_chunk(chain, cursor),
-        Chains::Counting(chain) => native::next_chunk(chain, cursor),
+        Chains::Counting(filter) => counting::next_chunk(filter, cursor),
         Chains::Classic(chain) => Ok(classic::next_chunk(chain, cursor)),
     }
+}
+
+/// Hands a whole dump stream to `emit`: the header, then the chunks, each with its cursor.
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`] if one of them cannot be allocated.
+pub fn dump(filter: &Filter, mut emit: impl FnMut(u64, &[u8])) -> Result<(), Error> {
+    emit(HEADER_CURSOR, &encode_header(filter)?);
+    let mut cursor = HEADER_CURSOR;
+    while let Some(chunk) = next_chunk(filter, cursor)? {
+        cursor = chunk.cursor;
+        emit(cursor, &chunk.data);
+    }
+    Ok(())
+}
+
+/// Hands all that tells a filter from others to `add`: its header, and what it holds. Bits are not copied.
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`] if there is no memory for a copy of the rest.
+pub fn digest(filter: &Filter, mut add: impl FnMut(&[u8])) -> Result<(), Error> {
+    add(&encode_header(filter)?);
+    match filter.chains() {
+        Chains::Native(chain) => chain.layers().iter().for_each(|layer| add(layer.bytes())),
+        Chains::Counting(filter) => counting::each_part(filter, |part, _end| add(part))?,
+        Chains::Classic(chain) => chain.layers().iter().for_each(|layer| add(layer.bytes())),
+    }
+    Ok(())
 }
 
 /// A chunk that was loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadedChunk<'a> {
-    /// The bytes that the filter now has in the chunk's place. The caller replicates these, which may differ from the chunk.
+    /// The bytes that the filter now has in the chunk's place. The caller replicates these, which may differ from the
+    /// chunk.
     pub bytes: &'a [u8],
     /// True if the chunk changed the filter.
     pub changed: bool,
@@ -149,12 +210,13 @@ pub struct LoadedChunk<'a> {
 
 /// Loads a chunk into a filter that was built from the dump stream's header.
 ///
-/// Native chunks are OR-ed in, on replicas as well. Chunks of counters are rejected if either filter was written to after the
-/// header was made.
+/// Native chunks are OR-ed in, on replicas as well. Chunks of a counting filter are rejected if either filter was
+/// written to after the header was made.
 ///
 /// # Errors
 ///
-/// [`DecodeError::Corrupt`] if the chunk is damaged, whatever filter it is for; another error if it does not fit this filter.
+/// [`DecodeError::Corrupt`] if the chunk is damaged, whatever filter it is for; another error if it does not fit this
+/// filter.
 pub fn load_chunk<'a>(
     filter: &'a mut Filter,
     cursor: u64,
@@ -163,7 +225,7 @@ pub fn load_chunk<'a>(
 ) -> Result<LoadedChunk<'a>, DecodeError> {
     match filter.chains_mut() {
         Chains::Native(chain) => native::load_chunk(chain, cursor, data),
-        Chains::Counting(chain) => native::load_chunk(chain, cursor, data),
+        Chains::Counting(filter) => counting::load_chunk(filter, cursor, data),
         Chains::Classic(chain) => classic::load_chunk(chain, cursor, data, origin),
     }
 }
@@ -173,7 +235,8 @@ pub fn is_header(cursor: u64, data: &[u8]) -> bool {
     cursor == HEADER_CURSOR && !data.is_empty()
 }
 
-/// Checks the header or a chunk of a dump stream by itself, whatever filter it is for. Classic chunks have little to check them by.
+/// Checks the header or a chunk of a dump stream by itself, whatever filter it is for. Classic chunks have little to
+/// check them by.
 ///
 /// # Errors
 ///
@@ -181,8 +244,8 @@ pub fn is_header(cursor: u64, data: &[u8]) -> bool {
 pub fn check_chunk(cursor: u64, data: &[u8]) -> Result<(), DecodeError> {
     if is_header(cursor, data) {
         Header::decode(data, Origin::Replication).map(drop)
-    } else if cursor >= native::FIRST_CHUNK_CURSOR {
-        native::SealedChunk::decode(cursor, data)?.check()
+    } else if cursor >= chunk::FIRST_CHUNK_CURSOR {
+        chunk::SealedChunk::decode(cursor, data)?.check()
     } else {
         cursor.checked_sub(data.len() as u64).map(drop).ok_or(DecodeError::Corrupt)
     }
@@ -219,6 +282,11 @@ impl<'a> Fields<'a> {
 
     fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], DecodeError> {
         self.take(N)?.try_into().map_err(|_| DecodeError::Corrupt)
+    }
+
+    fn zeros(&mut self, length: usize) -> Result<(), DecodeError> {
+        let zero = self.take(length)?.iter().all(|&byte| byte == 0);
+        zero.then_some(()).ok_or(DecodeError::Corrupt)
     }
 
     fn u8(&mut self) -> Result<u8, DecodeError> {

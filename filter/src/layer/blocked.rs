@@ -18,7 +18,7 @@ use crate::block_array::BlockArray;
 use crate::error::Error;
 use crate::hash::{Hash, Hasher};
 use crate::probe::Probes;
-use crate::sizing::{BlockShape, Budget, Cell};
+use crate::sizing::{BlockShape, Budget};
 use crate::spec::{Growth, NativeSpec};
 
 /// What a native layer is created from.
@@ -38,7 +38,7 @@ impl BlockedSpec {
             (Growth::By(_), 0) => Budget::RedisBloom { rate: filter.error_rate.get() },
             _ => Budget::Tight,
         };
-        let shape = BlockShape::choose(Cell::Bit, capacity, filter.layer_error_rate(index), budget);
+        let shape = BlockShape::choose(capacity, filter.layer_error_rate(index), budget);
         Ok(BlockedSpec { shape: shape.ok_or(Error::OutOfMemory)?, capacity })
     }
 }
@@ -65,8 +65,6 @@ pub struct BlockedLayer {
 impl Layer for BlockedLayer {
     type FilterSpec = NativeSpec;
     type LayerSpec = BlockedSpec;
-
-    const CELL: Cell = Cell::Bit;
 
     fn hasher(filter: &NativeSpec) -> Hasher {
         Hasher::Xxh3 { seed: filter.seed }

@@ -27,7 +27,6 @@ use crate::batch::{BATCH, BatchMask, IN_CACHE};
 use crate::block::count_ones;
 use crate::error::Error;
 use crate::hash::{Hash, Hasher};
-use crate::sizing::Cell;
 use crate::spec::Growth;
 
 /// `ln^2 2` and `ln 2` as RedisBloom has them: a digit more would make other filters.
@@ -249,8 +248,6 @@ pub struct ClassicLayer {
 impl Layer for ClassicLayer {
     type FilterSpec = ClassicSpec;
     type LayerSpec = ClassicLayerSpec;
-
-    const CELL: Cell = Cell::Bit;
 
     fn hasher(filter: &ClassicSpec) -> Hasher {
         if filter.options.hash_bits() == 64 { Hasher::Murmur64 } else { Hasher::Murmur32 }

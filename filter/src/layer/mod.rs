@@ -1,14 +1,11 @@
 //! Layers: what a filter is made of.
 //!
 //! A layer is an array of cells for a number of items. Layers of one kind form a [chain](crate::chain). [`blocked`] is the
-//! native layer, [`counting`] its like with counters, [`classic`] RedisBloom's. A further kind implements [`Layer`], and
-//! [`Insert`] if inserting an item twice changes nothing; it joins the chains of [`filter`](crate::filter) and has a
-//! [codec](crate::codec).
+//! native layer, [`classic`] RedisBloom's.
 
 pub(crate) mod blocked;
 pub mod classic;
 mod count;
-pub(crate) mod counting;
 
 use std::ptr::NonNull;
 
@@ -17,7 +14,7 @@ pub(crate) use count::ItemCount;
 use crate::block::{CombineOp, combine, count_ones_of_part};
 use crate::error::Error;
 use crate::hash::{Hash, Hasher};
-use crate::sizing::{BlockShape, Cell, LOWEST_ERROR_RATE};
+use crate::sizing::{BlockShape, LOWEST_ERROR_RATE};
 use crate::spec::NativeSpec;
 
 /// The most layers that a filter may have: each makes look-ups slower. Filters that grow by a factor of 2 or more never
@@ -45,9 +42,6 @@ pub trait Layer: Sized {
     /// What a layer is created from.
     type LayerSpec: LayerSpec;
 
-    /// What a block is divided into.
-    const CELL: Cell;
-
     /// Returns how the items of a filter are hashed.
     fn hasher(filter: &Self::FilterSpec) -> Hasher;
 
@@ -68,7 +62,7 @@ pub trait Layer: Sized {
     /// Returns the number of items that were new when they were inserted, and were not removed since.
     fn items(&self) -> u64;
 
-    /// Returns the number of bits that are set, or of counters above zero.
+    /// Returns the number of bits that are set.
     fn marked(&self) -> u64;
 
     /// Returns the cells, as they are stored.
@@ -108,9 +102,9 @@ pub trait Layer: Sized {
         self.spec().capacity().min(MAX_ITEMS).saturating_sub(self.items())
     }
 
-    /// Returns the number of bits or counters.
+    /// Returns the number of bits.
     fn cells(&self) -> u64 {
-        8 * self.bytes().len() as u64 / Self::CELL.bits()
+        8 * self.bytes().len() as u64
     }
 }
 

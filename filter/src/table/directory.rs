@@ -180,14 +180,17 @@ impl<T: Part> Directory<T> {
         }
     }
 
-    /// Divides the directory in two, by its first bit. It has at least one, and is empty afterwards.
+    /// Divides the directory in two, by its first bit. It has at least one, and is empty afterwards. A half has no more
+    /// slots than it needs.
     pub(super) fn halve(&mut self) -> Result<[Directory<T>; 2], Error> {
         let half = self.slots.len() / 2;
         let (mut low, mut high) = (try_vec(half)?, try_vec(half)?);
         let mut slots = std::mem::take(&mut self.slots).into_iter();
         low.extend(slots.by_ref().take(half));
         high.extend(slots);
-        Ok([low, high].map(|slots| Directory::new(self.base + 1, self.bits - 1, slots)))
+        let mut halves = [low, high].map(|slots| Directory::new(self.base + 1, self.bits - 1, slots));
+        halves.iter_mut().for_each(Directory::contract);
+        Ok(halves)
     }
 }
 

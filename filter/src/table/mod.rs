@@ -77,7 +77,7 @@ const PAGE_BITS: u32 = 6;
 /// ns an item, for nothing.
 const IN_CACHE: usize = 256 << 10;
 
-/// Asks whether so many more bytes may be taken.
+/// Asks whether so many bytes may be taken, in addition to those of earlier questions.
 pub type Admit<'a> = &'a mut dyn FnMut(u64) -> bool;
 
 /// A quotient table.
@@ -526,8 +526,9 @@ impl Table {
         if !admit(self.segment(path).enlarged() as u64) {
             return Err(Error::OutOfMemory);
         }
+        let before = self.segment(path).depth();
         self.divide(path, self.least_depth(), u64::MAX)?;
-        self.enlarge::<Broadword>(path, &mut |_bytes| true)
+        self.enlarge::<Broadword>(path, &mut |_bytes| true).inspect_err(|_| self.undivide(path, before))
     }
 
     /// Divides the segment of a path, which is empty, until it has at least some depth.
@@ -536,16 +537,37 @@ impl Table {
     ///
     /// [`Error::CannotGrow`] if the directories would take more than `most_bytes`.
     fn divide(&mut self, path: Path, depth: u32, most_bytes: u64) -> Result<(), Error> {
-        while self.segment(path).depth() < depth {
-            let halves = [
-                self.empty_segment(self.segment(path).depth() + 1),
-                self.empty_segment(self.segment(path).depth() + 1),
-            ];
-            self.prepare_split(path, most_bytes)?;
+        let before = self.segment(path).depth();
+        for depth in before + 1..=depth {
+            let halves = [self.empty_segment(depth), self.empty_segment(depth)];
+            self.prepare_split(path, most_bytes).inspect_err(|_| self.undivide(path, before))?;
             self.pages.get_mut(path).split(path, halves);
             self.segments += 1;
         }
         Ok(())
+    }
+
+    /// Takes back what divided the segment of a path, which is empty, and had some depth before.
+    #[cold]
+    fn undivide(&mut self, path: Path, depth: u32) {
+        while self.segment(path).depth() > depth {
+            self.unite_pages(path);
+            let united = self.segment(path).depth() - 1;
+            if united < self.pages.get(path).depth() {
+                // No memory to unite pages: the finer directory serves.
+                return;
+            }
+            self.unite_buddies(path, self.empty_segment(united));
+        }
+    }
+
+    /// Replaces the segment of a path, and its buddy, by one.
+    fn unite_buddies(&mut self, path: Path, whole: Segment) {
+        let page = self.pages.get_mut(path);
+        let before = page.bytes();
+        page.unite(path, whole);
+        self.directory_bytes = self.directory_bytes + page.bytes() - before;
+        self.segments -= 1;
     }
 
     /// Doubles the quotients of a segment: in place, or by two of its size.
@@ -603,7 +625,10 @@ impl Table {
                 let before = self.pages.bytes();
                 self.pages.prepare_split(path)?;
                 self.directory_bytes = self.directory_bytes + self.pages.bytes() - before;
-                let halves = self.pages.get_mut(path).halve()?;
+                let page = self.pages.get_mut(path);
+                let before = page.bytes();
+                let halves = page.halve()?;
+                self.directory_bytes = self.directory_bytes + halves[0].bytes() + halves[1].bytes() - before;
                 self.pages.split(path, halves);
             }
         }
@@ -632,7 +657,9 @@ impl Table {
         self.take::<S>(path, run, entry);
         self.items -= u64::from(self.items > 0 && fitting == 1 && entry.count == 1);
         self.occurrences -= u64::from(self.occurrences > 0);
-        if self.occurrences == 0 {
+        // The counts of a table that was decoded may be forged.
+        self.items = self.items.min(self.occurrences);
+        if self.occurrences == 0 || self.slots == 0 {
             self.clear();
         } else if entry.count == 1 {
             self.shrink::<S>(path);
@@ -718,11 +745,7 @@ impl Table {
         self.segment_bytes = self.segment_bytes + bytes - freed;
         self.slots = self.slots + u64::from(whole.slots()) - u64::from(slots);
         if depth > 0 {
-            let page = self.pages.get_mut(path);
-            let before = page.bytes();
-            page.unite(path, whole);
-            self.directory_bytes = self.directory_bytes + page.bytes() - before;
-            self.segments -= 1;
+            self.unite_buddies(path, whole);
         } else {
             *self.segment_mut(path) = whole;
         }
@@ -756,7 +779,7 @@ impl Table {
                 for segment in self.pages.parts_mut().flat_map(Directory::parts_mut) {
                     *segment = Segment::empty(segment.depth(), segment.log_groups(), segment.width());
                 }
-                (self.items, self.slots, self.claimed, self.segment_bytes) = (0, 0, 0, 0);
+                (self.items, self.occurrences, self.slots, self.claimed, self.segment_bytes) = (0, 0, 0, 0, 0);
             }
         }
     }

@@ -591,7 +591,9 @@ impl Segment {
                 return Ok(None);
             };
             let (upper_bytes, lower_bytes) = taken.split_at(upper.div_ceil(8));
-            let is_clear = upper_bytes.last().is_none_or(|last| last & !(0xFF >> (7 - (upper - 1) % 8)) == 0)
+            // Zero number 0 comes before all ones.
+            let is_clear = upper_bytes.first().is_some_and(|first| first & 1 == 0)
+                && upper_bytes.last().is_none_or(|last| last & !(0xFF >> (7 - (upper - 1) % 8)) == 0)
                 && lower_bytes.first().is_none_or(|first| first & !(0xFF << ((8 - lower % 8) % 8)) == 0);
             if !is_clear {
                 return Ok(None);

@@ -103,11 +103,48 @@ impl Table {
                 }
             }
         }
+        let mut depths = try_vec(segments.len())?;
+        for (path, segment) in &segments {
+            depths.push(self.segment(*path).depth());
+            if let Err(error) = self.make_place(*path, segment) {
+                self.undivide_all(&segments, &depths);
+                return Err(error);
+            }
+        }
         let mut changed = false;
-        for (path, segment) in segments {
-            changed |= self.install(path, segment)?;
+        for ((path, segment), depth) in segments.iter_mut().zip(&depths) {
+            let segment = std::mem::replace(segment, Segment::empty(0, 0, 0));
+            changed |= *depth < segment.depth();
+            changed |= self.install(*path, segment)?;
+        }
+        if self.slots == 0 {
+            self.undivide_all(&segments, &depths);
+            return Ok(false);
         }
         Ok(changed)
+    }
+
+    /// Divides what is empty, so that a segment fits into it.
+    fn make_place(&mut self, path: Path, segment: &Segment) -> Result<(), DecodeError> {
+        if self.segment(path).slots() > 0 {
+            return Ok(());
+        }
+        let most = match self.addressing {
+            // Forged segments may be as deep as they like, at six bytes each.
+            Addressing::Growing(_) => DIRECTORY_BYTES + DIRECTORY_BYTES_PER_SEGMENT * self.segments,
+            Addressing::Fixed(_) => u64::MAX,
+        };
+        self.divide(path, segment.depth(), most).map_err(|error| match error {
+            Error::OutOfMemory => DecodeError::OutOfMemory,
+            _ => DecodeError::Corrupt,
+        })
+    }
+
+    /// Takes back what [`make_place`](Self::make_place) did for segments whose places had these depths.
+    fn undivide_all(&mut self, segments: &[(Path, Segment)], depths: &[u32]) {
+        for ((path, _), &depth) in segments.iter().zip(depths).rev() {
+            self.undivide(*path, depth);
+        }
     }
 
     fn decode_segment(&self, position: Position, bytes: &mut &[u8]) -> Result<Segment, DecodeError> {
@@ -124,15 +161,16 @@ impl Table {
             return Err(DecodeError::Corrupt);
         }
         *bytes = rest;
+        if slots == 0 {
+            // An empty table has no parts, so that what is empty is less than the whole.
+            return if depth > 0 { Ok(self.empty_segment(depth)) } else { Err(DecodeError::Corrupt) };
+        }
         let empty = match self.addressing {
             Addressing::Growing(lengths) => {
                 Segment::empty(depth, log_groups, lengths.at(depth + log_groups + LOG_GROUP) + 1)
             }
             Addressing::Fixed(_) => self.empty_segment(depth),
         };
-        if slots == 0 {
-            return Ok(empty);
-        }
         let segment = empty.decode(slots, bytes)?.ok_or(DecodeError::Corrupt)?;
         if segment.is_sound(self.multiplicity)? { Ok(segment) } else { Err(DecodeError::Corrupt) }
     }
@@ -145,22 +183,11 @@ impl Table {
         Ok(is_empty || target.depth() == segment.depth() && is_like()?)
     }
 
-    /// Puts a segment in the place of an empty one, or adds its entries to a set. Returns true if that changed the
-    /// table.
+    /// Puts a segment in the place of an empty one, or adds its entries to a set. Returns true if that added entries.
     fn install(&mut self, path: Path, segment: Segment) -> Result<bool, DecodeError> {
         let target = self.segment(path);
-        if target.slots() == 0 && target.depth() <= segment.depth() {
-            let is_new =
-                segment.slots() > 0 || target.depth() < segment.depth() || target.log_groups() != segment.log_groups();
-            let most = match self.addressing {
-                // Forged segments may be as deep as they like, at six bytes each.
-                Addressing::Growing(_) => DIRECTORY_BYTES + DIRECTORY_BYTES_PER_SEGMENT * self.segments,
-                Addressing::Fixed(_) => u64::MAX,
-            };
-            self.divide(path, segment.depth(), most).map_err(|error| match error {
-                Error::OutOfMemory => DecodeError::OutOfMemory,
-                _ => DecodeError::Corrupt,
-            })?;
+        if target.slots() == 0 && target.depth() == segment.depth() {
+            let is_new = segment.slots() > 0;
             self.replace_empty(path, segment);
             return Ok(is_new);
         }

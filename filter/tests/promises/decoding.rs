@@ -1,15 +1,16 @@
 //! What happens to bytes that are not what was written.
 
 use oxbloom_filter::internals::codec;
-use oxbloom_filter::internals::codec::native::{self, Chunk, Header};
+use oxbloom_filter::internals::codec::native::{self, Chunk};
+use oxbloom_filter::internals::codec::{chunk, header};
 use oxbloom_filter::internals::sizing::MAX_BLOCKS;
-use oxbloom_filter::internals::{BlockedLayer as Layer, Growth, Layer as _, MAX_LAYERS};
+use oxbloom_filter::internals::{BlockedLayer as Layer, Growth, Layer as _, MAX_LAYERS, OnDuplicate};
 use oxbloom_filter::{DecodeError, Error, Filter};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use crate::model::{self, body, built, by, chain, filter, item, layers, with_checksum};
+use crate::model::{self, Header, body, built, by, chain, filter, item, layers, with_checksum};
 
 /// What a sound header may ask for before the tests take its word: they are to run on small machines.
 const MEMORY_LIMIT: u64 = 64 << 20;
@@ -45,7 +46,7 @@ fn use_in_every_way(mut filter: Filter) {
     let hashes: Vec<_> = (0..200).map(|number| filter.hash(&item(number))).collect();
     let mut rest = hashes.as_slice();
     while !rest.is_empty() {
-        let handled = filter.insert_hashes(rest, &mut vec![false; rest.len()]);
+        let handled = filter.insert_hashes(rest, &mut vec![false; rest.len()], OnDuplicate::Count);
         assert!(handled <= rest.len());
         let mut found = vec![false; handled];
         filter.contains_hashes(&rest[..handled], &mut found);
@@ -65,7 +66,7 @@ fn use_in_every_way(mut filter: Filter) {
     let copy = filter.try_clone().unwrap();
     assert!(codec::encode_header(&copy).unwrap() == codec::encode_header(&filter).unwrap());
     let bytes = model::bits(&filter).len() as u64;
-    assert!(native::chunks(chain(&filter)).all(|chunk| chunk.cursor() <= native::FIRST_CHUNK_CURSOR + bytes));
+    assert!(native::chunks(chain(&filter)).all(|chunk| chunk.cursor() <= chunk::FIRST_CHUNK_CURSOR + bytes));
 }
 
 #[test]
@@ -107,13 +108,13 @@ fn a_later_version_is_told_from_damage() {
         let mut body = body(&grown());
         body[3] = version;
         let expected = match version {
-            0..native::VERSION => Some(DecodeError::Corrupt),
-            native::VERSION => None,
+            0..header::VERSION => Some(DecodeError::Corrupt),
+            header::VERSION => None,
             _ => Some(DecodeError::NewerVersion),
         };
         assert_eq!(Header::decode(&with_checksum(&body)).err(), expected, "version {version}");
         // What lies between the version and the checksum is for that version to say.
-        if version > native::VERSION {
+        if version > header::VERSION {
             assert_eq!(Header::decode(&with_checksum(&body[..20])).err(), expected, "version {version}");
         }
     }
@@ -297,12 +298,12 @@ fn a_forged_chunk_cannot_leave_its_layer() {
         ("not at a block", 1, 64, DecodeError::Corrupt),
         ("over the end of a layer", first - 64, 128, DecodeError::BeyondLayer),
         ("over the end of the filter", all - 64, 128, DecodeError::BeyondLayer),
-        ("more than a chunk", 0, native::CHUNK_BYTES + 64, DecodeError::BeyondLayer),
+        ("more than a chunk", 0, chunk::CHUNK_BYTES + 64, DecodeError::BeyondLayer),
         ("behind the filter", all, 64, DecodeError::NoSuchOffset),
         ("far behind the filter", 1 << 62, 64, DecodeError::NoSuchOffset),
     ] {
         let bytes = forged(&copy, offset, &vec![0xFF; length]);
-        let iterator = native::FIRST_CHUNK_CURSOR + offset + length as u64;
+        let iterator = chunk::FIRST_CHUNK_CURSOR + offset + length as u64;
         assert_eq!(assert_refused(&mut copy, iterator, &bytes, why), reason, "{why}");
     }
     let (last, bits) = (u64::MAX - 63, [0xFF; 64]);
@@ -311,7 +312,7 @@ fn a_forged_chunk_cannot_leave_its_layer() {
 
     // The forgery itself is good: at the right place it is taken.
     let bytes = forged(&copy, first, &[0xFF; 64]);
-    assert_eq!(model::load(&mut copy, native::FIRST_CHUNK_CURSOR + first + 64, &bytes), Ok(()));
+    assert_eq!(model::load(&mut copy, chunk::FIRST_CHUNK_CURSOR + first + 64, &bytes), Ok(()));
     assert_eq!(layers(&copy).iter().map(Layer::marked).collect::<Vec<_>>(), [0, 512, 0]);
     use_in_every_way(copy);
 }
@@ -359,7 +360,7 @@ fn chunks_may_arrive_in_any_order_and_one_that_is_missing_shows() {
     let header = Header::decode(&codec::encode_header(&filter).unwrap()).unwrap();
     let mut chunks: Vec<_> = native::chunks(chain(&filter)).collect();
     assert_eq!(chunks.len(), 2);
-    assert!(chunks.iter().all(|chunk| chunk.bits.len() <= native::CHUNK_BYTES));
+    assert!(chunks.iter().all(|chunk| chunk.bits.len() <= chunk::CHUNK_BYTES));
     chunks.reverse();
     let mut copy = header.build().unwrap();
     for chunk in &chunks {

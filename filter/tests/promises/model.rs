@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 
-use oxbloom_filter::internals::codec::native::{self, Chunk, Header};
+use oxbloom_filter::internals::codec::header::{self, Preamble};
+use oxbloom_filter::internals::codec::native::{self, Chunk};
 use oxbloom_filter::internals::codec::{self, Origin, Sink, Source, classic};
 use oxbloom_filter::internals::{
-    BlockedLayer as Layer, Bytes, Chain, Chains, CreateParams, ErrorRate, Growth, Layer as _, Layout,
+    BlockedLayer as Layer, Bytes, Chain, Chains, CreateParams, ErrorRate, Growth, Hash, Interrupted, Layer as _,
+    Layout, OnDuplicate,
 };
 use oxbloom_filter::{DecodeError, Error, Filter};
 use xxhash_rust::xxh3::xxh3_64;
@@ -50,23 +52,40 @@ pub(crate) fn insert_in_batches(filter: &mut Filter, items: &[Vec<u8>], sizes: &
     let hashes: Vec<_> = items.iter().map(|item| filter.hash(item)).collect();
     let (mut rest, mut answers) = (hashes.as_slice(), Vec::new());
     for &size in sizes.iter().cycle() {
-        let (mut batch, others) = rest.split_at(size.min(rest.len()));
+        let (batch, others) = rest.split_at(size.min(rest.len()));
         rest = others;
-        while !batch.is_empty() {
-            let mut new = vec![true; batch.len()];
-            let handled = filter.insert_hashes(batch, &mut new);
-            answers.extend(new[..handled].iter().map(|&new| Ok(new)));
-            batch = &batch[handled..];
-            if !batch.is_empty()
-                && let Err(error) = filter.grow(|_| true)
-            {
-                answers.push(Err(error));
-                batch = &batch[1..];
-            }
-        }
+        answers.extend(insert_batch(filter, batch, OnDuplicate::Count));
         if rest.is_empty() {
             break;
         }
+    }
+    answers
+}
+
+/// Inserts a batch, growing in its middle where needed. What does not fit is left out.
+pub(crate) fn insert_batch(
+    filter: &mut Filter,
+    mut batch: &[Hash],
+    on_duplicate: OnDuplicate,
+) -> Vec<Result<bool, Error>> {
+    let mut answers = Vec::new();
+    while !batch.is_empty() {
+        let mut new = vec![true; batch.len()];
+        let mut handled = filter.insert_hashes(batch, &mut new, on_duplicate);
+        let mut failure = None;
+        if handled < batch.len() {
+            let grown = filter.insert_growing(&batch[handled..], &mut new[handled..], on_duplicate, &mut |_| true);
+            handled += match grown {
+                Ok(()) => batch.len() - handled,
+                Err(Interrupted { handled, error }) => {
+                    failure = Some(Err(error));
+                    handled
+                }
+            };
+        }
+        answers.extend(new[..handled].iter().map(|&new| Ok(new)));
+        batch = &batch[(handled + usize::from(failure.is_some())).min(batch.len())..];
+        answers.extend(failure);
     }
     answers
 }
@@ -75,9 +94,16 @@ pub(crate) fn insert_in_batches(filter: &mut Filter, items: &[Vec<u8>], sizes: &
 pub(crate) fn bits(filter: &Filter) -> Vec<u8> {
     match filter.chains() {
         Chains::Native(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
-        Chains::Counting(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
+        Chains::Counting(_) => chunks(filter).into_iter().flat_map(|(_, chunk)| chunk).collect(),
         Chains::Classic(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
     }
+}
+
+/// The chunks of a filter as they travel, each with its cursor.
+pub(crate) fn chunks(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
+    let mut all = Vec::new();
+    codec::dump(filter, |cursor, data| all.push((cursor, data.to_vec()))).unwrap();
+    all.split_off(1)
 }
 
 /// Header and bits: two filters that agree in these are the same filter.
@@ -162,7 +188,7 @@ pub(crate) fn through_a_file(filter: &Filter) -> Filter {
     let mut file = File::default();
     codec::write_rdb(filter, &mut file).unwrap();
     let copy = match filter.chains() {
-        Chains::Native(_) | Chains::Counting(_) => native::read_rdb(&mut file, |_| true),
+        Chains::Native(_) | Chains::Counting(_) => codec::read_rdb(&mut file, |_| true),
         Chains::Classic(_) => classic::read_rdb(classic::VERSION, &mut file, |_| true),
     };
     assert!(file.0.is_empty());
@@ -176,7 +202,7 @@ pub(crate) fn load(filter: &mut Filter, iterator: u64, data: &[u8]) -> Result<()
 
 /// Copies a filter as a client does, one chunk a request, each with its iterator.
 pub(crate) fn through_a_client(filter: &Filter) -> Filter {
-    let header = Header::decode(&codec::encode_header(filter).unwrap()).unwrap();
+    let header = codec::Header::decode(&codec::encode_header(filter).unwrap(), Origin::Client).unwrap();
     let mut copy = header.build().unwrap();
     let mut iterator = codec::HEADER_CURSOR;
     while let Some(piece) = codec::next_chunk(filter, iterator).unwrap() {
@@ -184,8 +210,50 @@ pub(crate) fn through_a_client(filter: &Filter) -> Filter {
         iterator = piece.cursor;
         load(&mut copy, iterator, &piece.data).unwrap();
     }
-    assert!(header.matches_marked(&copy));
+    assert!(is_complete(&header, &copy));
     copy
+}
+
+/// Returns true if all that a header promises is loaded.
+pub(crate) fn is_complete(header: &codec::Header, filter: &Filter) -> bool {
+    match (header, filter.chains()) {
+        (codec::Header::Native(header), Chains::Native(chain)) => header.matches_marked(chain),
+        (codec::Header::Counting(header), Chains::Counting(filter)) => header.matches_slots(filter),
+        _ => false,
+    }
+}
+
+/// The header of a native filter.
+#[derive(Debug)]
+pub(crate) struct Header(native::Header);
+
+impl Header {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Header, DecodeError> {
+        let preamble = Preamble::decode(header::body(bytes).ok_or(DecodeError::Corrupt)?)?;
+        match preamble.content {
+            header::Content::Bits => native::Header::decode(preamble).map(Header),
+            header::Content::Table => Err(DecodeError::Corrupt),
+        }
+    }
+
+    pub(crate) fn memory(&self) -> u64 {
+        self.0.memory()
+    }
+
+    pub(crate) fn build(&self) -> Result<Filter, DecodeError> {
+        self.0.build().map(Filter::from)
+    }
+
+    pub(crate) fn build_filled<B: AsRef<[u8]>>(
+        &self,
+        next: impl FnMut() -> Result<(B, u64), DecodeError>,
+    ) -> Result<Filter, DecodeError> {
+        self.0.build_filled(next).map(Filter::from)
+    }
+
+    pub(crate) fn matches_marked(&self, filter: &Filter) -> bool {
+        self.0.matches_marked(chain(filter))
+    }
 }
 
 /// The first chunk of a filter.

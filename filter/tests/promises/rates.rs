@@ -18,7 +18,7 @@
 //! largest there are too few to tell their variance well, but those that large differ by less than 0.2 % anyway.
 
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{Growth, Hash};
+use oxbloom_filter::internals::{Growth, Hash, OnDuplicate};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::model::{self, body, built, by, filter, item, with_checksum};
@@ -54,14 +54,14 @@ pub(crate) fn offer(filter: &mut Filter, items: u64, fresh: &mut Fresh) {
     while left > 0 {
         let hashes = fresh.hashes(filter, left.min(BATCH));
         left -= hashes.len() as u64;
-        insert(filter, &hashes, usize::MAX);
+        filter.insert_growing(&hashes, &mut vec![false; hashes.len()], OnDuplicate::Count, &mut |_| true).unwrap();
     }
 }
 
 /// Inserts items, as far as they fit into so many layers.
 fn insert(filter: &mut Filter, mut hashes: &[Hash], layers: usize) {
     loop {
-        let handled = filter.insert_hashes(hashes, &mut vec![false; hashes.len()]);
+        let handled = filter.insert_hashes(hashes, &mut vec![false; hashes.len()], OnDuplicate::Count);
         hashes = &hashes[handled..];
         if hashes.is_empty() || filter.num_layers() == layers {
             return;

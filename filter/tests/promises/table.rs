@@ -189,6 +189,51 @@ fn a_table_is_the_same_after_it_was_stored() {
     }
 }
 
+/// A forged segment may be so deep that the directories would take gigabytes.
+#[test]
+fn a_part_that_is_refused_changes_nothing() {
+    const DEEP: [u8; 6] = [40, 5, 0, 0, 0, 0];
+    for items in [0, 1, 50_000] {
+        let mut source = new(0.01, 0, true, Multiplicity::Multiset);
+        for number in 0..50_000 {
+            add(&mut source, number);
+        }
+        let stored = parts(&source, 10_000);
+        let mut forged = stored[0].clone();
+        let end = end_of(&forged).unwrap() + (END >> 40);
+        forged[8..16].copy_from_slice(&end.to_le_bytes());
+        forged.extend(DEEP);
+        let mut table = new(0.01, 0, true, Multiplicity::Multiset);
+        for number in 0..items {
+            add(&mut table, number);
+        }
+        let before = (parts(&table, 10_000), table.segments(), table.slots());
+        assert!(table.decode(&forged).is_err());
+        assert_eq!((parts(&table, 10_000), table.segments(), table.slots()), before);
+        if items == 0 {
+            stored.iter().for_each(|part| assert_eq!(table.decode(part), Ok(true)));
+            assert_eq!(parts(&table, 10_000), stored);
+        }
+    }
+}
+
+/// The counts of a table that was decoded are what its header said.
+#[test]
+fn a_table_with_forged_counts_is_empty_when_its_entries_are_gone() {
+    for growing in [true, false] {
+        for (items, occurrences) in [(0, 0), (9, 1), (0, 100), (u64::MAX, u64::MAX)] {
+            let mut table = new(0.01, 1000, growing, Multiplicity::Multiset);
+            add(&mut table, 1);
+            add(&mut table, 2);
+            table.set_counts(items, occurrences);
+            while table.remove(hash(1)) || table.remove(hash(2)) {
+                assert!(table.items() <= table.occurrences());
+            }
+            assert_eq!((table.items(), table.occurrences(), table.slots()), (0, 0, 0));
+        }
+    }
+}
+
 #[test]
 fn a_union_holds_what_either_holds() {
     for multiplicity in [Multiplicity::Set, Multiplicity::Multiset] {

@@ -14,7 +14,7 @@ use oxbloom_filter::Filter;
 use oxbloom_filter::internals::classic::probes_for;
 use oxbloom_filter::internals::codec::{self, Header, Origin, Sink};
 use oxbloom_filter::internals::{CreateParams, ErrorRate, FilterKind, Growth, Layout};
-use oxbloom_fuzz::decoding::{COUNTING_KINDS, Writer};
+use oxbloom_fuzz::decoding::{COUNTING_KINDS, LARGE_KINDS, Writer};
 use redis::{Commands, RedisResult};
 
 /// Error rate, capacity, expansion (0: does not grow), items.
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             for number in 0..items {
                 filter.insert(format!("item {number}").as_bytes())?;
             }
-            take_back(&mut filter, items / 3);
+            count_and_take_back(&mut filter, items / 3);
             write_filter(&format!("{name}-{index}"), &filter)?;
             if filter.kind() == FilterKind::Classic {
                 for version in 0..4 {
@@ -63,18 +63,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for url in std::env::args().skip(1) {
         scripts::write_exchanged(&mut redis::Client::open(url)?.get_connection()?)?;
     }
-    for kind in 0..COUNTING_KINDS.end {
+    for kind in (0..COUNTING_KINDS.end).chain(LARGE_KINDS) {
         write("pieces", &format!("kind-{kind}"), &operations(kind))?;
     }
     Ok(())
 }
 
-/// Removes the first items, where they are counted: in a filter that grew, layers are gone then.
-fn take_back(filter: &mut Filter, items: u64) {
-    let hasher = filter.hasher();
-    if let Some(chain) = filter.counting_mut() {
+/// Adds some items again and again, where they are counted, and removes the first ones.
+fn count_and_take_back(filter: &mut Filter, items: u64) {
+    if filter.kind() == FilterKind::Counting {
+        let often = (0..items).flat_map(|number| std::iter::repeat_n(number, number as usize * number as usize));
+        for number in often {
+            let _ = filter.insert(format!("item {number}"));
+        }
         for number in 0..items {
-            chain.remove(hasher.hash(format!("item {number}").as_bytes()));
+            let _ = filter.remove(format!("item {number}"));
         }
     }
 }
@@ -93,7 +96,7 @@ fn write_filter(name: &str, filter: &Filter) -> std::io::Result<()> {
 /// Headers that must be refused: each number is possible, but not with the others.
 fn write_lies() -> Result<(), Box<dyn std::error::Error>> {
     let probes = probes_with_bits(1e9);
-    let lies: [(&str, &str, usize, &[u8]); 8] = [
+    let lies: [(&str, &str, usize, &[u8]); 13] = [
         ("classic-1", "more-bits-used-than-there-are", 72, &[59]),
         ("classic-1", "more-bits-used-than-numbers-hold", 72, &[64]),
         ("classic-0", "probes-without-end", 52, &probes),
@@ -101,7 +104,12 @@ fn write_lies() -> Result<(), Box<dyn std::error::Error>> {
         ("native-1", "more-lines-than-blocks", 64, &[16, 16]),
         ("native-1", "more-items-than-capacity", 48, &u64::MAX.to_le_bytes()),
         ("native-1", "counters-in-records-of-bits", 4, &[1]),
-        ("counting-1", "more-layers-than-may-share", 88, &u16::MAX.to_le_bytes()),
+        ("counting-1", "more-items-than-additions", 48, &[9, 0]),
+        ("counting-1", "slots-without-additions", 40, &[0; 16]),
+        ("counting-1", "no-segments", 72, &[0; 8]),
+        ("counting-1", "fingerprints-longer-than-a-word", 82, &[57]),
+        ("counting-1", "a-shape-of-a-table-that-does-not-grow", 80, &[7, 12]),
+        ("counting-2", "more-quotients-than-paths", 80, &[42]),
     ];
     for (filter, lie, at, bytes) in lies {
         let mut header = fs::read(folder("header").join(filter))?;
@@ -182,10 +190,11 @@ fn redisbloom(
 
 /// Each operation of the `pieces` target on a filter of this kind.
 fn operations(kind: u8) -> Vec<u8> {
-    const ORIGIN: u64 = codec::native::FIRST_CHUNK_CURSOR;
+    const ORIGIN: u64 = codec::chunk::FIRST_CHUNK_CURSOR;
     let mut bytes = vec![kind, 40];
-    if COUNTING_KINDS.contains(&kind) {
-        bytes = counter_operations(kind);
+    let counts = COUNTING_KINDS.contains(&kind) || LARGE_KINDS.contains(&kind);
+    if counts {
+        bytes = table_operations(kind);
     }
     bytes.extend([0, 77, 0, 4]);
     for iterator in [1, 2, 33, ORIGIN, ORIGIN + 64, ORIGIN + 100] {
@@ -199,20 +208,61 @@ fn operations(kind: u8) -> Vec<u8> {
         bytes.extend([9 | origin]);
         bytes.extend(9u64.to_le_bytes());
         bytes.extend([8, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
-        bytes.extend([12 | origin, 1, 8]);
-        bytes.extend([0x11; 64]);
+        if counts {
+            bytes.extend(parts(origin));
+        } else {
+            bytes.extend([12 | origin, 1, 8]);
+            bytes.extend([0x11; 64]);
+        }
         bytes.extend([15 | origin, kind, 60, 5]);
     }
     bytes
 }
 
-/// Inserts, removes and counts: an item that leaves nothing but the number of writes changed, one that is absent, one until
-/// its counters stick, and the oldest until a layer is gone.
-fn counter_operations(kind: u8) -> Vec<u8> {
+/// Inserts, removes and counts: an item that leaves nothing but the history changed, one that is absent, one so often that its
+/// count has digits, and the first ones until the table shrinks.
+fn table_operations(kind: u8) -> Vec<u8> {
     const ITEMS: u8 = 200;
-    let (insert, insert_absent_hashes, remove, count, sixteen_times) = (0, 1, 2, 3, 0xF0);
-    let additions =
-        [[insert, 250, 0], [remove, ITEMS, 0], [insert_absent_hashes, 250, 0], [insert | sixteen_times, 251, 0]];
-    let removals = [[remove | sixteen_times, 0, 0]; 5];
+    let (insert, insert_absent, remove, count, often) = (0, 1, 2, 3, 0xF0);
+    let additions = [[insert, 250, 0], [remove, ITEMS, 0], [insert_absent, 250, 0], [insert | often, 251, 0]];
+    let removals = [[remove | often, 0, 0]; 5];
     [&[kind, ITEMS], additions.as_flattened(), removals.as_flattened(), &[count, 251, 0]].concat()
+}
+
+/// Loads parts of tables: one of the filter's own with another fingerprint, start, end, depth, number of groups and of slots, and
+/// quotients; then such as have any entries, in one segment and in several.
+fn parts(origin: u8) -> Vec<u8> {
+    let (edited, composed, into_empty, and_use) = (12 | origin, 13 | origin, 0x10, 0x20);
+    let (flip, from_front, more_slots, place) = (0, 0x80, 5, 6);
+    let mut bytes = Vec::new();
+    for (what, at, value) in [
+        (flip, 200u16, 1),
+        (place, 0, 0x80),
+        (place, 1, 0x80),
+        (flip | from_front, 16, 1),
+        (flip | from_front, 17, 1),
+        (more_slots, 0, 1),
+        (flip, 24, 3),
+    ] {
+        bytes.extend([edited | into_empty, 1, what]);
+        bytes.extend(at.to_le_bytes());
+        bytes.push(value);
+    }
+    let entries = |of_items: u8| {
+        (0..40u16).flat_map(move |number| {
+            let [low, high] = number.to_le_bytes();
+            [low, high, low, high, of_items | (low % 16), if number % 5 == 0 { 200 + low } else { 1 + low % 4 }]
+        })
+    };
+    for depths in [&[0u8][..], &[1, 1], &[2, 2, 1], &[1, 2, 9, 9]] {
+        for of_items in [0, 0x80] {
+            bytes.extend([composed | into_empty | and_use, 0, 0, depths.len() as u8 - 1]);
+            for &depth in depths {
+                bytes.extend([depth, if depth > 0 { 5 } else { 1 }, 40]);
+                bytes.extend(entries(of_items));
+            }
+            bytes.extend([0, 5, 0, 2, 5, 0]);
+        }
+    }
+    bytes
 }

@@ -1,6 +1,6 @@
 //! Scripts for the target of the whole module: what clients may ask for, and what real servers made of filters.
 
-use oxbloom_filter::internals::codec::Sink;
+use oxbloom_filter::internals::codec::{Sink, header};
 use oxbloom_fuzz::commands::{DATA, FROM_MASTER, ITEM, ITEMS, ITERATOR, LITERAL, LONG_LITERAL, WORDS};
 use oxbloom_fuzz::decoding::Writer;
 use redis::{Connection, RedisResult};
@@ -46,12 +46,13 @@ const DEEDS: &[&str] = &[
 ];
 
 /// How filters are made, by clients.
-const MAKINGS: [(&str, &str); 6] = [
+const MAKINGS: [(&str, &str); 7] = [
     ("native", "BF.RESERVE a 0.01 20"),
     ("counting", "BF.RESERVE a 0.01 20 EXPANSION 1 COUNTING"),
     ("classic", "BF.RESERVE a 0.01 20 LAYOUT classic"),
     ("fixed", "BF.RESERVE a 0.001 50 NONSCALING SEED 8"),
     ("fixed-counting", "BF.INSERT a CAPACITY 100 ERROR 0.1 COUNTING NONSCALING ITEMS items:9+9"),
+    ("large-counting", "BF.RESERVE a 0.01 5000 NONSCALING COUNTING"),
     ("default", "BF.ADD a x"),
 ];
 
@@ -112,6 +113,7 @@ pub(crate) fn write_exchanged(server: &mut Connection) -> Result<(), Box<dyn std
     let run = |server: &mut Connection, words: &str| {
         redis::Cmd::new().arg(words.split(' ').collect::<Vec<_>>()).query::<redis::Value>(server)
     };
+    run(server, &format!("DEL {KEY}"))?;
     let is_ours = run(server, &format!("BF.RESERVE {KEY} 0.1 10 LAYOUT classic")).is_ok();
     run(server, &format!("DEL {KEY}"))?;
     run(server, "CONFIG SET rdbcompression no")?;
@@ -166,8 +168,8 @@ fn file(payload: &[u8]) -> Vec<u8> {
             Part::String(bytes) => file.string(&bytes),
         }
     }
-    // Ours is of the first version of its encoding, classic ones of the fourth.
-    let kind = if payload.encoding() == 1 { 7 } else { payload.encoding() as u8 };
+    // The versions of our encoding are not those of classic filters, which are of the fourth.
+    let kind = if payload.encoding() == u64::from(header::VERSION) { 7 } else { payload.encoding() as u8 };
     [&[kind], &*file.0].concat()
 }
 

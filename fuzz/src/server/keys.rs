@@ -4,11 +4,13 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
 use oxbloom_filter::Filter;
+use oxbloom_filter::internals::OnDuplicate;
 use redis_module::raw;
 
 use super::events::{self, Event};
 use super::strings::{Strings, buffer, text};
 use super::{Call, Circumstances, OK, SPACES, check_given_back, in_their_circumstances, with};
+use crate::decoding::MEMORY_LIMIT;
 
 /// What is behind a key.
 pub(super) enum Value {
@@ -43,17 +45,18 @@ pub(crate) fn digest(space: usize, key: &[u8]) -> Option<Vec<u8>> {
     Some(digest)
 }
 
-/// How many bytes a filter would take for its next layer; 0 if there is no filter.
-pub(crate) fn next_layer(space: usize, key: &[u8]) -> u64 {
+/// Returns how many bytes a filter would take to add items; 0 if there is no filter.
+pub(crate) fn growth(space: usize, key: &[u8], items: &[Vec<u8>]) -> u64 {
     let Some((_, value, _)) = module_value(space, key) else { return 0 };
-    // SAFETY: a value of the module's types is a filter, and nobody else uses it now.
-    let filter = unsafe { &mut *value.cast::<Filter>() };
-    let mut wanted = 0;
-    let refused = filter.grow(|bytes| {
-        wanted = bytes;
-        false
+    // SAFETY: a value of the module's types is a filter, and nobody changes it now.
+    let mut copy = unsafe { &*value.cast::<Filter>() }.try_clone().expect("little memory");
+    let hashes: Vec<_> = items.iter().map(|item| copy.hash(item)).collect();
+    let mut wanted = 0u64;
+    // What does not grow is full then.
+    let _ = copy.insert_growing(&hashes, &mut vec![false; hashes.len()], OnDuplicate::Count, &mut |bytes| {
+        wanted = wanted.saturating_add(bytes);
+        wanted <= MEMORY_LIMIT
     });
-    assert!(refused.is_err());
     wanted
 }
 

@@ -45,7 +45,7 @@ use strings::Strings;
 
 pub(crate) use configuration::{configure, configured};
 pub(crate) use information::check_figures;
-pub(crate) use keys::{copy, delete, delete_expired, digest, expire, flush, keys, next_layer, rename, set_text};
+pub(crate) use keys::{copy, delete, delete_expired, digest, expire, flush, growth, keys, rename, set_text};
 pub(crate) use memory::defragment;
 pub(crate) use rdb::{restore, rewrite, save};
 pub(crate) use replies::Reply;

@@ -47,7 +47,7 @@ class Info:
     size: int
     """Bytes of memory."""
     layers: int
-    """Layers of all shards: as many as there are shards, until one grows."""
+    """Layers of all shards: as many as there are shards, until one grows that does not count."""
     items: int
     """Items that were new."""
     shards: int
@@ -251,7 +251,7 @@ class ShardedFilter(_Filter[Client]):
     def remove(self, item: Item) -> bool:
         """Removes an item from a counting filter; whether it was there.
 
-        Only remove what was added, and once only: otherwise counters are lowered that other items need.
+        Only remove what was added, and once only: otherwise another item may disappear.
         """
         return self._send(self._commands.remove([item]))[0]
 

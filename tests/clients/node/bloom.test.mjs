@@ -35,7 +35,7 @@ const INFO_NAMES = [
 ];
 
 // Those that are only told one by one.
-const FURTHER_FIELDS = ['ERROR', 'SEED', 'LAYOUT', 'FILL', 'FPR', 'ESTIMATED', 'STUCK'];
+const FURTHER_FIELDS = ['ERROR', 'SEED', 'LAYOUT', 'FILL', 'FPR', 'ESTIMATED'];
 
 const BINARY_ITEMS = [
   '',

@@ -2,9 +2,6 @@
 
 use std::collections::BTreeMap;
 
-/// The highest number that a counter holds.
-pub const MAX_COUNT: u64 = 15;
-
 /// The items of one filter, each with the number of times that it was added and not removed. A filter that does not count is
 /// the same, except that nothing is removed.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,9 +51,9 @@ impl<T: Clone + Ord> CountingModel<T> {
         self.counts.contains_key(item)
     }
 
-    /// Returns whether the filter may count an item so often: at least as often as it is there, up to where counters end.
+    /// Returns whether the filter may count an item so often: at least as often as it is there.
     pub fn allows(&self, item: &T, count: u64) -> bool {
-        (self.count(item).min(MAX_COUNT)..=MAX_COUNT).contains(&count)
+        count >= self.count(item)
     }
 
     /// Returns the items in order, each once.

@@ -21,7 +21,7 @@ impl CountingWorkload {
         CountingWorkload { key: key.to_owned(), model: CountingModel::default() }
     }
 
-    /// Adds some items, some of them again, and a few so often that their counters saturate; or as many of them as fit.
+    /// Adds some items, some of them again, and a few often; or as many of them as fit.
     pub fn add(&mut self, random: &mut Random, client: &mut Wire) {
         let (command, options) = random.one_of(&[
             ("BF.ADD", ""),
@@ -32,7 +32,11 @@ impl CountingWorkload {
         ]);
         let most = if command == "BF.ADD" { 1 } else { 60 };
         let some = |random: &mut Random| if random.chance(5) { random.below(3) } else { random.below(ITEMS) };
-        let numbers: Vec<u64> = (0..=random.below(most)).map(|_| some(random)).collect();
+        let numbers: Vec<u64> = if random.chance(4) && command != "BF.ADD" {
+            vec![some(random); 100]
+        } else {
+            (0..=random.below(most)).map(|_| some(random)).collect()
+        };
         let reply = self.ask(client, command, options, &numbers);
         let replies = match &reply {
             Reply::Array(replies) => replies,
@@ -78,18 +82,29 @@ impl CountingWorkload {
         }
     }
 
-    /// Removes everything, which leaves one layer, and no counter above zero except saturated ones.
+    /// Removes everything, which leaves nothing, and the memory of an empty filter.
     pub fn empty(&mut self, random: &mut Random, client: &mut Wire) {
         while !self.model.is_empty() {
             let numbers = self.take(random, 100);
             let removed = self.ask(client, "BF.MDEL", "", &numbers);
             assert_eq!(removed, Reply::integers(&vec![1; numbers.len()]), "BF.MDEL {} (items {numbers:?})", self.key);
         }
-        let mut field = |name: &str| client.run(&format!("BF.INFO {} {name}", self.key)).elements()[0].clone();
-        assert_eq!((field("ITEMS"), field("FILTERS")), (Reply::Integer(0), Reply::Integer(1)), "{}", self.key);
-        if field("STUCK") == Reply::Integer(0) {
-            assert_eq!(field("FILL"), Reply::bulk("0"), "{}", self.key);
+        self.assert_empty(client);
+    }
+
+    /// Panics unless the filter is as one that was never added to.
+    fn assert_empty(&self, client: &mut Wire) {
+        let Self { key, .. } = self;
+        let empty = format!("{key}-never-added-to");
+        assert_eq!(client.run(&format!("BF.RESERVE {empty} LIKE {key}")), Reply::simple("OK"));
+        for field in ["ITEMS", "FILTERS", "CAPACITY", "FILL", "FPR", "SIZE"] {
+            let [now, never] = [key, &empty].map(|key| client.run(&format!("BF.INFO {key} {field}")));
+            assert_eq!(now, never, "{field} of {key}, from which all was removed, and of an empty filter");
         }
+        let all: Vec<u64> = (0..ITEMS).collect();
+        let counts = self.ask(client, "BF.MCOUNT", "", &all);
+        assert_eq!(counts, Reply::integers(&[0; ITEMS as usize]), "{key}");
+        assert_eq!(client.run(&format!("DEL {empty}")), Reply::Integer(1));
     }
 
     /// Panics if an item is missing, or counted less often than it is there.

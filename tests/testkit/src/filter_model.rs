@@ -92,7 +92,7 @@ pub fn use_in_every_way(client: &mut Connection, key: &str) {
             _ => pipe.arg(word),
         });
     }
-    for field in ["ERROR", "SEED", "LAYOUT", "FILL", "FPR", "ESTIMATED", "STUCK"] {
+    for field in ["ERROR", "SEED", "LAYOUT", "FILL", "FPR", "ESTIMATED"] {
         pipe.cmd("BF.INFO").arg(key).arg(field);
     }
     pipe.cmd("BF.SCANDUMP").arg(key).arg(1);
@@ -120,6 +120,18 @@ pub fn use_in_every_way(client: &mut Connection, key: &str) {
             }
         }
     }
+}
+
+/// A counting filter that takes a header and three chunks. Each item is there three times.
+pub fn counting_in_three_chunks(client: &mut Connection, key: &str) -> FilterModel {
+    let single = format!("{key}-single");
+    assert_eq!(ask::<String>(client, &format!("BF.RESERVE {single} 0.000000000000000001 20 COUNTING")), "OK");
+    let mut model = FilterModel::new(&single);
+    model.add(client, 0..56_000);
+    // An item that is there three times takes three times the room.
+    assert_eq!(ask::<String>(client, &format!("BF.MERGE {key} 3 {single} {single} {single}")), "OK");
+    assert_eq!(ask::<u64>(client, &format!("DEL {single}")), 1);
+    model.at(key)
 }
 
 /// Filters of many kinds, in all layouts: empty, fixed and full, grown to many layers, with many wrong answers, large.

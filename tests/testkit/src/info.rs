@@ -7,13 +7,14 @@ use redis::{Connection, FromRedisValue, Value};
 use crate::command::ask;
 use crate::server::PATIENCE;
 
-/// The whole of BF.INFO.
+/// The whole of BF.INFO, but for a size that says nothing.
 ///
 /// Some allocators align some allocations better than others, and a filter then takes some bytes more or less: with them
-/// the size is left out.
+/// the size is left out. So it is of filters that count: what they have in store depends on how they came to hold what they hold.
 pub fn filter_info(client: &mut Connection, key: &str) -> Vec<Value> {
     let mut facts: Vec<Value> = ask(client, &format!("BF.INFO {key}"));
-    if !info(client, "memory", "mem_allocator").starts_with("jemalloc") {
+    let counts = info_field::<String>(client, key, "LAYOUT") == "counting";
+    if counts || !info(client, "memory", "mem_allocator").starts_with("jemalloc") {
         let size = facts.iter().position(|fact| *fact == Value::SimpleString("Size".to_owned())).expect("a size");
         facts.drain(size..size + 2);
     }

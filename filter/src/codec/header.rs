@@ -1,0 +1,108 @@
+//! The header of our own filters: what a filter is, but for its items.
+//!
+//! ```text
+//!  0   "OXB", version (2)
+//!  4   kind (0: layers of bits, 2: a counting table), three zero bytes
+//!  8   expansion (u32; 0: does not grow)
+//!  12  records (u32)
+//!  16  seed (u64)
+//!  24  error rate (f64)
+//!  32  the records: see `native` and `counting`
+//!  end XXH3-64 of all before it
+//! ```
+//!
+//! All numbers are little-endian. In every version, a header starts with the three letters and the version, and ends
+//! with the checksum: this tells it from a classic header, which starts with the number of items.
+
+use std::cmp::Ordering;
+use std::num::NonZeroU32;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::Fields;
+use crate::error::{DecodeError, Error, try_vec};
+use crate::spec::{ErrorRate, Growth, NativeSpec};
+
+/// The version of the encoding that is written, and the only one that is read. Later ones are rejected.
+pub const VERSION: u8 = 2;
+
+const MAGIC: &[u8] = b"OXB";
+const FIXED_BYTES: usize = 32;
+const CHECKSUM_BYTES: usize = 8;
+
+/// What a filter is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Layers of bits.
+    Bits,
+    /// A counting table.
+    Table,
+}
+
+/// What all of our headers have.
+pub struct Preamble<'a> {
+    /// What the filter is made of.
+    pub content: Content,
+    /// What the filter is created from.
+    pub spec: NativeSpec,
+    /// The number of records.
+    pub records: u32,
+    /// The records.
+    pub fields: Fields<'a>,
+}
+
+/// Returns what is between the letters and the checksum of a header of any version, or `None` if the bytes are no
+/// header of ours.
+pub fn body(bytes: &[u8]) -> Option<&[u8]> {
+    let (header, checksum) = bytes.split_last_chunk()?;
+    let body = header.strip_prefix(MAGIC)?;
+    (u64::from_le_bytes(*checksum) == xxh3_64(header)).then_some(body)
+}
+
+impl Preamble<'_> {
+    /// Decodes what all headers have, given the [`body`].
+    pub fn decode(body: &[u8]) -> Result<Preamble<'_>, DecodeError> {
+        let mut fields = Fields(body);
+        match fields.u8()?.cmp(&VERSION) {
+            Ordering::Less => return Err(DecodeError::Corrupt),
+            Ordering::Equal => {}
+            Ordering::Greater => return Err(DecodeError::NewerVersion),
+        }
+        let content = match fields.u8()? {
+            0 => Content::Bits,
+            2 => Content::Table,
+            _ => return Err(DecodeError::Corrupt),
+        };
+        fields.zeros(3)?;
+        let growth = NonZeroU32::new(fields.u32()?).map_or(Growth::Fixed, Growth::By);
+        let records = fields.u32()?;
+        let seed = fields.u64()?;
+        let error_rate = ErrorRate::new(fields.f64()?).ok_or(DecodeError::Corrupt)?;
+        Ok(Preamble { content, spec: NativeSpec { seed, error_rate, growth }, records, fields })
+    }
+}
+
+/// Encodes a header of `records` records of `record_bytes` bytes each, which `append` appends.
+pub fn encode(
+    content: Content,
+    spec: &NativeSpec,
+    records: usize,
+    record_bytes: usize,
+    append: impl FnOnce(&mut Vec<u8>),
+) -> Result<Vec<u8>, Error> {
+    let code = match content {
+        Content::Bits => 0,
+        Content::Table => 2,
+    };
+    let mut header = try_vec(FIXED_BYTES + records * record_bytes + CHECKSUM_BYTES)?;
+    header.extend_from_slice(MAGIC);
+    header.extend_from_slice(&[VERSION, code, 0, 0, 0]);
+    header.extend_from_slice(&spec.expansion().unwrap_or(0).to_le_bytes());
+    header.extend_from_slice(&(records as u32).to_le_bytes());
+    header.extend_from_slice(&spec.seed.to_le_bytes());
+    header.extend_from_slice(&spec.error_rate.get().to_le_bytes());
+    append(&mut header);
+    let checksum = xxh3_64(&header);
+    header.extend_from_slice(&checksum.to_le_bytes());
+    Ok(header)
+}
