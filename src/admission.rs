@@ -52,7 +52,7 @@ impl Admission<'_> {
     }
 
     /// Turns a failure into an error, by [`oom_or_exit`].
-    fn check<T, E>(&self, result: Result<T, E>, error: impl FnOnce(E, Limit) -> Error) -> Result<T, Error> {
+    fn or_exit<T, E>(&self, result: Result<T, E>, error: impl FnOnce(E, Limit) -> Error) -> Result<T, Error> {
         result.map_err(|failure| oom_or_exit(self.server, error(failure, self.limit())))
     }
 }
@@ -60,27 +60,27 @@ impl Admission<'_> {
 /// Creates an empty filter, if there is memory for it.
 pub(crate) fn new_filter(server: &Server, params: CreateParams) -> Result<Filter, Error> {
     let admission = Admission::of_new_layer(server, 0);
-    admission.check(Filter::create(params, |bytes| admission.admits(bytes)), Error::creating)
+    admission.or_exit(Filter::create(params, |bytes| admission.admits(bytes)), Error::creating)
 }
 
 /// Builds the filter that a header describes, if there is memory for it.
 pub(crate) fn build(server: &Server, header: &Header) -> Result<Filter, Error> {
     let admission = Admission::new(server, 0);
     let built = if admission.admits(header.memory()) { header.build() } else { Err(DecodeError::OutOfMemory) };
-    admission.check(built, Error::decoding)
+    admission.or_exit(built, Error::decoding)
 }
 
 /// Creates an empty filter that can be merged with `other`, if there is memory for it.
 pub(crate) fn like(server: &Server, other: &Filter) -> Result<Filter, Error> {
     let admission = Admission::new(server, 0);
-    admission.check(other.empty_like(|bytes| admission.admits(bytes)), Error::creating)
+    admission.or_exit(other.empty_like(|bytes| admission.admits(bytes)), Error::creating)
 }
 
 /// Merges filters into a new one, if there is memory for it.
 pub(crate) fn merge_new(server: &Server, sources: &[&Filter], operation: MergeOp) -> Result<Filter, Error> {
     let admission = Admission::new(server, 0);
     let merged = Filter::merge_new(sources, operation, &mut |bytes| admission.admits(bytes));
-    admission.check(merged, |error, limit| Error::merging(error, Error::NoMemoryToCreate(limit)))
+    admission.or_exit(merged, |error, limit| Error::merging(error, Error::NoMemoryToCreate(limit)))
 }
 
 /// Merges filters into another, if there is memory for it. Returns whether that changed it.
@@ -96,7 +96,7 @@ pub(crate) fn merge_into(
     let admission = Admission::new(server, present);
     let changed = filter.merge_all(sources, operation, &mut |bytes| admission.admits(bytes));
     statistics::on_change(filter, before);
-    admission.check(changed, |error, limit| Error::merging(error, Error::NoMemoryToGrow(limit)))
+    admission.or_exit(changed, |error, limit| Error::merging(error, Error::NoMemoryToGrow(limit)))
 }
 
 /// Copies a filter, if there is memory for it.
@@ -104,7 +104,7 @@ pub(crate) fn copy(server: &Server, filter: &Filter) -> Result<Filter, Error> {
     let admission = Admission::new(server, 0);
     let admitted = admission.admits(filter.memory_usage() as u64);
     let copied = if admitted { filter.try_clone() } else { Err(oxbloom_filter::Error::OutOfMemory) };
-    admission.check(copied, Error::creating)
+    admission.or_exit(copied, Error::creating)
 }
 
 /// Returns an empty vector with room for `count` elements.
@@ -133,7 +133,7 @@ pub(crate) fn insert_growing(
     statistics::on_growth(filter, before, inserted.is_ok());
     match inserted {
         Ok(()) => (hashes.len(), None),
-        Err(Interrupted { handled, error }) => (handled, admission.check::<(), _>(Err(error), Error::growing).err()),
+        Err(Interrupted { handled, error }) => (handled, admission.or_exit::<(), _>(Err(error), Error::growing).err()),
     }
 }
 

@@ -282,8 +282,11 @@ fn set_error_rate(value: Arg) -> Option<()> {
 static IS_APPLYING: AtomicBool = AtomicBool::new(false);
 
 /// Registers the settings with CONFIG, their present values as defaults, and applies what the server's file says of
-/// them.
+/// them. A server without CONFIG for modules has only the arguments of `loadmodule`.
 pub(crate) fn register(ctx: &Context) -> bool {
+    if !feature::CONFIG.is_offered() {
+        return true;
+    }
     let has_redis_8_names = feature::UNPREFIXED_CONFIG.is_offered();
     let unprefixed = raw::REDISMODULE_CONFIG_UNPREFIXED;
     let mut registered = register_error_rate(ctx, ERROR_RATE_NAME, raw::REDISMODULE_CONFIG_DEFAULT);

@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use redis_module::raw;
 
 use crate::admission::{self, Admission};
-use crate::allocation::can_be_had;
 use crate::callback::catch_panic;
 use crate::error::Error;
 use crate::ffi::call;
-use crate::server::{Arg, Context, Defragmenter, Digest, Io, Server, ServerBuffer};
+use crate::rdb_stream::RdbStream;
+use crate::server::{Arg, Context, Defragmenter, Digest, Io, Server};
 use crate::statistics;
-use oxbloom_filter::internals::codec::{self, Sink, Source, chunk, classic, header};
-use oxbloom_filter::internals::{Bytes, FilterKind};
+use oxbloom_filter::internals::FilterKind;
+use oxbloom_filter::internals::codec::{self, classic, header};
 use oxbloom_filter::{DecodeError, Filter};
 
 /// A data type. The values of all of them are filters.
@@ -32,10 +32,10 @@ struct DataType {
     handle: AtomicPtr<raw::RedisModuleType>,
 }
 
-static NATIVE: DataType = DataType {
+static OWN: DataType = DataType {
     name: c"oxbloom--",
     version: header::VERSION as u32,
-    rdb_load: rdb_load_native,
+    rdb_load: rdb_load_own,
     handle: AtomicPtr::new(ptr::null_mut()),
 };
 
@@ -49,7 +49,7 @@ static CLASSIC: DataType = DataType {
 /// Returns what the server knows the data type of a filter by.
 pub(crate) fn handle_for(filter: &Filter) -> *mut raw::RedisModuleType {
     let data_type = match filter.kind() {
-        FilterKind::Native | FilterKind::Counting => &NATIVE,
+        FilterKind::Native | FilterKind::Counting => &OWN,
         FilterKind::Classic => &CLASSIC,
     };
     data_type.handle.load(Ordering::Relaxed)
@@ -58,12 +58,12 @@ pub(crate) fn handle_for(filter: &Filter) -> *mut raw::RedisModuleType {
 /// Returns true if values of this type are filters.
 #[inline]
 pub(crate) fn is_filter(handle: *mut raw::RedisModuleType) -> bool {
-    [&NATIVE, &CLASSIC].into_iter().any(|data_type| data_type.handle.load(Ordering::Relaxed) == handle)
+    [&OWN, &CLASSIC].into_iter().any(|data_type| data_type.handle.load(Ordering::Relaxed) == handle)
 }
 
 /// Registers the data types. Returns false if the server rejects one.
 pub(crate) fn register(ctx: &Context) -> bool {
-    [&NATIVE, &CLASSIC].into_iter().all(|data_type| data_type.register(ctx))
+    [&OWN, &CLASSIC].into_iter().all(|data_type| data_type.register(ctx))
 }
 
 impl DataType {
@@ -118,9 +118,9 @@ pub(crate) fn into_value(filter: Filter) -> *mut c_void {
 ///
 /// For the server only, as all callbacks here: with a file, key or value that lives for the time of the call, and that
 /// nobody else changes.
-unsafe extern "C" fn rdb_load_native(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
+unsafe extern "C" fn rdb_load_own(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
     // SAFETY: the server hands over a file for the time of the call.
-    let file = Stream(unsafe { Io::new(rdb) });
+    let file = RdbStream::new(unsafe { Io::new(rdb) });
     read_value(file, |file, admission| {
         if version > c_int::from(header::VERSION) {
             return Err(DecodeError::NewerVersion);
@@ -131,7 +131,7 @@ unsafe extern "C" fn rdb_load_native(rdb: *mut raw::RedisModuleIO, version: c_in
 
 unsafe extern "C" fn rdb_load_classic(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
     // SAFETY: the server hands over a file for the time of the call.
-    let file = Stream(unsafe { Io::new(rdb) });
+    let file = RdbStream::new(unsafe { Io::new(rdb) });
     read_value(file, |file, admission| {
         let version = u32::try_from(version).map_err(|_| DecodeError::Corrupt)?;
         classic::read_rdb(version, file, |bytes| admission.admits(bytes))
@@ -140,8 +140,8 @@ unsafe extern "C" fn rdb_load_classic(rdb: *mut raw::RedisModuleIO, version: c_i
 
 /// Reads a value from a file: null, and a line in the log, if it is rejected.
 fn read_value(
-    mut file: Stream,
-    decode: impl FnOnce(&mut Stream, &Admission) -> Result<Filter, DecodeError>,
+    mut file: RdbStream,
+    decode: impl FnOnce(&mut RdbStream, &Admission) -> Result<Filter, DecodeError>,
 ) -> *mut c_void {
     catch_panic(c"rdb_load", ptr::null_mut(), || {
         let server = Server::detached();
@@ -155,7 +155,7 @@ fn read_value(
                 if server.is_replicated_or_loading() {
                     statistics::count_replicated_rejection();
                 }
-                let key = file.0.key_name().map_or("unknown".to_owned(), |name| name.shown().to_string());
+                let key = file.key_name().map_or("unknown".to_owned(), |name| name.shown().to_string());
                 server.log_warning(&format!("a filter was refused: {error}{limit} (key '{key}')"));
                 admission::oom_or_exit(&server, rejection);
                 ptr::null_mut()
@@ -164,68 +164,9 @@ fn read_value(
     })
 }
 
-/// A file or payload, as the library reads and writes it.
-struct Stream<'a>(Io<'a>);
-
-impl Stream<'_> {
-    /// Reads a string. If it cannot be read, the server does not say why: where there is no memory for `expected`
-    /// bytes, packed and unpacked, it was that.
-    fn read(&mut self, expected: usize) -> Result<ServerBuffer, DecodeError> {
-        let is_short = || !can_be_had(expected.saturating_mul(2));
-        let failed = || if is_short() { DecodeError::OutOfMemory } else { DecodeError::Corrupt };
-        self.0.read_string().ok_or_else(failed)
-    }
-}
-
-impl Source for Stream<'_> {
-    type String = ServerBuffer;
-
-    fn unsigned(&mut self) -> Result<u64, DecodeError> {
-        self.0.read_unsigned().ok_or(DecodeError::Corrupt)
-    }
-
-    fn double(&mut self) -> Result<f64, DecodeError> {
-        self.0.read_double().ok_or(DecodeError::Corrupt)
-    }
-
-    fn string(&mut self) -> Result<ServerBuffer, DecodeError> {
-        self.read(chunk::CHUNK_BYTES)
-    }
-
-    fn array(&mut self, bytes: u64) -> Result<Bytes, DecodeError> {
-        let expected = usize::try_from(bytes).unwrap_or(usize::MAX);
-        if !can_be_had(expected) {
-            return Err(DecodeError::OutOfMemory);
-        }
-        let buffer = self.read(expected)?;
-        // An allocation of no bytes is none that could be adopted.
-        if buffer.as_ref().is_empty() {
-            return Bytes::zeroed(0).map_err(|_| DecodeError::OutOfMemory);
-        }
-        let (start, length) = buffer.into_raw();
-        // SAFETY: the server allocated the buffer with its allocator, which is the global one here, and made it ours.
-        // It has at least a byte.
-        Ok(unsafe { Bytes::adopt(start, length) })
-    }
-}
-
-impl Sink for Stream<'_> {
-    fn unsigned(&mut self, number: u64) {
-        self.0.write_unsigned(number);
-    }
-
-    fn double(&mut self, number: f64) {
-        self.0.write_double(number);
-    }
-
-    fn string(&mut self, bytes: &[u8]) {
-        self.0.write_string(bytes);
-    }
-}
-
 unsafe extern "C" fn rdb_save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) {
     // SAFETY: the server hands over a file and one of our values for the time of the call.
-    let (mut file, filter) = unsafe { (Stream(Io::new(rdb)), filter(value)) };
+    let (mut file, filter) = unsafe { (RdbStream::new(Io::new(rdb)), filter(value)) };
     save_or_exit(c"rdb_save", || codec::write_rdb(filter, &mut file).is_ok());
 }
 

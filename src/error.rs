@@ -142,7 +142,7 @@ errors! {
         OtherLayout => c"ERR the filter exists and has another LAYOUT";
         OtherCounting => c"ERR the filter exists and was created without COUNTING";
         NotCounting => c"ERR only filters that were made with COUNTING remove and count items: BF.RESERVE key error_rate capacity COUNTING";
-        Differ(parameter: Mismatch) => difference(parameter);
+        SourcesDiffer(parameter: Mismatch) => difference(parameter);
         IntersectedLayers => c"ERR only filters of one layer can be intersected: of those that grew, an item may be in a different layer of each";
         IntersectedGrowing => c"ERR only counting filters that do not grow can be intersected: make them with NONSCALING";
     }
@@ -202,7 +202,7 @@ impl Error {
     /// The error for filters that could not be merged: `no_memory` if it was that.
     pub(crate) fn merging(error: MergeError, no_memory: Error) -> Error {
         match error {
-            MergeError::Differ(parameter) => Error::Differ(parameter),
+            MergeError::SourcesDiffer(parameter) => Error::SourcesDiffer(parameter),
             MergeError::IntersectedLayers => Error::IntersectedLayers,
             MergeError::IntersectedGrowing => Error::IntersectedGrowing,
             MergeError::CannotGrow => Error::CannotGrow,

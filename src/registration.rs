@@ -23,7 +23,7 @@ pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
     if !info_section::register(ctx) {
         return Err("the server refused the section of INFO".to_owned());
     }
-    if feature::CONFIG.is_offered() && !configuration::register(ctx) {
+    if !configuration::register(ctx) {
         return Err("the server refused the configuration".to_owned());
     }
     let version = env!("CARGO_PKG_VERSION");

@@ -138,7 +138,7 @@ fn items(from: usize) -> Vec<Item> {
 
 fn insert(filter: &mut Filter, items: &[Item]) {
     for items in items.as_chunks::<BATCH>().0 {
-        let batch = filter.hash_batch(items.iter().map(|item| &item[..]));
+        let batch = filter.prepare_batch(items.iter().map(|item| &item[..]));
         let (hashes, mut new) = (batch.hashes(), [false; BATCH]);
         let handled = filter.insert_hashes(hashes, &mut new, OnDuplicate::Count);
         if handled < BATCH {
@@ -152,7 +152,7 @@ fn insert(filter: &mut Filter, items: &[Item]) {
 /// How many of the items are in the filter.
 fn count(filter: &Filter, items: &[Item]) -> usize {
     let count_batch = |items: &[Item; BATCH]| {
-        let batch = filter.hash_batch(items.iter().map(|item| &item[..]));
+        let batch = filter.prepare_batch(items.iter().map(|item| &item[..]));
         let mut found = [false; BATCH];
         filter.contains_hashes(batch.hashes(), &mut found);
         found.iter().filter(|found| **found).count()

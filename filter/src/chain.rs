@@ -5,10 +5,11 @@
 use std::ptr::NonNull;
 
 use crate::array;
-use crate::error::{Error, Interrupted, try_vec};
+use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::layer::{Insert, Layer, LayerInfo, LayerSpec, MAX_LAYERS, MergeOp};
-use crate::table::Admit;
+use crate::memory::Admit;
+use crate::memory::try_vec;
 
 /// Layers, oldest first, and what they share.
 pub struct Chain<L: Layer> {
@@ -169,7 +170,7 @@ impl<L: Layer> Chain<L> {
 
     /// See [`Filter::contains_hashes`](crate::Filter::contains_hashes).
     #[inline]
-    pub fn contains_all(&self, hashes: &[Hash], found: &mut [bool]) {
+    pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
         L::find(&self.layers, hashes, found);
     }
 
@@ -192,7 +193,7 @@ impl<L: Layer> Chain<L> {
         self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.spec().capacity()))
     }
 
-    /// Returns the number of items that were new when they were inserted, and were not removed since.
+    /// Returns the number of items that were new when they were inserted.
     pub fn items(&self) -> u64 {
         self.layers.iter().map(L::items).sum()
     }
@@ -202,6 +203,16 @@ impl<L: Layer> Chain<L> {
         self.layers.iter().enumerate().map(|(index, layer)| layer.info(&self.spec, index))
     }
 
+    /// Returns the layer that holds byte `offset` of all layers' bits, laid end to end, and the offset in it.
+    pub fn locate(&self, offset: u64) -> Option<(usize, usize)> {
+        let mut start = 0;
+        self.layers.iter().enumerate().find_map(|(index, layer)| {
+            let (within, bytes) = (offset.checked_sub(start)?, layer.bytes().len() as u64);
+            start += bytes;
+            (within < bytes).then_some((index, within as usize))
+        })
+    }
+
     /// Returns the bytes requested of the allocator for the layers, without padding: equal chains have equal sizes
     /// under every allocator.
     pub fn allocated(&self) -> usize {
@@ -209,8 +220,7 @@ impl<L: Layer> Chain<L> {
         self.layers.iter().map(|layer| size_of::<L>() + layer.bytes().len().max(1)).sum()
     }
 
-    /// Returns the share of set bits, or of counters above zero. It is 1 without any cells: such a filter matches every
-    /// item.
+    /// Returns the share of set bits. It is 1 without any bits: such a filter matches every item.
     pub fn fill(&self) -> f64 {
         let (marked, cells) = self
             .layers
@@ -272,7 +282,7 @@ impl<L: Insert> Chain<L> {
         if self.layers.len() == 1 {
             known.fill(false);
         } else {
-            self.contains_all(hashes, known);
+            self.contains_hashes(hashes, known);
         }
         let further = L::inserts_look_further(&self.layers);
         let Some(newest) = self.layers.last_mut() else { return 0 };

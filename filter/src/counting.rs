@@ -8,12 +8,22 @@ use std::ptr::NonNull;
 use crate::error::{Error, Interrupted};
 use crate::hash::{GOLDEN, Hash, Hasher};
 use crate::layer::{ItemCount, LayerInfo, MergeOp};
-use crate::spec::{Growth, NativeSpec};
-use crate::table::{Addressing, Admit, Multiplicity, Table};
+use crate::memory::Admit;
+use crate::spec::{Growth, OwnSpec};
+use crate::table::{Addressing, Multiplicity, Table};
+
+/// What becomes of an item that a counting filter holds already. Other filters are not changed by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDuplicate {
+    /// Another occurrence is counted.
+    Count,
+    /// Nothing.
+    Skip,
+}
 
 /// A counting filter.
 pub struct CountingFilter {
-    spec: NativeSpec,
+    spec: OwnSpec,
     capacity: u64,
     table: Table,
     is_estimate: bool,
@@ -24,7 +34,7 @@ pub struct CountingFilter {
 
 impl CountingFilter {
     /// Creates an empty filter. It takes memory when items are added.
-    pub fn new(spec: NativeSpec, capacity: u64) -> Result<CountingFilter, Error> {
+    pub fn new(spec: OwnSpec, capacity: u64) -> Result<CountingFilter, Error> {
         let rate = spec.error_rate.get();
         let table = match spec.growth {
             Growth::Fixed => Table::fixed(capacity, rate, Multiplicity::Multiset),
@@ -34,7 +44,7 @@ impl CountingFilter {
     }
 
     /// Makes a filter of a table that is there already.
-    pub fn from_parts(spec: NativeSpec, capacity: u64, table: Table) -> CountingFilter {
+    pub fn from_parts(spec: OwnSpec, capacity: u64, table: Table) -> CountingFilter {
         CountingFilter { spec, capacity, table, is_estimate: false, history: 0 }
     }
 
@@ -50,7 +60,7 @@ impl CountingFilter {
     }
 
     /// Returns how the filter is created and hashed.
-    pub fn spec(&self) -> &NativeSpec {
+    pub fn spec(&self) -> &OwnSpec {
         &self.spec
     }
 
@@ -151,7 +161,7 @@ impl CountingFilter {
 
     /// See [`Filter::contains_hashes`](crate::Filter::contains_hashes).
     #[inline(never)]
-    pub fn contains_all(&self, hashes: &[Hash], found: &mut [bool]) {
+    pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
         found.fill(false);
         self.table.find(hashes, found);
     }
@@ -162,21 +172,20 @@ impl CountingFilter {
         self.table.count(hash)
     }
 
-    /// Adds an occurrence of each item in order; `new[i]` tells whether the item was new. If `again` is false, items
-    /// that are there already are left alone.
+    /// Adds an occurrence of each item in order; `new[i]` tells whether the item was new.
     #[inline(never)]
     pub fn insert_all(
         &mut self,
         hashes: &[Hash],
         new: &mut [bool],
-        again: bool,
+        on_duplicate: OnDuplicate,
         admit: Admit<'_>,
     ) -> Result<(), Interrupted> {
         for (handled, (&hash, new)) in hashes.iter().zip(new).enumerate() {
             *new = false;
             let is_full = self.spec.growth == Growth::Fixed && self.items() >= self.capacity;
-            if (!again || is_full) && self.table.contains(hash) {
-                if !again {
+            if (on_duplicate == OnDuplicate::Skip || is_full) && self.table.contains(hash) {
+                if on_duplicate == OnDuplicate::Skip {
                     continue;
                 }
             } else if is_full {
@@ -253,7 +262,7 @@ impl CountingFilter {
         }
         let (mut table, mut history) = (filter.table.try_clone()?, filter.history);
         for (_, filter) in filters.enumerate().filter(|(number, _)| *number != largest) {
-            table.unite_with(&filter.table, admit)?;
+            table.union_with(&filter.table, admit)?;
             history = history.wrapping_add(filter.history);
         }
         Ok((table, history))

@@ -82,14 +82,3 @@ impl std::fmt::Display for DecodeError {
 }
 
 impl std::error::Error for DecodeError {}
-
-/// Returns an empty vector with room for `count` elements.
-///
-/// # Errors
-///
-/// [`Error::OutOfMemory`] if the memory cannot be allocated.
-pub fn try_vec<T>(count: usize) -> Result<Vec<T>, Error> {
-    let mut values = Vec::new();
-    values.try_reserve_exact(count).map_err(|_| Error::OutOfMemory)?;
-    Ok(values)
-}

@@ -6,15 +6,15 @@ use std::ptr::NonNull;
 
 use crate::batch::{BATCH, HashedBatch};
 use crate::chain::Chain;
-use crate::counting::CountingFilter;
+use crate::counting::{CountingFilter, OnDuplicate};
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::layer::blocked::{BlockedLayer, BlockedSpec};
 use crate::layer::classic::{self, ClassicLayer, ClassicSpec};
 use crate::layer::{Layer, LayerInfo};
-use crate::prefetch::PrefetchHint;
-use crate::spec::{CreateParams, FilterKind, Layout, NativeSpec};
-use crate::table::Admit;
+use crate::memory::Admit;
+use crate::prefetch_hint::PrefetchHint;
+use crate::spec::{CreateParams, FilterKind, Layout, OwnSpec};
 
 /// A Bloom filter: a set of items, in few bits each, that can tell which items it does *not* hold.
 ///
@@ -149,7 +149,7 @@ impl Filter {
     pub fn contains_batch<T: AsRef<[u8]>>(&self, items: impl IntoIterator<Item = T>) -> Vec<bool> {
         let (mut all, mut found) = (Vec::new(), [false; BATCH]);
         let Ok(()) = in_batches(items, |items| {
-            let batch = self.hash_batch(items.iter().map(AsRef::as_ref));
+            let batch = self.prepare_batch(items.iter().map(AsRef::as_ref));
             let found = &mut found[..items.len()];
             self.contains_hashes(batch.hashes(), found);
             all.extend_from_slice(found);
@@ -175,7 +175,7 @@ impl Filter {
     pub fn insert_batch<T: AsRef<[u8]>>(&mut self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
         let (mut all, mut new) = (Vec::new(), [false; BATCH]);
         in_batches(items, |items| {
-            let batch = self.hash_batch(items.iter().map(AsRef::as_ref));
+            let batch = self.prepare_batch(items.iter().map(AsRef::as_ref));
             let new = &mut new[..items.len()];
             let inserted = self.insert_growing(batch.hashes(), new, OnDuplicate::Count, &mut |_bytes| true);
             all.extend_from_slice(new);
@@ -452,12 +452,12 @@ impl Filter {
         let CreateParams { error_rate, capacity, growth, layout } = params;
         match layout {
             Layout::Native { seed } => {
-                let spec = NativeSpec { seed, error_rate, growth };
+                let spec = OwnSpec { seed, error_rate, growth };
                 let first = BlockedSpec::new(&spec, 0, capacity.get())?;
                 Chain::<BlockedLayer>::new(spec, first, admit).map(Filter::from)
             }
             Layout::Counting { seed } => {
-                let spec = NativeSpec { seed, error_rate, growth };
+                let spec = OwnSpec { seed, error_rate, growth };
                 let filter = CountingFilter::new(spec, capacity.get())?;
                 if admit(filter.allocated() as u64) { Ok(Filter::from(filter)) } else { Err(Error::OutOfMemory) }
             }
@@ -505,7 +505,7 @@ impl Filter {
     /// Hashes the next items, as many as there are and fit, and prefetches the memory that any operation on them reads
     /// first.
     #[inline]
-    pub fn hash_batch<'a>(&self, items: impl Iterator<Item = &'a [u8]>) -> HashedBatch {
+    pub fn prepare_batch<'a>(&self, items: impl Iterator<Item = &'a [u8]>) -> HashedBatch {
         let batch = HashedBatch::new(self.hasher(), items);
         each!(&self.0, chain => chain.prefetch(batch.hashes()));
         batch
@@ -514,7 +514,7 @@ impl Filter {
     /// Sets `found[i]` to whether the item of `hashes[i]` is in the filter. Fastest in [batches](HashedBatch).
     #[inline]
     pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
-        each!(&self.0, chain => chain.contains_all(hashes, found))
+        each!(&self.0, chain => chain.contains_hashes(hashes, found))
     }
 
     /// Inserts the items of `hashes` in order until the filter would have to grow. Sets `new[i]` to whether the item
@@ -527,7 +527,7 @@ impl Filter {
         match &mut self.0 {
             Chains::Native(chain) => chain.insert_all(hashes, new),
             Chains::Counting(filter) => {
-                let inserted = filter.insert_all(hashes, new, on_duplicate == OnDuplicate::Count, &mut |_bytes| false);
+                let inserted = filter.insert_all(hashes, new, on_duplicate, &mut |_bytes| false);
                 inserted.map_or_else(|interrupted| interrupted.handled, |()| hashes.len())
             }
             Chains::Classic(chain) => chain.insert_all(hashes, new),
@@ -550,7 +550,7 @@ impl Filter {
     ) -> Result<(), Interrupted> {
         match &mut self.0 {
             Chains::Native(chain) => chain.insert_growing(hashes, new, admit),
-            Chains::Counting(filter) => filter.insert_all(hashes, new, on_duplicate == OnDuplicate::Count, admit),
+            Chains::Counting(filter) => filter.insert_all(hashes, new, on_duplicate, admit),
             Chains::Classic(chain) => chain.insert_growing(hashes, new, admit),
         }
     }
@@ -603,15 +603,6 @@ impl Filter {
         // SAFETY: as promised by the caller.
         each!(&mut self.0, chain => unsafe { chain.relocate(relocate) })
     }
-}
-
-/// What becomes of an item that a counting filter holds already. Other filters are not changed by it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnDuplicate {
-    /// Another occurrence is counted.
-    Count,
-    /// Nothing.
-    Skip,
 }
 
 /// Hands items to `handle`, at most [`BATCH`] at a time.

@@ -5,16 +5,17 @@
 pub use crate::array::{Array, Bytes};
 pub use crate::batch::{BATCH, HashedBatch};
 pub use crate::chain::Chain;
-pub use crate::counting::CountingFilter;
-pub use crate::error::{Interrupted, try_vec};
-pub use crate::filter::{Chains, OnDuplicate};
+pub use crate::counting::{CountingFilter, OnDuplicate};
+pub use crate::error::Interrupted;
+pub use crate::filter::Chains;
 pub use crate::hash::{Hash, Hasher};
 pub use crate::layer::blocked::BlockedLayer;
 pub use crate::layer::classic::{self, ClassicLayer};
 pub use crate::layer::{Insert, Layer, LayerInfo, LayerSpec, MAX_ITEMS, MAX_LAYERS, MergeOp};
-pub use crate::prefetch::PrefetchHint;
+pub use crate::memory::{Admit, try_vec};
+pub use crate::prefetch_hint::PrefetchHint;
 pub use crate::spec::{CreateParams, ErrorRate, FilterKind, Growth, Layout};
-pub use crate::table::{Admit, END, Multiplicity, Position, Table, end_of};
+pub use crate::table::{END, Multiplicity, Position, Table, end_of};
 
 /// Filters as bytes.
 pub mod codec {

@@ -32,12 +32,12 @@
 //!
 //! Each file of the source opens with its idea and where it comes from, and uses only those above it:
 //!
-//! - `error`; `block` and `array`: the memory;
+//! - `error`; `memory`: what may be refused; `block` and `array`: the bits;
 //! - `hash` and `murmur`: from an item to 128 bits; `sizing`: from an error rate and a capacity to a shape; `probe`: from both to
 //!   positions; `block_array`: an item's blocks;
 //! - `spec`: what a filter is created from; `batch`: items that are handled together;
 //! - `table`: fingerprints in segments; `layer`: the kinds of layers;
-//! - `chain`: what layers do together; `counting`: what a table does; `prefetch`: where layers are;
+//! - `chain`: what layers do together; `counting`: what a table does; `prefetch_hint`: where layers are;
 //! - `filter`: the public face; `builder`: how a filter is created; `merge`: which filters can be merged; `codec`: filters as
 //!   bytes.
 
@@ -57,9 +57,10 @@ mod hash;
 #[doc(hidden)]
 pub mod internals;
 mod layer;
+mod memory;
 mod merge;
 mod murmur;
-mod prefetch;
+mod prefetch_hint;
 mod probe;
 mod sizing;
 mod spec;

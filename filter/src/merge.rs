@@ -20,12 +20,13 @@
 
 use crate::chain::Chain;
 use crate::counting::CountingFilter;
-use crate::error::{Error, try_vec};
+use crate::error::Error;
 use crate::filter::{Chains, Filter, LayerKind};
 use crate::layer::blocked::BlockedLayer;
 use crate::layer::classic::ClassicLayer;
 use crate::layer::{LayerSpec, MergeOp};
-use crate::table::Admit;
+use crate::memory::Admit;
+use crate::memory::try_vec;
 
 /// What filters must agree in to be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ pub enum Mismatch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MergeError {
     /// They differ in this, and maybe in more.
-    Differ(Mismatch),
+    SourcesDiffer(Mismatch),
     /// Filters that have grown cannot be intersected.
     IntersectedLayers,
     /// Counting filters that may grow cannot be intersected.
@@ -71,12 +72,12 @@ impl From<Error> for MergeError {
 impl std::fmt::Display for MergeError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            MergeError::Differ(Mismatch::Layout) => "the filters have different layouts",
-            MergeError::Differ(Mismatch::ErrorRate) => "the filters have different error rates",
-            MergeError::Differ(Mismatch::Capacity) => "the filters have different capacities",
-            MergeError::Differ(Mismatch::Expansion) => "the filters have different expansions",
-            MergeError::Differ(Mismatch::Seed) => "the filters have different seeds",
-            MergeError::Differ(Mismatch::Size) => "the filters have layers of different sizes",
+            MergeError::SourcesDiffer(Mismatch::Layout) => "the filters have different layouts",
+            MergeError::SourcesDiffer(Mismatch::ErrorRate) => "the filters have different error rates",
+            MergeError::SourcesDiffer(Mismatch::Capacity) => "the filters have different capacities",
+            MergeError::SourcesDiffer(Mismatch::Expansion) => "the filters have different expansions",
+            MergeError::SourcesDiffer(Mismatch::Seed) => "the filters have different seeds",
+            MergeError::SourcesDiffer(Mismatch::Size) => "the filters have layers of different sizes",
             MergeError::IntersectedLayers => "filters that have grown cannot be intersected",
             MergeError::IntersectedGrowing => "counting filters that may grow cannot be intersected",
             MergeError::CannotGrow => "the union would be too large",
@@ -143,7 +144,7 @@ impl Filter {
     /// `admit` gets the bytes that it will take, and may reject them.
     pub fn merge_new(sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<Filter, MergeError> {
         let longest = longest(sources).ok_or(MergeError::OutOfMemory)?;
-        longest.check(sources, op)?;
+        longest.check_mergeable(sources, op)?;
         match longest.chains() {
             Chains::Native(_) => merged_chain::<BlockedLayer>(sources, op, admit),
             Chains::Counting(_) => {
@@ -159,7 +160,7 @@ impl Filter {
     ///
     /// `admit` gets the bytes that it will take in addition, and may reject them.
     pub fn merge_all(&mut self, sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<bool, MergeError> {
-        self.check(sources, op)?;
+        self.check_mergeable(sources, op)?;
         Ok(match self.chains_mut() {
             Chains::Native(chain) => chain.merge(&chains_of(sources)?, op, admit)?,
             Chains::Counting(filter) => {
@@ -173,12 +174,12 @@ impl Filter {
 }
 
 impl Filter {
-    fn check(&self, sources: &[&Filter], op: MergeOp) -> Result<(), MergeError> {
+    fn check_mergeable(&self, sources: &[&Filter], op: MergeOp) -> Result<(), MergeError> {
         // The sources may have layers that this filter does not have yet.
         let all = [self].into_iter().chain(longest(sources));
         let mut pairs = all.flat_map(|filter| sources.iter().map(move |source| (filter, source)));
         if let Some(mismatch) = pairs.find_map(|(filter, source)| filter.mismatch(source)) {
-            return Err(MergeError::Differ(mismatch));
+            return Err(MergeError::SourcesDiffer(mismatch));
         }
         let single = self.num_layers() == 1 && sources.iter().all(|source| source.num_layers() == 1);
         match (op, self.counting()) {

@@ -48,7 +48,7 @@ pub struct CreateParams {
 pub enum FilterKind {
     /// Bits in blocks of a cache line.
     Native,
-    /// Counters in blocks of a cache line.
+    /// Fingerprints with their counts, in a table.
     Counting,
     /// RedisBloom's bits.
     Classic,
@@ -62,7 +62,7 @@ pub enum Layout {
         /// Filters of one shape and seed hold the same bits for the same items. Anyone who knows it can craft collisions.
         seed: u64,
     },
-    /// As native, with a counter instead of each bit, so that items can be removed.
+    /// In a table of fingerprints with their counts, so that items can be removed.
     Counting {
         /// As for native filters.
         seed: u64,
@@ -76,14 +76,14 @@ pub enum Layout {
 
 /// What the layers of a native or counting filter share.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct NativeSpec {
+pub struct OwnSpec {
     pub seed: u64,
     /// The false-positive rate of the whole filter.
     pub error_rate: ErrorRate,
     pub growth: Growth,
 }
 
-impl NativeSpec {
+impl OwnSpec {
     /// Returns the part of the error rate that a layer with the share `index` (from 0) may use.
     pub fn layer_error_rate(&self, index: usize) -> f64 {
         self.error_rate.get()

@@ -236,7 +236,7 @@ fn check_batches(filter: &Filter) {
     let mut items = items.iter().map(|item| item.as_slice()).peekable();
     let mut number = 0;
     while items.peek().is_some() {
-        let prepared = filter.hash_batch(&mut items);
+        let prepared = filter.prepare_batch(&mut items);
         let mut found = vec![false; prepared.hashes().len()];
         filter.contains_hashes(prepared.hashes(), &mut found);
         for found in found {

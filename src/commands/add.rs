@@ -209,7 +209,7 @@ fn insert_in_batches(
 ) -> (usize, Option<Error>) {
     let mut handled = 0;
     for items in items.chunks(BATCH) {
-        let batch = filter.hash_batch(items.iter().map(Arg::bytes));
+        let batch = filter.prepare_batch(items.iter().map(Arg::bytes));
         let new = &mut new[handled..][..items.len()];
         let (in_batch, failure) = insert_batch(ctx, filter, batch.hashes(), new, on_duplicate);
         handled += in_batch;

@@ -101,7 +101,7 @@ pub(super) fn mcount(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<()
 /// it.
 #[inline(never)]
 fn prepare(filter: &Filter, items: Args) -> HashedBatch {
-    filter.hash_batch(items.iter().map(Arg::bytes))
+    filter.prepare_batch(items.iter().map(Arg::bytes))
 }
 
 fn counting(filter: &Filter) -> Result<&CountingFilter, Error> {

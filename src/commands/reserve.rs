@@ -1,7 +1,7 @@
 //! BF.RESERVE.
 //!
-//! A further option is parsed here and kept in [`CreateOptions`], declared in the table of
-//! [`commands`](super), replicated by [`create`](super::create), and told from RedisBloom's in
+//! A further option is parsed here and kept in [`CreateOptions`], declared in the table of [`commands`](super) (where
+//! the command also says how many words it takes), replicated by [`create`](super::create), and told from RedisBloom's in
 //! [`redisbloom`].
 
 use std::iter;

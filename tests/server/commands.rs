@@ -595,7 +595,7 @@ fn a_filter_in_chunks_is_the_same_under_another_key_and_on_another_server() {
         add_numbers(&mut client, key, items);
         let dumped = client.scan_dump(key);
         assert!(chunks.contains(&dumped.len()), "{key}: {}", dumped.len());
-        assert!(dumped.iter().all(|(_, data)| data.len() <= chunk::CHUNK_BYTES + 16));
+        assert!(dumped.iter().all(|(_, data)| data.len() <= chunk::BITS_CHUNK_BYTES + 16));
         client.run("DEL copy");
         for (iterator, data) in &dumped {
             assert_eq!(client.load_chunk("copy", *iterator, data), ok());

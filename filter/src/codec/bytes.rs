@@ -10,7 +10,8 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Fields, HEADER_CURSOR, Header, Origin, encode_header, is_header, load_chunk, next_chunk};
+use super::fields::Fields;
+use super::{HEADER_CURSOR, Header, Origin, encode_header, is_header, load_chunk, next_chunk};
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 

@@ -11,15 +11,16 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::error::{DecodeError, Error, try_vec};
+use crate::error::{DecodeError, Error};
 use crate::hash::GOLDEN;
+use crate::memory::try_vec;
 
 /// The most bytes of content in a chunk that is written. Chunks of any length are read.
 ///
 /// The server compresses every string that it saves, and allocates a second copy to do it; when it loads, it allocates
 /// each string before we copy it. Chunks bound the memory that this takes, and small ones are still in the processor's
 /// cache when they are copied. The time to save rises below 4 MiB: the compressor prepares a table for each string.
-pub const CHUNK_BYTES: usize = 4 << 20;
+pub const BITS_CHUNK_BYTES: usize = 4 << 20;
 
 /// Where the cursors of chunks start. It is beyond the end of any classic filter, so that RedisBloom and our own
 /// classic filters reject such a chunk, and low enough for clients that keep numbers as doubles.

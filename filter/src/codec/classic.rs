@@ -22,13 +22,15 @@
 
 use std::borrow::Cow;
 
-use super::{DumpChunk, Fields, LoadedChunk, Origin, Sink, Source, decode_all, locate};
+use super::fields::{Fields, decode_all};
+use super::{DumpChunk, LoadedChunk, Origin, Sink, Source};
 use crate::array::Bytes;
 use crate::chain;
-use crate::error::{DecodeError, Error, try_vec};
+use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::layer::classic::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec, Options};
 use crate::layer::{Layer as _, MAX_ITEMS};
+use crate::memory::try_vec;
 
 type Chain = chain::Chain<ClassicLayer>;
 
@@ -200,7 +202,7 @@ fn decode_layer(fields: &mut Fields<'_>, origin: Origin) -> Result<(ClassicLayer
 /// See [`next_chunk`](super::next_chunk). Any cursor will do, also one between two chunks.
 pub fn next_chunk(filter: &Chain, cursor: u64) -> Option<DumpChunk<'_>> {
     let offset = cursor.checked_sub(1)?;
-    let (layer, within) = locate(filter.layers(), offset)?;
+    let (layer, within) = filter.locate(offset)?;
     let bits = &filter.layers()[layer].bytes()[within..];
     let bits = &bits[..bits.len().min(CHUNK_BYTES)];
     Some(DumpChunk { cursor: cursor + bits.len() as u64, data: Cow::Borrowed(bits) })
@@ -215,7 +217,7 @@ pub fn load_chunk<'a>(
 ) -> Result<LoadedChunk<'a>, DecodeError> {
     let end = cursor.checked_sub(data.len() as u64).filter(|_| cursor > 0).ok_or(DecodeError::Corrupt)?;
     let offset = end.checked_sub(1).ok_or(DecodeError::NoSuchOffset)?;
-    let (layer, within) = locate(filter.layers(), offset).ok_or(DecodeError::NoSuchOffset)?;
+    let (layer, within) = filter.locate(offset).ok_or(DecodeError::NoSuchOffset)?;
     let layer = &mut filter.layers_mut()[layer];
     let changed = match origin {
         Origin::Client => layer.merge_part(within, data),

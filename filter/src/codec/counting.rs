@@ -26,14 +26,14 @@ use super::{DumpChunk, HEADER_CURSOR, LoadedChunk, Sink, Source};
 use crate::counting::CountingFilter;
 use crate::error::{DecodeError, Error};
 use crate::layer::{ItemCount, MAX_ITEMS};
-use crate::spec::{Growth, NativeSpec};
+use crate::spec::{Growth, OwnSpec};
 use crate::table::{Addressing, END, Lengths, Multiplicity, Space, Table, end_of};
 
 const RECORD_BYTES: usize = 64;
 
 /// The size of a chunk's content, but for the last segment. It is a copy, unlike a chunk of bits, and small enough to be had
 /// whenever the server goes on at all: a save must not fail for want of it.
-const PART_BYTES: usize = 512 << 10;
+const TABLE_CHUNK_BYTES: usize = 512 << 10;
 
 /// See [`encode_header`](super::encode_header).
 pub fn encode_header(filter: &CountingFilter) -> Result<Vec<u8>, Error> {
@@ -61,7 +61,7 @@ pub fn encode_header(filter: &CountingFilter) -> Result<Vec<u8>, Error> {
 /// A valid header. Its filter has no items yet.
 #[derive(Debug)]
 pub struct Header {
-    spec: NativeSpec,
+    spec: OwnSpec,
     capacity: u64,
     items: ItemCount,
     occurrences: u64,
@@ -156,7 +156,7 @@ pub fn write_rdb(filter: &CountingFilter, sink: &mut impl Sink) -> Result<(), Er
 /// Hands the content of each chunk to `emit`, with where it ends.
 pub fn each_part(filter: &CountingFilter, mut emit: impl FnMut(&[u8], u64)) -> Result<(), Error> {
     let mut position = 0;
-    while let Some(part) = filter.table().encode(position, PART_BYTES)? {
+    while let Some(part) = filter.table().encode(position, TABLE_CHUNK_BYTES)? {
         position = end_of(&part).unwrap_or(END);
         emit(&part, position);
     }
@@ -182,7 +182,7 @@ pub fn next_chunk(filter: &CountingFilter, cursor: u64) -> Result<Option<DumpChu
         FIRST_CHUNK_CURSOR.. => cursor - FIRST_CHUNK_CURSOR,
         _ => return Ok(None),
     };
-    let Some(part) = filter.table().encode(position, PART_BYTES)? else { return Ok(None) };
+    let Some(part) = filter.table().encode(position, TABLE_CHUNK_BYTES)? else { return Ok(None) };
     let end = end_of(&part).unwrap_or(END);
     let data = chunk::seal(&part, end, tag(filter))?;
     Ok(Some(DumpChunk { cursor: FIRST_CHUNK_CURSOR + end, data: Cow::Owned(data) }))

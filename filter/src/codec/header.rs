@@ -19,9 +19,10 @@ use std::num::NonZeroU32;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Fields;
-use crate::error::{DecodeError, Error, try_vec};
-use crate::spec::{ErrorRate, Growth, NativeSpec};
+use super::fields::Fields;
+use crate::error::{DecodeError, Error};
+use crate::memory::try_vec;
+use crate::spec::{ErrorRate, Growth, OwnSpec};
 
 /// The version of the encoding that is written, and the only one that is read. Later ones are rejected.
 pub const VERSION: u8 = 2;
@@ -44,7 +45,7 @@ pub struct Preamble<'a> {
     /// What the filter is made of.
     pub content: Content,
     /// What the filter is created from.
-    pub spec: NativeSpec,
+    pub spec: OwnSpec,
     /// The number of records.
     pub records: u32,
     /// The records.
@@ -78,14 +79,14 @@ impl Preamble<'_> {
         let records = fields.u32()?;
         let seed = fields.u64()?;
         let error_rate = ErrorRate::new(fields.f64()?).ok_or(DecodeError::Corrupt)?;
-        Ok(Preamble { content, spec: NativeSpec { seed, error_rate, growth }, records, fields })
+        Ok(Preamble { content, spec: OwnSpec { seed, error_rate, growth }, records, fields })
     }
 }
 
 /// Encodes a header of `records` records of `record_bytes` bytes each, which `append` appends.
 pub fn encode(
     content: Content,
-    spec: &NativeSpec,
+    spec: &OwnSpec,
     records: usize,
     record_bytes: usize,
     append: impl FnOnce(&mut Vec<u8>),

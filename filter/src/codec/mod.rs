@@ -11,13 +11,14 @@ mod bytes;
 pub mod chunk;
 pub mod classic;
 pub mod counting;
+mod fields;
 pub mod header;
 pub mod native;
 
 use std::borrow::Cow;
 
 use crate::array::Bytes;
-use crate::error::{DecodeError, Error, try_vec};
+use crate::error::{DecodeError, Error};
 use crate::filter::{Chains, Filter};
 use crate::layer::Layer;
 
@@ -248,60 +249,5 @@ pub fn check_chunk(cursor: u64, data: &[u8]) -> Result<(), DecodeError> {
         chunk::SealedChunk::decode(cursor, data)?.check()
     } else {
         cursor.checked_sub(data.len() as u64).map(drop).ok_or(DecodeError::Corrupt)
-    }
-}
-
-/// Returns the layer that holds byte `offset` of all layers' cells, laid end to end, and the offset in it.
-fn locate<L: Layer>(layers: &[L], offset: u64) -> Option<(usize, usize)> {
-    let mut start = 0;
-    layers.iter().enumerate().find_map(|(index, layer)| {
-        let (within, bytes) = (offset.checked_sub(start)?, layer.bytes().len() as u64);
-        start += bytes;
-        (within < bytes).then_some((index, within as usize))
-    })
-}
-
-/// Decodes `count` values, one after the other.
-fn decode_all<T>(count: usize, mut decode: impl FnMut() -> Result<T, DecodeError>) -> Result<Vec<T>, DecodeError> {
-    let mut values = try_vec(count)?;
-    for _ in 0..count {
-        values.push(decode()?);
-    }
-    Ok(values)
-}
-
-/// Little-endian fields, taken from the front.
-pub struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(DecodeError::Corrupt)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], DecodeError> {
-        self.take(N)?.try_into().map_err(|_| DecodeError::Corrupt)
-    }
-
-    fn zeros(&mut self, length: usize) -> Result<(), DecodeError> {
-        let zero = self.take(length)?.iter().all(|&byte| byte == 0);
-        zero.then_some(()).ok_or(DecodeError::Corrupt)
-    }
-
-    fn u8(&mut self) -> Result<u8, DecodeError> {
-        self.array::<1>().map(|bytes| bytes[0])
-    }
-
-    fn u32(&mut self) -> Result<u32, DecodeError> {
-        self.array().copied().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, DecodeError> {
-        self.array().copied().map(u64::from_le_bytes)
-    }
-
-    fn f64(&mut self) -> Result<f64, DecodeError> {
-        self.array().copied().map(f64::from_le_bytes)
     }
 }

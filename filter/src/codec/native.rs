@@ -19,16 +19,18 @@ use std::borrow::Cow;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::chunk::{self, CHUNK_BYTES, FIRST_CHUNK_CURSOR, SealedChunk};
+use super::chunk::{self, BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR, SealedChunk};
+use super::fields::{Fields, decode_all};
 use super::header::{self, Content, Preamble};
-use super::{DumpChunk, Fields, HEADER_CURSOR, LoadedChunk, Sink, Source, decode_all, locate};
+use super::{DumpChunk, HEADER_CURSOR, LoadedChunk, Sink, Source};
 use crate::block::{BLOCK_BITS, BLOCK_BYTES};
 use crate::chain::Chain;
-use crate::error::{DecodeError, Error, try_vec};
+use crate::error::{DecodeError, Error};
 use crate::layer::blocked::{BlockedLayer, BlockedSpec};
 use crate::layer::{ItemCount, Layer, LayerSpec, MAX_ITEMS, MAX_LAYERS};
+use crate::memory::try_vec;
 use crate::sizing::{BlockShape, MAX_BLOCKS, MAX_BLOCKS_PER_ITEM};
-use crate::spec::{Growth, NativeSpec};
+use crate::spec::{Growth, OwnSpec};
 
 const LAYER_BYTES: usize = 40;
 
@@ -48,7 +50,7 @@ pub fn encode_header(filter: &Chain<BlockedLayer>) -> Result<Vec<u8>, Error> {
 
 /// A valid header. Its filter has no bits yet.
 pub struct Header {
-    spec: NativeSpec,
+    spec: OwnSpec,
     layers: Vec<Record>,
 }
 
@@ -88,7 +90,7 @@ impl Header {
         let mut layers = try_vec(self.layers.len())?;
         for record in &self.layers {
             let mut layer = BlockedLayer::new(record.spec)?;
-            layer.set_count(record.count);
+            layer.set_item_count(record.count);
             layers.push(layer);
         }
         Ok(Chain::from_layers(self.spec, layers))
@@ -191,7 +193,7 @@ impl Chunk<'_> {
 
     /// Returns the tag that binds the chunk to `filter`.
     pub fn tag(&self, filter: &Chain<BlockedLayer>) -> u64 {
-        tag(filter.spec().seed, locate(filter.layers(), self.offset).map(|(layer, _)| &filter.layers()[layer]))
+        tag(filter.spec().seed, filter.locate(self.offset).map(|(layer, _)| &filter.layers()[layer]))
     }
 
     /// Returns the chunk's checksum in an RDB value of `filter`.
@@ -225,8 +227,8 @@ pub fn chunks(filter: &Chain<BlockedLayer>) -> impl Iterator<Item = Chunk<'_>> {
         let start = end;
         end += layer.bytes().len() as u64;
         let bits = if layer.marked() > 0 { layer.bytes() } else { &[] };
-        let offsets = (start..).step_by(CHUNK_BYTES);
-        offsets.zip(bits.chunks(CHUNK_BYTES)).map(|(offset, bits)| Chunk { offset, bits })
+        let offsets = (start..).step_by(BITS_CHUNK_BYTES);
+        offsets.zip(bits.chunks(BITS_CHUNK_BYTES)).map(|(offset, bits)| Chunk { offset, bits })
     })
 }
 
@@ -259,7 +261,7 @@ pub fn load_chunk<'a>(
     let sealed = SealedChunk::decode(cursor, data)?;
     let bits = sealed.content;
     let offset = sealed.end.checked_sub(bits.len() as u64).ok_or(DecodeError::Corrupt)?;
-    let (layer, within) = locate(filter.layers(), offset).ok_or(DecodeError::NoSuchOffset)?;
+    let (layer, within) = filter.locate(offset).ok_or(DecodeError::NoSuchOffset)?;
     let seed = filter.spec().seed;
     let layer = &mut filter.layers_mut()[layer];
     if bits.len() > layer.bytes().len() - within {

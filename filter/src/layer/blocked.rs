@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::hash::{Hash, Hasher};
 use crate::probe::Probes;
 use crate::sizing::{BlockShape, Budget};
-use crate::spec::{Growth, NativeSpec};
+use crate::spec::{Growth, OwnSpec};
 
 /// What a native layer is created from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl BlockedSpec {
     ///
     /// A fixed filter has the whole error rate for its one layer and a tight budget. The first layer of a growing one may
     /// take as much as RedisBloom's; the others are tight again, for they hold most of the memory.
-    pub fn new(filter: &NativeSpec, index: usize, capacity: u64) -> Result<BlockedSpec, Error> {
+    pub fn new(filter: &OwnSpec, index: usize, capacity: u64) -> Result<BlockedSpec, Error> {
         let budget = match (filter.growth, index) {
             (Growth::By(_), 0) => Budget::RedisBloom { rate: filter.error_rate.get() },
             _ => Budget::Tight,
@@ -63,14 +63,14 @@ pub struct BlockedLayer {
 }
 
 impl Layer for BlockedLayer {
-    type FilterSpec = NativeSpec;
+    type FilterSpec = OwnSpec;
     type LayerSpec = BlockedSpec;
 
-    fn hasher(filter: &NativeSpec) -> Hasher {
+    fn hasher(filter: &OwnSpec) -> Hasher {
         Hasher::Xxh3 { seed: filter.seed }
     }
 
-    fn next(filter: &NativeSpec, layers: &[BlockedLayer]) -> Result<BlockedSpec, Error> {
+    fn next(filter: &OwnSpec, layers: &[BlockedLayer]) -> Result<BlockedSpec, Error> {
         let newest = layers.last().ok_or(Error::OutOfMemory)?;
         BlockedSpec::new(filter, layers.len(), filter.capacity_after(newest.capacity)?)
     }
@@ -98,7 +98,7 @@ impl Layer for BlockedLayer {
         self.array.bytes()
     }
 
-    fn info(&self, filter: &NativeSpec, index: usize) -> LayerInfo {
+    fn info(&self, filter: &OwnSpec, index: usize) -> LayerInfo {
         LayerInfo::of_blocks(filter, index, self.array.shape(), self.capacity, self.items())
     }
 
@@ -197,7 +197,7 @@ impl BlockedLayer {
     }
 
     /// Restores the item count of a stored layer.
-    pub fn set_count(&mut self, count: ItemCount) {
+    pub fn set_item_count(&mut self, count: ItemCount) {
         self.count = count;
     }
 

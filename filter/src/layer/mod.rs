@@ -15,7 +15,7 @@ use crate::block::{CombineOp, combine, count_ones_of_part};
 use crate::error::Error;
 use crate::hash::{Hash, Hasher};
 use crate::sizing::{BlockShape, LOWEST_ERROR_RATE};
-use crate::spec::NativeSpec;
+use crate::spec::OwnSpec;
 
 /// The most layers that a filter may have: each makes look-ups slower. Filters that grow by a factor of 2 or more never
 /// come near it.
@@ -173,7 +173,7 @@ pub struct LayerInfo {
 
 impl LayerInfo {
     /// Describes a layer of blocks that uses share number `share` of the error rate.
-    fn of_blocks(filter: &NativeSpec, share: usize, shape: BlockShape, capacity: u64, items: u64) -> LayerInfo {
+    fn of_blocks(filter: &OwnSpec, share: usize, shape: BlockShape, capacity: u64, items: u64) -> LayerInfo {
         LayerInfo {
             bytes: shape.bytes(),
             bits: 8 * shape.bytes(),

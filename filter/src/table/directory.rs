@@ -9,17 +9,9 @@
 //! A part that splits needs a bit more. If the directory has none, it doubles, and every other part gets a further
 //! alias.
 
-use crate::error::{Error, try_vec};
-
-/// 128 bits of an item's hash, of which each level of the table uses up the next ones, from the top.
-pub(super) type Path = u128;
-
-/// Returns `bits` bits of a path, at most 63, behind the first `skip`, which are fewer than 128.
-#[inline(always)]
-pub(super) fn bits_of(path: Path, skip: u32, bits: u32) -> u64 {
-    // Two shifts: a shift by 64 would be none.
-    ((path << skip) >> 64) as u64 >> 1 >> (63 - bits)
-}
+use super::path::{Path, bits_of};
+use crate::error::Error;
+use crate::memory::try_vec;
 
 /// A part of the paths: those that begin with the same [`depth`](Self::depth) bits.
 pub(super) trait Part {
@@ -182,7 +174,7 @@ impl<T: Part> Directory<T> {
 
     /// Divides the directory in two, by its first bit. It has at least one, and is empty afterwards. A half has no more
     /// slots than it needs.
-    pub(super) fn halve(&mut self) -> Result<[Directory<T>; 2], Error> {
+    pub(super) fn split_in_two(&mut self) -> Result<[Directory<T>; 2], Error> {
         let half = self.slots.len() / 2;
         let (mut low, mut high) = (try_vec(half)?, try_vec(half)?);
         let mut slots = std::mem::take(&mut self.slots).into_iter();

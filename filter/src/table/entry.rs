@@ -10,7 +10,8 @@
 //! top bit to the quotient; when the table is halved, it gets it back, and loses its last bit if it becomes too long.
 
 use super::bits::low_bits;
-use crate::error::{Error, try_vec};
+use crate::error::Error;
+use crate::memory::try_vec;
 
 /// What a table counts of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@
 //! is 10 bits and the sum 0.977 %.
 
 use super::bits::MAX_WIDTH;
-use super::directory::Path;
+use super::path::Path;
 use super::segment::{GROUP, LOG_GROUP, MAX_LOG_GROUPS};
 
 /// The level of a table with one pair of groups, where all begin.

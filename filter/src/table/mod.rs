@@ -37,6 +37,8 @@ mod bits;
 mod directory;
 mod entry;
 mod fingerprint;
+mod growth;
+mod path;
 mod segment;
 mod stored;
 
@@ -47,16 +49,18 @@ use multiversion::target::match_target;
 
 use crate::array::{prefetch, relocate_slice};
 use crate::batch::BATCH;
-use crate::error::{Error, try_vec};
+use crate::error::Error;
 use crate::hash::Hash;
+use crate::memory::{Admit, try_vec};
 #[cfg(target_arch = "x86_64")]
 use bits::Bmi2;
 use bits::{Broadword, Select};
-use directory::{Directory, Part, Path};
+use directory::Directory;
 pub use entry::Multiplicity;
-use entry::{Listed, MAX_ENTRY_COUNT, doubled, halved, length, most_with_another_slot};
+use entry::{Listed, MAX_ENTRY_COUNT, length, most_with_another_slot};
 use fingerprint::FIRST_LEVEL;
 pub(crate) use fingerprint::{Lengths, Space};
+use path::Path;
 use segment::{Entry, GROUP, LOG_GROUP, MAX_LOG_GROUPS, Place, Run, Segment};
 pub use stored::{END, Position, end_of};
 
@@ -76,9 +80,6 @@ const PAGE_BITS: u32 = 6;
 /// Tables of up to this many bytes are in the processor's second cache if they are used often: to prefetch them costs 8
 /// ns an item, for nothing.
 const IN_CACHE: usize = 256 << 10;
-
-/// Asks whether so many bytes may be taken, in addition to those of earlier questions.
-pub type Admit<'a> = &'a mut dyn FnMut(u64) -> bool;
 
 /// A quotient table.
 pub struct Table {
@@ -395,7 +396,7 @@ impl Table {
                 return Ok(false);
             }
             let needs_slot = segment.needs_slot(count, count + 1);
-            if needs_slot && !self.has_room::<S>(path, &run, admit)? {
+            if needs_slot && !self.make_room::<S>(path, &run, admit)? {
                 continue;
             }
             let segment = self.segment(path);
@@ -444,7 +445,7 @@ impl Table {
                 return Ok(false);
             }
             let after = (before.saturating_add(count)).min(most_with_another_slot(before, segment.width()));
-            if segment.needs_slot(before, after) && !self.has_room::<Broadword>(path, &run, admit)? {
+            if segment.needs_slot(before, after) && !self.make_room::<Broadword>(path, &run, admit)? {
                 continue;
             }
             let segment = self.segment(path);
@@ -463,23 +464,6 @@ impl Table {
         }
     }
 
-    /// Returns true if the group of a run has room for a slot. If not, makes some, which may move the run.
-    #[inline(always)]
-    fn has_room<S: Select>(&mut self, path: Path, run: &Run, admit: Admit<'_>) -> Result<bool, Error> {
-        let segment = self.segment(path);
-        if self.is_full(segment) {
-            self.split(path, admit)?;
-            return Ok(false);
-        }
-        if segment.has_room::<S>(run) {
-            return Ok(true);
-        }
-        if !self.segment_mut(path).borrow::<S>(run.group()) {
-            self.enlarge::<S>(path, admit)?;
-        }
-        Ok(false)
-    }
-
     /// Returns the part of all paths that a value matches. The value 1 of a table of fixed size also stands for 0.
     #[inline(always)]
     fn claim_of(&self, segment: &Segment, value: u64) -> u128 {
@@ -487,156 +471,6 @@ impl Table {
             Addressing::Growing(_) => claim(segment.level() + length(value, segment.width())),
             Addressing::Fixed(_) => claim(segment.level() + segment.width()) << u32::from(value == 1),
         }
-    }
-
-    /// Returns true if a segment splits before it gets another slot.
-    ///
-    /// Hashes spread evenly, so that no segment is much deeper than the others. Who knows the seed can craft items
-    /// whose hashes begin alike; without an end, each of them would double the directory.
-    #[inline(always)]
-    fn is_full(&self, segment: &Segment) -> bool {
-        matches!(self.addressing, Addressing::Growing(_))
-            && segment.slots() >= GROUP << segment.log_groups()
-            && (segment.log_groups() < MAX_LOG_GROUPS || segment.depth() < self.deepest())
-    }
-
-    fn deepest(&self) -> u32 {
-        const SPARE_BITS: u32 = 6;
-        MAX_DEPTH.min(SPARE_BITS + (self.slots >> (LOG_GROUP + MAX_LOG_GROUPS)).max(1).ilog2())
-    }
-
-    /// Reallocates a segment a little larger.
-    #[cold]
-    #[inline(never)]
-    fn enlarge<S: Select>(&mut self, path: Path, admit: Admit<'_>) -> Result<(), Error> {
-        let segment = self.segment(path);
-        let (before, after) = (segment.allocated(), segment.enlarged());
-        if !admit((after - before) as u64) {
-            return Err(Error::OutOfMemory);
-        }
-        *self.segment_mut(path) = segment.resized::<S>(after)?;
-        self.segment_bytes += after - before;
-        Ok(())
-    }
-
-    /// Gives memory to the segment of a path, divided from the others as it must be.
-    #[cold]
-    #[inline(never)]
-    fn open(&mut self, path: Path, admit: Admit<'_>) -> Result<(), Error> {
-        if !admit(self.segment(path).enlarged() as u64) {
-            return Err(Error::OutOfMemory);
-        }
-        let before = self.segment(path).depth();
-        self.divide(path, self.least_depth(), u64::MAX)?;
-        self.enlarge::<Broadword>(path, &mut |_bytes| true).inspect_err(|_| self.undivide(path, before))
-    }
-
-    /// Divides the segment of a path, which is empty, until it has at least some depth.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::CannotGrow`] if the directories would take more than `most_bytes`.
-    fn divide(&mut self, path: Path, depth: u32, most_bytes: u64) -> Result<(), Error> {
-        let before = self.segment(path).depth();
-        for depth in before + 1..=depth {
-            let halves = [self.empty_segment(depth), self.empty_segment(depth)];
-            self.prepare_split(path, most_bytes).inspect_err(|_| self.undivide(path, before))?;
-            self.pages.get_mut(path).split(path, halves);
-            self.segments += 1;
-        }
-        Ok(())
-    }
-
-    /// Takes back what divided the segment of a path, which is empty, and had some depth before.
-    #[cold]
-    fn undivide(&mut self, path: Path, depth: u32) {
-        while self.segment(path).depth() > depth {
-            self.unite_pages(path);
-            let united = self.segment(path).depth() - 1;
-            if united < self.pages.get(path).depth() {
-                // No memory to unite pages: the finer directory serves.
-                return;
-            }
-            self.unite_buddies(path, self.empty_segment(united));
-        }
-    }
-
-    /// Replaces the segment of a path, and its buddy, by one.
-    fn unite_buddies(&mut self, path: Path, whole: Segment) {
-        let page = self.pages.get_mut(path);
-        let before = page.bytes();
-        page.unite(path, whole);
-        self.directory_bytes = self.directory_bytes + page.bytes() - before;
-        self.segments -= 1;
-    }
-
-    /// Doubles the quotients of a segment: in place, or by two of its size.
-    #[cold]
-    #[inline(never)]
-    fn split(&mut self, path: Path, admit: Admit<'_>) -> Result<(), Error> {
-        let Addressing::Growing(lengths) = self.addressing else { return Err(Error::CannotGrow) };
-        let segment = self.segment(path);
-        let (depth, log_groups, width) = (segment.depth(), segment.log_groups(), segment.width());
-        let new_width = lengths.at(segment.level() + 1) + 1;
-        let listed = Segment::list(&[segment])?;
-        let mut entries = doubled(&listed, width, new_width, self.multiplicity)?;
-        let before = (segment.allocated(), segment.slots());
-        let claims = claims(&listed, segment.level(), width) - claims(&entries, segment.level() + 1, new_width);
-        let (after, slots);
-        if log_groups < MAX_LOG_GROUPS {
-            let bytes = Segment::bytes_for(&entries, log_groups + 1, new_width);
-            if !admit(bytes.saturating_sub(before.0) as u64) {
-                return Err(Error::OutOfMemory);
-            }
-            let whole = Segment::empty(depth, log_groups + 1, new_width).with(bytes, &entries)?;
-            (after, slots) = (bytes, whole.slots());
-            *self.segment_mut(path) = whole;
-        } else {
-            let half = GROUP << log_groups;
-            let cut = entries.partition_point(|entry| entry.quotient < half);
-            entries[cut..].iter_mut().for_each(|entry| entry.quotient -= half);
-            let halves = [&entries[..cut], &entries[cut..]];
-            let bytes = halves.map(|entries| Segment::bytes_for(entries, log_groups, new_width));
-            if !admit((bytes[0] + bytes[1]).saturating_sub(before.0) as u64) {
-                return Err(Error::OutOfMemory);
-            }
-            let empty = || Segment::empty(depth + 1, log_groups, new_width);
-            let halves = [empty().with(bytes[0], halves[0])?, empty().with(bytes[1], halves[1])?];
-            self.prepare_split(path, u64::MAX)?;
-            (after, slots) = (bytes[0] + bytes[1], halves[0].slots() + halves[1].slots());
-            self.pages.get_mut(path).split(path, halves);
-            self.segments += 1;
-        }
-        self.segment_bytes = self.segment_bytes + after - before.0;
-        self.slots = self.slots + u64::from(slots) - u64::from(before.1);
-        self.claimed = self.claimed.saturating_sub(claims);
-        Ok(())
-    }
-
-    /// Makes sure that the directories have places for both halves of a segment, and take at most `most_bytes`.
-    fn prepare_split(&mut self, path: Path, most_bytes: u64) -> Result<(), Error> {
-        let page = self.pages.get(path);
-        if page.get(path).depth() == page.depth() + page.bits() {
-            let more = if page.bits() == PAGE_BITS { self.pages.bytes() } else { page.bytes() };
-            if self.directory_bytes.saturating_add(more) as u64 > most_bytes {
-                return Err(Error::CannotGrow);
-            }
-            if page.bits() == PAGE_BITS {
-                let before = self.pages.bytes();
-                self.pages.prepare_split(path)?;
-                self.directory_bytes = self.directory_bytes + self.pages.bytes() - before;
-                let page = self.pages.get_mut(path);
-                let before = page.bytes();
-                let halves = page.halve()?;
-                self.directory_bytes = self.directory_bytes + halves[0].bytes() + halves[1].bytes() - before;
-                self.pages.split(path, halves);
-            }
-        }
-        let page = self.pages.get_mut(path);
-        let before = page.bytes();
-        page.prepare_split(path)?;
-        self.directory_bytes = self.directory_bytes + page.bytes() - before;
-        Ok(())
     }
 
     #[inline(always)]
@@ -680,123 +514,10 @@ impl Table {
             self.claimed = self.claimed.saturating_sub(claim);
         }
     }
-
-    /// Gives memory back after a removal, where much of it is unused: halves the quotients, or reallocates. Where there
-    /// is no memory for the smaller segment, the larger one stays.
-    #[inline(always)]
-    fn shrink<S: Select>(&mut self, path: Path) {
-        let segment = self.segment(path);
-        let is_sparse = segment.slots() <= SPARSE * (GROUP << segment.log_groups()) / 8;
-        if is_sparse && matches!(self.addressing, Addressing::Growing(_)) {
-            while self.halve(path) {}
-        }
-        if let Some(bytes) = self.segment(path).reduced() {
-            self.reduce::<S>(path, bytes);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn reduce<S: Select>(&mut self, path: Path, bytes: usize) {
-        let segment = self.segment(path);
-        let before = segment.allocated();
-        if let Ok(smaller) = segment.resized::<S>(bytes) {
-            *self.segment_mut(path) = smaller;
-            self.segment_bytes = self.segment_bytes + bytes - before;
-        }
-    }
-
-    /// Halves the quotients of a segment: in place, or by uniting it with its buddy. Returns false if it is not sparse
-    /// enough, or there is no memory.
-    #[cold]
-    #[inline(never)]
-    fn halve(&mut self, path: Path) -> bool {
-        let Addressing::Growing(lengths) = self.addressing else { return false };
-        self.unite_pages(path);
-        let segment = self.segment(path);
-        let (depth, log_groups, width, level) =
-            (segment.depth(), segment.log_groups(), segment.width(), segment.level());
-        if level == FIRST_LEVEL || depth > 0 && depth == self.pages.get(path).depth() {
-            return false;
-        }
-        let new_width = lengths.at(level - 1) + 1;
-        let quotients = GROUP << log_groups;
-        let bit = if depth > 0 { 1 << (Path::BITS - depth) } else { 0 };
-        let pair = [path & !bit, path | bit].map(|path| self.segment(path));
-        let sources = if depth > 0 { &pair[..] } else { &pair[..1] };
-        let slots: u32 = sources.iter().map(|segment| segment.slots()).sum();
-        if sources.iter().any(|segment| segment.depth() != depth)
-            || slots > SPARSE * quotients * sources.len() as u32 / 8
-        {
-            return false;
-        }
-        let Ok(before) = Segment::list(sources) else { return false };
-        let Ok(after) = halved(&before, width, new_width, self.multiplicity) else { return false };
-        let empty = if depth > 0 {
-            Segment::empty(depth - 1, log_groups, new_width)
-        } else {
-            Segment::empty(0, log_groups - 1, new_width)
-        };
-        let bytes = Segment::bytes_for(&after, empty.log_groups(), new_width);
-        let Ok(whole) = empty.with(bytes, &after) else { return false };
-        let freed = sources.iter().map(|segment| segment.allocated()).sum::<usize>();
-        self.claimed =
-            (self.claimed + claims(&after, level - 1, new_width)).saturating_sub(claims(&before, level, width));
-        self.segment_bytes = self.segment_bytes + bytes - freed;
-        self.slots = self.slots + u64::from(whole.slots()) - u64::from(slots);
-        if depth > 0 {
-            self.unite_buddies(path, whole);
-        } else {
-            *self.segment_mut(path) = whole;
-        }
-        true
-    }
-
-    /// Unites pages that have one segment each with their buddies, so that those segments can be united.
-    fn unite_pages(&mut self, path: Path) {
-        while self.pages.get(path).bits() == 0
-            && let Some(depth) = self.pages.get(path).depth().checked_sub(1)
-            && self.pages.buddy(path).is_some_and(|buddy| buddy.bits() == 0)
-        {
-            let Ok(mut segments) = try_vec(2) else { return };
-            let bit = 1 << (Path::BITS - 1 - depth);
-            for path in [path & !bit, path | bit] {
-                segments.extend(self.pages.get_mut(path).take_parts());
-            }
-            let before = self.pages.bytes();
-            self.pages.unite(path, Directory::new(depth, 1, segments));
-            self.directory_bytes = self.directory_bytes + self.pages.bytes() - before;
-        }
-    }
-
-    /// Forgets all entries. What is left when nothing is in the table are copies of entries without bits.
-    #[cold]
-    fn clear(&mut self) {
-        match Table::new(self.addressing, self.multiplicity) {
-            Ok(empty) => *self = empty,
-            // No memory for a new directory: the old one serves.
-            Err(_) => {
-                for segment in self.pages.parts_mut().flat_map(Directory::parts_mut) {
-                    *segment = Segment::empty(segment.depth(), segment.log_groups(), segment.width());
-                }
-                (self.items, self.occurrences, self.slots, self.claimed, self.segment_bytes) = (0, 0, 0, 0, 0);
-            }
-        }
-    }
 }
-
-/// The load, in eighths, up to which a segment is halved. One that was split has a load of four.
-const SPARSE: u32 = 3;
 
 /// Segments whose directory is in the processor's second cache if it is used often.
 const DIRECTORY_IN_CACHE: u64 = 1 << 13;
-
-/// The deepest segment: enough for `10^15` items.
-const MAX_DEPTH: u32 = 40;
-
-/// The most bytes of the directories of a growing table that is decoded. Usual tables take some 60 a segment.
-const DIRECTORY_BYTES: u64 = 1 << 23;
-const DIRECTORY_BYTES_PER_SEGMENT: u64 = 512;
 
 /// The resolution of [`claimed`](Table::claimed).
 const CLAIM_BITS: u32 = 120;

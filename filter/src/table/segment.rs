@@ -20,10 +20,12 @@
 use std::ptr::NonNull;
 
 use super::bits::{Broadword, PADDING, Select, field, low_bits, move_down, move_up, ones_from, select_zero, set_field};
-use super::directory::{Part, Path, bits_of};
+use super::directory::Part;
 use super::entry::{Listed, MAX_ENTRY_COUNT, Multiplicity, slot_of, slots_of};
+use super::path::{Path, bits_of};
 use crate::array::{Bytes, prefetch};
-use crate::error::{Error, try_vec};
+use crate::error::Error;
+use crate::memory::try_vec;
 
 /// Quotients in a group.
 pub(super) const GROUP: u32 = 1 << LOG_GROUP;

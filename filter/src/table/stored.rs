@@ -1,4 +1,4 @@
-//! A table as bytes, in parts of some megabytes; unions; copies.
+//! A table as bytes, in parts of whole segments; unions; copies.
 //!
 //! A part holds whole segments, in the order of their paths:
 //!
@@ -10,11 +10,15 @@
 //!
 //! There is no slack in it: tables with the same content give the same bytes.
 
-use super::directory::{Part as _, Path};
+use super::directory::Part as _;
 use super::entry::{Listed, Multiplicity};
+use super::growth::{DIRECTORY_BYTES, DIRECTORY_BYTES_PER_SEGMENT, MAX_DEPTH};
+use super::path::Path;
 use super::segment::{LOG_GROUP, MAX_LOG_GROUPS, Segment};
-use super::{Addressing, Admit, DIRECTORY_BYTES, DIRECTORY_BYTES_PER_SEGMENT, MAX_DEPTH, Table};
-use crate::error::{DecodeError, Error, try_vec};
+use super::{Addressing, Table};
+use crate::error::{DecodeError, Error};
+use crate::memory::Admit;
+use crate::memory::try_vec;
 
 /// A place among all paths, in units of `2^-48` of them.
 pub type Position = u64;
@@ -195,7 +199,7 @@ impl Table {
             // It is the same.
             return Ok(false);
         }
-        Ok(self.unite_segment(path, &segment, &mut |_bytes| true)?)
+        Ok(self.add_entries_of(path, &segment, &mut |_bytes| true)?)
     }
 
     /// Puts a segment in the place of an empty one of its depth.
@@ -236,7 +240,7 @@ impl Table {
     /// # Errors
     ///
     /// As for [`add`](Self::add). A part of the entries may have been added.
-    pub fn unite_with(&mut self, other: &Table, admit: Admit<'_>) -> Result<bool, Error> {
+    pub fn union_with(&mut self, other: &Table, admit: Admit<'_>) -> Result<bool, Error> {
         let (mut position, mut changed) = (0, false);
         while position < END {
             let path = path_at(position);
@@ -255,7 +259,7 @@ impl Table {
                 self.replace_empty(path, copy);
                 changed = true;
             } else {
-                changed |= self.unite_segment(path, segment, admit)?;
+                changed |= self.add_entries_of(path, segment, admit)?;
             }
         }
         self.occurrences = self.occurrences.saturating_add(other.occurrences);
@@ -302,7 +306,7 @@ impl Table {
     }
 
     /// Adds the entries of a segment that starts at `path`. Returns true if that changed the table.
-    fn unite_segment(&mut self, path: Path, segment: &Segment, admit: Admit<'_>) -> Result<bool, Error> {
+    fn add_entries_of(&mut self, path: Path, segment: &Segment, admit: Admit<'_>) -> Result<bool, Error> {
         let mut changed = false;
         for Listed { quotient, value, count } in Segment::list(&[segment])? {
             let quotient = Path::from(quotient) << (Path::BITS - segment.level());

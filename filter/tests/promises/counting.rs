@@ -339,11 +339,11 @@ fn what_is_asked_for_ahead_is_answered_as_ever() {
     let (mut filter, mut other) = (counting(0.01, 50, by(1), 1), counting(0.01, 50, by(1), 1));
     let items: Vec<_> = (0..500).map(item).collect();
     for (round, batch) in items.chunks(BATCH).enumerate() {
-        let prepared = filter.hash_batch(batch.iter().map(|item| &item[..]));
+        let prepared = filter.prepare_batch(batch.iter().map(|item| &item[..]));
         assert!(insert_batch(&mut filter, prepared.hashes(), OnDuplicate::Count).into_iter().all(|new| new.is_ok()));
         batch.iter().for_each(|item| assert!(other.insert(item).is_ok()));
         if round % 2 == 1 {
-            let prepared = filter.hash_batch(batch.iter().map(|item| &item[..]));
+            let prepared = filter.prepare_batch(batch.iter().map(|item| &item[..]));
             let filter = filter.counting_mut().unwrap();
             prepared.hashes().iter().for_each(|&hash| assert!(filter.remove(hash)));
             batch.iter().for_each(|item| assert!(remove(&mut other, item)));

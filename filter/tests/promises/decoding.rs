@@ -298,7 +298,7 @@ fn a_forged_chunk_cannot_leave_its_layer() {
         ("not at a block", 1, 64, DecodeError::Corrupt),
         ("over the end of a layer", first - 64, 128, DecodeError::BeyondLayer),
         ("over the end of the filter", all - 64, 128, DecodeError::BeyondLayer),
-        ("more than a chunk", 0, chunk::CHUNK_BYTES + 64, DecodeError::BeyondLayer),
+        ("more than a chunk", 0, chunk::BITS_CHUNK_BYTES + 64, DecodeError::BeyondLayer),
         ("behind the filter", all, 64, DecodeError::NoSuchOffset),
         ("far behind the filter", 1 << 62, 64, DecodeError::NoSuchOffset),
     ] {
@@ -360,7 +360,7 @@ fn chunks_may_arrive_in_any_order_and_one_that_is_missing_shows() {
     let header = Header::decode(&codec::encode_header(&filter).unwrap()).unwrap();
     let mut chunks: Vec<_> = native::chunks(chain(&filter)).collect();
     assert_eq!(chunks.len(), 2);
-    assert!(chunks.iter().all(|chunk| chunk.bits.len() <= chunk::CHUNK_BYTES));
+    assert!(chunks.iter().all(|chunk| chunk.bits.len() <= chunk::BITS_CHUNK_BYTES));
     chunks.reverse();
     let mut copy = header.build().unwrap();
     for chunk in &chunks {

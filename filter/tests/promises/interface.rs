@@ -157,7 +157,7 @@ fn filters_of_one_seed_unite_and_intersect() {
     assert_eq!(low.intersect_with(&high), Ok(true));
     assert!(low.contains_batch((250..500).map(item)).into_iter().all(|found| found));
     let stranger = builder.seed(8).build().unwrap();
-    assert!(matches!(union.union_with(&stranger), Err(MergeError::Differ(_))));
+    assert!(matches!(union.union_with(&stranger), Err(MergeError::SourcesDiffer(_))));
 }
 
 #[test]

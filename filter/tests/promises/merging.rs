@@ -323,13 +323,13 @@ fn filters_that_differ_are_refused_with_the_first_difference() {
         (empty(0.01, 1000, by(2), Layout::Native { seed: 8 }), Mismatch::Seed),
     ];
     for (other, parameter) in &cases {
-        let refused = Err(MergeError::Differ(*parameter));
+        let refused = Err(MergeError::SourcesDiffer(*parameter));
         assert_eq!(Filter::merge_new(&[&base, other], MergeOp::Union, &mut |_| true).map(drop), refused);
         assert_eq!(Filter::merge_new(&[other, &base], MergeOp::Union, &mut |_| true).map(drop), refused);
         let mut target = filled(NATIVE, by(2), 0..100);
         let before = whole(&target);
         let merged = target.merge_all(&[&base, other], MergeOp::Union, &mut |_| true);
-        assert_eq!(merged, Err(MergeError::Differ(*parameter)));
+        assert_eq!(merged, Err(MergeError::SourcesDiffer(*parameter)));
         assert!(whole(&target) == before);
     }
 }
@@ -343,7 +343,7 @@ fn layers_of_other_sizes_are_not_merged() {
     // The number of blocks of the second layer.
     header[32 + 40] += 1;
     let other = built(&with_checksum(&header)).unwrap();
-    let refused = Err(MergeError::Differ(Mismatch::Size));
+    let refused = Err(MergeError::SourcesDiffer(Mismatch::Size));
     for sources in [[&deep, &other], [&other, &deep]] {
         let mut target = shallow.try_clone().unwrap();
         assert_eq!(target.merge_all(&sources, MergeOp::Union, &mut |_| true), refused);

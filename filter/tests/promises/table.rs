@@ -249,7 +249,7 @@ fn a_union_holds_what_either_holds() {
                 }
                 let counts = |number| one.count(hash(number)) + other.count(hash(number));
                 let mut union = one.try_clone().unwrap();
-                let changed = union.unite_with(&other, &mut |_bytes| true).unwrap();
+                let changed = union.union_with(&other, &mut |_bytes| true).unwrap();
                 assert!(changed || sizes[1] == 0 || multiplicity == Multiplicity::Set);
                 for number in 0..sizes[0] + sizes[1] {
                     let there = one.contains(hash(number)) || other.contains(hash(number));
@@ -258,7 +258,7 @@ fn a_union_holds_what_either_holds() {
                     assert!(multiplicity == Multiplicity::Set || count >= counts(number), "{count} {}", counts(number));
                 }
                 if multiplicity == Multiplicity::Set {
-                    assert!(!union.unite_with(&other, &mut |_bytes| true).unwrap());
+                    assert!(!union.union_with(&other, &mut |_bytes| true).unwrap());
                 }
             }
         }

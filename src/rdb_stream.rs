@@ -1,0 +1,75 @@
+//! RDB values in the server's files and payloads.
+
+use crate::allocation::can_be_had;
+use crate::server::{Arg, Io, ServerBuffer};
+use oxbloom_filter::DecodeError;
+use oxbloom_filter::internals::Bytes;
+use oxbloom_filter::internals::codec::{Sink, Source, chunk};
+
+/// A file or payload, as the library reads and writes it.
+pub(crate) struct RdbStream<'a>(Io<'a>);
+
+impl<'a> RdbStream<'a> {
+    pub(crate) fn new(io: Io<'a>) -> RdbStream<'a> {
+        RdbStream(io)
+    }
+
+    /// Returns the name of the key that is read, if the server knows it.
+    pub(crate) fn key_name(&self) -> Option<Arg<'_>> {
+        self.0.key_name()
+    }
+
+    /// Reads a string. If it cannot be read, the server does not say why: where there is no memory for `expected`
+    /// bytes, packed and unpacked, it was that.
+    fn read(&mut self, expected: usize) -> Result<ServerBuffer, DecodeError> {
+        let is_short = || !can_be_had(expected.saturating_mul(2));
+        let failed = || if is_short() { DecodeError::OutOfMemory } else { DecodeError::Corrupt };
+        self.0.read_string().ok_or_else(failed)
+    }
+}
+
+impl Source for RdbStream<'_> {
+    type String = ServerBuffer;
+
+    fn unsigned(&mut self) -> Result<u64, DecodeError> {
+        self.0.read_unsigned().ok_or(DecodeError::Corrupt)
+    }
+
+    fn double(&mut self) -> Result<f64, DecodeError> {
+        self.0.read_double().ok_or(DecodeError::Corrupt)
+    }
+
+    fn string(&mut self) -> Result<ServerBuffer, DecodeError> {
+        self.read(chunk::BITS_CHUNK_BYTES)
+    }
+
+    fn array(&mut self, bytes: u64) -> Result<Bytes, DecodeError> {
+        let expected = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if !can_be_had(expected) {
+            return Err(DecodeError::OutOfMemory);
+        }
+        let buffer = self.read(expected)?;
+        // An allocation of no bytes is none that could be adopted.
+        if buffer.as_ref().is_empty() {
+            return Bytes::zeroed(0).map_err(|_| DecodeError::OutOfMemory);
+        }
+        let (start, length) = buffer.into_raw();
+        // SAFETY: the server allocated the buffer with its allocator, which is the global one here, and made it ours.
+        // It has at least a byte.
+        Ok(unsafe { Bytes::adopt(start, length) })
+    }
+}
+
+impl Sink for RdbStream<'_> {
+    fn unsigned(&mut self, number: u64) {
+        self.0.write_unsigned(number);
+    }
+
+    fn double(&mut self, number: f64) {
+        self.0.write_double(number);
+    }
+
+    fn string(&mut self, bytes: &[u8]) {
+        self.0.write_string(bytes);
+    }
+}
