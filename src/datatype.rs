@@ -222,12 +222,13 @@ pub(crate) unsafe extern "C" fn free(value: *mut c_void) {
 }
 
 /// Returns how much work it is to free a filter, in the server's unit, an allocation. Giving back the pages of a large
-/// one takes longer than that; each 64 KiB count as one, so that from 4 MiB on it is done in the background.
+/// one takes longer than that; each 64 KiB count as one, so that from 4 MiB on it is done in the background. A table has
+/// an allocation for each segment.
 unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
     const UNIT: usize = 64 << 10;
     // SAFETY: the server hands over one of our values for the time of the call.
     let filter = unsafe { filter(value) };
-    catch_panic(c"free_effort", 1, || filter.num_layers() + filter.memory_usage() / UNIT)
+    catch_panic(c"free_effort", 1, || filter.num_allocations() + filter.memory_usage() / UNIT)
 }
 
 unsafe extern "C" fn copy(
@@ -249,7 +250,7 @@ unsafe extern "C" fn copy(
 }
 
 /// Moves the allocations of a filter to where the server's defragmenter wants them. Only small ones ever are: large
-/// ones have pages of their own.
+/// ones have pages of their own. A table has many: the server is asked between some of them whether to go on later.
 unsafe extern "C" fn defrag(
     ctx: *mut raw::RedisModuleDefragCtx,
     _key: *mut raw::RedisModuleString,
@@ -266,11 +267,14 @@ unsafe extern "C" fn defrag(
                 statistics::count_defragmentation(moved.is_some());
                 moved
             };
-            if let Some(moved) = NonNull::new((*value).cast()).and_then(relocate) {
+            let start = defragmenter.start();
+            if start == 0
+                && let Some(moved) = NonNull::new((*value).cast()).and_then(relocate)
+            {
                 *value = moved.as_ptr().cast();
             }
-            (*(*value).cast::<Filter>()).relocate(relocate);
+            let stopped = (*(*value).cast::<Filter>()).relocate(start, relocate, || defragmenter.should_stop());
+            stopped.is_some_and(|position| defragmenter.stop_at(position)).into()
         }
-        0
     })
 }

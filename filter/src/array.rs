@@ -229,6 +229,17 @@ pub(crate) unsafe fn relocate_slice<T>(
     unsafe { ptr::write(slice, Box::from_raw(moved)) };
 }
 
+/// Lets `relocate` move the allocation of a box.
+///
+/// # Safety
+///
+/// See [`Array::relocate`].
+pub(crate) unsafe fn relocate_box<T>(owner: &mut Box<T>, relocate: impl FnOnce(NonNull<u8>) -> Option<NonNull<u8>>) {
+    let Some(moved) = relocate(NonNull::from(&mut **owner).cast()) else { return };
+    // SAFETY: the caller promises that `moved` is the box's allocation, moved, and that the old one is gone.
+    unsafe { ptr::write(owner, Box::from_raw(moved.as_ptr().cast())) };
+}
+
 /// An array without elements takes a byte, so that there is something to own.
 fn layout<const N: usize>(length: usize, padded: bool) -> Layout {
     let size = (length * N + usize::from(padded) * LINE).max(1);

@@ -3,8 +3,6 @@
 //! One that grows keeps its error rate at any size. One that does not is full when it holds as many items as it was
 //! created for, and rejects new ones; further occurrences of items that are there are always taken.
 
-use std::ptr::NonNull;
-
 use crate::error::{Error, Interrupted};
 use crate::hash::{GOLDEN, Hash, Hasher};
 use crate::layer::{ItemCount, LayerInfo, MergeOp};
@@ -279,15 +277,5 @@ impl CountingFilter {
             history = history.wrapping_add(filter.history).wrapping_add(GOLDEN);
         }
         Ok((table, history))
-    }
-
-    /// Lets `relocate` move the filter's allocations.
-    ///
-    /// # Safety
-    ///
-    /// See [`Array::relocate`](crate::array::Array::relocate).
-    pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
-        // SAFETY: as promised by the caller.
-        unsafe { self.table.relocate(relocate) };
     }
 }

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::ptr::NonNull;
 
+use crate::array::relocate_box;
 use crate::batch::{BATCH, HashedBatch};
 use crate::chain::Chain;
 use crate::counting::{CountingFilter, OnDuplicate};
@@ -594,14 +595,40 @@ impl Filter {
         }
     }
 
-    /// Lets `relocate` move the filter's allocations.
+    /// Returns about how many allocations the filter has.
+    pub fn num_allocations(&self) -> usize {
+        match &self.0 {
+            Chains::Counting(filter) => filter.table().segments() as usize,
+            Chains::Native(_) | Chains::Classic(_) => self.num_layers(),
+        }
+    }
+
+    /// Lets `relocate` move the filter's allocations: all of them, or those of a table from `start` on until
+    /// `should_stop`. Returns where to start the next time, unless all were offered. The first time, `start` is 0.
     ///
     /// # Safety
     ///
     /// See [`Array::relocate`](crate::array::Array::relocate).
-    pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
+    pub unsafe fn relocate(
+        &mut self,
+        start: u64,
+        relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
+        should_stop: impl FnMut() -> bool,
+    ) -> Option<u64> {
         // SAFETY: as promised by the caller.
-        each!(&mut self.0, chain => unsafe { chain.relocate(relocate) })
+        unsafe {
+            match &mut self.0 {
+                Chains::Native(chain) => chain.relocate(relocate),
+                Chains::Counting(filter) => {
+                    if start == 0 {
+                        relocate_box(filter, &relocate);
+                    }
+                    return filter.table_mut().relocate(start, relocate, should_stop);
+                }
+                Chains::Classic(chain) => chain.relocate(relocate),
+            }
+        }
+        None
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the callbacks of a data type are handed: files, digests, and the defragmenter.
 
-use std::ffi::{CStr, c_char, c_longlong};
+use std::ffi::{CStr, c_char, c_int, c_longlong};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -175,5 +175,25 @@ impl Defragmenter<'_> {
     pub(crate) unsafe fn relocate(&self, address: NonNull<u8>) -> Option<NonNull<u8>> {
         // SAFETY: as promised by the caller.
         NonNull::new(unsafe { call!(RedisModule_DefragAlloc(self.ctx, address.as_ptr().cast())) }.cast())
+    }
+
+    /// Returns where the last call for the same value [stopped](Self::stop_at), or 0 if this is the first.
+    pub(crate) fn start(&self) -> u64 {
+        let mut cursor = 0;
+        // SAFETY: as `new` promises; the cursor lives for the time of the call.
+        let status = unsafe { call!(RedisModule_DefragCursorGet(self.ctx, &raw mut cursor)) };
+        if status == raw::REDISMODULE_OK as c_int { cursor } else { 0 }
+    }
+
+    /// Returns true if the server has other things to do. It never has where a value is small.
+    pub(crate) fn should_stop(&self) -> bool {
+        // SAFETY: as `new` promises.
+        unsafe { call!(RedisModule_DefragShouldStop(self.ctx)) != 0 }
+    }
+
+    /// Notes where the next call goes on. Returns false if there will be none.
+    pub(crate) fn stop_at(&self, cursor: u64) -> bool {
+        // SAFETY: as `new` promises.
+        unsafe { call!(RedisModule_DefragCursorSet(self.ctx, cursor)) == raw::REDISMODULE_OK as c_int }
     }
 }

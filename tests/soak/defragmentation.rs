@@ -1,11 +1,11 @@
-//! Many small filters, whose memory the server moves to where there is less waste: no answer changes.
+//! Many small filters and a large one, whose memory the server moves to where there is less waste: no answer changes.
 
 use std::ops::Range;
 use std::thread;
 
 use redis::{Connection, Value};
 
-use testkit::command::{ABSENT, item};
+use testkit::command::{ABSENT, item, many};
 use testkit::info::{assert_figures_add_up, digest, info_number, used_memory};
 use testkit::random::Random;
 use testkit::server::{wait_until, with_debug};
@@ -30,12 +30,18 @@ const PIPELINED: usize = 200;
 /// One filter in so many grows in the end.
 const GROWING: usize = 50;
 
+/// A filter of many allocations, which the server moves in steps.
+const LARGE: &str = "large";
+const LARGE_ITEMS: Range<u64> = 0..1_000_000;
+
 pub(crate) fn soak(filters: u64, mut random: Random) {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
     run(&mut client, "CONFIG SET activedefrag yes").expect("a server that can move memory");
     run(&mut client, "CONFIG SET activedefrag no").unwrap();
     fill(&server, filters);
+    run(&mut client, &format!("BF.RESERVE {LARGE} 0.01 100 COUNTING")).unwrap();
+    assert!(large(&mut client, "BF.MADD") > LARGE_ITEMS.end * 9 / 10);
     let (kept, gone): (Vec<u64>, Vec<u64>) = (0..filters).partition(|_| random.chance(50));
     for numbers in gone.chunks(1000) {
         let keys: Vec<String> = numbers.iter().map(|n| format!("f{n}")).collect();
@@ -51,6 +57,7 @@ pub(crate) fn soak(filters: u64, mut random: Random) {
         "active-defrag-threshold-upper 1",
         "active-defrag-cycle-min 50",
         "active-defrag-cycle-max 90",
+        "active-defrag-max-scan-fields 100",
         "hz 500",
         "activedefrag yes",
     ] {
@@ -65,6 +72,7 @@ pub(crate) fn soak(filters: u64, mut random: Random) {
     let hits = info_number(&mut client, "stats", "active_defrag_hits");
     assert_eq!(digest(&mut client), before);
     assert!(of_each(&server, "BF.MEXISTS", &kept, own_items), "an item was forgotten");
+    assert_eq!(large(&mut client, "BF.MEXISTS"), LARGE_ITEMS.end, "an item was forgotten");
     // And they are still whole: they grow, and can be freed.
     let growing: Vec<u64> = kept.iter().copied().step_by(GROWING).collect();
     let more = |_| ABSENT..ABSENT + 100;
@@ -78,6 +86,14 @@ pub(crate) fn soak(filters: u64, mut random: Random) {
          {holes_after}.",
         kept.len()
     );
+}
+
+/// Runs a command on the large filter, with its items. Returns of how many it said yes.
+fn large(client: &mut Connection, command: &str) -> u64 {
+    let numbers: Vec<u64> = LARGE_ITEMS.collect();
+    let yes =
+        |numbers: &[u64]| many::<Vec<bool>>(client, command, LARGE, numbers).into_iter().filter(|yes| *yes).count();
+    numbers.chunks(1000).map(yes).sum::<usize>() as u64
 }
 
 /// Bytes that the allocator holds between those that are in use.

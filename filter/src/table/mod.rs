@@ -55,13 +55,14 @@ use crate::memory::{Admit, try_vec};
 #[cfg(target_arch = "x86_64")]
 use bits::Bmi2;
 use bits::{Broadword, Select};
-use directory::Directory;
+use directory::{Directory, Part as _};
 pub use entry::Multiplicity;
 use entry::{Listed, MAX_ENTRY_COUNT, length, most_with_another_slot};
 use fingerprint::FIRST_LEVEL;
 pub(crate) use fingerprint::{Lengths, Space};
 use path::Path;
 use segment::{Entry, GROUP, LOG_GROUP, MAX_LOG_GROUPS, Place, Run, Segment};
+use stored::path_at;
 pub use stored::{END, Position, end_of};
 
 /// How a table is addressed.
@@ -545,21 +546,38 @@ fn length_order(entry: Entry) -> u32 {
 }
 
 impl Table {
-    /// Lets `relocate` move the table's allocations.
+    /// Lets `relocate` move the table's allocations, from `start` on, until `should_stop`. Returns where to start the
+    /// next time, unless all were offered. It is asked after each page, which has up to 64 segments.
     ///
     /// # Safety
     ///
     /// See [`Array::relocate`](crate::array::Array::relocate).
-    pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
-        // SAFETY: as promised by the caller.
-        unsafe { relocate_slice(self.pages.slots_mut(), &relocate) };
-        for page in self.pages.parts_mut() {
+    pub unsafe fn relocate(
+        &mut self,
+        start: Position,
+        relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
+        mut should_stop: impl FnMut() -> bool,
+    ) -> Option<Position> {
+        if start == 0 {
+            // SAFETY: as promised by the caller.
+            unsafe { relocate_slice(self.pages.slots_mut(), &relocate) };
+        }
+        let mut position = start;
+        while position < END {
+            if position > start && should_stop() {
+                return Some(position);
+            }
+            let page = self.pages.get_mut(path_at(position));
             // SAFETY: as promised by the caller.
             unsafe { relocate_slice(page.slots_mut(), &relocate) };
             for segment in page.parts_mut() {
                 // SAFETY: as promised by the caller.
                 unsafe { segment.relocate(&relocate) };
             }
+            // Pages may have been divided or united since the last time.
+            let length = END >> page.depth();
+            position = (position & !(length - 1)) + length;
         }
+        None
     }
 }

@@ -36,7 +36,7 @@ pub fn end_of(part: &[u8]) -> Option<Position> {
 }
 
 /// Returns where the paths with these first bits start.
-fn path_at(position: Position) -> Path {
+pub(super) fn path_at(position: Position) -> Path {
     Path::from(position) << (Path::BITS - POSITION_BITS)
 }
 

@@ -1,6 +1,9 @@
 //! The quotient table by itself, against a multiset that remembers everything.
 
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::ffi::c_void;
+use std::ptr::NonNull;
 
 use oxbloom_filter::Error;
 use oxbloom_filter::internals::{END, Hash, Multiplicity, Table, end_of};
@@ -286,5 +289,55 @@ fn memory_that_is_refused_changes_nothing() {
         assert!(refusals > 80, "{refusals}");
         assert!((0..20_000).all(|number| table.remove(hash(number))));
         assert_eq!((table.items(), table.slots()), (0, 0));
+    }
+}
+
+/// Whoever moves the allocations may stop after each page, and add items before it goes on.
+#[test]
+fn a_table_that_is_moved_in_steps_loses_nothing() {
+    let mut table = new(0.01, 0, true, Multiplicity::Multiset);
+    for number in 0..600_000 {
+        add(&mut table, number);
+    }
+    let before = parts(&table, usize::MAX);
+    for more in [0, 5_000] {
+        let (mut start, mut steps, mut added) = (0, 0, 0);
+        let moved = Cell::new(0);
+        let relocate = |old: NonNull<u8>| {
+            moved.set(moved.get() + 1);
+            // Every other one.
+            (moved.get() % 2 == 0).then(|| moved_block(old))
+        };
+        // SAFETY: the table's blocks are from the system's allocator, and each is moved whole.
+        while let Some(position) = unsafe { table.relocate(start, relocate, || true) } {
+            assert!(position > start);
+            (start, steps) = (position, steps + 1);
+            for number in 600_000 + added..600_000 + added + more {
+                add(&mut table, number);
+            }
+            added += more;
+        }
+        assert!(steps >= 3 && moved.get() as u64 >= table.segments(), "{steps} steps, {} blocks", moved.get());
+        assert!((0..600_000 + added).all(|number| table.contains(hash(number))));
+        assert!(more > 0 || parts(&table, usize::MAX) == before);
+    }
+}
+
+// The library needs no crate for these: the standard library is linked with them.
+unsafe extern "C" {
+    fn malloc(bytes: usize) -> *mut c_void;
+    fn free(block: *mut c_void);
+    fn malloc_usable_size(block: *mut c_void) -> usize;
+}
+
+/// Moves a block of the system's allocator.
+fn moved_block(old: NonNull<u8>) -> NonNull<u8> {
+    // SAFETY: the block is copied as far as it goes, and given back.
+    unsafe {
+        let size = malloc_usable_size(old.as_ptr().cast());
+        let new = NonNull::new(malloc(size).cast::<u8>()).expect("memory");
+        new.copy_from_nonoverlapping(old, size);
+        free(old.as_ptr().cast());
+        new
     }
 }

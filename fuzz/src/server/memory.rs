@@ -1,6 +1,6 @@
 //! Memory. All of it is the system's, which the module has before it is loaded.
 
-use std::ffi::{c_char, c_int, c_ulonglong, c_void};
+use std::ffi::{c_char, c_int, c_ulong, c_ulonglong, c_void};
 use std::ptr;
 
 use redis_module::raw;
@@ -13,9 +13,9 @@ use super::{OK, POOR, check_given_back, with};
 pub(crate) fn defragment(space: usize, key: &[u8]) {
     let Some((data_type, mut value, methods)) = module_value(space, key) else { return };
     let name = Strings::new(&[key.to_vec()]);
+    with(|state| state.cursor = 0);
     // SAFETY: the place of one of the module's values, and a name for the time of the call.
-    let status = unsafe { methods.defrag.expect("a callback")(ptr::null_mut(), name.0[0], &raw mut value) };
-    assert_eq!(status, 0);
+    while unsafe { methods.defrag.expect("a callback")(ptr::null_mut(), name.0[0], &raw mut value) } != 0 {}
     drop(name);
     check_given_back();
     with(|state| state.spaces[space].insert(key.to_vec(), Value::Module(data_type, value)));
@@ -63,6 +63,25 @@ pub(super) unsafe extern "C" fn defrag_alloc(_ctx: *mut raw::RedisModuleDefragCt
         libc::free(old);
         moved
     }
+}
+
+/// Each time that it is asked, the server has something else to do.
+pub(super) unsafe extern "C" fn defrag_should_stop(_ctx: *mut raw::RedisModuleDefragCtx) -> c_int {
+    1
+}
+
+pub(super) unsafe extern "C" fn defrag_cursor_get(_ctx: *mut raw::RedisModuleDefragCtx, cursor: *mut c_ulong) -> c_int {
+    // SAFETY: the caller's place for a number.
+    unsafe { *cursor = with(|state| state.cursor) };
+    OK
+}
+
+pub(super) unsafe extern "C" fn defrag_cursor_set(_ctx: *mut raw::RedisModuleDefragCtx, cursor: c_ulong) -> c_int {
+    with(|state| {
+        assert!(cursor > state.cursor, "it goes on");
+        state.cursor = cursor;
+    });
+    OK
 }
 
 /// With this limit, a full server has a KiB left.

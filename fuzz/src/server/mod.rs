@@ -124,6 +124,8 @@ struct State {
     is_listening: bool,
     random: u64,
     moves: u64,
+    /// Where the next call to defragment a value goes on.
+    cursor: u64,
 }
 
 thread_local! {
