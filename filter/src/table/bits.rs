@@ -54,6 +54,20 @@ pub(super) fn ones_from(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
+/// Returns how many bits are clear from bit `at` on, until one is set, up to `most`.
+#[inline(always)]
+pub(super) fn zeros_from(bytes: &[u8], mut at: usize, most: usize) -> usize {
+    let start = at;
+    while at - start < most {
+        let zeros = (word(bytes, at / 8) >> (at % 8)).trailing_zeros();
+        at += zeros.min(MAX_WIDTH) as usize;
+        if zeros < MAX_WIDTH {
+            break;
+        }
+    }
+    (at - start).min(most)
+}
+
 /// Moves the bits of `from..to` up by `by`, which is below 64. The `by` bits from `from` on keep their old values.
 #[inline]
 pub(super) fn move_up(bytes: &mut [u8], from: usize, to: usize, by: usize) {

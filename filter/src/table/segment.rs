@@ -19,7 +19,9 @@
 
 use std::ptr::NonNull;
 
-use super::bits::{Broadword, PADDING, Select, field, low_bits, move_down, move_up, ones_from, select_zero, set_field};
+use super::bits::{
+    Broadword, PADDING, Select, field, low_bits, move_down, move_up, ones_from, select_zero, set_field, zeros_from,
+};
 use super::directory::Part;
 use super::entry::{Listed, MAX_ENTRY_COUNT, Multiplicity, slot_of, slots_of};
 use super::path::{Path, bits_of};
@@ -492,18 +494,26 @@ impl Segment {
         Ok(entries)
     }
 
-    /// Returns all quotients and their runs.
+    /// Returns all quotients that have slots, and their runs.
     fn runs(&self) -> impl Iterator<Item = (u32, Run)> {
         let groups = if self.bytes.is_some() { self.groups() } else { 0 };
         (0..groups).flat_map(move |group| {
             let (start, end) = self.bounds(group);
-            let (mut zero, mut first) = (start * 8, 0);
-            (0..GROUP).map(move |quotient| {
+            let (mut quotient, mut zero, mut first) = (0, start * 8, 0);
+            std::iter::from_fn(move || {
+                let empty = zeros_from(self.bytes(), zero + 1, (GROUP - quotient) as usize);
+                quotient += empty as u32;
+                zero += empty;
+                if quotient == GROUP {
+                    return None;
+                }
                 let len = ones_from(self.bytes(), zero + 1);
                 let run = Run { group, end: end * 8, zero, first, len };
+                let number = group as u32 * GROUP + quotient;
+                quotient += 1;
                 zero += len + 1;
                 first += len;
-                (group as u32 * GROUP + quotient, run)
+                Some((number, run))
             })
         })
     }
