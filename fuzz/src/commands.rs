@@ -21,7 +21,8 @@ use testkit::counting_model::CountingModel;
 use testkit::keyspace_model::KeyspaceModel;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::decoding::{MEMORY_LIMIT, Reader, item, sealed};
+use super::decoding::{MEMORY_LIMIT, sealed};
+use super::input::{Reader, item};
 use super::server::{self, Age, Circumstances, Outcome, Reply, Words, whole_number};
 
 /// The words that a byte stands for. What is found keeps its meaning if new ones come last.

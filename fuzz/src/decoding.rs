@@ -9,13 +9,14 @@ use oxbloom_filter::internals::codec::chunk::{self, FIRST_CHUNK_CURSOR};
 use oxbloom_filter::internals::codec::native::{self, Chunk};
 use oxbloom_filter::internals::codec::{self, Header, LoadedChunk, Origin, Sink, Source, classic};
 use oxbloom_filter::internals::{
-    BlockedLayer, Bytes, Chain, Chains, CreateParams, ErrorRate, FilterKind, Growth, Interrupted, Layer, Layout,
-    MergeOp, OnDuplicate,
+    BlockedLayer, Chain, Chains, CreateParams, ErrorRate, FilterKind, Growth, Interrupted, Layer, Layout, MergeOp,
+    OnDuplicate,
 };
 use oxbloom_filter::{DecodeError, Error, Filter, MergeError};
 use testkit::counting_model::CountingModel;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::input::{Reader, Writer, item};
 use crate::part::{self, END, Shape};
 
 /// The most bytes that a filter is built with. It may grow to twice as many.
@@ -277,11 +278,6 @@ fn marked(bytes: &[u8]) -> u64 {
     bytes.iter().map(|byte| u64::from(byte.count_ones())).sum()
 }
 
-/// The item of a number, of various lengths.
-pub fn item(number: u64) -> Vec<u8> {
-    number.to_string().repeat(1 + number as usize % 4).into_bytes()
-}
-
 /// Returns all bits of a filter, oldest layer first. A table has none.
 fn bits(filter: &Filter) -> Vec<u8> {
     match filter.chains() {
@@ -359,76 +355,6 @@ fn load_native(file: &[u8]) -> Result<Filter, DecodeError> {
 
 fn load_classic(version: u32, file: &[u8]) -> Result<Filter, DecodeError> {
     classic::read_rdb(version, &mut Reader(file), |bytes| bytes <= MEMORY_LIMIT)
-}
-
-/// A file as bytes: numbers and doubles in eight, strings behind their length in four, all little-endian.
-#[derive(Default)]
-pub struct Writer(pub Vec<u8>);
-
-impl Sink for Writer {
-    fn unsigned(&mut self, number: u64) {
-        self.0.extend_from_slice(&number.to_le_bytes());
-    }
-
-    fn double(&mut self, number: f64) {
-        self.unsigned(number.to_bits());
-    }
-
-    fn string(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-        self.0.extend_from_slice(bytes);
-    }
-}
-
-/// Reads what [`Writer`] writes, and other numbers.
-pub struct Reader<'a>(pub &'a [u8]);
-
-impl<'a> Reader<'a> {
-    pub fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N)?.try_into().ok()
-    }
-
-    pub fn u8(&mut self) -> Option<u8> {
-        self.array().map(u8::from_le_bytes)
-    }
-
-    pub fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    pub fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-}
-
-impl<'a> Source for Reader<'a> {
-    type String = &'a [u8];
-
-    fn unsigned(&mut self) -> Result<u64, DecodeError> {
-        self.u64().ok_or(DecodeError::Corrupt)
-    }
-
-    fn double(&mut self) -> Result<f64, DecodeError> {
-        self.unsigned().map(f64::from_bits)
-    }
-
-    fn string(&mut self) -> Result<&'a [u8], DecodeError> {
-        let length = self.array().map(u32::from_le_bytes).ok_or(DecodeError::Corrupt)?;
-        self.take(length as usize).ok_or(DecodeError::Corrupt)
-    }
-
-    fn array(&mut self, _bytes: u64) -> Result<Bytes, DecodeError> {
-        let string = self.string()?;
-        let mut array = Bytes::zeroed(string.len() as u64)?;
-        array.as_mut_slice().as_flattened_mut().copy_from_slice(string);
-        Ok(array)
-    }
 }
 
 /// A native header with the right checksum, or whatever else it is, as it is.

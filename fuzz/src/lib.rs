@@ -8,5 +8,6 @@
 
 pub mod commands;
 pub mod decoding;
+pub mod input;
 mod part;
 mod server;

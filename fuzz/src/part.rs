@@ -7,7 +7,7 @@ use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use crate::decoding::{Reader, item};
+use crate::input::{Reader, item};
 
 /// The place behind all paths.
 pub(crate) const END: u64 = 1 << POSITION_BITS;

@@ -14,7 +14,8 @@ use oxbloom_filter::Filter;
 use oxbloom_filter::internals::classic::probes_for;
 use oxbloom_filter::internals::codec::{self, Header, Origin, Sink};
 use oxbloom_filter::internals::{CreateParams, ErrorRate, FilterKind, Growth, Layout};
-use oxbloom_fuzz::decoding::{COUNTING_KINDS, LARGE_KINDS, Writer};
+use oxbloom_fuzz::decoding::{COUNTING_KINDS, LARGE_KINDS};
+use oxbloom_fuzz::input::Writer;
 use redis::{Commands, RedisResult};
 
 /// Error rate, capacity, expansion (0: does not grow), items.

@@ -2,7 +2,7 @@
 
 use oxbloom_filter::internals::codec::{Sink, header};
 use oxbloom_fuzz::commands::{DATA, FROM_MASTER, ITEM, ITEMS, ITERATOR, LITERAL, LONG_LITERAL, WORDS};
-use oxbloom_fuzz::decoding::Writer;
+use oxbloom_fuzz::input::Writer;
 use redis::{Connection, RedisResult};
 use testkit::payload::{Part, Payload};
 

@@ -10,7 +10,7 @@ use redis_module::raw;
 use super::keys::{Value, module_value, put};
 use super::strings::{Strings, buffer, bytes, text};
 use super::{Call, Circumstances, Words, check_given_back, in_their_circumstances, with};
-use crate::decoding::{Reader, Writer};
+use crate::input::{Reader, Writer};
 
 /// A file or payload that is read or written, or an append-only file.
 pub(super) struct Stream<'a> {
