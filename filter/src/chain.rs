@@ -8,8 +8,7 @@ use crate::array;
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::layer::{Insert, Layer, LayerInfo, LayerSpec, MAX_LAYERS, MergeOp};
-use crate::memory::Admit;
-use crate::memory::try_vec;
+use crate::memory::{Admit, try_vec};
 
 /// Layers, oldest first, and what they share.
 pub struct Chain<L: Layer> {

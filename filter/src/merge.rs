@@ -25,8 +25,7 @@ use crate::filter::{Chains, Filter, LayerKind};
 use crate::layer::blocked::BlockedLayer;
 use crate::layer::classic::ClassicLayer;
 use crate::layer::{LayerSpec, MergeOp};
-use crate::memory::Admit;
-use crate::memory::try_vec;
+use crate::memory::{Admit, try_vec};
 
 /// What filters must agree in to be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

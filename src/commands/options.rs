@@ -1,4 +1,5 @@
-//! The options that create a filter, and how those of any command are parsed.
+//! What the options that create a filter mean. Their words are parsed in [`reserve`](super::reserve) and
+//! [`add`](super::add).
 
 use std::num::{NonZeroU32, NonZeroU64};
 

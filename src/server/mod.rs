@@ -1,13 +1,13 @@
 //! The server's C API, wrapped so that it can be used from safe code.
 //!
 //! ```text
-//!  feature   what this server offers to modules
-//!  args      the arguments of a command
-//!  context   Server: log, state, limits;  Context: a command's client, replication
-//!  reply     replies, on Context
-//!  key       Keyspace and open keys
-//!  io        RDB and AOF files, digests, defragmentation
-//!  info      a section of INFO
+//!  feature      what this server offers to modules
+//!  args         the arguments of a command
+//!  context      Server: log, state, limits;  Context: a command's client, replication
+//!  reply        replies, on Context
+//!  key          Keyspace and open keys
+//!  io           RDB and AOF files, digests, defragmentation
+//!  info_writer  a section of INFO
 //! ```
 //!
 //! Rules that hold in all of it:
@@ -20,13 +20,13 @@
 mod args;
 mod context;
 pub(crate) mod feature;
-mod info;
+mod info_writer;
 mod io;
 pub(crate) mod key;
 mod reply;
 
 pub(crate) use args::{Arg, Args, Arity};
 pub(crate) use context::{Context, OwnedString, Server};
-pub(crate) use info::InfoSection;
+pub(crate) use info_writer::InfoSection;
 pub(crate) use io::{Defragmenter, Digest, Io, ServerBuffer};
 pub(crate) use key::{Keyspace, OpenKey};

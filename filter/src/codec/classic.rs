@@ -38,7 +38,7 @@ type Chain = chain::Chain<ClassicLayer>;
 pub const VERSION: u32 = 4;
 
 /// The most bytes in a chunk that is written. Chunks of any length are read.
-pub const CHUNK_BYTES: usize = 16 << 20;
+pub const CLASSIC_CHUNK_BYTES: usize = 16 << 20;
 
 /// RedisBloom's expansion where an RDB value has none.
 const OLD_EXPANSION: u32 = 2;
@@ -204,7 +204,7 @@ pub fn next_chunk(filter: &Chain, cursor: u64) -> Option<DumpChunk<'_>> {
     let offset = cursor.checked_sub(1)?;
     let (layer, within) = filter.locate(offset)?;
     let bits = &filter.layers()[layer].bytes()[within..];
-    let bits = &bits[..bits.len().min(CHUNK_BYTES)];
+    let bits = &bits[..bits.len().min(CLASSIC_CHUNK_BYTES)];
     Some(DumpChunk { cursor: cursor + bits.len() as u64, data: Cow::Borrowed(bits) })
 }
 

@@ -20,7 +20,7 @@ use std::borrow::Cow;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::chunk::{self, FIRST_CHUNK_CURSOR, SealedChunk};
+use super::chunk::{self, FIRST_CHUNK_CURSOR, SealedChunk, TABLE_CHUNK_BYTES};
 use super::header::{self, Content, Preamble};
 use super::{DumpChunk, HEADER_CURSOR, LoadedChunk, Sink, Source};
 use crate::counting::CountingFilter;
@@ -30,10 +30,6 @@ use crate::spec::{Growth, OwnSpec};
 use crate::table::{Addressing, END, Lengths, Multiplicity, Space, Table, end_of};
 
 const RECORD_BYTES: usize = 64;
-
-/// The size of a chunk's content, but for the last segment. It is a copy, unlike a chunk of bits, and small enough to be had
-/// whenever the server goes on at all: a save must not fail for want of it.
-const TABLE_CHUNK_BYTES: usize = 512 << 10;
 
 /// See [`encode_header`](super::encode_header).
 pub fn encode_header(filter: &CountingFilter) -> Result<Vec<u8>, Error> {

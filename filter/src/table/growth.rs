@@ -8,10 +8,12 @@ use super::path::Path;
 use super::segment::{GROUP, LOG_GROUP, MAX_LOG_GROUPS, Run, Segment};
 use super::{Addressing, PAGE_BITS, Table, claims};
 use crate::error::Error;
-use crate::memory::Admit;
-use crate::memory::try_vec;
+use crate::memory::{Admit, try_vec};
 
-/// The load, in eighths, up to which a segment is halved. One that was split has a load of four.
+/// The load, slots of a segment in eighths of its quotients, from which it splits before it gets another slot.
+const FULL: u32 = 8;
+
+/// The load, in the same unit, up to which a segment is halved. One that was split has a load of four.
 const SPARSE: u32 = 3;
 
 /// The deepest segment: enough for `10^15` items.
@@ -46,7 +48,7 @@ impl Table {
     #[inline(always)]
     fn is_full(&self, segment: &Segment) -> bool {
         matches!(self.addressing, Addressing::Growing(_))
-            && segment.slots() >= GROUP << segment.log_groups()
+            && segment.slots() >= FULL * (GROUP << segment.log_groups()) / 8
             && (segment.log_groups() < MAX_LOG_GROUPS || segment.depth() < self.deepest())
     }
 

@@ -17,8 +17,7 @@ use super::path::Path;
 use super::segment::{LOG_GROUP, MAX_LOG_GROUPS, Segment};
 use super::{Addressing, Table};
 use crate::error::{DecodeError, Error};
-use crate::memory::Admit;
-use crate::memory::try_vec;
+use crate::memory::{Admit, try_vec};
 
 /// A place among all paths, in units of `2^-48` of them.
 pub type Position = u64;
