@@ -219,6 +219,7 @@ pub(crate) unsafe fn relocate_slice<T>(
     slice: &mut Box<[T]>,
     relocate: impl FnOnce(NonNull<u8>) -> Option<NonNull<u8>>,
 ) {
+    const { assert!(align_of::<T>() <= WORD, "it would not be the server's") };
     if size_of_val::<[T]>(slice) == 0 {
         return;
     }
@@ -235,6 +236,7 @@ pub(crate) unsafe fn relocate_slice<T>(
 ///
 /// See [`Array::relocate`].
 pub(crate) unsafe fn relocate_box<T>(owner: &mut Box<T>, relocate: impl FnOnce(NonNull<u8>) -> Option<NonNull<u8>>) {
+    const { assert!(align_of::<T>() <= WORD, "it would not be the server's") };
     let Some(moved) = relocate(NonNull::from(&mut **owner).cast()) else { return };
     // SAFETY: the caller promises that `moved` is the box's allocation, moved, and that the old one is gone.
     unsafe { ptr::write(owner, Box::from_raw(moved.as_ptr().cast())) };

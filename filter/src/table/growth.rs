@@ -6,7 +6,7 @@ use super::entry::{doubled, halved};
 use super::fingerprint::FIRST_LEVEL;
 use super::path::Path;
 use super::segment::{GROUP, LOG_GROUP, MAX_LOG_GROUPS, Run, Segment};
-use super::{Addressing, PAGE_BITS, Table, claims};
+use super::{Addressing, PAGE_BITS, Share, Table, claims};
 use crate::error::Error;
 use crate::memory::{Admit, try_vec};
 
@@ -161,7 +161,7 @@ impl Table {
         }
         self.segment_bytes = self.segment_bytes + after - before.0;
         self.slots = self.slots + u64::from(slots) - u64::from(before.1);
-        self.claimed = self.claimed.saturating_sub(claims);
+        self.claimed = Share(self.claimed.get().saturating_sub(claims));
         Ok(())
     }
 
@@ -250,8 +250,8 @@ impl Table {
         let bytes = Segment::bytes_for(&after, empty.log_groups(), new_width);
         let Ok(whole) = empty.with(bytes, &after) else { return false };
         let freed = sources.iter().map(|segment| segment.allocated()).sum::<usize>();
-        self.claimed =
-            (self.claimed + claims(&after, level - 1, new_width)).saturating_sub(claims(&before, level, width));
+        let claimed = self.claimed.get() + claims(&after, level - 1, new_width);
+        self.claimed = Share(claimed.saturating_sub(claims(&before, level, width)));
         self.segment_bytes = self.segment_bytes + bytes - freed;
         self.slots = self.slots + u64::from(whole.slots()) - u64::from(slots);
         if depth > 0 {
@@ -289,7 +289,7 @@ impl Table {
                 for segment in self.pages.parts_mut().flat_map(Directory::parts_mut) {
                     *segment = Segment::empty(segment.depth(), segment.log_groups(), segment.width());
                 }
-                (self.items, self.occurrences, self.slots, self.claimed, self.segment_bytes) = (0, 0, 0, 0, 0);
+                (self.items, self.occurrences, self.slots, self.claimed, self.segment_bytes) = (0, 0, 0, Share(0), 0);
             }
         }
     }

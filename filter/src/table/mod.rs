@@ -93,7 +93,7 @@ pub struct Table {
     segments: u64,
     slots: u64,
     /// The part of all paths that entries match, in units of `2^-120`; those that match the same are counted twice.
-    claimed: u128,
+    claimed: Share,
     /// Bytes of all segments.
     segment_bytes: usize,
     /// Bytes of all directories.
@@ -169,7 +169,7 @@ impl Table {
             occurrences: 0,
             segments: 1,
             slots: 0,
-            claimed: 0,
+            claimed: Share(0),
             segment_bytes: 0,
             directory_bytes: 0,
         };
@@ -261,7 +261,7 @@ impl Table {
             Addressing::Fixed(Space { scale, .. }) if scale > 0 => scale as f64 / libm::exp2(64.0),
             _ => 1.0,
         };
-        (self.claimed as f64 / libm::exp2(f64::from(CLAIM_BITS)) / space).min(1.0)
+        (self.claimed.get() as f64 / libm::exp2(f64::from(CLAIM_BITS)) / space).min(1.0)
     }
 
     #[inline(always)]
@@ -407,7 +407,7 @@ impl Table {
             self.occurrences = self.occurrences.saturating_add(1);
             self.items += u64::from(!is_known);
             if identical.is_none() {
-                self.claimed = self.claimed.saturating_add(claim);
+                self.claimed = Share(self.claimed.get().saturating_add(claim));
             }
             return Ok(!is_known);
         }
@@ -456,7 +456,7 @@ impl Table {
             let added = segment.slots() - slots;
             self.slots += u64::from(added);
             if before == 0 {
-                self.claimed = self.claimed.saturating_add(claim);
+                self.claimed = Share(self.claimed.get().saturating_add(claim));
             }
             count -= after - before;
             if count == 0 {
@@ -512,13 +512,25 @@ impl Table {
         let freed = before - segment.slots();
         self.slots -= u64::from(freed);
         if entry.count == 1 {
-            self.claimed = self.claimed.saturating_sub(claim);
+            self.claimed = Share(self.claimed.get().saturating_sub(claim));
         }
     }
 }
 
 /// Segments whose directory is in the processor's second cache if it is used often.
 const DIRECTORY_IN_CACHE: u64 = 1 << 13;
+
+/// A part of all paths, in units of `2^-120`. It is aligned to words: what is aligned to more does not come from the
+/// server's allocator, which could not move it.
+#[derive(Clone, Copy)]
+#[repr(Rust, packed(8))]
+struct Share(u128);
+
+impl Share {
+    fn get(self) -> u128 {
+        self.0
+    }
+}
 
 /// The resolution of [`claimed`](Table::claimed).
 const CLAIM_BITS: u32 = 120;

@@ -15,7 +15,7 @@ use super::entry::{Listed, Multiplicity};
 use super::growth::{DIRECTORY_BYTES, DIRECTORY_BYTES_PER_SEGMENT, MAX_DEPTH};
 use super::path::Path;
 use super::segment::{LOG_GROUP, MAX_LOG_GROUPS, Segment};
-use super::{Addressing, Table};
+use super::{Addressing, Share, Table};
 use crate::error::{DecodeError, Error};
 use crate::memory::{Admit, try_vec};
 
@@ -203,9 +203,9 @@ impl Table {
 
     /// Puts a segment in the place of an empty one of its depth.
     fn replace_empty(&mut self, path: Path, segment: Segment) {
-        let mut claimed = self.claimed;
+        let mut claimed = self.claimed.get();
         segment.each_value(|value| claimed = claimed.saturating_add(self.claim_of(&segment, value)));
-        self.claimed = claimed;
+        self.claimed = Share(claimed);
         self.slots += u64::from(segment.slots());
         self.segment_bytes = self.segment_bytes + segment.allocated() - self.segment(path).allocated();
         *self.segment_mut(path) = segment;
