@@ -161,7 +161,7 @@ impl Table {
         }
         self.segment_bytes = self.segment_bytes + after - before.0;
         self.slots = self.slots + u64::from(slots) - u64::from(before.1);
-        self.claimed = Share(self.claimed.get().saturating_sub(claims));
+        self.claimed.subtract(claims);
         Ok(())
     }
 
@@ -250,8 +250,8 @@ impl Table {
         let bytes = Segment::bytes_for(&after, empty.log_groups(), new_width);
         let Ok(whole) = empty.with(bytes, &after) else { return false };
         let freed = sources.iter().map(|segment| segment.allocated()).sum::<usize>();
-        let claimed = self.claimed.get() + claims(&after, level - 1, new_width);
-        self.claimed = Share(claimed.saturating_sub(claims(&before, level, width)));
+        self.claimed.add(claims(&after, level - 1, new_width));
+        self.claimed.subtract(claims(&before, level, width));
         self.segment_bytes = self.segment_bytes + bytes - freed;
         self.slots = self.slots + u64::from(whole.slots()) - u64::from(slots);
         if depth > 0 {

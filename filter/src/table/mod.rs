@@ -407,7 +407,7 @@ impl Table {
             self.occurrences = self.occurrences.saturating_add(1);
             self.items += u64::from(!is_known);
             if identical.is_none() {
-                self.claimed = Share(self.claimed.get().saturating_add(claim));
+                self.claimed.add(claim);
             }
             return Ok(!is_known);
         }
@@ -456,7 +456,7 @@ impl Table {
             let added = segment.slots() - slots;
             self.slots += u64::from(added);
             if before == 0 {
-                self.claimed = Share(self.claimed.get().saturating_add(claim));
+                self.claimed.add(claim);
             }
             count -= after - before;
             if count == 0 {
@@ -512,7 +512,7 @@ impl Table {
         let freed = before - segment.slots();
         self.slots -= u64::from(freed);
         if entry.count == 1 {
-            self.claimed = Share(self.claimed.get().saturating_sub(claim));
+            self.claimed.subtract(claim);
         }
     }
 }
@@ -529,6 +529,14 @@ struct Share(u128);
 impl Share {
     fn get(self) -> u128 {
         self.0
+    }
+
+    fn add(&mut self, claim: u128) {
+        self.0 = self.get().saturating_add(claim);
+    }
+
+    fn subtract(&mut self, claim: u128) {
+        self.0 = self.get().saturating_sub(claim);
     }
 }
 

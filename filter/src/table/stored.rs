@@ -15,7 +15,7 @@ use super::entry::{Listed, Multiplicity};
 use super::growth::{DIRECTORY_BYTES, DIRECTORY_BYTES_PER_SEGMENT, MAX_DEPTH};
 use super::path::Path;
 use super::segment::{LOG_GROUP, MAX_LOG_GROUPS, Segment};
-use super::{Addressing, Share, Table};
+use super::{Addressing, Table};
 use crate::error::{DecodeError, Error};
 use crate::memory::{Admit, try_vec};
 
@@ -69,6 +69,16 @@ impl Table {
         Ok(Some(bytes))
     }
 
+    /// Returns the segments with where their paths start, in this order.
+    fn placed_segments(&self) -> impl Iterator<Item = (Path, &Segment)> {
+        let mut position = 0;
+        self.all_segments().map(move |segment| {
+            let path = path_at(position);
+            position += END >> segment.depth();
+            (path, segment)
+        })
+    }
+
     /// Returns where the segment of a path starts.
     fn start_of(&self, path: Path) -> Position {
         let depth = self.segment(path).depth();
@@ -117,7 +127,7 @@ impl Table {
         let mut changed = false;
         for ((path, segment), depth) in segments.iter_mut().zip(&depths) {
             let segment = std::mem::replace(segment, Segment::empty(0, 0, 0));
-            changed |= *depth < segment.depth();
+            changed |= *depth < self.segment(*path).depth();
             changed |= self.install(*path, segment)?;
         }
         if self.slots == 0 {
@@ -203,9 +213,9 @@ impl Table {
 
     /// Puts a segment in the place of an empty one of its depth.
     fn replace_empty(&mut self, path: Path, segment: Segment) {
-        let mut claimed = self.claimed.get();
-        segment.each_value(|value| claimed = claimed.saturating_add(self.claim_of(&segment, value)));
-        self.claimed = Share(claimed);
+        let mut claimed = self.claimed;
+        segment.each_value(|value| claimed.add(self.claim_of(&segment, value)));
+        self.claimed = claimed;
         self.slots += u64::from(segment.slots());
         self.segment_bytes = self.segment_bytes + segment.allocated() - self.segment(path).allocated();
         *self.segment_mut(path) = segment;
@@ -219,14 +229,10 @@ impl Table {
     /// Returns a copy that shares nothing.
     pub fn try_clone(&self) -> Result<Table, Error> {
         let mut copy = Table::new(self.addressing, self.multiplicity)?;
-        let mut position = 0;
-        while position < END {
-            let path = path_at(position);
-            let segment = self.segment(path);
+        for (path, segment) in self.placed_segments() {
             copy.divide(path, segment.depth(), u64::MAX)?;
             copy.segment_bytes = copy.segment_bytes + segment.allocated() - copy.segment(path).allocated();
             *copy.segment_mut(path) = segment.try_clone()?;
-            position += END >> segment.depth();
         }
         (copy.items, copy.occurrences, copy.slots, copy.claimed) =
             (self.items, self.occurrences, self.slots, self.claimed);
@@ -240,14 +246,8 @@ impl Table {
     ///
     /// As for [`add`](Self::add). A part of the entries may have been added.
     pub fn union_with(&mut self, other: &Table, admit: Admit<'_>) -> Result<bool, Error> {
-        let (mut position, mut changed) = (0, false);
-        while position < END {
-            let path = path_at(position);
-            let segment = other.segment(path);
-            position += END >> segment.depth();
-            if segment.slots() == 0 {
-                continue;
-            }
+        let mut changed = false;
+        for (path, segment) in other.placed_segments().filter(|(_, segment)| segment.slots() > 0) {
             let target = self.segment(path);
             if target.slots() == 0 && target.depth() <= segment.depth() {
                 if !admit(segment.allocated() as u64) {
