@@ -10,7 +10,7 @@ use crate::memory::Admit;
 use crate::spec::{Growth, OwnSpec};
 use crate::table::{Addressing, Multiplicity, Table};
 
-/// What becomes of an item that a counting filter holds already. Other filters are not changed by it.
+/// What to do with an item that a counting filter holds already. Such an item does not change other filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDuplicate {
     /// Another occurrence is counted.
@@ -247,7 +247,7 @@ impl CountingFilter {
         Ok((merged, changed))
     }
 
-    /// Returns all entries of filters, of which there is at least one, and what was ever written to them.
+    /// Returns a table with the entries of all filters, at least one, and the sum of their histories.
     fn union<'a>(
         filters: impl Iterator<Item = &'a CountingFilter> + Clone,
         admit: Admit<'_>,
@@ -266,16 +266,16 @@ impl CountingFilter {
         Ok((table, history))
     }
 
-    /// Returns the entries that are in all filters, and a history that stands for them.
+    /// Returns a table with the entries that are in all filters, and a history that stands for them.
     fn intersection(&self, others: &[&CountingFilter], admit: Admit<'_>) -> Result<(Table, u64), Error> {
         if !admit(self.allocated() as u64) {
             return Err(Error::OutOfMemory);
         }
-        let (mut table, mut history) = (self.table.try_clone()?, self.history);
+        let (mut table, mut history) = (None, self.history);
         for filter in others {
-            table = table.intersection(&filter.table)?;
+            table = Some(table.as_ref().unwrap_or(&self.table).intersection(&filter.table)?);
             history = history.wrapping_add(filter.history).wrapping_add(GOLDEN);
         }
-        Ok((table, history))
+        Ok((table.map_or_else(|| self.table.try_clone(), Ok)?, history))
     }
 }

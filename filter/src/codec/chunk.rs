@@ -22,8 +22,8 @@ use crate::memory::try_vec;
 /// cache when they are copied. The time to save rises below 4 MiB: the compressor prepares a table for each string.
 pub const BITS_CHUNK_BYTES: usize = 4 << 20;
 
-/// The most bytes of a table in a chunk, but for its last segment. They are a copy, unlike bits, and small enough to be
-/// had whenever the server goes on at all: a save must not fail for want of memory.
+/// A chunk of a table holds whole segments, until they take at least so many bytes. Unlike bits, they are copied to be
+/// saved. The copy is small, so that no save fails for want of memory.
 pub const TABLE_CHUNK_BYTES: usize = 512 << 10;
 
 /// Where the cursors of chunks start. It is beyond the end of any classic filter, so that RedisBloom and our own

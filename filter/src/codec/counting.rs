@@ -1,5 +1,4 @@
-//! Counting filters as bytes: a [header] with a record, and [chunks](chunk) of the table's
-//! segments.
+//! Counting filters as bytes: a [header] with a record, and [chunks](chunk) of the table's segments.
 //!
 //! ```text
 //!  record

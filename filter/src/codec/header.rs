@@ -1,4 +1,4 @@
-//! The header of our own filters: what a filter is, but for its items.
+//! The header of our own filters: all that describes a filter, without its items.
 //!
 //! ```text
 //!  0   "OXB", version (2)
@@ -40,7 +40,7 @@ pub enum Content {
     Table,
 }
 
-/// What all of our headers have.
+/// The fields with which all of our headers start.
 pub struct Preamble<'a> {
     /// What the filter is made of.
     pub content: Content,
