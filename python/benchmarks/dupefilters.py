@@ -474,8 +474,8 @@ def described(client: redis.Redis) -> str:
     server = client.info("server")
     name = server.get("server_name", "redis").capitalize()
     version = server.get(f"{name.lower()}_version", server["redis_version"])
-    numbers = [module[b"ver"] for module in client.module_list() if module[b"name"] == b"bf"]
-    module = ".".join(str(numbers[0] // 100**place % 100) for place in (2, 1, 0))
+    # MODULE LIST has the version of RedisBloom that the commands are those of.
+    module = client.info("bf")["bf_version"]
     return f"{name} {version} ({client.info('memory')['mem_allocator']}), oxbloom {module}"
 
 
