@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use crate::allocation::can_be_had;
+use crate::allocation::can_grow_by;
 use crate::configuration;
 use crate::error::{Error, Limit};
 use crate::server::Server;
@@ -33,13 +33,13 @@ impl Admission<'_> {
 
     /// Returns whether `more` bytes, in addition to those that were admitted before, stay within the limits.
     ///
-    /// The system is asked for large ones at once: what comes in many small requests, as the segments of a table do, could
-    /// otherwise take the last that the server itself needs.
+    /// The system is asked as well: what comes in many small requests, as the segments of a table do, could otherwise take
+    /// the last that the server itself needs.
     pub(crate) fn admits(&self, more: u64) -> bool {
         let requested = self.admitted.get().saturating_add(more);
         let exceeded = exceeded(self.server, self.present, requested);
         self.limit.set(exceeded.unwrap_or(Limit::System));
-        let is_admitted = exceeded.is_none() && usize::try_from(more).is_ok_and(can_be_had);
+        let is_admitted = exceeded.is_none() && usize::try_from(more).is_ok_and(can_grow_by);
         if is_admitted {
             self.admitted.set(requested);
         }
@@ -91,9 +91,7 @@ pub(crate) fn merge_into(
     operation: MergeOp,
 ) -> Result<bool, Error> {
     let before = Footprint::of(filter);
-    // A counting filter is replaced by another, which stays within the limits by itself.
-    let present = if filter.counting().is_some() { 0 } else { before.bytes };
-    let admission = Admission::new(server, present);
+    let admission = Admission::new(server, before.bytes.saturating_sub(filter.replaced_by_merge(sources)));
     let changed = filter.merge_all(sources, operation, &mut |bytes| admission.admits(bytes));
     statistics::on_change(filter, before);
     admission.or_exit(changed, |error, limit| Error::merging(error, Error::NoMemoryToGrow(limit)))

@@ -12,6 +12,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::ffi::available;
 
@@ -146,6 +147,23 @@ pub(crate) fn can_be_had(size: usize) -> bool {
     }
     let Some(mapped) = taken_for(size).and_then(|taken| taken.checked_add(RESERVE)) else { return false };
     can_be_mapped(mapped, 0) || !can_be_mapped(mapped, libc::MAP_NORESERVE) && is_kept(size)
+}
+
+/// As [`can_be_had`], for what a filter grows by. The system is asked about every mebibyte of small requests, so that they
+/// leave the reserve as well.
+pub(crate) fn can_grow_by(size: usize) -> bool {
+    /// The bytes of small requests since the system was asked.
+    static UNASKED: AtomicUsize = AtomicUsize::new(0);
+    if size >= LARGE {
+        return can_be_had(size);
+    }
+    let unasked = UNASKED.load(Ordering::Relaxed) + size;
+    let is_due = unasked >= LARGE;
+    if is_due && !can_be_had(unasked) {
+        return false;
+    }
+    UNASKED.store(if is_due { 0 } else { unasked }, Ordering::Relaxed);
+    can_be_had(size)
 }
 
 /// Returns the bytes that jemalloc, the more wasteful of the usual allocators, takes for a request: the next of the

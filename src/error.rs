@@ -143,7 +143,7 @@ errors! {
         OtherCounting => c"ERR the filter exists and was created without COUNTING";
         NotCounting => c"ERR only filters that were made with COUNTING remove and count items: BF.RESERVE key error_rate capacity COUNTING";
         SourcesDiffer(parameter: Mismatch) => difference(parameter);
-        IntersectedLayers => c"ERR only filters of one layer can be intersected: of those that grew, an item may be in a different layer of each";
+        IntersectedLayers => c"ERR only filters that have not grown can be intersected: an item may be in a different part of each";
         IntersectedGrowing => c"ERR only counting filters that do not grow can be intersected: make them with NONSCALING";
     }
     Some(Reason::Full) => {
@@ -243,7 +243,7 @@ fn difference(parameter: Mismatch) -> &'static CStr {
         }
         Mismatch::Seed => c"ERR the filters differ in their seed: make those to be merged with BF.RESERVE key LIKE other",
         Mismatch::Size => {
-            c"ERR the filters differ in the size of their layers: make those to be merged with BF.RESERVE key LIKE other"
+            c"ERR the filters differ in the shape of their parts: make those to be merged with BF.RESERVE key LIKE other"
         }
     }
 }

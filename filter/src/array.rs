@@ -23,6 +23,7 @@ use std::ptr::{self, NonNull};
 
 use crate::block::BLOCK_BYTES;
 use crate::error::Error;
+use crate::memory::try_vec;
 
 /// What an allocation is aligned to, in the ideal case.
 const LINE: usize = BLOCK_BYTES as usize;
@@ -240,6 +241,19 @@ pub(crate) unsafe fn relocate_box<T>(owner: &mut Box<T>, relocate: impl FnOnce(N
     let Some(moved) = relocate(NonNull::from(&mut **owner).cast()) else { return };
     // SAFETY: the caller promises that `moved` is the box's allocation, moved, and that the old one is gone.
     unsafe { ptr::write(owner, Box::from_raw(moved.as_ptr().cast())) };
+}
+
+/// Returns a box with a value.
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`] if the allocator has no memory for it, where [`Box::new`] aborts.
+pub(crate) fn try_box<T>(value: T) -> Result<Box<T>, Error> {
+    let mut values = try_vec(1)?;
+    values.push(value);
+    let slice: *mut [T] = Box::into_raw(values.into_boxed_slice());
+    // SAFETY: the slice has one element, and so the layout of the element itself.
+    Ok(unsafe { Box::from_raw(slice.cast::<T>()) })
 }
 
 /// An array without elements takes a byte, so that there is something to own.

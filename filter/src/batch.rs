@@ -1,12 +1,5 @@
 //! Batches: items are handled together, so that their cache misses overlap.
-//!
-//! An item that is new to a filter of fourteen layers is looked up in fourteen layers. Its first probes are the same bits of
-//! a block in each: a [`BlockMask`] of them, made once, is compared with the item's first block in each layer, with a few
-//! wide instructions and no branch. Only if the block has all these bits, about one time in sixteen, the other probes follow.
 
-use bitvec::prelude::*;
-
-use crate::block::Block;
 use crate::hash::{Hash, Hasher};
 
 /// How many items are handled together: enough to keep the processor's two dozen or so outstanding cache misses busy, few
@@ -42,31 +35,6 @@ impl HashedBatch {
     }
 }
 
-/// The first probes of an item, as bits of a block.
-#[derive(Clone, Copy, Debug)]
-pub struct BlockMask(Block);
-
-impl BlockMask {
-    /// The mask of no probes, which every block has.
-    pub const EMPTY: BlockMask = BlockMask([0; size_of::<Block>()]);
-
-    /// Adds the first `probes` of an item.
-    ///
-    /// In place: a mask that is copied right after its bits were set one by one is waited for, 6 ns an item.
-    #[inline]
-    pub fn add(&mut self, hash: Hash, probes: u8) {
-        let bits = self.0.view_bits_mut::<Lsb0>();
-        hash.probes().next_positions(probes, |position| bits.set(position, true));
-    }
-
-    /// Returns true if `block` has all the bits.
-    #[inline]
-    pub fn is_subset_of(&self, block: &Block) -> bool {
-        // Bytes, which the compiler takes sixteen at a time: bitvec would go bit by bit.
-        block.iter().zip(&self.0).fold(0, |missing, (block, probes)| missing | (probes & !block)) == 0
-    }
-}
-
 /// Some of the items of a batch: bit `i` stands for item `i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchMask(u32);
@@ -88,12 +56,6 @@ impl BatchMask {
             left &= left.wrapping_sub(1);
             (item < u32::BITS).then_some(item as usize)
         })
-    }
-
-    /// Returns the items for which `keep` returns true. Branchless: the answer is unpredictable.
-    #[inline]
-    pub(crate) fn filter(self, mut keep: impl FnMut(usize) -> bool) -> BatchMask {
-        BatchMask(self.iter().fold(0, |kept, item| kept | u32::from(keep(item)) << item))
     }
 
     pub(crate) fn with(self, item: usize) -> BatchMask {

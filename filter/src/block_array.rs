@@ -115,10 +115,4 @@ impl BlockSpan {
     pub fn prefetch(self, hash: Hash) {
         self.pattern.blocks_of(hash, self.blocks.length()).for_each(|(block, _)| self.blocks.prefetch(block));
     }
-
-    /// Prefetches an item's first block.
-    #[inline]
-    pub fn prefetch_first(self, hash: Hash) {
-        self.blocks.prefetch(self.pattern.first_block_of(hash, self.blocks.length()));
-    }
 }

@@ -5,7 +5,8 @@
 
 use crate::error::{Error, Interrupted};
 use crate::hash::{GOLDEN, Hash, Hasher};
-use crate::layer::{ItemCount, LayerInfo, MergeOp};
+use crate::item_count::{ItemCount, MergeOp};
+use crate::layer::LayerInfo;
 use crate::memory::Admit;
 use crate::spec::{Growth, OwnSpec};
 use crate::table::{Addressing, Multiplicity, Table};
@@ -24,7 +25,6 @@ pub struct CountingFilter {
     spec: OwnSpec,
     capacity: u64,
     table: Table,
-    is_estimate: bool,
     /// The sum of hashes of all additions and removals ever: it is the same only where the same was written, in
     /// whatever order.
     history: u64,
@@ -43,7 +43,7 @@ impl CountingFilter {
 
     /// Makes a filter of a table that is there already.
     pub fn from_parts(spec: OwnSpec, capacity: u64, table: Table) -> CountingFilter {
-        CountingFilter { spec, capacity, table, is_estimate: false, history: 0 }
+        CountingFilter { spec, capacity, table, history: 0 }
     }
 
     /// Returns an empty filter that can be merged with this one.
@@ -81,7 +81,7 @@ impl CountingFilter {
     }
 
     /// Returns the number of items that the filter was created for.
-    pub fn reserved(&self) -> u64 {
+    pub fn initial_capacity(&self) -> u64 {
         self.capacity
     }
 
@@ -98,20 +98,13 @@ impl CountingFilter {
         self.table.items()
     }
 
-    /// Returns the item count as it is stored.
-    pub fn item_count(&self) -> ItemCount {
-        ItemCount::new(self.items(), self.is_estimate)
-    }
-
     /// Returns the sum of hashes of all that was ever written.
     pub fn history(&self) -> u64 {
         self.history
     }
 
-    /// Restores what was counted of a stored filter.
-    pub fn set_counts(&mut self, items: ItemCount, occurrences: u64, history: u64) {
-        self.table.set_counts(items.items(), occurrences);
-        self.is_estimate = items.is_estimate();
+    /// Restores the sum of hashes of a stored filter.
+    pub fn set_history(&mut self, history: u64) {
         self.history = history;
     }
 
@@ -120,9 +113,9 @@ impl CountingFilter {
         size_of::<CountingFilter>() + self.table.allocated()
     }
 
-    /// Returns the share of slots that are filled: above 1 where many items are alike.
+    /// See [`Table::fill`].
     pub fn fill(&self) -> f64 {
-        (self.table.slots() as f64 / self.table.quotients() as f64).min(1.0)
+        self.table.fill()
     }
 
     /// Returns the false-positive rate of what is in the filter now.
@@ -132,17 +125,7 @@ impl CountingFilter {
 
     /// Returns what is known of the table.
     pub fn info(&self) -> LayerInfo {
-        let bytes = self.table.allocated() as u64;
-        LayerInfo {
-            bytes,
-            bits: 8 * bytes,
-            hash_bits: 128,
-            probes: 1,
-            blocks_per_item: None,
-            capacity: self.capacity(),
-            items: self.items(),
-            error_rate: self.spec.error_rate.get(),
-        }
+        LayerInfo::of_table(&self.table, self.capacity(), self.spec.error_rate.get())
     }
 
     /// See [`Table::prefetch`].
@@ -206,7 +189,7 @@ impl CountingFilter {
     }
 
     /// Returns true if both filters hold the same entries for the same items.
-    pub fn is_addressed_like(&self, other: &CountingFilter) -> bool {
+    pub fn is_shaped_like(&self, other: &CountingFilter) -> bool {
         self.table.addressing() == other.table.addressing()
     }
 
@@ -227,43 +210,22 @@ impl CountingFilter {
         op: MergeOp,
         admit: Admit<'_>,
     ) -> Result<(CountingFilter, bool), Error> {
-        let operands = || std::iter::once(self).chain(others.iter().copied());
-        let size = |table: &Table| (table.slots(), table.occurrences());
-        let (mut table, history) = match op {
-            MergeOp::Union => CountingFilter::union(operands(), admit)?,
+        let (table, history) = match op {
+            MergeOp::Union => {
+                let operands = || std::iter::once(self).chain(others.iter().copied());
+                let histories = operands().map(CountingFilter::history);
+                (Table::union_of(operands().map(CountingFilter::table), admit)?, histories.fold(0, u64::wrapping_add))
+            }
             MergeOp::Intersection => self.intersection(others, admit)?,
         };
-        let is_same = others.is_empty() || op == MergeOp::Intersection && size(&table) == size(&self.table);
-        let count = if is_same {
-            self.item_count()
-        } else {
-            ItemCount::merged(op, operands().map(CountingFilter::item_count), table.entries() as f64)
-        };
-        table.set_counts(count.items(), table.occurrences());
-        let history = if is_same { self.history } else { history };
-        let merged = CountingFilter { table, is_estimate: count.is_estimate(), history, ..*self };
-        let state = |filter: &CountingFilter| (size(&filter.table), filter.item_count(), filter.history);
-        let changed = state(&merged) != state(self);
+        let merged = CountingFilter { table, history, ..*self };
+        let changed = merged.state() != self.state();
         Ok((merged, changed))
     }
 
-    /// Returns a table with the entries of all filters, at least one, and the sum of their histories.
-    fn union<'a>(
-        filters: impl Iterator<Item = &'a CountingFilter> + Clone,
-        admit: Admit<'_>,
-    ) -> Result<(Table, u64), Error> {
-        // The smaller ones go into the largest.
-        let largest = filters.clone().enumerate().max_by_key(|(_, filter)| filter.table.slots());
-        let (largest, filter) = largest.ok_or(Error::OutOfMemory)?;
-        if !admit(filter.allocated() as u64) {
-            return Err(Error::OutOfMemory);
-        }
-        let (mut table, mut history) = (filter.table.try_clone()?, filter.history);
-        for (_, filter) in filters.enumerate().filter(|(number, _)| *number != largest) {
-            table.union_with(&filter.table, admit)?;
-            history = history.wrapping_add(filter.history);
-        }
-        Ok((table, history))
+    /// Returns numbers that are the same only where nothing was written.
+    fn state(&self) -> (u64, u64, ItemCount, u64) {
+        (self.table.slots(), self.table.occurrences(), self.table.item_count(), self.history)
     }
 
     /// Returns a table with the entries that are in all filters, and a history that stands for them.
@@ -271,11 +233,22 @@ impl CountingFilter {
         if !admit(self.allocated() as u64) {
             return Err(Error::OutOfMemory);
         }
-        let (mut table, mut history) = (None, self.history);
+        let (mut common, mut history) = (None, self.history);
         for filter in others {
-            table = Some(table.as_ref().unwrap_or(&self.table).intersection(&filter.table)?);
+            common = Some(common.as_ref().unwrap_or(&self.table).intersection(&filter.table)?);
             history = history.wrapping_add(filter.history).wrapping_add(GOLDEN);
         }
-        Ok((table.map_or_else(|| self.table.try_clone(), Ok)?, history))
+        let is_same =
+            |common: &Table| (common.slots(), common.occurrences()) == (self.table.slots(), self.table.occurrences());
+        match common.filter(|common| !is_same(common)) {
+            Some(mut table) => {
+                let operands = std::iter::once(self).chain(others.iter().copied());
+                let counts = operands.map(|filter| filter.table.item_count());
+                let count = ItemCount::merged(MergeOp::Intersection, counts, table.entries() as f64);
+                table.set_counts(count, table.occurrences());
+                Ok((table, history))
+            }
+            None => Ok((self.table.try_clone()?, self.history)),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The filter: a chain of layers, or a table.
+//! The filter, whatever its kind.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -6,14 +6,14 @@ use std::ptr::NonNull;
 
 use crate::array::relocate_box;
 use crate::batch::{BATCH, HashedBatch};
-use crate::chain::Chain;
+use crate::classic::ClassicFilter;
 use crate::counting::{CountingFilter, OnDuplicate};
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
-use crate::layer::blocked::{BlockedLayer, BlockedSpec};
-use crate::layer::classic::{self, ClassicLayer, ClassicSpec};
-use crate::layer::{Layer, LayerInfo};
+use crate::layer::LayerInfo;
+use crate::layer::classic::ClassicSpec;
 use crate::memory::Admit;
+use crate::native::NativeFilter;
 use crate::prefetch_hint::PrefetchHint;
 use crate::spec::{CreateParams, FilterKind, Layout, OwnSpec};
 
@@ -32,62 +32,44 @@ use crate::spec::{CreateParams, FilterKind, Layout, OwnSpec};
 /// assert!(seen.contains("https://example.com/"));
 /// # Ok::<(), oxbloom_filter::Error>(())
 /// ```
-pub struct Filter(Chains);
+pub struct Filter(Content);
 
 /// What a filter is made of.
-pub enum Chains {
-    /// Layers of bits, in blocks of a cache line.
-    Native(Chain<BlockedLayer>),
+pub enum Content {
+    /// Blocks of bits, and a table.
+    Native(NativeFilter),
     /// A table that counts. In a box, so that plain filters are small.
     Counting(Box<CountingFilter>),
-    /// RedisBloom's layers.
-    Classic(Chain<ClassicLayer>),
+    /// RedisBloom's chain of layers.
+    Classic(ClassicFilter),
 }
 
 /// Does the same with what a filter is made of, whatever its kind.
 macro_rules! each {
-    ($chains:expr, $chain:ident => $body:expr) => {
-        match $chains {
-            Chains::Native($chain) => $body,
-            Chains::Counting($chain) => $body,
-            Chains::Classic($chain) => $body,
+    ($content:expr, $filter:ident => $body:expr) => {
+        match $content {
+            Content::Native($filter) => $body,
+            Content::Counting($filter) => $body,
+            Content::Classic($filter) => $body,
         }
     };
 }
 
-/// The layers of one kind of chains.
-pub(crate) trait LayerKind: Layer {
-    /// Returns the chain of a filter, if it is of this kind.
-    fn chain(filter: &Filter) -> Option<&Chain<Self>>;
-}
-
-impl LayerKind for BlockedLayer {
-    fn chain(filter: &Filter) -> Option<&Chain<BlockedLayer>> {
-        if let Chains::Native(chain) = &filter.0 { Some(chain) } else { None }
-    }
-}
-
-impl LayerKind for ClassicLayer {
-    fn chain(filter: &Filter) -> Option<&Chain<ClassicLayer>> {
-        if let Chains::Classic(chain) = &filter.0 { Some(chain) } else { None }
-    }
-}
-
-impl From<Chain<BlockedLayer>> for Filter {
-    fn from(chain: Chain<BlockedLayer>) -> Filter {
-        Filter(Chains::Native(chain))
+impl From<NativeFilter> for Filter {
+    fn from(filter: NativeFilter) -> Filter {
+        Filter(Content::Native(filter))
     }
 }
 
 impl From<CountingFilter> for Filter {
     fn from(filter: CountingFilter) -> Filter {
-        Filter(Chains::Counting(Box::new(filter)))
+        Filter(Content::Counting(Box::new(filter)))
     }
 }
 
-impl From<Chain<ClassicLayer>> for Filter {
-    fn from(chain: Chain<ClassicLayer>) -> Filter {
-        Filter(Chains::Classic(chain))
+impl From<ClassicFilter> for Filter {
+    fn from(filter: ClassicFilter) -> Filter {
+        Filter(Content::Classic(filter))
     }
 }
 
@@ -106,7 +88,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn contains(&self, item: impl AsRef<[u8]>) -> bool {
-        each!(&self.0, chain => chain.contains(chain.hasher().hash(item.as_ref())))
+        each!(&self.0, filter => filter.contains(filter.hasher().hash(item.as_ref())))
     }
 
     /// Inserts an item, and grows the filter if needed. Returns true if the item was new, false if it was present
@@ -128,11 +110,8 @@ impl Filter {
     /// ```
     pub fn insert(&mut self, item: impl AsRef<[u8]>) -> Result<bool, Error> {
         let (hashes, mut new) = ([self.hash(item.as_ref())], [false]);
-        if self.insert_hashes(&hashes, &mut new, OnDuplicate::Count) == 0 {
-            let inserted = self.insert_growing(&hashes, &mut new, OnDuplicate::Count, &mut |_bytes| true);
-            inserted.map_err(|interrupted| interrupted.error)?;
-        }
-        Ok(new[0])
+        let inserted = self.insert_growing(&hashes, &mut new, OnDuplicate::Count, &mut |_bytes| true);
+        inserted.map(|()| new[0]).map_err(|interrupted| interrupted.error)
     }
 
     /// Returns for each item whether it may be in the filter.
@@ -239,17 +218,13 @@ impl Filter {
     /// ```
     pub fn error_rate(&self) -> f64 {
         match &self.0 {
-            Chains::Native(chain) => chain.spec().error_rate.get(),
-            Chains::Counting(chain) => chain.spec().error_rate.get(),
-            Chains::Classic(chain) => {
-                let first = chain.layers().first().map_or(0.0, |layer| layer.spec().error_rate);
-                if chain.spec().options.is_fixed() { first } else { 2.0 * first }
-            }
+            Content::Native(filter) => filter.spec().error_rate.get(),
+            Content::Counting(filter) => filter.spec().error_rate.get(),
+            Content::Classic(filter) => filter.error_rate(),
         }
     }
 
-    /// Returns the number of distinct items that the layers together are created for. It increases when the filter
-    /// grows.
+    /// Returns the number of distinct items that fit before the filter grows any further, or is full.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -257,7 +232,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn capacity(&self) -> u64 {
-        each!(&self.0, chain => chain.capacity())
+        each!(&self.0, filter => filter.capacity())
     }
 
     /// Returns the number of items that were new when they were inserted, and were not removed since. False positives
@@ -271,7 +246,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn len(&self) -> u64 {
-        each!(&self.0, chain => chain.items())
+        each!(&self.0, filter => filter.items())
     }
 
     /// Returns true if the filter holds no item.
@@ -285,7 +260,8 @@ impl Filter {
         self.len() == 0
     }
 
-    /// Returns how many times as large each further layer is, or `None` if the filter does not grow.
+    /// Returns the expansion that the filter was created with, or `None` if it does not grow. Only classic filters have
+    /// further layers, so many times as large.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -294,9 +270,9 @@ impl Filter {
     /// ```
     pub fn expansion(&self) -> Option<u32> {
         match &self.0 {
-            Chains::Native(chain) => chain.spec().expansion(),
-            Chains::Counting(chain) => chain.spec().expansion(),
-            Chains::Classic(chain) => chain.spec().expansion(),
+            Content::Native(filter) => filter.spec().expansion(),
+            Content::Counting(filter) => filter.spec().expansion(),
+            Content::Classic(filter) => filter.spec().expansion(),
         }
     }
 
@@ -310,13 +286,14 @@ impl Filter {
     /// ```
     pub fn seed(&self) -> Option<u64> {
         match &self.0 {
-            Chains::Native(chain) => Some(chain.spec().seed),
-            Chains::Counting(chain) => Some(chain.spec().seed),
-            Chains::Classic(_) => None,
+            Content::Native(filter) => Some(filter.spec().seed),
+            Content::Counting(filter) => Some(filter.spec().seed),
+            Content::Classic(_) => None,
         }
     }
 
-    /// Returns the number of layers (RedisBloom calls them sub-filters). It is 1 until the filter grows.
+    /// Returns the number of parts that the filter consists of (RedisBloom calls them sub-filters): 1 until it grows, then
+    /// 2, or more for a classic filter.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -325,9 +302,9 @@ impl Filter {
     /// ```
     pub fn num_layers(&self) -> usize {
         match &self.0 {
-            Chains::Native(chain) => chain.layers().len(),
-            Chains::Counting(_) => 1,
-            Chains::Classic(chain) => chain.layers().len(),
+            Content::Native(filter) => 1 + usize::from(filter.table().is_some()),
+            Content::Counting(_) => 1,
+            Content::Classic(filter) => filter.layers().len(),
         }
     }
 
@@ -337,17 +314,14 @@ impl Filter {
     /// ```
     /// # use oxbloom_filter::Filter;
     /// let filter = Filter::new(0.01, 1_000_000)?;
-    /// assert_eq!(filter.memory_usage(), 1_210_208);
+    /// assert_eq!(filter.memory_usage(), 1_210_192);
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn memory_usage(&self) -> usize {
         match &self.0 {
-            Chains::Native(chain) => size_of::<Filter>() + chain.allocated(),
-            Chains::Counting(filter) => size_of::<Filter>() + filter.allocated(),
-            Chains::Classic(chain) => {
-                let bits: usize = chain.layers().iter().map(|layer| layer.bytes().len()).sum();
-                classic::FILTER_BYTES + classic::LAYER_BYTES * chain.layers().len() + bits
-            }
+            Content::Native(filter) => size_of::<Filter>() + filter.allocated(),
+            Content::Counting(filter) => size_of::<Filter>() + filter.allocated(),
+            Content::Classic(filter) => filter.memory_usage(),
         }
     }
 
@@ -359,7 +333,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn fill(&self) -> f64 {
-        each!(&self.0, chain => chain.fill())
+        each!(&self.0, filter => filter.fill())
     }
 
     /// Returns the estimated false-positive rate at the present fill. Takes some 20 microseconds a layer.
@@ -373,7 +347,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn false_positive_rate(&self) -> f64 {
-        each!(&self.0, chain => chain.false_positive_rate())
+        each!(&self.0, filter => filter.false_positive_rate())
     }
 
     /// Returns a copy that shares nothing.
@@ -391,9 +365,9 @@ impl Filter {
     /// ```
     pub fn try_clone(&self) -> Result<Filter, Error> {
         match &self.0 {
-            Chains::Native(chain) => chain.try_clone().map(Filter::from),
-            Chains::Counting(filter) => filter.try_clone().map(Filter::from),
-            Chains::Classic(chain) => chain.try_clone().map(Filter::from),
+            Content::Native(filter) => filter.try_clone().map(Filter::from),
+            Content::Counting(filter) => filter.try_clone().map(Filter::from),
+            Content::Classic(filter) => filter.try_clone().map(Filter::from),
         }
     }
 }
@@ -432,19 +406,19 @@ impl Filter {
     #[inline]
     pub fn kind(&self) -> FilterKind {
         match &self.0 {
-            Chains::Native(_) => FilterKind::Native,
-            Chains::Counting(_) => FilterKind::Counting,
-            Chains::Classic(_) => FilterKind::Classic,
+            Content::Native(_) => FilterKind::Native,
+            Content::Counting(_) => FilterKind::Counting,
+            Content::Classic(_) => FilterKind::Classic,
         }
     }
 
-    /// Returns the chain of the filter.
+    /// Returns what the filter is made of.
     #[inline]
-    pub fn chains(&self) -> &Chains {
+    pub fn content(&self) -> &Content {
         &self.0
     }
 
-    pub(crate) fn chains_mut(&mut self) -> &mut Chains {
+    pub(crate) fn content_mut(&mut self) -> &mut Content {
         &mut self.0
     }
 
@@ -454,8 +428,7 @@ impl Filter {
         match layout {
             Layout::Native { seed } => {
                 let spec = OwnSpec { seed, error_rate, growth };
-                let first = BlockedSpec::new(&spec, 0, capacity.get())?;
-                Chain::<BlockedLayer>::new(spec, first, admit).map(Filter::from)
+                NativeFilter::new(spec, capacity.get(), admit).map(Filter::from)
             }
             Layout::Counting { seed } => {
                 let spec = OwnSpec { seed, error_rate, growth };
@@ -465,36 +438,27 @@ impl Filter {
             Layout::Classic { stored_expansion } => {
                 let spec = ClassicSpec::new(growth, stored_expansion);
                 let first = spec.first(capacity.get(), error_rate.get())?;
-                Chain::<ClassicLayer>::new(spec, first, admit).map(Filter::from)
+                ClassicFilter::new(spec, first, admit).map(Filter::from)
             }
-        }
-    }
-
-    /// Adds a layer to a full filter. `admit` gets the bytes that it will take, and may reject them.
-    pub fn grow(&mut self, admit: impl FnOnce(u64) -> bool) -> Result<(), Error> {
-        match &mut self.0 {
-            Chains::Native(chain) => chain.grow(admit),
-            Chains::Counting(_) => Err(Error::CannotGrow),
-            Chains::Classic(chain) => chain.grow(admit),
         }
     }
 
     /// Returns an empty filter that can be merged with this one. `admit` as for [`create`](Self::create).
     pub fn empty_like(&self, admit: impl FnOnce(u64) -> bool) -> Result<Filter, Error> {
         match &self.0 {
-            Chains::Native(chain) => chain.empty_copy(1, admit).map(Filter::from),
-            Chains::Counting(filter) => {
+            Content::Native(filter) => filter.empty_copy(admit).map(Filter::from),
+            Content::Counting(filter) => {
                 let copy = filter.empty_copy()?;
                 if admit(copy.allocated() as u64) { Ok(Filter::from(copy)) } else { Err(Error::OutOfMemory) }
             }
-            Chains::Classic(chain) => chain.empty_copy(1, admit).map(Filter::from),
+            Content::Classic(filter) => filter.empty_copy(1, admit).map(Filter::from),
         }
     }
 
     /// Returns how the filter hashes its items.
     #[inline]
     pub fn hasher(&self) -> Hasher {
-        each!(&self.0, chain => chain.hasher())
+        each!(&self.0, filter => filter.hasher())
     }
 
     /// Returns the hash of an item.
@@ -508,14 +472,14 @@ impl Filter {
     #[inline]
     pub fn prepare_batch<'a>(&self, items: impl Iterator<Item = &'a [u8]>) -> HashedBatch {
         let batch = HashedBatch::new(self.hasher(), items);
-        each!(&self.0, chain => chain.prefetch(batch.hashes()));
+        each!(&self.0, filter => filter.prefetch(batch.hashes()));
         batch
     }
 
     /// Sets `found[i]` to whether the item of `hashes[i]` is in the filter. Fastest in [batches](HashedBatch).
     #[inline]
     pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
-        each!(&self.0, chain => chain.contains_hashes(hashes, found))
+        each!(&self.0, filter => filter.contains_hashes(hashes, found))
     }
 
     /// Inserts the items of `hashes` in order until the filter would have to grow. Sets `new[i]` to whether the item
@@ -525,14 +489,8 @@ impl Filter {
     /// [batches](HashedBatch).
     #[inline]
     pub fn insert_hashes(&mut self, hashes: &[Hash], new: &mut [bool], on_duplicate: OnDuplicate) -> usize {
-        match &mut self.0 {
-            Chains::Native(chain) => chain.insert_all(hashes, new),
-            Chains::Counting(filter) => {
-                let inserted = filter.insert_all(hashes, new, on_duplicate, &mut |_bytes| false);
-                inserted.map_or_else(|interrupted| interrupted.handled, |()| hashes.len())
-            }
-            Chains::Classic(chain) => chain.insert_all(hashes, new),
-        }
+        let inserted = self.insert_growing(hashes, new, on_duplicate, &mut |_bytes| false);
+        inserted.map_or_else(|interrupted| interrupted.handled, |()| hashes.len())
     }
 
     /// As [`insert_hashes`](Self::insert_hashes), and grows the filter if needed. `admit` gets the bytes that it will
@@ -541,7 +499,7 @@ impl Filter {
     /// # Errors
     ///
     /// [`Interrupted`] at the first item that does not fit.
-    #[inline(never)]
+    #[inline]
     pub fn insert_growing(
         &mut self,
         hashes: &[Hash],
@@ -550,37 +508,37 @@ impl Filter {
         admit: Admit<'_>,
     ) -> Result<(), Interrupted> {
         match &mut self.0 {
-            Chains::Native(chain) => chain.insert_growing(hashes, new, admit),
-            Chains::Counting(filter) => filter.insert_all(hashes, new, on_duplicate, admit),
-            Chains::Classic(chain) => chain.insert_growing(hashes, new, admit),
+            Content::Native(filter) => filter.insert_all(hashes, new, admit),
+            Content::Counting(filter) => filter.insert_all(hashes, new, on_duplicate, admit),
+            Content::Classic(filter) => filter.insert_all(hashes, new, admit),
         }
     }
 
     /// Returns the filter, if it counts.
     pub fn counting(&self) -> Option<&CountingFilter> {
-        if let Chains::Counting(filter) = &self.0 { Some(filter) } else { None }
+        if let Content::Counting(filter) = &self.0 { Some(filter) } else { None }
     }
 
     /// As [`counting`](Self::counting), to remove items.
     pub fn counting_mut(&mut self) -> Option<&mut CountingFilter> {
-        if let Chains::Counting(filter) = &mut self.0 { Some(filter) } else { None }
+        if let Content::Counting(filter) = &mut self.0 { Some(filter) } else { None }
     }
 
-    /// Returns what is known of each layer, oldest first.
+    /// Returns what is known of each part, oldest first.
     pub fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
         match &self.0 {
-            Chains::Native(chain) => Box::new(chain.info()),
-            Chains::Counting(filter) => Box::new(std::iter::once(filter.info())),
-            Chains::Classic(chain) => Box::new(chain.info()),
+            Content::Native(filter) => Box::new(filter.info()),
+            Content::Counting(filter) => Box::new(std::iter::once(filter.info())),
+            Content::Classic(filter) => Box::new(filter.info()),
         }
     }
 
     /// Returns whether [`len`](Self::len) is an estimate, as after a merge. A classic filter does not record it.
     pub fn is_estimate(&self) -> Option<bool> {
         match &self.0 {
-            Chains::Native(chain) => Some(chain.layers().iter().any(|layer| layer.count().is_estimate())),
-            Chains::Counting(filter) => Some(filter.item_count().is_estimate()),
-            Chains::Classic(_) => None,
+            Content::Native(filter) => Some(filter.is_estimate()),
+            Content::Counting(filter) => Some(filter.table().item_count().is_estimate()),
+            Content::Classic(_) => None,
         }
     }
 
@@ -589,17 +547,18 @@ impl Filter {
     #[inline]
     pub fn prefetch_hint(&self, min_bytes: u64) -> Option<PrefetchHint> {
         match &self.0 {
-            Chains::Native(chain) => PrefetchHint::of_blocked(chain, min_bytes),
-            Chains::Counting(_) => None,
-            Chains::Classic(chain) => PrefetchHint::of_classic(chain, min_bytes),
+            Content::Native(filter) => PrefetchHint::of_native(filter, min_bytes),
+            Content::Counting(_) => None,
+            Content::Classic(filter) => PrefetchHint::of_classic(filter, min_bytes),
         }
     }
 
     /// Returns about how many allocations the filter has.
     pub fn num_allocations(&self) -> usize {
         match &self.0 {
-            Chains::Counting(filter) => filter.table().segments() as usize,
-            Chains::Native(_) | Chains::Classic(_) => self.num_layers(),
+            Content::Native(filter) => 1 + filter.table().map_or(0, |table| table.segments() as usize),
+            Content::Counting(filter) => filter.table().segments() as usize,
+            Content::Classic(_) => self.num_layers(),
         }
     }
 
@@ -618,14 +577,14 @@ impl Filter {
         // SAFETY: as promised by the caller.
         unsafe {
             match &mut self.0 {
-                Chains::Native(chain) => chain.relocate(relocate),
-                Chains::Counting(filter) => {
+                Content::Native(filter) => return filter.relocate(start, relocate, should_stop),
+                Content::Counting(filter) => {
                     if start == 0 {
                         relocate_box(filter, &relocate);
                     }
                     return filter.table_mut().relocate(start, relocate, should_stop);
                 }
-                Chains::Classic(chain) => chain.relocate(relocate),
+                Content::Classic(filter) => filter.relocate(relocate),
             }
         }
         None

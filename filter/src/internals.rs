@@ -4,15 +4,17 @@
 
 pub use crate::array::{Array, Bytes};
 pub use crate::batch::{BATCH, HashedBatch};
-pub use crate::chain::Chain;
+pub use crate::classic::ClassicFilter;
 pub use crate::counting::{CountingFilter, OnDuplicate};
 pub use crate::error::Interrupted;
-pub use crate::filter::Chains;
+pub use crate::filter::Content;
 pub use crate::hash::{Hash, Hasher};
+pub use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
+pub use crate::layer::LayerInfo;
 pub use crate::layer::blocked::BlockedLayer;
 pub use crate::layer::classic::{self, ClassicLayer};
-pub use crate::layer::{Insert, Layer, LayerInfo, LayerSpec, MAX_ITEMS, MAX_LAYERS, MergeOp};
 pub use crate::memory::{Admit, try_vec};
+pub use crate::native::NativeFilter;
 pub use crate::prefetch_hint::PrefetchHint;
 pub use crate::spec::{CreateParams, ErrorRate, FilterKind, Growth, Layout};
 pub use crate::table::{END, Multiplicity, Position, Table, end_of};

@@ -19,15 +19,13 @@
 //!
 //! # How it works
 //!
-//! A filter is a chain of layers; the newest takes new items, and when it is full a larger one follows. One that supports
-//! removal is a quotient table instead, which grows and shrinks in small steps.
+//! A filter has blocks of bits for the items that it was created for. One that grows keeps all others in a quotient table,
+//! which grows in small steps. One that supports removal is such a table alone, and shrinks as well.
 //!
 //! ```text
-//!  Filter ── seed, error rate, growth
-//!    └─ layers   ┌─────┐ ┌──────────┐ ┌────────────────────┐
-//!                │ 100 │ │ 200      │ │ 400                │ ◄─ inserts      (expansion 2)
-//!                └─────┘ └──────────┘ └────────────────────┘
-//!       lookups ◄──────────────────────────────────────────
+//!  Filter ── seed, error rate
+//!    ├─ blocks   │ 64 B │ 64 B │ …     as many items as were expected
+//!    └─ table    │ fingerprints │      all others
 //! ```
 //!
 //! Each file of the source opens with its idea and where it comes from, and uses only those above it:
@@ -35,9 +33,9 @@
 //! - `error`; `memory`: what may be refused; `block` and `array`: the bits;
 //! - `hash` and `murmur`: from an item to 128 bits; `sizing`: from an error rate and a capacity to a shape; `probe`: from both to
 //!   positions; `block_array`: an item's blocks;
-//! - `spec`: what a filter is created from; `batch`: items that are handled together;
-//! - `table`: fingerprints in segments; `layer`: the kinds of layers;
-//! - `chain`: what layers do together; `counting`: what a table does; `prefetch_hint`: where layers are;
+//! - `spec`: what a filter is created from; `item_count`: how many items there are; `batch`: items that are handled together;
+//! - `table`: fingerprints in segments; `layer`: bits, in blocks or as RedisBloom has them;
+//! - `native`, `counting` and `classic`: the three kinds of filters; `prefetch_hint`: where they are;
 //! - `filter`: the public face; `builder`: how a filter is created; `merge`: which filters can be merged; `codec`: filters as
 //!   bytes.
 
@@ -48,7 +46,7 @@ mod batch;
 mod block;
 mod block_array;
 mod builder;
-mod chain;
+mod classic;
 mod codec;
 mod counting;
 mod error;
@@ -56,10 +54,12 @@ mod filter;
 mod hash;
 #[doc(hidden)]
 pub mod internals;
+mod item_count;
 mod layer;
 mod memory;
 mod merge;
 mod murmur;
+mod native;
 mod prefetch_hint;
 mod probe;
 mod sizing;

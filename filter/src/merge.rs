@@ -5,12 +5,12 @@
 //! nothing else: it is the filter that all items together would have made. The and is a superset: bits that different
 //! items set in either filter may coincide.
 //!
-//! A filter that grew has items in several layers, and the same item may be in the second layer of one filter and in
-//! the third of another. For a union, layer by layer, that does not matter. An intersection would lose the item: it
-//! needs a single layer.
+//! A filter that grew has further items in a table, or in further layers, and the same item may be in the blocks of one
+//! filter and in the table of another. For a union, part by part, that does not matter. An intersection would lose the
+//! item, so that only filters that have not grown are intersected.
 //!
-//! Counting filters of any sizes are united: the counts add up. In an intersection the smaller count stays;
-//! fingerprints of different lengths have no such thing, so that filters that may grow are not intersected.
+//! Tables of any sizes are united; in counting filters, the counts add up. In an intersection the smaller count stays;
+//! fingerprints of different lengths have no such thing, so that counting filters that may grow are not intersected.
 //!
 //! The number of items in a union lies between the most of one source and the sum of all. How far they overlap is
 //! estimated from the fill (Swamidass and Baldi 2007, "Mathematical Correction for Fingerprint Similarity Measures to
@@ -18,14 +18,13 @@
 //! estimate serves an intersection: it says how much more fits, and bits that coincide by chance take room as well. The
 //! intersection of two full, disjoint filters still reports about 0.4 of their items.
 
-use crate::chain::Chain;
+use crate::classic::ClassicFilter;
 use crate::counting::CountingFilter;
 use crate::error::Error;
-use crate::filter::{Chains, Filter, LayerKind};
-use crate::layer::blocked::BlockedLayer;
-use crate::layer::classic::ClassicLayer;
-use crate::layer::{LayerSpec, MergeOp};
+use crate::filter::{Content, Filter};
+use crate::item_count::MergeOp;
 use crate::memory::{Admit, try_vec};
+use crate::native::NativeFilter;
 
 /// What filters must agree in to be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,13 +33,13 @@ pub enum Mismatch {
     Layout,
     /// The false-positive rate that was asked for.
     ErrorRate,
-    /// The capacity of the oldest layer.
+    /// The capacity that the filters were created for.
     Capacity,
-    /// How fast the filters grow, or that they do not.
+    /// That they grow, or, for classic filters, how fast.
     Expansion,
     /// The seed of the hash.
     Seed,
-    /// The sizes of the layers. If all else agrees, different versions of the library created them.
+    /// The shapes of their parts. If all else agrees, different versions of the library created them.
     Size,
 }
 
@@ -76,7 +75,7 @@ impl std::fmt::Display for MergeError {
             MergeError::SourcesDiffer(Mismatch::Capacity) => "the filters have different capacities",
             MergeError::SourcesDiffer(Mismatch::Expansion) => "the filters have different expansions",
             MergeError::SourcesDiffer(Mismatch::Seed) => "the filters have different seeds",
-            MergeError::SourcesDiffer(Mismatch::Size) => "the filters have layers of different sizes",
+            MergeError::SourcesDiffer(Mismatch::Size) => "the filters have parts of different shapes",
             MergeError::IntersectedLayers => "filters that have grown cannot be intersected",
             MergeError::IntersectedGrowing => "counting filters that may grow cannot be intersected",
             MergeError::CannotGrow => "the union would be too large",
@@ -144,15 +143,15 @@ impl Filter {
     pub fn merge_new(sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<Filter, MergeError> {
         let longest = longest(sources).ok_or(MergeError::OutOfMemory)?;
         longest.check_mergeable(sources, op)?;
-        match longest.chains() {
-            Chains::Native(_) => merged_chain::<BlockedLayer>(sources, op, admit),
-            Chains::Counting(_) => {
-                let tables = tables_of(sources)?;
-                let (first, others) = tables.split_first().ok_or(Error::OutOfMemory)?;
-                Ok(Filter::from(first.merged(others, op, admit)?.0))
+        Ok(match longest.content() {
+            Content::Native(_) => NativeFilter::merged(&natives(sources)?, op, admit)?.into(),
+            Content::Counting(_) => {
+                let filters = countings(sources)?;
+                let (first, others) = filters.split_first().ok_or(Error::OutOfMemory)?;
+                first.merged(others, op, admit)?.0.into()
             }
-            Chains::Classic(_) => merged_chain::<ClassicLayer>(sources, op, admit),
-        }
+            Content::Classic(_) => ClassicFilter::merged(&classics(sources)?, op, admit)?.into(),
+        })
     }
 
     /// Merges `sources` into this filter. Returns true if that changed it.
@@ -160,19 +159,31 @@ impl Filter {
     /// `admit` gets the bytes that it will take in addition, and may reject them.
     pub fn merge_all(&mut self, sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<bool, MergeError> {
         self.check_mergeable(sources, op)?;
-        Ok(match self.chains_mut() {
-            Chains::Native(chain) => chain.merge(&chains_of(sources)?, op, admit)?,
-            Chains::Counting(filter) => {
-                let (merged, changed) = filter.merged(&tables_of(sources)?, op, admit)?;
+        Ok(match self.content_mut() {
+            Content::Native(filter) => filter.merge(&natives(sources)?, op, admit)?,
+            Content::Counting(filter) => {
+                let (merged, changed) = filter.merged(&countings(sources)?, op, admit)?;
                 **filter = merged;
                 changed
             }
-            Chains::Classic(chain) => chain.merge(&chains_of(sources)?, op, admit)?,
+            Content::Classic(filter) => filter.merge(&classics(sources)?, op, admit)?,
         })
     }
 }
 
 impl Filter {
+    /// Returns the bytes of this filter that are released when `sources` are merged into it: what it asks for then takes
+    /// their place.
+    #[doc(hidden)]
+    pub fn replaced_by_merge(&self, sources: &[&Filter]) -> u64 {
+        let bytes = match self.content() {
+            Content::Native(filter) if sources.iter().any(|source| source.num_layers() > 1) => filter.table_bytes(),
+            Content::Counting(filter) => filter.allocated(),
+            Content::Native(_) | Content::Classic(_) => 0,
+        };
+        bytes as u64
+    }
+
     fn check_mergeable(&self, sources: &[&Filter], op: MergeOp) -> Result<(), MergeError> {
         // The sources may have layers that this filter does not have yet.
         let all = [self].into_iter().chain(longest(sources));
@@ -191,21 +202,29 @@ impl Filter {
 
     /// Returns the first parameter in which the filters differ.
     fn mismatch(&self, other: &Filter) -> Option<Mismatch> {
-        let agreement = match (self.chains(), other.chains()) {
-            (Chains::Native(one), Chains::Native(other)) => agreement(one, other),
-            (Chains::Classic(one), Chains::Classic(other)) => agreement(one, other),
-            (Chains::Counting(one), Chains::Counting(other)) => {
-                Agreement { capacity: one.reserved() == other.reserved(), sizes: one.is_addressed_like(other) }
+        let (has_capacity, has_shape) = match (self.content(), other.content()) {
+            (Content::Native(one), Content::Native(other)) => {
+                (one.initial_capacity() == other.initial_capacity(), one.is_shaped_like(other))
+            }
+            (Content::Counting(one), Content::Counting(other)) => {
+                (one.initial_capacity() == other.initial_capacity(), one.is_shaped_like(other))
+            }
+            (Content::Classic(one), Content::Classic(other)) => {
+                (one.initial_capacity() == other.initial_capacity(), one.is_shaped_like(other))
             }
             _ => return Some(Mismatch::Layout),
+        };
+        let grows_alike = match self.content() {
+            Content::Classic(_) => self.expansion() == other.expansion(),
+            Content::Native(_) | Content::Counting(_) => self.expansion().is_some() == other.expansion().is_some(),
         };
         let agreements = [
             (Mismatch::Layout, self.hasher().is_like(other.hasher())),
             (Mismatch::ErrorRate, self.error_rate() == other.error_rate()),
-            (Mismatch::Capacity, agreement.capacity),
-            (Mismatch::Expansion, self.expansion() == other.expansion()),
+            (Mismatch::Capacity, has_capacity),
+            (Mismatch::Expansion, grows_alike),
             (Mismatch::Seed, self.seed() == other.seed()),
-            (Mismatch::Size, agreement.sizes),
+            (Mismatch::Size, has_shape),
         ];
         agreements.into_iter().find(|(_, agrees)| !agrees).map(|(mismatch, _)| mismatch)
     }
@@ -216,40 +235,21 @@ fn longest<'a>(filters: &[&'a Filter]) -> Option<&'a Filter> {
     filters.iter().copied().max_by_key(|filter| filter.num_layers())
 }
 
-/// Returns a new filter: the merge of chains of one kind.
-fn merged_chain<L: LayerKind>(sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<Filter, MergeError>
-where
-    Filter: From<Chain<L>>,
-{
-    Ok(Filter::from(Chain::merged(&chains_of::<L>(sources)?, op, admit)?))
+/// Returns what `filters`, which are all of one kind, are made of.
+fn contents<'a, T>(filters: &[&'a Filter], content: impl Fn(&'a Content) -> Option<T>) -> Result<Vec<T>, Error> {
+    let mut contents = try_vec(filters.len())?;
+    contents.extend(filters.iter().filter_map(|filter| content(filter.content())));
+    Ok(contents)
 }
 
-/// Returns the chains of `filters`, which are all of one kind.
-fn chains_of<'a, L: LayerKind>(filters: &[&'a Filter]) -> Result<Vec<&'a Chain<L>>, Error> {
-    let mut chains = try_vec(filters.len())?;
-    chains.extend(filters.iter().filter_map(|filter| L::chain(filter)));
-    Ok(chains)
+fn natives<'a>(filters: &[&'a Filter]) -> Result<Vec<&'a NativeFilter>, Error> {
+    contents(filters, |content| if let Content::Native(filter) = content { Some(filter) } else { None })
 }
 
-/// Returns the counting filters among `filters`, which are all of that kind.
-fn tables_of<'a>(filters: &[&'a Filter]) -> Result<Vec<&'a CountingFilter>, Error> {
-    let mut tables = try_vec(filters.len())?;
-    tables.extend(filters.iter().filter_map(|filter| filter.counting()));
-    Ok(tables)
+fn countings<'a>(filters: &[&'a Filter]) -> Result<Vec<&'a CountingFilter>, Error> {
+    contents(filters, |content| if let Content::Counting(filter) = content { Some(&**filter) } else { None })
 }
 
-/// Whether two filters of one kind agree.
-struct Agreement {
-    /// In the capacity that they were created for.
-    capacity: bool,
-    /// In the shapes of all that both have.
-    sizes: bool,
-}
-
-/// Compares the layers of two chains.
-fn agreement<L: LayerKind>(one: &Chain<L>, other: &Chain<L>) -> Agreement {
-    let (one, other) = (one.layers(), other.layers());
-    let capacity = |layers: &[L]| layers.first().map(|layer| layer.spec().capacity());
-    let sizes = one.iter().zip(other).all(|(one, other)| one.spec() == other.spec());
-    Agreement { capacity: capacity(one) == capacity(other), sizes }
+fn classics<'a>(filters: &[&'a Filter]) -> Result<Vec<&'a ClassicFilter>, Error> {
+    contents(filters, |content| if let Content::Classic(filter) = content { Some(filter) } else { None })
 }

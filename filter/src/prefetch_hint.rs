@@ -1,13 +1,12 @@
 //! Where a filter looks for an item first: a hint that stays harmless for as long as anyone keeps it.
 
 use crate::block_array::BlockSpan;
-use crate::chain::Chain;
+use crate::classic::ClassicFilter;
 use crate::hash::Hash;
-use crate::layer::Layer;
-use crate::layer::blocked::BlockedLayer;
-use crate::layer::classic::{ClassicHint, ClassicLayer};
+use crate::layer::classic::ClassicHint;
+use crate::native::NativeFilter;
 
-/// Where the newest layer of a filter is, or was, and how its items are hashed.
+/// Where the blocks or the newest layer of a filter are, or were, and how its items are hashed.
 ///
 /// A prefetch from a layer that is gone has no effect.
 #[derive(Clone, Copy, Debug)]
@@ -24,18 +23,19 @@ pub enum PrefetchHint {
 }
 
 impl PrefetchHint {
-    /// Returns the hint for a native chain, unless its newest layer has less than `min_bytes`.
+    /// Returns the hint for the blocks of a native filter, unless they have less than `min_bytes`.
     #[inline]
-    pub fn of_blocked(chain: &Chain<BlockedLayer>, min_bytes: u64) -> Option<PrefetchHint> {
-        let newest = newest(chain, min_bytes)?;
-        Some(PrefetchHint::Blocks { blocks: newest.array().span(), seed: chain.spec().seed })
+    pub fn of_native(filter: &NativeFilter, min_bytes: u64) -> Option<PrefetchHint> {
+        let layer = filter.layer();
+        let is_large = layer.bytes().len() as u64 >= min_bytes;
+        is_large.then(|| PrefetchHint::Blocks { blocks: layer.array().span(), seed: filter.spec().seed })
     }
 
-    /// As [`of_blocked`](Self::of_blocked), for a classic chain.
+    /// Returns the hint for a classic filter, unless its newest layer has less than `min_bytes`.
     #[inline]
-    pub fn of_classic(chain: &Chain<ClassicLayer>, min_bytes: u64) -> Option<PrefetchHint> {
-        let newest = newest(chain, min_bytes)?;
-        Some(PrefetchHint::Classic(ClassicHint::new(chain.spec(), newest)))
+    pub fn of_classic(filter: &ClassicFilter, min_bytes: u64) -> Option<PrefetchHint> {
+        let newest = filter.layers().last().filter(|layer| layer.bytes().len() as u64 >= min_bytes)?;
+        Some(PrefetchHint::Classic(ClassicHint::new(filter.spec(), newest)))
     }
 
     /// Prefetches the memory in which an item is looked up.
@@ -46,10 +46,4 @@ impl PrefetchHint {
             PrefetchHint::Classic(hint) => hint.prefetch(item),
         }
     }
-}
-
-/// Returns the newest layer, if it has at least `min_bytes`.
-#[inline]
-fn newest<L: Layer>(chain: &Chain<L>, min_bytes: u64) -> Option<&L> {
-    chain.layers().last().filter(|layer| layer.bytes().len() as u64 >= min_bytes)
 }

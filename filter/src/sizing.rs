@@ -122,6 +122,11 @@ impl BlockShape {
         false_positive_rate(items, self.blocks, u32::from(self.probes), u32::from(self.blocks_per_item))
     }
 
+    /// Returns the false-positive rate after `capacity` items were counted, of a layer that was chosen for `rate`.
+    pub fn full_rate(&self, capacity: u64, rate: f64) -> f64 {
+        self.false_positive_rate(items_offered(capacity, rate.max(LOWEST_ERROR_RATE), self.probes))
+    }
+
     /// Returns the expected number of distinct items that leaves `marked` cells marked.
     ///
     /// This is Swamidass and Baldi's estimate (2007) for blocks: an item leaves a given cell of a block alone with
@@ -260,30 +265,9 @@ pub fn classic_false_positive_rate(bits_per_item: f64, probes: u32) -> f64 {
     power(1.0 - libm::exp(-f64::from(probes) / bits_per_item), probes)
 }
 
-/// The share of the whole error rate that layer `index` (from 0) of a growing filter gets: 5/8 for the first, and
-/// `3/8 * (index + 1)^(-7/4) / (zeta(7/4) - 1)` for those after it.
-///
-/// The shares sum to 1, so the sum over all layers keeps the rate asked for however long a filter grows. The first is
-/// large enough for a single block per item within RedisBloom's memory at 1 %. The others fall so slowly that late
-/// layers, which hold nearly all items, stay cheap: layer 14 pays 12 bits an item for its share, where halving the rate
-/// with each layer pays 20.
-///
-/// ```text
-/// memory against halving, 1 %, after    1 layer   2      3      6      7      10     14     16
-/// 6/pi^2 (index + 1)^-2                 0.97   1.06   1.09   1.03   1.00   0.89   0.76   0.71
-/// these shares                          1.00   1.10   1.12   1.04   1.00   0.88   0.75   0.70
-/// ```
-pub fn error_share(index: usize) -> f64 {
-    const FIRST: f64 = 0.625;
-    /// `zeta(7/4) - 1`, rounded up.
-    const TAIL: f64 = 0.962_321;
-    if index == 0 {
-        return FIRST;
-    }
-    let n = (index + 1) as f64;
-    let root = n.sqrt();
-    (1.0 - FIRST) / (n * root * root.sqrt() * TAIL)
-}
+/// The share of the error rate that the layer of a growing filter gets: enough for a single block per item within
+/// RedisBloom's memory at 1 %. What grows has the rest.
+pub const LAYER_SHARE: f64 = 0.625;
 
 /// Returns the expected false-positive rate of `blocks` blocks with `items` distinct items, each of which marks
 /// `probes` cells over `blocks_per_item` different blocks.
@@ -504,7 +488,7 @@ mod tests {
         for exponent in 0..60 {
             let rate = 0.3 * 0.65f64.powi(exponent);
             for capacity in [1, 2, 3, 7, 10, 64, 100, 999, 1_000, 10_000, 1 << 20, 1_000_000_007, 20_000_000_000] {
-                for (budget, share) in [(Budget::Tight, 1.0), (Budget::RedisBloom { rate }, error_share(0))] {
+                for (budget, share) in [(Budget::Tight, 1.0), (Budget::RedisBloom { rate }, LAYER_SHARE)] {
                     let shape = BlockShape::choose(capacity, rate * share, budget).unwrap();
                     assert!(shape.false_positive_rate(capacity as f64) <= rate * share, "{capacity} {rate} {shape:?}");
                     let classic = match budget {
@@ -527,9 +511,9 @@ mod tests {
             (100, 0.01, Budget::Tight),
             (1_000_000, 0.01, Budget::Tight),
             (100_000_000, 0.001, Budget::Tight),
-            (100, 0.01 * error_share(0), Budget::RedisBloom { rate: 0.01 }),
-            (1_000_000, 0.01 * error_share(0), Budget::RedisBloom { rate: 0.01 }),
-            (20_000_000_000, 1e-7 * error_share(0), Budget::RedisBloom { rate: 1e-7 }),
+            (100, 0.01 * LAYER_SHARE, Budget::RedisBloom { rate: 0.01 }),
+            (1_000_000, 0.01 * LAYER_SHARE, Budget::RedisBloom { rate: 0.01 }),
+            (20_000_000_000, 1e-7 * LAYER_SHARE, Budget::RedisBloom { rate: 1e-7 }),
         ]
         .map(|(capacity, rate, budget)| {
             let BlockShape { blocks, blocks_per_item, probes, .. } =

@@ -1,9 +1,8 @@
-//! What a filter is created from, and what its layers share.
+//! What a filter is created from.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
-use crate::error::Error;
-use crate::sizing::error_share;
+use crate::sizing::LAYER_SHARE;
 
 /// A false-positive rate, above 0 and below 1. Rates below `2^-64` are treated as `2^-64`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -21,12 +20,12 @@ impl ErrorRate {
     }
 }
 
-/// What happens when the newest layer is full.
+/// What happens when a filter is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
     /// Insertions of new items fail.
     Fixed,
-    /// Another layer follows, this many times as large.
+    /// It grows. In a classic filter, another layer follows, this many times as large.
     By(NonZeroU32),
 }
 
@@ -37,7 +36,7 @@ pub struct CreateParams {
     pub error_rate: ErrorRate,
     /// The number of distinct items that fit before the filter grows or rejects.
     pub capacity: NonZeroU64,
-    /// What happens when the newest layer is full.
+    /// What happens when the filter is full.
     pub growth: Growth,
     /// How the bits lie in memory.
     pub layout: Layout,
@@ -74,7 +73,7 @@ pub enum Layout {
     },
 }
 
-/// What the layers of a native or counting filter share.
+/// What a native or counting filter is created from, but for its capacity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OwnSpec {
     pub seed: u64,
@@ -84,30 +83,19 @@ pub struct OwnSpec {
 }
 
 impl OwnSpec {
-    /// Returns the part of the error rate that a layer with the share `index` (from 0) may use.
-    pub fn layer_error_rate(&self, index: usize) -> f64 {
-        self.error_rate.get()
-            * match self.growth {
-                Growth::Fixed => 1.0,
-                Growth::By(_) => error_share(index),
-            }
+    /// Returns the part of the error rate that the layer of a native filter may use.
+    pub fn layer_error_rate(&self) -> f64 {
+        match self.growth {
+            Growth::Fixed => self.error_rate.get(),
+            Growth::By(_) => LAYER_SHARE * self.error_rate.get(),
+        }
     }
 
-    /// Returns how many times as large each further layer is, or `None` if the filter does not grow.
+    /// Returns the expansion that the filter was created with, or `None` if it does not grow.
     pub fn expansion(&self) -> Option<u32> {
         match self.growth {
             Growth::Fixed => None,
             Growth::By(expansion) => Some(expansion.get()),
         }
-    }
-
-    /// Returns the capacity of the layer that follows one of `capacity`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Full`] if the filter does not grow, [`Error::OutOfMemory`] if no machine could hold the layer.
-    pub fn capacity_after(&self, capacity: u64) -> Result<u64, Error> {
-        let Growth::By(expansion) = self.growth else { return Err(Error::Full) };
-        capacity.checked_mul(expansion.get().into()).ok_or(Error::OutOfMemory)
     }
 }

@@ -1,10 +1,10 @@
-//! Parts of a counting filter's table: read, changed, and made of any entries.
+//! Parts of a filter's table: read, changed, and made of any entries.
 //!
 //! The format is that of `filter/src/table/stored.rs`, of which this knows nothing else. So a table can be compared with what
 //! its own dump says.
 
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::codec;
+use oxbloom_filter::internals::{FilterKind, codec};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::input::{Reader, item};
@@ -36,6 +36,11 @@ pub(crate) struct Shape {
     longer_below: u32,
 }
 
+/// Returns where the record of a filter's table is in its header.
+pub(crate) fn record_start(filter: &Filter) -> usize {
+    if filter.kind() == FilterKind::Counting { 48 } else { 72 }
+}
+
 /// An entry: the first bits of the paths that it matches, and how often it was added.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -45,11 +50,12 @@ pub(crate) struct Entry {
 }
 
 impl Shape {
-    /// Returns the shape of a counting filter.
+    /// Returns the shape of a filter's table.
     pub(crate) fn of(filter: &Filter) -> Shape {
         let header = codec::encode_header(filter).expect("little memory");
-        let [level, width, shortest, longer_below] = *header[80..].first_chunk().expect("a record");
-        let scale = u64::from_le_bytes(*header[88..].first_chunk().expect("a record"));
+        let (_, shape) = header.split_at(record_start(filter) + 32);
+        let [level, width, shortest, longer_below] = *shape.first_chunk().expect("a record");
+        let scale = u64::from_le_bytes(*shape[8..].first_chunk().expect("a record"));
         let [level, width, shortest, longer_below] = [level, width, shortest, longer_below].map(u32::from);
         Shape { seed: filter.seed().expect("a seed"), level, width, scale, shortest, longer_below }
     }

@@ -1,4 +1,5 @@
-//! Runs the fuzz targets on the files in `corpus/`: what fuzzing found, and what it started from.
+//! Runs the fuzz targets on the files in `corpus/`: what fuzzing found, and what it started from. Then on as many
+//! mutations of these as `PAYLOADS` says.
 //!
 //! Without the usual harness, since the target of the whole module needs a process of one thread, as a server is.
 
@@ -6,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use oxbloom_fuzz::{commands, decoding};
+use testkit::random::Random;
 
 type Target = (&'static str, fn(&[u8]));
 
@@ -16,28 +18,72 @@ const TARGETS: [Target; 4] = [
     ("commands", commands::commands),
 ];
 
+/// Mutations for each target, unless `PAYLOADS` says another number.
+const MUTATIONS: u64 = 1000;
+
 fn main() {
+    let mutations = std::env::var("PAYLOADS").map_or(MUTATIONS, |number| number.parse().expect("a number"));
     for (target, run) in TARGETS {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
         let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         let mut paths: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
         assert!(!paths.is_empty(), "{} is empty", folder.display());
         paths.sort();
-        for path in &paths {
-            // A target says what is broken, but not by what.
-            let failed = Failed(path);
-            run(&fs::read(path).expect("a file that can be read"));
-            std::mem::forget(failed);
+        let files: Vec<_> = paths.iter().map(|path| fs::read(path).expect("a file that can be read")).collect();
+        for (path, file) in paths.iter().zip(&files) {
+            run_on(run, file, path);
         }
-        println!("{target}: {} files break no promise", paths.len());
+        let mut mutated = Path::new(env!("CARGO_TARGET_TMPDIR")).join(target);
+        mutated.set_extension("broken");
+        let (files, mut random): (Vec<_>, _) = (files.iter().map(Vec::as_slice).collect(), Random(0x0B100));
+        for _ in 0..mutations {
+            run_on(run, &mutation(&files, &mut random), &mutated);
+        }
+        println!("{target}: {} files and {mutations} mutations break no promise", paths.len());
     }
 }
 
-/// Names a file if it is dropped: where its target panicked.
-struct Failed<'a>(&'a Path);
+/// Runs a target. A target says what is broken, but not by what: so this does, and keeps the bytes at `path`.
+fn run_on(run: fn(&[u8]), bytes: &[u8], path: &Path) {
+    let failed = Failed { bytes, path };
+    run(bytes);
+    std::mem::forget(failed);
+}
+
+/// Returns one of the files with up to four changes: to a byte, to a number, to its length, or by a piece of another file.
+fn mutation(files: &[&[u8]], random: &mut Random) -> Vec<u8> {
+    const NUMBERS: [u64; 6] = [0, 1, 1 << 31, 1 << 40, i64::MAX as u64, u64::MAX];
+    const SIZES: [usize; 4] = [1, 2, 4, 8];
+    let mut bytes = random.one_of(files).to_vec();
+    for _ in 0..1 + random.below(4) {
+        let at = random.below(bytes.len() as u64 + 1) as usize;
+        let end = bytes.len().min(at + random.one_of(&SIZES));
+        match random.below(6) {
+            0 => bytes[at..end].iter_mut().for_each(|byte| *byte ^= 1 << random.below(8)),
+            1 => bytes[at..end].copy_from_slice(&random.one_of(&NUMBERS).to_le_bytes()[..end - at]),
+            2 => bytes[at..end].copy_from_slice(&random.below(300).to_le_bytes()[..end - at]),
+            3 => bytes.truncate(at),
+            4 => drop(bytes.drain(at..end)),
+            _ => {
+                let other = random.one_of(files);
+                let from = random.below(other.len() as u64 + 1) as usize;
+                let length = random.below(64).min((other.len() - from) as u64) as usize;
+                bytes.splice(at..end, other[from..from + length].iter().copied());
+            }
+        }
+    }
+    bytes
+}
+
+/// Keeps the bytes on which a target panicked, and says where.
+struct Failed<'a> {
+    bytes: &'a [u8],
+    path: &'a Path,
+}
 
 impl Drop for Failed<'_> {
     fn drop(&mut self) {
-        eprintln!("This broke a promise: {}", self.0.display());
+        let kept = fs::write(self.path, self.bytes);
+        eprintln!("This broke a promise: {} ({kept:?})", self.path.display());
     }
 }

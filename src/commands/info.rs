@@ -155,7 +155,7 @@ pub(super) fn debug(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(),
     Ok(())
 }
 
-/// Writes RedisBloom's line about a layer, with what is new in ours at its end.
+/// Writes RedisBloom's line about a part of a filter, with what is new in ours at its end.
 fn describe(layer: LayerInfo) -> String {
     let LayerInfo { bytes, bits, hash_bits, probes, blocks_per_item, capacity, items, error_rate } = layer;
     // Where RedisBloom has no bits, it says 1.

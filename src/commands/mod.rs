@@ -119,7 +119,7 @@ const TABLE: &[Command] = &[
         access: Access::Insert,
         fast: true,
         summary: c"Adds an item to a Bloom filter, which is created if it does not exist.",
-        complexity: c"O(N), where N is the number of layers",
+        complexity: c"O(1), or O(N) for a classic filter of N layers",
         arguments: &[Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
@@ -127,7 +127,7 @@ const TABLE: &[Command] = &[
         access: Access::Insert,
         fast: false,
         summary: c"Adds items to a Bloom filter, which is created if it does not exist.",
-        complexity: c"O(M*N), where M is the number of items and N the number of layers",
+        complexity: c"O(M), where M is the number of items, or O(M*N) for a classic filter of N layers",
         arguments: &[Argument::items(None)],
     },
     command! {
@@ -135,7 +135,7 @@ const TABLE: &[Command] = &[
         access: Access::Insert,
         fast: false,
         summary: c"Adds items to a Bloom filter, which is created as told if it does not exist.",
-        complexity: c"O(M*N), where M is the number of items and N the number of layers",
+        complexity: c"O(M), where M is the number of items, or O(M*N) for a classic filter of N layers",
         arguments: &[
             Argument::option(c"CAPACITY", c"capacity", ArgumentKind::Integer),
             Argument::option(c"ERROR", c"error", ArgumentKind::Double),
@@ -154,7 +154,7 @@ const TABLE: &[Command] = &[
         access: Access::Read,
         fast: true,
         summary: c"Tells whether an item was probably added to a Bloom filter, or certainly not.",
-        complexity: c"O(N), where N is the number of layers",
+        complexity: c"O(1), or O(N) for a classic filter of N layers",
         arguments: &[Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
@@ -162,7 +162,7 @@ const TABLE: &[Command] = &[
         access: Access::Read,
         fast: false,
         summary: c"Tells of each item whether it was probably added to a Bloom filter, or certainly not.",
-        complexity: c"O(M*N), where M is the number of items and N the number of layers",
+        complexity: c"O(M), where M is the number of items, or O(M*N) for a classic filter of N layers",
         arguments: &[Argument::items(None)],
     },
     command! {
@@ -224,7 +224,7 @@ const TABLE: &[Command] = &[
         access: Access::Read,
         fast: true,
         summary: c"Returns the number of items in a Bloom filter: those that were new when they were added.",
-        complexity: c"O(N), where N is the number of layers",
+        complexity: c"O(1), or O(N) for a classic filter of N layers",
         arguments: &[],
     },
     command! {
@@ -232,7 +232,7 @@ const TABLE: &[Command] = &[
         access: Access::Read,
         fast: true,
         summary: c"Returns what is known about a Bloom filter.",
-        complexity: c"O(N), where N is the number of layers",
+        complexity: c"O(1), or O(N) for a classic filter of N layers",
         arguments: &[Argument {
             name: c"field",
             kind: ArgumentKind::OneOf(&info::FIELD_ARGUMENTS),
@@ -264,8 +264,8 @@ const TABLE: &[Command] = &[
         c"bf.debug", info::debug, Arity::exactly(2),
         access: Access::Read,
         fast: true,
-        summary: c"Describes each layer of a Bloom filter.",
-        complexity: c"O(N), where N is the number of layers",
+        summary: c"Describes each part of a Bloom filter.",
+        complexity: c"O(1), or O(N) for a classic filter of N layers",
         arguments: &[],
     },
     #[cfg(feature = "fault-injection")]

@@ -412,7 +412,7 @@ def abuse(server: Server) -> None:
     """All that a client can do that has no rights but to add, create, restore and load chunks: and nothing of it works."""
     client = server.client
     client.execute_command("BF.RESERVE", "fixed", "0.01", 1, "NONSCALING")
-    client.execute_command("BF.RESERVE", "layers", "0.01", 1, "EXPANSION", 1)
+    client.execute_command("BF.RESERVE", "layers", "0.01", 1, "EXPANSION", 1, "LAYOUT", "classic")
     client.execute_command("BF.MADD", "layers", *range(200))
     client.set("text", "value")
     header = client.execute_command("BF.SCANDUMP", "seen", 0)

@@ -104,17 +104,12 @@ fn what_the_system_refuses_a_running_server_is_an_error_until_there_is_memory_ag
         ways_with_little_memory(&mut maker, layout)
     });
     let ways = ways.concat();
-    // Full filters whose next layer is large, and that take no item for one that they have.
-    let in_layers = LAYOUTS.into_iter().filter(|(layout, _)| *layout != "counting");
-    for (layout, flags) in in_layers.clone() {
-        let key = format!("growing-{layout}");
-        run(&mut client, &format!("BF.RESERVE {key} 0.0000001 100 EXPANSION 70000 {flags}")).unwrap();
-        let mut model = FilterModel::new(&key);
-        fill_up(&mut client, &mut model, 100);
-        models.push(model);
-    }
-    let grow = in_layers.map(|(layout, _)| (split(&format!("BF.ADD growing-{layout} something-new")), grow::SYSTEM));
-    let grow: Vec<_> = grow.collect();
+    // A full filter whose next layer is large, and that takes no item for one that it has.
+    run(&mut client, "BF.RESERVE growing 0.0000001 100 EXPANSION 70000 LAYOUT classic").unwrap();
+    let mut model = FilterModel::new("growing");
+    fill_up(&mut client, &mut model, 100);
+    models.push(model);
+    let grow = [(split("BF.ADD growing something-new"), grow::SYSTEM)];
     let before = digest(&mut client);
 
     confine_running(&server, Some(SPARE));
@@ -381,7 +376,9 @@ fn each_request_for_memory_may_be_refused_and_then_nothing_has_changed() {
         let (mut grown, mut full) = (FilterModel::new("grown"), FilterModel::new("full"));
         grown.add(client, 0..40_000);
         fill_up(client, &mut full, 15_000);
-        assert!(ask::<Vec<u64>>(client, "BF.INFO grown FILTERS")[0] >= 3);
+        // Of a native filter, only the blocks are large. The small requests of its table are those of the next test.
+        let either = |native: u64, classic: u64| if layout == "native" { native } else { classic };
+        assert!(ask::<Vec<u64>>(client, "BF.INFO grown FILTERS")[0] >= either(2, 3));
         for (key, items) in [("single", 0..10_000), ("other", 5_000..14_000)] {
             run(client, &format!("BF.RESERVE {key} LIKE grown")).unwrap();
             FilterModel::new(key).add(client, items);
@@ -395,15 +392,15 @@ fn each_request_for_memory_may_be_refused_and_then_nothing_has_changed() {
             (1, split(&format!("BF.RESERVE new {parameters}"))),
             (1, split("BF.RESERVE new LIKE grown")),
             (1, split(&format!("BF.INSERT new CAPACITY 15000 ERROR 0.0000001 {flags} ITEMS a b"))),
-            (3, split("COPY grown new")),
-            (3, words([b"RESTORE", b"new", b"0", &payload])),
-            (3, words([b"BF.LOADCHUNK", b"new", b"1", &header])),
+            (either(2, 3), split("COPY grown new")),
+            (either(2, 3), words([b"RESTORE", b"new", b"0", &payload])),
+            (either(2, 3), words([b"BF.LOADCHUNK", b"new", b"1", &header])),
             (1, split("BF.MERGE new 2 single other")),
-            (1, many("BF.MADD full", 16_000..17_000)),
+            (either(0, 1), many("BF.MADD full", 16_000..17_000)),
             (1, many("BF.MADD wide", 0..70_000)),
             (2, many("BF.INSERT wide NX ITEMS", 30_000..100_000)),
         ];
-        commands.extend([(3, split("BF.MERGE new 1 grown")), (2, split("BF.MERGE single 1 grown"))]);
+        commands.extend([(3, split("BF.MERGE new 1 grown")), (either(1, 2), split("BF.MERGE single 1 grown"))]);
         if layout != "classic" {
             commands.push((1, split("BF.SCANDUMP grown 1")));
         }
@@ -425,7 +422,7 @@ fn each_request_for_memory_may_be_refused_and_then_nothing_has_changed() {
 }
 
 #[test]
-fn each_request_for_memory_of_a_counting_filter_may_be_refused_and_then_nothing_has_changed() {
+fn each_request_for_memory_of_a_table_may_be_refused_and_then_nothing_has_changed() {
     let faulty = || with_debug(Setup::with_module(oxbloom_with_faults())).set("repl-diskless-sync-delay 0");
     let master = faulty().start();
     let replica = replica_of(&master, faulty()).start();
@@ -445,18 +442,18 @@ fn each_request_for_memory_of_a_counting_filter_may_be_refused_and_then_nothing_
     run(&mut clients.looks, "FLUSHALL").unwrap();
 
     clients.least = LEAST_OF_TABLES;
-    for growth in ["", "NONSCALING"] {
+    for (capacity, options) in [(10, "SEED 7"), (6000, "COUNTING SEED 7"), (6000, "NONSCALING COUNTING SEED 7")] {
         let client = &mut clients.looks;
-        run(client, &format!("BF.RESERVE grown 0.0000001 6000 {growth} COUNTING SEED 7")).unwrap();
+        run(client, &format!("BF.RESERVE grown 0.0000001 {capacity} {options}")).unwrap();
         run(client, "BF.RESERVE other LIKE grown").unwrap();
         let (mut grown, mut other) = (FilterModel::new("grown"), FilterModel::new("other"));
         grown.add(client, 0..3000);
         other.add(client, 2000..3500);
         let mut dump = clients.asks.scan_dump("grown");
         let (iterator, chunk) = dump.pop().expect("a chunk");
-        assert_eq!(dump.len(), 1);
+        let counts = options.contains("COUNTING");
+        assert_eq!(dump.len(), if counts { 1 } else { 2 });
         let client = &mut clients.looks;
-        let header = &dump[0].1;
         let payload: Vec<u8> = ask(client, "DUMP grown");
         // With how many requests each makes at least. What they create is `new`.
         let mut commands: Vec<(u64, Words)> = vec![
@@ -464,23 +461,25 @@ fn each_request_for_memory_of_a_counting_filter_may_be_refused_and_then_nothing_
             (2, words([b"RESTORE", b"new", b"0", &payload])),
             (2, split("BF.MERGE new 2 grown other")),
             (2, split("BF.MERGE other 1 grown")),
-            (0, split(&format!("BF.RESERVE new 0.01 1000 {growth} COUNTING"))),
+            (0, split(&format!("BF.RESERVE new 0.01 1000 {options}"))),
             (0, split("BF.RESERVE new LIKE grown")),
         ];
-        if growth == "NONSCALING" {
+        if options.contains("NONSCALING") {
             commands.push((1, split("BF.MERGE new 2 grown other INTERSECT")));
             commands.push((1, split("BF.MERGE other 1 grown INTERSECT")));
         }
         for (least, command) in &commands {
             let requests = clients.refuse_each(command);
             let shown = String::from_utf8_lossy(&command[0]);
-            assert!(requests >= *least, "{growth}: {shown} made {requests} requests");
+            assert!(requests >= *least, "{options}: {shown} made {requests} requests");
             run(&mut clients.looks, "DEL new").unwrap();
         }
-        assert_eq!(clients.asks.load_chunk("new", 1, header), Reply::simple("OK"));
+        for (iterator, data) in &dump {
+            assert_eq!(clients.asks.load_chunk("new", *iterator, data), Reply::simple("OK"));
+        }
         let load = words([b"BF.LOADCHUNK", b"new", iterator.to_string().as_bytes(), &chunk]);
         let requests = clients.refuse_each(&load);
-        assert!(requests >= 2, "{growth}: a chunk made {requests} requests");
+        assert!(requests >= 2, "{options}: a chunk made {requests} requests");
         assert_eq!(clients.asks.run("DUMP new"), Reply::bulk(&payload));
 
         // Single items, of which some need memory.
@@ -500,22 +499,27 @@ fn each_request_for_memory_of_a_counting_filter_may_be_refused_and_then_nothing_
             }
             grown.items.insert(number);
         }
-        assert!(refused > 2, "{growth}: {refused} additions were refused");
+        assert!(refused > 2, "{options}: {refused} additions were refused");
+        grown.observe(&mut clients.looks);
         assert_figures_add_up(&mut clients.looks);
         let mut reader = replica.connect();
         wait_for_replica(&mut clients.looks, &mut reader);
-        assert_eq!(digest(&mut reader), digest(&mut clients.looks), "{growth}");
+        assert_eq!(digest(&mut reader), digest(&mut clients.looks), "{options}");
+        if !counts {
+            run(&mut clients.looks, "FLUSHALL").unwrap();
+            continue;
+        }
 
         // What is removed is gone, whether or not there is memory for a smaller filter.
         let expected: Vec<u64> = grown.items.iter().copied().collect();
         for (index, &number) in expected.iter().enumerate() {
             clients.asks.run(&format!("BF.STARVE key {} {LEAST_OF_TABLES}", 1 + index % 4));
             let removed = clients.asks.run_words(&words([b"BF.DEL", b"grown", &item(number)]));
-            assert_eq!(removed, Reply::Integer(1), "{growth}");
+            assert_eq!(removed, Reply::Integer(1), "{options}");
             if index % 500 == 0 {
                 clients.asks.run(&format!("BF.STARVE key 0 {LEAST_OF_TABLES}"));
                 let counts: Vec<u64> = many(&mut clients.looks, "BF.MCOUNT", "grown", &expected);
-                assert_eq!(counts.iter().sum::<u64>() as usize, expected.len() - 1 - index, "{growth}");
+                assert_eq!(counts.iter().sum::<u64>() as usize, expected.len() - 1 - index, "{options}");
             }
         }
         clients.asks.run(&format!("BF.STARVE key 0 {LEAST_OF_TABLES}"));
@@ -603,8 +607,9 @@ fn requests_that_grow_with_the_number_of_layers_may_be_refused_and_none_ends_the
     let mut wire = Wire::resp2(&server);
     for (layout, flags) in LAYOUTS {
         let mut model = FilterModel::new("deep");
-        if layout == "counting" {
-            // It has one layer, whose chunk takes as much.
+        let is_table = layout != "classic";
+        if is_table {
+            // It has one layer or two, whose chunk takes as much.
             run(&mut client, &format!("BF.RESERVE deep 0.0000001 1000 {flags}")).unwrap();
             model.add(&mut client, 0..20_000);
         } else {
@@ -618,7 +623,9 @@ fn requests_that_grow_with_the_number_of_layers_may_be_refused_and_none_ends_the
         }
         let (iterator, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP deep 0");
         let payload: Vec<u8> = ask(&mut client, "DUMP deep");
-        let is_table = layout == "counting";
+        // The chunk of the table is the last.
+        let chunks = Wire::resp2(&server).scan_dump("deep");
+        let before_last = chunks[chunks.len() - 2].0;
         assert!(is_table || header.len() as u64 > LEAST, "{layout}: {}", header.len());
         let mut starve = |command: &Words| {
             for request in 1u64.. {
@@ -650,7 +657,7 @@ fn requests_that_grow_with_the_number_of_layers_may_be_refused_and_none_ends_the
         let of_layers = u64::from(!is_table);
         for (least, command) in [
             (of_layers, split("BF.SCANDUMP deep 0")),
-            (u64::from(is_table), split("BF.SCANDUMP deep 1")),
+            (u64::from(is_table), split(&format!("BF.SCANDUMP deep {before_last}"))),
             (0, split("BF.DEBUG deep")),
             (of_layers, split("COPY deep new")),
             (u64::from(layout != "classic"), split("DUMP deep")),

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::DEFAULT_CAPACITY;
 use super::differences::Difference;
 use super::lines::Line;
 use testkit::wire::Reply;
@@ -38,13 +39,15 @@ struct Filter {
     /// All items that were added, or seemed to be present when they were.
     items: HashSet<Vec<u8>>,
     reliable: bool,
+    /// How many items it was created for.
+    capacity: i64,
     /// Whether one side took an item for present that it was not: the numbers of items then differ from there on.
     diverged: bool,
 }
 
 impl Filter {
-    fn with_error_rate(rate: f64) -> Filter {
-        Filter { reliable: rate <= RELIABLE, ..Filter::default() }
+    fn created_by(line: &Line) -> Filter {
+        Filter { reliable: error_rate(line) <= RELIABLE, capacity: capacity(line), ..Filter::default() }
     }
 
     /// Replies of BF.ADD for one item: whether it was new.
@@ -110,7 +113,7 @@ impl Comparison {
         let arrays = matches!((theirs, ours), (Reply::Array(_), Reply::Array(_)));
         match line.command().as_str() {
             "BF.RESERVE" if theirs == ours && !ours.is_error() => {
-                self.keys.insert(line.key().to_vec(), Content::Filter(Filter::with_error_rate(error_rate(line))));
+                self.keys.insert(line.key().to_vec(), Content::Filter(Filter::created_by(line)));
                 Ok(())
             }
             "BF.ADD" if theirs.as_bool().is_some() || ours.as_bool().is_some() => {
@@ -141,7 +144,9 @@ impl Comparison {
                 items.try_for_each(|(item, (theirs, ours))| filter.compare_answer(item, theirs, ours, true))
             }
             "BF.CARD" if diverged => same_kind(theirs, ours),
-            "BF.INFO" if !ours.is_error() => compare_info(line, diverged, theirs, ours),
+            "BF.INFO" if !ours.is_error() => {
+                compare_info(line, filter.as_deref().ok_or("no such filter")?, theirs, ours)
+            }
             "BF.DEBUG" if arrays => compare_debug(diverged, theirs, ours),
             "BF.SCANDUMP" if arrays => compare_dump(line, theirs, ours),
             _ if theirs != ours => Err("not the same reply".to_owned()),
@@ -174,7 +179,7 @@ impl Comparison {
     }
 
     fn filter_or_new(&mut self, line: &Line) -> &mut Filter {
-        let new = || Content::Filter(Filter::with_error_rate(error_rate(line)));
+        let new = || Content::Filter(Filter::created_by(line));
         match self.keys.entry(line.key().to_vec()).or_insert_with(new) {
             Content::Filter(filter) => filter,
             Content::OtherType => panic!("{line}: added to a key of another type"),
@@ -203,15 +208,28 @@ pub(crate) fn number(word: &[u8]) -> Option<i64> {
 fn error_rate(line: &Line) -> f64 {
     let given = match line.command().as_str() {
         "BF.RESERVE" => line.words.get(2),
-        "BF.INSERT" => {
-            let options = line.arguments().split(|word| word.eq_ignore_ascii_case(b"ITEMS")).next().unwrap_or(&[]);
-            let place = options.iter().position(|word| word.eq_ignore_ascii_case(b"ERROR"));
-            place.and_then(|place| options.get(place + 1))
-        }
+        "BF.INSERT" => option(line, b"ERROR"),
         _ => return 0.0,
     };
     // What Rust does not read as a number, such as hexadecimals, is not taken for reliable.
     given.map_or(0.0, |word| std::str::from_utf8(word).ok().and_then(|word| word.parse().ok()).unwrap_or(1.0))
+}
+
+/// How many items the filter that a line creates is for.
+fn capacity(line: &Line) -> i64 {
+    let given = match line.command().as_str() {
+        "BF.RESERVE" => line.words.get(3),
+        "BF.INSERT" => option(line, b"CAPACITY"),
+        _ => None,
+    };
+    given.map_or(DEFAULT_CAPACITY, |word| number(word).unwrap_or(0))
+}
+
+/// The value of an option of BF.INSERT.
+fn option<'a>(line: &'a Line, name: &[u8]) -> Option<&'a Vec<u8>> {
+    let options = line.arguments().split(|word| word.eq_ignore_ascii_case(b"ITEMS")).next().unwrap_or(&[]);
+    let place = options.iter().position(|word| word.eq_ignore_ascii_case(name));
+    place.and_then(|place| options.get(place + 1))
 }
 
 /// The items that a line adds.
@@ -229,8 +247,9 @@ fn same_kind(theirs: &Reply, ours: &Reply) -> Result<(), String> {
     if same { Ok(()) } else { Err("not the same kind of reply".to_owned()) }
 }
 
-/// All fields must be equal except the size, as long as the filters hold the same number of items.
-fn compare_info(line: &Line, diverged: bool, theirs: &Reply, ours: &Reply) -> Result<(), String> {
+/// All fields must be equal as long as the filters hold the same number of items, except the size, and what differs once
+/// both have grown: ours has two layers then, and another capacity.
+fn compare_info(line: &Line, filter: &Filter, theirs: &Reply, ours: &Reply) -> Result<(), String> {
     same_kind(theirs, ours)?;
     let pairs = |reply: &Reply| match reply {
         Reply::Map(pairs) => pairs.clone(),
@@ -249,33 +268,55 @@ fn compare_info(line: &Line, diverged: bool, theirs: &Reply, ours: &Reply) -> Re
             return Err("not the same fields".to_owned());
         }
         same_kind(their_value, our_value)?;
-        let deterministic = !our_label.bytes().eq_ignore_ascii_case(b"size") && !diverged;
-        if deterministic && their_value != our_value {
+        let agree = match our_label.text().to_ascii_lowercase().as_str() {
+            _ if filter.diverged => true,
+            "size" => true,
+            "number of filters" | "filters" => our_value.integer() == their_value.integer().min(2),
+            "capacity" if their_value != our_value => {
+                let items = filter.items.len() as i64;
+                their_value.integer().min(items) > filter.capacity && our_value.integer() >= items
+            }
+            _ => their_value == our_value,
+        };
+        if !agree {
             return Err(format!("not the same {}", our_label.text()));
         }
     }
     Ok(())
 }
 
-/// The layers hold as many items, and are made for as many, and their lines start with the same names.
+/// The first layers hold as many items, and are made for as many; our second layer holds as many as all further ones of
+/// theirs. The lines start with the same names.
 fn compare_debug(diverged: bool, theirs: &Reply, ours: &Reply) -> Result<(), String> {
     let (theirs, ours) = (theirs.elements(), ours.elements());
     if diverged {
         return Ok(());
     }
-    if theirs.len() != ours.len() || theirs[0] != ours[0] {
+    if theirs.len().min(3) != ours.len() || theirs[0] != ours[0] {
         return Err("not as many layers or items".to_owned());
     }
     let facts = |line: &Reply| -> Vec<(String, String)> {
         let line = line.text();
         line.split(' ').filter_map(|fact| fact.split_once(':')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect()
     };
+    let fact = |line: &Reply, name: &str| -> Option<i64> {
+        facts(line).iter().find(|(other, _)| other == name).and_then(|(_, value)| value.parse().ok())
+    };
     for (theirs, ours) in theirs.iter().zip(ours).skip(1) {
-        for ((their_name, their_value), (our_name, our_value)) in facts(theirs).into_iter().zip(facts(ours)) {
-            let same_value = !["capacity", "size"].contains(&our_name.as_str()) || their_value == our_value;
-            if their_name != our_name || !same_value {
-                return Err(format!("not the same {our_name}"));
-            }
+        let names = facts(theirs).into_iter().zip(facts(ours));
+        if let Some((_, (name, _))) = names.into_iter().find(|(theirs, ours)| theirs.0 != ours.0) {
+            return Err(format!("not the name {name}"));
+        }
+    }
+    for name in ["capacity", "size"] {
+        if fact(&theirs[1], name) != fact(&ours[1], name) {
+            return Err(format!("not the same {name}"));
+        }
+    }
+    if let Some(further) = ours.get(2) {
+        let sizes: Option<i64> = theirs[2..].iter().map(|layer| fact(layer, "size")).sum();
+        if fact(further, "size") != sizes || fact(further, "capacity") < sizes {
+            return Err("not the same items in further layers".to_owned());
         }
     }
     Ok(())

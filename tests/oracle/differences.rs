@@ -1,4 +1,7 @@
 //! What is different from RedisBloom on purpose.
+//!
+//! A line tells which [differences](Difference) it may run into, with one exception: that a native filter has one layer for
+//! all that it grew by depends on the filter, and [`compare`](super::compare) knows about it.
 
 use super::compare::number;
 use super::lines::Line;
@@ -345,6 +348,34 @@ fn info_tells_more_fields_that_are_unknown_there() {
         assert_eq!(theirs, Reply::error("Invalid information value"));
         assert_eq!(ours.elements().len(), 1);
         assert_eq!(pair.agree(&words.replace("key", "nokey")), Reply::error("ERR not found"));
+    }
+}
+
+#[test]
+fn a_filter_that_grew_has_one_layer_more_and_several_there() {
+    let mut pair = Pair::start(Protocol::Resp2);
+    assert_eq!(pair.agree("BF.RESERVE key 1e-18 2"), Reply::simple("OK"));
+    assert_eq!(pair.agree("BF.MADD key a b"), Reply::integers(&[1, 1]));
+    assert_eq!(pair.agree("BF.INFO key FILTERS"), Reply::integers(&[1]));
+    assert_eq!(pair.agree("BF.INFO key CAPACITY"), Reply::integers(&[2]));
+    assert_eq!(pair.agree("BF.MADD key c d e f g h i"), Reply::integers(&[1; 7]));
+    assert_eq!(pair.run("BF.INFO key FILTERS"), (Reply::integers(&[3]), Reply::integers(&[2])));
+    let (theirs, ours) = pair.run("BF.INFO key CAPACITY");
+    assert_eq!(theirs, Reply::integers(&[2 + 4 + 8]));
+    assert!(ours.elements()[0].integer() >= 9, "{ours:?}");
+    let (theirs, ours) = pair.run("BF.DEBUG key");
+    let sizes = |reply: &Reply| -> Vec<String> {
+        let layers = reply.elements()[1..].iter().map(Reply::text);
+        layers
+            .filter_map(|layer| layer.split(' ').find_map(|fact| fact.strip_prefix("size:")).map(str::to_owned))
+            .collect()
+    };
+    assert_eq!(
+        (sizes(&theirs), sizes(&ours)),
+        (vec!["2".into(), "4".into(), "3".into()], vec!["2".into(), "7".into()])
+    );
+    for line in ["BF.INFO key ITEMS", "BF.INFO key EXPANSION", "BF.CARD key", "BF.MEXISTS key a b c d e f g h i j"] {
+        pair.agree(line);
     }
 }
 

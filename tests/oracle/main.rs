@@ -24,6 +24,9 @@ const NEW_SEEDS: usize = 2;
 
 const LINES_PER_SEED: usize = 2000;
 
+/// How many items a filter is for that is created without saying how.
+const DEFAULT_CAPACITY: i64 = 10;
+
 #[derive(Clone, Copy)]
 enum Protocol {
     Resp2,
@@ -53,12 +56,12 @@ impl Pair {
     }
 
     fn start_with(protocol: Protocol, layout: Layout) -> Pair {
-        const ARGUMENTS: &str = "ERROR_RATE 1e-18 INITIAL_SIZE 10";
+        let theirs = format!("ERROR_RATE 1e-18 INITIAL_SIZE {DEFAULT_CAPACITY}");
         let ours = match layout {
-            Layout::Native => ARGUMENTS.to_owned(),
-            Layout::Classic => format!("{ARGUMENTS} bf-layout classic"),
+            Layout::Native => theirs.clone(),
+            Layout::Classic => format!("{theirs} bf-layout classic"),
         };
-        let servers = [(redisbloom(), ARGUMENTS), (oxbloom(), &ours)]
+        let servers = [(redisbloom(), &theirs), (oxbloom(), &ours)]
             .map(|(module, arguments)| Setup::with_module(module).module_arguments(arguments).start());
         let connect = match protocol {
             Protocol::Resp2 => Wire::resp2,

@@ -445,7 +445,8 @@ fn info_has_exactly_the_incumbents_five_fields() {
             array => array.elements().iter().step_by(2).cloned().collect(),
         };
         assert_eq!(labels, LABELS.map(Reply::simple));
-        assert_eq!(*info.field("Capacity"), Reply::Integer(400));
+        // The first table has room for 128.
+        assert_eq!(*info.field("Capacity"), Reply::Integer(228));
         assert_eq!(*info.field("Number of filters"), Reply::Integer(2));
         assert_eq!(info.field("Number of items inserted"), &client.run("BF.CARD key"));
         assert_eq!(*info.field("Expansion rate"), Reply::Integer(3));
@@ -494,26 +495,34 @@ fn info_tells_more_when_asked_for_it() {
 fn debug_has_a_line_for_each_layer() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
-    client.run("BF.RESERVE key 0.000001 10 EXPANSION 3 SEED 7");
-    add_numbers(&mut client, "key", 50);
-    let lines: Vec<_> = client.run("BF.DEBUG key").elements().iter().map(Reply::text).collect();
-    assert_eq!(lines[0], "size:50");
-    assert_eq!(lines.len(), 4);
-    let mut bytes = 0;
-    for (line, (capacity, items)) in lines[1..].iter().zip([(10, 10), (30, 30), (90, 10)]) {
-        let facts: Vec<(&str, &str)> = line.split(' ').map(|fact| fact.split_once(':').unwrap()).collect();
-        let names: Vec<_> = facts.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, ["bytes", "bits", "hashes", "hashwidth", "capacity", "size", "ratio", "lines"]);
-        let fact = |index: usize| facts[index].1.parse::<u64>().unwrap();
-        assert_eq!(fact(0) * 8, fact(1));
-        assert_eq!((fact(3), fact(4), fact(5)), (128, capacity, items));
-        assert!((1..=fact(2)).contains(&fact(7)), "{line}");
-        let ratio: f64 = facts[6].1.parse().unwrap();
-        assert!(ratio > 0.0 && ratio < 0.000001, "{line}");
-        bytes += fact(0);
+    // Capacities and items of the layers: of blocks and a table, or of a chain.
+    for (options, hash_bits, layers) in
+        [("SEED 7", 128, &[(10, 10), (128, 40)][..]), ("LAYOUT classic", 64, &[(10, 10), (30, 30), (90, 10)])]
+    {
+        client.run(&format!("BF.RESERVE key 0.000001 10 EXPANSION 3 {options}"));
+        add_numbers(&mut client, "key", 50);
+        let lines: Vec<_> = client.run("BF.DEBUG key").elements().iter().map(Reply::text).collect();
+        assert_eq!(lines[0], "size:50");
+        assert_eq!(lines.len(), 1 + layers.len(), "{lines:?}");
+        let mut bytes = 0;
+        for (index, (line, &(capacity, items))) in lines[1..].iter().zip(layers).enumerate() {
+            let facts: Vec<(&str, &str)> = line.split(' ').map(|fact| fact.split_once(':').unwrap()).collect();
+            let names: Vec<_> = facts.iter().map(|(name, _)| *name).collect();
+            assert_eq!(names[..7], ["bytes", "bits", "hashes", "hashwidth", "capacity", "size", "ratio"]);
+            let has_blocks = hash_bits == 128 && index == 0;
+            assert_eq!(names[7..], ["lines"][..usize::from(has_blocks)], "{line}");
+            let fact = |index: usize| facts[index].1.parse::<u64>().unwrap();
+            assert_eq!(fact(0) * 8, fact(1));
+            assert_eq!((fact(3), fact(4), fact(5)), (hash_bits, capacity, items));
+            assert!(fact(2) >= 1 && (!has_blocks || (1..=fact(2)).contains(&fact(7))), "{line}");
+            let ratio: f64 = facts[6].1.parse().unwrap();
+            assert!(ratio > 0.0 && ratio < 0.000001, "{line}");
+            bytes += fact(0);
+        }
+        let size = client.run("BF.INFO key SIZE").elements()[0].integer() as u64;
+        assert!((bytes..bytes + 1000).contains(&size), "{bytes} {size}");
+        client.run("DEL key");
     }
-    let size = client.run("BF.INFO key SIZE").elements()[0].integer() as u64;
-    assert!((bytes..bytes + 1000).contains(&size), "{bytes} {size}");
 }
 
 #[test]
@@ -574,11 +583,14 @@ fn filters_without_a_seed_get_one_each_that_has_no_pattern() {
 fn card_counts_new_items_over_all_layers() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
-    client.run("BF.RESERVE key 0.000000001 10 SEED 7");
-    add_numbers(&mut client, "key", 1000);
-    add_numbers(&mut client, "key", 1000);
-    assert_eq!(client.run("BF.CARD key"), Reply::Integer(1000));
-    assert!(client.run("BF.INFO key FILTERS").elements()[0].integer() > 5);
+    for (parameters, layers) in [("10 SEED 7", 2), ("100 LAYOUT classic", 4)] {
+        client.run(&format!("BF.RESERVE key 0.000000001 {parameters}"));
+        add_numbers(&mut client, "key", 1000);
+        add_numbers(&mut client, "key", 1000);
+        assert_eq!(client.run("BF.CARD key"), Reply::Integer(1000));
+        assert_eq!(client.run("BF.INFO key FILTERS"), Reply::integers(&[layers]));
+        client.run("DEL key");
+    }
 }
 
 #[test]
@@ -587,11 +599,18 @@ fn a_filter_in_chunks_is_the_same_under_another_key_and_on_another_server() {
     let [mut client, mut other] = [Wire::resp2(&servers[0]), Wire::resp2(&servers[1])];
     client.run("BF.RESERVE empty 0.01 100");
     client.run("BF.RESERVE fixed 0.01 1000 NONSCALING");
-    client.run("BF.RESERVE layers 0.01 10");
+    client.run("BF.RESERVE grown 0.01 10");
+    client.run("BF.RESERVE deep 0.000000000000000001 10");
+    client.run("BF.RESERVE classic 0.01 10 LAYOUT classic");
     client.run("BF.RESERVE large 0.01 30000000");
-    for (key, items, chunks) in
-        [("empty", 0, 1..2), ("fixed", 1000, 2..3), ("layers", 3000, 8..12), ("large", 100, 9..13)]
-    {
+    for (key, items, chunks) in [
+        ("empty", 0, 1..2),
+        ("fixed", 1000, 2..3),
+        ("grown", 3000, 3..4),
+        ("deep", 150_000, 5..6),
+        ("classic", 3000, 8..12),
+        ("large", 100, 9..13),
+    ] {
         add_numbers(&mut client, key, items);
         let dumped = client.scan_dump(key);
         assert!(chunks.contains(&dumped.len()), "{key}: {}", dumped.len());
@@ -633,44 +652,48 @@ fn chunks_that_are_not_the_filters_are_refused_and_change_nothing() {
     }
     let chunks = client.scan_dump("key");
     let others = client.scan_dump("other");
-    assert!(chunks.len() > 3);
+    // The header, the bits, and the table.
+    assert_eq!(chunks.len(), 3);
     let (_, header) = chunks[0].clone();
-    assert_eq!(client.load_chunk("target", 1, &header), ok());
-    assert_eq!(client.load_chunk("target", chunks[1].0, &chunks[1].1), ok());
-    let before = (dump(&mut client, "target"), client.run("DBSIZE"));
-
     let flipped = |data: &[u8], bit: usize| {
         let mut data = data.to_vec();
         data[bit / 8] ^= 1 << (bit % 8);
         data
     };
-    let (iterator, data) = chunks[2].clone();
-    let mut wrong = vec![
-        ("another filter's", iterator, others[2].1.clone()),
-        ("another place's", iterator, chunks[1].1.clone()),
-        ("another place's", chunks[1].0, chunks[2].1.clone()),
-        ("a longer iterator", iterator + 64, data.clone()),
-        ("a shorter iterator", iterator - 64, data.clone()),
-        ("an iterator off by one", iterator + 1, data.clone()),
-        ("no iterator", 0, data.clone()),
-        ("a negative iterator", -1, data.clone()),
-        ("the least iterator", i64::MIN, data.clone()),
-        ("the largest iterator", i64::MAX, data.clone()),
-        ("the header's iterator", 1, data.clone()),
-        ("the header again", 1, header.clone()),
-        ("the header as a chunk", header.len() as i64 + 1, header.clone()),
-        ("truncated at the end", iterator, data[..data.len() - 1].to_vec()),
-        ("truncated by a block", iterator, data[..data.len() - 64].to_vec()),
-        ("truncated at the start", iterator, data[1..].to_vec()),
-        ("empty", iterator, vec![]),
-        ("a tag and a checksum only", iterator, data[data.len() - 16..].to_vec()),
-        ("more at the end", iterator, [&data[..], b"x"].concat()),
-    ];
-    wrong.extend((0..data.len() * 8).step_by(97).map(|bit| ("a bit flipped", iterator, flipped(&data, bit))));
-    for (what, iterator, data) in wrong {
-        let reply = client.load_chunk("target", iterator, &data);
-        assert!(reply.is_error(), "{what}: {reply:?}");
+    for [that, this] in [[2, 1], [1, 2]] {
+        client.run("DEL target");
+        assert_eq!(client.load_chunk("target", 1, &header), ok());
+        assert_eq!(client.load_chunk("target", chunks[that].0, &chunks[that].1), ok());
+        let before = (dump(&mut client, "target"), client.run("DBSIZE"));
+        let (iterator, data) = chunks[this].clone();
+        let mut wrong = vec![
+            ("another filter's", iterator, others[this].1.clone()),
+            ("another place's", iterator, chunks[that].1.clone()),
+            ("a longer iterator", iterator + 64, data.clone()),
+            ("a shorter iterator", iterator - 64, data.clone()),
+            ("an iterator off by one", iterator + 1, data.clone()),
+            ("no iterator", 0, data.clone()),
+            ("a negative iterator", -1, data.clone()),
+            ("the least iterator", i64::MIN, data.clone()),
+            ("the largest iterator", i64::MAX, data.clone()),
+            ("the header's iterator", 1, data.clone()),
+            ("the header again", 1, header.clone()),
+            ("the header as a chunk", header.len() as i64 + 1, header.clone()),
+            ("truncated at the end", iterator, data[..data.len() - 1].to_vec()),
+            ("truncated by a block", iterator, data[..data.len() - 64].to_vec()),
+            ("truncated at the start", iterator, data[1..].to_vec()),
+            ("empty", iterator, vec![]),
+            ("a tag and a checksum only", iterator, data[data.len() - 16..].to_vec()),
+            ("more at the end", iterator, [&data[..], b"x"].concat()),
+        ];
+        wrong.extend((0..data.len() * 8).step_by(97).map(|bit| ("a bit flipped", iterator, flipped(&data, bit))));
+        for (what, iterator, data) in wrong {
+            let reply = client.load_chunk("target", iterator, &data);
+            assert!(reply.is_error(), "chunk {this}: {what}: {reply:?}");
+        }
+        assert_eq!(before, (dump(&mut client, "target"), client.run("DBSIZE")));
     }
+    let before = (dump(&mut client, "target"), client.run("DBSIZE"));
     for bit in 0..header.len() * 8 {
         assert!(client.load_chunk("nokey", 1, &flipped(&header, bit)).is_error(), "bit {bit}");
     }
@@ -774,7 +797,7 @@ fn what_no_machine_has_is_refused_and_the_server_lives() {
 fn a_layer_that_no_machine_has_is_refused_and_the_filter_stays() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
-    client.run("BF.RESERVE key 0.01 100000 EXPANSION 4294967295");
+    client.run("BF.RESERVE key 0.01 100000 EXPANSION 4294967295 LAYOUT classic");
     let refused = Reply::error(grow::SYSTEM);
     add_numbers(&mut client, "key", 110_000);
     assert_eq!(client.run("BF.CARD key"), Reply::Integer(100_000));
@@ -784,6 +807,23 @@ fn a_layer_that_no_machine_has_is_refused_and_the_filter_stays() {
     assert!(new(&mut client, "BF.MADD key new").contains(&Reply::Array(vec![refused.clone()])));
     assert_eq!(client.run("BF.ADD key 0"), Reply::Integer(0));
     assert_eq!(client.run("BF.DEBUG key"), before);
+}
+
+#[test]
+fn a_native_filter_grows_by_what_its_items_take_whatever_its_expansion() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    for (key, expansion) in [("least", 1), ("most", u32::MAX)] {
+        client.run(&format!("BF.RESERVE {key} 0.01 1000 EXPANSION {expansion} SEED 7"));
+        let mut field = |name: &str| client.run(&format!("BF.INFO {key} {name}")).elements()[0].integer();
+        assert_eq!(field("EXPANSION"), expansion.into());
+        let size = field("SIZE");
+        add_numbers(&mut client, key, 50_000);
+        let mut field = |name: &str| client.run(&format!("BF.INFO {key} {name}")).elements()[0].integer();
+        // An item takes some twelve bits.
+        assert!((size + 50_000..size + 100_000).contains(&field("SIZE")), "{expansion}: {}", field("SIZE"));
+    }
+    assert_eq!(client.run("BF.DEBUG least"), client.run("BF.DEBUG most"));
 }
 
 /// The events of our commands on all keys, until the channel `end` is heard of.
@@ -1163,13 +1203,13 @@ fn equal_filters_have_the_same_size_on_every_server() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     for (parameters, size) in [
-        ("0.01 100", 288),
-        ("0.01 10000", 13_920),
-        ("0.001 10000", 19_744),
+        ("0.01 100", 272),
+        ("0.01 10000", 13_904),
+        ("0.001 10000", 19_728),
         // These take their memory when items come.
-        ("0.01 100 COUNTING", 272),
-        ("0.01 10000 COUNTING", 272),
-        ("0.01 10000 NONSCALING COUNTING", 272),
+        ("0.01 100 COUNTING", 296),
+        ("0.01 10000 COUNTING", 296),
+        ("0.01 10000 NONSCALING COUNTING", 296),
         ("0.01 10000 LAYOUT classic", 13_888),
     ] {
         client.run("DEL key");

@@ -211,8 +211,9 @@ fn the_number_of_items_may_be_an_estimate_from_elsewhere() {
     let server = with_debug(Setup::oxbloom()).start();
     for (mut client, yes, _) in protocols(&server) {
         client.run("FLUSHALL");
-        // The number of items is the third number of a layer, and the second of a table.
-        for (key, words, place) in [("native", "", 32 + 16), ("counting", "COUNTING", 32 + 8)] {
+        // In both headers, the number of items is the third number behind the first 32 bytes.
+        let place = 32 + 16;
+        for (key, words) in [("native", ""), ("counting", "COUNTING")] {
             client.run(&format!("BF.RESERVE {key} 0.01 100 {words}"));
             let (_, mut header) = client.scan_dump(key).remove(0);
             // Its highest bit.

@@ -1,12 +1,12 @@
 //! What the server does with filters by itself: copies, serializes, measures, moves and frees them.
 
-use oxbloom_filter::internals::Chains;
+use oxbloom_filter::internals::Content;
 use oxbloom_filter::internals::codec::native::Chunk;
 use oxbloom_filter::internals::codec::{Header, Origin};
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
-use testkit::filter_model::{FilterModel, Observed, various};
+use testkit::filter_model::{FilterModel, Observed, native_in_five_chunks, various};
 use testkit::info::{digest, digest_of, info_field, info_number, used_memory};
 use testkit::payload::Payload;
 use testkit::server::{wait_until, with_debug};
@@ -280,27 +280,42 @@ fn large_filters_are_freed_in_the_background() {
 fn bits_in_another_chunks_place_are_refused() {
     let server = Setup::oxbloom().set("rdbcompression no").start();
     let mut client = server.connect();
+    // Two chunks of bits of one size, and a rest.
+    run(&mut client, "BF.RESERVE wide 0.01 7000000").unwrap();
+    FilterModel::new("wide").add(&mut client, 0..300);
+    // One chunk of bits, and three parts of the table.
+    native_in_five_chunks(&mut client, "deep");
+    for (number, (key, one, other)) in
+        [("wide", 0, 1), ("wide", 1, 2), ("deep", 0, 1), ("deep", 1, 2)].iter().enumerate()
+    {
+        let payload = Payload::parse(&dump(&mut client, key));
+        let mut parts = payload.parts();
+        // Behind the header, each chunk and its checksum.
+        assert_eq!(parts.len(), if *key == "wide" { 1 + 2 * 3 } else { 1 + 2 * 4 });
+        for part in [1, 2] {
+            parts.swap(2 * one + part, 2 * other + part);
+        }
+        let swapped = payload.with_parts(payload.encoding(), &parts);
+        let refused = restore(&mut client, "swapped", "0", &swapped, &[]);
+        assert_eq!(refused, Err("ERR Bad data format".to_owned()), "{key} {one} {other}");
+        assert_eq!(server.log().matches("a filter was refused: damaged data").count(), number + 1);
+        for part in [1, 2] {
+            parts.swap(2 * one + part, 2 * other + part);
+        }
+        let whole = payload.with_parts(payload.encoding(), &parts);
+        restore(&mut client, "swapped-back", "0", &whole, &["REPLACE"]).unwrap();
+    }
+
+    // Bits that the header does not count, under a checksum that fits.
     // One checksum in 2^32 is so small that it takes fewer bytes in the file: not with this seed.
-    run(&mut client, "BF.RESERVE key 0.01 64 EXPANSION 1 SEED 7").unwrap();
+    run(&mut client, "BF.RESERVE key 0.01 64 SEED 7").unwrap();
     FilterModel::new("key").add(&mut client, 0..300);
     let payload = Payload::parse(&dump(&mut client, "key"));
     let strings = payload::strings(&payload.body);
-    let pair = strings[1..].windows(2).find(|pair| pair[0].len() == pair[1].len()).expect("layers of one size");
-    let (one, other) = (pair[0].clone(), pair[1].clone());
-    // Each chunk with the checksum that follows it.
-    let mut swapped = payload.body.clone();
-    let width = one.len() + 10;
-    swapped[one.start..one.start + width].copy_from_slice(&payload.body[other.start..other.start + width]);
-    swapped[other.start..other.start + width].copy_from_slice(&payload.body[one.start..one.start + width]);
-    let refused = restore(&mut client, "swapped", "0", &payload.seal(&swapped), &[]);
-    assert_eq!(refused, Err("ERR Bad data format".to_owned()));
-    assert!(server.log().contains("a filter was refused: damaged data"));
-
-    // Bits that the header does not count, under a checksum that fits.
     let header = Header::decode(&payload.body[strings[0].clone()], Origin::Client);
     let filter = header.and_then(|header| header.build());
     let filter = filter.expect("a filter");
-    let Chains::Native(filter) = filter.chains() else { panic!("no native filter") };
+    let Content::Native(filter) = filter.content() else { panic!("no native filter") };
     let checksum = |bits: &[u8]| Chunk { offset: 0, bits }.checksum(filter);
     let mut flipped = payload.body.clone();
     let bits = strings[1].clone();
@@ -356,9 +371,7 @@ fn what_a_later_version_wrote_is_refused_by_name() {
 fn a_filter_that_is_loaded_in_part_can_be_saved_and_restored() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
-    run(&mut client, "BF.RESERVE key 0.01 50 EXPANSION 2").unwrap();
-    let mut whole = FilterModel::new("key");
-    whole.add(&mut client, 0..500);
+    let whole = native_in_five_chunks(&mut client, "key");
     let mut chunks: Vec<(u64, Vec<u8>)> = Vec::new();
     loop {
         let next = chunks.last().map_or(0, |chunk| chunk.0);
@@ -368,7 +381,7 @@ fn a_filter_that_is_loaded_in_part_can_be_saved_and_restored() {
         }
         chunks.push(chunk);
     }
-    assert!(chunks.len() > 3);
+    assert_eq!(chunks.len(), 5);
     // At every step: as a dump, as a copy, and over a reload, after which the rest still fits.
     for stop in 1..=chunks.len() {
         run(&mut client, "DEL part restored copy").unwrap();

@@ -5,8 +5,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use testkit::command::{item, try_many};
 use testkit::filter_model::FilterModel;
-use testkit::info::{digest, filter_info, info_number, used_memory};
-use testkit::memory::{EXIT_MESSAGE, MIB, confine, create, grow, limit, reserve};
+use testkit::info::{assert_figures_add_up, digest, filter_info, info_field, info_number, used_memory};
+use testkit::memory::{EXIT_MESSAGE, MIB, confine, confine_running, create, grow, limit, reserve};
 use testkit::payload::Payload;
 use testkit::replication::{replica_of, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
@@ -79,7 +79,7 @@ fn what_would_exceed_maxmemory_is_not_created() {
 fn what_would_exceed_maxmemory_does_not_grow() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
-    run(&mut client, "BF.RESERVE key 0.01 1000 EXPANSION 30000").unwrap();
+    run(&mut client, "BF.RESERVE key 0.01 1000 EXPANSION 30000 LAYOUT classic").unwrap();
     let mut model = FilterModel::new("key");
     model.add(&mut client, 0..900);
     limit(&mut client, 10 * MIB);
@@ -108,6 +108,46 @@ fn what_would_exceed_maxmemory_does_not_grow() {
     model.add(&mut client, 900..3000);
     model.observe(&mut client);
     assert_eq!(ask::<Vec<String>>(&mut client, "BF.DEBUG key").len(), 3);
+}
+
+/// A native filter grows in small steps. Those that fit are taken, and the first that does not is refused.
+#[test]
+fn a_native_filter_grows_up_to_maxmemory_and_no_further() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE key 0.000000001 1000").unwrap();
+    let mut model = FilterModel::new("key");
+    model.add(&mut client, 0..900);
+    let size = |client: &mut Connection| info_field::<u64>(client, "key", "SIZE");
+    let small = size(&mut client);
+    limit(&mut client, MIB / 4);
+    let (mut next, mut refused) = (900, 0);
+    while refused < 20 {
+        let numbers: Vec<u64> = (next..next + 100).collect();
+        let before = (digest(&mut client), filter_info(&mut client, "key"));
+        let taken = match try_many(&mut client, "BF.MADD", "key", &numbers) {
+            Ok(_) => 100,
+            Err(refusal) => {
+                assert_eq!(error_text(&refusal), grow::MAXMEMORY);
+                let taken = model.found(&mut client, &numbers, true);
+                assert_eq!(taken, numbers[..taken.len()]);
+                taken.len()
+            }
+        };
+        if taken == 0 {
+            assert_eq!((digest(&mut client), filter_info(&mut client, "key")), before);
+            refused += 1;
+        }
+        model.items.extend(&numbers[..taken]);
+        next += taken as u64;
+        assert!(next < 200_000, "it takes all");
+    }
+    assert!((small + MIB / 8..small + MIB / 4).contains(&size(&mut client)), "{}", size(&mut client));
+    model.observe(&mut client);
+    unlimited(&mut client);
+    model.add(&mut client, next..next + 5000);
+    model.observe(&mut client);
+    assert_figures_add_up(&mut client);
 }
 
 #[test]
@@ -144,12 +184,17 @@ fn a_replica_takes_what_its_master_granted() {
     wait_for_replica(&mut client, &mut reader);
     run(&mut client, &reserve("after", 20)).unwrap();
     run(&mut client, "COPY after copy").unwrap();
-    run(&mut client, "BF.RESERVE grown 0.01 100 EXPANSION 100000").unwrap();
-    let mut model = FilterModel::new("grown");
-    model.add(&mut client, 0..2000);
+    let models = ["native", "classic"].map(|layout| {
+        run(&mut client, &format!("BF.RESERVE {layout} 0.01 100 EXPANSION 100000 LAYOUT {layout}")).unwrap();
+        let mut model = FilterModel::new(layout);
+        model.add(&mut client, 0..2000);
+        model
+    });
     wait_for_replica(&mut client, &mut reader);
     assert_eq!(digest(&mut reader), digest(&mut client));
-    assert_eq!(model.observe(&mut reader), model.observe(&mut client));
+    for model in models {
+        assert_eq!(model.observe(&mut reader), model.observe(&mut client));
+    }
 }
 
 #[test]
@@ -192,7 +237,7 @@ fn a_replica_without_the_memory_for_a_filter_ends_rather_than_forget_its_items()
     let mut client = master.connect();
     for (command, create) in [("BF.ADD key item", reserve("key", 2_000)), ("BF.ADD grown 2", String::new())] {
         run(&mut client, "FLUSHALL").unwrap();
-        run(&mut client, "BF.RESERVE grown 0.01 1 EXPANSION 2000000000").unwrap();
+        run(&mut client, "BF.RESERVE grown 0.01 1 EXPANSION 2000000000 LAYOUT classic").unwrap();
         run(&mut client, "BF.ADD grown 1").unwrap();
         let mut replica = confine(replica_of(&master, Setup::oxbloom()), 1_000 * MIB).start();
         wait_for_replica(&mut client, &mut replica.connect());
@@ -204,6 +249,27 @@ fn a_replica_without_the_memory_for_a_filter_ends_rather_than_forget_its_items()
         assert!(replica.log().contains(EXIT_MESSAGE), "{}", replica.log());
         assert_eq!(run(&mut client, &command.replace("ADD", "EXISTS")), Ok(Value::Int(1)));
     }
+}
+
+/// The memory of a native filter that grows is asked for in small parts.
+#[test]
+fn a_replica_without_the_memory_for_the_growth_of_a_filter_ends_rather_than_forget_its_items() {
+    let master = Setup::oxbloom().set("repl-diskless-sync-delay 0").start();
+    let mut client = master.connect();
+    let mut model = FilterModel::new("grown");
+    run(&mut client, "BF.RESERVE grown 0.000000000000000001 10").unwrap();
+    let mut replica = replica_of(&master, Setup::oxbloom()).start();
+    wait_for_replica(&mut client, &mut replica.connect());
+    confine_running(&replica, Some(8 * MIB));
+    for first in (0..).step_by(10_000) {
+        if !replica.is_running() {
+            break;
+        }
+        assert!(first < 10_000_000, "the replica has room for all");
+        model.add(&mut client, first..first + 10_000);
+    }
+    assert!(replica.log().contains(EXIT_MESSAGE), "{}", replica.log());
+    model.observe(&mut client);
 }
 
 #[test]
@@ -242,12 +308,34 @@ fn what_the_system_does_not_have_is_refused() {
     run(&mut client, &reserve("half", 800)).unwrap();
     assert!(run(&mut client, "COPY half other").is_err());
     run(&mut client, "DEL half").unwrap();
-    run(&mut client, "BF.RESERVE grown 0.01 1000 EXPANSION 4000000").unwrap();
+    run(&mut client, "BF.RESERVE grown 0.01 1000 EXPANSION 4000000 LAYOUT classic").unwrap();
     let refusal = try_many(&mut client, "BF.MADD", "grown", &(0..2000).collect::<Vec<_>>()).unwrap_err();
     assert_eq!(error_text(&refusal), grow::SYSTEM);
     run(&mut client, "DEL grown").unwrap();
     assert_eq!((digest(&mut client), model.observe(&mut client)), before);
     assert!(server.is_alive());
+}
+
+/// What grows in small steps could take the last that the server itself needs.
+#[test]
+fn a_filter_that_has_taken_all_memory_leaves_the_server_some() {
+    for kind in ["", "COUNTING"] {
+        let server = confined(100 * MIB);
+        let mut client = server.connect();
+        run(&mut client, &format!("BF.RESERVE key 1e-18 10 {kind}")).unwrap();
+        let items = |batch: u64| (batch * 1000..(batch + 1) * 1000).collect::<Vec<_>>();
+        let refusal = (0..).find_map(|batch| try_many(&mut client, "BF.MADD", "key", &items(batch)).err()).unwrap();
+        assert_eq!(error_text(&refusal), grow::SYSTEM);
+        let taken: u64 = info_field(&mut client, "key", "ITEMS");
+        assert!(taken > 1_000_000, "{taken}");
+        for number in 0..3000 {
+            // A segment may still have room.
+            let added = run(&mut client, &format!("BF.ADD key other-{number}")).map_err(|error| error_text(&error));
+            assert!(added.is_ok() || added == Err(grow::SYSTEM.to_owned()), "{added:?}");
+            run(&mut client, &format!("SET key-{number} {number}")).unwrap();
+        }
+        assert!(server.is_alive());
+    }
 }
 
 #[test]

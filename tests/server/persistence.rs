@@ -5,7 +5,7 @@ use std::fs;
 use redis::{Connection, Value};
 
 use testkit::command::{item, many};
-use testkit::filter_model::{FilterModel, Observed, counting_in_three_chunks, various};
+use testkit::filter_model::{FilterModel, Observed, counting_in_three_chunks, native_in_five_chunks, various};
 use testkit::info::{digest, digest_of, info_field, info_number};
 use testkit::persistence::{aof_commands, rewrite_aof, shown, wait_for_bgsave};
 use testkit::server::{with_aof, with_debug};
@@ -228,13 +228,15 @@ fn a_filter_that_is_loaded_in_part_outlives_a_restart_and_is_completed_after_it(
     for words in ["LAYOUT native", "COUNTING", "LAYOUT classic"] {
         let server = with_aof("no").start();
         let mut client = server.connect();
-        let model = if words == "COUNTING" {
-            counting_in_three_chunks(&mut client, "whole")
-        } else {
-            run(&mut client, &format!("BF.RESERVE whole 0.01 50 EXPANSION 2 {words}")).unwrap();
-            let mut model = FilterModel::new("whole");
-            model.add(&mut client, 0..500);
-            model
+        let model = match words {
+            "LAYOUT native" => native_in_five_chunks(&mut client, "whole"),
+            "COUNTING" => counting_in_three_chunks(&mut client, "whole"),
+            _ => {
+                run(&mut client, &format!("BF.RESERVE whole 0.01 50 EXPANSION 2 {words}")).unwrap();
+                let mut model = FilterModel::new("whole");
+                model.add(&mut client, 0..500);
+                model
+            }
         };
         let walk = Wire::resp2(&server).scan_dump("whole");
         assert!(walk.len() > 3);

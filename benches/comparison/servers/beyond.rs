@@ -26,6 +26,8 @@ const KINDS: [(&str, &str); 2] = [("plain", ""), ("counting", "COUNTING")];
 struct Scale {
     /// The filters of items at 1 %: capacity, how it is written, items in them.
     counted: (u64, &'static str, u64),
+    /// The sizes to which counting filters grow from the defaults.
+    grown: &'static [u64],
     /// Items a measurement.
     items: u64,
     /// The filters that are merged, at 1 %: capacity, how their size is written, items that touch nearly all pages.
@@ -35,6 +37,7 @@ struct Scale {
 
 const FULL: Scale = Scale {
     counted: (100_000_000, "10^8", 10_000_000),
+    grown: &[10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000],
     items: 200_000,
     merged: (750_000_000, "1 GB", 2_000_000),
     rounds: 7,
@@ -42,6 +45,7 @@ const FULL: Scale = Scale {
 
 const QUICK: Scale = Scale {
     counted: (10_000_000, "10^7", 1_000_000),
+    grown: &[10_000, 100_000, 1_000_000],
     items: 100_000,
     merged: (75_000_000, "100 MB", 200_000),
     rounds: 3,
@@ -50,6 +54,8 @@ const QUICK: Scale = Scale {
 /// All that was measured.
 pub(crate) struct Beyond {
     filter: String,
+    /// What counting filters take: its title, MEMORY USAGE of a plain fixed filter, and of the counting one.
+    memory: Vec<(String, [f64; 2])>,
     /// Operations on items: command time in nanoseconds an item, of each of [`KINDS`].
     items: Vec<(&'static str, [Series; 2])>,
     size: &'static str,
@@ -64,11 +70,44 @@ pub(crate) fn measure(quick: bool) -> Beyond {
     let loop_over_memory = loop_over_memory(scale);
     Beyond {
         filter: format!("{} at 1 %", scale.counted.1),
+        memory: memory(scale),
         items: items(scale),
         size: scale.merged.1,
         merges: merges(scale),
         loop_over_memory,
     }
+}
+
+/// The key under which a filter is made and measured.
+const MEASURED: &str = "measured";
+
+/// The titles of counting filters of fixed size.
+const FIXED: [&str; 2] = ["10^6 at 1 %, NONSCALING", "10^6 at 0.1 %, NONSCALING"];
+
+fn memory(scale: &Scale) -> Vec<(String, [f64; 2])> {
+    const MILLION: u64 = 1_000_000;
+    let mut instance = Instance::start(Peer::Oxbloom, Peer::Oxbloom.setup());
+    let mut rows = Vec::new();
+    for (title, error_rate) in FIXED.into_iter().zip(["0.01", "0.001"]) {
+        let plain = memory_usage(&mut instance, &format!("{error_rate} {MILLION} NONSCALING"), 0);
+        let counting = memory_usage(&mut instance, &format!("{error_rate} {MILLION} NONSCALING COUNTING"), MILLION);
+        rows.push((title.to_owned(), [plain, counting]));
+    }
+    for &items in scale.grown {
+        let plain = memory_usage(&mut instance, &format!("0.01 {items} NONSCALING"), 0);
+        let counting = memory_usage(&mut instance, "0.01 100 COUNTING", items);
+        rows.push((format!("grown from 100 to {items} at 1 %"), [plain, counting]));
+    }
+    rows
+}
+
+/// Returns what a filter takes once it has so many items.
+fn memory_usage(instance: &mut Instance, parameters: &str, items: u64) -> f64 {
+    let _: String = ask(&mut instance.connection, &format!("BF.RESERVE {MEASURED} {parameters}"));
+    fill(instance.address(), MEASURED, LENGTH, 0..items);
+    let bytes: u64 = ask(&mut instance.connection, &format!("MEMORY USAGE {MEASURED}"));
+    assert_eq!(ask::<i64>(&mut instance.connection, &format!("DEL {MEASURED}")), 1);
+    bytes as f64
 }
 
 fn items(scale: &Scale) -> Vec<(&'static str, [Series; 2])> {
@@ -87,7 +126,8 @@ fn items(scale: &Scale) -> Vec<(&'static str, [Series; 2])> {
         let steps = [
             ("BF.MADD × 1,000, new", "BF.MADD", new.clone().collect()),
             ("BF.MADD × 1,000, there already", "BF.MADD", new.clone().collect()),
-            ("BF.MEXISTS × 1,000, hit", "BF.MEXISTS", hits),
+            ("BF.MEXISTS × 1,000, hit", "BF.MEXISTS", hits.clone()),
+            ("BF.MCOUNT × 1,000, hit", "BF.MCOUNT", hits),
             ("BF.MEXISTS × 1,000, miss", "BF.MEXISTS", misses),
             ("BF.MDEL × 1,000, added twice", "BF.MDEL", new.clone().collect()),
             ("BF.MDEL × 1,000, added once", "BF.MDEL", new.collect::<Vec<_>>()),
@@ -97,7 +137,7 @@ fn items(scale: &Scale) -> Vec<(&'static str, [Series; 2])> {
                 rows.push((title, <[Series; 2]>::default()));
             }
             for (kind, (key, _)) in KINDS.into_iter().enumerate() {
-                if command != "BF.MDEL" || key == "counting" {
+                if !matches!(command, "BF.MDEL" | "BF.MCOUNT") || key == "counting" {
                     let requests = Requests::batches(command, key, LENGTH, BATCH, numbers.iter().copied());
                     rows[index].1[kind].push(command_time(&mut instance, command, &requests));
                 }
@@ -167,7 +207,18 @@ impl Beyond {
         let (_, [time, _]) = &self.merges[0];
         let title =
             format!("BF.MERGE of two filters of {} into one of them: time, of a loop's over plain memory", self.size);
-        vec![Target { title, at_most: 1.5, measured: vec![time.median() / self.loop_over_memory.median()] }]
+        let ratio = |(_, [plain, counting]): &(String, [f64; 2])| counting / plain;
+        let (fixed, grown) = self.memory.split_at(FIXED.len());
+        let average = grown.iter().map(ratio).sum::<f64>() / grown.len() as f64;
+        let mut targets =
+            vec![Target { title, at_most: 1.5, measured: vec![time.median() / self.loop_over_memory.median()] }];
+        for (row, at_most) in fixed.iter().zip([1.15, 1.0]) {
+            let title = format!("MEMORY USAGE of a counting filter, {}, of a plain one's", row.0);
+            targets.push(Target { title, at_most, measured: vec![ratio(row)] });
+        }
+        let title = "MEMORY USAGE of counting filters that grow, average of all sizes, of plain fixed ones'".to_owned();
+        targets.push(Target { title, at_most: 1.8, measured: vec![average] });
+        targets
     }
 
     pub(crate) fn markdown(&self) -> String {
@@ -182,6 +233,10 @@ impl Beyond {
                 false => (spread(plain), format!("{:.2}", counting.median() / plain.median())),
             };
             let _ = writeln!(page, "| {title} | {of_plain} | {} | {ratio} |", spread(counting));
+        }
+        page += "\n| MEMORY USAGE | plain, NONSCALING | counting | ratio |\n|---|--:|--:|--:|\n";
+        for (title, [plain, counting]) in &self.memory {
+            let _ = writeln!(page, "| {title} | {plain} | {counting} | {:.2} |", counting / plain);
         }
         let _ = write!(
             page,

@@ -33,6 +33,13 @@ const KEY: &str = "filter";
 /// Items are of one length, a usual URL's.
 const LENGTH: usize = 28;
 
+/// The size at which the memory of filters that grow is compared by itself.
+const GROWN: u64 = 1_000_000;
+
+/// The memory of filters that grew.
+pub(crate) const MEMORY_GROWN: &str = "MEMORY USAGE, grown from the defaults";
+pub(crate) const RESIDENT_GROWN: &str = "resident memory, grown from the defaults";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Bytes,
@@ -44,7 +51,7 @@ pub(crate) enum Unit {
 pub(crate) struct Row {
     /// What was measured, and of a filter of which size; empty if there is only one.
     pub what: &'static str,
-    size: &'static str,
+    pub size: &'static str,
     pub unit: Unit,
     /// Of the peers that take part, and support it.
     pub values: BTreeMap<Peer, Series>,
@@ -102,6 +109,8 @@ struct Scale {
     /// The filter that is reserved and discarded, at 1 %.
     vast: (u64, &'static str),
     reserves: usize,
+    /// The sizes to which filters grow from the defaults.
+    grown: &'static [(u64, &'static str)],
     /// The filter that is copied and deleted, at 1 %, and the items that touch nearly all of its pages: eight for each.
     deleted: (u64, &'static str),
     touching: u64,
@@ -120,6 +129,15 @@ const FULL: Scale = Scale {
     stream: 1_000_000,
     vast: (10_000_000_000, "10^10 at 1 %"),
     reserves: 5,
+    grown: &[
+        (10_000, "10^4"),
+        (30_000, "3·10^4"),
+        (100_000, "10^5"),
+        (300_000, "3·10^5"),
+        (GROWN, "10^6"),
+        (3_000_000, "3·10^6"),
+        (10_000_000, "10^7"),
+    ],
     deleted: (750_000_000, "1 GB"),
     touching: 2_000_000,
     deletions: 3,
@@ -131,6 +149,7 @@ const QUICK: Scale = Scale {
     stream: 200_000,
     vast: (1_000_000_000, "10^9 at 1 %"),
     reserves: 3,
+    grown: &[(10_000, "10^4"), (100_000, "10^5"), (GROWN, "10^6")],
     deleted: (75_000_000, "100 MB"),
     touching: 200_000,
     ..FULL
@@ -172,14 +191,22 @@ fn memory_reserved(scale: &Scale, operations: &mut Operations) {
     }
 }
 
-fn memory_grown(_: &Scale, operations: &mut Operations) {
+/// A filter grows from size to size. Another client notices how long each command of a thousand items takes.
+fn memory_grown(scale: &Scale, operations: &mut Operations) {
     for peer in WITH_CLASSIC {
         let mut instance = Instance::start(peer, peer.setup());
-        let before = resident(&instance);
-        fill(instance.address(), KEY, LENGTH, 0..1_000_000);
-        let grown = resident(&instance).saturating_sub(before);
-        operations.bytes("MEMORY USAGE, grown to 10^6", "", peer, memory_usage(&mut instance));
-        operations.bytes("resident memory, grown to 10^6", "", peer, grown);
+        let (before, mut items) = (resident(&instance), 0);
+        for &(size, title) in scale.grown {
+            let address = instance.address();
+            let (_, longest) = longest_pause(address, || fill(address, KEY, LENGTH, items..size));
+            items = size;
+            let grown = resident(&instance).saturating_sub(before);
+            operations.bytes(MEMORY_GROWN, title, peer, memory_usage(&mut instance));
+            if size >= GROWN {
+                operations.bytes(RESIDENT_GROWN, title, peer, grown);
+                operations.time("growing, pause of others", title, peer, longest);
+            }
+        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! What oxbloom sets out to be, as ratios within one run, and whether it is.
 
 use crate::library;
-use crate::operations::Operations;
+use crate::operations::{MEMORY_GROWN, Operations, RESIDENT_GROWN};
 use crate::peers::Peer;
 use crate::statistics::Series;
-use crate::workloads::{Delivery, GROWN, HUGE, LARGE, Measured, Operation, Results, SMALL, Workload};
+use crate::workloads::{Delivery, GROWN, GROWN_LARGE, HUGE, LARGE, Measured, Operation, Results, SMALL, Workload};
 
 /// An aim, and what came of it.
 pub(crate) struct Target {
@@ -60,14 +60,33 @@ fn speeds(results: &Results) -> Vec<Target> {
     let title = format!("ADD, EXISTS pipelined, {}", LARGE.name);
     let chosen = |workload: Workload| workload.subject == LARGE.name && workload.delivery == Delivery::Pipelined;
     three(&title, &chosen, [1.0 / 1.35, 1.0 / 1.7, 1.5]);
-    let chosen = |workload: Workload| {
-        workload.subject == GROWN.name && many(workload) && workload.operation == Operation::ExistsMiss
-    };
-    targets.push(Target {
-        title: format!("MEXISTS miss × 100 and × 1,000, {}: command time, of RedisBloom's", GROWN.name),
-        at_most: 1.0 / 4.0,
-        measured: shares(results, [Peer::Oxbloom, Peer::RedisBloom], |measured| &measured.command, &chosen),
-    });
+    let of_grown = [
+        (GROWN, Operation::ExistsHit, "MEXISTS × 1,000, hits", 0.25),
+        (GROWN, Operation::ExistsMiss, "MEXISTS × 1,000, misses", 0.15),
+        (GROWN, Operation::AddNew, "MADD × 1,000, growth included", 0.35),
+        (GROWN_LARGE, Operation::AddNew, "MADD × 1,000, growth included", 0.35),
+    ];
+    for (subject, operation, title, at_most) in of_grown {
+        let chosen = |workload: Workload| {
+            let (is_subject, is_operation) = (workload.subject == subject.name, workload.operation == operation);
+            is_subject && is_operation && workload.delivery == Delivery::Batch(1000)
+        };
+        targets.push(Target {
+            title: format!("{title}, {}: command time, of RedisBloom's", subject.name),
+            at_most,
+            measured: shares(results, [Peer::Oxbloom, Peer::RedisBloom], |measured| &measured.command, &chosen),
+        });
+    }
+    for subject in [SMALL, LARGE, HUGE, GROWN, GROWN_LARGE] {
+        let chosen = |workload: Workload| {
+            workload.subject == subject.name && matches!(workload.delivery, Delivery::Pipelined | Delivery::Unpipelined)
+        };
+        targets.push(Target {
+            title: format!("ADD, EXISTS one at a time, {}: server CPU, of RedisBloom's", subject.name),
+            at_most: 1.0,
+            measured: shares(results, [Peer::Oxbloom, Peer::RedisBloom], |measured| &measured.cpu, &chosen),
+        });
+    }
     let chosen = |workload: Workload| {
         workload.subject == LARGE.name
             && workload.delivery == Delivery::Batch(1000)
@@ -94,7 +113,6 @@ fn shares(
 
 fn figures(operations: &Operations) -> Vec<Target> {
     let at_most = [
-        ("MEMORY USAGE, grown to 10^6", 0.75),
         ("append-only file, BF.MADD of 100, 80 % duplicates", 0.3),
         ("append-only file, BF.ADD, 80 % duplicates", 0.3),
         ("replication, BF.MADD of 100, 80 % duplicates", 0.3),
@@ -105,13 +123,35 @@ fn figures(operations: &Operations) -> Vec<Target> {
         ("loading", 1.0),
     ];
     let rows = at_most.into_iter().flat_map(|(what, at_most)| operations.rows_of(what).map(move |row| (row, at_most)));
-    rows.map(|(row, at_most)| Target {
+    let single = rows.map(|(row, at_most)| Target {
         title: format!("{}, of RedisBloom's", row.title()),
         at_most,
         measured: row.ratio(Peer::Oxbloom).into_iter().collect(),
-    })
-    .collect()
+    });
+    single.chain(memory_grown(operations)).collect()
 }
+
+/// Of a filter that grows, each size is judged, and the average.
+fn memory_grown(operations: &Operations) -> Vec<Target> {
+    let mut targets = Vec::new();
+    for what in [MEMORY_GROWN, RESIDENT_GROWN] {
+        let rows: Vec<_> = operations.rows_of(what).collect();
+        let ratios: Vec<f64> = rows.iter().filter_map(|row| row.ratio(Peer::Oxbloom)).collect();
+        let average = ratios.iter().sum::<f64>() / ratios.len() as f64;
+        let of_size = rows.iter().filter(|row| row.size == GROWN_SIZE).filter_map(|row| row.ratio(Peer::Oxbloom));
+        for (title, at_most, measured) in [
+            ("to 10^6", 0.38, of_size.collect()),
+            ("average of all sizes", 0.45, vec![average]),
+            ("all sizes", 0.60, ratios.clone()),
+        ] {
+            targets.push(Target { title: format!("{what}, {title}, of RedisBloom's"), at_most, measured });
+        }
+    }
+    targets
+}
+
+/// The size at which memory is compared by itself.
+const GROWN_SIZE: &str = "10^6";
 
 /// In batches, as the server uses it, and against the fastest of the hashers that `fastbloom` can be given.
 fn libraries(rows: &[library::Row]) -> Vec<Target> {

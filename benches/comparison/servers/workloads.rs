@@ -58,7 +58,7 @@ pub(crate) const HUGE: Subject = Subject {
     classic: false,
 };
 
-/// Fourteen layers.
+/// In RedisBloom, fourteen layers.
 pub(crate) const GROWN: Subject = Subject {
     name: "grown to 10^6",
     reserve: None,
@@ -66,6 +66,16 @@ pub(crate) const GROWN: Subject = Subject {
     renewed: true,
     items: [150_000, 60_000, 20_000],
     classic: true,
+};
+
+/// The same, beyond the cache.
+pub(crate) const GROWN_LARGE: Subject = Subject {
+    name: "grown to 10^7",
+    reserve: None,
+    filled: 10_200_000,
+    renewed: false,
+    items: [150_000, 60_000, 20_000],
+    classic: false,
 };
 
 impl Subject {
@@ -197,7 +207,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) const FULL: Plan = Plan {
-        subjects: &[SMALL, LARGE, HUGE, GROWN],
+        subjects: &[SMALL, LARGE, HUGE, GROWN, GROWN_LARGE],
         deliveries: &[
             Delivery::Batch(10),
             Delivery::Batch(100),

@@ -25,14 +25,12 @@ use std::borrow::Cow;
 use super::fields::{Fields, decode_all};
 use super::{DumpChunk, LoadedChunk, Origin, Sink, Source};
 use crate::array::Bytes;
-use crate::chain;
+use crate::classic::ClassicFilter;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
+use crate::item_count::MAX_ITEMS;
 use crate::layer::classic::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec, Options};
-use crate::layer::{Layer as _, MAX_ITEMS};
 use crate::memory::try_vec;
-
-type Chain = chain::Chain<ClassicLayer>;
 
 /// The version of RDB values that is written. Earlier ones are read, later ones rejected.
 pub const VERSION: u32 = 4;
@@ -47,7 +45,7 @@ const FIXED_BYTES: usize = 20;
 const LAYER_BYTES: usize = 53;
 
 /// Writes a filter as RDB values.
-pub fn write_rdb(filter: &Chain, sink: &mut impl Sink) {
+pub fn write_rdb(filter: &ClassicFilter, sink: &mut impl Sink) {
     let ClassicSpec { options, expansion } = filter.spec();
     for number in [filter.items(), filter.layers().len() as u64, options.bits().into(), (*expansion).into()] {
         sink.unsigned(number);
@@ -86,7 +84,7 @@ pub fn read_rdb(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> b
         bytes += layer.bytes().len() as u64;
         Ok(layer)
     })?;
-    Ok(Filter::from(Chain::from_layers(spec, layers)))
+    Ok(Filter::from(ClassicFilter::from_layers(spec, layers)))
 }
 
 fn read_layer(
@@ -126,7 +124,7 @@ fn narrow<T: TryFrom<u64>>(number: u64) -> Result<T, DecodeError> {
 }
 
 /// See [`encode_header`](super::encode_header).
-pub fn encode_header(filter: &Chain) -> Result<Vec<u8>, Error> {
+pub fn encode_header(filter: &ClassicFilter) -> Result<Vec<u8>, Error> {
     let ClassicSpec { options, expansion } = filter.spec();
     let layers = filter.layers();
     let mut header = try_vec(FIXED_BYTES + layers.len() * LAYER_BYTES)?;
@@ -174,14 +172,14 @@ impl Header {
     }
 
     /// The filter, with no bit set yet; its items count as if they were.
-    pub fn build(&self) -> Result<Chain, DecodeError> {
+    pub fn build(&self) -> Result<ClassicFilter, DecodeError> {
         let mut layers = try_vec(self.layers.len())?;
         for &(spec, items) in &self.layers {
             let mut layer = ClassicLayer::new(spec)?;
             layer.set_items(items);
             layers.push(layer);
         }
-        Ok(Chain::from_layers(self.spec, layers))
+        Ok(ClassicFilter::from_layers(self.spec, layers))
     }
 }
 
@@ -200,7 +198,7 @@ fn decode_layer(fields: &mut Fields<'_>, origin: Origin) -> Result<(ClassicLayer
 }
 
 /// See [`next_chunk`](super::next_chunk). Any cursor will do, also one between two chunks.
-pub fn next_chunk(filter: &Chain, cursor: u64) -> Option<DumpChunk<'_>> {
+pub fn next_chunk(filter: &ClassicFilter, cursor: u64) -> Option<DumpChunk<'_>> {
     let offset = cursor.checked_sub(1)?;
     let (layer, within) = filter.locate(offset)?;
     let bits = &filter.layers()[layer].bytes()[within..];
@@ -210,7 +208,7 @@ pub fn next_chunk(filter: &Chain, cursor: u64) -> Option<DumpChunk<'_>> {
 
 /// See [`load_chunk`](super::load_chunk).
 pub fn load_chunk<'a>(
-    filter: &'a mut Chain,
+    filter: &'a mut ClassicFilter,
     cursor: u64,
     data: &[u8],
     origin: Origin,

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  0   "OXB", version (2)
-//!  4   kind (0: layers of bits, 2: a counting table), three zero bytes
+//!  4   kind (0: blocks of bits, 2: a counting table), three zero bytes
 //!  8   expansion (u32; 0: does not grow)
-//!  12  records (u32)
+//!  12  records (u32): 2 for bits with a table, otherwise 1
 //!  16  seed (u64)
 //!  24  error rate (f64)
 //!  32  the records: see `native` and `counting`
@@ -34,7 +34,7 @@ const CHECKSUM_BYTES: usize = 8;
 /// What a filter is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Layers of bits.
+    /// Blocks of bits, and a table if the filter has grown.
     Bits,
     /// A counting table.
     Table,
@@ -83,7 +83,7 @@ impl Preamble<'_> {
     }
 }
 
-/// Encodes a header of `records` records of `record_bytes` bytes each, which `append` appends.
+/// Encodes a header of `records` records, of `record_bytes` bytes together, which `append` appends.
 pub fn encode(
     content: Content,
     spec: &OwnSpec,
@@ -95,7 +95,7 @@ pub fn encode(
         Content::Bits => 0,
         Content::Table => 2,
     };
-    let mut header = try_vec(FIXED_BYTES + records * record_bytes + CHECKSUM_BYTES)?;
+    let mut header = try_vec(FIXED_BYTES + record_bytes + CHECKSUM_BYTES)?;
     header.extend_from_slice(MAGIC);
     header.extend_from_slice(&[VERSION, code, 0, 0, 0]);
     header.extend_from_slice(&spec.expansion().unwrap_or(0).to_le_bytes());

@@ -2,8 +2,8 @@
 //!
 //! There are two encodings. A *dump stream* (BF.SCANDUMP, BF.LOADCHUNK, AOF) is a header, from which an empty filter is
 //! built, and chunks that fill it, each with its cursor. An *RDB* value (RDB files, DUMP payloads) is a sequence of
-//! numbers and strings. [`header`] and [`chunk`] say what they hold for our own filters, with [`native`] and
-//! [`counting`]; [`classic`] for RedisBloom's. [`Filter::to_bytes`] encodes a whole dump stream as one string.
+//! numbers and strings. [`header`] and [`chunk`] say what they hold for our own filters, with [`native`], [`counting`] and
+//! [`table`]; [`classic`] for RedisBloom's. [`Filter::to_bytes`] encodes a whole dump stream as one string.
 //!
 //! Decoding trusts nothing. Every number is checked before memory is requested.
 
@@ -14,13 +14,13 @@ pub mod counting;
 mod fields;
 pub mod header;
 pub mod native;
+pub mod table;
 
 use std::borrow::Cow;
 
 use crate::array::Bytes;
 use crate::error::{DecodeError, Error};
-use crate::filter::{Chains, Filter};
-use crate::layer::Layer;
+use crate::filter::{Content, Filter};
 
 /// Where RDB values are written to.
 pub trait Sink {
@@ -54,11 +54,11 @@ pub trait Source {
 ///
 /// [`Error::OutOfMemory`] if the header cannot be allocated. What was written so far cannot be read back.
 pub fn write_rdb(filter: &Filter, sink: &mut impl Sink) -> Result<(), Error> {
-    match filter.chains() {
-        Chains::Native(chain) => native::write_rdb(chain, sink),
-        Chains::Counting(filter) => counting::write_rdb(filter, sink),
-        Chains::Classic(chain) => {
-            classic::write_rdb(chain, sink);
+    match filter.content() {
+        Content::Native(filter) => native::write_rdb(filter, sink),
+        Content::Counting(filter) => counting::write_rdb(filter, sink),
+        Content::Classic(filter) => {
+            classic::write_rdb(filter, sink);
             Ok(())
         }
     }
@@ -96,10 +96,10 @@ pub enum Origin {
 ///
 /// [`Error::OutOfMemory`] if it cannot be allocated: it takes up to 64 bytes a layer.
 pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
-    match filter.chains() {
-        Chains::Native(chain) => native::encode_header(chain),
-        Chains::Counting(filter) => counting::encode_header(filter),
-        Chains::Classic(chain) => classic::encode_header(chain),
+    match filter.content() {
+        Content::Native(filter) => native::encode_header(filter),
+        Content::Counting(filter) => counting::encode_header(filter),
+        Content::Classic(filter) => classic::encode_header(filter),
     }
 }
 
@@ -162,10 +162,10 @@ pub struct DumpChunk<'a> {
 /// Returns the chunk that follows `cursor` in a dump stream, which starts at [`HEADER_CURSOR`], or `None` after the
 /// last.
 pub fn next_chunk(filter: &Filter, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
-    match filter.chains() {
-        Chains::Native(chain) => native::next_chunk(chain, cursor),
-        Chains::Counting(filter) => counting::next_chunk(filter, cursor),
-        Chains::Classic(chain) => Ok(classic::next_chunk(chain, cursor)),
+    match filter.content() {
+        Content::Native(filter) => native::next_chunk(filter, cursor),
+        Content::Counting(filter) => counting::next_chunk(filter, cursor),
+        Content::Classic(filter) => Ok(classic::next_chunk(filter, cursor)),
     }
 }
 
@@ -191,10 +191,13 @@ pub fn dump(filter: &Filter, mut emit: impl FnMut(u64, &[u8])) -> Result<(), Err
 /// [`Error::OutOfMemory`] if there is no memory for a copy of the rest.
 pub fn digest(filter: &Filter, mut add: impl FnMut(&[u8])) -> Result<(), Error> {
     add(&encode_header(filter)?);
-    match filter.chains() {
-        Chains::Native(chain) => chain.layers().iter().for_each(|layer| add(layer.bytes())),
-        Chains::Counting(filter) => counting::each_part(filter, |part, _end| add(part))?,
-        Chains::Classic(chain) => chain.layers().iter().for_each(|layer| add(layer.bytes())),
+    match filter.content() {
+        Content::Native(filter) => {
+            add(filter.layer().bytes());
+            filter.table().map_or(Ok(()), |table| table::each_part(table, |part, _end| add(part)))?;
+        }
+        Content::Counting(filter) => table::each_part(filter.table(), |part, _end| add(part))?,
+        Content::Classic(filter) => filter.layers().iter().for_each(|layer| add(layer.bytes())),
     }
     Ok(())
 }
@@ -211,7 +214,7 @@ pub struct LoadedChunk<'a> {
 
 /// Loads a chunk into a filter that was built from the dump stream's header.
 ///
-/// Native chunks are OR-ed in, on replicas as well. Chunks of a counting filter are rejected if either filter was
+/// Native chunks are OR-ed in, or added, on replicas as well. Chunks of a counting filter are rejected if either filter was
 /// written to after the header was made.
 ///
 /// # Errors
@@ -224,10 +227,10 @@ pub fn load_chunk<'a>(
     data: &'a [u8],
     origin: Origin,
 ) -> Result<LoadedChunk<'a>, DecodeError> {
-    match filter.chains_mut() {
-        Chains::Native(chain) => native::load_chunk(chain, cursor, data),
-        Chains::Counting(filter) => counting::load_chunk(filter, cursor, data),
-        Chains::Classic(chain) => classic::load_chunk(chain, cursor, data, origin),
+    match filter.content_mut() {
+        Content::Native(filter) => native::load_chunk(filter, cursor, data),
+        Content::Counting(filter) => counting::load_chunk(filter, cursor, data),
+        Content::Classic(filter) => classic::load_chunk(filter, cursor, data, origin),
     }
 }
 

@@ -1,63 +1,69 @@
-//! Native filters as bytes: a [header] with a record for each layer, and [chunks](chunk) of the
-//! bits.
+//! Native filters as bytes: a [header] with a record of the blocks, and one of the [table] if the filter
+//! has grown; [chunks](chunk) of the bits, and then of the table.
 //!
 //! ```text
-//!  record
+//!  record of the blocks
 //!  0   blocks, capacity, items, bits set (u64 each); the highest bit of the items tells that they are an estimate
 //!  32  blocks per item, probes (u8 each), six zero bytes
 //! ```
 //!
-//! The offset of a chunk counts bytes of all layers' bits, laid end to end, oldest layer first. Its tag is the XXH3-64
-//! of the layer's shape, seeded with the filter's seed.
+//! The offset of a chunk counts the bytes of all blocks; the positions of the table follow them. The tag of bits is the
+//! XXH3-64 of the shape of the blocks, seeded with the filter's seed; that of the table's parts covers the lengths of its
+//! fingerprints as well.
 //!
-//! A layer without a bit set has no chunks, so that a large filter that was only reserved costs a few bytes. The shape
-//! of each layer is stored, never computed again: a later version may size new filters better, and still read old ones.
+//! Blocks without a bit set have no chunks, so that a large filter that was only reserved costs a few bytes. Their shape
+//! is stored, never computed again.
 //!
-//! Bits are OR-ed in, so that a filter may be in use while it is copied.
+//! Bits are OR-ed in, and entries added, so that a filter may be in use while it is copied.
 
 use std::borrow::Cow;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::chunk::{self, BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR, SealedChunk};
-use super::fields::{Fields, decode_all};
-use super::header::{self, Content, Preamble};
+use super::fields::Fields;
+use super::header::{self, Preamble};
+use super::table::{self, each_part, next_part};
 use super::{DumpChunk, HEADER_CURSOR, LoadedChunk, Sink, Source};
-use crate::block::{BLOCK_BITS, BLOCK_BYTES};
-use crate::chain::Chain;
+use crate::array::try_box;
+use crate::block::BLOCK_BITS;
 use crate::error::{DecodeError, Error};
+use crate::item_count::{ItemCount, MAX_ITEMS};
 use crate::layer::blocked::{BlockedLayer, BlockedSpec};
-use crate::layer::{ItemCount, Layer, LayerSpec, MAX_ITEMS, MAX_LAYERS};
-use crate::memory::try_vec;
+use crate::native::NativeFilter;
 use crate::sizing::{BlockShape, MAX_BLOCKS, MAX_BLOCKS_PER_ITEM};
 use crate::spec::{Growth, OwnSpec};
+use crate::table::{Addressing, END, Multiplicity, Table};
 
 const LAYER_BYTES: usize = 40;
 
 /// See [`encode_header`](super::encode_header).
-pub fn encode_header(filter: &Chain<BlockedLayer>) -> Result<Vec<u8>, Error> {
-    let layers = filter.layers();
-    header::encode(Content::Bits, filter.spec(), layers.len(), LAYER_BYTES, |header| {
-        for layer in layers {
-            let BlockShape { blocks, blocks_per_item, probes, .. } = layer.array().shape();
-            for number in [blocks, layer.spec().capacity(), layer.count().bits(), layer.marked()] {
-                header.extend_from_slice(&number.to_le_bytes());
-            }
-            header.extend_from_slice(&[blocks_per_item, probes, 0, 0, 0, 0, 0, 0]);
+pub fn encode_header(filter: &NativeFilter) -> Result<Vec<u8>, Error> {
+    let (layer, table) = (filter.layer(), filter.table());
+    let records = 1 + usize::from(table.is_some());
+    let bytes = LAYER_BYTES + table.map_or(0, |_| table::RECORD_BYTES);
+    header::encode(header::Content::Bits, filter.spec(), records, bytes, |header| {
+        let BlockShape { blocks, blocks_per_item, probes } = layer.array().shape();
+        for number in [blocks, layer.spec().capacity, layer.count().to_stored(), layer.marked()] {
+            header.extend_from_slice(&number.to_le_bytes());
+        }
+        header.extend_from_slice(&[blocks_per_item, probes, 0, 0, 0, 0, 0, 0]);
+        if let Some(table) = table {
+            table::encode_record(table, header);
         }
     })
 }
 
-/// A valid header. Its filter has no bits yet.
+/// A valid header. Its filter has no items yet.
 pub struct Header {
     spec: OwnSpec,
-    layers: Vec<Record>,
+    layer: LayerRecord,
+    table: Option<table::Record>,
 }
 
-struct Record {
+struct LayerRecord {
     spec: BlockedSpec,
     count: ItemCount,
-    bytes: u64,
     marked: u64,
 }
 
@@ -65,64 +71,60 @@ impl Header {
     /// Decodes the records.
     pub fn decode(preamble: Preamble<'_>) -> Result<Header, DecodeError> {
         let Preamble { spec, records, mut fields, .. } = preamble;
-        let layers = records as usize;
-        let most = if spec.growth == Growth::Fixed { 1 } else { MAX_LAYERS };
-        if !(1..=most).contains(&layers) || fields.0.len() != layers * LAYER_BYTES {
-            return Err(DecodeError::Corrupt);
-        }
-        let layers = decode_all(layers, || Record::decode(&mut fields))?;
-        let header = Header { spec, layers };
-        header.bytes().map(|_| header).ok_or(DecodeError::Corrupt)
+        let layer = LayerRecord::decode(&mut fields)?;
+        let table = match (records, spec.growth) {
+            (1, _) => None,
+            (2, Growth::By(_)) => Some(table::Record::decode(&mut fields, spec.growth)?),
+            _ => return Err(DecodeError::Corrupt),
+        };
+        if fields.0.is_empty() { Ok(Header { spec, layer, table }) } else { Err(DecodeError::Corrupt) }
     }
 
-    /// Returns the bytes that the bits of all layers will take.
+    /// Returns the bytes that the bits and the table will take.
     pub fn memory(&self) -> u64 {
-        self.bytes().unwrap_or(u64::MAX)
+        self.layer.spec.bytes().saturating_add(self.table.as_ref().map_or(0, table::Record::memory))
     }
 
-    fn bytes(&self) -> Option<u64> {
-        let total = self.layers.iter().try_fold(0u64, |sum, layer| sum.checked_add(layer.bytes))?;
-        (total <= MAX_BLOCKS * BLOCK_BYTES).then_some(total)
+    /// Returns the filter without its bits and entries. Its item counts are those of the whole filter.
+    pub fn build(&self) -> Result<NativeFilter, DecodeError> {
+        let mut layer = BlockedLayer::new(self.layer.spec)?;
+        layer.set_item_count(self.layer.count);
+        let table = match &self.table {
+            Some(record) => Some(try_box(record.build(Multiplicity::Set)?)?),
+            None => None,
+        };
+        Ok(NativeFilter::from_parts(self.spec, layer, table))
     }
 
-    /// Returns the filter without its bits. Its item counts are those of the whole filter.
-    pub fn build(&self) -> Result<Chain<BlockedLayer>, DecodeError> {
-        let mut layers = try_vec(self.layers.len())?;
-        for record in &self.layers {
-            let mut layer = BlockedLayer::new(record.spec)?;
-            layer.set_item_count(record.count);
-            layers.push(layer);
-        }
-        Ok(Chain::from_layers(self.spec, layers))
-    }
-
-    /// Returns the filter with its bits. `next` returns the bits of each chunk, in order, and their checksum.
+    /// Returns the filter with its bits and entries. `next` returns the content of each chunk, in order, and its checksum.
     pub fn build_filled<B: AsRef<[u8]>>(
         &self,
         mut next: impl FnMut() -> Result<(B, u64), DecodeError>,
-    ) -> Result<Chain<BlockedLayer>, DecodeError> {
+    ) -> Result<NativeFilter, DecodeError> {
         let mut filter = self.build()?;
-        let mut start = 0;
-        for (layer, stored) in filter.layers_mut().iter_mut().zip(&self.layers) {
-            let bytes = if stored.marked > 0 { layer.bytes().len() } else { 0 };
-            let mut loaded = 0;
-            while loaded < bytes {
-                let (bits, checksum) = next()?;
-                let chunk = Chunk { offset: start + loaded as u64, bits: bits.as_ref() };
-                if chunk.bits.is_empty() || chunk.checksum_with(tag(self.spec.seed, Some(&*layer))) != checksum {
-                    return Err(DecodeError::Corrupt);
-                }
-                layer.restore_part(loaded, chunk.bits).ok_or(DecodeError::Corrupt)?;
-                loaded += chunk.bits.len();
+        let (tag, table_tag) = (tag(&filter), table_tag(&filter));
+        let bytes = if self.layer.marked > 0 { filter.layer().bytes().len() } else { 0 };
+        let mut loaded = 0;
+        while loaded < bytes {
+            let (bits, checksum) = next()?;
+            let chunk = Chunk { offset: loaded as u64, bits: bits.as_ref() };
+            if chunk.bits.is_empty() || chunk.checksum_with(tag) != checksum {
+                return Err(DecodeError::Corrupt);
             }
-            start += stored.bytes;
+            filter.layer_mut().restore_part(loaded, chunk.bits).ok_or(DecodeError::Corrupt)?;
+            loaded += chunk.bits.len();
         }
-        if self.matches_marked(&filter) { Ok(filter) } else { Err(DecodeError::Corrupt) }
+        if let Some((record, table)) = self.table.as_ref().zip(filter.table_mut()) {
+            record.fill(table, table_tag, next)?;
+        }
+        if self.layer.marked == filter.layer().marked() { Ok(filter) } else { Err(DecodeError::Corrupt) }
     }
 
-    /// Returns true if `filter`, with all its chunks loaded, has as many bits set as the one that was encoded.
-    pub fn matches_marked(&self, filter: &Chain<BlockedLayer>) -> bool {
-        self.layers.iter().map(|layer| layer.marked).eq(filter.layers().iter().map(Layer::marked))
+    /// Returns true if `filter`, with all its chunks loaded, has as many bits set and slots filled as the one that was
+    /// encoded.
+    pub fn matches_content(&self, filter: &NativeFilter) -> bool {
+        let tables = self.table.as_ref().zip(filter.table());
+        self.layer.marked == filter.layer().marked() && tables.is_none_or(|(record, table)| record.matches_slots(table))
     }
 }
 
@@ -132,56 +134,62 @@ impl std::fmt::Debug for Header {
     }
 }
 
-impl Record {
-    fn decode(fields: &mut Fields) -> Result<Record, DecodeError> {
+impl LayerRecord {
+    fn decode(fields: &mut Fields<'_>) -> Result<LayerRecord, DecodeError> {
         let [blocks, capacity, items, marked] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
         let [blocks_per_item, probes] = [fields.u8()?, fields.u8()?];
         fields.zeros(6)?;
-        // Items and cells marked need not agree: a header may be older than the chunks that came with it.
+        // Items and bits set need not agree: a header may be older than the chunks that came with it.
         let sound = (1..MAX_BLOCKS).contains(&blocks)
             && (1..=MAX_BLOCKS_PER_ITEM).contains(&blocks_per_item)
             && u64::from(blocks_per_item) <= blocks
             && probes >= blocks_per_item
             && (1..=i64::MAX as u64).contains(&capacity)
             && marked.div_ceil(BLOCK_BITS) <= blocks
-            && ItemCount::from_bits(items).items() <= MAX_ITEMS;
+            && ItemCount::from_stored(items).items() <= MAX_ITEMS;
         if !sound {
             return Err(DecodeError::Corrupt);
         }
         let shape = BlockShape { blocks, blocks_per_item, probes };
-        let count = ItemCount::from_bits(items);
+        let count = ItemCount::from_stored(items);
         if count.items() > capacity && !count.is_estimate() {
             return Err(DecodeError::Corrupt);
         }
-        Ok(Record { spec: BlockedSpec { shape, capacity }, count, bytes: shape.bytes(), marked })
+        Ok(LayerRecord { spec: BlockedSpec { shape, capacity }, count, marked })
     }
 }
 
 /// See [`write_rdb`](super::write_rdb).
-pub fn write_rdb(filter: &Chain<BlockedLayer>, sink: &mut impl Sink) -> Result<(), Error> {
+pub fn write_rdb(filter: &NativeFilter, sink: &mut impl Sink) -> Result<(), Error> {
     sink.string(&encode_header(filter)?);
+    let (tag, table_tag) = (tag(filter), table_tag(filter));
     for chunk in chunks(filter) {
         sink.string(chunk.bits);
-        sink.unsigned(chunk.checksum(filter));
+        sink.unsigned(chunk.checksum_with(tag));
     }
-    Ok(())
+    filter.table().map_or(Ok(()), |table| {
+        each_part(table, |part, end| {
+            sink.string(part);
+            sink.unsigned(chunk::checksum(part, end, table_tag));
+        })
+    })
 }
 
 /// Reads the chunks of a filter from RDB values.
-pub fn read_chunks(header: &Header, source: &mut impl Source) -> Result<Chain<BlockedLayer>, DecodeError> {
+pub fn read_chunks(header: &Header, source: &mut impl Source) -> Result<NativeFilter, DecodeError> {
     header.build_filled(|| Ok((source.string()?, source.unsigned()?)))
 }
 
 /// Bits of a filter with the place they belong to.
 ///
-/// A tag stands for the filter's seed and the layer's shape; the checksum covers the bits, the tag and the offset. A
+/// A tag stands for the filter's seed and the shape of its blocks; the checksum covers the bits, the tag and the offset. A
 /// chunk is accepted only at its own place and by a filter of the same seed and shape. When it is rejected, the tag
 /// tells whether it was damaged or belongs to another filter.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk<'a> {
-    /// Where the bits start, in bytes of all layers' bits laid end to end.
+    /// Where the bits start, in bytes.
     pub offset: u64,
-    /// Whole blocks of one layer.
+    /// Whole blocks.
     pub bits: &'a [u8],
 }
 
@@ -191,14 +199,9 @@ impl Chunk<'_> {
         FIRST_CHUNK_CURSOR.wrapping_add(self.end())
     }
 
-    /// Returns the tag that binds the chunk to `filter`.
-    pub fn tag(&self, filter: &Chain<BlockedLayer>) -> u64 {
-        tag(filter.spec().seed, filter.locate(self.offset).map(|(layer, _)| &filter.layers()[layer]))
-    }
-
     /// Returns the chunk's checksum in an RDB value of `filter`.
-    pub fn checksum(&self, filter: &Chain<BlockedLayer>) -> u64 {
-        self.checksum_with(self.tag(filter))
+    pub fn checksum(&self, filter: &NativeFilter) -> u64 {
+        self.checksum_with(tag(filter))
     }
 
     fn checksum_with(&self, tag: u64) -> u64 {
@@ -210,64 +213,76 @@ impl Chunk<'_> {
     }
 }
 
-/// Returns the tag that binds chunks to a layer of a filter with this seed.
-fn tag(seed: u64, layer: Option<&BlockedLayer>) -> u64 {
-    let shape = layer.map_or([0; 10], |layer| {
-        let BlockShape { blocks, blocks_per_item, probes, .. } = layer.array().shape();
-        let [a, b, c, d, e, f, g, h] = blocks.to_le_bytes();
-        [a, b, c, d, e, f, g, h, blocks_per_item, probes]
-    });
-    xxh3_64_with_seed(&shape, seed)
+/// Returns the tag that binds bits to a filter.
+pub fn tag(filter: &NativeFilter) -> u64 {
+    let BlockShape { blocks, blocks_per_item, probes } = filter.layer().array().shape();
+    let [a, b, c, d, e, f, g, h] = blocks.to_le_bytes();
+    xxh3_64_with_seed(&[a, b, c, d, e, f, g, h, blocks_per_item, probes], filter.spec().seed)
 }
 
-/// Returns all chunks of a filter, in order.
-pub fn chunks(filter: &Chain<BlockedLayer>) -> impl Iterator<Item = Chunk<'_>> {
-    let mut end = 0;
-    filter.layers().iter().flat_map(move |layer| {
-        let start = end;
-        end += layer.bytes().len() as u64;
-        let bits = if layer.marked() > 0 { layer.bytes() } else { &[] };
-        let offsets = (start..).step_by(BITS_CHUNK_BYTES);
-        offsets.zip(bits.chunks(BITS_CHUNK_BYTES)).map(|(offset, bits)| Chunk { offset, bits })
-    })
+/// Returns the tag that binds parts of a table to a filter.
+pub fn table_tag(filter: &NativeFilter) -> u64 {
+    let lengths = match filter.table().map(Table::addressing) {
+        Some(Addressing::Growing(lengths)) => lengths.to_bytes(),
+        _ => [0, 0],
+    };
+    xxh3_64_with_seed(&lengths, tag(filter))
+}
+
+/// Returns all chunks of a filter's bits, in order.
+pub fn chunks(filter: &NativeFilter) -> impl Iterator<Item = Chunk<'_>> {
+    let bits = if filter.layer().marked() > 0 { filter.layer().bytes() } else { &[] };
+    let offsets = (0..).step_by(BITS_CHUNK_BYTES);
+    offsets.zip(bits.chunks(BITS_CHUNK_BYTES)).map(|(offset, bits)| Chunk { offset, bits })
 }
 
 /// See [`next_chunk`](super::next_chunk).
-pub fn next_chunk(filter: &Chain<BlockedLayer>, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
+pub fn next_chunk(filter: &NativeFilter, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
     let behind = match cursor {
         HEADER_CURSOR => FIRST_CHUNK_CURSOR,
         FIRST_CHUNK_CURSOR.. => cursor,
         _ => return Ok(None),
     };
-    let next = chunks(filter).find(|chunk| chunk.cursor() > behind);
-    let encode = |chunk: Chunk<'_>| {
+    if let Some(chunk) = chunks(filter).find(|chunk| chunk.cursor() > behind) {
         let data = encode_chunk(filter, chunk)?;
-        Ok(DumpChunk { cursor: chunk.cursor(), data: Cow::Owned(data) })
-    };
-    next.map(encode).transpose()
+        return Ok(Some(DumpChunk { cursor: chunk.cursor(), data: Cow::Owned(data) }));
+    }
+    let Some(table) = filter.table() else { return Ok(None) };
+    let start = FIRST_CHUNK_CURSOR + filter.layer().bytes().len() as u64;
+    let Some((part, end)) = next_part(table, behind.saturating_sub(start))? else { return Ok(None) };
+    let cursor = start + end;
+    let data = chunk::seal(&part, cursor - FIRST_CHUNK_CURSOR, table_tag(filter))?;
+    Ok(Some(DumpChunk { cursor, data: Cow::Owned(data) }))
 }
 
 /// Encodes a chunk of a dump stream.
-pub fn encode_chunk(filter: &Chain<BlockedLayer>, chunk: Chunk<'_>) -> Result<Vec<u8>, Error> {
-    chunk::seal(chunk.bits, chunk.end(), chunk.tag(filter))
+pub fn encode_chunk(filter: &NativeFilter, chunk: Chunk<'_>) -> Result<Vec<u8>, Error> {
+    chunk::seal(chunk.bits, chunk.end(), tag(filter))
 }
 
 /// See [`load_chunk`](super::load_chunk).
-pub fn load_chunk<'a>(
-    filter: &mut Chain<BlockedLayer>,
-    cursor: u64,
-    data: &'a [u8],
-) -> Result<LoadedChunk<'a>, DecodeError> {
+pub fn load_chunk<'a>(filter: &mut NativeFilter, cursor: u64, data: &'a [u8]) -> Result<LoadedChunk<'a>, DecodeError> {
     let sealed = SealedChunk::decode(cursor, data)?;
+    let bytes = filter.layer().bytes().len() as u64;
+    let changed = match sealed.end.checked_sub(bytes) {
+        None | Some(0) => load_bits(filter, &sealed)?,
+        Some(position) => {
+            if position > END {
+                return Err(DecodeError::NoSuchOffset);
+            }
+            let tag = table_tag(filter);
+            let table = filter.table_mut().ok_or(DecodeError::NoSuchOffset)?;
+            sealed.check_tag(tag)?;
+            table::load_part(table, sealed.content, position)?
+        }
+    };
+    Ok(LoadedChunk { bytes: data, changed })
+}
+
+/// Sets the bits of a chunk. Returns true if any was clear.
+fn load_bits(filter: &mut NativeFilter, sealed: &SealedChunk<'_>) -> Result<bool, DecodeError> {
     let bits = sealed.content;
     let offset = sealed.end.checked_sub(bits.len() as u64).ok_or(DecodeError::Corrupt)?;
-    let (layer, within) = filter.locate(offset).ok_or(DecodeError::NoSuchOffset)?;
-    let seed = filter.spec().seed;
-    let layer = &mut filter.layers_mut()[layer];
-    if bits.len() > layer.bytes().len() - within {
-        return Err(DecodeError::BeyondLayer);
-    }
-    sealed.check_tag(tag(seed, Some(&*layer)))?;
-    let changed = layer.merge_part(within, bits).ok_or(DecodeError::Corrupt)?;
-    Ok(LoadedChunk { bytes: data, changed })
+    sealed.check_tag(tag(filter))?;
+    filter.layer_mut().merge_part(offset as usize, bits).ok_or(DecodeError::Corrupt)
 }

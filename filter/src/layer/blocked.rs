@@ -9,16 +9,15 @@
 use std::ptr::NonNull;
 
 use bitvec::prelude::*;
-use multiversion::multiversion;
 
-use super::{Insert, ItemCount, Layer, LayerInfo, LayerSpec, MergeOp, merge_bits};
-use crate::batch::{BATCH, BatchMask, BlockMask, IN_CACHE};
+use super::{LayerInfo, merge_bits};
 use crate::block::{count_ones, or};
 use crate::block_array::BlockArray;
 use crate::error::Error;
-use crate::hash::{Hash, Hasher};
+use crate::hash::Hash;
+use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
 use crate::probe::Probes;
-use crate::sizing::{BlockShape, Budget};
+use crate::sizing::{BlockShape, Budget, LOWEST_ERROR_RATE};
 use crate::spec::{Growth, OwnSpec};
 
 /// What a native layer is created from.
@@ -29,28 +28,28 @@ pub struct BlockedSpec {
 }
 
 impl BlockedSpec {
-    /// Returns the spec of layer `index` (from 0) for `capacity` items.
+    /// Returns the spec of the layer of a filter for `capacity` items.
     ///
-    /// A fixed filter has the whole error rate for its one layer and a tight budget. The first layer of a growing one may
-    /// take as much as RedisBloom's; the others are tight again, for they hold most of the memory.
-    pub fn new(filter: &OwnSpec, index: usize, capacity: u64) -> Result<BlockedSpec, Error> {
-        let budget = match (filter.growth, index) {
-            (Growth::By(_), 0) => Budget::RedisBloom { rate: filter.error_rate.get() },
-            _ => Budget::Tight,
+    /// A fixed filter has the whole error rate for its layer, and a tight budget. The layer of a growing one may take as
+    /// much as RedisBloom's first.
+    pub fn new(filter: &OwnSpec, capacity: u64) -> Result<BlockedSpec, Error> {
+        let budget = match filter.growth {
+            Growth::By(_) => Budget::RedisBloom { rate: filter.error_rate.get() },
+            Growth::Fixed => Budget::Tight,
         };
-        let shape = BlockShape::choose(capacity, filter.layer_error_rate(index), budget);
+        let shape = BlockShape::choose(capacity, filter.layer_error_rate(), budget);
         Ok(BlockedSpec { shape: shape.ok_or(Error::OutOfMemory)?, capacity })
     }
-}
 
-impl LayerSpec for BlockedSpec {
-    #[inline]
-    fn capacity(&self) -> u64 {
-        self.capacity
+    /// Returns the size of the blocks in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.shape.bytes()
     }
 
-    fn bytes(&self) -> u64 {
-        self.shape.bytes()
+    /// Returns the false-positive rate of the full layer of a filter.
+    pub fn full_rate(&self, filter: &OwnSpec) -> f64 {
+        let most = filter.layer_error_rate();
+        self.shape.full_rate(self.capacity, most).min(most)
     }
 }
 
@@ -62,85 +61,87 @@ pub struct BlockedLayer {
     ones: u64,
 }
 
-impl Layer for BlockedLayer {
-    type FilterSpec = OwnSpec;
-    type LayerSpec = BlockedSpec;
-
-    fn hasher(filter: &OwnSpec) -> Hasher {
-        Hasher::Xxh3 { seed: filter.seed }
-    }
-
-    fn next(filter: &OwnSpec, layers: &[BlockedLayer]) -> Result<BlockedSpec, Error> {
-        let newest = layers.last().ok_or(Error::OutOfMemory)?;
-        BlockedSpec::new(filter, layers.len(), filter.capacity_after(newest.capacity)?)
-    }
-
-    fn new(BlockedSpec { shape, capacity }: BlockedSpec) -> Result<BlockedLayer, Error> {
+impl BlockedLayer {
+    /// Creates an empty layer.
+    pub fn new(BlockedSpec { shape, capacity }: BlockedSpec) -> Result<BlockedLayer, Error> {
         Ok(BlockedLayer { array: BlockArray::new(shape)?, capacity, count: ItemCount::default(), ones: 0 })
     }
 
+    /// Returns what the layer was created from.
     #[inline]
-    fn spec(&self) -> BlockedSpec {
+    pub fn spec(&self) -> BlockedSpec {
         BlockedSpec { shape: self.array.shape(), capacity: self.capacity }
     }
 
+    /// Returns the number of items that were new when they were inserted.
     #[inline]
-    fn items(&self) -> u64 {
+    pub fn items(&self) -> u64 {
         self.count.items()
     }
 
-    fn marked(&self) -> u64 {
+    /// Returns how many more items fit.
+    #[inline]
+    fn room(&self) -> u64 {
+        self.capacity.min(MAX_ITEMS).saturating_sub(self.items())
+    }
+
+    /// Returns the number of bits that are set.
+    pub fn marked(&self) -> u64 {
         self.ones
     }
 
+    /// Returns the bits, as they are stored.
     #[inline]
-    fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         self.array.bytes()
     }
 
-    fn info(&self, filter: &OwnSpec, index: usize) -> LayerInfo {
-        LayerInfo::of_blocks(filter, index, self.array.shape(), self.capacity, self.items())
+    /// Returns what is known of the layer, which belongs to `filter`.
+    pub fn info(&self, filter: &OwnSpec) -> LayerInfo {
+        let shape = self.array.shape();
+        LayerInfo {
+            bytes: shape.bytes(),
+            bits: 8 * shape.bytes(),
+            hash_bits: 128,
+            probes: shape.probes.into(),
+            blocks_per_item: Some(shape.blocks_per_item),
+            capacity: self.capacity,
+            items: self.items(),
+            error_rate: filter.layer_error_rate().max(LOWEST_ERROR_RATE),
+        }
     }
 
-    fn false_positive_rate(&self) -> f64 {
+    /// Returns the share of bits that are set.
+    pub fn fill(&self) -> f64 {
+        self.ones as f64 / self.array.shape().cells() as f64
+    }
+
+    /// Returns the estimated false-positive rate at the present fill.
+    pub fn false_positive_rate(&self) -> f64 {
         let shape = self.array.shape();
         shape.false_positive_rate(shape.items_from_fill(self.ones))
     }
 
+    /// Returns true if the item may have been inserted.
     #[inline]
-    fn contains(&self, hash: Hash) -> bool {
+    pub fn contains(&self, hash: Hash) -> bool {
         let mut positions = hash.probes();
         self.block_contains(self.array.first_block_of(hash), self.array.first_probes(), &mut positions)
             && (self.array.blocks_per_item() == 1 || self.other_blocks_contain(hash, positions))
     }
 
-    fn find(layers: &[BlockedLayer], hashes: &[Hash], found: &mut [bool]) {
-        match (layers, hashes) {
-            ([layer], _) => found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found = layer.contains(hash)),
-            (layers, &[hash]) => found[0] = find_one(layers, hash),
-            (layers, _) => {
-                let batches = hashes.chunks(BATCH).zip(found.chunks_mut(BATCH));
-                batches.for_each(|(hashes, found)| find_batch(layers, hashes, found));
-            }
-        }
-    }
-
+    /// Prefetches the memory that any operation on the items reads.
     #[inline]
-    fn prefetch(layers: &[BlockedLayer], hashes: &[Hash]) {
-        match layers {
-            [layer] => {
-                let span = layer.array.span();
-                hashes.iter().for_each(|&hash| span.prefetch(hash));
-            }
-            [.., newest] => {
-                let span = newest.array.span();
-                hashes.iter().for_each(|&hash| span.prefetch_first(hash));
-            }
-            [] => {}
-        }
+    pub fn prefetch(&self, hashes: &[Hash]) {
+        let span = self.array.span();
+        hashes.iter().for_each(|&hash| span.prefetch(hash));
     }
 
-    fn merge(&mut self, sources: &[&BlockedLayer], op: MergeOp, is_new: bool) -> bool {
+    /// Merges `sources`, which have this layer's spec, into the layer. If the layer is new, its content becomes that of
+    /// `sources` alone. Returns true if that changed it.
+    ///
+    /// The union of one source with a new layer is a copy. Where no bit is set, its memory stays untouched.
+    pub fn merge(&mut self, sources: &[&BlockedLayer], op: MergeOp, is_new: bool) -> bool {
         let bytes = self.array.blocks_mut().as_flattened_mut();
         let (changed, ones) = merge_bits(bytes, sources.iter().map(|source| source.bytes()), op, is_new);
         self.ones = ones;
@@ -151,13 +152,33 @@ impl Layer for BlockedLayer {
         changed
     }
 
-    unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
+    /// Lets `relocate` move the bits.
+    ///
+    /// # Safety
+    ///
+    /// See [`Array::relocate`](crate::array::Array::relocate).
+    pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
         // SAFETY: as promised by the caller.
         unsafe { self.array.relocate(relocate) };
     }
-}
 
-impl Insert for BlockedLayer {
+    /// Inserts items in order, and sets `new[i]` to whether the item was new, until one does not fit. Returns how many
+    /// were handled.
+    #[inline]
+    pub fn insert_while_room(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
+        for (handled, (&hash, new)) in hashes.iter().zip(new).enumerate() {
+            if self.room() > 0 {
+                *new = self.insert(hash);
+            } else if self.contains(hash) {
+                *new = false;
+            } else {
+                return handled;
+            }
+        }
+        hashes.len()
+    }
+
+    /// Sets the item's bits. Returns true if any of them was clear, that is, if the item is new.
     #[inline]
     fn insert(&mut self, hash: Hash) -> bool {
         let mut positions = hash.probes();
@@ -170,22 +191,6 @@ impl Insert for BlockedLayer {
         set > 0
     }
 
-    /// All of a batch: they have few blocks each.
-    const INSERTS_AHEAD: usize = BATCH;
-
-    /// A look-up in several layers prefetches the first block in each only.
-    #[inline]
-    fn inserts_look_further(layers: &[BlockedLayer]) -> bool {
-        layers.len() > 1
-    }
-
-    #[inline]
-    fn prefetch_insert(&self, hash: Hash) {
-        self.array.span().prefetch(hash);
-    }
-}
-
-impl BlockedLayer {
     /// Returns the bits.
     pub fn array(&self) -> &BlockArray {
         &self.array
@@ -216,12 +221,6 @@ impl BlockedLayer {
         let mut all = true;
         positions.next_positions(probes, |position| all &= block[position]);
         all
-    }
-
-    /// Returns true if the item's first block has all bits of `mask`. If not, the layer does not contain the item.
-    #[inline]
-    pub fn may_contain(&self, mask: &BlockMask, hash: Hash) -> bool {
-        mask.is_subset_of(&self.array.blocks()[self.array.first_block_of(hash)])
     }
 
     #[inline(never)]
@@ -268,41 +267,4 @@ impl BlockedLayer {
         self.ones += set;
         Some(())
     }
-}
-
-#[inline]
-fn find_one(layers: &[BlockedLayer], hash: Hash) -> bool {
-    let mut mask = BlockMask::EMPTY;
-    mask.add(hash, common_probes(layers));
-    layers.iter().rev().any(|layer| layer.may_contain(&mask, hash) && layer.contains(hash))
-}
-
-/// Sets `found[i]` to whether one of `layers` contains the item of `hashes[i]`, of which there are at most [`BATCH`].
-///
-/// Compiled twice, for any processor and for one with AVX2, which is chosen when the program runs: with 256 bits at a time, an
-/// item that is absent from fourteen layers took 57 ns, and 87 with 128.
-#[multiversion(targets("x86_64+avx2+bmi1+bmi2+lzcnt+popcnt"))]
-fn find_batch(layers: &[BlockedLayer], hashes: &[Hash], found: &mut [bool]) {
-    let probes = common_probes(layers);
-    let mut masks = [BlockMask::EMPTY; BATCH];
-    masks.iter_mut().zip(hashes).for_each(|(mask, &hash)| mask.add(hash, probes));
-    found.fill(false);
-    let mut absent = BatchMask::first(hashes.len());
-    let mut older = layers.iter().rev().skip(1);
-    for layer in layers.iter().rev() {
-        // While this layer is looked through, the blocks of the next one arrive.
-        if let Some(next) = older.next().filter(|next| next.bytes().len() > IN_CACHE) {
-            let span = next.array.span();
-            absent.iter().for_each(|item| span.prefetch_first(hashes[item]));
-        }
-        let likely = absent.filter(|item| layer.may_contain(&masks[item], hashes[item]));
-        let present = likely.filter(|item| layer.contains(hashes[item]));
-        present.iter().for_each(|item| found[item] = true);
-        absent = absent.without(present);
-    }
-}
-
-/// Returns the number of probes that an item has in its first block of every layer.
-fn common_probes(layers: &[BlockedLayer]) -> u8 {
-    layers.iter().map(|layer| layer.array.first_probes()).min().unwrap_or(0)
 }

@@ -21,12 +21,13 @@ use std::ptr::NonNull;
 
 use bitvec::prelude::*;
 
-use super::{Insert, ItemCount, Layer, LayerInfo, LayerSpec, MergeOp, merge_bits};
+use super::{LayerInfo, merge_bits};
 use crate::array::{Bytes, RawSpan};
 use crate::batch::{BATCH, BatchMask, IN_CACHE};
 use crate::block::count_ones;
 use crate::error::Error;
 use crate::hash::{Hash, Hasher};
+use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
 use crate::spec::Growth;
 
 /// `ln^2 2` and `ln 2` as RedisBloom has them: a digit more would make other filters.
@@ -131,6 +132,25 @@ impl ClassicSpec {
         self.layer(capacity, if self.options.is_fixed() { error_rate } else { error_rate / 2.0 })
     }
 
+    /// Returns how the items of a filter are hashed.
+    pub fn hasher(&self) -> Hasher {
+        if self.options.hash_bits() == 64 { Hasher::Murmur64 } else { Hasher::Murmur32 }
+    }
+
+    /// Returns the layer that follows the newest one when that is full.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`] if the filter does not grow; [`Error::CannotGrow`] or [`Error::OutOfMemory`] if no such layer is
+    /// possible.
+    pub fn next(&self, newest: &ClassicLayer) -> Result<ClassicLayerSpec, Error> {
+        if self.options.is_fixed() {
+            return Err(Error::Full);
+        }
+        let capacity = newest.spec.capacity.checked_mul(self.expansion.into()).ok_or(Error::OutOfMemory)?;
+        self.layer(capacity, newest.spec.error_rate / 2.0)
+    }
+
     /// A layer for `capacity` items at an error rate of its own.
     fn layer(&self, mut capacity: u64, error_rate: f64) -> Result<ClassicLayerSpec, Error> {
         if capacity == 0 || error_rate <= 0.0 {
@@ -193,17 +213,6 @@ pub struct ClassicLayerSpec {
     pub bits_per_item: f64,
 }
 
-impl LayerSpec for ClassicLayerSpec {
-    #[inline]
-    fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
 impl ClassicLayerSpec {
     /// Returns true if no probe of the layer leaves its bits, and no look-up takes for ever.
     pub fn is_sound(&self) -> bool {
@@ -245,84 +254,65 @@ pub struct ClassicLayer {
     modulus: Modulus,
 }
 
-impl Layer for ClassicLayer {
-    type FilterSpec = ClassicSpec;
-    type LayerSpec = ClassicLayerSpec;
-
-    fn hasher(filter: &ClassicSpec) -> Hasher {
-        if filter.options.hash_bits() == 64 { Hasher::Murmur64 } else { Hasher::Murmur32 }
-    }
-
-    fn next(filter: &ClassicSpec, layers: &[ClassicLayer]) -> Result<ClassicLayerSpec, Error> {
-        let newest = layers.last().ok_or(Error::OutOfMemory)?;
-        if filter.options.is_fixed() {
-            return Err(Error::Full);
-        }
-        let capacity = newest.spec.capacity.checked_mul(filter.expansion.into()).ok_or(Error::OutOfMemory)?;
-        filter.layer(capacity, newest.spec.error_rate / 2.0)
-    }
-
-    fn new(spec: ClassicLayerSpec) -> Result<ClassicLayer, Error> {
+impl ClassicLayer {
+    /// Creates an empty layer.
+    pub fn new(spec: ClassicLayerSpec) -> Result<ClassicLayer, Error> {
         Ok(ClassicLayer::over(Bytes::zeroed(spec.bytes)?, spec))
     }
 
+    /// Returns what the layer was created from.
     #[inline]
-    fn spec(&self) -> ClassicLayerSpec {
+    pub fn spec(&self) -> ClassicLayerSpec {
         self.spec
     }
 
+    /// Returns the number of items that were new when they were inserted.
     #[inline]
-    fn items(&self) -> u64 {
+    pub fn items(&self) -> u64 {
         self.items
     }
 
-    fn marked(&self) -> u64 {
+    /// Returns how many more items fit.
+    #[inline]
+    pub fn room(&self) -> u64 {
+        self.spec.capacity.min(MAX_ITEMS).saturating_sub(self.items)
+    }
+
+    /// Returns the number of bits that are set.
+    pub fn marked(&self) -> u64 {
         self.ones
     }
 
+    /// Returns the bits, as they are stored.
     #[inline]
-    fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         self.bytes.as_slice().as_flattened()
     }
 
-    fn info(&self, filter: &ClassicSpec, _index: usize) -> LayerInfo {
+    /// Returns what is known of the layer, which belongs to `filter`.
+    pub fn info(&self, filter: &ClassicSpec) -> LayerInfo {
         let ClassicLayerSpec { bytes, bits, probes, capacity, error_rate, .. } = self.spec;
         let (hash_bits, items) = (filter.options.hash_bits(), self.items);
         LayerInfo { bytes, bits, hash_bits, probes, blocks_per_item: None, capacity, items, error_rate }
     }
 
-    fn false_positive_rate(&self) -> f64 {
+    /// Returns the estimated false-positive rate at the present fill.
+    pub fn false_positive_rate(&self) -> f64 {
         let fill = self.ones as f64 / self.modulus.divisor.max(1) as f64;
         libm::pow(fill.min(1.0), self.spec.probes.into())
     }
 
+    /// Returns true if the item may have been inserted.
     #[inline]
-    fn contains(&self, hash: Hash) -> bool {
+    pub fn contains(&self, hash: Hash) -> bool {
         self.others_are_set(self.probes(hash), self.spec.probes)
     }
 
-    fn find(layers: &[ClassicLayer], hashes: &[Hash], found: &mut [bool]) {
-        if let &[hash] = hashes {
-            found[0] = find_one(layers, hash);
-            return;
-        }
-        if is_deep(layers) {
-            hashes.iter().zip(found).for_each(|(&hash, found)| *found = find_bounded(layers, hash));
-            return;
-        }
-        let batches = hashes.chunks(BATCH).zip(found.chunks_mut(BATCH));
-        batches.for_each(|(hashes, found)| find_batch(layers, hashes, found));
-    }
-
-    #[inline]
-    fn prefetch(layers: &[ClassicLayer], hashes: &[Hash]) {
-        if let Some(newest) = layers.last() {
-            let (first, _) = newest.split();
-            hashes.iter().for_each(|&hash| newest.prefetch_next(&mut newest.probes(hash), first));
-        }
-    }
-
-    fn merge(&mut self, sources: &[&ClassicLayer], op: MergeOp, is_new: bool) -> bool {
+    /// Merges `sources`, which have this layer's spec, into the layer. If the layer is new, its content becomes that of
+    /// `sources` alone. Returns true if that changed it.
+    ///
+    /// The union of one source with a new layer is a copy. Where no bit is set, its memory stays untouched.
+    pub fn merge(&mut self, sources: &[&ClassicLayer], op: MergeOp, is_new: bool) -> bool {
         let bytes = self.bytes.as_mut_slice().as_flattened_mut();
         let (changed, ones) = merge_bits(bytes, sources.iter().map(|source| source.bytes()), op, is_new);
         self.ones = ones;
@@ -334,15 +324,21 @@ impl Layer for ClassicLayer {
         changed
     }
 
-    unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
+    /// Lets `relocate` move the bits.
+    ///
+    /// # Safety
+    ///
+    /// See [`Array::relocate`](crate::array::Array::relocate).
+    pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
         // SAFETY: as promised by the caller.
         unsafe { self.bytes.relocate(relocate) };
     }
-}
 
-impl Insert for ClassicLayer {
+    /// Sets the item's bits. Returns true if any of them was clear, that is, if the item is new.
+    ///
+    /// A new item counts, even beyond the capacity: the caller checks [`room`](Self::room) first.
     #[inline]
-    fn insert(&mut self, hash: Hash) -> bool {
+    pub fn insert(&mut self, hash: Hash) -> bool {
         let (mut probes, modulus) = (self.probes(hash), self.modulus);
         let bits = self.bytes.as_mut_slice().as_flattened_mut().view_bits_mut::<Lsb0>();
         let set: u64 = (0..self.spec.probes).map(|_| u64::from(!bits.replace(probes.next(modulus), true))).sum();
@@ -351,20 +347,21 @@ impl Insert for ClassicLayer {
         set > 0
     }
 
-    const INSERTS_AHEAD: usize = AHEAD;
+    /// How many inserts ahead their memory is prefetched.
+    pub const INSERTS_AHEAD: usize = AHEAD;
 
+    /// Returns true if an insert reads more memory than [`prefetch`] requests.
     #[inline]
-    fn inserts_look_further(layers: &[ClassicLayer]) -> bool {
-        layers.last().is_some_and(|newest| newest.bytes().len() > IN_CACHE)
+    pub fn inserts_look_further(&self) -> bool {
+        self.bytes().len() > IN_CACHE
     }
 
+    /// Prefetches all the memory that an insert of the item reads.
     #[inline]
-    fn prefetch_insert(&self, hash: Hash) {
+    pub fn prefetch_insert(&self, hash: Hash) {
         self.prefetch_next(&mut self.probes(hash), self.spec.probes);
     }
-}
 
-impl ClassicLayer {
     fn over(bytes: Bytes, spec: ClassicLayerSpec) -> ClassicLayer {
         let modulus = Modulus::new(spec.used_bits().unwrap_or(0));
         ClassicLayer { bytes, spec, items: 0, ones: 0, modulus }
@@ -496,6 +493,29 @@ impl ClassicLayer {
     }
 }
 
+/// Sets `found[i]` to whether one of `layers` contains the item of `hashes[i]`.
+pub fn find(layers: &[ClassicLayer], hashes: &[Hash], found: &mut [bool]) {
+    if let &[hash] = hashes {
+        found[0] = find_one(layers, hash);
+        return;
+    }
+    if is_deep(layers) {
+        hashes.iter().zip(found).for_each(|(&hash, found)| *found = find_bounded(layers, hash));
+        return;
+    }
+    let batches = hashes.chunks(BATCH).zip(found.chunks_mut(BATCH));
+    batches.for_each(|(hashes, found)| find_batch(layers, hashes, found));
+}
+
+/// Prefetches the memory in which the items are looked up first.
+#[inline]
+pub fn prefetch(layers: &[ClassicLayer], hashes: &[Hash]) {
+    if let Some(newest) = layers.last() {
+        let (first, _) = newest.split();
+        hashes.iter().for_each(|&hash| newest.prefetch_next(&mut newest.probes(hash), first));
+    }
+}
+
 #[inline]
 fn find_one(layers: &[ClassicLayer], hash: Hash) -> bool {
     if is_deep(layers) {
@@ -558,7 +578,7 @@ impl ClassicHint {
             bytes: newest.bytes.span(),
             modulus: newest.modulus,
             probes: newest.spec.probes,
-            hasher: ClassicLayer::hasher(filter),
+            hasher: filter.hasher(),
         }
     }
 

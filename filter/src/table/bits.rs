@@ -54,20 +54,6 @@ pub(super) fn ones_from(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// Returns how many bits are clear from bit `at` on, until one is set, up to `most`.
-#[inline(always)]
-pub(super) fn zeros_from(bytes: &[u8], mut at: usize, most: usize) -> usize {
-    let start = at;
-    while at - start < most {
-        let zeros = (word(bytes, at / 8) >> (at % 8)).trailing_zeros();
-        at += zeros.min(MAX_WIDTH) as usize;
-        if zeros < MAX_WIDTH {
-            break;
-        }
-    }
-    (at - start).min(most)
-}
-
 /// Moves the bits of `from..to` up by `by`, which is below 64. The `by` bits from `from` on keep their old values.
 #[inline]
 pub(super) fn move_up(bytes: &mut [u8], from: usize, to: usize, by: usize) {
@@ -76,12 +62,17 @@ pub(super) fn move_up(bytes: &mut [u8], from: usize, to: usize, by: usize) {
     }
     let base = from / 8;
     let (first, last) = (from % 8 + by, to - 1 - base * 8 + by);
-    for index in (first / 64..=last / 64).rev() {
-        let at = base + index * 8;
-        let old = word(bytes, at);
-        let below = if index > 0 { word(bytes, at - 8) >> (64 - by) } else { 0 };
-        set_word(bytes, at, masked(old, old << by | below, index, first, last));
+    let words = words_mut(bytes, base, last / 64 + 1);
+    let (before_first, behind_last) = outside(words, first / 64, first, last);
+    let mut old = u64::from_le_bytes(words[last / 64]);
+    for index in (first / 64..last / 64).rev() {
+        let below = u64::from_le_bytes(words[index]);
+        words[index + 1] = (old << by | below >> (64 - by)).to_le_bytes();
+        old = below;
     }
+    let below = if first / 64 > 0 { u64::from_le_bytes(words[0]) >> (64 - by) } else { 0 };
+    words[first / 64] = (old << by | below).to_le_bytes();
+    keep(words, first / 64, first, last, (before_first, behind_last));
 }
 
 /// Moves the bits of `from..to` down by `by`, which is below 64. The `by` bits below `to` keep their old values.
@@ -92,26 +83,41 @@ pub(super) fn move_down(bytes: &mut [u8], from: usize, to: usize, by: usize) {
     }
     let base = (from - by) / 8;
     let (first, last) = (from - by - base * 8, to - 1 - by - base * 8);
-    for index in first / 64..=last / 64 {
-        let at = base + index * 8;
-        let old = word(bytes, at);
-        // Of the last word, no bit above `to` is needed, which may be where the slice ends.
-        let above = if last + by >= (index + 1) * 64 { word(bytes, at + 8) << (64 - by) } else { 0 };
-        set_word(bytes, at, masked(old, old >> by | above, index, first, last));
+    // Of the last word, no bit above `to` is needed, which may be where the slice ends.
+    let end = base + (last / 64 + 1) * 8;
+    let behind = if last + by >= (last / 64 + 1) * 64 { word(bytes, end) } else { 0 };
+    let words = words_mut(bytes, base, last / 64 + 1);
+    let outside = outside(words, 0, first, last);
+    let mut old = u64::from_le_bytes(words[0]);
+    for index in 1..words.len() {
+        let above = u64::from_le_bytes(words[index]);
+        words[index - 1] = (old >> by | above << (64 - by)).to_le_bytes();
+        old = above;
     }
+    words[last / 64] = (old >> by | behind << (64 - by)).to_le_bytes();
+    keep(words, 0, first, last, outside);
 }
 
-/// Returns `new` where word `index` of a row is between the bits `first` and `last`, and `old` elsewhere.
+/// Returns `count` words from byte `base` on.
 #[inline(always)]
-fn masked(old: u64, new: u64, index: usize, first: usize, last: usize) -> u64 {
-    let mut mask = u64::MAX;
-    if index == first / 64 {
-        mask &= u64::MAX << (first % 64);
-    }
-    if index == last / 64 {
-        mask &= u64::MAX >> (63 - last % 64);
-    }
-    old & !mask | new & mask
+fn words_mut(bytes: &mut [u8], base: usize, count: usize) -> &mut [[u8; 8]] {
+    bytes[base..base + count * 8].as_chunks_mut().0
+}
+
+/// Returns what is in word `index` before bit `first` of a row, and in its last word behind bit `last`.
+#[inline(always)]
+fn outside(words: &[[u8; 8]], index: usize, first: usize, last: usize) -> (u64, u64) {
+    let below = u64::from_le_bytes(words[index]) & low_bits(first as u32 % 64);
+    (below, u64::from_le_bytes(words[last / 64]) & !(u64::MAX >> (63 - last % 64)))
+}
+
+/// Puts back what is [outside] of the bits from `first` to `last`.
+#[inline(always)]
+fn keep(words: &mut [[u8; 8]], index: usize, first: usize, last: usize, (below, above): (u64, u64)) {
+    let word = u64::from_le_bytes(words[index]) & !low_bits(first as u32 % 64) | below;
+    words[index] = word.to_le_bytes();
+    let word = u64::from_le_bytes(words[last / 64]) & (u64::MAX >> (63 - last % 64)) | above;
+    words[last / 64] = word.to_le_bytes();
 }
 
 /// Finds set bits of a word by their rank.

@@ -34,9 +34,9 @@ pub(super) struct Directory<T> {
 }
 
 impl<T: Part> Directory<T> {
-    /// Returns a directory of parts that all have the depth `base + bits`.
-    pub(super) fn new(base: u32, bits: u32, parts: Vec<T>) -> Directory<T> {
-        Directory { slots: parts.into_boxed_slice(), base, bits }
+    /// Returns a directory of these slots.
+    pub(super) fn new(base: u32, bits: u32, slots: Vec<T>) -> Directory<T> {
+        Directory { slots: slots.into_boxed_slice(), base, bits }
     }
 
     /// Returns the number of bits that choose a slot.
@@ -157,9 +157,19 @@ impl<T: Part> Directory<T> {
         self.contract();
     }
 
-    /// Takes all parts out of a directory without aliases.
-    pub(super) fn take_parts(&mut self) -> impl Iterator<Item = T> + use<T> {
-        std::mem::take(&mut self.slots).into_iter()
+    /// Returns a directory of the parts of this one and of its buddy, which follows it. `slots` is empty, and has room
+    /// for those.
+    pub(super) fn joined(self, buddy: Directory<T>, mut slots: Vec<T>) -> Directory<T> {
+        let (base, bits) = (self.base - 1, self.bits.max(buddy.bits) + 1);
+        for half in [self, buddy] {
+            let copies = 1 << (bits - 1 - half.bits);
+            for part in half.slots {
+                let depth = part.depth();
+                slots.push(part);
+                slots.extend((1..copies).map(|_| T::alias(depth)));
+            }
+        }
+        Directory::new(base, bits, slots)
     }
 
     /// Halves the directory while no part needs its last bit, and there is memory for the smaller one.

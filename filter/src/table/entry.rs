@@ -97,6 +97,14 @@ pub(super) fn doubled(
     let voids = entries.iter().filter(|entry| entry.value == void).count();
     let mut doubled = try_vec(entries.len() + voids)?;
     for run in entries.chunk_by(|a, b| a.quotient == b.quotient) {
+        if let [entry] = run
+            && entry.value != void
+        {
+            let bit = (entry.value >> (from - 1)) as u32;
+            let value = refit(entry.value & (void - 1), from - 1, to);
+            doubled.push(Listed { quotient: entry.quotient << 1 | bit, value, count: entry.count });
+            continue;
+        }
         for bit in 0..2 {
             let (start, quotient) = (doubled.len(), run[0].quotient << 1 | bit);
             for &Listed { value, count, .. } in run {

@@ -5,9 +5,10 @@ use super::directory::{Directory, Part as _};
 use super::entry::{doubled, halved};
 use super::fingerprint::FIRST_LEVEL;
 use super::path::Path;
-use super::segment::{GROUP, LOG_GROUP, MAX_LOG_GROUPS, Run, Segment};
+use super::segment::{GROUP, LOG_GROUP, MAX_LOG_GROUPS, Segment};
 use super::{Addressing, PAGE_BITS, Share, Table, claims};
 use crate::error::Error;
+use crate::item_count::ItemCount;
 use crate::memory::{Admit, try_vec};
 
 /// The load, slots of a segment in eighths of its quotients, from which it splits before it gets another slot.
@@ -23,50 +24,67 @@ pub(super) const MAX_DEPTH: u32 = 40;
 pub(super) const DIRECTORY_BYTES: u64 = 1 << 23;
 pub(super) const DIRECTORY_BYTES_PER_SEGMENT: u64 = 512;
 
+/// Returns true if a segment splits before it gets another slot, in a table where they do up to a depth.
+#[inline(always)]
+pub(super) fn is_full(segment: &Segment, deepest: u32) -> bool {
+    let may_split = segment.depth() < deepest || segment.log_groups() < MAX_LOG_GROUPS && deepest > 0;
+    segment.slots() >= FULL * (GROUP << segment.log_groups()) / 8 && may_split
+}
+
+/// Returns true if a segment of a growing table may be halved.
+#[inline(always)]
+fn is_sparse(segment: &Segment) -> bool {
+    segment.slots() <= SPARSE * (GROUP << segment.log_groups()) / 8
+}
+
+/// Returns true if a removal left so little in a segment that it [shrinks](Table::shrink).
+#[inline(always)]
+pub(super) fn shrinks(segment: &Segment, addressing: Addressing) -> bool {
+    matches!(addressing, Addressing::Growing(_)) && is_sparse(segment) || segment.reduced().is_some()
+}
+
 impl Table {
-    /// Returns true if the group of a run has room for a slot. If not, makes some, which may move the run.
+    /// Makes room for a slot in a group, where there is none. The segments, and the runs in them, may be others then.
+    ///
+    /// Inlined, as all that selects, to be compiled for the processor that it runs on.
     #[inline(always)]
-    pub(super) fn make_room<S: Select>(&mut self, path: Path, run: &Run, admit: Admit<'_>) -> Result<bool, Error> {
-        let segment = self.segment(path);
-        if self.is_full(segment) {
-            self.split(path, admit)?;
-            return Ok(false);
+    pub(super) fn make_room<S: Select>(&mut self, path: Path, group: usize, admit: Admit<'_>) -> Result<(), Error> {
+        let deepest = self.deepest();
+        let segment = self.segment_mut(path);
+        if is_full(segment, deepest) {
+            self.split(path, admit)
+        } else if segment.fits_another_slot() && segment.borrow::<S>(group) {
+            Ok(())
+        } else {
+            self.enlarge::<S>(path, group, admit)
         }
-        if segment.has_room::<S>(run) {
-            return Ok(true);
-        }
-        if !self.segment_mut(path).borrow::<S>(run.group()) {
-            self.enlarge::<S>(path, admit)?;
-        }
-        Ok(false)
     }
 
-    /// Returns true if a segment splits before it gets another slot.
+    /// Returns the depth from which segments do not split.
     ///
     /// Hashes spread evenly, so that no segment is much deeper than the others. Who knows the seed can craft items
     /// whose hashes begin alike; without an end, each of them would double the directory.
     #[inline(always)]
-    fn is_full(&self, segment: &Segment) -> bool {
-        matches!(self.addressing, Addressing::Growing(_))
-            && segment.slots() >= FULL * (GROUP << segment.log_groups()) / 8
-            && (segment.log_groups() < MAX_LOG_GROUPS || segment.depth() < self.deepest())
-    }
-
-    fn deepest(&self) -> u32 {
+    pub(super) fn deepest(&self) -> u32 {
         const SPARE_BITS: u32 = 6;
-        MAX_DEPTH.min(SPARE_BITS + (self.slots >> (LOG_GROUP + MAX_LOG_GROUPS)).max(1).ilog2())
+        match self.addressing {
+            Addressing::Growing(_) => {
+                MAX_DEPTH.min(SPARE_BITS + (self.slots >> (LOG_GROUP + MAX_LOG_GROUPS)).max(1).ilog2())
+            }
+            Addressing::Fixed(_) => 0,
+        }
     }
 
-    /// Reallocates a segment a little larger.
+    /// Reallocates a segment with room for another slot in a group: in more bytes, or as many with equal slack.
     #[cold]
     #[inline(never)]
-    fn enlarge<S: Select>(&mut self, path: Path, admit: Admit<'_>) -> Result<(), Error> {
+    fn enlarge<S: Select>(&mut self, path: Path, group: usize, admit: Admit<'_>) -> Result<(), Error> {
         let segment = self.segment(path);
-        let (before, after) = (segment.allocated(), segment.enlarged());
+        let (before, after) = (segment.allocated(), segment.bytes_with_another_slot());
         if !admit((after - before) as u64) {
             return Err(Error::OutOfMemory);
         }
-        *self.segment_mut(path) = segment.resized::<S>(after)?;
+        *self.segment_mut(path) = segment.resized::<S>(after, Some(group))?;
         self.segment_bytes += after - before;
         Ok(())
     }
@@ -75,12 +93,13 @@ impl Table {
     #[cold]
     #[inline(never)]
     pub(super) fn open(&mut self, path: Path, admit: Admit<'_>) -> Result<(), Error> {
-        if !admit(self.segment(path).enlarged() as u64) {
+        if !admit(self.segment(path).bytes_with_another_slot() as u64) {
             return Err(Error::OutOfMemory);
         }
         let before = self.segment(path).depth();
         self.divide(path, self.least_depth(), u64::MAX)?;
-        self.enlarge::<Broadword>(path, &mut |_bytes| true).inspect_err(|_| self.undivide(path, before))
+        let group = self.segment(path).group(path);
+        self.enlarge::<Broadword>(path, group, &mut |_bytes| true).inspect_err(|_| self.undivide(path, before))
     }
 
     /// Divides the segment of a path, which is empty, until it has at least some depth.
@@ -103,7 +122,6 @@ impl Table {
     #[cold]
     pub(super) fn undivide(&mut self, path: Path, depth: u32) {
         while self.segment(path).depth() > depth {
-            self.unite_pages(path);
             let united = self.segment(path).depth() - 1;
             if united < self.pages.get(path).depth() {
                 // No memory to unite pages: the finer directory serves.
@@ -120,6 +138,7 @@ impl Table {
         page.unite(path, whole);
         self.directory_bytes = self.directory_bytes + page.bytes() - before;
         self.segments -= 1;
+        self.unite_pages(path);
     }
 
     /// Doubles the quotients of a segment: in place, or by two of its size.
@@ -193,24 +212,16 @@ impl Table {
 
     /// Gives memory back after a removal, where much of it is unused: halves the quotients, or reallocates. Where there
     /// is no memory for the smaller segment, the larger one stays.
-    #[inline(always)]
-    pub(super) fn shrink<S: Select>(&mut self, path: Path) {
-        let segment = self.segment(path);
-        let is_sparse = segment.slots() <= SPARSE * (GROUP << segment.log_groups()) / 8;
-        if is_sparse && matches!(self.addressing, Addressing::Growing(_)) {
-            while self.halve(path) {}
-        }
-        if let Some(bytes) = self.segment(path).reduced() {
-            self.reduce::<S>(path, bytes);
-        }
-    }
-
     #[cold]
     #[inline(never)]
-    fn reduce<S: Select>(&mut self, path: Path, bytes: usize) {
+    pub(super) fn shrink<S: Select>(&mut self, path: Path) {
+        if is_sparse(self.segment(path)) {
+            while self.halve(path) {}
+        }
         let segment = self.segment(path);
+        let Some(bytes) = segment.reduced() else { return };
         let before = segment.allocated();
-        if let Ok(smaller) = segment.resized::<S>(bytes) {
+        if let Ok(smaller) = segment.resized::<S>(bytes, None) {
             *self.segment_mut(path) = smaller;
             self.segment_bytes = self.segment_bytes + bytes - before;
         }
@@ -222,7 +233,6 @@ impl Table {
     #[inline(never)]
     fn halve(&mut self, path: Path) -> bool {
         let Addressing::Growing(lengths) = self.addressing else { return false };
-        self.unite_pages(path);
         let segment = self.segment(path);
         let (depth, log_groups, width, level) =
             (segment.depth(), segment.log_groups(), segment.width(), segment.level());
@@ -262,20 +272,22 @@ impl Table {
         true
     }
 
-    /// Unites pages that have one segment each with their buddies, so that those segments can be united.
+    /// Unites the page of a path with its buddy while one page has the slots that both need.
     fn unite_pages(&mut self, path: Path) {
-        while self.pages.get(path).bits() == 0
-            && let Some(depth) = self.pages.get(path).depth().checked_sub(1)
-            && self.pages.buddy(path).is_some_and(|buddy| buddy.bits() == 0)
+        while let page = self.pages.get(path)
+            && let Some(buddy) = self.pages.buddy(path)
+            && page.bits().max(buddy.bits()) < PAGE_BITS
         {
-            let Ok(mut segments) = try_vec(2) else { return };
-            let bit = 1 << (Path::BITS - 1 - depth);
-            for path in [path & !bit, path | bit] {
-                segments.extend(self.pages.get_mut(path).take_parts());
-            }
-            let before = self.pages.bytes();
-            self.pages.unite(path, Directory::new(depth, 1, segments));
-            self.directory_bytes = self.directory_bytes + self.pages.bytes() - before;
+            let (before, depth) = (page.bytes() + buddy.bytes() + self.pages.bytes(), page.depth());
+            let bit = 1 << (Path::BITS - depth);
+            let [low, high] = [path & !bit, path | bit].map(|path| self.pages.get(path));
+            let Ok(slots) = try_vec(2 << low.bits().max(high.bits())) else { return };
+            let [low, high] = [path & !bit, path | bit]
+                .map(|path| std::mem::replace(self.pages.get_mut(path), Directory::alias(depth)));
+            let page = low.joined(high, slots);
+            let after = page.bytes();
+            self.pages.unite(path, page);
+            self.directory_bytes = self.directory_bytes + after + self.pages.bytes() - before;
         }
     }
 
@@ -289,7 +301,8 @@ impl Table {
                 for segment in self.pages.parts_mut().flat_map(Directory::parts_mut) {
                     *segment = Segment::empty(segment.depth(), segment.log_groups(), segment.width());
                 }
-                (self.items, self.occurrences, self.slots, self.claimed, self.segment_bytes) = (0, 0, 0, Share(0), 0);
+                (self.count, self.occurrences) = (ItemCount::default(), 0);
+                (self.slots, self.claimed, self.segment_bytes) = (0, Share(0), 0);
             }
         }
     }

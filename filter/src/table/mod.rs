@@ -38,6 +38,7 @@ mod directory;
 mod entry;
 mod fingerprint;
 mod growth;
+mod merge;
 mod path;
 mod segment;
 mod stored;
@@ -51,6 +52,7 @@ use crate::array::{prefetch, relocate_slice};
 use crate::batch::BATCH;
 use crate::error::Error;
 use crate::hash::Hash;
+use crate::item_count::ItemCount;
 use crate::memory::{Admit, try_vec};
 #[cfg(target_arch = "x86_64")]
 use bits::Bmi2;
@@ -60,8 +62,9 @@ pub use entry::Multiplicity;
 use entry::{Listed, MAX_ENTRY_COUNT, length, most_with_another_slot};
 use fingerprint::FIRST_LEVEL;
 pub(crate) use fingerprint::{Lengths, Space};
+use growth::{is_full, shrinks};
 use path::Path;
-use segment::{Entry, GROUP, LOG_GROUP, MAX_LOG_GROUPS, Place, Run, Segment};
+use segment::{Entry, GROUP, LOG_GROUP, MAX_LOG_GROUPS, Place, Segment};
 use stored::path_at;
 pub use stored::{END, Position, end_of};
 
@@ -72,6 +75,44 @@ pub enum Addressing {
     Growing(Lengths),
     /// By a part of the paths; fingerprints have one length.
     Fixed(Space),
+}
+
+impl Addressing {
+    /// Returns the number of bits behind a fingerprint that end it.
+    #[inline(always)]
+    fn terminator(self) -> u32 {
+        match self {
+            Addressing::Growing(_) => 1,
+            Addressing::Fixed(_) => 0,
+        }
+    }
+
+    /// Returns true if an entry's value matches a path.
+    #[inline(always)]
+    fn fits(self, value: u64, place: Place) -> bool {
+        match self {
+            Addressing::Growing(_) => is_prefix(value, place.remainder),
+            Addressing::Fixed(_) => value == place.remainder.max(1),
+        }
+    }
+
+    /// Returns the value of a new entry.
+    #[inline(always)]
+    fn value(self, place: Place) -> u64 {
+        match self {
+            Addressing::Growing(_) => place.remainder << 1 | 1,
+            Addressing::Fixed(_) => place.remainder.max(1),
+        }
+    }
+
+    /// Returns the part of all paths that a value matches. The value 1 of a table of fixed size also stands for 0.
+    #[inline(always)]
+    fn claim_of(self, segment: &Segment, value: u64) -> u128 {
+        match self {
+            Addressing::Growing(_) => claim(segment.level() + length(value, segment.width())),
+            Addressing::Fixed(_) => claim(segment.level() + segment.width()) << u32::from(value == 1),
+        }
+    }
 }
 
 /// Bits of a directory's page: a page that needs more splits, so that no insertion copies a large directory. A page has
@@ -87,7 +128,7 @@ pub struct Table {
     pages: Directory<Directory<Segment>>,
     addressing: Addressing,
     multiplicity: Multiplicity,
-    items: u64,
+    count: ItemCount,
     /// Additions that were not taken back.
     occurrences: u64,
     segments: u64,
@@ -165,7 +206,7 @@ impl Table {
             pages: Directory::new(0, 0, Vec::new()),
             addressing,
             multiplicity,
-            items: 0,
+            count: ItemCount::default(),
             occurrences: 0,
             segments: 1,
             slots: 0,
@@ -203,7 +244,12 @@ impl Table {
 
     /// Returns the number of items that were new when they were added, and were not removed since.
     pub fn items(&self) -> u64 {
-        self.items
+        self.count.items()
+    }
+
+    /// Returns the item count as it is stored.
+    pub fn item_count(&self) -> ItemCount {
+        self.count
     }
 
     /// Returns the number of additions that were not taken back. In a set, an item is added once.
@@ -255,6 +301,11 @@ impl Table {
         self.segment_bytes + self.directory_bytes
     }
 
+    /// Returns the share of slots that are filled: 1 where more are than there are quotients, as many items may be alike.
+    pub fn fill(&self) -> f64 {
+        (self.slots as f64 / self.quotients() as f64).min(1.0)
+    }
+
     /// Returns the false-positive rate of what is in the table now.
     pub fn false_positive_rate(&self) -> f64 {
         let space = match self.addressing {
@@ -270,15 +321,6 @@ impl Table {
         match self.addressing {
             Addressing::Growing(_) => path,
             Addressing::Fixed(space) => space.path(path),
-        }
-    }
-
-    /// Returns the number of bits behind a fingerprint that end it.
-    #[inline(always)]
-    fn terminator(&self) -> u32 {
-        match self.addressing {
-            Addressing::Growing(_) => 1,
-            Addressing::Fixed(_) => 0,
         }
     }
 
@@ -329,7 +371,7 @@ impl Table {
     fn contains_with<S: Select>(&self, hash: Hash) -> bool {
         let path = self.path(hash);
         let segment = self.segment(path);
-        let place = segment.place(path, self.terminator());
+        let place = segment.place(path, self.addressing.terminator());
         let Some(run) = segment.run::<S>(place) else { return false };
         match self.addressing {
             Addressing::Growing(_) => segment.any(&run, |slot| is_prefix(slot, place.remainder)),
@@ -339,53 +381,39 @@ impl Table {
 
     #[inline(always)]
     fn find_with<S: Select>(&self, hashes: &[Hash], found: &mut [bool]) {
-        found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found |= self.contains_with::<S>(hash));
-    }
-
-    /// Returns true if an entry's value matches a path.
-    #[inline(always)]
-    fn fits(&self, value: u64, place: Place) -> bool {
-        match self.addressing {
-            Addressing::Growing(_) => is_prefix(value, place.remainder),
-            Addressing::Fixed(_) => value == place.remainder.max(1),
-        }
-    }
-
-    /// Returns the value of a new entry.
-    #[inline(always)]
-    fn value(&self, place: Place) -> u64 {
-        match self.addressing {
-            Addressing::Growing(_) => place.remainder << 1 | 1,
-            Addressing::Fixed(_) => place.remainder.max(1),
-        }
+        let absent = found.iter_mut().zip(hashes).filter(|(found, _)| !**found);
+        absent.for_each(|(found, &hash)| *found = self.contains_with::<S>(hash));
     }
 
     fn count_with<S: Select>(&self, hash: Hash) -> u64 {
         let path = self.path(hash);
         let segment = self.segment(path);
-        let place = segment.place(path, self.terminator());
+        let place = segment.place(path, self.addressing.terminator());
         let entries = segment.run::<S>(place).into_iter().flat_map(|run| segment.entries(run));
-        entries.filter(|entry| self.fits(entry.value, place)).fold(0, |sum: u64, entry| sum.saturating_add(entry.count))
+        entries
+            .filter(|entry| self.addressing.fits(entry.value, place))
+            .fold(0, |sum: u64, entry| sum.saturating_add(entry.count))
     }
 
     #[inline(always)]
     fn add_with<S: Select>(&mut self, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> {
-        let path = self.path(hash);
+        let (path, addressing, multiplicity) = (self.path(hash), self.addressing, self.multiplicity);
         loop {
-            let segment = self.segment(path);
-            let place = segment.place(path, self.terminator());
+            let deepest = self.deepest();
+            let segment = self.segment_mut(path);
+            let place = segment.place(path, addressing.terminator());
             let Some(run) = segment.run::<S>(place) else {
                 self.open(path, admit)?;
                 continue;
             };
-            let value = self.value(place);
+            let value = addressing.value(place);
             let (mut is_known, mut identical) = (false, None);
-            if self.multiplicity == Multiplicity::Set {
-                if segment.any(&run, |slot| self.fits(slot, place)) {
+            if multiplicity == Multiplicity::Set {
+                if segment.any(&run, |slot| addressing.fits(slot, place)) {
                     return Ok(false);
                 }
             } else {
-                for entry in segment.entries(run).filter(|entry| self.fits(entry.value, place)) {
+                for entry in segment.entries(run).filter(|entry| addressing.fits(entry.value, place)) {
                     is_known = true;
                     if entry.value == value {
                         identical = Some(entry);
@@ -397,15 +425,20 @@ impl Table {
                 return Ok(false);
             }
             let needs_slot = segment.needs_slot(count, count + 1);
-            if needs_slot && !self.make_room::<S>(path, &run, admit)? {
-                continue;
+            let mut in_group = 0;
+            if needs_slot {
+                let room = segment.room::<S>(&run).filter(|_| !is_full(segment, deepest));
+                let Some(slots) = room else {
+                    self.make_room::<S>(path, run.group(), admit)?;
+                    continue;
+                };
+                in_group = slots;
             }
-            let segment = self.segment(path);
-            let claim = self.claim_of(segment, value);
-            self.segment_mut(path).set_count::<S>(run, identical, value, count + 1);
+            segment.set_count(run, identical, value, count + 1, in_group);
+            let claim = addressing.claim_of(segment, value);
             self.slots += u64::from(needs_slot);
             self.occurrences = self.occurrences.saturating_add(1);
-            self.items += u64::from(!is_known);
+            self.count.increment(!is_known);
             if identical.is_none() {
                 self.claimed.add(claim);
             }
@@ -423,7 +456,7 @@ impl Table {
                 let other = path | 1 << (Path::BITS - 1 - length);
                 return Ok(self.put(path, length + 1, count, admit)? | self.put(other, length + 1, count, admit)?);
             };
-            let place = segment.place(path, self.terminator());
+            let place = segment.place(path, self.addressing.terminator());
             let Some(run) = segment.run::<Broadword>(place) else {
                 self.open(path, admit)?;
                 continue;
@@ -433,10 +466,11 @@ impl Table {
                     let unused = (segment.width() - 1).saturating_sub(bits);
                     (place.remainder >> unused << 1 | 1) << unused
                 }
-                Addressing::Fixed(_) => self.value(place),
+                Addressing::Fixed(_) => self.addressing.value(place),
             };
-            let covers =
-                |slot: u64| self.fits(slot, place) && (slot == value || slot.trailing_zeros() > value.trailing_zeros());
+            let covers = |slot: u64| {
+                self.addressing.fits(slot, place) && (slot == value || slot.trailing_zeros() > value.trailing_zeros())
+            };
             if self.multiplicity == Multiplicity::Set && segment.any(&run, covers) {
                 return Ok(false);
             }
@@ -446,13 +480,15 @@ impl Table {
                 return Ok(false);
             }
             let after = (before.saturating_add(count)).min(most_with_another_slot(before, segment.width()));
-            if segment.needs_slot(before, after) && !self.make_room::<Broadword>(path, &run, admit)? {
+            let has_room = segment.room::<Broadword>(&run).is_some() && !is_full(segment, self.deepest());
+            if segment.needs_slot(before, after) && !has_room {
+                self.make_room::<Broadword>(path, run.group(), admit)?;
                 continue;
             }
-            let segment = self.segment(path);
-            let (claim, slots) = (self.claim_of(segment, value), segment.slots());
+            let (claim, slots) = (self.addressing.claim_of(segment, value), segment.slots());
             let segment = self.segment_mut(path);
-            segment.set_count::<Broadword>(run, identical, value, after);
+            let in_group = segment.slots_in::<Broadword>(run.group());
+            segment.set_count(run, identical, value, after, in_group);
             let added = segment.slots() - slots;
             self.slots += u64::from(added);
             if before == 0 {
@@ -465,23 +501,14 @@ impl Table {
         }
     }
 
-    /// Returns the part of all paths that a value matches. The value 1 of a table of fixed size also stands for 0.
-    #[inline(always)]
-    fn claim_of(&self, segment: &Segment, value: u64) -> u128 {
-        match self.addressing {
-            Addressing::Growing(_) => claim(segment.level() + length(value, segment.width())),
-            Addressing::Fixed(_) => claim(segment.level() + segment.width()) << u32::from(value == 1),
-        }
-    }
-
     #[inline(always)]
     fn remove_with<S: Select>(&mut self, hash: Hash) -> bool {
-        let path = self.path(hash);
-        let segment = self.segment(path);
-        let place = segment.place(path, self.terminator());
+        let (path, addressing) = (self.path(hash), self.addressing);
+        let segment = self.segment_mut(path);
+        let place = segment.place(path, addressing.terminator());
         let Some(run) = segment.run::<S>(place) else { return false };
         let (mut longest, mut fitting) = (None, 0);
-        for entry in segment.entries(run).filter(|entry| self.fits(entry.value, place)) {
+        for entry in segment.entries(run).filter(|entry| addressing.fits(entry.value, place)) {
             fitting += 1;
             longest = match longest {
                 Some(longer) if length_order(longer) <= length_order(entry) => Some(longer),
@@ -489,31 +516,25 @@ impl Table {
             };
         }
         let Some(entry) = longest else { return false };
-        self.take::<S>(path, run, entry);
-        self.items -= u64::from(self.items > 0 && fitting == 1 && entry.count == 1);
-        self.occurrences -= u64::from(self.occurrences > 0);
-        // The counts of a table that was decoded may be forged.
-        self.items = self.items.min(self.occurrences);
-        if self.occurrences == 0 || self.slots == 0 {
-            self.clear();
-        } else if entry.count == 1 {
-            self.shrink::<S>(path);
-        }
-        true
-    }
-
-    /// Takes one occurrence of an entry.
-    #[inline(always)]
-    fn take<S: Select>(&mut self, path: Path, run: Run, entry: Entry) {
-        let claim = self.claim_of(self.segment(path), entry.value);
-        let segment = self.segment_mut(path);
-        let before = segment.slots();
-        segment.set_count::<S>(run, Some(entry), entry.value, entry.count - 1);
+        let (before, in_group) = (segment.slots(), segment.slots_in::<S>(run.group()));
+        segment.set_count(run, Some(entry), entry.value, entry.count - 1, in_group);
         let freed = before - segment.slots();
+        let shrinks = freed > 0 && shrinks(segment, addressing);
+        let claim = addressing.claim_of(segment, entry.value);
         self.slots -= u64::from(freed);
         if entry.count == 1 {
             self.claimed.subtract(claim);
         }
+        self.count.decrement(fitting == 1 && entry.count == 1);
+        self.occurrences -= u64::from(self.occurrences > 0);
+        // The counts of a table that was decoded may be forged.
+        self.count.limit(self.occurrences);
+        if self.occurrences == 0 || self.slots == 0 {
+            self.clear();
+        } else if shrinks {
+            self.shrink::<S>(path);
+        }
+        true
     }
 }
 

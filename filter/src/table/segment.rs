@@ -19,9 +19,7 @@
 
 use std::ptr::NonNull;
 
-use super::bits::{
-    Broadword, PADDING, Select, field, low_bits, move_down, move_up, ones_from, select_zero, set_field, zeros_from,
-};
+use super::bits::{Broadword, PADDING, Select, field, low_bits, move_down, move_up, ones_from, select_zero, set_field};
 use super::directory::Part;
 use super::entry::{Listed, MAX_ENTRY_COUNT, Multiplicity, slot_of, slots_of};
 use super::path::{Path, bits_of};
@@ -44,7 +42,7 @@ const MAX_BYTES: usize = u16::MAX as usize;
 
 /// A segment, or the alias of one.
 pub(super) struct Segment {
-    /// Absent until the first slot is filled.
+    /// As many as [`bytes_for_slots`] says: none if no slot is filled.
     bytes: Option<Bytes>,
     slots: u32,
     /// Bits of a slot, at least 2.
@@ -127,12 +125,20 @@ fn group_bytes(slots: usize, width: u32) -> usize {
     (GROUP as usize + 1 + slots).div_ceil(8) + (slots * width as usize).div_ceil(8)
 }
 
-/// Returns how many bytes a new segment with so many slots takes.
+/// Returns how many bytes a segment with so many slots takes. It depends on nothing else, so that equal tables have
+/// equal sizes, however they came to be.
 fn bytes_for_slots(slots: usize, log_groups: u32, width: u32) -> usize {
+    if slots == 0 { 0 } else { rounded(least_bytes(slots, log_groups, width)) }
+}
+
+/// Returns the bytes in which a segment with so many slots finds room for one without a long search.
+#[inline(always)]
+fn least_bytes(slots: usize, log_groups: u32, width: u32) -> usize {
     let groups = 1 << log_groups;
     let bits = (GROUP as usize + 1) * groups + slots * (width as usize + 1);
+    // The two parts of a group share no byte.
     let needed = bits.div_ceil(8) + 2 * groups + header_bytes(groups) + PADDING;
-    rounded(needed + needed / SPARE_WHEN_NEW)
+    needed + needed / SPARE
 }
 
 /// Returns the bytes of the offsets.
@@ -140,7 +146,7 @@ const fn header_bytes(groups: usize) -> usize {
     (groups + 1) * size_of::<u16>()
 }
 
-/// Rounds a size up to one that allocators have: eight to a doubling, as jemalloc's sizes from four to eight.
+/// Rounds a size up to one that jemalloc has: four to a doubling.
 fn rounded(bytes: usize) -> usize {
     bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(16))
 }
@@ -236,7 +242,7 @@ impl Segment {
 
     /// Returns the number of slots in a group.
     #[inline(always)]
-    fn slots_in<S: Select>(&self, group: usize) -> usize {
+    pub(super) fn slots_in<S: Select>(&self, group: usize) -> usize {
         select_zero::<S>(self.bytes(), self.bounds(group).0, GROUP) - GROUP as usize
     }
 
@@ -310,15 +316,15 @@ impl Segment {
     }
 
     /// Adds an entry to the front of a run, or changes how often an entry was added. If that takes a slot more, there
-    /// must be [room](Self::has_room) for it.
+    /// must be [room](Self::room) for it. There are `in_group` slots in the run's group.
     #[inline(always)]
-    pub(super) fn set_count<S: Select>(&mut self, run: Run, entry: Option<Entry>, value: u64, count: u64) {
+    pub(super) fn set_count(&mut self, run: Run, entry: Option<Entry>, value: u64, count: u64, in_group: usize) {
         let Entry { index, count: before, .. } = entry.unwrap_or(Entry { value, count: 0, index: 0 });
         let (old, new) = (slots_of(before, self.width()), slots_of(count, self.width()));
         if new > old {
-            self.insert_slot::<S>(&run, index + old);
+            self.insert_slot(&run, index + old, in_group);
         } else if new < old {
-            self.remove_slot::<S>(&run, index + new);
+            self.remove_slot(&run, index + new, in_group);
         }
         for slot in 0..new {
             let bit = self.slot_bit(&run, index + slot);
@@ -335,8 +341,8 @@ impl Segment {
     }
 
     #[inline(always)]
-    fn insert_slot<S: Select>(&mut self, run: &Run, index: usize) {
-        let (width, slots) = (usize::from(self.width), self.slots_in::<S>(run.group));
+    fn insert_slot(&mut self, run: &Run, index: usize, slots: usize) {
+        let width = usize::from(self.width);
         let upper_end = self.bounds(run.group).0 * 8 + GROUP as usize + 1 + slots;
         let bytes = self.bytes_mut();
         move_up(bytes, run.zero + 1, upper_end, 1);
@@ -346,8 +352,8 @@ impl Segment {
     }
 
     #[inline(always)]
-    fn remove_slot<S: Select>(&mut self, run: &Run, index: usize) {
-        let (width, slots) = (usize::from(self.width), self.slots_in::<S>(run.group));
+    fn remove_slot(&mut self, run: &Run, index: usize, slots: usize) {
+        let width = usize::from(self.width);
         let upper_end = self.bounds(run.group).0 * 8 + GROUP as usize + 1 + slots;
         let bytes = self.bytes_mut();
         move_down(bytes, run.zero + 2, upper_end, 1);
@@ -355,36 +361,20 @@ impl Segment {
         self.slots -= 1;
     }
 
-    /// Returns the bytes that all groups need.
-    fn needed(&self) -> usize {
-        let bits = (GROUP as usize + 1) * self.groups() + self.slots as usize * (usize::from(self.width) + 1);
-        bits.div_ceil(8)
-    }
-
-    /// Returns the bytes that all groups have.
-    fn available(&self) -> usize {
-        self.offset(self.groups()) - self.offset(0)
-    }
-
-    /// Returns true if a group has room for another slot.
+    /// Returns the number of slots in a run's group, if it has room for another, and the segment has the bytes for it.
     #[inline(always)]
-    pub(super) fn has_room<S: Select>(&self, run: &Run) -> bool {
+    pub(super) fn room<S: Select>(&self, run: &Run) -> Option<usize> {
         let start = self.bounds(run.group).0;
         let slots = self.slots_in::<S>(run.group);
         let used = GROUP as usize + 1 + slots * (usize::from(self.width) + 1);
-        used + usize::from(self.width) < run.end - start * 8
+        (used + usize::from(self.width) < run.end - start * 8 && self.fits_another_slot()).then_some(slots)
     }
 
-    /// Gives a group slack from the nearest one that has enough: half of it. Returns false if the segment has hardly
-    /// any.
+    /// Gives a group slack from the nearest one that has enough: half of it. Returns false if none has.
     ///
     /// Inlined, as all that selects, to be compiled for the processor that it runs on.
     #[inline(always)]
     pub(super) fn borrow<S: Select>(&mut self, group: usize) -> bool {
-        let available = self.available();
-        if available - self.needed() < available / SPARE {
-            return false;
-        }
         let need = (usize::from(self.width) + 1).div_ceil(8) + 1;
         let (_, upper_end, lower_start) = self.slack::<S>(group);
         for distance in 1..self.groups() {
@@ -424,25 +414,32 @@ impl Segment {
         (lower_start.saturating_sub(upper_end), upper_end, lower_start)
     }
 
-    /// Returns the bytes of a larger allocation, with room for a slot in any group.
-    pub(super) fn enlarged(&self) -> usize {
-        let needed = self.needed() + self.groups() + header_bytes(self.groups()) + PADDING;
-        let slot = usize::from(self.width).div_ceil(8) + 1;
-        rounded((needed + needed / SPARE_WHEN_NEW).max(self.allocated() + 1).max(needed + slot * self.groups().min(4)))
+    /// Returns true if the segment has the bytes for another slot.
+    #[inline(always)]
+    pub(super) fn fits_another_slot(&self) -> bool {
+        least_bytes(self.slots as usize + 1, self.log_groups(), self.width()) <= self.allocated()
     }
 
-    /// Returns the bytes of a smaller allocation, if that is worth it.
+    /// Returns the bytes for another slot.
+    pub(super) fn bytes_with_another_slot(&self) -> usize {
+        bytes_for_slots(self.slots as usize + 1, self.log_groups(), self.width())
+    }
+
+    /// Returns the bytes that the segment should have, if it has more.
+    #[inline(always)]
     pub(super) fn reduced(&self) -> Option<usize> {
-        let needed = self.needed() + self.groups() + header_bytes(self.groups()) + PADDING;
-        let reduced = rounded(needed + needed / 16);
-        (self.allocated() > needed + needed * 3 / 5 && reduced < self.allocated()).then_some(reduced)
+        Some(bytes_for_slots(self.slots as usize, self.log_groups(), self.width()))
+            .filter(|&bytes| bytes < self.allocated())
     }
 
-    /// Returns the same in `bytes` bytes, which are enough.
-    pub(super) fn resized<S: Select>(&self, bytes: usize) -> Result<Segment, Error> {
+    /// Returns the same in `bytes` bytes, which are enough, with room for a slot in group `next`.
+    pub(super) fn resized<S: Select>(&self, bytes: usize, next: Option<usize>) -> Result<Segment, Error> {
         let slots_of_group = |group| if self.bytes.is_some() { self.slots_in::<S>(group) } else { 0 };
         let mut new = Segment { bytes: None, ..*self };
-        new.allocate(bytes, slots_of_group)?;
+        if bytes == 0 {
+            return Ok(new);
+        }
+        new.allocate(bytes, |group| slots_of_group(group) + usize::from(next == Some(group)))?;
         if self.bytes.is_some() {
             for group in 0..self.groups() {
                 let (slots, end, new_end) = (slots_of_group(group), self.bounds(group).1, new.bounds(group).1);
@@ -482,40 +479,44 @@ impl Segment {
         let mut entries = try_vec(segments.iter().map(|segment| segment.slots as usize).sum())?;
         let mut first = 0;
         for segment in segments {
-            segment.runs().for_each(|(quotient, run)| {
-                entries.extend(segment.entries(run).map(|Entry { value, count, .. }| Listed {
-                    quotient: first + quotient,
-                    value,
-                    count,
-                }));
+            segment.each_entry(|quotient, value, count| {
+                entries.push(Listed { quotient: first + quotient, value, count });
             });
             first += GROUP << segment.log_groups;
         }
         Ok(entries)
     }
 
+    /// Hands each entry to `visit`: its quotient, its value and its count.
+    #[inline(always)]
+    fn each_entry(&self, mut visit: impl FnMut(u32, u64, u64)) {
+        for (quotient, run) in self.runs() {
+            if run.len == 1 {
+                visit(quotient, self.slot(&run, 0), 1);
+            } else {
+                self.entries(run).for_each(|entry| visit(quotient, entry.value, entry.count));
+            }
+        }
+    }
+
     /// Returns all quotients that have slots, and their runs.
+    #[inline(always)]
     fn runs(&self) -> impl Iterator<Item = (u32, Run)> {
-        let groups = if self.bytes.is_some() { self.groups() } else { 0 };
-        (0..groups).flat_map(move |group| {
-            let (start, end) = self.bounds(group);
-            let (mut quotient, mut zero, mut first) = (0, start * 8, 0);
-            std::iter::from_fn(move || {
-                let empty = zeros_from(self.bytes(), zero + 1, (GROUP - quotient) as usize);
-                quotient += empty as u32;
-                zero += empty;
-                if quotient == GROUP {
-                    return None;
-                }
-                let len = ones_from(self.bytes(), zero + 1);
-                let run = Run { group, end: end * 8, zero, first, len };
-                let number = group as u32 * GROUP + quotient;
-                quotient += 1;
-                zero += len + 1;
-                first += len;
-                Some((number, run))
-            })
-        })
+        let quotients = if self.bytes.is_some() { GROUP << self.log_groups } else { 0 };
+        let (mut end, mut zero, mut first) = (0, 0, 0);
+        let all = (0..quotients).map(move |quotient| {
+            let group = (quotient / GROUP) as usize;
+            if quotient % GROUP == 0 {
+                let (start, behind) = self.bounds(group);
+                (end, zero, first) = (behind * 8, start * 8, 0);
+            }
+            let len = ones_from(self.bytes(), zero + 1);
+            let run = Run { group, end, zero, first, len };
+            zero += len + 1;
+            first += len;
+            (quotient, run)
+        });
+        all.filter(|(_, run)| run.len > 0)
     }
 
     /// Returns how many bytes a segment for `entries` takes.
@@ -540,6 +541,9 @@ impl Segment {
         let mut slots = [0usize; 1 << MAX_LOG_GROUPS];
         for entry in entries {
             slots[(entry.quotient / GROUP) as usize] += slots_of(entry.count, width);
+        }
+        if bytes == 0 {
+            return Ok(self);
         }
         self.allocate(bytes, |group| slots[group])?;
         self.slots = slots.iter().sum::<usize>() as u32;
@@ -584,7 +588,7 @@ impl Segment {
 
     /// Returns the most bytes that [`encode`](Self::encode) appends.
     pub(super) fn encoded_bytes(&self) -> usize {
-        self.needed() + 2 * self.groups()
+        self.allocated()
     }
 
     /// Fills an empty segment with the `slots` slots, at least one, that [`encode`](Self::encode) wrote, and takes them
@@ -663,7 +667,7 @@ impl Segment {
 
     /// Hands the values of all entries to `visit`.
     pub(super) fn each_value(&self, mut visit: impl FnMut(u64)) {
-        self.runs().for_each(|(_, run)| self.entries(run).for_each(|entry| visit(entry.value)));
+        self.each_entry(|_quotient, value, _count| visit(value));
     }
 
     /// Prefetches where a group begins and ends.
@@ -712,8 +716,5 @@ fn slots_in_upper(bytes: &[u8]) -> Option<usize> {
 const LINE: usize = 64;
 const GROUP_LINES: usize = 3;
 
-/// The part of a segment that it keeps free: to find the rest would take longer than to enlarge it.
-const SPARE: usize = 40;
-
-/// The part of a segment that is free when it is made.
-const SPARE_WHEN_NEW: usize = 32;
+/// The part of a segment that stays free: the less, the longer is the search for it.
+const SPARE: usize = 32;

@@ -1,4 +1,4 @@
-//! A table as bytes, in parts of whole segments; unions; copies.
+//! A table as bytes, in parts of whole segments.
 //!
 //! A part holds whole segments, in the order of their paths:
 //!
@@ -11,13 +11,14 @@
 //! There is no slack in it: tables with the same content give the same bytes.
 
 use super::directory::Part as _;
-use super::entry::{Listed, Multiplicity};
+use super::entry::Multiplicity;
 use super::growth::{DIRECTORY_BYTES, DIRECTORY_BYTES_PER_SEGMENT, MAX_DEPTH};
 use super::path::Path;
 use super::segment::{LOG_GROUP, MAX_LOG_GROUPS, Segment};
 use super::{Addressing, Table};
 use crate::error::{DecodeError, Error};
-use crate::memory::{Admit, try_vec};
+use crate::item_count::ItemCount;
+use crate::memory::try_vec;
 
 /// A place among all paths, in units of `2^-48` of them.
 pub type Position = u64;
@@ -70,7 +71,7 @@ impl Table {
     }
 
     /// Returns the segments with where their paths start, in this order.
-    fn placed_segments(&self) -> impl Iterator<Item = (Path, &Segment)> {
+    pub(super) fn placed_segments(&self) -> impl Iterator<Item = (Path, &Segment)> {
         let mut position = 0;
         self.all_segments().map(move |segment| {
             let path = path_at(position);
@@ -212,9 +213,9 @@ impl Table {
     }
 
     /// Puts a segment in the place of an empty one of its depth.
-    fn replace_empty(&mut self, path: Path, segment: Segment) {
+    pub(super) fn replace_empty(&mut self, path: Path, segment: Segment) {
         let mut claimed = self.claimed;
-        segment.each_value(|value| claimed.add(self.claim_of(&segment, value)));
+        segment.each_value(|value| claimed.add(self.addressing.claim_of(&segment, value)));
         self.claimed = claimed;
         self.slots += u64::from(segment.slots());
         self.segment_bytes = self.segment_bytes + segment.allocated() - self.segment(path).allocated();
@@ -222,103 +223,7 @@ impl Table {
     }
 
     /// Notes how many items and occurrences there are, in a table that was decoded.
-    pub fn set_counts(&mut self, items: u64, occurrences: u64) {
-        (self.items, self.occurrences) = (items, occurrences);
-    }
-
-    /// Returns a copy that shares nothing.
-    pub fn try_clone(&self) -> Result<Table, Error> {
-        let mut copy = Table::new(self.addressing, self.multiplicity)?;
-        for (path, segment) in self.placed_segments() {
-            copy.divide(path, segment.depth(), u64::MAX)?;
-            copy.segment_bytes = copy.segment_bytes + segment.allocated() - copy.segment(path).allocated();
-            *copy.segment_mut(path) = segment.try_clone()?;
-        }
-        (copy.items, copy.occurrences, copy.slots, copy.claimed) =
-            (self.items, self.occurrences, self.slots, self.claimed);
-        Ok(copy)
-    }
-
-    /// Adds the entries of a table that is addressed alike. Returns true if that changed this one. The caller counts
-    /// the items.
-    ///
-    /// # Errors
-    ///
-    /// As for [`add`](Self::add). A part of the entries may have been added.
-    pub fn union_with(&mut self, other: &Table, admit: Admit<'_>) -> Result<bool, Error> {
-        let mut changed = false;
-        for (path, segment) in other.placed_segments().filter(|(_, segment)| segment.slots() > 0) {
-            let target = self.segment(path);
-            if target.slots() == 0 && target.depth() <= segment.depth() {
-                if !admit(segment.allocated() as u64) {
-                    return Err(Error::OutOfMemory);
-                }
-                let copy = segment.try_clone()?;
-                self.divide(path, segment.depth(), u64::MAX)?;
-                self.replace_empty(path, copy);
-                changed = true;
-            } else {
-                changed |= self.add_entries_of(path, segment, admit)?;
-            }
-        }
-        self.occurrences = self.occurrences.saturating_add(other.occurrences);
-        Ok(changed)
-    }
-
-    /// Returns the entries that are in both tables, as often as in the one where they are fewer. Both are of one fixed
-    /// size.
-    pub fn intersection(&self, other: &Table) -> Result<Table, Error> {
-        let mut intersection = Table::new(self.addressing, self.multiplicity)?;
-        let mut position = 0;
-        while position < END {
-            let path = path_at(position);
-            let (segment, counterpart) = (self.segment(path), other.segment(path));
-            // What was never opened is not divided either.
-            position += END >> segment.depth().max(counterpart.depth());
-            if segment.slots() == 0 || counterpart.slots() == 0 {
-                continue;
-            }
-            let theirs = Segment::list(&[counterpart])?;
-            let mut common = Segment::list(&[segment])?;
-            common.retain_mut(|entry| {
-                let first = theirs.partition_point(|other| other.quotient < entry.quotient);
-                let run = theirs[first..].iter().take_while(|other| other.quotient == entry.quotient);
-                let count = run.filter(|other| other.value == entry.value).map(|other| other.count).next().unwrap_or(0);
-                entry.count = entry.count.min(count);
-                entry.count > 0
-            });
-            let bytes = Segment::bytes_for(&common, segment.log_groups(), segment.width());
-            let whole = self.empty_segment(segment.depth()).with(bytes, &common)?;
-            intersection.divide(path, segment.depth(), u64::MAX)?;
-            intersection.replace_empty(path, whole);
-            intersection.occurrences =
-                common.iter().fold(intersection.occurrences, |sum, entry| sum.saturating_add(entry.count));
-        }
-        Ok(intersection)
-    }
-
-    /// Returns the number of entries: items that differ to the table.
-    pub fn entries(&self) -> u64 {
-        let mut entries = 0;
-        self.all_segments().for_each(|segment| segment.each_value(|_| entries += 1));
-        entries
-    }
-
-    /// Adds the entries of a segment that starts at `path`. Returns true if that changed the table.
-    fn add_entries_of(&mut self, path: Path, segment: &Segment, admit: Admit<'_>) -> Result<bool, Error> {
-        let mut changed = false;
-        for Listed { quotient, value, count } in Segment::list(&[segment])? {
-            let quotient = Path::from(quotient) << (Path::BITS - segment.level());
-            let (bits, length) = match self.addressing {
-                Addressing::Growing(_) => {
-                    (value >> 1 >> value.trailing_zeros(), segment.width() - 1 - value.trailing_zeros())
-                }
-                Addressing::Fixed(_) => (value, segment.width()),
-            };
-            let length = segment.level() + length;
-            let bits = Path::from(bits).checked_shl(Path::BITS - length).unwrap_or(0);
-            changed |= self.put(path | quotient | bits, length, count, admit)?;
-        }
-        Ok(changed)
+    pub fn set_counts(&mut self, count: ItemCount, occurrences: u64) {
+        (self.count, self.occurrences) = (count, occurrences);
     }
 }

@@ -675,9 +675,9 @@ fn numbers_of_a_table_that_cannot_be_are_refused() {
         ("no record", 12, vec![0; 4]),
         ("two records", 12, vec![2]),
         ("capacity 0", RECORD, number(0)),
-        ("more items than can be counted", RECORD + 8, number(MAX_ITEMS + 1)),
-        ("more items than occurrences", RECORD + 8, number(1 << 40)),
-        ("slots without items", RECORD + 8, [number(0), number(0)].concat()),
+        ("more items than can be counted", RECORD + 16, number(MAX_ITEMS + 1)),
+        ("more items than occurrences", RECORD + 16, number(1 << 40)),
+        ("slots without items", RECORD + 16, [number(0), number(0)].concat()),
         ("no segments", RECORD + 40, number(0)),
         ("a level", RECORD + 48, vec![12]),
         ("fingerprints without bits", RECORD + 50, vec![0]),
@@ -694,8 +694,8 @@ fn numbers_of_a_table_that_cannot_be_are_refused() {
     }
     // What could be, whatever the chunks say.
     let possible: &[(&str, usize, Vec<u8>)] = &[
-        ("as many occurrences as can be", RECORD + 16, number(u64::MAX)),
-        ("as many writes as can be", RECORD + 24, number(u64::MAX)),
+        ("as many occurrences as can be", RECORD + 24, number(u64::MAX)),
+        ("as many writes as can be", RECORD + 8, number(u64::MAX)),
         ("other slots", RECORD + 32, number(77)),
         ("other lengths", RECORD + 50, vec![3, 14]),
     ];

@@ -21,7 +21,9 @@ fn filled(builder: FilterBuilder) -> Filter {
 fn assert_same(one: &Filter, other: &Filter) {
     assert_eq!(one.to_bytes(), other.to_bytes());
     assert_eq!(one.contains_batch((0..20_000).map(item)), other.contains_batch((0..20_000).map(item)));
-    assert_eq!((one.len(), one.capacity(), one.memory_usage()), (other.len(), other.capacity(), other.memory_usage()));
+    assert_eq!((one.len(), one.capacity()), (other.len(), other.capacity()));
+    // A grown table that was loaded has other slack.
+    assert!(one.num_layers() > 1 || one.memory_usage() == other.memory_usage());
 }
 
 #[test]

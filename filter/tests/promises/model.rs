@@ -6,8 +6,7 @@ use oxbloom_filter::internals::codec::header::{self, Preamble};
 use oxbloom_filter::internals::codec::native::{self, Chunk};
 use oxbloom_filter::internals::codec::{self, Origin, Sink, Source, classic};
 use oxbloom_filter::internals::{
-    BlockedLayer as Layer, Bytes, Chain, Chains, CreateParams, ErrorRate, Growth, Hash, Interrupted, Layer as _,
-    Layout, OnDuplicate,
+    BlockedLayer, Bytes, Content, CreateParams, ErrorRate, Growth, Hash, Interrupted, Layout, NativeFilter, OnDuplicate,
 };
 use oxbloom_filter::{DecodeError, Error, Filter};
 use xxhash_rust::xxh3::xxh3_64;
@@ -29,17 +28,17 @@ pub(crate) fn by(expansion: u32) -> Growth {
     Growth::By(expansion.try_into().unwrap())
 }
 
-/// The chain of a filter in the native layout.
-pub(crate) fn chain(filter: &Filter) -> &Chain<Layer> {
-    match filter.chains() {
-        Chains::Native(chain) => chain,
-        Chains::Counting(_) | Chains::Classic(_) => panic!("no filter of bits in cache lines"),
+/// The native filter that a filter is.
+pub(crate) fn native_of(filter: &Filter) -> &NativeFilter {
+    match filter.content() {
+        Content::Native(filter) => filter,
+        Content::Counting(_) | Content::Classic(_) => panic!("no filter of bits in cache lines"),
     }
 }
 
-/// The layers of a filter in the native layout.
-pub(crate) fn layers(filter: &Filter) -> &[Layer] {
-    chain(filter).layers()
+/// The blocks of a native filter.
+pub(crate) fn layer(filter: &Filter) -> &BlockedLayer {
+    native_of(filter).layer()
 }
 
 /// The item of a number. Different numbers are different items.
@@ -90,12 +89,12 @@ pub(crate) fn insert_batch(
     answers
 }
 
-/// All bits of a filter, oldest layer first.
+/// All that a filter holds.
 pub(crate) fn bits(filter: &Filter) -> Vec<u8> {
-    match filter.chains() {
-        Chains::Native(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
-        Chains::Counting(_) => chunks(filter).into_iter().flat_map(|(_, chunk)| chunk).collect(),
-        Chains::Classic(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
+    match filter.content() {
+        Content::Native(native) if native.table().is_none() => layer(filter).bytes().to_vec(),
+        Content::Native(_) | Content::Counting(_) => chunks(filter).into_iter().flat_map(|(_, chunk)| chunk).collect(),
+        Content::Classic(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
     }
 }
 
@@ -187,9 +186,9 @@ impl Source for File {
 pub(crate) fn through_a_file(filter: &Filter) -> Filter {
     let mut file = File::default();
     codec::write_rdb(filter, &mut file).unwrap();
-    let copy = match filter.chains() {
-        Chains::Native(_) | Chains::Counting(_) => codec::read_rdb(&mut file, |_| true),
-        Chains::Classic(_) => classic::read_rdb(classic::VERSION, &mut file, |_| true),
+    let copy = match filter.content() {
+        Content::Native(_) | Content::Counting(_) => codec::read_rdb(&mut file, |_| true),
+        Content::Classic(_) => classic::read_rdb(classic::VERSION, &mut file, |_| true),
     };
     assert!(file.0.is_empty());
     copy.unwrap()
@@ -216,9 +215,9 @@ pub(crate) fn through_a_client(filter: &Filter) -> Filter {
 
 /// Returns true if all that a header promises is loaded.
 pub(crate) fn is_complete(header: &codec::Header, filter: &Filter) -> bool {
-    match (header, filter.chains()) {
-        (codec::Header::Native(header), Chains::Native(chain)) => header.matches_marked(chain),
-        (codec::Header::Counting(header), Chains::Counting(filter)) => header.matches_slots(filter),
+    match (header, filter.content()) {
+        (codec::Header::Native(header), Content::Native(filter)) => header.matches_content(filter),
+        (codec::Header::Counting(header), Content::Counting(filter)) => header.matches_slots(filter),
         _ => false,
     }
 }
@@ -251,19 +250,18 @@ impl Header {
         self.0.build_filled(next).map(Filter::from)
     }
 
-    pub(crate) fn matches_marked(&self, filter: &Filter) -> bool {
-        self.0.matches_marked(chain(filter))
+    pub(crate) fn matches_content(&self, filter: &Filter) -> bool {
+        self.0.matches_content(native_of(filter))
     }
 }
 
 /// The first chunk of a filter.
 pub(crate) fn first_chunk(filter: &Filter) -> Chunk<'_> {
-    native::chunks(chain(filter)).next().unwrap()
+    native::chunks(native_of(filter)).next().unwrap()
 }
 
 /// What a filter asks of an allocator that aligns to cache lines.
 pub(crate) fn memory_when_aligned(filter: &Filter) -> usize {
-    let layers = layers(filter);
-    let blocks: u64 = layers.iter().map(|layer| layer.array().shape().blocks).sum();
-    size_of::<Filter>() + size_of_val(layers) + blocks as usize * 64
+    let table = native_of(filter).table().map_or(0, |table| size_of_val(table) + table.allocated());
+    size_of::<Filter>() + layer(filter).array().shape().blocks as usize * 64 + table
 }

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use oxbloom_filter::Error;
-use oxbloom_filter::internals::{END, Hash, Multiplicity, Table, end_of};
+use oxbloom_filter::internals::{END, Hash, ItemCount, Multiplicity, Table, end_of};
 
 /// Deterministic random numbers (SplitMix64).
 struct Random(u64);
@@ -157,7 +157,8 @@ fn a_table_is_the_same_after_it_was_stored() {
                     (0..items).filter(|number| number % 10 > 0).for_each(|number| assert!(table.remove(hash(number))));
                 }
                 let stored = parts(&table, 10_000);
-                assert_eq!(parts(&table.try_clone().unwrap(), 10_000), stored);
+                let clone = table.try_clone().unwrap();
+                assert_eq!((parts(&clone, 10_000), clone.allocated()), (stored.clone(), table.allocated()));
                 for order in [false, true] {
                     let mut copy = new(rate, items, growing, multiplicity);
                     let mut loaded: Vec<_> = stored.iter().collect();
@@ -172,8 +173,8 @@ fn a_table_is_the_same_after_it_was_stored() {
                     }
                     assert_eq!(parts(&copy, 10_000), stored);
                     assert_eq!(
-                        (copy.slots(), copy.false_positive_rate()),
-                        (table.slots(), table.false_positive_rate())
+                        (copy.slots(), copy.false_positive_rate(), copy.allocated()),
+                        (table.slots(), table.false_positive_rate(), table.allocated())
                     );
                     assert!((0..items).all(|number| table.count(hash(number)) == copy.count(hash(number))));
                     // It goes on alike.
@@ -186,6 +187,7 @@ fn a_table_is_the_same_after_it_was_stored() {
                         add(&mut original, number);
                     }
                     assert_eq!(parts(&copy, usize::MAX), parts(&original, usize::MAX));
+                    assert_eq!(copy.allocated(), original.allocated());
                 }
             }
         }
@@ -228,7 +230,7 @@ fn a_table_with_forged_counts_is_empty_when_its_entries_are_gone() {
             let mut table = new(0.01, 1000, growing, Multiplicity::Multiset);
             add(&mut table, 1);
             add(&mut table, 2);
-            table.set_counts(items, occurrences);
+            table.set_counts(ItemCount::new(items, false), occurrences);
             while table.remove(hash(1)) || table.remove(hash(2)) {
                 assert!(table.items() <= table.occurrences());
             }

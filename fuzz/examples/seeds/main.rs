@@ -97,7 +97,7 @@ fn write_filter(name: &str, filter: &Filter) -> std::io::Result<()> {
 /// Headers that must be refused: each number is possible, but not with the others.
 fn write_lies() -> Result<(), Box<dyn std::error::Error>> {
     let probes = probes_with_bits(1e9);
-    let lies: [(&str, &str, usize, &[u8]); 13] = [
+    let lies: [(&str, &str, usize, &[u8]); 16] = [
         ("classic-1", "more-bits-used-than-there-are", 72, &[59]),
         ("classic-1", "more-bits-used-than-numbers-hold", 72, &[64]),
         ("classic-0", "probes-without-end", 52, &probes),
@@ -105,8 +105,11 @@ fn write_lies() -> Result<(), Box<dyn std::error::Error>> {
         ("native-1", "more-lines-than-blocks", 64, &[16, 16]),
         ("native-1", "more-items-than-capacity", 48, &u64::MAX.to_le_bytes()),
         ("native-1", "counters-in-records-of-bits", 4, &[1]),
-        ("counting-1", "more-items-than-additions", 48, &[9, 0]),
-        ("counting-1", "slots-without-additions", 40, &[0; 16]),
+        ("native-0", "a-table-that-is-not-there", 12, &[2]),
+        ("native-1", "a-table-of-a-filter-that-does-not-grow", 8, &[0; 4]),
+        ("native-1", "a-table-that-does-not-grow", 104, &[7, 12, 0, 0]),
+        ("counting-1", "more-items-than-additions", 56, &[9, 0]),
+        ("counting-1", "slots-without-additions", 48, &[0; 16]),
         ("counting-1", "no-segments", 72, &[0; 8]),
         ("counting-1", "fingerprints-longer-than-a-word", 82, &[57]),
         ("counting-1", "a-shape-of-a-table-that-does-not-grow", 80, &[7, 12]),

@@ -114,8 +114,7 @@ pub(crate) fn write_exchanged(server: &mut Connection) -> Result<(), Box<dyn std
         redis::Cmd::new().arg(words.split(' ').collect::<Vec<_>>()).query::<redis::Value>(server)
     };
     run(server, &format!("DEL {KEY}"))?;
-    let is_ours = run(server, &format!("BF.RESERVE {KEY} 0.1 10 LAYOUT classic")).is_ok();
-    run(server, &format!("DEL {KEY}"))?;
+    let is_ours = run(server, &format!("BF.DEL {KEY} item")).is_ok();
     run(server, "CONFIG SET rdbcompression no")?;
     let layouts: &[(&str, &str)] = if is_ours {
         &[("native", " LAYOUT native"), ("counting", " COUNTING"), ("classic", " LAYOUT classic")]

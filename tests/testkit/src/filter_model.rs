@@ -122,6 +122,14 @@ pub fn use_in_every_way(client: &mut Connection, key: &str) {
     }
 }
 
+/// A native filter that has grown, and takes a header, a chunk of bits, and three of its table.
+pub fn native_in_five_chunks(client: &mut Connection, key: &str) -> FilterModel {
+    assert_eq!(ask::<String>(client, &format!("BF.RESERVE {key} 0.000000000000000001 20")), "OK");
+    let mut model = FilterModel::new(key);
+    model.add(client, 0..150_000);
+    model
+}
+
 /// A counting filter that takes a header and three chunks. Each item is there three times.
 pub fn counting_in_three_chunks(client: &mut Connection, key: &str) -> FilterModel {
     let single = format!("{key}-single");

@@ -1,6 +1,17 @@
-//! The number of items in a layer.
+//! The number of items, and what becomes of it in a merge.
 
-use super::{MAX_ITEMS, MergeOp};
+/// The most items that a layer or table counts, 2.8 * 10^14: it is full then, whatever its capacity. A layer of so many
+/// would take 32 terabytes even at a bit an item. A larger count is forged, and would overflow sums.
+pub const MAX_ITEMS: u64 = 1 << 48;
+
+/// What becomes of several filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MergeOp {
+    /// What is in any of them.
+    Union,
+    /// What is in all of them, and some items more.
+    Intersection,
+}
 
 /// An item count. The top bit marks it as an estimate, as after a merge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,11 +20,12 @@ pub struct ItemCount(u64);
 impl ItemCount {
     const ESTIMATE: u64 = 1 << 63;
 
+    /// Returns a count of at most [`MAX_ITEMS`].
     pub fn new(items: u64, is_estimate: bool) -> ItemCount {
         ItemCount(items.min(MAX_ITEMS) | if is_estimate { ItemCount::ESTIMATE } else { 0 })
     }
 
-    /// Returns the item count after a merge of layers with `operands` items.
+    /// Returns the item count after a merge of what has `operands` items.
     ///
     /// Exact if at most one operand is non-empty. Otherwise it is `estimate`, which comes from the fill, clamped to what is
     /// possible.
@@ -34,31 +46,42 @@ impl ItemCount {
         ItemCount::new((estimate.round() as u64).clamp(low, high), is_estimate || low < high)
     }
 
-    pub fn from_bits(bits: u64) -> ItemCount {
-        ItemCount(bits)
+    /// Returns the count that was stored as this number.
+    pub fn from_stored(number: u64) -> ItemCount {
+        ItemCount(number)
     }
 
-    pub fn bits(self) -> u64 {
+    /// Returns the count as one number.
+    pub fn to_stored(self) -> u64 {
         self.0
     }
 
+    /// Returns the number of items.
     #[inline]
     pub fn items(self) -> u64 {
         self.0 & !ItemCount::ESTIMATE
     }
 
+    /// Returns true if the number is an estimate.
     pub fn is_estimate(self) -> bool {
         self.0 & ItemCount::ESTIMATE != 0
-    }
-
-    /// Returns `items`, marked as an estimate if this count is one.
-    pub fn with(self, items: u64) -> ItemCount {
-        ItemCount::new(items, self.is_estimate())
     }
 
     /// Counts an item, if it `is_new`.
     #[inline]
     pub fn increment(&mut self, is_new: bool) {
         self.0 = self.0.wrapping_add(is_new.into());
+    }
+
+    /// Takes an item off, if it `is_gone` and there is one.
+    #[inline]
+    pub fn decrement(&mut self, is_gone: bool) {
+        self.0 -= u64::from(is_gone && self.items() > 0);
+    }
+
+    /// Takes off what is more than `most` items.
+    #[inline]
+    pub fn limit(&mut self, most: u64) {
+        self.0 = self.0 & ItemCount::ESTIMATE | self.items().min(most);
     }
 }

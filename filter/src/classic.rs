@@ -1,34 +1,39 @@
-//! A chain of layers of one kind: how a filter is asked, filled and grown, whatever its layers are.
-//!
-//! A full chain stops: the caller says what memory it may take to grow.
+//! The classic filter: RedisBloom's chain of [layers](crate::layer::classic). The newest takes new items; when it is full, a
+//! larger one follows.
 
 use std::ptr::NonNull;
 
 use crate::array;
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
-use crate::layer::{Insert, Layer, LayerInfo, LayerSpec, MAX_LAYERS, MergeOp};
+use crate::item_count::MergeOp;
+use crate::layer::LayerInfo;
+use crate::layer::classic::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec};
 use crate::memory::{Admit, try_vec};
 
 /// Layers, oldest first, and what they share.
-pub struct Chain<L: Layer> {
-    layers: Box<[L]>,
-    spec: L::FilterSpec,
+pub struct ClassicFilter {
+    layers: Box<[ClassicLayer]>,
+    spec: ClassicSpec,
 }
 
-impl<L: Layer> Chain<L> {
+impl ClassicFilter {
     /// Creates a chain of one empty layer.
     ///
     /// `admit` gets the bytes that it will take, and may reject them.
-    pub fn new(spec: L::FilterSpec, first: L::LayerSpec, admit: impl FnOnce(u64) -> bool) -> Result<Chain<L>, Error> {
-        let mut chain = Chain::from_layers(spec, Vec::new());
+    pub fn new(
+        spec: ClassicSpec,
+        first: ClassicLayerSpec,
+        admit: impl FnOnce(u64) -> bool,
+    ) -> Result<ClassicFilter, Error> {
+        let mut chain = ClassicFilter::from_layers(spec, Vec::new());
         chain.append(std::iter::once(first), admit)?;
         Ok(chain)
     }
 
     /// Returns a chain of empty layers, like the first `num_layers` of this one. `admit` as for [`new`](Self::new).
-    pub fn empty_copy(&self, num_layers: usize, admit: impl FnOnce(u64) -> bool) -> Result<Chain<L>, Error> {
-        let mut chain = Chain::from_layers(self.spec, Vec::new());
+    pub fn empty_copy(&self, num_layers: usize, admit: impl FnOnce(u64) -> bool) -> Result<ClassicFilter, Error> {
+        let mut chain = ClassicFilter::from_layers(self.spec, Vec::new());
         chain.ensure_layers_like(self, num_layers, admit)?;
         Ok(chain)
     }
@@ -37,35 +42,35 @@ impl<L: Layer> Chain<L> {
     /// [`new`](Self::new).
     fn ensure_layers_like(
         &mut self,
-        other: &Chain<L>,
+        other: &ClassicFilter,
         num_layers: usize,
         admit: impl FnOnce(u64) -> bool,
     ) -> Result<(), Error> {
         match other.layers.get(self.layers.len()..num_layers) {
             None | Some([]) => Ok(()),
-            Some(missing) => self.append(missing.iter().map(L::spec), admit),
+            Some(missing) => self.append(missing.iter().map(ClassicLayer::spec), admit),
         }
     }
 
     /// Makes a chain of layers that are there already.
-    pub fn from_layers(spec: L::FilterSpec, layers: Vec<L>) -> Chain<L> {
-        Chain { layers: layers.into_boxed_slice(), spec }
+    pub fn from_layers(spec: ClassicSpec, layers: Vec<ClassicLayer>) -> ClassicFilter {
+        ClassicFilter { layers: layers.into_boxed_slice(), spec }
     }
 
     /// Adds a layer to a full chain. `admit` as for [`new`](Self::new).
-    pub fn grow(&mut self, admit: impl FnOnce(u64) -> bool) -> Result<(), Error> {
-        let next = L::next(&self.spec, &self.layers)?;
+    fn grow(&mut self, admit: impl FnOnce(u64) -> bool) -> Result<(), Error> {
+        let next = self.spec.next(self.layers.last().ok_or(Error::OutOfMemory)?)?;
         self.append(std::iter::once(next), admit)
     }
 
     /// Adds empty layers: all, or none.
     fn append(
         &mut self,
-        specs: impl ExactSizeIterator<Item = L::LayerSpec> + Clone,
+        specs: impl ExactSizeIterator<Item = ClassicLayerSpec> + Clone,
         admit: impl FnOnce(u64) -> bool,
     ) -> Result<(), Error> {
-        let bytes = specs.clone().fold(0u64, |sum, spec| sum.saturating_add(spec.bytes()));
-        if self.layers.len() + specs.len() > MAX_LAYERS {
+        let bytes = specs.clone().fold(0u64, |sum, spec| sum.saturating_add(spec.bytes));
+        if self.layers.len() + specs.len() > classic::MAX_LAYERS {
             return Err(Error::CannotGrow);
         }
         if !admit(bytes) {
@@ -73,7 +78,7 @@ impl<L: Layer> Chain<L> {
         }
         let mut new = try_vec(specs.len())?;
         for spec in specs {
-            new.push(L::new(spec)?);
+            new.push(ClassicLayer::new(spec)?);
         }
         let mut layers = std::mem::take(&mut self.layers).into_vec();
         let room = layers.try_reserve_exact(new.len());
@@ -86,7 +91,11 @@ impl<L: Layer> Chain<L> {
 
     /// Returns a new chain: the merge of `sources` by `op`. There is at least one source, and they differ at most in
     /// their number of layers. `admit` as for [`new`](Self::new).
-    pub fn merged(sources: &[&Chain<L>], op: MergeOp, admit: impl FnOnce(u64) -> bool) -> Result<Chain<L>, Error> {
+    pub fn merged(
+        sources: &[&ClassicFilter],
+        op: MergeOp,
+        admit: impl FnOnce(u64) -> bool,
+    ) -> Result<ClassicFilter, Error> {
         let longest = longest(sources).ok_or(Error::OutOfMemory)?;
         let layers = try_vec(sources.len())?;
         let mut merged = longest.empty_copy(longest.layers.len(), admit)?;
@@ -98,7 +107,7 @@ impl<L: Layer> Chain<L> {
     /// the chain. `admit` gets the bytes that it will take in addition.
     pub fn merge(
         &mut self,
-        sources: &[&Chain<L>],
+        sources: &[&ClassicFilter],
         op: MergeOp,
         admit: impl FnOnce(u64) -> bool,
     ) -> Result<bool, Error> {
@@ -111,7 +120,13 @@ impl<L: Layer> Chain<L> {
     }
 
     /// Merges layer by layer. `layers` is empty, and has room for one layer of each source.
-    fn combine<'a>(&mut self, mut layers: Vec<&'a L>, sources: &[&'a Chain<L>], op: MergeOp, is_new: bool) -> bool {
+    fn combine<'a>(
+        &mut self,
+        mut layers: Vec<&'a ClassicLayer>,
+        sources: &[&'a ClassicFilter],
+        op: MergeOp,
+        is_new: bool,
+    ) -> bool {
         let mut changed = false;
         for (index, target) in self.layers.iter_mut().enumerate() {
             layers.clear();
@@ -122,35 +137,51 @@ impl<L: Layer> Chain<L> {
     }
 
     /// Returns a copy that shares nothing.
-    pub fn try_clone(&self) -> Result<Chain<L>, Error> {
-        Chain::merged(&[self], MergeOp::Union, |_bytes| true)
+    pub fn try_clone(&self) -> Result<ClassicFilter, Error> {
+        ClassicFilter::merged(&[self], MergeOp::Union, |_bytes| true)
     }
 
     /// Returns the layers, oldest first.
-    pub fn layers(&self) -> &[L] {
+    pub fn layers(&self) -> &[ClassicLayer] {
         &self.layers
     }
 
     /// As [`layers`](Self::layers), to change them.
-    pub fn layers_mut(&mut self) -> &mut [L] {
+    pub fn layers_mut(&mut self) -> &mut [ClassicLayer] {
         &mut self.layers
     }
 
+    /// Returns the false-positive rate that the filter was created for, which follows from that of the first layer.
+    pub fn error_rate(&self) -> f64 {
+        let first = self.layers.first().map_or(0.0, |layer| layer.spec().error_rate);
+        if self.spec.options.is_fixed() { first } else { 2.0 * first }
+    }
+
+    /// Returns the number of items that the oldest layer is created for.
+    pub fn initial_capacity(&self) -> u64 {
+        self.layers.first().map_or(0, |layer| layer.spec().capacity)
+    }
+
+    /// Returns true if the layers that both filters have are equal in shape.
+    pub fn is_shaped_like(&self, other: &ClassicFilter) -> bool {
+        self.layers.iter().zip(&other.layers).all(|(one, other)| one.spec() == other.spec())
+    }
+
     /// Returns what the layers share.
-    pub fn spec(&self) -> &L::FilterSpec {
+    pub fn spec(&self) -> &ClassicSpec {
         &self.spec
     }
 
     /// Returns how the chain hashes its items.
     #[inline]
     pub fn hasher(&self) -> Hasher {
-        L::hasher(&self.spec)
+        self.spec.hasher()
     }
 
-    /// See [`Layer::prefetch`].
+    /// Prefetches the memory that any operation on the items reads first.
     #[inline]
     pub fn prefetch(&self, hashes: &[Hash]) {
-        L::prefetch(&self.layers, hashes);
+        classic::prefetch(&self.layers, hashes);
     }
 
     /// Returns true if the item may be in one of the layers.
@@ -161,7 +192,7 @@ impl<L: Layer> Chain<L> {
             [layer] => layer.contains(hash),
             layers => {
                 let mut found = [false];
-                L::find(layers, &[hash], &mut found);
+                classic::find(layers, &[hash], &mut found);
                 found[0]
             }
         }
@@ -170,7 +201,7 @@ impl<L: Layer> Chain<L> {
     /// See [`Filter::contains_hashes`](crate::Filter::contains_hashes).
     #[inline]
     pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
-        L::find(&self.layers, hashes, found);
+        classic::find(&self.layers, hashes, found);
     }
 
     /// Lets `relocate` move the chain's allocations.
@@ -189,17 +220,17 @@ impl<L: Layer> Chain<L> {
 
     /// Returns the number of items that the layers together are created for.
     pub fn capacity(&self) -> u64 {
-        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.spec().capacity()))
+        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.spec().capacity))
     }
 
     /// Returns the number of items that were new when they were inserted.
     pub fn items(&self) -> u64 {
-        self.layers.iter().map(L::items).sum()
+        self.layers.iter().map(ClassicLayer::items).sum()
     }
 
     /// Returns what is known of each layer, oldest first.
     pub fn info(&self) -> impl Iterator<Item = LayerInfo> {
-        self.layers.iter().enumerate().map(|(index, layer)| layer.info(&self.spec, index))
+        self.layers.iter().map(|layer| layer.info(&self.spec))
     }
 
     /// Returns the layer that holds byte `offset` of all layers' bits, laid end to end, and the offset in it.
@@ -212,20 +243,18 @@ impl<L: Layer> Chain<L> {
         })
     }
 
-    /// Returns the bytes requested of the allocator for the layers, without padding: equal chains have equal sizes
-    /// under every allocator.
-    pub fn allocated(&self) -> usize {
-        // An array without elements takes a byte.
-        self.layers.iter().map(|layer| size_of::<L>() + layer.bytes().len().max(1)).sum()
+    /// Returns what RedisBloom reports as the memory of such a filter: a few bytes less than ours takes.
+    pub fn memory_usage(&self) -> usize {
+        let bits: usize = self.layers.iter().map(|layer| layer.bytes().len()).sum();
+        classic::FILTER_BYTES + classic::LAYER_BYTES * self.layers.len() + bits
     }
 
     /// Returns the share of set bits. It is 1 without any bits: such a filter matches every item.
     pub fn fill(&self) -> f64 {
-        let (marked, cells) = self
-            .layers
-            .iter()
-            .fold((0.0, 0.0), |(marked, cells), layer| (marked + layer.marked() as f64, cells + layer.cells() as f64));
-        if cells > 0.0 { marked / cells } else { 1.0 }
+        let (marked, bits) = self.layers.iter().fold((0.0, 0.0), |(marked, bits), layer| {
+            (marked + layer.marked() as f64, bits + 8.0 * layer.bytes().len() as f64)
+        });
+        if bits > 0.0 { marked / bits } else { 1.0 }
     }
 
     /// Returns the estimated false-positive rate at the present fill.
@@ -236,21 +265,34 @@ impl<L: Layer> Chain<L> {
 }
 
 /// Returns the chain with the most layers.
-fn longest<'a, L: Layer>(chains: &[&'a Chain<L>]) -> Option<&'a Chain<L>> {
+fn longest<'a>(chains: &[&'a ClassicFilter]) -> Option<&'a ClassicFilter> {
     chains.iter().copied().max_by_key(|chain| chain.layers.len())
 }
 
-impl<L: Insert> Chain<L> {
-    /// See [`Filter::insert_hashes`](crate::Filter::insert_hashes).
+impl ClassicFilter {
+    /// Inserts items in order; `new[i]` tells whether the item was new. Adds layers for what does not fit; `admit` gets
+    /// the bytes that each will take.
     ///
-    /// Not inlined: with all three layouts in one function, more registers are spilled.
+    /// Not inlined: with all three kinds in one function, more registers are spilled.
     #[inline(never)]
-    pub fn insert_all(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
+    pub fn insert_all(&mut self, hashes: &[Hash], new: &mut [bool], admit: Admit<'_>) -> Result<(), Interrupted> {
+        let mut handled = 0;
+        loop {
+            handled += self.insert_while_room(&hashes[handled..], &mut new[handled..]);
+            if handled == hashes.len() {
+                return Ok(());
+            }
+            self.grow(&mut *admit).map_err(|error| Interrupted { handled, error })?;
+        }
+    }
+
+    /// Inserts items in order until one does not fit. Returns how many were handled.
+    fn insert_while_room(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
         let mut handled = 0;
         while handled < hashes.len() {
             // Layers are not asked about items that wait for the next layer: they would be asked again then.
             let left = hashes.len() - handled;
-            let room = usize::try_from(self.layers.last().map_or(0, L::room)).unwrap_or(usize::MAX);
+            let room = usize::try_from(self.layers.last().map_or(0, ClassicLayer::room)).unwrap_or(usize::MAX);
             let count = if self.layers.len() == 1 { left } else { left.min(room.saturating_add(1)) };
             let (hashes, new) = (&hashes[handled..][..count], &mut new[handled..][..count]);
             let inserted = self.insert_some(hashes, new);
@@ -262,19 +304,7 @@ impl<L: Insert> Chain<L> {
         handled
     }
 
-    /// As [`insert_all`](Self::insert_all), and adds layers for what does not fit. `admit` as for [`new`](Self::new).
-    pub fn insert_growing(&mut self, hashes: &[Hash], new: &mut [bool], admit: Admit<'_>) -> Result<(), Interrupted> {
-        let mut handled = 0;
-        loop {
-            handled += self.insert_all(&hashes[handled..], &mut new[handled..]);
-            if handled == hashes.len() {
-                return Ok(());
-            }
-            self.grow(&mut *admit).map_err(|error| Interrupted { handled, error })?;
-        }
-    }
-
-    /// As [`insert_all`](Self::insert_all).
+    /// As [`insert_while_room`](Self::insert_while_room).
     fn insert_some(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
         // Until an item is handled, its place tells whether it is known; from then on, whether it was new.
         let known = new;
@@ -283,17 +313,17 @@ impl<L: Insert> Chain<L> {
         } else {
             self.contains_hashes(hashes, known);
         }
-        let further = L::inserts_look_further(&self.layers);
         let Some(newest) = self.layers.last_mut() else { return 0 };
+        let further = newest.inserts_look_further();
         // The number of items that still have one INSERTS_AHEAD later to prefetch.
-        let leaders = if further { hashes.len().saturating_sub(L::INSERTS_AHEAD) } else { 0 };
+        let leaders = if further { hashes.len().saturating_sub(ClassicLayer::INSERTS_AHEAD) } else { 0 };
         if further {
-            let absent = hashes.iter().zip(&*known).take(L::INSERTS_AHEAD).filter(|(_, known)| !**known);
+            let absent = hashes.iter().zip(&*known).take(ClassicLayer::INSERTS_AHEAD).filter(|(_, known)| !**known);
             absent.for_each(|(&hash, _)| newest.prefetch_insert(hash));
         }
         for handled in 0..hashes.len() {
-            if handled < leaders && !known[handled + L::INSERTS_AHEAD] {
-                newest.prefetch_insert(hashes[handled + L::INSERTS_AHEAD]);
+            if handled < leaders && !known[handled + ClassicLayer::INSERTS_AHEAD] {
+                newest.prefetch_insert(hashes[handled + ClassicLayer::INSERTS_AHEAD]);
             }
             let (hash, known) = (hashes[handled], &mut known[handled]);
             // Items of the batch may be the same, so that what was absent is not any more.

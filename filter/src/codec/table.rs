@@ -1,0 +1,144 @@
+//! A table as bytes: a record in the [header](super::header), and [chunks](super::chunk) of its segments.
+//!
+//! ```text
+//!  record
+//!  0   items, occurrences, slots, segments (u64 each); the highest bit of the items tells that they are an estimate
+//!  32  level, width (u8 each; 0, 0 for a table that grows), lengths of fingerprints (two bytes; 0, 0 for one that does not),
+//!      bits of stamps (u8: 0, until items expire), three zero bytes
+//!  40  scale (u64)
+//! ```
+//!
+//! A table without items has no chunks. What it needs to find its items is stored, never computed again.
+
+use super::chunk::{self, TABLE_CHUNK_BYTES};
+use super::fields::Fields;
+use crate::error::{DecodeError, Error};
+use crate::item_count::{ItemCount, MAX_ITEMS};
+use crate::spec::Growth;
+use crate::table::{Addressing, END, Lengths, Multiplicity, Position, Space, Table, end_of};
+
+/// The size of a record.
+pub const RECORD_BYTES: usize = 48;
+
+/// Appends the record of a table.
+pub fn encode_record(table: &Table, header: &mut Vec<u8>) {
+    // An empty table has no chunks, from which its division could be restored.
+    let segments = if table.slots() > 0 { table.segments() } else { 1 };
+    for number in [table.item_count().to_stored(), table.occurrences(), table.slots(), segments] {
+        header.extend_from_slice(&number.to_le_bytes());
+    }
+    let (shape, scale) = match table.addressing() {
+        Addressing::Growing(lengths) => {
+            let [shortest, longer_below] = lengths.to_bytes();
+            ([0, 0, shortest, longer_below], 0)
+        }
+        Addressing::Fixed(Space { level, width, scale }) => ([level, width, 0, 0], scale),
+    };
+    header.extend_from_slice(&shape);
+    header.extend_from_slice(&[0; 4]);
+    header.extend_from_slice(&scale.to_le_bytes());
+}
+
+/// A valid record.
+#[derive(Debug)]
+pub struct Record {
+    items: ItemCount,
+    occurrences: u64,
+    slots: u64,
+    segments: u64,
+    addressing: Addressing,
+}
+
+impl Record {
+    /// Decodes the record of a filter's table.
+    pub fn decode(fields: &mut Fields<'_>, growth: Growth) -> Result<Record, DecodeError> {
+        let [items, occurrences, slots, segments] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
+        let ([level, width], lengths) = (*fields.array()?, *fields.array()?);
+        fields.zeros(4)?;
+        let scale = fields.u64()?;
+        let items = ItemCount::from_stored(items);
+        let addressing = match growth {
+            Growth::By(_) => {
+                let lengths = Lengths::from_bytes(lengths).filter(|_| (level, width, scale) == (0, 0, 0));
+                Addressing::Growing(lengths.ok_or(DecodeError::Corrupt)?)
+            }
+            Growth::Fixed => Addressing::Fixed(Space { level, width, scale }),
+        };
+        let is_sound = match addressing {
+            Addressing::Growing(_) => true,
+            Addressing::Fixed(space) => space.is_sound() && lengths == [0, 0],
+        };
+        let sound = is_sound
+            && items.items() <= MAX_ITEMS
+            && items.items() <= occurrences
+            && (occurrences > 0 || slots == 0)
+            && segments > 0;
+        sound.then_some(Record { items, occurrences, slots, segments, addressing }).ok_or(DecodeError::Corrupt)
+    }
+
+    /// Returns about how many bytes the table takes.
+    pub fn memory(&self) -> u64 {
+        Table::bytes_for(self.addressing, self.segments, self.slots)
+    }
+
+    /// Returns the table without its entries. Its counts are those of the whole table.
+    pub fn build(&self, multiplicity: Multiplicity) -> Result<Table, DecodeError> {
+        let mut table = Table::new(self.addressing, multiplicity)?;
+        table.set_counts(self.items, self.occurrences);
+        Ok(table)
+    }
+
+    /// Fills a table with its entries. `next` returns the content of each chunk, in order, and its checksum, which is
+    /// made with `tag`.
+    pub fn fill<B: AsRef<[u8]>>(
+        &self,
+        table: &mut Table,
+        tag: u64,
+        mut next: impl FnMut() -> Result<(B, u64), DecodeError>,
+    ) -> Result<(), DecodeError> {
+        let mut position = 0;
+        while self.slots > 0 && position < END {
+            let (content, checksum) = next()?;
+            let content = content.as_ref();
+            let end = end_of(content).filter(|&end| end > position).ok_or(DecodeError::Corrupt)?;
+            if chunk::checksum(content, end, tag) != checksum {
+                return Err(DecodeError::Corrupt);
+            }
+            table.decode(content)?;
+            position = end;
+        }
+        if self.matches_slots(table) { Ok(()) } else { Err(DecodeError::Corrupt) }
+    }
+
+    /// Returns true if `table`, with all its chunks loaded, has as many slots filled as the one that was encoded.
+    pub fn matches_slots(&self, table: &Table) -> bool {
+        table.slots() == self.slots
+    }
+}
+
+/// Returns the content of the chunk that starts at `position`, and where it ends, or `None` behind the last.
+pub fn next_part(table: &Table, position: Position) -> Result<Option<(Vec<u8>, Position)>, Error> {
+    let part = table.encode(position, TABLE_CHUNK_BYTES)?;
+    Ok(part.map(|part| {
+        let end = end_of(&part).unwrap_or(END);
+        (part, end)
+    }))
+}
+
+/// Hands the content of each chunk to `emit`, with where it ends.
+pub fn each_part(table: &Table, mut emit: impl FnMut(&[u8], Position)) -> Result<(), Error> {
+    let mut position = 0;
+    while let Some((part, end)) = next_part(table, position)? {
+        position = end;
+        emit(&part, end);
+    }
+    Ok(())
+}
+
+/// Adds what is in a chunk that ends at `end`. Returns true if that changed the table.
+pub fn load_part(table: &mut Table, content: &[u8], end: Position) -> Result<bool, DecodeError> {
+    if end_of(content) != Some(end) {
+        return Err(DecodeError::Corrupt);
+    }
+    table.decode(content)
+}

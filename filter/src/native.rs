@@ -1,0 +1,308 @@
+//! The native filter: [blocks of bits](crate::layer::blocked) for the items that it was created for, and a
+//! [quotient table](crate::table) for all others.
+//!
+//! Blocks are the fastest to ask, and need to know how many items will come. The table takes those that nobody expected,
+//! in small steps and however many they are. Together they keep the error rate: the table has what the blocks leave of it.
+
+use std::ptr::NonNull;
+
+use crate::array::{relocate_box, try_box};
+use crate::error::{Error, Interrupted};
+use crate::hash::{Hash, Hasher};
+use crate::item_count::MergeOp;
+use crate::layer::LayerInfo;
+use crate::layer::blocked::{BlockedLayer, BlockedSpec};
+use crate::memory::{Admit, try_vec};
+use crate::spec::{Growth, OwnSpec};
+use crate::table::{Multiplicity, Position, Table};
+
+/// A filter of bits that may grow.
+pub struct NativeFilter {
+    layer: BlockedLayer,
+    spec: OwnSpec,
+    /// What did not fit into the layer. In a box, so that filters that have not grown are small.
+    table: Option<Box<Table>>,
+}
+
+impl NativeFilter {
+    /// Creates an empty filter. `admit` gets the bytes that it will take, and may reject them.
+    pub fn new(spec: OwnSpec, capacity: u64, admit: impl FnOnce(u64) -> bool) -> Result<NativeFilter, Error> {
+        NativeFilter::of_shape(spec, BlockedSpec::new(&spec, capacity)?, admit)
+    }
+
+    /// Returns an empty filter that can be merged with this one. `admit` as for [`new`](Self::new).
+    pub fn empty_copy(&self, admit: impl FnOnce(u64) -> bool) -> Result<NativeFilter, Error> {
+        NativeFilter::of_shape(self.spec, self.layer.spec(), admit)
+    }
+
+    fn of_shape(spec: OwnSpec, layer: BlockedSpec, admit: impl FnOnce(u64) -> bool) -> Result<NativeFilter, Error> {
+        if !admit(layer.bytes()) {
+            return Err(Error::OutOfMemory);
+        }
+        Ok(NativeFilter::from_parts(spec, BlockedLayer::new(layer)?, None))
+    }
+
+    /// Makes a filter of what is there already.
+    pub fn from_parts(spec: OwnSpec, layer: BlockedLayer, table: Option<Box<Table>>) -> NativeFilter {
+        NativeFilter { layer, spec, table }
+    }
+
+    /// Returns a copy that shares nothing.
+    pub fn try_clone(&self) -> Result<NativeFilter, Error> {
+        let mut copy = self.empty_copy(|_bytes| true)?;
+        copy.layer.merge(&[&self.layer], MergeOp::Union, true);
+        copy.table = self.table.as_ref().map(|table| table.try_clone().map(Box::new)).transpose()?;
+        Ok(copy)
+    }
+
+    /// Returns how the filter is created and hashed.
+    pub fn spec(&self) -> &OwnSpec {
+        &self.spec
+    }
+
+    /// Returns the blocks.
+    #[inline]
+    pub fn layer(&self) -> &BlockedLayer {
+        &self.layer
+    }
+
+    /// As [`layer`](Self::layer), to change them.
+    pub fn layer_mut(&mut self) -> &mut BlockedLayer {
+        &mut self.layer
+    }
+
+    /// Returns the table, if the filter has grown.
+    #[inline]
+    pub fn table(&self) -> Option<&Table> {
+        self.table.as_deref()
+    }
+
+    /// As [`table`](Self::table), to change it.
+    pub fn table_mut(&mut self) -> Option<&mut Table> {
+        self.table.as_deref_mut()
+    }
+
+    /// Returns how the filter hashes its items.
+    #[inline]
+    pub fn hasher(&self) -> Hasher {
+        Hasher::Xxh3 { seed: self.spec.seed }
+    }
+
+    /// Returns the number of items that the filter was created for.
+    pub fn initial_capacity(&self) -> u64 {
+        self.layer.spec().capacity
+    }
+
+    /// Returns the number of items that fit before the filter grows any further, or is full.
+    pub fn capacity(&self) -> u64 {
+        let beyond = self.table().map_or(0, capacity_of);
+        self.layer_capacity().saturating_add(beyond)
+    }
+
+    /// Returns the number of items that the blocks were made for, or that a union put into them.
+    fn layer_capacity(&self) -> u64 {
+        self.initial_capacity().max(self.layer.items())
+    }
+
+    /// Returns the number of items that were new when they were inserted.
+    pub fn items(&self) -> u64 {
+        self.layer.items() + self.table().map_or(0, Table::items)
+    }
+
+    /// Returns true if the number of items is an estimate.
+    pub fn is_estimate(&self) -> bool {
+        self.layer.count().is_estimate() || self.table().is_some_and(|table| table.item_count().is_estimate())
+    }
+
+    /// Returns the bytes requested of the allocator, without padding: equal filters have equal sizes under every
+    /// allocator.
+    pub fn allocated(&self) -> usize {
+        self.layer.bytes().len() + self.table_bytes()
+    }
+
+    /// Returns those of the table.
+    pub fn table_bytes(&self) -> usize {
+        self.table().map_or(0, |table| size_of::<Table>() + table.allocated())
+    }
+
+    /// Returns the share of bits that are set, or, once the filter has grown, of the table's slots that are filled.
+    pub fn fill(&self) -> f64 {
+        self.table().map_or_else(|| self.layer.fill(), Table::fill)
+    }
+
+    /// Returns the estimated false-positive rate at the present fill.
+    pub fn false_positive_rate(&self) -> f64 {
+        let of_layer = self.layer.false_positive_rate();
+        let of_table = self.table().map_or(0.0, Table::false_positive_rate);
+        of_layer + of_table - of_layer * of_table
+    }
+
+    /// Returns what is known of the blocks, and then of the table.
+    pub fn info(&self) -> impl Iterator<Item = LayerInfo> {
+        let layer = LayerInfo { capacity: self.layer_capacity(), ..self.layer.info(&self.spec) };
+        let table = self.table().map(|table| LayerInfo::of_table(table, capacity_of(table), self.rate_of_table()));
+        std::iter::once(layer).chain(table)
+    }
+
+    /// Returns the part of the error rate that the blocks leave: at least three eighths of it.
+    fn rate_of_table(&self) -> f64 {
+        self.spec.error_rate.get() - self.layer.spec().full_rate(&self.spec)
+    }
+
+    /// Prefetches the memory that any operation on the items reads first.
+    #[inline]
+    pub fn prefetch(&self, hashes: &[Hash]) {
+        self.layer.prefetch(hashes);
+        if let Some(table) = &self.table {
+            table.prefetch(hashes);
+        }
+    }
+
+    /// Returns true if the item may be in the filter.
+    #[inline]
+    pub fn contains(&self, hash: Hash) -> bool {
+        self.layer.contains(hash) || self.table.as_ref().is_some_and(|table| table.contains(hash))
+    }
+
+    /// See [`Filter::contains_hashes`](crate::Filter::contains_hashes).
+    #[inline]
+    pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
+        found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found = self.layer.contains(hash));
+        if let Some(table) = &self.table {
+            table.find(hashes, found);
+        }
+    }
+
+    /// Inserts items in order; `new[i]` tells whether the item was new. `admit` gets the bytes that the filter will
+    /// take in addition, and may reject them.
+    ///
+    /// Not inlined: with all three kinds in one function, more registers are spilled.
+    #[inline(never)]
+    pub fn insert_all(&mut self, hashes: &[Hash], new: &mut [bool], admit: Admit<'_>) -> Result<(), Interrupted> {
+        let handled = if self.table.is_none() { self.layer.insert_while_room(hashes, new) } else { 0 };
+        if handled == hashes.len() { Ok(()) } else { self.insert_beyond(handled, hashes, new, admit) }
+    }
+
+    /// As [`insert_all`](Self::insert_all), from item `handled` on, which the layer has no room for.
+    ///
+    /// Not inlined, to keep it out of the way of filters that have not grown.
+    #[inline(never)]
+    fn insert_beyond(
+        &mut self,
+        mut handled: usize,
+        hashes: &[Hash],
+        new: &mut [bool],
+        admit: Admit<'_>,
+    ) -> Result<(), Interrupted> {
+        let mut insert = |hash, new: &mut bool| {
+            *new = !self.layer.contains(hash) && self.add_to_table(hash, admit)?;
+            Ok(())
+        };
+        for (&hash, new) in hashes[handled..].iter().zip(&mut new[handled..]) {
+            insert(hash, new).map_err(|error| Interrupted { handled, error })?;
+            handled += 1;
+        }
+        Ok(())
+    }
+
+    /// Adds an item to the table. There is none before the first one.
+    #[inline]
+    fn add_to_table(&mut self, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> {
+        if let Some(table) = &mut self.table {
+            return table.add(hash, admit);
+        }
+        let mut table = self.new_table(admit)?;
+        let is_new = table.add(hash, admit)?;
+        self.table = Some(table);
+        Ok(is_new)
+    }
+
+    #[cold]
+    fn new_table(&self, admit: Admit<'_>) -> Result<Box<Table>, Error> {
+        if self.spec.growth == Growth::Fixed {
+            return Err(Error::Full);
+        }
+        let table = Table::growing(self.rate_of_table(), Multiplicity::Set)?;
+        if !admit((size_of::<Table>() + table.allocated()) as u64) {
+            return Err(Error::OutOfMemory);
+        }
+        try_box(table)
+    }
+
+    /// Returns true if both filters hold the same bits and fingerprints for the same items.
+    pub fn is_shaped_like(&self, other: &NativeFilter) -> bool {
+        let tables = self.table().zip(other.table());
+        self.layer.spec() == other.layer.spec()
+            && tables.is_none_or(|(one, other)| one.addressing() == other.addressing())
+    }
+
+    /// Returns a new filter: the merge of `sources` by `op`. There is at least one source, they are shaped alike, and
+    /// for an intersection none has grown. `admit` gets the bytes that it will take, as they become known.
+    pub fn merged(sources: &[&NativeFilter], op: MergeOp, admit: Admit<'_>) -> Result<NativeFilter, Error> {
+        let first = sources.first().ok_or(Error::OutOfMemory)?;
+        let mut layers = try_vec(sources.len())?;
+        layers.extend(sources.iter().map(|source| &source.layer));
+        let mut merged = first.empty_copy(&mut *admit)?;
+        merged.table = NativeFilter::united_table(sources.iter().copied(), admit)?;
+        merged.layer.merge(&layers, op, true);
+        Ok(merged)
+    }
+
+    /// Merges `sources`, as for [`merged`](Self::merged), into this filter. Returns true if that changed it.
+    pub fn merge(&mut self, sources: &[&NativeFilter], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
+        let mut layers = try_vec(sources.len())?;
+        layers.extend(sources.iter().map(|source| &source.layer));
+        let mut changed = false;
+        if sources.iter().any(|source| source.table.is_some()) {
+            let all = std::iter::once(&*self).chain(sources.iter().copied());
+            let united = NativeFilter::united_table(all, admit)?;
+            // Entries are only ever added.
+            let slots = |table: &Table| table.slots();
+            if united.as_deref().map(slots) != self.table().map(slots) {
+                (self.table, changed) = (united, true);
+            }
+        }
+        Ok(self.layer.merge(&layers, op, false) || changed)
+    }
+
+    /// Returns a table of what is in the tables of all filters, if any has one.
+    fn united_table<'a>(
+        filters: impl Iterator<Item = &'a NativeFilter> + Clone,
+        admit: Admit<'_>,
+    ) -> Result<Option<Box<Table>>, Error> {
+        let tables = filters.filter_map(NativeFilter::table);
+        if tables.clone().next().is_none() {
+            return Ok(None);
+        }
+        Table::union_of(tables, admit).and_then(try_box).map(Some)
+    }
+
+    /// Lets `relocate` move the filter's allocations, as [`Table::relocate`] does: at first the blocks.
+    ///
+    /// # Safety
+    ///
+    /// See [`Array::relocate`](crate::array::Array::relocate).
+    pub unsafe fn relocate(
+        &mut self,
+        start: Position,
+        relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
+        should_stop: impl FnMut() -> bool,
+    ) -> Option<Position> {
+        // SAFETY: as promised by the caller.
+        unsafe {
+            if start == 0 {
+                self.layer.relocate(&relocate);
+            }
+            let table = self.table.as_mut()?;
+            if start == 0 {
+                relocate_box(table, &relocate);
+            }
+            table.relocate(start, relocate, should_stop)
+        }
+    }
+}
+
+/// Returns the number of items that fit into a table before it grows any further.
+fn capacity_of(table: &Table) -> u64 {
+    table.quotients().max(table.items())
+}

@@ -1,0 +1,130 @@
+//! Copies, unions and intersections of tables.
+
+use super::directory::Part as _;
+use super::entry::Listed;
+use super::path::Path;
+use super::segment::Segment;
+use super::stored::{END, path_at};
+use super::{Addressing, Table};
+use crate::error::Error;
+use crate::item_count::{ItemCount, MergeOp};
+use crate::memory::Admit;
+
+impl Table {
+    /// Returns a copy that shares nothing.
+    pub fn try_clone(&self) -> Result<Table, Error> {
+        let mut copy = Table::new(self.addressing, self.multiplicity)?;
+        for (path, segment) in self.placed_segments() {
+            copy.divide(path, segment.depth(), u64::MAX)?;
+            copy.segment_bytes = copy.segment_bytes + segment.allocated() - copy.segment(path).allocated();
+            *copy.segment_mut(path) = segment.try_clone()?;
+        }
+        (copy.count, copy.occurrences, copy.slots, copy.claimed) =
+            (self.count, self.occurrences, self.slots, self.claimed);
+        Ok(copy)
+    }
+
+    /// Returns a table with the entries of `tables`, of which there is at least one, and which are addressed alike.
+    /// `admit` gets the bytes that it will take, as they become known.
+    ///
+    /// # Errors
+    ///
+    /// As for [`add`](Self::add).
+    pub fn union_of<'a>(tables: impl Iterator<Item = &'a Table> + Clone, admit: Admit<'_>) -> Result<Table, Error> {
+        // The smaller ones go into the largest.
+        let largest = tables.clone().enumerate().max_by_key(|(_, table)| table.slots());
+        let (largest, table) = largest.ok_or(Error::OutOfMemory)?;
+        if !admit((size_of::<Table>() + table.allocated()) as u64) {
+            return Err(Error::OutOfMemory);
+        }
+        let mut union = table.try_clone()?;
+        for (_, table) in tables.clone().enumerate().filter(|(number, _)| *number != largest) {
+            union.union_with(table, admit)?;
+        }
+        union.count = ItemCount::merged(MergeOp::Union, tables.map(|table| table.count), union.entries() as f64);
+        Ok(union)
+    }
+
+    /// Adds the entries of a table that is addressed alike. Returns true if that changed this one. The caller counts
+    /// the items.
+    ///
+    /// # Errors
+    ///
+    /// As for [`add`](Self::add). A part of the entries may have been added.
+    pub fn union_with(&mut self, other: &Table, admit: Admit<'_>) -> Result<bool, Error> {
+        let mut changed = false;
+        for (path, segment) in other.placed_segments().filter(|(_, segment)| segment.slots() > 0) {
+            let target = self.segment(path);
+            if target.slots() == 0 && target.depth() <= segment.depth() {
+                if !admit(segment.allocated() as u64) {
+                    return Err(Error::OutOfMemory);
+                }
+                let copy = segment.try_clone()?;
+                self.divide(path, segment.depth(), u64::MAX)?;
+                self.replace_empty(path, copy);
+                changed = true;
+            } else {
+                changed |= self.add_entries_of(path, segment, admit)?;
+            }
+        }
+        self.occurrences = self.occurrences.saturating_add(other.occurrences);
+        Ok(changed)
+    }
+
+    /// Returns the entries that are in both tables, as often as in the one where they are fewer. Both are of one fixed
+    /// size.
+    pub fn intersection(&self, other: &Table) -> Result<Table, Error> {
+        let mut intersection = Table::new(self.addressing, self.multiplicity)?;
+        let mut position = 0;
+        while position < END {
+            let path = path_at(position);
+            let (segment, counterpart) = (self.segment(path), other.segment(path));
+            // What was never opened is not divided either.
+            position += END >> segment.depth().max(counterpart.depth());
+            if segment.slots() == 0 || counterpart.slots() == 0 {
+                continue;
+            }
+            let theirs = Segment::list(&[counterpart])?;
+            let mut common = Segment::list(&[segment])?;
+            common.retain_mut(|entry| {
+                let first = theirs.partition_point(|other| other.quotient < entry.quotient);
+                let run = theirs[first..].iter().take_while(|other| other.quotient == entry.quotient);
+                let count = run.filter(|other| other.value == entry.value).map(|other| other.count).next().unwrap_or(0);
+                entry.count = entry.count.min(count);
+                entry.count > 0
+            });
+            let bytes = Segment::bytes_for(&common, segment.log_groups(), segment.width());
+            let whole = self.empty_segment(segment.depth()).with(bytes, &common)?;
+            intersection.divide(path, segment.depth(), u64::MAX)?;
+            intersection.replace_empty(path, whole);
+            intersection.occurrences =
+                common.iter().fold(intersection.occurrences, |sum, entry| sum.saturating_add(entry.count));
+        }
+        Ok(intersection)
+    }
+
+    /// Returns the number of entries: items that differ to the table.
+    pub fn entries(&self) -> u64 {
+        let mut entries = 0;
+        self.all_segments().for_each(|segment| segment.each_value(|_| entries += 1));
+        entries
+    }
+
+    /// Adds the entries of a segment that starts at `path`. Returns true if that changed the table.
+    pub(super) fn add_entries_of(&mut self, path: Path, segment: &Segment, admit: Admit<'_>) -> Result<bool, Error> {
+        let mut changed = false;
+        for Listed { quotient, value, count } in Segment::list(&[segment])? {
+            let quotient = Path::from(quotient) << (Path::BITS - segment.level());
+            let (bits, length) = match self.addressing {
+                Addressing::Growing(_) => {
+                    (value >> 1 >> value.trailing_zeros(), segment.width() - 1 - value.trailing_zeros())
+                }
+                Addressing::Fixed(_) => (value, segment.width()),
+            };
+            let length = segment.level() + length;
+            let bits = Path::from(bits).checked_shl(Path::BITS - length).unwrap_or(0);
+            changed |= self.put(path | quotient | bits, length, count, admit)?;
+        }
+        Ok(changed)
+    }
+}
