@@ -51,9 +51,9 @@ impl Admission<'_> {
         self.limit.get()
     }
 
-    /// Turns a failure into an error, by [`oom_or_exit`].
+    /// Turns a failure into an error, by [`exit_if_data_lost`].
     fn or_exit<T, E>(&self, result: Result<T, E>, error: impl FnOnce(E, Limit) -> Error) -> Result<T, Error> {
-        result.map_err(|failure| oom_or_exit(self.server, error(failure, self.limit())))
+        result.map_err(|failure| exit_if_data_lost(self.server, error(failure, self.limit())))
     }
 }
 
@@ -77,14 +77,14 @@ pub(crate) fn like(server: &Server, other: &Filter) -> Result<Filter, Error> {
 }
 
 /// Merges filters into a new one, if there is memory for it.
-pub(crate) fn merge_new(server: &Server, sources: &[&Filter], operation: MergeOp) -> Result<Filter, Error> {
+pub(crate) fn merged(server: &Server, sources: &[&Filter], operation: MergeOp) -> Result<Filter, Error> {
     let admission = Admission::new(server, 0);
-    let merged = Filter::merge_new(sources, operation, &mut |bytes| admission.admits(bytes));
+    let merged = Filter::merged(sources, operation, &mut |bytes| admission.admits(bytes));
     admission.or_exit(merged, |error, limit| Error::merging(error, Error::NoMemoryToCreate(limit)))
 }
 
 /// Merges filters into another, if there is memory for it. Returns whether that changed it.
-pub(crate) fn merge_into(
+pub(crate) fn merge(
     server: &Server,
     filter: &mut Filter,
     sources: &[&Filter],
@@ -92,7 +92,7 @@ pub(crate) fn merge_into(
 ) -> Result<bool, Error> {
     let before = Footprint::of(filter);
     let admission = Admission::new(server, before.bytes.saturating_sub(filter.replaced_by_merge(sources)));
-    let changed = filter.merge_all(sources, operation, &mut |bytes| admission.admits(bytes));
+    let changed = filter.merge(sources, operation, &mut |bytes| admission.admits(bytes));
     statistics::on_change(filter, before);
     admission.or_exit(changed, |error, limit| Error::merging(error, Error::NoMemoryToGrow(limit)))
 }
@@ -107,12 +107,12 @@ pub(crate) fn copy(server: &Server, filter: &Filter) -> Result<Filter, Error> {
 
 /// Returns an empty vector with room for `count` elements.
 pub(crate) fn try_vec<T>(server: &Server, count: usize) -> Result<Vec<T>, Error> {
-    oxbloom_filter::internals::try_vec(count).map_err(|_| oom_or_exit(server, Error::NoMemory(Limit::System)))
+    oxbloom_filter::internals::try_vec(count).map_err(|_| exit_if_data_lost(server, Error::NoMemory(Limit::System)))
 }
 
 /// Encodes the header of a filter's dump, if there is memory for it.
 pub(crate) fn encode_header(server: &Server, filter: &Filter) -> Result<Vec<u8>, Error> {
-    codec::encode_header(filter).map_err(|_| oom_or_exit(server, Error::NoMemory(Limit::System)))
+    codec::encode_header(filter).map_err(|_| exit_if_data_lost(server, Error::NoMemory(Limit::System)))
 }
 
 /// Inserts items into a filter that has to grow for it, if there is memory, until one does not fit. Returns how many
@@ -127,7 +127,7 @@ pub(crate) fn insert_growing(
 ) -> (usize, Option<Error>) {
     let before = Footprint::of(filter);
     let admission = Admission::of_new_layer(server, before.bytes);
-    let inserted = filter.insert_growing(hashes, new, on_duplicate, &mut |bytes| admission.admits(bytes));
+    let inserted = filter.insert_hashes(hashes, new, on_duplicate, &mut |bytes| admission.admits(bytes));
     statistics::on_growth(filter, before, inserted.is_ok());
     match inserted {
         Ok(()) => (hashes.len(), None),
@@ -141,7 +141,7 @@ pub(crate) fn insert_growing(
 ///
 /// A size that no machine can address is no reason to exit: the master cannot hold it either (RedisBloom's overflows to
 /// 8 bytes).
-pub(crate) fn oom_or_exit(server: &Server, error: Error) -> Error {
+pub(crate) fn exit_if_data_lost(server: &Server, error: Error) -> Error {
     let limit = match error {
         Error::NoMemoryToCreate(limit) | Error::NoMemoryToGrow(limit) | Error::NoMemory(limit) => Some(limit),
         _ => None,

@@ -14,7 +14,7 @@ use crate::admission::{self, Admission};
 use crate::callback::catch_panic;
 use crate::error::Error;
 use crate::ffi::call;
-use crate::rdb_values::RdbValues;
+use crate::rdb_stream::RdbStream;
 use crate::server::{Arg, Context, Defragmenter, Digest, Io, Server};
 use crate::statistics;
 use oxbloom_filter::internals::FilterKind;
@@ -120,8 +120,8 @@ pub(crate) fn into_value(filter: Filter) -> *mut c_void {
 /// nobody else changes.
 unsafe extern "C" fn rdb_load_own(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
     // SAFETY: the server hands over a file for the time of the call.
-    let file = RdbValues::new(unsafe { Io::new(rdb) });
-    read_value(file, |file, admission| {
+    let file = RdbStream::new(unsafe { Io::new(rdb) });
+    load_filter(file, |file, admission| {
         if version > c_int::from(header::VERSION) {
             return Err(DecodeError::NewerVersion);
         }
@@ -131,17 +131,17 @@ unsafe extern "C" fn rdb_load_own(rdb: *mut raw::RedisModuleIO, version: c_int) 
 
 unsafe extern "C" fn rdb_load_classic(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
     // SAFETY: the server hands over a file for the time of the call.
-    let file = RdbValues::new(unsafe { Io::new(rdb) });
-    read_value(file, |file, admission| {
+    let file = RdbStream::new(unsafe { Io::new(rdb) });
+    load_filter(file, |file, admission| {
         let version = u32::try_from(version).map_err(|_| DecodeError::Corrupt)?;
         classic::read_rdb(version, file, |bytes| admission.admits(bytes))
     })
 }
 
 /// Reads a value from a file: null, and a line in the log, if it is rejected.
-fn read_value(
-    mut file: RdbValues,
-    decode: impl FnOnce(&mut RdbValues, &Admission) -> Result<Filter, DecodeError>,
+fn load_filter(
+    mut file: RdbStream,
+    decode: impl FnOnce(&mut RdbStream, &Admission) -> Result<Filter, DecodeError>,
 ) -> *mut c_void {
     catch_panic(c"rdb_load", ptr::null_mut(), || {
         let server = Server::detached();
@@ -157,7 +157,7 @@ fn read_value(
                 }
                 let key = file.key_name().map_or("unknown".to_owned(), |name| name.shown().to_string());
                 server.log_warning(&format!("a filter was refused: {error}{limit} (key '{key}')"));
-                admission::oom_or_exit(&server, rejection);
+                admission::exit_if_data_lost(&server, rejection);
                 ptr::null_mut()
             }
         }
@@ -166,7 +166,7 @@ fn read_value(
 
 unsafe extern "C" fn rdb_save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) {
     // SAFETY: the server hands over a file and one of our values for the time of the call.
-    let (mut file, filter) = unsafe { (RdbValues::new(Io::new(rdb)), filter(value)) };
+    let (mut file, filter) = unsafe { (RdbStream::new(Io::new(rdb)), filter(value)) };
     save_or_exit(c"rdb_save", || codec::write_rdb(filter, &mut file).is_ok());
 }
 

@@ -10,7 +10,7 @@
 //!  commands/                                what clients see
 //!  filter_key   lookahead                   keys that hold filters; prefetching before a command runs
 //!  datatype     info_section                what the server sees; what operators watch
-//!  rdb_values                               RDB values in the server's files
+//!  rdb_stream                               RDB values in the server's files
 //!  admission                                whether a filter may take memory
 //!  configuration                            what operators set
 //!  callback                                 guards every call from C: panics, arity, sound wrappers
@@ -30,7 +30,7 @@ mod ffi;
 mod filter_key;
 mod info_section;
 mod lookahead;
-mod rdb_values;
+mod rdb_stream;
 mod registration;
 mod rejection;
 mod server;

@@ -140,11 +140,7 @@ fn insert(filter: &mut Filter, items: &[Item]) {
     for items in items.as_chunks::<BATCH>().0 {
         let batch = filter.prepare_batch(items.iter().map(|item| &item[..]));
         let (hashes, mut new) = (batch.hashes(), [false; BATCH]);
-        let handled = filter.insert_hashes(hashes, &mut new, OnDuplicate::Count);
-        if handled < BATCH {
-            let (hashes, new) = (&hashes[handled..], &mut new[handled..]);
-            filter.insert_growing(hashes, new, OnDuplicate::Count, &mut |_bytes| true).expect("memory");
-        }
+        filter.insert_hashes(hashes, &mut new, OnDuplicate::Count, &mut |_bytes| true).expect("memory");
         black_box(new);
     }
 }

@@ -110,7 +110,7 @@ impl Filter {
     /// ```
     pub fn insert(&mut self, item: impl AsRef<[u8]>) -> Result<bool, Error> {
         let (hashes, mut new) = ([self.hash(item.as_ref())], [false]);
-        let inserted = self.insert_growing(&hashes, &mut new, OnDuplicate::Count, &mut |_bytes| true);
+        let inserted = self.insert_hashes(&hashes, &mut new, OnDuplicate::Count, &mut |_bytes| true);
         inserted.map(|()| new[0]).map_err(|interrupted| interrupted.error)
     }
 
@@ -157,7 +157,7 @@ impl Filter {
         in_batches(items, |items| {
             let batch = self.prepare_batch(items.iter().map(AsRef::as_ref));
             let new = &mut new[..items.len()];
-            let inserted = self.insert_growing(batch.hashes(), new, OnDuplicate::Count, &mut |_bytes| true);
+            let inserted = self.insert_hashes(batch.hashes(), new, OnDuplicate::Count, &mut |_bytes| true);
             all.extend_from_slice(new);
             inserted.map_err(|interrupted| interrupted.error)
         })?;
@@ -482,25 +482,14 @@ impl Filter {
         each!(&self.0, filter => filter.contains_hashes(hashes, found))
     }
 
-    /// Inserts the items of `hashes` in order until the filter would have to grow. Sets `new[i]` to whether the item
-    /// was new.
-    ///
-    /// Returns how many were handled. For the rest, call [`insert_growing`](Self::insert_growing). Fastest in
-    /// [batches](HashedBatch).
-    #[inline]
-    pub fn insert_hashes(&mut self, hashes: &[Hash], new: &mut [bool], on_duplicate: OnDuplicate) -> usize {
-        let inserted = self.insert_growing(hashes, new, on_duplicate, &mut |_bytes| false);
-        inserted.map_or_else(|interrupted| interrupted.handled, |()| hashes.len())
-    }
-
-    /// As [`insert_hashes`](Self::insert_hashes), and grows the filter if needed. `admit` gets the bytes that it will
-    /// take in addition, and may reject them.
+    /// Inserts the items of `hashes` in order, and sets `new[i]` to whether the item was new. `admit` gets the bytes
+    /// that the filter will take in addition, and may reject them. Fastest in [batches](HashedBatch).
     ///
     /// # Errors
     ///
     /// [`Interrupted`] at the first item that does not fit.
     #[inline]
-    pub fn insert_growing(
+    pub fn insert_hashes(
         &mut self,
         hashes: &[Hash],
         new: &mut [bool],

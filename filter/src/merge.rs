@@ -107,7 +107,7 @@ impl Filter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn union_with(&mut self, other: &Filter) -> Result<bool, MergeError> {
-        self.merge_all(&[other], MergeOp::Union, &mut |_bytes| true)
+        self.merge(&[other], MergeOp::Union, &mut |_bytes| true)
     }
 
     /// Keeps the items that are also in `other`. Returns true if that changed the filter.
@@ -130,7 +130,7 @@ impl Filter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn intersect_with(&mut self, other: &Filter) -> Result<bool, MergeError> {
-        self.merge_all(&[other], MergeOp::Intersection, &mut |_bytes| true)
+        self.merge(&[other], MergeOp::Intersection, &mut |_bytes| true)
     }
 }
 
@@ -140,7 +140,7 @@ impl Filter {
     /// Returns a new filter: the merge of `sources`, of which there is at least one.
     ///
     /// `admit` gets the bytes that it will take, and may reject them.
-    pub fn merge_new(sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<Filter, MergeError> {
+    pub fn merged(sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<Filter, MergeError> {
         let longest = longest(sources).ok_or(MergeError::OutOfMemory)?;
         longest.check_mergeable(sources, op)?;
         Ok(match longest.content() {
@@ -157,7 +157,7 @@ impl Filter {
     /// Merges `sources` into this filter. Returns true if that changed it.
     ///
     /// `admit` gets the bytes that it will take in addition, and may reject them.
-    pub fn merge_all(&mut self, sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<bool, MergeError> {
+    pub fn merge(&mut self, sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<bool, MergeError> {
         self.check_mergeable(sources, op)?;
         Ok(match self.content_mut() {
             Content::Native(filter) => filter.merge(&natives(sources)?, op, admit)?,

@@ -34,8 +34,8 @@ pub const MAX_BLOCKS_PER_ITEM: u8 = 16;
 /// The lowest error rate a layer is sized for, `2^-64`: one false positive in 18 quintillion.
 pub const LOWEST_ERROR_RATE: f64 = 1.0 / (1u128 << 64) as f64;
 
-/// How far over the classic optimum a layer of bits may go to touch fewer cache lines. A change needs a new version of
-/// the encoding: see [`BlockShape::choose`].
+/// How far over the classic optimum a layer of bits may go to touch fewer cache lines. A change
+/// breaks replication between versions: see [`BlockShape::choose`].
 const SPEED_BUDGET: f64 = 1.02;
 
 /// Where an item's bits go: `probes` of them, spread over `blocks_per_item` of the `blocks` blocks.
@@ -79,8 +79,9 @@ impl BlockShape {
     /// Over a rate of 0.3 or so a whole number of probes wastes more than the budget allows; the shape then takes what
     /// it needs. Returns `None` if the bits cannot be addressed.
     ///
-    /// Masters and replicas that grow the same filter must come to the same shape: a change of any result needs a new
-    /// version of the [encoding](crate::codec::header::VERSION).
+    /// A master and its replica compute the shape of the same filter, and must come to the same. What is stored has its
+    /// shape with it, and stays readable after a change of any result; but until both are updated, the replica rejects
+    /// chunks and merges of filters that it created itself.
     pub fn choose(capacity: u64, rate: f64, budget: Budget) -> Option<BlockShape> {
         let rate = rate.max(LOWEST_ERROR_RATE);
         let optimum = capacity as f64 * classic_bits_per_item(rate);

@@ -155,7 +155,7 @@ fn merged(one: &Filter, other: &Filter, op: MergeOp) -> Option<Filter> {
     let mut merged = one.try_clone().expect("a copy");
     let present = (one.memory_usage() + other.memory_usage()) as u64;
     let mut taken = 0;
-    let result = merged.merge_all(&[other], op, &mut |bytes| {
+    let result = merged.merge(&[other], op, &mut |bytes| {
         taken += bytes;
         present + taken <= 4 * MEMORY_LIMIT
     });
@@ -198,15 +198,13 @@ fn remove(filter: &mut Filter, mut numbers: Range<u64>) {
 fn insert(filter: &mut Filter, on_duplicate: OnDuplicate, numbers: Range<u64>) -> u64 {
     let hashes: Vec<_> = numbers.map(|number| filter.hash(&item(number))).collect();
     let mut new = vec![true; hashes.len()];
-    let handled = filter.insert_hashes(&hashes, &mut new, on_duplicate);
-    if handled == hashes.len() {
-        return handled as u64;
-    }
+    let inserted = filter.insert_hashes(&hashes, &mut new, on_duplicate, &mut |_bytes| false);
+    let Err(Interrupted { handled, .. }) = inserted else { return hashes.len() as u64 };
     let (rest, new) = (&hashes[handled..], &mut new[handled..]);
     let mut expected = filter.try_clone().expect("a copy");
     let present = filter.memory_usage() as u64;
     let mut taken = 0;
-    let grown = filter.insert_growing(rest, new, on_duplicate, &mut |bytes| {
+    let grown = filter.insert_hashes(rest, new, on_duplicate, &mut |bytes| {
         let is_little = present + taken + bytes <= 2 * MEMORY_LIMIT;
         taken += if is_little { bytes } else { 0 };
         is_little
@@ -217,7 +215,7 @@ fn insert(filter: &mut Filter, on_duplicate: OnDuplicate, numbers: Range<u64>) -
         _ => assert!(filter.expansion().is_some() || filter.counting().is_some()),
     }
     // The item that does not fit has changed nothing.
-    assert_eq!(expected.insert_growing(&rest[..more], new, on_duplicate, &mut |_bytes| true), Ok(()));
+    assert_eq!(expected.insert_hashes(&rest[..more], new, on_duplicate, &mut |_bytes| true), Ok(()));
     assert!(whole(filter) == whole(&expected));
     (handled + more) as u64
 }

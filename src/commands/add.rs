@@ -14,7 +14,7 @@ use crate::lookahead;
 use crate::server::{Arg, Args, Context, Keyspace};
 use crate::statistics;
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{BATCH, ErrorRate, Hash, OnDuplicate};
+use oxbloom_filter::internals::{BATCH, ErrorRate, Hash, Interrupted, OnDuplicate};
 
 /// `BF.ADD key item`
 pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
@@ -228,10 +228,9 @@ fn insert_batch(
     new: &mut [bool],
     on_duplicate: OnDuplicate,
 ) -> (usize, Option<Error>) {
-    let handled = filter.insert_hashes(hashes, new, on_duplicate);
-    if handled == hashes.len() {
-        return (handled, None);
-    }
+    // What takes no more memory needs none of what admission costs.
+    let inserted = filter.insert_hashes(hashes, new, on_duplicate, &mut |_bytes| false);
+    let Err(Interrupted { handled, .. }) = inserted else { return (hashes.len(), None) };
     let (hashes, new) = (&hashes[handled..], &mut new[handled..]);
     let (more, failure) = admission::insert_growing(ctx, filter, hashes, new, on_duplicate);
     (handled + more, failure)

@@ -71,7 +71,7 @@ fn apply_chunk(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), 
     let loaded = codec::load_chunk(filter, iterator, data, origin);
     let loaded = loaded.map(|LoadedChunk { bytes, changed }| (changed, (bytes != data).then(|| ctx.string(bytes))));
     statistics::on_change(filter, before);
-    let refused = |error| admission::oom_or_exit(ctx, Error::decoding(error, Limit::System));
+    let refused = |error| admission::exit_if_data_lost(ctx, Error::decoding(error, Limit::System));
     let (changed, other_bytes) = loaded.map_err(refused)?;
     match other_bytes {
         Some(bytes) if changed => ctx.replicate(c"BF.LOADCHUNK", name, &[args.at(2), bytes.as_arg()]),
@@ -87,7 +87,8 @@ fn apply_chunk(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), 
 }
 
 fn decode_header(ctx: &Context, data: &[u8], origin: Origin) -> Result<Header, Error> {
-    Header::decode(data, origin).map_err(|error| admission::oom_or_exit(ctx, Error::decoding(error, Limit::System)))
+    Header::decode(data, origin)
+        .map_err(|error| admission::exit_if_data_lost(ctx, Error::decoding(error, Limit::System)))
 }
 
 /// Creates the filter of a header.

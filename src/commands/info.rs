@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use super::spec::{Argument, ArgumentKind};
+use super::declaration::{Argument, ArgumentKind};
 use crate::configuration::LayoutName;
 use crate::error::Error;
 use crate::filter_key::ReadKey;

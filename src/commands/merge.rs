@@ -4,8 +4,8 @@
 //! merged would otherwise have to travel. A merge that creates its destination is sent with REPLACE, as there must be
 //! nothing in its way elsewhere.
 
+use super::declaration::numbered_keys;
 use super::options::{flag_once, set_once};
-use super::spec::numbered_keys;
 use crate::admission;
 use crate::error::Error;
 use crate::filter_key::{KeyWithSources, WriteKey};
@@ -98,10 +98,10 @@ fn merge_filters(ctx: &Context, mut keys: KeyWithSources, request: &MergeRequest
     let (destination, sources) = keys.filters();
     operands.extend(sources);
     match destination {
-        Some(filter) if !request.replace => admission::merge_into(ctx, filter, &operands, request.operation),
+        Some(filter) if !request.replace => admission::merge(ctx, filter, &operands, request.operation),
         destination => {
             operands.extend(destination.map(|filter| &*filter).filter(|_| !request.ignores_destination()));
-            let merged = admission::merge_new(ctx, &operands, request.operation)?;
+            let merged = admission::merged(ctx, &operands, request.operation)?;
             keys.close_sources().create(merged)?;
             Ok(true)
         }

@@ -1,15 +1,15 @@
 //! BF.RESERVE.
 //!
-//! A further option is parsed here and kept in [`CreateOptions`], declared in the table of [`commands`](super) (where
-//! the command also says how many words it takes), replicated by [`create`](super::create), and told from RedisBloom's in
+//! A further option is parsed here and kept in [`CreateOptions`], declared in the [`table`](super::table) (where the
+//! command also says how many words it takes), replicated by [`create`](super::create), and told from RedisBloom's in
 //! [`redisbloom`].
 
 use std::iter;
 
 use super::create::{create, create_from_header};
+use super::declaration::is_like;
 use super::options::{CreateOptions, Expansion, flag_once, positive, set_once};
 use super::redisbloom;
-use super::spec::is_like;
 use crate::admission;
 use crate::configuration::LayoutName;
 use crate::error::Error;

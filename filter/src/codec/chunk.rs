@@ -1,4 +1,4 @@
-//! The chunks of our own filters: bits, or segments of a table, with what they belong to.
+//! Chunks: how large they are, and what our own consist of. (RedisBloom's are bits and nothing else.)
 //!
 //! ```text
 //!  0    the content
@@ -25,6 +25,9 @@ pub const BITS_CHUNK_BYTES: usize = 4 << 20;
 /// A chunk of a table holds whole segments, until they take at least so many bytes. Unlike bits, they are copied to be
 /// saved. The copy is small, so that no save fails for want of memory.
 pub const TABLE_CHUNK_BYTES: usize = 512 << 10;
+
+/// The most bytes in a chunk of a classic filter that is written: as large as RedisBloom's. Chunks of any length are read.
+pub const CLASSIC_CHUNK_BYTES: usize = 16 << 20;
 
 /// Where the cursors of chunks start. It is beyond the end of any classic filter, so that RedisBloom and our own
 /// classic filters reject such a chunk, and low enough for clients that keep numbers as doubles.

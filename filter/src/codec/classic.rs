@@ -22,6 +22,7 @@
 
 use std::borrow::Cow;
 
+use super::chunk::CLASSIC_CHUNK_BYTES;
 use super::fields::{Fields, decode_all};
 use super::{DumpChunk, LoadedChunk, Origin, Sink, Source};
 use crate::array::Bytes;
@@ -34,9 +35,6 @@ use crate::memory::try_vec;
 
 /// The version of RDB values that is written. Earlier ones are read, later ones rejected.
 pub const VERSION: u32 = 4;
-
-/// The most bytes in a chunk that is written. Chunks of any length are read.
-pub const CLASSIC_CHUNK_BYTES: usize = 16 << 20;
 
 /// RedisBloom's expansion where an RDB value has none.
 const OLD_EXPANSION: u32 = 2;

@@ -24,7 +24,8 @@ use crate::error::{DecodeError, Error};
 use crate::memory::try_vec;
 use crate::spec::{ErrorRate, Growth, OwnSpec};
 
-/// The version of the encoding that is written, and the only one that is read. Later ones are rejected.
+/// The version of the encoding that is written, and the only one that is read: no earlier one was ever released. From
+/// the first release on, each version reads what the released ones wrote. Later ones are rejected.
 pub const VERSION: u8 = 2;
 
 const MAGIC: &[u8] = b"OXB";

@@ -40,6 +40,8 @@ pub struct Lengths {
 
 impl Lengths {
     /// Returns the shortest lengths that keep an error rate. Below `2^-50` they keep that.
+    ///
+    /// As for [shapes of blocks](crate::sizing::BlockShape::choose), a change breaks replication between versions.
     pub(super) fn keeping(error_rate: f64) -> Lengths {
         let error_rate = error_rate.max(libm::exp2(-50.0));
         let all = (1..=MAX_LENGTH as u8).flat_map(|shortest| {

@@ -11,7 +11,8 @@ use crate::error::Error;
 use crate::item_count::ItemCount;
 use crate::memory::{Admit, try_vec};
 
-/// The load, slots of a segment in eighths of its quotients, from which it splits before it gets another slot.
+/// The load, slots of a segment in eighths of its quotients, from which it splits before it gets another slot. A table
+/// with another division stays readable; but a master and its replica must divide alike to have equal filters.
 const FULL: u32 = 8;
 
 /// The load, in the same unit, up to which a segment is halved. One that was split has a load of four.

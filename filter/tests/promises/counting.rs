@@ -367,7 +367,7 @@ fn churn(filter: &mut Filter, held: &mut VecDeque<Hash>, fresh: &mut Fresh, time
 }
 
 fn add(filter: &mut Filter, hash: Hash) {
-    filter.insert_growing(&[hash], &mut [false], OnDuplicate::Count, &mut |_| true).unwrap();
+    filter.insert_hashes(&[hash], &mut [false], OnDuplicate::Count, &mut |_| true).unwrap();
 }
 
 /// Adds so many items. Which they were.
@@ -576,7 +576,7 @@ fn memory_that_is_refused_at_any_allocation_loses_nothing() {
         let mut refuses = true;
         loop {
             let before = refuses.then(|| (filter.len(), filter.memory_usage()));
-            let inserted = filter.insert_growing(&[hash], &mut [false], OnDuplicate::Count, &mut |_bytes| {
+            let inserted = filter.insert_hashes(&[hash], &mut [false], OnDuplicate::Count, &mut |_bytes| {
                 requests += 1;
                 !refuses
             });
@@ -630,7 +630,7 @@ fn use_in_every_way(mut filter: Filter) {
     let hashes: Vec<_> = (0..200).map(|number| filter.hash(&item(number))).collect();
     for on_duplicate in [OnDuplicate::Count, OnDuplicate::Skip, OnDuplicate::Count] {
         let mut new = vec![false; hashes.len()];
-        let inserted = filter.insert_growing(&hashes, &mut new, on_duplicate, &mut |bytes| bytes < MEMORY_LIMIT);
+        let inserted = filter.insert_hashes(&hashes, &mut new, on_duplicate, &mut |bytes| bytes < MEMORY_LIMIT);
         let handled = inserted.map_or_else(|interrupted| interrupted.handled, |()| hashes.len());
         let mut found = vec![false; handled];
         filter.contains_hashes(&hashes[..handled], &mut found);
@@ -876,7 +876,7 @@ fn a_chunk_that_was_made_before_a_write_is_refused_after_it() {
         ("a look-up", |filter| assert!(filter.contains(item(FIRST)))),
         ("an item that is there, if it is absent", |filter| {
             let hash = filter.hash(&item(FIRST));
-            assert_eq!(filter.insert_hashes(&[hash], &mut [true], OnDuplicate::Skip), 1);
+            filter.insert_hashes(&[hash], &mut [true], OnDuplicate::Skip, &mut |_| true).unwrap();
         }),
         ("a removal of what is not there", |filter| assert!(!remove(filter, b"absent"))),
     ];

@@ -47,7 +47,7 @@ fn use_in_every_way(mut filter: Filter) {
     let mut rest = hashes.as_slice();
     while !rest.is_empty() {
         let mut new = vec![false; rest.len()];
-        let inserted = filter.insert_growing(rest, &mut new, OnDuplicate::Count, &mut |bytes| bytes < MEMORY_LIMIT);
+        let inserted = filter.insert_hashes(rest, &mut new, OnDuplicate::Count, &mut |bytes| bytes < MEMORY_LIMIT);
         let handled = inserted.map_or_else(|Interrupted { handled, .. }| handled, |()| rest.len());
         assert!(handled <= rest.len());
         let mut found = vec![false; handled];

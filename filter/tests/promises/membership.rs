@@ -221,7 +221,7 @@ proptest! {
         prop_assert_eq!(Some(model::bits(&filter).len() as u64), asked);
         let hashes: Vec<Hash> = items.iter().map(|item| filter.hash(item)).collect();
         let mut new = vec![false; hashes.len()];
-        let inserted = filter.insert_growing(&hashes, &mut new, OnDuplicate::Count, &mut |_| false);
+        let inserted = filter.insert_hashes(&hashes, &mut new, OnDuplicate::Count, &mut |_| false);
         let expected = if params.growth == Growth::Fixed { Error::Full } else { Error::OutOfMemory };
         match inserted {
             Ok(()) => prop_assert!(filter.len() <= filter.capacity()),

@@ -34,13 +34,13 @@ fn filled(layout: Layout, growth: Growth, numbers: impl Iterator<Item = u64>) ->
 }
 
 fn merged(sources: &[&Filter], operation: MergeOp) -> Filter {
-    Filter::merge_new(sources, operation, &mut |_| true).unwrap()
+    Filter::merged(sources, operation, &mut |_| true).unwrap()
 }
 
 /// A copy of `target` with `sources` merged into it.
 fn merged_into(target: &Filter, sources: &[&Filter], operation: MergeOp) -> Filter {
     let mut target = target.try_clone().unwrap();
-    target.merge_all(sources, operation, &mut |_| true).unwrap();
+    target.merge(sources, operation, &mut |_| true).unwrap();
     target
 }
 
@@ -138,7 +138,7 @@ fn grown_filters_of_any_sizes_are_united() {
             assert!(contains_hashes(&both, all()));
             assert!(both.capacity() >= both.len());
             assert!((120_000..=140_000).contains(&both.len()), "{}", both.len());
-            assert_eq!(both.merge_all(&sources, MergeOp::Union, &mut |_| true), Ok(false));
+            assert_eq!(both.merge(&sources, MergeOp::Union, &mut |_| true), Ok(false));
             let copy = through_a_file(&both);
             assert!(whole(&copy) == whole(&both));
         }
@@ -272,9 +272,9 @@ fn a_merge_that_changes_nothing_says_so() {
     for layout in [NATIVE, CLASSIC] {
         let (mut all, part) = (filled(layout, Growth::Fixed, 0..500), filled(layout, Growth::Fixed, 0..100));
         let before = whole(&all);
-        assert_eq!(all.merge_all(&[&part], MergeOp::Union, &mut |_| true), Ok(false));
+        assert_eq!(all.merge(&[&part], MergeOp::Union, &mut |_| true), Ok(false));
         assert!(whole(&all) == before);
-        assert_eq!(all.merge_all(&[&part], MergeOp::Intersection, &mut |_| true), Ok(true));
+        assert_eq!(all.merge(&[&part], MergeOp::Intersection, &mut |_| true), Ok(true));
     }
 }
 
@@ -284,9 +284,9 @@ fn a_merge_that_only_adds_layers_is_a_change() {
     for layout in [NATIVE, CLASSIC] {
         let (mut shallow, deep) = (filled(layout, by(2), 0..900), filled(layout, by(2), 0..2000));
         let bare = built(&codec::encode_header(&deep).unwrap()).unwrap();
-        assert_eq!(shallow.merge_all(&[&bare], MergeOp::Union, &mut |_| true), Ok(true));
+        assert_eq!(shallow.merge(&[&bare], MergeOp::Union, &mut |_| true), Ok(true));
         assert_eq!(shallow.num_layers(), 2);
-        assert_eq!(shallow.merge_all(&[&bare], MergeOp::Union, &mut |_| true), Ok(false));
+        assert_eq!(shallow.merge(&[&bare], MergeOp::Union, &mut |_| true), Ok(false));
     }
 }
 
@@ -338,11 +338,11 @@ fn filters_that_differ_are_refused_with_the_first_difference() {
     ];
     for (other, parameter) in &cases {
         let refused = Err(MergeError::SourcesDiffer(*parameter));
-        assert_eq!(Filter::merge_new(&[&base, other], MergeOp::Union, &mut |_| true).map(drop), refused);
-        assert_eq!(Filter::merge_new(&[other, &base], MergeOp::Union, &mut |_| true).map(drop), refused);
+        assert_eq!(Filter::merged(&[&base, other], MergeOp::Union, &mut |_| true).map(drop), refused);
+        assert_eq!(Filter::merged(&[other, &base], MergeOp::Union, &mut |_| true).map(drop), refused);
         let mut target = filled(NATIVE, by(2), 0..100);
         let before = whole(&target);
-        let merged = target.merge_all(&[&base, other], MergeOp::Union, &mut |_| true);
+        let merged = target.merge(&[&base, other], MergeOp::Union, &mut |_| true);
         assert_eq!(merged, Err(MergeError::SourcesDiffer(*parameter)));
         assert!(whole(&target) == before);
     }
@@ -360,11 +360,11 @@ fn tables_of_other_shapes_are_not_merged() {
     let refused = Err(MergeError::SourcesDiffer(Mismatch::Size));
     for sources in [[&deep, &other], [&other, &deep]] {
         let mut target = shallow.try_clone().unwrap();
-        assert_eq!(target.merge_all(&sources, MergeOp::Union, &mut |_| true), refused);
+        assert_eq!(target.merge(&sources, MergeOp::Union, &mut |_| true), refused);
         assert!(whole(&target) == whole(&shallow));
-        assert_eq!(Filter::merge_new(&sources, MergeOp::Union, &mut |_| true).map(drop), refused.map(drop));
+        assert_eq!(Filter::merged(&sources, MergeOp::Union, &mut |_| true).map(drop), refused.map(drop));
     }
-    assert_eq!(deep.try_clone().unwrap().merge_all(&[&other], MergeOp::Union, &mut |_| true), refused);
+    assert_eq!(deep.try_clone().unwrap().merge(&[&other], MergeOp::Union, &mut |_| true), refused);
 }
 
 #[test]
@@ -379,9 +379,9 @@ fn only_single_layers_and_fixed_tables_are_intersected() {
                 (COUNTING, _) => MergeError::IntersectedGrowing,
                 (_, MergeOp::Intersection) => MergeError::IntersectedLayers,
             };
-            assert_eq!(target.merge_all(&[&grown], operation, &mut |_| true), Err(expected));
-            assert_eq!(Filter::merge_new(&[&one, &grown], operation, &mut |_| true).map(drop), Err(expected));
-            let into_grown = grown.try_clone().unwrap().merge_all(&[&one], operation, &mut |_| true);
+            assert_eq!(target.merge(&[&grown], operation, &mut |_| true), Err(expected));
+            assert_eq!(Filter::merged(&[&one, &grown], operation, &mut |_| true).map(drop), Err(expected));
+            let into_grown = grown.try_clone().unwrap().merge(&[&one], operation, &mut |_| true);
             assert_eq!(into_grown, Err(expected));
             assert!(whole(&target) == before);
         }
@@ -394,7 +394,7 @@ fn memory_that_is_refused_leaves_the_filters_as_they_were() {
         let (mut one, grown) = (filled(layout, by(2), 0..900), filled(layout, by(2), 0..3000));
         let before = whole(&one);
         let mut asked = 0;
-        let refused = one.merge_all(&[&grown], MergeOp::Union, &mut |bytes| {
+        let refused = one.merge(&[&grown], MergeOp::Union, &mut |bytes| {
             asked = bytes;
             false
         });
@@ -402,7 +402,7 @@ fn memory_that_is_refused_leaves_the_filters_as_they_were() {
         assert!(whole(&one) == before);
         let more = grown.memory_usage() - one.memory_usage();
         assert!(more.abs_diff(asked as usize) < 1000, "{layout:?}: {asked} of {more}");
-        let refused = Filter::merge_new(&[&one, &grown], MergeOp::Union, &mut |bytes| {
+        let refused = Filter::merged(&[&one, &grown], MergeOp::Union, &mut |bytes| {
             asked = bytes;
             false
         });

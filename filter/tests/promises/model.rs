@@ -70,18 +70,10 @@ pub(crate) fn insert_batch(
     let mut answers = Vec::new();
     while !batch.is_empty() {
         let mut new = vec![true; batch.len()];
-        let mut handled = filter.insert_hashes(batch, &mut new, on_duplicate);
-        let mut failure = None;
-        if handled < batch.len() {
-            let grown = filter.insert_growing(&batch[handled..], &mut new[handled..], on_duplicate, &mut |_| true);
-            handled += match grown {
-                Ok(()) => batch.len() - handled,
-                Err(Interrupted { handled, error }) => {
-                    failure = Some(Err(error));
-                    handled
-                }
-            };
-        }
+        let (handled, failure) = match filter.insert_hashes(batch, &mut new, on_duplicate, &mut |_| true) {
+            Ok(()) => (batch.len(), None),
+            Err(Interrupted { handled, error }) => (handled, Some(Err(error))),
+        };
         answers.extend(new[..handled].iter().map(|&new| Ok(new)));
         batch = &batch[(handled + usize::from(failure.is_some())).min(batch.len())..];
         answers.extend(failure);

@@ -54,7 +54,7 @@ pub(crate) fn offer(filter: &mut Filter, items: u64, fresh: &mut Fresh) {
     while left > 0 {
         let hashes = fresh.hashes(filter, left.min(BATCH));
         left -= hashes.len() as u64;
-        filter.insert_growing(&hashes, &mut vec![false; hashes.len()], OnDuplicate::Count, &mut |_| true).unwrap();
+        filter.insert_hashes(&hashes, &mut vec![false; hashes.len()], OnDuplicate::Count, &mut |_| true).unwrap();
     }
 }
 

@@ -7,11 +7,11 @@ use oxbloom_filter::internals::Bytes;
 use oxbloom_filter::internals::codec::{Sink, Source, chunk};
 
 /// A file or payload, as the library reads and writes it.
-pub(crate) struct RdbValues<'a>(Io<'a>);
+pub(crate) struct RdbStream<'a>(Io<'a>);
 
-impl<'a> RdbValues<'a> {
-    pub(crate) fn new(io: Io<'a>) -> RdbValues<'a> {
-        RdbValues(io)
+impl<'a> RdbStream<'a> {
+    pub(crate) fn new(io: Io<'a>) -> RdbStream<'a> {
+        RdbStream(io)
     }
 
     /// Returns the name of the key that is read, if the server knows it.
@@ -28,7 +28,7 @@ impl<'a> RdbValues<'a> {
     }
 }
 
-impl Source for RdbValues<'_> {
+impl Source for RdbStream<'_> {
     type String = ServerBuffer;
 
     fn unsigned(&mut self) -> Result<u64, DecodeError> {
@@ -60,7 +60,7 @@ impl Source for RdbValues<'_> {
     }
 }
 
-impl Sink for RdbValues<'_> {
+impl Sink for RdbStream<'_> {
     fn unsigned(&mut self, number: u64) {
         self.0.write_unsigned(number);
     }

@@ -1,0 +1,265 @@
+//! The table of all commands: what COMMAND, ACL, a cluster's routing and redis-cli's hints know of each, and its handler.
+
+use super::declaration::{Access, Argument, ArgumentKind, Command, Keys};
+#[cfg(feature = "fault-injection")]
+use super::fault_injection;
+use super::{add, counting, dump, info, merge, query, reserve};
+use crate::callback;
+use crate::configuration::LayoutName;
+use crate::ffi;
+use crate::server::Arity;
+
+/// A row of the table: a command's facts, and the callback that runs its handler.
+macro_rules! command {
+    ($name:literal, $handler:path, $arity:expr, keys: $keys:expr, access: $access:expr, $($field:tt)*) => {
+        Command {
+            name: $name,
+            callback: {
+                unsafe extern "C" fn callback(
+                    ctx: *mut redis_module::raw::RedisModuleCtx,
+                    argv: *mut *mut redis_module::raw::RedisModuleString,
+                    argc: std::ffi::c_int,
+                ) -> std::ffi::c_int {
+                    // SAFETY: the arguments are what the server called this command with.
+                    unsafe {
+                        if let Some(others) = Keys::others($keys)
+                            && callback::answer_getkeys(ctx, argv, argc, Access::key_flags($access), others)
+                        {
+                            return ffi::OK;
+                        }
+                        callback::dispatch(ctx, argv, argc, $name, $arity, $handler)
+                    }
+                }
+                callback
+            },
+            arity: $arity,
+            keys: $keys,
+            access: $access,
+            $($field)*
+        }
+    };
+    ($name:literal, $handler:path, $arity:expr, $($field:tt)*) => {
+        command! { $name, $handler, $arity, keys: Keys::One, $($field)* }
+    };
+}
+
+const EXPANSION: Argument = Argument::option(c"EXPANSION", c"expansion", ArgumentKind::Integer);
+const NONSCALING: Argument = Argument::flag(c"NONSCALING", c"nonscaling");
+const COUNTING: Argument = Argument::flag(c"COUNTING", c"counting");
+const SEED: Argument = Argument::option(c"SEED", c"seed", ArgumentKind::Integer);
+
+const LAYOUT: Argument = Argument::option(
+    c"LAYOUT",
+    c"layout",
+    ArgumentKind::OneOf(&[
+        Argument { token: Some(LayoutName::Native.name()), ..Argument::required(c"native", ArgumentKind::Token) },
+        Argument { token: Some(LayoutName::Classic.name()), ..Argument::required(c"classic", ArgumentKind::Token) },
+    ]),
+);
+
+/// All commands, each declared once.
+pub(super) const TABLE: &[Command] = &[
+    command! {
+        c"bf.reserve", reserve::reserve, Arity { min: 4, max: 12 }, keys: Keys::AndLike,
+        access: Access::Update,
+        fast: true,
+        summary: c"Creates an empty Bloom filter.",
+        complexity: c"O(1); the memory is zeroed when it is first used",
+        arguments: &[Argument::required(
+            c"parameters",
+            ArgumentKind::OneOf(&[
+                Argument::required(
+                    c"explicit",
+                    ArgumentKind::Block(&[
+                        Argument::required(c"error_rate", ArgumentKind::Double),
+                        Argument::required(c"capacity", ArgumentKind::Integer),
+                        EXPANSION,
+                        NONSCALING,
+                        COUNTING,
+                        SEED,
+                        LAYOUT,
+                    ]),
+                ),
+                Argument { token: Some(c"LIKE"), ..Argument::required(c"other", ArgumentKind::Key(1)) },
+            ]),
+        )],
+    },
+    command! {
+        c"bf.add", add::add, Arity::exactly(3),
+        access: Access::Insert,
+        fast: true,
+        summary: c"Adds an item to a Bloom filter, which is created if it does not exist.",
+        complexity: c"O(1), or O(N) for a classic filter of N layers",
+        arguments: &[Argument::required(c"item", ArgumentKind::String)],
+    },
+    command! {
+        c"bf.madd", add::madd, Arity::at_least(3),
+        access: Access::Insert,
+        fast: false,
+        summary: c"Adds items to a Bloom filter, which is created if it does not exist.",
+        complexity: c"O(M), where M is the number of items, or O(M*N) for a classic filter of N layers",
+        arguments: &[Argument::items(None)],
+    },
+    command! {
+        c"bf.insert", add::insert, Arity::at_least(4),
+        access: Access::Insert,
+        fast: false,
+        summary: c"Adds items to a Bloom filter, which is created as told if it does not exist.",
+        complexity: c"O(M), where M is the number of items, or O(M*N) for a classic filter of N layers",
+        arguments: &[
+            Argument::option(c"CAPACITY", c"capacity", ArgumentKind::Integer),
+            Argument::option(c"ERROR", c"error", ArgumentKind::Double),
+            EXPANSION,
+            Argument::flag(c"NOCREATE", c"nocreate"),
+            NONSCALING,
+            COUNTING,
+            SEED,
+            LAYOUT,
+            Argument::flag(c"NX", c"nx"),
+            Argument::items(Some(c"ITEMS")),
+        ],
+    },
+    command! {
+        c"bf.exists", query::exists, Arity::exactly(3),
+        access: Access::Read,
+        fast: true,
+        summary: c"Tells whether an item was probably added to a Bloom filter, or certainly not.",
+        complexity: c"O(1), or O(N) for a classic filter of N layers",
+        arguments: &[Argument::required(c"item", ArgumentKind::String)],
+    },
+    command! {
+        c"bf.mexists", query::mexists, Arity::at_least(3),
+        access: Access::Read,
+        fast: false,
+        summary: c"Tells of each item whether it was probably added to a Bloom filter, or certainly not.",
+        complexity: c"O(M), where M is the number of items, or O(M*N) for a classic filter of N layers",
+        arguments: &[Argument::items(None)],
+    },
+    command! {
+        c"bf.del", counting::del, Arity::exactly(3),
+        access: Access::Remove,
+        fast: true,
+        summary: c"Removes an occurrence of an item from a counting Bloom filter.",
+        complexity: c"O(1)",
+        arguments: &[Argument::required(c"item", ArgumentKind::String)],
+    },
+    command! {
+        c"bf.mdel", counting::mdel, Arity::at_least(3),
+        access: Access::Remove,
+        fast: false,
+        summary: c"Removes an occurrence of each item from a counting Bloom filter.",
+        complexity: c"O(N), where N is the number of items",
+        arguments: &[Argument::items(None)],
+    },
+    command! {
+        c"bf.count", counting::count, Arity::exactly(3),
+        access: Access::Read,
+        fast: true,
+        summary: c"Returns how often an item is in a counting Bloom filter.",
+        complexity: c"O(1)",
+        arguments: &[Argument::required(c"item", ArgumentKind::String)],
+    },
+    command! {
+        c"bf.mcount", counting::mcount, Arity::at_least(3),
+        access: Access::Read,
+        fast: false,
+        summary: c"Returns of each item how often it is in a counting Bloom filter.",
+        complexity: c"O(N), where N is the number of items",
+        arguments: &[Argument::items(None)],
+    },
+    command! {
+        c"bf.merge", merge::merge, Arity::at_least(4), keys: Keys::AndNumbered,
+        access: Access::Merge,
+        fast: false,
+        summary: c"Makes a Bloom filter the union or the intersection of several, and of itself if it exists, unless it is replaced.",
+        complexity: c"O(N), where N is the size of all filters",
+        arguments: &[
+            Argument::required(c"numkeys", ArgumentKind::Integer),
+            Argument { multiple: true, ..Argument::required(c"source", ArgumentKind::Key(1)) },
+            Argument {
+                optional: true,
+                ..Argument::required(
+                    c"operation",
+                    ArgumentKind::OneOf(&[
+                        Argument { token: Some(c"UNION"), ..Argument::required(c"union", ArgumentKind::Token) },
+                        Argument { token: Some(c"INTERSECT"), ..Argument::required(c"intersect", ArgumentKind::Token) },
+                    ]),
+                )
+            },
+            Argument::flag(c"REPLACE", c"replace"),
+        ],
+    },
+    command! {
+        c"bf.card", query::card, Arity::exactly(2),
+        access: Access::Read,
+        fast: true,
+        summary: c"Returns the number of items in a Bloom filter: those that were new when they were added.",
+        complexity: c"O(1), or O(N) for a classic filter of N layers",
+        arguments: &[],
+    },
+    command! {
+        c"bf.info", info::info, Arity { min: 2, max: 3 },
+        access: Access::Read,
+        fast: true,
+        summary: c"Returns what is known about a Bloom filter.",
+        complexity: c"O(1), or O(N) for a classic filter of N layers",
+        arguments: &[Argument {
+            name: c"field",
+            kind: ArgumentKind::OneOf(&info::FIELD_ARGUMENTS),
+            token: None,
+            optional: true,
+            multiple: false,
+        }],
+    },
+    command! {
+        c"bf.scandump", dump::scandump, Arity::exactly(3),
+        access: Access::Read,
+        fast: false,
+        summary: c"Begins or continues to save a Bloom filter in chunks.",
+        complexity: c"O(N), where N is the size of the chunk",
+        arguments: &[Argument::required(c"iterator", ArgumentKind::Integer)],
+    },
+    command! {
+        c"bf.loadchunk", dump::loadchunk, Arity::exactly(4),
+        access: Access::Update,
+        fast: false,
+        summary: c"Restores a chunk of a Bloom filter saved with BF.SCANDUMP.",
+        complexity: c"O(N), where N is the size of the chunk",
+        arguments: &[
+            Argument::required(c"iterator", ArgumentKind::Integer),
+            Argument::required(c"data", ArgumentKind::String),
+        ],
+    },
+    command! {
+        c"bf.debug", info::debug, Arity::exactly(2),
+        access: Access::Read,
+        fast: true,
+        summary: c"Describes each part of a Bloom filter.",
+        complexity: c"O(1), or O(N) for a classic filter of N layers",
+        arguments: &[],
+    },
+    #[cfg(feature = "fault-injection")]
+    command! {
+        c"bf.panic", fault_injection::panic, Arity { min: 2, max: 4 },
+        access: Access::Read,
+        fast: true,
+        summary: c"Panics, to show that the server outlives it: at once, or when some of the elements of a reply are sent.",
+        complexity: c"O(1)",
+        arguments: &[
+            Argument::required(c"length", ArgumentKind::Integer),
+            Argument::required(c"sent", ArgumentKind::Integer),
+        ],
+    },
+    #[cfg(feature = "fault-injection")]
+    command! {
+        c"bf.starve", fault_injection::starve, Arity::exactly(4),
+        access: Access::Read,
+        fast: true,
+        summary: c"Refuses one of the next requests for memory; returns how many there were since it was last asked to.",
+        complexity: c"O(1)",
+        arguments: &[
+            Argument::required(c"request", ArgumentKind::Integer),
+            Argument::required(c"least_bytes", ArgumentKind::Integer),
+        ],
+    },
+];
