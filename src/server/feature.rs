@@ -66,13 +66,6 @@ pub(crate) const ACL_CATEGORIES: Feature = Feature {
     is_offered: || has!(RedisModule_GetCommand, RedisModule_AddACLCategory, RedisModule_SetCommandACLCategories),
 };
 
-/// From Redis 7.0 on.
-pub(crate) const FALLIBLE_ALLOCATION: Feature = Feature {
-    name: "an error when the system refuses less than a megabyte",
-    fallback: "the server ends",
-    is_offered: || has!(RedisModule_TryAlloc),
-};
-
 pub(crate) const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
 
 /// From Valkey 9.0 on, which asks for an option: it refuses to migrate slots unless all modules say that they go along.
@@ -88,8 +81,7 @@ pub(crate) const SLOT_MIGRATION: Feature = Feature {
     },
 };
 
-const ALL: [&Feature; 7] =
-    [&CONFIG, &UNPREFIXED_CONFIG, &COMMAND_INFO, &RESP3, &ACL_CATEGORIES, &FALLIBLE_ALLOCATION, &SLOT_MIGRATION];
+const ALL: [&Feature; 6] = [&CONFIG, &UNPREFIXED_CONFIG, &COMMAND_INFO, &RESP3, &ACL_CATEGORIES, &SLOT_MIGRATION];
 
 impl Feature {
     #[inline]

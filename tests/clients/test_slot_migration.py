@@ -3,6 +3,7 @@
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -33,12 +34,12 @@ CHUNK = 16 << 20  # bytes that travel at a time
 
 LARGE = {
     # Grows from small to large.
-    "native": Kind(0.01, 1000, ("EXPANSION", "20000")),
     "classic": Kind(0.01, 1000, ("EXPANSION", "20000", "LAYOUT", "classic")),
-    # Grows when it is large, a part at a time: with as many items as below, every two hundred.
+    # Grow when they are large, a part at a time: with as many items as below, every two hundred.
+    "native": Kind(1e-15, 1000),
     "counting": Kind(1e-15, 1000, ("COUNTING",)),
 }
-FILLED, SLICE = 2_140_000, 53_500  # items of the last one, in all and of a script
+FILLED, SLICE = 2_140_000, 53_500  # items of the last two, in all and of a script
 HUGE = {"huge": Kind(0.01, 60_000_000, ("NONSCALING",))}
 
 FILL = """
@@ -115,8 +116,9 @@ def test_nothing_is_lost_while_a_slot_moves_key_by_key(cluster: Cluster):
 def test_filters_of_many_megabytes_grow_while_they_move(cluster: Cluster):
     client = cluster.client()
     keys = reserve(client, TAG, LARGE)
-    for first in range(0, FILLED, SLICE):
-        client.eval(FILL, 1, f"{TAG}counting", first, first + SLICE)
+    filled = [f"{TAG}native", f"{TAG}counting"]
+    for key, first in product(filled, range(0, FILLED, SLICE)):
+        client.eval(FILL, 1, key, first, first + SLICE)
     capacities = {key: capacity(cluster, key) for key in keys}
     huge = reserve(client, TAG, HUGE)
     at_work = writers(cluster, keys | huge)
@@ -130,8 +132,8 @@ def test_filters_of_many_megabytes_grow_while_they_move(cluster: Cluster):
     for key in keys | huge:
         assert client.memory_usage(key) > CHUNK, key
     assert [fact(cluster, key, "FILTERS") for key in keys] == [2, 2, 1]
-    filled = [f"filled {number}" for number in range(0, FILLED, 10)]
-    assert all(ask(client, "BF.MEXISTS", f"{TAG}counting", filled))
+    items = [f"filled {number}" for number in range(0, FILLED, 10)]
+    assert all(all(ask(client, "BF.MEXISTS", key, items)) for key in filled)
     check_all(cluster, at_work)
 
 

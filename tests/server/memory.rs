@@ -316,6 +316,19 @@ fn what_the_system_does_not_have_is_refused() {
     assert!(server.is_alive());
 }
 
+/// What the system is not asked about one by one could take the last that the server itself needs.
+#[test]
+fn filters_of_less_than_a_megabyte_leave_the_server_some_memory() {
+    let server = confined(64 * MIB);
+    let mut client = server.connect();
+    // Some 950,000 bytes each.
+    let mut reserve = |n| run(&mut client, &format!("BF.RESERVE key{n} 0.01 780000 NONSCALING"));
+    let refusal = (0..1000).find_map(|n| reserve(n).err()).expect("no more memory than the server may have");
+    assert_eq!(error_text(&refusal), create::SYSTEM);
+    (0..3000).for_each(|number| assert!(run(&mut client, &format!("SET key-{number} {number}")).is_ok()));
+    assert!(server.is_alive());
+}
+
 /// What grows in small steps could take the last that the server itself needs.
 #[test]
 fn a_filter_that_has_taken_all_memory_leaves_the_server_some() {

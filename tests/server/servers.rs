@@ -4,23 +4,20 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::memory::confined;
-use testkit::memory::{MIB, create};
 use testkit::server::server_name_and_version;
 use testkit::wire::{Reply, Wire};
-use testkit::{Server, Setup, error_text, run};
+use testkit::{Server, Setup};
 
 /// Whether something is seen to work on a server.
 type Probe = fn(&Server) -> bool;
 
 /// What not every server offers to modules.
-const FEATURES: [(&str, Probe); 7] = [
+const FEATURES: [(&str, Probe); 6] = [
     ("settings in CONFIG", has_settings),
     ("settings named bf-… as in Redis 8", takes_redis_8_settings),
     ("COMMAND DOCS", describes_commands),
     ("RESP3 booleans and maps", replies_in_resp3),
     ("ACL categories", has_categories),
-    ("an error when the system refuses less than a megabyte", outlives_small_refusals),
     ("CLUSTER MIGRATESLOTS", migrates_slots),
 ];
 
@@ -45,15 +42,6 @@ fn replies_in_resp3(server: &Server) -> bool {
 
 fn has_categories(server: &Server) -> bool {
     !Wire::resp2(server).run("ACL CAT bloom").is_error()
-}
-
-fn outlives_small_refusals(_: &Server) -> bool {
-    let server = confined(64 * MIB);
-    let mut client = server.connect();
-    // Some 950,000 bytes each.
-    let mut reserve = |n| run(&mut client, &format!("BF.RESERVE key{n} 0.01 780000 NONSCALING"));
-    let refusal = (0..1000).find_map(|n| reserve(n).err()).expect("no more memory than the server may have");
-    error_text(&refusal) == create::SYSTEM && server.is_alive()
 }
 
 fn migrates_slots(_: &Server) -> bool {
