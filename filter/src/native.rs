@@ -256,10 +256,12 @@ impl NativeFilter {
         if sources.iter().any(|source| source.table.is_some()) {
             let all = std::iter::once(&*self).chain(sources.iter().copied());
             let united = NativeFilter::united_table(all, admit)?;
-            // Entries are only ever added.
-            let slots = |table: &Table| table.slots();
-            if united.as_deref().map(slots) != self.table().map(slots) {
-                (self.table, changed) = (united, true);
+            changed = match united.as_deref().zip(self.table()) {
+                Some((united, own)) => !united.holds_the_same(own)?,
+                None => true,
+            };
+            if changed {
+                self.table = united;
             }
         }
         Ok(self.layer.merge(&layers, op, false) || changed)

@@ -1,5 +1,7 @@
 //! Copies, unions and intersections of tables.
 
+use std::cmp::Reverse;
+
 use super::directory::Part as _;
 use super::entry::Listed;
 use super::path::Path;
@@ -31,8 +33,8 @@ impl Table {
     ///
     /// As for [`add`](Self::add).
     pub fn union_of<'a>(tables: impl Iterator<Item = &'a Table> + Clone, admit: Admit<'_>) -> Result<Table, Error> {
-        // The smaller ones go into the largest.
-        let largest = tables.clone().enumerate().max_by_key(|(_, table)| table.slots());
+        // The smaller ones go into the largest: of several, into the first.
+        let largest = tables.clone().enumerate().min_by_key(|(_, table)| Reverse(table.slots()));
         let (largest, table) = largest.ok_or(Error::OutOfMemory)?;
         if !admit((size_of::<Table>() + table.allocated()) as u64) {
             return Err(Error::OutOfMemory);
@@ -43,6 +45,33 @@ impl Table {
         }
         union.count = ItemCount::merged(MergeOp::Union, tables.map(|table| table.count), union.entries() as f64);
         Ok(union)
+    }
+
+    /// Returns true if both tables hold the same entries, divided alike.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] if there is none to compare segments.
+    pub fn holds_the_same(&self, other: &Table) -> Result<bool, Error> {
+        if (self.slots, self.segments) != (other.slots, other.segments) {
+            return Ok(false);
+        }
+        let mut encoded = [Vec::new(), Vec::new()];
+        for ((path, one), (other_path, other)) in self.placed_segments().zip(other.placed_segments()) {
+            let shape = |segment: &Segment| (segment.depth(), segment.log_groups(), segment.slots());
+            if path != other_path || shape(one) != shape(other) {
+                return Ok(false);
+            }
+            for (bytes, segment) in encoded.iter_mut().zip([one, other]) {
+                bytes.clear();
+                bytes.try_reserve(segment.encoded_bytes()).map_err(|_| Error::OutOfMemory)?;
+                segment.encode(bytes);
+            }
+            if encoded[0] != encoded[1] {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Adds the entries of a table that is addressed alike. Returns true if that changed this one. The caller counts
