@@ -8,7 +8,7 @@ use crate::error::{Error, Limit};
 use crate::server::Server;
 use crate::statistics::{self, Footprint};
 use oxbloom_filter::internals::codec::{self, Header};
-use oxbloom_filter::internals::{CreateParams, Hash, Interrupted, MergeOp, OnDuplicate};
+use oxbloom_filter::internals::{CreateParams, FilterKind, Hash, Interrupted, MergeOp, OnDuplicate};
 use oxbloom_filter::{DecodeError, Filter};
 
 /// Decides whether a filter may take more memory, and remembers which limit it exceeded otherwise.
@@ -26,7 +26,8 @@ impl Admission<'_> {
         Admission { server, present, admitted: Cell::new(0), limit: Cell::new(Limit::System) }
     }
 
-    /// As [`new`](Self::new), for a layer whose size is computed: the library never asks for what cannot be addressed.
+    /// As [`new`](Self::new), for a layer of bits, whose size is computed: the library does not ask for one that cannot be
+    /// addressed.
     fn of_new_layer<'a>(server: &'a Server<'a>, present: u64) -> Admission<'a> {
         Admission { limit: Cell::new(Limit::Address), ..Admission::new(server, present) }
     }
@@ -115,10 +116,10 @@ pub(crate) fn encode_header(server: &Server, filter: &Filter) -> Result<Vec<u8>,
     codec::encode_header(filter).map_err(|_| exit_if_data_lost(server, Error::NoMemory(Limit::System)))
 }
 
-/// Inserts items into a filter that has to grow for it, if there is memory, until one does not fit. Returns how many
+/// Inserts items into a filter, which may grow for it as far as there is memory, until one does not fit. Returns how many
 /// were handled, and what was wrong with the next.
-#[cold]
-pub(crate) fn insert_growing(
+#[inline(never)]
+pub(crate) fn insert(
     server: &Server,
     filter: &mut Filter,
     hashes: &[Hash],
@@ -126,7 +127,10 @@ pub(crate) fn insert_growing(
     on_duplicate: OnDuplicate,
 ) -> (usize, Option<Error>) {
     let before = Footprint::of(filter);
-    let admission = Admission::of_new_layer(server, before.bytes);
+    let admission = match filter.kind() {
+        FilterKind::Classic => Admission::of_new_layer(server, before.bytes),
+        FilterKind::Native | FilterKind::Counting => Admission::new(server, before.bytes),
+    };
     let inserted = filter.insert_hashes(hashes, new, on_duplicate, &mut |bytes| admission.admits(bytes));
     statistics::on_growth(filter, before, inserted.is_ok());
     match inserted {

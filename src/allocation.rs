@@ -142,9 +142,11 @@ pub(crate) fn can_be_had(size: usize) -> bool {
     if starvation::is_due(size) {
         return false;
     }
-    if size < LARGE {
-        return true;
-    }
+    size < LARGE || system_has(size)
+}
+
+/// Returns true if the system, or the allocator, has so many bytes and the reserve.
+fn system_has(size: usize) -> bool {
     let Some(mapped) = taken_for(size).and_then(|taken| taken.checked_add(RESERVE)) else { return false };
     can_be_mapped(mapped, 0) || !can_be_mapped(mapped, libc::MAP_NORESERVE) && is_kept(size)
 }
@@ -159,7 +161,7 @@ pub(crate) fn can_grow_by(size: usize) -> bool {
     }
     let unasked = UNASKED.load(Ordering::Relaxed) + size;
     let is_due = unasked >= LARGE;
-    if is_due && !can_be_had(unasked) {
+    if is_due && !system_has(unasked) {
         return false;
     }
     UNASKED.store(if is_due { 0 } else { unasked }, Ordering::Relaxed);

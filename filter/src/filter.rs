@@ -503,6 +503,15 @@ impl Filter {
         }
     }
 
+    /// Returns true if the filter asks for a little memory with many of its additions, instead of for much with few.
+    pub fn grows_in_small_steps(&self) -> bool {
+        match &self.0 {
+            Content::Native(filter) => filter.table().is_some(),
+            Content::Counting(_) => true,
+            Content::Classic(_) => false,
+        }
+    }
+
     /// Returns the filter, if it counts.
     pub fn counting(&self) -> Option<&CountingFilter> {
         if let Content::Counting(filter) = &self.0 { Some(filter) } else { None }

@@ -228,10 +228,13 @@ fn insert_batch(
     new: &mut [bool],
     on_duplicate: OnDuplicate,
 ) -> (usize, Option<Error>) {
+    if filter.grows_in_small_steps() {
+        return admission::insert(ctx, filter, hashes, new, on_duplicate);
+    }
     // What takes no more memory needs none of what admission costs.
     let inserted = filter.insert_hashes(hashes, new, on_duplicate, &mut |_bytes| false);
     let Err(Interrupted { handled, .. }) = inserted else { return (hashes.len(), None) };
     let (hashes, new) = (&hashes[handled..], &mut new[handled..]);
-    let (more, failure) = admission::insert_growing(ctx, filter, hashes, new, on_duplicate);
+    let (more, failure) = admission::insert(ctx, filter, hashes, new, on_duplicate);
     (handled + more, failure)
 }
