@@ -1,7 +1,7 @@
 //! Where C calls in. Two rules hold here, so that nobody else has to think of them:
 //!
 //! 1. No panic crosses into C, where unwinding through the server's frames would be undefined behaviour: every function
-//!    that the server calls runs in [`catch_panic`].
+//!    that the server calls runs in [`catch_panic`], unless it only reads or writes a number.
 //! 2. What the server hands over becomes a sound wrapper ([`server`](crate::server)) before anything else is done with
 //!    it.
 

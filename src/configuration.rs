@@ -1,4 +1,4 @@
-//! Settings: defaults for filters that a command creates without saying how, and a limit.
+//! Settings: defaults for filters that a command creates without saying how, a limit, and how the module works.
 //!
 //! They are read from the arguments of `loadmodule` on every server, in RedisBloom's spelling or ours. From Redis 7 and
 //! Valkey 8 on they are parameters of CONFIG as well, under the names `bf.…`, and on Redis 8 those that its own
@@ -72,7 +72,7 @@ static UNUSED: [Number; 5] = [
     Number::unused(c"cf-max-expansions", 32),
 ];
 
-/// The one setting that is not a whole number. The server knows such settings as strings only.
+/// The one setting that is a number, and not a whole one. The server knows such settings as strings only.
 const ERROR_RATE_NAME: &CStr = c"error-rate";
 const REDIS_8_ERROR_RATE_NAME: &CStr = c"bf-error-rate";
 const ERROR_RATE_RANGE: &str = "must be a number above 0 and below 1";

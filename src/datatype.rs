@@ -1,6 +1,6 @@
 //! The data types: what the server does with filters that are not commands.
 //!
-//! Native filters are of the type `oxbloom--`, classic ones of RedisBloom's `MBbloom--`, whose files they share.
+//! Native and counting filters are of the type `oxbloom--`, classic ones of RedisBloom's `MBbloom--`, whose files they share.
 //!
 //! RDB files and DUMP payloads hold the RDB values of [`codec`]; an AOF rewrite is a series of `BF.LOADCHUNK` commands.
 

@@ -78,13 +78,13 @@ impl<'k> WriteKey<'k> {
         key
     }
 
-    /// Returns true if there is a filter in the key.
+    /// Returns true if there is a filter in the key that is not to be replaced.
     #[inline]
     pub(crate) fn has_filter(&self) -> bool {
         self.filter.is_some()
     }
 
-    /// Returns the filter of the key, `None` if there is no such key.
+    /// Returns the filter of the key, `None` if there is none that is not to be replaced.
     #[inline]
     pub(crate) fn filter(&mut self) -> Option<&mut Filter> {
         // SAFETY: as for `ReadKey`; `self` is borrowed mutably, and is the only one to have the key open.

@@ -12,7 +12,7 @@ use crate::error::{Error, Reason};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::FilterKind;
 
-/// A number that only grows. The thread that runs commands adds to it; any thread may read it.
+/// A sum. The thread that runs commands adds to it; any thread may read it.
 struct Counter(AtomicU64);
 
 impl Counter {

@@ -153,7 +153,7 @@ impl CountingFilter {
         self.table.count(hash)
     }
 
-    /// Adds an occurrence of each item in order; `new[i]` tells whether the item was new.
+    /// Adds an occurrence of each item in order, or of those that are new; `new[i]` tells whether the item was.
     #[inline(never)]
     pub fn insert_all(
         &mut self,

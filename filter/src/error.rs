@@ -13,7 +13,8 @@ pub enum Error {
     OutOfMemory,
     /// The filter does not grow, and holds as many items as it was created for.
     Full,
-    /// The filter is full, and its next layer would be one too many, or too large.
+    /// The filter is full, and cannot have more: its next layer would be one too many, or too large, or too many of its
+    /// items have nearly the same hash.
     CannotGrow,
     /// The filter does not support removal and counts: it was not built with
     /// [`counting`](crate::FilterBuilder::counting).
@@ -45,7 +46,7 @@ pub struct Interrupted {
     pub error: Error,
 }
 
-/// Why bytes cannot be decoded. Nothing has changed.
+/// Why bytes cannot be decoded. Nothing is lost: what was there before still is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// They are of a later version of the encoding.

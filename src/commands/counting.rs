@@ -3,7 +3,6 @@
 use super::items::{self, Changed, ItemFlags, ReplicatedAs};
 use crate::error::Error;
 use crate::filter_key::{ReadKey, WriteKey};
-use crate::lookahead;
 use crate::server::{Arg, Args, Context, Keyspace};
 use crate::statistics::{self, Footprint};
 use oxbloom_filter::Filter;
@@ -15,9 +14,8 @@ pub(super) fn del(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
     let mut removed = false;
     if let Some(filter) = key.filter() {
-        lookahead::remember(ctx, name, filter);
         let item = prepare(filter, args.from(2));
-        removed = remove_all(filter, item.hashes(), &mut [false])? == 1;
+        removed = remove_one_of_each(filter, item.hashes(), &mut [false])? == 1;
     }
     drop(key);
     if removed {
@@ -37,7 +35,7 @@ pub(super) fn mdel(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<
     if let Some(filter) = key.filter() {
         for (items, removed) in items.chunks(BATCH).zip(removed.chunks_mut(BATCH)) {
             let batch = prepare(filter, items);
-            remove_all(filter, batch.hashes(), removed)?;
+            remove_one_of_each(filter, batch.hashes(), removed)?;
         }
     }
     drop(key);
@@ -51,7 +49,7 @@ pub(super) fn mdel(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<
 }
 
 /// Removes an occurrence of each item; `removed[i]` tells whether there was one. Returns how many there were.
-fn remove_all(filter: &mut Filter, hashes: &[Hash], removed: &mut [bool]) -> Result<usize, Error> {
+fn remove_one_of_each(filter: &mut Filter, hashes: &[Hash], removed: &mut [bool]) -> Result<usize, Error> {
     let before = Footprint::of(filter);
     let counting = filter.counting_mut().ok_or(Error::NotCounting)?;
     removed.iter_mut().zip(hashes).for_each(|(removed, &hash)| *removed = counting.remove(hash));
@@ -64,11 +62,7 @@ fn remove_all(filter: &mut Filter, hashes: &[Hash], removed: &mut [bool]) -> Res
 /// `BF.COUNT key item`
 pub(super) fn count(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
-    let filter = key.filter()?;
-    if let Some(filter) = filter {
-        lookahead::remember(ctx, args.at(1), filter);
-    }
-    let count = match filter {
+    let count = match key.filter()? {
         Some(filter) => {
             let (item, filter) = (prepare(filter, args.from(2)), counting(filter)?);
             item.hashes().iter().map(|&hash| filter.count(hash)).sum()

@@ -4,8 +4,8 @@
 //! them anyway, or it would lose acknowledged items. All filters of such a stream are classic, whatever `bf.layout`
 //! says, so that replicas agree with each other and with the next start.
 //!
-//! Our own stream never has BF.INSERT, has a BF.RESERVE of at least nine words before the first addition to a native
-//! filter, and a header before the first addition to a classic one. So whatever creates a filter in another way is
+//! Our own stream never has BF.INSERT. Before the first addition to a filter of ours it has a BF.RESERVE of at least nine
+//! words, a header or a BF.MERGE, and a header before the first addition to a classic one. So whatever creates a filter in another way is
 //! RedisBloom's.
 
 use std::num::NonZeroU32;

@@ -86,7 +86,7 @@ pub const HEADER_CURSOR: u64 = 1;
 pub enum Origin {
     /// A client: bits that are set stay set, so that no item that was added in between is lost.
     Client,
-    /// A master or our own append-only file: each chunk replaces what is stored.
+    /// A master or our own append-only file: each chunk of a classic filter replaces what is stored.
     Replication,
 }
 

@@ -27,7 +27,7 @@ pub(super) const DIRECTORY_BYTES_PER_SEGMENT: u64 = 512;
 
 /// Returns true if a segment splits before it gets another slot, in a table where they do up to a depth.
 #[inline(always)]
-pub(super) fn is_full(segment: &Segment, deepest: u32) -> bool {
+pub(super) fn must_split(segment: &Segment, deepest: u32) -> bool {
     let may_split = segment.depth() < deepest || segment.log_groups() < MAX_LOG_GROUPS && deepest > 0;
     segment.slots() >= FULL * (GROUP << segment.log_groups()) / 8 && may_split
 }
@@ -52,7 +52,7 @@ impl Table {
     pub(super) fn make_room<S: Select>(&mut self, path: Path, group: usize, admit: Admit<'_>) -> Result<(), Error> {
         let deepest = self.deepest();
         let segment = self.segment_mut(path);
-        if is_full(segment, deepest) {
+        if must_split(segment, deepest) {
             self.split(path, admit)
         } else if segment.fits_another_slot() && segment.borrow::<S>(group) {
             Ok(())
@@ -93,7 +93,7 @@ impl Table {
     /// Gives memory to the segment of a path, divided from the others as it must be.
     #[cold]
     #[inline(never)]
-    pub(super) fn open(&mut self, path: Path, admit: Admit<'_>) -> Result<(), Error> {
+    pub(super) fn allocate_segment(&mut self, path: Path, admit: Admit<'_>) -> Result<(), Error> {
         if !admit(self.segment(path).bytes_with_another_slot() as u64) {
             return Err(Error::OutOfMemory);
         }
@@ -228,8 +228,8 @@ impl Table {
         }
     }
 
-    /// Halves the quotients of a segment: in place, or by uniting it with its buddy. Returns false if it is not sparse
-    /// enough, or there is no memory.
+    /// Halves the quotients of a segment: in place, or by uniting it with its buddy. Returns false if that is not possible,
+    /// not worth it, or there is no memory for it.
     #[cold]
     #[inline(never)]
     fn halve(&mut self, path: Path) -> bool {

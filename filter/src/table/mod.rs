@@ -62,7 +62,7 @@ pub use entry::Multiplicity;
 use entry::{Listed, MAX_ENTRY_COUNT, length, most_with_another_slot};
 use fingerprint::FIRST_LEVEL;
 pub(crate) use fingerprint::{Lengths, Space};
-use growth::{is_full, shrinks};
+use growth::{must_split, shrinks};
 use path::Path;
 use segment::{Entry, GROUP, LOG_GROUP, MAX_LOG_GROUPS, Place, Segment};
 use stored::path_at;
@@ -403,7 +403,7 @@ impl Table {
             let segment = self.segment_mut(path);
             let place = segment.place(path, addressing.terminator());
             let Some(run) = segment.run::<S>(place) else {
-                self.open(path, admit)?;
+                self.allocate_segment(path, admit)?;
                 continue;
             };
             let value = addressing.value(place);
@@ -427,7 +427,7 @@ impl Table {
             let needs_slot = segment.needs_slot(count, count + 1);
             let mut in_group = 0;
             if needs_slot {
-                let room = segment.room::<S>(&run).filter(|_| !is_full(segment, deepest));
+                let room = segment.room::<S>(&run).filter(|_| !must_split(segment, deepest));
                 let Some(slots) = room else {
                     self.make_room::<S>(path, run.group(), admit)?;
                     continue;
@@ -458,7 +458,7 @@ impl Table {
             };
             let place = segment.place(path, self.addressing.terminator());
             let Some(run) = segment.run::<Broadword>(place) else {
-                self.open(path, admit)?;
+                self.allocate_segment(path, admit)?;
                 continue;
             };
             let value = match self.addressing {
@@ -480,7 +480,7 @@ impl Table {
                 return Ok(false);
             }
             let after = (before.saturating_add(count)).min(most_with_another_slot(before, segment.width()));
-            let has_room = segment.room::<Broadword>(&run).is_some() && !is_full(segment, self.deepest());
+            let has_room = segment.room::<Broadword>(&run).is_some() && !must_split(segment, self.deepest());
             if segment.needs_slot(before, after) && !has_room {
                 self.make_room::<Broadword>(path, run.group(), admit)?;
                 continue;
@@ -580,7 +580,8 @@ fn is_prefix(value: u64, remainder: u64) -> bool {
     (value ^ remainder << 1) >> value.trailing_zeros() >> 1 == 0
 }
 
-/// Orders entries by their fingerprints, the longest first.
+/// Orders entries by their fingerprints, the longest first. In a table of fixed size all are as long, and only one fits an
+/// item.
 #[inline(always)]
 fn length_order(entry: Entry) -> u32 {
     entry.value.trailing_zeros()

@@ -1,4 +1,4 @@
-//! A segment: some dozen Elias–Fano groups in one allocation of a few kilobytes.
+//! A segment: up to 32 Elias–Fano groups in one allocation of a few kilobytes.
 //!
 //! A *group* has 64 quotients. Its *upper* part holds, for each quotient, a zero and then a one for each slot of the
 //! quotient; a last zero ends it. Its *lower* part holds the slots, in the same order, from the group's end downwards.
@@ -315,7 +315,7 @@ impl Segment {
         number
     }
 
-    /// Adds an entry to the front of a run, or changes how often an entry was added. If that takes a slot more, there
+    /// Adds an entry to the front of a run, or changes how often an entry was added: 0 removes it. If that takes a slot more, there
     /// must be [room](Self::room) for it. There are `in_group` slots in the run's group.
     #[inline(always)]
     pub(super) fn set_count(&mut self, run: Run, entry: Option<Entry>, value: u64, count: u64, in_group: usize) {
