@@ -51,7 +51,7 @@ impl NativeFilter {
     pub fn try_clone(&self) -> Result<NativeFilter, Error> {
         let mut copy = self.empty_copy(|_bytes| true)?;
         copy.layer.merge(&[&self.layer], MergeOp::Union, true);
-        copy.table = self.table.as_ref().map(|table| table.try_clone().map(Box::new)).transpose()?;
+        copy.table = self.table.as_ref().map(|table| table.try_clone().and_then(try_box)).transpose()?;
         Ok(copy)
     }
 

@@ -63,7 +63,7 @@ pub(super) fn move_up(bytes: &mut [u8], from: usize, to: usize, by: usize) {
     let base = from / 8;
     let (first, last) = (from % 8 + by, to - 1 - base * 8 + by);
     let words = words_mut(bytes, base, last / 64 + 1);
-    let (before_first, behind_last) = outside(words, first / 64, first, last);
+    let outside = outside(words, first / 64, first, last);
     let mut old = u64::from_le_bytes(words[last / 64]);
     for index in (first / 64..last / 64).rev() {
         let below = u64::from_le_bytes(words[index]);
@@ -72,7 +72,7 @@ pub(super) fn move_up(bytes: &mut [u8], from: usize, to: usize, by: usize) {
     }
     let below = if first / 64 > 0 { u64::from_le_bytes(words[0]) >> (64 - by) } else { 0 };
     words[first / 64] = (old << by | below).to_le_bytes();
-    keep(words, first / 64, first, last, (before_first, behind_last));
+    keep(words, first / 64, first, last, outside);
 }
 
 /// Moves the bits of `from..to` down by `by`, which is below 64. The `by` bits below `to` keep their old values.

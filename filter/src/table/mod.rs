@@ -480,14 +480,17 @@ impl Table {
                 return Ok(false);
             }
             let after = (before.saturating_add(count)).min(most_with_another_slot(before, segment.width()));
-            let has_room = segment.room::<Broadword>(&run).is_some() && !must_split(segment, self.deepest());
-            if segment.needs_slot(before, after) && !has_room {
-                self.make_room::<Broadword>(path, run.group(), admit)?;
-                continue;
+            let mut in_group = 0;
+            if segment.needs_slot(before, after) {
+                let room = segment.room::<Broadword>(&run).filter(|_| !must_split(segment, self.deepest()));
+                let Some(slots) = room else {
+                    self.make_room::<Broadword>(path, run.group(), admit)?;
+                    continue;
+                };
+                in_group = slots;
             }
             let (claim, slots) = (self.addressing.claim_of(segment, value), segment.slots());
             let segment = self.segment_mut(path);
-            let in_group = segment.slots_in::<Broadword>(run.group());
             segment.set_count(run, identical, value, after, in_group);
             let added = segment.slots() - slots;
             self.slots += u64::from(added);
