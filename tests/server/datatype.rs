@@ -7,7 +7,7 @@ use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
 use testkit::filter_model::{FilterModel, Observed, native_in_five_chunks, various};
-use testkit::info::{digest, digest_of, info_field, info_number, used_memory};
+use testkit::info::{digest, digest_of, info, info_field, info_number, used_memory};
 use testkit::payload::Payload;
 use testkit::server::{wait_until, with_debug};
 use testkit::{Setup, ask, error, error_text, payload, run, run_words};
@@ -213,8 +213,10 @@ fn memory_usage_is_the_size_of_the_filter_and_a_constant() {
         let size: u64 = info_field(&mut client, &key, "SIZE");
         overheads.push(usage.checked_sub(size).unwrap_or_else(|| panic!("{}: {usage} under {size}", model.key)));
     }
-    assert!(overheads[0] < 300, "{overheads:?}");
-    assert!(overheads.iter().all(|&overhead| overhead == overheads[0]), "{overheads:?}");
+    // glibc adds to a key's name what remains of a hole, if that is less than its smallest chunk.
+    let rounding = if info(&mut client, "memory", "mem_allocator") == "libc" { 16 } else { 0 };
+    let (least, most) = (overheads.iter().min().unwrap(), overheads.iter().max().unwrap());
+    assert!(most - least <= rounding && *most < 300, "{overheads:?}");
 }
 
 #[test]
