@@ -1,4 +1,4 @@
-//! An array of blocks, or of bytes: zeroed, aligned to cache lines, and fallible.
+//! An array of words, or of bytes: zeroed, fallible, and, if it is large, aligned to cache lines.
 //!
 //! This is the only unsafe memory of the library. What holds, always:
 //!
@@ -26,19 +26,19 @@ use crate::error::Error;
 use crate::memory::try_vec;
 
 /// What an allocation is aligned to, in the ideal case.
-const LINE: usize = BLOCK_BYTES as usize;
+pub(crate) const LINE: usize = BLOCK_BYTES as usize;
 
 /// The least bytes of blocks for which alignment is worth a line.
 const WORTH_PADDING: usize = 64 * LINE;
 
-/// What any allocator aligns to.
-const WORD: usize = align_of::<u64>();
+/// A word, in bytes: any allocator aligns to it.
+pub(crate) const WORD: usize = size_of::<u64>();
 
 /// The most bytes in an array.
 const MAX_BYTES: u64 = isize::MAX as u64 - 2 * BLOCK_BYTES;
 
-/// A row of cache lines.
-pub(crate) type Blocks<T = ()> = Array<{ LINE }, T>;
+/// A row of words. Many of them are a row of cache lines.
+pub(crate) type Words<T = ()> = Array<{ WORD }, T>;
 
 /// A row of bytes.
 pub type Bytes = Array<1>;
@@ -89,7 +89,7 @@ impl<const N: usize, T: Copy> Array<N, T> {
         let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok()).ok_or(Error::OutOfMemory)?;
         let length = bytes / N;
         let bare = Array::allocate(length, false, label)?;
-        if N != LINE || bytes < WORTH_PADDING || bare.start.align_offset(LINE) == 0 {
+        if N != WORD || bytes < WORTH_PADDING || bare.start.align_offset(LINE) == 0 {
             return Ok(bare);
         }
         drop(bare);
@@ -178,6 +178,14 @@ impl<const N: usize> RawSpan<N> {
     #[inline]
     pub fn prefetch(self, index: usize) {
         prefetch(self.start.as_ptr().wrapping_add(index.wrapping_mul(N)));
+    }
+}
+
+impl RawSpan<WORD> {
+    /// Returns the cache lines of an array of words.
+    #[inline]
+    pub fn lines(self) -> RawSpan<LINE> {
+        RawSpan { start: self.start, length: self.length / (LINE / WORD) }
     }
 }
 
@@ -270,18 +278,19 @@ mod tests {
     #[test]
     fn blocks_start_zeroed_and_aligned() {
         for count in [1, 2, 3, 5, 8, 13, 100, 1000, 100_000] {
-            let blocks = Blocks::zeroed(count).unwrap();
-            assert_eq!(blocks.as_slice().len() as u64, count);
-            assert!(count * BLOCK_BYTES < WORTH_PADDING as u64 || blocks.as_slice().as_ptr().align_offset(LINE) == 0);
-            assert!(blocks.as_slice().as_flattened().iter().all(|&byte| byte == 0));
+            let words = Words::zeroed(count).unwrap();
+            assert_eq!(words.as_slice().len() as u64, count);
+            let is_small = words.as_slice().as_flattened().len() < WORTH_PADDING;
+            assert!(is_small || words.as_slice().as_ptr().align_offset(LINE) == 0);
+            assert!(words.as_slice().as_flattened().iter().all(|&byte| byte == 0));
         }
     }
 
     #[test]
     fn what_cannot_be_had_is_refused() {
         for bytes in [MAX_BYTES / LINE as u64 * LINE as u64, MAX_BYTES, i64::MAX as u64, u64::MAX] {
-            assert!(matches!(Blocks::zeroed(bytes.div_ceil(BLOCK_BYTES)), Err(Error::OutOfMemory)), "{bytes}");
-            assert!(matches!(Blocks::zeroed(bytes), Err(Error::OutOfMemory)), "{bytes}");
+            assert!(matches!(Words::zeroed(bytes.div_ceil(WORD as u64)), Err(Error::OutOfMemory)), "{bytes}");
+            assert!(matches!(Words::zeroed(bytes), Err(Error::OutOfMemory)), "{bytes}");
             assert!(matches!(Bytes::zeroed(bytes), Err(Error::OutOfMemory)), "{bytes}");
         }
     }
@@ -295,10 +304,10 @@ mod tests {
     fn relocation_keeps_the_blocks() {
         for padded in [false, true] {
             for offset in (0..LINE).step_by(WORD) {
-                let mut blocks = Blocks::allocate(3, padded, ()).unwrap();
+                let mut blocks = Words::allocate(3 * LINE / WORD, padded, ()).unwrap();
                 let content: Vec<u8> = (0..3 * LINE).map(|i| (i * 7) as u8).collect();
                 blocks.as_mut_slice().as_flattened_mut().copy_from_slice(&content);
-                let size = layout::<LINE>(3, padded).size();
+                let size = layout::<WORD>(3 * LINE / WORD, padded).size();
                 let mut arena = vec![0u8; size + 2 * LINE];
                 let target = arena.as_mut_ptr().wrapping_add(arena.as_ptr().align_offset(LINE) + offset);
                 let (start, offset_of_start) = (blocks.start, blocks.offset);

@@ -6,55 +6,101 @@
 //!                               ▲        ▲▲▲
 //!  item ── hash ── 2 blocks ────┴────────┘     k probes in all, k/L bits in each block
 //! ```
+//!
+//! In a small array, a block may have another number of words than a cache line.
 
 use std::ptr::NonNull;
 
-use crate::array::{Blocks, RawSpan};
-use crate::block::{BLOCK_BYTES, Block};
+use crate::array::{LINE, RawSpan, WORD, Words};
+use crate::block::Block;
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::probe::{ItemBlocks, ProbePattern};
-use crate::sizing::BlockShape;
-
-const BLOCK: usize = BLOCK_BYTES as usize;
+use crate::sizing::{BlockShape, WORDS_OF_LINE};
 
 /// An array of blocks, and how items are spread over it.
-pub struct BlockArray(Blocks<ProbePattern>);
+pub struct BlockArray(Words<ProbePattern>);
 
 impl BlockArray {
     /// Creates zeroed blocks.
     pub fn new(shape: BlockShape) -> Result<BlockArray, Error> {
-        Blocks::labelled(shape.blocks, ProbePattern::new(shape)).map(BlockArray)
+        let words = shape.blocks.checked_mul(shape.words.into()).ok_or(Error::OutOfMemory)?;
+        Words::labelled(words, ProbePattern::new(shape)).map(BlockArray)
     }
 
     #[inline]
     pub fn shape(&self) -> BlockShape {
         let pattern = self.pattern();
-        let blocks = self.0.as_slice().len() as u64;
-        BlockShape { blocks, blocks_per_item: pattern.blocks_per_item(), probes: pattern.probes() }
+        BlockShape {
+            blocks: self.blocks() as u64,
+            words: pattern.words(),
+            blocks_per_item: pattern.blocks_per_item(),
+            probes: pattern.probes(),
+        }
     }
 
+    /// Returns true if the blocks are cache lines.
     #[inline]
-    pub fn blocks(&self) -> &[Block] {
-        self.0.as_slice()
+    pub fn is_of_lines(&self) -> bool {
+        self.pattern().words() == WORDS_OF_LINE
     }
 
+    /// Returns the blocks, if they are cache lines.
     #[inline]
-    pub fn blocks_mut(&mut self) -> &mut [Block] {
-        self.0.as_mut_slice()
+    pub fn lines(&self) -> &[Block] {
+        self.bytes().as_chunks().0
+    }
+
+    /// As [`lines`](Self::lines), to change them.
+    #[inline]
+    pub fn lines_mut(&mut self) -> &mut [Block] {
+        self.bytes_mut().as_chunks_mut().0
+    }
+
+    /// Returns the bytes of a block of any size.
+    pub fn block_mut(&mut self, block: usize) -> &mut [u8] {
+        let size = self.block_bytes();
+        &mut self.bytes_mut()[block * size..][..size]
+    }
+
+    /// As [`block_mut`](Self::block_mut), to read them.
+    pub fn block(&self, block: usize) -> &[u8] {
+        let size = self.block_bytes();
+        &self.bytes()[block * size..][..size]
+    }
+
+    /// Returns the number of bits in a block.
+    pub fn bits_per_block(&self) -> u64 {
+        8 * self.block_bytes() as u64
+    }
+
+    fn block_bytes(&self) -> usize {
+        usize::from(self.pattern().words()) * WORD
     }
 
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        self.blocks().as_flattened()
+        self.0.as_slice().as_flattened()
+    }
+
+    /// As [`bytes`](Self::bytes), to change them.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.0.as_mut_slice().as_flattened_mut()
     }
 
     /// Returns the `length` bytes from byte `offset` on, or `None` if they are not whole blocks of the array.
-    pub fn part(&mut self, offset: usize, length: usize) -> Option<&mut [Block]> {
-        if !offset.is_multiple_of(BLOCK) || !length.is_multiple_of(BLOCK) {
+    pub fn part(&mut self, offset: usize, length: usize) -> Option<&mut [u8]> {
+        if !offset.is_multiple_of(self.block_bytes()) || !length.is_multiple_of(self.block_bytes()) {
             return None;
         }
-        self.blocks_mut().get_mut(offset / BLOCK..)?.get_mut(..length / BLOCK)
+        self.bytes_mut().get_mut(offset..)?.get_mut(..length)
+    }
+
+    /// Returns the number of blocks.
+    #[inline]
+    fn blocks(&self) -> usize {
+        self.pattern().blocks_in(self.0.as_slice().len())
     }
 
     #[inline]
@@ -74,21 +120,28 @@ impl BlockArray {
         self.pattern().first_probes()
     }
 
+    /// Returns the first block of an item, if the blocks are cache lines.
     #[inline]
     pub fn first_block_of(&self, hash: Hash) -> usize {
-        self.pattern().first_block_of(hash, self.blocks().len())
+        self.pattern().first_block_of(hash, self.lines().len())
+    }
+
+    /// As [`blocks_of`](Self::blocks_of), if the blocks are cache lines.
+    #[inline]
+    pub fn lines_of(&self, hash: Hash) -> ItemBlocks {
+        self.pattern().blocks_of(hash, self.lines().len())
     }
 
     /// Returns the blocks of an item, all different, each with its number of probes.
     #[inline]
     pub fn blocks_of(&self, hash: Hash) -> ItemBlocks {
-        self.pattern().blocks_of(hash, self.blocks().len())
+        self.pattern().blocks_of(hash, self.blocks())
     }
 
-    /// Returns where to prefetch from.
+    /// Returns where to prefetch from, if the blocks are cache lines.
     #[inline]
     pub fn span(&self) -> BlockSpan {
-        BlockSpan { blocks: self.0.span(), pattern: self.pattern() }
+        BlockSpan { lines: self.0.span().lines(), pattern: self.pattern() }
     }
 
     /// Lets `relocate` move the blocks.
@@ -102,10 +155,10 @@ impl BlockArray {
     }
 }
 
-/// Where an array of blocks is, or was: enough to prefetch an item's blocks, and no more.
+/// Where an array of cache lines is, or was: enough to prefetch an item's blocks, and no more.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockSpan {
-    blocks: RawSpan<BLOCK>,
+    lines: RawSpan<LINE>,
     pattern: ProbePattern,
 }
 
@@ -113,6 +166,6 @@ impl BlockSpan {
     /// Prefetches an item's blocks.
     #[inline]
     pub fn prefetch(self, hash: Hash) {
-        self.pattern.blocks_of(hash, self.blocks.length()).for_each(|(block, _)| self.blocks.prefetch(block));
+        self.pattern.blocks_of(hash, self.lines.length()).for_each(|(line, _)| self.lines.prefetch(line));
     }
 }

@@ -144,7 +144,7 @@ impl NativeFilter {
         std::iter::once(layer).chain(table)
     }
 
-    /// Returns the part of the error rate that the blocks leave: at least three eighths of it.
+    /// Returns the part of the error rate that the blocks leave: at least a quarter of it.
     fn rate_of_table(&self) -> f64 {
         self.spec.error_rate.get() - self.layer.spec().full_rate(&self.spec)
     }
@@ -167,7 +167,7 @@ impl NativeFilter {
     /// See [`Filter::contains_hashes`](crate::Filter::contains_hashes).
     #[inline]
     pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
-        found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found = self.layer.contains(hash));
+        self.layer.find(hashes, found);
         if let Some(table) = &self.table {
             table.find(hashes, found);
         }

@@ -27,7 +27,7 @@ impl PrefetchHint {
     #[inline]
     pub fn of_native(filter: &NativeFilter, min_bytes: u64) -> Option<PrefetchHint> {
         let layer = filter.layer();
-        let is_large = layer.bytes().len() as u64 >= min_bytes;
+        let is_large = layer.bytes().len() as u64 >= min_bytes && layer.array().is_of_lines();
         is_large.then(|| PrefetchHint::Blocks { blocks: layer.array().span(), seed: filter.spec().seed })
     }
 

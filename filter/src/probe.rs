@@ -5,12 +5,14 @@
 //!         └── second word ──> 9 bits a probe, seven at a time, then mixed again
 //! ```
 //!
+//! In small filters, whose blocks are no cache lines, a probe takes 21 bits.
+//!
 //! A number below `n` comes from 64 bits by multiplying and keeping the high half (Lemire 2019, "Fast Random Integer
 //! Generation in an Interval"): no division, and good for any `n` that memory can hold.
 
 use crate::block::BLOCK_BITS;
 use crate::hash::{GOLDEN, Hash};
-use crate::sizing::{BlockShape, MAX_BLOCKS_PER_ITEM};
+use crate::sizing::{BlockShape, MAX_BLOCKS_PER_ITEM, WORDS_OF_LINE};
 
 /// Bits of hash that one probe takes: a block has 2^9 bits.
 const PROBE_BITS: u32 = BLOCK_BITS.ilog2();
@@ -18,17 +20,30 @@ const PROBE_BITS: u32 = BLOCK_BITS.ilog2();
 /// Probes in a 64-bit word.
 const PROBES_PER_WORD: u8 = (u64::BITS / PROBE_BITS) as u8;
 
+/// Bits of hash that a probe takes in a block of another size: `2^21` values for at most 1984 positions choose each of
+/// these equally often, to a thousandth.
+const SMALL_PROBE_BITS: u32 = 21;
+const SMALL_PROBES_PER_WORD: u8 = (u64::BITS / SMALL_PROBE_BITS) as u8;
+
 impl Hash {
     /// Returns the item's bit positions, each in `0..512`, probe after probe and block after block.
     #[inline]
     pub fn probes(self) -> Probes {
         Probes { word: self.second, source: self.second, left: PROBES_PER_WORD }
     }
+
+    /// Returns the item's bit positions in blocks of so many bits, at most `2^11`.
+    #[inline]
+    pub fn probes_below(self, bits: u64) -> SmallProbes {
+        SmallProbes { word: self.second, source: self.second, left: SMALL_PROBES_PER_WORD, bits }
+    }
 }
 
 /// How an item's probes are spread over blocks: a [`BlockShape`] without its size, divided out once a layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProbePattern {
+    /// The number of words in a block.
+    words: u8,
     blocks_per_item: u8,
     /// The number of probes in a block; the first `extra_blocks` blocks have one more.
     base_probes: u8,
@@ -39,7 +54,22 @@ impl ProbePattern {
     pub(crate) fn new(shape: BlockShape) -> ProbePattern {
         let blocks_per_item = shape.blocks_per_item.max(1);
         let (base_probes, extra_blocks) = (shape.probes / blocks_per_item, shape.probes % blocks_per_item);
-        ProbePattern { blocks_per_item, base_probes, extra_blocks }
+        ProbePattern { words: shape.words, blocks_per_item, base_probes, extra_blocks }
+    }
+
+    /// Returns the number of words in a block.
+    #[inline]
+    pub(crate) fn words(&self) -> u8 {
+        self.words
+    }
+
+    /// Returns the number of blocks in so many words.
+    #[inline]
+    pub(crate) fn blocks_in(&self, words: usize) -> usize {
+        match self.words {
+            WORDS_OF_LINE => words / usize::from(WORDS_OF_LINE),
+            words_of_block => words / usize::from(words_of_block),
+        }
     }
 
     pub(crate) fn blocks_per_item(&self) -> u8 {
@@ -164,6 +194,32 @@ impl Probes {
     }
 }
 
+/// The bit positions of an item in blocks that are no cache lines; see [`Hash::probes_below`].
+#[derive(Clone, Debug)]
+pub struct SmallProbes {
+    word: u64,
+    source: u64,
+    left: u8,
+    bits: u64,
+}
+
+impl Iterator for SmallProbes {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        const MASK: u64 = (1 << SMALL_PROBE_BITS) - 1;
+        if self.left == 0 {
+            self.source = splitmix_finalizer(self.source);
+            self.word = self.source;
+            self.left = SMALL_PROBES_PER_WORD;
+        }
+        let position = ((self.word & MASK) * self.bits) >> SMALL_PROBE_BITS;
+        self.word >>= SMALL_PROBE_BITS;
+        self.left -= 1;
+        Some(position as usize)
+    }
+}
+
 /// A bijection of 64-bit words whose output looks unrelated to its input: the finalizer of MurmurHash3 with Stafford's
 /// constants ("Mix13", 2011), as in SplitMix64.
 #[inline]
@@ -191,7 +247,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_blocks_of_an_item_differ(item: Vec<u8>, seed: u64, per_item in 1u8..=16, more in 0u64..1 << 57) {
-            let shape = BlockShape { blocks: u64::from(per_item) + more, blocks_per_item: per_item, probes: per_item };
+            let shape = BlockShape { blocks: u64::from(per_item) + more, words: WORDS_OF_LINE, blocks_per_item: per_item, probes: per_item };
             let mut seen: Vec<usize> = blocks_of(Hash::xxh3(&item, seed), shape).collect();
             prop_assert_eq!(seen.len(), usize::from(per_item));
             prop_assert!(seen.iter().all(|&block| (block as u64) < shape.blocks));
@@ -214,6 +270,8 @@ mod tests {
             let mut in_block = true;
             probes.next_positions(255, |position| in_block &= position < 512);
             prop_assert!(in_block);
+            let bits = 64 * (1 + seed % 31);
+            prop_assert!(Hash::xxh3(&item, seed).probes_below(bits).take(255).all(|position| (position as u64) < bits));
         }
     }
 
@@ -221,19 +279,20 @@ mod tests {
     fn positions_are_pinned() {
         // Stored filters are read with these positions.
         let hash = Hash::xxh3(b"oxbloom", 42);
-        let shape = BlockShape { blocks: 1 << 40, blocks_per_item: 3, probes: 9 };
+        let shape = BlockShape { blocks: 1 << 40, words: WORDS_OF_LINE, blocks_per_item: 3, probes: 9 };
         let mut probes = Vec::new();
         hash.probes().next_positions(9, |position| probes.push(position));
         assert_eq!(
             (blocks_of(hash, shape).collect::<Vec<_>>(), probes),
             ([813984504309, 237162239466, 759851602399].into(), [470, 158, 474, 196, 292, 497, 488, 118, 395].into())
         );
+        assert_eq!(hash.probes_below(17 * 64).take(7).collect::<Vec<_>>(), [314, 618, 1039, 648, 154, 1086, 328]);
     }
 
     #[test]
     fn every_block_is_as_likely_as_any_other() {
         // Chi-squared over the blocks of 200,000 items, each in three of 12 blocks, 11 degrees of freedom.
-        let shape = BlockShape { blocks: 12, blocks_per_item: 3, probes: 3 };
+        let shape = BlockShape { blocks: 12, words: WORDS_OF_LINE, blocks_per_item: 3, probes: 3 };
         let mut counts = [0f64; 12];
         for item in 0u32..200_000 {
             blocks_of(Hash::xxh3(&item.to_le_bytes(), 1), shape).for_each(|block| counts[block] += 1.0);

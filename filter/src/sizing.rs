@@ -5,8 +5,9 @@
 //!
 //! Ours confines an item to `L` blocks of 512 bits, one cache line each. So the number of items in a block varies
 //! around its mean, and the fuller blocks have more false positives than the emptier ones save (Putze, Sanders, Singler
-//! 2007, "Cache-, Hash- and Space-Efficient Bloom Filters"). [`false_positive_rate`] is the exact expectation over that
-//! variation; [`BlockShape::choose`] spends a memory budget on as few blocks per item (cache misses) as it can afford:
+//! 2007, "Cache-, Hash- and Space-Efficient Bloom Filters"). [`BlockShape::false_positive_rate`] is the exact expectation
+//! over that variation; [`BlockShape::choose`] spends a memory budget on as few blocks per item (cache misses) as it can
+//! afford:
 //!
 //! ```text
 //!  bits an item (probes)   classic       L=1          L=2          L=3          L=4
@@ -17,13 +18,16 @@
 //!  rate 0.00001              23.96   29.67 (14)   25.27 (16)   24.50 (16)   24.23 (16)
 //! ```
 //!
+//! A small filter has blocks of another size, so that it is no larger than RedisBloom's: up to 31 words of 64 bits are one
+//! block, and up to 4 KiB may be blocks of 16 to 31 words, where whole cache lines would be too many.
+//!
 //! Every step is an IEEE operation (addition, multiplication, division, square root), or comes from `libm`'s portable
 //! code: the same request gives the same shape on every machine, which a replica relies on when it grows its own copy
 //! of a filter.
 
 use std::f64::consts::LN_2;
 
-use crate::block::{BLOCK_BITS, BLOCK_BYTES};
+use crate::block::BLOCK_BITS;
 
 /// The most blocks a filter may have: their bits can be counted, and so their bytes addressed.
 pub const MAX_BLOCKS: u64 = i64::MAX as u64 / BLOCK_BITS;
@@ -38,11 +42,27 @@ pub const LOWEST_ERROR_RATE: f64 = 1.0 / (1u128 << 64) as f64;
 /// breaks replication between versions: see [`BlockShape::choose`].
 const SPEED_BUDGET: f64 = 1.02;
 
+/// The words of a block that is a cache line.
+pub const WORDS_OF_LINE: u8 = (BLOCK_BITS / WORD_BITS) as u8;
+
+/// The most words in a block.
+const MAX_WORDS: u8 = 31;
+
+/// The most words in blocks that are not cache lines.
+const SMALL: u64 = 512;
+
+/// How many words more than RedisBloom's a small layer may have: the rest of its filter takes as many fewer.
+const SPARE_WORDS: u64 = 2;
+
+const WORD_BITS: u64 = u64::BITS as u64;
+
 /// Where an item's bits go: `probes` of them, spread over `blocks_per_item` of the `blocks` blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockShape {
     /// The number of blocks.
     pub blocks: u64,
+    /// The number of words, of 64 bits each, in a block: [`WORDS_OF_LINE`] but in small filters.
+    pub words: u8,
     /// The number of different blocks that an item touches.
     pub blocks_per_item: u8,
     /// The number of bits that an item sets.
@@ -52,7 +72,7 @@ pub struct BlockShape {
 /// How much memory a layer may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
-    /// Up to 2 % over the classic optimum.
+    /// Up to 2 % over the classic optimum, or a few words.
     Tight,
     /// What RedisBloom takes for the first layer of a filter that grows: the classic optimum for half the filter's
     /// `rate`.
@@ -73,8 +93,8 @@ enum Guarantee {
 
 impl BlockShape {
     /// Returns the shape with the fewest blocks per item, and then the fewest blocks, that holds `capacity` items (at
-    /// least 1) at an error rate of at most `rate`, within `budget`. Takes 10 to 25 microseconds at error rates from
-    /// 1e-12 to 0.5, and under 0.3 milliseconds at any.
+    /// least 1) at an error rate of at most `rate`, within `budget`; for a [`small`] layer, the one with the fewest
+    /// words. Takes 1 to 300 microseconds: 4 for 100 items at 1 %.
     ///
     /// Over a rate of 0.3 or so a whole number of probes wastes more than the budget allows; the shape then takes what
     /// it needs. Returns `None` if the bits cannot be addressed.
@@ -89,14 +109,30 @@ impl BlockShape {
             Budget::Tight => optimum * SPEED_BUDGET,
             Budget::RedisBloom { rate } => capacity as f64 * classic_bits_per_item(rate.max(LOWEST_ERROR_RATE) / 2.0),
         };
-        let least = blocks_for(optimum)?.saturating_sub(1).max(1);
-        let most = blocks_for(limit)?;
-        let search = |guarantee, least, most| {
-            Search { capacity, rate, blocks_per_item: 1, guarantee }.fewest_blocks_per_item(least, most)
+        let search = |words, guarantee, least, most| {
+            Search { capacity, rate, blocks_per_item: 1, words, guarantee }.fewest_blocks_per_item(least, most)
         };
-        let within_budget =
-            [Guarantee::Counted, Guarantee::Distinct].into_iter().find_map(|guarantee| search(guarantee, least, most));
-        within_budget.or_else(|| {
+        let guarantees = [Guarantee::Counted, Guarantee::Distinct];
+        let (theirs, most_small) = match budget {
+            Budget::Tight => (optimum, MAX_WORDS.into()),
+            Budget::RedisBloom { .. } => (limit, SMALL),
+        };
+        let words = words_for(theirs).saturating_add(SPARE_WORDS);
+        if words <= most_small
+            && let Some(shape) = guarantees
+                .into_iter()
+                .find_map(|guarantee| small(words, |size, least, most| search(size, guarantee, least, most)))
+        {
+            return Some(shape);
+        }
+        let least = blocks_for(optimum)?.saturating_sub(1).max(1);
+        let most = match budget {
+            Budget::Tight => blocks_for(limit)?,
+            Budget::RedisBloom { .. } => blocks_for(limit)?.min(words / u64::from(WORDS_OF_LINE)),
+        };
+        let search = |guarantee, least, most| search(WORDS_OF_LINE, guarantee, least, most);
+        let either = |most| guarantees.into_iter().find_map(|guarantee| search(guarantee, least.min(most), most));
+        either(most).or_else(|| either(most + 1)).or_else(|| {
             let least = most + 1;
             let mut most = most.max(blocks_for(capacity as f64 * whole_probes_bits_per_item(rate))?);
             loop {
@@ -108,19 +144,59 @@ impl BlockShape {
         })
     }
 
+    /// Returns true if no layer of this shape can be out of bounds.
+    pub fn is_sound(&self) -> bool {
+        let is_size = if self.words == WORDS_OF_LINE {
+            self.blocks < MAX_BLOCKS
+        } else {
+            (1..=MAX_WORDS).contains(&self.words) && self.blocks.saturating_mul(self.words.into()) <= SMALL
+        };
+        is_size
+            && self.blocks > 0
+            && (1..=MAX_BLOCKS_PER_ITEM).contains(&self.blocks_per_item)
+            && u64::from(self.blocks_per_item) <= self.blocks
+            && self.probes >= self.blocks_per_item
+    }
+
     /// Returns the bytes of all blocks.
     pub fn bytes(&self) -> u64 {
-        self.blocks * BLOCK_BYTES
+        self.cells() / 8
     }
 
     /// Returns the cells of all blocks.
     pub fn cells(&self) -> u64 {
-        self.blocks * BLOCK_BITS
+        self.blocks * self.cells_per_block()
     }
 
-    /// Returns the false-positive rate after `items` distinct items were inserted.
+    fn cells_per_block(&self) -> u64 {
+        u64::from(self.words) * WORD_BITS
+    }
+
+    /// Returns the expected false-positive rate after `items` distinct items were inserted, each of which marks
+    /// `probes` cells over `blocks_per_item` different blocks.
+    ///
+    /// The items in a block of `c` cells are binomial, `B(items, blocks_per_item/blocks)`. With `j` of them a cell of it
+    /// is still clear with probability `s^j`, where `s` is the mean over the item's blocks of `(1 - 1/c)^(probes in the
+    /// block)`; a query's `p` probes of the block all meet marked cells with probability `E[fill^p] = f^p + p(p-1)/2 *
+    /// f^(p-2) * Var(fill)`, `f = 1 - s^j`. The second term, 1 to 5 %, is what the popular formula for a Bloom filter
+    /// leaves out (Bose et al. 2008, "On the false-positive rate of Bloom filters"). The rates of the blocks multiply.
     pub fn false_positive_rate(&self, items: f64) -> f64 {
-        false_positive_rate(items, self.blocks, u32::from(self.probes), u32::from(self.blocks_per_item))
+        if items < 1.0 {
+            return 0.0;
+        }
+        let per_block = ProbesPerBlock::new(self);
+        let hit = f64::from(self.blocks_per_item) / self.blocks as f64;
+        // 64 items a cell leave none clear that a double could tell; the sum over their variation would take for ever.
+        if items * hit > 64.0 * self.cells_per_block() as f64 {
+            return 1.0;
+        }
+        let (base, extra) = if hit >= 1.0 {
+            per_block.all_set(Fill::after(&per_block, items as u64))
+        } else {
+            per_block.all_set_on_average(items, hit)
+        };
+        let blocks = u32::from(self.blocks_per_item);
+        power(base, blocks - per_block.extra_blocks) * power(extra, per_block.extra_blocks)
     }
 
     /// Returns the false-positive rate after `capacity` items were counted, of a layer that was chosen for `rate`.
@@ -131,10 +207,10 @@ impl BlockShape {
     /// Returns the expected number of distinct items that leaves `marked` cells marked.
     ///
     /// This is Swamidass and Baldi's estimate (2007) for blocks: an item leaves a given cell of a block alone with
-    /// probability `1 - L/B + L/B * s`, with `s` as in [`false_positive_rate`].
+    /// probability `1 - L/B + L/B * s`, with `s` as in [`false_positive_rate`](Self::false_positive_rate).
     pub fn items_from_fill(&self, marked: u64) -> f64 {
         let clear = 1.0 - (marked as f64 / self.cells() as f64).min(1.0 - 0.5 / self.cells() as f64);
-        let per_block = ProbesPerBlock::new(u32::from(self.probes), u32::from(self.blocks_per_item));
+        let per_block = ProbesPerBlock::new(self);
         let hit = f64::from(self.blocks_per_item) / self.blocks as f64;
         let spared = libm::log1p(-hit * (1.0 - per_block.survival(1.0)));
         libm::log(clear) / spared
@@ -147,6 +223,7 @@ struct Search {
     capacity: u64,
     rate: f64,
     blocks_per_item: u8,
+    words: u8,
     guarantee: Guarantee,
 }
 
@@ -184,13 +261,13 @@ impl Search {
         let mut probes = self.keeps_rate(most)?;
         let (mut low, mut high) = (least, most);
         let step = (least >> 10).max(1);
-        let mut best = BlockShape { blocks: most, blocks_per_item: self.blocks_per_item, probes };
+        let mut best = self.shape(most, probes);
         while high - low >= step {
             let blocks = low + (high - low) / 2;
             let (better, rate) = self.best_probes(blocks, probes);
             if rate <= self.rate {
                 (high, probes) = (blocks, better);
-                best = BlockShape { blocks, blocks_per_item: self.blocks_per_item, probes };
+                best = self.shape(blocks, probes);
             } else {
                 low = blocks + 1;
             }
@@ -198,9 +275,14 @@ impl Search {
         Some(best)
     }
 
+    fn shape(&self, blocks: u64, probes: u8) -> BlockShape {
+        BlockShape { blocks, words: self.words, blocks_per_item: self.blocks_per_item, probes }
+    }
+
     /// The classic optimum `ln 2 * bits / items`, where the search for the best number of probes starts.
     fn classic_probes(&self, blocks: u64) -> u8 {
-        let probes = LN_2 * blocks as f64 * BLOCK_BITS as f64 / self.capacity as f64;
+        let bits = blocks * u64::from(self.words) * WORD_BITS;
+        let probes = LN_2 * bits as f64 / self.capacity as f64;
         self.probe_range(probes as i64)
     }
 
@@ -211,7 +293,7 @@ impl Search {
                 Guarantee::Counted => items_offered(self.capacity, self.rate, probes),
                 Guarantee::Distinct => self.capacity as f64,
             };
-            false_positive_rate(items, blocks, u32::from(probes), u32::from(self.blocks_per_item))
+            self.shape(blocks, probes).false_positive_rate(items)
         };
         let mut best = (probes, rate(probes));
         for direction in [-1, 1] {
@@ -266,35 +348,11 @@ pub fn classic_false_positive_rate(bits_per_item: f64, probes: u32) -> f64 {
     power(1.0 - libm::exp(-f64::from(probes) / bits_per_item), probes)
 }
 
-/// The share of the error rate that the layer of a growing filter gets: enough for a single block per item within
-/// RedisBloom's memory at 1 %. What grows has the rest.
-pub const LAYER_SHARE: f64 = 0.625;
-
-/// Returns the expected false-positive rate of `blocks` blocks with `items` distinct items, each of which marks
-/// `probes` cells over `blocks_per_item` different blocks.
+/// The share of the error rate that the layer of a growing filter may use. What the filter grows by has the rest.
 ///
-/// The items in a block of `c` cells are binomial, `B(items, blocks_per_item/blocks)`. With `j` of them a cell of it is
-/// still clear with probability `s^j`, where `s` is the mean over the item's blocks of `(1 - 1/c)^(probes in the
-/// block)`; a query's `p` probes of the block all meet marked cells with probability `E[fill^p] = f^p + p(p-1)/2 *
-/// f^(p-2) * Var(fill)`, `f = 1 - s^j`. The second term, 1 to 5 %, is what the popular formula for a Bloom filter
-/// leaves out (Bose et al. 2008, "On the false-positive rate of Bloom filters"). The rates of the blocks multiply.
-pub fn false_positive_rate(items: f64, blocks: u64, probes: u32, blocks_per_item: u32) -> f64 {
-    if items < 1.0 {
-        return 0.0;
-    }
-    let per_block = ProbesPerBlock::new(probes, blocks_per_item);
-    let hit = f64::from(blocks_per_item) / blocks as f64;
-    // 64 items a cell leave none clear that a double could tell; the sum over their variation would take for ever.
-    if items * hit > 64.0 * BLOCK_BITS as f64 {
-        return 1.0;
-    }
-    let (base, extra) = if hit >= 1.0 {
-        per_block.all_set(Fill::after(&per_block, items as u64))
-    } else {
-        per_block.all_set_on_average(items, hit)
-    };
-    power(base, blocks_per_item - per_block.extra_blocks) * power(extra, per_block.extra_blocks)
-}
+/// With three quarters, the layer for 100 items at 1 % takes 128 bytes; with five eighths it would take 136, for which
+/// allocators give 160. In return, what the filter grows by takes up to a bit an item more.
+pub const LAYER_SHARE: f64 = 0.75;
 
 /// How `probes` are spread over an item's blocks: `extra_blocks` of them have `base_probes + 1`, the others
 /// `base_probes`.
@@ -324,9 +382,11 @@ impl Fill {
 }
 
 impl ProbesPerBlock {
-    fn new(probes: u32, blocks_per_item: u32) -> ProbesPerBlock {
+    fn new(shape: &BlockShape) -> ProbesPerBlock {
+        let (probes, blocks_per_item) = (u32::from(shape.probes), u32::from(shape.blocks_per_item));
         let (base_probes, extra_blocks) = (probes / blocks_per_item, probes % blocks_per_item);
-        let (one_cell, weight) = (1.0 / BLOCK_BITS as f64, f64::from(extra_blocks) / f64::from(blocks_per_item));
+        let one_cell = 1.0 / shape.cells_per_block() as f64;
+        let weight = f64::from(extra_blocks) / f64::from(blocks_per_item);
         let (p_untouched, p_two_untouched) = (0.0, 0.0);
         let mut per_block =
             ProbesPerBlock { base_probes, extra_blocks, one_cell, weight, p_untouched, p_two_untouched };
@@ -409,6 +469,41 @@ pub fn power(base: f64, exponent: impl Into<u64>) -> f64 {
     result
 }
 
+/// Returns the shape of a layer of at most so many words. Up to 31 words are one block of as few as possible, or cache
+/// lines if these are as few. More words are cache lines, or else blocks that use up the words. `fits` searches the
+/// shape with so many words a block, given the least and the most blocks.
+fn small(words: u64, fits: impl Fn(u8, u64, u64) -> Option<BlockShape>) -> Option<BlockShape> {
+    if words <= MAX_WORDS.into() {
+        let (mut low, mut high) = (1, words as u8);
+        let mut best = fits(high, 1, 1)?;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match fits(middle, 1, 1) {
+                Some(shape) => (best, high) = (shape, middle),
+                None => low = middle + 1,
+            }
+        }
+        // Two cache lines or three are asked faster than one block of as many words.
+        let lines = u64::from(high / WORDS_OF_LINE);
+        let in_lines = if high.is_multiple_of(WORDS_OF_LINE) { fits(WORDS_OF_LINE, lines, lines) } else { None };
+        return in_lines.or(Some(best));
+    }
+    fits(WORDS_OF_LINE, 1, words / u64::from(WORDS_OF_LINE)).or_else(|| {
+        let mut sizes: [u8; 16] = std::array::from_fn(|size| 2 * WORDS_OF_LINE + size as u8);
+        sizes.sort_by_key(|&size| words % u64::from(size));
+        // The others would waste more than they save.
+        sizes.into_iter().take(4).find_map(|size| {
+            let blocks = words / u64::from(size);
+            fits(size, blocks, blocks)
+        })
+    })
+}
+
+/// Returns the words for so many bits, as RedisBloom rounds them up.
+fn words_for(bits: f64) -> u64 {
+    libm::ceil(libm::trunc(bits) / WORD_BITS as f64).max(1.0) as u64
+}
+
 fn blocks_for(bits: f64) -> Option<u64> {
     let blocks = libm::ceil(libm::trunc(bits) / BLOCK_BITS as f64).max(1.0);
     (blocks <= MAX_BLOCKS as f64).then_some(blocks as u64)
@@ -472,9 +567,11 @@ mod tests {
         // Bits an item at which one and four blocks per item reach the rate; Poisson figures without the variance term
         // are 9.90 and 9.60, 15.49 and 14.41, 21.91 and 19.28.
         for (rate, blocks_per_item, bits) in [(1e-2, 1, 9.92), (1e-2, 4, 9.60), (1e-3, 1, 15.55), (1e-3, 4, 14.42)] {
-            let blocks = |bits: f64| (1e6 * bits / 512.0) as u64;
-            let best =
-                |bits| (4..20).map(|k| false_positive_rate(1e6, blocks(bits), k, blocks_per_item)).fold(1.0, f64::min);
+            let shape = |bits: f64, probes| {
+                let blocks = (1e6 * bits / 512.0) as u64;
+                BlockShape { blocks, words: WORDS_OF_LINE, blocks_per_item, probes }
+            };
+            let best = |bits| (4..20).map(|probes| shape(bits, probes).false_positive_rate(1e6)).fold(1.0, f64::min);
             assert!(
                 best(bits + 0.03) < rate && best(bits - 0.03) > rate,
                 "{rate} {blocks_per_item}: {} {}",
@@ -496,10 +593,13 @@ mod tests {
                         Budget::Tight => capacity as f64 * classic_bits_per_item(rate) * SPEED_BUDGET,
                         Budget::RedisBloom { rate } => capacity as f64 * classic_bits_per_item(rate / 2.0),
                     };
-                    assert!(
-                        (shape.blocks - 1) as f64 * 512.0 <= classic,
-                        "{capacity} {rate} {budget:?} {shape:?} {classic}"
-                    );
+                    assert!(shape.is_sound());
+                    let most = match budget {
+                        // What RedisBloom takes for its first layer, whatever the capacity.
+                        Budget::RedisBloom { .. } if rate < 0.25 => (words_for(classic) + SPARE_WORDS) * WORD_BITS,
+                        _ => (classic / WORD_BITS as f64) as u64 * WORD_BITS + BLOCK_BITS,
+                    };
+                    assert!(shape.cells() <= most, "{capacity} {rate} {budget:?} {shape:?} {classic}");
                 }
             }
         }
@@ -513,15 +613,24 @@ mod tests {
             (1_000_000, 0.01, Budget::Tight),
             (100_000_000, 0.001, Budget::Tight),
             (100, 0.01 * LAYER_SHARE, Budget::RedisBloom { rate: 0.01 }),
+            (211, 1e-9 * LAYER_SHARE, Budget::RedisBloom { rate: 1e-9 }),
             (1_000_000, 0.01 * LAYER_SHARE, Budget::RedisBloom { rate: 0.01 }),
             (20_000_000_000, 1e-7 * LAYER_SHARE, Budget::RedisBloom { rate: 1e-7 }),
         ]
         .map(|(capacity, rate, budget)| {
-            let BlockShape { blocks, blocks_per_item, probes, .. } =
+            let BlockShape { blocks, words, blocks_per_item, probes } =
                 BlockShape::choose(capacity, rate, budget).unwrap();
-            (blocks, blocks_per_item, probes)
+            (blocks, words, blocks_per_item, probes)
         });
-        let expected = [(2, 1, 7), (18908, 2, 7), (2859021, 2, 10), (3, 1, 10), (21511, 1, 7), (1362276889, 6, 24)];
+        let expected = [
+            (2, 8, 1, 7),
+            (18908, 8, 2, 7),
+            (2859021, 8, 2, 10),
+            (2, 8, 2, 7),
+            (7, 21, 3, 30),
+            (20689, 8, 1, 7),
+            (1355480508, 8, 5, 23),
+        ];
         assert_eq!(pinned, expected);
     }
 

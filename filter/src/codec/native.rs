@@ -4,7 +4,7 @@
 //! ```text
 //!  record of the blocks
 //!  0   blocks, capacity, items, bits set (u64 each); the highest bit of the items tells that they are an estimate
-//!  32  blocks per item, probes (u8 each), six zero bytes
+//!  32  blocks per item, probes, words of a block (u8 each), five zero bytes
 //! ```
 //!
 //! The offset of a chunk counts the bytes of all blocks; the positions of the table follow them. The tag of bits is the
@@ -26,12 +26,11 @@ use super::header::{self, Preamble};
 use super::table::{self, each_part, next_part};
 use super::{DumpChunk, HEADER_CURSOR, LoadedChunk, Sink, Source};
 use crate::array::try_box;
-use crate::block::BLOCK_BITS;
 use crate::error::{DecodeError, Error};
 use crate::item_count::{ItemCount, MAX_ITEMS};
 use crate::layer::blocked::{BlockedLayer, BlockedSpec};
 use crate::native::NativeFilter;
-use crate::sizing::{BlockShape, MAX_BLOCKS, MAX_BLOCKS_PER_ITEM};
+use crate::sizing::BlockShape;
 use crate::spec::{Growth, OwnSpec};
 use crate::table::{Addressing, END, Multiplicity, Table};
 
@@ -43,11 +42,11 @@ pub fn encode_header(filter: &NativeFilter) -> Result<Vec<u8>, Error> {
     let records = 1 + usize::from(table.is_some());
     let bytes = LAYER_BYTES + table.map_or(0, |_| table::RECORD_BYTES);
     header::encode(header::Content::Bits, filter.spec(), records, bytes, |header| {
-        let BlockShape { blocks, blocks_per_item, probes } = layer.array().shape();
+        let BlockShape { blocks, words, blocks_per_item, probes } = layer.array().shape();
         for number in [blocks, layer.spec().capacity, layer.count().to_stored(), layer.marked()] {
             header.extend_from_slice(&number.to_le_bytes());
         }
-        header.extend_from_slice(&[blocks_per_item, probes, 0, 0, 0, 0, 0, 0]);
+        header.extend_from_slice(&[blocks_per_item, probes, words, 0, 0, 0, 0, 0]);
         if let Some(table) = table {
             table::encode_record(table, header);
         }
@@ -137,20 +136,17 @@ impl std::fmt::Debug for Header {
 impl LayerRecord {
     fn decode(fields: &mut Fields<'_>) -> Result<LayerRecord, DecodeError> {
         let [blocks, capacity, items, marked] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
-        let [blocks_per_item, probes] = [fields.u8()?, fields.u8()?];
-        fields.zeros(6)?;
+        let [blocks_per_item, probes, words] = [fields.u8()?, fields.u8()?, fields.u8()?];
+        fields.zeros(5)?;
+        let shape = BlockShape { blocks, words, blocks_per_item, probes };
         // Items and bits set need not agree: a header may be older than the chunks that came with it.
-        let sound = (1..MAX_BLOCKS).contains(&blocks)
-            && (1..=MAX_BLOCKS_PER_ITEM).contains(&blocks_per_item)
-            && u64::from(blocks_per_item) <= blocks
-            && probes >= blocks_per_item
+        let sound = shape.is_sound()
             && (1..=i64::MAX as u64).contains(&capacity)
-            && marked.div_ceil(BLOCK_BITS) <= blocks
+            && marked <= shape.cells()
             && ItemCount::from_stored(items).items() <= MAX_ITEMS;
         if !sound {
             return Err(DecodeError::Corrupt);
         }
-        let shape = BlockShape { blocks, blocks_per_item, probes };
         let count = ItemCount::from_stored(items);
         if count.items() > capacity && !count.is_estimate() {
             return Err(DecodeError::Corrupt);
@@ -215,9 +211,9 @@ impl Chunk<'_> {
 
 /// Returns the tag that binds bits to a filter.
 pub fn tag(filter: &NativeFilter) -> u64 {
-    let BlockShape { blocks, blocks_per_item, probes } = filter.layer().array().shape();
+    let BlockShape { blocks, words, blocks_per_item, probes } = filter.layer().array().shape();
     let [a, b, c, d, e, f, g, h] = blocks.to_le_bytes();
-    xxh3_64_with_seed(&[a, b, c, d, e, f, g, h, blocks_per_item, probes], filter.spec().seed)
+    xxh3_64_with_seed(&[a, b, c, d, e, f, g, h, words, blocks_per_item, probes], filter.spec().seed)
 }
 
 /// Returns the tag that binds parts of a table to a filter.

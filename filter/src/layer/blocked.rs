@@ -1,4 +1,4 @@
-//! The native layer: a Bloom filter of 512-bit blocks, after Putze, Sanders and Singler (2007).
+//! The native layer: a Bloom filter of blocks, of 512 bits but in small filters, after Putze, Sanders and Singler (2007).
 //!
 //! [`block_array`](crate::block_array) says where an item's blocks are. An item costs `L` cache misses where a classic filter
 //! pays `k`. [`sizing`](crate::sizing) says what blocking costs in memory, and how `L` and `k` are chosen.
@@ -11,7 +11,8 @@ use std::ptr::NonNull;
 use bitvec::prelude::*;
 
 use super::{LayerInfo, merge_bits};
-use crate::block::{count_ones, or};
+use crate::array::WORD;
+use crate::block::{Block, count_ones, or};
 use crate::block_array::BlockArray;
 use crate::error::Error;
 use crate::hash::Hash;
@@ -125,14 +126,33 @@ impl BlockedLayer {
     /// Returns true if the item may have been inserted.
     #[inline]
     pub fn contains(&self, hash: Hash) -> bool {
+        if self.array.is_of_lines() { self.lines_contain(hash) } else { self.small_contains(hash) }
+    }
+
+    /// Sets `found[i]` to whether the item of `hashes[i]` may have been inserted.
+    #[inline]
+    pub fn find(&self, hashes: &[Hash], found: &mut [bool]) {
+        let all = found.iter_mut().zip(hashes);
+        if self.array.is_of_lines() {
+            all.for_each(|(found, &hash)| *found = self.lines_contain(hash));
+        } else {
+            all.for_each(|(found, &hash)| *found = self.small_contains(hash));
+        }
+    }
+
+    #[inline]
+    fn lines_contain(&self, hash: Hash) -> bool {
         let mut positions = hash.probes();
         self.block_contains(self.array.first_block_of(hash), self.array.first_probes(), &mut positions)
             && (self.array.blocks_per_item() == 1 || self.other_blocks_contain(hash, positions))
     }
 
-    /// Prefetches the memory that any operation on the items reads.
+    /// Prefetches the memory that any operation on the items reads, unless it is little.
     #[inline]
     pub fn prefetch(&self, hashes: &[Hash]) {
+        if !self.array.is_of_lines() {
+            return;
+        }
         let span = self.array.span();
         hashes.iter().for_each(|&hash| span.prefetch(hash));
     }
@@ -142,7 +162,7 @@ impl BlockedLayer {
     ///
     /// The union of one source with a new layer is a copy. Where no bit is set, its memory stays untouched.
     pub fn merge(&mut self, sources: &[&BlockedLayer], op: MergeOp, is_new: bool) -> bool {
-        let bytes = self.array.blocks_mut().as_flattened_mut();
+        let bytes = self.array.bytes_mut();
         let (changed, ones) = merge_bits(bytes, sources.iter().map(|source| source.bytes()), op, is_new);
         self.ones = ones;
         if changed || is_new {
@@ -181,14 +201,41 @@ impl BlockedLayer {
     /// Sets the item's bits. Returns true if any of them was clear, that is, if the item is new.
     #[inline]
     fn insert(&mut self, hash: Hash) -> bool {
-        let mut positions = hash.probes();
-        let mut set = self.set_in_block(self.array.first_block_of(hash), self.array.first_probes(), &mut positions);
-        if self.array.blocks_per_item() > 1 {
-            set += self.set_in_other_blocks(hash, positions);
-        }
+        let set = if self.array.is_of_lines() { self.set_in_lines(hash) } else { self.set_in_small(hash) };
         self.ones += set;
         self.count.increment(set > 0);
         set > 0
+    }
+
+    #[inline]
+    fn set_in_lines(&mut self, hash: Hash) -> u64 {
+        let mut positions = hash.probes();
+        let set = self.set_in_block(self.array.first_block_of(hash), self.array.first_probes(), &mut positions);
+        if self.array.blocks_per_item() == 1 { set } else { set + self.set_in_other_blocks(hash, positions) }
+    }
+
+    /// Returns true if the item may have been inserted, into blocks that are no cache lines.
+    #[inline(never)]
+    fn small_contains(&self, hash: Hash) -> bool {
+        let mut positions = hash.probes_below(self.array.bits_per_block());
+        self.array.blocks_of(hash).all(|(block, probes)| {
+            let block = self.array.block(block).view_bits::<Lsb0>();
+            positions.by_ref().take(probes.into()).all(|position| block[position])
+        })
+    }
+
+    /// As [`set_in_lines`](Self::set_in_lines), in blocks that are no cache lines. Returns how many bits were clear.
+    #[inline(never)]
+    fn set_in_small(&mut self, hash: Hash) -> u64 {
+        let mut positions = hash.probes_below(self.array.bits_per_block());
+        let mut set = 0;
+        for (block, probes) in self.array.blocks_of(hash) {
+            let block = self.array.block_mut(block).view_bits_mut::<Lsb0>();
+            for position in positions.by_ref().take(probes.into()) {
+                set += u64::from(!block.replace(position, true));
+            }
+        }
+        set
     }
 
     /// Returns the bits.
@@ -209,13 +256,13 @@ impl BlockedLayer {
     /// Not inlined: most layers have one block per item, and most misses end there.
     #[inline(never)]
     fn other_blocks_contain(&self, hash: Hash, mut positions: Probes) -> bool {
-        self.array.blocks_of(hash).skip(1).all(|(block, probes)| self.block_contains(block, probes, &mut positions))
+        self.array.lines_of(hash).skip(1).all(|(block, probes)| self.block_contains(block, probes, &mut positions))
     }
 
     /// Returns true if the next `probes` of `positions` are set in a block.
     #[inline]
     fn block_contains(&self, block: usize, probes: u8, positions: &mut Probes) -> bool {
-        let block = self.array.blocks()[block].view_bits::<Lsb0>();
+        let block = self.array.lines()[block].view_bits::<Lsb0>();
         // All are read before any is judged: they share one cache miss, and a branch for each would be mispredicted half
         // of the time.
         let mut all = true;
@@ -225,14 +272,14 @@ impl BlockedLayer {
 
     #[inline(never)]
     fn set_in_other_blocks(&mut self, hash: Hash, mut positions: Probes) -> u64 {
-        let others = self.array.blocks_of(hash).skip(1);
+        let others = self.array.lines_of(hash).skip(1);
         others.map(|(block, probes)| self.set_in_block(block, probes, &mut positions)).sum()
     }
 
     /// Sets the next `probes` of `positions` in a block. Returns how many of them were clear.
     #[inline]
     fn set_in_block(&mut self, block: usize, probes: u8, positions: &mut Probes) -> u64 {
-        let block = self.array.blocks_mut()[block].view_bits_mut::<Lsb0>();
+        let block = self.array.lines_mut()[block].view_bits_mut::<Lsb0>();
         let mut set = 0;
         positions.next_positions(probes, |position| set += u64::from(!block.replace(position, true)));
         set
@@ -243,8 +290,10 @@ impl BlockedLayer {
     ///
     /// Nothing is ever cleared: bits that arrive twice, or late, cannot make the layer forget.
     pub fn merge_part(&mut self, offset: usize, bits: &[u8]) -> Option<bool> {
-        let (target, source) = (self.array.part(offset, bits.len())?, bits.as_chunks().0);
-        let set: u64 = target.iter_mut().zip(source).map(|(target, source)| or(target, source)).sum();
+        let ((lines, words), (of_lines, of_words)) = divided(self.array.part(offset, bits.len())?, bits);
+        let in_lines: u64 = lines.iter_mut().zip(of_lines).map(|(target, source)| or(target, source)).sum();
+        let in_words: u64 = words.iter_mut().zip(of_words).map(|(target, source)| or(target, source)).sum();
+        let set = in_lines + in_words;
         self.ones += set;
         Some(set > 0)
     }
@@ -254,17 +303,27 @@ impl BlockedLayer {
     /// What is not read before it is written costs one page fault a page instead of two: 12 MB take 1.3 ms, and took 4.4 with
     /// `merge_part`.
     pub fn restore_part(&mut self, offset: usize, bits: &[u8]) -> Option<()> {
-        let (target, source) = (self.array.part(offset, bits.len())?, bits.as_chunks().0);
-        let mut set = 0;
-        for (target, source) in target.iter_mut().zip(source) {
+        let ((lines, words), (of_lines, of_words)) = divided(self.array.part(offset, bits.len())?, bits);
+        for (target, source) in lines.iter_mut().zip(of_lines) {
             let ones = count_ones(source);
             // Empty blocks are left out: the pages of a sparse filter stay untouched.
             if ones > 0 {
                 *target = *source;
             }
-            set += ones;
+            self.ones += ones;
         }
-        self.ones += set;
+        words.copy_from_slice(of_words);
+        self.ones += count_ones(of_words.as_flattened());
         Some(())
     }
+}
+
+/// Bytes as cache lines, and the words behind them.
+type LinesAndWords<'a> = (&'a [Block], &'a [[u8; WORD]]);
+type LinesAndWordsMut<'a> = (&'a mut [Block], &'a mut [[u8; WORD]]);
+
+/// Divides two equally long rows of words into cache lines and the words behind them.
+fn divided<'a>(target: &'a mut [u8], source: &'a [u8]) -> (LinesAndWordsMut<'a>, LinesAndWords<'a>) {
+    let ((lines, rest), (of_lines, of_rest)) = (target.as_chunks_mut(), source.as_chunks());
+    ((lines, rest.as_chunks_mut().0), (of_lines, of_rest.as_chunks().0))
 }

@@ -34,7 +34,7 @@ pub struct LayerInfo {
     pub hash_bits: u8,
     /// The number of bits that an item sets, or of slots that it fills.
     pub probes: u32,
-    /// The number of blocks, one cache line each, that an item touches. `None` if it has no such blocks.
+    /// The number of blocks that an item touches, cache lines but in small filters. `None` if it has no blocks.
     pub blocks_per_item: Option<u8>,
     /// The number of distinct items that fit.
     pub capacity: u64,

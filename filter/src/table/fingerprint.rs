@@ -6,10 +6,10 @@
 //! so that it still matches the same paths. So the rate is the sum over all levels, whatever came after (InfiniFilter,
 //! Dayan et al., SIGMOD 2023).
 //!
-//! The sum must stay below the requested rate however far the table grows. Most tables have between `2^13` and `2^28`
+//! The sum must stay below the requested rate however far the table grows. Most tables have between `2^13` and `2^24`
 //! quotients: there, fingerprints have the same length, or one bit more up to some level. Each doubling beyond takes a
 //! bit more, and each level below as well, which costs almost nothing, since few items are that old. At 1 % the length
-//! is 10 bits and the sum 0.977 %.
+//! is 10 bits from `2^13` quotients on, and 9 from `2^20` to `2^24`.
 
 use super::bits::MAX_WIDTH;
 use super::path::Path;
@@ -20,7 +20,7 @@ pub(super) const FIRST_LEVEL: u32 = LOG_GROUP + 1;
 
 /// The levels between which fingerprints do not get longer.
 const SMALL: u32 = 13;
-const LARGE: u32 = 28;
+const LARGE: u32 = 24;
 
 /// The most quotients of a table that does not grow, as a power of two: enough for some `10^11` items at 1 %, which
 /// take 200 GB. The first item takes a directory of pages of 64 MB then.
@@ -165,6 +165,6 @@ mod tests {
     fn lengths_are_pinned() {
         // A master and its replicas must split alike.
         let pinned = [0.5, 0.1, 0.01, 0.001, 1e-7].map(|rate| Lengths::keeping(rate).to_bytes());
-        assert_eq!(pinned, [[4, 16], [6, 23], [9, 28], [13, 16], [26, 22]]);
+        assert_eq!(pinned, [[3, 24], [6, 15], [9, 20], [12, 24], [26, 14]]);
     }
 }

@@ -3,7 +3,7 @@
 use oxbloom_filter::internals::codec;
 use oxbloom_filter::internals::codec::native::{self, Chunk};
 use oxbloom_filter::internals::codec::{chunk, header};
-use oxbloom_filter::internals::sizing::MAX_BLOCKS;
+use oxbloom_filter::internals::sizing::{MAX_BLOCKS, WORDS_OF_LINE};
 use oxbloom_filter::internals::{Growth, Interrupted, OnDuplicate};
 use oxbloom_filter::{DecodeError, Error, Filter};
 use proptest::collection::vec;
@@ -148,26 +148,23 @@ fn numbers_that_cannot_be_are_refused() {
         ("more lines than blocks", FIRST_LAYER + 32, vec![4, 8]),
         ("more lines than probes", FIRST_LAYER + 32, vec![2, 1]),
         ("no probes", FIRST_LAYER + 33, vec![0]),
+        ("no words", FIRST_LAYER + 34, vec![0]),
+        ("32 words", FIRST_LAYER + 34, vec![32]),
         ("reserved bytes of a layer", FIRST_LAYER + 39, vec![1]),
     ];
     let filter = grown();
-    assert_eq!(layer(&filter).array().shape().blocks, 3);
+    let shape = layer(&filter).array().shape();
+    assert_eq!((shape.blocks, shape.words), (2, 8));
     for (what, at, bytes) in impossible {
         let mut body = body(&filter);
         body[*at..at + bytes.len()].copy_from_slice(bytes);
         assert_eq!(Header::decode(&with_checksum(&body)).err(), Some(DecodeError::Corrupt), "{what}");
     }
-    // Each layer can be addressed, but not all of them.
-    let mut body = body(&filter);
-    for layer in 0..3 {
-        body[FIRST_LAYER + 40 * layer..][..8].copy_from_slice(&number(MAX_BLOCKS - 1));
-    }
-    assert_eq!(Header::decode(&with_checksum(&body)).err(), Some(DecodeError::Corrupt), "blocks of all layers");
 }
 
 #[test]
 fn memory_that_cannot_be_had_is_refused() {
-    let mut body = body(&filled(0.01, 100, Growth::Fixed, 7, 0));
+    let mut body = body(&filled(0.01, 10_000, Growth::Fixed, 7, 0));
     body[32..40].copy_from_slice(&(MAX_BLOCKS - 1).to_le_bytes());
     let header = Header::decode(&with_checksum(&body)).unwrap();
     assert_eq!(header.memory(), (MAX_BLOCKS - 1) * 64);
@@ -275,7 +272,8 @@ fn a_chunk_at_another_place_is_refused() {
 /// Whoever forges the checksum of a chunk can set bits, but only whole blocks of one layer that there are.
 #[test]
 fn a_forged_chunk_cannot_leave_its_layer() {
-    let filter = grown();
+    let filter = filled(0.01, 200, by(2), 7, 500);
+    assert_eq!(layer(&filter).array().shape().words, WORDS_OF_LINE);
     let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
     let first = layer(&filter).array().shape().bytes();
     for (why, offset, length, reason) in [
@@ -300,6 +298,17 @@ fn a_forged_chunk_cannot_leave_its_layer() {
     assert_eq!(model::load(&mut copy, chunk::FIRST_CHUNK_CURSOR + first, &bytes), Ok(()));
     assert_eq!(layer(&copy).marked(), 512);
     use_in_every_way(copy);
+
+    // A block of fifteen words comes whole as well.
+    let small = filled(0.01, 90, by(2), 7, 500);
+    assert_eq!(layer(&small).array().shape().words, 15);
+    let mut small = built(&codec::encode_header(&small).unwrap()).unwrap();
+    let half = forged(&small, 0, &[0xFF; 64]);
+    assert_refused(&mut small, chunk::FIRST_CHUNK_CURSOR + 64, &half, "half a block");
+    let whole = forged(&small, 0, &[0xFF; 120]);
+    assert_eq!(model::load(&mut small, chunk::FIRST_CHUNK_CURSOR + 120, &whole), Ok(()));
+    assert_eq!(layer(&small).marked(), 960);
+    use_in_every_way(small);
 }
 
 #[test]

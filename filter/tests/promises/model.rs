@@ -255,5 +255,5 @@ pub(crate) fn first_chunk(filter: &Filter) -> Chunk<'_> {
 /// What a filter asks of an allocator that aligns to cache lines.
 pub(crate) fn memory_when_aligned(filter: &Filter) -> usize {
     let table = native_of(filter).table().map_or(0, |table| size_of_val(table) + table.allocated());
-    size_of::<Filter>() + layer(filter).array().shape().blocks as usize * 64 + table
+    size_of::<Filter>() + layer(filter).array().shape().bytes() as usize + table
 }

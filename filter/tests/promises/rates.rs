@@ -28,7 +28,7 @@ use crate::model::{body, built, by, filter, item, layer, native_of, with_checksu
 const Z: f64 = 6.3;
 
 const RATES: [f64; 7] = [0.25, 0.1, 0.05, 0.01, 0.001, 1e-4, 1e-5];
-const CAPACITIES: [u64; 8] = [1, 2, 10, 64, 100, 1_000, 10_000, 1_000_000];
+const CAPACITIES: [u64; 9] = [1, 2, 10, 64, 100, 211, 1_000, 10_000, 1_000_000];
 
 /// Different seeds in a measurement.
 const SEEDS: u64 = 16;

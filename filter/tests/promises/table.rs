@@ -344,13 +344,13 @@ fn moved_block(old: NonNull<u8>) -> NonNull<u8> {
     }
 }
 
-/// Returns a growing table at an error rate of 1/2 with one entry, in its first quotient: a value of twelve bits.
+/// Returns a growing table at an error rate of 1/2 with one entry, in its first quotient: a value of eleven bits.
 fn with_entry(value: u16) -> Table {
     let places = [0u64.to_le_bytes(), END.to_le_bytes()].concat();
     let (depth, log_groups, slots) = (0, 1, 1);
     let mut upper = [0; 9];
     upper[0] = 0b10;
-    let group = [&upper[..], &(value << 4).to_le_bytes()].concat();
+    let group = [&upper[..], &(value << 5).to_le_bytes()].concat();
     let part = [&places[..], &[depth, log_groups, slots, 0, 0, 0], &group, &[0; 9]].concat();
     let mut table = Table::growing(0.5, Multiplicity::Set).unwrap();
     assert_eq!(table.decode(&part), Ok(true));
@@ -359,7 +359,7 @@ fn with_entry(value: u16) -> Table {
 
 #[test]
 fn a_union_with_an_entry_that_matches_more_holds_it() {
-    let (long, short) = (with_entry(0b0000_0000_1011), with_entry(0b0100_0000_0000));
+    let (long, short) = (with_entry(0b000_0000_1011), with_entry(0b010_0000_0000));
     assert!(long.false_positive_rate() < short.false_positive_rate());
     for (one, other) in [(&long, &short), (&short, &long)] {
         let union = Table::union_of([one, other].into_iter(), &mut |_bytes| true).unwrap();
