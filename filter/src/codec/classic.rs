@@ -144,14 +144,14 @@ pub fn encode_header(filter: &ClassicFilter) -> Result<Vec<u8>, Error> {
 
 /// A header that was found sound. Its filter has no bits yet.
 #[derive(Debug)]
-pub struct Header {
+pub struct ClassicHeader {
     spec: ClassicSpec,
     layers: Vec<(ClassicLayerSpec, u64)>,
 }
 
-impl Header {
+impl ClassicHeader {
     /// Checks a header. See [`Header::decode`](super::Header::decode).
-    pub fn decode(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
+    pub fn decode(bytes: &[u8], origin: Origin) -> Result<ClassicHeader, DecodeError> {
         let mut fields = Fields(bytes);
         let items = fields.u64()?;
         let count = fields.u32()? as usize;
@@ -161,7 +161,7 @@ impl Header {
         }
         let layers = decode_all(count, || decode_layer(&mut fields, origin))?;
         let sum: u64 = layers.iter().map(|(_, items)| items).sum();
-        if sum == items { Ok(Header { spec, layers }) } else { Err(DecodeError::Corrupt) }
+        if sum == items { Ok(ClassicHeader { spec, layers }) } else { Err(DecodeError::Corrupt) }
     }
 
     /// Bytes that the layers' bits will take.

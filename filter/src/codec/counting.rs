@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::chunk::{self, FIRST_CHUNK_CURSOR, SealedChunk};
-use super::header::{self, Content, Preamble};
+use super::header::{self, Kind, Preamble};
 use super::table::{self, each_part, next_part};
 use super::{DumpChunk, HEADER_CURSOR, LoadedChunk, Sink, Source};
 use crate::counting::CountingFilter;
@@ -27,7 +27,7 @@ const RECORD_BYTES: usize = 16 + table::RECORD_BYTES;
 
 /// See [`encode_header`](super::encode_header).
 pub fn encode_header(filter: &CountingFilter) -> Result<Vec<u8>, Error> {
-    header::encode(Content::Table, filter.spec(), 1, RECORD_BYTES, |header| {
+    header::encode(Kind::Table, filter.spec(), 1, RECORD_BYTES, |header| {
         for number in [filter.initial_capacity(), filter.history()] {
             header.extend_from_slice(&number.to_le_bytes());
         }
@@ -37,21 +37,21 @@ pub fn encode_header(filter: &CountingFilter) -> Result<Vec<u8>, Error> {
 
 /// A valid header. Its filter has no items yet.
 #[derive(Debug)]
-pub struct Header {
+pub struct CountingHeader {
     spec: OwnSpec,
     capacity: u64,
     history: u64,
     table: table::Record,
 }
 
-impl Header {
+impl CountingHeader {
     /// Decodes the record.
-    pub fn decode(preamble: Preamble<'_>) -> Result<Header, DecodeError> {
+    pub fn decode(preamble: Preamble<'_>) -> Result<CountingHeader, DecodeError> {
         let Preamble { spec, records, mut fields, .. } = preamble;
         let [capacity, history] = [fields.u64()?, fields.u64()?];
         let table = table::Record::decode(&mut fields, spec.growth)?;
         let sound = (records, fields.0.len()) == (1, 0) && (1..=i64::MAX as u64).contains(&capacity);
-        sound.then_some(Header { spec, capacity, history, table }).ok_or(DecodeError::Corrupt)
+        sound.then_some(CountingHeader { spec, capacity, history, table }).ok_or(DecodeError::Corrupt)
     }
 
     /// Returns about how many bytes the table takes.
@@ -95,7 +95,7 @@ pub fn write_rdb(filter: &CountingFilter, sink: &mut impl Sink) -> Result<(), Er
 }
 
 /// Reads the chunks of a filter from RDB values.
-pub fn read_chunks(header: &Header, source: &mut impl Source) -> Result<CountingFilter, DecodeError> {
+pub fn read_chunks(header: &CountingHeader, source: &mut impl Source) -> Result<CountingFilter, DecodeError> {
     header.build_filled(|| Ok((source.string()?, source.unsigned()?)))
 }
 

@@ -34,7 +34,7 @@ const CHECKSUM_BYTES: usize = 8;
 
 /// What a filter is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum Kind {
     /// Blocks of bits, and a table if the filter has grown.
     Bits,
     /// A counting table.
@@ -44,7 +44,7 @@ pub enum Content {
 /// The fields with which all of our headers start.
 pub struct Preamble<'a> {
     /// What the filter is made of.
-    pub content: Content,
+    pub kind: Kind,
     /// What the filter is created from.
     pub spec: OwnSpec,
     /// The number of records.
@@ -70,9 +70,9 @@ impl Preamble<'_> {
             Ordering::Equal => {}
             Ordering::Greater => return Err(DecodeError::NewerVersion),
         }
-        let content = match fields.u8()? {
-            0 => Content::Bits,
-            2 => Content::Table,
+        let kind = match fields.u8()? {
+            0 => Kind::Bits,
+            2 => Kind::Table,
             _ => return Err(DecodeError::Corrupt),
         };
         fields.zeros(3)?;
@@ -80,21 +80,21 @@ impl Preamble<'_> {
         let records = fields.u32()?;
         let seed = fields.u64()?;
         let error_rate = ErrorRate::new(fields.f64()?).ok_or(DecodeError::Corrupt)?;
-        Ok(Preamble { content, spec: OwnSpec { seed, error_rate, growth }, records, fields })
+        Ok(Preamble { kind, spec: OwnSpec { seed, error_rate, growth }, records, fields })
     }
 }
 
 /// Encodes a header of `records` records, of `record_bytes` bytes together, which `append` appends.
 pub fn encode(
-    content: Content,
+    kind: Kind,
     spec: &OwnSpec,
     records: usize,
     record_bytes: usize,
     append: impl FnOnce(&mut Vec<u8>),
 ) -> Result<Vec<u8>, Error> {
-    let code = match content {
-        Content::Bits => 0,
-        Content::Table => 2,
+    let code = match kind {
+        Kind::Bits => 0,
+        Kind::Table => 2,
     };
     let mut header = try_vec(FIXED_BYTES + record_bytes + CHECKSUM_BYTES)?;
     header.extend_from_slice(MAGIC);

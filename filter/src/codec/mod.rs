@@ -107,11 +107,11 @@ pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
 #[derive(Debug)]
 pub enum Header {
     /// Of a native filter.
-    Native(native::Header),
+    Native(native::NativeHeader),
     /// Of a counting filter.
-    Counting(counting::Header),
+    Counting(counting::CountingHeader),
     /// Of a classic filter.
-    Classic(classic::Header),
+    Classic(classic::ClassicHeader),
 }
 
 impl Header {
@@ -120,15 +120,15 @@ impl Header {
     pub fn decode(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
         match header::body(bytes) {
             Some(body) => Header::decode_own(body),
-            None => classic::Header::decode(bytes, origin).map(Header::Classic),
+            None => classic::ClassicHeader::decode(bytes, origin).map(Header::Classic),
         }
     }
 
     fn decode_own(body: &[u8]) -> Result<Header, DecodeError> {
         let preamble = header::Preamble::decode(body)?;
-        match preamble.content {
-            header::Content::Bits => native::Header::decode(preamble).map(Header::Native),
-            header::Content::Table => counting::Header::decode(preamble).map(Header::Counting),
+        match preamble.kind {
+            header::Kind::Bits => native::NativeHeader::decode(preamble).map(Header::Native),
+            header::Kind::Table => counting::CountingHeader::decode(preamble).map(Header::Counting),
         }
     }
 

@@ -41,7 +41,7 @@ pub fn encode_header(filter: &NativeFilter) -> Result<Vec<u8>, Error> {
     let (layer, table) = (filter.layer(), filter.table());
     let records = 1 + usize::from(table.is_some());
     let bytes = LAYER_BYTES + table.map_or(0, |_| table::RECORD_BYTES);
-    header::encode(header::Content::Bits, filter.spec(), records, bytes, |header| {
+    header::encode(header::Kind::Bits, filter.spec(), records, bytes, |header| {
         let BlockShape { blocks, words, blocks_per_item, probes } = layer.array().shape();
         for number in [blocks, layer.spec().capacity, layer.count().to_stored(), layer.marked()] {
             header.extend_from_slice(&number.to_le_bytes());
@@ -54,7 +54,7 @@ pub fn encode_header(filter: &NativeFilter) -> Result<Vec<u8>, Error> {
 }
 
 /// A valid header. Its filter has no items yet.
-pub struct Header {
+pub struct NativeHeader {
     spec: OwnSpec,
     layer: LayerRecord,
     table: Option<table::Record>,
@@ -66,9 +66,9 @@ struct LayerRecord {
     marked: u64,
 }
 
-impl Header {
+impl NativeHeader {
     /// Decodes the records.
-    pub fn decode(preamble: Preamble<'_>) -> Result<Header, DecodeError> {
+    pub fn decode(preamble: Preamble<'_>) -> Result<NativeHeader, DecodeError> {
         let Preamble { spec, records, mut fields, .. } = preamble;
         let layer = LayerRecord::decode(&mut fields)?;
         let table = match (records, spec.growth) {
@@ -76,7 +76,7 @@ impl Header {
             (2, Growth::By(_)) => Some(table::Record::decode(&mut fields, spec.growth)?),
             _ => return Err(DecodeError::Corrupt),
         };
-        if fields.0.is_empty() { Ok(Header { spec, layer, table }) } else { Err(DecodeError::Corrupt) }
+        if fields.0.is_empty() { Ok(NativeHeader { spec, layer, table }) } else { Err(DecodeError::Corrupt) }
     }
 
     /// Returns the bytes that the bits and the table will take.
@@ -127,9 +127,9 @@ impl Header {
     }
 }
 
-impl std::fmt::Debug for Header {
+impl std::fmt::Debug for NativeHeader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Header").field("spec", &self.spec).finish_non_exhaustive()
+        f.debug_struct("NativeHeader").field("spec", &self.spec).finish_non_exhaustive()
     }
 }
 
@@ -172,7 +172,7 @@ pub fn write_rdb(filter: &NativeFilter, sink: &mut impl Sink) -> Result<(), Erro
 }
 
 /// Reads the chunks of a filter from RDB values.
-pub fn read_chunks(header: &Header, source: &mut impl Source) -> Result<NativeFilter, DecodeError> {
+pub fn read_chunks(header: &NativeHeader, source: &mut impl Source) -> Result<NativeFilter, DecodeError> {
     header.build_filled(|| Ok((source.string()?, source.unsigned()?)))
 }
 

@@ -104,7 +104,7 @@ impl Record {
             if chunk::checksum(content, end, tag) != checksum {
                 return Err(DecodeError::Corrupt);
             }
-            table.decode(content)?;
+            table.add_part(content)?;
             position = end;
         }
         if self.matches_slots(table) { Ok(()) } else { Err(DecodeError::Corrupt) }
@@ -118,7 +118,7 @@ impl Record {
 
 /// Returns the content of the chunk that starts at `position`, and where it ends, or `None` behind the last.
 pub fn next_part(table: &Table, position: Position) -> Result<Option<(Vec<u8>, Position)>, Error> {
-    let part = table.encode(position, TABLE_CHUNK_BYTES)?;
+    let part = table.encode_part(position, TABLE_CHUNK_BYTES)?;
     Ok(part.map(|part| {
         let end = end_of(&part).unwrap_or(END);
         (part, end)
@@ -140,5 +140,5 @@ pub fn load_part(table: &mut Table, content: &[u8], end: Position) -> Result<boo
     if end_of(content) != Some(end) {
         return Err(DecodeError::Corrupt);
     }
-    table.decode(content)
+    table.add_part(content)
 }

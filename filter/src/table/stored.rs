@@ -43,7 +43,7 @@ pub(super) fn path_at(position: Position) -> Path {
 impl Table {
     /// Returns the part that starts at `from`, of about `most` bytes or one segment. Returns `None` at the end, and if
     /// the table is empty.
-    pub fn encode(&self, from: Position, most: usize) -> Result<Option<Vec<u8>>, Error> {
+    pub fn encode_part(&self, from: Position, most: usize) -> Result<Option<Vec<u8>>, Error> {
         if from >= END || self.slots == 0 {
             return Ok(None);
         }
@@ -94,7 +94,7 @@ impl Table {
     ///
     /// [`DecodeError::Corrupt`] if the bytes are not a part of such a table; [`DecodeError::Foreign`] if a multiset
     /// holds other items where the part belongs; [`DecodeError::OutOfMemory`].
-    pub fn decode(&mut self, part: &[u8]) -> Result<bool, DecodeError> {
+    pub fn add_part(&mut self, part: &[u8]) -> Result<bool, DecodeError> {
         let end = end_of(part).ok_or(DecodeError::Corrupt)?;
         let (start, mut rest) = part.split_first_chunk().ok_or(DecodeError::Corrupt)?;
         rest = &rest[size_of::<Position>()..];

@@ -216,14 +216,14 @@ pub(crate) fn is_complete(header: &codec::Header, filter: &Filter) -> bool {
 
 /// The header of a native filter.
 #[derive(Debug)]
-pub(crate) struct Header(native::Header);
+pub(crate) struct Header(native::NativeHeader);
 
 impl Header {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Header, DecodeError> {
         let preamble = Preamble::decode(header::body(bytes).ok_or(DecodeError::Corrupt)?)?;
-        match preamble.content {
-            header::Content::Bits => native::Header::decode(preamble).map(Header),
-            header::Content::Table => Err(DecodeError::Corrupt),
+        match preamble.kind {
+            header::Kind::Bits => native::NativeHeader::decode(preamble).map(Header),
+            header::Kind::Table => Err(DecodeError::Corrupt),
         }
     }
 

@@ -129,7 +129,7 @@ fn counts_are_exact_far_beyond_fifteen() {
 /// Returns all parts of a table, of about `most` bytes each.
 fn parts(table: &Table, most: usize) -> Vec<Vec<u8>> {
     let (mut position, mut parts) = (0, Vec::new());
-    while let Some(part) = table.encode(position, most).unwrap() {
+    while let Some(part) = table.encode_part(position, most).unwrap() {
         position = end_of(&part).unwrap();
         parts.push(part);
     }
@@ -166,10 +166,10 @@ fn a_table_is_the_same_after_it_was_stored() {
                         loaded.reverse();
                     }
                     for part in &loaded {
-                        copy.decode(part).unwrap();
+                        copy.add_part(part).unwrap();
                     }
                     for part in &loaded {
-                        assert_eq!(copy.decode(part), Ok(false), "again");
+                        assert_eq!(copy.add_part(part), Ok(false), "again");
                     }
                     assert_eq!(parts(&copy, 10_000), stored);
                     assert_eq!(
@@ -213,10 +213,10 @@ fn a_part_that_is_refused_changes_nothing() {
             add(&mut table, number);
         }
         let before = (parts(&table, 10_000), table.segments(), table.slots());
-        assert!(table.decode(&forged).is_err());
+        assert!(table.add_part(&forged).is_err());
         assert_eq!((parts(&table, 10_000), table.segments(), table.slots()), before);
         if items == 0 {
-            stored.iter().for_each(|part| assert_eq!(table.decode(part), Ok(true)));
+            stored.iter().for_each(|part| assert_eq!(table.add_part(part), Ok(true)));
             assert_eq!(parts(&table, 10_000), stored);
         }
     }
@@ -353,7 +353,7 @@ fn with_entry(value: u16) -> Table {
     let group = [&upper[..], &(value << 5).to_le_bytes()].concat();
     let part = [&places[..], &[depth, log_groups, slots, 0, 0, 0], &group, &[0; 9]].concat();
     let mut table = Table::growing(0.5, Multiplicity::Set).unwrap();
-    assert_eq!(table.decode(&part), Ok(true));
+    assert_eq!(table.add_part(&part), Ok(true));
     table
 }
 
