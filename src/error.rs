@@ -7,6 +7,8 @@ use std::ffi::CStr;
 
 use oxbloom_filter::{DecodeError, MergeError, Mismatch};
 
+use crate::rejection_reason::Reason;
+
 /// The limit that a request for memory exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
@@ -18,43 +20,6 @@ pub(crate) enum Limit {
     Server,
     /// What the allocator could get from the system.
     System,
-}
-
-/// Declares why commands are rejected, with the name that INFO counts each reason under.
-macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident => $figure:literal;)*) => {
-        /// Why something was rejected, as INFO counts it.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Reason {
-            $($(#[$doc])* $name,)*
-        }
-
-        impl Reason {
-            pub(crate) const ALL: [Reason; [$($figure),*].len()] = [$(Reason::$name),*];
-
-            pub(crate) const fn name(self) -> &'static CStr {
-                match self {
-                    $(Reason::$name => $figure,)*
-                }
-            }
-        }
-    };
-}
-
-// The names in INFO are older than the word "reject", and operators have them in their alerts.
-reasons! {
-    /// The filter is full, and does not grow or cannot.
-    Full => c"refused_full";
-    /// There was no memory, or it was not granted.
-    Memory => c"refused_memory";
-    /// What was loaded is damaged, or not for this filter, or of a later version.
-    Data => c"refused_data";
-    /// The filters do not fit together, or the filter is of another kind than the command needs.
-    Mismatch => c"refused_mismatch";
-    /// The key is not there, or is there already, or holds something else.
-    Key => c"refused_key";
-    /// The command is not one that can be understood.
-    Syntax => c"refused_syntax";
 }
 
 /// Declares the errors, grouped by the reason that INFO counts them under: `Name => text;`, or `Name(value: Type) =>
@@ -142,7 +107,7 @@ errors! {
         OtherLayout => c"ERR the filter exists and has another LAYOUT";
         OtherCounting => c"ERR the filter exists and was created without COUNTING";
         NotCounting => c"ERR only filters that were made with COUNTING remove and count items: BF.RESERVE key error_rate capacity COUNTING";
-        SourcesDiffer(parameter: Mismatch) => difference(parameter);
+        SourcesDiffer(parameter: Mismatch) => merge_mismatch(parameter);
         IntersectedLayers => c"ERR only filters that have not grown can be intersected: an item may be in a different part of each";
         IntersectedGrowing => c"ERR only counting filters that do not grow can be intersected: make them with NONSCALING";
     }
@@ -229,7 +194,7 @@ const fn c_str(text: &'static str) -> &'static CStr {
 }
 
 /// Returns the error for filters that cannot be merged; it also says how to create ones that can.
-fn difference(parameter: Mismatch) -> &'static CStr {
+fn merge_mismatch(parameter: Mismatch) -> &'static CStr {
     match parameter {
         Mismatch::Layout => c"ERR the filters differ in their layout: make those to be merged with BF.RESERVE key LIKE other",
         Mismatch::ErrorRate => {

@@ -17,6 +17,7 @@
 //!  rejection                                rejected commands, for the log and INFO
 //!  server/      statistics    allocation    sound wrappers over the C API; the figures of INFO; the global allocator
 //!  ffi          error                       calls into C; what clients are told
+//!  rejection_reason                         why commands are rejected, as INFO counts it
 //! ```
 
 mod admission;
@@ -33,6 +34,7 @@ mod lookahead;
 mod rdb_stream;
 mod registration;
 mod rejection;
+mod rejection_reason;
 mod server;
 mod statistics;
 
