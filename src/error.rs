@@ -114,6 +114,7 @@ errors! {
     Some(Reason::Full) => {
         Full => c"ERR non scaling filter is full";
         CannotGrow => c"ERR problem inserting into filter";
+        UnionTooLarge => c"ERR the union would be too large";
     }
     Some(Reason::Memory) => {
         NoMemoryToCreate(limit: Limit) => no_memory!("ERR Insufficient memory to create filter", limit);
@@ -170,7 +171,7 @@ impl Error {
             MergeError::SourcesDiffer(parameter) => Error::SourcesDiffer(parameter),
             MergeError::IntersectedLayers => Error::IntersectedLayers,
             MergeError::IntersectedGrowing => Error::IntersectedGrowing,
-            MergeError::CannotGrow => Error::CannotGrow,
+            MergeError::CannotGrow => Error::UnionTooLarge,
             MergeError::OutOfMemory => no_memory,
         }
     }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::ptr::NonNull;
 
-use crate::array::relocate_box;
+use crate::array::{relocate_box, try_box};
 use crate::batch::{BATCH, HashedBatch};
 use crate::classic::ClassicFilter;
 use crate::counting::{CountingFilter, OnDuplicate};
@@ -61,9 +61,11 @@ impl From<NativeFilter> for Filter {
     }
 }
 
-impl From<CountingFilter> for Filter {
-    fn from(filter: CountingFilter) -> Filter {
-        Filter(Content::Counting(Box::new(filter)))
+impl TryFrom<CountingFilter> for Filter {
+    type Error = Error;
+
+    fn try_from(filter: CountingFilter) -> Result<Filter, Error> {
+        Ok(Filter(Content::Counting(try_box(filter)?)))
     }
 }
 
@@ -366,7 +368,7 @@ impl Filter {
     pub fn try_clone(&self) -> Result<Filter, Error> {
         match &self.0 {
             Content::Native(filter) => filter.try_clone().map(Filter::from),
-            Content::Counting(filter) => filter.try_clone().map(Filter::from),
+            Content::Counting(filter) => filter.try_clone().and_then(Filter::try_from),
             Content::Classic(filter) => filter.try_clone().map(Filter::from),
         }
     }
@@ -433,7 +435,7 @@ impl Filter {
             Layout::Counting { seed } => {
                 let spec = OwnSpec { seed, error_rate, growth };
                 let filter = CountingFilter::new(spec, capacity.get())?;
-                if admit(filter.allocated() as u64) { Ok(Filter::from(filter)) } else { Err(Error::OutOfMemory) }
+                if admit(filter.allocated() as u64) { Filter::try_from(filter) } else { Err(Error::OutOfMemory) }
             }
             Layout::Classic { stored_expansion } => {
                 let spec = ClassicSpec::new(growth, stored_expansion);
@@ -449,7 +451,7 @@ impl Filter {
             Content::Native(filter) => filter.empty_copy(admit).map(Filter::from),
             Content::Counting(filter) => {
                 let copy = filter.empty_copy()?;
-                if admit(copy.allocated() as u64) { Ok(Filter::from(copy)) } else { Err(Error::OutOfMemory) }
+                if admit(copy.allocated() as u64) { Filter::try_from(copy) } else { Err(Error::OutOfMemory) }
             }
             Content::Classic(filter) => filter.empty_copy(1, admit).map(Filter::from),
         }

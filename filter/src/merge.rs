@@ -148,7 +148,7 @@ impl Filter {
             Content::Counting(_) => {
                 let filters = countings(sources)?;
                 let (first, others) = filters.split_first().ok_or(Error::OutOfMemory)?;
-                first.merged(others, op, admit)?.0.into()
+                Filter::try_from(first.merged(others, op, admit)?.0)?
             }
             Content::Classic(_) => ClassicFilter::merged(&classics(sources)?, op, admit)?.into(),
         })

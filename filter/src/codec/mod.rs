@@ -73,7 +73,7 @@ pub fn read_rdb(source: &mut impl Source, admit: impl FnOnce(u64) -> bool) -> Re
     }
     match &header {
         Header::Native(header) => native::read_chunks(header, source).map(Filter::from),
-        Header::Counting(header) => counting::read_chunks(header, source).map(Filter::from),
+        Header::Counting(header) => Ok(Filter::try_from(counting::read_chunks(header, source)?)?),
         Header::Classic(_) => Err(DecodeError::Corrupt),
     }
 }
@@ -145,7 +145,7 @@ impl Header {
     pub fn build(&self) -> Result<Filter, DecodeError> {
         match self {
             Header::Native(header) => header.build().map(Filter::from),
-            Header::Counting(header) => header.build().map(Filter::from),
+            Header::Counting(header) => Ok(Filter::try_from(header.build()?)?),
             Header::Classic(header) => header.build().map(Filter::from),
         }
     }
