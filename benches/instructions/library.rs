@@ -148,7 +148,7 @@ fn insert(filter: &mut Filter, items: &[Item]) {
 /// How many of the items are in the filter.
 fn count(filter: &Filter, items: &[Item]) -> usize {
     let count_batch = |items: &[Item; BATCH]| {
-        let batch = filter.prepare_batch(items.iter().map(|item| &item[..]));
+        let batch = filter.hash_batch(items.iter().map(|item| &item[..]));
         let mut found = [false; BATCH];
         filter.contains_hashes(batch.hashes(), &mut found);
         found.iter().filter(|found| **found).count()

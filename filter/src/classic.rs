@@ -201,6 +201,7 @@ impl ClassicFilter {
     /// See [`Filter::contains_hashes`](crate::Filter::contains_hashes).
     #[inline]
     pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
+        self.prefetch(hashes);
         classic::find(&self.layers, hashes, found);
     }
 
@@ -311,7 +312,7 @@ impl ClassicFilter {
         if self.layers.len() == 1 {
             known.fill(false);
         } else {
-            self.contains_hashes(hashes, known);
+            classic::find(&self.layers, hashes, known);
         }
         let Some(newest) = self.layers.last_mut() else { return 0 };
         let further = newest.inserts_look_further();

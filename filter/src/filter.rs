@@ -131,7 +131,7 @@ impl Filter {
     pub fn contains_batch<T: AsRef<[u8]>>(&self, items: impl IntoIterator<Item = T>) -> Vec<bool> {
         let (mut all, mut found) = (Vec::new(), [false; BATCH]);
         let Ok(()) = in_batches(items, |items| {
-            let batch = self.prepare_batch(items.iter().map(AsRef::as_ref));
+            let batch = self.hash_batch(items.iter().map(AsRef::as_ref));
             let found = &mut found[..items.len()];
             self.contains_hashes(batch.hashes(), found);
             all.extend_from_slice(found);
@@ -469,16 +469,22 @@ impl Filter {
         self.hasher().hash(item)
     }
 
-    /// Hashes the next items, as many as there are and fit, and prefetches the memory that any operation on them reads
-    /// first.
+    /// Hashes the next items, as many as there are and fit.
+    #[inline]
+    pub fn hash_batch<'a>(&self, items: impl Iterator<Item = &'a [u8]>) -> HashedBatch {
+        HashedBatch::new(self.hasher(), items)
+    }
+
+    /// As [`hash_batch`](Filter::hash_batch), and prefetches the memory that any operation on the items reads first.
     #[inline]
     pub fn prepare_batch<'a>(&self, items: impl Iterator<Item = &'a [u8]>) -> HashedBatch {
-        let batch = HashedBatch::new(self.hasher(), items);
+        let batch = self.hash_batch(items);
         each!(&self.0, filter => filter.prefetch(batch.hashes()));
         batch
     }
 
-    /// Sets `found[i]` to whether the item of `hashes[i]` is in the filter. Fastest in [batches](HashedBatch).
+    /// Sets `found[i]` to whether the item of `hashes[i]` is in the filter. Fastest in [batches](HashedBatch), which need
+    /// not be [prepared](Filter::prepare_batch): it prefetches what it reads.
     #[inline]
     pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
         each!(&self.0, filter => filter.contains_hashes(hashes, found))

@@ -167,6 +167,7 @@ impl NativeFilter {
     /// See [`Filter::contains_hashes`](crate::Filter::contains_hashes).
     #[inline]
     pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
+        self.layer.prefetch(hashes);
         self.layer.find(hashes, found);
         if let Some(table) = &self.table {
             table.find(hashes, found);

@@ -247,9 +247,9 @@ fn check_batches(filter: &Filter) {
     let mut items = items.iter().map(|item| item.as_slice()).peekable();
     let mut number = 0;
     while items.peek().is_some() {
-        let prepared = filter.prepare_batch(&mut items);
-        let mut found = vec![false; prepared.hashes().len()];
-        filter.contains_hashes(prepared.hashes(), &mut found);
+        let batch = filter.hash_batch(&mut items);
+        let mut found = vec![false; batch.hashes().len()];
+        filter.contains_hashes(batch.hashes(), &mut found);
         for found in found {
             assert_eq!(found, filter.contains(item(number)));
             number += 1;

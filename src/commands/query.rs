@@ -30,7 +30,7 @@ pub(super) fn mexists(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(
         return Ok(());
     };
     for items in items.chunks(BATCH) {
-        let batch = filter.prepare_batch(items.iter().map(Arg::bytes));
+        let batch = filter.hash_batch(items.iter().map(Arg::bytes));
         let mut found = [false; BATCH];
         let found = &mut found[..items.len()];
         filter.contains_hashes(batch.hashes(), found);

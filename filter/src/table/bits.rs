@@ -6,6 +6,9 @@
 /// The bytes behind the last field of a slice, so that a word that starts in any of its bytes can be read.
 pub(super) const PADDING: usize = size_of::<u64>();
 
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
+
 /// The widest field: with up to seven bits before it, it is in one word.
 pub(super) const MAX_WIDTH: u32 = u64::BITS - 7;
 
@@ -166,8 +169,22 @@ impl Select for Bmi2 {
 
 /// Returns the place of the clear bit before which `rank` others are clear, counted from byte `start`.
 #[inline(always)]
-pub(super) fn select_zero<S: Select>(bytes: &[u8], start: usize, mut rank: u32) -> usize {
-    let mut at = start;
+pub(super) fn select_zero<S: Select>(bytes: &[u8], start: usize, rank: u32) -> usize {
+    // Mostly it is in the first word or in the second, and which one cannot be predicted: both are read, without a branch.
+    let [first, second] = [!word(bytes, start), !word(bytes, start + WORD)];
+    let in_first = first.count_ones();
+    let is_later = rank >= in_first;
+    let (zeros, rank) = if is_later { (second, rank - in_first) } else { (first, rank) };
+    if rank < zeros.count_ones() {
+        return usize::from(is_later) * 64 + S::select(zeros, rank) as usize;
+    }
+    select_later_zero::<S>(bytes, start, rank - zeros.count_ones())
+}
+
+/// As [`select_zero`], behind the first two words.
+#[inline(never)]
+fn select_later_zero<S: Select>(bytes: &[u8], start: usize, mut rank: u32) -> usize {
+    let mut at = start + 2 * WORD;
     loop {
         let zeros = !word(bytes, at);
         let count = zeros.count_ones();
@@ -175,7 +192,7 @@ pub(super) fn select_zero<S: Select>(bytes: &[u8], start: usize, mut rank: u32) 
             return (at - start) * 8 + S::select(zeros, rank) as usize;
         }
         rank -= count;
-        at += 8;
+        at += WORD;
     }
 }
 

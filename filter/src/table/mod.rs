@@ -64,7 +64,7 @@ use fingerprint::FIRST_LEVEL;
 pub(crate) use fingerprint::{Lengths, Space};
 use growth::{must_split, shrinks};
 use path::Path;
-use segment::{Entry, GROUP, LOG_GROUP, MAX_LOG_GROUPS, Place, Segment};
+use segment::{Entry, GROUP, LOG_GROUP, MAX_LOG_GROUPS, Place, Run, Segment};
 use stored::path_at;
 pub use stored::{END, Position, end_of};
 
@@ -339,32 +339,41 @@ impl Table {
         self.pages.parts().flat_map(Directory::parts)
     }
 
-    /// Prefetches what any operation on the items, at most [`BATCH`], reads, if the table is large.
+    /// Prefetches what any operation on the items, at most [`BATCH`], reads.
     #[inline]
     pub fn prefetch(&self, hashes: &[Hash]) {
-        if self.segment_bytes > IN_CACHE {
-            self.prefetch_all(hashes);
-        }
+        self.prefetch_directory(hashes);
+        let place = |&hash: &Hash| {
+            let path = self.path(hash);
+            let segment = self.segment(path);
+            (segment, segment.group(path))
+        };
+        self.prefetch_groups(hashes.iter().map(place));
     }
 
-    /// Three rounds, for each needs what the one before has fetched: directory, offsets, group.
-    #[inline(never)]
-    fn prefetch_all(&self, hashes: &[Hash]) {
+    /// Prefetches where the items' segments are noted, if there are many.
+    #[inline(always)]
+    fn prefetch_directory(&self, hashes: &[Hash]) {
         if self.segments > DIRECTORY_IN_CACHE {
             for &hash in hashes {
                 let path = self.path(hash);
                 prefetch(self.pages.get(path).slot(path));
             }
         }
-        let mut groups = [None; BATCH];
-        for (group, &hash) in groups.iter_mut().zip(hashes) {
-            let path = self.path(hash);
-            let segment = self.segment(path);
-            let number = segment.group(path);
-            segment.prefetch_offset(number);
-            *group = Some((segment, number));
+    }
+
+    /// Prefetches groups, at most [`BATCH`], if the table is large. Twice over all, for where a group is has to be read.
+    #[inline(always)]
+    fn prefetch_groups<'a>(&'a self, groups: impl Iterator<Item = (&'a Segment, usize)>) {
+        if self.segment_bytes <= IN_CACHE {
+            return;
         }
-        groups.iter().flatten().for_each(|(segment, group)| segment.prefetch_group(*group));
+        let mut noted = [None; BATCH];
+        for (noted, (segment, group)) in noted.iter_mut().zip(groups) {
+            segment.prefetch_offset(group);
+            *noted = Some((segment, group));
+        }
+        noted.iter().flatten().for_each(|(segment, group)| segment.prefetch_group(*group));
     }
 
     #[inline(always)]
@@ -372,17 +381,44 @@ impl Table {
         let path = self.path(hash);
         let segment = self.segment(path);
         let place = segment.place(path, self.addressing.terminator());
-        let Some(run) = segment.run::<S>(place) else { return false };
-        match self.addressing {
-            Addressing::Growing(_) => segment.any(&run, |slot| is_prefix(slot, place.remainder)),
-            Addressing::Fixed(_) => segment.any(&run, |slot| slot == place.remainder.max(1)),
+        segment.run::<S>(place).is_some_and(|run| self.fits_any(segment, run, place.remainder))
+    }
+
+    /// Step by step for all items of a batch: a step of one item is short enough for the processor to do that of the next
+    /// ones at the same time, and can prefetch for the next step. A look-up in a table of a million items took 87 ns item by
+    /// item, and 65 so.
+    #[inline(always)]
+    fn find_with<S: Select>(&self, hashes: &[Hash], found: &mut [bool]) {
+        for (hashes, found) in hashes.chunks(BATCH).zip(found.chunks_mut(BATCH)) {
+            self.prefetch_directory(hashes);
+            let mut places = [None; BATCH];
+            for ((place, &hash), found) in places.iter_mut().zip(hashes).zip(&*found) {
+                if !found {
+                    let path = self.path(hash);
+                    let segment = self.segment(path);
+                    *place = Some((segment, segment.place(path, self.addressing.terminator())));
+                }
+            }
+            self.prefetch_groups(places.iter().flatten().map(|(segment, place)| (*segment, place.group)));
+            let mut runs = [None; BATCH];
+            for (run, place) in runs.iter_mut().zip(places) {
+                *run = place.and_then(|(segment, place)| Some((segment, segment.run::<S>(place)?, place.remainder)));
+            }
+            for (found, run) in found.iter_mut().zip(runs) {
+                if let Some((segment, run, remainder)) = run {
+                    *found = self.fits_any(segment, run, remainder);
+                }
+            }
         }
     }
 
+    /// Returns true if an entry of a run matches a path that goes on so.
     #[inline(always)]
-    fn find_with<S: Select>(&self, hashes: &[Hash], found: &mut [bool]) {
-        let absent = found.iter_mut().zip(hashes).filter(|(found, _)| !**found);
-        absent.for_each(|(found, &hash)| *found = self.contains_with::<S>(hash));
+    fn fits_any(&self, segment: &Segment, run: Run, remainder: u64) -> bool {
+        match self.addressing {
+            Addressing::Growing(_) => segment.any(&run, |slot| is_prefix(slot, remainder)),
+            Addressing::Fixed(_) => segment.any(&run, |slot| slot == remainder.max(1)),
+        }
     }
 
     fn count_with<S: Select>(&self, hash: Hash) -> u64 {

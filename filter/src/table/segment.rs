@@ -22,7 +22,7 @@ use std::ptr::NonNull;
 use super::bits::{Broadword, PADDING, Select, field, low_bits, move_down, move_up, ones_from, select_zero, set_field};
 use super::directory::Part;
 use super::entry::{Listed, MAX_ENTRY_COUNT, Multiplicity, slot_of, slots_of};
-use super::path::{Path, bits_of};
+use super::path::{Path, bits_of, later_bits_of};
 use crate::array::{Bytes, prefetch};
 use crate::error::Error;
 use crate::memory::try_vec;
@@ -203,7 +203,7 @@ impl Segment {
         Place {
             group: self.group(path),
             quotient: bits_of(path, depth + log_groups, LOG_GROUP) as u32,
-            remainder: bits_of(path, self.level(), self.width() - terminator),
+            remainder: later_bits_of(path, self.level(), self.width() - terminator),
         }
     }
 
