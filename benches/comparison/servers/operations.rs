@@ -111,6 +111,8 @@ struct Scale {
     reserves: usize,
     /// The sizes to which filters grow from the defaults.
     grown: &'static [(u64, &'static str)],
+    /// How often a filter grows from the defaults, to see what that makes others wait.
+    growths: usize,
     /// The filter that is copied and deleted, at 1 %, and the items that touch nearly all of its pages: eight for each.
     deleted: (u64, &'static str),
     touching: u64,
@@ -138,6 +140,7 @@ const FULL: Scale = Scale {
         (3_000_000, "3·10^6"),
         (10_000_000, "10^7"),
     ],
+    growths: 9,
     deleted: (750_000_000, "1 GB"),
     touching: 2_000_000,
     deletions: 3,
@@ -150,6 +153,7 @@ const QUICK: Scale = Scale {
     vast: (1_000_000_000, "10^9 at 1 %"),
     reserves: 3,
     grown: &[(10_000, "10^4"), (100_000, "10^5"), (GROWN, "10^6")],
+    growths: 5,
     deleted: (75_000_000, "100 MB"),
     touching: 200_000,
     ..FULL
@@ -158,9 +162,10 @@ const QUICK: Scale = Scale {
 /// Measures everything, on servers of its own.
 pub(crate) fn measure(quick: bool) -> Operations {
     type Step = (&'static str, fn(&Scale, &mut Operations));
-    const STEPS: [Step; 6] = [
+    const STEPS: [Step; 7] = [
         ("memory of reserved filters", memory_reserved),
         ("memory of a filter that grew", memory_grown),
+        ("pauses while a filter grows", growing),
         ("saving and loading", saving),
         ("append-only file and replication", propagation),
         ("a very large filter", reserving),
@@ -191,21 +196,38 @@ fn memory_reserved(scale: &Scale, operations: &mut Operations) {
     }
 }
 
-/// A filter grows from size to size. Another client notices how long each command of a thousand items takes.
+/// A filter grows from size to size.
+///
+/// jemalloc keeps what was freed for ten seconds, or until it is told to give it back, and the server's own memory is
+/// first touched by the first commands: what is compared is what stays, of the filter alone.
 fn memory_grown(scale: &Scale, operations: &mut Operations) {
     for peer in WITH_CLASSIC {
         let mut instance = Instance::start(peer, peer.setup());
-        let (before, mut items) = (resident(&instance), 0);
+        let address = instance.address();
+        fill(address, KEY, LENGTH, 0..scale.grown[0].0);
+        discard(&mut instance, "DEL");
+        let (before, mut items) = (settled(&mut instance), 0);
         for &(size, title) in scale.grown {
-            let address = instance.address();
-            let (_, longest) = longest_pause(address, || fill(address, KEY, LENGTH, items..size));
+            fill(address, KEY, LENGTH, items..size);
             items = size;
-            let grown = resident(&instance).saturating_sub(before);
             operations.bytes(MEMORY_GROWN, title, peer, memory_usage(&mut instance));
             if size >= GROWN {
+                let grown = settled(&mut instance).saturating_sub(before);
                 operations.bytes(RESIDENT_GROWN, title, peer, grown);
-                operations.time("growing, pause of others", title, peer, longest);
             }
+        }
+    }
+}
+
+/// Filters grow, peers in turn. Another client notices how long each command of a thousand items takes.
+fn growing(scale: &Scale, operations: &mut Operations) {
+    let mut instances = WITH_CLASSIC.map(|peer| Instance::start(peer, peer.setup()));
+    for _ in 0..scale.growths {
+        for instance in &mut instances {
+            let address = instance.address();
+            let (_, longest) = longest_pause(address, || fill(address, KEY, LENGTH, 0..GROWN));
+            operations.time("growing, pause of others", "10^6", instance.peer, longest);
+            discard(instance, "DEL");
         }
     }
 }
@@ -434,6 +456,12 @@ fn memory_usage(instance: &mut Instance) -> u64 {
 /// Memory of the server. Its own number is up to 100 ms old.
 fn resident(instance: &Instance) -> u64 {
     process_memory(instance.server.pid(), "status", "VmRSS").expect("a server that lives")
+}
+
+/// Memory of the server after the allocator gave back what it kept of what was freed.
+fn settled(instance: &mut Instance) -> u64 {
+    let _: String = ask(&mut instance.connection, "MEMORY PURGE");
+    resident(instance)
 }
 
 /// A number of bytes from the system's account of a process; `None` if there is no such process any more.

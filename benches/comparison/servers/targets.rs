@@ -128,7 +128,12 @@ fn figures(operations: &Operations) -> Vec<Target> {
         at_most,
         measured: row.ratio(Peer::Oxbloom).into_iter().collect(),
     });
-    single.chain(memory_grown(operations)).collect()
+    let pauses = operations.rows_of("growing, pause of others").map(|row| Target {
+        title: format!("{}: milliseconds", row.title()),
+        at_most: 2.0,
+        measured: row.values.get(&Peer::Oxbloom).map(|series| 1000.0 * series.median()).into_iter().collect(),
+    });
+    single.chain(memory_grown(operations)).chain(pauses).collect()
 }
 
 /// Of a filter that grows, each size is judged, and the average.
