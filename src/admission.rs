@@ -1,10 +1,11 @@
-//! Admission: whether a filter may take the memory that it asks for, and what happens if not.
+//! Admission: whether a filter may take the memory that it asks for, what happens if not, and all operations that ask for
+//! some.
 
 use std::cell::Cell;
 
 use crate::allocation::can_grow_by;
 use crate::configuration;
-use crate::error::{Error, Limit};
+use crate::reply_error::{Error, Limit};
 use crate::server::Server;
 use crate::statistics::{self, Footprint};
 use oxbloom_filter::internals::codec::{self, Header};

@@ -1,4 +1,4 @@
-//! Where C calls in. Two rules hold here, so that nobody else has to think of them:
+//! What every call from C runs in. Two rules hold here, so that nobody else has to think of them:
 //!
 //! 1. No panic crosses into C, where unwinding through the server's frames would be undefined behaviour: every function
 //!    that the server calls runs in [`catch_panic`], unless it only reads or writes a number.
@@ -12,9 +12,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redis_module::raw;
 
-use crate::error::Error;
 use crate::ffi::{OK, available, call};
 use crate::rejection;
+use crate::reply_error::Error;
 use crate::server::{Args, Arity, Context, Keyspace, Server};
 use crate::statistics;
 

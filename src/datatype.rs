@@ -12,9 +12,9 @@ use redis_module::raw;
 
 use crate::admission::{self, Admission};
 use crate::callback::catch_panic;
-use crate::error::Error;
 use crate::ffi::call;
 use crate::rdb_stream::RdbStream;
+use crate::reply_error::Error;
 use crate::server::{Arg, Context, Defragmenter, Digest, Io, Server};
 use crate::statistics;
 use oxbloom_filter::internals::FilterKind;
@@ -125,7 +125,7 @@ unsafe extern "C" fn rdb_load_own(rdb: *mut raw::RedisModuleIO, version: c_int) 
         if version > c_int::from(header::VERSION) {
             return Err(DecodeError::NewerVersion);
         }
-        codec::read_rdb(file, |bytes| admission.admits(bytes))
+        codec::read_own_rdb(file, |bytes| admission.admits(bytes))
     })
 }
 

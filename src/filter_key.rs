@@ -9,7 +9,7 @@ use redis_module::raw;
 
 use crate::admission;
 use crate::datatype;
-use crate::error::Error;
+use crate::reply_error::Error;
 use crate::server::{Arg, Context, Keyspace, OpenKey};
 use oxbloom_filter::Filter;
 

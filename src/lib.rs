@@ -26,7 +26,6 @@ mod callback;
 mod commands;
 mod configuration;
 mod datatype;
-mod error;
 mod ffi;
 mod filter_key;
 mod info_section;
@@ -35,6 +34,7 @@ mod rdb_stream;
 mod registration;
 mod rejection;
 mod rejection_reason;
+mod reply_error;
 mod server;
 mod statistics;
 

@@ -7,8 +7,8 @@
 use std::fmt::{self, Write as _};
 use std::sync::Mutex;
 
-use crate::error::Error;
 use crate::rejection_reason::Reason;
+use crate::reply_error::Error;
 use crate::server::{Args, Context, feature};
 use crate::statistics;
 

@@ -8,8 +8,8 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::Error;
 use crate::rejection_reason::Reason;
+use crate::reply_error::Error;
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::FilterKind;
 

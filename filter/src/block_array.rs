@@ -12,9 +12,9 @@
 use std::ptr::NonNull;
 
 use crate::array::{LINE, RawSpan, WORD, Words};
-use crate::block::Block;
 use crate::error::Error;
 use crate::hash::Hash;
+use crate::line::Line;
 use crate::probe::{ItemBlocks, ProbePattern};
 use crate::sizing::{BlockShape, WORDS_OF_LINE};
 
@@ -47,13 +47,13 @@ impl BlockArray {
 
     /// Returns the blocks, if they are cache lines.
     #[inline]
-    pub fn lines(&self) -> &[Block] {
+    pub fn lines(&self) -> &[Line] {
         self.bytes().as_chunks().0
     }
 
     /// As [`lines`](Self::lines), to change them.
     #[inline]
-    pub fn lines_mut(&mut self) -> &mut [Block] {
+    pub fn lines_mut(&mut self) -> &mut [Line] {
         self.bytes_mut().as_chunks_mut().0
     }
 

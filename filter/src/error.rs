@@ -83,3 +83,63 @@ impl std::fmt::Display for DecodeError {
 }
 
 impl std::error::Error for DecodeError {}
+
+/// What filters must agree in to be merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// Native, counting or classic.
+    Layout,
+    /// The false-positive rate that was asked for.
+    ErrorRate,
+    /// The capacity that the filters were created for.
+    Capacity,
+    /// That they grow, or, for classic filters, how fast.
+    Expansion,
+    /// The seed of the hash.
+    Seed,
+    /// The shapes of their parts. If all else agrees, different versions of the library created them.
+    Size,
+}
+
+/// Why filters cannot be merged. They are unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MergeError {
+    /// They differ in this, and maybe in more.
+    SourcesDiffer(Mismatch),
+    /// Filters that have grown cannot be intersected.
+    IntersectedLayers,
+    /// Counting filters that may grow cannot be intersected.
+    IntersectedGrowing,
+    /// The union would be too large.
+    CannotGrow,
+    /// The memory cannot be allocated.
+    OutOfMemory,
+}
+
+impl From<Error> for MergeError {
+    fn from(error: Error) -> MergeError {
+        match error {
+            Error::CannotGrow => MergeError::CannotGrow,
+            _ => MergeError::OutOfMemory,
+        }
+    }
+}
+
+impl std::fmt::Display for MergeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            MergeError::SourcesDiffer(Mismatch::Layout) => "the filters have different layouts",
+            MergeError::SourcesDiffer(Mismatch::ErrorRate) => "the filters have different error rates",
+            MergeError::SourcesDiffer(Mismatch::Capacity) => "the filters have different capacities",
+            MergeError::SourcesDiffer(Mismatch::Expansion) => "the filters have different expansions",
+            MergeError::SourcesDiffer(Mismatch::Seed) => "the filters have different seeds",
+            MergeError::SourcesDiffer(Mismatch::Size) => "the filters have parts of different shapes",
+            MergeError::IntersectedLayers => "filters that have grown cannot be intersected",
+            MergeError::IntersectedGrowing => "counting filters that may grow cannot be intersected",
+            MergeError::CannotGrow => "the union would be too large",
+            MergeError::OutOfMemory => "not enough memory",
+        })
+    }
+}
+
+impl std::error::Error for MergeError {}

@@ -295,7 +295,7 @@ impl Filter {
     }
 
     /// Returns the number of parts that the filter consists of (RedisBloom calls them sub-filters): 1 until it grows, then
-    /// 2, or more for a classic filter.
+    /// 2, or more for a classic filter. A counting filter has always one.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;

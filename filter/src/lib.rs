@@ -30,7 +30,7 @@
 //!
 //! Each file of the source opens with its idea and where it comes from, and uses only those above it:
 //!
-//! - `error`; `memory`: what may be refused; `block` and `array`: the bits;
+//! - `error`; `memory`: what may be refused; `line` and `array`: the bits;
 //! - `hash` and `murmur`: from an item to 128 bits; `sizing`: from an error rate and a capacity to a shape; `probe`: from both to
 //!   positions; `block_array`: an item's blocks;
 //! - `spec`: what a filter is created from; `item_count`: how many items there are; `batch`: items that are handled together;
@@ -43,7 +43,6 @@
 
 mod array;
 mod batch;
-mod block;
 mod block_array;
 mod builder;
 mod classic;
@@ -56,6 +55,7 @@ mod hash;
 pub mod internals;
 mod item_count;
 mod layer;
+mod line;
 mod memory;
 mod merge;
 mod murmur;
@@ -67,9 +67,8 @@ mod spec;
 mod table;
 
 pub use builder::FilterBuilder;
-pub use error::{DecodeError, Error};
+pub use error::{DecodeError, Error, MergeError, Mismatch};
 pub use filter::Filter;
-pub use merge::{MergeError, Mismatch};
 
 /// The examples of the README, which are tested like those of the documentation.
 #[cfg(doctest)]

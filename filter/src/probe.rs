@@ -10,12 +10,12 @@
 //! A number below `n` comes from 64 bits by multiplying and keeping the high half (Lemire 2019, "Fast Random Integer
 //! Generation in an Interval"): no division, and good for any `n` that memory can hold.
 
-use crate::block::BLOCK_BITS;
 use crate::hash::{GOLDEN, Hash};
+use crate::line::LINE_BITS;
 use crate::sizing::{BlockShape, MAX_BLOCKS_PER_ITEM, WORDS_OF_LINE};
 
 /// Bits of hash that one probe takes: a block has 2^9 bits.
-const PROBE_BITS: u32 = BLOCK_BITS.ilog2();
+const PROBE_BITS: u32 = LINE_BITS.ilog2();
 
 /// Probes in a 64-bit word.
 const PROBES_PER_WORD: u8 = (u64::BITS / PROBE_BITS) as u8;
@@ -185,7 +185,7 @@ impl Probes {
             }
             let from_word = count.min(self.left);
             for _ in 0..from_word {
-                visit((self.word % BLOCK_BITS) as usize);
+                visit((self.word % LINE_BITS) as usize);
                 self.word >>= PROBE_BITS;
             }
             self.left -= from_word;

@@ -27,10 +27,10 @@
 
 use std::f64::consts::LN_2;
 
-use crate::block::BLOCK_BITS;
+use crate::line::LINE_BITS;
 
 /// The most blocks a filter may have: their bits can be counted, and so their bytes addressed.
-pub const MAX_BLOCKS: u64 = i64::MAX as u64 / BLOCK_BITS;
+pub const MAX_BLOCKS: u64 = i64::MAX as u64 / LINE_BITS;
 
 /// The most blocks an item may touch. Sixteen keep within 2 % of a classic filter down to [`LOWEST_ERROR_RATE`].
 pub const MAX_BLOCKS_PER_ITEM: u8 = 16;
@@ -43,7 +43,7 @@ pub const LOWEST_ERROR_RATE: f64 = 1.0 / (1u128 << 64) as f64;
 const SPEED_BUDGET: f64 = 1.02;
 
 /// The words of a block that is a cache line.
-pub const WORDS_OF_LINE: u8 = (BLOCK_BITS / WORD_BITS) as u8;
+pub const WORDS_OF_LINE: u8 = (LINE_BITS / WORD_BITS) as u8;
 
 /// The most words in a block.
 const MAX_WORDS: u8 = 31;
@@ -505,7 +505,7 @@ fn words_for(bits: f64) -> u64 {
 }
 
 fn blocks_for(bits: f64) -> Option<u64> {
-    let blocks = libm::ceil(libm::trunc(bits) / BLOCK_BITS as f64).max(1.0);
+    let blocks = libm::ceil(libm::trunc(bits) / LINE_BITS as f64).max(1.0);
     (blocks <= MAX_BLOCKS as f64).then_some(blocks as u64)
 }
 
@@ -597,7 +597,7 @@ mod tests {
                     let most = match budget {
                         // What RedisBloom takes for its first layer, whatever the capacity.
                         Budget::RedisBloom { .. } if rate < 0.25 => (words_for(classic) + SPARE_WORDS) * WORD_BITS,
-                        _ => (classic / WORD_BITS as f64) as u64 * WORD_BITS + BLOCK_BITS,
+                        _ => (classic / WORD_BITS as f64) as u64 * WORD_BITS + LINE_BITS,
                     };
                     assert!(shape.cells() <= most, "{capacity} {rate} {budget:?} {shape:?} {classic}");
                 }

@@ -4,7 +4,8 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::sizing::LAYER_SHARE;
 
-/// A false-positive rate, above 0 and below 1. Rates below `2^-64` are treated as `2^-64`.
+/// A false-positive rate, above 0 and below 1. Rates below `2^-64` are treated as `2^-64` in blocks, and below `2^-50` as
+/// `2^-50` in tables.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct ErrorRate(f64);
 

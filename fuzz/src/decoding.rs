@@ -371,7 +371,7 @@ fn through_a_file(filter: &Filter) -> Filter {
     let file = saved(filter);
     let mut reader = Reader(&file);
     let copy = match filter.kind() {
-        FilterKind::Native | FilterKind::Counting => codec::read_rdb(&mut reader, |_| true),
+        FilterKind::Native | FilterKind::Counting => codec::read_own_rdb(&mut reader, |_| true),
         FilterKind::Classic => classic::read_rdb(classic::VERSION, &mut reader, |_| true),
     };
     assert!(reader.0.is_empty());
@@ -385,7 +385,7 @@ fn saved(filter: &Filter) -> Vec<u8> {
 }
 
 fn load_native(file: &[u8]) -> Result<Filter, DecodeError> {
-    codec::read_rdb(&mut Reader(file), |bytes| bytes <= MEMORY_LIMIT)
+    codec::read_own_rdb(&mut Reader(file), |bytes| bytes <= MEMORY_LIMIT)
 }
 
 fn load_classic(version: u32, file: &[u8]) -> Result<Filter, DecodeError> {

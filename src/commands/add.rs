@@ -3,14 +3,15 @@
 //! To add an item that is there changes nothing, but in a counting filter, where it adds an occurrence.
 
 use super::create::create;
-use super::items::{self, Changed, ItemFlags, ReplicatedAs};
+use super::item_flags::ItemFlags;
 use super::options::{CreateOptions, Expansion, InsertRequest, flag_once, positive, set_once};
 use super::redisbloom;
+use super::replication::{Changed, ReplicatedAs, replicate_items};
 use crate::admission;
 use crate::configuration::LayoutName;
-use crate::error::Error;
 use crate::filter_key::WriteKey;
 use crate::lookahead;
+use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 use crate::statistics;
 use oxbloom_filter::Filter;
@@ -160,7 +161,7 @@ fn add_all(
     drop(key);
     let names = ReplicatedAs { one: c"BF.ADD", many: c"BF.MADD" };
     let changed = if counts { Changed::All } else { Changed::Flagged(new) };
-    let changed = items::replicate(ctx, names, args, items.up_to(handled), changed);
+    let changed = replicate_items(ctx, names, args, items.up_to(handled), changed);
     notify(ctx, &mut keyspace, name, created, changed);
     ctx.reply_array(handled + usize::from(failure.is_some()));
     ctx.reply_bools(new);

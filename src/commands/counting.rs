@@ -1,8 +1,9 @@
 //! BF.DEL, BF.MDEL, BF.COUNT, BF.MCOUNT: commands that require a counting filter.
 
-use super::items::{self, Changed, ItemFlags, ReplicatedAs};
-use crate::error::Error;
+use super::item_flags::ItemFlags;
+use super::replication::{Changed, ReplicatedAs, replicate_items};
 use crate::filter_key::{ReadKey, WriteKey};
+use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 use crate::statistics::{self, Footprint};
 use oxbloom_filter::Filter;
@@ -40,7 +41,7 @@ pub(super) fn mdel(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<
     }
     drop(key);
     let names = ReplicatedAs { one: c"BF.DEL", many: c"BF.MDEL" };
-    if items::replicate(ctx, names, args, items, Changed::Flagged(removed)) {
+    if replicate_items(ctx, names, args, items, Changed::Flagged(removed)) {
         keyspace.notify_changed(ctx, name, c"bf.del");
     }
     ctx.reply_array(removed.len());

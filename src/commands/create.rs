@@ -1,9 +1,9 @@
-//! How a filter comes into being by any command, here and on the replicas.
+//! How a filter is created, here and on the replicas. (BF.MERGE and BF.LOADCHUNK make theirs of what is there.)
 
 use crate::admission;
 use crate::configuration::LayoutName;
-use crate::error::Error;
 use crate::filter_key::WriteKey;
+use crate::reply_error::Error;
 use crate::server::{Arg, Context, Keyspace};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{CreateParams, Growth, Layout, codec};

@@ -7,8 +7,8 @@ use std::ptr;
 use redis_module::raw;
 
 use crate::callback::OTHER_KEY_FLAGS;
-use crate::error::Error;
 use crate::ffi::{OK, call};
+use crate::reply_error::Error;
 use crate::server::{Arg, Args, Arity, Context, feature};
 
 /// A command: all that the server, its clients and its users can know about it.

@@ -1,8 +1,8 @@
 //! BF.SCANDUMP and BF.LOADCHUNK: a filter in chunks, for copies between servers.
 
 use crate::admission;
-use crate::error::{Error, Limit};
 use crate::filter_key::{ReadKey, WriteKey};
+use crate::reply_error::{Error, Limit};
 use crate::server::{Args, Context, Keyspace};
 use crate::statistics::{self, Footprint};
 use oxbloom_filter::DecodeError;

@@ -1,7 +1,7 @@
 //! BF.PANIC and BF.STARVE: faults to order, for tests.
 
 use crate::allocation::starvation;
-use crate::error::Error;
+use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 
 /// `BF.PANIC key [length sent]`

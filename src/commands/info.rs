@@ -4,8 +4,8 @@ use std::ffi::CStr;
 
 use super::declaration::{Argument, ArgumentKind};
 use crate::configuration::LayoutName;
-use crate::error::Error;
 use crate::filter_key::ReadKey;
+use crate::reply_error::Error;
 use crate::server::{Args, Context, Keyspace};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{FilterKind, LayerInfo};

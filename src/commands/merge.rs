@@ -7,8 +7,8 @@
 use super::declaration::numbered_keys;
 use super::options::{flag_once, set_once};
 use crate::admission;
-use crate::error::Error;
 use crate::filter_key::{KeyWithSources, WriteKey};
+use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 use oxbloom_filter::internals::MergeOp;
 

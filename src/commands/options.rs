@@ -4,7 +4,7 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::configuration::{self, LayoutName};
-use crate::error::Error;
+use crate::reply_error::Error;
 use crate::server::{Args, Server};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{CreateParams, ErrorRate, FilterKind, Growth, Layout, OnDuplicate};

@@ -1,8 +1,8 @@
 //! BF.EXISTS, BF.MEXISTS, BF.CARD.
 
-use crate::error::Error;
 use crate::filter_key::ReadKey;
 use crate::lookahead;
+use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::BATCH;

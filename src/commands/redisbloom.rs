@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 
 use super::options::{CreateOptions, Expansion, InsertRequest, positive};
 use crate::configuration::{self, Dialect, LayoutName};
-use crate::error::Error;
+use crate::reply_error::Error;
 use crate::server::{Arg, Args};
 use oxbloom_filter::internals::{ErrorRate, OnDuplicate};
 

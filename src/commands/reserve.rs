@@ -1,6 +1,6 @@
 //! BF.RESERVE.
 //!
-//! A further option is parsed here and kept in [`CreateOptions`], declared in the [`table`](super::table) (where the
+//! A further option is parsed here and kept in [`CreateOptions`], declared in the [`registry`](super::registry) (where the
 //! command also says how many words it takes), replicated by [`create`](super::create), and told from RedisBloom's in
 //! [`redisbloom`].
 
@@ -12,8 +12,8 @@ use super::options::{CreateOptions, Expansion, flag_once, positive, set_once};
 use super::redisbloom;
 use crate::admission;
 use crate::configuration::LayoutName;
-use crate::error::Error;
 use crate::filter_key::WriteKey;
+use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 use oxbloom_filter::internals::ErrorRate;
 

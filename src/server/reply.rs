@@ -4,8 +4,8 @@ use std::ffi::{CStr, c_long, c_longlong};
 
 use super::context::Context;
 use super::feature;
-use crate::error::Error;
 use crate::ffi::call;
+use crate::reply_error::Error;
 
 impl Context<'_> {
     pub(crate) fn reply_ok(&self) {

@@ -198,7 +198,7 @@ def errors_for_lack_of_memory(source: str) -> set[str]:
 
 
 def test_each_error_is_explained():
-    source = (ROOT / "src/error.rs").read_text()
+    source = (ROOT / "src/reply_error.rs").read_text()
     errors = {
         text for text in re.findall(r'\bc"([^"]*)"', source) if not text.startswith("refused_")
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0    the content
-//!  n-16 tag: stands for the filter and the place that the chunk belongs to
+//!  n-16 tag: stands for the filter that the chunk belongs to
 //!  n-8  XXH3-64 of the content, seeded with the tag and the offset
 //! ```
 //!

@@ -27,7 +27,7 @@ const RECORD_BYTES: usize = 16 + table::RECORD_BYTES;
 
 /// See [`encode_header`](super::encode_header).
 pub fn encode_header(filter: &CountingFilter) -> Result<Vec<u8>, Error> {
-    header::encode(Kind::Table, filter.spec(), 1, RECORD_BYTES, |header| {
+    header::encode(Kind::Counting, filter.spec(), 1, RECORD_BYTES, |header| {
         for number in [filter.initial_capacity(), filter.history()] {
             header.extend_from_slice(&number.to_le_bytes());
         }

@@ -32,18 +32,18 @@ const MAGIC: &[u8] = b"OXB";
 const FIXED_BYTES: usize = 32;
 const CHECKSUM_BYTES: usize = 8;
 
-/// What a filter is made of.
+/// The kinds of our own filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Blocks of bits, and a table if the filter has grown.
-    Bits,
-    /// A counting table.
-    Table,
+    Native,
+    /// A table that counts.
+    Counting,
 }
 
 /// The fields with which all of our headers start.
 pub struct Preamble<'a> {
-    /// What the filter is made of.
+    /// The kind of the filter.
     pub kind: Kind,
     /// What the filter is created from.
     pub spec: OwnSpec,
@@ -71,8 +71,8 @@ impl Preamble<'_> {
             Ordering::Greater => return Err(DecodeError::NewerVersion),
         }
         let kind = match fields.u8()? {
-            0 => Kind::Bits,
-            2 => Kind::Table,
+            0 => Kind::Native,
+            2 => Kind::Counting,
             _ => return Err(DecodeError::Corrupt),
         };
         fields.zeros(3)?;
@@ -93,8 +93,8 @@ pub fn encode(
     append: impl FnOnce(&mut Vec<u8>),
 ) -> Result<Vec<u8>, Error> {
     let code = match kind {
-        Kind::Bits => 0,
-        Kind::Table => 2,
+        Kind::Native => 0,
+        Kind::Counting => 2,
     };
     let mut header = try_vec(FIXED_BYTES + record_bytes + CHECKSUM_BYTES)?;
     header.extend_from_slice(MAGIC);

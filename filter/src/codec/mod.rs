@@ -65,7 +65,7 @@ pub fn write_rdb(filter: &Filter, sink: &mut impl Sink) -> Result<(), Error> {
 }
 
 /// Reads one of our own filters from RDB values. `admit` gets the bytes that it will take, and may reject them.
-pub fn read_rdb(source: &mut impl Source, admit: impl FnOnce(u64) -> bool) -> Result<Filter, DecodeError> {
+pub fn read_own_rdb(source: &mut impl Source, admit: impl FnOnce(u64) -> bool) -> Result<Filter, DecodeError> {
     let header = source.string()?;
     let header = Header::decode_own(header::body(header.as_ref()).ok_or(DecodeError::Corrupt)?)?;
     if !admit(header.memory()) {
@@ -127,8 +127,8 @@ impl Header {
     fn decode_own(body: &[u8]) -> Result<Header, DecodeError> {
         let preamble = header::Preamble::decode(body)?;
         match preamble.kind {
-            header::Kind::Bits => native::NativeHeader::decode(preamble).map(Header::Native),
-            header::Kind::Table => counting::CountingHeader::decode(preamble).map(Header::Counting),
+            header::Kind::Native => native::NativeHeader::decode(preamble).map(Header::Native),
+            header::Kind::Counting => counting::CountingHeader::decode(preamble).map(Header::Counting),
         }
     }
 

@@ -11,7 +11,7 @@
 //! XXH3-64 of the shape of the blocks, seeded with the filter's seed; that of the table's parts covers the lengths of its
 //! fingerprints as well.
 //!
-//! Blocks without a bit set have no chunks, so that a large filter that was only reserved costs a few bytes. Their shape
+//! A filter without a bit set has no chunks of bits, so that a large filter that was only reserved costs a few bytes. Their shape
 //! is stored, never computed again.
 //!
 //! Bits are OR-ed in, and entries added, so that a filter may be in use while it is copied.
@@ -41,7 +41,7 @@ pub fn encode_header(filter: &NativeFilter) -> Result<Vec<u8>, Error> {
     let (layer, table) = (filter.layer(), filter.table());
     let records = 1 + usize::from(table.is_some());
     let bytes = LAYER_BYTES + table.map_or(0, |_| table::RECORD_BYTES);
-    header::encode(header::Kind::Bits, filter.spec(), records, bytes, |header| {
+    header::encode(header::Kind::Native, filter.spec(), records, bytes, |header| {
         let BlockShape { blocks, words, blocks_per_item, probes } = layer.array().shape();
         for number in [blocks, layer.spec().capacity, layer.count().to_stored(), layer.marked()] {
             header.extend_from_slice(&number.to_le_bytes());

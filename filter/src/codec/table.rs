@@ -3,7 +3,8 @@
 //! ```text
 //!  record
 //!  0   items, occurrences, slots, segments (u64 each); the highest bit of the items tells that they are an estimate
-//!  32  level, width (u8 each; 0, 0 for a table that grows), lengths of fingerprints (two bytes; 0, 0 for one that does not),
+//!  32  level, width (u8 each; 0, 0 for a table that grows), the shortest fingerprints, and the level below which they are a
+//!      bit longer (u8 each; 0, 0 for a table that does not grow),
 //!      bits of stamps (u8: 0, until items expire), three zero bytes
 //!  40  scale (u64)
 //! ```

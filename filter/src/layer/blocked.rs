@@ -12,11 +12,11 @@ use bitvec::prelude::*;
 
 use super::{LayerInfo, merge_bits};
 use crate::array::WORD;
-use crate::block::{Block, count_ones, or};
 use crate::block_array::BlockArray;
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
+use crate::line::{Line, count_ones, or};
 use crate::probe::Probes;
 use crate::sizing::{BlockShape, Budget, LOWEST_ERROR_RATE};
 use crate::spec::{Growth, OwnSpec};
@@ -319,8 +319,8 @@ impl BlockedLayer {
 }
 
 /// Bytes as cache lines, and the words behind them.
-type LinesAndWords<'a> = (&'a [Block], &'a [[u8; WORD]]);
-type LinesAndWordsMut<'a> = (&'a mut [Block], &'a mut [[u8; WORD]]);
+type LinesAndWords<'a> = (&'a [Line], &'a [[u8; WORD]]);
+type LinesAndWordsMut<'a> = (&'a mut [Line], &'a mut [[u8; WORD]]);
 
 /// Divides two equally long rows of words into cache lines and the words behind them.
 fn divided<'a>(target: &'a mut [u8], source: &'a [u8]) -> (LinesAndWordsMut<'a>, LinesAndWords<'a>) {

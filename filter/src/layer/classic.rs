@@ -24,10 +24,10 @@ use bitvec::prelude::*;
 use super::{LayerInfo, merge_bits};
 use crate::array::{Bytes, RawSpan};
 use crate::batch::{BATCH, BatchMask, IN_CACHE};
-use crate::block::count_ones;
 use crate::error::Error;
 use crate::hash::{Hash, Hasher};
 use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
+use crate::line::count_ones;
 use crate::spec::Growth;
 
 /// `ln^2 2` and `ln 2` as RedisBloom has them: a digit more would make other filters.

@@ -3,8 +3,8 @@
 pub(crate) mod blocked;
 pub mod classic;
 
-use crate::block::{CombineOp, combine, count_ones_of_part};
 use crate::item_count::MergeOp;
+use crate::line::{CombineOp, combine, count_ones_of_part};
 use crate::table::Table;
 
 /// Merges layers of bits. Returns whether `target` changed, and how many bits of it are set.

@@ -41,16 +41,16 @@ pub(super) fn path_at(position: Position) -> Path {
 }
 
 impl Table {
-    /// Returns the part that starts at `from`, of about `most` bytes or one segment. Returns `None` at the end, and if
+    /// Returns the part that starts at `from`: as many segments as take `least` bytes, or all that follow. Returns `None` at the end, and if
     /// the table is empty.
-    pub fn encode_part(&self, from: Position, most: usize) -> Result<Option<Vec<u8>>, Error> {
+    pub fn encode_part(&self, from: Position, least: usize) -> Result<Option<Vec<u8>>, Error> {
         if from >= END || self.slots == 0 {
             return Ok(None);
         }
         // Segments may have been united since the last part.
         let start = self.start_of(path_at(from));
         let (mut end, mut length) = (start, 2 * size_of::<Position>());
-        while end < END && length < most {
+        while end < END && length < least {
             let segment = self.segment(path_at(end));
             length += SEGMENT_HEADER + segment.encoded_bytes();
             end += END >> segment.depth();

@@ -179,7 +179,7 @@ pub(crate) fn through_a_file(filter: &Filter) -> Filter {
     let mut file = File::default();
     codec::write_rdb(filter, &mut file).unwrap();
     let copy = match filter.content() {
-        Content::Native(_) | Content::Counting(_) => codec::read_rdb(&mut file, |_| true),
+        Content::Native(_) | Content::Counting(_) => codec::read_own_rdb(&mut file, |_| true),
         Content::Classic(_) => classic::read_rdb(classic::VERSION, &mut file, |_| true),
     };
     assert!(file.0.is_empty());
@@ -222,8 +222,8 @@ impl Header {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Header, DecodeError> {
         let preamble = Preamble::decode(header::body(bytes).ok_or(DecodeError::Corrupt)?)?;
         match preamble.kind {
-            header::Kind::Bits => native::NativeHeader::decode(preamble).map(Header),
-            header::Kind::Table => Err(DecodeError::Corrupt),
+            header::Kind::Native => native::NativeHeader::decode(preamble).map(Header),
+            header::Kind::Counting => Err(DecodeError::Corrupt),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The table of all commands: what COMMAND, ACL, a cluster's routing and redis-cli's hints know of each, and its handler.
+//! All commands: what COMMAND, ACL, a cluster's routing and redis-cli's hints know of each, and its handler.
 
 use super::declaration::{Access, Argument, ArgumentKind, Command, Keys};
 #[cfg(feature = "fault-injection")]
@@ -9,7 +9,7 @@ use crate::configuration::LayoutName;
 use crate::ffi;
 use crate::server::Arity;
 
-/// A row of the table: a command's facts, and the callback that runs its handler.
+/// A command: its facts, and the callback that runs its handler.
 macro_rules! command {
     ($name:literal, $handler:path, $arity:expr, keys: $keys:expr, access: $access:expr, $($field:tt)*) => {
         Command {
@@ -58,7 +58,7 @@ const LAYOUT: Argument = Argument::option(
 );
 
 /// All commands, each declared once.
-pub(super) const TABLE: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     command! {
         c"bf.reserve", reserve::reserve, Arity { min: 4, max: 12 }, keys: Keys::AndLike,
         access: Access::Update,

@@ -42,7 +42,7 @@ macro_rules! errors {
                 }
             }
 
-            /// Returns the INFO counter for this error: none for internal errors, which are counted separately.
+            /// Returns the INFO counter for this error: none for internal errors, which are mistakes of the module's, and logged.
             pub(crate) fn reason(self) -> Option<Reason> {
                 match self {
                     $($(Error::$name { .. } => $reason,)*)*

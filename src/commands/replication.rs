@@ -1,35 +1,8 @@
-//! What the commands on many items have in common: what became of each, and how replicas are told.
+//! How replicas and the append-only file are told what commands on items did.
 
 use std::ffi::CStr;
 
-use crate::admission;
-use crate::error::Error;
 use crate::server::{Args, Context};
-use oxbloom_filter::internals::BATCH;
-
-/// One flag per item, for the reply and the replicas. Results are buffered because the array's length is only known
-/// once an insert has failed or not. Up to [`BATCH`] items need no allocation.
-pub(super) struct ItemFlags {
-    few: [bool; BATCH],
-    many: Vec<bool>,
-}
-
-impl ItemFlags {
-    /// Returns a flag for each of `items`, all false.
-    pub(super) fn new(ctx: &Context, items: Args) -> Result<ItemFlags, Error> {
-        let mut many = Vec::new();
-        if items.len() > BATCH {
-            many = admission::try_vec(ctx, items.len())?;
-            many.resize(items.len(), false);
-        }
-        Ok(ItemFlags { few: [false; BATCH], many })
-    }
-
-    /// Returns the flags, of which there may be more than items.
-    pub(super) fn as_mut_slice(&mut self) -> &mut [bool] {
-        if self.many.is_empty() { &mut self.few } else { &mut self.many }
-    }
-}
 
 /// The names of the commands that do to one item, and to many, what a command did: replicas are sent these.
 pub(super) struct ReplicatedAs {
@@ -46,7 +19,7 @@ pub(super) enum Changed<'a> {
 
 /// Sends the items that changed the filter, if any did. What changed nothing is not replicated: a crawler's stream is
 /// mostly duplicates. Returns true if there was one.
-pub(super) fn replicate(ctx: &Context, names: ReplicatedAs, args: Args, items: Args, changed: Changed) -> bool {
+pub(super) fn replicate_items(ctx: &Context, names: ReplicatedAs, args: Args, items: Args, changed: Changed) -> bool {
     let key = args.at(1);
     let some = match changed {
         Changed::All => None,

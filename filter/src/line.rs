@@ -1,6 +1,6 @@
-//! A block, 512 bits, and what is done with the bytes of many.
+//! A cache line of bits, and what is done with the bytes of many.
 //!
-//! A block is one cache line. Bit `x` of it is bit `x mod 8` of its byte `x / 8`, least significant first, whatever the
+//! Bit `x` of a line is bit `x mod 8` of its byte `x / 8`, least significant first, whatever the
 //! machine: what is in memory is what is stored.
 //!
 //! Whole layers are combined and counted byte by byte: the compiler turns that into operations on many bytes. These
@@ -8,14 +8,14 @@
 
 use multiversion::multiversion;
 
-/// Bits in a block.
-pub(crate) const BLOCK_BITS: u64 = 512;
+/// Bits in a cache line.
+pub(crate) const LINE_BITS: u64 = 512;
 
-/// Bytes in a block.
-pub(crate) const BLOCK_BYTES: u64 = BLOCK_BITS / 8;
+/// Bytes in a cache line.
+pub(crate) const LINE_BYTES: u64 = LINE_BITS / 8;
 
 /// One cache line of bits.
-pub(crate) type Block = [u8; BLOCK_BYTES as usize];
+pub(crate) type Line = [u8; LINE_BYTES as usize];
 
 /// How two bytes are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,18 +60,18 @@ pub(crate) fn combine<'a>(
 #[multiversion(targets("x86_64+avx2+bmi1+bmi2+lzcnt+popcnt"))]
 fn apply(target: &mut [u8], source: &[u8], op: CombineOp) -> bool {
     match op {
-        CombineOp::Or => in_blocks(target, source, |one, other| one | other),
-        CombineOp::And => in_blocks(target, source, |one, other| one & other),
+        CombineOp::Or => in_lines(target, source, |one, other| one | other),
+        CombineOp::And => in_lines(target, source, |one, other| one & other),
     }
 }
 
 #[inline(always)]
-fn in_blocks(target: &mut [u8], source: &[u8], op: impl Fn(u8, u8) -> u8) -> bool {
-    const BLOCK: usize = size_of::<Block>();
-    let ((blocks, rest), (sources, others)) = (target.as_chunks_mut::<BLOCK>(), source.as_chunks::<BLOCK>());
+fn in_lines(target: &mut [u8], source: &[u8], op: impl Fn(u8, u8) -> u8) -> bool {
+    const LINE: usize = size_of::<Line>();
+    let ((lines, rest), (sources, others)) = (target.as_chunks_mut::<LINE>(), source.as_chunks::<LINE>());
     let mut changed = false;
-    for (target, source) in blocks.iter_mut().zip(sources) {
-        let combined: Block = std::array::from_fn(|byte| op(target[byte], source[byte]));
+    for (target, source) in lines.iter_mut().zip(sources) {
+        let combined: Line = std::array::from_fn(|byte| op(target[byte], source[byte]));
         if combined != *target {
             *target = combined;
             changed = true;
@@ -85,7 +85,7 @@ fn in_blocks(target: &mut [u8], source: &[u8], op: impl Fn(u8, u8) -> u8) -> boo
     changed
 }
 
-/// Sets the bits of `source` in `target`, both a block or a word. Returns how many of them were clear.
+/// Sets the bits of `source` in `target`, both a line or a word. Returns how many of them were clear.
 ///
 /// By bytes: bitvec's `|=` goes bit by bit, which made loading a filter of 10^8 items take 0.3 s longer.
 pub(crate) fn or<const N: usize>(target: &mut [u8; N], source: &[u8; N]) -> u64 {
