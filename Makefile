@@ -113,15 +113,17 @@ build-asan: build-tests
 test-asan: build-asan ## Look for misused and lost memory in the library's tests with AddressSanitizer
 	PROPTEST_CASES=64 ASAN_OPTIONS=allocator_may_return_null=1 $(TEST_WITH_ASAN) -- --skip rates:: --skip adversary::
 
-# How long clients do anything, how many filters a server moves, and a seed to repeat what a soak found. Debian's server cannot
-# move memory, so another one does.
+# How long clients do anything, how many filters a server moves, how often items are added and removed, and a seed to repeat
+# what a soak found. Debian's server cannot move memory, so another one does.
 SECONDS ?= 60
 FILTERS ?= 1000000
+OPERATIONS ?= 20000000
 SEED ?=
 MOVING_SERVER := $(TARGET)/servers/redis-8.2
-soak: build-tests $(MOVING_SERVER) ## Have 20 clients do anything (SECONDS=60), and a server move filters (FILTERS=1000000); SEED=n repeats
+soak: build-tests $(MOVING_SERVER) ## Have clients do anything (SECONDS=60), filters be moved (FILTERS=1000000), items removed (OPERATIONS=20000000)
 	OXBLOOM_MODULE=$(MODULE) cargo test $(TESTED) --test soak -- clients $(SECONDS) $(SEED)
 	SERVER_BIN=$(MOVING_SERVER) OXBLOOM_MODULE=$(MODULE) cargo test $(TESTED) --test soak -- defragmentation $(FILTERS) $(SEED)
+	cargo test $(TESTED) --test soak -- removals $(OPERATIONS) $(SEED)
 
 # --- Five servers -----------------------------------------------------------------------------------------------------
 

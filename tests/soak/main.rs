@@ -1,17 +1,19 @@
-//! For as long as one wants: many clients, who do whatever there is to be done with filters, and nothing is forgotten; or as many
-//! filters as one wants, while the server moves their memory.
+//! For as long as one wants: many clients, who do whatever there is to be done with filters, and nothing is forgotten; as many
+//! filters as one wants, while the server moves their memory; and as many additions and removals as one wants.
 //!
 //! ```text
-//! make soak SECONDS=3600 FILTERS=10000000 SEED=1
+//! make soak SECONDS=3600 FILTERS=10000000 OPERATIONS=100000000 SEED=1
 //! ```
 
 mod clients;
 mod defragmentation;
+mod removals;
+
 use std::time::{Duration, Instant};
 
 use testkit::random::Random;
 
-const USAGE: &str = "clients SECONDS [SEED], or defragmentation FILTERS [SEED]";
+const USAGE: &str = "clients SECONDS [SEED], defragmentation FILTERS [SEED], or removals OPERATIONS [SEED]";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -26,6 +28,7 @@ fn main() {
     match what.as_str() {
         "clients" => clients::soak(Duration::from_secs(amount), random),
         "defragmentation" => defragmentation::soak(amount, random),
+        "removals" => removals::soak(amount, random),
         _ => panic!("{USAGE}"),
     }
     println!("Nothing was wrong, for {} seconds.", started.elapsed().as_secs());
