@@ -1,4 +1,4 @@
-"""How a crawl that cannot start ends: with one line of the log, before the first request.
+"""How a crawl that cannot start ends: with one line of the log, before the first request, and the exit code 1.
 
 An exception from a scheduler or a duplicates filter would be reported several times over, with the traces of all parts of Scrapy
 that cannot be closed because they were not opened.
@@ -33,6 +33,7 @@ def refuse(crawler: Crawler, reason: object) -> None:
         _refused.add(crawler)
         logger.error("The crawl cannot start: %s", reason)
         crawler.signals.connect(_close, signals.spider_opened)
+        exit_with_failure(crawler)
 
 
 def _close(spider: Spider) -> None:
@@ -41,3 +42,12 @@ def _close(spider: Spider) -> None:
     scheduler: Any = spider.crawler.engine.scheduler
     scheduler.persist = True
     raise CloseSpider("bloomfilter_unusable")
+
+
+def exit_with_failure(crawler: Crawler) -> None:
+    """Makes the process exit with 1 when the crawl ends, as Scrapy does for one without a spider."""
+    crawler.signals.connect(_forget_spider, signals.engine_stopped)
+
+
+def _forget_spider(sender: Crawler) -> None:
+    sender.spider = None

@@ -26,7 +26,7 @@ from scrapy_redis.scheduler import Scheduler as ScrapyRedisScheduler
 from .clients import queue_client
 from .deliveries import ORDERS, Deliveries
 from .dupefilter import RFPDupeFilter
-from .refusal import refuse
+from .refusal import exit_with_failure, refuse
 from .settings import Options
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         logger.error("The crawler stops: queue or filter cannot be used: %s", error)
         self.failed = True
         self.beats.stop()
+        exit_with_failure(self.engine.crawler)
         deferred_from_coro(self.engine.close_spider_async(reason="queue_unusable"))
 
     def _is_beside_the_filter(self, elsewhere: Any) -> bool:

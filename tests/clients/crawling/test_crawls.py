@@ -243,7 +243,7 @@ def test_a_crawler_that_cannot_store_requests_stops_and_nothing_is_lost(
         stopped.go()
         until_pages_are_in_flight(stopped, pages, 0.1)
         fault(server)
-        assert crawler.finish()["finish_reason"] == "queue_unusable"
+        assert crawler.finish(code=1)["finish_reason"] == "queue_unusable"
         assert crawler.text().count("ERROR: The crawler stops") == 1
         assert "Traceback" not in crawler.text()
         Faults.end(server)

@@ -52,9 +52,9 @@ def info(server: Server, field: str, key: str = KEY) -> Any:
 @pytest.mark.parametrize(
     ("settings", "capacity", "error_rate"),
     [
-        ({}, 1_000_000, 0.001),
-        ({"BLOOMFILTER_CAPACITY": "5000"}, 5000, 0.001),
-        ({"BLOOMFILTER_ERROR_RATE": "1e-6"}, 1_000_000, 1e-6),
+        ({}, 1_000_000, 1e-6),
+        ({"BLOOMFILTER_CAPACITY": "5000"}, 5000, 1e-6),
+        ({"BLOOMFILTER_ERROR_RATE": "0.001"}, 1_000_000, 0.001),
         # m ln 2 / k items, at 2^-k.
         ({"BLOOMFILTER_BIT": 20, "BLOOMFILTER_HASH_NUMBER": 8}, 90_852, 1 / 256),
         ({"BLOOMFILTER_BIT": 10}, 118, 1 / 64),
@@ -111,7 +111,7 @@ def test_settings_that_make_no_sense_are_named(server, spider, caplog, name, val
 def test_a_wrong_setting_is_one_clear_error_at_the_start(server, tmp_path, settings, name, value):
     with site() as pages, crawl(server, tmp_path, **{**settings, name: value}) as failed:
         crawler = failed.start("textbook", {"site": pages.root})
-        assert crawler.finish()["finish_reason"] == "bloomfilter_unusable"
+        assert crawler.finish(code=1)["finish_reason"] == "bloomfilter_unusable"
         assert crawler.text().count(" ERROR: ") == 1
         assert f" ERROR: The crawl cannot start: {name} must be " in crawler.text()
         assert pages.served == []
@@ -177,7 +177,7 @@ def refusal(dupefilter: RFPDupeFilter, crawler: Crawler, caplog: pytest.LogCaptu
 def test_a_filter_that_was_made_otherwise_is_an_error(server, spider, dupefilter, caplog):
     dupefilter()
     for settings, says in [
-        ({"BLOOMFILTER_ERROR_RATE": 0.01}, "an error rate of 0.001, but 0.01 was asked for"),
+        ({"BLOOMFILTER_ERROR_RATE": 0.01}, "an error rate of 1e-06, but 0.01 was asked for"),
         ({"BLOOMFILTER_COUNTING": True}, "bits, but counters (COUNTING) was asked for"),
     ]:
         quotes = spider(**settings)
@@ -272,7 +272,7 @@ def test_every_duplicate_is_logged_if_that_is_asked_for(server, tmp_path):
 def test_a_server_without_the_module_is_one_clear_error_at_the_start(tmp_path, settings):
     with running() as bare, site() as pages, crawl(bare, tmp_path, **settings) as failed:
         crawler = failed.start("textbook", {"site": pages.root})
-        stats = crawler.finish()
+        stats = crawler.finish(code=1)
         assert crawler.text().count(" ERROR: ") == 1
         assert (
             " ERROR: The crawl cannot start: the Redis or Valkey server has no BF.* commands"
@@ -290,7 +290,7 @@ def test_a_crawler_that_cannot_start_leaves_the_crawl_of_others_alone(server, tm
     server.client.zadd("textbook:requests", {"a request": 0})
     with site() as pages, crawl(server, tmp_path, **settings) as failed:
         crawler = failed.start("textbook", {"site": pages.root})
-        assert crawler.finish()["finish_reason"] == "bloomfilter_unusable"
+        assert crawler.finish(code=1)["finish_reason"] == "bloomfilter_unusable"
     assert server.client.zcard("textbook:requests") == 1
     assert server.client.exists("textbook:bloomfilter")
 
