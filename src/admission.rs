@@ -1,5 +1,5 @@
-//! Admission: whether a filter may take the memory that it asks for, what happens if not, and all operations that ask for
-//! some.
+//! Admission: whether a filter may take the memory that it asks for, what happens if not, and the operations of commands
+//! that ask for some.
 
 use std::cell::Cell;
 
@@ -133,7 +133,7 @@ pub(crate) fn insert(
         FilterKind::Native | FilterKind::Counting => Admission::new(server, before.bytes),
     };
     let inserted = filter.insert_hashes(hashes, new, on_duplicate, &mut |bytes| admission.admits(bytes));
-    statistics::on_growth(filter, before, inserted.is_ok());
+    statistics::on_insert(filter, before, inserted.is_ok());
     match inserted {
         Ok(()) => (hashes.len(), None),
         Err(Interrupted { handled, error }) => (handled, admission.or_exit::<(), _>(Err(error), Error::growing).err()),

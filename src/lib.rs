@@ -16,7 +16,7 @@
 //!  callback                                 guards every call from C: panics, arity, sound wrappers
 //!  rejection                                rejected commands, for the log and INFO
 //!  server/      statistics    allocation    sound wrappers over the C API; the figures of INFO; the global allocator
-//!  ffi          error                       calls into C; what clients are told
+//!  ffi          reply_error                 calls into C; what clients are told
 //!  rejection_reason                         why commands are rejected, as INFO counts it
 //! ```
 

@@ -70,7 +70,7 @@ pub(crate) struct Footprint {
 impl Footprint {
     pub(crate) fn of(filter: &Filter) -> Footprint {
         Footprint {
-            layers: filter.num_layers() as u64,
+            layers: filter.num_parts() as u64,
             bytes: filter.memory_usage() as u64,
             capacity: filter.capacity(),
             items: filter.len(),
@@ -198,9 +198,9 @@ pub(crate) fn on_change(filter: &Filter, before: Footprint) {
     Layout::of(filter).change(before, Footprint::of(filter));
 }
 
-/// Notes that the filter of a key grew while items were added to it, which [`count_additions`] counts, or could not
-/// grow.
-pub(crate) fn on_growth(filter: &Filter, before: Footprint, could: bool) {
+/// Notes how the filter of a key grew, if it did, while items were added to it, which [`count_additions`] counts; or that it
+/// could not.
+pub(crate) fn on_insert(filter: &Filter, before: Footprint, could: bool) {
     let (layout, after) = (Layout::of(filter), Footprint::of(filter));
     layout.change(before, Footprint { items: before.items, ..after });
     layout.layers_grown.add(after.layers - before.layers);

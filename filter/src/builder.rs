@@ -87,7 +87,7 @@ impl FilterBuilder {
     /// it grows. It takes 15 to 17 bits for each item beyond the capacity at 1 %.
     ///
     /// The expansion, at least 1, is how many times as large each further layer of a [classic](Self::classic) filter is.
-    /// Other filters have no layers, and only remember it.
+    /// Other filters only remember it.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;

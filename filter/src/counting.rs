@@ -1,7 +1,7 @@
 //! The counting filter: a [quotient table](crate::table) that counts how often each item was added.
 //!
 //! One that grows keeps its error rate at any size. One that does not is full when it holds as many items as it was
-//! created for, and rejects new ones; further occurrences of items that are there are always taken.
+//! created for, and rejects new ones; further occurrences of items that are there are taken as long as there is memory.
 
 use crate::error::{Error, Interrupted};
 use crate::hash::{GOLDEN, Hash, Hasher};
@@ -204,7 +204,7 @@ impl CountingFilter {
     /// # Errors
     ///
     /// [`Error::OutOfMemory`] or [`Error::CannotGrow`].
-    pub fn merged(
+    pub fn merged_with(
         &self,
         others: &[&CountingFilter],
         op: MergeOp,

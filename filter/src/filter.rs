@@ -100,8 +100,8 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// If the item is new and the filter is full: [`Error::Full`] if it does not grow, [`Error::OutOfMemory`] or
-    /// [`Error::CannotGrow`] if it cannot. The filter is unchanged.
+    /// [`Error::Full`] if the item is new, and the filter is full and does not grow; [`Error::OutOfMemory`] or
+    /// [`Error::CannotGrow`] if it needs room, and cannot have it. The filter is unchanged.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -299,10 +299,10 @@ impl Filter {
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
-    /// assert_eq!(Filter::new(0.01, 1000)?.num_layers(), 1);
+    /// assert_eq!(Filter::new(0.01, 1000)?.num_parts(), 1);
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
-    pub fn num_layers(&self) -> usize {
+    pub fn num_parts(&self) -> usize {
         match &self.0 {
             Content::Native(filter) => 1 + usize::from(filter.table().is_some()),
             Content::Counting(_) => 1,
@@ -395,7 +395,7 @@ impl fmt::Debug for Filter {
             .field("capacity", &self.capacity())
             .field("expansion", &self.expansion())
             .field("len", &self.len())
-            .field("num_layers", &self.num_layers())
+            .field("num_parts", &self.num_parts())
             .field("memory_usage", &self.memory_usage())
             .finish_non_exhaustive()
     }
@@ -548,8 +548,8 @@ impl Filter {
         }
     }
 
-    /// Returns where items are looked up first, if the newest layer has at least `min_bytes`. A table has no such
-    /// place.
+    /// Returns where items are looked up first, if that has at least `min_bytes`: the blocks of a native filter, the newest
+    /// layer of a classic one. A table has no such place.
     #[inline]
     pub fn prefetch_hint(&self, min_bytes: u64) -> Option<PrefetchHint> {
         match &self.0 {
@@ -564,7 +564,7 @@ impl Filter {
         match &self.0 {
             Content::Native(filter) => 1 + filter.table().map_or(0, |table| table.segments() as usize),
             Content::Counting(filter) => filter.table().segments() as usize,
-            Content::Classic(_) => self.num_layers(),
+            Content::Classic(_) => self.num_parts(),
         }
     }
 

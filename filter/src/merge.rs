@@ -88,7 +88,7 @@ impl Filter {
             Content::Counting(_) => {
                 let filters = countings(sources)?;
                 let (first, others) = filters.split_first().ok_or(Error::OutOfMemory)?;
-                Filter::try_from(first.merged(others, op, admit)?.0)?
+                Filter::try_from(first.merged_with(others, op, admit)?.0)?
             }
             Content::Classic(_) => ClassicFilter::merged(&classics(sources)?, op, admit)?.into(),
         })
@@ -102,7 +102,7 @@ impl Filter {
         Ok(match self.content_mut() {
             Content::Native(filter) => filter.merge(&natives(sources)?, op, admit)?,
             Content::Counting(filter) => {
-                let (merged, changed) = filter.merged(&countings(sources)?, op, admit)?;
+                let (merged, changed) = filter.merged_with(&countings(sources)?, op, admit)?;
                 **filter = merged;
                 changed
             }
@@ -117,7 +117,7 @@ impl Filter {
     #[doc(hidden)]
     pub fn replaced_by_merge(&self, sources: &[&Filter]) -> u64 {
         let bytes = match self.content() {
-            Content::Native(filter) if sources.iter().any(|source| source.num_layers() > 1) => filter.table_bytes(),
+            Content::Native(filter) if sources.iter().any(|source| source.num_parts() > 1) => filter.table_bytes(),
             Content::Counting(filter) => filter.allocated(),
             Content::Native(_) | Content::Classic(_) => 0,
         };
@@ -131,7 +131,7 @@ impl Filter {
         if let Some(mismatch) = pairs.find_map(|(filter, source)| filter.mismatch(source)) {
             return Err(MergeError::SourcesDiffer(mismatch));
         }
-        let single = self.num_layers() == 1 && sources.iter().all(|source| source.num_layers() == 1);
+        let single = self.num_parts() == 1 && sources.iter().all(|source| source.num_parts() == 1);
         match (op, self.counting()) {
             (MergeOp::Union, _) => Ok(()),
             (MergeOp::Intersection, Some(filter)) if !filter.is_fixed() => Err(MergeError::IntersectedGrowing),
@@ -172,7 +172,7 @@ impl Filter {
 
 /// Returns the filter with the most layers.
 fn longest<'a>(filters: &[&'a Filter]) -> Option<&'a Filter> {
-    filters.iter().copied().max_by_key(|filter| filter.num_layers())
+    filters.iter().copied().max_by_key(|filter| filter.num_parts())
 }
 
 /// Returns what `filters`, which are all of one kind, are made of.

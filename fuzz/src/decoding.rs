@@ -223,7 +223,7 @@ fn insert(filter: &mut Filter, on_duplicate: OnDuplicate, numbers: Range<u64>) -
 /// Panics if what INFO and the like say of a filter is impossible.
 fn check_figures(filter: &Filter) {
     let layers: Vec<_> = filter.layers().collect();
-    assert_eq!(layers.len(), filter.num_layers());
+    assert_eq!(layers.len(), filter.num_parts());
     assert_eq!(layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.items)), filter.len());
     assert_eq!(layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.capacity)), filter.capacity());
     let bytes: u64 = layers.iter().map(|layer| layer.bytes).sum();

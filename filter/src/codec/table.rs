@@ -1,4 +1,5 @@
-//! A table as bytes: a record in the [header](super::header), and [chunks](super::chunk) of its segments.
+//! The record of a table in a [header](super::header), and the [chunks](super::chunk) of its segments, whose content is
+//! a [part](Table::encode_part).
 //!
 //! ```text
 //!  record

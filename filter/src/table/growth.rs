@@ -25,9 +25,9 @@ pub(super) const MAX_DEPTH: u32 = 40;
 pub(super) const DIRECTORY_BYTES: u64 = 1 << 23;
 pub(super) const DIRECTORY_BYTES_PER_SEGMENT: u64 = 512;
 
-/// Returns true if a segment splits before it gets another slot, in a table where they do up to a depth.
+/// Returns true if a segment doubles its quotients before it gets another slot, in a table where they split up to a depth.
 #[inline(always)]
-pub(super) fn must_split(segment: &Segment, deepest: u32) -> bool {
+pub(super) fn must_double(segment: &Segment, deepest: u32) -> bool {
     let may_split = segment.depth() < deepest || segment.log_groups() < MAX_LOG_GROUPS && deepest > 0;
     segment.slots() >= FULL * (GROUP << segment.log_groups()) / 8 && may_split
 }
@@ -52,8 +52,8 @@ impl Table {
     pub(super) fn make_room<S: Select>(&mut self, path: Path, group: usize, admit: Admit<'_>) -> Result<(), Error> {
         let deepest = self.deepest();
         let segment = self.segment_mut(path);
-        if must_split(segment, deepest) {
-            self.split(path, admit)
+        if must_double(segment, deepest) {
+            self.double(path, admit)
         } else if segment.fits_another_slot() && segment.borrow::<S>(group) {
             Ok(())
         } else {
@@ -145,7 +145,7 @@ impl Table {
     /// Doubles the quotients of a segment: in place, or by two of its size.
     #[cold]
     #[inline(never)]
-    fn split(&mut self, path: Path, admit: Admit<'_>) -> Result<(), Error> {
+    fn double(&mut self, path: Path, admit: Admit<'_>) -> Result<(), Error> {
         let Addressing::Growing(lengths) = self.addressing else { return Err(Error::CannotGrow) };
         let segment = self.segment(path);
         let (depth, log_groups, width) = (segment.depth(), segment.log_groups(), segment.width());

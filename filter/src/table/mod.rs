@@ -62,7 +62,7 @@ pub use entry::Multiplicity;
 use entry::{Listed, MAX_ENTRY_COUNT, length, most_with_another_slot};
 use fingerprint::FIRST_LEVEL;
 pub(crate) use fingerprint::{Lengths, Space};
-use growth::{must_split, shrinks};
+use growth::{must_double, shrinks};
 use path::Path;
 use segment::{Entry, GROUP, LOG_GROUP, MAX_LOG_GROUPS, Place, Run, Segment};
 use stored::path_at;
@@ -463,7 +463,7 @@ impl Table {
             let needs_slot = segment.needs_slot(count, count + 1);
             let mut in_group = 0;
             if needs_slot {
-                let room = segment.room::<S>(&run).filter(|_| !must_split(segment, deepest));
+                let room = segment.slots_if_room::<S>(&run).filter(|_| !must_double(segment, deepest));
                 let Some(slots) = room else {
                     self.make_room::<S>(path, run.group(), admit)?;
                     continue;
@@ -518,7 +518,7 @@ impl Table {
             let after = (before.saturating_add(count)).min(most_with_another_slot(before, segment.width()));
             let mut in_group = 0;
             if segment.needs_slot(before, after) {
-                let room = segment.room::<Broadword>(&run).filter(|_| !must_split(segment, self.deepest()));
+                let room = segment.slots_if_room::<Broadword>(&run).filter(|_| !must_double(segment, self.deepest()));
                 let Some(slots) = room else {
                     self.make_room::<Broadword>(path, run.group(), admit)?;
                     continue;

@@ -316,7 +316,7 @@ impl Segment {
     }
 
     /// Adds an entry to the front of a run, or changes how often an entry was added: 0 removes it. If that takes a slot more, there
-    /// must be [room](Self::room) for it. There are `in_group` slots in the run's group.
+    /// must be [room](Self::slots_if_room) for it. There are `in_group` slots in the run's group.
     #[inline(always)]
     pub(super) fn set_count(&mut self, run: Run, entry: Option<Entry>, value: u64, count: u64, in_group: usize) {
         let Entry { index, count: before, .. } = entry.unwrap_or(Entry { value, count: 0, index: 0 });
@@ -363,7 +363,7 @@ impl Segment {
 
     /// Returns the number of slots in a run's group, if it has room for another, and the segment has the bytes for it.
     #[inline(always)]
-    pub(super) fn room<S: Select>(&self, run: &Run) -> Option<usize> {
+    pub(super) fn slots_if_room<S: Select>(&self, run: &Run) -> Option<usize> {
         let start = self.bounds(run.group).0;
         let slots = self.slots_in::<S>(run.group);
         let used = GROUP as usize + 1 + slots * (usize::from(self.width) + 1);

@@ -24,7 +24,7 @@ fn filled(error_rate: f64, capacity: u64, growth: Growth, seed: u64, items: u64)
 /// Blocks and a table.
 fn grown() -> Filter {
     let filter = filled(0.01, 100, by(2), 7, 500);
-    assert_eq!(filter.num_layers(), 2);
+    assert_eq!(filter.num_parts(), 2);
     filter
 }
 
