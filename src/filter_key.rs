@@ -91,6 +91,11 @@ impl<'k> WriteKey<'k> {
         self.filter.map(|mut filter| unsafe { filter.as_mut() })
     }
 
+    /// Makes the key expire at a time, in milliseconds since 1970. Without a value, nothing happens.
+    pub(crate) fn set_expire_time(&mut self, time: i64) {
+        self.key.set_expire_time(time);
+    }
+
     /// Makes `filter` the value of the key, and closes it. A value that it has already, and its time to live, are gone.
     /// Returns the permission to open the key again.
     pub(crate) fn create(self, filter: Filter) -> Result<Keyspace<'k>, Error> {

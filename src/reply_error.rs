@@ -78,6 +78,7 @@ errors! {
         NonscalingExpands => c"Nonscaling filters cannot expand";
         BadSeed => c"ERR bad seed";
         BadLayout => c"ERR bad layout";
+        BadExpireTime => c"ERR invalid expire time";
         LikeAlone => c"ERR LIKE takes one key and no options: BF.RESERVE key LIKE other";
         ClassicSeed => c"ERR classic filters have no seed";
         ClassicCounting => c"ERR classic filters do not count";

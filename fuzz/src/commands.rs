@@ -39,7 +39,7 @@ pub const WORDS: &[&str] = &[
     "-1", "0", "1", "2", "3", "4", "5", "8", "20", "50", "100", "1000", "100000", "4294967295", "9223372036854775807",
     "error-rate", "initial-size", "expansion-factor", "layout", "lookahead-size", "ERROR_RATE", "CF_MAX_EXPANSIONS",
     "",
-    "REPLACE", "redisbloom-version", "auto", "EXPIRE",
+    "REPLACE", "redisbloom-version", "auto", "EXPIRE", "EX", "PX", "EXAT", "PXAT", "ALL",
 ];
 
 /// Bytes from here on are items.
@@ -219,6 +219,12 @@ impl Session {
         let had_filter = words.get(1).is_some_and(|key| self.digests.contains_key(key));
         let replicate = || {
             for words in &outcome.replicated {
+                if let [name, key, time] = words.as_slice()
+                    && name == b"PEXPIREAT"
+                {
+                    server::set_expire_time(FOLLOWER, key, whole_number(time).expect("a time"));
+                    continue;
+                }
                 let followed = server::run(FOLLOWER, words, following).expect("a command that there is");
                 assert!(!followed.reply.is_error(), "{words:?}: {:?}", followed.reply);
             }
@@ -229,6 +235,7 @@ impl Session {
             with_other_defaults(replicate)
         }
         for key in &named {
+            assert_eq!(server::expire_time(SERVER, key), server::expire_time(FOLLOWER, key), "{words:?}");
             if self.look(key) {
                 assert!(outcome.signalled.contains(*key) && !outcome.replicated.is_empty(), "{words:?}");
             }

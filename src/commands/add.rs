@@ -4,7 +4,7 @@
 
 use super::create::create;
 use super::item_flags::ItemFlags;
-use super::options::{CreateOptions, Expansion, InsertRequest, flag_once, positive, set_once};
+use super::options::{CreateOptions, Expansion, ExpireOption, InsertRequest, flag_once, positive, set_once};
 use super::redisbloom;
 use super::replication::{Changed, ReplicatedAs, replicate_items};
 use crate::admission;
@@ -51,11 +51,11 @@ pub(super) fn madd(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), 
 }
 
 /// `BF.INSERT key [CAPACITY n] [ERROR r] [EXPANSION n] [NOCREATE] [NONSCALING] [COUNTING] [SEED n] [LAYOUT native |
-/// classic] [NX] ITEMS item [item …]`
+/// classic] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds] [NX] ITEMS item [item …]`
 pub(super) fn insert(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let is_foreign = ctx.is_replicated_or_loading();
     let InsertRequest { options, create, on_duplicate, items } =
-        if is_foreign { redisbloom::insert(args) } else { parse(args) }?;
+        if is_foreign { redisbloom::insert(args) } else { parse(ctx, args) }?;
     let creation = if create { Creation::As(options) } else { Creation::Never(options) };
     add_all(ctx, keyspace, args, items, on_duplicate, creation)
 }
@@ -71,9 +71,9 @@ enum Creation {
 }
 
 /// Parses `BF.INSERT key … ITEMS item …`, as our clients write it.
-fn parse(args: Args) -> Result<InsertRequest, Error> {
+fn parse<'a>(ctx: &Context, args: Args<'a>) -> Result<InsertRequest<'a>, Error> {
     let (mut capacity, mut error_rate, mut expansion) = (None, None, None);
-    let (mut seed, mut layout) = (None, None);
+    let (mut seed, mut layout, mut expires_at) = (None, None, None);
     let (mut nocreate, mut nonscaling, mut counting, mut skip_duplicates) = (false, false, false, false);
     let mut next = 2;
     // The items start after the word ITEMS; without it there are none.
@@ -96,6 +96,8 @@ fn parse(args: Args) -> Result<InsertRequest, Error> {
             set_once(&mut seed, value()?.unsigned().ok_or(Error::InsertBadSeed)?)?;
         } else if option.is("LAYOUT") {
             set_once(&mut layout, LayoutName::of(value()?).ok_or(Error::InsertBadLayout)?)?;
+        } else if let Some(expire) = ExpireOption::of(option) {
+            set_once(&mut expires_at, expire.expires_at(ctx, value()?)?)?;
         } else {
             words = 1;
             if option.is("NOCREATE") {
@@ -118,7 +120,7 @@ fn parse(args: Args) -> Result<InsertRequest, Error> {
     let capacity = capacity.map(|number| positive(number).ok_or(Error::InsertRange)).transpose()?;
     let error_rate = error_rate.map(|rate| ErrorRate::new(rate).ok_or(Error::InsertRange)).transpose()?;
     let expansion = expansion.map(|factor| Expansion::of(factor).ok_or(Error::InsertRange)).transpose()?;
-    let options = CreateOptions { capacity, error_rate, expansion, nonscaling, counting, seed, layout };
+    let options = CreateOptions { capacity, error_rate, expansion, nonscaling, counting, seed, layout, expires_at };
     let on_duplicate = if skip_duplicates { OnDuplicate::Skip } else { OnDuplicate::Count };
     Ok(InsertRequest { options, create: !nocreate, on_duplicate, items })
 }
@@ -163,6 +165,9 @@ fn add_all(
     let changed = if counts { Changed::All } else { Changed::Flagged(new) };
     let changed = replicate_items(ctx, names, args, items.up_to(handled), changed);
     notify(ctx, &mut keyspace, name, created, changed);
+    if created && matches!(&creation, Creation::As(options) if options.expires_at.is_some()) {
+        keyspace.notify_expire(ctx, name);
+    }
     ctx.reply_array(handled + usize::from(failure.is_some()));
     ctx.reply_bools(new);
     failure.map_or(Ok(()), Err)
@@ -185,7 +190,7 @@ fn create_and_open<'k>(
         None if ctx.is_replicated_or_loading() => redisbloom::defaults().params(ctx)?,
         None => CreateOptions::default().params(ctx)?,
     };
-    let keyspace = create(ctx, name, key, params)?;
+    let keyspace = create(ctx, name, key, params, options.and_then(|options| options.expires_at))?;
     WriteKey::open(keyspace, ctx, name)
 }
 

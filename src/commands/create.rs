@@ -10,19 +10,31 @@ use oxbloom_filter::internals::{CreateParams, Growth, Layout, codec};
 
 /// Creates the filter of a key that has none, and tells the replicas every parameter of it: theirs may have other
 /// defaults, and a seed cannot be guessed. For a classic filter it does so in a way that RedisBloom understands, too,
-/// for a native one in a way that RedisBloom rejects.
+/// for a native one in a way that RedisBloom rejects. If `expires_at` says so, the key expires at that time, in
+/// milliseconds since 1970.
 pub(super) fn create<'k>(
     ctx: &Context,
     name: Arg,
     key: WriteKey<'k>,
     params: CreateParams,
+    expires_at: Option<i64>,
 ) -> Result<Keyspace<'k>, Error> {
     let filter = admission::new_filter(ctx, params)?;
-    match params.layout {
-        Layout::Native { seed } => create_native(ctx, name, key, filter, &native_words(params, seed, &[])),
-        Layout::Counting { seed } => create_native(ctx, name, key, filter, &native_words(params, seed, &["COUNTING"])),
+    let mut keyspace = match params.layout {
+        Layout::Native { seed } => create_native(ctx, name, key, filter, &native_words(params, seed, &[], expires_at)),
+        Layout::Counting { seed } => {
+            create_native(ctx, name, key, filter, &native_words(params, seed, &["COUNTING"], expires_at))
+        }
         Layout::Classic { .. } => create_from_header(ctx, name, key, filter),
+    }?;
+    if let Some(time) = expires_at {
+        // Opened again: a listener may have removed what was created.
+        WriteKey::open(keyspace.reborrow(), ctx, name)?.set_expire_time(time);
+        if matches!(params.layout, Layout::Classic { .. }) {
+            ctx.replicate(c"PEXPIREAT", name, &[ctx.string(time.to_string().as_bytes()).as_arg()]);
+        }
     }
+    Ok(keyspace)
 }
 
 fn create_native<'k>(
@@ -55,7 +67,7 @@ pub(super) fn create_from_header<'k>(
 }
 
 /// Returns the arguments that create a native or counting filter, whatever the configuration is.
-fn native_words(params: CreateParams, seed: u64, flags: &[&str]) -> Vec<String> {
+fn native_words(params: CreateParams, seed: u64, flags: &[&str], expires_at: Option<i64>) -> Vec<String> {
     let mut words = vec![params.error_rate.get().to_string(), params.capacity.to_string()];
     match params.growth {
         Growth::Fixed => words.push("NONSCALING".to_owned()),
@@ -63,6 +75,7 @@ fn native_words(params: CreateParams, seed: u64, flags: &[&str]) -> Vec<String> 
     }
     words.extend(flags.iter().map(|&flag| flag.to_owned()));
     let options = [("SEED", seed.to_string()), ("LAYOUT", LayoutName::Native.to_string())];
-    words.extend(options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
+    let expiry = expires_at.map(|time| ("PXAT", time.to_string()));
+    words.extend(options.into_iter().chain(expiry).flat_map(|(name, value)| [name.to_owned(), value]));
     words
 }

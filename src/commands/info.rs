@@ -21,7 +21,7 @@ struct Field {
     reply: fn(&Context, &Filter),
 }
 
-/// The facts: first those of the whole reply, then those that are only told one by one. All come from counters; none looks
+/// The facts: first those of the usual reply, then those that are told one by one or with ALL. All come from counters; none looks
 /// at the bits.
 const FIELDS: [Field; 11] = [
     Field {
@@ -105,12 +105,16 @@ const FIELDS: [Field; 11] = [
     },
 ];
 
-/// The number of facts in the whole reply. Strict clients reject a sixth.
-const IN_WHOLE_REPLY: usize = 5;
+/// The number of facts in the usual reply. Strict clients reject a sixth.
+const IN_USUAL_REPLY: usize = 5;
 
-/// The fields, for COMMAND DOCS.
-pub(super) const FIELD_ARGUMENTS: [Argument; FIELDS.len()] = {
-    let mut arguments = [const { Argument::required(c"", ArgumentKind::Token) }; FIELDS.len()];
+/// The word that asks for all facts.
+const ALL: &CStr = c"ALL";
+
+/// The fields, for COMMAND DOCS, and last the word for all of them.
+pub(super) const FIELD_ARGUMENTS: [Argument; FIELDS.len() + 1] = {
+    const EVERY: Argument = Argument { token: Some(ALL), ..Argument::required(c"all", ArgumentKind::Token) };
+    let mut arguments = [EVERY; FIELDS.len() + 1];
     let mut index = 0;
     while index < FIELDS.len() {
         let Field { token, argument, .. } = FIELDS[index];
@@ -120,19 +124,26 @@ pub(super) const FIELD_ARGUMENTS: [Argument; FIELDS.len()] = {
     arguments
 };
 
-/// `BF.INFO key [field]`
+/// `BF.INFO key [field | ALL]`
 pub(super) fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
-    if args.len() == 2 {
-        ctx.reply_map(IN_WHOLE_REPLY);
-        for field in &FIELDS[..IN_WHOLE_REPLY] {
+    let reply_all = |fields: &[Field]| {
+        ctx.reply_map(fields.len());
+        for field in fields {
             ctx.reply_simple(field.label);
             (field.reply)(ctx, filter);
         }
+    };
+    if args.len() == 2 {
+        reply_all(&FIELDS[..IN_USUAL_REPLY]);
         return Ok(());
     }
     let asked = args.at(2);
+    if asked.bytes().eq_ignore_ascii_case(ALL.to_bytes()) {
+        reply_all(&FIELDS);
+        return Ok(());
+    }
     let field = FIELDS.iter().find(|field| asked.bytes().eq_ignore_ascii_case(field.token.to_bytes()));
     let field = field.ok_or(Error::UnknownInformation)?;
     if ctx.has_maps() {

@@ -5,7 +5,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::configuration::{self, LayoutName};
 use crate::reply_error::Error;
-use crate::server::{Args, Server};
+use crate::server::{Arg, Args, Server};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{CreateParams, ErrorRate, FilterKind, Growth, Layout, OnDuplicate};
 
@@ -19,6 +19,21 @@ pub(super) struct CreateOptions {
     pub counting: bool,
     pub seed: Option<u64>,
     pub layout: Option<LayoutName>,
+    /// When the key expires, in milliseconds since 1970.
+    pub expires_at: Option<i64>,
+}
+
+/// The options that say when a key expires, as the server's own commands have them.
+#[derive(Clone, Copy)]
+pub(super) enum ExpireOption {
+    /// In so many seconds.
+    Ex,
+    /// In so many milliseconds.
+    Px,
+    /// So many seconds after 1970.
+    ExAt,
+    /// So many milliseconds after 1970.
+    PxAt,
 }
 
 /// The growth that `EXPANSION n` asks for.
@@ -44,9 +59,38 @@ impl Expansion {
     }
 }
 
+impl ExpireOption {
+    const ALL: [(&str, ExpireOption); 4] = [
+        ("EX", ExpireOption::Ex),
+        ("PX", ExpireOption::Px),
+        ("EXAT", ExpireOption::ExAt),
+        ("PXAT", ExpireOption::PxAt),
+    ];
+
+    /// Returns the option that a word is, if it is one.
+    pub(super) fn of(word: Arg) -> Option<ExpireOption> {
+        ExpireOption::ALL.into_iter().find(|(name, _)| word.is(name)).map(|(_, option)| option)
+    }
+
+    /// Returns when the key expires, in milliseconds since 1970, given the option's value: later than now, unless a
+    /// master or a file says so.
+    pub(super) fn expires_at(self, server: &Server, value: Arg) -> Result<i64, Error> {
+        let now = server.milliseconds();
+        let (unit, start) = match self {
+            ExpireOption::Ex => (1000, now),
+            ExpireOption::Px => (1, now),
+            ExpireOption::ExAt => (1000, 0),
+            ExpireOption::PxAt => (1, 0),
+        };
+        let number = value.integer().filter(|&number| number > 0);
+        let time = number.and_then(|number| number.checked_mul(unit)?.checked_add(start));
+        time.filter(|&time| time > now || server.is_replicated_or_loading()).ok_or(Error::BadExpireTime)
+    }
+}
+
 impl CreateOptions {
-    /// Rejects options that contradict a filter that exists. Capacity, error rate and growth are for its creation
-    /// alone: clients repeat them with every command.
+    /// Rejects options that contradict a filter that exists. Capacity, error rate, growth and
+    /// time to live are for its creation alone: clients repeat them with every command.
     pub(super) fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
         let layout = match filter.kind() {
             FilterKind::Native | FilterKind::Counting => LayoutName::Native,

@@ -57,10 +57,24 @@ const LAYOUT: Argument = Argument::option(
     ]),
 );
 
+/// The key's time to live, as in the server's own SET.
+const EXPIRY: Argument = Argument {
+    optional: true,
+    ..Argument::required(
+        c"expiration",
+        ArgumentKind::OneOf(&[
+            Argument { token: Some(c"EX"), ..Argument::required(c"seconds", ArgumentKind::Integer) },
+            Argument { token: Some(c"PX"), ..Argument::required(c"milliseconds", ArgumentKind::Integer) },
+            Argument { token: Some(c"EXAT"), ..Argument::required(c"unix-time-seconds", ArgumentKind::UnixTime) },
+            Argument { token: Some(c"PXAT"), ..Argument::required(c"unix-time-milliseconds", ArgumentKind::UnixTime) },
+        ]),
+    )
+};
+
 /// All commands, each declared once.
 pub(super) const COMMANDS: &[Command] = &[
     command! {
-        c"bf.reserve", reserve::reserve, Arity { min: 4, max: 12 }, keys: Keys::AndLike,
+        c"bf.reserve", reserve::reserve, Arity { min: 4, max: 14 }, keys: Keys::AndLike,
         access: Access::Update,
         fast: true,
         summary: c"Creates an empty Bloom filter.",
@@ -78,6 +92,7 @@ pub(super) const COMMANDS: &[Command] = &[
                         COUNTING,
                         SEED,
                         LAYOUT,
+                        EXPIRY,
                     ]),
                 ),
                 Argument { token: Some(c"LIKE"), ..Argument::required(c"other", ArgumentKind::Key(1)) },
@@ -115,6 +130,7 @@ pub(super) const COMMANDS: &[Command] = &[
             COUNTING,
             SEED,
             LAYOUT,
+            EXPIRY,
             Argument::flag(c"NX", c"nx"),
             Argument::items(Some(c"ITEMS")),
         ],

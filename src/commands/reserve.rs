@@ -8,7 +8,7 @@ use std::iter;
 
 use super::create::{create, create_from_header};
 use super::declaration::is_like;
-use super::options::{CreateOptions, Expansion, flag_once, positive, set_once};
+use super::options::{CreateOptions, Expansion, ExpireOption, flag_once, positive, set_once};
 use super::redisbloom;
 use crate::admission;
 use crate::configuration::LayoutName;
@@ -17,7 +17,8 @@ use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 use oxbloom_filter::internals::ErrorRate;
 
-/// `BF.RESERVE key error_rate capacity [EXPANSION n] [NONSCALING] [COUNTING] [SEED n] [LAYOUT native | classic]`
+/// `BF.RESERVE key error_rate capacity [EXPANSION n] [NONSCALING] [COUNTING] [SEED n] [LAYOUT native | classic] [EX seconds |
+/// PX milliseconds | EXAT seconds | PXAT milliseconds]`
 ///
 /// `BF.RESERVE key LIKE other`: an empty filter that can be merged with another.
 pub(super) fn reserve(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
@@ -26,11 +27,14 @@ pub(super) fn reserve(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(
         return reserve_like(ctx, keyspace, name, args.at(3));
     }
     let is_foreign = ctx.is_replicated_or_loading() && !redisbloom::is_our_reserve(args);
-    let options = if is_foreign { redisbloom::reserve(args)? } else { parse(args)? };
+    let options = if is_foreign { redisbloom::reserve(args)? } else { parse(ctx, args)? };
     let params = options.params(ctx)?;
     let key = open_new(ctx, keyspace, name)?;
-    let mut keyspace = create(ctx, name, key, params)?;
+    let mut keyspace = create(ctx, name, key, params, options.expires_at)?;
     keyspace.notify_changed(ctx, name, c"bf.reserve");
+    if options.expires_at.is_some() {
+        keyspace.notify_expire(ctx, name);
+    }
     ctx.reply_ok();
     Ok(())
 }
@@ -58,7 +62,7 @@ fn open_new<'k>(ctx: &Context, keyspace: Keyspace<'k>, name: Arg) -> Result<Writ
 }
 
 /// Parses `BF.RESERVE key error_rate capacity …`, as our clients and our own stream write it.
-fn parse(args: Args) -> Result<CreateOptions, Error> {
+fn parse(ctx: &Context, args: Args) -> Result<CreateOptions, Error> {
     if args.at(2).is("LIKE") {
         return Err(Error::LikeAlone);
     }
@@ -66,7 +70,7 @@ fn parse(args: Args) -> Result<CreateOptions, Error> {
     let error_rate = ErrorRate::new(error_rate).ok_or(Error::RateRange)?;
     let capacity = args.at(3).integer().ok_or(Error::BadCapacity)?;
     let capacity = positive(capacity).ok_or(Error::CapacityRange)?;
-    let (mut expansion, mut seed, mut layout) = (None, None, None);
+    let (mut expansion, mut seed, mut layout, mut expires_at) = (None, None, None, None);
     let (mut nonscaling, mut counting) = (false, false);
     let mut words = args.from(4).iter();
     while let Some(option) = words.next() {
@@ -80,6 +84,9 @@ fn parse(args: Args) -> Result<CreateOptions, Error> {
             set_once(&mut seed, words.next().ok_or(Error::BadSeed)?)?;
         } else if option.is("LAYOUT") {
             set_once(&mut layout, words.next().ok_or(Error::BadLayout)?)?;
+        } else if let Some(expire) = ExpireOption::of(option) {
+            let value = words.next().ok_or(Error::BadExpireTime)?;
+            set_once(&mut expires_at, expire.expires_at(ctx, value)?)?;
         } else {
             return Err(Error::UnknownArgument);
         }
@@ -107,5 +114,6 @@ fn parse(args: Args) -> Result<CreateOptions, Error> {
         counting,
         seed,
         layout,
+        expires_at,
     })
 }

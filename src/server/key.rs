@@ -6,7 +6,7 @@
 //! - opening a key: `keymiss` if it does not exist, `expired` if its time is over. If the key is found, no event is
 //!   raised;
 //! - setting a value: `new`, and where there was a value, what tells that it is gone;
-//! - [`Keyspace::notify_changed`].
+//! - [`Keyspace::notify_changed`] and [`Keyspace::notify_expire`].
 //!
 //! All three take the [`Keyspace`], of which there is one for a command. An open key borrows it, and a filter borrows
 //! its key. So the compiler sees to it that nobody holds a filter, or a key that remembers one, while a listener may
@@ -43,16 +43,21 @@ impl Keyspace<'_> {
 
     /// Tells watchers and listeners that `event` changed the key.
     pub(crate) fn notify_changed(&mut self, ctx: &Context, key: Arg, event: &CStr) {
+        // SAFETY: the context and the key's name are alive.
+        unsafe { call!(RedisModule_SignalModifiedKey(ctx.as_raw(), key.as_raw())) };
+        self.notify(ctx, raw::REDISMODULE_NOTIFY_MODULE, event, key);
+    }
+
+    /// Tells listeners that the key got a time to live, by the event of the server's own commands.
+    pub(crate) fn notify_expire(&mut self, ctx: &Context, key: Arg) {
+        self.notify(ctx, raw::REDISMODULE_NOTIFY_GENERIC, c"expire", key);
+    }
+
+    fn notify(&mut self, ctx: &Context, class: c_int, event: &CStr, key: Arg) {
         // SAFETY: the context and the key's name are alive, and the event ends with a NUL. Listeners may do anything:
         // all keys are closed.
         unsafe {
-            call!(RedisModule_SignalModifiedKey(ctx.as_raw(), key.as_raw()));
-            call!(RedisModule_NotifyKeyspaceEvent(
-                ctx.as_raw(),
-                raw::REDISMODULE_NOTIFY_MODULE as c_int,
-                event.as_ptr(),
-                key.as_raw()
-            ));
+            call!(RedisModule_NotifyKeyspaceEvent(ctx.as_raw(), class, event.as_ptr(), key.as_raw()));
         }
     }
 }
@@ -106,6 +111,12 @@ impl<'k> OpenKey<'k> {
     pub(crate) fn is_empty(&self) -> bool {
         // SAFETY: the key is open; null is empty.
         unsafe { call!(RedisModule_KeyType(self.key)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int }
+    }
+
+    /// Makes a key that is open to be written expire at a time, in milliseconds since 1970. Without a value, nothing happens.
+    pub(crate) fn set_expire_time(&mut self, time: i64) {
+        // SAFETY: the key is open. The server refuses one without a value, and one that is only read.
+        unsafe { call!(RedisModule_SetAbsExpire(self.key, time)) };
     }
 
     /// Sets the value of a key that is open to be written, and closes it. A value that it has already, and its time to

@@ -72,6 +72,9 @@ impl Command {
     }
 }
 
+/// The facts of the usual reply to BF.INFO.
+const LABELS: [&str; 5] = ["Capacity", "Size", "Number of filters", "Number of items inserted", "Expansion rate"];
+
 /// A connection of each protocol, and what yes and no are in it.
 pub(crate) fn protocols(server: &Server) -> [(Wire, Reply, Reply); 2] {
     // Servers before 7.0 have no booleans for modules.
@@ -180,7 +183,7 @@ fn a_key_of_another_type_is_an_error_to_every_command_and_stays_as_it_is() {
 /// Lines with a word too few, or too many where there is a limit.
 fn lines_of_wrong_length() -> Vec<(&'static str, String)> {
     let most = |name| match name {
-        "bf.reserve" => Some(12),
+        "bf.reserve" => Some(14),
         "bf.info" => Some(3),
         _ => None,
     };
@@ -432,7 +435,6 @@ fn a_full_filter_takes_what_fits_and_stops_with_the_error() {
 
 #[test]
 fn info_has_exactly_the_incumbents_five_fields() {
-    const LABELS: [&str; 5] = ["Capacity", "Size", "Number of filters", "Number of items inserted", "Expansion rate"];
     let server = Setup::oxbloom().start();
     for (mut client, ..) in protocols(&server) {
         client.run("FLUSHALL");
@@ -488,6 +490,26 @@ fn info_tells_more_when_asked_for_it() {
         assert!((0.1..0.6).contains(&fill), "{fill}");
         let rate = field("FPR", "Estimated false positive rate").float();
         assert!((1e-6..0.001).contains(&rate), "{rate}");
+        // All at once: the five of the usual reply, and the others.
+        let all = client.run("BF.INFO key all");
+        let usual = client.run("BF.INFO key");
+        LABELS.iter().for_each(|label| assert_eq!(all.field(label), usual.field(label), "{label}"));
+        for (token, label) in [
+            ("ERROR", "Error rate"),
+            ("SEED", "Seed"),
+            ("LAYOUT", "Layout"),
+            ("FILL", "Fill ratio"),
+            ("FPR", "Estimated false positive rate"),
+            ("ESTIMATED", "Number of items is an estimate"),
+        ] {
+            let single = client.run(&format!("BF.INFO key {token}")).field_or_single(label);
+            assert_eq!(*all.field(label), single, "{token}");
+        }
+        let facts = match &all {
+            Reply::Map(pairs) => pairs.len(),
+            array => array.elements().len() / 2,
+        };
+        assert_eq!(facts, 11);
     }
 }
 

@@ -6,6 +6,7 @@ mod commands;
 mod configuration;
 mod counting;
 mod datatype;
+mod expiry;
 mod lookahead;
 mod memory;
 mod merging;

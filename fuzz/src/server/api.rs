@@ -134,6 +134,7 @@ functions! {
     RedisModule_SaveStringBuffer: save_string_buffer,
     RedisModule_SaveUnsigned: save_unsigned,
     RedisModule_ServerInfoGetFieldUnsigned: server_info_get_field_unsigned,
+    RedisModule_SetAbsExpire: set_abs_expire,
     RedisModule_SetModuleAttribs: set_module_attribs,
     RedisModule_SetModuleOptions: set_module_options,
     RedisModule_SignalModifiedKey: signal_modified_key,

@@ -9,7 +9,7 @@ use redis_module::raw;
 
 use super::events::{self, Event};
 use super::strings::{Strings, buffer, text};
-use super::{Call, Circumstances, OK, SPACES, check_given_back, in_their_circumstances, with};
+use super::{Call, Circumstances, ERR, OK, SPACES, check_given_back, in_their_circumstances, with};
 use crate::decoding::MEMORY_LIMIT;
 
 /// What is behind a key.
@@ -88,6 +88,7 @@ pub(crate) fn delete(space: usize, key: &[u8]) {
 fn remove(space: usize, key: &[u8]) {
     let removed = with(|state| {
         state.expired.remove(&(space, key.to_vec()));
+        state.expire_times.remove(&(space, key.to_vec()));
         state.spaces[space].remove(key)
     });
     if let Some(Value::Module(number, value)) = removed {
@@ -100,6 +101,16 @@ fn remove(space: usize, key: &[u8]) {
 /// Has a key expire when the module opens it, or at [`delete_expired`].
 pub(crate) fn expire(space: usize, key: &[u8]) {
     with(|state| state.expired.insert((space, key.to_vec())));
+}
+
+/// Notes when a key expires.
+pub(crate) fn set_expire_time(space: usize, key: &[u8], time: i64) {
+    with(|state| state.expire_times.insert((space, key.to_vec()), time));
+}
+
+/// Returns when a key expires, if it does.
+pub(crate) fn expire_time(space: usize, key: &[u8]) -> Option<i64> {
+    with(|state| state.expire_times.get(&(space, key.to_vec())).copied())
 }
 
 /// Deletes the keys that have expired, and that the module did not open.
@@ -223,6 +234,18 @@ pub(super) unsafe extern "C" fn module_type_set_value(
     remove(space, &key.name);
     with(|state| state.spaces[space].insert(key.name.clone(), Value::Module(data_type.addr() - 1, value)));
     events::raise(Event::New, &key.name);
+    OK
+}
+
+pub(super) unsafe extern "C" fn set_abs_expire(key: *mut raw::RedisModuleKey, time: raw::mstime_t) -> c_int {
+    // SAFETY: an open key.
+    let Key { name, is_writable } = unsafe { &*key.cast::<Key>() };
+    assert!(*is_writable && time >= 0);
+    let space = with(|state| state.call.space);
+    if !with(|state| state.spaces[space].contains_key(name)) {
+        return ERR;
+    }
+    set_expire_time(space, name, time);
     OK
 }
 

@@ -45,7 +45,9 @@ use strings::Strings;
 
 pub(crate) use configuration::{configure, configured};
 pub(crate) use information::check_figures;
-pub(crate) use keys::{copy, delete, delete_expired, digest, expire, flush, growth, keys, rename, set_text};
+pub(crate) use keys::{
+    copy, delete, delete_expired, digest, expire, expire_time, flush, growth, keys, rename, set_expire_time, set_text,
+};
 pub(crate) use memory::defragment;
 pub(crate) use rdb::{restore, rewrite, save};
 pub(crate) use replies::Reply;
@@ -120,6 +122,8 @@ struct State {
     figures: BTreeMap<String, u64>,
     /// Keys that are deleted as soon as the module opens them, by space.
     expired: BTreeSet<(usize, Vec<u8>)>,
+    /// When keys expire, by space. No time passes here.
+    expire_times: BTreeMap<(usize, Vec<u8>), i64>,
     /// Whether the listener runs, which is not told of what it causes itself.
     is_listening: bool,
     random: u64,

@@ -1,0 +1,193 @@
+//! Keys that are created with a time to live.
+
+use std::ops::RangeInclusive;
+
+use redis::{Connection, Value};
+
+use testkit::info::info_field;
+use testkit::server::{wait_until, with_aof};
+use testkit::wire::{Reply, Wire};
+use testkit::{Setup, ask, error, run};
+
+use crate::replication::{master_setup, replica_setup};
+
+/// In the year 2100, in seconds since 1970.
+const FAR: i64 = 4_102_444_800;
+
+/// What creates a filter: the words before and after the options.
+const CREATIONS: [(&str, &str); 5] = [
+    ("BF.RESERVE key 0.01 100", ""),
+    ("BF.RESERVE key 0.01 100 COUNTING", ""),
+    ("BF.RESERVE key 0.01 100 LAYOUT classic", ""),
+    ("BF.INSERT key", "ITEMS a b"),
+    ("BF.INSERT key LAYOUT classic", "ITEMS a b"),
+];
+
+/// When a key expires, in milliseconds since 1970, as exactly as every server tells.
+fn expire_time(client: &mut Connection, key: &str) -> RangeInclusive<i64> {
+    let now = |client: &mut Connection| {
+        let [seconds, microseconds]: [i64; 2] = ask(client, "TIME");
+        1000 * seconds + microseconds / 1000
+    };
+    let before = now(client);
+    let left: i64 = ask(client, &format!("PTTL {key}"));
+    assert!(left > 0, "{key} does not expire: {left}");
+    before + left - 1..=now(client) + left + 1
+}
+
+#[test]
+fn a_key_is_created_with_a_time_to_live() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    for (before, after) in CREATIONS {
+        for (option, milliseconds) in [("EX 1000", 1_000_000), ("px 1000000", 1_000_000)] {
+            run(&mut client, "DEL key").unwrap();
+            run(&mut client, &format!("{before} {option} {after}")).unwrap();
+            let left: i64 = ask(&mut client, "PTTL key");
+            assert!((milliseconds - 60_000..=milliseconds).contains(&left), "{before} {option}: {left}");
+        }
+        for option in [format!("EXAT {FAR}"), format!("PXAT {FAR}000")] {
+            run(&mut client, "DEL key").unwrap();
+            run(&mut client, &format!("{before} {option} {after}")).unwrap();
+            assert!(expire_time(&mut client, "key").contains(&(1000 * FAR)), "{before} {option}");
+        }
+        // It is the key's, not the filter's: whoever adds does not change it.
+        run(&mut client, "BF.INSERT key EX 5 ITEMS c").unwrap();
+        assert!(expire_time(&mut client, "key").contains(&(1000 * FAR)), "{before}");
+        run(&mut client, "PERSIST key").unwrap();
+        assert_eq!(run(&mut client, "BF.INSERT key EX 5 ITEMS d"), Ok(Value::Array(vec![Value::Int(1)])));
+        assert_eq!(ask::<i64>(&mut client, "PTTL key"), -1, "{before}");
+    }
+    // Without an option, there is none.
+    run(&mut client, "BF.RESERVE other 0.01 100").unwrap();
+    assert_eq!(ask::<i64>(&mut client, "PTTL other"), -1);
+}
+
+#[test]
+fn a_bad_time_to_live_is_an_error_and_creates_nothing() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    let bad = ["0", "-1", "soon", "1.5", "9223372036854775807", "9223372036854775808", "''"];
+    for (before, after) in CREATIONS {
+        let options = ["EX", "PX", "EXAT", "PXAT"].into_iter();
+        let bad = options.clone().flat_map(|option| bad.map(|value| format!("{option} {value}")));
+        // So many milliseconds from 1970 on can be told.
+        let bad = bad.filter(|option| option != "PXAT 9223372036854775807");
+        let past = ["EXAT 1000000000", "PXAT 1000000000000"].map(str::to_owned);
+        for option in bad.chain(past) {
+            let text = error(&mut client, &format!("{before} {option} {after}"));
+            assert_eq!(text, "ERR invalid expire time", "{before} {option}");
+        }
+        for option in ["EX 10 EX 10", "EX 10 PXAT 9000000000000"] {
+            assert_eq!(
+                error(&mut client, &format!("{before} {option} {after}")),
+                "Repeated argument received",
+                "{before}"
+            );
+        }
+        assert_eq!(ask::<i64>(&mut client, "EXISTS key"), 0, "{before}");
+    }
+    assert_eq!(error(&mut client, "BF.RESERVE key 0.01 100 EX"), "ERR invalid expire time");
+    run(&mut client, "BF.RESERVE there 0.01 100").unwrap();
+    assert!(error(&mut client, "BF.RESERVE there 0.01 100 EX 10").contains("item exists"));
+    assert_eq!(ask::<i64>(&mut client, "PTTL there"), -1);
+}
+
+#[test]
+fn a_replica_and_a_restart_keep_the_time_to_live() {
+    for preamble in ["yes", "no"] {
+        let master = with_aof(preamble).set("repl-diskless-sync-delay 0").start();
+        let mut client = master.connect();
+        let replica = replica_setup(&master).start();
+        let mut reader = replica.connect();
+        testkit::replication::wait_for_replica(&mut client, &mut reader);
+        let mut keys = Vec::new();
+        for (number, (before, after)) in CREATIONS.into_iter().enumerate() {
+            for (option, name) in [("EX 100000", "in"), ("PXAT 4102444800123", "at")] {
+                let key = format!("{name}-{number}");
+                let before = before.replacen("key", &key, 1);
+                run(&mut client, &format!("{before} {option} {after}")).unwrap();
+                keys.push(key);
+            }
+        }
+        testkit::replication::wait_for_replica(&mut client, &mut reader);
+        let agree = |one: &RangeInclusive<i64>, other: &RangeInclusive<i64>| {
+            one.start() <= other.end() && other.start() <= one.end()
+        };
+        let times: Vec<_> = keys.iter().map(|key| expire_time(&mut client, key)).collect();
+        for (key, time) in keys.iter().zip(&times) {
+            let there = expire_time(&mut reader, key);
+            assert!(agree(time, &there), "{key}: {time:?}, replica {there:?}");
+            assert!(key.starts_with("in") || there.contains(&4_102_444_800_123), "{key}");
+            let layouts = [&mut client, &mut reader].map(|client| info_field::<String>(client, key, "LAYOUT"));
+            assert_eq!(layouts[0], layouts[1], "{key}");
+        }
+        for rewritten in [false, true] {
+            if rewritten {
+                run(&mut client, "BGREWRITEAOF").unwrap();
+                let running = |client: &mut Connection| {
+                    testkit::info::info_number(client, "persistence", "aof_rewrite_in_progress")
+                };
+                wait_until("the file is rewritten", || running(&mut client) == 0);
+            }
+            let copy = testkit::server::copy_of(master.folder());
+            let restarted = with_aof(preamble).on(copy).start();
+            let mut restarted = restarted.connect();
+            for (key, time) in keys.iter().zip(&times) {
+                let there = expire_time(&mut restarted, key);
+                assert!(agree(time, &there), "{key}: {time:?}, restarted {there:?}, {preamble} {rewritten}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_expires_is_gone_on_the_replica_as_well() {
+    let master = master_setup().start();
+    let mut client = master.connect();
+    let replica = replica_setup(&master).start();
+    let mut reader = replica.connect();
+    testkit::replication::wait_for_replica(&mut client, &mut reader);
+    for (before, after) in CREATIONS {
+        run(&mut client, &format!("{before} PX 1 {after}")).unwrap();
+        wait_until("the key has expired", || ask::<i64>(&mut client, "EXISTS key") == 0);
+        wait_until("the replica has no key", || ask::<i64>(&mut reader, "DBSIZE") == 0);
+    }
+    // In a transaction, no time passes.
+    let mut wire = Wire::resp2(&master);
+    wire.run("MULTI");
+    wire.run("BF.INSERT key PX 1 ITEMS a");
+    wire.run("BF.EXISTS key a");
+    let replies = wire.run("EXEC");
+    assert_eq!(replies, Reply::Array(vec![Reply::integers(&[1]), Reply::Integer(1)]));
+}
+
+#[test]
+fn a_time_to_live_is_an_event() {
+    let server = Setup::oxbloom().set("notify-keyspace-events KEA").start();
+    let mut subscriber = Wire::resp2(&server);
+    subscriber.run("PSUBSCRIBE __keyspace@0__:key");
+    let mut client = Wire::resp2(&server);
+    for (before, after) in CREATIONS {
+        client.run("DEL key");
+        client.run(&format!("{before} EX 100 {after}"));
+        client.run("BF.INSERT key EX 100 ITEMS c");
+        client.run("PUBLISH __keyspace@0__:key end");
+        let mut events = Vec::new();
+        loop {
+            let message = subscriber.receive();
+            let event = message.elements()[3].text();
+            if event == "end" {
+                break;
+            }
+            events.push(event);
+        }
+        events.retain(|event| !["del", "new"].contains(&event.as_str()));
+        let expected: &[&str] = if after.is_empty() {
+            &["bf.reserve", "expire", "bf.add"]
+        } else {
+            &["bf.reserve", "bf.add", "expire", "bf.add"]
+        };
+        assert_eq!(events, expected, "{before}");
+    }
+}
