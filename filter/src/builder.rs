@@ -84,7 +84,7 @@ impl FilterBuilder {
     }
 
     /// Makes a filter that grows when it is full, in small steps and as far as memory allows. The error rate holds however far
-    /// it grows. It takes 15 to 17 bits for each item beyond the capacity at 1 %.
+    /// it grows. It takes 16 to 20 bits for each item beyond the capacity at 1 %.
     ///
     /// The expansion, at least 1, is how many times as large each further layer of a [classic](Self::classic) filter is.
     /// Other filters only remember it.
@@ -116,7 +116,7 @@ impl FilterBuilder {
     }
 
     /// Makes a counting filter, which supports [`remove`](Filter::remove) and [`count`](Filter::count). It takes about as much
-    /// memory as another filter: 9.7 bits an item at 1 % if it does not grow, and 15 to 17 if it does. It takes it as items
+    /// memory as another filter: 9.7 bits an item at 1 % if it does not grow, and 14 to 18 if it does. It takes it as items
     /// are inserted, and gives it back as they are removed.
     ///
     /// ```

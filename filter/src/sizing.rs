@@ -93,8 +93,8 @@ enum Guarantee {
 
 impl BlockShape {
     /// Returns the shape with the fewest blocks per item, and then the fewest blocks, that holds `capacity` items (at
-    /// least 1) at an error rate of at most `rate`, within `budget`; for a small layer, the one with the fewest
-    /// words. Takes 1 to 300 microseconds: 4 for 100 items at 1 %.
+    /// least 1) at an error rate of at most `rate`, within `budget`; for a layer of up to 31 words, the one with the
+    /// fewest words. Takes 1 to 300 microseconds: 4 for 100 items at 1 %.
     ///
     /// Over a rate of 0.3 or so a whole number of probes wastes more than the budget allows; the shape then takes what
     /// it needs. Returns `None` if the bits cannot be addressed.

@@ -46,7 +46,7 @@ pub struct CreateParams {
 /// The kinds of filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterKind {
-    /// Bits in blocks of a cache line.
+    /// Bits in blocks, of a cache line but in small filters; and a table once it has grown.
     Native,
     /// Fingerprints with their counts, in a table.
     Counting,
@@ -57,7 +57,7 @@ pub enum FilterKind {
 /// How the bits lie in memory, and what that takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// In blocks of a cache line.
+    /// In blocks, of a cache line but in small filters.
     Native {
         /// Filters of one shape and seed hold the same bits for the same items. Anyone who knows it can craft collisions.
         seed: u64,

@@ -72,19 +72,16 @@ impl ExpireOption {
         ExpireOption::ALL.into_iter().find(|(name, _)| word.is(name)).map(|(_, option)| option)
     }
 
-    /// Returns when the key expires, in milliseconds since 1970, given the option's value: later than now, unless a
-    /// master or a file says so.
+    /// Returns when the key expires, in milliseconds since 1970, given the option's value.
     pub(super) fn expires_at(self, server: &Server, value: Arg) -> Result<i64, Error> {
-        let now = server.milliseconds();
         let (unit, start) = match self {
-            ExpireOption::Ex => (1000, now),
-            ExpireOption::Px => (1, now),
+            ExpireOption::Ex => (1000, server.milliseconds()),
+            ExpireOption::Px => (1, server.milliseconds()),
             ExpireOption::ExAt => (1000, 0),
             ExpireOption::PxAt => (1, 0),
         };
         let number = value.integer().filter(|&number| number > 0);
-        let time = number.and_then(|number| number.checked_mul(unit)?.checked_add(start));
-        time.filter(|&time| time > now || server.is_replicated_or_loading()).ok_or(Error::BadExpireTime)
+        number.and_then(|number| number.checked_mul(unit)?.checked_add(start)).ok_or(Error::BadExpireTime)
     }
 }
 
@@ -108,8 +105,13 @@ impl CreateOptions {
         Ok(())
     }
 
-    /// Returns the parameters of the filter, with defaults from the configuration.
+    /// Returns the parameters of the filter, with defaults from the configuration. A key that would have expired
+    /// already is an error, unless a master or a file says so: time went by since.
     pub(super) fn params(&self, server: &Server) -> Result<CreateParams, Error> {
+        let is_over = self.expires_at.is_some_and(|time| time <= server.milliseconds());
+        if is_over && !server.is_replicated_or_loading() {
+            return Err(Error::BadExpireTime);
+        }
         let stored_expansion = match self.expansion {
             None => DEFAULT_EXPANSION,
             Some(Expansion::None) => 0,

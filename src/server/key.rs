@@ -19,7 +19,7 @@ use redis_module::raw;
 
 use super::args::Arg;
 use super::context::Context;
-use crate::ffi::{OK, call};
+use crate::ffi::{OK, available, call};
 
 /// The permission to do what may run listeners. It takes no memory, and no time.
 pub(crate) struct Keyspace<'a>(PhantomData<&'a mut ()>);
@@ -115,8 +115,17 @@ impl<'k> OpenKey<'k> {
 
     /// Makes a key that is open to be written expire at a time, in milliseconds since 1970. Without a value, nothing happens.
     pub(crate) fn set_expire_time(&mut self, time: i64) {
+        // The first releases of Redis 6.2 know only times from now on.
+        let is_absolute = available!(RedisModule_SetAbsExpire).is_some();
         // SAFETY: the key is open. The server refuses one without a value, and one that is only read.
-        unsafe { call!(RedisModule_SetAbsExpire(self.key, time)) };
+        unsafe {
+            if is_absolute {
+                call!(RedisModule_SetAbsExpire(self.key, time));
+            } else {
+                let now = call!(RedisModule_Milliseconds());
+                call!(RedisModule_SetExpire(self.key, time.saturating_sub(now).max(0)));
+            }
+        }
     }
 
     /// Sets the value of a key that is open to be written, and closes it. A value that it has already, and its time to

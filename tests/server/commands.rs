@@ -1032,14 +1032,14 @@ fn each_command_is_documented_with_all_its_arguments() {
         (
             "bf.reserve",
             "key [error_rate capacity expansion:EXPANSION nonscaling:NONSCALING counting:COUNTING seed:SEED \
-             layout:LAYOUT]|other:LIKE",
+             layout:LAYOUT expiration]|other:LIKE",
         ),
         ("bf.add", "key item"),
         ("bf.madd", "key item"),
         (
             "bf.insert",
             "key capacity:CAPACITY error:ERROR expansion:EXPANSION nocreate:NOCREATE nonscaling:NONSCALING \
-             counting:COUNTING seed:SEED layout:LAYOUT nx:NX item:ITEMS",
+             counting:COUNTING seed:SEED layout:LAYOUT expiration nx:NX item:ITEMS",
         ),
         ("bf.exists", "key item"),
         ("bf.mexists", "key item"),

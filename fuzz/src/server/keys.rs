@@ -237,7 +237,8 @@ pub(super) unsafe extern "C" fn module_type_set_value(
     OK
 }
 
-pub(super) unsafe extern "C" fn set_abs_expire(key: *mut raw::RedisModuleKey, time: raw::mstime_t) -> c_int {
+/// Times are counted from 0, which is now.
+pub(super) unsafe extern "C" fn set_expire(key: *mut raw::RedisModuleKey, time: raw::mstime_t) -> c_int {
     // SAFETY: an open key.
     let Key { name, is_writable } = unsafe { &*key.cast::<Key>() };
     assert!(*is_writable && time >= 0);
