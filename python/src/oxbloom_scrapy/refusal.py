@@ -33,7 +33,8 @@ def refuse(crawler: Crawler, reason: object) -> None:
         _refused.add(crawler)
         logger.error("The crawl cannot start: %s", reason)
         crawler.signals.connect(_close, signals.spider_opened)
-        exit_with_failure(crawler)
+        # The engine is not started, and so not stopped either.
+        exit_with_failure(crawler, signals.spider_closed)
 
 
 def _close(spider: Spider) -> None:
@@ -44,9 +45,9 @@ def _close(spider: Spider) -> None:
     raise CloseSpider("bloomfilter_unusable")
 
 
-def exit_with_failure(crawler: Crawler) -> None:
-    """Makes the process exit with 1 when the crawl ends, as Scrapy does for one without a spider."""
-    crawler.signals.connect(_forget_spider, signals.engine_stopped)
+def exit_with_failure(crawler: Crawler, end: object = signals.engine_stopped) -> None:
+    """Makes the process exit with 1, as Scrapy does for a crawler that has no spider at the end."""
+    crawler.signals.connect(_forget_spider, end)
 
 
 def _forget_spider(sender: Crawler) -> None:

@@ -167,7 +167,7 @@ def test_the_page_can_be_followed(reader: Reader, pages: Site) -> None:
     done, size, deleted, capacity, card = terminal.type(SIZES)
     assert (done, deleted, capacity) == ("OK", "1", "1000000")
     assert int(card) == client.execute_command("BF.CARD", "pages:bloomfilter") > PAGES
-    assert f"| 100 million | 138 MB | {round(int(size) / 1e6)} MB |" in PAGE
+    assert f"| 100 million | 132 MB | 191 MB | 256 MB | {round(int(size) / 1e6)} MB |" in PAGE
 
     # A crawl with scrapy-redis's set, which goes on with a filter.
     terminal.type(ANEW)

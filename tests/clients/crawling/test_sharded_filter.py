@@ -426,7 +426,7 @@ def test_room_to_spare_costs_what_is_documented(server: Server, each: int, costs
     client.flushall()
     filter = ShardedFilter(client, "sharded", shards=16, capacity=16 * each)
     filter.reserve()
-    client.execute_command("BF.RESERVE", "one", 0.001, each)
+    client.execute_command("BF.RESERVE", "one", 1e-6, each)
     (size,) = client.execute_command("BF.INFO", "one", "SIZE")[-1:]
     assert filter.info().size / (16 * size) == pytest.approx(costs, abs=0.002)
 
