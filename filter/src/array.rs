@@ -22,11 +22,8 @@ use std::alloc::{self, Layout};
 use std::ptr::{self, NonNull};
 
 use crate::error::Error;
-use crate::line::LINE_BYTES;
+use crate::line::LINE;
 use crate::memory::try_vec;
-
-/// What an allocation is aligned to, in the ideal case.
-pub(crate) const LINE: usize = LINE_BYTES as usize;
 
 /// The least bytes of blocks for which alignment is worth a line.
 const WORTH_PADDING: usize = 64 * LINE;
@@ -35,7 +32,7 @@ const WORTH_PADDING: usize = 64 * LINE;
 pub(crate) const WORD: usize = size_of::<u64>();
 
 /// The most bytes in an array.
-const MAX_BYTES: u64 = isize::MAX as u64 - 2 * LINE_BYTES;
+const MAX_BYTES: u64 = isize::MAX as u64 - 2 * LINE as u64;
 
 /// A row of words. Many of them are a row of cache lines.
 pub(crate) type Words<T = ()> = Array<{ WORD }, T>;

@@ -11,10 +11,10 @@
 
 use std::ptr::NonNull;
 
-use crate::array::{LINE, RawSpan, WORD, Words};
+use crate::array::{RawSpan, WORD, Words};
 use crate::error::Error;
 use crate::hash::Hash;
-use crate::line::Line;
+use crate::line::{LINE, Line};
 use crate::probe::{ItemBlocks, ProbePattern};
 use crate::sizing::{BlockShape, WORDS_OF_LINE};
 

@@ -9,13 +9,13 @@
 use multiversion::multiversion;
 
 /// Bits in a cache line.
-pub(crate) const LINE_BITS: u64 = 512;
+pub(crate) const LINE_BITS: u64 = 8 * LINE as u64;
 
 /// Bytes in a cache line.
-pub(crate) const LINE_BYTES: u64 = LINE_BITS / 8;
+pub(crate) const LINE: usize = 64;
 
 /// One cache line of bits.
-pub(crate) type Line = [u8; LINE_BYTES as usize];
+pub(crate) type Line = [u8; LINE];
 
 /// How two bytes are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,6 @@ fn apply(target: &mut [u8], source: &[u8], op: CombineOp) -> bool {
 
 #[inline(always)]
 fn in_lines(target: &mut [u8], source: &[u8], op: impl Fn(u8, u8) -> u8) -> bool {
-    const LINE: usize = size_of::<Line>();
     let ((lines, rest), (sources, others)) = (target.as_chunks_mut::<LINE>(), source.as_chunks::<LINE>());
     let mut changed = false;
     for (target, source) in lines.iter_mut().zip(sources) {

@@ -170,7 +170,7 @@ impl Filter {
     }
 }
 
-/// Returns the filter with the most layers.
+/// Returns the filter with the most parts.
 fn longest<'a>(filters: &[&'a Filter]) -> Option<&'a Filter> {
     filters.iter().copied().max_by_key(|filter| filter.num_parts())
 }

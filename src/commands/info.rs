@@ -21,8 +21,8 @@ struct Field {
     reply: fn(&Context, &Filter),
 }
 
-/// The facts: first those of the usual reply, then those that are told one by one or with ALL. All come from counters; none looks
-/// at the bits.
+/// The facts: first those of the usual reply, then those that are told one by one or with ALL. All come from counters;
+/// none looks at the bits.
 const FIELDS: [Field; 11] = [
     Field {
         token: c"CAPACITY",

@@ -23,17 +23,13 @@ pub(super) struct CreateOptions {
     pub expires_at: Option<i64>,
 }
 
-/// The options that say when a key expires, as the server's own commands have them.
+/// An option that says when a key expires, as the server's own commands have it.
 #[derive(Clone, Copy)]
-pub(super) enum ExpireOption {
-    /// In so many seconds.
-    Ex,
-    /// In so many milliseconds.
-    Px,
-    /// So many seconds after 1970.
-    ExAt,
-    /// So many milliseconds after 1970.
-    PxAt,
+pub(super) struct ExpireOption {
+    /// The milliseconds of its unit.
+    unit: i64,
+    /// True if it counts from now on, and not from 1970 on.
+    from_now: bool,
 }
 
 /// The growth that `EXPANSION n` asks for.
@@ -61,10 +57,10 @@ impl Expansion {
 
 impl ExpireOption {
     const ALL: [(&str, ExpireOption); 4] = [
-        ("EX", ExpireOption::Ex),
-        ("PX", ExpireOption::Px),
-        ("EXAT", ExpireOption::ExAt),
-        ("PXAT", ExpireOption::PxAt),
+        ("EX", ExpireOption { unit: 1000, from_now: true }),
+        ("PX", ExpireOption { unit: 1, from_now: true }),
+        ("EXAT", ExpireOption { unit: 1000, from_now: false }),
+        ("PXAT", ExpireOption { unit: 1, from_now: false }),
     ];
 
     /// Returns the option that a word is, if it is one.
@@ -74,20 +70,15 @@ impl ExpireOption {
 
     /// Returns when the key expires, in milliseconds since 1970, given the option's value.
     pub(super) fn expires_at(self, server: &Server, value: Arg) -> Result<i64, Error> {
-        let (unit, start) = match self {
-            ExpireOption::Ex => (1000, server.milliseconds()),
-            ExpireOption::Px => (1, server.milliseconds()),
-            ExpireOption::ExAt => (1000, 0),
-            ExpireOption::PxAt => (1, 0),
-        };
+        let start = if self.from_now { server.milliseconds() } else { 0 };
         let number = value.integer().filter(|&number| number > 0);
-        number.and_then(|number| number.checked_mul(unit)?.checked_add(start)).ok_or(Error::BadExpireTime)
+        number.and_then(|number| number.checked_mul(self.unit)?.checked_add(start)).ok_or(Error::BadExpireTime)
     }
 }
 
 impl CreateOptions {
-    /// Rejects options that contradict a filter that exists. Capacity, error rate, growth and
-    /// time to live are for its creation alone: clients repeat them with every command.
+    /// Rejects options that contradict a filter that exists. Capacity, error rate, growth and time to live are for its
+    /// creation alone: clients repeat them with every command.
     pub(super) fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
         let layout = match filter.kind() {
             FilterKind::Native | FilterKind::Counting => LayoutName::Native,

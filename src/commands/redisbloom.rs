@@ -5,8 +5,8 @@
 //! says, so that replicas agree with each other and with the next start.
 //!
 //! Our own stream never has BF.INSERT. Before the first addition to a filter of ours it has a BF.RESERVE of at least nine
-//! words, a header or a BF.MERGE, and a header before the first addition to a classic one. So whatever creates a filter in another way is
-//! RedisBloom's.
+//! words, a header or a BF.MERGE, and a header before the first addition to a classic one. So whatever creates a filter in
+//! another way is RedisBloom's.
 
 use std::num::NonZeroU32;
 

@@ -11,8 +11,8 @@
 //! XXH3-64 of the shape of the blocks, seeded with the filter's seed; that of the table's parts covers the lengths of its
 //! fingerprints as well.
 //!
-//! A filter without a bit set has no chunks of bits, so that a large filter that was only reserved costs a few bytes. Their shape
-//! is stored, never computed again.
+//! A filter without a bit set has no chunks of bits, so that a large one that was only reserved costs a few bytes. The shape
+//! of the blocks is stored, never computed again.
 //!
 //! Bits are OR-ed in, and entries added, so that a filter may be in use while it is copied.
 

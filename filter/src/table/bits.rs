@@ -3,11 +3,10 @@
 //! Bit `i` is bit `i % 8` of byte `i / 8`, so that eight bytes read as a little-endian word hold 64 bits in order,
 //! wherever they start. Everything reads whole words: a slice ends with [`PADDING`] bytes that hold nothing.
 
-/// The bytes behind the last field of a slice, so that a word that starts in any of its bytes can be read.
-pub(super) const PADDING: usize = size_of::<u64>();
+use crate::array::WORD;
 
-/// Bytes of a word.
-const WORD: usize = size_of::<u64>();
+/// The bytes behind the last field of a slice, so that a word that starts in any of its bytes can be read.
+pub(super) const PADDING: usize = WORD;
 
 /// The widest field: with up to seven bits before it, it is in one word.
 pub(super) const MAX_WIDTH: u32 = u64::BITS - 7;

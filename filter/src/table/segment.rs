@@ -25,6 +25,7 @@ use super::entry::{Listed, MAX_ENTRY_COUNT, Multiplicity, slot_of, slots_of};
 use super::path::{Path, bits_of, later_bits_of};
 use crate::array::{Bytes, prefetch};
 use crate::error::Error;
+use crate::line::LINE;
 use crate::memory::try_vec;
 
 /// Quotients in a group.
@@ -712,8 +713,7 @@ fn slots_in_upper(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// The processor's cache line, in bytes, and the lines of a group that are prefetched.
-const LINE: usize = 64;
+/// The cache lines of a group that are prefetched.
 const GROUP_LINES: usize = 3;
 
 /// The part of a segment that stays free: the less, the longer is the search for it.
