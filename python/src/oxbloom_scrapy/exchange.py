@@ -9,8 +9,8 @@ two rules:
   the space before it sends the command.
 * **No connection with unread replies goes back to the pool**, whatever is raised: the next command would take them for
   its own. redis-py closes a connection if reading from it raises, but not if something is raised between two replies,
-  such as `KeyboardInterrupt`. So with a single server we take the connection from the pool, lend it to a pipeline, and
-  close it after any error but a reply's.
+  such as `KeyboardInterrupt`. So with a single server we lend a connection to a pipeline, and close it after any error
+  but a reply's.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ def exchange(client: Client, commands: Sequence[Command], raise_on_error: bool) 
     """Sends commands together and returns the replies. Returns errors in their places, or raises the first."""
     if isinstance(client, redis.cluster.RedisCluster):
         return _exchange_with_cluster(client, commands, raise_on_error)
-    pool: Any = client.connection_pool
-    connection = pool.get_connection()
+    pipeline = _filled(client, commands)
+    loan = pipeline.connection_pool = _Loan(client.connection_pool)
     try:
-        pipeline = _filled(client, commands)
-        pipeline.connection, pipeline.connection_pool = connection, _NoPool()
         replies: list[Any] = pipeline.execute(raise_on_error)
         return replies
     except redis.ResponseError:
         raise  # redis-py has read all replies
     except BaseException:
-        connection.disconnect()
+        if loan.connection:
+            loan.connection.disconnect()
         raise
     finally:
-        pool.release(connection)
+        if loan.connection:
+            loan.pool.release(loan.connection)
 
 
 async def exchange_async(
@@ -55,21 +55,21 @@ async def exchange_async(
     """`exchange` for clients of `redis.asyncio`."""
     if isinstance(client, redis.asyncio.cluster.RedisCluster):
         return await _exchange_with_cluster_async(client, commands, raise_on_error)
-    pool: Any = client.connection_pool
-    connection = await pool.get_connection()
+    pipeline = _filled(client, commands)
+    loan = pipeline.connection_pool = _AsyncLoan(client.connection_pool)
     try:
-        pipeline = _filled(client, commands)
-        pipeline.connection, pipeline.connection_pool = connection, _NoAsyncPool()
         replies: list[Any] = await pipeline.execute(raise_on_error)
         return replies
     except redis.ResponseError:
         raise
     except BaseException:
-        await connection.disconnect(nowait=True)
+        if loan.connection:
+            await loan.connection.disconnect(nowait=True)
         raise
     finally:
-        # A release that is cancelled halfway would lose the connection.
-        await asyncio.shield(pool.release(connection))
+        if loan.connection:
+            # A release that is cancelled halfway would lose the connection.
+            await asyncio.shield(loan.pool.release(loan.connection))
 
 
 # A cluster's pipeline sends a command again if its reply was lost, even for a client without retries. So a single
@@ -116,13 +116,26 @@ def _without_callback(command: Command) -> Command:
     return (str(command[0]) + " ", *command[1:])
 
 
-class _NoPool:
-    """Takes a connection from a pipeline that does not own it, and does nothing."""
+class _Loan:
+    """Lends a pipeline one connection of a pool. The pipeline cannot return it, so that we can close it first."""
 
-    def release(self, connection: object) -> None:
+    def __init__(self, pool: Any) -> None:
+        self.pool = pool
+        self.connection: Any = None
+
+    def get_connection(self, *arguments: Any) -> Any:
+        """Takes a connection from the pool. Older versions of redis-py pass arguments."""
+        self.connection = self.pool.get_connection(*arguments)
+        return self.connection
+
+    def release(self, connection: object) -> Any:
         pass
 
 
-class _NoAsyncPool:
+class _AsyncLoan(_Loan):
+    async def get_connection(self, *arguments: Any) -> Any:
+        self.connection = await self.pool.get_connection(*arguments)
+        return self.connection
+
     async def release(self, connection: object) -> None:
         pass
