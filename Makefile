@@ -12,6 +12,8 @@ FAULTY_MODULE := $(TARGET)/debug/liboxbloom.so
 REDISBLOOM := $(TARGET)/incumbent/redisbloom.so
 MODULES := OXBLOOM_MODULE=$(MODULE) OXBLOOM_FAULTY_MODULE=$(FAULTY_MODULE) REDISBLOOM_MODULE=$(REDISBLOOM)
 PYTHON_ENV := $(TARGET)/python
+# With the oldest versions of Scrapy and redis-py that the package for Scrapy works with.
+OLDEST_PYTHON_ENV := $(TARGET)/python-oldest
 NODE_TESTS := tests/clients/node
 NODE_MODULES := $(NODE_TESTS)/node_modules/installed
 SETUP := tools/setup.sh
@@ -81,8 +83,12 @@ test-rust: build-tests
 test-crash: build-tests ## Kill servers at any moment, and look for what is lost: a thousand times, or ROUNDS=5000
 	CRASH_ROUNDS=$(or $(ROUNDS),1000) $(MODULES) cargo test $(TESTED) --test faults crash -- --nocapture
 
+# The page on crawling installs the package itself, and so always with the newest versions. What the oldest use of Python is
+# deprecated by now.
+OLDEST_PYTEST = $(OLDEST_PYTHON_ENV)/bin/pytest -W ignore::DeprecationWarning --ignore tests/clients/crawling/test_crawling_page.py
 test-clients: build setup-test
 	$(MODULES) $(PYTHON_ENV)/bin/pytest -q -n auto --dist loadfile tests/clients
+	$(MODULES) $(OLDEST_PYTEST) -q -n auto tests/clients/crawling
 	cd $(NODE_TESTS) && OXBLOOM_MODULE=$(MODULE) node --test
 
 build-instructions: build
@@ -194,7 +200,7 @@ clean: ## Remove all that was built
 setup:
 	@$(SETUP) build
 
-setup-test: setup-monitoring setup-valgrind $(REDISBLOOM) $(PYTHON_ENV)/installed $(NODE_MODULES)
+setup-test: setup-monitoring setup-valgrind $(REDISBLOOM) $(PYTHON_ENV)/installed $(OLDEST_PYTHON_ENV)/installed $(NODE_MODULES)
 
 setup-valgrind setup-monitoring: setup-%:
 	@$(SETUP) $*
@@ -209,6 +215,10 @@ $(REDISBLOOM):
 
 $(PYTHON_ENV)/installed: tests/clients/requirements.txt python/pyproject.toml
 	$(SETUP) python $(PYTHON_ENV)
+	@touch $@
+
+$(OLDEST_PYTHON_ENV)/installed: tests/clients/requirements-oldest.txt python/pyproject.toml
+	$(SETUP) python $(OLDEST_PYTHON_ENV) $<
 	@touch $@
 
 $(NODE_MODULES): $(NODE_TESTS)/package-lock.json

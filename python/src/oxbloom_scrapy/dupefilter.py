@@ -12,6 +12,7 @@ import redis
 from scrapy.dupefilters import RFPDupeFilter as ScrapyDupeFilter
 
 from .clients import filter_client
+from .compat import slot_of
 from .errors import FilterError
 from .filter import ShardedFilter
 from .patience import Patience
@@ -52,6 +53,12 @@ class RFPDupeFilter(ScrapyDupeFilter):
         self.patience = patience or Patience(PATIENCE)
         self.stats = stats
         self.usable = True
+
+    @classmethod
+    def of(cls, crawler: Crawler) -> Self:
+        """Returns the filter of a crawl that runs, for `forget`."""
+        dupefilter: Self = slot_of(crawler).scheduler.df
+        return dupefilter
 
     @classmethod
     def from_spider(cls, spider: Spider) -> Self:

@@ -223,7 +223,8 @@ class ShardedFilter(_Filter[Client]):
     With `counting`, items can be removed. They are counted once, however often they are added.
 
     The client's own retries apply. If an answer was lost and the command sent again, an item that was new is said to have been there:
-    where that matters, use a client with `retry=Retry(NoBackoff(), 0)`, and see to lost answers yourself. Only `add_many` to a cluster
+    where that matters, use a client with `retry=Retry(NoBackoff(), 0)`, and see to lost answers yourself. (Before redis-py 6, clients
+    for clusters need `cluster_error_retry_attempts=0`, too.) Only `add_many` to a cluster
     sends to a shard again nevertheless, as redis-py's pipelines to clusters do; those of `redis.asyncio` do not.
     """
 

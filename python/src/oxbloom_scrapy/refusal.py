@@ -7,11 +7,12 @@ that cannot be closed because they were not opened.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from scrapy import signals
-from scrapy.exceptions import CloseSpider
+
+from .compat import close_new_spider, slot_of
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -39,10 +40,8 @@ def refuse(crawler: Crawler, reason: object) -> None:
 
 def _close(spider: Spider) -> None:
     """Keeps scrapy-redis's scheduler from deleting the queue, too, which may be that of a crawl at work."""
-    assert spider.crawler.engine is not None
-    scheduler: Any = spider.crawler.engine.scheduler
-    scheduler.persist = True
-    raise CloseSpider("bloomfilter_unusable")
+    slot_of(spider.crawler).scheduler.persist = True
+    close_new_spider(spider.crawler, "bloomfilter_unusable")
 
 
 def exit_with_failure(crawler: Crawler, end: object = signals.engine_stopped) -> None:

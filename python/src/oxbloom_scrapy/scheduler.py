@@ -17,13 +17,12 @@ from redis.crc import key_slot
 from redis.exceptions import RedisClusterException, RedisError
 from scrapy import signals
 from scrapy.exceptions import DontCloseSpider
-from scrapy.utils.asyncio import create_looping_call
-from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.misc import load_object
 from scrapy_redis.queue import PriorityQueue
 from scrapy_redis.scheduler import Scheduler as ScrapyRedisScheduler
 
 from .clients import queue_client
+from .compat import close_spider, create_looping_call, slot_of
 from .deliveries import ORDERS, Deliveries
 from .dupefilter import RFPDupeFilter
 from .refusal import exit_with_failure, refuse
@@ -52,8 +51,7 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
 
     def open(self, spider: Spider) -> None:
         settings = spider.crawler.settings
-        assert spider.crawler.engine is not None
-        self.engine = spider.crawler.engine
+        self.crawler = spider.crawler
         options = Options.of(spider.crawler)
         kind: Any = load_object(self.queue_cls)
         if kind not in ORDERS:
@@ -156,8 +154,8 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         logger.error("The crawler stops: queue or filter cannot be used: %s", error)
         self.failed = True
         self.beats.stop()
-        exit_with_failure(self.engine.crawler)
-        deferred_from_coro(self.engine.close_spider_async(reason="queue_unusable"))
+        exit_with_failure(self.crawler)
+        close_spider(self.crawler, "queue_unusable")
 
     def _is_beside_the_filter(self, elsewhere: Any) -> bool:
         """Whether one script can do what the filter does, and reach the queue."""
@@ -171,7 +169,7 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
 
     def _let_go(self) -> None:
         """Lets go of the requests that the engine is through with."""
-        slot = self.engine._slot
+        slot = slot_of(self.crawler)
         if slot is None:
             return
         for request in [request for request in self.held if request not in slot.inprogress]:

@@ -23,7 +23,7 @@ class Journal:
     def __init__(self, journal):
         self.journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
-    def process_item(self, item):
+    def process_item(self, item, spider=None):
         os.write(self.journal, f"{item['url']}\n".encode())
         return item
 
@@ -40,9 +40,13 @@ class Textbook(scrapy.Spider):
 
     name = "textbook"
 
-    async def start(self):
+    def start_requests(self):  # before Scrapy 2.13
         for number in [*range(10), *range(100)]:
             yield scrapy.Request(f"{self.site}/item?id={number}")
+
+    async def start(self):
+        for request in self.start_requests():
+            yield request
 
     def parse(self, response):
         yield {"url": response.url}
@@ -57,20 +61,33 @@ class Follow(scrapy.Spider):
 
     name = "follow"
 
+    def start_requests(self):  # before Scrapy 2.13
+        self.say_ready()
+        while not os.path.exists(self.go):
+            time.sleep(0.01)
+        yield from self.first_requests()
+
     async def start(self):
-        pathlib.Path(f"{self.go}-{os.getpid()}").touch()
+        self.say_ready()
         while not os.path.exists(self.go):
             await asyncio.sleep(0.01)
+        for request in self.first_requests():
+            yield request
+
+    def say_ready(self):
+        pathlib.Path(f"{self.go}-{os.getpid()}").touch()
+
+    def first_requests(self):
         begin = os.stat(self.go).st_mtime + TICK
         for number, url in enumerate(self.urls.split()):
             # All crawlers of a crawl ask for the same page at the same moment. Nothing else may happen before, so this blocks.
-            time.sleep(max(0, begin + number * TICK - time.time()))  # noqa: ASYNC251
+            time.sleep(max(0, begin + number * TICK - time.time()))
             yield scrapy.Request(url)
 
     def parse(self, response):
         if response.text == BANNED:
             if self.again != "unforgotten":
-                forgotten = self.crawler.engine.scheduler.df.forget(response.request)
+                forgotten = RFPDupeFilter.of(self.crawler).forget(response.request)
                 self.crawler.stats.inc_value(f"forgotten/{forgotten}")
             if self.again != "later":
                 yield response.request.replace(dont_filter=False)
