@@ -1,8 +1,9 @@
-"""Clients as scrapy-redis makes them, but such as leave it to `patience` to send a command again."""
+"""Clients as scrapy-redis creates them, except that they leave it to `patience` to send a command again."""
 
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -10,21 +11,49 @@ from scrapy.settings import BaseSettings, Settings
 from scrapy_redis import connection
 
 from .compat import without_retries
+from .patience import Patience
+
+TIMEOUTS = ("socket_timeout", "socket_connect_timeout")
+PLACE = ("url", "host", "port")
 
 
-def filter_client(settings: BaseSettings) -> Any:
-    """A client for the filter: as `BLOOMFILTER_REDIS_PARAMS` says, or else the queue's settings."""
+def filter_client(settings: BaseSettings, patience: Patience) -> Any:
+    """Creates a client for the filter: as `BLOOMFILTER_REDIS_PARAMS` says, or else the queue's settings."""
     own = settings.getdict("BLOOMFILTER_REDIS_PARAMS")
-    return _client({}, own) if own else queue_client(settings)
+    if own:
+        return _client({}, own, "BLOOMFILTER_REDIS_PARAMS", patience)
+    return queue_client(settings, patience)
 
 
-def queue_client(settings: BaseSettings) -> Any:
-    """A client as scrapy-redis's settings say, which does not retry by itself."""
+def queue_client(settings: BaseSettings, patience: Patience) -> Any:
+    """Creates a client as scrapy-redis's settings say, which does not retry by itself."""
     names = connection.SETTINGS_PARAMS_MAP
-    return _client({name: settings.get(name) for name in names}, settings.getdict("REDIS_PARAMS"))
+    given = {name: settings.get(name) for name in names if settings.get(name)}
+    params = settings.getdict("REDIS_PARAMS")
+    places = [name for name in given if names[name] in PLACE]
+    setting = places[0] if places else "REDIS_PARAMS" if {*PLACE} & {*params} else "REDIS_URL"
+    return _client(given, params, setting, patience)
 
 
-def _client(settings: dict[str, Any], params: dict[str, Any]) -> Any:
+def _client(
+    settings: dict[str, Any], params: dict[str, Any], setting: str, patience: Patience
+) -> Any:
+    """Creates a client, and tells `patience` which server that is. A client for a cluster connects to it at once."""
+    names = connection.SETTINGS_PARAMS_MAP
+    place = {**params, **{names[name]: value for name, value in settings.items()}}
+    patience.server = f"the server {_address(place)} ({setting})"
     params = {**params, "retry": Retry(NoBackoff(), 0)}
-    client = connection.get_redis_from_settings(Settings({**settings, "REDIS_PARAMS": params}))
-    return without_retries(client)
+    for name in TIMEOUTS:
+        params[name] = min(params.get(name) or patience.attempt, patience.attempt)
+    settings = {**settings, "REDIS_PARAMS": params}
+    client = patience.until_answered(lambda: connection.get_redis_from_settings(Settings(settings)))
+    return without_retries(client.value)
+
+
+def _address(place: dict[str, Any]) -> str:
+    """Returns where a server is, without the password that a URL may have."""
+    url = urlsplit(place.get("url") or "")
+    if url.scheme == "unix":
+        return url.path
+    host = url.hostname or place.get("host") or "localhost"
+    return f"{host}:{url.port or place.get('port') or 6379}"

@@ -8,15 +8,13 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-import redis
 from scrapy.dupefilters import RFPDupeFilter as ScrapyDupeFilter
 
 from .clients import filter_client
 from .compat import slot_of
-from .errors import FilterError
 from .filter import ShardedFilter
 from .patience import Patience
-from .refusal import refuse, refused
+from .refusal import UNUSABLE, give_up, refused, refusing
 from .settings import KEY, PATIENCE, Options
 
 if TYPE_CHECKING:
@@ -53,6 +51,8 @@ class RFPDupeFilter(ScrapyDupeFilter):
         self.patience = patience or Patience(PATIENCE)
         self.stats = stats
         self.usable = True
+        self.crawler: Crawler | None = None
+        """The crawler to stop when the filter cannot be used. Without one, and before it crawls, errors are raised."""
 
     @classmethod
     def of(cls, crawler: Crawler) -> Self:
@@ -84,8 +84,12 @@ class RFPDupeFilter(ScrapyDupeFilter):
     def _for_key(cls, crawler: Crawler, key: str, *, persist: bool) -> Self:
         settings = crawler.settings
         options = Options.of(crawler)
+        client: Any = None
+        if not refused(crawler):
+            with refusing(crawler):
+                client = filter_client(settings, options.patience)
         filter = ShardedFilter(
-            filter_client(settings),
+            client,
             key,
             shards=options.shards,
             capacity=options.capacity,
@@ -101,18 +105,17 @@ class RFPDupeFilter(ScrapyDupeFilter):
             stats=crawler.stats,
         )
         if not refused(crawler):
-            dupefilter._prepare(crawler)
+            with refusing(crawler):
+                dupefilter._prepare(flush=settings.getbool("SCHEDULER_FLUSH_ON_START"))
         dupefilter.usable = not refused(crawler)
+        dupefilter.crawler = crawler
         return dupefilter
 
-    def _prepare(self, crawler: Crawler) -> None:
-        """Makes the filter, or makes sure that it is as it should be; otherwise the crawler is refused."""
-        try:
-            if crawler.settings.getbool("SCHEDULER_FLUSH_ON_START"):
-                self.clear()
-            self.patience.until_answered(self.filter.reserve)
-        except (FilterError, redis.ResponseError) as error:
-            refuse(crawler, error)
+    def _prepare(self, *, flush: bool) -> None:
+        """Creates the filter, or makes sure that it is as it should be."""
+        if flush:
+            self.clear()
+        self.patience.until_answered(self.filter.reserve)
 
     def request_seen(self, request: Request) -> bool:
         """Whether the request was seen before, by whichever crawler; it is from now on. One round trip.
@@ -120,8 +123,14 @@ class RFPDupeFilter(ScrapyDupeFilter):
         If the server's answer was lost, and a second attempt finds the request there, nobody can tell whether the first one put
         it there. It is let through then: better a page is crawled twice than never. `bloomfilter/uncertain` counts these.
         """
+        if not self.usable:
+            return True  # the crawl stops
         fingerprint = self.request_fingerprint(request)
-        answer = self.patience.until_answered(lambda: self.filter.add(fingerprint))
+        try:
+            answer = self.patience.until_answered(lambda: self.filter.add(fingerprint))
+        except UNUSABLE as error:
+            self._give_up(error)
+            return True
         if answer.value:
             self.mark(request)
         if not answer.value and not answer.certain and self.stats is not None:
@@ -162,11 +171,22 @@ class RFPDupeFilter(ScrapyDupeFilter):
     def close(self, reason: str = "") -> None:
         """Called by Scrapy's own scheduler at the end of a crawl."""
         if not self.persist:
-            self.clear()
+            try:
+                self.clear()
+            except UNUSABLE as error:
+                self._give_up(error)
 
     def log(self, request: Request, spider: Spider) -> None:
-        super().log(request, spider)
-        spider.crawler.stats.inc_value("bloomfilter/filtered")
+        if self.usable:
+            super().log(request, spider)
+            spider.crawler.stats.inc_value("bloomfilter/filtered")
+
+    def _give_up(self, error: Exception) -> None:
+        """Stops the crawl because of an error, or raises it."""
+        if self.crawler is None or not self.crawler.crawling:
+            raise error
+        self.usable = False
+        give_up(self.crawler, error, "bloomfilter_unusable")
 
 
 def _named_key(crawler: Crawler) -> str:

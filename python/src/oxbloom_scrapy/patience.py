@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from redis.exceptions import (
@@ -24,10 +24,18 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from .errors import ServerAwayError
+from .interrupts import Interrupted, interruptible
+
 logger = logging.getLogger(__name__)
 
 PAUSES = (0.02, 1.0)
 """Seconds between attempts: the first pause, which doubles, and the longest."""
+
+SHARE = 1 / 6
+"""The part of the time that one attempt may take, but at least SHORTEST seconds."""
+
+SHORTEST = 1.0
 
 AWAY = (
     ConnectionError,
@@ -49,28 +57,48 @@ class Answer(Generic[T]):
     """Whether no earlier attempt can have had the effect already."""
 
 
+@dataclass
 class Patience:
-    """How long to try, in seconds; but when that was in vain, only once until there is an answer again."""
+    """How long to try, in seconds. When that was in vain, there is only one attempt until there is an answer again."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.lost = False
+    seconds: float
+    server: str = "the server"
+    """The name of the server in messages, with the setting that says where it is."""
+    lost: bool = field(default=False, init=False)
+
+    @property
+    def attempt(self) -> float:
+        """The longest time that clients may wait for an answer, so that the last attempt ends in time."""
+        return max(SHORTEST, self.seconds * SHARE)
 
     def until_answered(self, command: Callable[[], T]) -> Answer[T]:
-        """Tries until there is an answer. Raises what the last attempt raised when the time is over."""
-        end = time.monotonic() + (0 if self.lost else self.seconds)
+        """Tries until there is an answer. Raises `ServerAwayError` when the time is over, or at Ctrl-C."""
+        try:
+            with interruptible():
+                return self._until_answered(command)
+        except (Interrupted, KeyboardInterrupt) as error:
+            self.lost = True
+            raise ServerAwayError(f"interrupted before {self.server} answered") from error
+
+    def _until_answered(self, command: Callable[[], T]) -> Answer[T]:
+        last = max(self.seconds - self.attempt, self.seconds / 2)
+        end = time.monotonic() + (0 if self.lost else last)
         pause, longest = PAUSES
         attempts, certain = 0, True
         while True:
             try:
                 answer = command()
             except AWAY as error:
-                if isinstance(error, REFUSED) or time.monotonic() + pause > end:
-                    self.lost = True
+                if isinstance(error, REFUSED):
                     raise
+                if time.monotonic() + pause > end:
+                    self.lost = True
+                    raise ServerAwayError(
+                        f"{self.server} has not answered for {self.seconds:g} s (BLOOMFILTER_PATIENCE): {error}"
+                    ) from error
                 if not attempts:
                     logger.warning(
-                        "The server does not answer (%s); trying for %g s", error, self.seconds
+                        "%s does not answer (%s); trying for %g s", self.server, error, self.seconds
                     )
                 attempts += 1
                 # Nothing can have had an effect if there was nobody to connect to.

@@ -7,18 +7,25 @@ that cannot be closed because they were not opened.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from redis.exceptions import RedisClusterException, RedisError
 from scrapy import signals
 
-from .compat import close_new_spider, slot_of
+from .compat import close_new_spider, close_spider, slot_of
+from .errors import FilterError
 
 if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
 
 logger = logging.getLogger(__name__)
+
+UNUSABLE = (FilterError, RedisError, RedisClusterException)
+"""What commands to a filter or a queue raise."""
 
 _refused: WeakSet[Crawler] = WeakSet()
 
@@ -38,10 +45,31 @@ def refuse(crawler: Crawler, reason: object) -> None:
         exit_with_failure(crawler, signals.spider_closed)
 
 
+@contextmanager
+def refusing(crawler: Crawler) -> Iterator[None]:
+    """Refuses a crawler if a setting makes no sense, or if filter or queue cannot be used."""
+    try:
+        yield
+    except (*UNUSABLE, ValueError) as error:
+        refuse(crawler, error)
+
+
+def give_up(crawler: Crawler, error: Exception, reason: str) -> None:
+    """Says why a crawler stops, and stops it. `reason`: the finish reason."""
+    logger.error("The crawler stops: queue or filter cannot be used: %s", error)
+    _keep_queue(crawler)
+    exit_with_failure(crawler)
+    close_spider(crawler, reason)
+
+
 def _close(spider: Spider) -> None:
-    """Keeps scrapy-redis's scheduler from deleting the queue, too, which may be that of a crawl at work."""
-    slot_of(spider.crawler).scheduler.persist = True
+    _keep_queue(spider.crawler)
     close_new_spider(spider.crawler, "bloomfilter_unusable")
+
+
+def _keep_queue(crawler: Crawler) -> None:
+    """Keeps scrapy-redis's scheduler from deleting the queue, which may be that of a crawl at work."""
+    slot_of(crawler).scheduler.persist = True
 
 
 def exit_with_failure(crawler: Crawler, end: object = signals.engine_stopped) -> None:

@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis.cluster import RedisCluster
 from redis.crc import key_slot
-from redis.exceptions import RedisClusterException, RedisError
 from scrapy import signals
 from scrapy.exceptions import DontCloseSpider
+from scrapy.settings import Settings
 from scrapy.utils.misc import load_object
-from scrapy_redis.queue import PriorityQueue
 from scrapy_redis.scheduler import Scheduler as ScrapyRedisScheduler
 
 from .clients import queue_client
-from .compat import close_spider, create_looping_call, slot_of
-from .deliveries import ORDERS, Deliveries
+from .compat import create_looping_call, slot_of
+from .deliveries import ORDERS, Deliveries, Order
 from .dupefilter import RFPDupeFilter
-from .refusal import exit_with_failure, refuse
+from .refusal import UNUSABLE, give_up, refuse, refused, refusing
 from .settings import Options
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
+    from scrapy.settings import BaseSettings
+    from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
 
 SIGNS_PER_LEASE = 3
-UNUSABLE = (RedisError, RedisClusterException)
 
 T = TypeVar("T")
 
@@ -49,32 +49,49 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
 
     queue_cls: Any
 
+    @classmethod
+    def from_settings(cls, settings: BaseSettings) -> Self:
+        """Leaves it to `open` to connect, which knows the crawler that has to stop if that fails."""
+        params = {"redis_cls": _NoClient}
+        scheduler: Self = super().from_settings(Settings({**settings, "REDIS_PARAMS": params}))
+        return scheduler
+
     def open(self, spider: Spider) -> None:
-        settings = spider.crawler.settings
         self.crawler = spider.crawler
-        options = Options.of(spider.crawler)
+        self.held: dict[Request, str] = {}
+        self.failed = True
+        options = Options.of(self.crawler)
         kind: Any = load_object(self.queue_cls)
         if kind not in ORDERS:
             known = ", ".join(cls.__name__ for cls in ORDERS)
             wrong = f"must be scrapy-redis's {known}, not {self.queue_cls}"
-            refuse(spider.crawler, f"SCHEDULER_QUEUE_CLASS {wrong}")
-            kind = self.queue_cls = PriorityQueue
-        self.server = queue_client(settings)
+            refuse(self.crawler, f"SCHEDULER_QUEUE_CLASS {wrong}")
+        if not refused(self.crawler):
+            with refusing(self.crawler):
+                self._connect(spider, ORDERS[kind], options)
+        if refused(self.crawler):
+            return
+        self.failed = False
+        if isinstance(self.df, RFPDupeFilter):
+            self.df.crawler = None  # this scheduler stops the crawler
+        self.one_step = self._is_beside_the_filter(
+            self.crawler.settings.get("BLOOMFILTER_REDIS_PARAMS")
+        )
+        self.beats = create_looping_call(self._beat)
+        self.beats.start(self.deliveries.lease / SIGNS_PER_LEASE)
+        self.crawler.signals.connect(self._stay_while_others_work, signals.spider_idle)
+
+    def _connect(self, spider: Spider, order: Order, options: Options) -> None:
+        self.server = queue_client(self.crawler.settings, options.patience)
+        options.patience.until_answered(self.server.ping)
         self.deliveries = Deliveries(
             self.server,
             self.queue_key % {"spider": spider.name},
-            ORDERS[kind],
+            order,
             lease=options.lease,
             patience=options.patience,
         )
-        self.held: dict[Request, str] = {}
-        self.failed = True  # if one of the next lines raises
         super().open(spider)
-        self.failed = False
-        self.one_step = self._is_beside_the_filter(settings.get("BLOOMFILTER_REDIS_PARAMS"))
-        self.beats = create_looping_call(self._beat)
-        self.beats.start(self.deliveries.lease / SIGNS_PER_LEASE)
-        spider.crawler.signals.connect(self._stay_while_others_work, signals.spider_idle)
 
     def has_pending_requests(self) -> bool:
         return self._unless_failed(self._pending, 0) > 0
@@ -94,17 +111,18 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         return request
 
     def close(self, reason: str) -> None:
-        if self.failed:
-            return
-        self.beats.stop()
-        self._let_go()
-        others = self.deliveries.leave()
-        if reason == "finished" or not others:
-            super().close(reason)
+        self._unless_failed(lambda: self._leave(reason), None)
 
     def flush(self) -> None:
         super().flush()
         self.deliveries.clear()
+
+    def _leave(self, reason: str) -> None:
+        self._let_go()
+        others = self.deliveries.leave()
+        if reason == "finished" or not others:
+            super().close(reason)
+        self.beats.stop()
 
     def _pending(self) -> int:
         pending: int = self.deliveries.patience.until_answered(self.__len__).value
@@ -151,11 +169,9 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
 
     def _give_up(self, error: Exception) -> None:
         """Ends as if killed: a page whose links could not be stored is not done, and will be crawled again."""
-        logger.error("The crawler stops: queue or filter cannot be used: %s", error)
         self.failed = True
         self.beats.stop()
-        exit_with_failure(self.crawler)
-        close_spider(self.crawler, "queue_unusable")
+        give_up(self.crawler, error, "queue_unusable")
 
     def _is_beside_the_filter(self, elsewhere: Any) -> bool:
         """Whether one script can do what the filter does, and reach the queue."""
@@ -189,3 +205,17 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
     def _stay_while_others_work(self) -> None:
         if self._beat():
             raise DontCloseSpider
+
+
+class _NoClient:
+    """Stands where a client is expected, until there is one."""
+
+    def __init__(self, **params: Any) -> None:
+        pass
+
+    @classmethod
+    def from_url(cls, url: str, **params: Any) -> Self:
+        return cls()
+
+    def ping(self) -> None:
+        pass

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .filter import CAPACITY, ERROR_RATE
 from .patience import Patience
-from .refusal import refuse
+from .refusal import refusing
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -37,11 +37,9 @@ class Options:
     @classmethod
     def of(cls, crawler: Crawler) -> Self:
         """What a crawler's settings ask for. If they make no sense, the crawler is refused, and these are the defaults."""
-        try:
+        with refusing(crawler):
             return cls.from_settings(crawler.settings)
-        except ValueError as error:
-            refuse(crawler, error)
-            return cls()
+        return cls()
 
     @classmethod
     def from_settings(cls, settings: BaseSettings) -> Self:

@@ -1,0 +1,203 @@
+"""Crawls whose server cannot be reached: one clear error within the time that the settings name, and Ctrl-C works meanwhile."""
+
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crawls import LASTING, PLAIN, SCRAPYS_OWN, Crawl, Crawler, crawl
+from servers import HOST, OXBLOOM, Server, free_port, running, wait_until
+from website import site
+
+SHORT = 3  # seconds, of patience
+LONG = 600
+SOON = 20  # seconds more, on a machine as busy as it may be. A client's own timeout is 30.
+WITH_A_FILTER_ELSEWHERE = "BLOOMFILTER_REDIS_PARAMS"
+ESTABLISHED, CONNECTING = "01", "02"
+
+
+@contextmanager
+def refusing() -> Iterator[int]:
+    """The port of no server."""
+    yield free_port()
+
+
+@contextmanager
+def silent() -> Iterator[int]:
+    """The port of a server that never answers: the system accepts connections, and nobody reads from them."""
+    with socket.create_server((HOST, 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+@contextmanager
+def black_hole() -> Iterator[int]:
+    """The port of a server that no connection reaches: as many wait already as the system keeps."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server((HOST, 0), backlog=0))
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+def waits_for_an_answer(process: int, port: int) -> bool:
+    """Whether the process connects to the port in vain, or has sent what nobody has read."""
+    inodes = set()
+    for link in Path(f"/proc/{process}/fd").iterdir():
+        try:
+            inodes.add(link.readlink().name.removeprefix("socket:[").removesuffix("]"))
+        except FileNotFoundError:
+            continue
+    connections = [
+        (
+            int(words[1].split(":")[1], 16),
+            int(words[2].split(":")[1], 16),
+            words[3],
+            int(words[4].split(":")[1], 16),
+            words[9],
+        )
+        for words in map(str.split, Path("/proc/net/tcp").read_text().splitlines()[1:])
+    ]
+    ours = {own for own, other, _, _, inode in connections if other == port and inode in inodes}
+    return any(
+        (other == port and own in ours and state == CONNECTING)
+        or (own == port and other in ours and state == ESTABLISHED and unread)
+        for own, other, state, unread, _ in connections
+    )
+
+
+SCHEDULERS = pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (PLAIN, WITH_A_FILTER_ELSEWHERE),
+        (LASTING, "REDIS_URL"),
+        (LASTING, WITH_A_FILTER_ELSEWHERE),
+        (SCRAPYS_OWN, "REDIS_URL"),
+    ],
+    ids=["scrapy-redis", "lasting", "lasting, filter elsewhere", "scrapy"],
+)
+UNREACHABLE = pytest.mark.parametrize(
+    "unreachable", [refusing, silent, black_hole], ids=lambda unreachable: unreachable.__name__
+)
+
+
+def at(named: str, port: int) -> dict[str, Any]:
+    """The setting that says that the server is at a port."""
+    url = f"redis://:secret@{HOST}:{port}"
+    return {named: {"url": url} if named == WITH_A_FILTER_ELSEWHERE else url}
+
+
+def the_error_of(crawler: Crawler, within: float) -> str:
+    """The one error that a crawler logs before it ends, in time, with the exit code 1."""
+    began = time.monotonic()
+    crawler.finish(code=1)
+    assert time.monotonic() - began < within, crawler.text()
+    errors = [line for line in crawler.text().splitlines() if " ERROR: " in line]
+    assert len(errors) == 1, crawler.text()
+    assert "Traceback" not in crawler.text()
+    assert "CRITICAL" not in crawler.text()
+    assert "secret" not in errors[0]
+    return errors[0].partition(" ERROR: ")[2]
+
+
+@SCHEDULERS
+@UNREACHABLE
+def test_at_the_start_it_is_one_error_that_names_the_server_and_the_settings(
+    server, tmp_path, settings, named, unreachable
+):
+    with unreachable() as port, site() as pages:
+        settings = {**settings, **at(named, port), "BLOOMFILTER_PATIENCE": SHORT}
+        with crawl(server, tmp_path, **settings) as failed:
+            crawler = failed.start("textbook", {"site": pages.root})
+            error = the_error_of(crawler, within=SHORT + SOON)
+            server_and_time = (
+                f"the server {HOST}:{port} ({named}) has not answered for 3 s (BLOOMFILTER_PATIENCE"
+            )
+            assert error.startswith(f"The crawl cannot start: {server_and_time}")
+            assert "'finish_reason': 'bloomfilter_unusable'" in crawler.text()
+            assert pages.served == []
+
+
+@SCHEDULERS
+@UNREACHABLE
+def test_ctrl_c_ends_the_wait_at_the_start(server, tmp_path, settings, named, unreachable):
+    with unreachable() as port, site() as pages:
+        settings = {**settings, **at(named, port), "BLOOMFILTER_PATIENCE": LONG}
+        with crawl(server, tmp_path, **settings) as failed:
+            crawler = failed.start("textbook", {"site": pages.root})
+            wait_until(lambda: waits(crawler, port))
+            crawler.interrupt()
+            error = the_error_of(crawler, within=SOON)
+            assert error == (
+                f"The crawl cannot start: interrupted before the server {HOST}:{port} ({named}) answered"
+            )
+            assert pages.served == []
+
+
+def waits(crawler: Crawler, port: int) -> bool:
+    assert crawler.process.poll() is None, crawler.text()
+    return "does not answer" in crawler.text() or waits_for_an_answer(crawler.process.pid, port)
+
+
+class Outages:
+    @staticmethod
+    def dies(server: Server) -> None:
+        server.kill()
+
+    @staticmethod
+    def hangs(server: Server) -> None:
+        server.process.send_signal(signal.SIGSTOP)
+
+
+OUTAGES = pytest.mark.parametrize(
+    "outage", [Outages.dies, Outages.hangs], ids=lambda outage: outage.__name__
+)
+
+
+@contextmanager
+def interrupted_crawl(
+    queue: Server, folder: Path, outage: Callable[[Server], None], named: str, **settings: Any
+) -> Iterator[tuple[Crawl, Server]]:
+    """A crawl in the middle of which its server is gone."""
+    with running(OXBLOOM) as server, site(delay=0.2) as pages:
+        settings = {**settings, **at(named, server.port)}
+        server.client.config_set("requirepass", "secret")
+        with crawl(queue, folder, **settings) as stopped:
+            stopped.follow(pages.url(0))
+            stopped.go()
+            wait_until(lambda: len(stopped.crawled()) > 0.1 * pages.pages)
+            outage(server)
+            yield stopped, server
+
+
+@SCHEDULERS
+@OUTAGES
+def test_in_the_middle_of_a_crawl_it_is_one_error_that_names_the_server_and_the_settings(
+    server, tmp_path, settings, named, outage
+):
+    settings = {**settings, "BLOOMFILTER_PATIENCE": SHORT}
+    with interrupted_crawl(server, tmp_path, outage, named, **settings) as (stopped, lost):
+        error = the_error_of(stopped.crawlers[0], within=SHORT + SOON)
+        server_and_time = f"the server {HOST}:{lost.port} ({named}) has not answered for 3 s (BLOOMFILTER_PATIENCE"
+        assert error.startswith(
+            f"The crawler stops: queue or filter cannot be used: {server_and_time}"
+        )
+        assert "_unusable'" in stopped.crawlers[0].text()
+
+
+@SCHEDULERS
+@OUTAGES
+def test_ctrl_c_ends_the_wait_in_the_middle_of_a_crawl(server, tmp_path, settings, named, outage):
+    settings = {**settings, "BLOOMFILTER_PATIENCE": LONG}
+    with interrupted_crawl(server, tmp_path, outage, named, **settings) as (stopped, lost):
+        wait_until(lambda: waits(stopped.crawlers[0], lost.port))
+        stopped.crawlers[0].interrupt()
+        error = the_error_of(stopped.crawlers[0], within=SOON)
+        assert error.endswith(
+            f"interrupted before the server {HOST}:{lost.port} ({named}) answered"
+        )
