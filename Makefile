@@ -86,7 +86,7 @@ test-crash: build-tests ## Kill servers at any moment, and look for what is lost
 # The page on crawling installs the package itself, and so always with the newest versions. What the oldest use of Python is
 # deprecated by now.
 OLDEST_PYTEST = $(OLDEST_PYTHON_ENV)/bin/pytest -W ignore::DeprecationWarning --ignore tests/clients/crawling/test_crawling_page.py
-test-clients: build setup-test
+test-clients: build-tests
 	$(MODULES) $(PYTHON_ENV)/bin/pytest -q -n auto --dist loadfile tests/clients
 	$(MODULES) $(OLDEST_PYTEST) -q -n auto tests/clients/crawling
 	cd $(NODE_TESTS) && OXBLOOM_MODULE=$(MODULE) node --test

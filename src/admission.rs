@@ -9,7 +9,7 @@ use crate::reply_error::{Error, Limit};
 use crate::server::Server;
 use crate::statistics::{self, Footprint};
 use oxbloom_filter::internals::codec::{self, Header};
-use oxbloom_filter::internals::{CreateParams, FilterKind, Hash, Interrupted, MergeOp, OnDuplicate};
+use oxbloom_filter::internals::{CreateParams, FilterKind, Hash, InsertOptions, Interrupted, MergeOp};
 use oxbloom_filter::{DecodeError, Filter};
 
 /// Decides whether a filter may take more memory, and remembers which limit it exceeded otherwise.
@@ -118,21 +118,22 @@ pub(crate) fn encode_header(server: &Server, filter: &Filter) -> Result<Vec<u8>,
 }
 
 /// Inserts items into a filter, which may grow for it as far as there is memory, until one does not fit. Returns how many
-/// were handled, and what was wrong with the next.
+/// were handled, and what was wrong with the next. `renewed` as for [`Filter::insert_hashes`].
 #[inline(never)]
 pub(crate) fn insert(
     server: &Server,
     filter: &mut Filter,
     hashes: &[Hash],
     new: &mut [bool],
-    on_duplicate: OnDuplicate,
+    renewed: &mut [bool],
+    options: &InsertOptions,
 ) -> (usize, Option<Error>) {
     let before = Footprint::of(filter);
     let admission = match filter.kind() {
         FilterKind::Classic => Admission::of_new_layer(server, before.bytes),
-        FilterKind::Native | FilterKind::Counting => Admission::new(server, before.bytes),
+        FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => Admission::new(server, before.bytes),
     };
-    let inserted = filter.insert_hashes(hashes, new, on_duplicate, &mut |bytes| admission.admits(bytes));
+    let inserted = filter.insert_hashes(hashes, new, renewed, options, &mut |bytes| admission.admits(bytes));
     statistics::on_insert(filter, before, inserted.is_ok());
     match inserted {
         Ok(()) => (hashes.len(), None),

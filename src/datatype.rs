@@ -1,6 +1,6 @@
 //! The data types: what the server does with filters that are not commands.
 //!
-//! Native and counting filters are of the type `oxbloom--`, classic ones of RedisBloom's `MBbloom--`, whose files they share.
+//! Our own filters are of the type `oxbloom--`, classic ones of RedisBloom's `MBbloom--`, whose files they share.
 //!
 //! RDB files and DUMP payloads hold the RDB values of [`codec`]; an AOF rewrite is a series of `BF.LOADCHUNK` commands.
 
@@ -49,7 +49,7 @@ static CLASSIC: DataType = DataType {
 /// Returns what the server knows the data type of a filter by.
 pub(crate) fn handle_for(filter: &Filter) -> *mut raw::RedisModuleType {
     let data_type = match filter.kind() {
-        FilterKind::Native | FilterKind::Counting => &OWN,
+        FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => &OWN,
         FilterKind::Classic => &CLASSIC,
     };
     data_type.handle.load(Ordering::Relaxed)

@@ -79,6 +79,13 @@ errors! {
         BadSeed => c"ERR bad seed";
         BadLayout => c"ERR bad layout";
         BadExpireTime => c"ERR invalid expire time";
+        WindowRange => c"ERR (window should be from 1 second to 100 years)";
+        SlicesRange => c"ERR (slices should be from 2 to 64)";
+        NoWindow => c"ERR SLICES and REFRESH need a WINDOW; SLICES also goes with ROLLING";
+        RollingGrows => c"ERR ROLLING forgets instead of growing: leave out EXPANSION and NONSCALING";
+        WindowedOther => c"ERR filters with WINDOW or ROLLING do not count and are not classic: leave out COUNTING and LAYOUT classic";
+        TtlRange => c"ERR (TTL should be from 1 second to the filter's window)";
+        BadTime => c"ERR AT takes milliseconds since 1970 that are not in the future";
         LikeAlone => c"ERR LIKE takes one key and no options: BF.RESERVE key LIKE other";
         ClassicSeed => c"ERR classic filters have no seed";
         ClassicCounting => c"ERR classic filters do not count";
@@ -107,6 +114,9 @@ errors! {
         OtherSeed => c"ERR the filter exists and has another SEED";
         OtherLayout => c"ERR the filter exists and has another LAYOUT";
         OtherCounting => c"ERR the filter exists and was created without COUNTING";
+        OtherWindow => c"ERR the filter exists and has another WINDOW, SLICES, REFRESH or ROLLING";
+        TtlWithoutWindow => c"ERR TTL needs a filter that was created with WINDOW and without ROLLING";
+        MergedWindows => c"ERR filters with WINDOW or ROLLING cannot be merged";
         NotCounting => c"ERR only filters that were made with COUNTING remove and count items: BF.RESERVE key error_rate capacity COUNTING";
         SourcesDiffer(parameter: Mismatch) => merge_mismatch(parameter);
         IntersectedLayers => c"ERR only filters that have not grown can be intersected: an item may be in a different part of each";
@@ -172,6 +182,7 @@ impl Error {
             MergeError::SourcesDiffer(parameter) => Error::SourcesDiffer(parameter),
             MergeError::IntersectedLayers => Error::IntersectedLayers,
             MergeError::IntersectedGrowing => Error::IntersectedGrowing,
+            MergeError::MergedWindows => Error::MergedWindows,
             MergeError::CannotGrow => Error::UnionTooLarge,
             MergeError::OutOfMemory => no_memory,
         }

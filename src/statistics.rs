@@ -90,15 +90,18 @@ struct Layout {
     items_added: Counter,
     duplicates: Counter,
     items_removed: Counter,
+    items_forgotten: Counter,
+    slices_ended_early: Counter,
     layers_grown: Counter,
     additions_rejected: Counter,
 }
 
 static NATIVE: Layout = Layout::new(c"native");
 static COUNTING: Layout = Layout::new(c"counting");
+static WINDOWED: Layout = Layout::new(c"windowed");
 static CLASSIC: Layout = Layout::new(c"classic");
 
-static LAYOUTS: [&Layout; 3] = [&NATIVE, &COUNTING, &CLASSIC];
+static LAYOUTS: [&Layout; 4] = [&NATIVE, &COUNTING, &WINDOWED, &CLASSIC];
 
 impl Layout {
     const fn new(name: &'static CStr) -> Layout {
@@ -112,6 +115,8 @@ impl Layout {
             items_added: Counter::new(),
             duplicates: Counter::new(),
             items_removed: Counter::new(),
+            items_forgotten: Counter::new(),
+            slices_ended_early: Counter::new(),
             layers_grown: Counter::new(),
             additions_rejected: Counter::new(),
         }
@@ -122,6 +127,7 @@ impl Layout {
         match filter.kind() {
             FilterKind::Native => &NATIVE,
             FilterKind::Counting => &COUNTING,
+            FilterKind::Windowed => &WINDOWED,
             FilterKind::Classic => &CLASSIC,
         }
     }
@@ -137,7 +143,7 @@ impl Layout {
         self.other_items.get().wrapping_add(self.items_added.get())
     }
 
-    fn figures(&self) -> Figures<9> {
+    fn figures(&self) -> Figures<11> {
         [
             (c"filters", self.filters.get()),
             (c"layers", self.layers.get()),
@@ -146,6 +152,8 @@ impl Layout {
             (c"items_added", self.items_added.get()),
             (c"duplicates", self.duplicates.get()),
             (c"items_removed", self.items_removed.get()),
+            (c"items_forgotten", self.items_forgotten.get()),
+            (c"slices_ended_early", self.slices_ended_early.get()),
             (c"layers_grown", self.layers_grown.get()),
             (c"additions_refused", self.additions_rejected.get()),
         ]
@@ -193,6 +201,33 @@ pub(crate) fn count_removals(filter: &Filter, count: u64) {
     Layout::of(filter).items_removed.add(count);
 }
 
+/// What a filter has remembered and forgotten, to tell how much it forgets.
+#[derive(Clone, Copy)]
+pub(crate) struct Forgetting {
+    items: u64,
+    ended_early: u64,
+}
+
+impl Forgetting {
+    pub(crate) fn of(filter: &Filter) -> Forgetting {
+        let ended_early = filter.windowed().map_or(0, |filter| filter.slices().ended_early());
+        Forgetting { items: if filter.windowed().is_some() { filter.len() } else { 0 }, ended_early }
+    }
+}
+
+/// Counts what the filter of a key forgot while `added` items were added to it. Returns true if that were any.
+pub(crate) fn count_forgotten(filter: &Filter, before: Forgetting, added: u64) -> bool {
+    if filter.windowed().is_none() {
+        return false;
+    }
+    let (layout, after) = (Layout::of(filter), Forgetting::of(filter));
+    let forgotten = (before.items + added).saturating_sub(after.items);
+    layout.other_items.change(forgotten, 0);
+    layout.items_forgotten.add(forgotten);
+    layout.slices_ended_early.add(after.ended_early - before.ended_early);
+    forgotten > 0
+}
+
 /// Notes that the filter of a key changed, other than by additions to its newest layer.
 pub(crate) fn on_change(filter: &Filter, before: Footprint) {
     Layout::of(filter).change(before, Footprint::of(filter));
@@ -203,7 +238,7 @@ pub(crate) fn on_change(filter: &Filter, before: Footprint) {
 pub(crate) fn on_insert(filter: &Filter, before: Footprint, could: bool) {
     let (layout, after) = (Layout::of(filter), Footprint::of(filter));
     layout.change(before, Footprint { items: before.items, ..after });
-    layout.layers_grown.add(after.layers - before.layers);
+    layout.layers_grown.add(after.layers.saturating_sub(before.layers));
     layout.additions_rejected.add(u64::from(!could));
 }
 
@@ -233,12 +268,12 @@ pub(crate) fn count_panic() {
 pub(crate) type Figures<const N: usize> = [(&'static CStr, u64); N];
 
 /// Returns the figures of each layout.
-pub(crate) fn by_layout() -> [(&'static CStr, Figures<9>); LAYOUTS.len()] {
+pub(crate) fn by_layout() -> [(&'static CStr, Figures<11>); LAYOUTS.len()] {
     LAYOUTS.map(|layout| (layout.name, layout.figures()))
 }
 
 /// Returns the figures of all layouts together.
-pub(crate) fn totals() -> Figures<9> {
+pub(crate) fn totals() -> Figures<11> {
     let [first, others @ ..] = LAYOUTS.map(Layout::figures);
     let mut totals = first;
     for (index, (_, total)) in totals.iter_mut().enumerate() {

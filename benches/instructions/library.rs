@@ -140,7 +140,9 @@ fn insert(filter: &mut Filter, items: &[Item]) {
     for items in items.as_chunks::<BATCH>().0 {
         let batch = filter.prepare_batch(items.iter().map(|item| &item[..]));
         let (hashes, mut new) = (batch.hashes(), [false; BATCH]);
-        filter.insert_hashes(hashes, &mut new, OnDuplicate::Count, &mut |_bytes| true).expect("memory");
+        filter
+            .insert_hashes(hashes, &mut new, &mut [], &OnDuplicate::Count.into(), &mut |_bytes| true)
+            .expect("memory");
         black_box(new);
     }
 }
@@ -150,7 +152,7 @@ fn count(filter: &Filter, items: &[Item]) -> usize {
     let count_batch = |items: &[Item; BATCH]| {
         let batch = filter.hash_batch(items.iter().map(|item| &item[..]));
         let mut found = [false; BATCH];
-        filter.contains_hashes(batch.hashes(), &mut found);
+        filter.contains_hashes(batch.hashes(), &mut found, 0);
         found.iter().filter(|found| **found).count()
     };
     items.as_chunks::<BATCH>().0.iter().map(count_batch).sum()

@@ -9,7 +9,7 @@ use crate::item_count::{ItemCount, MergeOp};
 use crate::layer::LayerInfo;
 use crate::memory::Admit;
 use crate::spec::{Growth, OwnSpec};
-use crate::table::{Addressing, Multiplicity, Table};
+use crate::table::{Addressing, Payload, Table};
 
 /// What to do with an item that a counting filter holds already. Such an item does not change other filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,8 @@ impl CountingFilter {
     pub fn new(spec: OwnSpec, capacity: u64) -> Result<CountingFilter, Error> {
         let rate = spec.error_rate.get();
         let table = match spec.growth {
-            Growth::Fixed => Table::fixed(capacity, rate, Multiplicity::Multiset),
-            Growth::By(_) => Table::growing(rate, Multiplicity::Multiset),
+            Growth::Fixed => Table::fixed(capacity, rate, Payload::Count),
+            Growth::By(_) => Table::growing(rate, Payload::Count),
         };
         Ok(CountingFilter::from_parts(spec, capacity, table?))
     }
@@ -48,7 +48,7 @@ impl CountingFilter {
 
     /// Returns an empty filter that can be merged with this one.
     pub fn empty_copy(&self) -> Result<CountingFilter, Error> {
-        let table = Table::new(self.table.addressing(), Multiplicity::Multiset)?;
+        let table = Table::new(self.table.addressing(), Payload::Count)?;
         Ok(CountingFilter::from_parts(self.spec, self.capacity, table))
     }
 

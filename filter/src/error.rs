@@ -9,6 +9,8 @@ pub enum Error {
     InvalidCapacity,
     /// The expansion is 0.
     InvalidExpansion,
+    /// The window or its slices are out of range, or a filter that is to be rolling is to grow as well.
+    InvalidWindow,
     /// The memory cannot be allocated or addressed.
     OutOfMemory,
     /// The filter does not grow, and holds as many items as it was created for.
@@ -27,6 +29,7 @@ impl std::fmt::Display for Error {
             Error::InvalidErrorRate => "the error rate must be above 0 and below 1",
             Error::InvalidCapacity => "the capacity must be at least 1",
             Error::InvalidExpansion => "the expansion must be at least 1",
+            Error::InvalidWindow => "the window must have a millisecond to a hundred years, in 2 to 64 slices, and one that rolls cannot grow",
             Error::OutOfMemory => "not enough memory",
             Error::Full => "the filter is full",
             Error::CannotGrow => "the filter is full and cannot grow any further",
@@ -110,6 +113,8 @@ pub enum MergeError {
     IntersectedLayers,
     /// Counting filters that may grow cannot be intersected.
     IntersectedGrowing,
+    /// Filters that forget cannot be merged.
+    MergedWindows,
     /// The union would be too large.
     CannotGrow,
     /// The memory cannot be allocated.
@@ -136,6 +141,7 @@ impl std::fmt::Display for MergeError {
             MergeError::SourcesDiffer(Mismatch::Size) => "the filters have parts of different shapes",
             MergeError::IntersectedLayers => "filters that have grown cannot be intersected",
             MergeError::IntersectedGrowing => "counting filters that may grow cannot be intersected",
+            MergeError::MergedWindows => "filters that forget cannot be merged",
             MergeError::CannotGrow => "the union would be too large",
             MergeError::OutOfMemory => "not enough memory",
         })

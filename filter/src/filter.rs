@@ -3,11 +3,12 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use crate::array::{relocate_box, try_box};
 use crate::batch::{BATCH, HashedBatch};
 use crate::classic::ClassicFilter;
-use crate::counting::{CountingFilter, OnDuplicate};
+use crate::counting::CountingFilter;
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::layer::LayerInfo;
@@ -16,6 +17,8 @@ use crate::memory::Admit;
 use crate::native::NativeFilter;
 use crate::prefetch_hint::PrefetchHint;
 use crate::spec::{CreateParams, FilterKind, Layout, OwnSpec};
+use crate::table::Table;
+use crate::windowed::{InsertOptions, WindowedFilter};
 
 /// A Bloom filter: a set of items, in few bits each, that can tell which items it does *not* hold.
 ///
@@ -40,6 +43,8 @@ pub enum Content {
     Native(NativeFilter),
     /// A table that counts. In a box, so that plain filters are small.
     Counting(Box<CountingFilter>),
+    /// Tables that forget. In a box, as the one that counts.
+    Windowed(Box<WindowedFilter>),
     /// RedisBloom's chain of layers.
     Classic(ClassicFilter),
 }
@@ -50,6 +55,7 @@ macro_rules! each {
         match $content {
             Content::Native($filter) => $body,
             Content::Counting($filter) => $body,
+            Content::Windowed($filter) => $body,
             Content::Classic($filter) => $body,
         }
     };
@@ -66,6 +72,14 @@ impl TryFrom<CountingFilter> for Filter {
 
     fn try_from(filter: CountingFilter) -> Result<Filter, Error> {
         Ok(Filter(Content::Counting(try_box(filter)?)))
+    }
+}
+
+impl TryFrom<WindowedFilter> for Filter {
+    type Error = Error;
+
+    fn try_from(filter: WindowedFilter) -> Result<Filter, Error> {
+        Ok(Filter(Content::Windowed(try_box(filter)?)))
     }
 }
 
@@ -90,13 +104,14 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn contains(&self, item: impl AsRef<[u8]>) -> bool {
-        each!(&self.0, filter => filter.contains(filter.hasher().hash(item.as_ref())))
+        self.contains_at(item.as_ref(), 0)
     }
 
     /// Inserts an item, and grows the filter if needed. Returns true if the item was new, false if it was present
     /// before, or seemed to be.
     ///
-    /// In a counting filter, each insertion of an item counts.
+    /// In a counting filter, each insertion of an item counts. In one that forgets, it is remembered from the time that
+    /// [`advance_to`](Filter::advance_to) was told last.
     ///
     /// # Errors
     ///
@@ -112,7 +127,7 @@ impl Filter {
     /// ```
     pub fn insert(&mut self, item: impl AsRef<[u8]>) -> Result<bool, Error> {
         let (hashes, mut new) = ([self.hash(item.as_ref())], [false]);
-        let inserted = self.insert_hashes(&hashes, &mut new, OnDuplicate::Count, &mut |_bytes| true);
+        let inserted = self.insert_hashes(&hashes, &mut new, &mut [], &InsertOptions::default(), &mut |_bytes| true);
         inserted.map(|()| new[0]).map_err(|interrupted| interrupted.error)
     }
 
@@ -133,7 +148,7 @@ impl Filter {
         let Ok(()) = in_batches(items, |items| {
             let batch = self.hash_batch(items.iter().map(AsRef::as_ref));
             let found = &mut found[..items.len()];
-            self.contains_hashes(batch.hashes(), found);
+            self.contains_hashes(batch.hashes(), found, 0);
             all.extend_from_slice(found);
             Ok::<(), Infallible>(())
         });
@@ -159,7 +174,8 @@ impl Filter {
         in_batches(items, |items| {
             let batch = self.prepare_batch(items.iter().map(AsRef::as_ref));
             let new = &mut new[..items.len()];
-            let inserted = self.insert_hashes(batch.hashes(), new, OnDuplicate::Count, &mut |_bytes| true);
+            let inserted =
+                self.insert_hashes(batch.hashes(), new, &mut [], &InsertOptions::default(), &mut |_bytes| true);
             all.extend_from_slice(new);
             inserted.map_err(|interrupted| interrupted.error)
         })?;
@@ -208,6 +224,30 @@ impl Filter {
     }
 }
 
+/// Time, for filters that forget.
+impl Filter {
+    /// Tells a filter that [forgets](crate::FilterBuilder::window) what time it is, since 1970 or any other moment: what its
+    /// window is over for is forgotten. Time does not go back: what is earlier than before changes nothing. Other filters do
+    /// not care.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use oxbloom_filter::Filter;
+    /// let mut filter = Filter::builder().window(Duration::from_secs(60)).build()?;
+    /// filter.insert("apple")?;
+    /// filter.advance_to(Duration::from_secs(59));
+    /// assert!(filter.contains("apple"));
+    /// filter.advance_to(Duration::from_secs(68));
+    /// assert!(!filter.contains("apple"));
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn advance_to(&mut self, time: Duration) {
+        if let Content::Windowed(filter) = &mut self.0 {
+            filter.advance_to(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        }
+    }
+}
+
 /// Sizes, rates and copies.
 impl Filter {
     /// Returns the false-positive rate that the filter was created for. Of a classic filter, only the rate of the first
@@ -222,6 +262,7 @@ impl Filter {
         match &self.0 {
             Content::Native(filter) => filter.spec().error_rate.get(),
             Content::Counting(filter) => filter.spec().error_rate.get(),
+            Content::Windowed(filter) => filter.spec().error_rate.get(),
             Content::Classic(filter) => filter.error_rate(),
         }
     }
@@ -274,6 +315,7 @@ impl Filter {
         match &self.0 {
             Content::Native(filter) => filter.spec().expansion(),
             Content::Counting(filter) => filter.spec().expansion(),
+            Content::Windowed(filter) => filter.spec().expansion(),
             Content::Classic(filter) => filter.spec().expansion(),
         }
     }
@@ -290,12 +332,14 @@ impl Filter {
         match &self.0 {
             Content::Native(filter) => Some(filter.spec().seed),
             Content::Counting(filter) => Some(filter.spec().seed),
+            Content::Windowed(filter) => Some(filter.spec().seed),
             Content::Classic(_) => None,
         }
     }
 
     /// Returns the number of parts that the filter consists of (RedisBloom calls them sub-filters): 1 until it grows, then
-    /// 2, or more for a classic filter. A counting filter has always one.
+    /// 2, or more for a classic filter. A counting filter has always one; one that forgets has one again when it has
+    /// forgotten enough.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -306,6 +350,7 @@ impl Filter {
         match &self.0 {
             Content::Native(filter) => 1 + usize::from(filter.table().is_some()),
             Content::Counting(_) => 1,
+            Content::Windowed(filter) => 1 + usize::from(filter.tables().1.is_some()),
             Content::Classic(filter) => filter.layers().len(),
         }
     }
@@ -323,6 +368,7 @@ impl Filter {
         match &self.0 {
             Content::Native(filter) => size_of::<Filter>() + filter.allocated(),
             Content::Counting(filter) => size_of::<Filter>() + filter.allocated(),
+            Content::Windowed(filter) => size_of::<Filter>() + filter.allocated(),
             Content::Classic(filter) => filter.memory_usage(),
         }
     }
@@ -349,7 +395,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn false_positive_rate(&self) -> f64 {
-        each!(&self.0, filter => filter.false_positive_rate())
+        self.false_positive_rate_at(0)
     }
 
     /// Returns a copy that shares nothing.
@@ -369,6 +415,7 @@ impl Filter {
         match &self.0 {
             Content::Native(filter) => filter.try_clone().map(Filter::from),
             Content::Counting(filter) => filter.try_clone().and_then(Filter::try_from),
+            Content::Windowed(filter) => filter.try_clone().and_then(Filter::try_from),
             Content::Classic(filter) => filter.try_clone().map(Filter::from),
         }
     }
@@ -410,6 +457,7 @@ impl Filter {
         match &self.0 {
             Content::Native(_) => FilterKind::Native,
             Content::Counting(_) => FilterKind::Counting,
+            Content::Windowed(_) => FilterKind::Windowed,
             Content::Classic(_) => FilterKind::Classic,
         }
     }
@@ -437,6 +485,11 @@ impl Filter {
                 let filter = CountingFilter::new(spec, capacity.get())?;
                 if admit(filter.allocated() as u64) { Filter::try_from(filter) } else { Err(Error::OutOfMemory) }
             }
+            Layout::Windowed { seed, window } => {
+                let spec = OwnSpec { seed, error_rate, growth };
+                let filter = WindowedFilter::new(spec, capacity.get(), window)?;
+                if admit(filter.allocated() as u64) { Filter::try_from(filter) } else { Err(Error::OutOfMemory) }
+            }
             Layout::Classic { stored_expansion } => {
                 let spec = ClassicSpec::new(growth, stored_expansion);
                 let first = spec.first(capacity.get(), error_rate.get())?;
@@ -450,6 +503,10 @@ impl Filter {
         match &self.0 {
             Content::Native(filter) => filter.empty_copy(admit).map(Filter::from),
             Content::Counting(filter) => {
+                let copy = filter.empty_copy()?;
+                if admit(copy.allocated() as u64) { Filter::try_from(copy) } else { Err(Error::OutOfMemory) }
+            }
+            Content::Windowed(filter) => {
                 let copy = filter.empty_copy()?;
                 if admit(copy.allocated() as u64) { Filter::try_from(copy) } else { Err(Error::OutOfMemory) }
             }
@@ -483,15 +540,34 @@ impl Filter {
         batch
     }
 
-    /// Sets `found[i]` to whether the item of `hashes[i]` is in the filter. Fastest in [batches](HashedBatch), which need
-    /// not be [prepared](Filter::prepare_batch): it prefetches what it reads.
+    /// Returns true if the item may be in the filter at a time, in milliseconds since 1970. Only a filter that forgets looks
+    /// at it; 0 stands for that of its last change.
     #[inline]
-    pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
-        each!(&self.0, filter => filter.contains_hashes(hashes, found))
+    pub fn contains_at(&self, item: &[u8], now: u64) -> bool {
+        match &self.0 {
+            Content::Native(filter) => filter.contains(filter.hasher().hash(item)),
+            Content::Counting(filter) => filter.contains(filter.hasher().hash(item)),
+            Content::Windowed(filter) => filter.contains(filter.hasher().hash(item), now),
+            Content::Classic(filter) => filter.contains(filter.hasher().hash(item)),
+        }
     }
 
-    /// Inserts the items of `hashes` in order, and sets `new[i]` to whether the item was new. `admit` gets the bytes
-    /// that the filter will take in addition, and may reject them. Fastest in [batches](HashedBatch).
+    /// Sets `found[i]` to whether the item of `hashes[i]` is in the filter at a time, as for
+    /// [`contains_at`](Self::contains_at). Fastest in [batches](HashedBatch), which need not be
+    /// [prepared](Filter::prepare_batch): it prefetches what it reads.
+    #[inline]
+    pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], now: u64) {
+        match &self.0 {
+            Content::Native(filter) => filter.contains_hashes(hashes, found),
+            Content::Counting(filter) => filter.contains_hashes(hashes, found),
+            Content::Windowed(filter) => filter.contains_hashes(hashes, found, now),
+            Content::Classic(filter) => filter.contains_hashes(hashes, found),
+        }
+    }
+
+    /// Inserts the items of `hashes` in order, and sets `new[i]` to whether the item was new. `renewed` may have no elements;
+    /// otherwise `renewed[i]` is set if the item was there and is remembered anew. `admit` gets the bytes that the filter
+    /// will take in addition, and may reject them. Fastest in [batches](HashedBatch).
     ///
     /// # Errors
     ///
@@ -501,12 +577,14 @@ impl Filter {
         &mut self,
         hashes: &[Hash],
         new: &mut [bool],
-        on_duplicate: OnDuplicate,
+        renewed: &mut [bool],
+        options: &InsertOptions,
         admit: Admit<'_>,
     ) -> Result<(), Interrupted> {
         match &mut self.0 {
             Content::Native(filter) => filter.insert_all(hashes, new, admit),
-            Content::Counting(filter) => filter.insert_all(hashes, new, on_duplicate, admit),
+            Content::Counting(filter) => filter.insert_all(hashes, new, options.on_duplicate, admit),
+            Content::Windowed(filter) => filter.insert_all(hashes, new, renewed, options, admit),
             Content::Classic(filter) => filter.insert_all(hashes, new, admit),
         }
     }
@@ -515,7 +593,7 @@ impl Filter {
     pub fn grows_in_small_steps(&self) -> bool {
         match &self.0 {
             Content::Native(filter) => filter.table().is_some(),
-            Content::Counting(_) => true,
+            Content::Counting(_) | Content::Windowed(_) => true,
             Content::Classic(_) => false,
         }
     }
@@ -530,11 +608,44 @@ impl Filter {
         if let Content::Counting(filter) = &mut self.0 { Some(filter) } else { None }
     }
 
+    /// Returns the filter, if it forgets.
+    #[inline]
+    pub fn windowed(&self) -> Option<&WindowedFilter> {
+        if let Content::Windowed(filter) = &self.0 { Some(filter) } else { None }
+    }
+
+    /// Returns true if the filter looks at the time.
+    #[inline]
+    pub fn needs_time(&self) -> bool {
+        self.windowed().is_some_and(|filter| filter.slices().window().length.is_some())
+    }
+
+    /// Returns when the filter was last changed, in milliseconds since 1970, if it [looks at the time](Self::needs_time).
+    pub fn time_of_change(&self) -> u64 {
+        self.windowed().map_or(0, |filter| filter.slices().latest())
+    }
+
+    /// Returns the number of items at a time, as for [`contains_at`](Self::contains_at).
+    pub fn len_at(&self, now: u64) -> u64 {
+        self.windowed().map_or_else(|| self.len(), |filter| filter.items_at(now))
+    }
+
+    /// Returns the estimated false-positive rate at a time, as for [`contains_at`](Self::contains_at).
+    pub fn false_positive_rate_at(&self, now: u64) -> f64 {
+        match &self.0 {
+            Content::Native(filter) => filter.false_positive_rate(),
+            Content::Counting(filter) => filter.false_positive_rate(),
+            Content::Windowed(filter) => filter.false_positive_rate_at(now),
+            Content::Classic(filter) => filter.false_positive_rate(),
+        }
+    }
+
     /// Returns what is known of each part, oldest first.
     pub fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
         match &self.0 {
             Content::Native(filter) => Box::new(filter.info()),
             Content::Counting(filter) => Box::new(std::iter::once(filter.info())),
+            Content::Windowed(filter) => Box::new(filter.info()),
             Content::Classic(filter) => Box::new(filter.info()),
         }
     }
@@ -544,6 +655,7 @@ impl Filter {
         match &self.0 {
             Content::Native(filter) => Some(filter.is_estimate()),
             Content::Counting(filter) => Some(filter.table().item_count().is_estimate()),
+            Content::Windowed(_) => Some(false),
             Content::Classic(_) => None,
         }
     }
@@ -554,7 +666,7 @@ impl Filter {
     pub fn prefetch_hint(&self, min_bytes: u64) -> Option<PrefetchHint> {
         match &self.0 {
             Content::Native(filter) => PrefetchHint::of_native(filter, min_bytes),
-            Content::Counting(_) => None,
+            Content::Counting(_) | Content::Windowed(_) => None,
             Content::Classic(filter) => PrefetchHint::of_classic(filter, min_bytes),
         }
     }
@@ -564,6 +676,10 @@ impl Filter {
         match &self.0 {
             Content::Native(filter) => 1 + filter.table().map_or(0, |table| table.segments() as usize),
             Content::Counting(filter) => filter.table().segments() as usize,
+            Content::Windowed(filter) => {
+                let (expected, beyond) = filter.tables();
+                (expected.segments() + beyond.map_or(0, Table::segments)) as usize
+            }
             Content::Classic(_) => self.num_parts(),
         }
     }
@@ -589,6 +705,12 @@ impl Filter {
                         relocate_box(filter, &relocate);
                     }
                     return filter.table_mut().relocate(start, relocate, should_stop);
+                }
+                Content::Windowed(filter) => {
+                    if start == 0 {
+                        relocate_box(filter, &relocate);
+                    }
+                    return filter.relocate(start, relocate, should_stop);
                 }
                 Content::Classic(filter) => filter.relocate(relocate),
             }

@@ -17,11 +17,13 @@ pub use crate::memory::{Admit, try_vec};
 pub use crate::native::NativeFilter;
 pub use crate::prefetch_hint::PrefetchHint;
 pub use crate::spec::{CreateParams, ErrorRate, FilterKind, Growth, Layout};
-pub use crate::table::{END, Multiplicity, Position, Table, end_of};
+pub use crate::table::{END, Payload, Position, Stamps, Table, end_of};
+pub use crate::window::{DEFAULT_SLICES, MAX_LENGTH, SLICES, Slice, Window};
+pub use crate::windowed::{InsertOptions, WindowedFilter};
 
 /// Filters as bytes.
 pub mod codec {
-    pub use crate::codec::{chunk, classic, counting, header, native, *};
+    pub use crate::codec::{chunk, classic, counting, header, native, windowed, *};
 }
 
 /// Shapes of layers.

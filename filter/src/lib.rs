@@ -1,4 +1,4 @@
-//! Bloom filters that grow, count, merge, and travel as bytes.
+//! Bloom filters that grow, count, forget, merge, and travel as bytes.
 //!
 //! A Bloom filter remembers items in few bits each, and answers "certainly not" or "probably" when asked for one. This one
 //! keeps each item in one or two cache lines at error rates down to 0.1 %, and in a few more below. It holds its error rate for
@@ -15,12 +15,13 @@
 //! # Ok::<(), oxbloom_filter::Error>(())
 //! ```
 //!
-//! [`Filter::builder`] has the options: growth, a fixed seed, removal, RedisBloom's layout.
+//! [`Filter::builder`] has the options: growth, a fixed seed, removal, windows of time, RedisBloom's layout.
 //!
 //! # How it works
 //!
 //! A filter has blocks of bits for the items that it was created for. One that grows keeps all others in a quotient table,
-//! which grows in small steps. One that supports removal is such a table alone, and shrinks as well.
+//! which grows in small steps. One that supports removal is such a table alone, and shrinks as well. In one that forgets, each
+//! fingerprint has a stamp that tells when.
 //!
 //! ```text
 //!  Filter ── seed, error rate
@@ -35,7 +36,8 @@
 //!   positions; `block_array`: an item's blocks;
 //! - `spec`: what a filter is created from; `item_count`: how many items there are; `batch`: items that are handled together;
 //! - `table`: fingerprints in segments; `layer`: bits, in blocks or as RedisBloom has them;
-//! - `native`, `counting` and `classic`: the three kinds of filters; `prefetch_hint`: where they are;
+//! - `window`: how long a filter remembers; `native`, `counting`, `windowed` and `classic`: the four kinds of filters;
+//!   `prefetch_hint`: where they are;
 //! - `filter`: the public face; `builder`: how a filter is created; `merge`: which filters can be merged; `codec`: filters as
 //!   bytes.
 
@@ -65,6 +67,8 @@ mod probe;
 mod sizing;
 mod spec;
 mod table;
+mod window;
+mod windowed;
 
 pub use builder::FilterBuilder;
 pub use error::{DecodeError, Error, MergeError, Mismatch};

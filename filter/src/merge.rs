@@ -90,6 +90,7 @@ impl Filter {
                 let (first, others) = filters.split_first().ok_or(Error::OutOfMemory)?;
                 Filter::try_from(first.merged_with(others, op, admit)?.0)?
             }
+            Content::Windowed(_) => return Err(MergeError::MergedWindows),
             Content::Classic(_) => ClassicFilter::merged(&classics(sources)?, op, admit)?.into(),
         })
     }
@@ -106,6 +107,7 @@ impl Filter {
                 **filter = merged;
                 changed
             }
+            Content::Windowed(_) => return Err(MergeError::MergedWindows),
             Content::Classic(filter) => filter.merge(&classics(sources)?, op, admit)?,
         })
     }
@@ -119,12 +121,15 @@ impl Filter {
         let bytes = match self.content() {
             Content::Native(filter) if sources.iter().any(|source| source.num_parts() > 1) => filter.table_bytes(),
             Content::Counting(filter) => filter.allocated(),
-            Content::Native(_) | Content::Classic(_) => 0,
+            Content::Native(_) | Content::Windowed(_) | Content::Classic(_) => 0,
         };
         bytes as u64
     }
 
     fn check_mergeable(&self, sources: &[&Filter], op: MergeOp) -> Result<(), MergeError> {
+        if self.windowed().is_some() || sources.iter().any(|source| source.windowed().is_some()) {
+            return Err(MergeError::MergedWindows);
+        }
         // The sources may have layers that this filter does not have yet.
         let all = [self].into_iter().chain(longest(sources));
         let mut pairs = all.flat_map(|filter| sources.iter().map(move |source| (filter, source)));
@@ -156,7 +161,9 @@ impl Filter {
         };
         let grows_alike = match self.content() {
             Content::Classic(_) => self.expansion() == other.expansion(),
-            Content::Native(_) | Content::Counting(_) => self.expansion().is_some() == other.expansion().is_some(),
+            Content::Native(_) | Content::Counting(_) | Content::Windowed(_) => {
+                self.expansion().is_some() == other.expansion().is_some()
+            }
         };
         let agreements = [
             (Mismatch::Layout, self.hasher().is_like(other.hasher())),

@@ -14,7 +14,7 @@ use crate::layer::LayerInfo;
 use crate::layer::blocked::{BlockedLayer, BlockedSpec};
 use crate::memory::{Admit, try_vec};
 use crate::spec::{Growth, OwnSpec};
-use crate::table::{Multiplicity, Position, Table};
+use crate::table::{Payload, Position, Table};
 
 /// A filter of bits that may grow.
 pub struct NativeFilter {
@@ -223,7 +223,7 @@ impl NativeFilter {
         if self.spec.growth == Growth::Fixed {
             return Err(Error::Full);
         }
-        let table = Table::growing(self.rate_of_table(), Multiplicity::Set)?;
+        let table = Table::growing(self.rate_of_table(), Payload::Nothing)?;
         if !admit((size_of::<Table>() + table.allocated()) as u64) {
             return Err(Error::OutOfMemory);
         }

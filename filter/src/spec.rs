@@ -3,6 +3,7 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::sizing::LAYER_SHARE;
+use crate::window::Window;
 
 /// A false-positive rate, above 0 and below 1. Rates below `2^-64` are treated as `2^-64` in blocks, and below `2^-50` as
 /// `2^-50` in tables.
@@ -50,6 +51,8 @@ pub enum FilterKind {
     Native,
     /// Fingerprints with their counts, in a table.
     Counting,
+    /// Fingerprints with the slices in which they are forgotten, in tables.
+    Windowed,
     /// RedisBloom's bits.
     Classic,
 }
@@ -67,6 +70,13 @@ pub enum Layout {
         /// As for native filters.
         seed: u64,
     },
+    /// In tables of fingerprints that are forgotten after a while.
+    Windowed {
+        /// As for native filters.
+        seed: u64,
+        /// How long they are remembered. One that is rolling does not grow.
+        window: Window,
+    },
     /// As in RedisBloom.
     Classic {
         /// The expansion that a filter that does not grow stores nevertheless.
@@ -74,7 +84,7 @@ pub enum Layout {
     },
 }
 
-/// What a native or counting filter is created from, but for its capacity.
+/// What a filter of our own is created from, but for its capacity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OwnSpec {
     pub seed: u64,

@@ -10,7 +10,7 @@ use oxbloom_filter::internals::codec::native::{self, Chunk};
 use oxbloom_filter::internals::codec::{self, Header, LoadedChunk, Origin, Sink, Source, classic, counting};
 use oxbloom_filter::internals::{
     Content, CreateParams, ErrorRate, FilterKind, Growth, Interrupted, Layout, MergeOp, NativeFilter, OnDuplicate,
-    Table,
+    Table, WindowedFilter,
 };
 use oxbloom_filter::{DecodeError, Error, Filter, MergeError, Mismatch};
 use testkit::counting_model::CountingModel;
@@ -89,6 +89,10 @@ fn use_in_every_way(filter: &mut Filter) {
     let counts = counts(filter);
     let is_said_to_be_empty = filter.counting().is_some_and(|counting| counting.table().occurrences() == 0);
     let inserted = insert(filter, OnDuplicate::Count, 0..ITEMS);
+    if filter.windowed().is_some_and(|filter| filter.slices().window().rolling) {
+        // It forgets what is there for what comes: see `forgetting`.
+        return;
+    }
     assert!((0..inserted).all(|number| filter.contains(item(number))));
     assert!((inserted..ITEMS).all(|number| !before[number as usize] || filter.contains(item(number))));
     // All is known now, and changes nothing.
@@ -129,7 +133,7 @@ fn count_again(filter: &mut Filter, numbers: Range<u64>) {
 
 /// Merges a filter of ours with itself and with another. Counts add up in a union; in an intersection, the smaller one stays.
 fn check_merges(filter: &Filter) {
-    if filter.kind() == FilterKind::Classic {
+    if matches!(filter.kind(), FilterKind::Classic | FilterKind::Windowed) {
         return;
     }
     let mut other = filter.empty_like(|_bytes| true).expect("little memory");
@@ -198,13 +202,13 @@ fn remove(filter: &mut Filter, mut numbers: Range<u64>) {
 fn insert(filter: &mut Filter, on_duplicate: OnDuplicate, numbers: Range<u64>) -> u64 {
     let hashes: Vec<_> = numbers.map(|number| filter.hash(&item(number))).collect();
     let mut new = vec![true; hashes.len()];
-    let inserted = filter.insert_hashes(&hashes, &mut new, on_duplicate, &mut |_bytes| false);
+    let inserted = filter.insert_hashes(&hashes, &mut new, &mut [], &on_duplicate.into(), &mut |_bytes| false);
     let Err(Interrupted { handled, .. }) = inserted else { return hashes.len() as u64 };
     let (rest, new) = (&hashes[handled..], &mut new[handled..]);
     let mut expected = filter.try_clone().expect("a copy");
     let present = filter.memory_usage() as u64;
     let mut taken = 0;
-    let grown = filter.insert_hashes(rest, new, on_duplicate, &mut |bytes| {
+    let grown = filter.insert_hashes(rest, new, &mut [], &on_duplicate.into(), &mut |bytes| {
         let is_little = present + taken + bytes <= 2 * MEMORY_LIMIT;
         taken += if is_little { bytes } else { 0 };
         is_little
@@ -212,10 +216,10 @@ fn insert(filter: &mut Filter, on_duplicate: OnDuplicate, numbers: Range<u64>) -
     let Err(Interrupted { handled: more, error }) = grown else { return hashes.len() as u64 };
     match error {
         Error::Full => assert_eq!(filter.expansion(), None),
-        _ => assert!(filter.expansion().is_some() || filter.counting().is_some()),
+        _ => assert!(filter.expansion().is_some() || filter.counting().is_some() || filter.windowed().is_some()),
     }
     // The item that does not fit has changed nothing.
-    assert_eq!(expected.insert_hashes(&rest[..more], new, on_duplicate, &mut |_bytes| true), Ok(()));
+    assert_eq!(expected.insert_hashes(&rest[..more], new, &mut [], &on_duplicate.into(), &mut |_bytes| true), Ok(()));
     assert!(whole(filter) == whole(&expected));
     (handled + more) as u64
 }
@@ -230,15 +234,26 @@ fn check_figures(filter: &Filter) {
     assert!(filter.memory_usage() as u64 > bytes);
     assert!((0.0..=1.0).contains(&filter.fill()), "{}", filter.fill());
     assert!((0.0..=1.0).contains(&filter.false_positive_rate()), "{}", filter.false_positive_rate());
-    let of_table = table(filter).map_or(0, |table| {
-        let dumped: usize = whole(filter).iter().map(|(_, piece)| piece.len()).sum();
-        let most = DIRECTORY_BYTES + BYTES_PER_DUMPED_BYTE * dumped;
-        assert!(filter.memory_usage() <= most, "{} bytes for {dumped}", filter.memory_usage());
-        assert!(filter.expansion().is_none() || filter.len() <= filter.capacity());
-        table.allocated()
-    });
+    let of_table = table(filter).map_or_else(
+        || allocated_by_windows(filter),
+        |table| {
+            let dumped: usize = whole(filter).iter().map(|(_, piece)| piece.len()).sum();
+            let most = DIRECTORY_BYTES + BYTES_PER_DUMPED_BYTE * dumped;
+            assert!(filter.memory_usage() <= most, "{} bytes for {dumped}", filter.memory_usage());
+            assert!(filter.expansion().is_none() || filter.len() <= filter.capacity());
+            table.allocated()
+        },
+    );
     assert_eq!((bits(filter).len() + of_table) as u64, bytes);
     assert!(counts_are_right(filter));
+}
+
+/// Returns the bytes of the tables of a filter that forgets, or 0.
+fn allocated_by_windows(filter: &Filter) -> usize {
+    filter.windowed().map_or(0, |filter| {
+        let (expected, beyond) = filter.tables();
+        expected.allocated() + beyond.map_or(0, Table::allocated)
+    })
 }
 
 /// Items that are asked for together are answered as they are one by one.
@@ -249,7 +264,7 @@ fn check_batches(filter: &Filter) {
     while items.peek().is_some() {
         let batch = filter.hash_batch(&mut items);
         let mut found = vec![false; batch.hashes().len()];
-        filter.contains_hashes(batch.hashes(), &mut found);
+        filter.contains_hashes(batch.hashes(), &mut found, 0);
         for found in found {
             assert_eq!(found, filter.contains(item(number)));
             number += 1;
@@ -271,7 +286,7 @@ fn check_same(filter: &Filter, copy: &Filter) {
 fn counts_are_right(filter: &Filter) -> bool {
     let is_marked = match filter.content() {
         Content::Native(native) => native.layer().marked() == marked(native.layer().bytes()),
-        Content::Counting(_) => true,
+        Content::Counting(_) | Content::Windowed(_) => true,
         Content::Classic(classic) => classic.layers().iter().all(|layer| layer.marked() == marked(layer.bytes())),
     };
     is_marked && table(filter).is_none_or(|table| table_is_right(filter, table))
@@ -289,12 +304,12 @@ fn table_is_right(filter: &Filter, table: &Table) -> bool {
         })
 }
 
-/// Returns the table of a filter that has one.
+/// Returns the table of a filter that has one which does not forget.
 fn table(filter: &Filter) -> Option<&Table> {
     match filter.content() {
         Content::Native(filter) => filter.table(),
         Content::Counting(filter) => Some(filter.table()),
-        Content::Classic(_) => None,
+        Content::Windowed(_) | Content::Classic(_) => None,
     }
 }
 
@@ -312,7 +327,7 @@ fn marked(bytes: &[u8]) -> u64 {
 fn bits(filter: &Filter) -> Vec<u8> {
     match filter.content() {
         Content::Native(native) => native.layer().bytes().to_vec(),
-        Content::Counting(_) => Vec::new(),
+        Content::Counting(_) | Content::Windowed(_) => Vec::new(),
         Content::Classic(classic) => classic.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
     }
 }
@@ -346,6 +361,13 @@ fn emptied(filter: &Filter) -> Filter {
             assert_eq!((empty.initial_capacity(), empty.history()), (filter.initial_capacity(), filter.history()));
             assert!(empty.is_shaped_like(filter));
         }
+        (Content::Windowed(empty), Content::Windowed(filter)) => {
+            let state = |filter: &WindowedFilter| {
+                let slices = filter.slices();
+                (slices.window(), slices.latest(), slices.remembered().to_vec(), filter.history(), filter.cursors())
+            };
+            assert!(state(empty) == state(filter));
+        }
         _ => assert!(empty.layers().eq(filter.layers())),
     }
     let occurrences = |filter| table(filter).map(Table::occurrences);
@@ -371,7 +393,7 @@ fn through_a_file(filter: &Filter) -> Filter {
     let file = saved(filter);
     let mut reader = Reader(&file);
     let copy = match filter.kind() {
-        FilterKind::Native | FilterKind::Counting => codec::read_own_rdb(&mut reader, |_| true),
+        FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => codec::read_own_rdb(&mut reader, |_| true),
         FilterKind::Classic => classic::read_rdb(classic::VERSION, &mut reader, |_| true),
     };
     assert!(reader.0.is_empty());
@@ -472,7 +494,7 @@ fn tag(filter: &Filter) -> u64 {
     match filter.content() {
         Content::Native(filter) => native::table_tag(filter),
         Content::Counting(filter) => counting::tag(filter),
-        Content::Classic(_) => panic!("a classic filter has no table"),
+        Content::Windowed(_) | Content::Classic(_) => panic!("a filter without such a table"),
     }
 }
 
@@ -702,7 +724,7 @@ impl Subject {
                 let chunk = Chunk { offset, bits };
                 (chunk.cursor(), native::encode_chunk(filter, chunk).expect("little memory"))
             }
-            Content::Counting(_) => return,
+            Content::Counting(_) | Content::Windowed(_) => return,
             Content::Classic(_) => (1 + offset + bits.len() as u64, bits.to_vec()),
         };
         self.load(iterator, &piece, origin);

@@ -1,10 +1,13 @@
 //! BF.ADD, BF.MADD, BF.INSERT.
 //!
-//! To add an item that is there changes nothing, but in a counting filter, where it adds an occurrence.
+//! To add an item that is there changes nothing, but in a counting filter, where it adds an occurrence, and in a filter that
+//! renews its items.
 
 use super::create::create;
 use super::item_flags::ItemFlags;
-use super::options::{CreateOptions, Expansion, ExpireOption, InsertRequest, flag_once, positive, set_once};
+use super::options::{
+    CreateOptions, Expansion, ExpireOption, InsertRequest, Timing, WindowOptions, flag_once, positive, set_once,
+};
 use super::redisbloom;
 use super::replication::{Changed, ReplicatedAs, replicate_items};
 use crate::admission;
@@ -13,9 +16,9 @@ use crate::filter_key::WriteKey;
 use crate::lookahead;
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
-use crate::statistics;
+use crate::statistics::{self, Forgetting};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{BATCH, ErrorRate, Hash, Interrupted, OnDuplicate};
+use oxbloom_filter::internals::{BATCH, ErrorRate, Hash, InsertOptions, Interrupted, OnDuplicate};
 
 /// `BF.ADD key item`
 pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
@@ -29,7 +32,14 @@ pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
     lookahead::remember(ctx, name, filter);
     let hash = [filter.hash(args.at(2).bytes())];
     let mut new = [false];
-    let (handled, failure) = insert_batch(ctx, filter, &hash, &mut new, OnDuplicate::Count);
+    if filter.windowed().is_some() {
+        let additions = Additions::of(args.from(2));
+        let (_, failure) = insert_and_tell(ctx, key, args, &additions, &mut new)?.notify(ctx, keyspace, name, created);
+        failure.map_or(Ok(()), Err)?;
+        ctx.reply_bool(new[0]);
+        return Ok(());
+    }
+    let (handled, failure) = insert_batch(ctx, filter, &hash, &mut new, &OnDuplicate::Count.into());
     let [added] = new;
     statistics::count_additions(filter, added.into(), u64::from(handled == 1 && !added));
     let changed = added || handled == 1 && filter.counting().is_some();
@@ -47,17 +57,32 @@ pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
 
 /// `BF.MADD key item [item …]`
 pub(super) fn madd(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
-    add_all(ctx, keyspace, args, args.from(2), OnDuplicate::Count, Creation::Default)
+    add_all(ctx, keyspace, args, Additions::of(args.from(2)), Creation::Default)
 }
 
-/// `BF.INSERT key [CAPACITY n] [ERROR r] [EXPANSION n] [NOCREATE] [NONSCALING] [COUNTING] [SEED n] [LAYOUT native |
-/// classic] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds] [NX] ITEMS item [item …]`
+/// `BF.INSERT key [CAPACITY n] [ERROR r] [EXPANSION n] [NOCREATE] [NONSCALING] [COUNTING] [WINDOW seconds] [SLICES n]
+/// [REFRESH] [ROLLING] [SEED n] [LAYOUT native | classic] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds]
+/// [NX] [TTL seconds] [AT milliseconds] ITEMS item [item …]`
 pub(super) fn insert(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
-    let is_foreign = ctx.is_replicated_or_loading();
-    let InsertRequest { options, create, on_duplicate, items } =
+    let is_foreign = ctx.is_replicated_or_loading() && !redisbloom::is_our_insert(args);
+    let InsertRequest { options, create, on_duplicate, timing, items } =
         if is_foreign { redisbloom::insert(args) } else { parse(ctx, args) }?;
     let creation = if create { Creation::As(options) } else { Creation::Never(options) };
-    add_all(ctx, keyspace, args, items, on_duplicate, creation)
+    add_all(ctx, keyspace, args, Additions { items, on_duplicate, timing }, creation)
+}
+
+/// What is added, and how.
+struct Additions<'a> {
+    items: Args<'a>,
+    on_duplicate: OnDuplicate,
+    timing: Timing,
+}
+
+impl<'a> Additions<'a> {
+    /// Returns additions without options.
+    fn of(items: Args<'a>) -> Additions<'a> {
+        Additions { items, on_duplicate: OnDuplicate::Count, timing: Timing::default() }
+    }
 }
 
 /// The treatment of a key that does not exist.
@@ -75,6 +100,7 @@ fn parse<'a>(ctx: &Context, args: Args<'a>) -> Result<InsertRequest<'a>, Error> 
     let (mut capacity, mut error_rate, mut expansion) = (None, None, None);
     let (mut seed, mut layout, mut expires_at) = (None, None, None);
     let (mut nocreate, mut nonscaling, mut counting, mut skip_duplicates) = (false, false, false, false);
+    let (mut window, mut timing) = (WindowOptions::default(), Timing::default());
     let mut next = 2;
     // The items start after the word ITEMS; without it there are none.
     let items = loop {
@@ -83,6 +109,11 @@ fn parse<'a>(ctx: &Context, args: Args<'a>) -> Result<InsertRequest<'a>, Error> 
         }
         let option = args.at(next);
         let value = || if next + 1 < args.len() { Ok(args.at(next + 1)) } else { Err(Error::WrongArity) };
+        let taken = window.take(option, || value().ok())? + timing.take(ctx, option, || value().ok())?;
+        if taken > 0 {
+            next += taken;
+            continue;
+        }
         let mut words = 2;
         if option.is("ITEMS") {
             break args.from(next + 1);
@@ -120,9 +151,10 @@ fn parse<'a>(ctx: &Context, args: Args<'a>) -> Result<InsertRequest<'a>, Error> 
     let capacity = capacity.map(|number| positive(number).ok_or(Error::InsertRange)).transpose()?;
     let error_rate = error_rate.map(|rate| ErrorRate::new(rate).ok_or(Error::InsertRange)).transpose()?;
     let expansion = expansion.map(|factor| Expansion::of(factor).ok_or(Error::InsertRange)).transpose()?;
-    let options = CreateOptions { capacity, error_rate, expansion, nonscaling, counting, seed, layout, expires_at };
+    let options =
+        CreateOptions { capacity, error_rate, expansion, nonscaling, counting, window, seed, layout, expires_at };
     let on_duplicate = if skip_duplicates { OnDuplicate::Skip } else { OnDuplicate::Count };
-    Ok(InsertRequest { options, create: !nocreate, on_duplicate, items })
+    Ok(InsertRequest { options, create: !nocreate, on_duplicate, timing, items })
 }
 
 /// Adds items in order, as far as they fit, to the filter of the key, which is created if `creation` says so. The reply
@@ -131,19 +163,18 @@ fn add_all(
     ctx: &Context,
     mut keyspace: Keyspace,
     args: Args,
-    items: Args,
-    on_duplicate: OnDuplicate,
+    additions: Additions,
     creation: Creation,
 ) -> Result<(), Error> {
     let name = args.at(1);
-    let mut flags = ItemFlags::new(ctx, items)?;
-    let new = &mut flags.as_mut_slice()[..items.len()];
+    let mut flags = ItemFlags::new(ctx, additions.items)?;
+    let new = &mut flags.as_mut_slice()[..additions.items.len()];
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
-    if let (Some(filter), Creation::As(options) | Creation::Never(options)) = (key.filter(), &creation)
-        && let Err(error) = options.check_existing(filter)
-        && !ctx.is_replicated_or_loading()
-    {
-        return Err(error);
+    if let Some(filter) = key.filter().filter(|_| !ctx.is_replicated_or_loading()) {
+        if let Creation::As(options) | Creation::Never(options) = &creation {
+            options.check_existing(filter)?;
+        }
+        additions.timing.check_existing(filter)?;
     }
     let created = !key.has_filter();
     if created {
@@ -152,25 +183,79 @@ fn add_all(
             Creation::As(options) => Some(options),
             Creation::Never(_) => return Err(Error::NotFound),
         };
+        options.map_or(Ok(()), |options| additions.timing.check_new(options))?;
         key = create_and_open(ctx, name, key, options)?;
     }
-    let filter = key.filter().ok_or(Error::NotFound)?;
-    let (handled, failure) = insert_in_batches(ctx, filter, items, new, on_duplicate);
-    let new = &new[..handled];
-    let added = new.iter().filter(|new| **new).count();
-    statistics::count_additions(filter, added as u64, (handled - added) as u64);
-    let counts = on_duplicate == OnDuplicate::Count && filter.counting().is_some();
-    drop(key);
-    let names = ReplicatedAs { one: c"BF.ADD", many: c"BF.MADD" };
-    let changed = if counts { Changed::All } else { Changed::Flagged(new) };
-    let changed = replicate_items(ctx, names, args, items.up_to(handled), changed);
-    notify(ctx, &mut keyspace, name, created, changed);
+    let inserted = insert_and_tell(ctx, key, args, &additions, new)?;
+    let (handled, failure) = inserted.notify(ctx, keyspace.reborrow(), name, created);
     if created && matches!(&creation, Creation::As(options) if options.expires_at.is_some()) {
         keyspace.notify_expire(ctx, name);
     }
     ctx.reply_array(handled + usize::from(failure.is_some()));
-    ctx.reply_bools(new);
+    ctx.reply_bools(&new[..handled]);
     failure.map_or(Ok(()), Err)
+}
+
+/// What became of additions.
+struct Inserted {
+    /// The number of items that were handled.
+    handled: usize,
+    /// What was wrong with the next.
+    failure: Option<Error>,
+    /// Whether they changed the filter.
+    changed: bool,
+    /// Whether others were forgotten.
+    forgot: bool,
+}
+
+impl Inserted {
+    /// Tells watchers and listeners what happened. Returns how many items were handled, and what was wrong with the next.
+    fn notify(self, ctx: &Context, mut keyspace: Keyspace, name: Arg, created: bool) -> (usize, Option<Error>) {
+        notify(ctx, &mut keyspace, name, created, self.changed);
+        if self.forgot {
+            keyspace.notify_changed(ctx, name, c"bf.expire");
+        }
+        (self.handled, self.failure)
+    }
+}
+
+/// Adds items in order, as far as they fit, to the filter of a key, and tells the replicas. `new[i]` tells whether the item
+/// was new.
+fn insert_and_tell(
+    ctx: &Context,
+    mut key: WriteKey,
+    args: Args,
+    additions: &Additions,
+    new: &mut [bool],
+) -> Result<Inserted, Error> {
+    let &Additions { items, on_duplicate, timing } = additions;
+    let filter = key.filter().ok_or(Error::NotFound)?;
+    let options = timing.insert_options(ctx, filter, on_duplicate);
+    let before = Forgetting::of(filter);
+    let mut renewed = Vec::new();
+    if filter.windowed().is_some_and(|filter| filter.slices().window().refresh) {
+        renewed = admission::try_vec(ctx, items.len())?;
+        renewed.resize(items.len(), false);
+    }
+    let (handled, failure) = insert_in_batches(ctx, filter, items, new, &mut renewed, &options);
+    let added = new[..handled].iter().filter(|new| **new).count();
+    statistics::count_additions(filter, added as u64, (handled - added) as u64);
+    let forgot = statistics::count_forgotten(filter, before, added as u64);
+    let counts = on_duplicate == OnDuplicate::Count && filter.counting().is_some();
+    let time = filter.needs_time().then(|| filter.time_of_change());
+    drop(key);
+    let words = time.map_or(Vec::new(), |time| timing.words(time));
+    let words: Vec<_> = words.iter().map(|word| ctx.string(word.as_bytes())).collect();
+    let words: Vec<_> = words.iter().map(|word| word.as_arg()).collect();
+    let names = match words.is_empty() {
+        true => ReplicatedAs { one: c"BF.ADD", many: c"BF.MADD", options: &[] },
+        false => ReplicatedAs { one: c"BF.INSERT", many: c"BF.INSERT", options: &words },
+    };
+    renewed.iter_mut().zip(&*new).for_each(|(changed, new)| *changed |= new);
+    let changed = if renewed.is_empty() { &new[..handled] } else { &renewed[..handled] };
+    let changed = if counts { Changed::All } else { Changed::Flagged(changed) };
+    let changed = replicate_items(ctx, names, args, items.up_to(handled), changed);
+    Ok(Inserted { handled, failure, changed, forgot })
 }
 
 /// Creates the filter of a key, by default if there are no options, and opens the key again. It may be gone: creating
@@ -204,20 +289,24 @@ fn notify(ctx: &Context, keyspace: &mut Keyspace, name: Arg, created: bool, adde
     }
 }
 
-/// Inserts items until one does not fit; `new[i]` tells whether the item was new. Returns how many were handled, and
-/// what was wrong with the next.
+/// Inserts items until one does not fit; `new[i]` tells whether the item was new, and `renewed[i]`, if there are any of these,
+/// whether it is remembered anew. Returns how many were handled, and what was wrong with the next.
 fn insert_in_batches(
     ctx: &Context,
     filter: &mut Filter,
     items: Args,
     new: &mut [bool],
-    on_duplicate: OnDuplicate,
+    renewed: &mut [bool],
+    options: &InsertOptions,
 ) -> (usize, Option<Error>) {
     let mut handled = 0;
     for items in items.chunks(BATCH) {
         let batch = filter.prepare_batch(items.iter().map(Arg::bytes));
         let new = &mut new[handled..][..items.len()];
-        let (in_batch, failure) = insert_batch(ctx, filter, batch.hashes(), new, on_duplicate);
+        let (in_batch, failure) = match renewed.get_mut(handled..).filter(|renewed| !renewed.is_empty()) {
+            None => insert_batch(ctx, filter, batch.hashes(), new, options),
+            Some(renewed) => admission::insert(ctx, filter, batch.hashes(), new, renewed, options),
+        };
         handled += in_batch;
         if failure.is_some() {
             return (handled, failure);
@@ -232,15 +321,15 @@ fn insert_batch(
     filter: &mut Filter,
     hashes: &[Hash],
     new: &mut [bool],
-    on_duplicate: OnDuplicate,
+    options: &InsertOptions,
 ) -> (usize, Option<Error>) {
     if filter.grows_in_small_steps() {
-        return admission::insert(ctx, filter, hashes, new, on_duplicate);
+        return admission::insert(ctx, filter, hashes, new, &mut [], options);
     }
     // What takes no more memory needs none of what admission costs.
-    let inserted = filter.insert_hashes(hashes, new, on_duplicate, &mut |_bytes| false);
+    let inserted = filter.insert_hashes(hashes, new, &mut [], options, &mut |_bytes| false);
     let Err(Interrupted { handled, .. }) = inserted else { return (hashes.len(), None) };
     let (hashes, new) = (&hashes[handled..], &mut new[handled..]);
-    let (more, failure) = admission::insert(ctx, filter, hashes, new, on_duplicate);
+    let (more, failure) = admission::insert(ctx, filter, hashes, new, &mut [], options);
     (handled + more, failure)
 }

@@ -40,7 +40,7 @@ pub(super) fn mdel(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<
         }
     }
     drop(key);
-    let names = ReplicatedAs { one: c"BF.DEL", many: c"BF.MDEL" };
+    let names = ReplicatedAs { one: c"BF.DEL", many: c"BF.MDEL", options: &[] };
     if replicate_items(ctx, names, args, items, Changed::Flagged(removed)) {
         keyspace.notify_changed(ctx, name, c"bf.del");
     }

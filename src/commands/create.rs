@@ -6,7 +6,7 @@ use crate::filter_key::WriteKey;
 use crate::reply_error::Error;
 use crate::server::{Arg, Context, Keyspace};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{CreateParams, Growth, Layout, codec};
+use oxbloom_filter::internals::{CreateParams, Growth, Layout, Window, codec};
 
 /// Creates the filter of a key that has none, and tells the replicas every parameter of it: theirs may have other
 /// defaults, and a seed cannot be guessed. For a classic filter it does so in a way that RedisBloom understands, too,
@@ -24,6 +24,11 @@ pub(super) fn create<'k>(
         Layout::Native { seed } => create_native(ctx, name, key, filter, &native_words(params, seed, &[], expires_at)),
         Layout::Counting { seed } => {
             create_native(ctx, name, key, filter, &native_words(params, seed, &["COUNTING"], expires_at))
+        }
+        Layout::Windowed { seed, window } => {
+            let words = window_words(window);
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            create_native(ctx, name, key, filter, &native_words(params, seed, &words, expires_at))
         }
         Layout::Classic { .. } => create_from_header(ctx, name, key, filter),
     }?;
@@ -66,10 +71,21 @@ pub(super) fn create_from_header<'k>(
     Ok(keyspace)
 }
 
-/// Returns the arguments that create a native or counting filter, whatever the configuration is.
+/// Returns the arguments that say how long a filter remembers.
+fn window_words(window: Window) -> Vec<String> {
+    let length = window.length.map(|length| ["WINDOW".to_owned(), (length.get() / 1000).to_string()]);
+    let flags = [("REFRESH", window.refresh), ("ROLLING", window.rolling)];
+    let flags = flags.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name.to_owned());
+    let slices = ["SLICES".to_owned(), window.slices.to_string()];
+    length.into_iter().flatten().chain(slices).chain(flags).collect()
+}
+
+/// Returns the arguments that create a filter of our own, whatever the configuration is.
 fn native_words(params: CreateParams, seed: u64, flags: &[&str], expires_at: Option<i64>) -> Vec<String> {
     let mut words = vec![params.error_rate.get().to_string(), params.capacity.to_string()];
     match params.growth {
+        // It is neither full nor grows.
+        Growth::Fixed if flags.contains(&"ROLLING") => {}
         Growth::Fixed => words.push("NONSCALING".to_owned()),
         Growth::By(expansion) => words.extend(["EXPANSION".to_owned(), expansion.to_string()]),
     }

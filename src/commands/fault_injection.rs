@@ -1,7 +1,10 @@
-//! BF.PANIC and BF.STARVE: faults to order, for tests.
+//! BF.PANIC, BF.STARVE and BF.CLOCK: faults to order, for tests.
+
+use std::sync::atomic::Ordering;
 
 use crate::allocation::starvation;
 use crate::reply_error::Error;
+use crate::server::clock::TURNED;
 use crate::server::{Arg, Args, Context, Keyspace};
 
 /// `BF.PANIC key [length sent]`
@@ -19,5 +22,12 @@ pub(super) fn starve(ctx: &Context, _: Keyspace, args: Args) -> Result<(), Error
     let number = |index| args.at(index).unsigned().ok_or(Error::Syntax);
     let (failing, min_bytes) = (number(2)?, number(3)?);
     ctx.reply_integer(starvation::order(failing, min_bytes));
+    Ok(())
+}
+
+/// `BF.CLOCK key milliseconds`: turns the clock by which filters forget, so far from the right time.
+pub(super) fn clock(ctx: &Context, _: Keyspace, args: Args) -> Result<(), Error> {
+    TURNED.store(args.at(2).integer().ok_or(Error::Syntax)?, Ordering::Relaxed);
+    ctx.reply_ok();
     Ok(())
 }

@@ -3,12 +3,13 @@
 use std::ffi::CStr;
 
 use super::declaration::{Argument, ArgumentKind};
+use super::query::time_for;
 use crate::configuration::LayoutName;
 use crate::filter_key::ReadKey;
 use crate::reply_error::Error;
 use crate::server::{Args, Context, Keyspace};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{FilterKind, LayerInfo};
+use oxbloom_filter::internals::{FilterKind, LayerInfo, Window};
 
 /// A fact about a filter.
 struct Field {
@@ -23,7 +24,7 @@ struct Field {
 
 /// The facts: first those of the usual reply, then those that are told one by one or with ALL. All come from counters;
 /// none looks at the bits.
-const FIELDS: [Field; 11] = [
+const FIELDS: [Field; 16] = [
     Field {
         token: c"CAPACITY",
         argument: c"capacity",
@@ -46,7 +47,7 @@ const FIELDS: [Field; 11] = [
         token: c"ITEMS",
         argument: c"items",
         label: c"Number of items inserted",
-        reply: |ctx, filter| ctx.reply_integer(filter.len()),
+        reply: |ctx, filter| ctx.reply_integer(filter.len_at(time_for(ctx, filter))),
     },
     Field {
         token: c"EXPANSION",
@@ -79,6 +80,7 @@ const FIELDS: [Field; 11] = [
         reply: |ctx, filter| match filter.kind() {
             FilterKind::Native => ctx.reply_simple(LayoutName::Native.name()),
             FilterKind::Counting => ctx.reply_simple(c"counting"),
+            FilterKind::Windowed => ctx.reply_simple(c"windowed"),
             FilterKind::Classic => ctx.reply_simple(LayoutName::Classic.name()),
         },
     },
@@ -92,7 +94,7 @@ const FIELDS: [Field; 11] = [
         token: c"FPR",
         argument: c"fpr",
         label: c"Estimated false positive rate",
-        reply: |ctx, filter| ctx.reply_estimate(filter.false_positive_rate()),
+        reply: |ctx, filter| ctx.reply_estimate(filter.false_positive_rate_at(time_for(ctx, filter))),
     },
     Field {
         token: c"ESTIMATED",
@@ -103,7 +105,51 @@ const FIELDS: [Field; 11] = [
             Some(is_estimate) => ctx.reply_bool(is_estimate),
         },
     },
+    Field {
+        token: c"WINDOW",
+        argument: c"window",
+        label: c"Window",
+        reply: |ctx, filter| {
+            let length = window(filter).and_then(|window| window.length);
+            reply_number(ctx, length.map(|length| length.get() / 1000));
+        },
+    },
+    Field {
+        token: c"SLICES",
+        argument: c"slices",
+        label: c"Slices",
+        reply: |ctx, filter| reply_number(ctx, window(filter).map(|window| window.slices.into())),
+    },
+    Field {
+        token: c"REFRESH",
+        argument: c"refresh",
+        label: c"Refresh",
+        reply: |ctx, filter| ctx.reply_bool(window(filter).is_some_and(|window| window.refresh)),
+    },
+    Field {
+        token: c"ROLLING",
+        argument: c"rolling",
+        label: c"Rolling",
+        reply: |ctx, filter| ctx.reply_bool(window(filter).is_some_and(|window| window.rolling)),
+    },
+    Field {
+        token: c"OLDEST",
+        argument: c"oldest",
+        label: c"Age of the oldest slice",
+        reply: |ctx, filter| {
+            let age = filter.windowed().and_then(|filter| filter.slices().age_at(ctx.now()));
+            reply_number(ctx, age.map(|age| age / 1000));
+        },
+    },
 ];
+
+fn window(filter: &Filter) -> Option<Window> {
+    filter.windowed().map(|filter| filter.slices().window())
+}
+
+fn reply_number(ctx: &Context, number: Option<u64>) {
+    number.map_or_else(|| ctx.reply_null(), |number| ctx.reply_integer(number));
+}
 
 /// The number of facts in the usual reply. Strict clients reject a sixth.
 const IN_USUAL_REPLY: usize = 5;
@@ -161,7 +207,7 @@ pub(super) fn debug(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(),
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
     ctx.reply_array(1 + filter.num_parts());
-    ctx.reply_bulk(format!("size:{}", filter.len()).as_bytes());
+    ctx.reply_bulk(format!("size:{}", filter.len_at(time_for(ctx, filter))).as_bytes());
     filter.layers().for_each(|layer| ctx.reply_bulk(describe(layer).as_bytes()));
     Ok(())
 }

@@ -3,11 +3,15 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 
+use super::query::time_for;
 use crate::configuration::{self, LayoutName};
 use crate::reply_error::Error;
-use crate::server::{Arg, Args, Server};
+use crate::server::{Arg, Args, Context, Server};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{CreateParams, ErrorRate, FilterKind, Growth, Layout, OnDuplicate};
+use oxbloom_filter::internals::{
+    CreateParams, DEFAULT_SLICES, ErrorRate, FilterKind, Growth, InsertOptions, Layout, MAX_LENGTH, OnDuplicate,
+    SLICES, Window,
+};
 
 /// The options of a command that may create a filter. What is not given is by default.
 #[derive(Default)]
@@ -17,10 +21,137 @@ pub(super) struct CreateOptions {
     pub expansion: Option<Expansion>,
     pub nonscaling: bool,
     pub counting: bool,
+    pub window: WindowOptions,
     pub seed: Option<u64>,
     pub layout: Option<LayoutName>,
     /// When the key expires, in milliseconds since 1970.
     pub expires_at: Option<i64>,
+}
+
+/// The options of a filter that forgets.
+#[derive(Default)]
+pub(super) struct WindowOptions {
+    /// The window, in milliseconds.
+    length: Option<NonZeroU64>,
+    slices: Option<u8>,
+    refresh: bool,
+    rolling: bool,
+}
+
+impl WindowOptions {
+    /// Takes an option, if it is one of these. Returns the number of its words: 0 if it is another.
+    pub(super) fn take<'a>(&mut self, option: Arg, value: impl FnOnce() -> Option<Arg<'a>>) -> Result<usize, Error> {
+        let number = || value().and_then(Arg::unsigned);
+        if option.is("WINDOW") {
+            let length = number().and_then(milliseconds).filter(|length| length.get() <= MAX_LENGTH);
+            set_once(&mut self.length, length.ok_or(Error::WindowRange)?)?;
+            Ok(2)
+        } else if option.is("SLICES") {
+            let slices = number().and_then(|slices| u8::try_from(slices).ok()).filter(|slices| SLICES.contains(slices));
+            set_once(&mut self.slices, slices.ok_or(Error::SlicesRange)?)?;
+            Ok(2)
+        } else if option.is("REFRESH") {
+            flag_once(&mut self.refresh)?;
+            Ok(1)
+        } else if option.is("ROLLING") {
+            flag_once(&mut self.rolling)?;
+            Ok(1)
+        } else {
+            Ok(0)
+        }
+    }
+
+    fn is_given(&self) -> bool {
+        self.length.is_some() || self.slices.is_some() || self.refresh || self.rolling
+    }
+
+    /// Returns how long the filter remembers, or `None` if it does not forget.
+    fn window(&self) -> Result<Option<Window>, Error> {
+        let &WindowOptions { length, slices, refresh, rolling } = self;
+        let window = Window { length, slices: slices.unwrap_or(DEFAULT_SLICES), refresh, rolling };
+        if self.is_given() { window.checked().map(Some).ok_or(Error::NoWindow) } else { Ok(None) }
+    }
+
+    /// Rejects options that contradict those of a filter that exists.
+    fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
+        let is_like = |window: Window| {
+            self.length.is_none_or(|length| window.length == Some(length))
+                && self.slices.is_none_or(|slices| window.slices == slices)
+                && (window.refresh || !self.refresh)
+                && (window.rolling || !self.rolling)
+        };
+        let agrees = filter.windowed().is_some_and(|filter| is_like(filter.slices().window()));
+        if agrees || !self.is_given() { Ok(()) } else { Err(Error::OtherWindow) }
+    }
+}
+
+/// Returns a number of seconds in milliseconds.
+fn milliseconds(seconds: u64) -> Option<NonZeroU64> {
+    seconds.checked_mul(1000).and_then(NonZeroU64::new)
+}
+
+/// How long the items of a command are remembered, and from when on, by filters that forget.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Timing {
+    /// How long, in milliseconds; by default for the filter's window.
+    ttl: Option<NonZeroU64>,
+    /// When they were added, in milliseconds since 1970; by default now. Masters and append-only files say it.
+    at: Option<u64>,
+}
+
+impl Timing {
+    /// Takes an option, if it is one of these. Returns the number of its words: 0 if it is another.
+    pub(super) fn take<'a>(
+        &mut self,
+        ctx: &Context,
+        option: Arg,
+        value: impl FnOnce() -> Option<Arg<'a>>,
+    ) -> Result<usize, Error> {
+        let number = || value().and_then(Arg::unsigned);
+        if option.is("TTL") {
+            set_once(&mut self.ttl, number().and_then(milliseconds).ok_or(Error::TtlRange)?)?;
+            Ok(2)
+        } else if option.is("AT") {
+            let is_past = |&time: &u64| ctx.is_replicated_or_loading() || time <= ctx.now();
+            set_once(&mut self.at, number().filter(is_past).ok_or(Error::BadTime)?)?;
+            Ok(2)
+        } else {
+            Ok(0)
+        }
+    }
+
+    /// Rejects a time to live that is none for items of a filter with this window.
+    fn check(&self, window: Option<Window>) -> Result<(), Error> {
+        let Some(ttl) = self.ttl else { return Ok(()) };
+        match window {
+            Some(Window { length: Some(length), rolling: false, .. }) if ttl <= length => Ok(()),
+            Some(Window { length: Some(_), rolling: false, .. }) => Err(Error::TtlRange),
+            _ => Err(Error::TtlWithoutWindow),
+        }
+    }
+
+    /// Rejects a time to live that is none for items of a filter.
+    pub(super) fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
+        self.check(filter.windowed().map(|filter| filter.slices().window()))
+    }
+
+    /// As [`check_existing`](Self::check_existing), of a filter that is to be created.
+    pub(super) fn check_new(&self, options: &CreateOptions) -> Result<(), Error> {
+        self.check(options.window.window()?)
+    }
+
+    /// Returns how items are inserted into a filter.
+    pub(super) fn insert_options(&self, ctx: &Context, filter: &Filter, on_duplicate: OnDuplicate) -> InsertOptions {
+        let now = self.at.unwrap_or_else(|| time_for(ctx, filter));
+        InsertOptions { on_duplicate, now, lifetime: self.ttl }
+    }
+
+    /// Returns the words that tell replicas when items were added, at `time`, and for how long.
+    pub(super) fn words(&self, time: u64) -> Vec<String> {
+        let ttl = self.ttl.map(|ttl| ("TTL", ttl.get() / 1000));
+        let words = std::iter::once(("AT", time)).chain(ttl);
+        words.flat_map(|(name, value)| [name.to_owned(), value.to_string()]).chain(["ITEMS".to_owned()]).collect()
+    }
 }
 
 /// An option that says when a key expires, as the server's own commands have it.
@@ -45,6 +176,7 @@ pub(super) struct InsertRequest<'a> {
     pub options: CreateOptions,
     pub create: bool,
     pub on_duplicate: OnDuplicate,
+    pub timing: Timing,
     pub items: Args<'a>,
 }
 
@@ -81,7 +213,7 @@ impl CreateOptions {
     /// creation alone: clients repeat them with every command.
     pub(super) fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
         let layout = match filter.kind() {
-            FilterKind::Native | FilterKind::Counting => LayoutName::Native,
+            FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => LayoutName::Native,
             FilterKind::Classic => LayoutName::Classic,
         };
         if self.layout.is_some_and(|asked| asked != layout) {
@@ -93,7 +225,7 @@ impl CreateOptions {
         if self.seed.is_some() && self.seed != filter.seed() {
             return Err(Error::OtherSeed);
         }
-        Ok(())
+        self.window.check_existing(filter)
     }
 
     /// Returns the parameters of the filter, with defaults from the configuration. A key that would have expired
@@ -102,6 +234,14 @@ impl CreateOptions {
         let is_over = self.expires_at.is_some_and(|time| time <= server.milliseconds());
         if is_over && !server.is_replicated_or_loading() {
             return Err(Error::BadExpireTime);
+        }
+        let window = self.window.window()?;
+        let is_rolling = window.is_some_and(|window| window.rolling);
+        if is_rolling && (self.expansion.is_some() || self.nonscaling) {
+            return Err(Error::RollingGrows);
+        }
+        if window.is_some() && (self.counting || self.layout == Some(LayoutName::Classic)) {
+            return Err(Error::WindowedOther);
         }
         let stored_expansion = match self.expansion {
             None => DEFAULT_EXPANSION,
@@ -113,15 +253,16 @@ impl CreateOptions {
             capacity: self.capacity.unwrap_or_else(configuration::initial_size),
             error_rate: self.error_rate.unwrap_or_else(configuration::error_rate),
             growth: match self.expansion {
-                _ if self.nonscaling => Growth::Fixed,
+                _ if self.nonscaling || is_rolling => Growth::Fixed,
                 None => configuration::growth(),
                 Some(Expansion::None) => Growth::Fixed,
                 Some(Expansion::By(factor)) => Growth::By(factor),
             },
-            layout: match (self.layout, self.counting) {
-                (Some(LayoutName::Classic), true) => return Err(Error::ClassicCounting),
-                (_, true) => Layout::Counting { seed: seed() },
-                (layout, false) => match layout.unwrap_or_else(configuration::layout) {
+            layout: match (self.layout, self.counting, window) {
+                (_, _, Some(window)) => Layout::Windowed { seed: seed(), window },
+                (Some(LayoutName::Classic), true, None) => return Err(Error::ClassicCounting),
+                (_, true, None) => Layout::Counting { seed: seed() },
+                (layout, false, None) => match layout.unwrap_or_else(configuration::layout) {
                     LayoutName::Native => Layout::Native { seed: seed() },
                     LayoutName::Classic if self.seed.is_some() => return Err(Error::ClassicSeed),
                     LayoutName::Classic => Layout::Classic { stored_expansion },

@@ -15,7 +15,7 @@ pub(super) fn exists(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<()
     if let Some(filter) = filter {
         lookahead::remember(ctx, args.at(1), filter);
     }
-    ctx.reply_bool(filter.is_some_and(|filter| filter.contains(item)));
+    ctx.reply_bool(filter.is_some_and(|filter| filter.contains_at(item, time_for(ctx, filter))));
     Ok(())
 }
 
@@ -29,11 +29,12 @@ pub(super) fn mexists(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(
         items.iter().for_each(|_| ctx.reply_bool(false));
         return Ok(());
     };
+    let now = time_for(ctx, filter);
     for items in items.chunks(BATCH) {
         let batch = filter.hash_batch(items.iter().map(Arg::bytes));
         let mut found = [false; BATCH];
         let found = &mut found[..items.len()];
-        filter.contains_hashes(batch.hashes(), found);
+        filter.contains_hashes(batch.hashes(), found, now);
         ctx.reply_bools(found);
     }
     Ok(())
@@ -42,6 +43,12 @@ pub(super) fn mexists(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(
 /// `BF.CARD key`
 pub(super) fn card(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
-    ctx.reply_integer(key.filter()?.map_or(0, Filter::len));
+    ctx.reply_integer(key.filter()?.map_or(0, |filter| filter.len_at(time_for(ctx, filter))));
     Ok(())
+}
+
+/// Returns the time at which a filter is asked, in milliseconds since 1970; 0 if it does not matter.
+#[inline]
+pub(super) fn time_for(ctx: &Context, filter: &Filter) -> u64 {
+    if filter.needs_time() { ctx.now() } else { 0 }
 }

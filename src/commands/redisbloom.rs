@@ -4,13 +4,13 @@
 //! them anyway, or it would lose acknowledged items. All filters of such a stream are classic, whatever `bf.layout`
 //! says, so that replicas agree with each other and with the next start.
 //!
-//! Our own stream never has BF.INSERT. Before the first addition to a filter of ours it has a BF.RESERVE of at least nine
+//! Our own stream has BF.INSERT only with the time of an addition. Before the first addition to a filter of ours it has a BF.RESERVE of at least nine
 //! words, a header or a BF.MERGE, and a header before the first addition to a classic one. So whatever creates a filter in
 //! another way is RedisBloom's.
 
 use std::num::NonZeroU32;
 
-use super::options::{CreateOptions, Expansion, InsertRequest, positive};
+use super::options::{CreateOptions, Expansion, InsertRequest, Timing, positive};
 use crate::configuration::{self, Dialect, LayoutName};
 use crate::reply_error::Error;
 use crate::server::{Arg, Args};
@@ -26,6 +26,11 @@ const REDIS_8_MAX_RATE: ErrorRate = ErrorRate::new(0.25).unwrap();
 /// Returns true if oxbloom wrote this BF.RESERVE.
 pub(super) fn is_our_reserve(args: Args) -> bool {
     args.len() >= OUR_RESERVE
+}
+
+/// Returns true if oxbloom wrote this BF.INSERT: RedisBloom has no option that begins so.
+pub(super) fn is_our_insert(args: Args) -> bool {
+    args.at(2).is("AT")
 }
 
 /// Returns the options of a command that gives none.
@@ -59,7 +64,8 @@ pub(super) fn insert(args: Args) -> Result<InsertRequest, Error> {
         next += match [letter(0), letter(1), letter(2)] {
             [b'i', ..] => {
                 let (options, items) = (of_dialect(options), args.from(next + 1));
-                return Ok(InsertRequest { options, create, on_duplicate: OnDuplicate::Count, items });
+                let (on_duplicate, timing) = (OnDuplicate::Count, Timing::default());
+                return Ok(InsertRequest { options, create, on_duplicate, timing, items });
             }
             [b'c', ..] => {
                 options.capacity = Some(value()?.integer().and_then(positive).ok_or(Error::InsertBadCapacity)?);

@@ -47,6 +47,10 @@ const EXPANSION: Argument = Argument::option(c"EXPANSION", c"expansion", Argumen
 const NONSCALING: Argument = Argument::flag(c"NONSCALING", c"nonscaling");
 const COUNTING: Argument = Argument::flag(c"COUNTING", c"counting");
 const SEED: Argument = Argument::option(c"SEED", c"seed", ArgumentKind::Integer);
+const WINDOW: Argument = Argument::option(c"WINDOW", c"window", ArgumentKind::Integer);
+const SLICES: Argument = Argument::option(c"SLICES", c"slices", ArgumentKind::Integer);
+const REFRESH: Argument = Argument::flag(c"REFRESH", c"refresh");
+const ROLLING: Argument = Argument::flag(c"ROLLING", c"rolling");
 
 const LAYOUT: Argument = Argument::option(
     c"LAYOUT",
@@ -74,7 +78,7 @@ const EXPIRY: Argument = Argument {
 /// All commands, each declared once.
 pub(super) const COMMANDS: &[Command] = &[
     command! {
-        c"bf.reserve", reserve::reserve, Arity { min: 4, max: 14 }, keys: Keys::AndLike,
+        c"bf.reserve", reserve::reserve, Arity { min: 4, max: 20 }, keys: Keys::AndLike,
         access: Access::Update,
         fast: true,
         summary: c"Creates an empty Bloom filter.",
@@ -90,6 +94,10 @@ pub(super) const COMMANDS: &[Command] = &[
                         EXPANSION,
                         NONSCALING,
                         COUNTING,
+                        WINDOW,
+                        SLICES,
+                        REFRESH,
+                        ROLLING,
                         SEED,
                         LAYOUT,
                         EXPIRY,
@@ -128,10 +136,16 @@ pub(super) const COMMANDS: &[Command] = &[
             Argument::flag(c"NOCREATE", c"nocreate"),
             NONSCALING,
             COUNTING,
+            WINDOW,
+            SLICES,
+            REFRESH,
+            ROLLING,
             SEED,
             LAYOUT,
             EXPIRY,
             Argument::flag(c"NX", c"nx"),
+            Argument::option(c"TTL", c"ttl", ArgumentKind::Integer),
+            Argument::option(c"AT", c"unix-time-milliseconds", ArgumentKind::UnixTime),
             Argument::items(Some(c"ITEMS")),
         ],
     },
@@ -277,5 +291,14 @@ pub(super) const COMMANDS: &[Command] = &[
             Argument::required(c"request", ArgumentKind::Integer),
             Argument::required(c"least_bytes", ArgumentKind::Integer),
         ],
+    },
+    #[cfg(feature = "fault-injection")]
+    command! {
+        c"bf.clock", fault_injection::clock, Arity::exactly(3),
+        access: Access::Read,
+        fast: true,
+        summary: c"Turns the clock by which filters forget, so many milliseconds from the right time.",
+        complexity: c"O(1)",
+        arguments: &[Argument::required(c"milliseconds", ArgumentKind::Integer)],
     },
 ];

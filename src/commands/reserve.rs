@@ -8,7 +8,7 @@ use std::iter;
 
 use super::create::{create, create_from_header};
 use super::declaration::is_like;
-use super::options::{CreateOptions, Expansion, ExpireOption, flag_once, positive, set_once};
+use super::options::{CreateOptions, Expansion, ExpireOption, WindowOptions, flag_once, positive, set_once};
 use super::redisbloom;
 use crate::admission;
 use crate::configuration::LayoutName;
@@ -17,8 +17,8 @@ use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 use oxbloom_filter::internals::ErrorRate;
 
-/// `BF.RESERVE key error_rate capacity [EXPANSION n] [NONSCALING] [COUNTING] [SEED n] [LAYOUT native | classic] [EX seconds |
-/// PX milliseconds | EXAT seconds | PXAT milliseconds]`
+/// `BF.RESERVE key error_rate capacity [EXPANSION n] [NONSCALING] [COUNTING] [WINDOW seconds] [SLICES n] [REFRESH]
+/// [ROLLING] [SEED n] [LAYOUT native | classic] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds]`
 ///
 /// `BF.RESERVE key LIKE other`: an empty filter that can be merged with another.
 pub(super) fn reserve(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
@@ -71,9 +71,12 @@ fn parse(ctx: &Context, args: Args) -> Result<CreateOptions, Error> {
     let capacity = args.at(3).integer().ok_or(Error::BadCapacity)?;
     let capacity = positive(capacity).ok_or(Error::CapacityRange)?;
     let (mut expansion, mut seed, mut layout, mut expires_at) = (None, None, None, None);
-    let (mut nonscaling, mut counting) = (false, false);
+    let (mut nonscaling, mut counting, mut window) = (false, false, WindowOptions::default());
     let mut words = args.from(4).iter();
     while let Some(option) = words.next() {
+        if window.take(option, || words.next())? > 0 {
+            continue;
+        }
         if option.is("NONSCALING") {
             flag_once(&mut nonscaling)?;
         } else if option.is("COUNTING") {
@@ -112,6 +115,7 @@ fn parse(ctx: &Context, args: Args) -> Result<CreateOptions, Error> {
         expansion,
         nonscaling,
         counting,
+        window,
         seed,
         layout,
         expires_at,

@@ -218,6 +218,12 @@ impl Context<'_> {
         self.flags() & WITHOUT == 0
     }
 
+    /// Returns true if the command is one of several that run as one.
+    pub(super) fn is_in_script_or_transaction(&self) -> bool {
+        const WITHIN: u32 = raw::REDISMODULE_CTX_FLAGS_LUA | raw::REDISMODULE_CTX_FLAGS_MULTI;
+        self.flags() & WITHIN != 0
+    }
+
     /// Returns the number of the client, or 0 if there is none.
     pub(crate) fn client_id(&self) -> u64 {
         // SAFETY: the context is alive.

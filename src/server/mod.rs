@@ -4,6 +4,7 @@
 //!  feature      what this server offers to modules
 //!  args         the arguments of a command
 //!  context      Server: log, state, limits;  Context: a command's client, replication
+//!  clock        the time, on Context
 //!  reply        replies, on Context
 //!  key          Keyspace and open keys
 //!  io           RDB and AOF files, digests, defragmentation
@@ -18,6 +19,7 @@
 //!    open key. So nobody holds a reference to a value then: see [`key`].
 
 mod args;
+pub(crate) mod clock;
 mod context;
 pub(crate) mod feature;
 mod info_writer;

@@ -53,7 +53,7 @@ def test_the_python_code_runs_as_typed_and_reads_the_fields_that_redis_py_does_n
     adding, reading = re.findall(r"^```python\n(import redis\n.*?)^```", README, re.S | re.M)
     for code in (adding, reading):
         exec(code.replace("redis.Redis(", f"redis.Redis(port={server.port}, "), {})
-    fields = re.findall(r"^\| `([A-Z]+)` \|", README, re.M)[-6:]
+    fields = re.findall(r"^\| `([A-Z]+)` \|", README, re.M)[-11:]
     facts = [server.client.execute_command("BF.INFO", "users", field)[0] for field in fields]
     expected = [f"{field} {fact}" for field, fact in zip(fields, facts, strict=True)]
     assert expected[0] == "ERROR b'0.001'"

@@ -257,13 +257,13 @@ fn seed_and_layout_can_be_given_and_are_unknown_words_there() {
 }
 
 #[test]
-fn reserve_takes_seven_words_more_for_counting_seed_layout_and_time_to_live() {
+fn reserve_takes_thirteen_words_more_for_what_is_ours() {
     let mut pair = Pair::start(Protocol::Resp2);
     let (theirs, ours) = pair.run("BF.RESERVE key 0.01 100 EXPANSION 4 SEED 42");
     let many = Reply::error("ERR wrong number of arguments for 'bf.reserve' command");
     assert_eq!((&theirs, &ours), (&many, &Reply::simple("OK")));
     assert!(Difference::RoomForOptions.allows(&theirs, &ours));
-    assert_eq!(pair.agree("BF.RESERVE key 0.01 100 EXPANSION 4 SEED 42 LAYOUT native 1 2 3 4 5"), many);
+    assert_eq!(pair.agree("BF.RESERVE key 0.01 100 EXPANSION 4 SEED 42 LAYOUT native 1 2 3 4 5 6 7 8 9 10 11"), many);
     assert_eq!(pair.run("BF.RESERVE key 0.01 100 1 2 3 4"), (many, Reply::error(UNKNOWN)));
 }
 

@@ -60,7 +60,9 @@ fn a_restored_filter_goes_on_growing_as_the_original_does() {
         let mut copy = model.clone();
         assert_eq!(model.add(&mut here, 50_000..53_000), copy.add(&mut there, 50_000..53_000));
         assert_eq!(model.observe(&mut here), copy.observe(&mut there));
-        assert_eq!(digest_of(&mut here, &model.key), digest_of(&mut there, &copy.key));
+        if !model.needs_time() {
+            assert_eq!(digest_of(&mut here, &model.key), digest_of(&mut there, &copy.key));
+        }
     }
 }
 
@@ -187,7 +189,11 @@ fn the_server_tells_what_a_filter_is() {
     run(&mut client, "SET text value").unwrap();
     for (name, mut keys) in [("oxbloom--", ours), ("MBbloom--", classic)] {
         for key in &keys {
-            let layout = ["counting", "classic"].into_iter().find(|layout| key.starts_with(layout)).unwrap_or("native");
+            let layout =
+                match ["counting", "windowed", "rolling", "classic"].into_iter().find(|name| key.starts_with(name)) {
+                    Some("rolling") => "windowed",
+                    layout => layout.unwrap_or("native"),
+                };
             assert_eq!(ask::<String>(&mut client, &format!("TYPE {key}")), name);
             assert_eq!(ask::<String>(&mut client, &format!("OBJECT ENCODING {key}")), "raw");
             assert_eq!(ask::<i64>(&mut client, &format!("OBJECT REFCOUNT {key}")), 1);

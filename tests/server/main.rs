@@ -7,6 +7,7 @@ mod configuration;
 mod counting;
 mod datatype;
 mod expiry;
+mod forgetting;
 mod lookahead;
 mod memory;
 mod merging;

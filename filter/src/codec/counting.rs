@@ -21,7 +21,7 @@ use super::{DumpChunk, HEADER_CURSOR, LoadedChunk, Sink, Source};
 use crate::counting::CountingFilter;
 use crate::error::{DecodeError, Error};
 use crate::spec::OwnSpec;
-use crate::table::{END, Multiplicity};
+use crate::table::{END, Payload};
 
 const RECORD_BYTES: usize = 16 + table::RECORD_BYTES;
 
@@ -49,7 +49,7 @@ impl CountingHeader {
     pub fn decode(preamble: Preamble<'_>) -> Result<CountingHeader, DecodeError> {
         let Preamble { spec, records, mut fields, .. } = preamble;
         let [capacity, history] = [fields.u64()?, fields.u64()?];
-        let table = table::Record::decode(&mut fields, spec.growth)?;
+        let table = table::Record::decode(&mut fields, spec.growth, Payload::Count)?;
         let sound = (records, fields.0.len()) == (1, 0) && (1..=i64::MAX as u64).contains(&capacity);
         sound.then_some(CountingHeader { spec, capacity, history, table }).ok_or(DecodeError::Corrupt)
     }
@@ -61,7 +61,7 @@ impl CountingHeader {
 
     /// Returns the filter without its entries. Its counts are those of the whole filter.
     pub fn build(&self) -> Result<CountingFilter, DecodeError> {
-        let table = self.table.build(Multiplicity::Multiset)?;
+        let table = self.table.build()?;
         let mut filter = CountingFilter::from_parts(self.spec, self.capacity, table);
         filter.set_history(self.history);
         Ok(filter)

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!  0   "OXB", version (2)
-//!  4   kind (0: blocks of bits, 2: a counting table), three zero bytes
+//!  4   kind (0: blocks of bits, 2: a counting table, 3: tables that forget), three zero bytes
 //!  8   expansion (u32; 0: does not grow)
-//!  12  records (u32): 2 for bits with a table, otherwise 1
+//!  12  records (u32): 2 if the filter has a further table, otherwise 1
 //!  16  seed (u64)
 //!  24  error rate (f64)
-//!  32  the records: see `native` and `counting`
+//!  32  the records: see `native`, `counting` and `windowed`
 //!  end XXH3-64 of all before it
 //! ```
 //!
@@ -39,6 +39,8 @@ pub enum Kind {
     Native,
     /// A table that counts.
     Counting,
+    /// Tables that forget.
+    Windowed,
 }
 
 /// The fields with which all of our headers start.
@@ -73,6 +75,7 @@ impl Preamble<'_> {
         let kind = match fields.u8()? {
             0 => Kind::Native,
             2 => Kind::Counting,
+            3 => Kind::Windowed,
             _ => return Err(DecodeError::Corrupt),
         };
         fields.zeros(3)?;
@@ -95,6 +98,7 @@ pub fn encode(
     let code = match kind {
         Kind::Native => 0,
         Kind::Counting => 2,
+        Kind::Windowed => 3,
     };
     let mut header = try_vec(FIXED_BYTES + record_bytes + CHECKSUM_BYTES)?;
     header.extend_from_slice(MAGIC);

@@ -2,8 +2,8 @@
 //!
 //! There are two encodings. A *dump stream* (BF.SCANDUMP, BF.LOADCHUNK, AOF) is a header, from which an empty filter is
 //! built, and chunks that fill it, each with its cursor. An *RDB* value (RDB files, DUMP payloads) is a sequence of
-//! numbers and strings. [`header`] and [`chunk`] say what they hold for our own filters, with [`native`], [`counting`] and
-//! [`table`]; [`classic`] for RedisBloom's. [`Filter::to_bytes`] encodes a whole dump stream as one string.
+//! numbers and strings. [`header`] and [`chunk`] say what they hold for our own filters, with [`native`], [`counting`],
+//! [`windowed`] and [`table`]; [`classic`] for RedisBloom's. [`Filter::to_bytes`] encodes a whole dump stream as one string.
 //!
 //! Decoding trusts nothing. Every number is checked before memory is requested.
 
@@ -15,6 +15,7 @@ mod fields;
 pub mod header;
 pub mod native;
 pub mod table;
+pub mod windowed;
 
 use std::borrow::Cow;
 
@@ -57,6 +58,7 @@ pub fn write_rdb(filter: &Filter, sink: &mut impl Sink) -> Result<(), Error> {
     match filter.content() {
         Content::Native(filter) => native::write_rdb(filter, sink),
         Content::Counting(filter) => counting::write_rdb(filter, sink),
+        Content::Windowed(filter) => windowed::write_rdb(filter, sink),
         Content::Classic(filter) => {
             classic::write_rdb(filter, sink);
             Ok(())
@@ -74,6 +76,7 @@ pub fn read_own_rdb(source: &mut impl Source, admit: impl FnOnce(u64) -> bool) -
     match &header {
         Header::Native(header) => native::read_chunks(header, source).map(Filter::from),
         Header::Counting(header) => Ok(Filter::try_from(counting::read_chunks(header, source)?)?),
+        Header::Windowed(header) => Ok(Filter::try_from(windowed::read_chunks(header, source)?)?),
         Header::Classic(_) => Err(DecodeError::Corrupt),
     }
 }
@@ -99,6 +102,7 @@ pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
     match filter.content() {
         Content::Native(filter) => native::encode_header(filter),
         Content::Counting(filter) => counting::encode_header(filter),
+        Content::Windowed(filter) => windowed::encode_header(filter),
         Content::Classic(filter) => classic::encode_header(filter),
     }
 }
@@ -110,6 +114,8 @@ pub enum Header {
     Native(native::NativeHeader),
     /// Of a counting filter.
     Counting(counting::CountingHeader),
+    /// Of a filter that forgets.
+    Windowed(windowed::WindowedHeader),
     /// Of a classic filter.
     Classic(classic::ClassicHeader),
 }
@@ -129,6 +135,7 @@ impl Header {
         match preamble.kind {
             header::Kind::Native => native::NativeHeader::decode(preamble).map(Header::Native),
             header::Kind::Counting => counting::CountingHeader::decode(preamble).map(Header::Counting),
+            header::Kind::Windowed => windowed::WindowedHeader::decode(preamble).map(Header::Windowed),
         }
     }
 
@@ -137,6 +144,7 @@ impl Header {
         match self {
             Header::Native(header) => header.memory(),
             Header::Counting(header) => header.memory(),
+            Header::Windowed(header) => header.memory(),
             Header::Classic(header) => header.memory(),
         }
     }
@@ -146,6 +154,7 @@ impl Header {
         match self {
             Header::Native(header) => header.build().map(Filter::from),
             Header::Counting(header) => Ok(Filter::try_from(header.build()?)?),
+            Header::Windowed(header) => Ok(Filter::try_from(header.build()?)?),
             Header::Classic(header) => header.build().map(Filter::from),
         }
     }
@@ -165,6 +174,7 @@ pub fn next_chunk(filter: &Filter, cursor: u64) -> Result<Option<DumpChunk<'_>>,
     match filter.content() {
         Content::Native(filter) => native::next_chunk(filter, cursor),
         Content::Counting(filter) => counting::next_chunk(filter, cursor),
+        Content::Windowed(filter) => windowed::next_chunk(filter, cursor),
         Content::Classic(filter) => Ok(classic::next_chunk(filter, cursor)),
     }
 }
@@ -197,6 +207,11 @@ pub fn digest(filter: &Filter, mut add: impl FnMut(&[u8])) -> Result<(), Error> 
             filter.table().map_or(Ok(()), |table| table::each_part(table, |part, _end| add(part)))?;
         }
         Content::Counting(filter) => table::each_part(filter.table(), |part, _end| add(part))?,
+        Content::Windowed(filter) => {
+            for table in windowed::tables(filter) {
+                table::each_part(table, |part, _end| add(part))?;
+            }
+        }
         Content::Classic(filter) => filter.layers().iter().for_each(|layer| add(layer.bytes())),
     }
     Ok(())
@@ -214,8 +229,8 @@ pub struct LoadedChunk<'a> {
 
 /// Loads a chunk into a filter that was built from the dump stream's header.
 ///
-/// Native chunks are OR-ed in, or added, on replicas as well. Chunks of a counting filter are rejected if either filter was
-/// written to after the header was made.
+/// Native chunks are OR-ed in, or added, on replicas as well. Chunks of a counting filter, and of one that forgets, are
+/// rejected if either filter was written to after the header was made.
 ///
 /// # Errors
 ///
@@ -230,6 +245,7 @@ pub fn load_chunk<'a>(
     match filter.content_mut() {
         Content::Native(filter) => native::load_chunk(filter, cursor, data),
         Content::Counting(filter) => counting::load_chunk(filter, cursor, data),
+        Content::Windowed(filter) => windowed::load_chunk(filter, cursor, data),
         Content::Classic(filter) => classic::load_chunk(filter, cursor, data, origin),
     }
 }

@@ -32,7 +32,7 @@ use crate::layer::blocked::{BlockedLayer, BlockedSpec};
 use crate::native::NativeFilter;
 use crate::sizing::BlockShape;
 use crate::spec::{Growth, OwnSpec};
-use crate::table::{Addressing, END, Multiplicity, Table};
+use crate::table::{Addressing, END, Payload, Table};
 
 const LAYER_BYTES: usize = 40;
 
@@ -73,7 +73,7 @@ impl NativeHeader {
         let layer = LayerRecord::decode(&mut fields)?;
         let table = match (records, spec.growth) {
             (1, _) => None,
-            (2, Growth::By(_)) => Some(table::Record::decode(&mut fields, spec.growth)?),
+            (2, Growth::By(_)) => Some(table::Record::decode(&mut fields, spec.growth, Payload::Nothing)?),
             _ => return Err(DecodeError::Corrupt),
         };
         if fields.0.is_empty() { Ok(NativeHeader { spec, layer, table }) } else { Err(DecodeError::Corrupt) }
@@ -89,7 +89,7 @@ impl NativeHeader {
         let mut layer = BlockedLayer::new(self.layer.spec)?;
         layer.set_item_count(self.layer.count);
         let table = match &self.table {
-            Some(record) => Some(try_box(record.build(Multiplicity::Set)?)?),
+            Some(record) => Some(try_box(record.build()?)?),
             None => None,
         };
         Ok(NativeFilter::from_parts(self.spec, layer, table))

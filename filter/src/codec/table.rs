@@ -6,18 +6,18 @@
 //!  0   items, occurrences, slots, segments (u64 each); the highest bit of the items tells that they are an estimate
 //!  32  level, width (u8 each; 0, 0 for a table that grows), the shortest fingerprints, and the level below which they are a
 //!      bit longer (u8 each; 0, 0 for a table that does not grow),
-//!      bits of stamps (u8: 0, until items expire), three zero bytes
+//!      bits of a stamp (u8; 0 in a table that does not forget), three zero bytes
 //!  40  scale (u64)
 //! ```
 //!
-//! A table without items has no chunks. What it needs to find its items is stored, never computed again.
+//! The counts of items and occurrences are 0 in a table that forgets. A table without slots has no chunks. What it needs to find its items is stored, never computed again.
 
 use super::chunk::{self, TABLE_CHUNK_BYTES};
 use super::fields::Fields;
 use crate::error::{DecodeError, Error};
 use crate::item_count::{ItemCount, MAX_ITEMS};
 use crate::spec::Growth;
-use crate::table::{Addressing, END, Lengths, Multiplicity, Position, Space, Table, end_of};
+use crate::table::{Addressing, END, Lengths, Payload, Position, Space, Table, end_of};
 
 /// The size of a record.
 pub const RECORD_BYTES: usize = 48;
@@ -37,7 +37,7 @@ pub fn encode_record(table: &Table, header: &mut Vec<u8>) {
         Addressing::Fixed(Space { level, width, scale }) => ([level, width, 0, 0], scale),
     };
     header.extend_from_slice(&shape);
-    header.extend_from_slice(&[0; 4]);
+    header.extend_from_slice(&[table.payload().stamp_bits() as u8, 0, 0, 0]);
     header.extend_from_slice(&scale.to_le_bytes());
 }
 
@@ -49,14 +49,16 @@ pub struct Record {
     slots: u64,
     segments: u64,
     addressing: Addressing,
+    payload: Payload,
 }
 
 impl Record {
     /// Decodes the record of a filter's table.
-    pub fn decode(fields: &mut Fields<'_>, growth: Growth) -> Result<Record, DecodeError> {
+    pub fn decode(fields: &mut Fields<'_>, growth: Growth, payload: Payload) -> Result<Record, DecodeError> {
         let [items, occurrences, slots, segments] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
         let ([level, width], lengths) = (*fields.array()?, *fields.array()?);
-        fields.zeros(4)?;
+        let stamp_bits = u32::from(fields.u8()?);
+        fields.zeros(3)?;
         let scale = fields.u64()?;
         let items = ItemCount::from_stored(items);
         let addressing = match growth {
@@ -68,24 +70,27 @@ impl Record {
         };
         let is_sound = match addressing {
             Addressing::Growing(_) => true,
-            Addressing::Fixed(space) => space.is_sound() && lengths == [0, 0],
+            Addressing::Fixed(space) => space.is_sound(stamp_bits) && lengths == [0, 0],
         };
-        let sound = is_sound
-            && items.items() <= MAX_ITEMS
-            && items.items() <= occurrences
-            && (occurrences > 0 || slots == 0)
-            && segments > 0;
-        sound.then_some(Record { items, occurrences, slots, segments, addressing }).ok_or(DecodeError::Corrupt)
+        let has_sound_counts = match payload {
+            Payload::Nothing | Payload::Count => {
+                items.items() <= MAX_ITEMS && items.items() <= occurrences && (occurrences > 0 || slots == 0)
+            }
+            Payload::Slice(_) => (items, occurrences) == (ItemCount::default(), 0),
+        };
+        let sound = is_sound && has_sound_counts && stamp_bits == payload.stamp_bits() && segments > 0;
+        let record = Record { items, occurrences, slots, segments, addressing, payload };
+        sound.then_some(record).ok_or(DecodeError::Corrupt)
     }
 
     /// Returns about how many bytes the table takes.
     pub fn memory(&self) -> u64 {
-        Table::bytes_for(self.addressing, self.segments, self.slots)
+        Table::bytes_for(self.addressing, self.payload, self.segments, self.slots)
     }
 
     /// Returns the table without its entries. Its counts are those of the whole table.
-    pub fn build(&self, multiplicity: Multiplicity) -> Result<Table, DecodeError> {
-        let mut table = Table::new(self.addressing, multiplicity)?;
+    pub fn build(&self) -> Result<Table, DecodeError> {
+        let mut table = Table::new(self.addressing, self.payload)?;
         table.set_counts(self.items, self.occurrences);
         Ok(table)
     }

@@ -6,6 +6,8 @@
 //!
 //! The entries of a run have different values: two of one value, next to each other, would read as another entry.
 //!
+//! In a table that [forgets](Stamps), an entry is one slot, with its value and then its stamp.
+//!
 //! The value of a growing table is a fingerprint, a one that ends it, and zeros. When the table doubles, it gives its
 //! top bit to the quotient; when the table is halved, it gets it back, and loses its last bit if it becomes too long.
 
@@ -13,13 +15,41 @@ use super::bits::low_bits;
 use crate::error::Error;
 use crate::memory::try_vec;
 
-/// What a table counts of an item.
+/// What a table holds of an item beside its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Multiplicity {
-    /// That it is there.
-    Set,
-    /// How often it was added.
-    Multiset,
+pub enum Payload {
+    /// Nothing: the table is a set.
+    Nothing,
+    /// How often it was added: the table is a multiset.
+    Count,
+    /// The slice that it is in: the table is a set that forgets.
+    Slice(Stamps),
+}
+
+impl Payload {
+    /// Returns the bits of a slot that hold no value.
+    pub fn stamp_bits(self) -> u32 {
+        match self {
+            Payload::Nothing | Payload::Count => 0,
+            Payload::Slice(stamps) => stamps.bits(),
+        }
+    }
+}
+
+/// The slices of a table that forgets. Items of one slice are forgotten together, in the order of the slices' numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamps {
+    /// The last slice that is forgotten.
+    pub forgotten: u64,
+    /// The most slices that are remembered at a time, at least 2: no item is in a slice beyond `forgotten + span`.
+    pub span: u8,
+}
+
+impl Stamps {
+    /// Returns the bits of a stamp.
+    pub(super) fn bits(self) -> u32 {
+        u8::BITS - (self.span - 1).leading_zeros()
+    }
 }
 
 /// The most often that an entry says an item was added: at a million additions a second, nine years long. Further
@@ -31,7 +61,8 @@ pub(super) const MAX_ENTRY_COUNT: u64 = 1 << 48;
 pub(super) struct Listed {
     pub quotient: u32,
     pub value: u64,
-    pub count: u64,
+    /// How often it was added, or its slice; 1 in a table that holds neither.
+    pub content: u64,
 }
 
 /// Returns the number of slots of `width` bits that an entry fills.
@@ -87,12 +118,7 @@ pub(super) fn length(value: u64, width: u32) -> u32 {
 
 /// Returns the entries of a growing segment after it doubled: each gives its top bit to the quotient. Entries that have
 /// none are copied.
-pub(super) fn doubled(
-    entries: &[Listed],
-    from: u32,
-    to: u32,
-    multiplicity: Multiplicity,
-) -> Result<Vec<Listed>, Error> {
+pub(super) fn doubled(entries: &[Listed], from: u32, to: u32, payload: Payload) -> Result<Vec<Listed>, Error> {
     let (void, new_void) = (1 << (from - 1), 1 << (to - 1));
     let voids = entries.iter().filter(|entry| entry.value == void).count();
     let mut doubled = try_vec(entries.len() + voids)?;
@@ -102,23 +128,23 @@ pub(super) fn doubled(
         {
             let bit = (entry.value >> (from - 1)) as u32;
             let value = refit(entry.value & (void - 1), from - 1, to);
-            doubled.push(Listed { quotient: entry.quotient << 1 | bit, value, count: entry.count });
+            doubled.push(Listed { quotient: entry.quotient << 1 | bit, value, content: entry.content });
             continue;
         }
         for bit in 0..2 {
             let (start, quotient) = (doubled.len(), run[0].quotient << 1 | bit);
-            for &Listed { value, count, .. } in run {
+            for &Listed { value, content, .. } in run {
                 if value == void {
-                    push(&mut doubled, start, Listed { quotient, value: new_void, count }, multiplicity);
+                    push(&mut doubled, start, Listed { quotient, value: new_void, content }, payload);
                 } else if value >> (from - 1) == u64::from(bit) {
                     let value = refit(value & (void - 1), from - 1, to);
-                    push(&mut doubled, start, Listed { quotient, value, count }, multiplicity);
+                    push(&mut doubled, start, Listed { quotient, value, content }, payload);
                 }
             }
             // What has no bits matches all the others.
-            if multiplicity == Multiplicity::Set && doubled[start..].iter().any(|entry| entry.value == new_void) {
+            if payload == Payload::Nothing && doubled[start..].iter().any(|entry| entry.value == new_void) {
                 doubled.truncate(start);
-                doubled.push(Listed { quotient, value: new_void, count: 1 });
+                doubled.push(Listed { quotient, value: new_void, content: 1 });
             }
         }
     }
@@ -126,27 +152,30 @@ pub(super) fn doubled(
 }
 
 /// Returns the entries of a growing segment after it was halved: each gets the last bit of its quotient back.
-pub(super) fn halved(entries: &[Listed], from: u32, to: u32, multiplicity: Multiplicity) -> Result<Vec<Listed>, Error> {
+pub(super) fn halved(entries: &[Listed], from: u32, to: u32, payload: Payload) -> Result<Vec<Listed>, Error> {
     let mut halved: Vec<Listed> = try_vec(entries.len())?;
     for run in entries.chunk_by(|a, b| a.quotient / 2 == b.quotient / 2) {
         let start = halved.len();
-        for &Listed { quotient, value, count } in run {
+        for &Listed { quotient, value, content } in run {
             let value = refit(u64::from(quotient & 1) << from | value, from + 1, to);
-            push(&mut halved, start, Listed { quotient: quotient / 2, value, count }, multiplicity);
+            push(&mut halved, start, Listed { quotient: quotient / 2, value, content }, payload);
         }
     }
     Ok(halved)
 }
 
 /// Adds an entry to those from `start` on, which have its quotient. Entries of one value become one.
-fn push(entries: &mut Vec<Listed>, start: usize, entry: Listed, multiplicity: Multiplicity) {
-    match entries[start..].iter_mut().find(|other| other.value == entry.value) {
-        Some(other) if multiplicity == Multiplicity::Multiset => {
-            other.count = other.count.saturating_add(entry.count).min(MAX_ENTRY_COUNT);
-        }
-        Some(_) => {}
-        None => entries.push(entry),
-    }
+fn push(entries: &mut Vec<Listed>, start: usize, entry: Listed, payload: Payload) {
+    let Some(other) = entries[start..].iter_mut().find(|other| other.value == entry.value) else {
+        entries.push(entry);
+        return;
+    };
+    other.content = match payload {
+        Payload::Nothing => 1,
+        Payload::Count => other.content.saturating_add(entry.content).min(MAX_ENTRY_COUNT),
+        // Whatever either matches is remembered as long as it should be.
+        Payload::Slice(_) => other.content.max(entry.content),
+    };
 }
 
 #[cfg(test)]
@@ -163,24 +192,24 @@ mod tests {
     #[test]
     fn doubling_and_halving_give_the_same_entries() {
         let entries: Vec<Listed> =
-            (1..1 << 7).map(|value| Listed { quotient: value as u32 % 5, value, count: 1 + value % 4 }).collect();
+            (1..1 << 7).map(|value| Listed { quotient: value as u32 % 5, value, content: 1 + value % 4 }).collect();
         let mut entries = entries;
         entries.sort_by_key(|entry| entry.quotient);
-        let there = doubled(&entries, 7, 7, Multiplicity::Multiset).unwrap();
-        let back = halved(&there, 7, 7, Multiplicity::Multiset).unwrap();
+        let there = doubled(&entries, 7, 7, Payload::Count).unwrap();
+        let back = halved(&there, 7, 7, Payload::Count).unwrap();
         let void = 1 << 6;
         for entry in entries.iter().filter(|entry| entry.value != void) {
             assert!(back.contains(entry), "{entry:?}");
         }
         // The copies of the void are told apart again.
-        let count = entries.iter().find(|entry| entry.value == void).unwrap().count;
+        let count = entries.iter().find(|entry| entry.value == void).unwrap().content;
         let quotient = void as u32 % 5;
         for value in [1 << 5, 3 << 5] {
             let before = entries
                 .iter()
                 .find(|entry| (entry.quotient, entry.value) == (quotient, value))
-                .map_or(0, |entry| entry.count);
-            assert!(back.contains(&Listed { quotient, value, count: before + count }));
+                .map_or(0, |entry| entry.content);
+            assert!(back.contains(&Listed { quotient, value, content: before + count }));
         }
     }
 }

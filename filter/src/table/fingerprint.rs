@@ -13,7 +13,7 @@
 
 use super::bits::MAX_WIDTH;
 use super::path::Path;
-use super::segment::{GROUP, LOG_GROUP, MAX_LOG_GROUPS};
+use super::segment::{LOG_GROUP, MAX_BYTES, MAX_LOG_GROUPS, SlotFormat, bytes_of_segment};
 
 /// The level of a table with one pair of groups, where all begin.
 pub(super) const FIRST_LEVEL: u32 = LOG_GROUP + 1;
@@ -28,6 +28,10 @@ const MAX_LEVEL: u32 = 38;
 
 /// The longest fingerprint: a slot has a terminator as well.
 const MAX_LENGTH: u32 = MAX_WIDTH - 1;
+
+/// How many more quotients than it needs a table of fixed size may have, in units of a 64th of them.
+const MOST_SPARE: u32 = 24;
+const SPARE_UNIT: f64 = 64.0;
 
 /// The lengths of the fingerprints of a growing table, in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,43 +87,61 @@ impl Lengths {
 pub struct Space {
     /// The number of bits that choose a quotient.
     pub level: u8,
-    /// Bits of a slot.
+    /// Bits of a value.
     pub width: u8,
     /// The part of the quotients that is used, in units of `2^-64`; 0 stands for all.
     pub scale: u64,
 }
 
 impl Space {
-    /// Returns the space in which `capacity` items take the least memory at an error rate, or `None` if there is none.
+    /// Returns the space in which `capacity` items take the least memory at an error rate, if stamps take so many bits beside
+    /// the values, or `None` if there is none.
     ///
     /// With `n` items in `u` places, an absent item meets one with probability `1 - (1 - 1/u)^n`, so that `u = -n /
     /// ln(1 - e)`. The fingerprint 0 is replaced by 1, so that of `2^w` values 1 is twice as likely, and two items meet
     /// as if there were `2^w / (1 + 2^(1-w))`.
-    pub(super) fn keeping(capacity: u64, error_rate: f64) -> Option<Space> {
+    ///
+    /// More quotients than that leave fewer slots to each segment. If they then fit into the next smaller size that the
+    /// allocator has, the table takes less: at 1 % and with stamps of four bits, a tenth.
+    pub(super) fn keeping(capacity: u64, error_rate: f64, stamp_bits: u32) -> Option<Space> {
         let items = capacity as f64;
         let places = items / -libm::log1p(-error_rate.max(libm::exp2(-50.0)));
-        let spaces = (2..=MAX_WIDTH).map(|width| {
+        let spaces = (2..=MAX_WIDTH - stamp_bits).flat_map(|width| {
             let values = libm::exp2(f64::from(width));
-            (width, places * (1.0 + 2.0 / values) / values)
+            let least = places * (1.0 + 2.0 / values) / values;
+            (0..=MOST_SPARE).map(move |spare| Space::of(width, least * (1.0 + f64::from(spare) / SPARE_UNIT)))
         });
-        let bits = |&(width, quotients): &(u32, f64)| {
-            let groups = libm::ceil(quotients / f64::from(GROUP));
-            (f64::from(GROUP) + 1.0 + 24.0) * groups + items * (f64::from(width) + 1.0)
-        };
-        let (width, quotients) = spaces.min_by(|a, b| bits(a).total_cmp(&bits(b)))?;
-        let level = (libm::ceil(libm::log2(quotients)).max(f64::from(LOG_GROUP))) as u32;
-        let scale = libm::ceil(quotients / libm::exp2(f64::from(level)) * libm::exp2(64.0));
-        let whole = scale >= libm::exp2(64.0);
-        (level <= MAX_LEVEL).then_some(Space {
-            level: level as u8,
-            width: width as u8,
-            scale: if whole { 0 } else { scale as u64 },
-        })
+        let bytes = |space: &Space| space.bytes_for(items, stamp_bits);
+        let best = spaces.min_by(|a, b| bytes(a).total_cmp(&bytes(b)));
+        best.filter(|space| u32::from(space.level) <= MAX_LEVEL)
     }
 
-    /// Returns true if no table of this space can be out of bounds.
-    pub fn is_sound(self) -> bool {
-        (LOG_GROUP..=MAX_LEVEL).contains(&self.level.into()) && (2..=MAX_WIDTH).contains(&self.width.into())
+    /// Returns the smallest space that has so many quotients.
+    fn of(width: u32, quotients: f64) -> Space {
+        let level = libm::ceil(libm::log2(quotients)).max(f64::from(LOG_GROUP));
+        let scale = libm::ceil(quotients / libm::exp2(level) * libm::exp2(64.0));
+        let whole = scale >= libm::exp2(64.0);
+        Space { level: level as u8, width: width as u8, scale: if whole { 0 } else { scale as u64 } }
+    }
+
+    /// Returns about how many bytes the segments take that so many items fill: infinitely many if they do not fit.
+    fn bytes_for(self, items: f64, stamp_bits: u32) -> f64 {
+        let used = if self.scale == 0 { 1.0 } else { self.scale as f64 / libm::exp2(64.0) };
+        let segments = (used * libm::exp2(f64::from(self.depth()))).max(1.0);
+        let mean = items / segments;
+        // The number of slots is a Poisson variable: few segments have more.
+        let most = if segments > 1.0 { mean + 2.0 * libm::sqrt(mean) } else { mean };
+        let format = SlotFormat { width: u32::from(self.width) + stamp_bits, stamp_bits };
+        if most > MAX_BYTES as f64 {
+            return f64::INFINITY;
+        }
+        segments * bytes_of_segment(libm::ceil(most) as usize, self.log_groups(), format) as f64
+    }
+
+    /// Returns true if no table of this space can be out of bounds, whose stamps have so many bits.
+    pub fn is_sound(self, stamp_bits: u32) -> bool {
+        (LOG_GROUP..=MAX_LEVEL).contains(&self.level.into())
+            && (2..=MAX_WIDTH.saturating_sub(stamp_bits)).contains(&self.width.into())
     }
 
     /// Returns the groups of a segment, as a power of two.

@@ -6,7 +6,7 @@ use super::entry::{doubled, halved};
 use super::fingerprint::FIRST_LEVEL;
 use super::path::Path;
 use super::segment::{GROUP, LOG_GROUP, MAX_LOG_GROUPS, Segment};
-use super::{Addressing, PAGE_BITS, Share, Table, claims};
+use super::{Addressing, PAGE_BITS, Payload, Share, Table, claims};
 use crate::error::Error;
 use crate::item_count::ItemCount;
 use crate::memory::{Admit, try_vec};
@@ -53,7 +53,7 @@ impl Table {
         let deepest = self.deepest();
         let segment = self.segment_mut(path);
         if must_double(segment, deepest) {
-            self.double(path, admit)
+            if self.forget_in_segment(path) { Ok(()) } else { self.double(path, admit) }
         } else if segment.fits_another_slot() && segment.borrow::<S>(group) {
             Ok(())
         } else {
@@ -85,7 +85,11 @@ impl Table {
         if !admit((after - before) as u64) {
             return Err(Error::OutOfMemory);
         }
-        *self.segment_mut(path) = segment.resized::<S>(after, Some(group))?;
+        let mut larger = segment.resized::<S>(after, Some(group))?;
+        if before == 0 {
+            larger.set_base(self.forgotten());
+        }
+        *self.segment_mut(path) = larger;
         self.segment_bytes += after - before;
         Ok(())
     }
@@ -146,21 +150,28 @@ impl Table {
     #[cold]
     #[inline(never)]
     fn double(&mut self, path: Path, admit: Admit<'_>) -> Result<(), Error> {
-        let Addressing::Growing(lengths) = self.addressing else { return Err(Error::CannotGrow) };
-        let segment = self.segment(path);
-        let (depth, log_groups, width) = (segment.depth(), segment.log_groups(), segment.width());
-        let new_width = lengths.at(segment.level() + 1) + 1;
+        if matches!(self.addressing, Addressing::Fixed(_)) {
+            return Err(Error::CannotGrow);
+        }
+        let (segment, forgotten) = (self.segment(path), self.forgotten());
+        let (depth, log_groups, value_bits) = (segment.depth(), segment.log_groups(), segment.value_bits());
+        let empty = || match log_groups {
+            MAX_LOG_GROUPS => self.empty_segment_of(depth + 1, log_groups),
+            _ => self.empty_segment_of(depth, log_groups + 1),
+        };
+        let new_value_bits = empty().value_bits();
         let listed = Segment::list(&[segment])?;
-        let mut entries = doubled(&listed, width, new_width, self.multiplicity)?;
+        let mut entries = doubled(&listed, value_bits, new_value_bits, self.payload)?;
         let before = (segment.allocated(), segment.slots());
-        let claims = claims(&listed, segment.level(), width) - claims(&entries, segment.level() + 1, new_width);
+        let claims =
+            claims(&listed, segment.level(), value_bits) - claims(&entries, segment.level() + 1, new_value_bits);
         let (after, slots);
         if log_groups < MAX_LOG_GROUPS {
-            let bytes = Segment::bytes_for(&entries, log_groups + 1, new_width);
+            let bytes = empty().bytes_for(&entries);
             if !admit(bytes.saturating_sub(before.0) as u64) {
                 return Err(Error::OutOfMemory);
             }
-            let whole = Segment::empty(depth, log_groups + 1, new_width).with(bytes, &entries)?;
+            let whole = empty().with(bytes, &entries, forgotten)?;
             (after, slots) = (bytes, whole.slots());
             *self.segment_mut(path) = whole;
         } else {
@@ -168,12 +179,11 @@ impl Table {
             let cut = entries.partition_point(|entry| entry.quotient < half);
             entries[cut..].iter_mut().for_each(|entry| entry.quotient -= half);
             let halves = [&entries[..cut], &entries[cut..]];
-            let bytes = halves.map(|entries| Segment::bytes_for(entries, log_groups, new_width));
+            let bytes = halves.map(|entries| empty().bytes_for(entries));
             if !admit((bytes[0] + bytes[1]).saturating_sub(before.0) as u64) {
                 return Err(Error::OutOfMemory);
             }
-            let empty = || Segment::empty(depth + 1, log_groups, new_width);
-            let halves = [empty().with(bytes[0], halves[0])?, empty().with(bytes[1], halves[1])?];
+            let halves = [empty().with(bytes[0], halves[0], forgotten)?, empty().with(bytes[1], halves[1], forgotten)?];
             self.prepare_split(path, u64::MAX)?;
             (after, slots) = (bytes[0] + bytes[1], halves[0].slots() + halves[1].slots());
             self.pages.get_mut(path).split(path, halves);
@@ -233,14 +243,15 @@ impl Table {
     #[cold]
     #[inline(never)]
     fn halve(&mut self, path: Path) -> bool {
-        let Addressing::Growing(lengths) = self.addressing else { return false };
-        let segment = self.segment(path);
-        let (depth, log_groups, width, level) =
-            (segment.depth(), segment.log_groups(), segment.width(), segment.level());
-        if level == FIRST_LEVEL || depth > 0 && depth == self.pages.get(path).depth() {
+        let (segment, forgotten) = (self.segment(path), self.forgotten());
+        let (depth, log_groups, value_bits, level) =
+            (segment.depth(), segment.log_groups(), segment.value_bits(), segment.level());
+        if matches!(self.addressing, Addressing::Fixed(_))
+            || level == FIRST_LEVEL
+            || depth > 0 && depth == self.pages.get(path).depth()
+        {
             return false;
         }
-        let new_width = lengths.at(level - 1) + 1;
         let quotients = GROUP << log_groups;
         let bit = if depth > 0 { 1 << (Path::BITS - depth) } else { 0 };
         let pair = [path & !bit, path | bit].map(|path| self.segment(path));
@@ -251,18 +262,22 @@ impl Table {
         {
             return false;
         }
-        let Ok(before) = Segment::list(sources) else { return false };
-        let Ok(after) = halved(&before, width, new_width, self.multiplicity) else { return false };
-        let empty = if depth > 0 {
-            Segment::empty(depth - 1, log_groups, new_width)
-        } else {
-            Segment::empty(0, log_groups - 1, new_width)
+        let empty = match depth {
+            0 => self.empty_segment_of(0, log_groups - 1),
+            _ => self.empty_segment_of(depth - 1, log_groups),
         };
-        let bytes = Segment::bytes_for(&after, empty.log_groups(), new_width);
-        let Ok(whole) = empty.with(bytes, &after) else { return false };
+        let new_value_bits = empty.value_bits();
+        let Ok(mut before) = Segment::list(sources) else { return false };
+        let before_claims = claims(&before, level, value_bits);
+        if matches!(self.payload, Payload::Slice(_)) {
+            before.retain(|entry| entry.content > forgotten);
+        }
+        let Ok(after) = halved(&before, value_bits, new_value_bits, self.payload) else { return false };
+        let bytes = empty.bytes_for(&after);
+        let Ok(whole) = empty.with(bytes, &after, forgotten) else { return false };
         let freed = sources.iter().map(|segment| segment.allocated()).sum::<usize>();
-        self.claimed.add(claims(&after, level - 1, new_width));
-        self.claimed.subtract(claims(&before, level, width));
+        self.claimed.add(claims(&after, level - 1, new_value_bits));
+        self.claimed.subtract(before_claims);
         self.segment_bytes = self.segment_bytes + bytes - freed;
         self.slots = self.slots + u64::from(whole.slots()) - u64::from(slots);
         if depth > 0 {
@@ -294,13 +309,13 @@ impl Table {
 
     /// Forgets all entries. What is left when nothing is in the table are copies of entries without bits.
     #[cold]
-    pub(super) fn clear(&mut self) {
-        match Table::new(self.addressing, self.multiplicity) {
+    pub fn clear(&mut self) {
+        match Table::new(self.addressing, self.payload) {
             Ok(empty) => *self = empty,
             // No memory for a new directory: the old one serves.
             Err(_) => {
                 for segment in self.pages.parts_mut().flat_map(Directory::parts_mut) {
-                    *segment = Segment::empty(segment.depth(), segment.log_groups(), segment.width());
+                    *segment = segment.without_slots();
                 }
                 (self.count, self.occurrences) = (ItemCount::default(), 0);
                 (self.slots, self.claimed, self.segment_bytes) = (0, Share(0), 0);

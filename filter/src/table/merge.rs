@@ -15,7 +15,7 @@ use crate::memory::Admit;
 impl Table {
     /// Returns a copy that shares nothing.
     pub fn try_clone(&self) -> Result<Table, Error> {
-        let mut copy = Table::new(self.addressing, self.multiplicity)?;
+        let mut copy = Table::new(self.addressing, self.payload)?;
         for (path, segment) in self.placed_segments() {
             copy.divide(path, segment.depth(), u64::MAX)?;
             copy.segment_bytes = copy.segment_bytes + segment.allocated() - copy.segment(path).allocated();
@@ -103,7 +103,7 @@ impl Table {
     /// Returns the entries that are in both tables, as often as in the one where they are fewer. Both are of one fixed
     /// size.
     pub fn intersection(&self, other: &Table) -> Result<Table, Error> {
-        let mut intersection = Table::new(self.addressing, self.multiplicity)?;
+        let mut intersection = Table::new(self.addressing, self.payload)?;
         let mut position = 0;
         while position < END {
             let path = path_at(position);
@@ -118,16 +118,18 @@ impl Table {
             common.retain_mut(|entry| {
                 let first = theirs.partition_point(|other| other.quotient < entry.quotient);
                 let run = theirs[first..].iter().take_while(|other| other.quotient == entry.quotient);
-                let count = run.filter(|other| other.value == entry.value).map(|other| other.count).next().unwrap_or(0);
-                entry.count = entry.count.min(count);
-                entry.count > 0
+                let count =
+                    run.filter(|other| other.value == entry.value).map(|other| other.content).next().unwrap_or(0);
+                entry.content = entry.content.min(count);
+                entry.content > 0
             });
-            let bytes = Segment::bytes_for(&common, segment.log_groups(), segment.width());
-            let whole = self.empty_segment(segment.depth()).with(bytes, &common)?;
+            let empty = self.empty_segment(segment.depth());
+            let bytes = empty.bytes_for(&common);
+            let whole = empty.with(bytes, &common, self.forgotten())?;
             intersection.divide(path, segment.depth(), u64::MAX)?;
             intersection.replace_empty(path, whole);
             intersection.occurrences =
-                common.iter().fold(intersection.occurrences, |sum, entry| sum.saturating_add(entry.count));
+                common.iter().fold(intersection.occurrences, |sum, entry| sum.saturating_add(entry.content));
         }
         Ok(intersection)
     }
@@ -142,7 +144,7 @@ impl Table {
     /// Adds the entries of a segment that starts at `path`. Returns true if that changed the table.
     pub(super) fn add_entries_of(&mut self, path: Path, segment: &Segment, admit: Admit<'_>) -> Result<bool, Error> {
         let mut changed = false;
-        for Listed { quotient, value, count } in Segment::list(&[segment])? {
+        for Listed { quotient, value, content } in Segment::list(&[segment])? {
             let quotient = Path::from(quotient) << (Path::BITS - segment.level());
             let (bits, length) = match self.addressing {
                 Addressing::Growing(_) => {
@@ -152,7 +154,7 @@ impl Table {
             };
             let length = segment.level() + length;
             let bits = Path::from(bits).checked_shl(Path::BITS - length).unwrap_or(0);
-            changed |= self.put(path | quotient | bits, length, count, admit)?;
+            changed |= self.put(path | quotient | bits, length, content, admit)?;
         }
         Ok(changed)
     }

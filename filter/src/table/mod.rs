@@ -37,6 +37,9 @@ mod bits;
 mod directory;
 mod entry;
 mod fingerprint;
+#[macro_use]
+mod dispatch;
+mod forgetting;
 mod growth;
 mod merge;
 mod path;
@@ -45,26 +48,23 @@ mod stored;
 
 use std::ptr::NonNull;
 
-use multiversion::multiversion;
-use multiversion::target::match_target;
-
 use crate::array::{prefetch, relocate_slice};
 use crate::batch::BATCH;
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::ItemCount;
 use crate::memory::{Admit, try_vec};
-#[cfg(target_arch = "x86_64")]
-use bits::Bmi2;
-use bits::{Broadword, Select};
+use bits::{Broadword, MAX_WIDTH, Select};
 use directory::{Directory, Part as _};
-pub use entry::Multiplicity;
 use entry::{Listed, MAX_ENTRY_COUNT, length, most_with_another_slot};
+pub use entry::{Payload, Stamps};
+pub(crate) use forgetting::{Added, Target};
+
 use fingerprint::FIRST_LEVEL;
 pub(crate) use fingerprint::{Lengths, Space};
 use growth::{must_double, shrinks};
 use path::Path;
-use segment::{Entry, GROUP, LOG_GROUP, MAX_LOG_GROUPS, Place, Run, Segment};
+use segment::{Entry, GROUP, LOG_GROUP, MAX_LOG_GROUPS, Place, Run, Segment, SlotFormat};
 use stored::path_at;
 pub use stored::{END, Position, end_of};
 
@@ -89,10 +89,10 @@ impl Addressing {
 
     /// Returns true if an entry's value matches a path.
     #[inline(always)]
-    fn fits(self, value: u64, place: Place) -> bool {
+    fn fits(self, value: u64, remainder: u64) -> bool {
         match self {
-            Addressing::Growing(_) => is_prefix(value, place.remainder),
-            Addressing::Fixed(_) => value == place.remainder.max(1),
+            Addressing::Growing(_) => is_prefix(value, remainder),
+            Addressing::Fixed(_) => value == remainder.max(1),
         }
     }
 
@@ -109,10 +109,20 @@ impl Addressing {
     #[inline(always)]
     fn claim_of(self, segment: &Segment, value: u64) -> u128 {
         match self {
-            Addressing::Growing(_) => claim(segment.level() + length(value, segment.width())),
-            Addressing::Fixed(_) => claim(segment.level() + segment.width()) << u32::from(value == 1),
+            Addressing::Growing(_) => claim(segment.level() + length(value, segment.value_bits())),
+            Addressing::Fixed(_) => claim(segment.level() + segment.value_bits()) << u32::from(value == 1),
         }
     }
+}
+
+/// Returns what slots hold at a level of a table.
+fn slot_format(addressing: Addressing, payload: Payload, level: u32) -> SlotFormat {
+    let stamp_bits = payload.stamp_bits();
+    let value_bits = match addressing {
+        Addressing::Growing(lengths) => (lengths.at(level) + 1).min(MAX_WIDTH - stamp_bits),
+        Addressing::Fixed(space) => space.width.into(),
+    };
+    SlotFormat { width: value_bits + stamp_bits, stamp_bits }
 }
 
 /// Bits of a directory's page: a page that needs more splits, so that no insertion copies a large directory. A page has
@@ -127,7 +137,7 @@ const IN_CACHE: usize = 256 << 10;
 pub struct Table {
     pages: Directory<Directory<Segment>>,
     addressing: Addressing,
-    multiplicity: Multiplicity,
+    payload: Payload,
     count: ItemCount,
     /// Additions that were not taken back.
     occurrences: u64,
@@ -139,27 +149,6 @@ pub struct Table {
     segment_bytes: usize,
     /// Bytes of all directories.
     directory_bytes: usize,
-}
-
-/// Runs a function of the table, compiled twice: for any processor, and for one that finds bits in a word by one
-/// instruction. Which one is chosen when the program runs. Look-ups took 55 to 100 ns without it, and 35 to 45 with it.
-macro_rules! dispatched {
-    ($(#[$doc:meta])* $visibility:vis fn $name:ident($table:ident: $type:ty $(, $arg:ident: $arg_type:ty)*) $(-> $result:ty)? = $with:ident) => {
-        impl Table {
-            $(#[$doc])*
-            #[inline]
-            $visibility fn $name(self: $type $(, $arg: $arg_type)*) $(-> $result)? {
-                #[multiversion(targets("x86_64+bmi1+bmi2+lzcnt+popcnt"))]
-                fn dispatch($table: $type $(, $arg: $arg_type)*) $(-> $result)? {
-                    match_target! {
-                        "x86_64+bmi1+bmi2+lzcnt+popcnt" => $table.$with::<Bmi2>($($arg),*),
-                        _ => $table.$with::<Broadword>($($arg),*),
-                    }
-                }
-                dispatch(self $(, $arg)*)
-            }
-        }
-    };
 }
 
 dispatched! {
@@ -190,22 +179,22 @@ dispatched! {
 
 impl Table {
     /// Creates an empty table that grows.
-    pub fn growing(error_rate: f64, multiplicity: Multiplicity) -> Result<Table, Error> {
-        Table::new(Addressing::Growing(Lengths::keeping(error_rate)), multiplicity)
+    pub fn growing(error_rate: f64, payload: Payload) -> Result<Table, Error> {
+        Table::new(Addressing::Growing(Lengths::keeping(error_rate)), payload)
     }
 
     /// Creates an empty table for `capacity` items, which the caller counts.
-    pub fn fixed(capacity: u64, error_rate: f64, multiplicity: Multiplicity) -> Result<Table, Error> {
-        let space = Space::keeping(capacity, error_rate).ok_or(Error::OutOfMemory)?;
-        Table::new(Addressing::Fixed(space), multiplicity)
+    pub fn fixed(capacity: u64, error_rate: f64, payload: Payload) -> Result<Table, Error> {
+        let space = Space::keeping(capacity, error_rate, payload.stamp_bits()).ok_or(Error::OutOfMemory)?;
+        Table::new(Addressing::Fixed(space), payload)
     }
 
     /// Creates an empty table: one segment without memory, which is divided when something is added.
-    pub fn new(addressing: Addressing, multiplicity: Multiplicity) -> Result<Table, Error> {
+    pub fn new(addressing: Addressing, payload: Payload) -> Result<Table, Error> {
         let mut table = Table {
             pages: Directory::new(0, 0, Vec::new()),
             addressing,
-            multiplicity,
+            payload,
             count: ItemCount::default(),
             occurrences: 0,
             segments: 1,
@@ -222,16 +211,20 @@ impl Table {
         Ok(table)
     }
 
-    /// Returns a segment without memory.
+    /// Returns a segment without memory, of as many groups as one has at first.
     fn empty_segment(&self, depth: u32) -> Segment {
-        let (log_groups, width) = match self.addressing {
-            Addressing::Growing(lengths) => {
-                let log_groups = if depth > 0 { MAX_LOG_GROUPS } else { FIRST_LEVEL - LOG_GROUP };
-                (log_groups, lengths.at(depth + log_groups + LOG_GROUP) + 1)
-            }
-            Addressing::Fixed(space) => (space.log_groups(), space.width.into()),
+        let log_groups = match self.addressing {
+            Addressing::Growing(_) if depth == 0 => FIRST_LEVEL - LOG_GROUP,
+            Addressing::Growing(_) => MAX_LOG_GROUPS,
+            Addressing::Fixed(space) => space.log_groups(),
         };
-        Segment::empty(depth, log_groups, width)
+        self.empty_segment_of(depth, log_groups)
+    }
+
+    /// Returns a segment without memory.
+    fn empty_segment_of(&self, depth: u32, log_groups: u32) -> Segment {
+        let format = slot_format(self.addressing, self.payload, depth + log_groups + LOG_GROUP);
+        Segment::empty(depth, log_groups, format)
     }
 
     /// Returns the depth that segments have when they get memory.
@@ -269,11 +262,9 @@ impl Table {
     }
 
     /// Returns about how many bytes so many segments take, with so many slots.
-    pub fn bytes_for(addressing: Addressing, segments: u64, slots: u64) -> u64 {
-        let width = match addressing {
-            Addressing::Growing(lengths) => lengths.at(segments.max(1).ilog2() + MAX_LOG_GROUPS + LOG_GROUP) + 1,
-            Addressing::Fixed(space) => space.width.into(),
-        };
+    pub fn bytes_for(addressing: Addressing, payload: Payload, segments: u64, slots: u64) -> u64 {
+        let level = segments.max(1).ilog2() + MAX_LOG_GROUPS + LOG_GROUP;
+        let width = slot_format(addressing, payload, level).width;
         let empty = size_of::<Segment>() as u64 + u64::from(GROUP << MAX_LOG_GROUPS) / 8;
         let pages = match addressing {
             Addressing::Growing(_) => 0,
@@ -289,6 +280,11 @@ impl Table {
     /// Returns the number of slots that are filled.
     pub fn slots(&self) -> u64 {
         self.slots
+    }
+
+    /// Returns what the table holds beside values.
+    pub fn payload(&self) -> Payload {
+        self.payload
     }
 
     /// Returns how the table is addressed.
@@ -384,11 +380,27 @@ impl Table {
         segment.run::<S>(place).is_some_and(|run| self.fits_any(segment, run, place.remainder))
     }
 
+    #[inline(always)]
+    fn find_with<S: Select>(&self, hashes: &[Hash], found: &mut [bool]) {
+        self.find_where::<S>(self.addressing.terminator(), hashes, found, |segment, run, remainder| {
+            self.fits_any(segment, run, remainder)
+        });
+    }
+
+    /// As [`find`](Self::find), where the runs fit of items whose paths go on like that; slots have `behind` bits behind their
+    /// fingerprints.
+    ///
     /// Step by step for all items of a batch: a step of one item is short enough for the processor to do that of the next
     /// ones at the same time, and can prefetch for the next step. A look-up in a table of a million items took 87 ns item by
     /// item, and 65 so.
     #[inline(always)]
-    fn find_with<S: Select>(&self, hashes: &[Hash], found: &mut [bool]) {
+    fn find_where<S: Select>(
+        &self,
+        behind: u32,
+        hashes: &[Hash],
+        found: &mut [bool],
+        fits: impl Fn(&Segment, Run, u64) -> bool,
+    ) {
         for (hashes, found) in hashes.chunks(BATCH).zip(found.chunks_mut(BATCH)) {
             self.prefetch_directory(hashes);
             let mut places = [None; BATCH];
@@ -396,7 +408,7 @@ impl Table {
                 if !found {
                     let path = self.path(hash);
                     let segment = self.segment(path);
-                    *place = Some((segment, segment.place(path, self.addressing.terminator())));
+                    *place = Some((segment, segment.place(path, behind)));
                 }
             }
             self.prefetch_groups(places.iter().flatten().map(|(segment, place)| (*segment, place.group)));
@@ -406,7 +418,7 @@ impl Table {
             }
             for (found, run) in found.iter_mut().zip(runs) {
                 if let Some((segment, run, remainder)) = run {
-                    *found = self.fits_any(segment, run, remainder);
+                    *found = fits(segment, run, remainder);
                 }
             }
         }
@@ -427,13 +439,13 @@ impl Table {
         let place = segment.place(path, self.addressing.terminator());
         let entries = segment.run::<S>(place).into_iter().flat_map(|run| segment.entries(run));
         entries
-            .filter(|entry| self.addressing.fits(entry.value, place))
+            .filter(|entry| self.addressing.fits(entry.value, place.remainder))
             .fold(0, |sum: u64, entry| sum.saturating_add(entry.count))
     }
 
     #[inline(always)]
     fn add_with<S: Select>(&mut self, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> {
-        let (path, addressing, multiplicity) = (self.path(hash), self.addressing, self.multiplicity);
+        let (path, addressing, payload) = (self.path(hash), self.addressing, self.payload);
         loop {
             let deepest = self.deepest();
             let segment = self.segment_mut(path);
@@ -444,12 +456,12 @@ impl Table {
             };
             let value = addressing.value(place);
             let (mut is_known, mut identical) = (false, None);
-            if multiplicity == Multiplicity::Set {
-                if segment.any(&run, |slot| addressing.fits(slot, place)) {
+            if payload == Payload::Nothing {
+                if segment.any(&run, |slot| addressing.fits(slot, place.remainder)) {
                     return Ok(false);
                 }
             } else {
-                for entry in segment.entries(run).filter(|entry| addressing.fits(entry.value, place)) {
+                for entry in segment.entries(run).filter(|entry| addressing.fits(entry.value, place.remainder)) {
                     is_known = true;
                     if entry.value == value {
                         identical = Some(entry);
@@ -505,9 +517,10 @@ impl Table {
                 Addressing::Fixed(_) => self.addressing.value(place),
             };
             let covers = |slot: u64| {
-                self.addressing.fits(slot, place) && (slot == value || slot.trailing_zeros() > value.trailing_zeros())
+                self.addressing.fits(slot, place.remainder)
+                    && (slot == value || slot.trailing_zeros() > value.trailing_zeros())
             };
-            if self.multiplicity == Multiplicity::Set && segment.any(&run, covers) {
+            if self.payload == Payload::Nothing && segment.any(&run, covers) {
                 return Ok(false);
             }
             let identical = segment.entries(run).find(|entry| entry.value == value);
@@ -547,7 +560,7 @@ impl Table {
         let place = segment.place(path, addressing.terminator());
         let Some(run) = segment.run::<S>(place) else { return false };
         let (mut longest, mut fitting) = (None, 0);
-        for entry in segment.entries(run).filter(|entry| addressing.fits(entry.value, place)) {
+        for entry in segment.entries(run).filter(|entry| addressing.fits(entry.value, place.remainder)) {
             fitting += 1;
             longest = match longest {
                 Some(longer) if length_order(longer) <= length_order(entry) => Some(longer),
@@ -608,9 +621,9 @@ fn claim(bits: u32) -> u128 {
     1 << CLAIM_BITS.saturating_sub(bits)
 }
 
-/// Returns the part of all paths that entries of a growing table match.
-fn claims(entries: &[Listed], level: u32, width: u32) -> u128 {
-    entries.iter().map(|entry| claim(level + length(entry.value, width))).sum()
+/// Returns the part of all paths that entries of a growing table match, whose values have so many bits.
+fn claims(entries: &[Listed], level: u32, value_bits: u32) -> u128 {
+    entries.iter().map(|entry| claim(level + length(entry.value, value_bits))).sum()
 }
 
 /// Returns true if the value of a slot, whose lowest set bit is its terminator, is a prefix of `remainder`.

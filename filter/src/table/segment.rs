@@ -16,12 +16,21 @@
 //! its group; a group without slack takes half of that of the nearest group that has some. Nothing leaves its segment.
 //!
 //! A run is a row of [entries](super::entry).
+//!
+//! # Forgetting
+//!
+//! In a table that forgets, the last bits of each slot are a *stamp*: the number of its slice, less one, counted from the
+//! group's *base*. A byte before each upper part holds the base, counted from that of the segment. Whoever writes to a
+//! group first drops the slots of slices that are forgotten, and moves the base up to the last of those: so stamps need
+//! no more values than there are slices to remember, and no pass over the table is ever needed.
 
 use std::ptr::NonNull;
 
-use super::bits::{Broadword, PADDING, Select, field, low_bits, move_down, move_up, ones_from, select_zero, set_field};
+use super::bits::{
+    Broadword, MAX_WIDTH, PADDING, Select, field, low_bits, move_down, move_up, ones_from, select_zero, set_field,
+};
 use super::directory::Part;
-use super::entry::{Listed, MAX_ENTRY_COUNT, Multiplicity, slot_of, slots_of};
+use super::entry::{Listed, MAX_ENTRY_COUNT, Payload, Stamps, slot_of, slots_of};
 use super::path::{Path, bits_of, later_bits_of};
 use crate::array::{Bytes, prefetch};
 use crate::error::Error;
@@ -39,17 +48,21 @@ pub(super) const LOG_GROUP: u32 = 6;
 pub(super) const MAX_LOG_GROUPS: u32 = 5;
 
 /// The most bytes in a segment: offsets have 16 bits.
-const MAX_BYTES: usize = u16::MAX as usize;
+pub(super) const MAX_BYTES: usize = u16::MAX as usize;
 
 /// A segment, or the alias of one.
 pub(super) struct Segment {
-    /// As many as [`bytes_for_slots`] says: none if no slot is filled.
+    /// As many as [`bytes_for_slots`](Self::bytes_for_slots) says: none if no slot is filled.
     bytes: Option<Bytes>,
     slots: u32,
     /// Bits of a slot, at least 2.
     width: u8,
+    /// The last bits of a slot, which are its stamp: none in a table that does not forget.
+    stamp_bits: u8,
     log_groups: u8,
     depth: u8,
+    /// The slice from which the bases of groups are counted.
+    base: u64,
 }
 
 impl Part for Segment {
@@ -59,8 +72,17 @@ impl Part for Segment {
     }
 
     fn alias(depth: u32) -> Segment {
-        Segment::empty(depth, 0, 0)
+        Segment::empty(depth, 0, SlotFormat { width: 0, stamp_bits: 0 })
     }
+}
+
+/// The bits of a slot: a value, and a stamp in a table that forgets.
+#[derive(Clone, Copy)]
+pub(super) struct SlotFormat {
+    /// All bits.
+    pub width: u32,
+    /// Those of the stamp.
+    pub stamp_bits: u32,
 }
 
 /// Where a path leads in a segment.
@@ -68,7 +90,7 @@ impl Part for Segment {
 pub(super) struct Place {
     pub group: usize,
     pub quotient: u32,
-    /// The next bits of the path: as many as a slot has, less the terminator.
+    /// The next bits of the path: as many as a value has, less the terminator.
     pub remainder: u64,
 }
 
@@ -121,25 +143,19 @@ impl Iterator for Entries<'_> {
     }
 }
 
-/// Returns the bytes that a group with so many slots takes, when neither part shares a byte with the other.
-fn group_bytes(slots: usize, width: u32) -> usize {
-    (GROUP as usize + 1 + slots).div_ceil(8) + (slots * width as usize).div_ceil(8)
-}
-
-/// Returns how many bytes a segment with so many slots takes. It depends on nothing else, so that equal tables have
-/// equal sizes, however they came to be.
-fn bytes_for_slots(slots: usize, log_groups: u32, width: u32) -> usize {
-    if slots == 0 { 0 } else { rounded(least_bytes(slots, log_groups, width)) }
-}
-
-/// Returns the bytes in which a segment with so many slots finds room for one without a long search.
+/// Returns the bytes in which so many slots of `width` bits leave room for one without a long search, in groups with
+/// `prefix` bytes before their upper parts.
 #[inline(always)]
-fn least_bytes(slots: usize, log_groups: u32, width: u32) -> usize {
-    let groups = 1 << log_groups;
-    let bits = (GROUP as usize + 1) * groups + slots * (width as usize + 1);
+fn least_bytes(slots: usize, groups: usize, width: usize, prefix: usize) -> usize {
+    let bits = (GROUP as usize + 1) * groups + slots * (width + 1);
     // The two parts of a group share no byte.
-    let needed = bits.div_ceil(8) + 2 * groups + header_bytes(groups) + PADDING;
+    let needed = bits.div_ceil(8) + (2 + prefix) * groups + header_bytes(groups) + PADDING;
     needed + needed / SPARE
+}
+
+/// Returns the bytes of a segment with so many slots.
+pub(super) fn bytes_of_segment(slots: usize, log_groups: u32, format: SlotFormat) -> usize {
+    rounded(least_bytes(slots, 1 << log_groups, format.width as usize, usize::from(format.stamp_bits > 0)))
 }
 
 /// Returns the bytes of the offsets.
@@ -153,8 +169,21 @@ fn rounded(bytes: usize) -> usize {
 }
 
 impl Segment {
-    pub(super) fn empty(depth: u32, log_groups: u32, width: u32) -> Segment {
-        Segment { bytes: None, slots: 0, width: width as u8, log_groups: log_groups as u8, depth: depth as u8 }
+    pub(super) fn empty(depth: u32, log_groups: u32, format: SlotFormat) -> Segment {
+        Segment {
+            bytes: None,
+            slots: 0,
+            width: format.width as u8,
+            stamp_bits: format.stamp_bits as u8,
+            log_groups: log_groups as u8,
+            depth: depth as u8,
+            base: 0,
+        }
+    }
+
+    /// Returns the same without its slots.
+    pub(super) fn without_slots(&self) -> Segment {
+        Segment { bytes: None, slots: 0, ..*self }
     }
 
     #[inline(always)]
@@ -168,6 +197,23 @@ impl Segment {
     }
 
     #[inline(always)]
+    fn stamp_bits(&self) -> u32 {
+        self.stamp_bits.into()
+    }
+
+    /// Returns the bits of a value.
+    #[inline(always)]
+    pub(super) fn value_bits(&self) -> u32 {
+        (self.width - self.stamp_bits).into()
+    }
+
+    /// Returns the bytes before the upper part of a group.
+    #[inline(always)]
+    fn prefix(&self) -> usize {
+        usize::from(self.stamp_bits > 0)
+    }
+
+    #[inline(always)]
     pub(super) fn log_groups(&self) -> u32 {
         self.log_groups.into()
     }
@@ -175,6 +221,23 @@ impl Segment {
     #[inline(always)]
     fn groups(&self) -> usize {
         1 << self.log_groups
+    }
+
+    /// Returns the bytes that a group with so many slots takes, when neither part shares a byte with the other.
+    fn group_bytes(&self, slots: usize) -> usize {
+        self.prefix() + (GROUP as usize + 1 + slots).div_ceil(8) + (slots * usize::from(self.width)).div_ceil(8)
+    }
+
+    /// Returns how many bytes such a segment takes with so many slots. It depends on nothing else, so that equal tables
+    /// have equal sizes, however they came to be.
+    fn bytes_for_slots(&self, slots: usize) -> usize {
+        if slots == 0 { 0 } else { rounded(self.least_bytes(slots)) }
+    }
+
+    /// Returns the bytes in which so many slots leave room for one without a long search.
+    #[inline(always)]
+    fn least_bytes(&self, slots: usize) -> usize {
+        least_bytes(slots, self.groups(), self.width.into(), self.prefix())
     }
 
     /// Returns the number of bits that its paths have used up when they reach a quotient.
@@ -197,14 +260,14 @@ impl Segment {
         self.bytes.as_mut().map_or(&mut [], |bytes| bytes.as_mut_slice().as_flattened_mut())
     }
 
-    /// Returns where a path leads, whose slots end in a terminator of `terminator` bits.
+    /// Returns where a path leads, in slots whose last `behind` bits are no fingerprint: a terminator and a stamp.
     #[inline(always)]
-    pub(super) fn place(&self, path: Path, terminator: u32) -> Place {
+    pub(super) fn place(&self, path: Path, behind: u32) -> Place {
         let (depth, log_groups) = (self.depth(), self.log_groups());
         Place {
             group: self.group(path),
             quotient: bits_of(path, depth + log_groups, LOG_GROUP) as u32,
-            remainder: later_bits_of(path, self.level(), self.width() - terminator),
+            remainder: later_bits_of(path, self.level(), self.width() - behind),
         }
     }
 
@@ -214,11 +277,18 @@ impl Segment {
         bits_of(path, self.depth(), self.log_groups()) as usize
     }
 
-    /// Returns the first and the last byte of a group, exclusive.
+    /// Returns the first byte of a group's upper part, and the one behind its lower part.
     #[inline(always)]
     fn bounds(&self, group: usize) -> (usize, usize) {
-        let bounds = field(self.bytes(), group * 16, 32);
-        (bounds as usize & 0xFFFF, bounds as usize >> 16)
+        let (start, end) = self.extent(group);
+        (start + self.prefix(), end)
+    }
+
+    /// Returns the first byte of a group, and the one behind it.
+    #[inline(always)]
+    fn extent(&self, group: usize) -> (usize, usize) {
+        let offsets = field(self.bytes(), group * 16, 32);
+        (offsets as usize & 0xFFFF, offsets as usize >> 16)
     }
 
     /// Returns the byte where a group begins, or the last one ends.
@@ -418,19 +488,18 @@ impl Segment {
     /// Returns true if the segment has the bytes for another slot.
     #[inline(always)]
     pub(super) fn fits_another_slot(&self) -> bool {
-        least_bytes(self.slots as usize + 1, self.log_groups(), self.width()) <= self.allocated()
+        self.least_bytes(self.slots as usize + 1) <= self.allocated()
     }
 
     /// Returns the bytes for another slot.
     pub(super) fn bytes_with_another_slot(&self) -> usize {
-        bytes_for_slots(self.slots as usize + 1, self.log_groups(), self.width())
+        self.bytes_for_slots(self.slots as usize + 1)
     }
 
     /// Returns the bytes that the segment should have, if it has more.
     #[inline(always)]
     pub(super) fn reduced(&self) -> Option<usize> {
-        Some(bytes_for_slots(self.slots as usize, self.log_groups(), self.width()))
-            .filter(|&bytes| bytes < self.allocated())
+        Some(self.bytes_for_slots(self.slots as usize)).filter(|&bytes| bytes < self.allocated())
     }
 
     /// Returns the same in `bytes` bytes, which are enough, with room for a slot in group `next`.
@@ -448,9 +517,10 @@ impl Segment {
                 // The lower part first: its first byte may also be the last of the upper part.
                 let lower = (slots * usize::from(self.width)).div_ceil(8);
                 let upper = (GROUP as usize + 1 + slots).div_ceil(8);
-                let bytes = new.bytes_mut();
+                let (prefix, bytes) = (self.prefix(), new.bytes_mut());
                 bytes[new_end - lower..new_end].copy_from_slice(&self.bytes()[end - lower..end]);
-                bytes[new_start..new_start + upper].copy_from_slice(&self.bytes()[start..start + upper]);
+                bytes[new_start - prefix..new_start + upper]
+                    .copy_from_slice(&self.bytes()[start - prefix..start + upper]);
             }
         }
         Ok(new)
@@ -458,8 +528,8 @@ impl Segment {
 
     /// Allocates `bytes` bytes, and shares what the slots of the groups leave free.
     fn allocate(&mut self, bytes: usize, slots_of_group: impl Fn(usize) -> usize) -> Result<(), Error> {
-        let (groups, width) = (self.groups(), self.width());
-        let needed: usize = (0..groups).map(|group| group_bytes(slots_of_group(group), width)).sum();
+        let groups = self.groups();
+        let needed: usize = (0..groups).map(|group| self.group_bytes(slots_of_group(group))).sum();
         let header = header_bytes(groups);
         let free = bytes.checked_sub(header + needed + PADDING).filter(|_| bytes <= MAX_BYTES);
         let mut free = free.ok_or(Error::CannotGrow)?;
@@ -469,7 +539,7 @@ impl Segment {
             self.set_offset(group, offset);
             let share = free / (groups - group);
             free -= share;
-            offset += group_bytes(slots_of_group(group), width) + share;
+            offset += self.group_bytes(slots_of_group(group)) + share;
         }
         self.set_offset(groups, offset);
         Ok(())
@@ -480,19 +550,22 @@ impl Segment {
         let mut entries = try_vec(segments.iter().map(|segment| segment.slots as usize).sum())?;
         let mut first = 0;
         for segment in segments {
-            segment.each_entry(|quotient, value, count| {
-                entries.push(Listed { quotient: first + quotient, value, count });
+            segment.each_entry(|quotient, value, content| {
+                entries.push(Listed { quotient: first + quotient, value, content });
             });
             first += GROUP << segment.log_groups;
         }
         Ok(entries)
     }
 
-    /// Hands each entry to `visit`: its quotient, its value and its count.
+    /// Hands each entry to `visit`: its quotient, its value, and its count or slice.
     #[inline(always)]
     fn each_entry(&self, mut visit: impl FnMut(u32, u64, u64)) {
         for (quotient, run) in self.runs() {
-            if run.len == 1 {
+            if self.stamp_bits > 0 {
+                let stamped = (0..run.len).map(|index| self.stamped(&run, index));
+                stamped.for_each(|Stamped { value, slice, .. }| visit(quotient, value, slice));
+            } else if run.len == 1 {
                 visit(quotient, self.slot(&run, 0), 1);
             } else {
                 self.entries(run).for_each(|entry| visit(quotient, entry.value, entry.count));
@@ -520,9 +593,22 @@ impl Segment {
         all.filter(|(_, run)| run.len > 0)
     }
 
-    /// Returns how many bytes a segment for `entries` takes.
-    pub(super) fn bytes_for(entries: &[Listed], log_groups: u32, width: u32) -> usize {
-        bytes_for_slots(entries.iter().map(|entry| slots_of(entry.count, width)).sum(), log_groups, width)
+    /// Returns how many bytes such a segment takes with `entries`.
+    pub(super) fn bytes_for(&self, entries: &[Listed]) -> usize {
+        self.bytes_for_slots(entries.iter().map(|entry| self.slots_of(entry)).sum())
+    }
+
+    /// Returns the number of slots that an entry fills.
+    fn slots_of(&self, entry: &Listed) -> usize {
+        if self.stamp_bits > 0 { 1 } else { slots_of(entry.content, self.width()) }
+    }
+
+    /// Returns what is in slot `index` of an entry.
+    fn slot_of(&self, entry: &Listed, index: usize) -> u64 {
+        match self.stamp_bits {
+            0 => slot_of(entry.value, entry.content, self.width(), index),
+            bits => entry.value << bits | (entry.content - 1 - self.base),
+        }
     }
 
     /// Returns a copy.
@@ -536,12 +622,12 @@ impl Segment {
     }
 
     /// Returns a segment of `bytes` bytes, as [`bytes_for`](Self::bytes_for) says, with `entries`, which are ordered by
-    /// quotient.
-    pub(super) fn with(mut self, bytes: usize, entries: &[Listed]) -> Result<Segment, Error> {
-        let width = self.width();
+    /// quotient. The slices up to `base` are forgotten, and none of them is in those.
+    pub(super) fn with(mut self, bytes: usize, entries: &[Listed], base: u64) -> Result<Segment, Error> {
+        self.base = base;
         let mut slots = [0usize; 1 << MAX_LOG_GROUPS];
         for entry in entries {
-            slots[(entry.quotient / GROUP) as usize] += slots_of(entry.count, width);
+            slots[(entry.quotient / GROUP) as usize] += self.slots_of(entry);
         }
         if bytes == 0 {
             return Ok(self);
@@ -553,11 +639,11 @@ impl Segment {
             let (start, end) = self.bounds(group);
             let (mut low, mut filled) = (end * 8, 0);
             while let Some(entry) = entries.next_if(|entry| (entry.quotient / GROUP) as usize == group) {
-                for index in 0..slots_of(entry.count, width) {
+                for index in 0..self.slots_of(entry) {
                     let bit = start * 8 + (entry.quotient % GROUP) as usize + 1 + filled;
-                    low -= width as usize;
+                    low -= usize::from(self.width);
                     filled += 1;
-                    let slot = slot_of(entry.value, entry.count, width, index);
+                    let (slot, width) = (self.slot_of(entry, index), self.width());
                     let bytes = self.bytes_mut();
                     bytes[bit / 8] |= 1 << (bit % 8);
                     set_field(bytes, low, width, slot);
@@ -567,15 +653,18 @@ impl Segment {
         Ok(self)
     }
 
-    /// Appends what [`decode`](Self::decode) reads: each group's upper and lower part, each in whole bytes. There is
-    /// room for it.
+    /// Appends what [`decode`](Self::decode) reads: the base in a segment that forgets; each group's upper and lower part,
+    /// each in whole bytes, behind its base. There is room for it.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let groups = if self.bytes.is_some() { self.groups() } else { 0 };
+        if self.stamp_bits > 0 {
+            out.extend_from_slice(&self.base.to_le_bytes());
+        }
         for group in 0..groups {
             let ((start, end), slots) = (self.bounds(group), self.slots_in::<Broadword>(group));
             let upper = GROUP as usize + 1 + slots;
             let lower = slots * usize::from(self.width);
-            out.extend_from_slice(&self.bytes()[start..start + upper.div_ceil(8)]);
+            out.extend_from_slice(&self.bytes()[start - self.prefix()..start + upper.div_ceil(8)]);
             if let Some(last) = out.last_mut() {
                 *last &= 0xFF >> (7 - (upper - 1) % 8);
             }
@@ -589,6 +678,7 @@ impl Segment {
 
     /// Returns the most bytes that [`encode`](Self::encode) appends.
     pub(super) fn encoded_bytes(&self) -> usize {
+        // What a segment keeps free has more bytes than its base.
         self.allocated()
     }
 
@@ -599,12 +689,17 @@ impl Segment {
     ///
     /// `Ok(None)` if they are not what was written.
     pub(super) fn decode(mut self, slots: u32, bytes: &mut &[u8]) -> Result<Option<Segment>, Error> {
-        let (width, groups) = (usize::from(self.width), self.groups());
+        let (width, groups, prefix) = (usize::from(self.width), self.groups(), self.prefix());
+        if self.stamp_bits > 0 {
+            let Some((base, rest)) = bytes.split_first_chunk() else { return Ok(None) };
+            (self.base, *bytes) = (u64::from_le_bytes(*base), rest);
+        }
         let (mut counts, mut rest) = ([0; 1 << MAX_LOG_GROUPS], *bytes);
         for count in &mut counts[..groups] {
-            let Some(slots) = slots_in_upper(rest) else { return Ok(None) };
+            let Some((_base, parts)) = rest.split_at_checked(prefix) else { return Ok(None) };
+            let Some(slots) = slots_in_upper(parts) else { return Ok(None) };
             let (upper, lower) = (GROUP as usize + 1 + slots, slots * width);
-            let Some((taken, after)) = rest.split_at_checked(upper.div_ceil(8) + lower.div_ceil(8)) else {
+            let Some((taken, after)) = parts.split_at_checked(upper.div_ceil(8) + lower.div_ceil(8)) else {
                 return Ok(None);
             };
             let (upper_bytes, lower_bytes) = taken.split_at(upper.div_ceil(8));
@@ -620,7 +715,7 @@ impl Segment {
         if counts.iter().sum::<usize>() != slots as usize {
             return Ok(None);
         }
-        match self.allocate(bytes_for_slots(slots as usize, self.log_groups(), self.width()), |group| counts[group]) {
+        match self.allocate(self.bytes_for_slots(slots as usize), |group| counts[group]) {
             Err(Error::CannotGrow) => return Ok(None),
             result => result?,
         }
@@ -628,42 +723,58 @@ impl Segment {
         for (group, &slots) in counts[..groups].iter().enumerate() {
             let (start, end) = self.bounds(group);
             let (upper, lower) = ((GROUP as usize + 1 + slots).div_ceil(8), (slots * width).div_ceil(8));
-            let (taken, after) = bytes.split_at(upper + lower);
+            let (taken, after) = bytes.split_at(prefix + upper + lower);
             *bytes = after;
             let target = self.bytes_mut();
-            target[start..start + upper].copy_from_slice(&taken[..upper]);
-            target[end - lower..end].copy_from_slice(&taken[upper..]);
+            target[start - prefix..start + upper].copy_from_slice(&taken[..prefix + upper]);
+            target[end - lower..end].copy_from_slice(&taken[prefix + upper..]);
         }
         Ok(Some(self))
     }
 
-    /// Returns true if all slots are those of entries, as a set or multiset has them.
-    pub(super) fn is_sound(&self, multiplicity: Multiplicity) -> Result<bool, Error> {
+    /// Returns true if all slots are those of entries, as a table of this payload has them.
+    pub(super) fn is_sound(&self, payload: Payload) -> Result<bool, Error> {
+        if let Payload::Slice(Stamps { forgotten, .. }) = payload
+            && (self.base > forgotten || (0..self.groups()).any(|group| self.base_of(group) > forgotten))
+        {
+            return Ok(false);
+        }
         let mut values = Vec::new();
         for (_, run) in self.runs() {
             values.clear();
             values.try_reserve(run.len).map_err(|_| Error::OutOfMemory)?;
-            let mut index = 0;
-            while index < run.len {
-                let entry = self.entry(&run, index);
-                let slots = slots_of(entry.count, self.width());
-                let slot = |slot| slot_of(entry.value, entry.count, self.width(), slot);
-                let is_entry = entry.value != 0
-                    && (entry.count == 1 || multiplicity == Multiplicity::Multiset && entry.count <= MAX_ENTRY_COUNT)
-                    && index + slots <= run.len
-                    && (0..slots).all(|within| self.slot(&run, index + within) == slot(within));
-                if !is_entry {
-                    return Ok(false);
-                }
-                values.push(entry.value);
-                index += slots;
-            }
+            let are_entries = match payload {
+                Payload::Nothing => self.read_entries(run, 1, &mut values),
+                Payload::Count => self.read_entries(run, MAX_ENTRY_COUNT, &mut values),
+                Payload::Slice(stamps) => self.read_stamped(run, stamps, &mut values),
+            };
             values.sort_unstable();
-            if values.windows(2).any(|pair| pair[0] == pair[1]) {
+            if !are_entries || values.windows(2).any(|pair| pair[0] == pair[1]) {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// Appends the values of a run, for which there is room. Returns false if a slot is of no entry, or of one that was
+    /// added more than `most` times.
+    fn read_entries(&self, run: Run, most: u64, values: &mut Vec<u64>) -> bool {
+        let mut index = 0;
+        while index < run.len {
+            let entry = self.entry(&run, index);
+            let slots = slots_of(entry.count, self.width());
+            let slot = |slot| slot_of(entry.value, entry.count, self.width(), slot);
+            let is_entry = entry.value != 0
+                && entry.count <= most
+                && index + slots <= run.len
+                && (0..slots).all(|within| self.slot(&run, index + within) == slot(within));
+            if !is_entry {
+                return false;
+            }
+            values.push(entry.value);
+            index += slots;
+        }
+        true
     }
 
     /// Hands the values of all entries to `visit`.
@@ -681,7 +792,7 @@ impl Segment {
     #[inline(always)]
     pub(super) fn prefetch_group(&self, group: usize) {
         if self.bytes.is_some() {
-            let (start, end) = self.bounds(group);
+            let (start, end) = self.extent(group);
             let lines = (start..end).step_by(LINE).take(GROUP_LINES).chain([end - 1]);
             lines.for_each(|byte| prefetch(self.bytes().as_ptr().wrapping_add(byte)));
         }
@@ -697,6 +808,170 @@ impl Segment {
             // SAFETY: as promised by the caller.
             unsafe { bytes.relocate(relocate) };
         }
+    }
+}
+
+/// A value in a run of a segment that forgets, and its slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamped {
+    pub value: u64,
+    pub slice: u64,
+    /// Its slot in the run.
+    index: usize,
+}
+
+/// How far the bases of groups may be from that of their segment: as far as a byte says.
+const BASES: u64 = 1 << 8;
+
+/// What a segment that forgets does beside all others. `forgotten` is the last slice that is.
+impl Segment {
+    /// Returns the slice from which the stamps of a group are counted.
+    #[inline(always)]
+    fn base_of(&self, group: usize) -> u64 {
+        self.base + u64::from(self.bytes()[self.bounds(group).0 - 1])
+    }
+
+    fn set_base_of(&mut self, group: usize, base: u64) {
+        let (place, segment) = (self.bounds(group).0 - 1, self.base);
+        self.bytes_mut()[place] = (base - segment) as u8;
+    }
+
+    /// Notes, in a segment that just got its memory, which slice is the last that is forgotten.
+    pub(super) fn set_base(&mut self, forgotten: u64) {
+        self.base = forgotten;
+    }
+
+    /// Returns true if an entry that is remembered fits.
+    #[inline(always)]
+    pub(super) fn remembers_any(&self, run: &Run, forgotten: u64, fits: impl Fn(u64) -> bool) -> bool {
+        let (bits, least) = (self.stamp_bits(), forgotten.saturating_sub(self.base_of(run.group)));
+        (0..run.len).any(|index| {
+            let slot = self.slot(run, index);
+            slot & low_bits(bits) >= least && fits(slot >> bits)
+        })
+    }
+
+    /// Returns the entry that fits and is remembered longest.
+    #[inline(always)]
+    pub(super) fn newest(&self, run: &Run, forgotten: u64, fits: impl Fn(u64) -> bool) -> Option<Stamped> {
+        let all = (0..run.len).map(|index| self.stamped(run, index));
+        all.filter(|entry| entry.slice > forgotten && fits(entry.value)).max_by_key(|entry| entry.slice)
+    }
+
+    /// Returns the entry of a run in slot `index`.
+    #[inline(always)]
+    fn stamped(&self, run: &Run, index: usize) -> Stamped {
+        let (slot, bits) = (self.slot(run, index), self.stamp_bits());
+        Stamped { value: slot >> bits, slice: self.base_of(run.group) + 1 + (slot & low_bits(bits)), index }
+    }
+
+    /// Adds an entry to the front of a run, for which there is [room](Self::slots_if_room), and whose group has
+    /// [forgotten](Self::forget) what it should.
+    #[inline(always)]
+    pub(super) fn insert_stamped(&mut self, run: &Run, value: u64, slice: u64, in_group: usize) {
+        self.insert_slot(run, 0, in_group);
+        self.set_stamped(run, Stamped { value, slice, index: 0 });
+    }
+
+    /// Moves an entry to another slice. Its group has [forgotten](Self::forget) what it should.
+    pub(super) fn set_slice(&mut self, run: &Run, entry: Stamped, slice: u64) {
+        self.set_stamped(run, Stamped { slice, ..entry });
+    }
+
+    #[inline(always)]
+    fn set_stamped(&mut self, run: &Run, Stamped { value, slice, index }: Stamped) {
+        let stamp = slice - 1 - self.base_of(run.group);
+        let (bit, width, slot) = (self.slot_bit(run, index), self.width(), value << self.stamp_bits | stamp);
+        set_field(self.bytes_mut(), bit, width, slot);
+    }
+
+    /// Returns true if a group may hold slots of slices that were forgotten since it was last written to.
+    #[inline(always)]
+    pub(super) fn is_stale(&self, group: usize, forgotten: u64) -> bool {
+        self.base_of(group) < forgotten
+    }
+
+    /// Returns true if a group holds a slot of a slice that is forgotten.
+    #[inline(never)]
+    pub(super) fn holds_forgotten(&self, group: usize, forgotten: u64) -> bool {
+        let least = forgotten.saturating_sub(self.base_of(group));
+        let (end, width, bits) = (self.bounds(group).1 * 8, usize::from(self.width), self.stamp_bits());
+        let mut slots = (1..=self.slots_in::<Broadword>(group)).map(|slot| end - slot * width);
+        least > 0 && slots.any(|bit| field(self.bytes(), bit, bits) < least)
+    }
+
+    /// Drops the slots of a group that are forgotten, and hands their values to `dropped`.
+    pub(super) fn forget(&mut self, group: usize, forgotten: u64, mut dropped: impl FnMut(u64)) {
+        if forgotten - self.base >= BASES {
+            self.move_base(forgotten, &mut dropped);
+        }
+        if self.is_stale(group, forgotten) {
+            self.drop_slots(group, forgotten, &mut dropped);
+            self.set_base_of(group, forgotten);
+        }
+    }
+
+    /// Moves the base of the segment up, so that a group's can be `forgotten`.
+    #[cold]
+    fn move_base(&mut self, forgotten: u64, dropped: &mut impl FnMut(u64)) {
+        // Groups that are in use have bases close to `forgotten`: theirs stay.
+        let new = forgotten - BASES / 2;
+        let mut bases = [new; 1 << MAX_LOG_GROUPS];
+        for (group, base) in bases[..self.groups()].iter_mut().enumerate() {
+            if self.is_stale(group, new) {
+                self.drop_slots(group, new, dropped);
+            } else {
+                *base = self.base_of(group);
+            }
+        }
+        self.base = new;
+        bases[..self.groups()].iter().enumerate().for_each(|(group, &base)| self.set_base_of(group, base));
+    }
+
+    /// Drops the slots of a group whose slices are not beyond `base`, and counts the stamps of the others from there.
+    fn drop_slots(&mut self, group: usize, base: u64, dropped: &mut impl FnMut(u64)) {
+        let (by, bits) = (base - self.base_of(group), self.stamp_bits());
+        let ((start, end), width) = (self.bounds(group), self.width());
+        let slot_bit = |slot: usize| end * 8 - (slot + 1) * width as usize;
+        let bytes = self.bytes_mut();
+        // What is written is never ahead of what is read.
+        let (mut read, mut written) = (start * 8, start * 8);
+        let (mut slots, mut kept) = (0, 0);
+        for _quotient in 0..GROUP {
+            let len = ones_from(bytes, read + 1);
+            let before = kept;
+            for slot in slots..slots + len {
+                let content = field(bytes, slot_bit(slot), width);
+                if content & low_bits(bits) >= by {
+                    set_field(bytes, slot_bit(kept), width, content - by);
+                    kept += 1;
+                } else {
+                    dropped(content >> bits);
+                }
+            }
+            set_field(bytes, written, 1, 0);
+            let mut ones = kept - before;
+            written += 1;
+            while ones > 0 {
+                let some = ones.min(MAX_WIDTH as usize);
+                set_field(bytes, written, some as u32, low_bits(some as u32));
+                written += some;
+                ones -= some;
+            }
+            read += 1 + len;
+            slots += len;
+        }
+        set_field(bytes, written, 1, 0);
+        self.slots -= (slots - kept) as u32;
+    }
+
+    /// Appends the values of a run, for which there is room. Returns false if a slot is none that could be.
+    fn read_stamped(&self, run: Run, stamps: Stamps, values: &mut Vec<u64>) -> bool {
+        let bits = self.stamp_bits();
+        let slots = (0..run.len).map(|index| self.slot(&run, index));
+        values.extend(slots.clone().map(|slot| slot >> bits));
+        let is_entry = |slot| slot >> bits != 0 && slot & low_bits(bits) < stamps.span.into();
+        slots.clone().all(is_entry)
     }
 }
 

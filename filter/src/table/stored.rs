@@ -5,16 +5,18 @@
 //! ```text
 //!  where the first segment starts, and the last one ends (u64 each, in units of 2^-48 of all paths)
 //!  per segment: depth, groups as a power of two (u8 each), slots (u32, little-endian)
-//!               per group, unless the segment has no slots: the upper part, then the lower part, each in whole bytes
+//!               unless the segment has no slots:
+//!               its base (u64), if the table forgets
+//!               per group: its base (u8), if the table forgets; the upper part, then the lower part, each in whole bytes
 //! ```
 //!
 //! There is no slack in it: tables with the same content give the same bytes.
 
 use super::directory::Part as _;
-use super::entry::Multiplicity;
+use super::entry::Payload;
 use super::growth::{DIRECTORY_BYTES, DIRECTORY_BYTES_PER_SEGMENT, MAX_DEPTH};
 use super::path::Path;
-use super::segment::{LOG_GROUP, MAX_LOG_GROUPS, Segment};
+use super::segment::{MAX_LOG_GROUPS, Segment};
 use super::{Addressing, Table};
 use crate::error::{DecodeError, Error};
 use crate::item_count::ItemCount;
@@ -88,11 +90,11 @@ impl Table {
 
     /// Adds what is in a part. Returns true if that changed the table.
     ///
-    /// In a multiset, what the part covers must be empty, or equal to it.
+    /// In what is no set, what the part covers must be empty, or equal to it.
     ///
     /// # Errors
     ///
-    /// [`DecodeError::Corrupt`] if the bytes are not a part of such a table; [`DecodeError::Foreign`] if a multiset
+    /// [`DecodeError::Corrupt`] if the bytes are not a part of such a table; [`DecodeError::Foreign`] if what is no set
     /// holds other items where the part belongs; [`DecodeError::OutOfMemory`].
     pub fn add_part(&mut self, part: &[u8]) -> Result<bool, DecodeError> {
         let end = end_of(part).ok_or(DecodeError::Corrupt)?;
@@ -110,7 +112,7 @@ impl Table {
         if position != end || segments.is_empty() {
             return Err(DecodeError::Corrupt);
         }
-        if self.multiplicity == Multiplicity::Multiset {
+        if self.payload != Payload::Nothing {
             for (path, segment) in &segments {
                 if !self.is_empty_or_like(*path, segment)? {
                     return Err(DecodeError::Foreign);
@@ -127,7 +129,7 @@ impl Table {
         }
         let mut changed = false;
         for ((path, segment), depth) in segments.iter_mut().zip(&depths) {
-            let segment = std::mem::replace(segment, Segment::empty(0, 0, 0));
+            let segment = std::mem::replace(segment, self.empty_segment(0));
             changed |= *depth < self.segment(*path).depth();
             changed |= self.install(*path, segment)?;
         }
@@ -179,14 +181,8 @@ impl Table {
             // An empty table has no parts, so that what is empty is less than the whole.
             return if depth > 0 { Ok(self.empty_segment(depth)) } else { Err(DecodeError::Corrupt) };
         }
-        let empty = match self.addressing {
-            Addressing::Growing(lengths) => {
-                Segment::empty(depth, log_groups, lengths.at(depth + log_groups + LOG_GROUP) + 1)
-            }
-            Addressing::Fixed(_) => self.empty_segment(depth),
-        };
-        let segment = empty.decode(slots, bytes)?.ok_or(DecodeError::Corrupt)?;
-        if segment.is_sound(self.multiplicity)? { Ok(segment) } else { Err(DecodeError::Corrupt) }
+        let segment = self.empty_segment_of(depth, log_groups).decode(slots, bytes)?.ok_or(DecodeError::Corrupt)?;
+        if segment.is_sound(self.payload)? { Ok(segment) } else { Err(DecodeError::Corrupt) }
     }
 
     /// Returns true if a segment may replace what is in its place: nothing, or the same.
@@ -205,7 +201,7 @@ impl Table {
             self.replace_empty(path, segment);
             return Ok(is_new);
         }
-        if self.multiplicity == Multiplicity::Multiset {
+        if self.payload != Payload::Nothing {
             // It is the same.
             return Ok(false);
         }

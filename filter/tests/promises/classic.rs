@@ -154,7 +154,7 @@ proptest! {
             prop_assert_eq!((copy.len(), copy.capacity()), (alone.len(), alone.capacity()));
             prop_assert_eq!((copy.fill(), copy.false_positive_rate()), (alone.fill(), alone.false_positive_rate()));
             let mut found = vec![false; items.len()];
-            copy.contains_hashes(&hashes, &mut found);
+            copy.contains_hashes(&hashes, &mut found, 0);
             for ((item, answer), found) in items.iter().zip(&answers).zip(found) {
                 prop_assert!(answer.is_err() || copy.contains(item));
                 prop_assert_eq!(copy.contains(item), found);
@@ -330,7 +330,7 @@ fn a_look_up_examines_a_bounded_number_of_probes_and_what_it_finds_stays_found()
     let found = |filter: &Filter| {
         let hashes = [filter.hash(b"target"), filter.hash(b"target")];
         let mut found = [false; 2];
-        filter.contains_hashes(&hashes, &mut found);
+        filter.contains_hashes(&hashes, &mut found, 0);
         assert_eq!(found, [filter.contains(b"target"); 2]);
         found[0]
     };

@@ -130,7 +130,7 @@ impl Modelled {
         self.held.keys().for_each(|&number| self.check_one(number));
         let hashes: Vec<_> = self.held.keys().map(|&number| self.filter.hash(&item(number))).collect();
         let mut found = vec![false; hashes.len()];
-        self.filter.contains_hashes(&hashes, &mut found);
+        self.filter.contains_hashes(&hashes, &mut found, 0);
         assert!(found.into_iter().all(|found| found));
         let (table, occurrences) = (counts(&self.filter).table(), self.held.values().sum::<u64>());
         assert_eq!(table.occurrences(), occurrences);
@@ -367,7 +367,7 @@ fn churn(filter: &mut Filter, held: &mut VecDeque<Hash>, fresh: &mut Fresh, time
 }
 
 fn add(filter: &mut Filter, hash: Hash) {
-    filter.insert_hashes(&[hash], &mut [false], OnDuplicate::Count, &mut |_| true).unwrap();
+    filter.insert_hashes(&[hash], &mut [false], &mut [], &OnDuplicate::Count.into(), &mut |_| true).unwrap();
 }
 
 /// Adds so many items. Which they were.
@@ -576,10 +576,11 @@ fn memory_that_is_refused_at_any_allocation_loses_nothing() {
         let mut refuses = true;
         loop {
             let before = refuses.then(|| (filter.len(), filter.memory_usage()));
-            let inserted = filter.insert_hashes(&[hash], &mut [false], OnDuplicate::Count, &mut |_bytes| {
-                requests += 1;
-                !refuses
-            });
+            let inserted =
+                filter.insert_hashes(&[hash], &mut [false], &mut [], &OnDuplicate::Count.into(), &mut |_bytes| {
+                    requests += 1;
+                    !refuses
+                });
             match inserted {
                 Ok(()) => break,
                 Err(interrupted) => {
@@ -630,10 +631,11 @@ fn use_in_every_way(mut filter: Filter) {
     let hashes: Vec<_> = (0..200).map(|number| filter.hash(&item(number))).collect();
     for on_duplicate in [OnDuplicate::Count, OnDuplicate::Skip, OnDuplicate::Count] {
         let mut new = vec![false; hashes.len()];
-        let inserted = filter.insert_hashes(&hashes, &mut new, on_duplicate, &mut |bytes| bytes < MEMORY_LIMIT);
+        let inserted =
+            filter.insert_hashes(&hashes, &mut new, &mut [], &on_duplicate.into(), &mut |bytes| bytes < MEMORY_LIMIT);
         let handled = inserted.map_or_else(|interrupted| interrupted.handled, |()| hashes.len());
         let mut found = vec![false; handled];
-        filter.contains_hashes(&hashes[..handled], &mut found);
+        filter.contains_hashes(&hashes[..handled], &mut found, 0);
         assert!(found.into_iter().all(|found| found));
         assert!(hashes[..handled].iter().all(|&hash| counts(&filter).count(hash) > 0));
     }
@@ -876,7 +878,7 @@ fn a_chunk_that_was_made_before_a_write_is_refused_after_it() {
         ("a look-up", |filter| assert!(filter.contains(item(FIRST)))),
         ("an item that is there, if it is absent", |filter| {
             let hash = filter.hash(&item(FIRST));
-            filter.insert_hashes(&[hash], &mut [true], OnDuplicate::Skip, &mut |_| true).unwrap();
+            filter.insert_hashes(&[hash], &mut [true], &mut [], &OnDuplicate::Skip.into(), &mut |_| true).unwrap();
         }),
         ("a removal of what is not there", |filter| assert!(!remove(filter, b"absent"))),
     ];

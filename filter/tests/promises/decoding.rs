@@ -47,11 +47,12 @@ fn use_in_every_way(mut filter: Filter) {
     let mut rest = hashes.as_slice();
     while !rest.is_empty() {
         let mut new = vec![false; rest.len()];
-        let inserted = filter.insert_hashes(rest, &mut new, OnDuplicate::Count, &mut |bytes| bytes < MEMORY_LIMIT);
+        let inserted = filter
+            .insert_hashes(rest, &mut new, &mut [], &OnDuplicate::Count.into(), &mut |bytes| bytes < MEMORY_LIMIT);
         let handled = inserted.map_or_else(|Interrupted { handled, .. }| handled, |()| rest.len());
         assert!(handled <= rest.len());
         let mut found = vec![false; handled];
-        filter.contains_hashes(&rest[..handled], &mut found);
+        filter.contains_hashes(&rest[..handled], &mut found, 0);
         assert!(found.into_iter().all(|found| found));
         rest = &rest[handled..];
         if let Err(Interrupted { error, .. }) = inserted {

@@ -60,7 +60,7 @@ fn insert_each<'a>(filter: &mut Filter, items: &'a [Vec<u8>]) -> HashSet<&'a [u8
 
 fn answers(filter: &Filter, hashes: &[Hash]) -> Vec<bool> {
     let mut found = vec![true; hashes.len()];
-    filter.contains_hashes(hashes, &mut found);
+    filter.contains_hashes(hashes, &mut found, 0);
     found
 }
 
@@ -221,7 +221,7 @@ proptest! {
         prop_assert_eq!(Some(model::bits(&filter).len() as u64), asked);
         let hashes: Vec<Hash> = items.iter().map(|item| filter.hash(item)).collect();
         let mut new = vec![false; hashes.len()];
-        let inserted = filter.insert_hashes(&hashes, &mut new, OnDuplicate::Count, &mut |_| false);
+        let inserted = filter.insert_hashes(&hashes, &mut new, &mut [], &OnDuplicate::Count.into(), &mut |_| false);
         let expected = if params.growth == Growth::Fixed { Error::Full } else { Error::OutOfMemory };
         match inserted {
             Ok(()) => prop_assert!(filter.len() <= filter.capacity()),

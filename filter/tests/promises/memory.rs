@@ -138,10 +138,14 @@ fn an_item_without_memory_leaves_no_part_of_a_table() {
             left -= 1;
             left >= 0
         };
-        let inserted = filter.insert_hashes(&hashes, &mut [false; 20], OnDuplicate::Count, &mut admit);
+        let inserted = filter.insert_hashes(&hashes, &mut [false; 20], &mut [], &OnDuplicate::Count.into(), &mut admit);
         let handled = inserted.map_or_else(|interrupted| interrupted.handled, |()| hashes.len());
         let mut other = filter.empty_like(|_bytes| true).unwrap();
-        other.insert_hashes(&hashes[..handled], &mut [false; 20], OnDuplicate::Count, &mut |_bytes| true).unwrap();
+        other
+            .insert_hashes(&hashes[..handled], &mut [false; 20], &mut [], &OnDuplicate::Count.into(), &mut |_bytes| {
+                true
+            })
+            .unwrap();
         assert_eq!(whole(&filter), whole(&other), "after {steps} steps");
         assert!((0..handled as u64).all(|number| filter.contains(item(number))));
         assert_eq!(handled == 10, filter.num_parts() == 1, "{handled} items");

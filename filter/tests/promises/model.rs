@@ -32,7 +32,7 @@ pub(crate) fn by(expansion: u32) -> Growth {
 pub(crate) fn native_of(filter: &Filter) -> &NativeFilter {
     match filter.content() {
         Content::Native(filter) => filter,
-        Content::Counting(_) | Content::Classic(_) => panic!("no filter of bits in cache lines"),
+        Content::Counting(_) | Content::Windowed(_) | Content::Classic(_) => panic!("no filter of bits in cache lines"),
     }
 }
 
@@ -70,10 +70,11 @@ pub(crate) fn insert_batch(
     let mut answers = Vec::new();
     while !batch.is_empty() {
         let mut new = vec![true; batch.len()];
-        let (handled, failure) = match filter.insert_hashes(batch, &mut new, on_duplicate, &mut |_| true) {
-            Ok(()) => (batch.len(), None),
-            Err(Interrupted { handled, error }) => (handled, Some(Err(error))),
-        };
+        let (handled, failure) =
+            match filter.insert_hashes(batch, &mut new, &mut [], &on_duplicate.into(), &mut |_| true) {
+                Ok(()) => (batch.len(), None),
+                Err(Interrupted { handled, error }) => (handled, Some(Err(error))),
+            };
         answers.extend(new[..handled].iter().map(|&new| Ok(new)));
         batch = &batch[(handled + usize::from(failure.is_some())).min(batch.len())..];
         answers.extend(failure);
@@ -85,7 +86,9 @@ pub(crate) fn insert_batch(
 pub(crate) fn bits(filter: &Filter) -> Vec<u8> {
     match filter.content() {
         Content::Native(native) if native.table().is_none() => layer(filter).bytes().to_vec(),
-        Content::Native(_) | Content::Counting(_) => chunks(filter).into_iter().flat_map(|(_, chunk)| chunk).collect(),
+        Content::Native(_) | Content::Counting(_) | Content::Windowed(_) => {
+            chunks(filter).into_iter().flat_map(|(_, chunk)| chunk).collect()
+        }
         Content::Classic(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
     }
 }
@@ -179,7 +182,7 @@ pub(crate) fn through_a_file(filter: &Filter) -> Filter {
     let mut file = File::default();
     codec::write_rdb(filter, &mut file).unwrap();
     let copy = match filter.content() {
-        Content::Native(_) | Content::Counting(_) => codec::read_own_rdb(&mut file, |_| true),
+        Content::Native(_) | Content::Counting(_) | Content::Windowed(_) => codec::read_own_rdb(&mut file, |_| true),
         Content::Classic(_) => classic::read_rdb(classic::VERSION, &mut file, |_| true),
     };
     assert!(file.0.is_empty());
@@ -210,6 +213,7 @@ pub(crate) fn is_complete(header: &codec::Header, filter: &Filter) -> bool {
     match (header, filter.content()) {
         (codec::Header::Native(header), Content::Native(filter)) => header.matches_content(filter),
         (codec::Header::Counting(header), Content::Counting(filter)) => header.matches_slots(filter),
+        (codec::Header::Windowed(header), Content::Windowed(filter)) => header.matches_content(filter),
         _ => false,
     }
 }
@@ -223,7 +227,7 @@ impl Header {
         let preamble = Preamble::decode(header::body(bytes).ok_or(DecodeError::Corrupt)?)?;
         match preamble.kind {
             header::Kind::Native => native::NativeHeader::decode(preamble).map(Header),
-            header::Kind::Counting => Err(DecodeError::Corrupt),
+            header::Kind::Counting | header::Kind::Windowed => Err(DecodeError::Corrupt),
         }
     }
 

@@ -41,6 +41,16 @@ const BATCH: u64 = 32;
 pub(crate) struct Fresh(u64);
 
 impl Fresh {
+    /// Returns the same items from number `first` on.
+    pub(crate) fn from(first: u64) -> Fresh {
+        Fresh(first)
+    }
+
+    /// Returns how many there were.
+    pub(crate) fn drawn(&self) -> u64 {
+        self.0
+    }
+
     pub(crate) fn hashes(&mut self, filter: &Filter, count: u64) -> Vec<Hash> {
         let first = self.0;
         self.0 += count;
@@ -54,7 +64,9 @@ pub(crate) fn offer(filter: &mut Filter, items: u64, fresh: &mut Fresh) {
     while left > 0 {
         let hashes = fresh.hashes(filter, left.min(BATCH));
         left -= hashes.len() as u64;
-        filter.insert_hashes(&hashes, &mut vec![false; hashes.len()], OnDuplicate::Count, &mut |_| true).unwrap();
+        filter
+            .insert_hashes(&hashes, &mut vec![false; hashes.len()], &mut [], &OnDuplicate::Count.into(), &mut |_| true)
+            .unwrap();
     }
 }
 
@@ -94,7 +106,7 @@ impl Measurement {
                 let hashes = fresh.hashes(&filter, left.min(BATCH));
                 let mut found = [false; BATCH as usize];
                 let found = &mut found[..hashes.len()];
-                filter.contains_hashes(&hashes, found);
+                filter.contains_hashes(&hashes, found, 0);
                 hits += found.iter().filter(|&&found| found).count();
                 left -= hashes.len() as u64;
             }

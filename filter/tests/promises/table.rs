@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use oxbloom_filter::Error;
-use oxbloom_filter::internals::{END, Hash, ItemCount, Multiplicity, Table, end_of};
+use oxbloom_filter::internals::{END, Hash, ItemCount, Payload, Table, end_of};
 
 /// Deterministic random numbers (SplitMix64).
 struct Random(u64);
@@ -34,8 +34,8 @@ fn nothing_added_is_ever_absent() {
         for growing in [true, false] {
             let items = 100_000;
             let mut table = match growing {
-                true => Table::growing(rate, Multiplicity::Set).unwrap(),
-                false => Table::fixed(items, rate, Multiplicity::Set).unwrap(),
+                true => Table::growing(rate, Payload::Nothing).unwrap(),
+                false => Table::fixed(items, rate, Payload::Nothing).unwrap(),
             };
             for number in 0..items {
                 add(&mut table, number);
@@ -59,8 +59,8 @@ fn removal_is_exact() {
     for (seed, rate) in [(1, 0.5), (2, 0.1), (3, 0.01), (4, 1e-4)] {
         for growing in [true, false] {
             let mut table = match growing {
-                true => Table::growing(rate, Multiplicity::Multiset).unwrap(),
-                false => Table::fixed(3000, rate, Multiplicity::Multiset).unwrap(),
+                true => Table::growing(rate, Payload::Count).unwrap(),
+                false => Table::fixed(3000, rate, Payload::Count).unwrap(),
             };
             let empty = table.allocated();
             let mut random = Random(seed);
@@ -106,7 +106,7 @@ fn removal_is_exact() {
 
 #[test]
 fn counts_are_exact_far_beyond_fifteen() {
-    let mut table = Table::growing(1e-6, Multiplicity::Multiset).unwrap();
+    let mut table = Table::growing(1e-6, Payload::Count).unwrap();
     for times in 1..=100_000u64 {
         add(&mut table, 7);
         if times.is_power_of_two() || times % 1000 == 0 {
@@ -137,30 +137,30 @@ fn parts(table: &Table, most: usize) -> Vec<Vec<u8>> {
     parts
 }
 
-fn new(rate: f64, items: u64, growing: bool, multiplicity: Multiplicity) -> Table {
+fn new(rate: f64, items: u64, growing: bool, payload: Payload) -> Table {
     match growing {
-        true => Table::growing(rate, multiplicity).unwrap(),
-        false => Table::fixed(items, rate, multiplicity).unwrap(),
+        true => Table::growing(rate, payload).unwrap(),
+        false => Table::fixed(items, rate, payload).unwrap(),
     }
 }
 
 #[test]
 fn a_table_is_the_same_after_it_was_stored() {
-    for multiplicity in [Multiplicity::Set, Multiplicity::Multiset] {
+    for payload in [Payload::Nothing, Payload::Count] {
         for (rate, growing) in [(0.01, true), (0.5, true), (0.01, false), (0.5, false)] {
             for items in [1, 100, 5_000, 300_000] {
-                let mut table = new(rate, items, growing, multiplicity);
+                let mut table = new(rate, items, growing, payload);
                 for number in (0..items).chain((0..items).filter(|number| number % 7 < 5)) {
                     add(&mut table, number);
                 }
-                if multiplicity == Multiplicity::Multiset {
+                if payload == Payload::Count {
                     (0..items).filter(|number| number % 10 > 0).for_each(|number| assert!(table.remove(hash(number))));
                 }
                 let stored = parts(&table, 10_000);
                 let clone = table.try_clone().unwrap();
                 assert_eq!((parts(&clone, 10_000), clone.allocated()), (stored.clone(), table.allocated()));
                 for order in [false, true] {
-                    let mut copy = new(rate, items, growing, multiplicity);
+                    let mut copy = new(rate, items, growing, payload);
                     let mut loaded: Vec<_> = stored.iter().collect();
                     if order {
                         loaded.reverse();
@@ -199,7 +199,7 @@ fn a_table_is_the_same_after_it_was_stored() {
 fn a_part_that_is_refused_changes_nothing() {
     const DEEP: [u8; 6] = [40, 5, 0, 0, 0, 0];
     for items in [0, 1, 50_000] {
-        let mut source = new(0.01, 0, true, Multiplicity::Multiset);
+        let mut source = new(0.01, 0, true, Payload::Count);
         for number in 0..50_000 {
             add(&mut source, number);
         }
@@ -208,7 +208,7 @@ fn a_part_that_is_refused_changes_nothing() {
         let end = end_of(&forged).unwrap() + (END >> 40);
         forged[8..16].copy_from_slice(&end.to_le_bytes());
         forged.extend(DEEP);
-        let mut table = new(0.01, 0, true, Multiplicity::Multiset);
+        let mut table = new(0.01, 0, true, Payload::Count);
         for number in 0..items {
             add(&mut table, number);
         }
@@ -227,7 +227,7 @@ fn a_part_that_is_refused_changes_nothing() {
 fn a_table_with_forged_counts_is_empty_when_its_entries_are_gone() {
     for growing in [true, false] {
         for (items, occurrences) in [(0, 0), (9, 1), (0, 100), (u64::MAX, u64::MAX)] {
-            let mut table = new(0.01, 1000, growing, Multiplicity::Multiset);
+            let mut table = new(0.01, 1000, growing, Payload::Count);
             add(&mut table, 1);
             add(&mut table, 2);
             table.set_counts(ItemCount::new(items, false), occurrences);
@@ -241,10 +241,10 @@ fn a_table_with_forged_counts_is_empty_when_its_entries_are_gone() {
 
 #[test]
 fn a_union_holds_what_either_holds() {
-    for multiplicity in [Multiplicity::Set, Multiplicity::Multiset] {
+    for payload in [Payload::Nothing, Payload::Count] {
         for (rate, growing) in [(0.01, true), (0.3, true), (0.01, false)] {
             for sizes in [[10, 200_000], [200_000, 10], [50_000, 60_000], [0, 5], [5, 0]] {
-                let [mut one, mut other] = sizes.map(|_| new(rate, 300_000, growing, multiplicity));
+                let [mut one, mut other] = sizes.map(|_| new(rate, 300_000, growing, payload));
                 let times = |number| std::iter::repeat_n(number, number as usize % 4 + 1);
                 for number in (0..sizes[0]).flat_map(times) {
                     add(&mut one, number);
@@ -255,14 +255,14 @@ fn a_union_holds_what_either_holds() {
                 let counts = |number| one.count(hash(number)) + other.count(hash(number));
                 let mut union = one.try_clone().unwrap();
                 let changed = union.union_with(&other, &mut |_bytes| true).unwrap();
-                assert!(changed || sizes[1] == 0 || multiplicity == Multiplicity::Set);
+                assert!(changed || sizes[1] == 0 || payload == Payload::Nothing);
                 for number in 0..sizes[0] + sizes[1] {
                     let there = one.contains(hash(number)) || other.contains(hash(number));
                     assert!(union.contains(hash(number)) || !there);
                     let count = union.count(hash(number));
-                    assert!(multiplicity == Multiplicity::Set || count >= counts(number), "{count} {}", counts(number));
+                    assert!(payload == Payload::Nothing || count >= counts(number), "{count} {}", counts(number));
                 }
-                if multiplicity == Multiplicity::Set {
+                if payload == Payload::Nothing {
                     assert!(!union.union_with(&other, &mut |_bytes| true).unwrap());
                 }
             }
@@ -274,7 +274,7 @@ fn a_union_holds_what_either_holds() {
 #[test]
 fn memory_that_is_refused_changes_nothing() {
     for growing in [true, false] {
-        let mut table = new(0.01, 20_000, growing, Multiplicity::Multiset);
+        let mut table = new(0.01, 20_000, growing, Payload::Count);
         let mut refusals = 0;
         for number in 0..20_000 {
             let before = (table.items(), table.slots(), table.allocated());
@@ -297,7 +297,7 @@ fn memory_that_is_refused_changes_nothing() {
 /// Whoever moves the allocations may stop after each page, and add items before it goes on.
 #[test]
 fn a_table_that_is_moved_in_steps_loses_nothing() {
-    let mut table = new(0.01, 0, true, Multiplicity::Multiset);
+    let mut table = new(0.01, 0, true, Payload::Count);
     for number in 0..600_000 {
         add(&mut table, number);
     }
@@ -352,7 +352,7 @@ fn with_entry(value: u16) -> Table {
     upper[0] = 0b10;
     let group = [&upper[..], &(value << 5).to_le_bytes()].concat();
     let part = [&places[..], &[depth, log_groups, slots, 0, 0, 0], &group, &[0; 9]].concat();
-    let mut table = Table::growing(0.5, Multiplicity::Set).unwrap();
+    let mut table = Table::growing(0.5, Payload::Nothing).unwrap();
     assert_eq!(table.add_part(&part), Ok(true));
     table
 }

@@ -53,10 +53,16 @@ pub(crate) fn growth(space: usize, key: &[u8], items: &[Vec<u8>]) -> u64 {
     let hashes: Vec<_> = items.iter().map(|item| copy.hash(item)).collect();
     let mut wanted = 0u64;
     // What does not grow is full then.
-    let _ = copy.insert_hashes(&hashes, &mut vec![false; hashes.len()], OnDuplicate::Count, &mut |bytes| {
-        wanted = wanted.saturating_add(bytes);
-        wanted <= MEMORY_LIMIT
-    });
+    let _ = copy.insert_hashes(
+        &hashes,
+        &mut vec![false; hashes.len()],
+        &mut [],
+        &OnDuplicate::Count.into(),
+        &mut |bytes| {
+            wanted = wanted.saturating_add(bytes);
+            wanted <= MEMORY_LIMIT
+        },
+    );
     wanted
 }
 

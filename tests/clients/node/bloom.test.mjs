@@ -35,7 +35,7 @@ const INFO_NAMES = [
 ];
 
 // Those that are only told one by one.
-const FURTHER_FIELDS = ['ERROR', 'SEED', 'LAYOUT', 'FILL', 'FPR', 'ESTIMATED'];
+const FURTHER_FIELDS = ['ERROR', 'SEED', 'LAYOUT', 'FILL', 'FPR', 'ESTIMATED', 'WINDOW', 'SLICES', 'REFRESH', 'ROLLING', 'OLDEST'];
 
 const BINARY_ITEMS = [
   '',

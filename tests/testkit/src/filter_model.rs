@@ -43,6 +43,11 @@ impl FilterModel {
         self.key.ends_with("fixed")
     }
 
+    /// Whether what it holds follows from when items were added.
+    pub fn needs_time(&self) -> bool {
+        self.key.starts_with("windowed")
+    }
+
     /// Adds items, all of which must be accepted. How many were new.
     pub fn add(&mut self, client: &mut Connection, numbers: Range<u64>) -> u64 {
         let numbers: Vec<u64> = numbers.collect();
@@ -142,7 +147,8 @@ pub fn counting_in_three_chunks(client: &mut Connection, key: &str) -> FilterMod
     model.at(key)
 }
 
-/// Filters of many kinds, in all layouts: empty, fixed and full, grown to many layers, with many wrong answers, large.
+/// Filters of many kinds, in all layouts: empty, fixed and full, grown to many layers, with many wrong answers, large. Those
+/// that forget do so long after the tests.
 pub fn various(client: &mut Connection) -> Vec<FilterModel> {
     let kinds = [
         ("empty", "0.01 1000", 0),
@@ -157,6 +163,12 @@ pub fn various(client: &mut Connection) -> Vec<FilterModel> {
         ("counting-doubled", "0.05 10 EXPANSION 2 COUNTING", 3000),
         ("counting-linear", "0.01 20 EXPANSION 1 COUNTING", 600),
         ("counting-large", "0.01 200000 COUNTING", 20_000),
+        ("windowed-empty", "0.01 1000 WINDOW 604800", 0),
+        ("windowed-unscaled", "0.05 40000 NONSCALING WINDOW 604800 SLICES 2", 4000),
+        ("windowed-grown", "0.05 10 WINDOW 604800 SLICES 16 REFRESH", 3000),
+        ("windowed-large", "0.01 200000 WINDOW 31536000 SLICES 64", 20_000),
+        ("windowed-rolling", "0.05 30000 WINDOW 604800 ROLLING REFRESH", 3000),
+        ("rolling", "0.01 50000 ROLLING", 4000),
         ("classic-empty", "0.01 1000 LAYOUT classic", 0),
         ("classic-fixed", "0.05 4000 NONSCALING LAYOUT classic", 4000),
         ("classic-doubled", "0.05 10 EXPANSION 2 LAYOUT classic", 3000),

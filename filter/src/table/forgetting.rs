@@ -1,0 +1,189 @@
+//! Tables that forget: which slice an item is in, and what becomes of those of slices that are forgotten.
+//!
+//! A slot of a forgotten slice is no entry any more. It stays until something is added to its group, or until
+//! [`Table::forget_next`] comes by: so no operation takes longer because much was forgotten at once.
+
+use super::Table;
+use super::bits::{Broadword, Select};
+use super::directory::Part as _;
+use super::entry::{Payload, Stamps};
+use super::growth::{must_double, shrinks};
+use super::path::Path;
+use super::stored::{END, Position, path_at};
+use crate::error::Error;
+use crate::hash::Hash;
+use crate::memory::Admit;
+
+/// What an addition to a slice did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// The item is new.
+    New,
+    /// The item was in this slice, and is in a later one now.
+    Moved(u64),
+    /// The item was there, and stays where it is.
+    Nothing,
+}
+
+/// Which slice an item is to be in.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The last slice that is forgotten by now.
+    pub forgotten: u64,
+    /// The slice, beyond that.
+    pub slice: u64,
+    /// Whether an item that is in an earlier slice moves to this one.
+    pub moves: bool,
+}
+
+dispatched! {
+    /// Returns true if the item may be in a slice beyond `forgotten`.
+    pub fn remembers(table: &Table, hash: Hash, forgotten: u64) -> bool = remembers_with
+}
+dispatched! {
+    /// Sets `found[i]` where the item of `hashes[i]` may be in a slice beyond `forgotten`, and leaves the others as they are.
+    pub fn find_remembered(table: &Table, hashes: &[Hash], found: &mut [bool], forgotten: u64) = find_remembered_with
+}
+dispatched! {
+    /// Adds an item to a slice, unless it is in a later one, or is not to be moved.
+    ///
+    /// # Errors
+    ///
+    /// As for [`add`](Table::add).
+    pub fn add_to_slice(table: &mut Table, hash: Hash, target: Target, admit: Admit<'_>) -> Result<Added, Error> =
+        add_to_slice_with
+}
+
+impl Table {
+    /// Returns the last slice that was forgotten when the table was written to: 0 if it does not forget.
+    pub fn forgotten(&self) -> u64 {
+        match self.payload {
+            Payload::Slice(Stamps { forgotten, .. }) => forgotten,
+            Payload::Nothing | Payload::Count => 0,
+        }
+    }
+
+    /// Forgets the slices up to this one. Their slots stay for now.
+    pub fn forget_slices(&mut self, up_to: u64) {
+        if let Payload::Slice(stamps) = &mut self.payload {
+            stamps.forgotten = stamps.forgotten.max(up_to);
+        }
+    }
+
+    /// Returns the bits of a slot behind its fingerprint.
+    #[inline(always)]
+    fn bits_behind(&self) -> u32 {
+        self.addressing.terminator() + self.payload.stamp_bits()
+    }
+
+    #[inline(always)]
+    fn remembers_with<S: Select>(&self, hash: Hash, forgotten: u64) -> bool {
+        let path = self.path(hash);
+        let segment = self.segment(path);
+        let place = segment.place(path, self.bits_behind());
+        let fits = |value| self.addressing.fits(value, place.remainder);
+        segment.run::<S>(place).is_some_and(|run| segment.remembers_any(&run, forgotten, fits))
+    }
+
+    #[inline(always)]
+    fn find_remembered_with<S: Select>(&self, hashes: &[Hash], found: &mut [bool], forgotten: u64) {
+        let addressing = self.addressing;
+        self.find_where::<S>(self.bits_behind(), hashes, found, |segment, run, remainder| {
+            segment.remembers_any(&run, forgotten, |value| addressing.fits(value, remainder))
+        });
+    }
+
+    #[inline(always)]
+    fn add_to_slice_with<S: Select>(&mut self, hash: Hash, target: Target, admit: Admit<'_>) -> Result<Added, Error> {
+        let Target { forgotten, slice, moves } = target;
+        let (path, addressing, behind) = (self.path(hash), self.addressing, self.bits_behind());
+        let mut dropped = false;
+        let added = loop {
+            let segment = self.segment(path);
+            let place = segment.place(path, behind);
+            let Some(run) = segment.run::<S>(place) else {
+                self.forget_slices(forgotten);
+                self.allocate_segment(path, admit)?;
+                continue;
+            };
+            let known = segment.newest(&run, forgotten, |value| addressing.fits(value, place.remainder));
+            if known.is_some_and(|entry| !moves || entry.slice >= slice) {
+                return Ok(Added::Nothing);
+            }
+            self.forget_slices(forgotten);
+            let (segment, deepest) = (self.segment(path), self.deepest());
+            let room = segment.slots_if_room::<S>(&run).filter(|_| !must_double(segment, deepest));
+            if segment.is_stale(run.group(), forgotten) {
+                // What is dropped makes room: so nothing that is dropped here is followed by a failure.
+                if known.is_some() || room.is_some() || segment.holds_forgotten(run.group(), forgotten) {
+                    dropped |= self.forget_in_group(path, run.group());
+                    continue;
+                }
+            }
+            if let Some(entry) = known {
+                self.segment_mut(path).set_slice(&run, entry, slice);
+                break Added::Moved(entry.slice);
+            }
+            let Some(in_group) = room else {
+                self.make_room::<S>(path, run.group(), admit)?;
+                continue;
+            };
+            let value = addressing.value(place);
+            let claim = addressing.claim_of(segment, value);
+            self.segment_mut(path).insert_stamped(&run, value, slice, in_group);
+            self.slots += 1;
+            self.claimed.add(claim);
+            break Added::New;
+        };
+        if dropped && shrinks(self.segment(path), addressing) {
+            self.shrink::<S>(path);
+        }
+        Ok(added)
+    }
+
+    /// Drops the slots of a group that are forgotten. Returns true if there was one.
+    fn forget_in_group(&mut self, path: Path, group: usize) -> bool {
+        let (addressing, forgotten, mut claimed) = (self.addressing, self.forgotten(), self.claimed);
+        let segment = self.segment_mut(path);
+        let before = segment.slots();
+        // What its slots claim is what those of the same shape do.
+        let shape = segment.without_slots();
+        segment.forget(group, forgotten, |value| claimed.subtract(addressing.claim_of(&shape, value)));
+        let dropped = before - segment.slots();
+        self.slots -= u64::from(dropped);
+        self.claimed = claimed;
+        dropped > 0
+    }
+
+    /// Drops the slots of a segment that are forgotten. Returns true if there was one.
+    pub(super) fn forget_in_segment(&mut self, path: Path) -> bool {
+        let segment = self.segment(path);
+        if !matches!(self.payload, Payload::Slice(_)) || segment.slots() == 0 {
+            return false;
+        }
+        let groups = 0..1 << segment.log_groups();
+        let dropped = groups.fold(false, |dropped, group| self.forget_in_group(path, group) | dropped);
+        if dropped && shrinks(self.segment(path), self.addressing) {
+            self.shrink::<Broadword>(path);
+        }
+        dropped
+    }
+
+    /// Drops the slots of the group at a position that are forgotten. Returns where the next group is, from the start again
+    /// behind the last.
+    pub fn forget_next(&mut self, position: Position) -> Position {
+        let path = path_at(position);
+        let segment = self.segment(path);
+        let depth = segment.depth();
+        // A segment without slots is passed at once.
+        let groups = if segment.slots() > 0 { segment.log_groups() } else { 0 };
+        let step = END >> depth >> groups;
+        if segment.slots() > 0
+            && self.forget_in_group(path, self.segment(path).group(path))
+            && shrinks(self.segment(path), self.addressing)
+        {
+            self.shrink::<Broadword>(path);
+        }
+        ((position & !(step - 1)) + step) & (END - 1)
+    }
+}

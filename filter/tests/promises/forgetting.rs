@@ -1,0 +1,357 @@
+//! Filters that forget: what they should remember they do, and what they should have forgotten is gone.
+//!
+//! A model remembers every item, when it was added and for how long. What is left to chance is how often an item that is
+//! forgotten seems to be there: see [`rates`](crate::rates) for the bound.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
+use oxbloom_filter::internals::codec::{self, Header, Origin};
+use oxbloom_filter::internals::{
+    CreateParams, Growth, InsertOptions, Interrupted, Layout, MAX_LENGTH, OnDuplicate, Window,
+};
+use oxbloom_filter::{Error, Filter, MergeError};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use crate::model::{body, by, item, params, through_a_client, through_a_file, whole, with_checksum};
+
+/// Some time that is no multiple of any slice.
+const START: u64 = 1_600_000_000_123;
+
+fn window(length: u64, slices: u8) -> Window {
+    Window { length: NonZeroU64::new(length), slices, refresh: false, rolling: false }
+}
+
+fn windowed(error_rate: f64, capacity: u64, growth: Growth, window: Window) -> Filter {
+    let layout = Layout::Windowed { seed: 7, window };
+    Filter::create(CreateParams { layout, ..params(error_rate, capacity, growth, 7) }, |_| true).unwrap()
+}
+
+fn contains(filter: &Filter, number: u64, now: u64) -> bool {
+    filter.contains_at(&item(number), now)
+}
+
+/// The answer of a filter to an item: new, renewed, or neither.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Answer {
+    New,
+    Renewed,
+    Present,
+    Full,
+}
+
+/// Adds items in one command.
+fn insert(filter: &mut Filter, numbers: &[u64], now: u64, lifetime: Option<u64>) -> Vec<Answer> {
+    let hashes: Vec<_> = numbers.iter().map(|&number| filter.hash(&item(number))).collect();
+    let options = InsertOptions { now, lifetime: lifetime.and_then(NonZeroU64::new), ..OnDuplicate::Count.into() };
+    let (mut answers, mut rest) = (Vec::new(), &hashes[..]);
+    while !rest.is_empty() {
+        let (mut new, mut renewed) = (vec![false; rest.len()], vec![false; rest.len()]);
+        let inserted = filter.insert_hashes(rest, &mut new, &mut renewed, &options, &mut |_| true);
+        let handled = match inserted {
+            Ok(()) => rest.len(),
+            Err(Interrupted { handled, error }) => {
+                assert_eq!(error, Error::Full);
+                handled
+            }
+        };
+        answers.extend(new.iter().zip(&renewed).take(handled).map(|(new, renewed)| match (new, renewed) {
+            (true, false) => Answer::New,
+            (false, true) => Answer::Renewed,
+            (false, false) => Answer::Present,
+            (true, true) => panic!("new and renewed"),
+        }));
+        answers.extend(inserted.is_err().then_some(Answer::Full));
+        rest = rest.get(handled + 1..).unwrap_or_default();
+    }
+    answers
+}
+
+/// A filter that forgets, and all that it was given.
+struct Modelled {
+    filter: Filter,
+    window: Window,
+    now: u64,
+    /// Until when each item must be remembered, and the number of additions before its own.
+    due: BTreeMap<u64, (u64, u64)>,
+    additions: u64,
+    capacity: u64,
+}
+
+impl Modelled {
+    fn new(error_rate: f64, capacity: u64, growth: Growth, window: Window) -> Modelled {
+        let filter = windowed(error_rate, capacity, growth, window);
+        Modelled { filter, window, now: START, due: BTreeMap::new(), additions: 0, capacity }
+    }
+
+    fn slice(&self) -> u64 {
+        self.window.length.map_or(0, |length| length.get().div_ceil(self.window.slices.into()))
+    }
+
+    /// Adds items in one command, and checks that none of them is new if it must be there.
+    fn add(&mut self, numbers: &[u64], lifetime: Option<u64>) {
+        let answers = insert(&mut self.filter, numbers, self.now, lifetime);
+        for (&number, answer) in numbers.iter().zip(answers) {
+            let must_be_there = self.must_remember(number);
+            let until = self.now + lifetime.or(self.window.length.map(NonZeroU64::get)).unwrap_or(0);
+            match answer {
+                Answer::New => {
+                    assert!(!must_be_there, "{number} was forgotten");
+                    self.due.insert(number, (until, self.additions));
+                    self.additions += 1;
+                }
+                Answer::Renewed => {
+                    assert!(self.window.refresh);
+                    let due = self.due.get(&number).map_or(0, |&(due, _)| due);
+                    self.due.insert(number, (due.max(until), self.additions));
+                    self.additions += 1;
+                }
+                // An item that is renewed within its slice is remembered as long as the slice.
+                Answer::Present if self.window.refresh => {
+                    if let Some((due, _)) = self.due.get_mut(&number).filter(|_| must_be_there) {
+                        *due = (*due).max(until);
+                    }
+                }
+                Answer::Present => {}
+                Answer::Full => assert!(!must_be_there && self.filter.expansion().is_none() && !self.window.rolling),
+            }
+        }
+    }
+
+    /// Returns true if the filter has to say that the item is there.
+    fn must_remember(&self, number: u64) -> bool {
+        self.due.get(&number).is_some_and(|&(due, addition)| {
+            let is_recent = !self.window.rolling || self.additions - addition <= self.capacity;
+            let is_due = self.window.length.is_none() || self.now < due;
+            is_recent && is_due
+        })
+    }
+
+    fn check(&self) {
+        for (&number, due) in &self.due {
+            assert!(
+                !self.must_remember(number) || contains(&self.filter, number, self.now),
+                "{number}: {due:?} at {}",
+                self.now
+            );
+        }
+        let items = self.filter.len_at(self.now);
+        let held =
+            self.due.values().filter(|(due, _)| self.window.length.is_none() || due + self.slice() + 1 > self.now);
+        assert!(items <= held.count() as u64);
+        if self.window.rolling {
+            assert!(items <= self.window.room_for(self.capacity));
+        }
+        let mut found = vec![false; self.due.len()];
+        let hashes: Vec<_> = self.due.keys().map(|&number| self.filter.hash(&item(number))).collect();
+        self.filter.contains_hashes(&hashes, &mut found, self.now);
+        assert!(self.due.keys().zip(found).all(|(&number, found)| found == contains(&self.filter, number, self.now)));
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    /// Adds items from a range.
+    Add(u64, u64),
+    /// Adds items for a share of the window.
+    AddFor(u64, u64, Index),
+    /// Lets time go by: a share of four windows.
+    Wait(Index),
+    /// The clock goes back, and ahead again later.
+    GoBack,
+    Reload,
+    Copy,
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let range = (0u64..4000, 1u64..600);
+    let act = prop_oneof![
+        6 => range.clone().prop_map(|(first, count)| Act::Add(first, count)),
+        1 => (range, any::<Index>()).prop_map(|((first, count), share)| Act::AddFor(first, count, share)),
+        6 => any::<Index>().prop_map(Act::Wait),
+        1 => Just(Act::GoBack),
+        1 => Just(Act::Reload),
+        1 => Just(Act::Copy),
+    ];
+    vec(act, 1..60)
+}
+
+fn windows() -> impl Strategy<Value = (Growth, Window)> {
+    let slices = prop_oneof![2 => 2u8..=16, 1 => 17u8..=64];
+    let length = select(vec![1, 7, 1000, 60_000, 604_800_000, MAX_LENGTH]);
+    let growth = select(vec![Growth::Fixed, by(2)]);
+    prop_oneof![
+        4 => (growth, length.clone(), slices.clone(), any::<bool>())
+            .prop_map(|(growth, length, slices, refresh)| (growth, Window { refresh, ..window(length, slices) })),
+        1 => slices.clone().prop_map(|slices| (Growth::Fixed, Window { rolling: true, ..window(0, slices) })),
+        2 => (length, slices, any::<bool>())
+            .prop_map(|(length, slices, refresh)| (Growth::Fixed, Window { refresh, rolling: true, ..window(length, slices) })),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_the_window_is_not_over_for_is_there((growth, window) in windows(), capacity in 1u64..2000,
+                                                 rate in select(vec![0.3, 0.01, 1e-4]), acts in acts()) {
+        let mut model = Modelled::new(rate, capacity, growth, window);
+        let length = window.length.map_or(1000, NonZeroU64::get);
+        let mut behind = 0;
+        for act in acts {
+            match act {
+                Act::Add(first, count) => model.add(&(first..first + count).collect::<Vec<_>>(), None),
+                Act::AddFor(first, count, share) if window.length.is_some() && !window.rolling => {
+                    let lifetime = 1 + share.index(length as usize) as u64;
+                    model.add(&(first..first + count).collect::<Vec<_>>(), Some(lifetime));
+                }
+                Act::AddFor(..) => {}
+                Act::Wait(share) => model.now += share.index((length / 2).max(2) as usize) as u64,
+                Act::GoBack => behind = length / 3,
+                Act::Reload => {
+                    let copy = through_a_file(&model.filter);
+                    prop_assert_eq!(whole(&copy), whole(&model.filter));
+                    prop_assert_eq!(copy.memory_usage(), model.filter.memory_usage());
+                    model.filter = copy;
+                }
+                Act::Copy => {
+                    let copy = through_a_client(&model.filter);
+                    prop_assert_eq!(whole(&copy), whole(&model.filter));
+                    prop_assert_eq!(whole(&model.filter.try_clone().unwrap()), whole(&model.filter));
+                    model.filter = copy;
+                }
+            }
+            model.check();
+            if behind > 0 {
+                // What the clock says now is earlier than what the filter was told: it stays at that.
+                let before = whole(&model.filter);
+                let numbers: Vec<_> = model.due.keys().copied().filter(|&number| model.must_remember(number)).collect();
+                prop_assert!(numbers.iter().all(|&number| contains(&model.filter, number, model.now - behind)));
+                if !window.refresh {
+                    let answers = insert(&mut model.filter, &numbers, model.now - behind, None);
+                    prop_assert!(answers.iter().all(|answer| *answer == Answer::Present));
+                    prop_assert_eq!(whole(&model.filter), before);
+                }
+                behind = 0;
+            }
+        }
+    }
+}
+
+/// Bytes that a sound header may ask for before these tests take its word.
+const MEMORY_LIMIT: u64 = 16 << 20;
+
+#[test]
+fn it_grows_and_shrinks_through_many_doublings() {
+    // Fingerprints are so short that many have no bits left, and match all that is in their quotients.
+    for (rate, refresh) in [(0.4, true), (0.01, false)] {
+        let length = 64_000;
+        let mut model = Modelled::new(rate, 10, by(2), Window { refresh, ..window(length, 8) });
+        for step in 0..40 {
+            model.now += length / 40;
+            model.add(&(step * 5_000..step * 5_000 + 6_000).collect::<Vec<_>>(), None);
+        }
+        model.check();
+        let grown = model.filter.memory_usage();
+        assert!(grown > 100_000, "{grown}");
+        let copy = through_a_file(&model.filter);
+        assert_eq!((whole(&copy), copy.memory_usage()), (whole(&model.filter), grown));
+        // What is written after all of it is forgotten makes room, without a pause for it.
+        model.now += 2 * length;
+        let mut left = grown;
+        for number in 0..20_000 {
+            model.now += length / 8;
+            model.add(&[1_000_000 + number], None);
+            left = left.min(model.filter.memory_usage());
+        }
+        model.check();
+        assert!(left < 2000 && model.filter.num_parts() == 1, "{left} of {grown}, {}", model.filter.num_parts());
+    }
+}
+
+#[test]
+fn memory_that_is_refused_changes_no_answer() {
+    for (growth, rolling) in [(Growth::Fixed, false), (by(2), false), (Growth::Fixed, true)] {
+        for refused in 0..60 {
+            let window = Window { rolling, refresh: refused % 2 == 0, ..window(1000, 4) };
+            let mut model = Modelled::new(0.05, 300, growth, window);
+            let mut requests = 0;
+            for step in 0..60 {
+                model.now += 50;
+                for number in step * 20..step * 20 + 20 {
+                    let hashes = [model.filter.hash(&item(number))];
+                    let options = InsertOptions { now: model.now, ..OnDuplicate::Count.into() };
+                    let before = model.filter.try_clone().unwrap();
+                    let inserted =
+                        model.filter.insert_hashes(&hashes, &mut [false], &mut [], &options, &mut |_bytes| {
+                            requests += 1;
+                            requests - 1 != refused
+                        });
+                    match inserted {
+                        Ok(()) => {
+                            model.filter = before;
+                            model.add(&[number], None);
+                        }
+                        Err(Interrupted { error: Error::Full, .. }) => assert!(growth == Growth::Fixed && !rolling),
+                        Err(Interrupted { error, .. }) => assert_eq!(error, Error::OutOfMemory),
+                    }
+                }
+                model.check();
+            }
+        }
+    }
+}
+
+#[test]
+fn no_header_makes_a_filter_that_fails() {
+    for window in
+        [window(1000, 8), Window { rolling: true, ..window(1000, 3) }, Window { rolling: true, ..window(0, 8) }]
+    {
+        let mut filter = windowed(0.01, 100, if window.rolling { Growth::Fixed } else { by(2) }, window);
+        insert(&mut filter, &(0..300).collect::<Vec<_>>(), START, None);
+        let sound = body(&filter);
+        for at in 0..sound.len() {
+            for value in [0, 1, 2, 7, 64, 127, 128, 254, 255, sound[at] ^ 1, sound[at].wrapping_add(1)] {
+                let mut header = sound.clone();
+                header[at] = value;
+                let header = with_checksum(&header);
+                let Ok(header) = Header::decode(&header, Origin::Client) else { continue };
+                if header.memory() > MEMORY_LIMIT {
+                    continue;
+                }
+                let mut filter = header.build().unwrap();
+                for now in [0, START, START + 500, START + 100_000, u64::MAX] {
+                    let answers = insert(&mut filter, &(0..20).collect::<Vec<_>>(), now, None);
+                    let there = |number: u64| contains(&filter, number, now) || window.rolling;
+                    assert!(
+                        (0..20).all(|number| answers[number as usize] == Answer::Full || there(number)),
+                        "{at} {value}"
+                    );
+                    filter.false_positive_rate_at(now);
+                    filter.layers().for_each(drop);
+                }
+                let copy = through_a_file(&filter);
+                assert_eq!(whole(&copy), whole(&filter), "{at} {value}");
+                // The chunks of the original fit only if nothing was changed that matters.
+                for (cursor, data) in crate::model::chunks(&filter) {
+                    let mut other = header.build().unwrap();
+                    let _ = codec::load_chunk(&mut other, cursor, &data, Origin::Client);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn filters_that_forget_are_not_merged() {
+    let mut one = windowed(0.01, 100, by(2), window(1000, 8));
+    insert(&mut one, &[1, 2, 3], START, None);
+    let (mut other, before) = (one.try_clone().unwrap(), whole(&one));
+    assert_eq!(one.union_with(&other), Err(MergeError::MergedWindows));
+    assert_eq!(one.intersect_with(&other), Err(MergeError::MergedWindows));
+    let mut plain = Filter::builder().capacity(100).growing(2).seed(7).build().unwrap();
+    assert_eq!(plain.union_with(&one), Err(MergeError::MergedWindows));
+    assert_eq!(other.union_with(&plain), Err(MergeError::MergedWindows));
+    assert_eq!(whole(&one), before);
+    assert_eq!(one.remove(item(1)), Err(Error::NotCounting));
+}

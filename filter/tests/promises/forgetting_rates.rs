@@ -1,0 +1,133 @@
+//! How often filters that forget are wrong, at any moment, and what they take for it. See [`rates`](crate::rates) for the
+//! bound.
+
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::{CreateParams, Growth, InsertOptions, Layout, OnDuplicate, Window};
+
+use crate::model::{by, params};
+use crate::rates::{Fresh, Measurement, most_by_chance, queries};
+
+/// The length of all windows here, in milliseconds, and a time to begin at.
+const LENGTH: u64 = 3_600_000;
+const START: u64 = 1_600_000_000_123;
+
+fn windowed(error_rate: f64, capacity: u64, growth: Growth, window: Window, seed: u64) -> Filter {
+    let layout = Layout::Windowed { seed, window };
+    Filter::create(CreateParams { layout, ..params(error_rate, capacity, growth, seed) }, |_| true).unwrap()
+}
+
+fn window(slices: u8, refresh: bool) -> Window {
+    Window { length: LENGTH.try_into().ok(), slices, refresh, rolling: false }
+}
+
+/// Adds so many items at a time, as far as they fit.
+fn add(filter: &mut Filter, fresh: &mut Fresh, items: u64, now: u64) {
+    let options = InsertOptions { now, ..OnDuplicate::Count.into() };
+    let hashes = fresh.hashes(filter, items);
+    let _ = filter.insert_hashes(&hashes, &mut vec![false; hashes.len()], &mut [], &options, &mut |_| true);
+}
+
+/// Adds items evenly over so many windows.
+fn stream(filter: &mut Filter, fresh: &mut Fresh, per_window: u64, windows: u64, start: u64) -> u64 {
+    const STEPS: u64 = 160;
+    for step in 0..windows * STEPS {
+        add(filter, fresh, per_window / STEPS, start + step * LENGTH / STEPS);
+    }
+    start + windows * LENGTH
+}
+
+type Scenario = (&'static str, fn(&mut Filter, &mut Fresh, u64));
+
+/// What may happen to a filter for so many items in a window.
+const SCENARIOS: [Scenario; 6] = [
+    ("a stream that just began", |filter, fresh, capacity| {
+        stream(filter, fresh, capacity, 1, START);
+    }),
+    ("a steady stream", |filter, fresh, capacity| {
+        stream(filter, fresh, capacity, 3, START);
+    }),
+    ("a burst", |filter, fresh, capacity| add(filter, fresh, capacity, START)),
+    ("bursts in each window", |filter, fresh, capacity| {
+        (0..5).for_each(|burst| add(filter, fresh, capacity, START + burst * (LENGTH + LENGTH / 2)));
+    }),
+    ("a stream after an idle time", |filter, fresh, capacity| {
+        let end = stream(filter, fresh, capacity, 2, START);
+        stream(filter, fresh, capacity / 2, 1, end + LENGTH / 2);
+    }),
+    ("a stream after a flood", |filter, fresh, capacity| {
+        add(filter, fresh, 10 * capacity, START);
+        stream(filter, fresh, capacity, 2, START + LENGTH / 4);
+    }),
+];
+
+#[test]
+fn the_error_rate_holds_at_every_moment() {
+    const CAPACITY: u64 = 16_000;
+    let mut failures = Vec::new();
+    for rate in [0.01, 0.001] {
+        for slices in [2, 4, 8, 16] {
+            for (growth, rolling) in [(Growth::Fixed, false), (by(2), false), (Growth::Fixed, true)] {
+                let window = Window { rolling, ..window(slices, slices == 4) };
+                for (name, scenario) in SCENARIOS {
+                    let what = format!("{name}: rate {rate}, {slices} slices, {growth:?}, rolling {rolling}");
+                    let make = |seed| windowed(rate, CAPACITY, growth, window, seed);
+                    let fill = |filter: &mut Filter, fresh: &mut Fresh| scenario(filter, fresh, CAPACITY);
+                    failures.extend(Measurement::new(what, make, fill, 16, queries(rate)).exceeds(rate));
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn a_steady_stream_takes_little_more_than_a_plain_filter() {
+    const CAPACITY: u64 = 400_000;
+    for (rate, most) in [(0.01, 1.8), (0.001, 1.5)] {
+        let plain = Filter::new(rate, CAPACITY).unwrap().memory_usage() as f64;
+        for (growth, refresh) in [(Growth::Fixed, false), (by(2), false), (Growth::Fixed, true), (by(2), true)] {
+            let mut filter = windowed(rate, CAPACITY, growth, window(8, refresh), 7);
+            let (mut fresh, mut largest) = (Fresh::default(), 0);
+            for step in 0..240 {
+                // At the end of a slice, a window, a slice and a step are remembered.
+                let (per_step, now) = (CAPACITY / 82, START + step * LENGTH / 80);
+                add(&mut filter, &mut fresh, per_step, now);
+                // Some are seen again.
+                let mut again = Fresh::from(fresh.drawn().saturating_sub(3 * per_step));
+                add(&mut filter, &mut again, per_step, now);
+                largest = largest.max(filter.memory_usage());
+            }
+            let times = largest as f64 / plain;
+            println!(
+                "{rate} {growth:?} refresh {refresh}: {times:.3} times a plain filter, {} parts",
+                filter.num_parts()
+            );
+            assert!(times <= most && filter.num_parts() == 1, "{rate} {growth:?} refresh {refresh}: {times}");
+        }
+    }
+}
+
+#[test]
+fn what_is_forgotten_seems_to_be_there_as_seldom_as_what_never_was() {
+    const ITEMS: u64 = 50_000;
+    for (rate, slices, refresh) in [(0.01, 8, false), (0.001, 2, true), (0.1, 64, false)] {
+        for capacity in [ITEMS, ITEMS / 50] {
+            let mut filter = windowed(rate, capacity, by(2), window(slices, refresh), 7);
+            let mut fresh = Fresh::default();
+            stream(&mut filter, &mut fresh, ITEMS, 4, START);
+            // Of the four windows, the first two are over, and almost all of the third.
+            let old = Fresh::default().hashes(&filter, 2 * ITEMS);
+            let mut found = vec![false; old.len()];
+            filter.contains_hashes(&old, &mut found, 0);
+            let wrong = found.into_iter().filter(|&found| found).count() as f64;
+            let limit = most_by_chance(rate, old.len() as f64);
+            assert!(
+                wrong <= limit,
+                "{rate}, {slices} slices, capacity {capacity}: {wrong} of {}, limit {limit}",
+                old.len()
+            );
+            let estimate = filter.false_positive_rate();
+            assert!(estimate <= rate && estimate > rate / 10.0, "{rate}: {estimate}");
+        }
+    }
+}
