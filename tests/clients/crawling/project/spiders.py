@@ -62,10 +62,11 @@ class Follow(scrapy.Spider):
     name = "follow"
 
     def start_requests(self):  # before Scrapy 2.13
+        # No generator: Scrapy would begin it when the queue of an earlier crawl is empty.
         self.say_ready()
         while not os.path.exists(self.go):
             time.sleep(0.01)
-        yield from self.first_requests()
+        return self.first_requests()
 
     async def start(self):
         self.say_ready()
