@@ -56,6 +56,12 @@ pub(super) fn ones_from(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
+/// Returns how many bits are clear from bit `at` on, until one is set: [`MAX_WIDTH`] at most.
+#[inline(always)]
+pub(super) fn zeros_from(bytes: &[u8], at: usize) -> u32 {
+    (word(bytes, at / 8) >> (at % 8)).trailing_zeros().min(MAX_WIDTH)
+}
+
 /// Moves the bits of `from..to` up by `by`, which is below 64. The `by` bits from `from` on keep their old values.
 #[inline]
 pub(super) fn move_up(bytes: &mut [u8], from: usize, to: usize, by: usize) {

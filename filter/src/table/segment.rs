@@ -28,6 +28,7 @@ use std::ptr::NonNull;
 
 use super::bits::{
     Broadword, MAX_WIDTH, PADDING, Select, field, low_bits, move_down, move_up, ones_from, select_zero, set_field,
+    zeros_from,
 };
 use super::directory::Part;
 use super::entry::{Listed, MAX_ENTRY_COUNT, Payload, Stamps, slot_of, slots_of};
@@ -161,6 +162,47 @@ pub(super) fn bytes_of_segment(slots: usize, log_groups: u32, format: SlotFormat
 /// Returns the bytes of the offsets.
 const fn header_bytes(groups: usize) -> usize {
     (groups + 1) * size_of::<u16>()
+}
+
+/// The quotients of a segment that have slots, and their runs.
+struct Runs<'a> {
+    segment: &'a Segment,
+    /// The groups that follow.
+    groups: std::ops::Range<usize>,
+    group: usize,
+    /// The end of the group, in bits from the start of the segment.
+    end: usize,
+    /// The next bit of its upper part.
+    at: usize,
+    /// The zeros before that, of which the last one ends the group.
+    zeros: u32,
+    /// The slots before that.
+    first: usize,
+}
+
+impl Iterator for Runs<'_> {
+    type Item = (u32, Run);
+
+    #[inline]
+    fn next(&mut self) -> Option<(u32, Run)> {
+        let bytes = self.segment.bytes();
+        loop {
+            if self.zeros > GROUP {
+                self.group = self.groups.next()?;
+                let (start, end) = self.segment.bounds(self.group);
+                (self.at, self.end, self.zeros, self.first) = (start * 8, end * 8, 0, 0);
+            }
+            let zeros = zeros_from(bytes, self.at);
+            (self.at, self.zeros) = (self.at + zeros as usize, self.zeros + zeros);
+            if self.zeros > GROUP || zeros == MAX_WIDTH {
+                continue;
+            }
+            let len = ones_from(bytes, self.at);
+            let run = Run { group: self.group, end: self.end, zero: self.at - 1, first: self.first, len };
+            (self.at, self.first) = (self.at + len, self.first + len);
+            return Some((self.group as u32 * GROUP + self.zeros - 1, run));
+        }
+    }
 }
 
 /// Rounds a size up to one that jemalloc has: four to a doubling.
@@ -574,23 +616,9 @@ impl Segment {
     }
 
     /// Returns all quotients that have slots, and their runs.
-    #[inline(always)]
-    fn runs(&self) -> impl Iterator<Item = (u32, Run)> {
-        let quotients = if self.bytes.is_some() { GROUP << self.log_groups } else { 0 };
-        let (mut end, mut zero, mut first) = (0, 0, 0);
-        let all = (0..quotients).map(move |quotient| {
-            let group = (quotient / GROUP) as usize;
-            if quotient % GROUP == 0 {
-                let (start, behind) = self.bounds(group);
-                (end, zero, first) = (behind * 8, start * 8, 0);
-            }
-            let len = ones_from(self.bytes(), zero + 1);
-            let run = Run { group, end, zero, first, len };
-            zero += len + 1;
-            first += len;
-            (quotient, run)
-        });
-        all.filter(|(_, run)| run.len > 0)
+    fn runs(&self) -> Runs<'_> {
+        let groups = if self.bytes.is_some() { self.groups() } else { 0 };
+        Runs { segment: self, groups: 0..groups, group: 0, end: 0, at: 0, zeros: GROUP + 1, first: 0 }
     }
 
     /// Returns how many bytes such a segment takes with `entries`.
@@ -741,6 +769,10 @@ impl Segment {
         }
         let mut values = Vec::new();
         for (_, run) in self.runs() {
+            // Most runs are so short, and loading a filter takes as long as this.
+            if run.len == 1 && self.stamp_bits == 0 && self.slot(&run, 0) != 0 {
+                continue;
+            }
             values.clear();
             values.try_reserve(run.len).map_err(|_| Error::OutOfMemory)?;
             let are_entries = match payload {
@@ -748,8 +780,7 @@ impl Segment {
                 Payload::Count => self.read_entries(run, MAX_ENTRY_COUNT, &mut values),
                 Payload::Slice(stamps) => self.read_stamped(run, stamps, &mut values),
             };
-            values.sort_unstable();
-            if !are_entries || values.windows(2).any(|pair| pair[0] == pair[1]) {
+            if !are_entries || has_repeated(&mut values) {
                 return Ok(false);
             }
         }
@@ -973,6 +1004,17 @@ impl Segment {
         let is_entry = |slot| slot >> bits != 0 && slot & low_bits(bits) < stamps.span.into();
         slots.clone().all(is_entry)
     }
+}
+
+/// Returns true if a value is there twice. The values may be in another order then.
+fn has_repeated(values: &mut [u64]) -> bool {
+    /// So few are compared with each other faster than they are sorted.
+    const FEW: usize = 8;
+    if values.len() <= FEW {
+        return (1..values.len()).any(|index| values[..index].contains(&values[index]));
+    }
+    values.sort_unstable();
+    values.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 /// Returns the number of ones before the last zero of an upper part.

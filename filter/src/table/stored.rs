@@ -210,12 +210,25 @@ impl Table {
 
     /// Puts a segment in the place of an empty one of its depth.
     pub(super) fn replace_empty(&mut self, path: Path, segment: Segment) {
-        let mut claimed = self.claimed;
-        segment.each_value(|value| claimed.add(self.addressing.claim_of(&segment, value)));
-        self.claimed = claimed;
+        self.claimed.add(self.claims_of(&segment));
         self.slots += u64::from(segment.slots());
         self.segment_bytes = self.segment_bytes + segment.allocated() - self.segment(path).allocated();
         *self.segment_mut(path) = segment;
+    }
+
+    /// Returns the part of all paths that the entries of a segment match.
+    fn claims_of(&self, segment: &Segment) -> u128 {
+        // Entries that match as much are counted together: to add up each of them takes longer.
+        let mut alike = [0u32; u64::BITS as usize];
+        match self.addressing {
+            Addressing::Growing(_) => segment.each_value(|value| alike[value.trailing_zeros() as usize] += 1),
+            Addressing::Fixed(_) => segment.each_value(|value| alike[usize::from(value > 1)] += 1),
+        }
+        let of = |(zeros, &count): (usize, &u32)| match count {
+            0 => 0,
+            _ => u128::from(count) * self.addressing.claim_of(segment, 1 << zeros),
+        };
+        alike.iter().enumerate().map(of).sum()
     }
 
     /// Notes how many items and occurrences there are, in a table that was decoded.
