@@ -153,6 +153,12 @@ impl CountingFilter {
         self.table.count(hash)
     }
 
+    /// Sets `counts[i]` to the [`count`](Self::count) of the item of `hashes[i]`. Faster than one by one.
+    #[inline(never)]
+    pub fn count_all(&self, hashes: &[Hash], counts: &mut [u64]) {
+        self.table.count_all(hashes, counts);
+    }
+
     /// Adds an occurrence of each item in order, or of those that are new; `new[i]` tells whether the item was.
     #[inline(never)]
     pub fn insert_all(

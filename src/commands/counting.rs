@@ -86,8 +86,11 @@ pub(super) fn mcount(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<()
         return Ok(());
     };
     for items in items.chunks(BATCH) {
-        let batch = prepare(filter, items);
-        batch.hashes().iter().for_each(|&hash| ctx.reply_integer(counting.count(hash)));
+        let batch = filter.hash_batch(items.iter().map(Arg::bytes));
+        let mut counts = [0; BATCH];
+        let counts = &mut counts[..items.len()];
+        counting.count_all(batch.hashes(), counts);
+        counts.iter().for_each(|&count| ctx.reply_integer(count));
     }
     Ok(())
 }

@@ -4,6 +4,8 @@
 //! [`Table::forget_next`] comes by: so no operation takes longer because much was forgotten at once.
 
 use super::Table;
+use std::cell::Cell;
+
 use super::bits::{Broadword, Select};
 use super::directory::Part as _;
 use super::entry::{Payload, Stamps};
@@ -88,8 +90,11 @@ impl Table {
     #[inline(always)]
     fn find_remembered_with<S: Select>(&self, hashes: &[Hash], found: &mut [bool], forgotten: u64) {
         let addressing = self.addressing;
-        self.find_where::<S>(self.bits_behind(), hashes, found, |segment, run, remainder| {
-            segment.remembers_any(&run, forgotten, |value| addressing.fits(value, remainder))
+        let found = Cell::from_mut(found).as_slice_of_cells();
+        let is_wanted = |index: usize| !found[index].get();
+        self.each_run::<S>(self.bits_behind(), hashes, is_wanted, |index, segment, run, remainder| {
+            let fits = |value| addressing.fits(value, remainder);
+            found[index].set(segment.remembers_any(&run, forgotten, fits));
         });
     }
 

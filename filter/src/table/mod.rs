@@ -46,6 +46,7 @@ mod path;
 mod segment;
 mod stored;
 
+use std::cell::Cell;
 use std::ptr::NonNull;
 
 use crate::array::{prefetch, relocate_slice};
@@ -162,6 +163,10 @@ dispatched! {
 dispatched! {
     /// Returns how often the item was added and not removed: never less, and more at the error rate.
     pub fn count(table: &Table, hash: Hash) -> u64 = count_with
+}
+dispatched! {
+    /// Sets `counts[i]` to the [`count`](Table::count) of the item of `hashes[i]`.
+    pub fn count_all(table: &Table, hashes: &[Hash], counts: &mut [u64]) = count_all_with
 }
 dispatched! {
     /// Adds an item. Returns true if it is new. An item that is in a set is not added again.
@@ -382,30 +387,45 @@ impl Table {
 
     #[inline(always)]
     fn find_with<S: Select>(&self, hashes: &[Hash], found: &mut [bool]) {
-        self.find_where::<S>(self.addressing.terminator(), hashes, found, |segment, run, remainder| {
-            self.fits_any(segment, run, remainder)
+        let found = Cell::from_mut(found).as_slice_of_cells();
+        let is_wanted = |index: usize| !found[index].get();
+        self.each_run::<S>(self.addressing.terminator(), hashes, is_wanted, |index, segment, run, remainder| {
+            found[index].set(self.fits_any(segment, run, remainder));
         });
     }
 
-    /// As [`find`](Self::find), where the runs fit of items whose paths go on like that; slots have `behind` bits behind their
-    /// fingerprints.
+    #[inline(always)]
+    fn count_all_with<S: Select>(&self, hashes: &[Hash], counts: &mut [u64]) {
+        counts.fill(0);
+        self.each_run::<S>(
+            self.addressing.terminator(),
+            hashes,
+            |_| true,
+            |index, segment, run, remainder| {
+                counts[index] = self.count_in(segment, run, remainder);
+            },
+        );
+    }
+
+    /// Hands the run of each item that is wanted to `visit`, unless its segment is empty: with the item's number, and how its
+    /// path goes on. Slots have `behind` bits behind their fingerprints.
     ///
     /// Step by step for all items of a batch: a step of one item is short enough for the processor to do that of the next
     /// ones at the same time, and can prefetch for the next step. A look-up in a table of a million items took 87 ns item by
     /// item, and 65 so.
     #[inline(always)]
-    fn find_where<S: Select>(
+    fn each_run<S: Select>(
         &self,
         behind: u32,
         hashes: &[Hash],
-        found: &mut [bool],
-        fits: impl Fn(&Segment, Run, u64) -> bool,
+        is_wanted: impl Fn(usize) -> bool,
+        mut visit: impl FnMut(usize, &Segment, Run, u64),
     ) {
-        for (hashes, found) in hashes.chunks(BATCH).zip(found.chunks_mut(BATCH)) {
+        for (first, hashes) in (0..).step_by(BATCH).zip(hashes.chunks(BATCH)) {
             self.prefetch_directory(hashes);
             let mut places = [None; BATCH];
-            for ((place, &hash), found) in places.iter_mut().zip(hashes).zip(&*found) {
-                if !found {
+            for (index, (place, &hash)) in (first..).zip(places.iter_mut().zip(hashes)) {
+                if is_wanted(index) {
                     let path = self.path(hash);
                     let segment = self.segment(path);
                     *place = Some((segment, segment.place(path, behind)));
@@ -416,9 +436,9 @@ impl Table {
             for (run, place) in runs.iter_mut().zip(places) {
                 *run = place.and_then(|(segment, place)| Some((segment, segment.run::<S>(place)?, place.remainder)));
             }
-            for (found, run) in found.iter_mut().zip(runs) {
+            for (index, run) in (first..).zip(runs) {
                 if let Some((segment, run, remainder)) = run {
-                    *found = fits(segment, run, remainder);
+                    visit(index, segment, run, remainder);
                 }
             }
         }
@@ -437,10 +457,14 @@ impl Table {
         let path = self.path(hash);
         let segment = self.segment(path);
         let place = segment.place(path, self.addressing.terminator());
-        let entries = segment.run::<S>(place).into_iter().flat_map(|run| segment.entries(run));
-        entries
-            .filter(|entry| self.addressing.fits(entry.value, place.remainder))
-            .fold(0, |sum: u64, entry| sum.saturating_add(entry.count))
+        segment.run::<S>(place).map_or(0, |run| self.count_in(segment, run, place.remainder))
+    }
+
+    /// Returns how often the entries of a run were added that match a path which goes on so.
+    #[inline(always)]
+    fn count_in(&self, segment: &Segment, run: Run, remainder: u64) -> u64 {
+        let entries = segment.entries(run).filter(|entry| self.addressing.fits(entry.value, remainder));
+        entries.fold(0, |sum: u64, entry| sum.saturating_add(entry.count))
     }
 
     #[inline(always)]
