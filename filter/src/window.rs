@@ -15,7 +15,8 @@
 //! - **By number.** A slice is full when it has a `g`-th of the capacity. Then the next one begins, and the one that is
 //!   `g + 1` before it is forgotten.
 //! - **By both.** A slice ends when its time is over, or when it is full. It is forgotten when its window is over, or earlier
-//!   if all slices hold more items than there is room for.
+//!   if all slices hold more items than there is room for. Where items are renewed, the slices that they left may be empty, and
+//!   only so many are begun because one is full: the newest then takes more.
 //!
 //! Time never goes back: if the clock does, it stands still. Only changes move it, so that what a filter holds follows from
 //! them alone.
@@ -79,10 +80,15 @@ impl Window {
     /// Returns the most slices that are remembered at a time.
     pub fn span(self) -> u8 {
         match (self.length, self.rolling) {
-            // As many end because they are full as hold all items, and as many because their time is over.
-            (Some(_), true) => 2 * (self.slices + 1) + 1,
+            // Those that began because time was over are forgotten after as many, and so many may begin because one was full.
+            (Some(_), true) => self.slices + 2 + self.most_full(),
             _ => self.slices + 1,
         }
+    }
+
+    /// Returns the most slices that are remembered at a time and began because the one before was full.
+    fn most_full(self) -> u8 {
+        self.slices + 1
     }
 
     /// Returns the length of a slice in milliseconds, rounded up.
@@ -187,7 +193,7 @@ impl Slices {
                     forgotten == latest / slices.slice_length
                         && stored.iter().map(|slice| slice.until).eq(ends.take(stored.len()))
                 }
-                (Some(_), true) => stored.iter().all(|slice| slice.until <= 2 * MAX_TIME),
+                (Some(_), true) => stored.iter().all(|slice| slice.until <= slices.end_of(latest)),
                 (None, _) => stored.iter().all(|slice| slice.until == u64::MAX && slice.total() <= slices.share),
             };
         if !is_sound {
@@ -281,34 +287,39 @@ impl Slices {
     pub fn step(&self, clock: u64, lifetime: Option<NonZeroU64>, room: u64) -> Step {
         let (now, length) = (self.time(clock), self.slice_length);
         let forgotten = self.forgotten_at(clock);
-        let newest = self.forgotten + self.len as u64;
-        let is_full = self.len > 0 && self.slices[self.len - 1].total() >= self.share;
         match self.window {
             Window { length: Some(whole), rolling: false, .. } => {
-                Step { forgotten, slice: (now + lifetime.unwrap_or(whole).get()).div_ceil(length) }
+                // A master of another version may say more than a stamp can.
+                let lifetime = lifetime.unwrap_or(whole).min(whole);
+                Step { forgotten, slice: (now + lifetime.get()).div_ceil(length) }
             }
             Window { length: None, .. } => {
-                let slice = newest + u64::from(is_full || self.len == 0);
+                let begins = self.remembered().last().is_none_or(|newest| newest.total() >= self.share);
+                let slice = self.forgotten + self.len as u64 + u64::from(begins);
                 Step { forgotten: forgotten.max(slice.saturating_sub(self.slices.len() as u64)), slice }
             }
             Window { length: Some(_), rolling: true, .. } => {
-                let is_over = self.len == 0 || self.slices[self.len - 1].until < self.end_of_new(now);
-                let slice = newest + u64::from(is_full || is_over);
-                let mut remembered: u64 = self.items_at(clock).iter().sum();
-                let mut forgotten = forgotten;
-                for oldest in self.remembered_at(clock) {
-                    if remembered > room || slice - forgotten > self.slices.len() as u64 {
-                        remembered = remembered.saturating_sub(oldest.total());
-                        forgotten += 1;
-                    }
+                let all = self.remembered_at(clock);
+                let (mut left, mut remembered) = (all, self.items_at(clock).iter().sum::<u64>());
+                // Whatever has no items is forgotten with the oldest, except for the newest.
+                while let [oldest, others @ ..] = left
+                    && (remembered > room || oldest.total() == 0 && !others.is_empty())
+                {
+                    (left, remembered) = (others, remembered - oldest.total());
                 }
-                Step { forgotten, slice: slice.max(forgotten + 1) }
+                let forgotten = forgotten + (all.len() - left.len()) as u64;
+                let begins = left.last().is_none_or(|newest| {
+                    let full = left.windows(2).filter(|pair| pair[0].until == pair[1].until).count();
+                    newest.until < self.end_of(now)
+                        || newest.total() >= self.share && full < self.window.most_full().into()
+                });
+                Step { forgotten, slice: forgotten + left.len() as u64 + u64::from(begins) }
             }
         }
     }
 
-    /// Returns when a slice is forgotten that begins in a filter that forgets by both.
-    fn end_of_new(&self, now: u64) -> u64 {
+    /// Returns when a slice is forgotten that begins at a time, if the filter forgets by both.
+    fn end_of(&self, now: u64) -> u64 {
         let length = self.slice_length;
         (now / length + 1) * length + self.window.length.map_or(0, NonZeroU64::get)
     }
@@ -335,7 +346,7 @@ impl Slices {
             let until = match self.window {
                 Window { length: None, .. } => u64::MAX,
                 Window { rolling: false, .. } => number * self.slice_length,
-                Window { rolling: true, .. } => self.end_of_new(self.latest),
+                Window { rolling: true, .. } => self.end_of(self.latest),
             };
             self.slices[self.len] = Slice { until, items: [0; PARTS] };
             self.len += 1;

@@ -151,7 +151,8 @@ impl WindowedFilter {
         self.capacity
     }
 
-    /// Returns the number of items that fit before the filter grows any further, is full, or forgets some early.
+    /// Returns the number of items in a window that fit, or of those that are there, if they are more: a steady stream leaves
+    /// those of a slice more.
     pub fn capacity(&self) -> u64 {
         let beyond = self.beyond.as_ref().map_or(0, |table| table.quotients());
         self.capacity.saturating_add(beyond).max(self.items())
@@ -289,6 +290,7 @@ impl WindowedFilter {
             EXPECTED => self.expected.add_to_slice(hash, target, admit),
             _ => self.add_beyond(hash, target, admit),
         };
+        // A table that was refused memory may have been divided anew by then.
         if added != Ok(Added::Nothing) {
             self.advance(now);
         }
@@ -299,7 +301,7 @@ impl WindowedFilter {
         }
         self.slices.add(slice, part);
         self.history = self.history.wrapping_add(hash.second);
-        self.drop_forgotten();
+        self.sweep();
         added
     }
 
@@ -321,29 +323,28 @@ impl WindowedFilter {
 
     /// Notes what time it is.
     pub fn advance_to(&mut self, now: u64) {
-        self.expected.forget_slices(self.slices.forgotten_at(now));
         self.advance(now);
     }
 
-    /// Notes which slices are forgotten after a change: as many as a table has forgotten.
+    /// Notes what time it is, and which slices are forgotten: those whose time is over, and as many as a table made room by.
     fn advance(&mut self, now: u64) {
         let beyond = self.beyond.as_ref().map_or(0, |table| table.forgotten());
-        let forgotten = self.expected.forgotten().max(beyond);
+        let forgotten = self.slices.forgotten_at(now).max(self.expected.forgotten()).max(beyond);
         self.slices.advance(now, forgotten);
-        self.expected.forget_slices(forgotten);
+        self.expected.note_forgotten(forgotten);
         if let Some(table) = &mut self.beyond {
-            table.forget_slices(forgotten);
+            table.note_forgotten(forgotten);
         }
     }
 
-    /// Drops forgotten slots of a group of each table that has many of them, and a table that has no others.
+    /// Drops forgotten slots of a group of each table that has many of them, and a table that has few others.
     ///
-    /// In a steady stream each group is written to several times while a slice lasts, and has dropped them by then.
-    fn drop_forgotten(&mut self) {
+    /// In a steady stream, most groups are written to while a slice lasts, and have dropped them by then.
+    fn sweep(&mut self) {
         let items = self.slices.items_at(0);
         let has_many = |table: &Table, items: u64| table.slots() > items + items / 4 + FEW_SLOTS;
         if has_many(&self.expected, items[EXPECTED]) {
-            self.cursors[EXPECTED] = self.expected.forget_next(self.cursors[EXPECTED]);
+            self.cursors[EXPECTED] = self.expected.sweep(self.cursors[EXPECTED]);
         }
         if self.expected.slots() == 0 && (self.expected.segments() > 1 || self.cursors[EXPECTED] > 0) {
             self.expected.clear();
@@ -351,9 +352,9 @@ impl WindowedFilter {
         }
         let Some(beyond) = &mut self.beyond else { return };
         if has_many(beyond, items[BEYOND]) {
-            self.cursors[BEYOND] = beyond.forget_next(self.cursors[BEYOND]);
+            self.cursors[BEYOND] = beyond.sweep(self.cursors[BEYOND]);
         }
-        if beyond.slots() == 0 {
+        if beyond.slots() == 0 || items[BEYOND] == 0 && beyond.slots() <= FEW_SLOTS {
             (self.beyond, self.cursors[BEYOND]) = (None, 0);
         }
     }

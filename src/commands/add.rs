@@ -30,7 +30,6 @@ pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
     }
     let filter = key.filter().ok_or(Error::NotFound)?;
     lookahead::remember(ctx, name, filter);
-    let hash = [filter.hash(args.at(2).bytes())];
     let mut new = [false];
     if filter.windowed().is_some() {
         let additions = Additions::of(args.from(2));
@@ -39,6 +38,7 @@ pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
         ctx.reply_bool(new[0]);
         return Ok(());
     }
+    let hash = [filter.hash(args.at(2).bytes())];
     let (handled, failure) = insert_batch(ctx, filter, &hash, &mut new, &OnDuplicate::Count.into());
     let [added] = new;
     statistics::count_additions(filter, added.into(), u64::from(handled == 1 && !added));
@@ -232,18 +232,22 @@ fn insert_and_tell(
     let filter = key.filter().ok_or(Error::NotFound)?;
     let options = timing.insert_options(ctx, filter, on_duplicate);
     let before = Forgetting::of(filter);
-    let mut renewed = Vec::new();
-    if filter.windowed().is_some_and(|filter| filter.slices().window().refresh) {
-        renewed = admission::try_vec(ctx, items.len())?;
-        renewed.resize(items.len(), false);
-    }
-    let (handled, failure) = insert_in_batches(ctx, filter, items, new, &mut renewed, &options);
+    let renews = filter.windowed().is_some_and(|filter| filter.slices().window().refresh);
+    let mut renewed = if renews { Some(ItemFlags::new(ctx, items)?) } else { None };
+    let renewed = renewed.as_mut().map_or(&mut [][..], |flags| &mut flags.as_mut_slice()[..items.len()]);
+    let (handled, failure) = insert_in_batches(ctx, filter, items, new, renewed, &options);
     let added = new[..handled].iter().filter(|new| **new).count();
     statistics::count_additions(filter, added as u64, (handled - added) as u64);
     let forgot = statistics::count_forgotten(filter, before, added as u64);
     let counts = on_duplicate == OnDuplicate::Count && filter.counting().is_some();
     let time = filter.needs_time().then(|| filter.time_of_change());
     drop(key);
+    renewed.iter_mut().zip(&*new).for_each(|(changed, new)| *changed |= new);
+    let changed = if renews { &renewed[..handled] } else { &new[..handled] };
+    let changed = if counts { Changed::All } else { Changed::Flagged(changed) };
+    if !changed.any(handled) {
+        return Ok(Inserted { handled, failure, changed: false, forgot });
+    }
     let words = time.map_or(Vec::new(), |time| timing.words(time));
     let words: Vec<_> = words.iter().map(|word| ctx.string(word.as_bytes())).collect();
     let words: Vec<_> = words.iter().map(|word| word.as_arg()).collect();
@@ -251,9 +255,6 @@ fn insert_and_tell(
         true => ReplicatedAs { one: c"BF.ADD", many: c"BF.MADD", options: &[] },
         false => ReplicatedAs { one: c"BF.INSERT", many: c"BF.INSERT", options: &words },
     };
-    renewed.iter_mut().zip(&*new).for_each(|(changed, new)| *changed |= new);
-    let changed = if renewed.is_empty() { &new[..handled] } else { &renewed[..handled] };
-    let changed = if counts { Changed::All } else { Changed::Flagged(changed) };
     let changed = replicate_items(ctx, names, args, items.up_to(handled), changed);
     Ok(Inserted { handled, failure, changed, forgot })
 }

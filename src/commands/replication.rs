@@ -19,6 +19,16 @@ pub(super) enum Changed<'a> {
     Flagged(&'a [bool]),
 }
 
+impl Changed<'_> {
+    /// Returns true if one of the first `count` items did.
+    pub(super) fn any(&self, count: usize) -> bool {
+        match self {
+            Changed::All => count > 0,
+            Changed::Flagged(changed) => changed[..count].contains(&true),
+        }
+    }
+}
+
 /// Sends the items that changed the filter, if any did. What changed nothing is not replicated: a crawler's stream is
 /// mostly duplicates. Returns true if there was one.
 pub(super) fn replicate_items(ctx: &Context, names: ReplicatedAs, args: Args, items: Args, changed: Changed) -> bool {

@@ -1,7 +1,7 @@
 //! Tables that forget: which slice an item is in, and what becomes of those of slices that are forgotten.
 //!
 //! A slot of a forgotten slice is no entry any more. It stays until something is added to its group, or until
-//! [`Table::forget_next`] comes by: so no operation takes longer because much was forgotten at once.
+//! [`Table::sweep`] comes by: so no operation takes longer because much was forgotten at once.
 
 use super::Table;
 use std::cell::Cell;
@@ -51,7 +51,7 @@ dispatched! {
     ///
     /// # Errors
     ///
-    /// As for [`add`](Table::add).
+    /// As for [`add`](Table::add). No more is forgotten than before.
     pub fn add_to_slice(table: &mut Table, hash: Hash, target: Target, admit: Admit<'_>) -> Result<Added, Error> =
         add_to_slice_with
 }
@@ -65,10 +65,14 @@ impl Table {
         }
     }
 
-    /// Forgets the slices up to this one. Their slots stay for now.
-    pub fn forget_slices(&mut self, up_to: u64) {
+    /// Notes that the slices up to this one are forgotten. Their slots stay for now.
+    pub fn note_forgotten(&mut self, up_to: u64) {
+        self.set_forgotten(up_to.max(self.forgotten()));
+    }
+
+    fn set_forgotten(&mut self, up_to: u64) {
         if let Payload::Slice(stamps) = &mut self.payload {
-            stamps.forgotten = stamps.forgotten.max(up_to);
+            stamps.forgotten = up_to;
         }
     }
 
@@ -102,20 +106,20 @@ impl Table {
     fn add_to_slice_with<S: Select>(&mut self, hash: Hash, target: Target, admit: Admit<'_>) -> Result<Added, Error> {
         let Target { forgotten, slice, moves } = target;
         let (path, addressing, behind) = (self.path(hash), self.addressing, self.bits_behind());
-        let mut dropped = false;
+        let (mut dropped, before) = (false, self.forgotten());
         let added = loop {
             let segment = self.segment(path);
             let place = segment.place(path, behind);
             let Some(run) = segment.run::<S>(place) else {
-                self.forget_slices(forgotten);
-                self.allocate_segment(path, admit)?;
+                self.note_forgotten(forgotten);
+                self.allocate_segment(path, admit).inspect_err(|_| self.set_forgotten(before))?;
                 continue;
             };
             let known = segment.newest(&run, forgotten, |value| addressing.fits(value, place.remainder));
             if known.is_some_and(|entry| !moves || entry.slice >= slice) {
                 return Ok(Added::Nothing);
             }
-            self.forget_slices(forgotten);
+            self.note_forgotten(forgotten);
             let (segment, deepest) = (self.segment(path), self.deepest());
             let room = segment.slots_if_room::<S>(&run).filter(|_| !must_double(segment, deepest));
             if segment.is_stale(run.group(), forgotten) {
@@ -130,7 +134,7 @@ impl Table {
                 break Added::Moved(entry.slice);
             }
             let Some(in_group) = room else {
-                self.make_room::<S>(path, run.group(), admit)?;
+                self.make_room::<S>(path, run.group(), admit).inspect_err(|_| self.set_forgotten(before))?;
                 continue;
             };
             let value = addressing.value(place);
@@ -176,7 +180,7 @@ impl Table {
 
     /// Drops the slots of the group at a position that are forgotten. Returns where the next group is, from the start again
     /// behind the last.
-    pub fn forget_next(&mut self, position: Position) -> Position {
+    pub fn sweep(&mut self, position: Position) -> Position {
         let path = path_at(position);
         let segment = self.segment(path);
         let depth = segment.depth();

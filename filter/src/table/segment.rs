@@ -912,6 +912,7 @@ impl Segment {
     #[inline(always)]
     fn set_stamped(&mut self, run: &Run, Stamped { value, slice, index }: Stamped) {
         let stamp = slice - 1 - self.base_of(run.group);
+        debug_assert!(stamp <= low_bits(self.stamp_bits()), "a slice beyond those that are remembered");
         let (bit, width, slot) = (self.slot_bit(run, index), self.width(), value << self.stamp_bits | stamp);
         set_field(self.bytes_mut(), bit, width, slot);
     }

@@ -74,16 +74,29 @@ struct Modelled {
     filter: Filter,
     window: Window,
     now: u64,
-    /// Until when each item must be remembered, and the number of additions before its own.
-    due: BTreeMap<u64, (u64, u64)>,
+    due: BTreeMap<u64, Due>,
+    /// Additions that were new, and those that were new or renewed.
+    new: u64,
     additions: u64,
+    /// The number of additions before which everything may have been forgotten, as there were more items than the capacity.
+    crowded: u64,
     capacity: u64,
+}
+
+/// What a filter promises of an item.
+#[derive(Clone, Copy, Debug, Default)]
+struct Due {
+    /// Until when it must be remembered.
+    until: u64,
+    /// The number of new items before it, and of additions before its last one.
+    new: u64,
+    additions: u64,
 }
 
 impl Modelled {
     fn new(error_rate: f64, capacity: u64, growth: Growth, window: Window) -> Modelled {
         let filter = windowed(error_rate, capacity, growth, window);
-        Modelled { filter, window, now: START, due: BTreeMap::new(), additions: 0, capacity }
+        Modelled { filter, window, now: START, due: BTreeMap::new(), new: 0, additions: 0, crowded: 0, capacity }
     }
 
     fn slice(&self) -> u64 {
@@ -92,40 +105,50 @@ impl Modelled {
 
     /// Adds items in one command, and checks that none of them is new if it must be there.
     fn add(&mut self, numbers: &[u64], lifetime: Option<u64>) {
+        let there = self.due.values().filter(|due| due.until + self.slice() + 1 > self.now).count();
         let answers = insert(&mut self.filter, numbers, self.now, lifetime);
+        let is_crowded = there + numbers.len() > self.capacity as usize;
+        if is_crowded {
+            self.crowded = u64::MAX;
+        }
         for (&number, answer) in numbers.iter().zip(answers) {
             let must_be_there = self.must_remember(number);
             let until = self.now + lifetime.or(self.window.length.map(NonZeroU64::get)).unwrap_or(0);
             match answer {
                 Answer::New => {
                     assert!(!must_be_there, "{number} was forgotten");
-                    self.due.insert(number, (until, self.additions));
-                    self.additions += 1;
+                    self.due.insert(number, Due { until, new: self.new, additions: self.additions });
+                    (self.new, self.additions) = (self.new + 1, self.additions + 1);
                 }
                 Answer::Renewed => {
                     assert!(self.window.refresh);
-                    let due = self.due.get(&number).map_or(0, |&(due, _)| due);
-                    self.due.insert(number, (due.max(until), self.additions));
+                    let due = self.due.get(&number).copied().unwrap_or_default();
+                    let until = until.max(due.until);
+                    self.due.insert(number, Due { until, additions: self.additions, ..due });
                     self.additions += 1;
                 }
                 // An item that is renewed within its slice is remembered as long as the slice.
                 Answer::Present if self.window.refresh => {
-                    if let Some((due, _)) = self.due.get_mut(&number).filter(|_| must_be_there) {
-                        *due = (*due).max(until);
+                    if let Some(due) = self.due.get_mut(&number).filter(|_| must_be_there) {
+                        due.until = due.until.max(until);
                     }
                 }
                 Answer::Present => {}
                 Answer::Full => assert!(!must_be_there && self.filter.expansion().is_none() && !self.window.rolling),
             }
         }
+        if is_crowded {
+            self.crowded = self.additions;
+        }
     }
 
     /// Returns true if the filter has to say that the item is there.
     fn must_remember(&self, number: u64) -> bool {
-        self.due.get(&number).is_some_and(|&(due, addition)| {
-            let is_recent = !self.window.rolling || self.additions - addition <= self.capacity;
-            let is_due = self.window.length.is_none() || self.now < due;
-            is_recent && is_due
+        self.due.get(&number).is_some_and(|due| {
+            let is_recent = !self.window.refresh && self.new - due.new <= self.capacity;
+            let had_room = self.window.length.is_some() && due.additions >= self.crowded;
+            let is_due = self.window.length.is_none() || self.now < due.until;
+            is_due && (!self.window.rolling || is_recent || had_room)
         })
     }
 
@@ -139,7 +162,7 @@ impl Modelled {
         }
         let items = self.filter.len_at(self.now);
         let held =
-            self.due.values().filter(|(due, _)| self.window.length.is_none() || due + self.slice() + 1 > self.now);
+            self.due.values().filter(|due| self.window.length.is_none() || due.until + self.slice() + 1 > self.now);
         assert!(items <= held.count() as u64);
         if self.window.rolling {
             assert!(items <= self.window.room_for(self.capacity));
@@ -269,13 +292,14 @@ fn it_grows_and_shrinks_through_many_doublings() {
     }
 }
 
+/// What is refused changes neither an answer, nor what a replica makes of the next addition, nor whether a file is sound.
 #[test]
 fn memory_that_is_refused_changes_no_answer() {
     for (growth, rolling) in [(Growth::Fixed, false), (by(2), false), (Growth::Fixed, true)] {
         for refused in 0..60 {
             let window = Window { rolling, refresh: refused % 2 == 0, ..window(1000, 4) };
             let mut model = Modelled::new(0.05, 300, growth, window);
-            let mut requests = 0;
+            let (mut requests, mut replica) = (0, model.filter.try_clone().unwrap());
             for step in 0..60 {
                 model.now += 50;
                 for number in step * 20..step * 20 + 20 {
@@ -289,11 +313,22 @@ fn memory_that_is_refused_changes_no_answer() {
                         });
                     match inserted {
                         Ok(()) => {
+                            let changed = whole(&model.filter) != whole(&before);
                             model.filter = before;
                             model.add(&[number], None);
+                            if changed {
+                                insert(&mut replica, &[number], model.filter.time_of_change(), None);
+                                assert!(
+                                    whole(&replica) == whole(&model.filter),
+                                    "{growth:?} {rolling} {refused}: {number}"
+                                );
+                            }
                         }
                         Err(Interrupted { error: Error::Full, .. }) => assert!(growth == Growth::Fixed && !rolling),
-                        Err(Interrupted { error, .. }) => assert_eq!(error, Error::OutOfMemory),
+                        Err(Interrupted { error, .. }) => {
+                            assert_eq!(error, Error::OutOfMemory);
+                            assert!(whole(&through_a_file(&model.filter)) == whole(&model.filter));
+                        }
                     }
                 }
                 model.check();
@@ -354,4 +389,42 @@ fn filters_that_forget_are_not_merged() {
     assert_eq!(other.union_with(&plain), Err(MergeError::MergedWindows));
     assert_eq!(whole(&one), before);
     assert_eq!(one.remove(item(1)), Err(Error::NotCounting));
+}
+
+#[test]
+fn renewing_some_items_pushes_no_others_out() {
+    let window = Window { rolling: true, refresh: true, ..window(86_400_000, 8) };
+    let mut model = Modelled::new(1e-9, 1000, Growth::Fixed, window);
+    model.add(&(0..75).collect::<Vec<_>>(), None);
+    for round in 0..200 {
+        model.now += 40_000;
+        model.add(&(1000..1125).collect::<Vec<_>>(), None);
+        model.check();
+        assert_eq!(model.filter.len_at(model.now), 200, "{round}");
+    }
+}
+
+#[test]
+fn a_table_for_few_items_more_goes_when_they_are_forgotten() {
+    let mut model = Modelled::new(0.01, 100, by(2), window(1000, 8));
+    model.add(&(0..150).collect::<Vec<_>>(), None);
+    assert_eq!(model.filter.num_parts(), 2);
+    for number in 1000..1300 {
+        model.now += 100;
+        model.add(&[number], None);
+    }
+    model.check();
+    assert_eq!(model.filter.num_parts(), 1);
+}
+
+#[test]
+fn no_item_lives_longer_than_the_window_whatever_a_master_says() {
+    let mut filter = windowed(1e-9, 1000, by(2), window(1000, 8));
+    for lifetime in [1001, 5000, 1 << 40, u64::MAX] {
+        let numbers: Vec<_> = (0..100).map(|number| lifetime.wrapping_add(number * 7919)).collect();
+        insert(&mut filter, &numbers, START, Some(lifetime));
+        assert!(numbers.iter().all(|&number| contains(&filter, number, START + 999)));
+        assert!(!numbers.iter().any(|&number| contains(&filter, number, START + 1130)));
+        assert!(whole(&through_a_file(&filter)) == whole(&filter));
+    }
 }
