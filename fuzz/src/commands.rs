@@ -40,6 +40,7 @@ pub const WORDS: &[&str] = &[
     "error-rate", "initial-size", "expansion-factor", "layout", "lookahead-size", "ERROR_RATE", "CF_MAX_EXPANSIONS",
     "",
     "REPLACE", "redisbloom-version", "auto", "EXPIRE", "EX", "PX", "EXAT", "PXAT", "ALL",
+    "WINDOW", "SLICES", "REFRESH", "TTL", "86400",
 ];
 
 /// Bytes from here on are items.

@@ -6,15 +6,16 @@
 use std::fs;
 use std::path::Path;
 
-use oxbloom_fuzz::{commands, decoding};
+use oxbloom_fuzz::{commands, decoding, forgetting};
 use testkit::random::Random;
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 4] = [
+const TARGETS: [Target; 5] = [
     ("header", decoding::header),
     ("file", decoding::file),
     ("pieces", decoding::pieces),
+    ("forgetting", forgetting::forgetting),
     ("commands", commands::commands),
 ];
 

@@ -17,6 +17,7 @@ use oxbloom_filter::internals::{CreateParams, ErrorRate, FilterKind, Growth, Lay
 use oxbloom_fuzz::decoding::{COUNTING_KINDS, LARGE_KINDS};
 use oxbloom_fuzz::input::Writer;
 use redis::{Commands, RedisResult};
+use testkit::random::Random;
 
 /// Error rate, capacity, expansion (0: does not grow), items.
 const FILTERS: [(f64, u64, u32, u64); 7] = [
@@ -64,6 +65,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for url in std::env::args().skip(1) {
         scripts::write_exchanged(&mut redis::Client::open(url)?.get_connection()?)?;
     }
+    write_windows()?;
     for kind in (0..COUNTING_KINDS.end).chain(LARGE_KINDS) {
         write("pieces", &format!("kind-{kind}"), &operations(kind))?;
     }
@@ -90,6 +92,28 @@ fn write_filter(name: &str, filter: &Filter) -> std::io::Result<()> {
     let kinds: &[u8] = if filter.kind() == FilterKind::Classic { &[4] } else { &[7, 8] };
     for &kind in kinds {
         write("file", &format!("{name}-{kind}"), &[&[kind], &*file.0].concat())?;
+    }
+    Ok(())
+}
+
+/// Additions to filters that forget, at times that go forward and now and then back, with copies between.
+fn write_windows() -> std::io::Result<()> {
+    for (index, flags) in (0..=u8::MAX).step_by(5).enumerate() {
+        let mut random = Random(flags.into());
+        let mut script = vec![random.below(63) as u8, flags, [0, 1, 4, 240][index % 4]];
+        for _ in 0..60 {
+            let first = (random.below(800) as u16).to_le_bytes();
+            let [low, high] = (random.below(2000) as u16).to_le_bytes();
+            match random.below(12) {
+                0..5 => script.extend([0x20, first[0], first[1], random.below(100) as u8]),
+                5 => script.extend([8, first[0], first[1], 20, low, high]),
+                6..9 => script.extend([2 | 0x10, low, high]),
+                9 => script.extend([3, low, high]),
+                10 => script.push(4),
+                _ => script.extend([5, 0]),
+            }
+        }
+        write("forgetting", &format!("window-{index}"), &script)?;
     }
     Ok(())
 }

@@ -1,0 +1,235 @@
+//! Filters that forget: any additions at any times, and states that nobody wrote, as files and as pieces.
+//!
+//! ```text
+//!  script     window, operations
+//!  window     slices, flags, length in units of 250 ms (u8 each)
+//!  operation  what to do (u8), and what it takes
+//! ```
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::codec::chunk::{self, SealedChunk};
+use oxbloom_filter::internals::codec::{self, Header, Origin, windowed};
+use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, InsertOptions, Layout, OnDuplicate, Window};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::decoding::{MEMORY_LIMIT, sealed};
+use crate::input::{Reader, Writer, item};
+
+/// Some time that is no multiple of any slice, in milliseconds since 1970.
+const START: u64 = 1_600_000_000_123;
+
+/// A script: see the module's documentation.
+pub fn forgetting(bytes: &[u8]) {
+    let mut rest = Reader(bytes);
+    if let Some(mut subject) = Subject::new(&mut rest) {
+        while subject.step(&mut rest).is_some() {
+            subject.check();
+        }
+    }
+}
+
+/// A filter, and what it must remember.
+struct Subject {
+    filter: Filter,
+    now: u64,
+    /// Until when an item must be remembered, and the number of items that were new before.
+    due: BTreeMap<u64, (u64, u64)>,
+    new: u64,
+    capacity: u64,
+}
+
+impl Subject {
+    fn new(rest: &mut Reader<'_>) -> Option<Subject> {
+        let (slices, flags, length) = (rest.u8()?, rest.u8()?, u64::from(rest.u8()?) * 250);
+        let capacity = [1, 20, 300, 5000][usize::from(flags >> 2 & 3)];
+        let window = Window {
+            length: NonZeroU64::new(length),
+            slices: 2 + slices % 63,
+            refresh: flags & 1 > 0 && length > 0,
+            rolling: flags & 2 > 0 || length == 0,
+        };
+        let grows = flags & 16 > 0 && !window.rolling;
+        let params = CreateParams {
+            error_rate: ErrorRate::new([0.5, 0.01, 1e-6, 1e-30][usize::from(flags >> 5 & 3)])?,
+            capacity: capacity.try_into().ok()?,
+            growth: if grows { Growth::By(2.try_into().ok()?) } else { Growth::Fixed },
+            layout: Layout::Windowed { seed: 7, window },
+        };
+        let filter = Filter::create(params, |_| true).expect("little memory");
+        Some(Subject { filter, now: START, due: BTreeMap::new(), new: 0, capacity })
+    }
+
+    fn window(&self) -> Window {
+        self.filter.windowed().expect("a filter that forgets").slices().window()
+    }
+
+    /// Returns the filter's time, which may be ahead of ours.
+    fn time(&self) -> u64 {
+        self.filter.windowed().map_or(0, |filter| filter.slices().time(self.now))
+    }
+
+    /// Does one operation. Returns `None` when there are no more.
+    fn step(&mut self, rest: &mut Reader<'_>) -> Option<()> {
+        let operation = rest.u8()?;
+        match operation & 7 {
+            0 | 1 => {
+                let (first, count) = (rest.u16()?, rest.u8()?);
+                let lifetime = if operation & 8 > 0 { u64::from(rest.u16()?) } else { 0 };
+                self.add(first.into(), u64::from(count) << (operation >> 5), lifetime);
+            }
+            2 => self.now += u64::from(rest.u16()?) << (operation >> 4 & 7),
+            3 => self.now = self.now.saturating_sub(rest.u16()?.into()).max(START),
+            4 => {
+                let mut copy = self.copied();
+                check_same(&copy, &self.filter);
+                std::mem::swap(&mut copy, &mut self.filter);
+            }
+            5 => self.replace_by_edited_header(rest)?,
+            6 => self.replace_by_edited_part(rest)?,
+            _ => self.load_any(rest)?,
+        }
+        Some(())
+    }
+
+    fn add(&mut self, first: u64, count: u64, lifetime: u64) {
+        let window = self.window();
+        let numbers: Vec<u64> = (first..first + count.min(2000)).collect();
+        let hashes: Vec<_> = numbers.iter().map(|&number| self.filter.hash(&item(number))).collect();
+        let lifetime = match window.length {
+            Some(length) if !window.rolling => NonZeroU64::new(lifetime.min(length.get())),
+            _ => None,
+        };
+        let options = InsertOptions { now: self.now, lifetime, ..OnDuplicate::Count.into() };
+        let (mut new, mut renewed) = (vec![false; hashes.len()], vec![false; hashes.len()]);
+        let mut taken = self.filter.memory_usage() as u64;
+        let inserted = self.filter.insert_hashes(&hashes, &mut new, &mut renewed, &options, &mut |bytes| {
+            taken += bytes;
+            taken <= 8 * MEMORY_LIMIT
+        });
+        let handled = inserted.map_or_else(|interrupted| interrupted.handled, |()| hashes.len());
+        let until = self.time().saturating_add(lifetime.or(window.length).map_or(0, NonZeroU64::get));
+        for (index, &number) in numbers[..handled].iter().enumerate() {
+            assert!(!new[index] || !self.must_remember(number), "{number} was forgotten");
+            if new[index] || renewed[index] {
+                assert!(!renewed[index] || window.refresh);
+                self.due.insert(number, (until, self.new));
+                self.new += u64::from(new[index]);
+            }
+        }
+    }
+
+    /// Returns true if the filter has to say that the item is there.
+    fn must_remember(&self, number: u64) -> bool {
+        let window = self.window();
+        self.due.get(&number).is_some_and(|&(due, before)| {
+            // What was renewed may share a slice with any number of others, and goes with them if there is no room.
+            (!window.rolling || !window.refresh && self.new - before <= self.capacity)
+                && (window.length.is_none() || self.time() < due)
+        })
+    }
+
+    fn check(&self) {
+        let must_be_there = self.due.keys().filter(|&&number| self.must_remember(number));
+        must_be_there.for_each(|&number| assert!(self.filter.contains_at(&item(number), self.now), "{number}"));
+        let rate = self.filter.false_positive_rate_at(self.now);
+        assert!((0.0..=1.0).contains(&rate) && (0.0..=1.0).contains(&self.filter.fill()));
+        assert!(self.filter.len_at(self.now) <= self.filter.len() && self.filter.len() <= self.filter.capacity());
+    }
+
+    /// Returns a copy that was made in one of the ways there are.
+    fn copied(&self) -> Filter {
+        let mut file = Writer::default();
+        codec::write_rdb(&self.filter, &mut file).expect("little memory");
+        let from_file = codec::read_own_rdb(&mut Reader(&file.0), |_| true).expect("a sound file");
+        check_same(&from_file, &self.filter.try_clone().expect("little memory"));
+        Filter::from_bytes(&self.filter.to_bytes().expect("little memory")).expect("sound bytes")
+    }
+
+    /// Puts a filter in the place of this one, of which nobody knows what it holds.
+    fn replace(&mut self, filter: Filter) {
+        let mut used = filter.try_clone().expect("a copy");
+        for now in [0, START, self.now, u64::MAX] {
+            let hashes: Vec<_> = (0..40).map(|number| used.hash(&item(number))).collect();
+            let options = InsertOptions { now, ..OnDuplicate::Count.into() };
+            let mut taken = 0;
+            let _ = used.insert_hashes(&hashes, &mut [false; 40], &mut [false; 40], &options, &mut |bytes| {
+                taken += bytes;
+                taken <= MEMORY_LIMIT
+            });
+            assert!((0.0..=1.0).contains(&used.false_positive_rate_at(now)));
+        }
+        let subject = Subject { filter, now: self.now, due: BTreeMap::new(), new: 0, capacity: self.capacity };
+        let copy = subject.copied();
+        check_same(&copy, &subject.filter);
+        *self = Subject { filter: copy, ..subject };
+    }
+
+    /// Changes bytes of the header, and loads the chunks that fit.
+    fn replace_by_edited_header(&mut self, rest: &mut Reader<'_>) -> Option<()> {
+        let mut header = codec::encode_header(&self.filter).expect("little memory");
+        for _ in 0..rest.u8()? & 3 {
+            let (at, value) = (usize::from(rest.u16()?) % header.len(), rest.u8()?);
+            header[at] = value;
+        }
+        let Ok(header) = Header::decode(&sealed(&header), Origin::Client) else { return Some(()) };
+        if header.memory() > MEMORY_LIMIT {
+            return Some(());
+        }
+        let mut other = header.build().expect("little memory");
+        let Some(tags) = other.windowed().map(windowed::tags) else { return Some(()) };
+        let mut parts = Vec::new();
+        codec::dump(&self.filter, |cursor, data| parts.push((cursor, data.to_vec()))).expect("little memory");
+        for (cursor, data) in &parts[1..] {
+            let sound = SealedChunk::decode(*cursor, data).expect("a chunk");
+            let tag = tags[usize::from(sound.end > crate::part::END)];
+            let data = chunk::seal(sound.content, sound.end, tag).expect("little memory");
+            let _ = codec::load_chunk(&mut other, *cursor, &data, Origin::Client);
+        }
+        // What a header says and what came with it need not agree, where a client copies.
+        self.replace(other);
+        Some(())
+    }
+
+    /// Changes bytes of the first chunk, and loads it into an empty filter.
+    fn replace_by_edited_part(&mut self, rest: &mut Reader<'_>) -> Option<()> {
+        let chunk = codec::next_chunk(&self.filter, codec::HEADER_CURSOR).expect("little memory");
+        let changes = rest.u8()? & 7;
+        let Some(chunk) = chunk else { return Some(()) };
+        let mut part = chunk.data[..chunk.data.len() - 16].to_vec();
+        for _ in 0..changes {
+            let (at, value) = (usize::from(rest.u16()?) % part.len(), rest.u8()?);
+            part[at] ^= value;
+        }
+        let header = codec::encode_header(&self.filter).expect("little memory");
+        let mut other = Header::decode(&header, Origin::Client).and_then(|header| header.build()).expect("sound");
+        let [tag, _] = windowed::tags(other.windowed()?);
+        let end = u64::from_le_bytes(*part.get(8..)?.first_chunk()?);
+        let cursor = chunk::FIRST_CHUNK_CURSOR.wrapping_add(end);
+        let data = chunk::seal(&part, end, tag).expect("little memory");
+        let before = xxh3_64(&other.to_bytes().expect("little memory"));
+        match codec::load_chunk(&mut other, cursor, &data, Origin::Replication) {
+            Ok(_) => self.replace(other),
+            Err(_) => assert_eq!(xxh3_64(&other.to_bytes().expect("little memory")), before),
+        }
+        Some(())
+    }
+
+    /// Loads any bytes as a chunk.
+    fn load_any(&mut self, rest: &mut Reader<'_>) -> Option<()> {
+        let (cursor, length) = (rest.u64()?, rest.u8()?);
+        let data = rest.take(rest.0.len().min(length.into()))?;
+        let before = self.filter.to_bytes().expect("little memory");
+        let loaded = codec::load_chunk(&mut self.filter, cursor, data, Origin::Client);
+        assert!(loaded.is_ok_and(|loaded| loaded.changed) || self.filter.to_bytes().expect("little memory") == before);
+        Some(())
+    }
+}
+
+/// Panics unless both are the same filter.
+fn check_same(one: &Filter, other: &Filter) {
+    assert!(one.to_bytes().expect("little memory") == other.to_bytes().expect("little memory"));
+    assert_eq!(one.memory_usage(), other.memory_usage());
+}
