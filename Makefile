@@ -130,6 +130,7 @@ soak: build-tests $(MOVING_SERVER) ## Have clients do anything (SECONDS=60), fil
 	OXBLOOM_MODULE=$(MODULE) cargo test $(TESTED) --test soak -- clients $(SECONDS) $(SEED)
 	SERVER_BIN=$(MOVING_SERVER) OXBLOOM_MODULE=$(MODULE) cargo test $(TESTED) --test soak -- defragmentation $(FILTERS) $(SEED)
 	cargo test $(TESTED) --test soak -- removals $(OPERATIONS) $(SEED)
+	cargo test $(TESTED) --test soak -- windows $(OPERATIONS) $(SEED)
 
 # --- Five servers -----------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 //! For as long as one wants: many clients, who do whatever there is to be done with filters, and nothing is forgotten; as many
-//! filters as one wants, while the server moves their memory; and as many additions and removals as one wants.
+//! filters as one wants, while the server moves their memory; and as many additions and removals as one wants, and additions to
+//! filters that forget.
 //!
 //! ```text
 //! make soak SECONDS=3600 FILTERS=10000000 OPERATIONS=100000000 SEED=1
@@ -8,12 +9,14 @@
 mod clients;
 mod defragmentation;
 mod removals;
+mod windows;
 
 use std::time::{Duration, Instant};
 
 use testkit::random::Random;
 
-const USAGE: &str = "clients SECONDS [SEED], defragmentation FILTERS [SEED], or removals OPERATIONS [SEED]";
+const USAGE: &str =
+    "clients SECONDS [SEED], defragmentation FILTERS [SEED], removals OPERATIONS [SEED], or windows OPERATIONS [SEED]";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -29,6 +32,7 @@ fn main() {
         "clients" => clients::soak(Duration::from_secs(amount), random),
         "defragmentation" => defragmentation::soak(amount, random),
         "removals" => removals::soak(amount, random),
+        "windows" => windows::soak(amount, random),
         _ => panic!("{USAGE}"),
     }
     println!("Nothing was wrong, for {} seconds.", started.elapsed().as_secs());
