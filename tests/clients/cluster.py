@@ -124,6 +124,13 @@ class Cluster:
             self.move_keys(key, to, meanwhile)
             self.close_slot(key, to)
 
+    def shuffle(self, keys: list[str]) -> None:
+        """Moves the slots of keys from the primary that has them to the next."""
+        for key in keys:
+            primaries = self.primaries()
+            place = primaries.index(self.primary_of(key))
+            self.move_slot(key, primaries[(place + 1) % len(primaries)])
+
     def open_slot(self, key: str, to: Server) -> None:
         """Lets the keys of a slot move to another primary."""
         slot, source = key_slot(key.encode()), self.primary_of(key)

@@ -5,6 +5,7 @@ A request is asked for and added in one command, so of two crawlers that find a 
 
 from __future__ import annotations
 
+import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,16 @@ if TYPE_CHECKING:
     from scrapy.utils.request import RequestFingerprinterProtocol
     from typing_extensions import Self
 
+logger = logging.getLogger(__name__)
+
 LET_THROUGH = "bloomfilter"
 """Where a request's meta tells under which fingerprint a counting filter let it through; None once that is forgotten."""
+
+
+SHORT_MEMORY = (
+    "BLOOMFILTER_WINDOW is of use during this crawl only: the filter is deleted at its end, and the next crawl crawls every page. "
+    "Set SCHEDULER_PERSIST = True to keep the filter"
+)
 
 
 class RFPDupeFilter(ScrapyDupeFilter):
@@ -63,7 +72,8 @@ class RFPDupeFilter(ScrapyDupeFilter):
     @classmethod
     def from_spider(cls, spider: Spider) -> Self:
         """For scrapy-redis's scheduler, which decides itself when to clear the filter."""
-        return cls._for_key(spider.crawler, _named_key(spider.crawler), persist=True)
+        lasts = spider.crawler.settings.getbool("SCHEDULER_PERSIST")
+        return cls._for_key(spider.crawler, _named_key(spider.crawler), persist=True, lasts=lasts)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -78,10 +88,11 @@ class RFPDupeFilter(ScrapyDupeFilter):
         key = _named_key(crawler)
         if not persist and not settings.get("SCHEDULER_DUPEFILTER_KEY"):
             key = f"{key}:{uuid.uuid4().hex}"
-        return cls._for_key(crawler, key, persist=persist)
+        return cls._for_key(crawler, key, persist=persist, lasts=persist)
 
     @classmethod
-    def _for_key(cls, crawler: Crawler, key: str, *, persist: bool) -> Self:
+    def _for_key(cls, crawler: Crawler, key: str, *, persist: bool, lasts: bool) -> Self:
+        """`persist`: whether `close` leaves the filter as it is. `lasts`: whether whoever ends the crawl does."""
         settings = crawler.settings
         options = Options.of(crawler)
         client: Any = None
@@ -95,6 +106,9 @@ class RFPDupeFilter(ScrapyDupeFilter):
             capacity=options.capacity,
             error_rate=options.error_rate,
             counting=options.counting,
+            window=options.window,
+            refresh=options.refresh,
+            slices=options.slices,
         )
         dupefilter = cls(
             filter,
@@ -108,6 +122,8 @@ class RFPDupeFilter(ScrapyDupeFilter):
             with refusing(crawler):
                 dupefilter._prepare(flush=settings.getbool("SCHEDULER_FLUSH_ON_START"))
         dupefilter.usable = not refused(crawler)
+        if dupefilter.usable and filter.window and not lasts:
+            logger.warning(SHORT_MEMORY)
         dupefilter.crawler = crawler
         return dupefilter
 

@@ -4,8 +4,8 @@
 `redis.asyncio`. Both send the same commands, which `_Commands` makes: what is sent together is one pipeline, which goes to all
 servers that have a part in it at once. So a batch takes one round trip, however many shards it touches, up to 10,000 items.
 
-Every addition names the capacity and the error rate. A shard whose key is gone (it was deleted, or a primary failed before its
-replica had heard of it) is created again as it was, not with the server's defaults.
+Every addition names the capacity, the error rate and the window. A shard whose key is gone (it was deleted, or a primary failed
+before its replica had heard of it) is created again as it was, not with the server's defaults.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import redis
+from redis.utils import str_if_bytes
 
 from . import sharding
 from .errors import FilterMismatchError, KeyTakenError, ModuleMissingError
 from .exchange import AsyncClient, Client, Command, exchange, exchange_async
+from .window import NONE, Window
 
 Item = str | bytes
 
@@ -55,7 +58,7 @@ class Info:
     layers: int
     """Layers of all shards: as many as there are shards, until one grows that does not count."""
     items: int
-    """Items that were new."""
+    """Items that were new, and are not forgotten."""
     shards: int
 
 
@@ -75,7 +78,13 @@ class _Commands:
     """What to send for each operation of a filter, and how to read the replies: neither knows how they travel."""
 
     def __init__(
-        self, name: str, shards: int, capacity: int, error_rate: float, counting: bool
+        self,
+        name: str,
+        shards: int,
+        capacity: int,
+        error_rate: float,
+        counting: bool,
+        window: Window | None,
     ) -> None:
         if capacity < 1:
             raise ValueError(f"capacity must be 1 or more, not {capacity}")
@@ -85,11 +94,13 @@ class _Commands:
         self.capacity = sharding.capacity_of_each(capacity, shards)
         self.error_rate = error_rate
         self.counting = counting
+        self.window = window
+        self.kind = window.options if window else ("COUNTING",) if counting else ()
 
     def add(self, items: Sequence[Item]) -> _Call[list[bool]]:
-        creation = ("CAPACITY", self.capacity, "ERROR", self.error_rate)
-        options = (*creation, "COUNTING", "NX") if self.counting else creation
-        return self._by_shard("BF.INSERT", items, *options, "ITEMS")
+        options = ("CAPACITY", self.capacity, "ERROR", self.error_rate, *self.kind)
+        once = ("NX",) if self.counting else ()
+        return self._by_shard("BF.INSERT", items, *options, *once, "ITEMS")
 
     def contains(self, items: Sequence[Item]) -> _Call[list[bool]]:
         return self._by_shard("BF.MEXISTS", items)
@@ -114,7 +125,6 @@ class _Commands:
 
     def reserve(self) -> _Call[list[str]]:
         """Creates the shards; the keys of those that were there."""
-        options = ("COUNTING",) if self.counting else ()
 
         def meaning(replies: list[Any]) -> list[str]:
             there = []
@@ -126,29 +136,32 @@ class _Commands:
             return there
 
         return _Call(
-            [("BF.RESERVE", key, self.error_rate, self.capacity, *options) for key in self.keys],
+            [("BF.RESERVE", key, self.error_rate, self.capacity, *self.kind) for key in self.keys],
             meaning,
             errors_are_replies=True,
         )
 
     def check(self, keys: list[str]) -> _Call[None]:
         """Whether filters that are there are such as these are."""
-        questions = [(key, field) for key in keys for field in ("ERROR", "LAYOUT")]
 
         def meaning(replies: list[Any]) -> None:
-            for (key, field), reply in zip(questions, replies, strict=True):
+            for key, reply in zip(keys, replies, strict=True):
                 _raise_error(reply, key)
-                (value,) = reply.values() if isinstance(reply, dict) else reply[-1:]
-                if field == "ERROR" and float(value) != self.error_rate:
+                facts = _all_facts(reply)
+                error_rate = float(facts["Error rate"])
+                if error_rate != self.error_rate:
                     raise FilterMismatchError(
-                        key, f"an error rate of {float(value)}", self.error_rate
+                        key, f"an error rate of {error_rate}", self.error_rate
                     )
-                counting = value in (b"counting", "counting")
-                if field == "LAYOUT" and counting != self.counting:
+                counting = facts["Layout"] == "counting"
+                if counting != self.counting:
                     raise FilterMismatchError(key, CELLS[counting], CELLS[self.counting])
+                window = Window.from_facts(facts)
+                if window != self.window:
+                    raise FilterMismatchError(key, window or NONE, self.window or NONE)
 
         return _Call(
-            [("BF.INFO", *question) for question in questions],
+            [("BF.INFO", key, "ALL") for key in keys],
             meaning,
             errors_are_replies=True,
         )
@@ -188,15 +201,23 @@ class _Filter(Generic[AnyClient]):
         capacity: int = CAPACITY,
         error_rate: float = ERROR_RATE,
         counting: bool = False,
+        window: int | timedelta | None = None,
+        refresh: bool = False,
+        slices: int | None = None,
     ) -> None:
         """Talks to nobody yet.
 
         `capacity` is the number of items that fit before anything grows (from 1); `error_rate` the share of items that are
         said to be there though they are not (above 0, below 1); `shards` 1 to 16384.
+
+        `window` is for how long an item is remembered, in whole seconds (up to 100 years); `refresh` whether that is counted
+        from when it was added last, not first; `slices` (2 to 64, by default 8) how precisely: an item is forgotten one slice of
+        the window late, at most.
         """
         self.client = client
         self.counting = counting
-        self._commands = _Commands(name, shards, capacity, error_rate, counting)
+        self.window = Window.of(window, refresh=refresh, slices=slices, counting=counting)
+        self._commands = _Commands(name, shards, capacity, error_rate, counting, self.window)
 
     @property
     def keys(self) -> list[str]:
@@ -222,6 +243,10 @@ class ShardedFilter(_Filter[Client]):
 
     With `counting`, items can be removed. They are counted once, however often they are added.
 
+    With a `window`, items are forgotten when it is over, and the capacity is that of a window:
+
+    >>> week = ShardedFilter(client, "week", shards=16, window=7 * 24 * 3600)
+
     The client's own retries apply. If an answer was lost and the command sent again, an item that was new is said to have been there:
     where that matters, use a client with `retry=Retry(NoBackoff(), 0)`, and see to lost answers yourself. (Before redis-py 6, clients
     for clusters need `cluster_error_retry_attempts=0`, too.) Only `add_many` to a cluster
@@ -231,8 +256,8 @@ class ShardedFilter(_Filter[Client]):
     def reserve(self) -> bool:
         """Creates the shards that are missing; whether there was one.
 
-        Raises `ModuleMissingError`, `KeyTakenError` or, if a shard has another error rate or is counting and should not be (or the other way
-        round), `FilterMismatchError`.
+        Raises `ModuleMissingError`, `KeyTakenError` or, if a shard has another error rate or window, or is counting and should not
+        be (or the other way round), `FilterMismatchError`.
         """
         there = self._send(self._commands.reserve())
         if there:
@@ -263,7 +288,7 @@ class ShardedFilter(_Filter[Client]):
         return self._send(self._commands.remove([item]))[0]
 
     def card(self) -> int:
-        """How many items were new."""
+        """How many items were new, and are not forgotten."""
         return self._send(self._commands.card())
 
     def info(self) -> Info:
@@ -356,6 +381,12 @@ def _facts(reply: Any) -> tuple[int, int, int, int]:
     values = list(reply.values()) if isinstance(reply, dict) else reply[1::2]
     capacity, size, layers, items = map(int, values[:4])
     return capacity, size, layers, items
+
+
+def _all_facts(reply: Any) -> dict[str, Any]:
+    """What `BF.INFO key ALL` replies in either version of the protocol, to clients that decode replies or do not."""
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return {str_if_bytes(name): str_if_bytes(value) for name, value in pairs}
 
 
 def _raise_error(reply: Any, key: str) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from .filter import CAPACITY, ERROR_RATE
 from .patience import Patience
 from .refusal import refusing
+from .window import Window
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -33,6 +35,9 @@ class Options:
     patience: Patience = field(default_factory=lambda: Patience(PATIENCE))
     lease: int = LEASE
     """In seconds."""
+    window: int | timedelta | None = None
+    refresh: bool = False
+    slices: int | None = None
 
     @classmethod
     def of(cls, crawler: Crawler) -> Self:
@@ -45,14 +50,26 @@ class Options:
     def from_settings(cls, settings: BaseSettings) -> Self:
         """Raises ValueError, with the setting's name, for what makes no sense."""
         capacity, error_rate = equivalent(settings) or (CAPACITY, ERROR_RATE)
+        counting = flag(settings, "BLOOMFILTER_COUNTING")
+        window, slices = settings.get("BLOOMFILTER_WINDOW"), settings.get("BLOOMFILTER_SLICES")
+        refresh = flag(settings, "BLOOMFILTER_REFRESH")
+        Window.of(window, refresh=refresh, slices=slices, counting=counting, name=setting_for)
         return cls(
             number(settings, "BLOOMFILTER_CAPACITY", int, capacity, 1, 2**63 - 1),
             number(settings, "BLOOMFILTER_ERROR_RATE", float, error_rate, 1e-15, 1 - 1e-9),
-            settings.getbool("BLOOMFILTER_COUNTING"),
+            counting,
             number(settings, "BLOOMFILTER_SHARDS", int, 1, 1, 16384),
             Patience(number(settings, "BLOOMFILTER_PATIENCE", float, PATIENCE, 0, 1e9)),
             number(settings, "SCHEDULER_LEASE", int, LEASE, 1, 86_400),
+            window,
+            refresh,
+            slices,
         )
+
+
+def setting_for(argument: str) -> str:
+    """The setting for an argument of `ShardedFilter`."""
+    return f"BLOOMFILTER_{argument.upper()}"
 
 
 def equivalent(settings: BaseSettings) -> tuple[int, float] | None:
@@ -66,6 +83,14 @@ def equivalent(settings: BaseSettings) -> tuple[int, float] | None:
     bits = 2 ** number(settings, "BLOOMFILTER_BIT", int, BIT, 1, 45)
     functions = number(settings, "BLOOMFILTER_HASH_NUMBER", int, HASH_NUMBER, 1, 40)
     return max(1, math.floor(bits * math.log(2) / functions)), 2.0**-functions
+
+
+def flag(settings: BaseSettings, name: str) -> bool:
+    """A setting's value as True or False. Raises ValueError, with its name, if it is neither."""
+    try:
+        return settings.getbool(name)
+    except ValueError:
+        raise ValueError(f"{name} must be True or False, not {settings.get(name)!r}") from None
 
 
 def number(

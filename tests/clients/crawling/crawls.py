@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -18,6 +19,9 @@ from servers import WITHIN, Server, wait_until
 
 HERE = Path(__file__).parent
 
+IN_FLIGHT = "{follow:requests}:inflight"
+LEASE = 2  # seconds
+
 PLAIN = {
     "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
     "DUPEFILTER_CLASS": "oxbloom_scrapy.RFPDupeFilter",
@@ -28,6 +32,13 @@ CHECK_THEN_INSERT = {
     "DUPEFILTER_CLASS": "scrapy_redis_bloomfilter.dupefilter.RFPDupeFilter",
 }
 SCRAPYS_OWN = {"DUPEFILTER_CLASS": "oxbloom_scrapy.RFPDupeFilter"}
+
+
+def pages_in_flight(server: Server) -> set[int]:
+    """Of the requests that crawlers have taken and not dealt with, by the server's account."""
+    entries = server.client.hvals(IN_FLIGHT)
+    urls = [urlsplit(pickle.loads(entry.split(b" ", 1)[1])["url"]) for entry in entries]
+    return {int(parse_qs(url.query)["id"][0]) for url in urls if url.path == "/page"}
 
 
 class Crawler:
@@ -89,9 +100,10 @@ class Crawl:
         self.crawlers.append(crawler)
         return crawler
 
-    def follow(self, *urls: str, again: str = "", **settings: Any) -> Crawler:
+    def follow(self, *urls: str, again: str = "", always: str = "", **settings: Any) -> Crawler:
         """Starts a crawler that follows links from `urls` on, as soon as `go` is called."""
-        return self.start("follow", {"urls": " ".join(urls), "again": again}, **settings)
+        arguments = {"urls": " ".join(urls), "again": again, "always": always}
+        return self.start("follow", arguments, **settings)
 
     def go(self) -> None:
         """Lets all crawlers go, at one moment, when each is ready."""

@@ -10,7 +10,7 @@ import re
 import warnings
 from pathlib import Path
 
-from cluster import Cluster, running_cluster
+from cluster import running_cluster
 from crawls import LASTING, Crawl, crawl
 from oxbloom_scrapy import ShardedFilter
 from scrapy import Request
@@ -39,14 +39,6 @@ def start(crawl: Crawl, pages: Site) -> None:
     crawl.go()
 
 
-def shuffle(cluster: Cluster, keys: list[str]) -> None:
-    """Moves the slots of keys from the primary that has them to the next."""
-    for key in keys:
-        primaries = cluster.primaries()
-        place = primaries.index(cluster.primary_of(key))
-        cluster.move_slot(key, primaries[(place + 1) % len(primaries)])
-
-
 def test_every_page_is_crawled_once_while_slots_move_with_all_that_is_in_them(tmp_path: Path):
     with running_cluster() as cluster, site(delay=0.02) as pages:
         settings = {**settings_of_the_page(), "SCHEDULER_PERSIST": True}
@@ -58,7 +50,7 @@ def test_every_page_is_crawled_once_while_slots_move_with_all_that_is_in_them(tm
             start(crawled, pages)
             for share in (0.1, 0.3, 0.5, 0.7):
                 wait_until(lambda: len(crawled.crawled()) > share * pages.pages)  # noqa: B023
-                shuffle(cluster, [*seen.keys, "follow:requests"])
+                cluster.shuffle([*seen.keys, "follow:requests"])
             for crawler in crawled.crawlers:
                 crawler.finish()
         assert dict(crawled.crawled()) == dict.fromkeys(range(pages.pages), 1)
@@ -81,7 +73,7 @@ def test_what_was_crawled_before_a_wait_is_not_crawled_again_when_a_primary_is_k
         with crawl(queue, tmp_path, SCHEDULER_PERSIST=True, **LASTING, **settings) as crawled:
             start(crawled, pages)
             wait_until(lambda: len(pages.visits()) > 0.3 * pages.pages)
-            shuffle(cluster, seen.keys[:4])
+            cluster.shuffle(seen.keys[:4])
             before = set(pages.visits())
             assert cluster.wait_all()
             killed = cluster.kill_primary_of(seen.keys[0])

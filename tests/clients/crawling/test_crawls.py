@@ -1,18 +1,25 @@
 """Real crawls of a real site with a real server: what is seen is seen once, and nothing is missing."""
 
-import pickle
 from itertools import count
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import website
-from crawls import CHECK_THEN_INSERT, LASTING, PLAIN, SCRAPYS_OWN, Crawl, Crawler, crawl
+from crawls import (
+    CHECK_THEN_INSERT,
+    IN_FLIGHT,
+    LASTING,
+    LEASE,
+    PLAIN,
+    SCRAPYS_OWN,
+    Crawl,
+    Crawler,
+    crawl,
+    pages_in_flight,
+)
 from servers import OXBLOOM, WITHIN, Server, running, wait_until
 from website import Site, site
 
 STARTS = 40  # pages that all crawlers of a crawl begin with
-IN_FLIGHT = "{follow:requests}:inflight"
-LEASE = 2  # seconds
 DURABLE = ["--appendonly", "yes", "--appendfsync", "always"]
 
 
@@ -78,13 +85,6 @@ def test_to_check_and_then_to_insert_crawls_pages_twice(server, tmp_path, crawle
 
     # Two crawlers have to ask at one moment: on a busy machine not every crawl has one. It goes on until one has.
     assert any(map(crawls_a_page_twice, count()))
-
-
-def pages_in_flight(server: Server) -> set[int]:
-    """Of the requests that crawlers have taken and not dealt with, by the server's account."""
-    entries = server.client.hvals(IN_FLIGHT)
-    urls = [urlsplit(pickle.loads(entry.split(b" ", 1)[1])["url"]) for entry in entries]
-    return {int(parse_qs(url.query)["id"][0]) for url in urls if url.path == "/page"}
 
 
 def test_nothing_is_lost_or_crawled_twice_when_a_crawl_is_stopped_and_resumed(server, tmp_path):

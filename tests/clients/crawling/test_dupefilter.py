@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -98,6 +99,137 @@ def test_settings_that_make_no_sense_are_named(server, spider, caplog, name, val
         f"The crawl cannot start: {name} must be a number from "
     )
     assert server.client.dbsize() == 0
+
+
+YEARS = timedelta(days=36_525)  # a hundred
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ({"BLOOMFILTER_WINDOW": 7 * 24 * 3600}, [604_800, 8, 0]),
+        # As on the command line.
+        ({"BLOOMFILTER_WINDOW": "60", "BLOOMFILTER_REFRESH": "True"}, [60, 8, 1]),
+        ({"BLOOMFILTER_WINDOW": "60", "BLOOMFILTER_SLICES": "64"}, [60, 64, 0]),
+        ({"BLOOMFILTER_WINDOW": timedelta(days=1), "BLOOMFILTER_SLICES": 2}, [86_400, 2, 0]),
+        ({"BLOOMFILTER_WINDOW": 0.5 * 24 * 3600, "BLOOMFILTER_REFRESH": False}, [43_200, 8, 0]),
+        ({"BLOOMFILTER_WINDOW": 1, "BLOOMFILTER_SHARDS": 1}, [1, 8, 0]),
+        ({"BLOOMFILTER_WINDOW": YEARS}, [3_155_760_000, 8, 0]),
+        ({"BLOOMFILTER_REFRESH": False}, [None, None, 0]),
+    ],
+)
+def test_the_filter_forgets_as_the_settings_say(server, dupefilter, settings, options):
+    for seen in (dupefilter(**settings), dupefilter(**settings)):
+        assert [info(server, field) for field in ("WINDOW", "SLICES", "REFRESH")] == options
+        # The filter is made anew as it was.
+        seen.clear()
+        assert not seen.request_seen(PAGE)
+        assert [info(server, field) for field in ("WINDOW", "SLICES", "REFRESH")] == options
+
+
+WEEK = {"BLOOMFILTER_WINDOW": 604_800}
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        *(
+            (
+                {"BLOOMFILTER_WINDOW": window},
+                "BLOOMFILTER_WINDOW must be a whole number of seconds from 1 to 3155760000 (100 years), or a timedelta, not ",
+            )
+            for window in (
+                *(0, -1, 1.5, True, "", "week", "1.5", float("inf"), float("nan"), [7]),
+                *(timedelta(0), timedelta(seconds=1.5), YEARS + timedelta(seconds=1)),
+            )
+        ),
+        *(
+            (
+                {**WEEK, "BLOOMFILTER_SLICES": slices},
+                "BLOOMFILTER_SLICES must be a whole number from 2 to 64, not ",
+            )
+            for slices in (1, 65, 2.5, "many", True)
+        ),
+        (
+            {**WEEK, "BLOOMFILTER_REFRESH": "often"},
+            "BLOOMFILTER_REFRESH must be True or False, not 'often'",
+        ),
+        ({"BLOOMFILTER_SLICES": 8}, "BLOOMFILTER_SLICES needs BLOOMFILTER_WINDOW"),
+        ({"BLOOMFILTER_REFRESH": True}, "BLOOMFILTER_REFRESH needs BLOOMFILTER_WINDOW"),
+        (
+            {**WEEK, "BLOOMFILTER_COUNTING": True},
+            "BLOOMFILTER_WINDOW and BLOOMFILTER_COUNTING cannot be combined",
+        ),
+    ],
+)
+def test_a_window_that_makes_no_sense_is_told(server, spider, caplog, settings, says):
+    quotes = spider(**settings)
+    unusable = RFPDupeFilter.from_spider(quotes)
+    assert refusal(unusable, quotes.crawler, caplog).startswith(f"The crawl cannot start: {says}")
+    assert server.client.dbsize() == 0
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "says"),
+    [
+        ({}, WEEK, "no window, but a window of 604800 s (SLICES 8) was asked for"),
+        (WEEK, {}, "a window of 604800 s (SLICES 8), but no window was asked for"),
+        (
+            WEEK,
+            {"BLOOMFILTER_WINDOW": 86_400},
+            "a window of 604800 s (SLICES 8), but a window of 86400 s (SLICES 8) was asked for",
+        ),
+        (
+            WEEK,
+            {**WEEK, "BLOOMFILTER_SLICES": 7},
+            "a window of 604800 s (SLICES 8), but a window of 604800 s (SLICES 7) was asked for",
+        ),
+        (
+            WEEK,
+            {**WEEK, "BLOOMFILTER_REFRESH": True},
+            "a window of 604800 s (SLICES 8), but a window of 604800 s (SLICES 8, REFRESH) was asked for",
+        ),
+        (WEEK, {"BLOOMFILTER_COUNTING": True}, "bits, but counters (COUNTING) was asked for"),
+    ],
+)
+def test_a_filter_with_another_window_is_an_error(
+    server, spider, dupefilter, caplog, there, wanted, says
+):
+    assert not dupefilter(**there).request_seen(PAGE)
+    quotes = spider(**wanted)
+    unusable = RFPDupeFilter.from_spider(quotes)
+    told = refusal(unusable, quotes.crawler, caplog)
+    assert f"the key {KEY!r} holds a filter with {says}. Ask for what is there, delete" in told
+    assert dupefilter(**there).request_seen(PAGE)
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"), [(["WINDOW", 604_800, "ROLLING"], WEEK), (["ROLLING"], {})]
+)
+def test_a_filter_that_forgets_when_it_is_full_is_an_error(server, spider, caplog, options, wanted):
+    server.client.execute_command("BF.RESERVE", KEY, 1e-6, 1000, *options)
+    quotes = spider(**wanted)
+    unusable = RFPDupeFilter.from_spider(quotes)
+    assert "ROLLING), but " in refusal(unusable, quotes.crawler, caplog)
+
+
+@pytest.mark.parametrize("settings", [PLAIN, LASTING, SCRAPYS_OWN])
+def test_a_crawl_with_a_wrong_window_is_one_clear_error_at_the_start(server, tmp_path, settings):
+    there = {"SCHEDULER_DUPEFILTER_KEY": KEY}
+    server.client.execute_command("BF.RESERVE", KEY, 1e-6, 1_000_000, "WINDOW", 60)
+    for number, wrong in enumerate(
+        [{"BLOOMFILTER_SLICES": 8}, {**WEEK, "BLOOMFILTER_COUNTING": True}, WEEK]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with site() as pages, crawl(server, folder, **settings, **wrong, **there) as failed:
+            crawler = failed.start("textbook", {"site": pages.root})
+            assert crawler.finish(code=1)["finish_reason"] == "bloomfilter_unusable"
+            assert crawler.text().count(" ERROR: ") == 1
+            assert " ERROR: The crawl cannot start: " in crawler.text()
+            assert "Traceback" not in crawler.text()
+            assert pages.served == []
+    assert server.client.exists(KEY)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import count, islice, product
 from typing import Any
 
@@ -520,6 +521,84 @@ def test_another_filter_at_the_keys_is_told_before_anything_is_added(place: Plac
     with pytest.raises(FilterMismatchError, match=r"with counters \(COUNTING\), but bits was"):
         place.filter("counted").reserve()
     assert place.filter(error_rate=0.01).card() == 0
+
+
+# With a window
+
+
+def windows(place: Place, filter: Any) -> list[list[Any]]:
+    """What the shards' servers say of their windows."""
+    return [
+        [
+            place.one(key).execute_command("BF.INFO", key, field)[-1]
+            for field in ("WINDOW", "SLICES", "REFRESH")
+        ]
+        for key in filter.keys
+    ]
+
+
+@four_ways
+@pytest.mark.parametrize("shards", [1, 16])
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"window": 604_800}, [604_800, 8, 0]),
+        ({"window": timedelta(days=7), "slices": 2, "refresh": True}, [604_800, 2, 1]),
+    ],
+)
+def test_each_shard_has_the_window_however_it_was_made(
+    place: Place, shards: int, options: Any, told: list[Any]
+) -> None:
+    filter, other = (place.filter(shards=shards, **options) for _ in range(2))
+    assert filter.reserve() is True
+    assert filter.reserve() is other.reserve() is False
+    assert windows(place, filter) == [told] * shards
+    assert filter.add_many(numbered(500)) == [True] * 500
+    assert other.add_many(numbered(500)) == [False] * 500
+    assert filter.card() == filter.info().items == 500
+    filter.clear()
+    other.add_many(numbered(500))
+    assert windows(place, filter) == [told] * shards
+
+
+@four_ways
+def test_another_window_at_the_keys_is_told_before_anything_is_added(place: Place) -> None:
+    place.filter("never").reserve()
+    place.filter("week", window=604_800).reserve()
+    for name, options, says in [
+        ("never", {"window": 60}, r"no window, but a window of 60 s \(SLICES 8\) was"),
+        ("week", {}, r"a window of 604800 s \(SLICES 8\), but no window was"),
+        ("week", {"window": 60}, r"604800 s \(SLICES 8\), but a window of 60 s"),
+        ("week", {"window": 604_800, "slices": 4}, r"but a window of 604800 s \(SLICES 4\) was"),
+        ("week", {"window": 604_800, "refresh": True}, r"but .*\(SLICES 8, REFRESH\) was"),
+    ]:
+        with pytest.raises(FilterMismatchError, match=says):
+            place.filter(name, **options).reserve()
+    # One shard is enough.
+    filter = place.filter("week", window=604_800)
+    key = filter.keys[9]
+    place.one(key).delete(key)
+    place.one(key).execute_command("BF.RESERVE", key, repr(TIGHT), 1000, "WINDOW", 60)
+    with pytest.raises(FilterMismatchError, match=f"{re.escape(key)}.*a window of 60 s"):
+        filter.reserve()
+
+
+@pytest.mark.parametrize("kind", [ShardedFilter, AsyncShardedFilter])
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"window": 0}, "^window must be a whole number of seconds from 1 to 3155760000"),
+        ({"window": 1.5}, "^window must be .* or a timedelta, not 1.5"),
+        ({"window": timedelta(milliseconds=1)}, "^window must be"),
+        ({"window": 60, "slices": 1}, "^slices must be a whole number from 2 to 64, not 1"),
+        ({"window": 60, "counting": True}, "^window and counting cannot be combined"),
+        ({"slices": 8}, "^slices needs window"),
+        ({"refresh": True}, "^refresh needs window"),
+    ],
+)
+def test_windows_that_make_no_sense_are_refused(kind: Any, options: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        kind(None, "seen", shards=1, **options)
 
 
 @four_ways

@@ -56,7 +56,7 @@ class Follow(scrapy.Spider):
     """Follows every link, once there is a file named `go`.
 
     `again`: what it does with a page that it is banned from. It requests it again (`now`), or leaves that to others (`later`), and
-    forgets it first; or it only requests it again (`unforgotten`).
+    forgets it first; or it only requests it again (`unforgotten`). `always`: whether it sends its first requests past the filter.
     """
 
     name = "follow"
@@ -83,7 +83,7 @@ class Follow(scrapy.Spider):
         for number, url in enumerate(self.urls.split()):
             # All crawlers of a crawl ask for the same page at the same moment. Nothing else may happen before, so this blocks.
             time.sleep(max(0, begin + number * TICK - time.time()))
-            yield scrapy.Request(url)
+            yield scrapy.Request(url, dont_filter=bool(self.always))
 
     def parse(self, response):
         if response.text == BANNED:

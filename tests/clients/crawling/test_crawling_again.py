@@ -1,0 +1,239 @@
+"""Crawls whose filter forgets: a page is crawled again when its window is over, and not before.
+
+Nobody waits for that. The clock of the module is turned, on a server that has the command for it, and always by more than a slice
+of a window takes or by an hour less: what happens does not depend on how long a crawl takes.
+"""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from cluster import Cluster, running_cluster
+from crawls import LASTING, LEASE, PLAIN, SCRAPYS_OWN, Crawl, crawl, pages_in_flight
+from oxbloom_scrapy import ShardedFilter
+from servers import ROOT, Server, running, wait_until
+from website import Site, site
+
+MODULE = os.environ.get("OXBLOOM_FAULTY_MODULE", str(ROOT / "target/debug/liboxbloom.so"))
+PAGE = (ROOT / "docs/crawling.md").read_text()
+
+HOUR = timedelta(hours=1)
+NOW = timedelta()
+KEY = "follow:bloomfilter"
+SHARDS = 16
+PAGES = 20
+CRAWLERS = 2
+
+
+def settings_of_the_page() -> dict[str, Any]:
+    """What the page on crawling says about crawling again."""
+    section = PAGE.split("## Crawl pages again")[1]
+    block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert block
+    settings: dict[str, Any] = {}
+    exec(block[1], {}, settings)  # noqa: S102
+    return settings
+
+
+WEEKLY = settings_of_the_page()
+WINDOW = timedelta(seconds=WEEKLY["BLOOMFILTER_WINDOW"])
+REMEMBERED = WINDOW - HOUR
+FORGOTTEN = WINDOW + WINDOW / 8 + HOUR
+
+
+@pytest.fixture(scope="module")
+def server_with_clock() -> Iterator[Server]:
+    with running(MODULE) as server:
+        yield server
+
+
+@pytest.fixture
+def server(server_with_clock: Server) -> Server:
+    server_with_clock.client.flushall()
+    turn(server_with_clock, NOW)
+    return server_with_clock
+
+
+def turn(server: Server, ahead: timedelta, key: str = "any") -> None:
+    """Turns the clock by which filters forget, so far from the right time. In a cluster, the server must serve the key."""
+    milliseconds = ahead // timedelta(milliseconds=1)
+    assert server.client.execute_command("BF.CLOCK", key, milliseconds) == b"OK"
+
+
+def crawled_by(crawl: Crawl, *urls: str, crawlers: int = 1, **settings: Any) -> Counter[int]:
+    """Lets crawlers go from some pages on, at one moment; how often they crawled each page."""
+    before = crawl.crawled()
+    crawl.flag.unlink(missing_ok=True)
+    running = [crawl.follow(*urls, **settings) for _ in range(crawlers)]
+    crawl.go()
+    for crawler in running:
+        crawler.finish()
+    return crawl.crawled() - before
+
+
+def once(pages: Site) -> Counter[int]:
+    return Counter(range(pages.pages))
+
+
+def every_url(pages: Site) -> list[str]:
+    return [pages.url(page) for page in range(pages.pages)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [PLAIN, LASTING, SCRAPYS_OWN],
+    ids=["scrapy-redis", "lasting", "scrapy"],
+)
+def test_a_page_is_crawled_again_after_the_window_and_not_before(server, tmp_path, settings):
+    lasts = (
+        {"JOBDIR": tmp_path / "job", "SCHEDULER_PERSIST": False} if settings is SCRAPYS_OWN else {}
+    )
+    with (
+        site(PAGES) as pages,
+        crawl(server, tmp_path, **{**WEEKLY, **settings, **lasts}) as weekly,
+    ):
+        urls = every_url(pages)
+        assert crawled_by(weekly, *urls) == once(pages)
+        turn(server, REMEMBERED)
+        assert crawled_by(weekly, *urls) == Counter()
+        turn(server, FORGOTTEN)
+        assert crawled_by(weekly, *urls) == once(pages)
+        # From now on, the second time counts.
+        turn(server, FORGOTTEN + REMEMBERED)
+        assert crawled_by(weekly, *urls) == Counter()
+        turn(server, 2 * FORGOTTEN)
+        assert crawled_by(weekly, pages.url(0)) == once(pages)
+        assert pages.visits() == weekly.crawled()
+
+
+def test_pages_that_lead_to_the_others_can_be_crawled_each_time(server, tmp_path):
+    with site(PAGES) as pages, crawl(server, tmp_path, **LASTING, **WEEKLY) as weekly:
+        for when, expected in [
+            (NOW, once(pages)),
+            (REMEMBERED, Counter()),
+            (FORGOTTEN, once(pages)),
+        ]:
+            turn(server, when)
+            crawled = crawled_by(weekly, pages.url(0), always="yes")
+            # A link that leads back to it is followed, too.
+            assert crawled == expected + Counter({0: 1})
+
+
+@pytest.mark.parametrize("refresh", [False, True])
+def test_with_refresh_a_page_is_crawled_again_when_it_was_not_met_for_a_window(
+    server, tmp_path, refresh
+):
+    settings = {**LASTING, **WEEKLY, "BLOOMFILTER_REFRESH": refresh}
+    with site(PAGES) as pages, crawl(server, tmp_path, **settings) as refreshed:
+        urls = every_url(pages)
+        met, others = set(range(0, PAGES, 2)), set(range(1, PAGES, 2))
+        assert crawled_by(refreshed, *urls) == once(pages)
+        turn(server, REMEMBERED)
+        assert crawled_by(refreshed, *[urls[page] for page in met]) == Counter()
+        turn(server, FORGOTTEN)
+        assert crawled_by(refreshed, *urls) == Counter(others | (set() if refresh else met))
+        # Met once more, all of them.
+        turn(server, FORGOTTEN + REMEMBERED)
+        assert crawled_by(refreshed, *urls) == Counter()
+        turn(server, FORGOTTEN + REMEMBERED + FORGOTTEN)
+        assert crawled_by(refreshed, *urls) == once(pages)
+
+
+@pytest.mark.parametrize("settings", [PLAIN, LASTING], ids=["scrapy-redis", "lasting"])
+def test_crawlers_that_share_a_filter_crawl_each_page_once_a_window(server, tmp_path, settings):
+    settings = {**settings, **WEEKLY, "BLOOMFILTER_SLICES": 2}
+    forgotten = WINDOW + WINDOW / 2 + HOUR
+    with site() as pages, crawl(server, tmp_path, **settings) as shared:
+        urls = every_url(pages)[:20]
+        for number in range(3):
+            turn(server, number * forgotten)
+            assert crawled_by(shared, *urls, crawlers=CRAWLERS) == once(pages)
+            turn(server, number * forgotten + REMEMBERED)
+            assert crawled_by(shared, *urls, crawlers=CRAWLERS) == Counter()
+        assert pages.visits() == shared.crawled()
+
+
+def test_a_crawler_that_is_killed_loses_nothing_and_crawls_nothing_twice_in_a_window(
+    server, tmp_path
+):
+    settings = {**LASTING, **WEEKLY, "SCHEDULER_LEASE": LEASE}
+    with site(delay=0.2) as pages, crawl(server, tmp_path, **settings) as killed:
+        times: Counter[int] = Counter()
+        for number in range(2):
+            begin = 2 * number * FORGOTTEN
+            turn(server, begin)
+            killed.flag.unlink(missing_ok=True)
+            crawler = killed.follow(pages.url(0))
+            killed.go()
+            wait_until(
+                lambda: (
+                    (killed.crawled() - times).total() > 0.3 * pages.pages  # noqa: B023
+                    and pages.serving["page"] > 3
+                )
+            )
+            crawler.kill()
+            in_flight = pages_in_flight(server)
+            assert in_flight
+            assert len(killed.crawled() - times) < pages.pages
+
+            turn(server, begin + REMEMBERED)
+            crawled_by(killed, pages.url(0))
+            crawled = killed.crawled() - times
+            assert set(crawled) == set(range(pages.pages))
+            assert {page for page, n in crawled.items() if n > 1} <= in_flight
+            assert max(crawled.values()) <= 2
+            times = killed.crawled()
+
+
+def test_a_filter_over_a_cluster_forgets_wherever_its_shards_are(tmp_path):
+    def turn_all(cluster: Cluster, ahead: timedelta) -> None:
+        for server in cluster.primaries():
+            turn(server, ahead, next(cluster.tags_of(server)))
+
+    with running_cluster(MODULE) as cluster, site() as pages:
+        settings = {
+            "REDIS_URL": cluster.servers[0].url,
+            "REDIS_PARAMS": {"redis_cls": "redis.cluster.RedisCluster"},
+            "BLOOMFILTER_SHARDS": SHARDS,
+        }
+        seen = ShardedFilter(
+            cluster.client(), KEY, shards=SHARDS, window=WEEKLY["BLOOMFILTER_WINDOW"]
+        )
+        with crawl(cluster.servers[0], tmp_path, **LASTING, **WEEKLY, **settings) as sharded:
+            urls = every_url(pages)[:20]
+            assert crawled_by(sharded, *urls, crawlers=CRAWLERS) == once(pages)
+            assert seen.reserve() is False
+            cluster.shuffle(seen.keys)
+            turn_all(cluster, REMEMBERED)
+            assert crawled_by(sharded, *urls, crawlers=CRAWLERS) == Counter()
+            turn_all(cluster, FORGOTTEN)
+            assert crawled_by(sharded, *urls, crawlers=CRAWLERS) == once(pages)
+            assert seen.reserve() is False
+            assert pages.visits() == sharded.crawled()
+
+
+@pytest.mark.parametrize(
+    ("lasts", "flushed"), [(False, False), (True, False), (True, True)], ids=str
+)
+@pytest.mark.parametrize(
+    "settings", [PLAIN, LASTING, SCRAPYS_OWN], ids=["scrapy-redis", "lasting", "scrapy"]
+)
+def test_a_filter_that_does_not_outlast_a_crawl_is_told_and_one_that_is_flushed_is_made_anew(
+    server, tmp_path, settings, lasts, flushed
+):
+    how = {"SCHEDULER_PERSIST": lasts, "SCHEDULER_FLUSH_ON_START": flushed}
+    with site(PAGES) as pages, crawl(server, tmp_path, **{**WEEKLY, **settings, **how}) as short:
+        assert crawled_by(short, pages.url(0)) == once(pages)
+        warning = "WARNING: BLOOMFILTER_WINDOW is of use during this crawl only"
+        assert short.crawlers[0].text().count(warning) == (0 if lasts else 1)
+        if lasts:
+            (window,) = server.client.execute_command("BF.INFO", KEY, "WINDOW")
+            assert window == WEEKLY["BLOOMFILTER_WINDOW"]
+        else:
+            assert server.client.keys() == []
+        again = once(pages) if flushed or not lasts else Counter()
+        assert crawled_by(short, pages.url(0)) == again
