@@ -30,7 +30,6 @@ logger = logging.getLogger(__name__)
 LET_THROUGH = "bloomfilter"
 """Where a request's meta tells under which fingerprint a counting filter let it through; None once that is forgotten."""
 
-
 SHORT_MEMORY = (
     "BLOOMFILTER_WINDOW is of use during this crawl only: the filter is deleted at its end, and the next crawl crawls every page. "
     "Set SCHEDULER_PERSIST = True to keep the filter"

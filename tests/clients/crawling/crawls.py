@@ -106,10 +106,13 @@ class Crawl:
         return self.start("follow", arguments, **settings)
 
     def go(self) -> None:
-        """Lets all crawlers go, at one moment, when each is ready."""
-        ready = [self.folder / f"go-{crawler.process.pid}" for crawler in self.crawlers]
-        wait_until(lambda: all(file.exists() for file in ready))
+        """Lets all crawlers go, at one moment, when each is ready, or has ended."""
+        wait_until(lambda: all(map(self.is_ready, self.crawlers)))
         self.flag.touch()
+
+    def is_ready(self, crawler: Crawler) -> bool:
+        ready = self.folder / f"go-{crawler.process.pid}"
+        return ready.exists() or crawler.process.poll() is not None
 
     def crawled(self) -> Counter[int]:
         """How often each page was dealt with."""
