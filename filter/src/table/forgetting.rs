@@ -4,8 +4,6 @@
 //! [`Table::sweep`] comes by: so no operation takes longer because much was forgotten at once.
 
 use super::Table;
-use std::cell::Cell;
-
 use super::bits::{Broadword, Select};
 use super::directory::Part as _;
 use super::entry::{Payload, Stamps};
@@ -94,11 +92,9 @@ impl Table {
     #[inline(always)]
     fn find_remembered_with<S: Select>(&self, hashes: &[Hash], found: &mut [bool], forgotten: u64) {
         let addressing = self.addressing;
-        let found = Cell::from_mut(found).as_slice_of_cells();
-        let is_wanted = |index: usize| !found[index].get();
-        self.each_run::<S>(self.bits_behind(), hashes, is_wanted, |index, segment, run, remainder| {
-            let fits = |value| addressing.fits(value, remainder);
-            found[index].set(segment.remembers_any(&run, forgotten, fits));
+        let is_wanted = |found: &bool| !found;
+        self.each_run::<S, _>(self.bits_behind(), hashes, found, is_wanted, |found, segment, run, remainder| {
+            *found = segment.remembers_any(&run, forgotten, |value| addressing.fits(value, remainder));
         });
     }
 

@@ -46,7 +46,6 @@ mod path;
 mod segment;
 mod stored;
 
-use std::cell::Cell;
 use std::ptr::NonNull;
 
 use crate::array::{prefetch, relocate_slice};
@@ -387,45 +386,53 @@ impl Table {
 
     #[inline(always)]
     fn find_with<S: Select>(&self, hashes: &[Hash], found: &mut [bool]) {
-        let found = Cell::from_mut(found).as_slice_of_cells();
-        let is_wanted = |index: usize| !found[index].get();
-        self.each_run::<S>(self.addressing.terminator(), hashes, is_wanted, |index, segment, run, remainder| {
-            found[index].set(self.fits_any(segment, run, remainder));
-        });
+        let is_wanted = |found: &bool| !found;
+        self.each_run::<S, _>(
+            self.addressing.terminator(),
+            hashes,
+            found,
+            is_wanted,
+            |found, segment, run, remainder| {
+                *found = self.fits_any(segment, run, remainder);
+            },
+        );
     }
 
     #[inline(always)]
     fn count_all_with<S: Select>(&self, hashes: &[Hash], counts: &mut [u64]) {
         counts.fill(0);
-        self.each_run::<S>(
+        let is_wanted = |_: &u64| true;
+        self.each_run::<S, _>(
             self.addressing.terminator(),
             hashes,
-            |_| true,
-            |index, segment, run, remainder| {
-                counts[index] = self.count_in(segment, run, remainder);
+            counts,
+            is_wanted,
+            |count, segment, run, remainder| {
+                *count = self.count_in(segment, run, remainder);
             },
         );
     }
 
-    /// Hands the run of each item that is wanted to `visit`, unless its segment is empty: with the item's number, and how its
-    /// path goes on. Slots have `behind` bits behind their fingerprints.
+    /// Hands the run of each item whose answer is wanted to `visit`, unless its segment is empty: with the answer, and how the
+    /// item's path goes on. Slots have `behind` bits behind their fingerprints.
     ///
     /// Step by step for all items of a batch: a step of one item is short enough for the processor to do that of the next
     /// ones at the same time, and can prefetch for the next step. A look-up in a table of a million items took 87 ns item by
     /// item, and 65 so.
     #[inline(always)]
-    fn each_run<S: Select>(
+    fn each_run<S: Select, A>(
         &self,
         behind: u32,
         hashes: &[Hash],
-        is_wanted: impl Fn(usize) -> bool,
-        mut visit: impl FnMut(usize, &Segment, Run, u64),
+        answers: &mut [A],
+        is_wanted: impl Fn(&A) -> bool,
+        visit: impl Fn(&mut A, &Segment, Run, u64),
     ) {
-        for (first, hashes) in (0..).step_by(BATCH).zip(hashes.chunks(BATCH)) {
+        for (hashes, answers) in hashes.chunks(BATCH).zip(answers.chunks_mut(BATCH)) {
             self.prefetch_directory(hashes);
             let mut places = [None; BATCH];
-            for (index, (place, &hash)) in (first..).zip(places.iter_mut().zip(hashes)) {
-                if is_wanted(index) {
+            for ((place, &hash), answer) in places.iter_mut().zip(hashes).zip(&*answers) {
+                if is_wanted(answer) {
                     let path = self.path(hash);
                     let segment = self.segment(path);
                     *place = Some((segment, segment.place(path, behind)));
@@ -436,9 +443,9 @@ impl Table {
             for (run, place) in runs.iter_mut().zip(places) {
                 *run = place.and_then(|(segment, place)| Some((segment, segment.run::<S>(place)?, place.remainder)));
             }
-            for (index, run) in (first..).zip(runs) {
+            for (answer, run) in answers.iter_mut().zip(runs) {
                 if let Some((segment, run, remainder)) = run {
-                    visit(index, segment, run, remainder);
+                    visit(answer, segment, run, remainder);
                 }
             }
         }
