@@ -102,7 +102,7 @@ def number(
         return default
     try:
         number = kind(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not least <= number <= most:
         raise ValueError(f"{name} must be a number from {least} to {most}, not {value!r}")

@@ -80,6 +80,7 @@ def test_the_filter_is_as_large_as_the_settings_say(
         ("BLOOMFILTER_CAPACITY", 0),
         ("BLOOMFILTER_CAPACITY", "many"),
         ("BLOOMFILTER_CAPACITY", 2**63),
+        ("BLOOMFILTER_CAPACITY", "inf"),
         ("BLOOMFILTER_ERROR_RATE", 0),
         ("BLOOMFILTER_ERROR_RATE", 1),
         ("BLOOMFILTER_ERROR_RATE", "nan"),
