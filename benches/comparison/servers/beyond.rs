@@ -138,7 +138,7 @@ fn items(scale: &Scale) -> Vec<(&'static str, [Series; 2])> {
             }
             for (kind, (key, _)) in KINDS.into_iter().enumerate() {
                 if !matches!(command, "BF.MDEL" | "BF.MCOUNT") || key == "counting" {
-                    let requests = Requests::batches(command, key, LENGTH, BATCH, numbers.iter().copied());
+                    let requests = Requests::batches(&[command, key], LENGTH, BATCH, numbers.iter().copied());
                     rows[index].1[kind].push(command_time(&mut instance, command, &requests));
                 }
             }

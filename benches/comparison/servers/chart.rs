@@ -9,6 +9,9 @@ use crate::format::describe;
 use crate::peers::Peer;
 use crate::workloads::{Delivery, Operation, Results, Workload};
 
+/// Bars that belong together: whose they are, and how long.
+type Bars = Vec<(Peer, f64)>;
+
 /// Items of the length that is shown.
 const LENGTH: usize = 28;
 
@@ -38,12 +41,19 @@ fn is_shown(workload: Workload) -> bool {
     shown && workload.length == LENGTH
 }
 
-pub(crate) fn svg(results: &Results) -> Result<String, Box<dyn std::error::Error>> {
-    let mut groups: BTreeMap<Workload, Vec<(Peer, f64)>> = BTreeMap::new();
+pub(crate) fn speeds(results: &Results) -> String {
+    let mut groups: BTreeMap<Workload, Bars> = BTreeMap::new();
     for ((workload, peer), measured) in results.iter().filter(|(key, _)| is_shown(key.0)) {
         groups.entry(*workload).or_default().push((*peer, measured.cpu.median()));
     }
-    let bars = || groups.values().flatten();
+    let label = |workload: Workload| format!("{}: {}", workload.subject, describe(workload));
+    let groups: Vec<_> = groups.into_iter().map(|(workload, bars)| (label(workload), bars)).collect();
+    svg(&Peer::ALL.map(|peer| (peer, peer.name())), &groups).expect("a picture")
+}
+
+/// Draws labelled groups of bars, which stand for processor time an item.
+pub(crate) fn svg(legend: &[(Peer, &str)], groups: &[(String, Bars)]) -> Result<String, Box<dyn std::error::Error>> {
+    let bars = || groups.iter().flat_map(|(_, bars)| bars);
     let longest = bars().map(|&(_, time)| time).fold(1.0, f64::max);
     let scale = f64::from(WIDTH as i32 - LABELS - VALUES) / longest;
     let height = TOP + bars().count() as i32 * BAR + groups.len() as i32 * GAP;
@@ -56,20 +66,16 @@ pub(crate) fn svg(results: &Results) -> Result<String, Box<dyn std::error::Error
         let title =
             format!("Processor time of the whole server, in nanoseconds an item of {LENGTH} bytes (shorter is better)");
         area.draw(&Text::new(title, (10, 12), font(16)))?;
-        for (index, peer) in Peer::ALL.into_iter().enumerate() {
-            let left = LABELS + 130 * index as i32;
+        for (index, &(peer, name)) in legend.iter().enumerate() {
+            let left = LABELS + (WIDTH as i32 - LABELS) / legend.len() as i32 * index as i32;
             area.draw(&Rectangle::new([(left, 40), (left + 12, 52)], color(peer).filled()))?;
-            area.draw(&Text::new(peer.name(), (left + 18, 40), font(13)))?;
+            area.draw(&Text::new(name, (left + 18, 40), font(13)))?;
         }
         let mut top = TOP;
-        for (&workload, bars) in &groups {
+        for (label, bars) in groups {
             let middle = top + bars.len() as i32 * BAR / 2;
             let right = font(13).pos(Pos::new(HPos::Right, VPos::Center));
-            area.draw(&Text::new(
-                format!("{}: {}", workload.subject, describe(workload)),
-                (LABELS - 10, middle),
-                right,
-            ))?;
+            area.draw(&Text::new(label.as_str(), (LABELS - 10, middle), right))?;
             for &(peer, time) in bars {
                 let end = LABELS + (time * scale) as i32;
                 area.draw(&Rectangle::new([(LABELS, top), (end, top + BAR - 2)], color(peer).filled()))?;

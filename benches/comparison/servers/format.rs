@@ -35,6 +35,15 @@ pub(crate) fn seconds(value: f64) -> String {
     }
 }
 
+/// A size, in a unit that suits it.
+pub(crate) fn bytes(value: f64) -> String {
+    match value {
+        value if value >= 10e6 => format!("{:.1} MB", value / 1e6),
+        value if value >= 10e3 => format!("{:.1} kB", value / 1e3),
+        value => format!("{value:.0} B"),
+    }
+}
+
 /// A whole number with commas.
 pub(crate) fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");

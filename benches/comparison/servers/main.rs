@@ -1,7 +1,8 @@
 //! `make bench`: oxbloom, in either layout, RedisBloom and the floor side by side on real servers.
 //!
 //! Writes `docs/benchmarks.md` and its picture; with `QUICK=1`, which measures less in two minutes, the same into the build
-//! folder.
+//! folder. `cargo bench -p oxbloom-comparison --bench servers -- windows` measures filters that forget alone, and writes
+//! their section into the build folder.
 
 mod beyond;
 mod chart;
@@ -14,10 +15,11 @@ mod report;
 mod requests;
 mod statistics;
 mod targets;
+mod windows;
 mod workloads;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use peers::{Instance, Peer};
 use report::Report;
@@ -32,29 +34,45 @@ fn main() {
     let folder = if quick { target.join("bench") } else { repository.join("docs") };
 
     peers::pin_client();
+    if std::env::args().any(|argument| argument == "windows") {
+        let windows = windows::measure(quick);
+        let page = report::targets_table(&windows.targets()) + &windows.markdown();
+        write(&target.join("bench"), &[("windows.md", page), (windows::CHART, windows.chart())]);
+        return;
+    }
     let plan = if quick { Plan::QUICK } else { Plan::FULL };
     let mut instances = Peer::ALL.map(|peer| Instance::start(peer, peer.setup()));
     let results = plan.run(&mut instances);
     drop(instances);
     let operations = operations::measure(quick);
     let beyond = beyond::measure(quick);
+    let windows = windows::measure(quick);
     let library = library::rows(&target);
     let mut targets = targets::targets(&results, &operations, &library);
     targets.extend(beyond.targets());
+    targets.extend(windows.targets());
     let report = Report {
         plan: &plan,
         results: &results,
         operations: &operations,
         beyond: &beyond,
+        windows: &windows,
         library: &library,
         targets: &targets,
         chart: CHART,
     };
 
-    let page = report.markdown();
-    println!("{page}");
-    fs::create_dir_all(&folder).expect("a folder for the results");
-    fs::write(folder.join("benchmarks.md"), page).expect("a page");
-    fs::write(folder.join(CHART), chart::svg(&results).expect("a picture")).expect("a picture");
-    println!("Written to {}", folder.join("benchmarks.md").display());
+    let files =
+        [("benchmarks.md", report.markdown()), (CHART, chart::speeds(&results)), (windows::CHART, windows.chart())];
+    write(&folder, &files);
+}
+
+/// Writes files, and prints the first of them, the page.
+fn write(folder: &Path, files: &[(&str, String)]) {
+    fs::create_dir_all(folder).expect("a folder for the results");
+    for (name, content) in files {
+        fs::write(folder.join(name), content).expect("a file");
+    }
+    println!("{}", files[0].1);
+    println!("Written to {}", folder.join(files[0].0).display());
 }

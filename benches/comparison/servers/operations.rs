@@ -310,12 +310,12 @@ fn propagation(scale: &Scale, operations: &mut Operations) {
     let items = || (0..scale.stream).map(|index| xxh3_64(&index.to_le_bytes()) % distinct);
     let streams = [
         (
-            Requests::batches("BF.MADD", KEY, LENGTH, BATCH, items()),
+            Requests::batches(&["BF.MADD", KEY], LENGTH, BATCH, items()),
             "append-only file, BF.MADD of 100, 80 % duplicates",
             "replication, BF.MADD of 100, 80 % duplicates",
         ),
         (
-            Requests::single("BF.ADD", KEY, LENGTH, items()),
+            Requests::single(&["BF.ADD", KEY], LENGTH, items()),
             "append-only file, BF.ADD, 80 % duplicates",
             "replication, BF.ADD, 80 % duplicates",
         ),

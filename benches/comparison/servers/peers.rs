@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
+use std::str::FromStr;
 
 use redis::Connection;
 
@@ -91,11 +92,28 @@ impl Instance {
 
     /// Time within the command's own code so far, in nanoseconds, by the server's own account.
     pub(crate) fn command_time(&mut self, command: &str) -> u64 {
-        let stats: String = ask(&mut self.connection, "INFO commandstats");
-        let line = stats.lines().find(|line| {
-            line.split_once(':').is_some_and(|(name, _)| name.eq_ignore_ascii_case(&format!("cmdstat_{command}")))
-        });
-        line.and_then(|line| field(line, "usec=")).map_or(0, |microseconds| 1000 * microseconds)
+        self.statistic::<u64>("commandstats", &format!("cmdstat_{command}"), "usec=").map_or(0, |time| 1000 * time)
+    }
+
+    /// Forgets the commands so far.
+    pub(crate) fn reset_statistics(&mut self) {
+        for command in ["CONFIG SET latency-tracking-info-percentiles 100", "CONFIG RESETSTAT"] {
+            let _: String = ask(&mut self.connection, command);
+        }
+    }
+
+    /// The longest time in the command's own code since [`reset_statistics`](Self::reset_statistics), in seconds.
+    pub(crate) fn longest_command(&mut self, command: &str) -> f64 {
+        let name = format!("latency_percentiles_usec_{command}");
+        self.statistic::<f64>("latencystats", &name, "p100=").expect("a command that was sent") / 1e6
+    }
+
+    /// A field in the line of a command in a section of the server's INFO; `None` if it was not sent yet.
+    fn statistic<T: FromStr>(&mut self, section: &str, name: &str, field: &str) -> Option<T> {
+        let statistics: String = ask(&mut self.connection, &format!("INFO {section}"));
+        let mut lines = statistics.lines().filter_map(|line| line.split_once(':'));
+        let (_, fields) = lines.find(|(line, _)| line.eq_ignore_ascii_case(name))?;
+        fields.split(',').find_map(|text| text.strip_prefix(field)?.trim().parse().ok())
     }
 
     /// A number of the server's INFO.
@@ -108,10 +126,6 @@ impl Instance {
 fn time_on_cpu(task: &std::path::Path) -> io::Result<u64> {
     let times = fs::read_to_string(task.join("schedstat"))?;
     Ok(times.split_ascii_whitespace().next().and_then(|time| time.parse().ok()).unwrap_or(0))
-}
-
-fn field(line: &str, name: &str) -> Option<u64> {
-    line.split([':', ',']).find_map(|field| field.strip_prefix(name)?.trim().parse().ok())
 }
 
 /// Pins this process to the client's core.

@@ -5,12 +5,13 @@ use std::fs;
 use std::process::Command;
 
 use crate::beyond::Beyond;
-use crate::format::{describe, seconds, spread, thousands};
+use crate::format::{bytes, describe, seconds, spread, thousands};
 use crate::library;
 use crate::operations::{Operations, Unit, memory_field};
 use crate::peers::Peer;
 use crate::statistics::Series;
 use crate::targets::Target;
+use crate::windows::Windows;
 use crate::workloads::{Delivery, Measured, Plan, Results, Workload};
 use testkit::server_binary;
 
@@ -27,6 +28,7 @@ pub(crate) struct Report<'a> {
     pub results: &'a Results,
     pub operations: &'a Operations,
     pub beyond: &'a Beyond,
+    pub windows: &'a Windows,
     pub library: &'a [library::Row],
     pub targets: &'a [Target],
     /// The file name of the picture.
@@ -60,29 +62,15 @@ impl Report<'_> {
             self.plan.rounds,
             self.chart,
         );
-        self.write_targets(&mut page);
+        page.push_str(&targets_table(self.targets));
         self.write_operations(&mut page);
         page.push_str(&self.beyond.markdown());
+        page.push_str(&self.windows.markdown());
         self.write_library(&mut page);
         for subject in self.plan.subjects {
             self.write_speeds(&mut page, subject.name);
         }
         page
-    }
-
-    fn write_targets(&self, page: &mut String) {
-        page.push_str(
-            "## Targets\n\nRatios, over all lengths of items: what oxbloom takes, divided by what the other takes.\n\n",
-        );
-        page.push_str("| | at most | measured | |\n|---|--:|--:|---|\n");
-        for target in self.targets {
-            let (best, worst) = (target.best(), target.worst());
-            let measured =
-                if target.measured.len() == 1 { format!("{worst:.2}") } else { format!("{best:.2} to {worst:.2}") };
-            let verdict = if target.is_met() { "met" } else { "**missed**" };
-            let _ = writeln!(page, "| {} | {:.2} | {measured} | {verdict} |", target.title, target.at_most);
-        }
-        page.push('\n');
     }
 
     fn write_operations(&self, page: &mut String) {
@@ -210,6 +198,23 @@ impl Report<'_> {
     }
 }
 
+/// What was aimed at, and what came of it.
+pub(crate) fn targets_table(targets: &[Target]) -> String {
+    let mut page =
+        "## Targets\n\nRatios, over all lengths of items: what oxbloom takes, divided by what the other takes.\n\n\
+                    | | at most | measured | |\n|---|--:|--:|---|\n"
+            .to_owned();
+    for target in targets {
+        let (best, worst) = (target.best(), target.worst());
+        let measured =
+            if target.measured.len() == 1 { format!("{worst:.2}") } else { format!("{best:.2} to {worst:.2}") };
+        let verdict = if target.is_met() { "met" } else { "**missed**" };
+        let _ = writeln!(page, "| {} | {:.2} | {measured} | {verdict} |", target.title, target.at_most);
+    }
+    page.push('\n');
+    page
+}
+
 /// The last columns of a row in which the classic layout takes part.
 fn classic_cells(classic: &Measured, incumbent: &Measured) -> String {
     format!(
@@ -225,11 +230,7 @@ fn classic_cells(classic: &Measured, incumbent: &Measured) -> String {
 fn with_unit(series: &Series, unit: Unit) -> String {
     let value = series.median();
     match unit {
-        Unit::Bytes => match value {
-            value if value >= 10e6 => format!("{:.1} MB", value / 1e6),
-            value if value >= 10e3 => format!("{:.1} kB", value / 1e3),
-            value => format!("{value:.0} B"),
-        },
+        Unit::Bytes => bytes(value),
         Unit::Seconds => seconds(value),
     }
 }

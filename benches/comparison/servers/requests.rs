@@ -21,20 +21,19 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// A request with one item for each of `indexes`.
-    pub(crate) fn single(command: &str, key: &str, length: usize, indexes: impl Iterator<Item = u64>) -> Requests {
-        Requests { is_array: false, ..Requests::batches(command, key, length, 1, indexes) }
+    /// A request with one item for each of `indexes`, after `words`: the command, the key, and options.
+    pub(crate) fn single(words: &[&str], length: usize, indexes: impl Iterator<Item = u64>) -> Requests {
+        Requests { is_array: false, ..Requests::batches(words, length, 1, indexes) }
     }
 
     /// Requests with `items_each` items each; what is left over is left out.
     pub(crate) fn batches(
-        command: &str,
-        key: &str,
+        words: &[&str],
         length: usize,
         items_each: usize,
         indexes: impl Iterator<Item = u64>,
     ) -> Requests {
-        let head = head(command, key, items_each + 2);
+        let head = head(words, items_each);
         let mut requests = Requests { bytes: Vec::new(), ends: Vec::new(), items_each, is_array: true };
         let mut item = Item::new(length);
         let mut indexes = indexes.peekable();
@@ -95,9 +94,12 @@ impl Requests {
 /// The length of an integer of one digit, as a reply.
 const INTEGER: usize = b":0\r\n".len();
 
-fn head(command: &str, key: &str, words: usize) -> Vec<u8> {
-    let mut head = Vec::new();
-    let _ = write!(head, "*{words}\r\n${}\r\n{command}\r\n${}\r\n{key}\r\n", command.len(), key.len());
+/// A request as far as its items.
+fn head(words: &[&str], items: usize) -> Vec<u8> {
+    let mut head = format!("*{}\r\n", words.len() + items).into_bytes();
+    for word in words {
+        let _ = write!(head, "${}\r\n{word}\r\n", word.len());
+    }
     head
 }
 

@@ -108,11 +108,16 @@ impl Subject {
 
 /// Adds items, all of which are expected to be new but for the error rate.
 pub(crate) fn fill(address: SocketAddr, key: &str, length: usize, indexes: Range<u64>) {
+    fill_by(address, &["BF.MADD", key], length, indexes);
+}
+
+/// The same, by another command.
+pub(crate) fn fill_by(address: SocketAddr, words: &[&str], length: usize, indexes: Range<u64>) {
     const AT_A_TIME: usize = 1_000_000;
     for start in indexes.clone().step_by(AT_A_TIME) {
         let some = start..indexes.end.min(start + AT_A_TIME as u64);
         let items = (some.end - some.start) as usize;
-        let requests = Requests::batches("BF.MADD", key, length, items.min(1000), some);
+        let requests = Requests::batches(words, length, items.min(1000), some);
         assert_eq!(requests.items(), items, "a multiple of a thousand, or less than one");
         let outcome = client::pipelined(address, &requests);
         assert!(outcome.ones as f64 > 0.97 * items as f64, "{} of {items} were new", outcome.ones);
@@ -264,7 +269,8 @@ impl Plan {
                 let requests = requests(&subject.key(workload.length), workload, count, filled, new, &mut random);
                 for instance in instances.iter_mut().filter(|instance| workload.is_for(instance.peer)) {
                     let measured = results.entry((workload, instance.peer)).or_default();
-                    measure(instance, workload, &requests, measured);
+                    let outcome = measure(instance, workload.command(), workload.delivery, &requests, measured);
+                    verify(instance.peer, workload, &requests, &outcome);
                 }
                 progress.inc(1);
             }
@@ -301,32 +307,39 @@ fn requests(key: &str, workload: Workload, count: u64, filled: u64, new: &mut u6
         Operation::AddDuplicate | Operation::ExistsHit => Box::new((0..count).map(|_| random.below(filled))),
         Operation::ExistsMiss => Box::new((0..count).map(|_| NEVER_INSERTED + random.below(NEVER_INSERTED))),
     };
-    let command = workload.command();
+    let words = [workload.command(), key];
     match workload.delivery {
-        Delivery::Batch(items) => Requests::batches(command, key, workload.length, items, indexes),
-        _ => Requests::single(command, key, workload.length, indexes),
+        Delivery::Batch(items) => Requests::batches(&words, workload.length, items, indexes),
+        _ => Requests::single(&words, workload.length, indexes),
     }
 }
 
-fn measure(instance: &mut Instance, workload: Workload, requests: &Requests, measured: &mut Measured) {
+/// Sends requests of a command, and notes what they take.
+pub(crate) fn measure(
+    instance: &mut Instance,
+    command: &str,
+    delivery: Delivery,
+    requests: &Requests,
+    measured: &mut Measured,
+) -> Outcome {
     let address = instance.address();
-    let command_before = instance.command_time(workload.command());
+    let command_before = instance.command_time(command);
     let cpu_before = instance.cpu();
-    let outcome = match workload.delivery {
+    let outcome = match delivery {
         Delivery::Unpipelined => client::one_by_one(address, requests).expect("a server that replies"),
         _ => client::pipelined(address, requests),
     };
     let cpu = instance.cpu() - cpu_before;
-    let command = instance.command_time(workload.command()) - command_before;
-    verify(instance.peer, workload, requests, &outcome);
+    let command = instance.command_time(command) - command_before;
     let items = requests.items() as f64;
     measured.cpu.push(cpu as f64 / items);
     measured.command.push(command as f64 / items);
     measured.throughput.push(items / outcome.elapsed.as_secs_f64());
-    if let Some(latencies) = outcome.latencies {
+    if let Some(latencies) = &outcome.latencies {
         measured.p50.push(latencies.value_at_quantile(0.5) as f64 / 1000.0);
         measured.p99.push(latencies.value_at_quantile(0.99) as f64 / 1000.0);
     }
+    outcome
 }
 
 /// A peer that answers wrongly has no speed.
