@@ -17,6 +17,10 @@ impl Series {
         self.quantile(0.5)
     }
 
+    pub(crate) fn least(&self) -> f64 {
+        self.quantile(0.0)
+    }
+
     /// The range of the middle half.
     pub(crate) fn spread(&self) -> (f64, f64) {
         (self.quantile(0.25), self.quantile(0.75))
