@@ -267,19 +267,20 @@ impl WindowedFilter {
     #[inline]
     fn insert(&mut self, hash: Hash, options: &InsertOptions, admit: Admit<'_>) -> Result<Added, Error> {
         let &InsertOptions { now, lifetime, .. } = options;
-        let Window { rolling, refresh: moves, .. } = self.slices.window();
+        let Window { rolling, refresh: moves, length, .. } = self.slices.window();
         let room = self.slices.window().room_for(self.capacity);
-        let forgotten = self.slices.forgotten_at(now);
+        let present = self.slices.forgotten_at(now);
         let is_full = self.slices.items_at(now)[EXPECTED] >= room;
-        let is_beyond = self.beyond.as_ref().is_some_and(|table| table.remembers(hash, forgotten));
-        // What is there need not fit.
-        let is_expected = (is_full || rolling) && !is_beyond && self.expected.remembers(hash, forgotten);
+        let is_beyond = self.beyond.as_ref().is_some_and(|table| table.remembers(hash, present));
+        // What is there need not fit. One that rolls without time always has room: it begins a slice for it.
+        let may_not_fit = is_full && !rolling || rolling && length.is_some();
+        let is_expected = may_not_fit && !is_beyond && self.expected.remembers(hash, present);
         let spare = if is_expected || !rolling { u64::MAX } else { room - 1 };
         let Step { forgotten, slice } = match is_expected && !moves {
             true => return Ok(Added::Nothing),
             false => self.slices.step(now, lifetime, spare),
         };
-        let target = Target { forgotten, slice, moves };
+        let target = Target { present, forgotten, slice, moves };
         let part = match self.spec.growth {
             _ if is_beyond => BEYOND,
             _ if !is_full || is_expected || rolling => EXPECTED,

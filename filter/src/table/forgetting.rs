@@ -28,7 +28,9 @@ pub enum Added {
 /// Which slice an item is to be in.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// The last slice that is forgotten by now.
+    /// The last slice that is forgotten before the item comes.
+    pub present: u64,
+    /// The last slice that is forgotten if the item is not there, to make room for it.
     pub forgotten: u64,
     /// The slice, beyond that.
     pub slice: u64,
@@ -100,7 +102,7 @@ impl Table {
 
     #[inline(always)]
     fn add_to_slice_with<S: Select>(&mut self, hash: Hash, target: Target, admit: Admit<'_>) -> Result<Added, Error> {
-        let Target { forgotten, slice, moves } = target;
+        let Target { present, forgotten, slice, moves } = target;
         let (path, addressing, behind) = (self.path(hash), self.addressing, self.bits_behind());
         let (mut dropped, before) = (false, self.forgotten());
         let added = loop {
@@ -111,7 +113,7 @@ impl Table {
                 self.allocate_segment(path, admit).inspect_err(|_| self.set_forgotten(before))?;
                 continue;
             };
-            let known = segment.newest(&run, forgotten, |value| addressing.fits(value, place.remainder));
+            let known = segment.newest(&run, present, |value| addressing.fits(value, place.remainder));
             if known.is_some_and(|entry| !moves || entry.slice >= slice) {
                 return Ok(Added::Nothing);
             }

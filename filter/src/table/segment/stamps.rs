@@ -1,7 +1,7 @@
 //! Segments that forget: the stamps of their slots, the bases that these are counted from, and what is dropped when.
 
 use super::{Run, Segment};
-use crate::table::bits::{Broadword, MAX_WIDTH, field, low_bits, ones_from, set_field};
+use crate::table::bits::{Broadword, MAX_WIDTH, field, low_bits, ones_from, set_field, zeros_from};
 use crate::table::entry::Stamps;
 use crate::table::segment::{GROUP, MAX_LOG_GROUPS};
 
@@ -131,10 +131,16 @@ impl Segment {
         let bytes = self.bytes_mut();
         // What is written is never ahead of what is read.
         let (mut read, mut written) = (start * 8, start * 8);
-        let (mut slots, mut kept) = (0, 0);
-        for _quotient in 0..GROUP {
-            let len = ones_from(bytes, read + 1);
-            let before = kept;
+        let (mut slots, mut kept, mut zeros) = (0, 0, 0);
+        while zeros <= GROUP {
+            // Quotients without slots are passed together.
+            let empty = zeros_from(bytes, read).min(GROUP + 1 - zeros);
+            set_field(bytes, written, empty, 0);
+            (read, written, zeros) = (read + empty as usize, written + empty as usize, zeros + empty);
+            if zeros > GROUP || empty == MAX_WIDTH {
+                continue;
+            }
+            let (len, before) = (ones_from(bytes, read), kept);
             for slot in slots..slots + len {
                 let content = field(bytes, slot_bit(slot), width);
                 if content & low_bits(bits) >= by {
@@ -144,19 +150,16 @@ impl Segment {
                     dropped(content >> bits);
                 }
             }
-            set_field(bytes, written, 1, 0);
             let mut ones = kept - before;
-            written += 1;
             while ones > 0 {
                 let some = ones.min(MAX_WIDTH as usize);
                 set_field(bytes, written, some as u32, low_bits(some as u32));
                 written += some;
                 ones -= some;
             }
-            read += 1 + len;
+            read += len;
             slots += len;
         }
-        set_field(bytes, written, 1, 0);
         self.slots -= (slots - kept) as u32;
     }
 
