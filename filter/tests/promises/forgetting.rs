@@ -105,9 +105,9 @@ impl Modelled {
 
     /// Adds items in one command, and checks that none of them is new if it must be there.
     fn add(&mut self, numbers: &[u64], lifetime: Option<u64>) {
-        let there = self.due.values().filter(|due| due.until + self.slice() + 1 > self.now).count();
+        let there = || self.due.values().filter(|due| due.until + self.slice() + 1 > self.now).count();
+        let is_crowded = self.window.rolling && there() + numbers.len() > self.capacity as usize;
         let answers = insert(&mut self.filter, numbers, self.now, lifetime);
-        let is_crowded = there + numbers.len() > self.capacity as usize;
         if is_crowded {
             self.crowded = u64::MAX;
         }
