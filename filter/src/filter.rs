@@ -483,12 +483,12 @@ impl Filter {
             Layout::Counting { seed } => {
                 let spec = OwnSpec { seed, error_rate, growth };
                 let filter = CountingFilter::new(spec, capacity.get())?;
-                if admit(filter.allocated() as u64) { Filter::try_from(filter) } else { Err(Error::OutOfMemory) }
+                Filter::admitted(filter.allocated(), filter, admit)
             }
             Layout::Windowed { seed, window } => {
                 let spec = OwnSpec { seed, error_rate, growth };
                 let filter = WindowedFilter::new(spec, capacity.get(), window)?;
-                if admit(filter.allocated() as u64) { Filter::try_from(filter) } else { Err(Error::OutOfMemory) }
+                Filter::admitted(filter.allocated(), filter, admit)
             }
             Layout::Classic { stored_expansion } => {
                 let spec = ClassicSpec::new(growth, stored_expansion);
@@ -498,17 +498,25 @@ impl Filter {
         }
     }
 
+    /// Makes a filter of one that takes so many bytes, if `admit` does not reject them.
+    fn admitted<T>(bytes: usize, filter: T, admit: impl FnOnce(u64) -> bool) -> Result<Filter, Error>
+    where
+        Filter: TryFrom<T, Error = Error>,
+    {
+        if admit(bytes as u64) { Filter::try_from(filter) } else { Err(Error::OutOfMemory) }
+    }
+
     /// Returns an empty filter that can be merged with this one. `admit` as for [`create`](Self::create).
     pub fn empty_like(&self, admit: impl FnOnce(u64) -> bool) -> Result<Filter, Error> {
         match &self.0 {
             Content::Native(filter) => filter.empty_copy(admit).map(Filter::from),
             Content::Counting(filter) => {
                 let copy = filter.empty_copy()?;
-                if admit(copy.allocated() as u64) { Filter::try_from(copy) } else { Err(Error::OutOfMemory) }
+                Filter::admitted(copy.allocated(), copy, admit)
             }
             Content::Windowed(filter) => {
                 let copy = filter.empty_copy()?;
-                if admit(copy.allocated() as u64) { Filter::try_from(copy) } else { Err(Error::OutOfMemory) }
+                Filter::admitted(copy.allocated(), copy, admit)
             }
             Content::Classic(filter) => filter.empty_copy(1, admit).map(Filter::from),
         }

@@ -70,13 +70,9 @@ impl WindowedFilter {
     /// Creates an empty filter. It takes memory when items are added.
     pub fn new(spec: OwnSpec, capacity: u64, window: Window) -> Result<WindowedFilter, Error> {
         let slices = Slices::new(window, capacity)?;
-        let share = match spec.growth {
-            Growth::Fixed => 1.0,
-            Growth::By(_) => SHARE,
-        };
-        let rate = (share * spec.error_rate.get()).max(MIN_ERROR_RATE);
-        let room = window.room_for(capacity);
-        let expected = Table::fixed(room, rate, Payload::Slice(Stamps { forgotten: 0, span: window.span() }))?;
+        let [rate, _] = rates(&spec);
+        let (room, stamps) = (window.room_for(capacity), Stamps { forgotten: 0, span: window.span() });
+        let expected = Table::fixed(room, rate.max(MIN_ERROR_RATE), Payload::Slice(stamps))?;
         Ok(WindowedFilter::from_parts(spec, capacity, slices, expected, None))
     }
 
@@ -190,18 +186,9 @@ impl WindowedFilter {
         of_expected + of_beyond - of_expected * of_beyond
     }
 
-    /// Returns the part of the error rate that the first table may use, and the second one.
-    fn rates(&self) -> [f64; 2] {
-        let rate = self.spec.error_rate.get();
-        match self.spec.growth {
-            Growth::Fixed => [rate, 0.0],
-            Growth::By(_) => [SHARE * rate, (1.0 - SHARE) * rate],
-        }
-    }
-
     /// Returns what is known of the tables.
     pub fn info(&self) -> impl Iterator<Item = LayerInfo> {
-        let [of_expected, of_beyond] = self.rates();
+        let [of_expected, of_beyond] = rates(&self.spec);
         let info = |table: &Table, part, capacity, rate| LayerInfo {
             items: self.slices.items_at(0)[part],
             ..LayerInfo::of_table(table, capacity, rate)
@@ -312,7 +299,7 @@ impl WindowedFilter {
         if let Some(table) = &mut self.beyond {
             return table.add_to_slice(hash, target, admit);
         }
-        let [_, rate] = self.rates();
+        let [_, rate] = rates(&self.spec);
         let mut table = Table::growing(rate.max(MIN_ERROR_RATE), self.expected.payload())?;
         if !admit((size_of::<Table>() + table.allocated()) as u64) {
             return Err(Error::OutOfMemory);
@@ -388,6 +375,15 @@ impl WindowedFilter {
             }
             beyond.relocate(start.saturating_sub(END), relocate, should_stop).map(|next| END + next)
         }
+    }
+}
+
+/// Returns the part of the error rate that the first table may use, and the second one.
+fn rates(spec: &OwnSpec) -> [f64; 2] {
+    let rate = spec.error_rate.get();
+    match spec.growth {
+        Growth::Fixed => [rate, 0.0],
+        Growth::By(_) => [SHARE * rate, (1.0 - SHARE) * rate],
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
         return Ok(());
     }
     let hash = [filter.hash(args.at(2).bytes())];
-    let (handled, failure) = insert_batch(ctx, filter, &hash, &mut new, &OnDuplicate::Count.into());
+    let (handled, failure) = insert_batch(ctx, filter, &hash, &mut new, &mut [], &OnDuplicate::Count.into());
     let [added] = new;
     statistics::count_additions(filter, added.into(), u64::from(handled == 1 && !added));
     let changed = added || handled == 1 && filter.counting().is_some();
@@ -304,10 +304,8 @@ fn insert_in_batches(
     for items in items.chunks(BATCH) {
         let batch = filter.prepare_batch(items.iter().map(Arg::bytes));
         let new = &mut new[handled..][..items.len()];
-        let (in_batch, failure) = match renewed.get_mut(handled..).filter(|renewed| !renewed.is_empty()) {
-            None => insert_batch(ctx, filter, batch.hashes(), new, options),
-            Some(renewed) => admission::insert(ctx, filter, batch.hashes(), new, renewed, options),
-        };
+        let renewed = renewed.get_mut(handled..).unwrap_or_default();
+        let (in_batch, failure) = insert_batch(ctx, filter, batch.hashes(), new, renewed, options);
         handled += in_batch;
         if failure.is_some() {
             return (handled, failure);
@@ -322,11 +320,13 @@ fn insert_batch(
     filter: &mut Filter,
     hashes: &[Hash],
     new: &mut [bool],
+    renewed: &mut [bool],
     options: &InsertOptions,
 ) -> (usize, Option<Error>) {
     if filter.grows_in_small_steps() {
-        return admission::insert(ctx, filter, hashes, new, &mut [], options);
+        return admission::insert(ctx, filter, hashes, new, renewed, options);
     }
+    // Only filters that forget renew items, and all of those grow in small steps.
     // What takes no more memory needs none of what admission costs.
     let inserted = filter.insert_hashes(hashes, new, &mut [], options, &mut |_bytes| false);
     let Err(Interrupted { handled, .. }) = inserted else { return (hashes.len(), None) };

@@ -86,7 +86,7 @@ pub(super) fn mcount(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<()
         return Ok(());
     };
     for items in items.chunks(BATCH) {
-        let batch = filter.hash_batch(items.iter().map(Arg::bytes));
+        let batch = hash(filter, items);
         let mut counts = [0; BATCH];
         let counts = &mut counts[..items.len()];
         counting.count_all(batch.hashes(), counts);
@@ -100,6 +100,12 @@ pub(super) fn mcount(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<()
 #[inline(never)]
 fn prepare(filter: &Filter, items: Args) -> HashedBatch {
     filter.prepare_batch(items.iter().map(Arg::bytes))
+}
+
+/// As [`prepare`], for what prefetches by itself.
+#[inline(never)]
+fn hash(filter: &Filter, items: Args) -> HashedBatch {
+    filter.hash_batch(items.iter().map(Arg::bytes))
 }
 
 fn counting(filter: &Filter) -> Result<&CountingFilter, Error> {
