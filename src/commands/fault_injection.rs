@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::allocation::starvation;
 use crate::reply_error::Error;
-use crate::server::clock::TURNED;
+use crate::server::clock::STOPPED_AT;
 use crate::server::{Arg, Args, Context, Keyspace};
 
 /// `BF.PANIC key [length sent]`
@@ -25,9 +25,9 @@ pub(super) fn starve(ctx: &Context, _: Keyspace, args: Args) -> Result<(), Error
     Ok(())
 }
 
-/// `BF.CLOCK key milliseconds`: turns the clock by which filters forget, so far from the right time.
+/// `BF.CLOCK key milliseconds`: stops the clock by which filters forget at this time since 1970.
 pub(super) fn clock(ctx: &Context, _: Keyspace, args: Args) -> Result<(), Error> {
-    TURNED.store(args.at(2).integer().ok_or(Error::Syntax)?, Ordering::Relaxed);
+    STOPPED_AT.store(args.at(2).integer().ok_or(Error::Syntax)?, Ordering::Relaxed);
     ctx.reply_ok();
     Ok(())
 }

@@ -21,9 +21,11 @@ thread_local! {
     static KEPT: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// How far tests have turned the clock, in milliseconds.
+/// Where tests have stopped the clock, in milliseconds since 1970.
 #[cfg(feature = "fault-injection")]
-pub(crate) static TURNED: AtomicI64 = AtomicI64::new(0);
+pub(crate) static STOPPED_AT: AtomicI64 = AtomicI64::new(GOES);
+#[cfg(feature = "fault-injection")]
+const GOES: i64 = i64::MIN;
 
 impl Context<'_> {
     /// Returns the time by which filters forget, in milliseconds since 1970.
@@ -42,10 +44,10 @@ impl Context<'_> {
 
     fn clock(&self) -> u64 {
         #[cfg(feature = "fault-injection")]
-        let turned = TURNED.load(Ordering::Relaxed);
+        let stopped = Some(STOPPED_AT.load(Ordering::Relaxed)).filter(|&time| time != GOES);
         #[cfg(not(feature = "fault-injection"))]
-        let turned = 0;
-        u64::try_from(self.milliseconds().saturating_add(turned)).unwrap_or(0)
+        let stopped = None;
+        u64::try_from(stopped.unwrap_or_else(|| self.milliseconds())).unwrap_or(0)
     }
 }
 

@@ -1,7 +1,7 @@
 """Crawls whose filter forgets: a page is crawled again when its window is over, and not before.
 
-Nobody waits for that. The clock of the module is turned, on a server that has the command for it, and always by more than a slice
-of a window takes or by an hour less: what happens does not depend on how long a crawl takes.
+Nobody waits for that. The module's clock stands still and is turned, by a command that is there for tests: what happens does not
+depend on how long a crawl takes.
 """
 
 import os
@@ -22,6 +22,7 @@ MODULE = os.environ.get("OXBLOOM_FAULTY_MODULE", str(ROOT / "target/debug/liboxb
 PAGE = (ROOT / "docs/crawling.md").read_text()
 
 HOUR = timedelta(hours=1)
+BEGIN = timedelta(seconds=1_800_000_000)
 NOW = timedelta()
 KEY = "follow:bloomfilter"
 SHARDS = 16
@@ -59,8 +60,8 @@ def server(server_with_clock: Server) -> Server:
 
 
 def turn(server: Server, ahead: timedelta, key: str = "any") -> None:
-    """Turns the clock by which filters forget, so far from the right time. In a cluster, the server must serve the key."""
-    milliseconds = ahead // timedelta(milliseconds=1)
+    """Stops the clock by which filters forget, so long after the beginning. In a cluster, the server must serve the key."""
+    milliseconds = (BEGIN + ahead) // timedelta(milliseconds=1)
     assert server.client.execute_command("BF.CLOCK", key, milliseconds) == b"OK"
 
 
@@ -205,6 +206,7 @@ def test_a_filter_over_a_cluster_forgets_wherever_its_shards_are(tmp_path):
         )
         with crawl(cluster.servers[0], tmp_path, **LASTING, **WEEKLY, **settings) as sharded:
             urls = every_url(pages)[:20]
+            turn_all(cluster, NOW)
             assert crawled_by(sharded, *urls, crawlers=CRAWLERS) == once(pages)
             assert seen.reserve() is False
             cluster.shuffle(seen.keys)
