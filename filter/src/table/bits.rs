@@ -43,6 +43,12 @@ pub(super) fn low_bits(width: u32) -> u64 {
     (1 << width) - 1
 }
 
+/// Returns a word whose `width` lowest bits are set, for widths from 1 to 64.
+#[inline(always)]
+pub(super) fn up_to(width: u32) -> u64 {
+    u64::MAX >> (u64::BITS - width)
+}
+
 /// Returns how many bits are set from bit `at` on, until one is clear.
 #[inline(always)]
 pub(super) fn ones_from(bytes: &[u8], mut at: usize) -> usize {
@@ -132,6 +138,12 @@ fn keep(words: &mut [[u8; 8]], index: usize, first: usize, last: usize, (below, 
 pub(super) trait Select {
     /// Returns the place of the set bit before which `rank` others are set. There is one.
     fn select(word: u64, rank: u32) -> u32;
+
+    /// Returns a word that has the lowest bits of `bits` where `mask` is set, in order, and is clear elsewhere.
+    fn deposit(bits: u64, mask: u64) -> u64;
+
+    /// Returns the bits of a word where `mask` is set, in order, as the lowest bits.
+    fn extract(word: u64, mask: u64) -> u64;
 }
 
 /// For any processor: counts bits byte by byte, then bit by bit (Vigna 2008, "Broadword Implementation of Rank/Select
@@ -157,6 +169,26 @@ impl Select for Broadword {
         }
         byte + left.trailing_zeros()
     }
+
+    #[inline(always)]
+    fn deposit(bits: u64, mask: u64) -> u64 {
+        places(mask).enumerate().fold(0, |word, (index, place)| word | (bits >> index & 1) << place)
+    }
+
+    #[inline(always)]
+    fn extract(word: u64, mask: u64) -> u64 {
+        places(mask).enumerate().fold(0, |bits, (index, place)| bits | (word >> place & 1) << index)
+    }
+}
+
+/// Returns the places of the set bits of a word, in order.
+#[inline(always)]
+fn places(mut word: u64) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let place = (word != 0).then(|| word.trailing_zeros())?;
+        word &= word - 1;
+        Some(place)
+    })
 }
 
 /// For processors with BMI2. Only code that is compiled for those may name it.
@@ -169,6 +201,18 @@ impl Select for Bmi2 {
     fn select(word: u64, rank: u32) -> u32 {
         // SAFETY: the type is only named where the processor has BMI2.
         unsafe { std::arch::x86_64::_pdep_u64(1 << rank, word) }.trailing_zeros()
+    }
+
+    #[inline(always)]
+    fn deposit(bits: u64, mask: u64) -> u64 {
+        // SAFETY: as above.
+        unsafe { std::arch::x86_64::_pdep_u64(bits, mask) }
+    }
+
+    #[inline(always)]
+    fn extract(word: u64, mask: u64) -> u64 {
+        // SAFETY: as above.
+        unsafe { std::arch::x86_64::_pext_u64(word, mask) }
     }
 }
 
@@ -198,6 +242,88 @@ fn select_later_zero<S: Select>(bytes: &[u8], start: usize, mut rank: u32) -> us
         }
         rank -= count;
         at += WORD;
+    }
+}
+
+/// Returns the bits of the word at byte `at`, up to the last of its first `most` zeros, and how many those are.
+#[inline(always)]
+pub(super) fn first_zeros<S: Select>(bytes: &[u8], at: usize, most: u32) -> (u64, u32) {
+    let word = word(bytes, at);
+    let length = if word.count_zeros() < most { u64::BITS } else { S::select(!word, most - 1) + 1 };
+    (word & up_to(length), length)
+}
+
+/// Bits that are written one behind the other, from a byte upwards.
+pub(super) struct Ascending {
+    /// The next byte.
+    at: usize,
+    /// Bits that are not written yet, the first one lowest.
+    pending: u64,
+    /// How many those are, below 64.
+    count: u32,
+}
+
+impl Ascending {
+    pub(super) fn new(at: usize) -> Ascending {
+        Ascending { at, pending: 0, count: 0 }
+    }
+
+    /// Appends the `width` bits of `bits`, 64 at most.
+    #[inline(always)]
+    pub(super) fn append(&mut self, bytes: &mut [u8], bits: u64, width: u32) {
+        self.pending |= bits << self.count;
+        self.count += width;
+        if self.count >= u64::BITS {
+            set_word(bytes, self.at, self.pending);
+            self.at += WORD;
+            self.count -= u64::BITS;
+            // Of `bits`, so many are left.
+            self.pending = bits.checked_shr(width - self.count).unwrap_or(0);
+        }
+    }
+
+    /// Writes what is not written yet. The bits behind it stay.
+    pub(super) fn finish(self, bytes: &mut [u8]) {
+        let others = word(bytes, self.at) & !low_bits(self.count);
+        set_word(bytes, self.at, others | self.pending);
+    }
+}
+
+/// Fields that are written one before the other, from the end of a byte downwards.
+pub(super) struct Descending {
+    /// The byte behind the next one.
+    at: usize,
+    /// Bits that are not written yet, the first one highest.
+    pending: u64,
+    /// How many those are, below 64.
+    count: u32,
+}
+
+impl Descending {
+    pub(super) fn new(at: usize) -> Descending {
+        Descending { at, pending: 0, count: 0 }
+    }
+
+    /// Puts the `width` lowest bits of `bits` before all others: fewer than 64.
+    #[inline(always)]
+    pub(super) fn append(&mut self, bytes: &mut [u8], bits: u64, width: u32) {
+        let bits = bits & low_bits(width);
+        self.count += width;
+        if self.count < u64::BITS {
+            self.pending |= bits.rotate_right(self.count);
+            return;
+        }
+        self.count -= u64::BITS;
+        self.at -= WORD;
+        set_word(bytes, self.at, self.pending | bits >> self.count);
+        self.pending = bits.checked_shl(u64::BITS - self.count).unwrap_or(0);
+    }
+
+    /// Writes what is not written yet. The bits before it stay.
+    pub(super) fn finish(self, bytes: &mut [u8]) {
+        let at = self.at - WORD;
+        let others = word(bytes, at) & up_to(u64::BITS - self.count);
+        set_word(bytes, at, others | self.pending);
     }
 }
 
@@ -257,6 +383,57 @@ mod tests {
                 if is_x86_feature_detected!("bmi2") {
                     prop_assert_eq!(select_zero::<Bmi2>(&bytes, start, rank as u32), at - start * 8);
                 }
+            }
+        }
+
+        #[test]
+        fn bits_are_deposited_and_extracted_in_order(word: u64, mask: u64) {
+            let places: Vec<u32> = (0..64).filter(|place| mask >> place & 1 == 1).collect();
+            let (deposited, extracted) = (Broadword::deposit(word, mask), Broadword::extract(word, mask));
+            prop_assert_eq!(deposited & !mask, 0);
+            for (index, place) in places.iter().enumerate() {
+                prop_assert_eq!(deposited >> place & 1, word >> index & 1);
+                prop_assert_eq!(extracted >> index & 1, word >> place & 1);
+            }
+            prop_assert_eq!(extracted.checked_shr(places.len() as u32).unwrap_or(0), 0);
+            #[cfg(target_arch = "x86_64")]
+            if is_x86_feature_detected!("bmi2") {
+                prop_assert_eq!(Bmi2::deposit(word, mask), deposited);
+                prop_assert_eq!(Bmi2::extract(word, mask), extracted);
+            }
+        }
+
+        #[test]
+        fn first_zeros_end_with_the_last_of_them(bytes in prop::collection::vec(any::<u8>(), 8), most in 1u32..70) {
+            let (all, bytes) = (u64::from_le_bytes(bytes[..].try_into().unwrap()), padded(bytes));
+            let (bits, length) = first_zeros::<Broadword>(&bytes, 0, most);
+            let zeros = all.count_zeros().min(most);
+            prop_assert_eq!(length - bits.count_ones(), zeros);
+            prop_assert!(length == 64 || zeros == most && all >> (length - 1) & 1 == 0);
+            prop_assert_eq!(bits, all & up_to(length));
+        }
+
+        #[test]
+        fn what_is_appended_is_in_order_and_the_rest_stays(before in prop::collection::vec(any::<u8>(), 200), fields in prop::collection::vec((any::<u64>(), 0..=MAX_WIDTH), 0..20)) {
+            let from = 8;
+            let (mut up, mut down) = (before.clone(), before.clone());
+            let (mut ascending, mut descending) = (Ascending::new(from), Descending::new(180));
+            for &(bits, width) in &fields {
+                ascending.append(&mut up, bits & low_bits(width), width);
+                descending.append(&mut down, bits, width);
+            }
+            ascending.finish(&mut up);
+            descending.finish(&mut down);
+            let (mut low, mut high) = (from * 8, 180 * 8);
+            for &(bits, width) in &fields {
+                high -= width as usize;
+                prop_assert_eq!(field(&up, low, width), bits & low_bits(width));
+                prop_assert_eq!(field(&down, high, width), bits & low_bits(width));
+                low += width as usize;
+            }
+            for at in 0..200 * 8 {
+                prop_assert!((from * 8..low).contains(&at) || bit(&up, at) == bit(&before, at));
+                prop_assert!((high..180 * 8).contains(&at) || bit(&down, at) == bit(&before, at));
             }
         }
 

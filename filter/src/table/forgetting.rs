@@ -123,7 +123,7 @@ impl Table {
             if segment.is_stale(run.group(), forgotten) {
                 // What is dropped makes room: so nothing that is dropped here is followed by a failure.
                 if known.is_some() || room.is_some() || segment.holds_forgotten(run.group(), forgotten) {
-                    dropped |= self.forget_in_group(path, run.group());
+                    dropped |= self.forget_in_group::<S>(path, run.group());
                     continue;
                 }
             }
@@ -149,13 +149,14 @@ impl Table {
     }
 
     /// Drops the slots of a group that are forgotten. Returns true if there was one.
-    fn forget_in_group(&mut self, path: Path, group: usize) -> bool {
+    #[inline(always)]
+    fn forget_in_group<S: Select>(&mut self, path: Path, group: usize) -> bool {
         let (addressing, forgotten, mut claimed) = (self.addressing, self.forgotten(), self.claimed);
         let segment = self.segment_mut(path);
         let before = segment.slots();
         // What its slots claim is what those of the same shape do.
         let shape = segment.without_slots();
-        segment.forget(group, forgotten, |value| claimed.subtract(addressing.claim_of(&shape, value)));
+        segment.forget::<S>(group, forgotten, |value| claimed.subtract(addressing.claim_of(&shape, value)));
         let dropped = before - segment.slots();
         self.slots -= u64::from(dropped);
         self.claimed = claimed;
@@ -169,7 +170,7 @@ impl Table {
             return false;
         }
         let groups = 0..1 << segment.log_groups();
-        let dropped = groups.fold(false, |dropped, group| self.forget_in_group(path, group) | dropped);
+        let dropped = groups.fold(false, |dropped, group| self.forget_in_group::<Broadword>(path, group) | dropped);
         if dropped && shrinks(self.segment(path), self.addressing) {
             self.shrink::<Broadword>(path);
         }
@@ -186,7 +187,7 @@ impl Table {
         let groups = if segment.slots() > 0 { segment.log_groups() } else { 0 };
         let step = END >> depth >> groups;
         if segment.slots() > 0
-            && self.forget_in_group(path, self.segment(path).group(path))
+            && self.forget_in_group::<Broadword>(path, self.segment(path).group(path))
             && shrinks(self.segment(path), self.addressing)
         {
             self.shrink::<Broadword>(path);

@@ -19,10 +19,11 @@
 //!
 //! # Forgetting
 //!
-//! In a table that forgets, the last bits of each slot are a *stamp*: the number of its slice, less one, counted from the
-//! group's *base*. A byte before each upper part holds the base, counted from that of the segment. Whoever writes to a
-//! group first drops the slots of slices that are forgotten, and moves the base up to the last of those: so stamps need
-//! no more values than there are slices to remember, and no pass over the table is ever needed.
+//! In a table that forgets, the last bits of each slot are a *stamp*: the last bits of the number of its slice. Which slice
+//! that is follows from the group's *base*, beyond which it is the first with such bits. A byte before each upper part holds
+//! the base, counted from that of the segment. Whoever writes to a group first drops the slots of slices that are forgotten,
+//! and moves the base up to the last of those: so stamps need no more values than there are slices to remember, and no
+//! pass over the table is ever needed.
 
 mod stamps;
 
@@ -637,7 +638,7 @@ impl Segment {
     fn slot_of(&self, entry: &Listed, index: usize) -> u64 {
         match self.stamp_bits {
             0 => slot_of(entry.value, entry.content, self.width(), index),
-            bits => entry.value << bits | (entry.content - 1 - self.base),
+            _ => self.stamped_slot(entry.value, entry.content),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Segments that forget: the stamps of their slots, the bases that these are counted from, and what is dropped when.
 
 use super::{Run, Segment};
-use crate::table::bits::{Broadword, MAX_WIDTH, field, low_bits, ones_from, set_field, zeros_from};
+use crate::array::WORD;
+use crate::table::bits::{Ascending, Broadword, Descending, Select, field, first_zeros, low_bits, set_field, up_to};
 use crate::table::entry::Stamps;
 use crate::table::segment::{GROUP, MAX_LOG_GROUPS};
 
@@ -35,13 +36,20 @@ impl Segment {
         self.base = forgotten;
     }
 
+    /// Returns how many slices there are between the base of a group, or another slice, and that of a slot.
+    #[inline(always)]
+    fn slices_between(&self, base: u64, slot: u64) -> u64 {
+        slot.wrapping_sub(base + 1) & low_bits(self.stamp_bits())
+    }
+
     /// Returns true if an entry that is remembered fits.
     #[inline(always)]
     pub(in crate::table) fn remembers_any(&self, run: &Run, forgotten: u64, fits: impl Fn(u64) -> bool) -> bool {
-        let (bits, least) = (self.stamp_bits(), forgotten.saturating_sub(self.base_of(run.group)));
+        let (bits, base) = (self.stamp_bits(), self.base_of(run.group));
+        let least = forgotten.saturating_sub(base);
         (0..run.len).any(|index| {
             let slot = self.slot(run, index);
-            slot & low_bits(bits) >= least && fits(slot >> bits)
+            self.slices_between(base, slot) >= least && fits(slot >> bits)
         })
     }
 
@@ -55,8 +63,8 @@ impl Segment {
     /// Returns the entry of a run in slot `index`.
     #[inline(always)]
     pub(super) fn stamped(&self, run: &Run, index: usize) -> Stamped {
-        let (slot, bits) = (self.slot(run, index), self.stamp_bits());
-        Stamped { value: slot >> bits, slice: self.base_of(run.group) + 1 + (slot & low_bits(bits)), index }
+        let (slot, base) = (self.slot(run, index), self.base_of(run.group));
+        Stamped { value: slot >> self.stamp_bits, slice: base + 1 + self.slices_between(base, slot), index }
     }
 
     /// Adds an entry to the front of a run, for which there is [room](Self::slots_if_room), and whose group has
@@ -72,11 +80,19 @@ impl Segment {
         self.set_stamped(run, Stamped { slice, ..entry });
     }
 
+    /// Returns the slot of a value and its slice.
+    #[inline(always)]
+    pub(super) fn stamped_slot(&self, value: u64, slice: u64) -> u64 {
+        value << self.stamp_bits | slice & low_bits(self.stamp_bits())
+    }
+
     #[inline(always)]
     fn set_stamped(&mut self, run: &Run, Stamped { value, slice, index }: Stamped) {
-        let stamp = slice - 1 - self.base_of(run.group);
-        debug_assert!(stamp <= low_bits(self.stamp_bits()), "a slice beyond those that are remembered");
-        let (bit, width, slot) = (self.slot_bit(run, index), self.width(), value << self.stamp_bits | stamp);
+        debug_assert!(
+            slice - self.base_of(run.group) <= 1 << self.stamp_bits,
+            "a slice beyond those that are remembered"
+        );
+        let (bit, width, slot) = (self.slot_bit(run, index), self.width(), self.stamped_slot(value, slice));
         set_field(self.bytes_mut(), bit, width, slot);
     }
 
@@ -89,19 +105,22 @@ impl Segment {
     /// Returns true if a group holds a slot of a slice that is forgotten.
     #[inline(never)]
     pub(in crate::table) fn holds_forgotten(&self, group: usize, forgotten: u64) -> bool {
-        let least = forgotten.saturating_sub(self.base_of(group));
+        let base = self.base_of(group);
+        let least = forgotten.saturating_sub(base);
         let (end, width, bits) = (self.bounds(group).1 * 8, usize::from(self.width), self.stamp_bits());
-        let mut slots = (1..=self.slots_in::<Broadword>(group)).map(|slot| end - slot * width);
-        least > 0 && slots.any(|bit| field(self.bytes(), bit, bits) < least)
+        let mut slots =
+            (1..=self.slots_in::<Broadword>(group)).map(|slot| field(self.bytes(), end - slot * width, bits));
+        least > 0 && slots.any(|slot| self.slices_between(base, slot) < least)
     }
 
     /// Drops the slots of a group that are forgotten, and hands their values to `dropped`.
-    pub(in crate::table) fn forget(&mut self, group: usize, forgotten: u64, mut dropped: impl FnMut(u64)) {
+    #[inline(always)]
+    pub(in crate::table) fn forget<S: Select>(&mut self, group: usize, forgotten: u64, mut dropped: impl FnMut(u64)) {
         if forgotten - self.base >= BASES {
             self.move_base(forgotten, &mut dropped);
         }
         if self.is_stale(group, forgotten) {
-            self.drop_slots(group, forgotten, &mut dropped);
+            self.drop_slots::<S>(group, forgotten, &mut dropped);
             self.set_base_of(group, forgotten);
         }
     }
@@ -114,7 +133,7 @@ impl Segment {
         let mut bases = [new; 1 << MAX_LOG_GROUPS];
         for (group, base) in bases[..self.groups()].iter_mut().enumerate() {
             if self.is_stale(group, new) {
-                self.drop_slots(group, new, dropped);
+                self.drop_slots::<Broadword>(group, new, dropped);
             } else {
                 *base = self.base_of(group);
             }
@@ -123,52 +142,46 @@ impl Segment {
         bases[..self.groups()].iter().enumerate().for_each(|(group, &base)| self.set_base_of(group, base));
     }
 
-    /// Drops the slots of a group whose slices are not beyond `base`, and counts the stamps of the others from there.
-    fn drop_slots(&mut self, group: usize, base: u64, dropped: &mut impl FnMut(u64)) {
-        let (by, bits) = (base - self.base_of(group), self.stamp_bits());
-        let ((start, end), width) = (self.bounds(group), self.width());
-        let slot_bit = |slot: usize| end * 8 - (slot + 1) * width as usize;
+    /// Drops the slots of a group whose slices are not beyond `forgotten`: writes the others anew, in whole words.
+    #[inline(always)]
+    fn drop_slots<S: Select>(&mut self, group: usize, forgotten: u64, dropped: &mut impl FnMut(u64)) {
+        let (base, (start, end), width, stamp_bits) =
+            (self.base_of(group), self.bounds(group), self.width(), self.stamp_bits());
+        let (first, stamp, least) = (base + 1, low_bits(stamp_bits), forgotten - base);
+        let (mut at, mut zeros, mut low, mut gone) = (start, 0, end * 8, 0);
+        let (mut upper, mut lower) = (Ascending::new(start), Descending::new(end));
         let bytes = self.bytes_mut();
-        // What is written is never ahead of what is read.
-        let (mut read, mut written) = (start * 8, start * 8);
-        let (mut slots, mut kept, mut zeros) = (0, 0, 0);
         while zeros <= GROUP {
-            // Quotients without slots are passed together.
-            let empty = zeros_from(bytes, read).min(GROUP + 1 - zeros);
-            set_field(bytes, written, empty, 0);
-            (read, written, zeros) = (read + empty as usize, written + empty as usize, zeros + empty);
-            if zeros > GROUP || empty == MAX_WIDTH {
-                continue;
-            }
-            let (len, before) = (ones_from(bytes, read), kept);
-            for slot in slots..slots + len {
-                let content = field(bytes, slot_bit(slot), width);
-                if content & low_bits(bits) >= by {
-                    set_field(bytes, slot_bit(kept), width, content - by);
-                    kept += 1;
-                } else {
-                    dropped(content >> bits);
+            let (bits, length) = first_zeros::<S>(bytes, at, GROUP + 1 - zeros);
+            let (slots, mut kept) = (bits.count_ones(), 0);
+            for index in 0..slots {
+                low -= width as usize;
+                let slot = field(bytes, low, width);
+                let is_kept = slot.wrapping_sub(first) & stamp >= least;
+                lower.append(bytes, slot, if is_kept { width } else { 0 });
+                kept |= u64::from(is_kept) << index;
+                if !is_kept {
+                    dropped(slot >> stamp_bits);
                 }
             }
-            let mut ones = kept - before;
-            while ones > 0 {
-                let some = ones.min(MAX_WIDTH as usize);
-                set_field(bytes, written, some as u32, low_bits(some as u32));
-                written += some;
-                ones -= some;
-            }
-            read += len;
-            slots += len;
+            // All zeros stay, and the ones of slots that do.
+            let stays = !bits & up_to(length) | S::deposit(kept, bits);
+            upper.append(bytes, S::extract(bits, stays), stays.count_ones());
+            gone += slots - kept.count_ones();
+            zeros += length - slots;
+            at += WORD;
         }
-        self.slots -= (slots - kept) as u32;
+        upper.finish(bytes);
+        lower.finish(bytes);
+        self.slots -= gone;
     }
 
     /// Appends the values of a run, for which there is room. Returns false if a slot is none that could be.
     pub(super) fn read_stamped(&self, run: Run, stamps: Stamps, values: &mut Vec<u64>) -> bool {
-        let bits = self.stamp_bits();
+        let (bits, base) = (self.stamp_bits(), self.base_of(run.group));
         let slots = (0..run.len).map(|index| self.slot(&run, index));
         values.extend(slots.clone().map(|slot| slot >> bits));
-        let is_entry = |slot| slot >> bits != 0 && slot & low_bits(bits) < stamps.span.into();
+        let is_entry = |slot| slot >> bits != 0 && self.slices_between(base, slot) < stamps.span.into();
         slots.clone().all(is_entry)
     }
 }
