@@ -86,6 +86,7 @@ impl Table {
     fn remembers_with<S: Select>(&self, hash: Hash, forgotten: u64) -> bool {
         let path = self.path(hash);
         let segment = self.segment(path);
+        segment.prefetch_near(segment.group(path));
         let place = segment.place(path, self.bits_behind());
         let fits = |value| self.addressing.fits(value, place.remainder);
         segment.run::<S>(place).is_some_and(|run| segment.remembers_any(&run, forgotten, fits))
