@@ -380,6 +380,7 @@ impl Table {
     fn contains_with<S: Select>(&self, hash: Hash) -> bool {
         let path = self.path(hash);
         let segment = self.segment(path);
+        segment.prefetch_near(segment.group(path));
         let place = segment.place(path, self.addressing.terminator());
         segment.run::<S>(place).is_some_and(|run| self.fits_any(segment, run, place.remainder))
     }

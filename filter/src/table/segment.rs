@@ -822,6 +822,16 @@ impl Segment {
         prefetch(self.bytes().as_ptr().wrapping_add(group * 2));
     }
 
+    /// Prefetches what is likely to be a group, before its offset is there: groups are about equally long.
+    #[inline(always)]
+    pub(super) fn prefetch_near(&self, group: usize) {
+        let start = (self.bytes().len() * group) >> self.log_groups;
+        let base = self.bytes().as_ptr();
+        for line in 0..GROUP_LINES {
+            prefetch(base.wrapping_add(start + line * LINE));
+        }
+    }
+
     /// Prefetches a group, or as much of it as any has that is not crafted.
     #[inline(always)]
     pub(super) fn prefetch_group(&self, group: usize) {
