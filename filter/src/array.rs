@@ -2,7 +2,8 @@
 //!
 //! This is the only unsafe memory of the library. What holds, always:
 //!
-//! 1. `start - offset` is an allocation of `layout::<N>(length, padded)` from the global allocator, and `self` owns it.
+//! 1. `start - offset` is an allocation of `layout::<N>(length, padded)` from the global allocator, and `self` owns it. Without
+//!    elements, there is none.
 //! 2. All its bytes are initialized: they come from `alloc_zeroed`, were initialized when adopted, or were copied from such.
 //! 3. `offset` is 0, or up to 63 when `padded`, so that `length * N` bytes from `start` lie in the allocation.
 //!
@@ -55,6 +56,12 @@ unsafe impl<const N: usize, T: Send> Send for Array<N, T> {}
 unsafe impl<const N: usize, T: Sync> Sync for Array<N, T> {}
 
 impl<const N: usize> Array<N> {
+    /// Returns an array without elements, which takes no memory.
+    #[inline]
+    pub const fn empty() -> Array<N> {
+        Array::without_elements(())
+    }
+
     /// Returns `length` zeroed elements.
     ///
     /// # Errors
@@ -76,6 +83,10 @@ impl<const N: usize> Array<N> {
 }
 
 impl<const N: usize, T: Copy> Array<N, T> {
+    const fn without_elements(label: T) -> Array<N, T> {
+        Array { start: NonNull::dangling(), length: 0, offset: 0, padded: false, label }
+    }
+
     /// Returns `length` zeroed elements with a label.
     ///
     /// # Errors
@@ -85,6 +96,9 @@ impl<const N: usize, T: Copy> Array<N, T> {
         let bytes = length.checked_mul(N as u64).filter(|&bytes| bytes <= MAX_BYTES);
         let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok()).ok_or(Error::OutOfMemory)?;
         let length = bytes / N;
+        if length == 0 {
+            return Ok(Array::without_elements(label));
+        }
         let bare = Array::allocate(length, false, label)?;
         if N != WORD || bytes < WORTH_PADDING || bare.start.align_offset(LINE) == 0 {
             return Ok(bare);
@@ -94,7 +108,7 @@ impl<const N: usize, T: Copy> Array<N, T> {
     }
 
     fn allocate(length: usize, padded: bool, label: T) -> Result<Array<N, T>, Error> {
-        // SAFETY: the layout is at least one byte long.
+        // SAFETY: there are elements, so the layout is at least one byte long.
         let base = unsafe { alloc::alloc_zeroed(layout::<N>(length, padded)) };
         let base = NonNull::new(base).ok_or(Error::OutOfMemory)?;
         let offset = padding(base, padded);
@@ -136,6 +150,9 @@ impl<const N: usize, T: Copy> Array<N, T> {
     /// An address that is returned must be of a live allocation of the same size from the same allocator, with the same
     /// contents; the old one must have been freed.
     pub unsafe fn relocate(&mut self, relocate: impl FnOnce(NonNull<u8>) -> Option<NonNull<u8>>) {
+        if self.length == 0 {
+            return;
+        }
         let Some(base) = relocate(self.base()) else { return };
         let (was, offset) = (self.offset, padding(base, self.padded));
         // SAFETY: the new allocation is as large as the old one was, and holds the elements `was` bytes from its base
@@ -211,6 +228,9 @@ fn padding(base: NonNull<u8>, padded: bool) -> u8 {
 
 impl<const N: usize, T> Drop for Array<N, T> {
     fn drop(&mut self) {
+        if self.length == 0 {
+            return;
+        }
         // SAFETY: invariant 1.
         unsafe { alloc::dealloc(self.base().as_ptr(), layout::<N>(self.length, self.padded)) }
     }
@@ -261,9 +281,9 @@ pub(crate) fn try_box<T>(value: T) -> Result<Box<T>, Error> {
     Ok(unsafe { Box::from_raw(slice.cast::<T>()) })
 }
 
-/// An array without elements takes a byte, so that there is something to own.
+/// Returns what an array with elements is allocated as.
 fn layout<const N: usize>(length: usize, padded: bool) -> Layout {
-    let size = (length * N + usize::from(padded) * LINE).max(1);
+    let size = length * N + usize::from(padded) * LINE;
     // SAFETY: `WORD` is a power of two, and no array has more than `MAX_BYTES`, which is two lines under `isize::MAX`.
     unsafe { Layout::from_size_align_unchecked(size, WORD) }
 }

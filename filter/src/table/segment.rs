@@ -57,7 +57,7 @@ pub(super) const MAX_BYTES: usize = u16::MAX as usize;
 /// A segment, or the alias of one.
 pub(super) struct Segment {
     /// As many as [`bytes_for_slots`](Self::bytes_for_slots) says: none if no slot is filled.
-    bytes: Option<Bytes>,
+    bytes: Bytes,
     slots: u32,
     /// Bits of a slot, at least 2.
     width: u8,
@@ -216,7 +216,7 @@ fn rounded(bytes: usize) -> usize {
 impl Segment {
     pub(super) fn empty(depth: u32, log_groups: u32, format: SlotFormat) -> Segment {
         Segment {
-            bytes: None,
+            bytes: Bytes::empty(),
             slots: 0,
             width: format.width as u8,
             stamp_bits: format.stamp_bits as u8,
@@ -228,7 +228,7 @@ impl Segment {
 
     /// Returns the same without its slots.
     pub(super) fn without_slots(&self) -> Segment {
-        Segment { bytes: None, slots: 0, ..*self }
+        Segment { bytes: Bytes::empty(), slots: 0, ..*self }
     }
 
     #[inline(always)]
@@ -297,12 +297,12 @@ impl Segment {
 
     #[inline(always)]
     fn bytes(&self) -> &[u8] {
-        self.bytes.as_ref().map_or(&[], |bytes| bytes.as_slice().as_flattened())
+        self.bytes.as_slice().as_flattened()
     }
 
     #[inline(always)]
     fn bytes_mut(&mut self) -> &mut [u8] {
-        self.bytes.as_mut().map_or(&mut [], |bytes| bytes.as_mut_slice().as_flattened_mut())
+        self.bytes.as_mut_slice().as_flattened_mut()
     }
 
     /// Returns where a path leads, in slots whose last `behind` bits are no fingerprint: a terminator and a stamp.
@@ -348,7 +348,9 @@ impl Segment {
     /// Returns the slots of the quotient that a path leads to, or `None` if the segment is empty.
     #[inline(always)]
     pub(super) fn run<S: Select>(&self, place: Place) -> Option<Run> {
-        self.bytes.as_ref()?;
+        if self.bytes().is_empty() {
+            return None;
+        }
         let (start, end) = self.bounds(place.group);
         let zero = select_zero::<S>(self.bytes(), start, place.quotient);
         let len = ones_from(self.bytes(), start * 8 + zero + 1);
@@ -549,13 +551,13 @@ impl Segment {
 
     /// Returns the same in `bytes` bytes, which are enough, with room for a slot in group `next`.
     pub(super) fn resized<S: Select>(&self, bytes: usize, next: Option<usize>) -> Result<Segment, Error> {
-        let slots_of_group = |group| if self.bytes.is_some() { self.slots_in::<S>(group) } else { 0 };
-        let mut new = Segment { bytes: None, ..*self };
+        let slots_of_group = |group| if !self.bytes().is_empty() { self.slots_in::<S>(group) } else { 0 };
+        let mut new = Segment { bytes: Bytes::empty(), ..*self };
         if bytes == 0 {
             return Ok(new);
         }
         new.allocate(bytes, |group| slots_of_group(group) + usize::from(next == Some(group)))?;
-        if self.bytes.is_some() {
+        if !self.bytes().is_empty() {
             for group in 0..self.groups() {
                 let (slots, end, new_end) = (slots_of_group(group), self.bounds(group).1, new.bounds(group).1);
                 let (start, new_start) = (self.bounds(group).0, new.bounds(group).0);
@@ -578,7 +580,7 @@ impl Segment {
         let header = header_bytes(groups);
         let free = bytes.checked_sub(header + needed + PADDING).filter(|_| bytes <= MAX_BYTES);
         let mut free = free.ok_or(Error::CannotGrow)?;
-        self.bytes = Some(Bytes::zeroed(bytes as u64)?);
+        self.bytes = Bytes::zeroed(bytes as u64)?;
         let mut offset = header;
         for group in 0..groups {
             self.set_offset(group, offset);
@@ -620,7 +622,7 @@ impl Segment {
 
     /// Returns all quotients that have slots, and their runs.
     fn runs(&self) -> Runs<'_> {
-        let groups = if self.bytes.is_some() { self.groups() } else { 0 };
+        let groups = if !self.bytes().is_empty() { self.groups() } else { 0 };
         Runs { segment: self, groups: 0..groups, group: 0, end: 0, at: 0, zeros: GROUP + 1, first: 0 }
     }
 
@@ -644,12 +646,9 @@ impl Segment {
 
     /// Returns a copy.
     pub(super) fn try_clone(&self) -> Result<Segment, Error> {
-        let copy = |bytes: &Bytes| {
-            let mut copy = Bytes::zeroed(bytes.as_slice().len() as u64)?;
-            copy.as_mut_slice().copy_from_slice(bytes.as_slice());
-            Ok(copy)
-        };
-        Ok(Segment { bytes: self.bytes.as_ref().map(copy).transpose()?, ..*self })
+        let mut copy = Segment { bytes: Bytes::zeroed(self.allocated() as u64)?, ..*self };
+        copy.bytes_mut().copy_from_slice(self.bytes());
+        Ok(copy)
     }
 
     /// Returns a segment of `bytes` bytes, as [`bytes_for`](Self::bytes_for) says, with `entries`, which are ordered by
@@ -687,7 +686,7 @@ impl Segment {
     /// Appends what [`decode`](Self::decode) reads: the base in a segment that forgets; each group's upper and lower part,
     /// each in whole bytes, behind its base. There is room for it.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        let groups = if self.bytes.is_some() { self.groups() } else { 0 };
+        let groups = if !self.bytes().is_empty() { self.groups() } else { 0 };
         if self.stamp_bits > 0 {
             out.extend_from_slice(&self.base.to_le_bytes());
         }
@@ -835,7 +834,7 @@ impl Segment {
     /// Prefetches a group, or as much of it as any has that is not crafted.
     #[inline(always)]
     pub(super) fn prefetch_group(&self, group: usize) {
-        if self.bytes.is_some() {
+        if !self.bytes().is_empty() {
             let (start, end) = self.extent(group);
             let lines = (start..end).step_by(LINE).take(GROUP_LINES).chain([end - 1]);
             lines.for_each(|byte| prefetch(self.bytes().as_ptr().wrapping_add(byte)));
@@ -848,10 +847,8 @@ impl Segment {
     ///
     /// See [`Array::relocate`](crate::array::Array::relocate).
     pub(super) unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
-        if let Some(bytes) = &mut self.bytes {
-            // SAFETY: as promised by the caller.
-            unsafe { bytes.relocate(relocate) };
-        }
+        // SAFETY: as promised by the caller.
+        unsafe { self.bytes.relocate(relocate) };
     }
 }
 
