@@ -6,15 +6,14 @@ the module's clock is turned. The code for redis-py runs, and the script for key
 
 import os
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import pages
 import pytest
-from servers import HOST, ROOT, Server, running
+from servers import ROOT, Server, running
 
 PAGE = (ROOT / "docs/forgetting.md").read_text()
-CLI = "redis-cli"
 # With a command that turns the clock.
 MODULE = Path(os.environ.get("OXBLOOM_FAULTY_MODULE", ROOT / "target/debug/liboxbloom.so"))
 
@@ -24,7 +23,7 @@ SECONDS = {"minute": 60, "hour": 3600, "day": 86_400}
 STEP = re.compile(
     r"^\*{0,2}(?:\*\*)?(?P<number>\d+) (?P<unit>minute|hour|day)s? later"
     r"|\*\*(?P<more>\d+) (?P<more_unit>minute|hour|day)s? later"
-    r"|^127\.0\.0\.1:6379> (?P<command>.*)\n(?P<reply>(?:(?!127\.0\.0\.1|```).*\n)+)",
+    rf"|{pages.TYPED}",
     re.MULTILINE,
 )
 
@@ -36,11 +35,6 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def typed(server: Server, command: str) -> str:
-    words = f"{CLI} -h {HOST} -p {server.port} --no-raw {command}"
-    return subprocess.run(["bash", "-c", words], stdout=subprocess.PIPE, text=True).stdout
-
-
 def turn(server: Server, seconds: int) -> None:
     """Stops the clock by which filters forget, so long after the beginning."""
     server.client.execute_command("BF.CLOCK", "any", 1000 * (BEGIN + seconds))
@@ -50,7 +44,7 @@ def test_each_command_gets_the_reply_that_is_shown_at_its_time(server):
     later = commands = waits = 0
     for step in STEP.finditer(PAGE):
         if step["command"]:
-            reply = typed(server, step["command"])
+            reply = pages.redis_cli(server, step["command"])
             assert reply == step["reply"], f"{step['command']}, {later} seconds later"
             commands += 1
         else:
@@ -63,14 +57,14 @@ def test_each_command_gets_the_reply_that_is_shown_at_its_time(server):
 
 
 def test_the_python_code_prints_what_it_says(server, capsys):
-    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    exec(code.replace("redis.Redis(", f"redis.Redis(port={server.port}, "), {})
+    (code,) = pages.blocks(PAGE, "python")
+    pages.run_python(server, code)
     assert capsys.readouterr().out == "True False\n"
 
 
 def test_the_window_promises_what_the_keys_do(server):
     """Day after day, the script and the window give the same answers, and the window is what replaces both."""
-    (script,) = re.findall(r"^```lua\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    (script,) = pages.blocks(PAGE, "lua")
     client, day = server.client, SECONDS["day"]
     rotated = client.register_script(script)
     client.execute_command(

@@ -9,19 +9,14 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import pages
 import pybloom_live
 import pytest
 import redis
+from pages import CLI
 from servers import HOST, OXBLOOM, ROOT, Server, running
 
 README = (ROOT / "README.md").read_text()
-CLI = "redis-cli"
-
-
-def typed() -> list[tuple[str, str]]:
-    """Commands and their replies."""
-    blocks = "".join(re.findall(r"^```console\n(.*?)^```", README, re.S | re.M))
-    return re.findall(r"^127\.0\.0\.1:6379> (.*)\n((?:(?!127\.0\.0\.1|\$ ).*\n)+)", blocks, re.M)
 
 
 @pytest.fixture(scope="module")
@@ -37,22 +32,23 @@ def redis_cli(server: Server, line: str) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout
 
 
-@pytest.mark.parametrize(("command", "reply"), typed())
+@pytest.mark.parametrize(("command", "reply"), pages.typed(README))
 def test_what_is_typed_gets_the_reply_that_is_shown(server, command, reply):
-    assert redis_cli(server, f"{CLI} --no-raw {command}") == reply
+    assert pages.redis_cli(server, command) == reply
 
 
 def test_the_readme_shows_a_session():
-    assert len(typed()) > 20
+    assert len(pages.typed(README)) > 20
 
 
 def test_the_python_code_runs_as_typed_and_reads_the_fields_that_redis_py_does_not(
     server, capsys
 ):
     server.client.delete("users")
-    adding, reading = re.findall(r"^```python\n(import redis\n.*?)^```", README, re.S | re.M)
-    for code in (adding, reading):
-        exec(code.replace("redis.Redis(", f"redis.Redis(port={server.port}, "), {})
+    programs = [code for code in pages.blocks(README, "python") if code.startswith("import redis\n")]
+    assert len(programs) == 2
+    for program in programs:
+        pages.run_python(server, program)
     fields = re.findall(r"^\| `([A-Z]+)` \|", README, re.M)[-11:]
     facts = [server.client.execute_command("BF.INFO", "users", field)[0] for field in fields]
     expected = [f"{field} {fact}" for field, fact in zip(fields, facts, strict=True)]

@@ -1,0 +1,47 @@
+"""Pages of documentation as tests read them: sections, code, and what is typed into redis-cli."""
+
+import re
+import subprocess
+
+from servers import HOST, Server
+
+CLI = "redis-cli"
+# A command after redis-cli's prompt, and its reply.
+TYPED = r"^127\.0\.0\.1:6379> (?P<command>.*)\n(?P<reply>(?:(?!127\.0\.0\.1|\$ |```).*\n)+)"
+
+
+def section(page: str, heading: str) -> str:
+    """The text below a heading of the second level, up to the next."""
+    found = re.search(
+        rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE
+    )
+    assert found, heading
+    return found[1]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The blocks of code in a language, without their indentation."""
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", text, re.DOTALL | re.MULTILINE)
+    return [re.sub(rf"^{indent}", "", code, flags=re.MULTILINE) for indent, code in found]
+
+
+def typed(text: str) -> list[tuple[str, str]]:
+    """The commands that are typed into redis-cli, and the replies that are shown."""
+    console = "".join(blocks(text, "console"))
+    return [
+        (found["command"], found["reply"]) for found in re.finditer(TYPED, console, re.MULTILINE)
+    ]
+
+
+def redis_cli(server: Server, command: str) -> str:
+    """What redis-cli prints when a command is typed into it."""
+    program = [CLI, "-h", HOST, "-p", str(server.port), "--no-raw"]
+    done = subprocess.run(
+        program, input=f"{command}\n", stdout=subprocess.PIPE, text=True, check=True
+    )
+    return done.stdout
+
+
+def run_python(server: Server, code: str) -> None:
+    """Runs code that is written for a server on the usual port."""
+    exec(code.replace("redis.Redis(", f"redis.Redis(port={server.port}, "), {})  # noqa: S102
