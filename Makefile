@@ -64,7 +64,7 @@ lint-rust: setup
 
 PYTHON_SOURCES := python tests/clients/crawling $(addprefix tests/clients/, \
   conftest.py servers.py cluster.py replicated.py filters.py pages.py \
-  test_operating.py test_install.py test_slot_migration.py test_cluster_routing.py test_failover.py \
+  test_command_pages.py test_operating.py test_install.py test_slot_migration.py test_cluster_routing.py test_failover.py \
   test_sentinel.py)
 lint-python: $(PYTHON_ENV)/installed
 	$(PYTHON_ENV)/bin/ruff check --config python/pyproject.toml $(PYTHON_SOURCES)

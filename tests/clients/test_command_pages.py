@@ -1,0 +1,379 @@
+"""docs/commands/, compared with a server.
+
+Each command has a page, with what the server says of it: summary, syntax, complexity, arity, flags,
+categories and keys. What is typed into redis-cli there gets the reply that is shown, also on the wire, in
+both protocols. The Python code prints what it says. Each error is provoked by the command beside it.
+"""
+
+import itertools
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pages
+import pytest
+import redis
+from servers import HOST, PATIENCE, ROOT, Server, server_version
+
+FOLDER = ROOT / "docs/commands"
+INDEX = (FOLDER / "README.md").read_text()
+PAGES = {file.stem: file.read_text() for file in sorted(FOLDER.glob("bf.*.md"))}
+ALL_PAGES = {"README": INDEX, **PAGES}
+
+# Errors that no command provokes on demand: those for lack of memory, for data that only another
+# program can make, and for mistakes of the module.
+UNPROVOKED = {
+    "ERR Insufficient memory to create filter: the system has no more",
+    "ERR Insufficient memory to grow filter: more than can be addressed",
+    "ERR Insufficient memory to grow filter: the system has no more",
+    "ERR Insufficient memory: the system has no more",
+    "ERR internal error",
+    "ERR received data of a later version",
+    "ERR the filters differ in the shape of their parts: make those to be merged with BF.RESERVE key LIKE other",
+    "ERR the union would be too large",
+}
+
+pytestmark = pytest.mark.skipif(
+    server_version() < (7, 0),
+    reason="the server neither describes commands nor speaks RESP3 with modules",
+)
+
+
+@pytest.fixture
+def default_settings(server: Server) -> Iterator[None]:
+    """Resets the settings that the pages change."""
+    yield
+    server.client.config_set("bf.filter-memory-limit", 0)
+    server.client.config_set("maxmemory", 0)
+
+
+def told(server: Server, *command: str) -> Any:
+    """A reply in RESP3, as the server sends it."""
+    with redis.Redis(HOST, server.port, protocol=3, decode_responses=True) as client:
+        client.response_callbacks.clear()
+        return client.execute_command(*command)
+
+
+def commands(server: Server) -> dict[str, list]:
+    """What COMMAND tells of each of the module's commands."""
+    return {
+        command[0]: command for command in told(server, "COMMAND") if command[0].startswith("bf.")
+    }
+
+
+def test_each_command_has_a_page(server):
+    assert PAGES.keys() == commands(server).keys()
+    assert len(PAGES) >= 16
+
+
+def test_the_index_lists_each_command(server):
+    docs = told(server, "COMMAND", "DOCS", *PAGES)
+    rows = re.findall(
+        r"^\| \[(BF\.\w+)\]\((bf\.\w+)\.md\) \| (.*) \| (.*) \|$", INDEX, re.MULTILINE
+    )
+    assert sorted(rows) == sorted(
+        (name.upper(), name, facts["summary"], facts["complexity"]) for name, facts in docs.items()
+    )
+
+
+# --- The facts
+
+
+def syntax(argument: dict) -> str:
+    """An argument as redis.io writes it."""
+    parts = [syntax(part) for part in argument.get("arguments", ())]
+    kind, token, flags = argument["type"], argument.get("token"), argument.get("flags", ())
+    text = {
+        "oneof": " | ".join(parts),
+        "block": " ".join(parts),
+        "pure-token": token,
+    }.get(kind, argument["name"])
+    if kind == "oneof" and (token or "optional" not in flags):
+        text = f"<{text}>"
+    if "multiple" in flags:
+        text = f"{text} [{text} ...]"
+    if token and kind != "pure-token":
+        text = f"{token} {text}"
+    return f"[{text}]" if "optional" in flags else text
+
+
+def forms(name: str, arguments: list[dict]) -> list[str]:
+    """The lines of a command's syntax: one for each form that it has."""
+    choices = [
+        argument["arguments"] if syntax(argument).startswith("<") else [argument]
+        for argument in arguments
+    ]
+    return [
+        " ".join([name.upper(), *map(syntax, chosen)]) for chosen in itertools.product(*choices)
+    ]
+
+
+def explained(argument: dict) -> list[str]:
+    """What has to be explained of an argument: each of several that it is one of, or consists of."""
+    if argument["type"] in ("oneof", "block") and not argument.get("token"):
+        return [text for part in argument["arguments"] for text in explained(part)]
+    flags = [flag for flag in argument.get("flags", ()) if flag != "optional"]
+    return [syntax({**argument, "flags": flags})]
+
+
+def keys(arguments: list[dict]) -> Iterator[tuple[str, int]]:
+    """The arguments that are keys, with the numbers of their specifications."""
+    for argument in arguments:
+        if argument["type"] == "key":
+            yield argument["name"], argument["key_spec_index"]
+        yield from keys(argument.get("arguments", []))
+
+
+def code(words: Iterator[str] | list[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def facts(info: list, docs: dict) -> dict[str, str]:
+    """The table at the top of a page."""
+    _, arity, flags, *_, categories, _, specifications, _ = info
+    # Before Redis 7.4, commands of modules are in no category.
+    categories = categories or [
+        "@bloom",
+        "@fast" if "fast" in flags else "@slow",
+        "@read" if "readonly" in flags else "@write",
+    ]
+    return {
+        "Available since": f"oxbloom {docs['since']}",
+        "Time complexity": docs["complexity"],
+        "Arity": str(arity),
+        "Flags": code(sorted(set(flags) - {"module"})),
+        "ACL categories": code(sorted(categories)),
+        "Keys": "; ".join(
+            f"`{key}`: {code(sorted(specifications[number]['flags']))}"
+            for key, number in keys(docs["arguments"])
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_facts_are_those_of_the_server(server, name):
+    info, docs = commands(server)[name], told(server, "COMMAND", "DOCS", name)[name]
+    head = PAGES[name].split("\n## ")[0]
+    title, summary, block, *_ = head.split("\n\n")
+    assert title == f"# {name.upper()}"
+    assert " ".join(summary.split()) == docs["summary"]
+    (shown,) = pages.blocks(f"{block}\n", "text")
+    # A line that is indented continues the one above.
+    assert re.sub(r"\n +", " ", shown).splitlines() == forms(name, docs["arguments"])
+    stated = dict(re.findall(r"^\| ([A-Z][\w ]+) \| (.*) \|$", head, re.MULTILINE))
+    assert stated == facts(info, docs)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_each_argument_is_explained(server, name):
+    docs = told(server, "COMMAND", "DOCS", name)[name]
+    named = re.findall(r"\*\*`([^`]+)`\*\*", pages.section(PAGES[name], "Arguments"))
+    assert named == [text for argument in docs["arguments"] for text in explained(argument)]
+
+
+# Options that create a filter, each with a value.
+OPTIONS = {
+    name: f"{name} {value}".split()
+    for name, value in {
+        "EXPANSION": "2",
+        "NONSCALING": "",
+        "COUNTING": "",
+        "WINDOW": "60",
+        "SLICES": "4",
+        "REFRESH": "",
+        "ROLLING": "",
+        "SEED": "7",
+        "LAYOUT": "classic",
+        "EX": "60",
+    }.items()
+}
+
+
+def accepts(server: Server, *command: str) -> bool:
+    try:
+        server.client.execute_command(*command)
+    except redis.ResponseError:
+        return False
+    return True
+
+
+def restrictions(name: str) -> tuple[set[frozenset[str]], dict[str, set[str]]]:
+    """The pairs of options that cannot be combined, and of which some each option requires one."""
+    conflicts, required = set(), {}
+    for item in pages.section(PAGES[name], "Arguments").split("\n- **`")[1:]:
+        option, text = item.split()[0].strip("`*:"), " ".join(item.split())
+        for others in re.findall(r"[Cc]annot be combined with ([^.]*)", text):
+            conflicts |= {frozenset((option, other)) for other in re.findall("[A-Z]{2,}", others)}
+        for others in re.findall(r"Requires ([^.]*)", text):
+            required[option] = set(re.findall("[A-Z]{2,}", others))
+    return conflicts, required
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [("bf.reserve", ["0.01", "100"], []), ("bf.insert", [], ["ITEMS", "item"])],
+)
+def test_the_options_that_cannot_be_combined_are_those_that_are_rejected(
+    server, name, before, after
+):
+    conflicts, required = restrictions(name)
+    assert len(conflicts) >= 8
+    assert required.keys() == {"SLICES", "REFRESH"}
+    for count in (1, 2, 3):
+        for options in itertools.combinations(OPTIONS, count):
+            allowed = not any(pair <= set(options) for pair in conflicts) and all(
+                option not in options or others & set(options)
+                for option, others in required.items()
+            )
+            words = [word for option in options for word in OPTIONS[option]]
+            server.client.delete("key")
+            accepted = accepts(server, name, "key", *before, *words, *after)
+            assert accepted == allowed, words
+
+
+# --- What is typed, and what is replied
+
+
+@pytest.mark.parametrize("name", ALL_PAGES)
+def test_what_is_typed_gets_the_reply_that_is_shown(server, name):
+    page = ALL_PAGES[name]
+    for heading in ("Replies", "Errors"):
+        page = page.replace(
+            pages.section(page, heading) if f"\n## {heading}\n" in page else "\0", ""
+        )
+    shown = pages.typed(page)
+    assert shown or name == "README"
+    for command, reply in shown:
+        assert pages.redis_cli(server, command) == reply, command
+
+
+def unquoted(word: str) -> bytes:
+    """A word as redis-cli reads it."""
+    return word.strip('"').encode().decode("unicode_escape").encode("latin-1")
+
+
+class Wire:
+    """A client that keeps replies as they were sent."""
+
+    def __init__(self, server: Server, protocol: int) -> None:
+        self.socket = socket.create_connection((HOST, server.port), PATIENCE)
+        self.file: BinaryIO = self.socket.makefile("rwb")
+        self.run(f"HELLO {protocol}")
+
+    def run(self, command: str) -> str:
+        """The reply to a command, with a space for each CRLF."""
+        words = [unquoted(word) for word in re.findall(r'"[^"]*"|\S+', command)]
+        self.file.write(b"*%d\r\n" % len(words))
+        self.file.writelines(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+        self.file.flush()
+        return " ".join(self.read())
+
+    def read(self) -> list[str]:
+        """The parts of the next reply."""
+        line = self.file.readline().decode().removesuffix("\r\n")
+        kind, length = line[0], line[1:]
+        if kind in "*%~":
+            count = int(length) * (2 if kind == "%" else 1)
+            return [line, *(part for _ in range(count) for part in self.read())]
+        if kind == "$" and length != "-1":
+            data = self.file.read(int(length) + 2)[:-2]
+            return [line, data.decode(errors="backslashreplace")] if data else [line]
+        return [line]
+
+    def close(self) -> None:
+        self.file.close()
+        self.socket.close()
+
+
+def matches(shown: str, reply: str) -> bool:
+    """Whether a reply is as shown, where … stands for anything."""
+    return re.fullmatch(re.escape(shown).replace("…", ".*"), reply, re.DOTALL) is not None
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("name", PAGES)
+def test_the_replies_are_those_on_the_wire(server, name, protocol):
+    section = pages.section(PAGES[name], "Replies")
+    rows = re.findall(r"^\| `([^|]*)` \| `([^|]*)` \| `([^|]*)` \| .* \|$", section, re.MULTILINE)
+    assert len(rows) == section.count("\n| `") > 0
+    for command, _ in pages.typed(section):
+        pages.redis_cli(server, command)
+    with closing(Wire(server, protocol)) as wire:
+        for command, *shown in rows:
+            reply = wire.run(command)
+            assert matches(shown[protocol - 2], reply), (command, reply)
+
+
+# A command that is typed, or a row of a table of errors.
+STEP = re.compile(
+    pages.TYPED + r"|^\| (?:`(?P<rejected>[^|]*)`|—) \| `(?P<error>[^`]*)` \| .* \|$", re.MULTILINE
+)
+
+
+@pytest.mark.usefixtures("default_settings")
+@pytest.mark.parametrize("name", ALL_PAGES)
+def test_each_error_is_provoked_as_shown(server, name):
+    section = pages.section(ALL_PAGES[name], "Errors")
+    steps = list(STEP.finditer(section))
+    assert (
+        sum(step["error"] is not None for step in steps)
+        == len(re.findall(r"^\| [`—]", section, re.MULTILINE))
+        > 0
+    )
+    for step in steps:
+        if step["command"]:
+            assert pages.redis_cli(server, step["command"]) == step["reply"], step["command"]
+        elif step["rejected"]:
+            reply = pages.redis_cli(server, step["rejected"])
+            assert re.findall(r"\(error\) (.*)\n", reply) == [step["error"]], step["rejected"]
+        else:
+            assert step["error"] in UNPROVOKED
+
+
+def test_the_pages_have_all_errors():
+    """docs/operating.md has all that there are."""
+    operating = pages.section((ROOT / "docs/operating.md").read_text(), "Errors")
+    rows = re.findall(r"^\| (`.*?) \|", operating, re.MULTILINE)
+    known = {text for row in rows for text in re.findall("`([^`]*)`", row)}
+    shown = {
+        step["error"]
+        for page in ALL_PAGES.values()
+        for step in STEP.finditer(pages.section(page, "Errors"))
+    }
+    assert {
+        text for text in known if not any(str(error).startswith(text) for error in shown)
+    } == set()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_python_code_prints_what_it_says(server, capsys, name):
+    programs = pages.blocks(PAGES[name], "python")
+    assert programs
+    for program in programs:
+        said = re.findall(r"^ *print\(.*\)  # (.*)$", program, re.MULTILINE)
+        assert len(said) == program.count("print(") > 0
+        for _ in range(2):
+            server.client.flushall()
+            pages.run_python(server, program)
+            assert capsys.readouterr().out.splitlines() == said
+
+
+# --- Links
+
+
+def anchors(file: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", ALL_PAGES)
+def test_the_links_lead_somewhere(name):
+    for target, anchor in re.findall(
+        r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)", ALL_PAGES[name]
+    ):
+        file = FOLDER / target if target else FOLDER / f"{name}.md"
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), f"{target}#{anchor}"
