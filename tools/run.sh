@@ -14,7 +14,11 @@ cp redis.conf.example "$folder/redis.conf"
   until redis-cli -p "$port" ping >/dev/null 2>&1; do sleep 0.1; done
   [ "$port" = 6379 ] || option=" -p $port"
   printf '\nReady. In another terminal, type\n\n    redis-cli%s\n' "${option:-}"
-  printf '    BF.ADD seen https://example.com/\n    BF.EXISTS seen https://example.com/\n\n'
+  # The session that README.md shows, with its replies.
+  printf '    %s\n' 'DEL seen' 'BF.RESERVE seen 0.01 1000000' \
+    'BF.ADD seen https://example.com/' 'BF.ADD seen https://example.com/' \
+    'BF.MEXISTS seen https://example.com/ https://example.com/missing' 'DEL seen'
+  printf '\n'
   printf 'Ctrl-C here stops the server. What was added is kept for the next time, in %s.\n\n' "$folder"
 ) &
 hint=$!

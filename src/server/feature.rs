@@ -1,8 +1,8 @@
 //! What the module uses that not every supported server offers to modules: one table, which the code asks, and which
-//! the log and README.md show.
+//! the log and docs/versions.md show.
 //!
 //! Whatever users notice when a server lacks it stands here, is asked for with [`Feature::is_offered`] before it is used,
-//! and has a row in README.md, "Where it runs". A single call that has a substitute is looked up where it is made, with
+//! and has a row in docs/versions.md, "Servers". A single call that has a substitute is looked up where it is made, with
 //! [`available!`].
 
 use std::ffi::{c_int, c_void};
@@ -12,7 +12,7 @@ use crate::ffi::{OK, available, call};
 
 /// Something that a server may offer to modules.
 pub(crate) struct Feature {
-    /// The name in the log and in README.md.
+    /// The name in the log and in docs/versions.md.
     name: &'static str,
     /// Says what oxbloom does without it.
     fallback: &'static str,

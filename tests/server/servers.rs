@@ -1,4 +1,4 @@
-//! What a server offers to modules: as it is, as the log says, and as README.md says.
+//! What a server offers to modules: as it is, as the log says, and as docs/versions.md says.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -76,17 +76,18 @@ fn file(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The cells of README.md's table, without their Markdown: a line for the names of the servers, and one for each feature.
+/// The cells of the table in docs/versions.md, without their Markdown: a line for the names of the servers, and one for
+/// each feature.
 fn table() -> Vec<Vec<String>> {
-    let readme = file("README.md");
-    let section = readme.split("\n## ").find(|section| section.starts_with("Where it runs\n")).expect("a section");
+    let page = file("docs/versions.md");
+    let section = page.split("\n## ").find(|section| section.starts_with("Servers\n")).expect("a section");
     let rows = section.lines().filter_map(|line| line.strip_prefix('|')?.strip_suffix('|'));
     let rows = rows.filter(|row| !row.starts_with("---"));
     rows.map(|row| row.split('|').map(|cell| cell.trim().replace('`', "")).collect()).collect()
 }
 
 #[test]
-fn the_log_and_readme_name_what_this_server_lacks() {
+fn the_log_and_the_page_name_what_this_server_lacks() {
     let server = Setup::oxbloom().start();
     let lacking = lacking(&server);
     let table = table();
@@ -105,7 +106,7 @@ fn the_log_and_readme_name_what_this_server_lacks() {
 }
 
 #[test]
-fn readme_tells_of_the_servers_that_are_tested() {
+fn the_page_names_the_servers_that_are_tested() {
     let names = table().swap_remove(0);
     let makefile = file("Makefile");
     let listed = makefile.lines().find_map(|line| line.strip_prefix("SERVERS := ")).expect("a list of servers");

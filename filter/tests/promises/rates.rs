@@ -202,8 +202,8 @@ fn a_fixed_filter_keeps_its_rate_when_it_counted_its_capacity() {
 }
 
 /// False positives are not counted. At high rates there are so many of them that a filter has been items_offered many more distinct
-/// items than its capacity once it refuses: in the memory of a classic filter, its rate is higher then. README.md states by
-/// how much at most.
+/// items than its capacity once it refuses: in the memory of a classic filter, its rate is higher then. docs/choosing.md states
+/// by how much at most.
 #[test]
 fn a_fixed_filter_that_refuses_exceeds_a_high_rate_by_no_more_than_is_stated() {
     let mut failures = Vec::new();

@@ -95,25 +95,62 @@ before(async () => {
 });
 after(() => server?.stop());
 
-test("the README's code runs as typed and reads the fields that node-redis does not", async () => {
-  const readme = readFileSync(new URL('../../../README.md', import.meta.url), 'utf8');
-  const blocks = [...readme.matchAll(/^```js\n(.*?)^```/gms)].map(([, code]) => code);
-  assert.equal(blocks.length, 2);
+/** The code for node-redis on a page. */
+function codeOn(page) {
+  const text = readFileSync(new URL(`../../../${page}`, import.meta.url), 'utf8');
+  return [...text.matchAll(/^```js\n(.*?)^```/gms)].map(([, code]) => code);
+}
+
+/** What the code of a page prints here. It may say itself which options it needs. */
+function printed(code, options = {}) {
+  const here = JSON.stringify({ ...options, url: `redis://127.0.0.1:${server.port}` });
+  return inNode(
+    code.replace(/createClient\((.*?)\)/, (_, own) => `createClient({ ...${here}, ...${own || '{}'} })`),
+  );
+}
+
+/** What the comments behind `console.log` say that it prints: the first time, and when the code is run again. */
+function promised(code) {
+  const comments = [...code.matchAll(/^console\.log.*; \/\/ (.*)$/gm)].map(([, comment]) => comment);
+  const times = comments.map((comment) => comment.split('; when you run it again, '));
+  return [0, -1].map((time) => times.map((said) => `${said.at(time)}\n`).join(''));
+}
+
+const [README_CODE, ...none] = codeOn('README.md');
+const [CART_CODE, FIELDS_CODE, ...noMore] = codeOn('docs/clients.md');
+
+test('the pages have no other code for node-redis than what is run here', () => {
+  assert.deepEqual([none, noMore], [[], []]);
+  assert.ok([README_CODE, CART_CODE, FIELDS_CODE].every(Boolean));
+});
+
+for (const [name, code] of [
+  ['README.md', README_CODE],
+  ['docs/clients.md', CART_CODE],
+]) {
+  test(`the code in ${name} prints what it says, each time`, async () => {
+    const client = await createClient({ url: `redis://127.0.0.1:${server.port}` }).connect();
+    await client.flushAll();
+    client.destroy();
+    const expected = promised(code);
+    assert.ok(expected[0].length > 0);
+    assert.deepEqual([printed(code), printed(code)], expected);
+  });
+}
+
+test('the code in docs/clients.md reads the fields that node-redis does not', async () => {
   for (const RESP of [2, 3]) {
-    const options = { RESP, url: `redis://127.0.0.1:${server.port}` };
-    const client = await createClient(options).connect();
+    const client = await createClient({ RESP, url: `redis://127.0.0.1:${server.port}` }).connect();
     try {
       await client.flushAll();
-      const printed = blocks.map((code) =>
-        inNode(code.replace('createClient()', `createClient(${JSON.stringify(options)})`)),
-      );
+      const shown = [printed(FIELDS_CODE, { RESP }), printed(FIELDS_CODE, { RESP })];
       const expected = [];
       for (const field of FURTHER_FIELDS) {
         const reply = await client.sendCommand(['BF.INFO', 'users', field]);
         expected.push(`${field} ${Object.values(reply)[0]}\n`);
       }
       assert.equal(expected[0], 'ERROR 0.001\n');
-      assert.deepEqual(printed, ['', expected.join('')]);
+      assert.deepEqual(shown, [expected.join(''), expected.join('')]);
     } finally {
       client.destroy();
     }

@@ -1,0 +1,451 @@
+"""The pages for users, taken at their word.
+
+What a page types into redis-cli is typed into it here, and gets the reply that is shown. The Python code prints what its comments
+say, also when it is run again. Where a page has figures, names or errors that a server or a file can confirm, it does.
+
+Other pages have tests of their own: `test_operating.py`, `test_migrating.py`, `test_forgetting_page.py`, `test_pybloom_page.py`,
+`crawling/test_crawling_page.py`; the code for node-redis is run by `node/bloom.test.mjs`.
+"""
+
+import contextlib
+import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from servers import HOST, OXBLOOM, ROOT, Server, free_port, happens, running
+
+README = "README.md"
+CHOOSING = "docs/choosing.md"
+CLIENTS = "docs/clients.md"
+CONFIGURATION = "docs/configuration.md"
+CONTRIBUTING = "CONTRIBUTING.md"
+DIFFERENCES = "docs/differences.md"
+MERGING = "docs/merging.md"
+REMOVING = "docs/removing.md"
+VERSIONS = "docs/versions.md"
+
+# What is in each page: blocks of code, by their language. Those in sh are checked by name only.
+BLOCKS = {
+    README: ["console", "console", "python", "js", "console"],
+    CHOOSING: ["console"],
+    CLIENTS: ["python", "js", "python", "js"],
+    CONFIGURATION: ["text", "console"],
+    CONTRIBUTING: ["console", "sh", "sh"],
+    DIFFERENCES: [],
+    MERGING: ["console"],
+    REMOVING: ["console", "console"],
+    VERSIONS: [],
+    "CHANGELOG.md": [],
+    "SECURITY.md": [],
+}
+
+
+def text(page: str) -> str:
+    return (ROOT / page).read_text()
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text(page), re.DOTALL | re.MULTILINE)
+
+
+def session(page: str) -> list[tuple[str, str]]:
+    """Commands and their replies."""
+    console = "".join(blocks(page, "console"))
+    typed = r"^127\.0\.0\.1:6379> (.*)\n((?:(?!127\.0\.0\.1|\$ ).*\n)+)"
+    return re.findall(typed, console, re.MULTILINE)
+
+
+def redis_cli(server: Server, command: str) -> str:
+    words = ["redis-cli", "-h", HOST, "-p", str(server.port), "--no-raw", *shlex.split(command)]
+    return subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False).stdout
+
+
+@pytest.mark.parametrize("page", BLOCKS)
+def test_each_block_of_a_page_is_known_here(page):
+    fences = re.findall(r"^ *```(\w*)$", text(page), re.MULTILINE)
+    assert [language for language in fences if language] == BLOCKS[page]
+    assert len(fences) == 2 * len(BLOCKS[page])
+
+
+@pytest.mark.parametrize("page", [page for page in BLOCKS if session(page)])
+def test_what_is_typed_gets_the_reply_that_is_shown(server, page):
+    shown = session(page)
+    assert len(shown) == text(page).count("\n127.0.0.1:6379> ")
+    try:
+        for command, reply in shown:
+            assert redis_cli(server, command) == reply, command
+    finally:
+        server.client.config_set("bf.initial-size", 100)
+
+
+def test_the_pages_show_sessions():
+    assert {page for page in BLOCKS if session(page)} == {
+        README,
+        CHOOSING,
+        CONFIGURATION,
+        MERGING,
+        REMOVING,
+    }
+
+
+# The README
+
+
+def test_the_session_of_the_readme_can_be_repeated(server):
+    for _ in range(2):
+        for command, reply in session(README):
+            assert redis_cli(server, command) == reply, command
+
+
+def test_make_run_prints_the_session_of_the_readme(tmp_path):
+    port = free_port()
+    printed = tmp_path / "printed"
+    command = ["tools/run.sh", str(port), str(tmp_path / "run"), str(Path(OXBLOOM).resolve())]
+    with printed.open("w") as output:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+    try:
+        assert happens(lambda: "Ctrl-C here" in printed.read_text())
+        lines = re.findall(r"^    (.*)$", printed.read_text(), re.MULTILINE)
+    finally:
+        with contextlib.suppress(redis.ConnectionError), redis.Redis(HOST, port) as client:
+            client.shutdown(nosave=True)
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+    typed = lines[lines.index(f"redis-cli -p {port}") + 1 :]
+    assert typed == [command for command, _ in session(README)]
+
+
+def test_the_readme_is_two_screens_and_its_first_has_the_words_that_people_search_for():
+    lines = text(README).splitlines()
+    assert len(lines) <= 150
+    screen = " ".join(lines[:40])
+    words = [
+        *("Bloom filter", "Redis", "Valkey", "RedisBloom", "Redis 8", "valkey-bloom", "duplicate"),
+        *("dedup", "false positive", "false negative", "TTL", "expire", "delete", "Docker"),
+        *("Scrapy", "Rust"),
+    ]
+    assert [word for word in words if word not in screen] == []
+
+
+def test_the_readme_links_to_each_page():
+    pages = {str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")}
+    pages |= {str(page.relative_to(ROOT)) for page in ROOT.glob("*.md")} - {README}
+    pages |= {"python/README.md", "filter/README.md", "docs/commands/README.md"}
+    assert {page for page in pages if f"]({page}" not in text(README)} == set()
+
+
+def amount(shown: str) -> float:
+    """The number of a figure with its unit: bytes, or seconds."""
+    units = {"kB": 1e3, "MB": 1e6, "ns": 1e-9, "ms": 1e-3, "s": 1.0}
+    number, unit = shown.split()
+    return float(number) * units[unit]
+
+
+def rounds_to(measured: str, stated: str) -> bool:
+    number = stated.split()[0]
+    digits = len(number.partition(".")[2])
+    unit = amount(stated) / float(number)
+    return f"{amount(measured) / unit:.{digits}f}" == number
+
+
+# After `make bench`, its new figures belong into the README.
+@pytest.mark.parametrize(
+    ("line", "section", "row"),
+    [
+        ("add 100 new items", "10^8 at 1 %", "MADD \N{MULTIPLICATION SIGN} 100, new | 28"),
+        (
+            "check 100 items that are there",
+            "10^8 at 1 %",
+            "MEXISTS \N{MULTIPLICATION SIGN} 100, hit | 28",
+        ),
+        (
+            "check 100 items that are not",
+            "10^8 at 1 %",
+            "MEXISTS \N{MULTIPLICATION SIGN} 100, miss | 28",
+        ),
+        ("memory of a filter that grew", "Memory, ", "MEMORY USAGE, grown from the defaults, 10^6"),
+        (
+            "replication and append-only file",
+            "Memory, ",
+            "replication, BF.MADD of 100, 80 % duplicates",
+        ),
+        (
+            "memory of the process that saves",
+            "Memory, ",
+            "BGSAVE, peak memory of the child, 10^8 at 1 %, half full",
+        ),
+        ("time to merge", "Merging filters of 1 GB", "union of two, into one of them"),
+    ],
+)
+def test_the_readmes_figures_are_those_of_the_benchmarks(line, section, row):
+    (stated,) = re.findall(rf"^\| {line}.*? \| (.*) \| (.*) \|$", text(README), re.MULTILINE)
+    (part,) = re.findall(
+        rf"^## {re.escape(section)}.*?\n(.*?)(?=^## |\Z)",
+        text("docs/benchmarks.md"),
+        re.DOTALL | re.MULTILINE,
+    )
+    (cells,) = re.findall(rf"^\| {re.escape(row)} \| (.*) \|$", part, re.MULTILINE)
+    # Without the range of the rounds. Times of commands are in nanoseconds.
+    measured = [re.sub(r" \(.*\)", "", cell) for cell in cells.split(" | ")]
+    measured = [f"{cell} ns" if cell.isdigit() else cell for cell in measured]
+    compared = [pair for pair in zip(measured, stated, strict=False) if pair[1] != "no merging"]
+    assert compared
+    assert all(rounds_to(*pair) for pair in compared), compared
+
+
+def test_the_readmes_ratios_are_those_of_the_benchmarks():
+    benchmarks = text("docs/benchmarks.md")
+    ratios = r"server CPU, of RedisBloom's \| [\d.]+ \| ([\d.]+) to ([\d.]+) "
+    rows = re.findall(rf"^\| ADD, EXISTS .*: {ratios}", benchmarks, re.MULTILINE)
+    least, most = min(low for low, _ in rows), max(high for _, high in rows)
+    loading = re.search(
+        r"^\| loading, .*, of RedisBloom's \| [\d.]+ \| ([\d.]+) ", benchmarks, re.MULTILINE
+    )
+    prose = " ".join(text(README).split())
+    assert loading
+    assert f"the server takes {least} to {most} of the time" in prose
+    assert f"Loading a snapshot takes {loading[1]} of it" in prose
+
+
+def test_each_target_of_make_on_the_pages_is_there():
+    named = {
+        target
+        for page in BLOCKS
+        for target in re.findall(r"(?:`|\$ (?:sudo )?)make ([a-z-]+)", text(page))
+    }
+    rules = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert named - rules == set()
+    assert len(named) > 10
+
+
+def test_the_targets_for_fuzzing_and_the_folders_of_tests_are_there():
+    page = text(CONTRIBUTING)
+    (listed,) = re.findall(r"^The targets are (.*?)\. ", page, re.DOTALL | re.MULTILINE)
+    targets = {file.stem for file in (ROOT / "fuzz/fuzz_targets").glob("*.rs")}
+    assert set(re.findall("`([a-z]+)`", listed)) == targets
+    folders = set(re.findall(r"`((?:tests|benches|filter|python)/[a-z/_]+)`", page))
+    assert len(folders) > 10
+    assert {folder for folder in folders if not (ROOT / folder).is_dir()} == set()
+
+
+# Python and JavaScript
+
+
+def prints(server: Server, code: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    with contextlib.ExitStack() as stack:
+        names: dict = {}
+        exec(code.replace("redis.Redis(", f"redis.Redis(port={server.port}, "), names)  # noqa: S102
+        # The code leaves its connection to Python to close.
+        for value in names.values():
+            if isinstance(value, redis.Redis):
+                stack.callback(value.close)
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("page", [README, CLIENTS])
+def test_the_python_code_prints_what_its_comments_say_each_time(server, capsys, page):
+    checked = 0
+    for code in blocks(page, "python"):
+        comments = re.findall(r"^print\(.*  # (.*)$", code, re.MULTILINE)
+        parts = [comment.split("; when you run it again, ") for comment in comments]
+        printed = [prints(server, code, capsys) for _ in range(2)]
+        if comments:
+            assert printed == [[part[0] for part in parts], [part[-1] for part in parts]]
+            checked += 1
+    assert checked == 1
+
+
+def test_the_python_code_reads_each_field_that_redis_py_does_not(server, capsys):
+    (code,) = (code for code in blocks(CLIENTS, "python") if "for field in" in code)
+    for _ in range(2):
+        printed = prints(server, code, capsys)
+        fields = re.findall(r'"([A-Z]+)"', code.split("for field in")[1].split("]")[0])
+        everything = server.client.execute_command("BF.INFO", "users", "ALL")
+        facts = everything[1::2][5:]
+        assert printed == [f"{field} {fact}" for field, fact in zip(fields, facts, strict=True)]
+        assert printed[0] == "ERROR b'0.001'"
+        for field, fact in zip(fields, facts, strict=True):
+            assert server.client.execute_command("BF.INFO", "users", field) == [fact]
+
+
+def test_redis_py_fails_on_a_single_field_once_bf_was_called_as_the_page_says(server):
+    server.client.execute_command("BF.INSERT", "users", "ITEMS", "alice")
+    with redis.Redis(HOST, server.port) as client:
+        client.bf()
+        with pytest.raises(KeyError, match=r"^'Capacity'$"):
+            client.execute_command("BF.INFO", "users", "FPR")
+
+
+@pytest.mark.parametrize(("options", "reply"), [({}, True), ({"protocol": 2}, 1)])
+def test_redis_py_replies_with_booleans_in_resp3_only(server, options, reply):
+    with redis.Redis(HOST, server.port, **options) as client:
+        shown = [client.bf().add("key", "item"), client.bf().exists("key", "item")]
+    assert [repr(value) for value in shown] == [repr(reply)] * 2
+
+
+# Error rate and capacity
+
+
+def test_the_rates_of_filled_filters_are_stated_as_they_are_tested():
+    rates = (ROOT / "filter/tests/promises/rates.rs").read_text()
+    tested = re.search(r"for \(rate, factor\) in \[(.*?)\]", rates)
+    assert tested
+    limits = {rate: factor for rate, factor in re.findall(r"\((\S+), (\S+)\)", tested[1])}
+    prose = " ".join(text(CHOOSING).split())
+    stated = re.search(r"we measured (.*?)\. \(The tests allow (.*?) times", prose)
+    assert stated
+    measured = {
+        rate: factor for factor, rate in re.findall(r"([\d.]+) times at ([\d.]+\d)", stated[1])
+    }
+    assert measured.keys() == limits.keys()
+    assert all(float(factor) <= float(limits[rate]) for rate, factor in measured.items())
+    assert re.findall(r"[\d.]+\d", stated[2]) == [limits[rate] for rate in measured]
+
+
+def size(server: Server, *create: object) -> int:
+    server.client.delete("key")
+    server.client.execute_command("BF.RESERVE", "key", *create)
+    return server.client.execute_command("BF.INFO", "key", "SIZE")[0]
+
+
+def test_the_table_of_memory_is_what_a_server_says(server):
+    rows = re.findall(
+        r"^\| (0\.\d+) \| 1 in .*? \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) (KB|MB) \| (\d+) MB \|$",
+        text(CHOOSING),
+        re.MULTILINE,
+    )
+    assert len(rows) == 7
+    million, units = 10**6, {"KB": 10**3, "MB": 10**6}
+    for rate, fixed, growing, amount, unit, large in rows:
+        bits = 8 / million * size(server, rate, million, "NONSCALING")
+        assert f"{bits:.1f}" == fixed
+        taken = size(server, rate, million)
+        assert f"{8 / million * taken:.1f}" == growing
+        digits = 1 if "." in amount else 0
+        assert f"{taken / units[unit]:.{digits}f}" == amount
+        assert f"{size(server, rate, 100 * million) / 10**6:.0f}" == large
+
+
+# Full, on a server. Those that grow depend on the number of items, and are measured over many numbers elsewhere.
+@pytest.mark.parametrize(
+    ("filter_of_a_line", "options", "capacity"),
+    [
+        ("has grown, from 100 items to 10^4 and more", [], 100),
+        ("[deletes](removing.md) (`COUNTING`), NONSCALING", ["COUNTING", "NONSCALING"], 100_000),
+        ("deletes, growing", ["COUNTING"], 100),
+    ],
+)
+def test_other_filters_take_the_bits_that_are_stated(server, filter_of_a_line, options, capacity):
+    line = re.search(
+        rf"^\| {re.escape(filter_of_a_line)} \| ([\d.]+) to ([\d.]+) \|",
+        text(CHOOSING),
+        re.MULTILINE,
+    )
+    assert line
+    client = server.client
+    client.execute_command("BF.RESERVE", "key", "0.01", capacity, *options)
+    for first in range(0, 100_000, 1000):
+        client.execute_command("BF.MADD", "key", *range(first, first + 1000))
+    items = client.execute_command("BF.CARD", "key")
+    bits = 8 * client.execute_command("BF.INFO", "key", "SIZE")[0] / items
+    assert float(line[1]) - 0.05 <= bits <= float(line[2]) + 0.05
+
+
+# Configuration and versions
+
+
+def test_each_setting_is_in_the_table_and_explained(server):
+    settings = re.findall(r"^\| `(bf\.[a-z-]+)` \| (\S+) \|", text(CONFIGURATION), re.MULTILINE)
+    explained = re.findall(
+        r"^# (bf\.[a-z-]+) (\S+)$", (ROOT / "redis.conf.example").read_text(), re.MULTILINE
+    )
+    assert sorted(explained) == sorted(settings)
+    assert {name for name, _ in settings} == server.client.config_get("bf.*").keys()
+
+
+@pytest.fixture
+def configured() -> Iterator[Server]:
+    """A server with the arguments of `loadmodule` that the page shows."""
+    (line,) = blocks(CONFIGURATION, "text")
+    name, _, *arguments = line.split()
+    assert name == "loadmodule"
+    with running(None, "--loadmodule", str(Path(OXBLOOM).resolve()), *arguments) as server:
+        yield server
+
+
+def test_the_arguments_of_loadmodule_are_understood(configured):
+    client = configured.client
+    client.execute_command("BF.ADD", "key", "item")
+    facts = [client.execute_command("BF.INFO", "key", field)[0] for field in ("ERROR", "CAPACITY")]
+    assert facts == [b"0.001", 10_000]
+
+
+def test_the_versions_are_those_of_the_files_and_of_the_server(server):
+    stated = dict(re.findall(r"^\| (.*?) \| (.*?) \| .* \|$", text(VERSIONS), re.MULTILINE))
+    module, library, package = (
+        dict(re.findall(r'^([a-z-]+) = "(.*)"$', (ROOT / file).read_text(), re.MULTILINE))
+        for file in ("Cargo.toml", "filter/Cargo.toml", "python/pyproject.toml")
+    )
+    header = (ROOT / "filter/src/codec/header.rs").read_text()
+    classic = (ROOT / "filter/src/codec/classic.rs").read_text()
+    version = r"pub const VERSION: \w+ = (\d+);"
+    info = server.client.info("bf")
+    (listed,) = server.client.module_list()
+    assert stated["the module"] == info["bf_version"] == module["version"]
+    assert f"`ver {listed[b'ver']}`" in text(VERSIONS)
+    assert stated["the Rust library `oxbloom-filter`"] == library["version"]
+    assert stated["the Python package `oxbloom-scrapy`"] == package["version"]
+    assert stated["the oldest Rust"] == module["rust-version"] == library["rust-version"]
+    assert package["requires-python"] == f">={stated['the oldest Python, for the package']}"
+    assert re.findall(version, header) == [stated["native file format"]]
+    assert re.findall(version, classic) == [stated["classic file format"]]
+
+
+# Merging, and what is different elsewhere
+
+
+def test_a_retried_merge_into_a_counting_filter_doubles_the_counts_without_replace(server):
+    client = server.client
+    client.execute_command("BF.RESERVE", "source", "0.01", 100, "COUNTING")
+    for destination in ("without", "with"):
+        client.execute_command("BF.RESERVE", destination, "LIKE", "source")
+    client.execute_command("BF.ADD", "source", "item")
+    for _ in range(2):
+        client.execute_command("BF.MERGE", "without", 1, "source")
+        client.execute_command("BF.MERGE", "with", 1, "source", "REPLACE")
+    counts = [client.execute_command("BF.COUNT", key, "item") for key in ("without", "with")]
+    assert counts == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        ("BF.INSERT key CAPACITY 1000", "wrong number of arguments"),
+        ("BF.INSERT key TIGHTENING 0.5 ITEMS item", "Unknown argument received"),
+        ("BF.INSERT key VALIDATESCALETO 1000 ITEMS item", "Unknown argument received"),
+        ("BF.INFO key TIGHTENING", "Invalid information value"),
+        ("BF.INFO key MAXSCALEDCAPACITY", "Invalid information value"),
+        ("BF.RESERVE other 1 100", "ERR (0 < error rate range < 1) "),
+    ],
+)
+def test_what_valkey_bloom_and_redis_8_take_gets_the_errors_that_are_stated(server, command, error):
+    server.client.execute_command("BF.RESERVE", "key", "0.01", 100)
+    assert f"`{error}`" in text(DIFFERENCES)
+    assert error.removeprefix("ERR ") in redis_cli(server, command)
+
+
+def test_the_limits_of_redis_8_do_not_hold(server):
+    client = server.client
+    client.execute_command("BF.RESERVE", "key", "0.5", 2**30 + 1, "EXPANSION", 2**32 - 1)
+    facts = [
+        client.execute_command("BF.INFO", "key", field)[0]
+        for field in ("ERROR", "CAPACITY", "EXPANSION")
+    ]
+    assert facts == [b"0.5", 2**30 + 1, 2**32 - 1]
+    client.execute_command("BF.RESERVE", "fixed", "0.01", 100, "EXPANSION", 0)
+    assert client.execute_command("BF.INFO", "fixed", "EXPANSION") == [None]

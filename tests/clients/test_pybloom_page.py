@@ -1,0 +1,89 @@
+"""docs/pybloom.md, taken at its word: each line of its table is run on pybloom and on a server, and both answer as it says."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pybloom_live
+import pytest
+from servers import HOST, OXBLOOM, ROOT, Server, running
+
+PAGE = (ROOT / "docs/pybloom.md").read_text()
+CLI = "redis-cli"
+
+
+def lines() -> list[list[str]]:
+    """The cells of the table, without their Markdown."""
+    rows = re.findall(r"^\| (`.*) \|$", PAGE, re.MULTILINE)
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)] for row in rows]
+    # What follows the first code of a cell explains it.
+    code = re.compile(r"`([^`]*)`")
+    return [
+        [found[1].replace("\\|", "|") if (found := code.match(cell)) else "" for cell in row]
+        for row in cells
+    ]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """For all lines, in their order."""
+    with running(OXBLOOM) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("pybloom")
+
+
+@pytest.fixture(scope="module")
+def names() -> dict:
+    """What Python has names for: for all lines, in their order."""
+    return {name: getattr(pybloom_live, name) for name in ["BloomFilter", "ScalableBloomFilter"]}
+
+
+def redis_cli(server: Server, line: str) -> str:
+    """What a line of shell prints, in which redis-cli has found the server."""
+    script = f'{CLI}() {{ command {CLI} -h {HOST} -p {server.port} "$@"; }}\n{line}'
+    command = ["bash", "-c", script]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
+
+
+def answer(code: str, names: dict) -> str:
+    """What Python shows of an expression, or the exception that it raises; nothing of a statement."""
+    try:
+        return repr(eval(code, names))
+    except SyntaxError:
+        exec(code, names)  # noqa: S102
+        return ""
+    except IndexError as error:
+        return type(error).__name__
+
+
+# Files are left to Python to close, as pybloom's users do.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(("pybloom", "answers", "oxbloom", "replies"), lines())
+def test_both_answer_as_the_table_says(
+    server, folder, names, monkeypatch, pybloom, answers, oxbloom, replies
+):
+    monkeypatch.chdir(folder)
+    # With a seed that is always the same, so that none of a hundred items is now and then a false positive.
+    oxbloom = re.sub(r"^BF\.RESERVE.*", r"\g<0> SEED 7", oxbloom)
+    shown = answer(pybloom, names)
+    assert shown == answers or not answers
+    line = oxbloom if oxbloom.startswith(CLI) else f"{CLI} {oxbloom}"
+    assert redis_cli(server, line).split() == replies.split()
+
+
+def test_the_table_covers_what_pybloom_offers():
+    offered = {
+        name
+        for kind in [pybloom_live.BloomFilter, pybloom_live.ScalableBloomFilter]
+        for name in vars(kind)
+        if not name.startswith("_") and name != "FILE_FMT"
+    }
+    offered |= {"capacity", "error_rate", "count", "len("}
+    shown = " ".join(line[0] for line in lines())
+    assert {name for name in offered if name not in shown} == set()
+    assert len(lines()) > 25
