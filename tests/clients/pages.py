@@ -1,8 +1,10 @@
 """Pages of documentation as tests read them: sections, code, and what is typed into redis-cli."""
 
+import contextlib
 import re
 import subprocess
 
+import redis
 from servers import HOST, Server
 
 CLI = "redis-cli"
@@ -44,4 +46,10 @@ def redis_cli(server: Server, command: str) -> str:
 
 def run_python(server: Server, code: str) -> None:
     """Runs code that is written for a server on the usual port."""
-    exec(code.replace("redis.Redis(", f"redis.Redis(port={server.port}, "), {})  # noqa: S102
+    with contextlib.ExitStack() as stack:
+        names: dict = {}
+        exec(code.replace("redis.Redis(", f"redis.Redis(port={server.port}, "), names)  # noqa: S102
+        # The code leaves its connection to Python to close.
+        for value in names.values():
+            if isinstance(value, redis.Redis):
+                stack.callback(value.close)

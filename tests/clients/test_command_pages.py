@@ -10,7 +10,6 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import pages
@@ -359,21 +358,3 @@ def test_the_python_code_prints_what_it_says(server, capsys, name):
             server.client.flushall()
             pages.run_python(server, program)
             assert capsys.readouterr().out.splitlines() == said
-
-
-# --- Links
-
-
-def anchors(file: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("name", ALL_PAGES)
-def test_the_links_lead_somewhere(name):
-    for target, anchor in re.findall(
-        r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)", ALL_PAGES[name]
-    ):
-        file = FOLDER / target if target else FOLDER / f"{name}.md"
-        assert file.exists(), target
-        assert not anchor or anchor in anchors(file), f"{target}#{anchor}"

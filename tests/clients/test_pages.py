@@ -9,12 +9,12 @@ Other pages have tests of their own: `test_operating.py`, `test_migrating.py`, `
 
 import contextlib
 import re
-import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import pages
 import pytest
 import redis
 from servers import HOST, OXBLOOM, ROOT, Server, free_port, happens, running
@@ -50,19 +50,12 @@ def text(page: str) -> str:
 
 
 def blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", text(page), re.DOTALL | re.MULTILINE)
+    return pages.blocks(text(page), language)
 
 
 def session(page: str) -> list[tuple[str, str]]:
     """Commands and their replies."""
-    console = "".join(blocks(page, "console"))
-    typed = r"^127\.0\.0\.1:6379> (.*)\n((?:(?!127\.0\.0\.1|\$ ).*\n)+)"
-    return re.findall(typed, console, re.MULTILINE)
-
-
-def redis_cli(server: Server, command: str) -> str:
-    words = ["redis-cli", "-h", HOST, "-p", str(server.port), "--no-raw", *shlex.split(command)]
-    return subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False).stdout
+    return pages.typed(text(page))
 
 
 @pytest.mark.parametrize("page", BLOCKS)
@@ -78,7 +71,7 @@ def test_what_is_typed_gets_the_reply_that_is_shown(server, page):
     assert len(shown) == text(page).count("\n127.0.0.1:6379> ")
     try:
         for command, reply in shown:
-            assert redis_cli(server, command) == reply, command
+            assert pages.redis_cli(server, command) == reply, command
     finally:
         server.client.config_set("bf.initial-size", 100)
 
@@ -99,7 +92,7 @@ def test_the_pages_show_sessions():
 def test_the_session_of_the_readme_can_be_repeated(server):
     for _ in range(2):
         for command, reply in session(README):
-            assert redis_cli(server, command) == reply, command
+            assert pages.redis_cli(server, command) == reply, command
 
 
 def test_make_run_prints_the_session_of_the_readme(tmp_path):
@@ -133,10 +126,10 @@ def test_the_readme_is_two_screens_and_its_first_has_the_words_that_people_searc
 
 
 def test_the_readme_links_to_each_page():
-    pages = {str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")}
-    pages |= {str(page.relative_to(ROOT)) for page in ROOT.glob("*.md")} - {README}
-    pages |= {"python/README.md", "filter/README.md", "docs/commands/README.md"}
-    assert {page for page in pages if f"]({page}" not in text(README)} == set()
+    linked = {str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")}
+    linked |= {str(page.relative_to(ROOT)) for page in ROOT.glob("*.md")} - {README}
+    linked |= {"python/README.md", "filter/README.md", "docs/commands/README.md"}
+    assert {page for page in linked if f"]({page}" not in text(README)} == set()
 
 
 def amount(shown: str) -> float:
@@ -237,13 +230,7 @@ def test_the_targets_for_fuzzing_and_the_folders_of_tests_are_there():
 
 
 def prints(server: Server, code: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    with contextlib.ExitStack() as stack:
-        names: dict = {}
-        exec(code.replace("redis.Redis(", f"redis.Redis(port={server.port}, "), names)  # noqa: S102
-        # The code leaves its connection to Python to close.
-        for value in names.values():
-            if isinstance(value, redis.Redis):
-                stack.callback(value.close)
+    pages.run_python(server, code)
     return capsys.readouterr().out.splitlines()
 
 
@@ -436,7 +423,7 @@ def test_a_retried_merge_into_a_counting_filter_doubles_the_counts_without_repla
 def test_what_valkey_bloom_and_redis_8_take_gets_the_errors_that_are_stated(server, command, error):
     server.client.execute_command("BF.RESERVE", "key", "0.01", 100)
     assert f"`{error}`" in text(DIFFERENCES)
-    assert error.removeprefix("ERR ") in redis_cli(server, command)
+    assert error.removeprefix("ERR ") in pages.redis_cli(server, command)
 
 
 def test_the_limits_of_redis_8_do_not_hold(server):
