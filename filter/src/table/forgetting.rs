@@ -107,7 +107,8 @@ impl Table {
         let (path, addressing, behind) = (self.path(hash), self.addressing, self.bits_behind());
         let (mut dropped, before) = (false, self.forgotten());
         let added = loop {
-            let segment = self.segment(path);
+            let deepest = self.deepest();
+            let segment = self.segment_mut(path);
             let place = segment.place(path, behind);
             let Some(run) = segment.run::<S>(place) else {
                 self.note_forgotten(forgotten);
@@ -118,31 +119,32 @@ impl Table {
             if known.is_some_and(|entry| !moves || entry.slice >= slice) {
                 return Ok(Added::Nothing);
             }
-            self.note_forgotten(forgotten);
-            let (segment, deepest) = (self.segment(path), self.deepest());
             let room = segment.slots_if_room::<S>(&run).filter(|_| !must_double(segment, deepest));
-            if segment.is_stale(run.group(), forgotten) {
-                // What is dropped makes room: so nothing that is dropped here is followed by a failure.
-                if known.is_some() || room.is_some() || segment.holds_forgotten(run.group(), forgotten) {
-                    dropped |= self.forget_in_group::<S>(path, run.group());
-                    continue;
-                }
+            // What is dropped makes room: so nothing that is dropped here is followed by a failure.
+            if segment.is_stale(run.group(), forgotten)
+                && (known.is_some() || room.is_some() || segment.holds_forgotten(run.group(), forgotten))
+            {
+                self.note_forgotten(forgotten);
+                dropped |= self.forget_in_group::<S>(path, run.group());
+                continue;
             }
             if let Some(entry) = known {
-                self.segment_mut(path).set_slice(&run, entry, slice);
+                segment.set_slice(&run, entry, slice);
                 break Added::Moved(entry.slice);
             }
             let Some(in_group) = room else {
+                self.note_forgotten(forgotten);
                 self.make_room::<S>(path, run.group(), admit).inspect_err(|_| self.set_forgotten(before))?;
                 continue;
             };
             let value = addressing.value(place);
             let claim = addressing.claim_of(segment, value);
-            self.segment_mut(path).insert_stamped(&run, value, slice, in_group);
+            segment.insert_stamped(&run, value, slice, in_group);
             self.slots += 1;
             self.claimed.add(claim);
             break Added::New;
         };
+        self.note_forgotten(forgotten);
         if dropped && shrinks(self.segment(path), addressing) {
             self.shrink::<S>(path);
         }
