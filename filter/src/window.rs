@@ -128,6 +128,8 @@ pub struct Slices {
     window: Window,
     /// The number of items of a full slice.
     share: u64,
+    /// The most items that are remembered at a time, if equally many are in each slice.
+    room: u64,
     /// The length of a slice in milliseconds, 0 if time does not matter.
     slice_length: u64,
     /// The last slice that is forgotten.
@@ -156,11 +158,11 @@ impl Slices {
     pub fn new(window: Window, capacity: u64) -> Result<Slices, Error> {
         let mut slices = try_vec(window.span().into())?;
         slices.resize(window.span().into(), Slice::default());
-        let (share, slice_length) = (window.share_of(capacity), window.slice_length());
         Ok(Slices {
             window,
-            share,
-            slice_length,
+            share: window.share_of(capacity),
+            room: window.room_for(capacity),
+            slice_length: window.slice_length(),
             forgotten: 0,
             latest: 0,
             slices: slices.into_boxed_slice(),
@@ -215,6 +217,16 @@ impl Slices {
     /// Returns how long they are remembered.
     pub fn window(&self) -> Window {
         self.window
+    }
+
+    /// Returns the most items that are remembered at a time, if equally many are in each slice.
+    pub fn room(&self) -> u64 {
+        self.room
+    }
+
+    /// Returns the number of items in each part of the filter when it was changed.
+    pub fn items(&self) -> [u64; PARTS] {
+        self.totals
     }
 
     /// Returns the last slice that was forgotten when the filter was changed.

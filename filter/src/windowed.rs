@@ -156,7 +156,7 @@ impl WindowedFilter {
 
     /// Returns the number of items that were remembered when the filter was last changed.
     pub fn items(&self) -> u64 {
-        self.items_at(0)
+        self.slices.items().iter().sum()
     }
 
     /// Returns the number of items that are remembered at a time, in milliseconds since 1970.
@@ -190,7 +190,7 @@ impl WindowedFilter {
     pub fn info(&self) -> impl Iterator<Item = LayerInfo> {
         let [of_expected, of_beyond] = rates(&self.spec);
         let info = |table: &Table, part, capacity, rate| LayerInfo {
-            items: self.slices.items_at(0)[part],
+            items: self.slices.items()[part],
             ..LayerInfo::of_table(table, capacity, rate)
         };
         let beyond = self.beyond.as_deref().map(|table| info(table, BEYOND, table.quotients(), of_beyond));
@@ -255,7 +255,7 @@ impl WindowedFilter {
     fn insert(&mut self, hash: Hash, options: &InsertOptions, admit: Admit<'_>) -> Result<Added, Error> {
         let &InsertOptions { now, lifetime, .. } = options;
         let Window { rolling, refresh: moves, length, .. } = self.slices.window();
-        let room = self.slices.window().room_for(self.capacity);
+        let room = self.slices.room();
         let present = self.slices.forgotten_at(now);
         let is_full = self.slices.items_at(now)[EXPECTED] >= room;
         let is_beyond = self.beyond.as_ref().is_some_and(|table| table.remembers(hash, present));
@@ -329,7 +329,7 @@ impl WindowedFilter {
     ///
     /// In a steady stream, most groups are written to while a slice lasts, and have dropped them by then.
     fn sweep(&mut self) {
-        let items = self.slices.items_at(0);
+        let items = self.slices.items();
         let has_many = |table: &Table, items: u64| table.slots() > items + items / 4 + FEW_SLOTS;
         if has_many(&self.expected, items[EXPECTED]) {
             self.cursors[EXPECTED] = self.expected.sweep(self.cursors[EXPECTED]);

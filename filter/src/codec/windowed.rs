@@ -176,7 +176,7 @@ pub fn tables(filter: &WindowedFilter) -> impl Iterator<Item = &Table> {
 /// Returns what binds chunks of either table to a filter in its present state.
 pub fn tags(filter: &WindowedFilter) -> [u64; 2] {
     let slices = filter.slices();
-    let [expected, beyond] = slices.items_at(0);
+    let [expected, beyond] = slices.items();
     let state = [filter.initial_capacity(), slices.forgotten(), slices.latest(), filter.history(), expected, beyond];
     let tag = xxh3_64_with_seed(state.map(u64::to_le_bytes).as_flattened(), filter.spec().seed);
     [tag, !tag]
