@@ -1,5 +1,4 @@
-//! Admission: whether a filter may take the memory that it asks for, what happens if not, and the operations of commands
-//! that ask for some.
+//! Admission: decides whether a filter may take more memory, and wraps the operations that ask for memory.
 
 use std::cell::Cell;
 
@@ -12,13 +11,14 @@ use oxbloom_filter::internals::codec::{self, Header};
 use oxbloom_filter::internals::{CreateParams, FilterKind, Hash, InsertOptions, Interrupted, MergeOp};
 use oxbloom_filter::{DecodeError, Filter};
 
-/// Decides whether a filter may take more memory, and remembers which limit it exceeded otherwise.
+/// Decides whether a filter may take more memory. If not, remembers which limit was exceeded.
 pub(crate) struct Admission<'a> {
     server: &'a Server<'a>,
-    /// Bytes that the filter takes already.
+    /// The bytes that the filter already takes.
     present: u64,
-    /// Bytes that were admitted.
+    /// The bytes that were admitted.
     admitted: Cell<u64>,
+    /// The limit that made the last request fail.
     limit: Cell<Limit>,
 }
 
@@ -27,16 +27,16 @@ impl Admission<'_> {
         Admission { server, present, admitted: Cell::new(0), limit: Cell::new(Limit::System) }
     }
 
-    /// As [`new`](Self::new), for a layer of bits, whose size is computed: the library does not ask for one that cannot be
-    /// addressed.
+    /// As [`new`](Self::new), for a layer of bits. If the layer cannot be addressed, the library fails without calling
+    /// [`admits`](Self::admits); the limit is then [`Limit::Address`].
     fn of_new_layer<'a>(server: &'a Server<'a>, present: u64) -> Admission<'a> {
         Admission { limit: Cell::new(Limit::Address), ..Admission::new(server, present) }
     }
 
     /// Returns whether `more` bytes, in addition to those that were admitted before, stay within the limits.
     ///
-    /// The system is asked as well: what comes in many small requests, as the segments of a table do, could otherwise take
-    /// the last that the server itself needs.
+    /// Small requests are checked against the system's memory too. The many small segments of a table could otherwise
+    /// use up the memory that the server itself needs.
     pub(crate) fn admits(&self, more: u64) -> bool {
         let requested = self.admitted.get().saturating_add(more);
         let exceeded = exceeded(self.server, self.present, requested);
@@ -48,12 +48,12 @@ impl Admission<'_> {
         is_admitted
     }
 
-    /// The limit that made the last request fail.
+    /// Returns the limit that made the last request fail.
     pub(crate) fn limit(&self) -> Limit {
         self.limit.get()
     }
 
-    /// Turns a failure into an error, by [`exit_if_data_lost`].
+    /// Converts a failure into an error, by [`exit_if_data_lost`].
     fn or_exit<T, E>(&self, result: Result<T, E>, error: impl FnOnce(E, Limit) -> Error) -> Result<T, Error> {
         result.map_err(|failure| exit_if_data_lost(self.server, error(failure, self.limit())))
     }
@@ -117,8 +117,8 @@ pub(crate) fn encode_header(server: &Server, filter: &Filter) -> Result<Vec<u8>,
     codec::encode_header(filter).map_err(|_| exit_if_data_lost(server, Error::NoMemory(Limit::System)))
 }
 
-/// Inserts items into a filter, which may grow for it as far as there is memory, until one does not fit. Returns how many
-/// were handled, and what was wrong with the next. `renewed` as for [`Filter::insert_hashes`].
+/// Inserts items into a filter in order until one fails. The filter grows as far as the limits allow. Returns the
+/// number of items handled, and the error of the next one, if any. `renewed` is as for [`Filter::insert_hashes`].
 #[inline(never)]
 pub(crate) fn insert(
     server: &Server,
@@ -141,28 +141,27 @@ pub(crate) fn insert(
     }
 }
 
-/// Returns the error of a command or callback, or exits if there was no memory to apply what a master or the server's
-/// own file says, as the server itself does with its own data types. Continuing would lose acknowledged items, on a
-/// replica or after a restart. A slot that migrates is no reason to exit: it stays where it was.
+/// Returns the error of a command or callback. Exits instead if memory ran out while applying data from a master or
+/// from the server's own file, as the server does for its own data types: continuing would lose acknowledged items.
 ///
-/// A size that no machine can address is no reason to exit: the master cannot hold it either (RedisBloom's overflows to
-/// 8 bytes).
+/// Two cases do not exit. A slot that fails to migrate stays on its source node. A size that no machine can address
+/// cannot exist on the master either (RedisBloom's size overflows to 8 bytes).
 pub(crate) fn exit_if_data_lost(server: &Server, error: Error) -> Error {
     let limit = match error {
         Error::NoMemoryToCreate(limit) | Error::NoMemoryToGrow(limit) | Error::NoMemory(limit) => Some(limit),
         _ => None,
     };
     if limit.is_some_and(|limit| limit != Limit::Address) && server.must_apply() && !server.is_import() {
-        server.end_server("out of memory for a filter of the master or of a file: ending, not to lose its items");
+        server.log_and_exit("out of memory for a filter of the master or of a file: ending, not to lose its items");
     }
     error
 }
 
-/// Returns which limit `requested` more bytes exceed, for a filter that takes `present` already.
+/// Returns the limit that `requested` more bytes exceed, for a filter that already takes `present` bytes.
 ///
-/// The server itself only rejects commands when it is over `maxmemory` already: a single BF.RESERVE could go beyond by
-/// any amount. Where it may evict other keys to make room, a filter is rejected when no eviction would be enough. What
-/// a master or the append-only file asks for was granted before, and has to be done.
+/// The server only rejects commands once it is over `maxmemory`, so a single BF.RESERVE could exceed the limit by any
+/// amount. If the server may evict other keys, a filter is rejected only if no eviction could make enough room.
+/// Requests from a master or the append-only file were admitted before, and are always admitted here.
 fn exceeded(server: &Server, present: u64, requested: u64) -> Option<Limit> {
     if server.is_replicated_or_loading() {
         return None;
@@ -176,8 +175,8 @@ fn exceeded(server: &Server, present: u64, requested: u64) -> Option<Limit> {
 }
 
 fn within_maxmemory(server: &Server, whole: u64, requested: u64) -> bool {
-    // The ratio costs nothing, is 0 without a limit, and leaves out what the server leaves out, such as the buffers of
-    // replicas.
+    // The ratio is free, is 0 without a limit, and excludes the same memory as the server's own check, such as replica
+    // buffers.
     let used = server.used_memory_ratio();
     if used == 0.0 {
         return true;

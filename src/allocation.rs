@@ -1,13 +1,14 @@
-//! The global allocator: the server's, so that `used_memory`, `maxmemory` and active defragmentation know our memory.
+//! The global allocator: the server's, so that `used_memory`, `maxmemory` and active defragmentation include our
+//! memory.
 //!
 //! It differs from `redis_module::alloc::RedisAlloc` in three ways that the filters need:
 //!
 //! - Zeroed memory comes from the server's `calloc`, which leaves the pages of a large array untouched until they are
-//!   used. Writing the zeros would stop the server for seconds.
-//! - A large request may fail. The server's own allocators end the process when the system refuses memory, and those
-//!   that may fail instead appeared over the years (`TryAlloc` in 7.0, `TryCalloc` in 7.4). So [`can_be_had`] asks the
-//!   system first, by mapping as much and letting go of it again, and if that fails, the server.
-//! - Outside a server, as in tests and benchmarks, it is the system's.
+//!   used. Writing the zeros would block the server for seconds.
+//! - A large request may fail. The server's own allocators exit the process if the system has no memory. Functions that
+//!   fail instead were added later (`TryAlloc` in 7.0, `TryCalloc` in 7.4). So [`can_allocate`] first maps and unmaps
+//!   as many bytes, and if that fails, tries the server's allocator.
+//! - Outside a server, as in tests and benchmarks, it is the system's allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::{c_int, c_void};
@@ -16,25 +17,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::ffi::available;
 
-/// Requests from this size, in bytes, are first tried on the system. Smaller ones come out of what the allocator has
-/// mapped already, or fail together with everything else on the server.
+/// The size in bytes from which requests are first tried on the system. Smaller requests are served from memory that
+/// the allocator has already mapped, or fail together with everything else on the server.
 const LARGE: usize = 1 << 20;
 
-/// The alignment that any server's allocator has.
+/// The alignment that every server's allocator guarantees.
 const SERVER_ALIGN: usize = 8;
 
-/// The server's allocator, or the system's where there is no server.
+/// The server's allocator, or the system's if there is no server.
 pub(crate) struct ServerAlloc;
 
 impl ServerAlloc {
-    /// Returns true if the server serves the request. It only aligns to words, which is all that we ever ask for: cache
-    /// lines are aligned by the filter itself.
+    /// Returns true if the server serves the request. It only aligns to words. That is enough: the filter aligns its
+    /// blocks to cache lines itself.
     fn serves(layout: Layout) -> bool {
         available!(RedisModule_Alloc).is_some() && layout.align() <= SERVER_ALIGN
     }
 
-    /// Allocates from the server if there is one, and returns null if `more` bytes cannot be had; from the system
-    /// otherwise.
+    /// Allocates from the server if there is one, otherwise from the system. Returns null if the server cannot allocate
+    /// `more` bytes.
     fn allocate(
         layout: Layout,
         more: usize,
@@ -44,18 +45,18 @@ impl ServerAlloc {
         if !Self::serves(layout) {
             return system();
         }
-        if can_be_had(more) { server().unwrap_or(ptr::null_mut()).cast() } else { ptr::null_mut() }
+        if can_allocate(more) { server().unwrap_or(ptr::null_mut()).cast() } else { ptr::null_mut() }
     }
 }
 
-// SAFETY: memory comes from the server once there is one, else from the system, and returns to where it came from: the
-// table of functions is filled when the module is loaded, before anything else of it runs and allocates. Requests of
-// more than the server's alignment always go to the system.
+// SAFETY: memory comes from the server if there is one, else from the system, and is freed where it came from: the
+// table of functions is filled when the module is loaded, before any other code of the module runs and allocates.
+// Requests that need more than the server's alignment always go to the system.
 unsafe impl GlobalAlloc for ServerAlloc {
     // SAFETY: the contract is the trait's.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let function = || available!(RedisModule_TryAlloc).or(available!(RedisModule_Alloc));
-        // SAFETY: to the system, as promised by the caller; to the server, any size will do.
+        // SAFETY: as promised by the caller for the system; the server accepts any size.
         let (system, server) = (|| unsafe { System.alloc(layout) }, || Some(unsafe { function()?(layout.size()) }));
         Self::allocate(layout, layout.size(), system, server)
     }
@@ -65,12 +66,12 @@ unsafe impl GlobalAlloc for ServerAlloc {
         let size = layout.size();
         let server = || {
             if let Some(calloc) = available!(RedisModule_TryCalloc) {
-                // SAFETY: any size will do.
+                // SAFETY: the server accepts any size.
                 return Some(unsafe { calloc(1, size) });
             }
-            // A table takes its memory in small parts. Rather than end the server when there is none, zero them here.
+            // A table allocates small segments. `TryAlloc` may fail, while `Calloc` exits the server: so zero here.
             if let Some(alloc) = available!(RedisModule_TryAlloc).filter(|_| size < LARGE) {
-                // SAFETY: any size will do.
+                // SAFETY: the server accepts any size.
                 let start = unsafe { alloc(size) };
                 if !start.is_null() {
                     // SAFETY: the allocation has so many bytes.
@@ -79,7 +80,7 @@ unsafe impl GlobalAlloc for ServerAlloc {
                 return Some(start);
             }
             let calloc = available!(RedisModule_Calloc)?;
-            // SAFETY: any size will do.
+            // SAFETY: the server accepts any size.
             Some(unsafe { calloc(1, size) })
         };
         // SAFETY: as promised by the caller.
@@ -90,12 +91,12 @@ unsafe impl GlobalAlloc for ServerAlloc {
     unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let server = || {
             if let Some(realloc) = available!(RedisModule_TryRealloc) {
-                // SAFETY: `old` is the server's, by `serves`; any size will do.
+                // SAFETY: `old` is the server's, by `serves`; the server accepts any size.
                 return Some(unsafe { realloc(old.cast(), size) });
             }
-            // Rather than end the server when there is no memory, copy what is small.
+            // `TryAlloc` may fail, while `Realloc` exits the server: so copy small allocations here.
             if let Some(alloc) = available!(RedisModule_TryAlloc).filter(|_| size < LARGE) {
-                // SAFETY: any size will do.
+                // SAFETY: the server accepts any size.
                 let new = unsafe { alloc(size) };
                 if !new.is_null() {
                     // SAFETY: both allocations have so many bytes, and the old one is the server's, by `serves`.
@@ -107,7 +108,7 @@ unsafe impl GlobalAlloc for ServerAlloc {
                 return Some(new);
             }
             let realloc = available!(RedisModule_Realloc)?;
-            // SAFETY: `old` is the server's, by `serves`; any size will do.
+            // SAFETY: `old` is the server's, by `serves`; the server accepts any size.
             Some(unsafe { realloc(old.cast(), size) })
         };
         // A growing realloc may need both blocks at once.
@@ -127,17 +128,16 @@ unsafe impl GlobalAlloc for ServerAlloc {
     }
 }
 
-/// The bytes that the server keeps at least: for its own allocations, the allocator's records, and the stack of a
-/// thread. With a quarter of it, jemalloc 5.1 was seen to lock itself out.
+/// The bytes that remain free for the server: for its own allocations, the allocator's records, and a thread's stack.
+/// With a quarter of this reserve, jemalloc 5.1 was seen to deadlock.
 const RESERVE: usize = 32 << 20;
 
 /// Returns true if `size` more bytes can be allocated.
 ///
-/// The system is asked in the words that allocators use, but without waiving its own judgement (`MAP_NORESERVE`): a
-/// request for more than the machine has fails here, and not when the pages are first used. What fails for
-/// another reason, a limit on the address space, may still be had from the allocator: jemalloc keeps the addresses of
-/// what was freed.
-pub(crate) fn can_be_had(size: usize) -> bool {
+/// This maps memory as allocators do, but without `MAP_NORESERVE`: a request for more than the machine has fails here,
+/// and not when the pages are first used. A request that only fails because of a limit on the address space may still
+/// succeed: jemalloc keeps and reuses the addresses of freed memory.
+pub(crate) fn can_allocate(size: usize) -> bool {
     #[cfg(feature = "fault-injection")]
     if starvation::is_due(size) {
         return false;
@@ -145,41 +145,42 @@ pub(crate) fn can_be_had(size: usize) -> bool {
     size < LARGE || system_has(size)
 }
 
-/// Returns true if the system, or the allocator, has so many bytes and the reserve.
+/// Returns true if the system or the allocator has `size` bytes plus the reserve.
 fn system_has(size: usize) -> bool {
-    let Some(mapped) = taken_for(size).and_then(|taken| taken.checked_add(RESERVE)) else { return false };
-    can_be_mapped(mapped, 0) || !can_be_mapped(mapped, libc::MAP_NORESERVE) && is_kept(size)
+    let Some(mapped) = rounded_up(size).and_then(|rounded| rounded.checked_add(RESERVE)) else { return false };
+    let is_address_space_limited = || !can_be_mapped(mapped, libc::MAP_NORESERVE);
+    can_be_mapped(mapped, 0) || is_address_space_limited() && allocator_has(size)
 }
 
-/// As [`can_be_had`], for what a filter grows by. The system is asked about every mebibyte of small requests, so that they
-/// leave the reserve as well.
+/// As [`can_allocate`], for the growth of a filter. Small requests are added up and checked against the system once per
+/// mebibyte, so that they leave the reserve free too.
 pub(crate) fn can_grow_by(size: usize) -> bool {
-    /// The bytes of small requests since the system was asked.
-    static UNASKED: AtomicUsize = AtomicUsize::new(0);
+    /// The bytes of small requests since the last check.
+    static UNCHECKED: AtomicUsize = AtomicUsize::new(0);
     if size >= LARGE {
-        return can_be_had(size);
+        return can_allocate(size);
     }
-    let unasked = UNASKED.load(Ordering::Relaxed) + size;
-    let is_due = unasked >= LARGE;
-    if is_due && !system_has(unasked) {
+    let unchecked = UNCHECKED.load(Ordering::Relaxed) + size;
+    let is_due = unchecked >= LARGE;
+    if is_due && !system_has(unchecked) {
         return false;
     }
-    UNASKED.store(if is_due { 0 } else { unasked }, Ordering::Relaxed);
-    can_be_had(size)
+    UNCHECKED.store(if is_due { 0 } else { unchecked }, Ordering::Relaxed);
+    can_allocate(size)
 }
 
-/// Returns the bytes that jemalloc, the more wasteful of the usual allocators, takes for a request: the next of the
-/// four sizes that it has between powers of two.
-fn taken_for(size: usize) -> Option<usize> {
+/// Returns the bytes that jemalloc allocates for a request: it has four sizes between two powers of two. Other usual
+/// allocators round up less.
+fn rounded_up(size: usize) -> Option<usize> {
     let step = (1 << size.ilog2()) / 4;
     size.checked_next_multiple_of(step)
 }
 
-/// Returns true if the system would map so many bytes, with these flags beside the usual ones.
+/// Returns true if the system can map `size` bytes with `flags` in addition to the usual flags.
 fn can_be_mapped(size: usize, flags: c_int) -> bool {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
-    // SAFETY: a new private mapping that nothing else knows of, and that is gone on the next line.
+    // SAFETY: this maps new private memory that nothing else uses, and unmaps it at once.
     unsafe {
         let mapping = libc::mmap(ptr::null_mut(), size, protection, flags, -1, 0);
         mapping != libc::MAP_FAILED && libc::munmap(mapping, size) == 0
@@ -188,41 +189,41 @@ fn can_be_mapped(size: usize, flags: c_int) -> bool {
 
 /// Returns true if the allocator can serve `size` plus the reserve from memory that it already holds. (It reuses freed
 /// memory first.)
-fn is_kept(size: usize) -> bool {
+fn allocator_has(size: usize) -> bool {
     let (Some(allocate), Some(free)) = (available!(RedisModule_TryAlloc), available!(RedisModule_Free)) else {
         return false;
     };
-    // SAFETY: any size will do, and what the server hands out goes back to it, untouched. It takes null as well.
+    // SAFETY: the server accepts any size, gets back what it handed out, and accepts null.
     unsafe {
-        let kept = [size, RESERVE].map(|size| allocate(size));
-        kept.into_iter().for_each(|kept| free(kept));
-        kept.iter().all(|kept| !kept.is_null())
+        let allocations = [size, RESERVE].map(|size| allocate(size));
+        allocations.into_iter().for_each(|allocation| free(allocation));
+        allocations.iter().all(|allocation| !allocation.is_null())
     }
 }
 
-/// Requests for memory that fail to order, for tests.
+/// Allocations that fail on demand, for tests.
 #[cfg(feature = "fault-injection")]
 pub(crate) mod starvation {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-    /// The request that is to fail, counted from 1; 0 for none.
+    /// The number of the request that fails, counted from 1; 0 for none.
     static FAILING: AtomicU64 = AtomicU64::new(0);
 
-    /// The bytes that a request must ask for to count.
+    /// The minimum size of a request that counts.
     static MIN_BYTES: AtomicU64 = AtomicU64::new(u64::MAX);
 
     /// The number of requests that counted.
     static REQUESTS: AtomicU64 = AtomicU64::new(0);
 
-    /// Chooses the next request to fail. Returns how many there were since the last call.
-    pub(crate) fn order(failing: u64, min_bytes: u64) -> u64 {
+    /// Chooses the request to fail. Returns the number of requests since the last call.
+    pub(crate) fn fail(failing: u64, min_bytes: u64) -> u64 {
         let requests = REQUESTS.swap(0, Relaxed);
         FAILING.store(failing, Relaxed);
         MIN_BYTES.store(min_bytes, Relaxed);
         requests
     }
 
-    /// Returns true if a request for memory is the one that is to fail.
+    /// Counts a request. Returns true if it is the one to fail.
     pub(super) fn is_due(size: usize) -> bool {
         size as u64 >= MIN_BYTES.load(Relaxed) && REQUESTS.fetch_add(1, Relaxed) + 1 == FAILING.load(Relaxed)
     }

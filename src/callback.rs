@@ -1,9 +1,8 @@
-//! What every call from C runs in. Two rules hold here, so that nobody else has to think of them:
+//! The guard around every call from C. It upholds two rules for the rest of the module:
 //!
-//! 1. No panic crosses into C, where unwinding through the server's frames would be undefined behaviour: every function
+//! 1. No panic crosses into C, where unwinding through the server's frames would be undefined behaviour. Every function
 //!    that the server calls runs in [`catch_panic`], unless it only reads or writes a number.
-//! 2. What the server hands over becomes a sound wrapper ([`server`](crate::server)) before anything else is done with
-//!    it.
+//! 2. Raw pointers from the server are wrapped in safe types ([`server`](crate::server)) before they are used.
 
 use std::any::Any;
 use std::ffi::{CStr, c_int};
@@ -18,10 +17,10 @@ use crate::reply_error::Error;
 use crate::server::{Args, Arity, Context, Keyspace, Server};
 use crate::statistics;
 
-/// Runs a command on its arguments. An error that it returns is the reply, or the end of one.
+/// Runs a command on its arguments. An error that it returns becomes the reply, or the rest of a reply already begun.
 pub(crate) type Handler = fn(&Context, Keyspace, Args) -> Result<(), Error>;
 
-/// Runs `body`; should it panic, logs that and returns `otherwise`.
+/// Runs `body`. If it panics, logs the panic and returns `otherwise`. `what` names the callback in the log.
 pub(crate) fn catch_panic<T>(what: &CStr, otherwise: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         log_panic(what, &*panic);
@@ -49,8 +48,8 @@ pub(crate) unsafe fn dispatch(
     arity: Arity,
     handler: Handler,
 ) -> c_int {
-    // SAFETY: the server hands over `argc` live strings, the command's name first, for the time of the call. It borrows
-    // no value of a key in that time.
+    // SAFETY: the server hands over `argc` strings, the command's name first, which live for the time of the call. No
+    // value of a key is borrowed at this point.
     let (context, keyspace, args) = unsafe { (Context::new(ctx), Keyspace::new(), Args::new(argv, argc)) };
     let error = if arity.accepts(args.len()) {
         catch_panic(name, Some(Error::Internal), || handler(&context, keyspace, args).err())
@@ -63,7 +62,7 @@ pub(crate) unsafe fn dispatch(
     OK
 }
 
-/// Records a rejected command, and ends its reply with the error.
+/// Records a rejected command, and completes its reply with the error.
 #[cold]
 #[inline(never)]
 fn reject(ctx: &Context, args: Args, error: Error) {
@@ -71,11 +70,11 @@ fn reject(ctx: &Context, args: Args, error: Error) {
     ctx.reply_error(error);
 }
 
-/// The flags of all keys after the first: they are only read.
+/// The flags of all keys after the first. They are only read.
 pub(crate) const OTHER_KEY_FLAGS: c_int = (raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS) as c_int;
 
-/// Tells the server where the keys of a command are and what is done to them, if that is what it calls the command for.
-/// The first key gets `first_flags`, the others are read. Returns false if the server wants the command to run.
+/// Answers the server if it called the command only to learn the positions and flags of its keys. The first key gets
+/// `first_flags`, all others [`OTHER_KEY_FLAGS`]. Returns false if the server wants the command to run.
 ///
 /// # Safety
 ///
@@ -91,7 +90,7 @@ pub(crate) unsafe fn answer_getkeys(
     if unsafe { call!(RedisModule_IsKeysPositionRequest(ctx)) } == 0 {
         return false;
     }
-    // Before Redis 7.0, servers do not ask what is done to a key.
+    // Servers before Redis 7.0 take positions without flags.
     let name_key = |position: usize, flags| match available!(RedisModule_KeyAtPosWithFlags) {
         // SAFETY: the context is alive, and the server asks for positions.
         Some(_) => unsafe { call!(RedisModule_KeyAtPosWithFlags(ctx, position as c_int, flags)) },
@@ -99,7 +98,7 @@ pub(crate) unsafe fn answer_getkeys(
         None => unsafe { call!(RedisModule_KeyAtPos(ctx, position as c_int)) },
     };
     catch_panic(c"keys", (), || {
-        // SAFETY: the server hands over `argc` live strings, the command's name first, for the time of the call.
+        // SAFETY: the server hands over `argc` strings, the command's name first, which live for the time of the call.
         let args = unsafe { Args::new(argv, argc) };
         if args.len() > 1 {
             name_key(1, first_flags);

@@ -1,8 +1,8 @@
-//! Settings: defaults for filters that a command creates without saying how, a limit, and how the module works.
+//! Settings: the defaults of new filters, the memory limit of a filter, prefetching, and compatibility with RedisBloom.
 //!
-//! They are read from the arguments of `loadmodule` on every server, in RedisBloom's spelling or ours. From Redis 7 and
-//! Valkey 8 on they are parameters of CONFIG as well, under the names `bf.…`, and on Redis 8 those that its own
-//! RedisBloom has also under its names, `bf-…`.
+//! Every server reads them from the arguments of `loadmodule`, in RedisBloom's spelling or ours. From Redis 7 and
+//! Valkey 8 on, they are also CONFIG parameters named `bf.…`. On Redis 8, those that its built-in RedisBloom has are
+//! also available under its names, `bf-…`.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
 use std::num::{NonZeroU32, NonZeroU64};
@@ -19,16 +19,16 @@ use oxbloom_filter::internals::{ErrorRate, Growth};
 /// A setting that is a whole number.
 struct Number {
     name: &'static CStr,
-    /// Its name in Redis 8, if it is one of RedisBloom's.
+    /// The name in Redis 8, if RedisBloom has this setting.
     redis_8_name: Option<&'static CStr>,
     min: i64,
     max: i64,
-    /// True if sizes such as `1gb` are understood.
+    /// True if the value may be a size such as `1gb`.
     is_size: bool,
-    /// True if it has an effect. Settings for cuckoo filters have none: they exist so that a configuration of Redis 8
-    /// loads.
+    /// True if the setting has an effect. Settings for cuckoo filters have none: they exist so that a configuration
+    /// file of Redis 8 loads.
     is_used: bool,
-    /// The value that it was registered with.
+    /// The value with which the setting was registered.
     default: AtomicI64,
     value: AtomicI64,
 }
@@ -39,7 +39,7 @@ impl Number {
         Number { name, redis_8_name: None, min, max, is_size: false, is_used: true, default, value }
     }
 
-    /// A setting of Redis 8 that has no effect here.
+    /// Returns a setting of Redis 8 that has no effect here.
     const fn unused(name: &'static CStr, default: i64) -> Number {
         Number { redis_8_name: Some(name), is_used: false, ..Number::new(name, default, 0, i64::MAX) }
     }
@@ -63,7 +63,7 @@ static LOOKAHEAD_SIZE: Number = Number { is_size: true, ..Number::new(c"lookahea
 
 static NUMBERS: [&Number; 4] = [&INITIAL_SIZE, &EXPANSION_FACTOR, &FILTER_MEMORY_LIMIT, &LOOKAHEAD_SIZE];
 
-/// Redis 8's settings for cuckoo filters, with its defaults.
+/// The settings of Redis 8 for cuckoo filters, with its defaults.
 static UNUSED: [Number; 5] = [
     Number::unused(c"cf-bucket-size", 2),
     Number::unused(c"cf-initial-size", 1024),
@@ -72,19 +72,20 @@ static UNUSED: [Number; 5] = [
     Number::unused(c"cf-max-expansions", 32),
 ];
 
-/// The one setting that is a number, and not a whole one. The server knows such settings as strings only.
+/// The only setting that is a fraction. The server offers only strings for such settings.
 const ERROR_RATE_NAME: &CStr = c"error-rate";
 const REDIS_8_ERROR_RATE_NAME: &CStr = c"bf-error-rate";
 const ERROR_RATE_RANGE: &str = "must be a number above 0 and below 1";
 const DEFAULT_ERROR_RATE: f64 = 0.01;
-/// The value that it was registered with.
+/// The value with which the setting was registered.
 static DEFAULT_RATE: AtomicU64 = AtomicU64::new(DEFAULT_ERROR_RATE.to_bits());
 static ERROR_RATE: AtomicU64 = AtomicU64::new(DEFAULT_ERROR_RATE.to_bits());
 
-/// A setting that is one of several words, which are numbered in their order.
+/// A setting whose value is one of several words.
 struct Choice {
     name: &'static CStr,
     words: &'static [&'static CStr],
+    /// The index of the chosen word.
     value: AtomicI32,
 }
 
@@ -103,7 +104,7 @@ impl Choice {
         usize::try_from(self.get()).ok().and_then(|index| self.words.get(index)).copied().unwrap_or_default()
     }
 
-    /// Sets it to a word, in any case, if it is one of them.
+    /// Chooses a word, ignoring case. Returns `None` if it is not one of the words.
     fn set_word(&self, word: &[u8]) -> Option<()> {
         let index = self.words.iter().position(|known| word.eq_ignore_ascii_case(known.to_bytes()))?;
         self.value.store(i32::try_from(index).ok()?, Ordering::Relaxed);
@@ -111,17 +112,17 @@ impl Choice {
     }
 }
 
-/// Which RedisBloom a master or an append-only file that is not ours comes from: they create other filters from the
-/// same commands.
+/// The version of RedisBloom that wrote a replication stream or an append-only file. The versions create different
+/// filters from the same commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// RedisBloom up to 2.8.
     RedisBloom2,
-    /// The one that is built into Redis 8 and later.
+    /// The RedisBloom that is built into Redis 8 and later.
     Redis8,
 }
 
-/// Returns the dialect that was chosen, or that of the server's own version.
+/// Returns the configured dialect, or by default the one of the server's version.
 pub(crate) fn dialect() -> Dialect {
     const AUTO: i32 = 0;
     const TWO: i32 = 1;
@@ -132,7 +133,7 @@ pub(crate) fn dialect() -> Dialect {
     }
 }
 
-/// The layout of a filter's bits in memory, as clients call it.
+/// A layout that clients can choose with the option LAYOUT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LayoutName {
     Native,
@@ -150,7 +151,7 @@ impl LayoutName {
         }
     }
 
-    /// Returns the layout with this name, in any case.
+    /// Returns the layout with this name, ignoring case.
     pub(crate) fn of(name: Arg) -> Option<LayoutName> {
         LayoutName::ALL.into_iter().find(|layout| name.bytes().eq_ignore_ascii_case(layout.name().to_bytes()))
     }
@@ -162,34 +163,34 @@ impl std::fmt::Display for LayoutName {
     }
 }
 
-/// Returns the layout of filters that are created without one.
+/// Returns the default layout of new filters.
 pub(crate) fn layout() -> LayoutName {
     if LAYOUT.get() == LayoutName::Classic as i32 { LayoutName::Classic } else { LayoutName::Native }
 }
 
-/// Returns the error rate of filters that are created without one.
+/// Returns the default error rate of new filters.
 pub(crate) fn error_rate() -> ErrorRate {
     ErrorRate::new(f64::from_bits(ERROR_RATE.load(Ordering::Relaxed)))
         .unwrap_or(const { ErrorRate::new(DEFAULT_ERROR_RATE).unwrap() })
 }
 
-/// Returns the capacity of filters that are created without one.
+/// Returns the default capacity of new filters.
 pub(crate) fn initial_size() -> NonZeroU64 {
     NonZeroU64::new(INITIAL_SIZE.get() as u64).unwrap_or(NonZeroU64::MIN)
 }
 
-/// Returns the growth of filters that are created without one.
+/// Returns the default growth of new filters.
 pub(crate) fn growth() -> Growth {
     let factor = u32::try_from(EXPANSION_FACTOR.get()).unwrap_or(0);
     NonZeroU32::new(factor).map_or(Growth::Fixed, Growth::By)
 }
 
-/// Returns the most bytes that a single filter may take; 0 for no limit.
+/// Returns the maximum number of bytes of a single filter; 0 for no limit.
 pub(crate) fn filter_memory_limit() -> u64 {
     FILTER_MEMORY_LIMIT.get() as u64
 }
 
-/// Returns the bytes from which a filter is worth looking ahead for: `u64::MAX` for none.
+/// Returns the size in bytes from which filters are prefetched before a command runs; `u64::MAX` for never.
 pub(crate) fn lookahead_size() -> u64 {
     match LOOKAHEAD_SIZE.get() as u64 {
         0 => u64::MAX,
@@ -218,7 +219,7 @@ pub(crate) fn read_arguments(ctx: &Context, args: Args) -> Result<(), String> {
     Ok(())
 }
 
-/// `ERROR_RATE`, `bf-error-rate`, `bf.error-rate` and `error-rate` are one.
+/// Parses one pair. `ERROR_RATE`, `bf-error-rate`, `bf.error-rate` and `error-rate` are the same setting.
 fn read_argument(ctx: &Context, given: &str, value: Arg) -> Result<(), String> {
     let name = given.to_ascii_lowercase().replace('_', "-");
     let name = name.strip_prefix("bf-").or(name.strip_prefix("bf.")).unwrap_or(&name);
@@ -254,7 +255,7 @@ fn log_unused(server: &Server, name: &str) {
     server.log_notice(&format!("{name} is ignored: it is for cuckoo filters, which this module does not have"));
 }
 
-/// A number of bytes as the server's own settings have it: `100`, `100mb`, `1gb`; `1m` is a million, `1mb` is 2^20.
+/// Parses a number of bytes as the server's own settings do: `100`, `100mb`, `1gb`; `1m` is a million, `1mb` is 2^20.
 fn size(text: &str) -> Option<i64> {
     const UNITS: [(&str, i64); 8] = [
         ("", 1),
@@ -278,11 +279,11 @@ fn set_error_rate(value: Arg) -> Option<()> {
     Some(())
 }
 
-/// True while the server applies its file to the settings just registered.
+/// True while the server applies its configuration file to the settings just registered.
 static IS_APPLYING: AtomicBool = AtomicBool::new(false);
 
-/// Registers the settings with CONFIG, their present values as defaults, and applies what the server's file says of
-/// them. A server without CONFIG for modules has only the arguments of `loadmodule`.
+/// Registers the settings with CONFIG, with their current values as defaults. Then applies the server's configuration
+/// file to them. A server that does not offer CONFIG to modules only has the arguments of `loadmodule`.
 pub(crate) fn register(ctx: &Context) -> bool {
     if !feature::CONFIG.is_offered() {
         return true;
@@ -370,8 +371,8 @@ impl Choice {
     }
 }
 
-/// Returns true if the server only fills in the default for a name that its file does not mention. A setting with two
-/// names would otherwise lose the value that the file gives it under the other name.
+/// Returns true if the server is only setting the default of a name that its file does not mention. If the setting has
+/// two names, the default would otherwise overwrite the value that the file sets under the other name.
 fn is_mere_default<T: PartialEq>(value: T, default: T) -> bool {
     IS_APPLYING.load(Ordering::Relaxed) && value == default
 }
@@ -380,7 +381,7 @@ fn is_mere_default<T: PartialEq>(value: T, default: T) -> bool {
 ///
 /// # Safety
 ///
-/// `private` must be what [`register`] handed over, for a setting of type `T`.
+/// `private` must be the pointer that [`register`] handed over, for a setting of type `T`.
 unsafe fn setting<T>(private: *mut c_void) -> &'static T {
     // SAFETY: `register` hands over references to statics.
     unsafe { &*private.cast::<T>() }
@@ -388,7 +389,7 @@ unsafe fn setting<T>(private: *mut c_void) -> &'static T {
 
 /// # Safety
 ///
-/// For the server only, as all of these callbacks.
+/// Only the server may call this and the callbacks below.
 unsafe extern "C" fn get_number(_name: *const c_char, private: *mut c_void) -> c_longlong {
     // SAFETY: the server returns what `register` handed over.
     unsafe { setting::<Number>(private) }.get()
@@ -423,13 +424,13 @@ unsafe extern "C" fn set_choice(
     private: *mut c_void,
     _error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    // The server checked that it is one of those it was told.
-    // SAFETY: the server returns what `register` handed over.
+    // SAFETY: the server returns what `register` handed over. It has checked that the value is one of the registered
+    // ones.
     unsafe { setting::<Choice>(private) }.value.store(value, Ordering::Relaxed);
     OK
 }
 
-/// The string that CONFIG GET was last shown: the server borrows it, so it lives until the next one.
+/// The string that was last returned to CONFIG GET. The server borrows it, so it lives until the next call.
 static SHOWN_ERROR_RATE: AtomicPtr<raw::RedisModuleString> = AtomicPtr::new(ptr::null_mut());
 
 unsafe extern "C" fn get_error_rate(_name: *const c_char, _private: *mut c_void) -> *mut raw::RedisModuleString {
@@ -437,7 +438,7 @@ unsafe extern "C" fn get_error_rate(_name: *const c_char, _private: *mut c_void)
         let shown = Server::detached().string(error_rate().get().to_string().as_bytes()).into_raw();
         let last = SHOWN_ERROR_RATE.swap(shown, Ordering::Relaxed);
         if !last.is_null() {
-            // SAFETY: the server has forgotten the string that it was last shown, which is ours.
+            // SAFETY: the string is ours, and the server no longer uses it.
             drop(unsafe { OwnedString::from_raw(last) });
         }
         shown
@@ -458,7 +459,7 @@ unsafe extern "C" fn set_error_rate_config(
             return OK;
         }
         let message = Server::detached().string(ERROR_RATE_RANGE.as_bytes()).into_raw();
-        // SAFETY: the server hands over the place for a message, which it frees.
+        // SAFETY: the server hands over a place for the message, and frees the message.
         unsafe { *error = message };
         FAILED
     })

@@ -1,8 +1,9 @@
-//! The data types: what the server does with filters that are not commands.
+//! The data types: callbacks with which the server saves, loads, copies, frees and moves filters.
 //!
-//! Our own filters are of the type `oxbloom--`, classic ones of RedisBloom's `MBbloom--`, whose files they share.
+//! Our own filters have the type `oxbloom--`. Classic filters have RedisBloom's type `MBbloom--`, so that RedisBloom
+//! can read their files and we can read its files.
 //!
-//! RDB files and DUMP payloads hold the RDB values of [`codec`]; an AOF rewrite is a series of `BF.LOADCHUNK` commands.
+//! RDB files and DUMP payloads hold the RDB values of [`codec`]. An AOF rewrite is a series of `BF.LOADCHUNK` commands.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -21,14 +22,14 @@ use oxbloom_filter::internals::FilterKind;
 use oxbloom_filter::internals::codec::{self, classic, header};
 use oxbloom_filter::{DecodeError, Filter};
 
-/// A data type. The values of all of them are filters.
+/// A data type. The values of each data type are filters.
 struct DataType {
-    /// Nine characters, as the server wants it.
+    /// The name, which must have nine characters.
     name: &'static CStr,
-    /// The version of the files that are written.
+    /// The version of the encoding that is written.
     version: u32,
     rdb_load: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int) -> *mut c_void,
-    /// The server's handle of it.
+    /// The server's handle of the type.
     handle: AtomicPtr<raw::RedisModuleType>,
 }
 
@@ -46,7 +47,7 @@ static CLASSIC: DataType = DataType {
     handle: AtomicPtr::new(ptr::null_mut()),
 };
 
-/// Returns what the server knows the data type of a filter by.
+/// Returns the server's handle of a filter's data type.
 pub(crate) fn handle_for(filter: &Filter) -> *mut raw::RedisModuleType {
     let data_type = match filter.kind() {
         FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => &OWN,
@@ -55,7 +56,7 @@ pub(crate) fn handle_for(filter: &Filter) -> *mut raw::RedisModuleType {
     data_type.handle.load(Ordering::Relaxed)
 }
 
-/// Returns true if values of this type are filters.
+/// Returns true if values of this type are our filters.
 #[inline]
 pub(crate) fn is_filter(handle: *mut raw::RedisModuleType) -> bool {
     [&OWN, &CLASSIC].into_iter().any(|data_type| data_type.handle.load(Ordering::Relaxed) == handle)
@@ -98,17 +99,17 @@ impl DataType {
     }
 }
 
-/// Returns the filter that a value of one of the data types is.
+/// Returns the filter behind a value of one of the data types.
 ///
 /// # Safety
 ///
-/// `value` must be one that the server got from us and has not given back, and not change during `'a`.
+/// `value` must come from [`into_value`], must not have been freed, and must not change during `'a`.
 unsafe fn filter<'a>(value: *const c_void) -> &'a Filter {
     // SAFETY: all values of the data types are boxed filters.
     unsafe { &*value.cast() }
 }
 
-/// Makes a filter a value for the server, which gives it back to [`free`].
+/// Converts a filter into a value for the server, which later passes it to [`free`].
 pub(crate) fn into_value(filter: Filter) -> *mut c_void {
     statistics::on_create(&filter);
     Box::into_raw(Box::new(filter)).cast()
@@ -116,8 +117,8 @@ pub(crate) fn into_value(filter: Filter) -> *mut c_void {
 
 /// # Safety
 ///
-/// For the server only, as all callbacks here: with a file, key or value that lives for the time of the call, and that
-/// nobody else changes.
+/// Only the server may call this and the callbacks below, with a file, key or value that lives for the time of the call
+/// and that nobody else changes.
 unsafe extern "C" fn rdb_load_own(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
     // SAFETY: the server hands over a file for the time of the call.
     let file = RdbStream::new(unsafe { Io::new(rdb) });
@@ -138,7 +139,7 @@ unsafe extern "C" fn rdb_load_classic(rdb: *mut raw::RedisModuleIO, version: c_i
     })
 }
 
-/// Reads a value from a file: null, and a line in the log, if it is rejected.
+/// Reads a value from a file. If it is rejected, logs the reason and returns null.
 fn load_filter(
     mut file: RdbStream,
     decode: impl FnOnce(&mut RdbStream, &Admission) -> Result<Filter, DecodeError>,
@@ -179,9 +180,9 @@ unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::Re
     });
 }
 
-/// Runs a save. One that fails, and with it the file, must not pass for whole, but the server has no way to be told: so
-/// the child that writes the file exits, which the server reports as a failed save and tries again later. Where the
-/// server itself writes (SAVE, DUMP) it goes on; what it wrote is rejected when it is loaded.
+/// Runs a save. A callback cannot report to the server that it failed. So if the save fails in the child process that
+/// writes the file, the child exits: the server reports a failed save and tries again later. If the server itself
+/// writes (SAVE, DUMP), it goes on, and the incomplete value is rejected when it is loaded.
 fn save_or_exit(what: &CStr, save: impl FnOnce() -> bool) {
     if !catch_panic(what, false, save) {
         let server = Server::detached();
@@ -202,7 +203,7 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
     // SAFETY: the server hands over a digest and one of our values for the time of the call.
     let (mut digest, filter) = unsafe { (Digest::new(digest), filter(value)) };
     catch_panic(c"digest", (), || {
-        // Without memory for all of it, the digest is one that nothing has.
+        // If memory runs out, the digest is incomplete and matches no other.
         let _ = codec::digest(filter, |bytes| digest.add(bytes));
         digest.end_sequence();
     });
@@ -212,18 +213,18 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
 ///
 /// # Safety
 ///
-/// `value` must be of [`into_value`], and nobody may use it any more.
+/// `value` must come from [`into_value`], and nobody may use it afterwards.
 pub(crate) unsafe extern "C" fn free(value: *mut c_void) {
     catch_panic(c"free", (), || {
-        // SAFETY: the server gives back one of our values, and forgets it.
+        // SAFETY: the server hands back one of our values, and no longer uses it.
         let filter = unsafe { Box::from_raw(value.cast::<Filter>()) };
         statistics::on_free(&filter);
     });
 }
 
-/// Returns how much work it is to free a filter, in the server's unit, an allocation. Giving back the pages of a large
-/// one takes longer than that; each 64 KiB count as one, so that from 4 MiB on it is done in the background. A table has
-/// an allocation for each segment.
+/// Returns the work that freeing a filter takes, in the server's unit: allocations. Returning the pages of a large
+/// allocation to the system takes time too, so each 64 KiB counts as one. Filters from 4 MiB on are therefore freed in
+/// the background. A table has one allocation for each segment.
 unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
     const UNIT: usize = 64 << 10;
     // SAFETY: the server hands over one of our values for the time of the call.
@@ -249,17 +250,18 @@ unsafe extern "C" fn copy(
     })
 }
 
-/// Moves the allocations of a filter to where the server's defragmenter wants them. Only small ones ever are: large
-/// ones have pages of their own. A table has many: the server is asked between some of them whether to go on later.
+/// Moves the allocations of a filter to where the server's defragmenter wants them. Only small allocations move, since
+/// large ones have their own pages. A table has many allocations, so this checks now and then whether to stop and
+/// continue in a later call.
 unsafe extern "C" fn defrag(
     ctx: *mut raw::RedisModuleDefragCtx,
     _key: *mut raw::RedisModuleString,
     value: *mut *mut c_void,
 ) -> c_int {
     catch_panic(c"defrag", 0, || {
-        // SAFETY: the server hands over its defragmenter, and the place of one of our values, for the time of the call.
-        // Nobody else uses the value. All addresses are of its allocator, and what has them uses the new ones
-        // from then on.
+        // SAFETY: the server hands over its defragmenter and the place of one of our values for the time of the call.
+        // Nobody else uses the value. All addresses are from its allocator, and their owners use the new addresses from
+        // then on.
         unsafe {
             let defragmenter = Defragmenter::new(ctx);
             let relocate = |address: NonNull<u8>| {

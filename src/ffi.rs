@@ -1,8 +1,7 @@
-//! The module API as C declares it: every call into the server goes through [`call!`].
+//! Calls into the server's C API. Every call goes through [`call!`].
 //!
-//! Nothing here is ours, and nothing here is safe by itself. [`call!`] needs an `unsafe` block around it, so `grep
-//! unsafe` finds every call into C, each beside the reason why it is sound. Most are in [`server`](crate::server),
-//! whose wrappers the rest of the module uses instead.
+//! [`call!`] needs an `unsafe` block around it, so `grep unsafe` finds every call into C, next to the reason why it is
+//! sound. Most calls are in [`server`](crate::server), whose safe wrappers the rest of the module uses.
 
 use std::ffi::c_int;
 
@@ -10,9 +9,9 @@ use redis_module::raw;
 
 /// Calls a function of the module API: `unsafe { call!(RedisModule_CloseKey(key)) }`.
 ///
-/// The arguments must be what the function's documentation asks for. If the server lacks the function, this panics, and
-/// [`catch_panic`](crate::callback::catch_panic) turns that into an error. So call only what the oldest supported
-/// server has, and for the rest look first whether it is [offered](crate::server::feature) or [`available!`].
+/// The arguments must be as the function's documentation requires. If the server lacks the function, this panics, and
+/// [`catch_panic`](crate::callback::catch_panic) turns that into an error. So call only functions that the oldest
+/// supported server has; before any other call, check that it is [offered](crate::server::feature) or [`available!`].
 macro_rules! call {
     ($function:ident($($argument:expr),* $(,)?)) => {
         match redis_module::raw::$function {
@@ -23,7 +22,7 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-/// Looks up the function of the module API with this name: `None` if the server lacks it.
+/// Looks up a function of the module API by name. Expands to `None` if the server lacks it.
 macro_rules! available {
     ($function:ident) => {{
         // SAFETY: the table of functions is filled when the module is loaded, and only read from then on.
@@ -38,6 +37,7 @@ pub(crate) fn missing(function: &str) -> ! {
     panic!("this server does not have {function}")
 }
 
-/// The status that the server's functions and ours return: they did what they were asked to, or did not.
+/// The status of success, which the server's functions and ours return.
 pub(crate) const OK: c_int = raw::REDISMODULE_OK as c_int;
+/// The status of failure.
 pub(crate) const FAILED: c_int = raw::REDISMODULE_ERR as c_int;

@@ -1,7 +1,7 @@
-//! Keys of the key space that hold filters, or are to hold one.
+//! Keys that hold filters, or that get a filter.
 //!
-//! A filter is borrowed from its open key, and the key from the [`Keyspace`]: see [`server::key`](crate::server::key)
-//! for why.
+//! A filter is borrowed from its open key, and the key from the [`Keyspace`]. [`server::key`](crate::server::key)
+//! explains why.
 
 use std::ptr::NonNull;
 
@@ -16,7 +16,7 @@ use oxbloom_filter::Filter;
 const READ: u32 = raw::REDISMODULE_READ;
 const WRITE: u32 = raw::REDISMODULE_READ | raw::REDISMODULE_WRITE;
 
-/// Finds the filter of an open key, `None` if there is no such key. It stays while the key is open.
+/// Returns the filter of an open key, or `None` if the key does not exist. The filter lives while the key is open.
 #[inline]
 fn find(key: &OpenKey) -> Result<Option<NonNull<Filter>>, Error> {
     if key.is_missing() {
@@ -28,7 +28,7 @@ fn find(key: &OpenKey) -> Result<Option<NonNull<Filter>>, Error> {
     if key.is_empty() { Ok(None) } else { Err(Error::WrongType) }
 }
 
-/// A key that is read.
+/// A key that is open for reading.
 pub(crate) struct ReadKey<'k>(OpenKey<'k>);
 
 impl<'k> ReadKey<'k> {
@@ -37,16 +37,16 @@ impl<'k> ReadKey<'k> {
         ReadKey(OpenKey::open(keyspace, ctx, name, READ))
     }
 
-    /// Returns the filter of the key, `None` if there is no such key.
+    /// Returns the filter of the key, or `None` if the key does not exist.
     #[inline]
     pub(crate) fn filter(&self) -> Result<Option<&Filter>, Error> {
-        // SAFETY: a value of our data types is a `Filter`. It stays while the key is open: commands run one at a time,
-        // and listeners only run with the permission that the key has.
+        // SAFETY: a value of our data types is a `Filter`. It lives while the key is open: commands run one at a time,
+        // and listeners can only run with the permission that the key holds.
         find(&self.0).map(|filter| filter.map(|filter| unsafe { filter.as_ref() }))
     }
 }
 
-/// A key that is changed.
+/// A key that is open for writing.
 pub(crate) struct WriteKey<'k> {
     key: OpenKey<'k>,
     filter: Option<NonNull<Filter>>,
@@ -60,13 +60,13 @@ impl<'k> WriteKey<'k> {
         Ok(WriteKey { key, filter })
     }
 
-    /// Opens a key whose value, if it has one of any type, is to be replaced by [`create`](Self::create).
+    /// Opens a key to replace its value, of any type, with [`create`](Self::create).
     pub(crate) fn open_to_replace(keyspace: Keyspace<'k>, ctx: &Context, name: Arg) -> WriteKey<'k> {
         WriteKey { key: OpenKey::open(keyspace, ctx, name, WRITE), filter: None }
     }
 
-    /// As [`open_to_replace`](Self::open_to_replace), for a creation by the master or the append-only file, where the
-    /// key does not exist: logs a warning if it exists here.
+    /// As [`open_to_replace`](Self::open_to_replace), for a creation by the master or the append-only file, in which
+    /// the key does not exist. Logs a warning if it exists here.
     pub(crate) fn open_to_create(keyspace: Keyspace<'k>, ctx: &Context, name: Arg) -> WriteKey<'k> {
         let key = WriteKey::open_to_replace(keyspace, ctx, name);
         if !matches!(find(&key.key), Ok(None)) {
@@ -78,30 +78,30 @@ impl<'k> WriteKey<'k> {
         key
     }
 
-    /// Returns true if there is a filter in the key that is not to be replaced.
+    /// Returns true if the key has a filter and was not opened to replace it.
     #[inline]
     pub(crate) fn has_filter(&self) -> bool {
         self.filter.is_some()
     }
 
-    /// Returns the filter of the key, `None` if there is none that is not to be replaced.
+    /// Returns the filter of the key, or `None` if it has none or was opened to replace it.
     #[inline]
     pub(crate) fn filter(&mut self) -> Option<&mut Filter> {
-        // SAFETY: as for `ReadKey`; `self` is borrowed mutably, and is the only one to have the key open.
+        // SAFETY: as for `ReadKey`. `self` is borrowed mutably, and nothing else has the key open.
         self.filter.map(|mut filter| unsafe { filter.as_mut() })
     }
 
-    /// Makes the key expire at a time, in milliseconds since 1970. Without a value, nothing happens.
+    /// Sets the time at which the key expires, in milliseconds since 1970. Does nothing if the key has no value.
     pub(crate) fn set_expire_time(&mut self, time: i64) {
         self.key.set_expire_time(time);
     }
 
-    /// Makes `filter` the value of the key, and closes it. A value that it has already, and its time to live, are gone.
+    /// Sets the value of the key to `filter`, and closes the key. Its previous value and time to live are removed.
     /// Returns the permission to open the key again.
     pub(crate) fn create(self, filter: Filter) -> Result<Keyspace<'k>, Error> {
         let data_type = datatype::handle_for(&filter);
         let value = datatype::into_value(filter);
-        // SAFETY: the key is open to be written, and the value is one of that type.
+        // SAFETY: the key is open for writing, and the value has that type.
         unsafe { self.key.set_value(data_type, value) }.map_err(|_| {
             // SAFETY: the server did not take the value.
             unsafe { datatype::free(value) };
@@ -110,18 +110,19 @@ impl<'k> WriteKey<'k> {
     }
 }
 
-/// A key that is changed, and others that are read at the same time, each of which holds a filter.
+/// A key that is open for writing, and source keys that are open for reading at the same time. Each source has a
+/// filter.
 pub(crate) struct KeyWithSources<'k> {
     key: WriteKey<'k>,
     sources: Vec<ReadKey<'k>>,
 }
 
 impl<'k> WriteKey<'k> {
-    /// Opens other keys to be read while this one is open.
+    /// Opens source keys for reading while this key is open.
     ///
     /// # Errors
     ///
-    /// The error of the first that is missing or holds something else. All keys are closed then.
+    /// The error of the first source that is missing or holds something else. All keys are then closed.
     pub(crate) fn with_sources<'a>(
         self,
         ctx: &Context,
@@ -130,7 +131,7 @@ impl<'k> WriteKey<'k> {
         let mut keys =
             KeyWithSources { key: self, sources: admission::try_vec(ctx, sources.size_hint().1.unwrap_or(0))? };
         for name in sources {
-            // SAFETY: a key without a value is an error, with which all keys are closed.
+            // SAFETY: if this key has no value, the next line returns an error, which closes all keys.
             let source = ReadKey(unsafe { keys.key.key.open_another(ctx, name, READ) });
             let filter = find(&source.0)?.ok_or(Error::NotFound)?;
             // The key's own filter must not be borrowed twice.
@@ -143,13 +144,13 @@ impl<'k> WriteKey<'k> {
 }
 
 impl<'k> KeyWithSources<'k> {
-    /// Returns the filter of the key, `None` if it has none, and those of the others.
+    /// Returns the filter of the key, if it has one, and those of the sources.
     pub(crate) fn filters(&mut self) -> (Option<&mut Filter>, impl Iterator<Item = &Filter>) {
         let sources = self.sources.iter().filter_map(|source| source.filter().ok().flatten());
         (self.key.filter(), sources)
     }
 
-    /// Closes all keys but the one that is changed.
+    /// Closes the sources, and returns the key that is open for writing.
     pub(crate) fn close_sources(self) -> WriteKey<'k> {
         self.key
     }

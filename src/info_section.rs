@@ -1,4 +1,4 @@
-//! The section of INFO: [`statistics`], and the last [`rejection`].
+//! The module's section of INFO: [`statistics`], and the last [`rejection`].
 
 use std::ffi::{CStr, c_int};
 
@@ -22,15 +22,15 @@ pub(crate) fn register(ctx: &Context) -> bool {
     unsafe { call!(RedisModule_RegisterInfoFunc(ctx.as_raw(), Some(write_section))) == OK }
 }
 
-/// Writes the section. The server also asks for it in crash reports, where memory may be in any state: nothing is
-/// allocated, and no filter is looked at.
+/// Writes the section. The server also calls this for crash reports, when memory may be corrupt. So it allocates
+/// nothing, and reads no filter.
 ///
 /// # Safety
 ///
-/// For the server only.
+/// Only the server may call this.
 unsafe extern "C" fn write_section(info: *mut raw::RedisModuleInfoCtx, _for_crash_report: c_int) {
     catch_panic(c"info", (), || {
-        // SAFETY: the server hands it over for the time of the call.
+        // SAFETY: the server hands over `info` for the time of the call.
         let Some(section) = (unsafe { InfoSection::begin(info) }) else { return };
         let numbers =
             |figures: &[(&CStr, u64)]| figures.iter().for_each(|&(name, figure)| section.number(name, figure));

@@ -1,23 +1,22 @@
 //! oxbloom: Bloom filters for Redis and Valkey.
 //!
-//! The module is the thin part: arguments in, replies out, replication, persistence. The filters are in
-//! [`oxbloom_filter`].
+//! The module is thin: it parses arguments, replies, replicates and persists. The filters are in [`oxbloom_filter`].
 //!
-//! Each of these uses only those below it:
+//! Each module uses only those below it:
 //!
 //! ```text
 //!  registration                             what is registered with the server when it loads the module
-//!  commands/                                what clients see
+//!  commands/                                the commands
 //!  filter_key   lookahead                   keys that hold filters; prefetching before a command runs
-//!  datatype     info_section                what the server sees; what operators watch
+//!  datatype     info_section                callbacks of the data types; the section of INFO
 //!  rdb_stream                               RDB values in the server's files
-//!  admission                                whether a filter may take memory
-//!  configuration                            what operators set
-//!  callback                                 guards every call from C: panics, arity, sound wrappers
+//!  admission                                decides whether a filter may take more memory
+//!  configuration                            the settings
+//!  callback                                 guards every call from C: panics, arity, safe wrappers
 //!  rejection                                rejected commands, for the log and INFO
-//!  server/      statistics    allocation    sound wrappers over the C API; the figures of INFO; the global allocator
-//!  ffi          reply_error                 calls into C; what clients are told
-//!  rejection_reason                         why commands are rejected, as INFO counts it
+//!  server/      statistics    allocation    safe wrappers over the C API; the figures of INFO; the global allocator
+//!  ffi          reply_error                 calls into C; the errors that clients get
+//!  rejection_reason                         the reasons for rejections, as INFO counts them
 //! ```
 
 mod admission;
@@ -46,22 +45,22 @@ use callback::catch_panic;
 use ffi::{FAILED, OK};
 use server::{Args, Context};
 
-/// Takes all memory from the server when loaded into one, and from the system otherwise.
+/// The global allocator: the server's if the module is loaded into a server, otherwise the system's.
 #[global_allocator]
 static ALLOCATOR: allocation::ServerAlloc = allocation::ServerAlloc;
 
-/// The module's name on the server: RedisBloom's, so that neither loads beside the other.
+/// The module's name on the server: RedisBloom's, so that a server cannot load both.
 const NAME: &CStr = c"bf";
 
-/// The version that MODULE LIST shows: that of the RedisBloom whose commands these are, 2.8.2, as 10000 * major + 100 *
-/// minor + patch. Clients look at it to tell which commands there are. INFO has our own version.
+/// The version that MODULE LIST shows, as 10000 * major + 100 * minor + patch. It is that of RedisBloom 2.8.2, whose
+/// commands the module has: clients use it to decide which commands they can send. INFO shows our own version.
 const VERSION: c_int = 20_802;
 
-/// Loads the module: the server calls this.
+/// Loads the module.
 ///
 /// # Safety
 ///
-/// For the server only, with a context and `argc` arguments that live for the time of the call.
+/// Only the server may call this, with a context and `argc` arguments that live for the time of the call.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case)]
 pub unsafe extern "C" fn RedisModule_OnLoad(
@@ -69,8 +68,8 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    // SAFETY: the context is the server's. This fills the table of functions: nothing before it may call one, or
-    // allocate.
+    // SAFETY: the context is the server's. This fills the table of functions. Nothing before it may call one of them,
+    // or allocate.
     let named =
         unsafe { raw::Export_RedisModule_Init(ctx, NAME.as_ptr(), VERSION, raw::REDISMODULE_APIVER_1 as c_int) };
     // SAFETY: the server hands over its context and `argc` live strings for the time of the call.

@@ -1,12 +1,12 @@
 //! RDB values in the server's files and payloads.
 
-use crate::allocation::can_be_had;
+use crate::allocation::can_allocate;
 use crate::server::{Arg, Io, ServerBuffer};
 use oxbloom_filter::DecodeError;
 use oxbloom_filter::internals::Bytes;
 use oxbloom_filter::internals::codec::{Sink, Source, chunk};
 
-/// A file or payload, as the library reads and writes it.
+/// An RDB file or a DUMP payload, as the library reads and writes it.
 pub(crate) struct RdbStream<'a>(Io<'a>);
 
 impl<'a> RdbStream<'a> {
@@ -14,15 +14,15 @@ impl<'a> RdbStream<'a> {
         RdbStream(io)
     }
 
-    /// Returns the name of the key that is read, if the server knows it.
+    /// Returns the name of the key whose value is read, if the server knows it.
     pub(crate) fn key_name(&self) -> Option<Arg<'_>> {
         self.0.key_name()
     }
 
-    /// Reads a string. If it cannot be read, the server does not say why: where there is no memory for `expected`
-    /// bytes, packed and unpacked, it was that.
+    /// Reads a string of about `expected` bytes. If that fails, the server does not report the reason. The reason is
+    /// taken to be memory if the string, compressed and decompressed, could not be allocated now.
     fn read(&mut self, expected: usize) -> Result<ServerBuffer, DecodeError> {
-        let is_short = || !can_be_had(expected.saturating_mul(2));
+        let is_short = || !can_allocate(expected.saturating_mul(2));
         let failed = || if is_short() { DecodeError::OutOfMemory } else { DecodeError::Corrupt };
         self.0.read_string().ok_or_else(failed)
     }
@@ -45,17 +45,17 @@ impl Source for RdbStream<'_> {
 
     fn array(&mut self, bytes: u64) -> Result<Bytes, DecodeError> {
         let expected = usize::try_from(bytes).unwrap_or(usize::MAX);
-        if !can_be_had(expected) {
+        if !can_allocate(expected) {
             return Err(DecodeError::OutOfMemory);
         }
         let buffer = self.read(expected)?;
-        // An allocation of no bytes is none that could be adopted.
+        // An empty allocation cannot be adopted.
         if buffer.as_ref().is_empty() {
             return Bytes::zeroed(0).map_err(|_| DecodeError::OutOfMemory);
         }
         let (start, length) = buffer.into_raw();
-        // SAFETY: the server allocated the buffer with its allocator, which is the global one here, and made it ours.
-        // It has at least a byte.
+        // SAFETY: the server allocated the buffer with its allocator, which is our global allocator, and handed it
+        // over. It has at least one byte.
         Ok(unsafe { Bytes::adopt(start, length) })
     }
 }

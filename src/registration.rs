@@ -1,4 +1,4 @@
-//! Loading the module: everything that is registered with the server, in order.
+//! Registers everything with the server when it loads the module.
 
 use std::ffi::c_int;
 
@@ -11,10 +11,10 @@ use crate::ffi::call;
 use crate::info_section;
 use crate::server::{Args, Context, feature};
 
-/// Registers everything. An error says what went wrong.
+/// Registers everything. Errors are messages for the log.
 pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
     configuration::read_arguments(ctx, args)?;
-    // SAFETY: the context is alive, and the module keeps what the options promise.
+    // SAFETY: the context is alive, and the module keeps the promises of the options.
     unsafe { call!(RedisModule_SetModuleOptions(ctx.as_raw(), options())) };
     if !datatype::register(ctx) {
         return Err("the server refused the data types".to_owned());
@@ -37,23 +37,23 @@ pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns what the module promises to the server.
+/// Returns the module options, which are promises to the server:
 ///
 /// - A load that fails half-way leaves nothing behind.
-/// - While a replica loads its master's filters it may go on answering from its own.
-/// - The keys of a slot that migrates may come as BF.LOADCHUNK commands, then as what clients write in that time, and
-///   show when all have come.
+/// - While a replica loads its master's filters, it may keep answering from its own.
+/// - The keys of a migrating slot may arrive as BF.LOADCHUNK commands, followed by the commands that clients sent in
+///   that time, and become visible when all have arrived.
 ///
-/// This holds because no filter knows of another, or of its key. And what is kept beside the key space is wrong at none
-/// of these times: [`lookahead`] is good for hints only, also when the filters are gone, and [`statistics`] follows the
-/// values.
+/// The module keeps these promises because no filter refers to another filter or to its key. The state outside the key
+/// space is never wrong either: [`lookahead`] holds only hints, which stay harmless when a filter is freed, and
+/// [`statistics`] changes together with the values.
 ///
 /// [`lookahead`]: crate::lookahead
 /// [`statistics`]: crate::statistics
 fn options() -> c_int {
-    let everywhere = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
+    let for_all_servers = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD
         | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
     let migration = if feature::SLOT_MIGRATION.is_offered() { feature::HANDLE_ATOMIC_SLOT_MIGRATION } else { 0 };
-    everywhere as c_int | migration
+    for_all_servers as c_int | migration
 }

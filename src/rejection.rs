@@ -1,8 +1,8 @@
-//! Rejected commands: the log tells of some, `INFO bf` of the last.
+//! Rejected commands: writes them to the log, and shows the last one in `INFO bf`.
 //!
-//! Any client can have commands rejected, as often as it likes. So the log gets at most one line a second for each
-//! [`Reason`], which also says how many it stands for. The module allocates nothing for it: a command may be rejected
-//! for lack of memory.
+//! A client can have any number of commands rejected. So the log gets at most one line a second for each [`Reason`],
+//! which also counts the rejections left out before it. This module allocates nothing: a command may be rejected for
+//! lack of memory.
 
 use std::fmt::{self, Write as _};
 use std::sync::Mutex;
@@ -12,20 +12,20 @@ use crate::reply_error::Error;
 use crate::server::{Args, Context, feature};
 use crate::statistics;
 
-/// The least time between two lines about one reason, in milliseconds.
+/// The minimum time between two log lines for one reason, in milliseconds.
 const INTERVAL: i64 = 1000;
 
-/// Rejections for one reason.
+/// The log lines for one reason.
 #[derive(Clone, Copy)]
 struct Logged {
-    /// When the last line was logged, in milliseconds since 1970.
+    /// The time of the last line, in milliseconds since 1970.
     at: Option<i64>,
-    /// Rejections since then.
+    /// The number of rejections since then that were not logged.
     left_out: u64,
 }
 
 struct Rejections {
-    /// By reason; the last is for internal errors, which have none.
+    /// The log lines by reason. The last element is for internal errors, which have no reason.
     logged: [Logged; Reason::ALL.len() + 1],
     /// The last rejection, as INFO shows it.
     last: Line,
@@ -34,7 +34,7 @@ struct Rejections {
 static REJECTIONS: Mutex<Rejections> =
     Mutex::new(Rejections { logged: [Logged { at: None, left_out: 0 }; Reason::ALL.len() + 1], last: Line::new() });
 
-/// Counts a rejected command, keeps it for INFO, and logs it unless there was a line like it a moment ago.
+/// Counts a rejected command, stores it for INFO, and logs it unless a command was just logged for the same reason.
 pub(crate) fn record(ctx: &Context, args: Args, error: Error) {
     statistics::count_rejection(error);
     let is_replicated = ctx.is_replicated_or_loading();
@@ -44,13 +44,14 @@ pub(crate) fn record(ctx: &Context, args: Args, error: Error) {
     let now = ctx.milliseconds();
     let mut rejection = Line::new();
     rejection.describe(ctx, args, error, is_replicated);
-    // Only a crash report on another thread can hold the lock.
+    // Only a crash report on another thread can hold the lock: skip the record then.
     let Ok(mut rejections) = REJECTIONS.try_lock() else { return };
     rejections.last = Line::new();
     let _ = write!(rejections.last, "{} {}", now / 1000, rejection.text());
     let index = error.reason().map_or(Reason::ALL.len(), |reason| reason as usize);
     let logged = &mut rejections.logged[index];
-    // What came from the master or a file is never left out: no client was told. A clock may be set back.
+    // Commands from the master or a file are always logged, since no client sees the error. `contains` also allows for
+    // a clock that was set back.
     if !is_replicated && logged.at.is_some_and(|at| (at..at + INTERVAL).contains(&now)) {
         logged.left_out += 1;
         return;
@@ -75,7 +76,7 @@ pub(crate) fn show_last(show: impl FnOnce(&std::ffi::CStr)) {
     }
 }
 
-/// A line of text of bounded length, with room for a final NUL. Longer text is cut off.
+/// A line of text of bounded length, followed by a NUL. Longer text is cut off.
 struct Line {
     bytes: [u8; Line::MAX + 1],
     length: usize,
@@ -96,13 +97,13 @@ impl Line {
         std::ffi::CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
     }
 
-    /// Writes which command was rejected, for which key, from whom, and why.
+    /// Writes the rejected command, its key, its client, and the error.
     fn describe(&mut self, ctx: &Context, args: Args, error: Error, is_replicated: bool) {
-        let mut words = args.iter();
-        if let Some(name) = words.next() {
+        let mut args = args.iter();
+        if let Some(name) = args.next() {
             let _ = write!(self, "{}", name.shown());
         }
-        if let Some(key) = words.next() {
+        if let Some(key) = args.next() {
             let _ = write!(self, " '{}'", key.shown());
         }
         if is_replicated {
@@ -113,14 +114,14 @@ impl Line {
         let _ = write!(self, ": {}", error.text().to_str().unwrap_or_default());
     }
 
-    /// Writes the client's address, or its number where the server cannot be asked for that, and its user.
+    /// Writes the client's address, or its ID on servers that cannot report the address, and its user.
     fn describe_client(&mut self, ctx: &Context) {
         let id = ctx.client_id();
         if id == 0 || !ctx.has_connection() {
             return;
         }
-        // Other modules may run a command for a client without a connection. Valkey 9.1 crashes when it is asked for
-        // the address of one, and nothing tells it from others.
+        // Another module may run a command for a client without a connection. Valkey 9.1 crashes if asked for the
+        // address of such a client, and a module cannot tell such a client from others.
         if feature::is_valkey() {
             let _ = write!(self, " from client {id}");
         } else if !ctx.show_address(id, |address, port| {
@@ -136,7 +137,7 @@ impl Line {
 
 impl fmt::Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // Some clients take a value of INFO that has an equals sign for a list of pairs.
+        // Some clients parse a value of INFO with an equals sign as a list of pairs.
         for character in text.chars().map(|character| if character == '=' { '~' } else { character }) {
             let length = character.len_utf8();
             if self.length + length > Line::MAX {

@@ -1,11 +1,11 @@
-//! Why commands are rejected: the counters of rejected commands in INFO.
+//! The reasons for which commands are rejected. INFO has a counter for each.
 
 use std::ffi::CStr;
 
-/// Declares why commands are rejected, with the name that INFO counts each reason under.
+/// Declares the reasons, each with the name of its counter in INFO.
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident => $figure:literal;)*) => {
-        /// Why something was rejected, as INFO counts it.
+        /// The reason for a rejection, as INFO counts it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Reason {
             $($(#[$doc])* $name,)*
@@ -27,14 +27,14 @@ macro_rules! reasons {
 reasons! {
     /// The filter is full, and does not grow or cannot.
     Full => c"refused_full";
-    /// There was no memory, or it was not granted.
+    /// There was no memory, or a limit did not allow it.
     Memory => c"refused_memory";
-    /// What was loaded is damaged, or not for this filter, or of a later version.
+    /// The loaded data are damaged, belong to another filter, or come from a later version.
     Data => c"refused_data";
-    /// The filters do not fit together, or the filter is of another kind than the command needs.
+    /// The filters cannot be merged, or the filter is not of the kind that the command needs.
     Mismatch => c"refused_mismatch";
-    /// The key is not there, or is there already, or holds something else.
+    /// The key does not exist, already exists, or holds another type.
     Key => c"refused_key";
-    /// The command is not one that can be understood.
+    /// The command has invalid arguments.
     Syntax => c"refused_syntax";
 }

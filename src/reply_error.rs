@@ -1,7 +1,7 @@
-//! What a client can be told went wrong, and in which words.
+//! The errors that clients get, and their texts.
 //!
-//! The words are RedisBloom's where it has any, to the letter (also where it forgot the `ERR`), for there are clients
-//! that look at them.
+//! Where RedisBloom has an error, the text is RedisBloom's to the letter, even if it lacks the `ERR`: clients compare
+//! these texts.
 
 use std::ffi::CStr;
 
@@ -12,13 +12,13 @@ use crate::rejection_reason::Reason;
 /// The limit that a request for memory exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// What any machine can address.
+    /// The memory that any machine can address.
     Address,
     /// `bf.filter-memory-limit`.
     Filter,
     /// `maxmemory`.
     Server,
-    /// What the allocator could get from the system.
+    /// The memory that the allocator can get from the system.
     System,
 }
 
@@ -28,21 +28,21 @@ macro_rules! errors {
     ($($reason:expr => {
         $($name:ident $(($value:ident: $type:ty))? => $text:expr;)*
     })*) => {
-        /// Why a command failed.
+        /// The reason why a command failed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Error {
             $($($name $(($type))?,)*)*
         }
 
         impl Error {
-            /// Returns the reply, without the leading minus.
+            /// Returns the text of the reply, without the leading minus.
             pub(crate) fn text(self) -> &'static CStr {
                 match self {
                     $($(Error::$name $(($value))? => $text,)*)*
                 }
             }
 
-            /// Returns the INFO counter for this error: none for internal errors, which are mistakes of the module's, and logged.
+            /// Returns the INFO counter for this error, or `None` for internal errors, which are counted separately.
             pub(crate) fn reason(self) -> Option<Reason> {
                 match self {
                     $($(Error::$name { .. } => $reason,)*)*
@@ -52,7 +52,7 @@ macro_rules! errors {
     };
 }
 
-/// Returns the text of an error for lack of memory: RedisBloom's words, then the limit that was exceeded.
+/// Returns the text of an error for lack of memory: RedisBloom's text, then the limit that was exceeded.
 macro_rules! no_memory {
     ($words:literal, $limit:expr) => {
         match $limit {
@@ -66,7 +66,7 @@ macro_rules! no_memory {
 
 errors! {
     Some(Reason::Syntax) => {
-        // The server words this itself, with the command's name.
+        // The server replies with its own text, which has the command's name.
         WrongArity => c"ERR wrong number of arguments";
         BadErrorRate => c"ERR bad error rate";
         RateRange => c"ERR (0 < error rate range < 1) ";
@@ -102,8 +102,8 @@ errors! {
         RepeatedArgument => c"Repeated argument received";
         UnknownInformation => c"Invalid information value";
         CannotCreate => c"ERR could not create filter";
-        ScanIterator => c"Second argument must be numeric";
-        LoadIterator => c"ERR Second argument must be numeric";
+        ScanCursor => c"Second argument must be numeric";
+        LoadCursor => c"ERR Second argument must be numeric";
     }
     Some(Reason::Key) => {
         WrongType => c"WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -145,7 +145,7 @@ errors! {
 }
 
 impl Error {
-    /// Returns the limit that was exceeded, as the text of an error for lack of memory names it.
+    /// Returns the limit that was exceeded, as it stands in the text, if this is an error for lack of memory.
     pub(crate) fn limit(self) -> Option<&'static str> {
         match self {
             Error::NoMemoryToCreate(_) | Error::NoMemoryToGrow(_) | Error::NoMemory(_) => {
@@ -155,7 +155,7 @@ impl Error {
         }
     }
 
-    /// The error for bytes that could not be decoded: for lack of memory, if it was that, since `limit` was exceeded.
+    /// Returns the error for bytes that could not be decoded. `limit` is the exceeded limit if memory was the reason.
     pub(crate) fn decoding(error: DecodeError, limit: Limit) -> Error {
         match error {
             DecodeError::NewerVersion => Error::NewerData,
@@ -167,8 +167,8 @@ impl Error {
         }
     }
 
-    /// The error for a filter that could not be created: for lack of memory, if it was that, since `limit` was
-    /// exceeded.
+    /// Returns the error for a filter that could not be created. `limit` is the exceeded limit if memory was the
+    /// reason.
     pub(crate) fn creating(error: oxbloom_filter::Error, limit: Limit) -> Error {
         match error {
             oxbloom_filter::Error::OutOfMemory => Error::NoMemoryToCreate(limit),
@@ -176,7 +176,7 @@ impl Error {
         }
     }
 
-    /// The error for filters that could not be merged: `no_memory` if it was that.
+    /// Returns the error for filters that could not be merged: `no_memory` if memory was the reason.
     pub(crate) fn merging(error: MergeError, no_memory: Error) -> Error {
         match error {
             MergeError::SourcesDiffer(parameter) => Error::SourcesDiffer(parameter),
@@ -188,7 +188,7 @@ impl Error {
         }
     }
 
-    /// The error for a filter that could not grow: for lack of memory, if it was that, since `limit` was exceeded.
+    /// Returns the error for a filter that could not grow. `limit` is the exceeded limit if memory was the reason.
     pub(crate) fn growing(error: oxbloom_filter::Error, limit: Limit) -> Error {
         match error {
             oxbloom_filter::Error::OutOfMemory => Error::NoMemoryToGrow(limit),
@@ -198,7 +198,7 @@ impl Error {
     }
 }
 
-/// Converts a text that ends with its only NUL.
+/// Converts a text whose only NUL is its last byte.
 const fn c_str(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(text) => text,

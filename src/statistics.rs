@@ -1,9 +1,8 @@
-//! The figures of [`INFO bf`](crate::info_section): how many filters there are and what became of items, for each
-//! layout, and what was rejected, and why.
+//! The figures of [`INFO bf`](crate::info_section): filters and items for each layout, and rejections for each reason.
 //!
-//! Some figures are of what there is now. They follow each value as it comes and goes, so that they are right after a
-//! reload, a FLUSHALL, or an eviction, and nobody has to look at a million filters to tell. The others count since the
-//! server started. An addition costs a handful of instructions for it.
+//! Gauges describe the filters that exist now. They change whenever a value is created, changed or freed, so they stay
+//! right after a reload, a FLUSHALL or an eviction, and INFO need not read every filter. All other figures count events
+//! since the server started. An addition costs a handful of instructions for its figures.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +12,7 @@ use crate::reply_error::Error;
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::FilterKind;
 
-/// A sum. The thread that runs commands adds to it; any thread may read it.
+/// A counter. Only the thread that runs commands adds to it; any thread may read it.
 struct Counter(AtomicU64);
 
 impl Counter {
@@ -21,7 +20,7 @@ impl Counter {
         Counter(AtomicU64::new(0))
     }
 
-    /// Adds, not in one atomic step, which would cost as much as all the rest: nobody else writes.
+    /// Adds without an atomic addition, which would cost as much as all other figures together: no other thread writes.
     #[inline]
     fn add(&self, count: u64) {
         self.0.store(self.get().wrapping_add(count), Ordering::Relaxed);
@@ -32,7 +31,7 @@ impl Counter {
     }
 }
 
-/// An amount of what there is now. Filters may be freed by another thread than the one that runs commands.
+/// A quantity that goes up and down. The thread that frees a filter may be another than the one that runs commands.
 struct Gauge {
     added: Counter,
     removed: AtomicU64,
@@ -43,12 +42,12 @@ impl Gauge {
         Gauge { added: Counter::new(), removed: AtomicU64::new(0) }
     }
 
-    /// Notes a change by the thread that runs commands.
+    /// Records a change by the thread that runs commands.
     fn change(&self, from: u64, to: u64) {
         self.added.add(to.wrapping_sub(from));
     }
 
-    /// Notes a removal by any thread.
+    /// Records a removal by any thread.
     fn remove(&self, count: u64) {
         self.removed.fetch_add(count, Ordering::Relaxed);
     }
@@ -58,7 +57,7 @@ impl Gauge {
     }
 }
 
-/// The contribution of a filter to the figures.
+/// The contribution of a filter to the gauges.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Footprint {
     layers: u64,
@@ -79,13 +78,13 @@ impl Footprint {
 }
 
 /// The figures of a layout.
-struct Layout {
+struct LayoutFigures {
     name: &'static CStr,
     filters: Gauge,
     layers: Gauge,
     bytes: Gauge,
     capacity: Gauge,
-    /// Items without those that [`count_additions`] counts.
+    /// The change in the number of items, without the additions that [`count_additions`] counts.
     other_items: Gauge,
     items_added: Counter,
     duplicates: Counter,
@@ -96,16 +95,16 @@ struct Layout {
     additions_rejected: Counter,
 }
 
-static NATIVE: Layout = Layout::new(c"native");
-static COUNTING: Layout = Layout::new(c"counting");
-static WINDOWED: Layout = Layout::new(c"windowed");
-static CLASSIC: Layout = Layout::new(c"classic");
+static NATIVE: LayoutFigures = LayoutFigures::new(c"native");
+static COUNTING: LayoutFigures = LayoutFigures::new(c"counting");
+static WINDOWED: LayoutFigures = LayoutFigures::new(c"windowed");
+static CLASSIC: LayoutFigures = LayoutFigures::new(c"classic");
 
-static LAYOUTS: [&Layout; 4] = [&NATIVE, &COUNTING, &WINDOWED, &CLASSIC];
+static LAYOUTS: [&LayoutFigures; 4] = [&NATIVE, &COUNTING, &WINDOWED, &CLASSIC];
 
-impl Layout {
-    const fn new(name: &'static CStr) -> Layout {
-        Layout {
+impl LayoutFigures {
+    const fn new(name: &'static CStr) -> LayoutFigures {
+        LayoutFigures {
             name,
             filters: Gauge::new(),
             layers: Gauge::new(),
@@ -123,7 +122,7 @@ impl Layout {
     }
 
     #[inline]
-    fn of(filter: &Filter) -> &'static Layout {
+    fn of(filter: &Filter) -> &'static LayoutFigures {
         match filter.kind() {
             FilterKind::Native => &NATIVE,
             FilterKind::Counting => &COUNTING,
@@ -162,25 +161,25 @@ impl Layout {
 
 static REJECTED: [Counter; Reason::ALL.len()] = [const { Counter::new() }; Reason::ALL.len()];
 
-/// Rejections for all reasons together: commands of the master or the append-only file, and filters in snapshots.
+/// Rejected commands from the master or the append-only file, and rejected filters of snapshots, for any reason.
 static REPLICATED_REJECTED: Counter = Counter::new();
 
 static INTERNAL_ERRORS: AtomicU64 = AtomicU64::new(0);
 
-/// Allocations that active defragmentation moved, and those that it left where they were.
+/// The allocations that active defragmentation moved, and those that it left in place.
 static DEFRAG_HITS: Counter = Counter::new();
 static DEFRAG_MISSES: Counter = Counter::new();
 
-/// Notes that a filter became a value of the server's.
+/// Records that a filter became a value of the server.
 pub(crate) fn on_create(filter: &Filter) {
-    let layout = Layout::of(filter);
+    let layout = LayoutFigures::of(filter);
     layout.filters.change(0, 1);
     layout.change(Footprint::default(), Footprint::of(filter));
 }
 
-/// Notes that a value is about to be freed, by any thread.
+/// Records that a value is about to be freed, by any thread.
 pub(crate) fn on_free(filter: &Filter) {
-    let (layout, footprint) = (Layout::of(filter), Footprint::of(filter));
+    let (layout, footprint) = (LayoutFigures::of(filter), Footprint::of(filter));
     layout.filters.remove(1);
     layout.layers.remove(footprint.layers);
     layout.bytes.remove(footprint.bytes);
@@ -188,20 +187,20 @@ pub(crate) fn on_free(filter: &Filter) {
     layout.other_items.remove(footprint.items);
 }
 
-/// Counts items that were added to the filter of a key: those that were new, and those that were not.
+/// Counts items that were added to the filter of a key: new ones and duplicates.
 #[inline]
 pub(crate) fn count_additions(filter: &Filter, new: u64, duplicates: u64) {
-    let layout = Layout::of(filter);
+    let layout = LayoutFigures::of(filter);
     layout.items_added.add(new);
     layout.duplicates.add(duplicates);
 }
 
 /// Counts occurrences of items that were removed from the filter of a key.
 pub(crate) fn count_removals(filter: &Filter, count: u64) {
-    Layout::of(filter).items_removed.add(count);
+    LayoutFigures::of(filter).items_removed.add(count);
 }
 
-/// What a filter has remembered and forgotten, to tell how much it forgets.
+/// A snapshot of a filter that forgets, to compute how much it forgot.
 #[derive(Clone, Copy)]
 pub(crate) struct Forgetting {
     items: u64,
@@ -215,12 +214,12 @@ impl Forgetting {
     }
 }
 
-/// Counts what the filter of a key forgot while `added` items were added to it. Returns true if that were any.
+/// Counts the items that the filter of a key forgot while `added` items were added. Returns true if it forgot any.
 pub(crate) fn count_forgotten(filter: &Filter, before: Forgetting, added: u64) -> bool {
     if filter.windowed().is_none() {
         return false;
     }
-    let (layout, after) = (Layout::of(filter), Forgetting::of(filter));
+    let (layout, after) = (LayoutFigures::of(filter), Forgetting::of(filter));
     let forgotten = (before.items + added).saturating_sub(after.items);
     layout.other_items.change(forgotten, 0);
     layout.items_forgotten.add(forgotten);
@@ -228,38 +227,38 @@ pub(crate) fn count_forgotten(filter: &Filter, before: Forgetting, added: u64) -
     forgotten > 0
 }
 
-/// Notes that the filter of a key changed, other than by additions to its newest layer.
+/// Records that the filter of a key changed, other than by additions.
 pub(crate) fn on_change(filter: &Filter, before: Footprint) {
-    Layout::of(filter).change(before, Footprint::of(filter));
+    LayoutFigures::of(filter).change(before, Footprint::of(filter));
 }
 
-/// Notes how the filter of a key grew, if it did, while items were added to it, which [`count_additions`] counts; or that it
-/// could not.
-pub(crate) fn on_insert(filter: &Filter, before: Footprint, could: bool) {
-    let (layout, after) = (Layout::of(filter), Footprint::of(filter));
+/// Records the growth of a filter while items were added, and whether all of them fit. [`count_additions`] counts the
+/// items.
+pub(crate) fn on_insert(filter: &Filter, before: Footprint, all_fit: bool) {
+    let (layout, after) = (LayoutFigures::of(filter), Footprint::of(filter));
     layout.change(before, Footprint { items: before.items, ..after });
     layout.layers_grown.add(after.layers.saturating_sub(before.layers));
-    layout.additions_rejected.add(u64::from(!could));
+    layout.additions_rejected.add(u64::from(!all_fit));
 }
 
-/// Counts what was rejected, for any layout.
+/// Counts a rejection by its reason.
 pub(crate) fn count_rejection(error: Error) {
     if let Some(reason) = error.reason() {
         REJECTED[reason as usize].add(1);
     }
 }
 
-/// Counts a rejected command of the master or a file: this server lacks data that the other has.
+/// Counts a rejected command of the master or a file: this server may lack data that the master or the file has.
 pub(crate) fn count_replicated_rejection() {
     REPLICATED_REJECTED.add(1);
 }
 
-/// Counts an allocation that active defragmentation moved, or left where it was.
+/// Counts an allocation that active defragmentation moved or left in place.
 pub(crate) fn count_defragmentation(moved: bool) {
     if moved { &DEFRAG_HITS } else { &DEFRAG_MISSES }.add(1);
 }
 
-/// Counts a panic that was caught, in any thread.
+/// Counts a caught panic, in any thread.
 pub(crate) fn count_panic() {
     INTERNAL_ERRORS.fetch_add(1, Ordering::Relaxed);
 }
@@ -274,7 +273,7 @@ pub(crate) fn by_layout() -> [(&'static CStr, Figures<11>); LAYOUTS.len()] {
 
 /// Returns the figures of all layouts together.
 pub(crate) fn totals() -> Figures<11> {
-    let [first, others @ ..] = LAYOUTS.map(Layout::figures);
+    let [first, others @ ..] = LAYOUTS.map(LayoutFigures::figures);
     let mut totals = first;
     for (index, (_, total)) in totals.iter_mut().enumerate() {
         *total = others.iter().fold(*total, |sum, others| sum.wrapping_add(others[index].1));
@@ -282,7 +281,7 @@ pub(crate) fn totals() -> Figures<11> {
     totals
 }
 
-/// Returns how much was rejected for each reason.
+/// Returns the number of rejections for each reason.
 pub(crate) fn rejections() -> Figures<{ Reason::ALL.len() }> {
     Reason::ALL.map(|reason| (reason.name(), REJECTED[reason as usize].get()))
 }
@@ -292,14 +291,15 @@ pub(crate) fn module_figures() -> Figures<2> {
     [(c"refused_replicated", REPLICATED_REJECTED.get()), (c"internal_errors", INTERNAL_ERRORS.load(Ordering::Relaxed))]
 }
 
-/// Returns figures under the names that redis_exporter has metrics for without a script: valkey-bloom's.
+/// Returns figures under valkey-bloom's names, which redis_exporter knows and exports without a script.
 pub(crate) fn exporter_figures() -> Figures<7> {
-    let sum = |figure: fn(&Layout) -> u64| LAYOUTS.iter().fold(0, |sum, layout| figure(layout).wrapping_add(sum));
+    let sum =
+        |figure: fn(&LayoutFigures) -> u64| LAYOUTS.iter().fold(0, |sum, layout| figure(layout).wrapping_add(sum));
     [
         (c"bloom_total_memory_bytes", sum(|layout| layout.bytes.get())),
         (c"bloom_num_objects", sum(|layout| layout.filters.get())),
         (c"bloom_num_filters_across_objects", sum(|layout| layout.layers.get())),
-        (c"bloom_num_items_across_objects", sum(Layout::items)),
+        (c"bloom_num_items_across_objects", sum(LayoutFigures::items)),
         (c"bloom_capacity_across_objects", sum(|layout| layout.capacity.get())),
         (c"bloom_defrag_hits", DEFRAG_HITS.get()),
         (c"bloom_defrag_misses", DEFRAG_MISSES.get()),

@@ -1,7 +1,7 @@
 //! BF.ADD, BF.MADD, BF.INSERT.
 //!
-//! To add an item that is there changes nothing, but in a counting filter, where it adds an occurrence, and in a filter that
-//! renews its items.
+//! Adding an item that is already present changes nothing, with two exceptions: a counting filter counts another
+//! occurrence, and a filter with REFRESH renews the item.
 
 use super::create::create;
 use super::item_flags::ItemFlags;
@@ -33,7 +33,8 @@ pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
     let mut new = [false];
     if filter.windowed().is_some() {
         let additions = Additions::of(args.from(2));
-        let (_, failure) = insert_and_tell(ctx, key, args, &additions, &mut new)?.notify(ctx, keyspace, name, created);
+        let (_, failure) =
+            insert_and_replicate(ctx, key, args, &additions, &mut new)?.notify(ctx, keyspace, name, created);
         failure.map_or(Ok(()), Err)?;
         ctx.reply_bool(new[0]);
         return Ok(());
@@ -71,7 +72,7 @@ pub(super) fn insert(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<()
     add_all(ctx, keyspace, args, Additions { items, on_duplicate, timing }, creation)
 }
 
-/// What is added, and how.
+/// The items to add, and how to add them.
 struct Additions<'a> {
     items: Args<'a>,
     on_duplicate: OnDuplicate,
@@ -79,30 +80,30 @@ struct Additions<'a> {
 }
 
 impl<'a> Additions<'a> {
-    /// Returns additions without options.
+    /// Returns the additions of a command without options.
     fn of(items: Args<'a>) -> Additions<'a> {
         Additions { items, on_duplicate: OnDuplicate::Count, timing: Timing::default() }
     }
 }
 
-/// The treatment of a key that does not exist.
+/// What to do if the key does not exist.
 enum Creation {
     /// Creates a filter with default settings.
     Default,
     /// Creates a filter with these options.
     As(CreateOptions),
-    /// Replies with an error, whatever its options.
+    /// Replies with an error, and ignores these options.
     Never(CreateOptions),
 }
 
-/// Parses `BF.INSERT key … ITEMS item …`, as our clients write it.
+/// Parses `BF.INSERT key … ITEMS item …` as clients send it.
 fn parse<'a>(ctx: &Context, args: Args<'a>) -> Result<InsertRequest<'a>, Error> {
     let (mut capacity, mut error_rate, mut expansion) = (None, None, None);
     let (mut seed, mut layout, mut expires_at) = (None, None, None);
     let (mut nocreate, mut nonscaling, mut counting, mut skip_duplicates) = (false, false, false, false);
     let (mut window, mut timing) = (WindowOptions::default(), Timing::default());
     let mut next = 2;
-    // The items start after the word ITEMS; without it there are none.
+    // The items start after ITEMS, which is required.
     let items = loop {
         if next >= args.len() {
             return Err(Error::WrongArity);
@@ -114,7 +115,7 @@ fn parse<'a>(ctx: &Context, args: Args<'a>) -> Result<InsertRequest<'a>, Error> 
             next += taken;
             continue;
         }
-        let mut words = 2;
+        let mut length = 2;
         if option.is("ITEMS") {
             break args.from(next + 1);
         } else if option.is("CAPACITY") {
@@ -130,7 +131,7 @@ fn parse<'a>(ctx: &Context, args: Args<'a>) -> Result<InsertRequest<'a>, Error> 
         } else if let Some(expire) = ExpireOption::of(option) {
             set_once(&mut expires_at, expire.expires_at(ctx, value()?)?)?;
         } else {
-            words = 1;
+            length = 1;
             if option.is("NOCREATE") {
                 flag_once(&mut nocreate)?;
             } else if option.is("NONSCALING") {
@@ -143,7 +144,7 @@ fn parse<'a>(ctx: &Context, args: Args<'a>) -> Result<InsertRequest<'a>, Error> 
                 return Err(Error::UnknownArgument);
             }
         }
-        next += words;
+        next += length;
     };
     if items.is_empty() {
         return Err(Error::WrongArity);
@@ -157,8 +158,8 @@ fn parse<'a>(ctx: &Context, args: Args<'a>) -> Result<InsertRequest<'a>, Error> 
     Ok(InsertRequest { options, create: !nocreate, on_duplicate, timing, items })
 }
 
-/// Adds items in order, as far as they fit, to the filter of the key, which is created if `creation` says so. The reply
-/// has an element for each, and ends with an error where one did not fit.
+/// Adds items in order to the filter of the key, until one does not fit. Creates the filter if `creation` says so. The
+/// reply has an element for each item that was handled, and then the error, if any.
 fn add_all(
     ctx: &Context,
     mut keyspace: Keyspace,
@@ -186,7 +187,7 @@ fn add_all(
         options.map_or(Ok(()), |options| additions.timing.check_new(options))?;
         key = create_and_open(ctx, name, key, options)?;
     }
-    let inserted = insert_and_tell(ctx, key, args, &additions, new)?;
+    let inserted = insert_and_replicate(ctx, key, args, &additions, new)?;
     let (handled, failure) = inserted.notify(ctx, keyspace.reborrow(), name, created);
     if created && matches!(&creation, Creation::As(options) if options.expires_at.is_some()) {
         keyspace.notify_expire(ctx, name);
@@ -196,20 +197,20 @@ fn add_all(
     failure.map_or(Ok(()), Err)
 }
 
-/// What became of additions.
+/// The outcome of additions.
 struct Inserted {
     /// The number of items that were handled.
     handled: usize,
-    /// What was wrong with the next.
+    /// The error of the next item, if any.
     failure: Option<Error>,
-    /// Whether they changed the filter.
+    /// True if the additions changed the filter.
     changed: bool,
-    /// Whether others were forgotten.
+    /// True if the filter forgot other items.
     forgot: bool,
 }
 
 impl Inserted {
-    /// Tells watchers and listeners what happened. Returns how many items were handled, and what was wrong with the next.
+    /// Notifies watchers and listeners. Returns the number of items handled, and the error of the next, if any.
     fn notify(self, ctx: &Context, mut keyspace: Keyspace, name: Arg, created: bool) -> (usize, Option<Error>) {
         notify(ctx, &mut keyspace, name, created, self.changed);
         if self.forgot {
@@ -219,9 +220,9 @@ impl Inserted {
     }
 }
 
-/// Adds items in order, as far as they fit, to the filter of a key, and tells the replicas. `new[i]` tells whether the item
-/// was new.
-fn insert_and_tell(
+/// Adds items in order to the filter of a key, until one does not fit, and replicates the additions. Sets `new[i]` to
+/// whether item `i` was new.
+fn insert_and_replicate(
     ctx: &Context,
     mut key: WriteKey,
     args: Args,
@@ -248,21 +249,21 @@ fn insert_and_tell(
     if !changed.any(handled) {
         return Ok(Inserted { handled, failure, changed: false, forgot });
     }
-    let words = time.map_or(Vec::new(), |time| timing.words(time));
-    let words: Vec<_> = words.iter().map(|word| ctx.string(word.as_bytes())).collect();
-    let words: Vec<_> = words.iter().map(|word| word.as_arg()).collect();
-    let names = match words.is_empty() {
+    let options = time.map_or(Vec::new(), |time| timing.arguments(time));
+    let options: Vec<_> = options.iter().map(|option| ctx.string(option.as_bytes())).collect();
+    let options: Vec<_> = options.iter().map(|option| option.as_arg()).collect();
+    let names = match options.is_empty() {
         true => ReplicatedAs { one: c"BF.ADD", many: c"BF.MADD", options: &[] },
-        false => ReplicatedAs { one: c"BF.INSERT", many: c"BF.INSERT", options: &words },
+        false => ReplicatedAs { one: c"BF.INSERT", many: c"BF.INSERT", options: &options },
     };
     let changed = replicate_items(ctx, names, args, items.up_to(handled), changed);
     Ok(Inserted { handled, failure, changed, forgot })
 }
 
-/// Creates the filter of a key, by default if there are no options, and opens the key again. It may be gone: creating
-/// it tells listeners.
+/// Creates the filter of a key, with default settings if there are no options, and opens the key again. The filter may
+/// already be gone, since its creation runs listeners.
 ///
-/// Not inlined: it happens once, and would have BF.ADD save more registers each time.
+/// Not inlined: inlined code would make BF.ADD save more registers on each call.
 #[cold]
 #[inline(never)]
 fn create_and_open<'k>(
@@ -280,7 +281,7 @@ fn create_and_open<'k>(
     WriteKey::open(keyspace, ctx, name)
 }
 
-/// Tells watchers and listeners what happened.
+/// Notifies watchers and listeners of the creation and of the additions.
 fn notify(ctx: &Context, keyspace: &mut Keyspace, name: Arg, created: bool, added: bool) {
     if created {
         keyspace.notify_changed(ctx, name, c"bf.reserve");
@@ -290,8 +291,8 @@ fn notify(ctx: &Context, keyspace: &mut Keyspace, name: Arg, created: bool, adde
     }
 }
 
-/// Inserts items until one does not fit; `new[i]` tells whether the item was new, and `renewed[i]`, if there are any of these,
-/// whether it is remembered anew. Returns how many were handled, and what was wrong with the next.
+/// Inserts items until one does not fit. Sets `new[i]` to whether item `i` was new, and `renewed[i]`, unless `renewed`
+/// is empty, to whether it was renewed. Returns the number of items handled, and the error of the next, if any.
 fn insert_in_batches(
     ctx: &Context,
     filter: &mut Filter,
@@ -314,7 +315,7 @@ fn insert_in_batches(
     (handled, None)
 }
 
-/// Inserts the items of `hashes`, growing as needed, until one does not fit; returns as [`insert_in_batches`].
+/// As [`insert_in_batches`], for the items of one batch, given by their hashes.
 fn insert_batch(
     ctx: &Context,
     filter: &mut Filter,
@@ -326,8 +327,8 @@ fn insert_batch(
     if filter.grows_in_small_steps() {
         return admission::insert(ctx, filter, hashes, new, renewed, options);
     }
-    // Only filters that forget renew items, and all of those grow in small steps.
-    // What takes no more memory needs none of what admission costs.
+    // First insert without admission, which costs time, and only admit memory if the filter must grow. `renewed` is not
+    // needed: only filters that forget renew items, and these grow in small steps.
     let inserted = filter.insert_hashes(hashes, new, &mut [], options, &mut |_bytes| false);
     let Err(Interrupted { handled, .. }) = inserted else { return (hashes.len(), None) };
     let (hashes, new) = (&hashes[handled..], &mut new[handled..]);

@@ -49,7 +49,7 @@ pub(super) fn mdel(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<
     Ok(())
 }
 
-/// Removes an occurrence of each item; `removed[i]` tells whether there was one. Returns how many there were.
+/// Removes one occurrence of each item. Sets `removed[i]` to whether item `i` had one. Returns the number of removals.
 fn remove_one_of_each(filter: &mut Filter, hashes: &[Hash], removed: &mut [bool]) -> Result<usize, Error> {
     let before = Footprint::of(filter);
     let counting = filter.counting_mut().ok_or(Error::NotCounting)?;
@@ -95,14 +95,14 @@ pub(super) fn mcount(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<()
     Ok(())
 }
 
-/// Not inlined, so that hashing is not compiled once more into each command: those on plain filters would be slower for
-/// it.
+/// Hashes items and prefetches their memory. Not inlined: another copy of the hash function in each command slows down
+/// the commands on plain filters.
 #[inline(never)]
 fn prepare(filter: &Filter, items: Args) -> HashedBatch {
     filter.prepare_batch(items.iter().map(Arg::bytes))
 }
 
-/// As [`prepare`], for what prefetches by itself.
+/// Hashes items, for operations that prefetch by themselves. Not inlined, like [`prepare`].
 #[inline(never)]
 fn hash(filter: &Filter, items: Args) -> HashedBatch {
     filter.hash_batch(items.iter().map(Arg::bytes))

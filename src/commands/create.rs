@@ -1,4 +1,5 @@
-//! How a filter is created, here and on the replicas. (BF.MERGE and BF.LOADCHUNK make theirs of what is there.)
+//! Creates filters from parameters, here and on replicas. (BF.MERGE and BF.LOADCHUNK create filters from existing
+//! data.)
 
 use crate::admission;
 use crate::configuration::LayoutName;
@@ -8,10 +9,9 @@ use crate::server::{Arg, Context, Keyspace};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{CreateParams, Growth, Layout, Window, codec};
 
-/// Creates the filter of a key that has none, and tells the replicas every parameter of it: theirs may have other
-/// defaults, and a seed cannot be guessed. For a classic filter it does so in a way that RedisBloom understands, too,
-/// for a native one in a way that RedisBloom rejects. If `expires_at` says so, the key expires at that time, in
-/// milliseconds since 1970.
+/// Creates the filter of a key that has none. Replicates every parameter, since replicas may have other defaults and
+/// cannot know the seed. RedisBloom can apply the command for a classic filter, and rejects the one for a native
+/// filter. The key expires at `expires_at`, in milliseconds since 1970, if given.
 pub(super) fn create<'k>(
     ctx: &Context,
     name: Arg,
@@ -21,19 +21,21 @@ pub(super) fn create<'k>(
 ) -> Result<Keyspace<'k>, Error> {
     let filter = admission::new_filter(ctx, params)?;
     let mut keyspace = match params.layout {
-        Layout::Native { seed } => create_native(ctx, name, key, filter, &native_words(params, seed, &[], expires_at)),
+        Layout::Native { seed } => {
+            create_native(ctx, name, key, filter, &native_arguments(params, seed, &[], expires_at))
+        }
         Layout::Counting { seed } => {
-            create_native(ctx, name, key, filter, &native_words(params, seed, &["COUNTING"], expires_at))
+            create_native(ctx, name, key, filter, &native_arguments(params, seed, &["COUNTING"], expires_at))
         }
         Layout::Windowed { seed, window } => {
-            let words = window_words(window);
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            create_native(ctx, name, key, filter, &native_words(params, seed, &words, expires_at))
+            let options = window_arguments(window);
+            let options: Vec<&str> = options.iter().map(String::as_str).collect();
+            create_native(ctx, name, key, filter, &native_arguments(params, seed, &options, expires_at))
         }
         Layout::Classic { .. } => create_from_header(ctx, name, key, filter),
     }?;
     if let Some(time) = expires_at {
-        // Opened again: a listener may have removed what was created.
+        // The key is opened again, since a listener may have removed the new filter.
         WriteKey::open(keyspace.reborrow(), ctx, name)?.set_expire_time(time);
         if matches!(params.layout, Layout::Classic { .. }) {
             ctx.replicate(c"PEXPIREAT", name, &[ctx.string(time.to_string().as_bytes()).as_arg()]);
@@ -47,16 +49,16 @@ fn create_native<'k>(
     name: Arg,
     key: WriteKey<'k>,
     filter: Filter,
-    words: &[String],
+    arguments: &[String],
 ) -> Result<Keyspace<'k>, Error> {
     let keyspace = key.create(filter)?;
-    let strings: Vec<_> = words.iter().map(|word| ctx.string(word.as_bytes())).collect();
+    let strings: Vec<_> = arguments.iter().map(|argument| ctx.string(argument.as_bytes())).collect();
     let arguments: Vec<_> = strings.iter().map(|string| string.as_arg()).collect();
     ctx.replicate(c"BF.RESERVE", name, &arguments);
     Ok(keyspace)
 }
 
-/// Sets the filter of a key, and tells the replicas its header, which has all parameters.
+/// Sets the filter of a key, and replicates its header, which has all parameters.
 pub(super) fn create_from_header<'k>(
     ctx: &Context,
     name: Arg,
@@ -65,14 +67,14 @@ pub(super) fn create_from_header<'k>(
 ) -> Result<Keyspace<'k>, Error> {
     let header = admission::encode_header(ctx, &filter)?;
     let keyspace = key.create(filter)?;
-    let iterator = codec::HEADER_CURSOR.to_string();
-    let [iterator, header] = [iterator.as_bytes(), &header].map(|word| ctx.string(word));
-    ctx.replicate(c"BF.LOADCHUNK", name, &[iterator.as_arg(), header.as_arg()]);
+    let cursor = codec::HEADER_CURSOR.to_string();
+    let [cursor, header] = [cursor.as_bytes(), &header].map(|bytes| ctx.string(bytes));
+    ctx.replicate(c"BF.LOADCHUNK", name, &[cursor.as_arg(), header.as_arg()]);
     Ok(keyspace)
 }
 
-/// Returns the arguments that say how long a filter remembers.
-fn window_words(window: Window) -> Vec<String> {
+/// Returns the arguments of BF.RESERVE for a filter's window.
+fn window_arguments(window: Window) -> Vec<String> {
     let length = window.length.map(|length| ["WINDOW".to_owned(), (length.get() / 1000).to_string()]);
     let flags = [("REFRESH", window.refresh), ("ROLLING", window.rolling)];
     let flags = flags.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name.to_owned());
@@ -80,18 +82,19 @@ fn window_words(window: Window) -> Vec<String> {
     length.into_iter().flatten().chain(slices).chain(flags).collect()
 }
 
-/// Returns the arguments that create a filter of our own, whatever the configuration is.
-fn native_words(params: CreateParams, seed: u64, flags: &[&str], expires_at: Option<i64>) -> Vec<String> {
-    let mut words = vec![params.error_rate.get().to_string(), params.capacity.to_string()];
+/// Returns the arguments of BF.RESERVE that create one of our own filters, whatever the configuration is. `options`
+/// stand after the growth.
+fn native_arguments(params: CreateParams, seed: u64, options: &[&str], expires_at: Option<i64>) -> Vec<String> {
+    let mut arguments = vec![params.error_rate.get().to_string(), params.capacity.to_string()];
     match params.growth {
-        // It is neither full nor grows.
-        Growth::Fixed if flags.contains(&"ROLLING") => {}
-        Growth::Fixed => words.push("NONSCALING".to_owned()),
-        Growth::By(expansion) => words.extend(["EXPANSION".to_owned(), expansion.to_string()]),
+        // A rolling filter neither grows nor gets full, and BF.RESERVE rejects both options.
+        Growth::Fixed if options.contains(&"ROLLING") => {}
+        Growth::Fixed => arguments.push("NONSCALING".to_owned()),
+        Growth::By(expansion) => arguments.extend(["EXPANSION".to_owned(), expansion.to_string()]),
     }
-    words.extend(flags.iter().map(|&flag| flag.to_owned()));
-    let options = [("SEED", seed.to_string()), ("LAYOUT", LayoutName::Native.to_string())];
+    arguments.extend(options.iter().map(|&option| option.to_owned()));
+    let others = [("SEED", seed.to_string()), ("LAYOUT", LayoutName::Native.to_string())];
     let expiry = expires_at.map(|time| ("PXAT", time.to_string()));
-    words.extend(options.into_iter().chain(expiry).flat_map(|(name, value)| [name.to_owned(), value]));
-    words
+    arguments.extend(others.into_iter().chain(expiry).flat_map(|(name, value)| [name.to_owned(), value]));
+    arguments
 }

@@ -1,4 +1,4 @@
-//! What a command tells the server about itself, and how it is registered.
+//! The declaration of a command: its arity, flags, keys and documentation; and its registration with the server.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ops::Range;
@@ -11,14 +11,14 @@ use crate::ffi::{OK, call};
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Arity, Context, feature};
 
-/// A command: all that the server, its clients and its users can know about it.
+/// The declaration of a command.
 pub(super) struct Command {
     pub name: &'static CStr,
     pub callback: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int,
     pub arity: Arity,
     pub keys: Keys,
     pub access: Access,
-    /// True if it takes a time that does not depend on how many arguments it has.
+    /// True if its time does not depend on the number of arguments.
     pub fast: bool,
     pub summary: &'static CStr,
     pub complexity: &'static CStr,
@@ -26,7 +26,7 @@ pub(super) struct Command {
     pub arguments: &'static [Argument],
 }
 
-/// The keys of a command: its first argument, and in some of them others, which are looked at.
+/// The keys of a command: its first argument, and for some commands others, which are only read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keys {
     One,
@@ -37,7 +37,7 @@ pub(super) enum Keys {
 }
 
 impl Keys {
-    /// Returns where the other keys are, if there are any.
+    /// Returns a function that finds the positions of the other keys, if the command can have any.
     pub(super) const fn others(self) -> Option<fn(Args) -> Range<usize>> {
         match self {
             Keys::One => None,
@@ -65,7 +65,7 @@ pub(super) fn numbered_keys(args: Args<'_>) -> Result<Args<'_>, Error> {
 /// The access of a command to its key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Looks at the items.
+    /// Reads items.
     Read,
     /// Adds items.
     Insert,
@@ -73,13 +73,14 @@ pub(super) enum Access {
     Remove,
     /// Creates the key or replaces its content.
     Update,
-    /// Makes its content of what it holds and of other keys.
+    /// Replaces the content by a merge of itself and of other keys.
     Merge,
 }
 
 impl Access {
-    /// Returns the server's flags for the first key. The right to read it is required as by the server's own commands:
-    /// PFMERGE does, SADD and SREM do not, although they tell whether an item was there.
+    /// Returns the server's flags for the first key. As for the server's own commands, a merge requires the permission
+    /// to read (like PFMERGE), while adding and removing do not (like SADD and SREM), although they reveal whether an
+    /// item was present.
     pub(super) const fn key_flags(self) -> c_int {
         let flags = match self {
             Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
@@ -98,25 +99,26 @@ impl Access {
 pub(super) struct Argument {
     pub name: &'static CStr,
     pub kind: ArgumentKind,
-    /// The word before it, or the word itself.
+    /// The token before the value, or for [`ArgumentKind::Token`], the token itself.
     pub token: Option<&'static CStr>,
     pub optional: bool,
     pub multiple: bool,
 }
 
+/// The kind of an argument, as COMMAND DOCS shows it.
 #[derive(Clone, Copy)]
 pub(super) enum ArgumentKind {
     String,
-    /// A key, by the number of its specification.
+    /// A key, with the index of its key specification.
     Key(i32),
     Integer,
     Double,
     UnixTime,
-    /// A word that is there or not.
+    /// A token that is present or not.
     Token,
-    /// One of several.
+    /// One of several arguments.
     OneOf(&'static [Argument]),
-    /// Several, one after the other.
+    /// Several arguments in sequence.
     Block(&'static [Argument]),
 }
 
@@ -125,12 +127,12 @@ impl Argument {
         Argument { name, kind, token: None, optional: false, multiple: false }
     }
 
-    /// `TOKEN value`, which may be left out.
+    /// Returns the optional argument `TOKEN value`.
     pub(super) const fn option(token: &'static CStr, name: &'static CStr, kind: ArgumentKind) -> Argument {
         Argument { name, kind, token: Some(token), optional: true, multiple: false }
     }
 
-    /// `TOKEN`, which may be left out.
+    /// Returns the optional argument `TOKEN`.
     pub(super) const fn flag(token: &'static CStr, name: &'static CStr) -> Argument {
         Argument::option(token, name, ArgumentKind::Token)
     }
@@ -140,10 +142,10 @@ impl Argument {
     }
 }
 
-/// The category of all our commands.
+/// The ACL category of all our commands.
 const CATEGORY: &CStr = c"bloom";
 
-/// Registers commands. An error is the name of the first that the server rejects.
+/// Registers commands. The error is the name of the first command that the server rejects.
 pub(super) fn register(ctx: &Context, commands: &[Command]) -> Result<(), &'static CStr> {
     if feature::ACL_CATEGORIES.is_offered() && !add_category(ctx) {
         return Err(CATEGORY);
@@ -154,7 +156,7 @@ pub(super) fn register(ctx: &Context, commands: &[Command]) -> Result<(), &'stat
     Ok(())
 }
 
-/// Adds our category, unless the server has it: of a module that it unloaded, it keeps the categories.
+/// Adds our ACL category, unless the server already has it: it keeps the categories of unloaded modules.
 fn add_category(ctx: &Context) -> bool {
     // SAFETY: the context is alive, and the name ends with a NUL.
     let status = unsafe { call!(RedisModule_AddACLCategory(ctx.as_raw(), CATEGORY.as_ptr())) };
@@ -189,7 +191,7 @@ impl Command {
             Access::Remove => "write",
             Access::Insert | Access::Update | Access::Merge => "write deny-oom",
         };
-        // A cluster asks the command itself, for all that the key specifications tell.
+        // A cluster asks the command itself for its keys, even if the key specifications are complete.
         let asked = if self.keys == Keys::One { "" } else { "getkeys-api" };
         join(&[kind, if self.fast { "fast" } else { "" }, asked])
     }
@@ -203,7 +205,7 @@ impl Command {
     ///
     /// # Safety
     ///
-    /// `command` must be what the server knows the command by.
+    /// `command` must be the server's handle of the command.
     unsafe fn describe(&self, command: *mut raw::RedisModuleCommand) -> bool {
         const VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleCommandInfoVersion {
             version: 1,
@@ -238,7 +240,7 @@ impl Command {
         let spec = raw::RedisModuleCommandKeySpec { flags: OTHER_KEY_FLAGS as u64, ..first };
         match self.keys {
             Keys::One => None,
-            // LIKE may also be a word that is no option. So the server is to ask the command itself.
+            // LIKE may also be the value of another argument. INCOMPLETE makes the server ask the command itself.
             Keys::AndLike => Some(raw::RedisModuleCommandKeySpec {
                 flags: OTHER_KEY_FLAGS as u64 | u64::from(raw::REDISMODULE_CMD_KEY_INCOMPLETE),
                 begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD,
@@ -284,7 +286,7 @@ impl Command {
     }
 }
 
-/// Arguments in the form that the server reads, ended by an empty one, with what they point to.
+/// Arguments in the form that the server reads, ended by an empty one, and the sub-arguments that they point to.
 struct RawArguments {
     raw: Vec<raw::RedisModuleCommandArg>,
     _parts: Vec<RawArguments>,

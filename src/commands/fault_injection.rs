@@ -1,4 +1,4 @@
-//! BF.PANIC, BF.STARVE and BF.CLOCK: faults to order, for tests.
+//! BF.PANIC, BF.STARVE and BF.CLOCK: cause faults on demand, for tests.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use crate::reply_error::Error;
 use crate::server::clock::STOPPED_AT;
 use crate::server::{Arg, Args, Context, Keyspace};
 
-/// `BF.PANIC key [length sent]`
+/// `BF.PANIC key [length sent]`: panics, at once or after `sent` elements of a reply with `length` elements.
 pub(super) fn panic(ctx: &Context, _: Keyspace, args: Args) -> Result<(), Error> {
     let mut numbers = args.from(2).iter().filter_map(Arg::unsigned);
     if let (Some(length), Some(sent)) = (numbers.next(), numbers.next()) {
@@ -17,15 +17,16 @@ pub(super) fn panic(ctx: &Context, _: Keyspace, args: Args) -> Result<(), Error>
     panic!("asked to, for {:?}", args.at(1).bytes())
 }
 
-/// `BF.STARVE key request least_bytes`
+/// `BF.STARVE key request min_bytes`: makes one of the next requests for memory fail. Returns the number of requests
+/// since the last call.
 pub(super) fn starve(ctx: &Context, _: Keyspace, args: Args) -> Result<(), Error> {
     let number = |index| args.at(index).unsigned().ok_or(Error::Syntax);
     let (failing, min_bytes) = (number(2)?, number(3)?);
-    ctx.reply_integer(starvation::order(failing, min_bytes));
+    ctx.reply_integer(starvation::fail(failing, min_bytes));
     Ok(())
 }
 
-/// `BF.CLOCK key milliseconds`: stops the clock by which filters forget at this time since 1970.
+/// `BF.CLOCK key milliseconds`: stops the clock of filters that forget at this time, in milliseconds since 1970.
 pub(super) fn clock(ctx: &Context, _: Keyspace, args: Args) -> Result<(), Error> {
     STOPPED_AT.store(args.at(2).integer().ok_or(Error::Syntax)?, Ordering::Relaxed);
     ctx.reply_ok();

@@ -13,17 +13,17 @@ use oxbloom_filter::internals::{FilterKind, LayerInfo, Window};
 
 /// A fact about a filter.
 struct Field {
-    /// The word that asks for it.
+    /// The argument that selects it.
     token: &'static CStr,
-    /// Its name in COMMAND DOCS.
+    /// The name of this argument in COMMAND DOCS.
     argument: &'static CStr,
-    /// Its name in the reply.
+    /// The name of the fact in the reply.
     label: &'static CStr,
     reply: fn(&Context, &Filter),
 }
 
-/// The facts: first those of the usual reply, then those that are told one by one or with ALL. All come from counters;
-/// none looks at the bits.
+/// The fields: first those of the default reply, then those that a client gets one by one or with ALL. All come from
+/// counters; none reads the bits.
 const FIELDS: [Field; 16] = [
     Field {
         token: c"CAPACITY",
@@ -151,16 +151,16 @@ fn reply_number(ctx: &Context, number: Option<u64>) {
     number.map_or_else(|| ctx.reply_null(), |number| ctx.reply_integer(number));
 }
 
-/// The number of facts in the usual reply. Strict clients reject a sixth.
-const IN_USUAL_REPLY: usize = 5;
+/// The number of fields in the default reply. Strict clients reject a sixth.
+const IN_DEFAULT_REPLY: usize = 5;
 
-/// The word that asks for all facts.
+/// The argument that selects all fields.
 const ALL: &CStr = c"ALL";
 
-/// The fields, for COMMAND DOCS, and last the word for all of them.
+/// The arguments that select fields, for COMMAND DOCS. The last is [`ALL`].
 pub(super) const FIELD_ARGUMENTS: [Argument; FIELDS.len() + 1] = {
-    const EVERY: Argument = Argument { token: Some(ALL), ..Argument::required(c"all", ArgumentKind::Token) };
-    let mut arguments = [EVERY; FIELDS.len() + 1];
+    const ALL_FIELDS: Argument = Argument { token: Some(ALL), ..Argument::required(c"all", ArgumentKind::Token) };
+    let mut arguments = [ALL_FIELDS; FIELDS.len() + 1];
     let mut index = 0;
     while index < FIELDS.len() {
         let Field { token, argument, .. } = FIELDS[index];
@@ -182,15 +182,15 @@ pub(super) fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), 
         }
     };
     if args.len() == 2 {
-        reply_all(&FIELDS[..IN_USUAL_REPLY]);
+        reply_all(&FIELDS[..IN_DEFAULT_REPLY]);
         return Ok(());
     }
-    let asked = args.at(2);
-    if asked.bytes().eq_ignore_ascii_case(ALL.to_bytes()) {
+    let token = args.at(2);
+    if token.bytes().eq_ignore_ascii_case(ALL.to_bytes()) {
         reply_all(&FIELDS);
         return Ok(());
     }
-    let field = FIELDS.iter().find(|field| asked.bytes().eq_ignore_ascii_case(field.token.to_bytes()));
+    let field = FIELDS.iter().find(|field| token.bytes().eq_ignore_ascii_case(field.token.to_bytes()));
     let field = field.ok_or(Error::UnknownInformation)?;
     if ctx.has_maps() {
         ctx.reply_map(1);
@@ -212,15 +212,15 @@ pub(super) fn debug(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(),
     Ok(())
 }
 
-/// Writes RedisBloom's line about a part of a filter, with what is new in ours at its end.
+/// Describes a layer in RedisBloom's format, followed by what only our layers have.
 fn describe(layer: LayerInfo) -> String {
     let LayerInfo { bytes, bits, hash_bits, probes, blocks_per_item, capacity, items, error_rate } = layer;
-    // Where RedisBloom has no bits, it says 1.
+    // RedisBloom shows 1 for a layer without bits.
     let bits = bits.max(1);
     let ratio = six_digits(error_rate);
-    let lines = blocks_per_item.map_or(String::new(), |blocks| format!(" lines:{blocks}"));
+    let blocks = blocks_per_item.map_or(String::new(), |blocks| format!(" lines:{blocks}"));
     format!(
-        "bytes:{bytes} bits:{bits} hashes:{probes} hashwidth:{hash_bits} capacity:{capacity} size:{items} ratio:{ratio}{lines}"
+        "bytes:{bytes} bits:{bits} hashes:{probes} hashwidth:{hash_bits} capacity:{capacity} size:{items} ratio:{ratio}{blocks}"
     )
 }
 
@@ -241,7 +241,7 @@ mod tests {
     use super::six_digits;
 
     #[test]
-    fn ratios_read_as_the_incumbent_prints_them() {
+    fn ratios_are_printed_as_in_redisbloom() {
         let printed = [(0.005, "0.005"), (5e-6, "5e-06"), (0.00015625, "0.00015625"), (0.000123456789, "0.000123457")];
         for (number, text) in printed.into_iter().chain([(0.5, "0.5"), (1.0 / 3.0, "0.333333"), (1e-300, "1e-300")]) {
             assert_eq!(six_digits(number), text);

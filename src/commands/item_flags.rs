@@ -1,30 +1,32 @@
-//! A flag for each item of a command.
+//! One flag for each item of a command.
 
 use crate::admission;
 use crate::reply_error::Error;
 use crate::server::{Args, Context};
 use oxbloom_filter::internals::BATCH;
 
-/// One flag per item, for the reply and the replicas. Results are buffered because the array's length is only known
-/// once an insert has failed or not. Up to [`BATCH`] items need no allocation.
+/// One flag per item, for the reply and for replication. Results are buffered because the length of the reply is only
+/// known after the last insert. Up to [`BATCH`] items need no allocation.
 pub(super) struct ItemFlags {
-    few: [bool; BATCH],
-    many: Vec<bool>,
+    /// The flags of at most [`BATCH`] items.
+    inline: [bool; BATCH],
+    /// The flags of more items.
+    allocated: Vec<bool>,
 }
 
 impl ItemFlags {
     /// Returns a flag for each of `items`, all false.
     pub(super) fn new(ctx: &Context, items: Args) -> Result<ItemFlags, Error> {
-        let mut many = Vec::new();
+        let mut allocated = Vec::new();
         if items.len() > BATCH {
-            many = admission::try_vec(ctx, items.len())?;
-            many.resize(items.len(), false);
+            allocated = admission::try_vec(ctx, items.len())?;
+            allocated.resize(items.len(), false);
         }
-        Ok(ItemFlags { few: [false; BATCH], many })
+        Ok(ItemFlags { inline: [false; BATCH], allocated })
     }
 
-    /// Returns the flags, of which there may be more than items.
+    /// Returns the flags. There may be more of them than items.
     pub(super) fn as_mut_slice(&mut self) -> &mut [bool] {
-        if self.many.is_empty() { &mut self.few } else { &mut self.many }
+        if self.allocated.is_empty() { &mut self.inline } else { &mut self.allocated }
     }
 }

@@ -1,8 +1,8 @@
 //! BF.MERGE.
 //!
-//! It is replicated as it was sent: a replica has the same sources, and makes the same of them. A gigabyte that was
-//! merged would otherwise have to travel. A merge that creates its destination is sent with REPLACE, as there must be
-//! nothing in its way elsewhere.
+//! The command is replicated as the client sent it: a replica has the same sources, and so computes the same result.
+//! The result itself may have gigabytes. A merge that creates its destination is replicated with REPLACE, which also
+//! works if the destination exists on a replica.
 
 use super::declaration::numbered_keys;
 use super::options::{flag_once, set_once};
@@ -14,12 +14,12 @@ use oxbloom_filter::internals::MergeOp;
 
 /// `BF.MERGE destination numkeys source [source …] [UNION | INTERSECT] [REPLACE]`
 ///
-/// An existing destination is an operand, and counts once even if it is also named as a source. With REPLACE it is an
-/// operand only if it is named.
+/// An existing destination is an operand, and counts once even if it is also named as a source. With REPLACE, it is an
+/// operand only if it is named as a source.
 pub(super) fn merge(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let request = MergeRequest::parse(args)?;
     // Everything is allocated before anything changes.
-    let mut words = admission::try_vec(ctx, args.len())?;
+    let mut replicated = admission::try_vec(ctx, args.len())?;
     let key = open_destination(ctx, keyspace.reborrow(), &request)?;
     let is_new = !key.has_filter();
     if is_new && request.destination_is_source {
@@ -30,9 +30,9 @@ pub(super) fn merge(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result
     if changed {
         if is_new && !request.replace {
             let replace = ctx.string(b"REPLACE");
-            words.extend_from_slice(args.from(2).as_slice());
-            words.push(replace.as_arg());
-            ctx.replicate(c"BF.MERGE", request.destination, &words);
+            replicated.extend_from_slice(args.from(2).as_slice());
+            replicated.push(replace.as_arg());
+            ctx.replicate(c"BF.MERGE", request.destination, &replicated);
         } else {
             ctx.replicate_verbatim();
         }
@@ -78,7 +78,7 @@ impl<'a> MergeRequest<'a> {
         self.sources.iter().filter(|source| source.bytes() != self.destination.bytes())
     }
 
-    /// Returns true if what the destination holds does not matter.
+    /// Returns true if the content of the destination is no operand.
     fn ignores_destination(&self) -> bool {
         self.replace && !self.destination_is_source
     }
@@ -92,7 +92,7 @@ fn open_destination<'k>(ctx: &Context, keyspace: Keyspace<'k>, request: &MergeRe
     }
 }
 
-/// Merges the sources, and the destination unless it is ignored, into the destination. Returns whether that changed it.
+/// Merges the sources into the destination, which is an operand too unless it is ignored. Returns true if it changed.
 fn merge_filters(ctx: &Context, mut keys: KeyWithSources, request: &MergeRequest) -> Result<bool, Error> {
     let mut operands = admission::try_vec(ctx, request.sources.len() + 1)?;
     let (destination, sources) = keys.filters();

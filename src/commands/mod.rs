@@ -1,15 +1,15 @@
 //! The commands: each is declared once, in the [`registry`].
 //!
-//! A handler parses its arguments, opens the keys, acts, replicates, notifies and replies, in this order. It holds no
-//! filter any more when it notifies.
+//! A handler parses its arguments, opens the keys, acts, replicates, notifies and replies, in this order. It must drop
+//! its filters before it notifies.
 //!
 //! ```text
 //!  add, reserve, merge, …      the handlers, one file for each family
-//!  create, replication         what several of them do: create a filter, tell replicas what became of items
-//!  item_flags                  a flag for each item, for the reply and the replicas
-//!  redisbloom                  RedisBloom's stream, parsed as RedisBloom parses it
+//!  create, replication         shared by several: creating a filter, replicating changes of items
+//!  item_flags                  one flag per item, for the reply and for replication
+//!  redisbloom                  commands of RedisBloom's stream, parsed as RedisBloom parses them
 //!  options                     the options that create a filter
-//!  registry, declaration       what each command tells the server about itself
+//!  registry, declaration       the declaration of each command, and how it is registered
 //! ```
 
 mod add;
@@ -33,7 +33,7 @@ use std::ffi::CStr;
 
 use crate::server::Context;
 
-/// Registers all commands. An error is the name of the first that the server rejects.
+/// Registers all commands. The error is the name of the first command that the server rejects.
 pub(crate) fn register_all(ctx: &Context) -> Result<(), &'static CStr> {
     declaration::register(ctx, registry::COMMANDS)
 }

@@ -1,5 +1,5 @@
-//! What the options that create a filter mean. Their words are parsed in [`reserve`](super::reserve) and
-//! [`add`](super::add).
+//! The options that create a filter, and the options of additions. [`reserve`](super::reserve) and [`add`](super::add)
+//! parse them.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -13,7 +13,7 @@ use oxbloom_filter::internals::{
     SLICES, Window,
 };
 
-/// The options of a command that may create a filter. What is not given is by default.
+/// The options of a command that may create a filter. An option that is not given has its default.
 #[derive(Default)]
 pub(super) struct CreateOptions {
     pub capacity: Option<NonZeroU64>,
@@ -24,7 +24,7 @@ pub(super) struct CreateOptions {
     pub window: WindowOptions,
     pub seed: Option<u64>,
     pub layout: Option<LayoutName>,
-    /// When the key expires, in milliseconds since 1970.
+    /// The time at which the key expires, in milliseconds since 1970.
     pub expires_at: Option<i64>,
 }
 
@@ -39,7 +39,8 @@ pub(super) struct WindowOptions {
 }
 
 impl WindowOptions {
-    /// Takes an option, if it is one of these. Returns the number of its words: 0 if it is another.
+    /// Parses an option if it is one of these. Returns the number of arguments that it has, or 0 if it is another
+    /// option.
     pub(super) fn take<'a>(&mut self, option: Arg, value: impl FnOnce() -> Option<Arg<'a>>) -> Result<usize, Error> {
         let number = || value().and_then(Arg::unsigned);
         if option.is("WINDOW") {
@@ -65,14 +66,14 @@ impl WindowOptions {
         self.length.is_some() || self.slices.is_some() || self.refresh || self.rolling
     }
 
-    /// Returns how long the filter remembers, or `None` if it does not forget.
+    /// Returns the window, or `None` if the filter does not forget.
     fn window(&self) -> Result<Option<Window>, Error> {
         let &WindowOptions { length, slices, refresh, rolling } = self;
         let window = Window { length, slices: slices.unwrap_or(DEFAULT_SLICES), refresh, rolling };
         if self.is_given() { window.checked().map(Some).ok_or(Error::NoWindow) } else { Ok(None) }
     }
 
-    /// Rejects options that contradict those of a filter that exists.
+    /// Rejects options that contradict an existing filter.
     fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
         let is_like = |window: Window| {
             self.length.is_none_or(|length| window.length == Some(length))
@@ -85,22 +86,23 @@ impl WindowOptions {
     }
 }
 
-/// Returns a number of seconds in milliseconds.
+/// Converts seconds to milliseconds.
 fn milliseconds(seconds: u64) -> Option<NonZeroU64> {
     seconds.checked_mul(1000).and_then(NonZeroU64::new)
 }
 
-/// How long the items of a command are remembered, and from when on, by filters that forget.
+/// The time to live and the time of addition of a command's items, for filters that forget.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Timing {
-    /// How long, in milliseconds; by default for the filter's window.
+    /// The time to live, in milliseconds; by default the filter's window.
     ttl: Option<NonZeroU64>,
-    /// When they were added, in milliseconds since 1970; by default now. Masters and append-only files say it.
+    /// The time of addition, in milliseconds since 1970; by default now. Masters and append-only files give it.
     at: Option<u64>,
 }
 
 impl Timing {
-    /// Takes an option, if it is one of these. Returns the number of its words: 0 if it is another.
+    /// Parses an option if it is one of these. Returns the number of arguments that it has, or 0 if it is another
+    /// option.
     pub(super) fn take<'a>(
         &mut self,
         ctx: &Context,
@@ -120,7 +122,7 @@ impl Timing {
         }
     }
 
-    /// Rejects a time to live that is none for items of a filter with this window.
+    /// Rejects a time to live that a filter with this window does not support.
     fn check(&self, window: Option<Window>) -> Result<(), Error> {
         let Some(ttl) = self.ttl else { return Ok(()) };
         match window {
@@ -130,43 +132,43 @@ impl Timing {
         }
     }
 
-    /// Rejects a time to live that is none for items of a filter.
+    /// Rejects a time to live that an existing filter does not support.
     pub(super) fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
         self.check(filter.windowed().map(|filter| filter.slices().window()))
     }
 
-    /// As [`check_existing`](Self::check_existing), of a filter that is to be created.
+    /// Rejects a time to live that a filter created with `options` does not support.
     pub(super) fn check_new(&self, options: &CreateOptions) -> Result<(), Error> {
         self.check(options.window.window()?)
     }
 
-    /// Returns how items are inserted into a filter.
+    /// Returns the options with which items are inserted into a filter.
     pub(super) fn insert_options(&self, ctx: &Context, filter: &Filter, on_duplicate: OnDuplicate) -> InsertOptions {
         let now = self.at.unwrap_or_else(|| time_for(ctx, filter));
         InsertOptions { on_duplicate, now, lifetime: self.ttl }
     }
 
-    /// Returns the words that tell replicas when items were added, at `time`, and for how long.
-    pub(super) fn words(&self, time: u64) -> Vec<String> {
+    /// Returns the arguments of BF.INSERT that replicate additions at `time`, up to and with ITEMS.
+    pub(super) fn arguments(&self, time: u64) -> Vec<String> {
         let ttl = self.ttl.map(|ttl| ("TTL", ttl.get() / 1000));
-        let words = std::iter::once(("AT", time)).chain(ttl);
-        words.flat_map(|(name, value)| [name.to_owned(), value.to_string()]).chain(["ITEMS".to_owned()]).collect()
+        let options = std::iter::once(("AT", time)).chain(ttl);
+        options.flat_map(|(name, value)| [name.to_owned(), value.to_string()]).chain(["ITEMS".to_owned()]).collect()
     }
 }
 
-/// An option that says when a key expires, as the server's own commands have it.
+/// An option that sets the time at which a key expires, as in the server's own commands.
 #[derive(Clone, Copy)]
 pub(super) struct ExpireOption {
-    /// The milliseconds of its unit.
+    /// The unit of its value, in milliseconds.
     unit: i64,
-    /// True if it counts from now on, and not from 1970 on.
+    /// True if its value counts from now, false if from 1970.
     from_now: bool,
 }
 
-/// The growth that `EXPANSION n` asks for.
+/// The value of `EXPANSION n`.
 #[derive(Clone, Copy)]
 pub(super) enum Expansion {
-    /// None, as with NONSCALING: `n` is 0.
+    /// The filter does not grow, as with NONSCALING: `n` is 0.
     None,
     By(NonZeroU32),
 }
@@ -181,7 +183,7 @@ pub(super) struct InsertRequest<'a> {
 }
 
 impl Expansion {
-    /// Returns an expansion from 0 to `2^32 - 1`.
+    /// Returns the expansion, or `None` unless it is from 0 to `2^32 - 1`.
     pub(super) fn of(factor: i64) -> Option<Expansion> {
         u32::try_from(factor).ok().map(|factor| NonZeroU32::new(factor).map_or(Expansion::None, Expansion::By))
     }
@@ -195,12 +197,12 @@ impl ExpireOption {
         ("PXAT", ExpireOption { unit: 1, from_now: false }),
     ];
 
-    /// Returns the option that a word is, if it is one.
-    pub(super) fn of(word: Arg) -> Option<ExpireOption> {
-        ExpireOption::ALL.into_iter().find(|(name, _)| word.is(name)).map(|(_, option)| option)
+    /// Returns the option that an argument is, or `None` if it is another.
+    pub(super) fn of(argument: Arg) -> Option<ExpireOption> {
+        ExpireOption::ALL.into_iter().find(|(name, _)| argument.is(name)).map(|(_, option)| option)
     }
 
-    /// Returns when the key expires, in milliseconds since 1970, given the option's value.
+    /// Returns the time at which the key expires, in milliseconds since 1970, given the option's value.
     pub(super) fn expires_at(self, server: &Server, value: Arg) -> Result<i64, Error> {
         let start = if self.from_now { server.milliseconds() } else { 0 };
         let number = value.integer().filter(|&number| number > 0);
@@ -209,14 +211,14 @@ impl ExpireOption {
 }
 
 impl CreateOptions {
-    /// Rejects options that contradict a filter that exists. Capacity, error rate, growth and time to live are for its
-    /// creation alone: clients repeat them with every command.
+    /// Rejects options that contradict an existing filter. Capacity, error rate, growth and expiration only apply to
+    /// the creation: clients repeat them with every command.
     pub(super) fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
         let layout = match filter.kind() {
             FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => LayoutName::Native,
             FilterKind::Classic => LayoutName::Classic,
         };
-        if self.layout.is_some_and(|asked| asked != layout) {
+        if self.layout.is_some_and(|requested| requested != layout) {
             return Err(Error::OtherLayout);
         }
         if self.counting && filter.counting().is_none() {
@@ -228,8 +230,8 @@ impl CreateOptions {
         self.window.check_existing(filter)
     }
 
-    /// Returns the parameters of the filter, with defaults from the configuration. A key that would have expired
-    /// already is an error, unless a master or a file says so: time went by since.
+    /// Returns the parameters of the filter, with defaults from the configuration. An expiration in the past is an
+    /// error, except from a master or a file: it may have passed since the client sent it.
     pub(super) fn params(&self, server: &Server) -> Result<CreateParams, Error> {
         let is_over = self.expires_at.is_some_and(|time| time <= server.milliseconds());
         if is_over && !server.is_replicated_or_loading() {
@@ -272,14 +274,15 @@ impl CreateOptions {
     }
 }
 
-/// The expansion that RedisBloom stores for a filter that does not grow, unless it is told otherwise.
+/// The expansion that RedisBloom stores for a filter that does not grow, unless the client gave another.
 const DEFAULT_EXPANSION: u32 = 2;
 
+/// Returns the number, or `None` unless it is above 0.
 pub(super) fn positive(number: i64) -> Option<NonZeroU64> {
     u64::try_from(number).ok().and_then(NonZeroU64::new)
 }
 
-/// Sets an option that may be given once.
+/// Sets an option, which may be given only once.
 pub(super) fn set_once<T>(place: &mut Option<T>, value: T) -> Result<(), Error> {
     match place.replace(value) {
         None => Ok(()),
@@ -287,7 +290,7 @@ pub(super) fn set_once<T>(place: &mut Option<T>, value: T) -> Result<(), Error> 
     }
 }
 
-/// Sets a flag that may be given once.
+/// Sets a flag, which may be given only once.
 pub(super) fn flag_once(flag: &mut bool) -> Result<(), Error> {
     if std::mem::replace(flag, true) { Err(Error::RepeatedArgument) } else { Ok(()) }
 }

@@ -47,7 +47,7 @@ pub(super) fn card(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), 
     Ok(())
 }
 
-/// Returns the time at which a filter is asked, in milliseconds since 1970; 0 if it does not matter.
+/// Returns the current time for a filter, in milliseconds since 1970, or 0 if the filter does not need the time.
 #[inline]
 pub(super) fn time_for(ctx: &Context, filter: &Filter) -> u64 {
     if filter.needs_time() { ctx.now() } else { 0 }

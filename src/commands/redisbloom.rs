@@ -1,12 +1,12 @@
-//! What RedisBloom sends to a replica or wrote to its append-only file, read as RedisBloom reads it.
+//! Parses commands from RedisBloom's replication stream or append-only file as RedisBloom does.
 //!
 //! RedisBloom replicates creations as its clients sent them, and accepts options that we reject. A replica must apply
-//! them anyway, or it would lose acknowledged items. All filters of such a stream are classic, whatever `bf.layout`
-//! says, so that replicas agree with each other and with the next start.
+//! them anyway, or it would lose acknowledged items. All filters of such a stream become classic, whatever `bf.layout`
+//! says, so that all replicas agree, also after a restart.
 //!
-//! Our own stream has BF.INSERT only with the time of an addition. Before the first addition to a filter of ours it has a BF.RESERVE of at least nine
-//! words, a header or a BF.MERGE, and a header before the first addition to a classic one. So whatever creates a filter in
-//! another way is RedisBloom's.
+//! Our own stream is recognized by its commands. It has BF.INSERT only with AT, the time of an addition. It creates our
+//! own filters with a BF.RESERVE of at least nine arguments, a header or a BF.MERGE, and classic filters with a header.
+//! A command that creates a filter in any other way comes from RedisBloom.
 
 use std::num::NonZeroU32;
 
@@ -16,11 +16,11 @@ use crate::reply_error::Error;
 use crate::server::{Arg, Args};
 use oxbloom_filter::internals::{ErrorRate, OnDuplicate};
 
-/// The fewest arguments of a BF.RESERVE of ours, its name included: `BF.RESERVE key rate capacity NONSCALING SEED seed
-/// LAYOUT native`. RedisBloom takes seven at most.
+/// The minimum number of arguments of our BF.RESERVE, its name included: `BF.RESERVE key rate capacity NONSCALING SEED
+/// seed LAYOUT native`. RedisBloom takes at most seven.
 const OUR_RESERVE: usize = 9;
 
-/// The highest error rate that filters are created with in Redis 8.
+/// The maximum error rate of filters in Redis 8.
 const REDIS_8_MAX_RATE: ErrorRate = ErrorRate::new(0.25).unwrap();
 
 /// Returns true if oxbloom wrote this BF.RESERVE.
@@ -28,33 +28,32 @@ pub(super) fn is_our_reserve(args: Args) -> bool {
     args.len() >= OUR_RESERVE
 }
 
-/// Returns true if oxbloom wrote this BF.INSERT: RedisBloom has no option that begins so.
+/// Returns true if oxbloom wrote this BF.INSERT: RedisBloom has no option that starts with A.
 pub(super) fn is_our_insert(args: Args) -> bool {
     args.at(2).is("AT")
 }
 
-/// Returns the options of a command that gives none.
+/// Returns the default options.
 pub(super) fn defaults() -> CreateOptions {
     of_dialect(CreateOptions::default())
 }
 
-/// Parses `BF.RESERVE key error_rate capacity …`. Unknown arguments are ignored, and options are searched from the key
-/// on, as in RedisBloom.
+/// Parses `BF.RESERVE key error_rate capacity …`. As in RedisBloom, unknown arguments are ignored, and the key is also
+/// searched for options.
 pub(super) fn reserve(args: Args) -> Result<CreateOptions, Error> {
-    let is_named = |name| move |word: &Arg| word.is(name);
-    let mut words = args.from(1).iter();
-    let expansion = words.find(is_named("EXPANSION")).map(|_| expansion(words.next())).transpose()?;
+    let mut from_key = args.from(1).iter();
+    let expansion = from_key.find(|arg| arg.is("EXPANSION")).map(|_| expansion(from_key.next())).transpose()?;
     Ok(of_dialect(CreateOptions {
         error_rate: Some(args.at(2).float().and_then(ErrorRate::new).ok_or(Error::BadErrorRate)?),
         capacity: Some(args.at(3).integer().and_then(positive).ok_or(Error::BadCapacity)?),
         expansion,
-        nonscaling: args.from(1).iter().any(|word| word.is("NONSCALING")),
+        nonscaling: args.from(1).iter().any(|arg| arg.is("NONSCALING")),
         ..CreateOptions::default()
     }))
 }
 
-/// Parses `BF.INSERT key … ITEMS item …`. Options are recognized by their first one to three letters, and the last of a
-/// kind counts.
+/// Parses `BF.INSERT key … ITEMS item …`. As in RedisBloom, options are recognized by their first one to three letters,
+/// and the last of equal options counts.
 pub(super) fn insert(args: Args) -> Result<InsertRequest, Error> {
     let mut options = CreateOptions::default();
     let (mut create, mut next) = (true, 2);
@@ -93,7 +92,7 @@ pub(super) fn insert(args: Args) -> Result<InsertRequest, Error> {
     Err(Error::WrongArity)
 }
 
-/// Makes a filter classic, and as the RedisBloom that the stream comes from creates it.
+/// Changes options so that the filter is classic, and as the RedisBloom that wrote the stream creates it.
 fn of_dialect(options: CreateOptions) -> CreateOptions {
     let error_rate = match configuration::dialect() {
         Dialect::RedisBloom2 => options.error_rate,
@@ -105,8 +104,8 @@ fn of_dialect(options: CreateOptions) -> CreateOptions {
     CreateOptions { error_rate, layout: Some(LayoutName::Classic), ..options }
 }
 
-/// Parses an expansion. RedisBloom truncates it to 32 bits. If that yields 0, a filter of Redis 8 does not grow. One of
-/// RedisBloom 2.8 breaks: every item is present. Ours grows by 1 instead.
+/// Parses an expansion. RedisBloom truncates it to 32 bits. If that yields 0, a filter of Redis 8 does not grow, and a
+/// filter of RedisBloom 2.8 breaks: every item is present. In the latter case, ours grows by 1 instead.
 fn expansion(value: Option<Arg>) -> Result<Expansion, Error> {
     let factor = value.ok_or(Error::NoExpansion)?.integer().ok_or(Error::BadExpansion)?;
     Ok(match (NonZeroU32::new(factor as u32), configuration::dialect()) {

@@ -1,4 +1,4 @@
-//! All commands: what COMMAND, ACL, a cluster's routing and redis-cli's hints know of each, and its handler.
+//! The declarations of all commands, which COMMAND, ACL, cluster routing and redis-cli's hints use, and their handlers.
 
 use super::declaration::{Access, Argument, ArgumentKind, Command, Keys};
 #[cfg(feature = "fault-injection")]
@@ -9,7 +9,7 @@ use crate::configuration::LayoutName;
 use crate::ffi;
 use crate::server::Arity;
 
-/// A command: its facts, and the callback that runs its handler.
+/// Declares a command, with a callback that runs its handler.
 macro_rules! command {
     ($name:literal, $handler:path, $arity:expr, keys: $keys:expr, access: $access:expr, $($field:tt)*) => {
         Command {
@@ -61,7 +61,7 @@ const LAYOUT: Argument = Argument::option(
     ]),
 );
 
-/// The key's time to live, as in the server's own SET.
+/// The options that set the expiration of the key, as in the server's own SET.
 const EXPIRY: Argument = Argument {
     optional: true,
     ..Argument::required(

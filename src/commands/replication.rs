@@ -1,26 +1,26 @@
-//! How replicas and the append-only file are told what commands on items did.
+//! Replicates the changes that commands on items made.
 
 use std::ffi::CStr;
 
 use crate::server::{Arg, Args, Context};
 
-/// The commands that do to one item, and to many, what a command did: replicas are sent these.
+/// The commands that repeat a change on replicas, for one item and for many.
 pub(super) struct ReplicatedAs<'a> {
     pub one: &'static CStr,
     pub many: &'static CStr,
-    /// What stands between the key and the items.
+    /// The arguments between the key and the items.
     pub options: &'a [Arg<'a>],
 }
 
 /// The items of a command that changed the filter.
 pub(super) enum Changed<'a> {
     All,
-    /// Those whose flag is set.
+    /// The items whose flag is set.
     Flagged(&'a [bool]),
 }
 
 impl Changed<'_> {
-    /// Returns true if one of the first `count` items did.
+    /// Returns true if one of the first `count` items changed the filter.
     pub(super) fn any(&self, count: usize) -> bool {
         match self {
             Changed::All => count > 0,
@@ -29,8 +29,8 @@ impl Changed<'_> {
     }
 }
 
-/// Sends the items that changed the filter, if any did. What changed nothing is not replicated: a crawler's stream is
-/// mostly duplicates. Returns true if there was one.
+/// Replicates the items that changed the filter. Returns true if there was one. Other items are not replicated: most of
+/// a crawler's items are duplicates.
 pub(super) fn replicate_items(ctx: &Context, names: ReplicatedAs, args: Args, items: Args, changed: Changed) -> bool {
     let (key, ReplicatedAs { one, many, options }) = (args.at(1), names);
     let has_changed = |index: usize| match changed {
@@ -50,21 +50,22 @@ pub(super) fn replicate_items(ctx: &Context, names: ReplicatedAs, args: Args, it
         ctx.replicate(many, key, items.as_slice());
         return true;
     }
-    let those = || items.iter().enumerate().filter(|(index, _)| has_changed(*index)).map(|(_, item)| item);
+    let changing = || items.iter().enumerate().filter(|(index, _)| has_changed(*index)).map(|(_, item)| item);
     let mut chosen = Vec::new();
     if chosen.try_reserve_exact(options.len() + count).is_ok() {
-        chosen.extend(options.iter().copied().chain(those()));
+        chosen.extend(options.iter().copied().chain(changing()));
         ctx.replicate(many, key, &chosen);
         return true;
     }
-    let mut words = [key; MOST_OPTIONS + 1];
-    words[..options.len()].copy_from_slice(options);
-    for item in those() {
-        words[options.len()] = item;
-        ctx.replicate(one, key, &words[..=options.len()]);
+    // Without memory for all items, replicate one command per item.
+    let mut arguments = [key; MAX_OPTIONS + 1];
+    arguments[..options.len()].copy_from_slice(options);
+    for item in changing() {
+        arguments[options.len()] = item;
+        ctx.replicate(one, key, &arguments[..=options.len()]);
     }
     true
 }
 
-/// The most words that stand between a key and its items: `AT time TTL seconds ITEMS`.
-const MOST_OPTIONS: usize = 5;
+/// The maximum number of arguments between a key and its items: `AT time TTL seconds ITEMS`.
+const MAX_OPTIONS: usize = 5;

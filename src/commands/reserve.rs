@@ -1,8 +1,8 @@
 //! BF.RESERVE.
 //!
-//! A further option is parsed here and kept in [`CreateOptions`], declared in the [`registry`](super::registry) (where the
-//! command also says how many words it takes), replicated by [`create`](super::create), and told from RedisBloom's in
-//! [`redisbloom`].
+//! To add an option, change five places: the parser here, [`CreateOptions`], the [`registry`](super::registry) (the
+//! declaration and the arity), [`create`](super::create), which replicates it, and [`redisbloom`], which tells our
+//! stream from RedisBloom's.
 
 use std::iter;
 
@@ -20,7 +20,7 @@ use oxbloom_filter::internals::ErrorRate;
 /// `BF.RESERVE key error_rate capacity [EXPANSION n] [NONSCALING] [COUNTING] [WINDOW seconds] [SLICES n] [REFRESH]
 /// [ROLLING] [SEED n] [LAYOUT native | classic] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds]`
 ///
-/// `BF.RESERVE key LIKE other`: an empty filter that can be merged with another.
+/// `BF.RESERVE key LIKE other` creates an empty filter that can be merged with `other`.
 pub(super) fn reserve(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let name = args.at(1);
     if is_like(args) {
@@ -50,9 +50,10 @@ fn reserve_like(ctx: &Context, keyspace: Keyspace, name: Arg, other: Arg) -> Res
     Ok(())
 }
 
-/// Opens a key in which a filter is to be created.
+/// Opens a key to create a filter in it.
 ///
-/// A master or an append-only file says what was created: whatever is in the way here was not there, and is replaced.
+/// The key must not exist. But a master or an append-only file creates a filter only if the key does not exist there:
+/// if it exists here, its value is replaced.
 fn open_new<'k>(ctx: &Context, keyspace: Keyspace<'k>, name: Arg) -> Result<WriteKey<'k>, Error> {
     if ctx.is_replicated_or_loading() {
         return Ok(WriteKey::open_to_create(keyspace, ctx, name));
@@ -61,7 +62,7 @@ fn open_new<'k>(ctx: &Context, keyspace: Keyspace<'k>, name: Arg) -> Result<Writ
     if key.has_filter() { Err(Error::Exists) } else { Ok(key) }
 }
 
-/// Parses `BF.RESERVE key error_rate capacity …`, as our clients and our own stream write it.
+/// Parses `BF.RESERVE key error_rate capacity …` as clients and our own stream write it.
 fn parse(ctx: &Context, args: Args) -> Result<CreateOptions, Error> {
     if args.at(2).is("LIKE") {
         return Err(Error::LikeAlone);
@@ -72,9 +73,9 @@ fn parse(ctx: &Context, args: Args) -> Result<CreateOptions, Error> {
     let capacity = positive(capacity).ok_or(Error::CapacityRange)?;
     let (mut expansion, mut seed, mut layout, mut expires_at) = (None, None, None, None);
     let (mut nonscaling, mut counting, mut window) = (false, false, WindowOptions::default());
-    let mut words = args.from(4).iter();
-    while let Some(option) = words.next() {
-        if window.take(option, || words.next())? > 0 {
+    let mut rest = args.from(4).iter();
+    while let Some(option) = rest.next() {
+        if window.take(option, || rest.next())? > 0 {
             continue;
         }
         if option.is("NONSCALING") {
@@ -82,13 +83,13 @@ fn parse(ctx: &Context, args: Args) -> Result<CreateOptions, Error> {
         } else if option.is("COUNTING") {
             flag_once(&mut counting)?;
         } else if option.is("EXPANSION") {
-            set_once(&mut expansion, words.next().ok_or(Error::NoExpansion)?)?;
+            set_once(&mut expansion, rest.next().ok_or(Error::NoExpansion)?)?;
         } else if option.is("SEED") {
-            set_once(&mut seed, words.next().ok_or(Error::BadSeed)?)?;
+            set_once(&mut seed, rest.next().ok_or(Error::BadSeed)?)?;
         } else if option.is("LAYOUT") {
-            set_once(&mut layout, words.next().ok_or(Error::BadLayout)?)?;
+            set_once(&mut layout, rest.next().ok_or(Error::BadLayout)?)?;
         } else if let Some(expire) = ExpireOption::of(option) {
-            let value = words.next().ok_or(Error::BadExpireTime)?;
+            let value = rest.next().ok_or(Error::BadExpireTime)?;
             set_once(&mut expires_at, expire.expires_at(ctx, value)?)?;
         } else {
             return Err(Error::UnknownArgument);

@@ -1,4 +1,4 @@
-//! A command's arguments, borrowed from the server: no copy, no reference count, no allocation.
+//! The arguments of a command, borrowed from the server without a copy, a reference count or an allocation.
 
 use std::borrow::Cow;
 use std::ffi::{c_double, c_int, c_longlong};
@@ -9,7 +9,7 @@ use redis_module::raw;
 
 use crate::ffi::{OK, call};
 
-/// The arguments of a command, its name first.
+/// The arguments of a command. The first is its name.
 #[derive(Clone, Copy)]
 pub(crate) struct Args<'a>(&'a [Arg<'a>]);
 
@@ -35,7 +35,7 @@ impl<'a> Args<'a> {
         self.0.is_empty()
     }
 
-    /// Returns argument `index`. The name is argument 0, the key usually 1; the arity check ensures that they exist.
+    /// Returns argument `index`: 0 is the name, 1 usually the key. The arity check ensures that the argument exists.
     #[inline]
     pub(crate) fn at(self, index: usize) -> Arg<'a> {
         self.0[index]
@@ -66,7 +66,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// The number of arguments that a command takes, its own name among them.
+/// The number of arguments that a command takes, its name included.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arity {
     pub min: usize,
@@ -86,16 +86,16 @@ impl Arity {
         (self.min..=self.max).contains(&count)
     }
 
-    /// Returns the arity as the server counts it: negative for "at least".
+    /// Returns the arity as the server encodes it: negative for "at least".
     pub(crate) fn as_server_counts(self) -> c_int {
         let min = c_int::try_from(self.min).unwrap_or(c_int::MAX);
         if self.max == self.min { min } else { -min }
     }
 }
 
-/// One argument: any bytes.
+/// One argument, which may be any bytes.
 ///
-/// It is a pointer to one of the server's strings, which lives for `'a`, and has the layout of one.
+/// It is a pointer to a string of the server, which lives for `'a`, and has the memory layout of a pointer.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Arg<'a> {
@@ -104,11 +104,11 @@ pub(crate) struct Arg<'a> {
 }
 
 impl<'a> Arg<'a> {
-    /// Borrows a string of the server's.
+    /// Borrows a string of the server.
     ///
     /// # Safety
     ///
-    /// `string` must be one that stays alive, and unchanged, for `'a`.
+    /// `string` must stay alive, and unchanged, for `'a`.
     pub(crate) unsafe fn new(string: *mut raw::RedisModuleString) -> Arg<'a> {
         Arg { string, lifetime: PhantomData }
     }
@@ -126,18 +126,18 @@ impl<'a> Arg<'a> {
         String::from_utf8_lossy(self.bytes())
     }
 
-    /// Shows the argument in the log: its beginning, escaped, so that a client's bytes end neither the line nor the
-    /// quotes.
+    /// Returns the beginning of the argument, escaped for the log: the bytes of a client can end neither the line nor
+    /// the quotes.
     pub(crate) fn shown(self) -> Shown<'a> {
         Shown(self)
     }
 
-    /// Returns true if this is the option `name`, in any case.
+    /// Returns true if this is the option `name`, ignoring case.
     pub(crate) fn is(self, name: &str) -> bool {
         self.bytes().eq_ignore_ascii_case(name.as_bytes())
     }
 
-    /// Parses a number as the server's own commands do: decimal, no spaces, no leading zeros or plus.
+    /// Parses an integer as the server's own commands do: decimal, without spaces, leading zeros or plus.
     pub(crate) fn integer(self) -> Option<i64> {
         let mut number: c_longlong = 0;
         // SAFETY: the string is alive, and the server writes the number to a place of ours.
@@ -145,7 +145,7 @@ impl<'a> Arg<'a> {
         (status == OK).then_some(number)
     }
 
-    /// As [`integer`](Self::integer), up to `2^64 - 1`.
+    /// As [`integer`](Self::integer), from 0 to `2^64 - 1`.
     pub(crate) fn unsigned(self) -> Option<u64> {
         let digits = std::str::from_utf8(self.bytes()).ok()?;
         let number: u64 = digits.parse().ok()?;
@@ -165,7 +165,7 @@ impl<'a> Arg<'a> {
     }
 }
 
-/// See [`Arg::shown`].
+/// The escaped beginning of an argument. See [`Arg::shown`].
 pub(crate) struct Shown<'a>(Arg<'a>);
 
 impl fmt::Display for Shown<'_> {

@@ -1,9 +1,9 @@
-//! The time by which filters forget.
+//! The clock of filters that forget.
 //!
-//! While a script or a transaction runs, time stands still, as it does for the server's own commands: what a script saw
-//! remembered is not forgotten before its next line. Servers before Redis 7.2 do not tell modules their time, so the first
-//! command of a script or transaction keeps it, until a timer forgets it again: the server calls timers in the next round of
-//! its event loop, never before the script or transaction has ended.
+//! The clock stops while a script or a transaction runs, as it does for the server's own commands: no item expires
+//! between two commands of a script. Servers before Redis 7.2 do not offer their stopped clock to modules. So the first
+//! command of a script or transaction stores the time, and a timer clears it. The server calls timers in the next round
+//! of its event loop, never before the script or transaction has ended.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -17,43 +17,46 @@ use super::context::Context;
 use crate::ffi::call;
 
 thread_local! {
-    /// The time of the script or transaction that runs, in milliseconds since 1970. All commands run on one thread.
-    static KEPT: Cell<Option<u64>> = const { Cell::new(None) };
+    /// The time of the running script or transaction, in milliseconds since 1970. All commands run on one thread.
+    static STORED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Where tests have stopped the clock, in milliseconds since 1970.
+/// The time at which a test stopped the clock, in milliseconds since 1970.
 #[cfg(feature = "fault-injection")]
-pub(crate) static STOPPED_AT: AtomicI64 = AtomicI64::new(GOES);
+pub(crate) static STOPPED_AT: AtomicI64 = AtomicI64::new(RUNNING);
+/// The value of [`STOPPED_AT`] while the clock runs.
 #[cfg(feature = "fault-injection")]
-const GOES: i64 = i64::MIN;
+const RUNNING: i64 = i64::MIN;
 
 impl Context<'_> {
-    /// Returns the time by which filters forget, in milliseconds since 1970.
+    /// Returns the time for filters that forget, in milliseconds since 1970.
     pub(crate) fn now(&self) -> u64 {
         if !self.is_in_script_or_transaction() {
             return self.clock();
         }
-        KEPT.get().unwrap_or_else(|| {
+        STORED.get().unwrap_or_else(|| {
             let now = self.clock();
-            KEPT.set(Some(now));
-            // SAFETY: the context is alive, and the callback of the type that the server expects. It gets no data.
-            unsafe { call!(RedisModule_CreateTimer(self.as_raw(), 0, Some(forget_kept), ptr::null_mut())) };
+            STORED.set(Some(now));
+            // SAFETY: the context is alive, and the callback has the type that the server expects. It gets no data.
+            unsafe { call!(RedisModule_CreateTimer(self.as_raw(), 0, Some(clear_stored), ptr::null_mut())) };
             now
         })
     }
 
     fn clock(&self) -> u64 {
         #[cfg(feature = "fault-injection")]
-        let stopped = Some(STOPPED_AT.load(Ordering::Relaxed)).filter(|&time| time != GOES);
+        let stopped = Some(STOPPED_AT.load(Ordering::Relaxed)).filter(|&time| time != RUNNING);
         #[cfg(not(feature = "fault-injection"))]
         let stopped = None;
         u64::try_from(stopped.unwrap_or_else(|| self.milliseconds())).unwrap_or(0)
     }
 }
 
+/// Clears the stored time.
+///
 /// # Safety
 ///
-/// For the server only.
-unsafe extern "C" fn forget_kept(_ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
-    KEPT.set(None);
+/// Only the server may call this.
+unsafe extern "C" fn clear_stored(_ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    STORED.set(None);
 }

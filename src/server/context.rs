@@ -1,5 +1,4 @@
-//! What the module can ask of the server: [`Server`] is what anybody may ask, [`Context`] what a command or the load
-//! may.
+//! The server's services: [`Server`] offers those that any code may use, [`Context`] those of a command or of the load.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
@@ -14,9 +13,10 @@ use super::args::Arg;
 use super::feature;
 use crate::ffi::{OK, available, call};
 
-/// The server, for what it tells anybody: its log, state and limits.
+/// The server's log, state and limits, for any code.
 ///
-/// The pointer is null, which all functions here accept, or the context of a call from the server that lasts for `'a`.
+/// The pointer is null, which all functions here accept, or the context of a call from the server, which lives for
+/// `'a`.
 #[derive(Clone, Copy)]
 pub(crate) struct Server<'a> {
     ctx: *mut raw::RedisModuleCtx,
@@ -24,8 +24,8 @@ pub(crate) struct Server<'a> {
 }
 
 impl Server<'static> {
-    /// Returns the server as it is known where no client is served, as in the callbacks of the data type. The log then
-    /// says `<module>` for `<bf>`.
+    /// Returns the server without a context, as in the callbacks of the data types. Its log lines start with `<module>`
+    /// instead of `<bf>`.
     pub(crate) fn detached() -> Server<'static> {
         Server { ctx: ptr::null_mut(), lifetime: PhantomData }
     }
@@ -45,50 +45,52 @@ impl Server<'_> {
         self.log_line(level, &CString::new(message.replace('\0', "\\0")).unwrap_or_default());
     }
 
-    /// Logs at any level, without allocating.
+    /// Logs a line at any level, without allocating.
     pub(crate) fn log_line(&self, level: &CStr, message: &CStr) {
-        // SAFETY: both texts end with a NUL. The format is ours: a message may contain a client's bytes.
+        // SAFETY: all texts end with a NUL. The message is no format, since it may contain a client's bytes.
         unsafe { call!(RedisModule_Log(self.ctx, level.as_ptr(), c"%s".as_ptr(), message.as_ptr())) };
     }
 
-    /// Creates one of the server's strings, which is freed when dropped.
+    /// Creates a string of the server, which is freed when dropped.
     pub(crate) fn string(&self, bytes: &[u8]) -> OwnedString {
-        // SAFETY: the server copies as many bytes. Without a context, the string is only ours.
+        // SAFETY: the server copies the bytes. Without a context, only we own the string.
         OwnedString(unsafe { call!(RedisModule_CreateString(ptr::null_mut(), bytes.as_ptr().cast(), bytes.len())) })
     }
 
-    /// Returns true if the command comes from the master, or from a file that is loaded: it was accepted before.
+    /// Returns true if the command comes from the master or from a file that is being loaded, and so was accepted
+    /// before.
     ///
-    /// Callbacks of the data type do not know their client; on a replica they work for the master. A replica that
-    /// serves clients from its old data while it loads the new is not said to be loading: these clients' commands are
-    /// not replicated.
+    /// The callbacks of a data type do not know their client: on a replica, this assumes the master. If a replica
+    /// serves clients from its old data while it loads the new data, this returns false for the commands of these
+    /// clients.
     pub(crate) fn is_replicated_or_loading(&self) -> bool {
-        self.is_granted(raw::REDISMODULE_CTX_FLAGS_SLAVE)
+        self.is_from_master_or_file(raw::REDISMODULE_CTX_FLAGS_SLAVE)
     }
 
-    /// As [`is_replicated_or_loading`](Self::is_replicated_or_loading), but certain: on a replica that clients may
-    /// write to, a callback may work for one of them.
+    /// Returns true if the command certainly comes from the master or from a file that is being loaded. Unlike
+    /// [`is_replicated_or_loading`](Self::is_replicated_or_loading), this returns false in a callback on a writable
+    /// replica, which may be working for a client.
     pub(crate) fn must_apply(&self) -> bool {
-        self.is_granted(raw::REDISMODULE_CTX_FLAGS_SLAVE | raw::REDISMODULE_CTX_FLAGS_READONLY)
+        self.is_from_master_or_file(raw::REDISMODULE_CTX_FLAGS_SLAVE | raw::REDISMODULE_CTX_FLAGS_READONLY)
     }
 
-    /// Returns true if the command comes from the master or a file; without a client's context, true if the server has
+    /// Returns true if the command comes from the master or a file. Without a context, returns true if the server has
     /// all of `flags`.
-    fn is_granted(&self, flags: u32) -> bool {
-        const GRANTED: u32 = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING;
+    fn is_from_master_or_file(&self, flags: u32) -> bool {
+        const EITHER: u32 = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING;
         let present = self.flags();
-        present & GRANTED != 0 || self.ctx.is_null() && present & flags == flags
+        present & EITHER != 0 || self.ctx.is_null() && present & flags == flags
     }
 
-    /// Returns true if the command comes with a slot that migrates here. The slot stays where it was if anything of it
-    /// fails.
+    /// Returns true if the command belongs to a slot that migrates to this node. If such a command fails, the slot
+    /// stays on its source node.
     pub(crate) fn is_import(&self) -> bool {
         let imports = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_MASTER;
         let loads = raw::REDISMODULE_CTX_FLAGS_LOADING;
         self.flags() & (imports | loads) == imports && feature::SLOT_MIGRATION.is_offered()
     }
 
-    /// Returns true if the command comes from a file that is loaded.
+    /// Returns true if the command comes from a file that is being loaded.
     pub(crate) fn is_loading(&self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_LOADING != 0
     }
@@ -98,39 +100,39 @@ impl Server<'_> {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_EVICT != 0
     }
 
-    /// Returns true if this process is a child that writes a snapshot or a log.
+    /// Returns true if this process is a child that writes a snapshot or an append-only file.
     pub(crate) fn is_child(&self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_IS_CHILD != 0
     }
 
     fn flags(&self) -> u32 {
-        // SAFETY: the context is one of the server's, or null, for its state alone.
+        // SAFETY: the context is the server's, or null.
         unsafe { call!(RedisModule_GetContextFlags(self.ctx)) as u32 }
     }
 
-    /// Logs the reason and ends the process, where continuing would be worse.
-    pub(crate) fn end_server(&self, reason: &str) -> ! {
+    /// Logs the reason, and exits the process.
+    pub(crate) fn log_and_exit(&self, reason: &str) -> ! {
         self.log_warning(reason);
         self.exit()
     }
 
-    /// Ends the process at once.
+    /// Exits the process at once.
     pub(crate) fn exit(&self) -> ! {
-        // SAFETY: ends the process without running anything else of it.
+        // SAFETY: this exits the process without running any more of its code.
         unsafe { libc::_exit(1) }
     }
 
-    /// Returns the memory in use as a share of `maxmemory`; 0 without a limit.
+    /// Returns the used memory as a fraction of `maxmemory`; 0 without a limit.
     pub(crate) fn used_memory_ratio(&self) -> f64 {
         // SAFETY: it takes no arguments.
         f64::from(unsafe { call!(RedisModule_GetUsedMemoryRatio()) })
     }
 
-    /// Returns `maxmemory`, in bytes; 0 for no limit. It takes some 40 microseconds.
+    /// Returns `maxmemory` in bytes; 0 for no limit. Takes about 40 microseconds.
     pub(crate) fn max_memory(&self) -> u64 {
         let mut failed = 0;
-        // SAFETY: both names end with a NUL, the context may be null, and the server's answer is freed once it is read.
-        // The section is the server's own: no other module is asked.
+        // SAFETY: both names end with a NUL, the context may be null, and the server's reply is freed after it is read.
+        // The section is the server's own, so no other module runs.
         let bytes = unsafe {
             let info = call!(RedisModule_GetServerInfo(self.ctx, c"memory".as_ptr()));
             let bytes = call!(RedisModule_ServerInfoGetFieldUnsigned(info, c"maxmemory".as_ptr(), &mut failed));
@@ -149,7 +151,7 @@ impl Server<'_> {
     /// Returns random bits that nobody can guess, from the server's own source.
     pub(crate) fn random(&self) -> u64 {
         let mut bytes = [0; 8];
-        // SAFETY: the server fills as many bytes as it is told.
+        // SAFETY: the server fills as many bytes as the buffer has.
         unsafe { call!(RedisModule_GetRandomBytes(bytes.as_mut_ptr(), bytes.len())) };
         u64::from_ne_bytes(bytes)
     }
@@ -191,8 +193,8 @@ impl Context<'_> {
     /// Sends `command key arguments…` to replicas and the append-only file.
     pub(crate) fn replicate(&self, command: &CStr, key: Arg, arguments: &[Arg]) {
         let (format, strings) = (c"sv".as_ptr(), arguments.as_ptr().cast::<*mut raw::RedisModuleString>());
-        // SAFETY: a string, and an array of as many, as the format says. All are alive, and an `Arg` is a pointer to a
-        // string.
+        // SAFETY: the arguments match the format: a string, and an array of strings with its length. All are alive, and
+        // an `Arg` is a pointer to a string.
         unsafe {
             call!(RedisModule_Replicate(
                 self.as_raw(),
@@ -211,20 +213,20 @@ impl Context<'_> {
         unsafe { call!(RedisModule_ReplicateVerbatim(self.as_raw())) };
     }
 
-    /// Returns true if a connected client may have sent the command itself: scripts, transactions and most modules run
-    /// commands for clients of their own.
+    /// Returns true if a connected client may have sent the command itself. Scripts, transactions and most modules run
+    /// commands for internal clients.
     pub(crate) fn has_connection(&self) -> bool {
         const WITHOUT: u32 = raw::REDISMODULE_CTX_FLAGS_LUA | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
         self.flags() & WITHOUT == 0
     }
 
-    /// Returns true if the command is one of several that run as one.
+    /// Returns true if the command runs in a script or transaction.
     pub(super) fn is_in_script_or_transaction(&self) -> bool {
         const WITHIN: u32 = raw::REDISMODULE_CTX_FLAGS_LUA | raw::REDISMODULE_CTX_FLAGS_MULTI;
         self.flags() & WITHIN != 0
     }
 
-    /// Returns the number of the client, or 0 if there is none.
+    /// Returns the ID of the client, or 0 if there is none.
     pub(crate) fn client_id(&self) -> u64 {
         // SAFETY: the context is alive.
         unsafe { call!(RedisModule_GetClientId(self.as_raw())) }
@@ -233,7 +235,7 @@ impl Context<'_> {
     /// Hands the address and port of a client to `show`. Returns false if there is no such client.
     pub(crate) fn show_address(&self, client: u64, show: impl FnOnce(&str, u16)) -> bool {
         let mut info = raw::RedisModuleClientInfo { version: 1, flags: 0, id: client, addr: [0; 46], port: 0, db: 0 };
-        // SAFETY: the server fills a structure of the version that is in it.
+        // SAFETY: the server fills a structure of the version that its field states.
         if unsafe { call!(RedisModule_GetClientInfoById((&raw mut info).cast(), client)) } != OK {
             return false;
         }
@@ -243,39 +245,39 @@ impl Context<'_> {
         true
     }
 
-    /// Returns the name of a client's user, if the server tells.
+    /// Returns the name of a client's user, if the server offers it.
     pub(crate) fn user_name(&self, client: u64) -> Option<OwnedString> {
         available!(RedisModule_GetClientUserNameById)?;
-        // SAFETY: the context is alive. The server hands over a string that is ours until it is freed, or null.
+        // SAFETY: the context is alive. The server returns null or a string that is ours to free.
         let name = unsafe { call!(RedisModule_GetClientUserNameById(self.as_raw(), client)) };
         (!name.is_null()).then_some(OwnedString(name))
     }
 
-    /// Returns true if the client gets maps: it speaks RESP3, and the server offers that to modules.
+    /// Returns true if the client gets maps: it uses RESP3, and the server offers RESP3 to modules.
     pub(crate) fn has_maps(&self) -> bool {
         feature::RESP3.is_offered() && self.flags() & raw::REDISMODULE_CTX_FLAGS_RESP3 != 0
     }
 }
 
-/// One of the server's strings that is ours: freed when dropped.
+/// A string of the server that is ours. It is freed when dropped.
 pub(crate) struct OwnedString(*mut raw::RedisModuleString);
 
 impl OwnedString {
     pub(crate) fn as_arg(&self) -> Arg<'_> {
-        // SAFETY: the string lives as long as it is borrowed, and nobody else has it.
+        // SAFETY: the string lives as long as it is borrowed, and only we own it.
         unsafe { Arg::new(self.0) }
     }
 
-    /// Returns the string, to be freed by the caller.
+    /// Returns the string, which the caller must free.
     pub(crate) fn into_raw(self) -> *mut raw::RedisModuleString {
         ManuallyDrop::new(self).0
     }
 
-    /// Takes over a string that is to be freed.
+    /// Takes over a string, and frees it when dropped.
     ///
     /// # Safety
     ///
-    /// `string` must be one that nobody else frees.
+    /// Nobody else may free `string`.
     pub(crate) unsafe fn from_raw(string: *mut raw::RedisModuleString) -> OwnedString {
         OwnedString(string)
     }
@@ -283,7 +285,7 @@ impl OwnedString {
 
 impl Drop for OwnedString {
     fn drop(&mut self) {
-        // SAFETY: the string is ours, and nobody has it any more.
+        // SAFETY: the string is ours, and nothing borrows it any more.
         unsafe { call!(RedisModule_FreeString(ptr::null_mut(), self.0)) };
     }
 }

@@ -1,9 +1,8 @@
-//! What the module uses that not every supported server offers to modules: one table, which the code asks, and which
-//! the log and docs/versions.md show.
+//! Optional features: parts of the module API that not every supported server offers.
 //!
-//! Whatever users notice when a server lacks it stands here, is asked for with [`Feature::is_offered`] before it is used,
-//! and has a row in docs/versions.md, "Servers". A single call that has a substitute is looked up where it is made, with
-//! [`available!`].
+//! A feature is listed here if users notice that a server lacks it. The code checks [`Feature::is_offered`] before it
+//! uses the feature, and docs/versions.md has a row for it in "Servers". A single function that has a substitute is
+//! checked where it is called, with [`available!`].
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -14,7 +13,7 @@ use crate::ffi::{OK, available, call};
 pub(crate) struct Feature {
     /// The name in the log and in docs/versions.md.
     name: &'static str,
-    /// Says what oxbloom does without it.
+    /// What oxbloom does without the feature, for the log.
     fallback: &'static str,
     is_offered: fn() -> bool,
 }
@@ -66,10 +65,11 @@ pub(crate) const ACL_CATEGORIES: Feature = Feature {
     is_offered: || has!(RedisModule_GetCommand, RedisModule_AddACLCategory, RedisModule_SetCommandACLCategories),
 };
 
+/// The module option with which a module supports slot migration.
 pub(crate) const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
 
-/// From Valkey 9.0 on, which asks for an option: it refuses to migrate slots unless all modules say that they go along.
-/// Redis may come to mean something else by the bit.
+/// From Valkey 9.0 on. Valkey only migrates slots if all modules set this option. Redis may give the bit another
+/// meaning, so this is false there.
 pub(crate) const SLOT_MIGRATION: Feature = Feature {
     name: "CLUSTER MIGRATESLOTS",
     fallback: "slots move key by key",
@@ -99,7 +99,7 @@ pub(crate) fn is_redis_8() -> bool {
         && !is_valkey()
 }
 
-/// Returns true on Valkey, which has the functions under its own names, too.
+/// Returns true on Valkey, which also has the functions under names of its own.
 pub(crate) fn is_valkey() -> bool {
     let mut function: *mut c_void = ptr::null_mut();
     let name = c"ValkeyModule_SetModuleOptions".as_ptr();
@@ -107,7 +107,7 @@ pub(crate) fn is_valkey() -> bool {
     unsafe { call!(RedisModule_GetApi(name, (&raw mut function).cast())) == OK }
 }
 
-/// Lists what this server lacks, and the fallback of each, for the log. `None` if it lacks nothing.
+/// Lists the features that this server lacks, each with its fallback, for the log. Returns `None` if it lacks none.
 pub(crate) fn missing_features() -> Option<String> {
     let missing = ALL.iter().filter(|feature| !feature.is_offered());
     let missing: Vec<_> = missing.map(|feature| format!("{} ({})", feature.name, feature.fallback)).collect();

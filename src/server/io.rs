@@ -1,4 +1,4 @@
-//! What the callbacks of a data type are handed: files, digests, and the defragmenter.
+//! The arguments of a data type's callbacks: files, digests, and the defragmenter.
 
 use std::ffi::{CStr, c_char, c_int, c_longlong};
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use redis_module::raw;
 use super::args::Arg;
 use crate::ffi::call;
 
-/// An RDB file or a payload that is read or written, or an append-only file that is written.
+/// An RDB file or DUMP payload that is read or written, or an append-only file that is written.
 pub(crate) struct Io<'a> {
     io: *mut raw::RedisModuleIO,
     lifetime: PhantomData<&'a mut raw::RedisModuleIO>,
@@ -21,12 +21,13 @@ impl Io<'_> {
     ///
     /// # Safety
     ///
-    /// `io` must be what the server handed to a callback of the data type, and live for the wrapper's lifetime.
+    /// `io` must be the pointer that the server handed to a callback of a data type, and live for the wrapper's
+    /// lifetime.
     pub(crate) unsafe fn new(io: *mut raw::RedisModuleIO) -> Self {
         Io { io, lifetime: PhantomData }
     }
 
-    /// Returns the name of the key whose value it is, if the server tells.
+    /// Returns the name of the key whose value is read or written, if the server knows it.
     pub(crate) fn key_name(&self) -> Option<Arg<'_>> {
         // SAFETY: the file is open.
         let name = unsafe { call!(RedisModule_GetKeyNameFromIO(self.io)) }.cast_mut();
@@ -34,7 +35,7 @@ impl Io<'_> {
         (!name.is_null()).then(|| unsafe { Arg::new(name) })
     }
 
-    /// Returns the value, unless this or an earlier attempt to read failed.
+    /// Returns `value`, or `None` if this read or an earlier one failed.
     fn unless_failed<T>(&self, value: T) -> Option<T> {
         // SAFETY: the file is open.
         (unsafe { call!(RedisModule_IsIOError(self.io)) } == 0).then_some(value)
@@ -71,14 +72,14 @@ impl Io<'_> {
     }
 
     pub(crate) fn write_string(&mut self, bytes: &[u8]) {
-        // SAFETY: the file is open, and the server copies as many bytes.
+        // SAFETY: the file is open, and the server copies the bytes.
         unsafe { call!(RedisModule_SaveStringBuffer(self.io, bytes.as_ptr().cast(), bytes.len())) };
     }
 
     /// Writes `command key number data` to an append-only file.
     pub(crate) fn write_command(&mut self, command: &CStr, key: Arg, number: u64, data: &[u8]) {
-        // SAFETY: the file is open, and the arguments are what the format says: a string, a number, and bytes with
-        // their length.
+        // SAFETY: the file is open, and the arguments match the format: a string, a number, and bytes with their
+        // length.
         unsafe {
             call!(RedisModule_EmitAOF(
                 self.io,
@@ -93,14 +94,14 @@ impl Io<'_> {
     }
 }
 
-/// Bytes that the server allocated for us, with its allocator: freed when dropped.
+/// Bytes that the server allocated for us with its allocator. They are freed when dropped.
 pub(crate) struct ServerBuffer {
     start: NonNull<c_char>,
     length: usize,
 }
 
 impl ServerBuffer {
-    /// Returns the allocation and its length, to be freed by the caller.
+    /// Returns the allocation, which the caller must free, and its length.
     pub(crate) fn into_raw(self) -> (NonNull<u8>, usize) {
         let buffer = ManuallyDrop::new(self);
         (buffer.start.cast(), buffer.length)
@@ -109,14 +110,14 @@ impl ServerBuffer {
 
 impl AsRef<[u8]> for ServerBuffer {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the server returned both, and the allocation is ours until dropped.
+        // SAFETY: the server returned the address and the length, and the allocation is ours until dropped.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.length) }
     }
 }
 
 impl Drop for ServerBuffer {
     fn drop(&mut self) {
-        // SAFETY: the allocation is ours, and nobody has it any more.
+        // SAFETY: the allocation is ours, and nothing borrows it any more.
         unsafe { call!(RedisModule_Free(self.start.as_ptr().cast())) };
     }
 }
@@ -132,17 +133,18 @@ impl Digest<'_> {
     ///
     /// # Safety
     ///
-    /// `digest` must be what the server handed to a callback of the data type, and live for the wrapper's lifetime.
+    /// `digest` must be the pointer that the server handed to a callback of a data type, and live for the wrapper's
+    /// lifetime.
     pub(crate) unsafe fn new(digest: *mut raw::RedisModuleDigest) -> Self {
         Digest { digest, lifetime: PhantomData }
     }
 
     pub(crate) fn add(&mut self, bytes: &[u8]) {
-        // SAFETY: the digest is alive, and the server reads as many bytes.
+        // SAFETY: the digest is alive, and the server only reads the bytes.
         unsafe { call!(RedisModule_DigestAddStringBuffer(self.digest, bytes.as_ptr().cast(), bytes.len())) };
     }
 
-    /// Ends what was added in this order.
+    /// Ends a sequence of bytes whose order matters.
     pub(crate) fn end_sequence(&mut self) {
         // SAFETY: the digest is alive.
         unsafe { call!(RedisModule_DigestEndSequence(self.digest)) };
@@ -160,18 +162,19 @@ impl Defragmenter<'_> {
     ///
     /// # Safety
     ///
-    /// `ctx` must be what the server handed to a callback of the data type, and live for the wrapper's lifetime.
+    /// `ctx` must be the pointer that the server handed to a callback of a data type, and live for the wrapper's
+    /// lifetime.
     pub(crate) unsafe fn new(ctx: *mut raw::RedisModuleDefragCtx) -> Self {
         Defragmenter { ctx, lifetime: PhantomData }
     }
 
-    /// Moves an allocation to a better place, if there is one, and frees the old one. Returns its new address if it
+    /// Moves an allocation to a better address, if there is one, and frees the old one. Returns the new address if it
     /// moved.
     ///
     /// # Safety
     ///
-    /// `address` must be an allocation of the server's allocator, and whoever owns it must use the new address from
-    /// then on.
+    /// `address` must be an allocation from the server's allocator, and its owner must use the new address from then
+    /// on.
     pub(crate) unsafe fn relocate(&self, address: NonNull<u8>) -> Option<NonNull<u8>> {
         // SAFETY: as promised by the caller.
         NonNull::new(unsafe { call!(RedisModule_DefragAlloc(self.ctx, address.as_ptr().cast())) }.cast())
@@ -185,13 +188,13 @@ impl Defragmenter<'_> {
         if status == raw::REDISMODULE_OK as c_int { cursor } else { 0 }
     }
 
-    /// Returns true if the server has other things to do. It never has where a value is small.
+    /// Returns true if the server wants to continue later. For small values it never does.
     pub(crate) fn should_stop(&self) -> bool {
         // SAFETY: as `new` promises.
         unsafe { call!(RedisModule_DefragShouldStop(self.ctx)) != 0 }
     }
 
-    /// Notes where the next call goes on. Returns false if there will be none.
+    /// Stores where the next call continues. Returns false if there is no next call.
     pub(crate) fn stop_at(&self, cursor: u64) -> bool {
         // SAFETY: as `new` promises.
         unsafe { call!(RedisModule_DefragCursorSet(self.ctx, cursor)) == raw::REDISMODULE_OK as c_int }

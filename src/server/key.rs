@@ -1,16 +1,15 @@
-//! Open keys, and what may run other modules' code.
+//! Open keys, and the permission for calls that may run other modules' code.
 //!
 //! Other modules may listen to keyspace events. A listener runs in the middle of our call into the server, and may do
-//! anything to any key, such as delete the filter that a command just found. The events come from
+//! anything to any key: it may delete the filter that a command just found. Three kinds of calls raise events:
 //!
-//! - opening a key: `keymiss` if it does not exist, `expired` if its time is over. If the key is found, no event is
-//!   raised;
-//! - setting a value: `new`, and where there was a value, what tells that it is gone;
-//! - [`Keyspace::notify_changed`] and [`Keyspace::notify_expire`].
+//! - opening a key raises `keymiss` if the key does not exist, `expired` if it has expired, and nothing if it exists;
+//! - setting a value raises `new`, and if the key had a value, an event for its removal;
+//! - [`Keyspace::notify_changed`] and [`Keyspace::notify_expire`] raise the event that they name.
 //!
-//! All three take the [`Keyspace`], of which there is one for a command. An open key borrows it, and a filter borrows
-//! its key. So the compiler sees to it that nobody holds a filter, or a key that remembers one, while a listener may
-//! run. (To open several keys at a time is possible as long as each is found: see [`OpenKey::open_another`].)
+//! All three take the [`Keyspace`]. Each command has exactly one. An open key borrows the keyspace, and a filter
+//! borrows its key. So the compiler ensures that nobody holds a filter or an open key while a listener may run.
+//! (Several keys can be open at a time as long as all of them exist: see [`OpenKey::open_another`].)
 
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
@@ -21,7 +20,7 @@ use super::args::Arg;
 use super::context::Context;
 use crate::ffi::{OK, available, call};
 
-/// The permission to do what may run listeners. It takes no memory, and no time.
+/// The permission for calls that may run listeners. It costs no memory and no time.
 pub(crate) struct Keyspace<'a>(PhantomData<&'a mut ()>);
 
 impl Keyspace<'_> {
@@ -29,7 +28,7 @@ impl Keyspace<'_> {
     ///
     /// # Safety
     ///
-    /// For callbacks that the server calls while none of its values is borrowed, such as commands; once in each call.
+    /// Only for callbacks that the server calls while none of its values is borrowed, such as commands; once per call.
     #[inline]
     pub(crate) unsafe fn new() -> Self {
         Keyspace(PhantomData)
@@ -41,14 +40,14 @@ impl Keyspace<'_> {
         Keyspace(PhantomData)
     }
 
-    /// Tells watchers and listeners that `event` changed the key.
+    /// Notifies watchers and listeners that `event` changed the key.
     pub(crate) fn notify_changed(&mut self, ctx: &Context, key: Arg, event: &CStr) {
         // SAFETY: the context and the key's name are alive.
         unsafe { call!(RedisModule_SignalModifiedKey(ctx.as_raw(), key.as_raw())) };
         self.notify(ctx, raw::REDISMODULE_NOTIFY_MODULE, event, key);
     }
 
-    /// Tells listeners that the key got a time to live, by the event of the server's own commands.
+    /// Notifies listeners that the key got a time to live, with the event that the server's own commands raise.
     pub(crate) fn notify_expire(&mut self, ctx: &Context, key: Arg) {
         self.notify(ctx, raw::REDISMODULE_NOTIFY_GENERIC, c"expire", key);
     }
@@ -62,9 +61,9 @@ impl Keyspace<'_> {
     }
 }
 
-/// An open key; closed when dropped.
+/// An open key. It is closed when dropped.
 pub(crate) struct OpenKey<'k> {
-    /// Null if the key was opened to be read and does not exist.
+    /// The key, or null if it was opened for reading and does not exist.
     key: *mut raw::RedisModuleKey,
     _keyspace: Keyspace<'k>,
 }
@@ -72,7 +71,7 @@ pub(crate) struct OpenKey<'k> {
 impl<'k> OpenKey<'k> {
     #[inline]
     pub(crate) fn open(keyspace: Keyspace<'k>, ctx: &Context, name: Arg, mode: u32) -> OpenKey<'k> {
-        // SAFETY: the context and the name are alive. Listeners may run: nobody else has the permission.
+        // SAFETY: the context and the name are alive. Listeners may run: the caller gave up the permission.
         let key = unsafe { call!(RedisModule_OpenKey(ctx.as_raw(), name.as_raw(), mode as c_int)) };
         OpenKey { key, _keyspace: keyspace }
     }
@@ -81,26 +80,26 @@ impl<'k> OpenKey<'k> {
     ///
     /// # Safety
     ///
-    /// If it has no value, a listener may have run, so that keys that were opened before it may have lost theirs: they
-    /// must be closed, and no value of theirs used.
+    /// If the other key has no value, a listener may have run and removed the values of keys that were opened before.
+    /// The caller must then close these keys without using their values.
     pub(crate) unsafe fn open_another(&self, ctx: &Context, name: Arg, mode: u32) -> OpenKey<'k> {
         OpenKey::open(Keyspace(PhantomData), ctx, name, mode)
     }
 
-    /// Returns true if the key was not found by an opening to read.
+    /// Returns true if the key was opened for reading and does not exist.
     #[inline]
     pub(crate) fn is_missing(&self) -> bool {
         self.key.is_null()
     }
 
-    /// Returns the data type of the value, null if it is none of a module.
+    /// Returns the data type of the value, or null if the value is not of a module's type.
     #[inline]
     pub(crate) fn data_type(&self) -> *mut raw::RedisModuleType {
         // SAFETY: the key is open; null has no type.
         unsafe { call!(RedisModule_ModuleTypeGetType(self.key)) }
     }
 
-    /// Returns the value, null if it is none of a module. It stays while the key is open.
+    /// Returns the value, or null if it is not of a module's type. It lives while the key is open.
     #[inline]
     pub(crate) fn value(&self) -> *mut c_void {
         // SAFETY: the key is open; null has no value.
@@ -113,11 +112,12 @@ impl<'k> OpenKey<'k> {
         unsafe { call!(RedisModule_KeyType(self.key)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int }
     }
 
-    /// Makes a key that is open to be written expire at a time, in milliseconds since 1970. Without a value, nothing happens.
+    /// Sets the time at which the key, which is open for writing, expires, in milliseconds since 1970. Does nothing if
+    /// it has no value.
     pub(crate) fn set_expire_time(&mut self, time: i64) {
-        // The first releases of Redis 6.2 know only times from now on.
+        // The first releases of Redis 6.2 only take a time to live.
         let is_absolute = available!(RedisModule_SetAbsExpire).is_some();
-        // SAFETY: the key is open. The server refuses one without a value, and one that is only read.
+        // SAFETY: the key is open. The server rejects a key without a value, and one that is open for reading.
         unsafe {
             if is_absolute {
                 call!(RedisModule_SetAbsExpire(self.key, time));
@@ -128,20 +128,21 @@ impl<'k> OpenKey<'k> {
         }
     }
 
-    /// Sets the value of a key that is open to be written, and closes it. A value that it has already, and its time to
-    /// live, are gone. Returns the permission to open it again, which is needed to use the value: a listener may have
-    /// removed it. If the server does not take the value, returns an error; the value then still belongs to the caller.
+    /// Sets the value of a key that is open for writing, and closes the key. Its previous value and time to live are
+    /// removed. Returns the permission to open the key again. The caller must open it again to use the value, since a
+    /// listener may have removed it. If the server rejects the value, returns an error, and the caller still owns the
+    /// value.
     ///
     /// # Safety
     ///
-    /// The key must be open to be written. `value` must be one of `data_type`, and belong to nobody else.
+    /// The key must be open for writing. `value` must be of `data_type`, and nobody else may own it.
     pub(crate) unsafe fn set_value(
         self,
         data_type: *mut raw::RedisModuleType,
         value: *mut c_void,
     ) -> Result<Keyspace<'k>, Keyspace<'k>> {
-        // SAFETY: the key is open, and the rest is as promised by the caller. Listeners may run: the key cannot be used
-        // any more.
+        // SAFETY: the key is open, and the rest is as promised by the caller. Listeners may run: `self` is consumed, so
+        // the key cannot be used any more.
         let status = unsafe { call!(RedisModule_ModuleTypeSetValue(self.key, data_type, value)) };
         if status == OK { Ok(Keyspace(PhantomData)) } else { Err(Keyspace(PhantomData)) }
     }
@@ -151,7 +152,7 @@ impl Drop for OpenKey<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.key.is_null() {
-            // SAFETY: the key is open, and nobody has it any more.
+            // SAFETY: the key is open, and nothing borrows it any more.
             unsafe { call!(RedisModule_CloseKey(self.key)) };
         }
     }

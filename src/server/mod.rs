@@ -1,7 +1,7 @@
-//! The server's C API, wrapped so that it can be used from safe code.
+//! Safe wrappers over the server's C API.
 //!
 //! ```text
-//!  feature      what this server offers to modules
+//!  feature      optional features of servers
 //!  args         the arguments of a command
 //!  context      Server: log, state, limits;  Context: a command's client, replication
 //!  clock        the time, on Context
@@ -11,12 +11,12 @@
 //!  info_writer  a section of INFO
 //! ```
 //!
-//! Rules that hold in all of it:
+//! Rules for all wrappers:
 //!
-//! 1. A wrapper is created from a raw pointer in an `unsafe` function, whose caller promises that the pointer is the
-//!    server's and lives for the wrapper's lifetime. All else is safe.
-//! 2. What may run other modules' code (their keyspace event listeners) takes the [`Keyspace`], which is lent to every
-//!    open key. So nobody holds a reference to a value then: see [`key`].
+//! 1. A wrapper is created from a raw pointer in an `unsafe` function. The caller promises that the pointer is the
+//!    server's and lives for the wrapper's lifetime. All other functions are safe.
+//! 2. A function that may run other modules' code (their listeners to keyspace events) takes the [`Keyspace`], which
+//!    every open key borrows. So nobody holds a reference to a value at that time: see [`key`].
 
 mod args;
 pub(crate) mod clock;

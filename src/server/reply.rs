@@ -1,4 +1,4 @@
-//! Replies in RESP2 and RESP3. The server translates: a boolean is an integer to a client of RESP2, a map an array.
+//! Replies in RESP2 and RESP3. The server translates for RESP2: a boolean becomes an integer, and a map an array.
 
 use std::ffi::{CStr, c_long, c_longlong};
 
@@ -44,7 +44,7 @@ impl Context<'_> {
 
     pub(crate) fn reply_bulk(&self, bytes: &[u8]) {
         self.note_sent(1);
-        // SAFETY: the context is alive, and the server copies as many bytes.
+        // SAFETY: the context is alive, and the server copies the bytes.
         unsafe { call!(RedisModule_ReplyWithStringBuffer(self.as_raw(), bytes.as_ptr().cast(), bytes.len())) };
     }
 
@@ -54,7 +54,7 @@ impl Context<'_> {
         unsafe { call!(RedisModule_ReplyWithNull(self.as_raw())) };
     }
 
-    /// Replies with an integer. RESP ends at `2^63 - 1`, which is sent for larger ones.
+    /// Replies with an integer. The maximum in RESP is `2^63 - 1`, which is also sent for larger numbers.
     pub(crate) fn reply_integer(&self, number: u64) {
         self.note_sent(1);
         let number = c_longlong::try_from(number).unwrap_or(c_longlong::MAX);
@@ -62,7 +62,7 @@ impl Context<'_> {
         unsafe { call!(RedisModule_ReplyWithLongLong(self.as_raw(), number)) };
     }
 
-    /// Replies with a number: in RESP2 the shortest text that reads back as the same number.
+    /// Replies with a double; in RESP2, with the shortest text that parses to the same number.
     pub(crate) fn reply_double(&self, number: f64) {
         if self.has_maps() {
             self.note_sent(1);
@@ -73,18 +73,18 @@ impl Context<'_> {
         }
     }
 
-    /// Replies with an estimate: four significant digits, otherwise as [`reply_double`](Self::reply_double).
+    /// Replies as [`reply_double`](Self::reply_double), rounded to four significant digits.
     pub(crate) fn reply_estimate(&self, number: f64) {
         self.reply_double(format!("{number:.3e}").parse().unwrap_or(number));
     }
 
-    /// Replies yes or no: `1` or `0` in RESP2. Servers before 7.0 speak only that to modules.
+    /// Replies with a boolean: `1` or `0` in RESP2, and on servers before 7.0, which do not offer RESP3 to modules.
     #[inline]
     pub(crate) fn reply_bool(&self, yes: bool) {
         self.reply_bools(&[yes]);
     }
 
-    /// Replies with each, as [`reply_bool`](Self::reply_bool).
+    /// Replies with several booleans, each as [`reply_bool`](Self::reply_bool) does.
     #[inline]
     pub(crate) fn reply_bools(&self, all: &[bool]) {
         self.note_sent(all.len());
@@ -122,7 +122,8 @@ impl Context<'_> {
     }
 }
 
-/// Returns the shortest text that reads back as the same number, with an exponent where it would start with many zeros.
+/// Returns the shortest text that parses to the same number, with an exponent if it would otherwise start with many
+/// zeros.
 fn shortest(number: f64) -> String {
     if number != 0.0 && number.abs() < 1e-5 { format!("{number:e}") } else { number.to_string() }
 }
