@@ -152,7 +152,7 @@ pub(crate) fn exit_if_data_lost(server: &Server, error: Error) -> Error {
         _ => None,
     };
     if limit.is_some_and(|limit| limit != Limit::Address) && server.must_apply() && !server.is_import() {
-        server.log_and_exit("out of memory for a filter of the master or of a file: ending, not to lose its items");
+        server.log_and_exit("out of memory applying replicated or persisted data; exiting to avoid losing items: give the server more memory");
     }
     error
 }

@@ -157,7 +157,7 @@ fn load_filter(
                     statistics::count_replicated_rejection();
                 }
                 let key = file.key_name().map_or("unknown".to_owned(), |name| name.shown().to_string());
-                server.log_warning(&format!("a filter was refused: {error}{limit} (key '{key}')"));
+                server.log_warning(&format!("rejected a filter in a file or payload: {error}{limit} (key '{key}')"));
                 admission::exit_if_data_lost(&server, rejection);
                 ptr::null_mut()
             }
@@ -186,7 +186,10 @@ unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::Re
 fn save_or_exit(what: &CStr, save: impl FnOnce() -> bool) {
     if !catch_panic(what, false, save) {
         let server = Server::detached();
-        server.log_warning(&format!("{} failed", what.to_string_lossy()));
+        server.log_warning(&format!(
+            "{} failed, out of memory or by a bug of the module: what was written is incomplete",
+            what.to_string_lossy()
+        ));
         if server.is_child() {
             server.exit()
         }

@@ -72,7 +72,7 @@ impl<'k> WriteKey<'k> {
         if !matches!(find(&key.key), Ok(None)) {
             let name = name.shown();
             ctx.log_warning(&format!(
-                "'{name}' exists here, but not where the master or the append-only file creates it: replaced"
+                "replaced key '{name}': it exists here, but not where the master or the append-only file creates it (nothing to do)"
             ));
         }
         key

@@ -77,7 +77,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     catch_panic(c"load", FAILED, || {
         if named == FAILED {
             context.log_warning(
-                "not loaded: another module named 'bf' is there already (oxbloom, RedisBloom or valkey-bloom); load only one, see \
+                "not loaded: another module named 'bf' is already loaded (oxbloom, RedisBloom or valkey-bloom); load only one, see \
                  'Servers that bring their own module' in docs/operating.md",
             );
             return FAILED;
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
         match registration::register_all(&context, args) {
             Ok(()) => OK,
             Err(reason) => {
-                context.log_warning(&reason);
+                context.log_warning(&format!("not loaded: {reason}"));
                 FAILED
             }
         }

@@ -17,22 +17,22 @@ pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
     // SAFETY: the context is alive, and the module keeps the promises of the options.
     unsafe { call!(RedisModule_SetModuleOptions(ctx.as_raw(), options())) };
     if !datatype::register(ctx) {
-        return Err("the server refused the data types".to_owned());
+        return Err("the server rejected the data types".to_owned());
     }
-    commands::register_all(ctx).map_err(|name| format!("the server refused {}", name.to_string_lossy()))?;
+    commands::register_all(ctx).map_err(|name| format!("the server rejected {}", name.to_string_lossy()))?;
     if !info_section::register(ctx) {
-        return Err("the server refused the section of INFO".to_owned());
+        return Err("the server rejected the section of INFO".to_owned());
     }
     if !configuration::register(ctx) {
-        return Err("the server refused the configuration".to_owned());
+        return Err("the server rejected the configuration, correct the setting that the line above names".to_owned());
     }
     let version = env!("CARGO_PKG_VERSION");
     let settings = configuration::describe();
     ctx.log_notice(&format!(
-        "oxbloom {version} loaded as 'bf', so that RedisBloom or valkey-bloom cannot be loaded as well: {settings}"
+        "oxbloom {version} loaded as 'bf', so RedisBloom and valkey-bloom, which have the same name, cannot be loaded: {settings}"
     ));
     if let Some(missing) = feature::missing_features() {
-        ctx.log_notice(&format!("this server lacks, and oxbloom does without: {missing}"));
+        ctx.log_notice(&format!("this server lacks optional features, which are off (nothing to do): {missing}"));
     }
     Ok(())
 }

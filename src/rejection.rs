@@ -107,7 +107,7 @@ impl Line {
             let _ = write!(self, " '{}'", key.shown());
         }
         if is_replicated {
-            let _ = self.write_str(" of the master or the append-only file");
+            let _ = self.write_str(" from the master or the append-only file");
         } else {
             self.describe_client(ctx);
         }

@@ -23,18 +23,17 @@ macro_rules! reasons {
     };
 }
 
-// The names in INFO are older than the word "reject", and operators have them in their alerts.
 reasons! {
     /// The filter is full, and does not grow or cannot.
-    Full => c"refused_full";
+    Full => c"rejected_full";
     /// There was no memory, or a limit did not allow it.
-    Memory => c"refused_memory";
+    Memory => c"rejected_memory";
     /// The loaded data are damaged, belong to another filter, or come from a later version.
-    Data => c"refused_data";
+    Data => c"rejected_data";
     /// The filters cannot be merged, or the filter is not of the kind that the command needs.
-    Mismatch => c"refused_mismatch";
+    Mismatch => c"rejected_mismatch";
     /// The key does not exist, already exists, or holds another type.
-    Key => c"refused_key";
+    Key => c"rejected_key";
     /// The command has invalid arguments.
-    Syntax => c"refused_syntax";
+    Syntax => c"rejected_syntax";
 }

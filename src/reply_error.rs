@@ -56,10 +56,14 @@ macro_rules! errors {
 macro_rules! no_memory {
     ($words:literal, $limit:expr) => {
         match $limit {
-            Limit::Address => c_str(concat!($words, ": more than can be addressed\0")),
-            Limit::Filter => c_str(concat!($words, ": over bf.filter-memory-limit\0")),
-            Limit::Server => c_str(concat!($words, ": over maxmemory\0")),
-            Limit::System => c_str(concat!($words, ": the system has no more\0")),
+            Limit::Address => {
+                c_str(concat!($words, ": more than can be addressed, choose a smaller capacity or expansion\0"))
+            }
+            Limit::Filter => {
+                c_str(concat!($words, ": over bf.filter-memory-limit, raise the limit or choose a smaller capacity\0"))
+            }
+            Limit::Server => c_str(concat!($words, ": over maxmemory, raise it or delete keys\0")),
+            Limit::System => c_str(concat!($words, ": the system has no more, add memory or delete keys\0")),
         }
     };
 }
@@ -76,30 +80,28 @@ errors! {
         BadExpansion => c"ERR bad expansion";
         ExpansionRange => c"ERR expansion should be greater or equal to 1";
         NonscalingExpands => c"Nonscaling filters cannot expand";
-        BadSeed => c"ERR bad seed";
-        BadLayout => c"ERR bad layout";
-        BadExpireTime => c"ERR invalid expire time";
-        WindowRange => c"ERR (window should be from 1 second to 100 years)";
-        SlicesRange => c"ERR (slices should be from 2 to 64)";
-        NoWindow => c"ERR SLICES and REFRESH need a WINDOW; SLICES also goes with ROLLING";
-        RollingGrows => c"ERR ROLLING forgets instead of growing: leave out EXPANSION and NONSCALING";
-        WindowedOther => c"ERR filters with WINDOW or ROLLING do not count and are not classic: leave out COUNTING and LAYOUT classic";
-        TtlRange => c"ERR (TTL should be from 1 second to the filter's window)";
-        BadTime => c"ERR AT takes milliseconds since 1970 that are not in the future";
+        BadSeed => c"ERR bad seed: SEED takes a whole number from 0 to 18446744073709551615";
+        BadLayout => c"ERR bad layout: LAYOUT takes native or classic";
+        BadExpireTime => c"ERR invalid expire time: EX, PX, EXAT and PXAT take a whole number above 0, for a time in the future";
+        WindowRange => c"ERR bad window: WINDOW takes seconds, from 1 to 3155760000 (100 years)";
+        SlicesRange => c"ERR bad slices: SLICES takes a whole number from 2 to 64";
+        NoWindow => c"ERR SLICES needs WINDOW or ROLLING, and REFRESH needs WINDOW: add the missing option";
+        RollingGrows => c"ERR a filter with ROLLING never grows: leave out EXPANSION and NONSCALING";
+        WindowedOther => c"ERR WINDOW and ROLLING cannot be combined with COUNTING or LAYOUT classic: leave out one of them";
+        TtlRange => c"ERR bad TTL: TTL takes seconds, from 1 to the filter's WINDOW";
+        BadTime => c"ERR bad time: AT takes milliseconds since 1970, and no time in the future";
         LikeAlone => c"ERR LIKE takes one key and no options: BF.RESERVE key LIKE other";
-        ClassicSeed => c"ERR classic filters have no seed";
-        ClassicCounting => c"ERR classic filters do not count";
+        ClassicSeed => c"ERR classic filters have no seed: leave out SEED, or add LAYOUT native";
+        ClassicCounting => c"ERR COUNTING cannot be combined with LAYOUT classic: leave out one of them";
         Syntax => c"ERR syntax error";
         BadKeyCount => c"ERR numkeys should be greater than 0";
         TooManyKeys => c"ERR Number of keys can't be greater than number of args";
         InsertBadCapacity => c"Bad capacity";
         InsertBadErrorRate => c"Bad error rate";
         InsertBadExpansion => c"Bad expansion";
-        InsertBadSeed => c"Bad seed";
-        InsertBadLayout => c"Bad layout";
         InsertRange => c"Bad argument received";
         UnknownArgument => c"Unknown argument received";
-        RepeatedArgument => c"Repeated argument received";
+        RepeatedArgument => c"ERR repeated argument: give each option once";
         UnknownInformation => c"Invalid information value";
         CannotCreate => c"ERR could not create filter";
         ScanCursor => c"Second argument must be numeric";
@@ -111,21 +113,21 @@ errors! {
         Exists => c"ERR item exists";
     }
     Some(Reason::Mismatch) => {
-        OtherSeed => c"ERR the filter exists and has another SEED";
-        OtherLayout => c"ERR the filter exists and has another LAYOUT";
-        OtherCounting => c"ERR the filter exists and was created without COUNTING";
-        OtherWindow => c"ERR the filter exists and has another WINDOW, SLICES, REFRESH or ROLLING";
-        TtlWithoutWindow => c"ERR TTL needs a filter that was created with WINDOW and without ROLLING";
-        MergedWindows => c"ERR filters with WINDOW or ROLLING cannot be merged";
-        NotCounting => c"ERR only filters that were made with COUNTING remove and count items: BF.RESERVE key error_rate capacity COUNTING";
+        OtherSeed => c"ERR the filter exists with another SEED: leave out SEED, or use another key";
+        OtherLayout => c"ERR the filter exists with another LAYOUT: leave out LAYOUT, or use another key";
+        OtherCounting => c"ERR the filter exists without COUNTING: leave out COUNTING, or use another key";
+        OtherWindow => c"ERR the filter exists with another WINDOW, SLICES, REFRESH or ROLLING: leave these out, or use another key";
+        TtlWithoutWindow => c"ERR TTL needs a filter with WINDOW and without ROLLING: leave out TTL, or use another key";
+        MergedWindows => c"ERR cannot merge filters with WINDOW or ROLLING: add all items to one filter";
+        NotCounting => c"ERR this filter does not support BF.DEL and BF.COUNT: create it with BF.RESERVE key error_rate capacity COUNTING";
         SourcesDiffer(parameter: Mismatch) => merge_mismatch(parameter);
-        IntersectedLayers => c"ERR only filters that have not grown can be intersected: an item may be in a different part of each";
-        IntersectedGrowing => c"ERR only counting filters that do not grow can be intersected: make them with NONSCALING";
+        IntersectedLayers => c"ERR cannot intersect filters that have grown: create them with a larger capacity";
+        IntersectedGrowing => c"ERR cannot intersect counting filters that may grow: create them with NONSCALING";
     }
     Some(Reason::Full) => {
         Full => c"ERR non scaling filter is full";
         CannotGrow => c"ERR problem inserting into filter";
-        UnionTooLarge => c"ERR the union would be too large";
+        UnionTooLarge => c"ERR the union would be too large: create the filters with another SEED";
     }
     Some(Reason::Memory) => {
         NoMemoryToCreate(limit: Limit) => no_memory!("ERR Insufficient memory to create filter", limit);
@@ -134,13 +136,13 @@ errors! {
     }
     Some(Reason::Data) => {
         BadData => c"ERR received bad data";
-        NewerData => c"ERR received data of a later version";
-        ForeignChunk => c"ERR received a chunk of another filter, or one made before the last change";
+        NewerData => c"ERR received data of a later version: upgrade the module on this server";
+        ForeignChunk => c"ERR received a chunk of another filter, or one from before its last write: copy again from iterator 0";
         NoSuchOffset => c"ERR invalid offset - no link found";
         ChunkTooBig => c"ERR invalid chunk - Too big for current filter";
     }
     None => {
-        Internal => c"ERR internal error";
+        Internal => c"ERR internal error: see the log, and report it";
     }
 }
 
@@ -202,26 +204,26 @@ impl Error {
 const fn c_str(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(text) => text,
-        Err(_) => c"ERR internal error",
+        Err(_) => c"ERR internal error: see the log, and report it",
     }
 }
 
 /// Returns the error for filters that cannot be merged; it also says how to create ones that can.
 fn merge_mismatch(parameter: Mismatch) -> &'static CStr {
     match parameter {
-        Mismatch::Layout => c"ERR the filters differ in their layout: make those to be merged with BF.RESERVE key LIKE other",
+        Mismatch::Layout => c"ERR cannot merge filters that differ in their layout: create them with BF.RESERVE key LIKE other",
         Mismatch::ErrorRate => {
-            c"ERR the filters differ in their error rate: make those to be merged with BF.RESERVE key LIKE other"
+            c"ERR cannot merge filters that differ in their error rate: create them with BF.RESERVE key LIKE other"
         }
         Mismatch::Capacity => {
-            c"ERR the filters differ in their capacity: make those to be merged with BF.RESERVE key LIKE other"
+            c"ERR cannot merge filters that differ in their capacity: create them with BF.RESERVE key LIKE other"
         }
         Mismatch::Expansion => {
-            c"ERR the filters differ in their expansion: make those to be merged with BF.RESERVE key LIKE other"
+            c"ERR cannot merge filters that differ in their expansion: create them with BF.RESERVE key LIKE other"
         }
-        Mismatch::Seed => c"ERR the filters differ in their seed: make those to be merged with BF.RESERVE key LIKE other",
+        Mismatch::Seed => c"ERR cannot merge filters that differ in their seed: create them with BF.RESERVE key LIKE other",
         Mismatch::Size => {
-            c"ERR the filters differ in the shape of their parts: make those to be merged with BF.RESERVE key LIKE other"
+            c"ERR cannot merge filters that differ in the shape of their layers: create them with BF.RESERVE key LIKE other"
         }
     }
 }

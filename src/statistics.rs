@@ -154,7 +154,7 @@ impl LayoutFigures {
             (c"items_forgotten", self.items_forgotten.get()),
             (c"slices_ended_early", self.slices_ended_early.get()),
             (c"layers_grown", self.layers_grown.get()),
-            (c"additions_refused", self.additions_rejected.get()),
+            (c"additions_rejected", self.additions_rejected.get()),
         ]
     }
 }
@@ -288,7 +288,7 @@ pub(crate) fn rejections() -> Figures<{ Reason::ALL.len() }> {
 
 /// Returns the figures of the whole module.
 pub(crate) fn module_figures() -> Figures<2> {
-    [(c"refused_replicated", REPLICATED_REJECTED.get()), (c"internal_errors", INTERNAL_ERRORS.load(Ordering::Relaxed))]
+    [(c"rejected_replicated", REPLICATED_REJECTED.get()), (c"internal_errors", INTERNAL_ERRORS.load(Ordering::Relaxed))]
 }
 
 /// Returns figures under valkey-bloom's names, which redis_exporter knows and exports without a script.

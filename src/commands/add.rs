@@ -125,9 +125,9 @@ fn parse<'a>(ctx: &Context, args: Args<'a>) -> Result<InsertRequest<'a>, Error> 
         } else if option.is("EXPANSION") {
             set_once(&mut expansion, value()?.integer().ok_or(Error::InsertBadExpansion)?)?;
         } else if option.is("SEED") {
-            set_once(&mut seed, value()?.unsigned().ok_or(Error::InsertBadSeed)?)?;
+            set_once(&mut seed, value()?.unsigned().ok_or(Error::BadSeed)?)?;
         } else if option.is("LAYOUT") {
-            set_once(&mut layout, LayoutName::of(value()?).ok_or(Error::InsertBadLayout)?)?;
+            set_once(&mut layout, LayoutName::of(value()?).ok_or(Error::BadLayout)?)?;
         } else if let Some(expire) = ExpireOption::of(option) {
             set_once(&mut expires_at, expire.expires_at(ctx, value()?)?)?;
         } else {

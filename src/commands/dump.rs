@@ -41,7 +41,7 @@ pub(super) fn loadchunk(ctx: &Context, keyspace: Keyspace, args: Args) -> Result
     apply_chunk(ctx, keyspace, args).inspect_err(|&error| {
         if ctx.is_loading() && is_damaged(args) {
             let (key, reason) = (args.at(1).shown(), error.text().to_string_lossy());
-            ctx.log_and_exit(&format!("a chunk of the append-only file was refused: {reason} (key '{key}'): ending"));
+            ctx.log_and_exit(&format!("rejected a chunk of the append-only file: {reason} (key '{key}'); exiting, since the file is damaged: restore a backup"));
         }
     })
 }

@@ -218,7 +218,7 @@ fn describe(layer: LayerInfo) -> String {
     // RedisBloom shows 1 for a layer without bits.
     let bits = bits.max(1);
     let ratio = six_digits(error_rate);
-    let blocks = blocks_per_item.map_or(String::new(), |blocks| format!(" lines:{blocks}"));
+    let blocks = blocks_per_item.map_or(String::new(), |blocks| format!(" blocks:{blocks}"));
     format!(
         "bytes:{bytes} bits:{bits} hashes:{probes} hashwidth:{hash_bits} capacity:{capacity} size:{items} ratio:{ratio}{blocks}"
     )

@@ -27,8 +27,8 @@ use testkit::{Setup, ask, copy_of, run, run_words, server_binary};
 
 /// What servers log when they refuse a file, or a replica what its master sends.
 pub(crate) const REFUSALS: &[&str] = &[
-    "a filter was refused: ",
-    "a chunk of the append-only file was refused: ",
+    "rejected a filter in a file or payload: ",
+    "rejected a chunk of the append-only file: ",
     // A classic filter's header that now tells of a larger one.
     EXIT_MESSAGE,
     "Short read",
@@ -221,7 +221,7 @@ fn a_snapshot_in_which_a_bit_flipped_is_refused_or_its_filters_are_whole() {
         // The filters' own checksums find it first, or alone.
         for _ in 0..20 {
             let place = &snapshot.strings[random.below(snapshot.strings.len() as u64) as usize];
-            on(&snapshot.flipped_in(&mut random, place)).refused(&["a filter was refused: "]);
+            on(&snapshot.flipped_in(&mut random, place)).refused(&["rejected a filter in a file or payload: "]);
         }
         // A file that is whole but for its own checksum.
         let mut damaged = snapshot.bytes;
@@ -395,7 +395,7 @@ fn a_rewritten_log_that_was_damaged_is_refused_or_its_filters_are_whole() {
         let (place, words) = chunks[random.below(chunks.len() as u64) as usize];
         let end = place.end - b"\r\n".len();
         let damaged = log.flipped_in(&mut random, end - words[3].len()..end);
-        limited_with_aof("no", "no").on(damaged).refused(&["a chunk of the append-only file was refused: "]);
+        limited_with_aof("no", "no").on(damaged).refused(&["rejected a chunk of the append-only file: "]);
     }
     let mut refused = 0;
     for _ in 0..60 {

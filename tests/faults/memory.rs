@@ -125,7 +125,7 @@ fn what_the_system_refuses_a_running_server_is_an_error_until_there_is_memory_ag
         });
         assert_eq!(digest(&mut client), before);
     }
-    assert!(server.log().contains("a filter was refused: not enough memory"), "{}", server.log());
+    assert!(server.log().contains("rejected a filter in a file or payload: not enough memory"), "{}", server.log());
 
     confine_running(&server, None);
     for (command, _) in &ways {

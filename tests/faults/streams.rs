@@ -205,7 +205,7 @@ fn a_piece_that_is_damaged_on_its_way_to_a_replica_is_refused_there_and_the_log_
         wait_for_replica(&mut client, &mut reader);
         proxy.plan(Place::FromNow(chunk.len() as u64 / 2), Damage::Flip(1));
         Wire::resp2(&master).load_chunk(copy, *iterator, chunk);
-        let refusal = format!("rejected BF.LOADCHUNK '{copy}' of the master or the append-only file: ");
+        let refusal = format!("rejected BF.LOADCHUNK '{copy}' from the master or the append-only file: ");
         wait_until("it is refused", || replica.log().contains(&refusal));
         assert_ne!(digest_of(&mut client, copy), digest_of(&mut reader, copy));
         // As docs/operating.md advises.

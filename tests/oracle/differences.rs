@@ -9,11 +9,14 @@ use super::{Pair, Protocol};
 use testkit::server::server_version;
 use testkit::wire::Reply;
 
+const BAD_SEED: &str = "ERR bad seed: SEED takes a whole number from 0 to 18446744073709551615";
+const BAD_LAYOUT: &str = "ERR bad layout: LAYOUT takes native or classic";
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const UNKNOWN: &str = "Unknown argument received";
-const REPEATED: &str = "Repeated argument received";
-const NO_SEED: &str = "ERR classic filters have no seed";
-const NO_MEMORY: &str = "ERR Insufficient memory to create filter: more than can be addressed";
+const REPEATED: &str = "ERR repeated argument: give each option once";
+const NO_SEED: &str = "ERR classic filters have no seed: leave out SEED, or add LAYOUT native";
+const NO_MEMORY: &str =
+    "ERR Insufficient memory to create filter: more than can be addressed, choose a smaller capacity or expansion";
 
 /// A difference: where RedisBloom does what its users cannot mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +108,7 @@ impl Difference {
             Difference::UnknownOptionIsRefused => ours_is(UNKNOWN) && passed_the_numbers(theirs),
             Difference::RepeatedOptionIsRefused => ours_is(REPEATED) || ours_is("ERR no expansion"),
             Difference::FurtherOptions => {
-                const BAD: [&str; 5] = ["ERR bad seed", "Bad seed", "ERR bad layout", "Bad layout", NO_SEED];
+                const BAD: [&str; 3] = [BAD_SEED, BAD_LAYOUT, NO_SEED];
                 *theirs == Reply::error(UNKNOWN) || (BAD.into_iter().any(ours_is) && passed_the_numbers(theirs))
             }
             Difference::RoomForOptions => {
@@ -243,16 +246,16 @@ fn seed_and_layout_can_be_given_and_are_unknown_words_there() {
     let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT key SEED 42 ITEMS item");
     assert_eq!((theirs, ours), (Reply::error(UNKNOWN), Reply::integers(&[1])));
     let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT key SEED x ITEMS item");
-    assert_eq!((theirs, ours), (Reply::error(UNKNOWN), Reply::error("Bad seed")));
+    assert_eq!((theirs, ours), (Reply::error(UNKNOWN), Reply::error(BAD_SEED)));
     let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE other 0.01 100 SEED x");
-    assert_eq!((theirs, ours), (Reply::simple("OK"), Reply::error("ERR bad seed")));
+    assert_eq!((theirs, ours), (Reply::simple("OK"), Reply::error(BAD_SEED)));
     assert_eq!(pair.agree("BF.RESERVE ignored 0.01 100 SEED 42"), Reply::simple("OK"));
     let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT classic LAYOUT classic ITEMS item");
     assert_eq!((theirs, ours), (Reply::error(UNKNOWN), Reply::integers(&[1])));
     let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT none LAYOUT flat ITEMS item");
-    assert_eq!((theirs, ours), (Reply::error(UNKNOWN), Reply::error("Bad layout")));
+    assert_eq!((theirs, ours), (Reply::error(UNKNOWN), Reply::error(BAD_LAYOUT)));
     let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE third 0.01 100 LAYOUT flat");
-    assert_eq!((theirs, ours), (Reply::simple("OK"), Reply::error("ERR bad layout")));
+    assert_eq!((theirs, ours), (Reply::simple("OK"), Reply::error(BAD_LAYOUT)));
     assert_eq!(pair.agree("BF.RESERVE accepted 0.01 100 LAYOUT classic"), Reply::simple("OK"));
 }
 

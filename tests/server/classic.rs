@@ -14,7 +14,8 @@ use testkit::server::{server_version, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, ask, error_text, run, run_words};
 
-const NO_SEED: &str = "ERR classic filters have no seed";
+const BAD_LAYOUT: &str = "ERR bad layout: LAYOUT takes native or classic";
+const NO_SEED: &str = "ERR classic filters have no seed: leave out SEED, or add LAYOUT native";
 
 fn layout(client: &mut Wire, key: &str) -> String {
     client.run(&format!("BF.INFO {key} LAYOUT")).elements()[0].text()
@@ -90,12 +91,12 @@ fn a_command_may_choose_the_layout() {
             }
         }
         let refused = [
-            ("BF.RESERVE key 0.01 100 LAYOUT", "ERR bad layout"),
-            ("BF.RESERVE key 0.01 100 LAYOUT flat", "ERR bad layout"),
-            ("BF.RESERVE key 0.01 100 LAYOUT native LAYOUT native", "Repeated argument received"),
+            ("BF.RESERVE key 0.01 100 LAYOUT", BAD_LAYOUT),
+            ("BF.RESERVE key 0.01 100 LAYOUT flat", BAD_LAYOUT),
+            ("BF.RESERVE key 0.01 100 LAYOUT native LAYOUT native", "ERR repeated argument: give each option once"),
             ("BF.RESERVE key 0.01 100 LAYOUT classic SEED 7", NO_SEED),
-            ("BF.INSERT key LAYOUT flat ITEMS item", "Bad layout"),
-            ("BF.INSERT key LAYOUT native LAYOUT native ITEMS item", "Repeated argument received"),
+            ("BF.INSERT key LAYOUT flat ITEMS item", BAD_LAYOUT),
+            ("BF.INSERT key LAYOUT native LAYOUT native ITEMS item", "ERR repeated argument: give each option once"),
             ("BF.INSERT key SEED 7 LAYOUT classic ITEMS item", NO_SEED),
         ];
         for (line, error) in refused {

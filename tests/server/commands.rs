@@ -24,6 +24,7 @@ pub(crate) struct Command {
     key_flags: &'static [&'static str],
 }
 
+const BAD_SEED: &str = "ERR bad seed: SEED takes a whole number from 0 to 18446744073709551615";
 const READS: &[&str; 2] = &["RO", "access"];
 const INSERTS: &[&str] = &["RW", "insert"];
 const REMOVES: &[&str] = &["RW", "delete"];
@@ -357,7 +358,7 @@ fn unknown_and_repeated_options_are_refused_and_create_nothing() {
     for option in ["x", "NOCREATE", "CAPACITY 5", "EXPANSION 2 x", "NONSCALING x", "ERROR 0.1", "COUNTING x", "NX"] {
         assert_eq!(client.run(&format!("BF.RESERVE key 0.01 100 {option}")), unknown, "{option}");
     }
-    let repeated = Reply::error("Repeated argument received");
+    let repeated = Reply::error("ERR repeated argument: give each option once");
     for option in ["CAPACITY 5", "ERROR 0.1", "EXPANSION 2", "SEED 1", "NOCREATE", "NONSCALING", "COUNTING", "NX"] {
         assert_eq!(client.run(&format!("BF.INSERT key {option} {option} ITEMS a")), repeated, "{option}");
     }
@@ -389,13 +390,13 @@ fn numbers_out_of_range_are_refused_in_the_incumbents_words() {
         ("BF.RESERVE key 0.01 100 EXPANSION -1", expansion_range),
         ("BF.RESERVE key 0.01 100 EXPANSION 2 NONSCALING", "Nonscaling filters cannot expand"),
         ("BF.RESERVE key 0.01 100 NONSCALING EXPANSION 2", "Nonscaling filters cannot expand"),
-        ("BF.RESERVE key 0.01 100 SEED", "ERR bad seed"),
-        ("BF.RESERVE key 0.01 100 SEED -1", "ERR bad seed"),
-        ("BF.RESERVE key 0.01 100 SEED 18446744073709551616", "ERR bad seed"),
+        ("BF.RESERVE key 0.01 100 SEED", BAD_SEED),
+        ("BF.RESERVE key 0.01 100 SEED -1", BAD_SEED),
+        ("BF.RESERVE key 0.01 100 SEED 18446744073709551616", BAD_SEED),
         ("BF.INSERT key CAPACITY x ITEMS a", "Bad capacity"),
         ("BF.INSERT key ERROR x ITEMS a", "Bad error rate"),
         ("BF.INSERT key EXPANSION x ITEMS a", "Bad expansion"),
-        ("BF.INSERT key SEED x ITEMS a", "Bad seed"),
+        ("BF.INSERT key SEED x ITEMS a", BAD_SEED),
         ("BF.INSERT key CAPACITY 0 ITEMS a", "Bad argument received"),
         ("BF.INSERT key ERROR 1 ITEMS a", "Bad argument received"),
         ("BF.INSERT key EXPANSION -1 ITEMS a", "Bad argument received"),
@@ -537,7 +538,7 @@ fn debug_has_a_line_for_each_layer() {
             let names: Vec<_> = facts.iter().map(|(name, _)| *name).collect();
             assert_eq!(names[..7], ["bytes", "bits", "hashes", "hashwidth", "capacity", "size", "ratio"]);
             let has_blocks = hash_bits == 128 && index == 0;
-            assert_eq!(names[7..], ["lines"][..usize::from(has_blocks)], "{line}");
+            assert_eq!(names[7..], ["blocks"][..usize::from(has_blocks)], "{line}");
             let fact = |index: usize| facts[index].1.parse::<u64>().unwrap();
             assert_eq!(fact(0) * 8, fact(1));
             assert_eq!((fact(3), fact(4), fact(5)), (hash_bits, capacity, items));
@@ -1114,9 +1115,9 @@ fn options_of_insert_that_contradict_a_filter_are_refused_and_creation_defaults_
     client.run("BF.RESERVE native 0.001 100 SEED 7");
     client.run("BF.RESERVE counting 0.001 100 SEED 7 COUNTING");
     client.run("BF.RESERVE classic 0.001 100 LAYOUT classic");
-    let layout = "ERR the filter exists and has another LAYOUT";
-    let seed = "ERR the filter exists and has another SEED";
-    let counting = "ERR the filter exists and was created without COUNTING";
+    let layout = "ERR the filter exists with another LAYOUT: leave out LAYOUT, or use another key";
+    let seed = "ERR the filter exists with another SEED: leave out SEED, or use another key";
+    let counting = "ERR the filter exists without COUNTING: leave out COUNTING, or use another key";
     for (words, refusal) in [
         ("native LAYOUT classic", layout),
         ("counting LAYOUT classic", layout),

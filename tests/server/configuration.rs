@@ -366,7 +366,7 @@ fn load_refused(client: &mut Wire, module: &std::path::Path) -> bool {
 }
 
 const BUSY: &str =
-    "not loaded: another module named 'bf' is there already (oxbloom, RedisBloom or valkey-bloom); load only one";
+    "not loaded: another module named 'bf' is already loaded (oxbloom, RedisBloom or valkey-bloom); load only one";
 
 #[test]
 fn a_second_load_is_refused_and_the_first_goes_on() {
@@ -398,7 +398,11 @@ fn the_incumbent_is_not_loaded_beside_it() {
     let server = open_to_modules(Setup::oxbloom());
     let mut client = Wire::resp2(&server);
     assert!(load_refused(&mut client, &redisbloom()));
-    assert!(server.log().contains("loaded as 'bf', so that RedisBloom or valkey-bloom cannot be loaded as well"));
+    assert!(
+        server
+            .log()
+            .contains("loaded as 'bf', so RedisBloom and valkey-bloom, which have the same name, cannot be loaded")
+    );
     assert_eq!(client.run("BF.ADD key item"), Reply::Integer(1));
     assert_eq!(client.run("TYPE key"), Reply::simple("oxbloom--"));
     assert!(server.is_alive());

@@ -21,10 +21,12 @@ use testkit::server::{server_version, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, ask, run, run_words};
 
-const NOT_COUNTING: &str = "ERR only filters that were made with COUNTING remove and count items: \
+const BAD_LAYOUT: &str = "ERR bad layout: LAYOUT takes native or classic";
+const NOT_COUNTING: &str = "ERR this filter does not support BF.DEL and BF.COUNT: create it with \
                             BF.RESERVE key error_rate capacity COUNTING";
-const CLASSIC_COUNTING: &str = "ERR classic filters do not count";
-const FOREIGN_CHUNK: &str = "ERR received a chunk of another filter, or one made before the last change";
+const CLASSIC_COUNTING: &str = "ERR COUNTING cannot be combined with LAYOUT classic: leave out one of them";
+const FOREIGN_CHUNK: &str =
+    "ERR received a chunk of another filter, or one from before its last write: copy again from iterator 0";
 
 /// An error rate so low that no test ever takes an absent item for present.
 const EXACT: &str = "0.000000000000000001";
@@ -111,7 +113,8 @@ fn filters_that_do_not_count_say_how_to_make_one_that_does_and_stay_as_they_are(
                 assert_eq!(client.run(words), Reply::error(NOT_COUNTING), "{words}");
             }
             // A filter that exists is as it was created, and what is there already is left alone anyway.
-            let contradicts = Reply::error("ERR the filter exists and was created without COUNTING");
+            let contradicts =
+                Reply::error("ERR the filter exists without COUNTING: leave out COUNTING, or use another key");
             assert_eq!(client.run("BF.INSERT key NX COUNTING ITEMS a"), contradicts);
             assert_eq!(client.run("DUMP key"), before);
             assert_eq!(client.run("BF.INSERT key NX ITEMS a b b"), array([&no, &yes, &no]));
@@ -143,19 +146,19 @@ fn counting_is_asked_for_once_in_any_order_and_case_and_not_of_classic_filters()
             assert_eq!(client.run("TYPE key"), Reply::simple("oxbloom--"));
             client.run("DEL key");
         }
-        let repeated = "Repeated argument received";
+        let repeated = "ERR repeated argument: give each option once";
         let refused = [
             ("BF.RESERVE key 0.01 100 COUNTING COUNTING", repeated),
             ("BF.RESERVE key 0.01 100 LAYOUT classic COUNTING", CLASSIC_COUNTING),
             ("BF.RESERVE key 0.01 100 COUNTING LAYOUT classic", CLASSIC_COUNTING),
-            ("BF.RESERVE key 0.01 100 COUNTING LAYOUT counting", "ERR bad layout"),
+            ("BF.RESERVE key 0.01 100 COUNTING LAYOUT counting", BAD_LAYOUT),
             ("BF.RESERVE key 0.01 100 COUNTING NX", "Unknown argument received"),
             ("BF.RESERVE key 0.01 100 COUNTING NONSCALING EXPANSION 2", "Nonscaling filters cannot expand"),
             ("BF.INSERT key COUNTING COUNTING ITEMS a", repeated),
             ("BF.INSERT key NX NX ITEMS a", repeated),
             ("BF.INSERT key LAYOUT classic COUNTING ITEMS a", CLASSIC_COUNTING),
             ("BF.INSERT key COUNTING LAYOUT classic NX ITEMS a", CLASSIC_COUNTING),
-            ("BF.INSERT key COUNTING LAYOUT counting ITEMS a", "Bad layout"),
+            ("BF.INSERT key COUNTING LAYOUT counting ITEMS a", BAD_LAYOUT),
             ("BF.INSERT key COUNT ITEMS a", "Unknown argument received"),
         ];
         for (line, error) in refused {

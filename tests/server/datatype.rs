@@ -306,7 +306,7 @@ fn bits_in_another_chunks_place_are_refused() {
         let swapped = payload.with_parts(payload.encoding(), &parts);
         let refused = restore(&mut client, "swapped", "0", &swapped, &[]);
         assert_eq!(refused, Err("ERR Bad data format".to_owned()), "{key} {one} {other}");
-        assert_eq!(server.log().matches("a filter was refused: damaged data").count(), number + 1);
+        assert_eq!(server.log().matches("rejected a filter in a file or payload: damaged data").count(), number + 1);
         for part in [1, 2] {
             parts.swap(2 * one + part, 2 * other + part);
         }
@@ -364,7 +364,7 @@ fn what_a_later_version_wrote_is_refused_by_name() {
     });
     for (count, payload) in [by_type, by_header].into_iter().enumerate() {
         assert_eq!(restore(&mut client, "newer", "0", &payload, &[]), Err("ERR Bad data format".to_owned()));
-        let lines = server.log().matches("a filter was refused: written by a later version").count();
+        let lines = server.log().matches("rejected a filter in a file or payload: written by a later version").count();
         assert_eq!(lines, count + 1, "{}", server.log());
     }
     assert_eq!(ask::<i64>(&mut client, "EXISTS newer"), 0);
@@ -372,7 +372,7 @@ fn what_a_later_version_wrote_is_refused_by_name() {
     let mut header = chunk.1;
     make_newer(&mut header);
     let refused = run_words(&mut client, &[b"BF.LOADCHUNK".as_slice(), b"newer", b"1", &header]).unwrap_err();
-    assert_eq!(error_text(&refused), "ERR received data of a later version");
+    assert_eq!(error_text(&refused), "ERR received data of a later version: upgrade the module on this server");
 }
 
 #[test]

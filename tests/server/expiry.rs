@@ -81,18 +81,25 @@ fn a_bad_time_to_live_is_an_error_and_creates_nothing() {
         let past = ["EXAT 1000000000", "PXAT 1000000000000"].map(str::to_owned);
         for option in bad.chain(past) {
             let text = error(&mut client, &format!("{before} {option} {after}"));
-            assert_eq!(text, "ERR invalid expire time", "{before} {option}");
+            assert_eq!(
+                text,
+                "ERR invalid expire time: EX, PX, EXAT and PXAT take a whole number above 0, for a time in the future",
+                "{before} {option}"
+            );
         }
         for option in ["EX 10 EX 10", "EX 10 PXAT 9000000000000"] {
             assert_eq!(
                 error(&mut client, &format!("{before} {option} {after}")),
-                "Repeated argument received",
+                "ERR repeated argument: give each option once",
                 "{before}"
             );
         }
         assert_eq!(ask::<i64>(&mut client, "EXISTS key"), 0, "{before}");
     }
-    assert_eq!(error(&mut client, "BF.RESERVE key 0.01 100 EX"), "ERR invalid expire time");
+    assert_eq!(
+        error(&mut client, "BF.RESERVE key 0.01 100 EX"),
+        "ERR invalid expire time: EX, PX, EXAT and PXAT take a whole number above 0, for a time in the future"
+    );
     run(&mut client, "BF.RESERVE there 0.01 100").unwrap();
     assert!(error(&mut client, "BF.RESERVE there 0.01 100 EX 10").contains("item exists"));
     assert_eq!(ask::<i64>(&mut client, "PTTL there"), -1);
@@ -158,7 +165,7 @@ fn what_expires_is_gone_on_the_replica_as_well() {
         wait_until("the key has expired", || ask::<i64>(&mut client, "EXISTS key") == 0);
         wait_for_replica(&mut client, &mut reader);
         assert_eq!(ask::<i64>(&mut reader, "DBSIZE"), 0, "{before}");
-        assert_eq!(info_number(&mut reader, "bf", "bf_refused_replicated"), 0, "{before}");
+        assert_eq!(info_number(&mut reader, "bf", "bf_rejected_replicated"), 0, "{before}");
     }
 }
 
@@ -177,7 +184,7 @@ fn a_log_is_loaded_after_the_time_to_live_is_over() {
     let restarted = with_aof("no").on(copy).start();
     let mut client = restarted.connect();
     assert_eq!(ask::<i64>(&mut client, "EXISTS key-0 key-1 key-2 key-3 key-4"), 0);
-    assert_eq!(info_number(&mut client, "bf", "bf_refused_replicated"), 0);
+    assert_eq!(info_number(&mut client, "bf", "bf_rejected_replicated"), 0);
     assert!(!restarted.log().contains("rejected"), "{}", restarted.log());
 }
 

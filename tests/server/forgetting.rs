@@ -118,12 +118,11 @@ fn items_may_live_shorter_than_the_window() {
 fn bad_options_are_errors_and_create_nothing() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
-    let window = "ERR (window should be from 1 second to 100 years)";
-    let slices = "ERR (slices should be from 2 to 64)";
-    let alone = "ERR SLICES and REFRESH need a WINDOW; SLICES also goes with ROLLING";
-    let grows = "ERR ROLLING forgets instead of growing: leave out EXPANSION and NONSCALING";
-    let other =
-        "ERR filters with WINDOW or ROLLING do not count and are not classic: leave out COUNTING and LAYOUT classic";
+    let window = "ERR bad window: WINDOW takes seconds, from 1 to 3155760000 (100 years)";
+    let slices = "ERR bad slices: SLICES takes a whole number from 2 to 64";
+    let alone = "ERR SLICES needs WINDOW or ROLLING, and REFRESH needs WINDOW: add the missing option";
+    let grows = "ERR a filter with ROLLING never grows: leave out EXPANSION and NONSCALING";
+    let other = "ERR WINDOW and ROLLING cannot be combined with COUNTING or LAYOUT classic: leave out one of them";
     for (options, text) in [
         ("WINDOW 0", window),
         ("WINDOW -1", window),
@@ -142,18 +141,18 @@ fn bad_options_are_errors_and_create_nothing() {
         ("WINDOW 60 ROLLING EXPANSION 2", grows),
         ("WINDOW 60 COUNTING", other),
         ("ROLLING LAYOUT classic", other),
-        ("WINDOW 60 WINDOW 60", "Repeated argument received"),
-        ("ROLLING ROLLING", "Repeated argument received"),
-        ("WINDOW 60 REFRESH REFRESH", "Repeated argument received"),
+        ("WINDOW 60 WINDOW 60", "ERR repeated argument: give each option once"),
+        ("ROLLING ROLLING", "ERR repeated argument: give each option once"),
+        ("WINDOW 60 REFRESH REFRESH", "ERR repeated argument: give each option once"),
     ] {
         for line in [format!("BF.RESERVE key 0.01 100 {options}"), format!("BF.INSERT key {options} ITEMS a")] {
             assert_eq!(error(&mut client, &line), text, "{line}");
         }
         assert_eq!(ask::<u64>(&mut client, "EXISTS key"), 0, "{options}");
     }
-    let ttl = "ERR (TTL should be from 1 second to the filter's window)";
-    let without = "ERR TTL needs a filter that was created with WINDOW and without ROLLING";
-    let time = "ERR AT takes milliseconds since 1970 that are not in the future";
+    let ttl = "ERR bad TTL: TTL takes seconds, from 1 to the filter's WINDOW";
+    let without = "ERR TTL needs a filter with WINDOW and without ROLLING: leave out TTL, or use another key";
+    let time = "ERR bad time: AT takes milliseconds since 1970, and no time in the future";
     for (options, text) in [
         ("TTL 0", ttl),
         ("TTL -1", ttl),
@@ -171,7 +170,8 @@ fn bad_options_are_errors_and_create_nothing() {
     }
     run(&mut client, "BF.RESERVE plain 0.01 100").unwrap();
     run(&mut client, "BF.RESERVE window 0.01 100 WINDOW 60 SLICES 4").unwrap();
-    let another = "ERR the filter exists and has another WINDOW, SLICES, REFRESH or ROLLING";
+    let another =
+        "ERR the filter exists with another WINDOW, SLICES, REFRESH or ROLLING: leave these out, or use another key";
     for (line, text) in [
         ("plain TTL 10 ITEMS a", without),
         ("plain WINDOW 60 ITEMS a", another),
@@ -195,7 +195,11 @@ fn bad_options_are_errors_and_create_nothing() {
         "BF.MERGE new 2 window plain",
         "BF.MERGE plain 1 window INTERSECT",
     ] {
-        assert_eq!(error(&mut client, line), "ERR filters with WINDOW or ROLLING cannot be merged", "{line}");
+        assert_eq!(
+            error(&mut client, line),
+            "ERR cannot merge filters with WINDOW or ROLLING: add all items to one filter",
+            "{line}"
+        );
     }
     assert_eq!(ask::<u64>(&mut client, "BF.CARD copy"), 0);
 }

@@ -60,7 +60,7 @@ fn what_would_exceed_maxmemory_is_not_created() {
             assert!(refusal == *expected || expected.is_empty(), "{refusal}");
         }
     }
-    assert!(server.log().contains("a filter was refused: not enough memory"));
+    assert!(server.log().contains("rejected a filter in a file or payload: not enough memory"));
     assert_eq!(ask::<u64>(&mut client, "EXISTS new"), 0);
     assert_eq!((digest(&mut client), model.observe(&mut client)), before);
     // What fits is admitted.
@@ -454,7 +454,11 @@ fn a_payload_that_hides_its_size_in_compression_is_refused() {
     for payload in [original.seal(&body), dump] {
         let refused = run_words(&mut other, &[b"RESTORE".as_slice(), b"key", b"0", &payload]).unwrap_err();
         assert_eq!(error_text(&refused), "ERR Bad data format");
-        assert!(limited.log().contains("a filter was refused: not enough memory"), "{}", limited.log());
+        assert!(
+            limited.log().contains("rejected a filter in a file or payload: not enough memory"),
+            "{}",
+            limited.log()
+        );
     }
     assert_eq!(ask::<i64>(&mut other, "DBSIZE"), 0);
     // It is sound otherwise.

@@ -192,8 +192,7 @@ fn filters_that_grew_are_united_in_all_their_layers() {
         }
         let layers = if layout.is_empty() { 2 } else { 4 };
         assert_eq!(info_field::<u64>(&mut client, "shallow", "FILTERS"), layers, "{layout}");
-        let refusal =
-            "ERR only filters that have not grown can be intersected: an item may be in a different part of each";
+        let refusal = "ERR cannot intersect filters that have grown: create them with a larger capacity";
         assert_eq!(error(&mut client, "BF.MERGE none 2 deep shallow INTERSECT"), refusal);
     }
     assert_eq!(ask::<u64>(&mut client, "EXISTS none"), 0);
@@ -269,7 +268,7 @@ fn of_counting_filters_only_such_as_do_not_grow_are_intersected() {
     let mut client = server.connect();
     let models = alike(&mut client, &["a", "b"], "0.0001 1000 COUNTING SEED 7");
     let before = digest(&mut client);
-    let refusal = "ERR only counting filters that do not grow can be intersected: make them with NONSCALING";
+    let refusal = "ERR cannot intersect counting filters that may grow: create them with NONSCALING";
     for line in ["BF.MERGE new 2 a b INTERSECT", "BF.MERGE a 1 b INTERSECT", "BF.MERGE a 2 a b INTERSECT REPLACE"] {
         assert_eq!(error(&mut client, line), refusal, "{line}");
     }
@@ -312,7 +311,7 @@ fn what_differs_is_named_and_nothing_changes() {
         run(&mut client, &format!("BF.RESERVE other {parameters}")).unwrap();
         let before = digest(&mut client);
         let refusal =
-            format!("ERR the filters differ in their {what}: make those to be merged with BF.RESERVE key LIKE other");
+            format!("ERR cannot merge filters that differ in their {what}: create them with BF.RESERVE key LIKE other");
         for line in ["BF.MERGE base 1 other", "BF.MERGE other 1 base", "BF.MERGE new 2 base other INTERSECT"] {
             assert_eq!(error(&mut client, line), refusal, "{line} {parameters}");
         }
@@ -336,8 +335,7 @@ fn filters_may_differ_in_their_expansion_unless_their_layers_do_as_well() {
         let before = digest(&mut client);
         for (line, destination) in [("BF.MERGE new 2 one other", "new"), ("BF.MERGE one 1 other", "one")] {
             if layout == "classic" {
-                let refusal = "ERR the filters differ in their expansion: make those to be merged with BF.RESERVE key \
-                               LIKE other";
+                let refusal = "ERR cannot merge filters that differ in their expansion: create them with BF.RESERVE key LIKE other";
                 assert_eq!(error(&mut client, line), refusal);
                 assert_eq!(digest(&mut client), before);
             } else {

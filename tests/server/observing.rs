@@ -15,11 +15,11 @@ use testkit::{Server, Setup, ask, error_text, run, run_words};
 
 /// Why something was refused, as INFO calls it.
 const REASONS: [&str; 6] =
-    ["refused_full", "refused_memory", "refused_data", "refused_mismatch", "refused_key", "refused_syntax"];
+    ["rejected_full", "rejected_memory", "rejected_data", "rejected_mismatch", "rejected_key", "rejected_syntax"];
 
 /// What a layout's figures are, of those that count since the server started.
 fn counted(client: &mut Connection, layout: &str) -> [u64; 5] {
-    ["items_added", "duplicates", "items_removed", "layers_grown", "additions_refused"]
+    ["items_added", "duplicates", "items_removed", "layers_grown", "additions_rejected"]
         .map(|figure| layout_figure(client, layout, figure))
 }
 
@@ -84,19 +84,19 @@ fn each_refusal_is_counted_by_its_reason() {
     let damaged = damaged.seal(&payload[..payload.len() - 10]);
     let words = |line: &str| -> Vec<Vec<u8>> { line.split(' ').map(|word| word.as_bytes().to_vec()).collect() };
     let refused = [
-        (words("BF.ADD full b"), "refused_full"),
-        (words("BF.MADD full a b"), "refused_full"),
-        (words("BF.RESERVE vast 0.01 1000000000000000"), "refused_memory"),
-        (words("BF.LOADCHUNK new 1 rubbish"), "refused_data"),
-        ([b"RESTORE".to_vec(), b"new".to_vec(), b"0".to_vec(), damaged].to_vec(), "refused_data"),
-        (words("BF.MERGE key 1 other"), "refused_mismatch"),
-        (words("BF.DEL key item"), "refused_mismatch"),
-        (words("BF.ADD text item"), "refused_key"),
-        (words("BF.RESERVE key 0.01 100"), "refused_key"),
+        (words("BF.ADD full b"), "rejected_full"),
+        (words("BF.MADD full a b"), "rejected_full"),
+        (words("BF.RESERVE vast 0.01 1000000000000000"), "rejected_memory"),
+        (words("BF.LOADCHUNK new 1 rubbish"), "rejected_data"),
+        ([b"RESTORE".to_vec(), b"new".to_vec(), b"0".to_vec(), damaged].to_vec(), "rejected_data"),
+        (words("BF.MERGE key 1 other"), "rejected_mismatch"),
+        (words("BF.DEL key item"), "rejected_mismatch"),
+        (words("BF.ADD text item"), "rejected_key"),
+        (words("BF.RESERVE key 0.01 100"), "rejected_key"),
         (words("BF.CARD absent"), ""),
-        (words("BF.INFO absent"), "refused_key"),
-        (words("BF.RESERVE new 2 100"), "refused_syntax"),
-        (words("BF.INFO key NOTHING"), "refused_syntax"),
+        (words("BF.INFO absent"), "rejected_key"),
+        (words("BF.RESERVE new 2 100"), "rejected_syntax"),
+        (words("BF.INFO key NOTHING"), "rejected_syntax"),
     ];
     let mut expected = [0; REASONS.len()];
     for (words, reason) in refused {
@@ -186,8 +186,9 @@ fn the_log_tells_which_key_was_refused_and_why() {
         let refused = run_words(&mut client, &words).unwrap_err();
         assert_eq!(error_text(&refused), "ERR Bad data format");
         let log = server.log();
-        let line =
-            log.lines().find(|line| line.contains("a filter was refused: damaged data (key '") && line.contains(shown));
+        let line = log.lines().find(|line| {
+            line.contains("rejected a filter in a file or payload: damaged data (key '") && line.contains(shown)
+        });
         assert!(line.is_some_and(|line| line.ends_with("')") && line.len() < 300), "{shown}: {log}");
     }
 }
@@ -202,13 +203,13 @@ fn the_log_tells_what_was_refused_of_an_append_only_file() {
     append_to_aof(folder.path(), &[&[b"SET", b"text", b"a"], &[b"BF.ADD", b"text", b"a"]]);
     let server: Server = setup().on(folder).start();
     let log = server.log();
-    let line = "rejected BF.ADD 'text' of the master or the append-only file: WRONGTYPE";
+    let line = "rejected BF.ADD 'text' from the master or the append-only file: WRONGTYPE";
     assert!(log.contains(line), "{log}");
     let mut client = server.connect();
-    assert_eq!(info(&mut client, "bf", "bf_refused_key"), "1");
+    assert_eq!(info(&mut client, "bf", "bf_rejected_key"), "1");
     // Clients read their replies.
     run(&mut client, "BF.ADD text b").unwrap_err();
-    assert_eq!(server.log().matches("rejected BF.ADD 'text' of the master").count(), 1);
+    assert_eq!(server.log().matches("rejected BF.ADD 'text' from the master").count(), 1);
 }
 
 /// The lines about rejected commands.
@@ -268,7 +269,7 @@ fn however_many_commands_are_rejected_the_log_stays_short_and_says_how_many_ther
     let left_out = lines[1].split_once("(and ").and_then(|(_, rest)| rest.split(' ').next()).expect("a number");
     let left_out: u64 = left_out.parse().unwrap();
     assert!((99..rejected).contains(&left_out), "{left_out} of {rejected}");
-    assert_eq!(info_number(&mut client, "bf", "bf_refused_key"), rejected);
+    assert_eq!(info_number(&mut client, "bf", "bf_rejected_key"), rejected);
 }
 
 #[test]
@@ -293,13 +294,13 @@ fn what_a_master_or_a_file_says_and_is_rejected_is_counted_apart_from_clients_mi
     run(&mut client, "SET text a").unwrap();
     run(&mut client, "BF.ADD text item").unwrap_err();
     run(&mut client, "BF.RESERVE k 0.01 100000000000000000").unwrap_err();
-    assert_eq!(info_number(&mut client, "bf", "bf_refused_replicated"), 0);
+    assert_eq!(info_number(&mut client, "bf", "bf_rejected_replicated"), 0);
     let folder = server.kill();
     append_to_aof(folder.path(), &[&[b"BF.ADD", b"text", b"a"], &[b"BF.ADD", b"text", b"b"]]);
     let server = setup().on(folder).start();
     // Each has its line, however soon they come after one another.
     assert_eq!(rejections(&server).len(), 2);
-    assert_eq!(info_number(&mut server.connect(), "bf", "bf_refused_replicated"), 2);
+    assert_eq!(info_number(&mut server.connect(), "bf", "bf_rejected_replicated"), 2);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use testkit::server::{server_name_and_version, server_version, with_aof, with_de
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, ask, run, run_words};
 
-const REPLACED: &str = "exists here, but not where the master or the append-only file creates it: replaced";
+const REPLACED: &str = "it exists here, but not where the master or the append-only file creates it";
 
 /// Runs a command that neither replicas nor the append-only file get.
 fn in_secret<W: AsRef<[u8]>>(client: &mut Connection, words: &[W]) {
@@ -70,7 +70,7 @@ fn an_append_only_file_is_loaded_whatever_is_in_the_way_of_a_creation() {
             let before = digest(&mut server.connect());
             let (folder, _) = server.shut_down();
             let server = setup().on(folder).start();
-            let is_told = server.log().contains(&format!("'k' {REPLACED}"));
+            let is_told = server.log().contains(&format!("replaced key 'k': {REPLACED}"));
             let mut client = server.connect();
             assert_eq!(digest(&mut client), before, "{layout}: {creation} after {obstacle:?}:\n{}", server.log());
             // A merge says REPLACE.
@@ -133,7 +133,7 @@ fn a_chunk_that_fits_nothing_is_left_out_and_does_not_keep_a_server_from_startin
         assert_eq!(ask::<String>(&mut client, "GET text"), "text");
         assert_eq!(ask::<u64>(&mut client, "BF.CARD other"), 0);
         for key in ["absent", "text", "other"] {
-            let told = format!("rejected BF.LOADCHUNK '{key}' of the master or the append-only file: ");
+            let told = format!("rejected BF.LOADCHUNK '{key}' from the master or the append-only file: ");
             assert!(server.log().contains(&told), "{layout}: {key}:\n{}", server.log());
         }
     }
@@ -155,7 +155,7 @@ fn a_chunk_that_is_damaged_in_itself_ends_the_process_whatever_the_key_holds() {
         let middle = chunk.len() / 2;
         chunk[middle] ^= 1;
         append_to_aof(folder.path(), &[&[b"BF.LOADCHUNK", key.as_bytes(), iterator.to_string().as_bytes(), &chunk]]);
-        with_aof("no").on(folder).refused(&["a chunk of the append-only file was refused: "]);
+        with_aof("no").on(folder).refused(&["rejected a chunk of the append-only file: "]);
     }
 }
 
@@ -209,7 +209,7 @@ fn an_option_that_redisbloom_does_not_know_is_no_option_of_ours_in_its_stream() 
     // It takes COUNTING for a capacity, which is no number then, so that it never wrote this.
     let server = on_redisbloom_file(|| with_aof("no"), &REDISBLOOM_LINES[6..]);
     assert!(!ask::<bool>(&mut server.connect(), "EXISTS seeded"));
-    assert!(server.log().contains("rejected BF.INSERT 'seeded' of the master or the append-only file"));
+    assert!(server.log().contains("rejected BF.INSERT 'seeded' from the master or the append-only file"));
 }
 
 #[test]

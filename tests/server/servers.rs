@@ -62,7 +62,9 @@ pub(crate) fn logged(server: &Server) -> Vec<String> {
 /// What the log says that the server lacks, each with what there is instead.
 pub(crate) fn lacking(server: &Server) -> BTreeMap<String, String> {
     let lines = logged(server);
-    let lists = lines.iter().filter_map(|line| line.strip_prefix("this server lacks, and oxbloom does without: "));
+    let lists = lines
+        .iter()
+        .filter_map(|line| line.strip_prefix("this server lacks optional features, which are off (nothing to do): "));
     let entries = lists.flat_map(|list| list.split_terminator(')').map(|entry| entry.trim_start_matches(", ")));
     entries
         .map(|entry| entry.split_once(" (").unwrap_or_else(|| panic!("{entry}")))

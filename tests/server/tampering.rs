@@ -188,8 +188,8 @@ fn a_piece_that_was_tampered_with_is_refused_or_works() {
         "ERR invalid offset - no link found",
         "ERR invalid chunk - Too big for current filter",
         "ERR not found",
-        "ERR received data of a later version",
-        "ERR received a chunk of another filter, or one made before the last change",
+        "ERR received data of a later version: upgrade the module on this server",
+        "ERR received a chunk of another filter, or one from before its last write: copy again from iterator 0",
         create::FILTER_LIMIT,
         create::SYSTEM,
     ];

@@ -23,7 +23,7 @@ const CLIENTS: u64 = 20;
 const STRETCH: Duration = Duration::from_secs(10);
 
 /// What a server says only if something is wrong.
-const ALARMS: [&str; 4] = ["internal error", "BUG REPORT", "was refused", "failed"];
+const ALARMS: [&str; 4] = ["internal error", "BUG REPORT", "rejected a filter", "failed"];
 
 /// What may be held when all is deleted, beyond what was before: less than a byte for each step of half a minute.
 const SLACK: u64 = 64 << 10;

@@ -67,7 +67,7 @@ pub(super) unsafe extern "C" fn wrong_arity(_ctx: *mut raw::RedisModuleCtx) -> c
 pub(super) unsafe extern "C" fn reply_with_error(_ctx: *mut raw::RedisModuleCtx, error: *const c_char) -> c_int {
     // SAFETY: a text of the module's.
     let error = unsafe { bytes(error) };
-    assert!(error != b"ERR internal error");
+    assert!(error != b"ERR internal error: see the log, and report it");
     reply(Part::Whole(Reply::Error(error)))
 }
 

@@ -10,21 +10,24 @@ pub const MIB: u64 = 1 << 20;
 
 /// What a client is told when a filter cannot be created, by the limit that was exceeded.
 pub mod create {
-    pub const FILTER_LIMIT: &str = "ERR Insufficient memory to create filter: over bf.filter-memory-limit";
-    pub const MAXMEMORY: &str = "ERR Insufficient memory to create filter: over maxmemory";
-    pub const SYSTEM: &str = "ERR Insufficient memory to create filter: the system has no more";
-    pub const ADDRESS: &str = "ERR Insufficient memory to create filter: more than can be addressed";
+    pub const FILTER_LIMIT: &str = "ERR Insufficient memory to create filter: over bf.filter-memory-limit, raise the limit or choose a smaller capacity";
+    pub const MAXMEMORY: &str = "ERR Insufficient memory to create filter: over maxmemory, raise it or delete keys";
+    pub const SYSTEM: &str =
+        "ERR Insufficient memory to create filter: the system has no more, add memory or delete keys";
+    pub const ADDRESS: &str =
+        "ERR Insufficient memory to create filter: more than can be addressed, choose a smaller capacity or expansion";
 }
 
 /// What it is told when one cannot grow.
 pub mod grow {
-    pub const FILTER_LIMIT: &str = "ERR Insufficient memory to grow filter: over bf.filter-memory-limit";
-    pub const MAXMEMORY: &str = "ERR Insufficient memory to grow filter: over maxmemory";
-    pub const SYSTEM: &str = "ERR Insufficient memory to grow filter: the system has no more";
+    pub const FILTER_LIMIT: &str = "ERR Insufficient memory to grow filter: over bf.filter-memory-limit, raise the limit or choose a smaller capacity";
+    pub const MAXMEMORY: &str = "ERR Insufficient memory to grow filter: over maxmemory, raise it or delete keys";
+    pub const SYSTEM: &str =
+        "ERR Insufficient memory to grow filter: the system has no more, add memory or delete keys";
 }
 
 /// What a server logs when it exits because it would otherwise lose items.
-pub const EXIT_MESSAGE: &str = "ending, not to lose its items";
+pub const EXIT_MESSAGE: &str = "exiting to avoid losing items";
 
 /// A reserve of about so many MiB.
 pub fn reserve(key: &str, mebibytes: u64) -> String {
