@@ -69,7 +69,7 @@ pub(crate) struct Footprint {
 impl Footprint {
     pub(crate) fn of(filter: &Filter) -> Footprint {
         Footprint {
-            layers: filter.num_parts() as u64,
+            layers: filter.num_layers() as u64,
             bytes: filter.memory_usage() as u64,
             capacity: filter.capacity(),
             items: filter.len(),

@@ -1,10 +1,11 @@
 //! An array of words, or of bytes: zeroed, fallible, and, if it is large, aligned to cache lines.
 //!
-//! This is the only unsafe memory of the library. What holds, always:
+//! The library manages memory with unsafe code only here. The invariants are:
 //!
-//! 1. `start - offset` is an allocation of `layout::<N>(length, padded)` from the global allocator, and `self` owns it. Without
-//!    elements, there is none.
-//! 2. All its bytes are initialized: they come from `alloc_zeroed`, were initialized when adopted, or were copied from such.
+//! 1. `start - offset` is an allocation of `layout::<N>(length, padded)` from the global allocator, and `self` owns it. An
+//!    array without elements has no allocation.
+//! 2. All its bytes are initialized: they come from `alloc_zeroed`, were initialized when adopted, or are copies of
+//!    initialized bytes.
 //! 3. `offset` is 0, or up to 63 when `padded`, so that `length * N` bytes from `start` lie in the allocation.
 //!
 //! ```text
@@ -12,12 +13,13 @@
 //!   │ 0–63 bytes │ block 0          │ block 1          │ … │ unused, if padded │
 //! ```
 //!
-//! Blocks of 64 bytes are aligned to cache lines. jemalloc, which most servers run on, aligns any multiple of 64 bytes to
-//! 64, so that the padding is only paid for under other allocators (glibc aligns to 16): the first attempt asks for the bare
-//! blocks, and only when they come unaligned is one line more asked for. Blocks that straddle lines would cost a second cache
-//! miss, never a wrong answer; so arrays of less than 4 KiB, which stay in the cache, are left as they come.
+//! Blocks of 64 bytes are aligned to cache lines. jemalloc, which most servers use, aligns any multiple of 64 bytes to
+//! 64. So the first attempt allocates the blocks without padding, and only if they are not aligned (glibc aligns to
+//! 16), a second one allocates one line more. A block that straddles two lines costs a second cache miss, but never a
+//! wrong result. So arrays of less than 4 KiB, which stay in the cache, are not aligned.
 //!
-//! The memory is zeroed by the system, page by page when first touched: ten gigabytes take no longer than ten bytes.
+//! The system zeroes the memory, page by page when first touched: creating ten gigabytes takes no longer than ten
+//! bytes.
 
 use std::alloc::{self, Layout};
 use std::ptr::{self, NonNull};
@@ -26,22 +28,22 @@ use crate::error::Error;
 use crate::line::LINE;
 use crate::memory::try_vec;
 
-/// The least bytes of blocks for which alignment is worth a line.
+/// The minimum size in bytes for which alignment is worth an additional line.
 const WORTH_PADDING: usize = 64 * LINE;
 
-/// A word, in bytes: any allocator aligns to it.
+/// The size of a word in bytes, to which every allocator aligns.
 pub(crate) const WORD: usize = size_of::<u64>();
 
-/// The most bytes in an array.
+/// The maximum number of bytes in an array.
 const MAX_BYTES: u64 = isize::MAX as u64 - 2 * LINE as u64;
 
-/// A row of words. Many of them are a row of cache lines.
+/// An array of words, which form cache lines if there are enough of them.
 pub(crate) type Words<T = ()> = Array<{ WORD }, T>;
 
-/// A row of bytes.
+/// An array of bytes.
 pub type Bytes = Array<1>;
 
-/// A fixed number of elements of `N` bytes, and a label: up to six bytes of the label take the place of padding.
+/// A fixed number of elements of `N` bytes, and a label. Up to six bytes of the label use the struct's padding.
 pub struct Array<const N: usize, T = ()> {
     start: NonNull<u8>,
     length: usize,
@@ -50,7 +52,7 @@ pub struct Array<const N: usize, T = ()> {
     label: T,
 }
 
-// SAFETY: `Array` owns plain bytes, and hands them out by the usual borrowing rules.
+// SAFETY: `Array` owns plain bytes, and lends them by the usual borrowing rules.
 unsafe impl<const N: usize, T: Send> Send for Array<N, T> {}
 // SAFETY: as above; there is no interior mutability.
 unsafe impl<const N: usize, T: Sync> Sync for Array<N, T> {}
@@ -75,8 +77,8 @@ impl<const N: usize> Array<N> {
     ///
     /// # Safety
     ///
-    /// `start` must be an allocation from the global allocator that it accepts back as one of `length * N` bytes, at
-    /// least one and at most `isize::MAX - 128`, aligned to a word. All of them must be initialized, and nobody else may use it.
+    /// `start` must be an allocation from the global allocator with `length * N` bytes, at least one and at most
+    /// `isize::MAX - 128`, aligned to a word. All bytes must be initialized, and nobody else may use the allocation.
     pub unsafe fn adopt(start: NonNull<u8>, length: usize) -> Array<N> {
         Array { start, length, offset: 0, padded: false, label: () }
     }
@@ -112,7 +114,7 @@ impl<const N: usize, T: Copy> Array<N, T> {
         let base = unsafe { alloc::alloc_zeroed(layout::<N>(length, padded)) };
         let base = NonNull::new(base).ok_or(Error::OutOfMemory)?;
         let offset = padding(base, padded);
-        // SAFETY: `offset` is less than a line, and the allocation has one more when padded.
+        // SAFETY: `offset` is less than a line, and a padded allocation has one line more.
         let start = unsafe { base.add(offset.into()) };
         Ok(Array { start, length, offset, padded, label })
     }
@@ -137,7 +139,7 @@ impl<const N: usize, T: Copy> Array<N, T> {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.length) }
     }
 
-    /// Returns where the array is.
+    /// Returns the address and length of the array.
     #[inline]
     pub fn span(&self) -> RawSpan<N> {
         RawSpan { start: self.start, length: self.length }
@@ -147,15 +149,15 @@ impl<const N: usize, T: Copy> Array<N, T> {
     ///
     /// # Safety
     ///
-    /// An address that is returned must be of a live allocation of the same size from the same allocator, with the same
-    /// contents; the old one must have been freed.
+    /// A returned address must be a live allocation of the same size from the same allocator, with the same contents.
+    /// The old allocation must have been freed.
     pub unsafe fn relocate(&mut self, relocate: impl FnOnce(NonNull<u8>) -> Option<NonNull<u8>>) {
         if self.length == 0 {
             return;
         }
         let Some(base) = relocate(self.base()) else { return };
         let (was, offset) = (self.offset, padding(base, self.padded));
-        // SAFETY: the new allocation is as large as the old one was, and holds the elements `was` bytes from its base
+        // SAFETY: the new allocation has the size of the old one, and holds the elements `was` bytes from its base
         // (invariant 3).
         unsafe {
             self.start = base.add(offset.into());
@@ -174,7 +176,7 @@ impl<const N: usize, T> Array<N, T> {
     }
 }
 
-/// Where an array is, or was. A span does not keep its array alive, and reads nothing.
+/// The address and length of an array that may be gone. A span does not keep its array alive, and never reads it.
 #[derive(Clone, Copy, Debug)]
 pub struct RawSpan<const N: usize> {
     start: NonNull<u8>,
@@ -182,13 +184,13 @@ pub struct RawSpan<const N: usize> {
 }
 
 impl<const N: usize> RawSpan<N> {
-    /// The number of elements.
+    /// Returns the number of elements.
     #[inline]
     pub fn length(self) -> usize {
         self.length
     }
 
-    /// Prefetches element `index`. If the array is gone, nothing happens.
+    /// Prefetches element `index`. If the array is gone, this has no effect.
     #[inline]
     pub fn prefetch(self, index: usize) {
         prefetch(self.start.as_ptr().wrapping_add(index.wrapping_mul(N)));
@@ -203,7 +205,7 @@ impl RawSpan<WORD> {
     }
 }
 
-/// Asks the processor to bring the cache line of an address into its cache. Where nothing is, nothing happens.
+/// Tells the processor to load the cache line of an address into its cache. An invalid address has no effect.
 #[inline(always)]
 pub(crate) fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -221,7 +223,7 @@ pub(crate) fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// How far behind the start of its allocation the first element is.
+/// Returns the offset of the first element from the start of its allocation.
 fn padding(base: NonNull<u8>, padded: bool) -> u8 {
     if padded { base.align_offset(LINE) as u8 } else { 0 }
 }
@@ -245,7 +247,7 @@ pub(crate) unsafe fn relocate_slice<T>(
     slice: &mut Box<[T]>,
     relocate: impl FnOnce(NonNull<u8>) -> Option<NonNull<u8>>,
 ) {
-    const { assert!(align_of::<T>() <= WORD, "it would not be the server's") };
+    const { assert!(align_of::<T>() <= WORD, "the server's allocator only aligns to words") };
     if size_of_val::<[T]>(slice) == 0 {
         return;
     }
@@ -262,7 +264,7 @@ pub(crate) unsafe fn relocate_slice<T>(
 ///
 /// See [`Array::relocate`].
 pub(crate) unsafe fn relocate_box<T>(owner: &mut Box<T>, relocate: impl FnOnce(NonNull<u8>) -> Option<NonNull<u8>>) {
-    const { assert!(align_of::<T>() <= WORD, "it would not be the server's") };
+    const { assert!(align_of::<T>() <= WORD, "the server's allocator only aligns to words") };
     let Some(moved) = relocate(NonNull::from(&mut **owner).cast()) else { return };
     // SAFETY: the caller promises that `moved` is the box's allocation, moved, and that the old one is gone.
     unsafe { ptr::write(owner, Box::from_raw(moved.as_ptr().cast())) };
@@ -281,7 +283,7 @@ pub(crate) fn try_box<T>(value: T) -> Result<Box<T>, Error> {
     Ok(unsafe { Box::from_raw(slice.cast::<T>()) })
 }
 
-/// Returns what an array with elements is allocated as.
+/// Returns the layout of the allocation of an array with elements.
 fn layout<const N: usize>(length: usize, padded: bool) -> Layout {
     let size = length * N + usize::from(padded) * LINE;
     // SAFETY: `WORD` is a power of two, and no array has more than `MAX_BYTES`, which is two lines under `isize::MAX`.
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_refused() {
+    fn allocations_that_cannot_succeed_are_rejected() {
         for bytes in [MAX_BYTES / LINE as u64 * LINE as u64, MAX_BYTES, i64::MAX as u64, u64::MAX] {
             assert!(matches!(Words::zeroed(bytes.div_ceil(WORD as u64)), Err(Error::OutOfMemory)), "{bytes}");
             assert!(matches!(Words::zeroed(bytes), Err(Error::OutOfMemory)), "{bytes}");

@@ -2,25 +2,25 @@
 
 use crate::hash::{Hash, Hasher};
 
-/// How many items are handled together: enough to keep the processor's two dozen or so outstanding cache misses busy, few
-/// enough that what was prefetched is still there when it is looked at.
+/// The number of items that are handled together. A processor has about two dozen outstanding cache misses; this is
+/// enough to use all of them, and few enough that prefetched lines are still in the cache when they are read.
 pub const BATCH: usize = 32;
 
-/// Layers of up to this many bytes are in the processor's first cache if they are used often: no need to prefetch.
+/// The size in bytes up to which a layer that is used often stays in the processor's L1 cache, and needs no prefetch.
 pub(crate) const IN_CACHE: usize = 32 << 10;
 
 /// The hashes of at most [`BATCH`] items, so that their memory can be prefetched together.
 ///
-/// A filter is larger than the processor's cache, so that most of an item's time is spent waiting for memory. Prefetched
-/// together, the waits overlap: on a filter of 10^8 items, a look-up takes 85 ns instead of 175. Prefetching the next
-/// batch before this one is handled made no difference.
+/// If a filter is larger than the processor's cache, a look-up mostly waits for memory. Prefetches of many items
+/// overlap these waits: on a filter of 10^8 items, a look-up takes 85 ns instead of 175. Prefetching the next batch
+/// before this one is handled made no difference.
 pub struct HashedBatch {
     hashes: [Hash; BATCH],
     len: usize,
 }
 
 impl HashedBatch {
-    /// Hashes the next items, as many as there are and fit.
+    /// Hashes up to [`BATCH`] items.
     #[inline]
     pub fn new<'a>(hasher: Hasher, items: impl Iterator<Item = &'a [u8]>) -> HashedBatch {
         let mut batch = HashedBatch { hashes: [Hash::default(); BATCH], len: 0 };
@@ -35,14 +35,14 @@ impl HashedBatch {
     }
 }
 
-/// Some of the items of a batch: bit `i` stands for item `i`.
+/// A subset of the items of a batch. Bit `i` stands for item `i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchMask(u32);
 
 impl BatchMask {
     pub(crate) const EMPTY: BatchMask = BatchMask(0);
 
-    /// The first `len` items, at most [`BATCH`].
+    /// Returns the first `len` items, at most [`BATCH`].
     pub(crate) fn first(len: usize) -> BatchMask {
         const { assert!(BATCH == u32::BITS as usize) }
         BatchMask(u32::MAX.checked_shr((BATCH - len.min(BATCH)) as u32).unwrap_or(0))

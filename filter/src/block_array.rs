@@ -1,4 +1,4 @@
-//! An array of blocks, and which of them an item is in.
+//! An array of blocks, and the blocks of each item.
 //!
 //! ```text
 //!  block (one cache line)      0        1        2               B-1
@@ -7,7 +7,7 @@
 //!  item ── hash ── 2 blocks ────┴────────┘     k probes in all, k/L bits in each block
 //! ```
 //!
-//! In a small array, a block may have another number of words than a cache line.
+//! In a small array, a block may have fewer or more words than a cache line.
 
 use std::ptr::NonNull;
 
@@ -18,7 +18,7 @@ use crate::line::{LINE, Line};
 use crate::probe::{ItemBlocks, ProbePattern};
 use crate::sizing::{BlockShape, WORDS_OF_LINE};
 
-/// An array of blocks, and how items are spread over it.
+/// An array of blocks, and the pattern by which items are spread over it.
 pub struct BlockArray(Words<ProbePattern>);
 
 impl BlockArray {
@@ -114,7 +114,7 @@ impl BlockArray {
         self.pattern().blocks_per_item()
     }
 
-    /// Returns the number of probes in an item's first block: no other has more.
+    /// Returns the number of probes in an item's first block. No other block has more.
     #[inline]
     pub fn first_probes(&self) -> u8 {
         self.pattern().first_probes()
@@ -138,7 +138,7 @@ impl BlockArray {
         self.pattern().blocks_of(hash, self.blocks())
     }
 
-    /// Returns where to prefetch from, if the blocks are cache lines.
+    /// Returns the addresses of the blocks for prefetches, if the blocks are cache lines.
     #[inline]
     pub fn span(&self) -> BlockSpan {
         BlockSpan { lines: self.0.span().lines(), pattern: self.pattern() }
@@ -155,7 +155,7 @@ impl BlockArray {
     }
 }
 
-/// Where an array of cache lines is, or was: enough to prefetch an item's blocks, and no more.
+/// The address of an array of cache lines that may be gone, and its pattern: enough to prefetch an item's blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockSpan {
     lines: RawSpan<LINE>,

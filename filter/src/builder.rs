@@ -1,4 +1,4 @@
-//! How a filter is created.
+//! Creates filters.
 
 use std::hash::{BuildHasher, RandomState};
 use std::num::{NonZeroU32, NonZeroU64};
@@ -9,7 +9,7 @@ use crate::filter::Filter;
 use crate::spec::{CreateParams, ErrorRate, FilterKind, Growth, Layout};
 use crate::window::{DEFAULT_SLICES, Window};
 
-/// Options of a filter. See [`Filter::builder`].
+/// The options of a new filter. See [`Filter::builder`].
 ///
 /// ```
 /// use oxbloom_filter::Filter;
@@ -30,8 +30,8 @@ pub struct FilterBuilder {
 }
 
 impl Filter {
-    /// Creates a filter for `capacity` distinct items (at least 1) with a false-positive rate of at most `error_rate` (above 0
-    /// and below 1). It does not grow, and has a random seed. [`builder`](Filter::builder) has all options.
+    /// Creates a filter for `capacity` distinct items (at least 1) with a false-positive rate of at most `error_rate`
+    /// (above 0 and below 1). It does not grow, and has a random seed. [`builder`](Filter::builder) has all options.
     ///
     /// Takes `1.02 * ln(1/error_rate) / ln²2` bits an item: 9.7 at 1 %, 14.6 at 0.1 %.
     ///
@@ -50,7 +50,7 @@ impl Filter {
         Filter::builder().error_rate(error_rate).capacity(capacity).build()
     }
 
-    /// Returns the options of a new filter: by default for 100 items at 1 %, without growth, with a random seed.
+    /// Returns the options of a new filter. The defaults are 100 items at 1 %, no growth, and a random seed.
     ///
     /// ```
     /// use oxbloom_filter::Filter;
@@ -71,7 +71,8 @@ impl Filter {
 }
 
 impl FilterBuilder {
-    /// Sets the false-positive rate of the whole filter, above 0 and below 1. Rates below `2^-64` are treated as `2^-64`.
+    /// Sets the false-positive rate of the whole filter, above 0 and below 1. Rates below `2^-64` are treated as
+    /// `2^-64`.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -93,11 +94,11 @@ impl FilterBuilder {
         FilterBuilder { capacity, ..self }
     }
 
-    /// Makes a filter that grows when it is full, in small steps and as far as memory allows. The error rate holds however far
-    /// it grows. It takes 16 to 20 bits for each item beyond the capacity at 1 %.
+    /// Makes the filter grow when it is full, in small steps and as far as memory allows. The error rate holds however
+    /// far it grows. At 1 %, the filter takes 16 to 20 bits for each item beyond the capacity.
     ///
-    /// The expansion, at least 1, is how many times as large each further layer of a [classic](Self::classic) filter is.
-    /// Other filters only remember it.
+    /// The expansion, at least 1, is the ratio of the sizes of successive layers of a [classic](Self::classic) filter.
+    /// Other filters only store it.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -112,8 +113,8 @@ impl FilterBuilder {
 
     /// Sets the seed of the hash, which is random by default.
     ///
-    /// Filters of equal options and seed hold the same bits for the same items, and can be merged. Anyone who knows the seed can
-    /// craft items that collide.
+    /// Filters with equal options and seeds have the same bits for the same items, and can be merged. Anyone who knows
+    /// the seed can craft items that collide.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -125,9 +126,9 @@ impl FilterBuilder {
         FilterBuilder { seed: Some(seed), ..self }
     }
 
-    /// Makes a counting filter, which supports [`remove`](Filter::remove) and [`count`](Filter::count). It takes about as much
-    /// memory as another filter: 9.7 bits an item at 1 % if it does not grow, and 14 to 18 if it does. It takes it as items
-    /// are inserted, and gives it back as they are removed.
+    /// Creates a counting filter, which supports [`remove`](Filter::remove) and [`count`](Filter::count). It takes
+    /// about as much memory as other filters: at 1 %, 9.7 bits an item if it does not grow, and 14 to 18 if it does. It
+    /// allocates memory when items are inserted, and frees it when they are removed.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -140,12 +141,12 @@ impl FilterBuilder {
         FilterBuilder { kind: FilterKind::Counting, ..self }
     }
 
-    /// Makes a filter that forgets: an item is remembered for the window at least, and for an eighth of it longer at most. The
-    /// window has from a millisecond to a hundred years. The filter has no clock: [`advance_to`](Filter::advance_to) tells it
-    /// the time.
+    /// Creates a filter that forgets. It remembers an item at least for the window, and at most for an eighth of the
+    /// window longer. The window is from 1 millisecond to 100 years. The filter has no clock: the caller sets the time
+    /// with [`advance_to`](Filter::advance_to).
     ///
-    /// The capacity is the number of distinct items in a window. The filter takes about 17 bits for each at 1 %, and 21 at
-    /// 0.1 %.
+    /// The capacity is the number of distinct items in a window. The filter takes about 17 bits for each item at 1 %,
+    /// and 21 at 0.1 %.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -156,13 +157,14 @@ impl FilterBuilder {
     /// ```
     pub fn window(self, window: Duration) -> FilterBuilder {
         let length = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
-        // One that is too short is rejected, as one that is too long.
+        // A window that is too short is rejected like one that is too long.
         let length = NonZeroU64::new(length).unwrap_or(NonZeroU64::MAX);
         FilterBuilder { kind: FilterKind::Windowed, window: Window { length: Some(length), ..self.window }, ..self }
     }
 
-    /// Makes a filter that remembers the last items: as many as its capacity. Beyond those it forgets the oldest, an eighth of
-    /// the capacity at a time. With a [window](Self::window), it does so when more items come in the window.
+    /// Creates a filter that remembers the last items, as many as its capacity. It forgets the oldest items beyond
+    /// those, an eighth of the capacity at a time. With a [window](Self::window), this only happens if more items come
+    /// in a window.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -176,7 +178,7 @@ impl FilterBuilder {
         FilterBuilder { kind: FilterKind::Windowed, window: Window { rolling: true, ..self.window }, ..self }
     }
 
-    /// Divides a window into this many slices, from 2 to 64, instead of 8: it forgets as precisely.
+    /// Divides the window into this many slices, from 2 to 64, instead of 8. The filter forgets a slice at a time.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -188,7 +190,7 @@ impl FilterBuilder {
         FilterBuilder { window: Window { slices, ..self.window }, ..self }
     }
 
-    /// Makes each insertion count for how long a filter with a [window](Self::window) remembers an item, not only the first.
+    /// Makes each insertion of an item restart its time in the [window](Self::window), not only the first.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -205,7 +207,8 @@ impl FilterBuilder {
         FilterBuilder { window: Window { refresh: true, ..self.window }, ..self }
     }
 
-    /// Makes a filter with RedisBloom's layout, bit for bit. It has no secret seed, and look-ups take more cache misses.
+    /// Creates a filter with RedisBloom's layout, bit for bit. It has no secret seed, and look-ups take more cache
+    /// misses.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -216,14 +219,13 @@ impl FilterBuilder {
         FilterBuilder { kind: FilterKind::Classic, ..self }
     }
 
-    /// Creates the filter. Its memory is zeroed by the system when it is first used.
+    /// Creates the filter. The system zeroes its memory when it is first used.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidErrorRate`], [`Error::InvalidCapacity`], [`Error::InvalidExpansion`] or [`Error::InvalidWindow`] if an
-    /// option is out of range, or does not go with another;
-    /// [`Error::OutOfMemory`] if the memory cannot be allocated or addressed; [`Error::CannotGrow`] if no classic filter has these
-    /// options.
+    /// [`Error::InvalidErrorRate`], [`Error::InvalidCapacity`], [`Error::InvalidExpansion`] or [`Error::InvalidWindow`]
+    /// if an option is out of range or contradicts another; [`Error::OutOfMemory`] if the memory cannot be allocated or
+    /// addressed; [`Error::CannotGrow`] if a classic filter cannot have these options.
     ///
     /// ```
     /// # use oxbloom_filter::{Error, Filter};
@@ -255,11 +257,11 @@ impl FilterBuilder {
     }
 }
 
-/// The expansion that RedisBloom stores in filters that do not grow, unless it is told another.
+/// The expansion that RedisBloom stores in a filter that does not grow, unless the client gave another.
 const DEFAULT_STORED_EXPANSION: u32 = 2;
 
-/// Returns a seed that nobody can guess: the standard library draws the keys of its hash maps from the system's source of
-/// random numbers.
+/// Returns an unpredictable seed: the standard library takes the keys of its hash maps from the system's random
+/// numbers.
 fn random_seed() -> u64 {
     RandomState::new().hash_one(0)
 }

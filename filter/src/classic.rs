@@ -1,5 +1,5 @@
-//! The classic filter: RedisBloom's chain of [layers](crate::layer::classic). The newest takes new items; when it is full, a
-//! larger one follows.
+//! The classic filter: RedisBloom's chain of [layers](crate::layer::classic). New items go into the newest layer. When
+//! it is full, a larger layer is added.
 
 use std::ptr::NonNull;
 
@@ -11,7 +11,7 @@ use crate::layer::LayerInfo;
 use crate::layer::classic::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec};
 use crate::memory::{Admit, try_vec};
 
-/// Layers, oldest first, and what they share.
+/// A chain of layers, oldest first, and their common parameters.
 pub struct ClassicFilter {
     layers: Box<[ClassicLayer]>,
     spec: ClassicSpec,
@@ -20,7 +20,7 @@ pub struct ClassicFilter {
 impl ClassicFilter {
     /// Creates a chain of one empty layer.
     ///
-    /// `admit` gets the bytes that it will take, and may reject them.
+    /// Calls `admit` with the bytes that it will take; `admit` may reject them.
     pub fn new(
         spec: ClassicSpec,
         first: ClassicLayerSpec,
@@ -31,7 +31,8 @@ impl ClassicFilter {
         Ok(chain)
     }
 
-    /// Returns a chain of empty layers, like the first `num_layers` of this one. `admit` as for [`new`](Self::new).
+    /// Returns a chain of empty layers that are like the first `num_layers` of this chain. `admit` as for
+    /// [`new`](Self::new).
     pub fn empty_copy(&self, num_layers: usize, admit: impl FnOnce(u64) -> bool) -> Result<ClassicFilter, Error> {
         let mut chain = ClassicFilter::from_layers(self.spec, Vec::new());
         chain.ensure_layers_like(self, num_layers, admit)?;
@@ -52,7 +53,7 @@ impl ClassicFilter {
         }
     }
 
-    /// Makes a chain of layers that are there already.
+    /// Creates a chain from existing layers.
     pub fn from_layers(spec: ClassicSpec, layers: Vec<ClassicLayer>) -> ClassicFilter {
         ClassicFilter { layers: layers.into_boxed_slice(), spec }
     }
@@ -63,7 +64,7 @@ impl ClassicFilter {
         self.append(std::iter::once(next), admit)
     }
 
-    /// Adds empty layers: all, or none.
+    /// Adds empty layers: all of them, or none.
     fn append(
         &mut self,
         specs: impl ExactSizeIterator<Item = ClassicLayerSpec> + Clone,
@@ -89,8 +90,8 @@ impl ClassicFilter {
         room.map_err(|_| Error::OutOfMemory)
     }
 
-    /// Returns a new chain: the merge of `sources` by `op`. There is at least one source, and they differ at most in
-    /// their number of layers. `admit` as for [`new`](Self::new).
+    /// Merges `sources` by `op` into a new chain. The sources, at least one, may only differ in their number of layers.
+    /// `admit` is as for [`new`](Self::new).
     pub fn merged(
         sources: &[&ClassicFilter],
         op: MergeOp,
@@ -103,8 +104,8 @@ impl ClassicFilter {
         Ok(merged)
     }
 
-    /// Merges `sources`, which agree with this chain in all but their number of layers. Returns true if that changed
-    /// the chain. `admit` gets the bytes that it will take in addition.
+    /// Merges `sources`, which may only differ from this chain in their number of layers, into this chain. Returns true
+    /// if it changed. Calls `admit` with the bytes that it will take in addition.
     pub fn merge(
         &mut self,
         sources: &[&ClassicFilter],
@@ -119,7 +120,7 @@ impl ClassicFilter {
         Ok(changed || self.layers.len() > num_layers)
     }
 
-    /// Merges layer by layer. `layers` is empty, and has room for one layer of each source.
+    /// Merges layer by layer. `layers` is an empty buffer with capacity for one layer of each source.
     fn combine<'a>(
         &mut self,
         mut layers: Vec<&'a ClassicLayer>,
@@ -151,28 +152,28 @@ impl ClassicFilter {
         &mut self.layers
     }
 
-    /// Returns the false-positive rate that the filter was created for, which follows from that of the first layer.
+    /// Returns the false-positive rate that the filter was created for, computed from that of the first layer.
     pub fn error_rate(&self) -> f64 {
         let first = self.layers.first().map_or(0.0, |layer| layer.spec().error_rate);
         if self.spec.options.is_fixed() { first } else { 2.0 * first }
     }
 
-    /// Returns the number of items that the oldest layer is created for.
+    /// Returns the number of items that the oldest layer was created for.
     pub fn initial_capacity(&self) -> u64 {
         self.layers.first().map_or(0, |layer| layer.spec().capacity)
     }
 
-    /// Returns true if the layers that both filters have are equal in shape.
+    /// Returns true if the layers that both filters have are equal in shape, pair by pair.
     pub fn is_shaped_like(&self, other: &ClassicFilter) -> bool {
         self.layers.iter().zip(&other.layers).all(|(one, other)| one.spec() == other.spec())
     }
 
-    /// Returns what the layers share.
+    /// Returns the parameters that all layers share.
     pub fn spec(&self) -> &ClassicSpec {
         &self.spec
     }
 
-    /// Returns how the chain hashes its items.
+    /// Returns the hash function of the filter.
     #[inline]
     pub fn hasher(&self) -> Hasher {
         self.spec.hasher()
@@ -219,7 +220,7 @@ impl ClassicFilter {
         }
     }
 
-    /// Returns the number of items that the layers together are created for.
+    /// Returns the number of items that all layers together were created for.
     pub fn capacity(&self) -> u64 {
         self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.spec().capacity))
     }
@@ -229,7 +230,7 @@ impl ClassicFilter {
         self.layers.iter().map(ClassicLayer::items).sum()
     }
 
-    /// Returns what is known of each layer, oldest first.
+    /// Describes each layer, oldest first.
     pub fn info(&self) -> impl Iterator<Item = LayerInfo> {
         self.layers.iter().map(|layer| layer.info(&self.spec))
     }
@@ -244,24 +245,24 @@ impl ClassicFilter {
         })
     }
 
-    /// Returns what RedisBloom reports as the memory of such a filter: a few bytes less than ours takes.
+    /// Returns the memory that RedisBloom reports for such a filter, a few bytes less than ours takes.
     pub fn memory_usage(&self) -> usize {
         let bits: usize = self.layers.iter().map(|layer| layer.bytes().len()).sum();
         classic::FILTER_BYTES + classic::LAYER_BYTES * self.layers.len() + bits
     }
 
-    /// Returns the share of set bits. It is 1 without any bits: such a filter matches every item.
+    /// Returns the fraction of bits that are set, or 1 if there are no bits: such a filter matches every item.
     pub fn fill(&self) -> f64 {
-        let (marked, bits) = self.layers.iter().fold((0.0, 0.0), |(marked, bits), layer| {
-            (marked + layer.marked() as f64, bits + 8.0 * layer.bytes().len() as f64)
+        let (set_bits, bits) = self.layers.iter().fold((0.0, 0.0), |(set_bits, bits), layer| {
+            (set_bits + layer.set_bits() as f64, bits + 8.0 * layer.bytes().len() as f64)
         });
-        if bits > 0.0 { marked / bits } else { 1.0 }
+        if bits > 0.0 { set_bits / bits } else { 1.0 }
     }
 
-    /// Returns the estimated false-positive rate at the present fill.
+    /// Returns the estimated false-positive rate at the current fill.
     pub fn false_positive_rate(&self) -> f64 {
-        let spared: f64 = self.layers.iter().map(|layer| libm::log1p(-layer.false_positive_rate())).sum();
-        -libm::expm1(spared)
+        let log_negative: f64 = self.layers.iter().map(|layer| libm::log1p(-layer.false_positive_rate())).sum();
+        -libm::expm1(log_negative)
     }
 }
 
@@ -271,8 +272,8 @@ fn longest<'a>(chains: &[&'a ClassicFilter]) -> Option<&'a ClassicFilter> {
 }
 
 impl ClassicFilter {
-    /// Inserts items in order; `new[i]` tells whether the item was new. Adds layers for what does not fit; `admit` gets
-    /// the bytes that each will take.
+    /// Inserts items in order, and sets `new[i]` to whether item `i` was new. Adds layers for items that do not fit,
+    /// and calls `admit` with the bytes that each layer will take.
     ///
     /// Not inlined: with all three kinds in one function, more registers are spilled.
     #[inline(never)]
@@ -291,7 +292,7 @@ impl ClassicFilter {
     fn insert_while_room(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
         let mut handled = 0;
         while handled < hashes.len() {
-            // Layers are not asked about items that wait for the next layer: they would be asked again then.
+            // Items that must wait for the next layer are not looked up now, since they are looked up again then.
             let left = hashes.len() - handled;
             let room = usize::try_from(self.layers.last().map_or(0, ClassicLayer::room)).unwrap_or(usize::MAX);
             let count = if self.layers.len() == 1 { left } else { left.min(room.saturating_add(1)) };
@@ -307,7 +308,7 @@ impl ClassicFilter {
 
     /// As [`insert_while_room`](Self::insert_while_room).
     fn insert_some(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
-        // Until an item is handled, its place tells whether it is known; from then on, whether it was new.
+        // Until an item is handled, its element says whether it is known; from then on, whether it was new.
         let known = new;
         if self.layers.len() == 1 {
             known.fill(false);
@@ -327,7 +328,7 @@ impl ClassicFilter {
                 newest.prefetch_insert(hashes[handled + ClassicLayer::INSERTS_AHEAD]);
             }
             let (hash, known) = (hashes[handled], &mut known[handled]);
-            // Items of the batch may be the same, so that what was absent is not any more.
+            // The batch may contain an item twice: an item that was absent before may be present now.
             if newest.room() == 0 && !*known {
                 *known = newest.contains(hash);
                 if !*known {

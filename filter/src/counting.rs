@@ -1,7 +1,7 @@
 //! The counting filter: a [quotient table](crate::table) that counts how often each item was added.
 //!
-//! One that grows keeps its error rate at any size. One that does not is full when it holds as many items as it was
-//! created for, and rejects new ones; further occurrences of items that are there are taken as long as there is memory.
+//! A growing filter keeps its error rate at any size. A fixed filter is full at its capacity, and then rejects new
+//! items. It still accepts further occurrences of present items, as far as memory allows.
 
 use crate::error::{Error, Interrupted};
 use crate::hash::{GOLDEN, Hash, Hasher};
@@ -11,12 +11,12 @@ use crate::memory::Admit;
 use crate::spec::{Growth, OwnSpec};
 use crate::table::{Addressing, Payload, Table};
 
-/// What to do with an item that a counting filter holds already. Such an item does not change other filters.
+/// What to do with an item that a counting filter already holds. Other filters ignore such items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDuplicate {
-    /// Another occurrence is counted.
+    /// Count another occurrence.
     Count,
-    /// Nothing.
+    /// Leave the filter unchanged.
     Skip,
 }
 
@@ -25,13 +25,13 @@ pub struct CountingFilter {
     spec: OwnSpec,
     capacity: u64,
     table: Table,
-    /// The sum of hashes of all additions and removals ever: it is the same only where the same was written, in
-    /// whatever order.
+    /// The sum of hashes of all additions and removals ever. Two filters have equal sums only if they had the same
+    /// writes, in any order.
     history: u64,
 }
 
 impl CountingFilter {
-    /// Creates an empty filter. It takes memory when items are added.
+    /// Creates an empty filter. It allocates memory when items are added.
     pub fn new(spec: OwnSpec, capacity: u64) -> Result<CountingFilter, Error> {
         let rate = spec.error_rate.get();
         let table = match spec.growth {
@@ -41,7 +41,7 @@ impl CountingFilter {
         Ok(CountingFilter::from_parts(spec, capacity, table?))
     }
 
-    /// Makes a filter of a table that is there already.
+    /// Creates a filter from an existing table.
     pub fn from_parts(spec: OwnSpec, capacity: u64, table: Table) -> CountingFilter {
         CountingFilter { spec, capacity, table, history: 0 }
     }
@@ -57,7 +57,7 @@ impl CountingFilter {
         Ok(CountingFilter { table: self.table.try_clone()?, ..*self })
     }
 
-    /// Returns how the filter is created and hashed.
+    /// Returns the parameters of the filter.
     pub fn spec(&self) -> &OwnSpec {
         &self.spec
     }
@@ -72,7 +72,7 @@ impl CountingFilter {
         &mut self.table
     }
 
-    /// Returns how the filter hashes its items.
+    /// Returns the hash function of the filter.
     ///
     /// Not inlined, like all counting-only code, to keep it out of the plain filters' hot path.
     #[inline(never)]
@@ -85,7 +85,7 @@ impl CountingFilter {
         self.capacity
     }
 
-    /// Returns the number of items that fit before the filter grows any further, or is full.
+    /// Returns the number of items that fit before the filter grows again, or is full.
     pub fn capacity(&self) -> u64 {
         match self.spec.growth {
             Growth::Fixed => self.capacity,
@@ -93,12 +93,12 @@ impl CountingFilter {
         }
     }
 
-    /// Returns the number of items that were new when they were added, and were not removed since.
+    /// Returns the number of items that were new when they were added, without the removed ones.
     pub fn items(&self) -> u64 {
         self.table.items()
     }
 
-    /// Returns the sum of hashes of all that was ever written.
+    /// Returns the sum of hashes of all writes.
     pub fn history(&self) -> u64 {
         self.history
     }
@@ -108,7 +108,7 @@ impl CountingFilter {
         self.history = history;
     }
 
-    /// Returns the bytes requested of the allocator.
+    /// Returns the bytes requested from the allocator.
     pub fn allocated(&self) -> usize {
         size_of::<CountingFilter>() + self.table.allocated()
     }
@@ -118,12 +118,12 @@ impl CountingFilter {
         self.table.fill()
     }
 
-    /// Returns the false-positive rate of what is in the filter now.
+    /// Returns the false-positive rate at the current content.
     pub fn false_positive_rate(&self) -> f64 {
         self.table.false_positive_rate()
     }
 
-    /// Returns what is known of the table.
+    /// Describes the table.
     pub fn info(&self) -> LayerInfo {
         LayerInfo::of_table(&self.table, self.capacity(), self.spec.error_rate.get())
     }
@@ -147,19 +147,20 @@ impl CountingFilter {
         self.table.find(hashes, found);
     }
 
-    /// Returns how often the item was added and not removed: never less than that, up to `2^48`.
+    /// Returns the count of an item: at least its additions minus its removals, at most `2^48`.
     #[inline(never)]
     pub fn count(&self, hash: Hash) -> u64 {
         self.table.count(hash)
     }
 
-    /// Sets `counts[i]` to the [`count`](Self::count) of the item of `hashes[i]`. Faster than one by one.
+    /// Sets `counts[i]` to the [`count`](Self::count) of item `i`. Faster than one item at a time.
     #[inline(never)]
     pub fn count_all(&self, hashes: &[Hash], counts: &mut [u64]) {
         self.table.count_all(hashes, counts);
     }
 
-    /// Adds an occurrence of each item in order, or of those that are new; `new[i]` tells whether the item was.
+    /// Adds one occurrence of each item in order, or only of new items, depending on `on_duplicate`. Sets `new[i]` to
+    /// whether item `i` was new.
     #[inline(never)]
     pub fn insert_all(
         &mut self,
@@ -184,7 +185,7 @@ impl CountingFilter {
         Ok(())
     }
 
-    /// Removes an occurrence of an item. Returns false if there is none.
+    /// Removes one occurrence of an item. Returns false if it has none.
     #[inline(never)]
     pub fn remove(&mut self, hash: Hash) -> bool {
         let removed = self.table.remove(hash);
@@ -194,18 +195,19 @@ impl CountingFilter {
         removed
     }
 
-    /// Returns true if both filters hold the same entries for the same items.
+    /// Returns true if both filters store the same entries for the same items.
     pub fn is_shaped_like(&self, other: &CountingFilter) -> bool {
         self.table.addressing() == other.table.addressing()
     }
 
-    /// Returns true if the filter can be intersected: fingerprints of different lengths cannot be.
+    /// Returns true if the filter does not grow. Only such filters can be intersected, since all their fingerprints
+    /// have the same length.
     pub fn is_fixed(&self) -> bool {
         matches!(self.table.addressing(), Addressing::Fixed(_))
     }
 
-    /// Returns a new filter: the merge of this one and `others`, which are addressed alike; and whether it differs from
-    /// this one. `admit` gets the bytes that it will take, as they become known.
+    /// Merges this filter with `others`, which are shaped alike, into a new filter. Also returns whether the result
+    /// differs from this filter. Calls `admit` with the bytes that it will take, as they become known.
     ///
     /// # Errors
     ///
@@ -229,12 +231,12 @@ impl CountingFilter {
         Ok((merged, changed))
     }
 
-    /// Returns numbers that are the same only where nothing was written.
+    /// Returns numbers that change with every write.
     fn state(&self) -> (u64, u64, ItemCount, u64) {
         (self.table.slots(), self.table.occurrences(), self.table.item_count(), self.history)
     }
 
-    /// Returns a table with the entries that are in all filters, and a history that stands for them.
+    /// Returns a table with the entries that are in all filters, and its history.
     fn intersection(&self, others: &[&CountingFilter], admit: Admit<'_>) -> Result<(Table, u64), Error> {
         if !admit(self.allocated() as u64) {
             return Err(Error::OutOfMemory);

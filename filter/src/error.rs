@@ -1,6 +1,6 @@
-//! Why an operation failed.
+//! The errors of operations.
 
-/// Why an operation on a filter failed. The filter is unchanged.
+/// The error of an operation on a filter. The filter is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The error rate is not above 0 and below 1.
@@ -9,16 +9,16 @@ pub enum Error {
     InvalidCapacity,
     /// The expansion is 0.
     InvalidExpansion,
-    /// The window or its slices are out of range, or a filter that is to be rolling is to grow as well.
+    /// The window or the number of slices is out of range, or a rolling filter has an expansion.
     InvalidWindow,
     /// The memory cannot be allocated or addressed.
     OutOfMemory,
-    /// The filter does not grow, and holds as many items as it was created for.
+    /// The filter does not grow, and is at its capacity.
     Full,
-    /// The filter is full, and cannot have more: its next layer would be one too many, or too large, or too many of its
-    /// items have nearly the same hash.
+    /// The filter is full and cannot grow: its next layer would be one too many or too large, or too many of its items
+    /// have nearly the same hash.
     CannotGrow,
-    /// The filter does not support removal and counts: it was not built with
+    /// The filter does not support removal and counts. It was not built with
     /// [`counting`](crate::FilterBuilder::counting).
     NotCounting,
 }
@@ -29,7 +29,7 @@ impl std::fmt::Display for Error {
             Error::InvalidErrorRate => "the error rate must be above 0 and below 1",
             Error::InvalidCapacity => "the capacity must be at least 1",
             Error::InvalidExpansion => "the expansion must be at least 1",
-            Error::InvalidWindow => "the window must have a millisecond to a hundred years, in 2 to 64 slices, and one that rolls cannot grow",
+            Error::InvalidWindow => "the window must be from 1 millisecond to 100 years, in 2 to 64 slices, and a rolling filter cannot grow",
             Error::OutOfMemory => "not enough memory",
             Error::Full => "the filter is full",
             Error::CannotGrow => "the filter is full and cannot grow any further",
@@ -40,29 +40,29 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Why not all items of a batch were inserted.
+/// The error of an insertion that stopped before the end of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupted {
-    /// How many were handled.
+    /// The number of items that were handled.
     pub handled: usize,
-    /// What was wrong with the next.
+    /// The error of the next item.
     pub error: Error,
 }
 
-/// Why bytes cannot be decoded. Nothing is lost: what was there before still is.
+/// The error of decoding. An existing filter is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// They are of a later version of the encoding.
+    /// The bytes are of a later version of the encoding.
     NewerVersion,
-    /// They are not what was written: truncated, damaged, or something else.
+    /// The bytes are truncated, damaged, or no filter.
     Corrupt,
-    /// The chunk is intact, but belongs to another filter, or to an earlier state of this one.
+    /// The chunk is not damaged, but belongs to another filter, or to an earlier state of this one.
     Foreign,
-    /// The chunk's place is not in the filter.
+    /// The chunk does not start in the filter.
     NoSuchOffset,
-    /// The chunk starts in a layer, and does not end in it.
+    /// The chunk starts in a layer, but does not end in it.
     BeyondLayer,
-    /// The memory for them cannot be allocated, or exceeds the limit.
+    /// The memory for the filter cannot be allocated, or exceeds the limit.
     OutOfMemory,
 }
 
@@ -87,27 +87,27 @@ impl std::fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// What filters must agree in to be merged.
+/// A parameter that must be equal for filters to be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// Native, counting or classic.
+    /// The layout: native, counting or classic.
     Layout,
-    /// The false-positive rate that was asked for.
+    /// The false-positive rate that the filters were created for.
     ErrorRate,
     /// The capacity that the filters were created for.
     Capacity,
-    /// That they grow, or, for classic filters, how fast.
+    /// The expansion: for classic filters its value, for others whether the filter grows.
     Expansion,
     /// The seed of the hash.
     Seed,
-    /// The shapes of their parts. If all else agrees, different versions of the library created them.
+    /// The shape of their layers. If only this differs, different versions of the library created the filters.
     Size,
 }
 
-/// Why filters cannot be merged. They are unchanged.
+/// The error of a merge. The filters are unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MergeError {
-    /// They differ in this, and maybe in more.
+    /// The filters differ in this parameter, and possibly in others.
     SourcesDiffer(Mismatch),
     /// Filters that have grown cannot be intersected.
     IntersectedLayers,
@@ -138,7 +138,7 @@ impl std::fmt::Display for MergeError {
             MergeError::SourcesDiffer(Mismatch::Capacity) => "the filters have different capacities",
             MergeError::SourcesDiffer(Mismatch::Expansion) => "the filters have different expansions",
             MergeError::SourcesDiffer(Mismatch::Seed) => "the filters have different seeds",
-            MergeError::SourcesDiffer(Mismatch::Size) => "the filters have parts of different shapes",
+            MergeError::SourcesDiffer(Mismatch::Size) => "the filters have layers of different shapes",
             MergeError::IntersectedLayers => "filters that have grown cannot be intersected",
             MergeError::IntersectedGrowing => "counting filters that may grow cannot be intersected",
             MergeError::MergedWindows => "filters that forget cannot be merged",

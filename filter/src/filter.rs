@@ -1,4 +1,4 @@
-//! The filter, whatever its kind.
+//! The public filter type, for all kinds of filters.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -20,11 +20,12 @@ use crate::spec::{CreateParams, FilterKind, Layout, OwnSpec};
 use crate::table::Table;
 use crate::windowed::{InsertOptions, WindowedFilter};
 
-/// A Bloom filter: a set of items, in few bits each, that can tell which items it does *not* hold.
+/// A Bloom filter: a set of items, stored in a few bits each.
 ///
-/// [`contains`](Filter::contains) never returns `false` for an item that was inserted and not removed. It returns
-/// `true` for other items at most at the [error rate](Filter::error_rate) that the filter was created with: these are
-/// false positives. The rate holds up to the [capacity](Filter::capacity), and after any growth.
+/// There are no false negatives: [`contains`](Filter::contains) never returns `false` for an item that was inserted and
+/// not removed. There are false positives: it returns `true` for other items at most at the [error
+/// rate](Filter::error_rate) that the filter was created with. The rate holds up to the [capacity](Filter::capacity),
+/// and after any growth.
 ///
 /// ```
 /// use oxbloom_filter::Filter;
@@ -37,19 +38,19 @@ use crate::windowed::{InsertOptions, WindowedFilter};
 /// ```
 pub struct Filter(Content);
 
-/// What a filter is made of.
+/// The content of a filter, by its kind.
 pub enum Content {
     /// Blocks of bits, and a table.
     Native(NativeFilter),
-    /// A table that counts. In a box, so that plain filters are small.
+    /// A table that counts. Boxed, so that plain filters are small.
     Counting(Box<CountingFilter>),
-    /// Tables that forget. In a box, as the one that counts.
+    /// Tables that forget. Boxed for the same reason.
     Windowed(Box<WindowedFilter>),
     /// RedisBloom's chain of layers.
     Classic(ClassicFilter),
 }
 
-/// Does the same with what a filter is made of, whatever its kind.
+/// Evaluates an expression for the content of a filter, whatever its kind.
 macro_rules! each {
     ($content:expr, $filter:ident => $body:expr) => {
         match $content {
@@ -93,8 +94,8 @@ impl From<ClassicFilter> for Filter {
 impl Filter {
     /// Returns true if the item may be in the filter, and false if it certainly is not.
     ///
-    /// Costs one hash of the item and one or two cache misses at error rates down to 0.1 %; more below, or if the
-    /// filter has grown.
+    /// Costs one hash of the item, and one or two cache misses at error rates down to 0.1 %. Lower error rates cost
+    /// more, and so does a filter that has grown.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -107,16 +108,16 @@ impl Filter {
         self.contains_at(item.as_ref(), 0)
     }
 
-    /// Inserts an item, and grows the filter if needed. Returns true if the item was new, false if it was present
-    /// before, or seemed to be.
+    /// Inserts an item, and grows the filter if needed. Returns true if the item was new, false if it was already
+    /// present or a false positive.
     ///
-    /// In a counting filter, each insertion of an item counts. In one that forgets, it is remembered from the time that
-    /// [`advance_to`](Filter::advance_to) was told last.
+    /// A counting filter counts each insertion. A filter that forgets remembers the item from the time that
+    /// [`advance_to`](Filter::advance_to) last set.
     ///
     /// # Errors
     ///
     /// [`Error::Full`] if the item is new, and the filter is full and does not grow; [`Error::OutOfMemory`] or
-    /// [`Error::CannotGrow`] if it needs room, and cannot have it. The filter is unchanged.
+    /// [`Error::CannotGrow`] if the filter must grow and cannot. The filter is unchanged.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -133,8 +134,8 @@ impl Filter {
 
     /// Returns for each item whether it may be in the filter.
     ///
-    /// Several times faster than asking for one item at a time if the filter is larger than the processor's cache: the
-    /// cache misses of 32 items overlap.
+    /// Several times faster than one item at a time if the filter is larger than the processor's cache, since the cache
+    /// misses of 32 items overlap.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -203,8 +204,8 @@ impl Filter {
         Ok(self.counting_mut().ok_or(Error::NotCounting)?.remove(hash))
     }
 
-    /// Returns how often an item is in a counting filter: as often as it was inserted and not removed, and more at the
-    /// error rate. Counts end at `2^48`.
+    /// Returns the count of an item in a counting filter: its insertions minus its removals. At the error rate, the
+    /// count is higher. The maximum is `2^48`.
     ///
     /// # Errors
     ///
@@ -226,9 +227,9 @@ impl Filter {
 
 /// Time, for filters that forget.
 impl Filter {
-    /// Tells a filter that [forgets](crate::FilterBuilder::window) what time it is, since 1970 or any other moment: what its
-    /// window is over for is forgotten. Time does not go back: what is earlier than before changes nothing. Other filters do
-    /// not care.
+    /// Sets the time of a filter that [forgets](crate::FilterBuilder::window), counted from 1970 or any other moment.
+    /// The filter forgets all items whose window is over. A time earlier than before changes nothing. Other filters
+    /// ignore the time.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -250,8 +251,8 @@ impl Filter {
 
 /// Sizes, rates and copies.
 impl Filter {
-    /// Returns the false-positive rate that the filter was created for. Of a classic filter, only the rate of the first
-    /// layer is known: this follows from it.
+    /// Returns the false-positive rate that the filter was created for. For a classic filter, it is computed from the
+    /// rate of the first layer, since only that is stored.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -267,7 +268,7 @@ impl Filter {
         }
     }
 
-    /// Returns the number of distinct items that fit before the filter grows any further, or is full.
+    /// Returns the number of distinct items that fit before the filter grows again, or is full.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -278,8 +279,8 @@ impl Filter {
         each!(&self.0, filter => filter.capacity())
     }
 
-    /// Returns the number of items that were new when they were inserted, and were not removed since. False positives
-    /// are not counted. After a merge it is an estimate.
+    /// Returns the number of items that were new when they were inserted, without the removed ones. Items that were
+    /// false positives when they were inserted are not counted. After a merge, the number is an estimate.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -303,8 +304,8 @@ impl Filter {
         self.len() == 0
     }
 
-    /// Returns the expansion that the filter was created with, or `None` if it does not grow. Only classic filters have
-    /// further layers, so many times as large.
+    /// Returns the expansion that the filter was created with, or `None` if it does not grow. Only classic filters use
+    /// it, as the ratio of the sizes of successive layers.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -320,7 +321,7 @@ impl Filter {
         }
     }
 
-    /// Returns the seed of the hash, or `None` for a classic filter: all of those share one, which is no secret.
+    /// Returns the seed of the hash, or `None` for a classic filter: all classic filters share a public seed.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -337,16 +338,16 @@ impl Filter {
         }
     }
 
-    /// Returns the number of parts that the filter consists of (RedisBloom calls them sub-filters): 1 until it grows, then
-    /// 2, or more for a classic filter. A counting filter has always one; one that forgets has one again when it has
-    /// forgotten enough.
+    /// Returns the number of layers, which RedisBloom calls sub-filters: 1 until the filter grows, then 2, or more for
+    /// a classic filter. The table by which a filter grows is a layer. A counting filter always has one layer. A filter
+    /// that forgets has one layer again after it has forgotten enough items.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
-    /// assert_eq!(Filter::new(0.01, 1000)?.num_parts(), 1);
+    /// assert_eq!(Filter::new(0.01, 1000)?.num_layers(), 1);
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
-    pub fn num_parts(&self) -> usize {
+    pub fn num_layers(&self) -> usize {
         match &self.0 {
             Content::Native(filter) => 1 + usize::from(filter.table().is_some()),
             Content::Counting(_) => 1,
@@ -355,8 +356,8 @@ impl Filter {
         }
     }
 
-    /// Returns the bytes requested of the allocator, this value included. For a classic filter, returns what RedisBloom
-    /// reports, which is a few bytes less.
+    /// Returns the bytes requested from the allocator, this value included. For a classic filter, returns the number
+    /// that RedisBloom reports, which is a few bytes less.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -373,7 +374,7 @@ impl Filter {
         }
     }
 
-    /// Returns the share of bits that are set, or of slots that are filled: from 0 to 1.
+    /// Returns the fraction of bits that are set, or of slots that are filled, from 0 to 1.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -384,7 +385,7 @@ impl Filter {
         each!(&self.0, filter => filter.fill())
     }
 
-    /// Returns the estimated false-positive rate at the present fill. Takes some 20 microseconds a layer.
+    /// Returns the estimated false-positive rate at the current fill. Takes about 20 microseconds a layer.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -424,7 +425,7 @@ impl Filter {
 impl Clone for Filter {
     /// Returns a copy that shares nothing.
     ///
-    /// Ends the process if there is no memory for it, as other collections do.
+    /// Aborts the process if there is no memory for it, as other collections do.
     fn clone(&self) -> Filter {
         self.try_clone().unwrap_or_else(|_| {
             let size = std::alloc::Layout::array::<u8>(self.memory_usage()).unwrap_or(std::alloc::Layout::new::<u8>());
@@ -442,13 +443,13 @@ impl fmt::Debug for Filter {
             .field("capacity", &self.capacity())
             .field("expansion", &self.expansion())
             .field("len", &self.len())
-            .field("num_parts", &self.num_parts())
+            .field("num_layers", &self.num_layers())
             .field("memory_usage", &self.memory_usage())
             .finish_non_exhaustive()
     }
 }
 
-/// The [door](crate::internals) for the module and the benchmarks.
+/// The [internal interface](crate::internals), for the module and the benchmarks.
 #[doc(hidden)]
 impl Filter {
     /// Returns the kind of the filter.
@@ -462,7 +463,7 @@ impl Filter {
         }
     }
 
-    /// Returns what the filter is made of.
+    /// Returns the content of the filter.
     #[inline]
     pub fn content(&self) -> &Content {
         &self.0
@@ -472,7 +473,7 @@ impl Filter {
         &mut self.0
     }
 
-    /// Creates an empty filter. `admit` gets the bytes that it will take, and may reject them.
+    /// Creates an empty filter. Calls `admit` with the bytes that it will take; `admit` may reject them.
     pub fn create(params: CreateParams, admit: impl FnOnce(u64) -> bool) -> Result<Filter, Error> {
         let CreateParams { error_rate, capacity, growth, layout } = params;
         match layout {
@@ -498,7 +499,7 @@ impl Filter {
         }
     }
 
-    /// Makes a filter of one that takes so many bytes, if `admit` does not reject them.
+    /// Converts a filter that takes `bytes` bytes, unless `admit` rejects them.
     fn admitted<T>(bytes: usize, filter: T, admit: impl FnOnce(u64) -> bool) -> Result<Filter, Error>
     where
         Filter: TryFrom<T, Error = Error>,
@@ -522,7 +523,7 @@ impl Filter {
         }
     }
 
-    /// Returns how the filter hashes its items.
+    /// Returns the hash function of the filter.
     #[inline]
     pub fn hasher(&self) -> Hasher {
         each!(&self.0, filter => filter.hasher())
@@ -534,13 +535,13 @@ impl Filter {
         self.hasher().hash(item)
     }
 
-    /// Hashes the next items, as many as there are and fit.
+    /// Hashes up to [`BATCH`] items.
     #[inline]
     pub fn hash_batch<'a>(&self, items: impl Iterator<Item = &'a [u8]>) -> HashedBatch {
         HashedBatch::new(self.hasher(), items)
     }
 
-    /// As [`hash_batch`](Filter::hash_batch), and prefetches the memory that any operation on the items reads first.
+    /// Hashes up to [`BATCH`] items, and prefetches the memory that any operation on them reads first.
     #[inline]
     pub fn prepare_batch<'a>(&self, items: impl Iterator<Item = &'a [u8]>) -> HashedBatch {
         let batch = self.hash_batch(items);
@@ -548,8 +549,8 @@ impl Filter {
         batch
     }
 
-    /// Returns true if the item may be in the filter at a time, in milliseconds since 1970. Only a filter that forgets looks
-    /// at it; 0 stands for that of its last change.
+    /// Returns true if the item may be in the filter at the time `now`, in milliseconds since 1970. Only a filter that
+    /// forgets uses `now`; 0 means the time of its last change.
     #[inline]
     pub fn contains_at(&self, item: &[u8], now: u64) -> bool {
         match &self.0 {
@@ -560,9 +561,9 @@ impl Filter {
         }
     }
 
-    /// Sets `found[i]` to whether the item of `hashes[i]` is in the filter at a time, as for
-    /// [`contains_at`](Self::contains_at). Fastest in [batches](HashedBatch), which need not be
-    /// [prepared](Filter::prepare_batch): it prefetches what it reads.
+    /// Sets `found[i]` to whether the item of `hashes[i]` may be in the filter at the time `now`, as for
+    /// [`contains_at`](Self::contains_at). Fastest in [batches](HashedBatch). These need not be
+    /// [prepared](Filter::prepare_batch), since this prefetches by itself.
     #[inline]
     pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], now: u64) {
         match &self.0 {
@@ -573,9 +574,9 @@ impl Filter {
         }
     }
 
-    /// Inserts the items of `hashes` in order, and sets `new[i]` to whether the item was new. `renewed` may have no elements;
-    /// otherwise `renewed[i]` is set if the item was there and is remembered anew. `admit` gets the bytes that the filter
-    /// will take in addition, and may reject them. Fastest in [batches](HashedBatch).
+    /// Inserts the items of `hashes` in order, and sets `new[i]` to whether item `i` was new. Unless `renewed` is
+    /// empty, sets `renewed[i]` if item `i` was present and its time was restarted. Calls `admit` with the bytes that
+    /// the filter will take in addition; `admit` may reject them. Fastest in [batches](HashedBatch).
     ///
     /// # Errors
     ///
@@ -597,7 +598,7 @@ impl Filter {
         }
     }
 
-    /// Returns true if the filter asks for a little memory with many of its additions, instead of for much with few.
+    /// Returns true if many additions allocate a little memory each. Otherwise, few additions allocate much.
     pub fn grows_in_small_steps(&self) -> bool {
         match &self.0 {
             Content::Native(filter) => filter.table().is_some(),
@@ -622,23 +623,24 @@ impl Filter {
         if let Content::Windowed(filter) = &self.0 { Some(filter) } else { None }
     }
 
-    /// Returns true if the filter looks at the time.
+    /// Returns true if the filter needs the current time.
     #[inline]
     pub fn needs_time(&self) -> bool {
         self.windowed().is_some_and(|filter| filter.slices().window().length.is_some())
     }
 
-    /// Returns when the filter was last changed, in milliseconds since 1970, if it [looks at the time](Self::needs_time).
+    /// Returns the time of the last change, in milliseconds since 1970, if the filter [needs the
+    /// time](Self::needs_time).
     pub fn time_of_change(&self) -> u64 {
         self.windowed().map_or(0, |filter| filter.slices().latest())
     }
 
-    /// Returns the number of items at a time, as for [`contains_at`](Self::contains_at).
+    /// Returns the number of items at the time `now`, as for [`contains_at`](Self::contains_at).
     pub fn len_at(&self, now: u64) -> u64 {
         self.windowed().map_or_else(|| self.len(), |filter| filter.items_at(now))
     }
 
-    /// Returns the estimated false-positive rate at a time, as for [`contains_at`](Self::contains_at).
+    /// Returns the estimated false-positive rate at the time `now`, as for [`contains_at`](Self::contains_at).
     pub fn false_positive_rate_at(&self, now: u64) -> f64 {
         match &self.0 {
             Content::Native(filter) => filter.false_positive_rate(),
@@ -648,7 +650,7 @@ impl Filter {
         }
     }
 
-    /// Returns what is known of each part, oldest first.
+    /// Describes each layer, oldest first.
     pub fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
         match &self.0 {
             Content::Native(filter) => Box::new(filter.info()),
@@ -668,8 +670,8 @@ impl Filter {
         }
     }
 
-    /// Returns where items are looked up first, if that has at least `min_bytes`: the blocks of a native filter, the newest
-    /// layer of a classic one. A table has no such place.
+    /// Returns the address where items are looked up first, unless that memory has less than `min_bytes`: the blocks of
+    /// a native filter, or the newest layer of a classic one. A table has no such address.
     #[inline]
     pub fn prefetch_hint(&self, min_bytes: u64) -> Option<PrefetchHint> {
         match &self.0 {
@@ -679,7 +681,7 @@ impl Filter {
         }
     }
 
-    /// Returns about how many allocations the filter has.
+    /// Returns the approximate number of allocations of the filter.
     pub fn num_allocations(&self) -> usize {
         match &self.0 {
             Content::Native(filter) => 1 + filter.table().map_or(0, |table| table.segments() as usize),
@@ -688,12 +690,13 @@ impl Filter {
                 let (expected, beyond) = filter.tables();
                 (expected.segments() + beyond.map_or(0, Table::segments)) as usize
             }
-            Content::Classic(_) => self.num_parts(),
+            Content::Classic(_) => self.num_layers(),
         }
     }
 
-    /// Lets `relocate` move the filter's allocations: all of them, or those of a table from `start` on until
-    /// `should_stop`. Returns where to start the next time, unless all were offered. The first time, `start` is 0.
+    /// Lets `relocate` move the filter's allocations, from `start` on, until `should_stop` returns true. Returns where
+    /// to continue, or `None` if all allocations were visited. The first `start` is 0. Only a table can stop before the
+    /// end.
     ///
     /// # Safety
     ///

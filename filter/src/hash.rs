@@ -1,31 +1,31 @@
-//! From an item to 128 bits of hash.
+//! Hashes an item to 128 bits.
 //!
-//! The item is read once, whatever the number of blocks, probes and layers; [`probe`](crate::probe) turns its hash into
-//! positions.
+//! An item is read only once, whatever the number of blocks, probes and layers. [`probe`](crate::probe) maps the hash
+//! to positions.
 //!
-//! The seed is the filter's own. Anyone who knows it can craft items that collide (Gerbet, Kumar, Lauradoux 2015, "The Power
-//! of Evil Choices in Bloom Filters"), which is why it is random by default. XXH3 is not cryptographic: the seed makes such
-//! items expensive to find for those who do not know it, not impossible. Classic filters have no secret: they hash with
+//! Each filter has its own seed. Anyone who knows it can craft items that collide (Gerbet, Kumar, Lauradoux 2015, "The
+//! Power of Evil Choices in Bloom Filters"), so it is random by default. XXH3 is not cryptographic: without the seed,
+//! such items are expensive to find, but not impossible. Classic filters have no secret seed: they hash with
 //! [`murmur`](crate::murmur), as RedisBloom does.
 
 use xxhash_rust::xxh3::{xxh3_128_with_secret, xxh3_128_with_seed};
 
 use crate::murmur::{murmur32, murmur64};
 
-/// 2^64 divided by the golden ratio, odd: multiplying by it carries every bit of a word into the high ones.
+/// 2^64 divided by the golden ratio, made odd. Multiplying by it makes the high bits of a word depend on all its bits.
 pub(crate) const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// 128 bits of hash, all that a filter ever looks at of an item.
+/// The 128-bit hash of an item. Filters use nothing else of an item.
 ///
-/// A native filter finds blocks by the first word and probes by the second; a classic one starts at the first and steps by
-/// the second.
+/// A native filter finds blocks by the first word and probes by the second; a classic one starts at the first and steps
+/// by the second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hash {
     pub(crate) first: u64,
     pub(crate) second: u64,
 }
 
-/// How a filter hashes its items.
+/// The hash function of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hasher {
     /// XXH3-128, for native filters.
@@ -40,7 +40,7 @@ pub enum Hasher {
 }
 
 impl Hasher {
-    /// Returns true if it is the same function, apart from the seed.
+    /// Returns true if both are the same function, whatever their seeds.
     pub fn is_like(self, other: Hasher) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
@@ -55,7 +55,7 @@ impl Hasher {
         }
     }
 
-    /// Hashes items into `hashes`, as many as there are and fit. Returns their number.
+    /// Hashes items into `hashes`, until either ends. Returns the number of hashed items.
     #[inline]
     pub fn hash_all<'a>(self, items: impl Iterator<Item = &'a [u8]>, hashes: &mut [Hash]) -> usize {
         let pairs = hashes.iter_mut().zip(items);
@@ -77,7 +77,7 @@ impl Hash {
         Secret::new(seed).hash(item)
     }
 
-    /// Returns the two hashes of a classic filter: the second is seeded with the first.
+    /// Returns the two hashes of a classic filter. The seed of the second is the first.
     ///
     /// Not inlined, to keep it out of the native layout's hot path.
     #[inline(never)]
@@ -94,23 +94,24 @@ impl Hash {
     }
 }
 
-/// A seed, and as much of the secret that follows from it as items needed so far.
+/// A seed, and the part of its secret that was needed so far.
 ///
-/// Items of more than 16 bytes are combined with words of a secret and multiplied. XXH3's own way from a seed to a secret is to
-/// add it to constants: words then differ by what everybody knows, and some pairs of items collide under one seed in 64. So
-/// each word is one of a generator's, wyrand, that the seed is the state of: see [`wyrand`].
+/// XXH3 combines items of more than 16 bytes with the words of a secret, and multiplies. XXH3 itself derives the secret
+/// by adding the seed to constants: the differences of the words are then public, and some pairs of items collide under
+/// one seed in 64. So here, the words come from a random number generator whose state starts with the seed: see
+/// [`wyrand`].
 struct Secret {
     seed: u64,
     words: [[[u8; 8]; 4]; 6],
-    /// The length of the longest items that there are enough words for, in bytes.
+    /// The maximum length in bytes of items for which there are enough words.
     covers: usize,
 }
 
-/// Items of so many bytes, or fewer, are combined with nothing but the seed.
+/// The maximum length in bytes of items that need the seed, but no words of the secret.
 const SEED_ONLY_MAX: usize = 16;
 
-/// The length of the longest items, in bytes, that XXH3 needs so many words for, in fours: up to 128 bytes, as many as the item
-/// has; then 17; then all that its own secret has.
+/// The maximum length in bytes of items for which XXH3 needs 4, 8, 12, … words: up to 128 bytes as many words as the
+/// item has, up to 240 bytes 17 words, and beyond that as many as XXH3's own secret has.
 const SECRET_COVERS: [usize; 6] = [32, 64, 96, 128, 240, usize::MAX];
 
 impl Secret {
@@ -119,7 +120,7 @@ impl Secret {
         Secret { seed, words: Default::default(), covers: SEED_ONLY_MAX }
     }
 
-    /// Inlined, so that hashing many items is one loop.
+    /// Hashes an item. Inlined, so that hashing many items is one loop.
     #[inline(always)]
     fn hash(&mut self, item: &[u8]) -> Hash {
         let hash = if item.len() <= SEED_ONLY_MAX {
@@ -133,7 +134,7 @@ impl Secret {
         Hash { first: hash as u64, second: (hash >> 64) as u64 }
     }
 
-    /// Makes the words for an item of so many bytes.
+    /// Computes the words for an item of `length` bytes.
     #[inline(never)]
     fn extend(&mut self, length: usize) {
         let mut state = self.seed;
@@ -150,7 +151,7 @@ impl Secret {
     }
 }
 
-/// What wyrand (Wang 2019) makes of its state: both halves of a product, one upon the other.
+/// Returns the output of wyrand (Wang 2019) for a state: the two halves of a product, XORed.
 #[inline]
 fn wyrand(state: u64) -> u64 {
     let product = u128::from(state) * u128::from(state ^ 0xE703_7ED1_A0B4_28DB);

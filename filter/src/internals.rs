@@ -1,6 +1,6 @@
-//! The door for the module, the benchmarks and this crate's own tests: what they need beyond the public interface.
+//! The internal interface, for the module, the benchmarks and the tests.
 //!
-//! What is here, and the methods of [`Filter`](crate::Filter) that the documentation hides, may change with any version.
+//! It may change with any version, and so may the methods of [`Filter`](crate::Filter) that the documentation hides.
 
 pub use crate::array::{Array, Bytes};
 pub use crate::batch::{BATCH, HashedBatch};
@@ -26,7 +26,7 @@ pub mod codec {
     pub use crate::codec::{chunk, classic, counting, header, native, windowed, *};
 }
 
-/// Shapes of layers.
+/// The shapes of layers.
 pub mod sizing {
     pub use crate::sizing::*;
 }

@@ -1,15 +1,16 @@
-//! The number of items, and what becomes of it in a merge.
+//! The number of items, also after a merge.
 
-/// The most items that a layer or table counts, 2.8 * 10^14: it is full then, whatever its capacity. A layer of so many
-/// would take 32 terabytes even at a bit an item. A larger count is forged, and would overflow sums.
+/// The maximum number of items in a layer or table, 2.8 * 10^14. It is then full, whatever its capacity. A layer with
+/// so many items would take 32 terabytes even at one bit an item. A larger stored count is forged, and could overflow
+/// sums.
 pub const MAX_ITEMS: u64 = 1 << 48;
 
-/// What becomes of several filters.
+/// A set operation on filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MergeOp {
-    /// What is in any of them.
+    /// Keeps the items that are in any filter.
     Union,
-    /// What is in all of them, and some items more.
+    /// Keeps the items that are in all filters, and some additional false positives.
     Intersection,
 }
 
@@ -25,10 +26,10 @@ impl ItemCount {
         ItemCount(items.min(MAX_ITEMS) | if is_estimate { ItemCount::ESTIMATE } else { 0 })
     }
 
-    /// Returns the item count after a merge of what has `operands` items.
+    /// Returns the item count of the merge of filters with the item counts `operands`.
     ///
-    /// Exact if at most one operand is non-empty. Otherwise it is `estimate`, which comes from the fill, clamped to what is
-    /// possible.
+    /// It is exact if at most one operand is non-empty. Otherwise it is `estimate`, which comes from the fill, clamped
+    /// to the possible range.
     pub fn merged(op: MergeOp, operands: impl Iterator<Item = ItemCount>, estimate: f64) -> ItemCount {
         let (mut number, mut least, mut most, mut sum, mut is_estimate) = (0, u64::MAX, 0, 0u64, false);
         for count in operands {
@@ -46,12 +47,12 @@ impl ItemCount {
         ItemCount::new((estimate.round() as u64).clamp(low, high), is_estimate || low < high)
     }
 
-    /// Returns the count that was stored as this number.
+    /// Decodes a stored count.
     pub fn from_stored(number: u64) -> ItemCount {
         ItemCount(number)
     }
 
-    /// Returns the count as one number.
+    /// Encodes the count as one number.
     pub fn to_stored(self) -> u64 {
         self.0
     }
@@ -67,19 +68,19 @@ impl ItemCount {
         self.0 & ItemCount::ESTIMATE != 0
     }
 
-    /// Counts an item, if it `is_new`.
+    /// Adds an item if `is_new`.
     #[inline]
     pub fn increment(&mut self, is_new: bool) {
         self.0 = self.0.wrapping_add(is_new.into());
     }
 
-    /// Takes an item off, if it `is_gone` and there is one.
+    /// Subtracts an item if `is_gone` and the count is not 0.
     #[inline]
     pub fn decrement(&mut self, is_gone: bool) {
         self.0 -= u64::from(is_gone && self.items() > 0);
     }
 
-    /// Takes off what is more than `most` items.
+    /// Reduces the count to at most `most` items.
     #[inline]
     pub fn limit(&mut self, most: u64) {
         self.0 = self.0 & ItemCount::ESTIMATE | self.items().min(most);

@@ -1,9 +1,10 @@
 //! Bloom filters that grow, count, forget, merge, and travel as bytes.
 //!
-//! A Bloom filter remembers items in few bits each, and answers "certainly not" or "probably" when asked for one. This one
-//! keeps each item in one or two cache lines at error rates down to 0.1 %, and in a few more below. It holds its error rate for
-//! the whole filter, and has RedisBloom's layout, bit for bit, as an option. It is the library below oxbloom, a module for
-//! Redis and Valkey. It needs no C library, and has no global state, no clock and no I/O.
+//! A Bloom filter stores a set of items in a few bits each. A look-up returns "certainly not" or "probably". This one
+//! keeps each item in one or two cache lines at error rates down to 0.1 %, and in a few more at lower rates. The error
+//! rate holds for the whole filter, however far it grows. RedisBloom's layout, bit for bit, is an option. The library
+//! is the core of oxbloom, a module for Redis and Valkey. It needs no C library, and has no global state, no clock and
+//! no I/O.
 //!
 //! ```
 //! use oxbloom_filter::Filter;
@@ -15,31 +16,30 @@
 //! # Ok::<(), oxbloom_filter::Error>(())
 //! ```
 //!
-//! [`Filter::builder`] has the options: growth, a fixed seed, removal, windows of time, RedisBloom's layout.
+//! [`Filter::builder`] offers the options: growth, a fixed seed, removal, time windows, RedisBloom's layout.
 //!
 //! # How it works
 //!
-//! A filter has blocks of bits for the items that it was created for. One that grows keeps all others in a quotient table,
-//! which grows in small steps. One that supports removal is such a table alone, and shrinks as well. In one that forgets, each
-//! fingerprint has a stamp that tells when.
+//! A filter has blocks of bits for the items that it was created for. A growing filter stores all other items in a
+//! quotient table, which grows in small steps. A filter that supports removal is such a table alone, and also shrinks.
+//! In a filter that forgets, each fingerprint has a stamp: the time at which it expires.
 //!
 //! ```text
 //!  Filter ── seed, error rate
-//!    ├─ blocks   │ 64 B │ 64 B │ …     as many items as were expected
-//!    └─ table    │ fingerprints │      all others
+//!    ├─ blocks   │ 64 B │ 64 B │ …     the expected number of items
+//!    └─ table    │ fingerprints │      all other items
 //! ```
 //!
-//! Each file of the source opens with its idea and where it comes from, and uses only those above it:
+//! Each source file opens with its idea and the source of that idea. In this list, a file uses only files above it:
 //!
-//! - `error`; `memory`: what may be refused; `line` and `array`: the bits;
-//! - `hash` and `murmur`: from an item to 128 bits; `sizing`: from an error rate and a capacity to a shape; `probe`: from both to
-//!   positions; `block_array`: an item's blocks;
-//! - `spec`: what a filter is created from; `item_count`: how many items there are; `batch`: items that are handled together;
-//! - `table`: fingerprints in segments; `layer`: bits, in blocks or as RedisBloom has them;
+//! - `error`; `memory`: allocation that may fail; `line` and `array`: the bits;
+//! - `hash` and `murmur`: map an item to 128 bits; `sizing`: maps an error rate and a capacity to a shape; `probe`:
+//!   maps a hash and a shape to positions; `block_array`: the blocks of an item;
+//! - `spec`: the parameters of a filter; `item_count`: the number of items; `batch`: items that are handled together;
+//! - `table`: fingerprints in segments; `layer`: bits, in blocks or in RedisBloom's layout;
 //! - `window`: how long a filter remembers; `native`, `counting`, `windowed` and `classic`: the four kinds of filters;
-//!   `prefetch_hint`: where they are;
-//! - `filter`: the public face; `builder`: how a filter is created; `merge`: which filters can be merged; `codec`: filters as
-//!   bytes.
+//!   `prefetch_hint`: where a filter looks first;
+//! - `filter`: the public type; `builder`: creates filters; `merge`: set operations; `codec`: filters as bytes.
 
 #![deny(missing_docs)]
 
@@ -74,7 +74,7 @@ pub use builder::FilterBuilder;
 pub use error::{DecodeError, Error, MergeError, Mismatch};
 pub use filter::Filter;
 
-/// The examples of the README, which are tested like those of the documentation.
+/// The examples of the README, which run as tests like those of the documentation.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

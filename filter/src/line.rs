@@ -1,43 +1,45 @@
-//! A cache line of bits, and what is done with the bytes of many.
+//! A cache line of bits, and bitwise operations on many lines.
 //!
-//! Bit `x` of a line is bit `x mod 8` of its byte `x / 8`, least significant first, whatever the
-//! machine: what is in memory is what is stored.
+//! Bit `x` of a line is bit `x mod 8` of its byte `x / 8`, least significant first, on every machine: the bytes in
+//! memory are the bytes that are stored.
 //!
-//! Whole layers are combined and counted byte by byte: the compiler turns that into operations on many bytes. These
-//! functions are compiled twice, for any processor and for one with AVX2. The choice is made when the program runs.
+//! Whole layers are combined and counted byte by byte. The compiler vectorizes that. These functions are compiled
+//! twice, for any processor and for processors with AVX2, and the program chooses at run time.
 
 use multiversion::multiversion;
 
-/// Bits in a cache line.
+/// The number of bits in a cache line.
 pub(crate) const LINE_BITS: u64 = 8 * LINE as u64;
 
-/// Bytes in a cache line.
+/// The number of bytes in a cache line.
 pub(crate) const LINE: usize = 64;
 
 /// One cache line of bits.
 pub(crate) type Line = [u8; LINE];
 
-/// How two bytes are combined.
+/// The operation that combines two bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CombineOp {
     Or,
     And,
 }
 
-/// Bytes that are combined before the next: they stay in the processor's first cache until they are counted.
+/// The number of bytes that are combined at a time, so that they are still in the processor's L1 cache when they are
+/// counted.
 const PART: usize = 4 << 10;
 
-/// Combines `target` with `sources`, which are as long. If `target` is new, and so zeroed, combines `sources` alone.
+/// Combines `target` with `sources`, which have the same length. If `target` is new, and so zeroed, combines `sources`
+/// alone.
 ///
-/// Shows each part of the result to `see`. Returns true if `target` changed.
+/// Hands each part of the result to `visit`. Returns true if `target` changed.
 ///
-/// All memory is gone through once. What stays zero is not written: the pages of a sparse filter stay untouched.
+/// Reads all memory once, and does not write bytes that stay zero: the pages of a sparse filter stay untouched.
 pub(crate) fn combine<'a>(
     target: &mut [u8],
     sources: impl Iterator<Item = &'a [u8]> + Clone,
     op: CombineOp,
     is_new: bool,
-    mut see: impl FnMut(&[u8]),
+    mut visit: impl FnMut(&[u8]),
 ) -> bool {
     let mut changed = false;
     for (index, part) in target.chunks_mut(PART).enumerate() {
@@ -51,7 +53,7 @@ pub(crate) fn combine<'a>(
         for source in sources {
             changed |= apply(part, source, op);
         }
-        see(part);
+        visit(part);
     }
     changed
 }
@@ -84,13 +86,13 @@ fn in_lines(target: &mut [u8], source: &[u8], op: impl Fn(u8, u8) -> u8) -> bool
     changed
 }
 
-/// Sets the bits of `source` in `target`, both a line or a word. Returns how many of them were clear.
+/// Sets the bits of `source`, a line or a word, in `target`. Returns the number of them that were clear.
 ///
-/// By bytes: bitvec's `|=` goes bit by bit, which made loading a filter of 10^8 items take 0.3 s longer.
+/// Works byte by byte: bitvec's `|=` works bit by bit, which made loading a filter of 10^8 items take 0.3 s longer.
 pub(crate) fn or<const N: usize>(target: &mut [u8; N], source: &[u8; N]) -> u64 {
     let new: [u8; N] = std::array::from_fn(|byte| source[byte] & !target[byte]);
     let set = count_ones(&new);
-    // What gains nothing is not written: the pages of a sparse filter stay untouched.
+    // If no bit is new, nothing is written: the pages of a sparse filter stay untouched.
     if set > 0 {
         target.iter_mut().zip(&new).for_each(|(target, new)| *target |= new);
     }

@@ -1,8 +1,8 @@
-//! Memory that may be refused.
+//! Memory that a caller may limit, and allocation that may fail.
 
 use crate::error::Error;
 
-/// Asks whether so many bytes may be taken, in addition to those of earlier questions.
+/// Decides whether a filter may take so many more bytes, in addition to those admitted before.
 pub type Admit<'a> = &'a mut dyn FnMut(u64) -> bool;
 
 /// Returns an empty vector with room for `count` elements.

@@ -1,21 +1,22 @@
-//! Which filters can be merged, and into what.
+//! Unions and intersections of filters.
 //!
-//! Two filters of the same shape and seed hold the same bits for the same items. So what is in one *or* the other has
-//! its bits in the bitwise or of both, and what is in one *and* the other has them in the bitwise and. The or holds
-//! nothing else: it is the filter that all items together would have made. The and is a superset: bits that different
-//! items set in either filter may coincide.
+//! Two filters with the same shape and seed have the same bits for the same items. So the bits of an item in either
+//! filter are in the bitwise OR of both, and the bits of an item in both filters are in the bitwise AND. The OR is
+//! exactly the filter with all items of both. The AND may have more bits than the filter with the common items:
+//! different items may set the same bit in the two filters.
 //!
-//! A filter that grew has further items in a table, or in further layers, and the same item may be in the blocks of one
-//! filter and in the table of another. For a union, part by part, that does not matter. An intersection would lose the
-//! item, so that only filters that have not grown are intersected.
+//! A filter that has grown has more items in a table or in further layers. The same item may be in the blocks of one
+//! filter and in the table of another. A union, layer by layer, still contains the item, but an intersection would lose
+//! it. So only filters that have not grown can be intersected.
 //!
-//! Tables of any sizes are united; in counting filters, the counts add up. In an intersection the smaller count stays;
-//! fingerprints of different lengths have no such thing, so that counting filters that may grow are not intersected.
+//! A union accepts tables of any sizes. In counting filters, the union adds the counts, and the intersection keeps the
+//! smaller count. Fingerprints of different lengths cannot be intersected, so counting filters that may grow are
+//! rejected.
 //!
-//! The number of items in a union lies between the most of one source and the sum of all. How far they overlap is
-//! estimated from the fill (Swamidass and Baldi 2007, "Mathematical Correction for Fingerprint Similarity Measures to
-//! Improve Chemical Retrieval"; [`items_from_fill`](crate::sizing::BlockShape::items_from_fill) for blocks). The same
-//! estimate serves an intersection: it says how much more fits, and bits that coincide by chance take room as well. The
+//! The number of items in a union is at least the maximum of its sources, and at most their sum. It is estimated from
+//! the fill (Swamidass and Baldi 2007, "Mathematical Correction for Fingerprint Similarity Measures to Improve Chemical
+//! Retrieval"; [`items_from_fill`](crate::sizing::BlockShape::items_from_fill) for blocks). The same estimate is used
+//! for an intersection: bits that coincide by chance take space too, and the estimate says how many more items fit. The
 //! intersection of two full, disjoint filters still reports about 0.4 of their items.
 
 use crate::classic::ClassicFilter;
@@ -26,11 +27,12 @@ use crate::item_count::MergeOp;
 use crate::memory::{Admit, try_vec};
 use crate::native::NativeFilter;
 
-/// Set operations on filters that agree in [all that matters](Mismatch).
+/// Set operations on filters that agree in [all relevant parameters](Mismatch).
 impl Filter {
-    /// Adds all items of `other` to this filter, as if they were inserted one by one. Returns true if that changed it.
+    /// Adds all items of `other` to this filter, as if they were inserted one by one. Returns true if the filter
+    /// changed.
     ///
-    /// In a counting filter, the counts add up.
+    /// In a counting filter, the counts are added.
     ///
     /// # Errors
     ///
@@ -50,10 +52,11 @@ impl Filter {
         self.merge(&[other], MergeOp::Union, &mut |_bytes| true)
     }
 
-    /// Keeps the items that are also in `other`. Returns true if that changed the filter.
+    /// Keeps the items that are also in `other`. Returns true if the filter changed.
     ///
-    /// The result holds all common items, and others more often than the error rate says: up to as often as the worse
-    /// of the two filters. Only filters that have not grown can be intersected.
+    /// The result contains all common items. It has more false positives than the same items inserted into a new
+    /// filter, but no higher a rate than the worse of the two filters. Only filters that have not grown can be
+    /// intersected.
     ///
     /// # Errors
     ///
@@ -74,12 +77,12 @@ impl Filter {
     }
 }
 
-/// The [door](crate::internals): merges of any number of filters, whose memory is admitted.
+/// The [internal interface](crate::internals): merges of any number of filters, with admission of their memory.
 #[doc(hidden)]
 impl Filter {
-    /// Returns a new filter: the merge of `sources`, of which there is at least one.
+    /// Merges `sources`, at least one, into a new filter.
     ///
-    /// `admit` gets the bytes that it will take, and may reject them.
+    /// Calls `admit` with the bytes that it will take; `admit` may reject them.
     pub fn merged(sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<Filter, MergeError> {
         let longest = longest(sources).ok_or(MergeError::OutOfMemory)?;
         longest.check_mergeable(sources, op)?;
@@ -95,9 +98,9 @@ impl Filter {
         })
     }
 
-    /// Merges `sources` into this filter. Returns true if that changed it.
+    /// Merges `sources` into this filter. Returns true if it changed.
     ///
-    /// `admit` gets the bytes that it will take in addition, and may reject them.
+    /// Calls `admit` with the bytes that it will take in addition; `admit` may reject them.
     pub fn merge(&mut self, sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<bool, MergeError> {
         self.check_mergeable(sources, op)?;
         Ok(match self.content_mut() {
@@ -114,12 +117,12 @@ impl Filter {
 }
 
 impl Filter {
-    /// Returns the bytes of this filter that are released when `sources` are merged into it: what it asks for then takes
-    /// their place.
+    /// Returns the bytes of this filter that are freed when `sources` are merged into it, since new memory replaces
+    /// them.
     #[doc(hidden)]
     pub fn replaced_by_merge(&self, sources: &[&Filter]) -> u64 {
         let bytes = match self.content() {
-            Content::Native(filter) if sources.iter().any(|source| source.num_parts() > 1) => filter.table_bytes(),
+            Content::Native(filter) if sources.iter().any(|source| source.num_layers() > 1) => filter.table_bytes(),
             Content::Counting(filter) => filter.allocated(),
             Content::Native(_) | Content::Windowed(_) | Content::Classic(_) => 0,
         };
@@ -130,13 +133,13 @@ impl Filter {
         if self.windowed().is_some() || sources.iter().any(|source| source.windowed().is_some()) {
             return Err(MergeError::MergedWindows);
         }
-        // The sources may have layers that this filter does not have yet.
+        // The sources may have layers that this filter lacks, and must agree in these too.
         let all = [self].into_iter().chain(longest(sources));
         let mut pairs = all.flat_map(|filter| sources.iter().map(move |source| (filter, source)));
         if let Some(mismatch) = pairs.find_map(|(filter, source)| filter.mismatch(source)) {
             return Err(MergeError::SourcesDiffer(mismatch));
         }
-        let single = self.num_parts() == 1 && sources.iter().all(|source| source.num_parts() == 1);
+        let single = self.num_layers() == 1 && sources.iter().all(|source| source.num_layers() == 1);
         match (op, self.counting()) {
             (MergeOp::Union, _) => Ok(()),
             (MergeOp::Intersection, Some(filter)) if !filter.is_fixed() => Err(MergeError::IntersectedGrowing),
@@ -177,12 +180,12 @@ impl Filter {
     }
 }
 
-/// Returns the filter with the most parts.
+/// Returns the filter with the most layers.
 fn longest<'a>(filters: &[&'a Filter]) -> Option<&'a Filter> {
-    filters.iter().copied().max_by_key(|filter| filter.num_parts())
+    filters.iter().copied().max_by_key(|filter| filter.num_layers())
 }
 
-/// Returns what `filters`, which are all of one kind, are made of.
+/// Returns the contents of `filters`, which are all of the same kind.
 fn contents<'a, T>(filters: &[&'a Filter], content: impl Fn(&'a Content) -> Option<T>) -> Result<Vec<T>, Error> {
     let mut contents = try_vec(filters.len())?;
     contents.extend(filters.iter().filter_map(|filter| content(filter.content())));

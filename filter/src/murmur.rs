@@ -1,7 +1,7 @@
 //! MurmurHash2 (Austin Appleby 2008, public domain), in the two widths that RedisBloom's filters use.
 //!
-//! Its known weakness, collisions that hold under any seed (Aumasson and Bernstein 2012, "SipHash: a fast short-input PRF"), is
-//! one of the reasons why the native layout hashes otherwise.
+//! It has collisions under any seed (Aumasson and Bernstein 2012, "SipHash: a fast short-input PRF"). This is one of
+//! the reasons why native filters use another hash function.
 
 /// MurmurHash64A, which reads the item in little-endian words.
 #[inline]

@@ -1,8 +1,9 @@
 //! The native filter: [blocks of bits](crate::layer::blocked) for the items that it was created for, and a
 //! [quotient table](crate::table) for all others.
 //!
-//! Blocks are the fastest to ask, and need to know how many items will come. The table takes those that nobody expected,
-//! in small steps and however many they are. Together they keep the error rate: the table has what the blocks leave of it.
+//! Blocks have the fastest look-ups, but their size must be chosen for a number of items. The table takes all further
+//! items, any number of them, and grows in small steps. Together they keep the error rate: the table uses the part of
+//! it that the blocks leave.
 
 use std::ptr::NonNull;
 
@@ -20,12 +21,12 @@ use crate::table::{Payload, Position, Table};
 pub struct NativeFilter {
     layer: BlockedLayer,
     spec: OwnSpec,
-    /// What did not fit into the layer. In a box, so that filters that have not grown are small.
+    /// The items that did not fit into the blocks. Boxed, so that filters that have not grown are small.
     table: Option<Box<Table>>,
 }
 
 impl NativeFilter {
-    /// Creates an empty filter. `admit` gets the bytes that it will take, and may reject them.
+    /// Creates an empty filter. Calls `admit` with the bytes that it will take; `admit` may reject them.
     pub fn new(spec: OwnSpec, capacity: u64, admit: impl FnOnce(u64) -> bool) -> Result<NativeFilter, Error> {
         NativeFilter::of_shape(spec, BlockedSpec::new(&spec, capacity)?, admit)
     }
@@ -42,7 +43,7 @@ impl NativeFilter {
         Ok(NativeFilter::from_parts(spec, BlockedLayer::new(layer)?, None))
     }
 
-    /// Makes a filter of what is there already.
+    /// Creates a filter from its parts.
     pub fn from_parts(spec: OwnSpec, layer: BlockedLayer, table: Option<Box<Table>>) -> NativeFilter {
         NativeFilter { layer, spec, table }
     }
@@ -55,7 +56,7 @@ impl NativeFilter {
         Ok(copy)
     }
 
-    /// Returns how the filter is created and hashed.
+    /// Returns the parameters of the filter.
     pub fn spec(&self) -> &OwnSpec {
         &self.spec
     }
@@ -82,7 +83,7 @@ impl NativeFilter {
         self.table.as_deref_mut()
     }
 
-    /// Returns how the filter hashes its items.
+    /// Returns the hash function of the filter.
     #[inline]
     pub fn hasher(&self) -> Hasher {
         Hasher::Xxh3 { seed: self.spec.seed }
@@ -93,13 +94,13 @@ impl NativeFilter {
         self.layer.spec().capacity
     }
 
-    /// Returns the number of items that fit before the filter grows any further, or is full.
+    /// Returns the number of items that fit before the filter grows again, or is full.
     pub fn capacity(&self) -> u64 {
         let beyond = self.table().map_or(0, capacity_of);
         self.layer_capacity().saturating_add(beyond)
     }
 
-    /// Returns the number of items that the blocks were made for, or that a union put into them.
+    /// Returns the number of items that the blocks were created for, or the larger number that a union put into them.
     fn layer_capacity(&self) -> u64 {
         self.initial_capacity().max(self.layer.items())
     }
@@ -114,30 +115,30 @@ impl NativeFilter {
         self.layer.count().is_estimate() || self.table().is_some_and(|table| table.item_count().is_estimate())
     }
 
-    /// Returns the bytes requested of the allocator, without padding: equal filters have equal sizes under every
-    /// allocator.
+    /// Returns the bytes requested from the allocator, without padding, so that equal filters have equal sizes under
+    /// every allocator.
     pub fn allocated(&self) -> usize {
         self.layer.bytes().len() + self.table_bytes()
     }
 
-    /// Returns those of the table.
+    /// Returns the bytes of the table.
     pub fn table_bytes(&self) -> usize {
         self.table().map_or(0, |table| size_of::<Table>() + table.allocated())
     }
 
-    /// Returns the share of bits that are set, or, once the filter has grown, of the table's slots that are filled.
+    /// Returns the fraction of bits that are set, or if the filter has grown, of the table's slots that are filled.
     pub fn fill(&self) -> f64 {
         self.table().map_or_else(|| self.layer.fill(), Table::fill)
     }
 
-    /// Returns the estimated false-positive rate at the present fill.
+    /// Returns the estimated false-positive rate at the current fill.
     pub fn false_positive_rate(&self) -> f64 {
         let of_layer = self.layer.false_positive_rate();
         let of_table = self.table().map_or(0.0, Table::false_positive_rate);
         of_layer + of_table - of_layer * of_table
     }
 
-    /// Returns what is known of the blocks, and then of the table.
+    /// Describes the blocks, and then the table.
     pub fn info(&self) -> impl Iterator<Item = LayerInfo> {
         let layer = LayerInfo { capacity: self.layer_capacity(), ..self.layer.info(&self.spec) };
         let table = self.table().map(|table| LayerInfo::of_table(table, capacity_of(table), self.rate_of_table()));
@@ -174,8 +175,8 @@ impl NativeFilter {
         }
     }
 
-    /// Inserts items in order; `new[i]` tells whether the item was new. `admit` gets the bytes that the filter will
-    /// take in addition, and may reject them.
+    /// Inserts items in order, and sets `new[i]` to whether item `i` was new. Calls `admit` with the bytes that the
+    /// filter will take in addition; `admit` may reject them.
     ///
     /// Not inlined: with all three kinds in one function, more registers are spilled.
     #[inline(never)]
@@ -184,9 +185,9 @@ impl NativeFilter {
         if handled == hashes.len() { Ok(()) } else { self.insert_beyond(handled, hashes, new, admit) }
     }
 
-    /// As [`insert_all`](Self::insert_all), from item `handled` on, which the layer has no room for.
+    /// Inserts the items from `handled` on, which do not fit into the blocks, as [`insert_all`](Self::insert_all) does.
     ///
-    /// Not inlined, to keep it out of the way of filters that have not grown.
+    /// Not inlined, to keep it out of the hot path of filters that have not grown.
     #[inline(never)]
     fn insert_beyond(
         &mut self,
@@ -206,7 +207,7 @@ impl NativeFilter {
         Ok(())
     }
 
-    /// Adds an item to the table. There is none before the first one.
+    /// Adds an item to the table. Creates the table for the first item.
     #[inline]
     fn add_to_table(&mut self, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> {
         if let Some(table) = &mut self.table {
@@ -230,15 +231,15 @@ impl NativeFilter {
         try_box(table)
     }
 
-    /// Returns true if both filters hold the same bits and fingerprints for the same items.
+    /// Returns true if both filters have the same bits and fingerprints for the same items.
     pub fn is_shaped_like(&self, other: &NativeFilter) -> bool {
         let tables = self.table().zip(other.table());
         self.layer.spec() == other.layer.spec()
             && tables.is_none_or(|(one, other)| one.addressing() == other.addressing())
     }
 
-    /// Returns a new filter: the merge of `sources` by `op`. There is at least one source, they are shaped alike, and
-    /// for an intersection none has grown. `admit` gets the bytes that it will take, as they become known.
+    /// Merges `sources` by `op` into a new filter. The sources, at least one, must be shaped alike, and for an
+    /// intersection none may have grown. Calls `admit` with the bytes that it will take, as they become known.
     pub fn merged(sources: &[&NativeFilter], op: MergeOp, admit: Admit<'_>) -> Result<NativeFilter, Error> {
         let first = sources.first().ok_or(Error::OutOfMemory)?;
         let mut layers = try_vec(sources.len())?;
@@ -249,7 +250,7 @@ impl NativeFilter {
         Ok(merged)
     }
 
-    /// Merges `sources`, as for [`merged`](Self::merged), into this filter. Returns true if that changed it.
+    /// Merges `sources`, as for [`merged`](Self::merged), into this filter. Returns true if it changed.
     pub fn merge(&mut self, sources: &[&NativeFilter], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
         let mut layers = try_vec(sources.len())?;
         layers.extend(sources.iter().map(|source| &source.layer));
@@ -268,7 +269,7 @@ impl NativeFilter {
         Ok(self.layer.merge(&layers, op, false) || changed)
     }
 
-    /// Returns a table of what is in the tables of all filters, if any has one.
+    /// Returns the union of the filters' tables, or `None` if no filter has one.
     fn united_table<'a>(
         filters: impl Iterator<Item = &'a NativeFilter> + Clone,
         admit: Admit<'_>,
@@ -280,7 +281,7 @@ impl NativeFilter {
         Table::union_of(tables, admit).and_then(try_box).map(Some)
     }
 
-    /// Lets `relocate` move the filter's allocations, as [`Table::relocate`] does: at first the blocks.
+    /// Lets `relocate` move the filter's allocations, first the blocks, as [`Table::relocate`] does.
     ///
     /// # Safety
     ///
@@ -305,7 +306,7 @@ impl NativeFilter {
     }
 }
 
-/// Returns the number of items that fit into a table before it grows any further.
+/// Returns the number of items that fit into a table before it grows again.
 fn capacity_of(table: &Table) -> u64 {
     table.quotients().max(table.items())
 }

@@ -1,4 +1,4 @@
-//! Where a filter looks for an item first: a hint that stays harmless for as long as anyone keeps it.
+//! The address where a filter looks for an item first. It is a hint, which stays harmless even if the filter is gone.
 
 use crate::block_array::BlockSpan;
 use crate::classic::ClassicFilter;
@@ -6,14 +6,14 @@ use crate::hash::Hash;
 use crate::layer::classic::ClassicHint;
 use crate::native::NativeFilter;
 
-/// Where the blocks or the newest layer of a filter are, or were, and how its items are hashed.
+/// The address of the blocks or of the newest layer of a filter, and its hash function.
 ///
-/// A prefetch from a layer that is gone has no effect.
+/// If the filter is gone, a prefetch has no effect.
 #[derive(Clone, Copy, Debug)]
 pub enum PrefetchHint {
     /// The blocks of a native layer.
     Blocks {
-        /// Where they are.
+        /// The address of the blocks.
         blocks: BlockSpan,
         /// The filter's seed.
         seed: u64,

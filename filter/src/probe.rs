@@ -1,45 +1,46 @@
-//! From a hash to the blocks of an item and its positions in them.
+//! Maps a hash to the blocks of an item, and to its bit positions in them.
 //!
 //! ```text
 //!  hash ──┬── first word ───> first block ──> stride ──> the other blocks
-//!         └── second word ──> 9 bits a probe, seven at a time, then mixed again
+//!         └── second word ──> 9 bits a probe, seven probes a word, then mixed again
 //! ```
 //!
-//! In small filters, whose blocks are no cache lines, a probe takes 21 bits.
+//! In small filters, whose blocks are not cache lines, a probe takes 21 bits.
 //!
-//! A number below `n` comes from 64 bits by multiplying and keeping the high half (Lemire 2019, "Fast Random Integer
-//! Generation in an Interval"): no division, and good for any `n` that memory can hold.
+//! To map 64 bits to a number below `n`, they are multiplied by `n`, and the high half is kept (Lemire 2019, "Fast
+//! Random Integer Generation in an Interval"). This needs no division, and works for any `n` that memory can hold.
 
 use crate::hash::{GOLDEN, Hash};
 use crate::line::LINE_BITS;
 use crate::sizing::{BlockShape, MAX_BLOCKS_PER_ITEM, WORDS_OF_LINE};
 
-/// Bits of hash that one probe takes: a block has 2^9 bits.
+/// The bits of hash that one probe takes: a block has 2^9 bits.
 const PROBE_BITS: u32 = LINE_BITS.ilog2();
 
-/// Probes in a 64-bit word.
+/// The number of probes in a 64-bit word.
 const PROBES_PER_WORD: u8 = (u64::BITS / PROBE_BITS) as u8;
 
-/// Bits of hash that a probe takes in a block of another size: `2^21` values for at most 1984 positions choose each of
-/// these equally often, to a thousandth.
+/// The bits of hash that a probe takes in a block of another size. `2^21` values choose each of at most 1984 positions
+/// equally often, to within a thousandth.
 const SMALL_PROBE_BITS: u32 = 21;
 const SMALL_PROBES_PER_WORD: u8 = (u64::BITS / SMALL_PROBE_BITS) as u8;
 
 impl Hash {
-    /// Returns the item's bit positions, each in `0..512`, probe after probe and block after block.
+    /// Returns the item's bit positions, each in `0..512`, in the order of its blocks.
     #[inline]
     pub fn probes(self) -> Probes {
         Probes { word: self.second, source: self.second, left: PROBES_PER_WORD }
     }
 
-    /// Returns the item's bit positions in blocks of so many bits, at most `2^11`.
+    /// Returns the item's bit positions in blocks of `bits` bits, at most `2^11`.
     #[inline]
     pub fn probes_below(self, bits: u64) -> SmallProbes {
         SmallProbes { word: self.second, source: self.second, left: SMALL_PROBES_PER_WORD, bits }
     }
 }
 
-/// How an item's probes are spread over blocks: a [`BlockShape`] without its size, divided out once a layer.
+/// The way in which an item's probes are spread over blocks: a [`BlockShape`] without its size, with the division of
+/// probes by blocks already done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProbePattern {
     /// The number of words in a block.
@@ -63,7 +64,7 @@ impl ProbePattern {
         self.words
     }
 
-    /// Returns the number of blocks in so many words.
+    /// Returns the number of blocks in `words` words.
     #[inline]
     pub(crate) fn blocks_in(&self, words: usize) -> usize {
         match self.words {
@@ -76,7 +77,7 @@ impl ProbePattern {
         self.blocks_per_item
     }
 
-    /// Returns the number of probes in all blocks.
+    /// Returns the number of probes of an item in all its blocks.
     pub(crate) fn probes(&self) -> u8 {
         self.blocks_per_item * self.base_probes + self.extra_blocks
     }
@@ -87,7 +88,7 @@ impl ProbePattern {
         fastrange(hash.first, blocks as u64) as usize
     }
 
-    /// Returns the number of probes in the first block: no other has more.
+    /// Returns the number of probes in the first block. No other block has more.
     #[inline]
     pub(crate) fn first_probes(&self) -> u8 {
         self.base_probes + u8::from(self.extra_blocks > 0)
@@ -106,10 +107,11 @@ fn fastrange(random: u64, bound: u64) -> u64 {
     ((u128::from(random) * u128::from(bound)) >> 64) as u64
 }
 
-/// `number / divisor` for numbers below `2^57` and divisors below [`MAX_BLOCKS_PER_ITEM`], without the processor's slow division.
+/// Returns `number / divisor` for numbers below `2^57` and divisors below [`MAX_BLOCKS_PER_ITEM`], without a slow
+/// division.
 ///
-/// The reciprocal is too large by less than the divisor, and `2^57 * 15 < 2^64` (Granlund and Montgomery 1994, "Division by
-/// Invariant Integers using Multiplication").
+/// The reciprocal is too large by less than the divisor, and `2^57 * 15 < 2^64` (Granlund and Montgomery 1994,
+/// "Division by Invariant Integers using Multiplication").
 #[inline]
 fn quotient(number: u64, divisor: u8) -> u64 {
     const RECIPROCALS: [u64; MAX_BLOCKS_PER_ITEM as usize] = {
@@ -139,7 +141,7 @@ pub struct ItemBlocks {
 }
 
 impl Iterator for ItemBlocks {
-    /// The index of a block, and how many bits of it are the item's.
+    /// The index of a block, and the number of the item's probes in it.
     type Item = (usize, u8);
 
     #[inline]
@@ -165,7 +167,7 @@ impl Iterator for ItemBlocks {
     }
 }
 
-/// The bit positions of an item in its blocks, one after the other; see [`Hash::probes`].
+/// The bit positions of an item in its blocks; see [`Hash::probes`].
 #[derive(Clone, Debug)]
 pub struct Probes {
     word: u64,
@@ -174,7 +176,7 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// Hands the next `count` positions to `visit`. There are always more.
+    /// Hands the next `count` positions to `visit`. The sequence never ends.
     #[inline]
     pub fn next_positions(&mut self, mut count: u8, mut visit: impl FnMut(usize)) {
         while count > 0 {
@@ -194,7 +196,7 @@ impl Probes {
     }
 }
 
-/// The bit positions of an item in blocks that are no cache lines; see [`Hash::probes_below`].
+/// The bit positions of an item in blocks that are not cache lines; see [`Hash::probes_below`].
 #[derive(Clone, Debug)]
 pub struct SmallProbes {
     word: u64,
@@ -220,8 +222,8 @@ impl Iterator for SmallProbes {
     }
 }
 
-/// A bijection of 64-bit words whose output looks unrelated to its input: the finalizer of MurmurHash3 with Stafford's
-/// constants ("Mix13", 2011), as in SplitMix64.
+/// Mixes a 64-bit word, bijectively, with the finalizer of MurmurHash3 and Stafford's constants ("Mix13", 2011), as in
+/// SplitMix64.
 #[inline]
 fn splitmix_finalizer(word: u64) -> u64 {
     let word = word.wrapping_add(GOLDEN);

@@ -1,13 +1,13 @@
-//! From an error rate and a capacity to blocks, blocks per item, and probes.
+//! Chooses the number of blocks, blocks per item, and probes for an error rate and a capacity.
 //!
-//! A classic Bloom filter of `m` bits with `k` probes an item has a false-positive rate of
-//! `(1 - e^(-kn/m))^k` (Bloom 1970), least at `k = ln 2 * m/n`, where `m/n = ln(1/rate) / ln^2 2` bits an item suffice.
+//! A classic Bloom filter of `m` bits with `k` probes an item has a false-positive rate of `(1 - e^(-kn/m))^k` (Bloom
+//! 1970). The minimum is at `k = ln 2 * m/n`, and needs `m/n = ln(1/rate) / ln^2 2` bits an item.
 //!
-//! Ours confines an item to `L` blocks of 512 bits, one cache line each. So the number of items in a block varies
-//! around its mean, and the fuller blocks have more false positives than the emptier ones save (Putze, Sanders, Singler
-//! 2007, "Cache-, Hash- and Space-Efficient Bloom Filters"). [`BlockShape::false_positive_rate`] is the exact expectation
-//! over that variation; [`BlockShape::choose`] spends a memory budget on as few blocks per item (cache misses) as it can
-//! afford:
+//! Our filters confine an item to `L` blocks of 512 bits, one cache line each. So the number of items in a block varies
+//! around its mean, and the fuller blocks add more false positives than the emptier ones save (Putze, Sanders, Singler
+//! 2007, "Cache-, Hash- and Space-Efficient Bloom Filters"). [`BlockShape::false_positive_rate`] is the exact
+//! expectation over that variation. [`BlockShape::choose`] chooses the fewest blocks per item (cache misses) within a
+//! memory budget:
 //!
 //! ```text
 //!  bits an item (probes)   classic       L=1          L=2          L=3          L=4
@@ -18,50 +18,51 @@
 //!  rate 0.00001              23.96   29.67 (14)   25.27 (16)   24.50 (16)   24.23 (16)
 //! ```
 //!
-//! A small filter has blocks of another size, so that it is no larger than RedisBloom's: up to 31 words of 64 bits are one
-//! block, and up to 4 KiB may be blocks of 16 to 31 words, where whole cache lines would be too many.
+//! A small filter has blocks of another size, so that it is no larger than RedisBloom's. Up to 31 words of 64 bits form
+//! one block. Up to 4 KiB may form blocks of 16 to 31 words, if whole cache lines would take more.
 //!
-//! Every step is an IEEE operation (addition, multiplication, division, square root), or comes from `libm`'s portable
-//! code: the same request gives the same shape on every machine, which a replica relies on when it grows its own copy
-//! of a filter.
+//! Every step is an IEEE operation (addition, multiplication, division, square root) or comes from `libm`'s portable
+//! code. So the same parameters give the same shape on every machine. A replica relies on this when it creates its own
+//! copy of a filter.
 
 use std::f64::consts::LN_2;
 
 use crate::line::LINE_BITS;
 
-/// The most blocks a filter may have: their bits can be counted, and so their bytes addressed.
+/// The maximum number of blocks of a filter. Its bits can then be counted in an `i64`, so its bytes can be addressed.
 pub const MAX_BLOCKS: u64 = i64::MAX as u64 / LINE_BITS;
 
-/// The most blocks an item may touch. Sixteen keep within 2 % of a classic filter down to [`LOWEST_ERROR_RATE`].
+/// The maximum number of blocks of an item. Sixteen blocks keep a filter within 2 % of the size of a classic one, down
+/// to [`LOWEST_ERROR_RATE`].
 pub const MAX_BLOCKS_PER_ITEM: u8 = 16;
 
-/// The lowest error rate a layer is sized for, `2^-64`: one false positive in 18 quintillion.
+/// The lowest error rate that a layer is sized for, `2^-64`: one false positive in 18 quintillion look-ups.
 pub const LOWEST_ERROR_RATE: f64 = 1.0 / (1u128 << 64) as f64;
 
-/// How far over the classic optimum a layer of bits may go to touch fewer cache lines. A change
-/// breaks replication between versions: see [`BlockShape::choose`].
+/// The size of a layer relative to the classic optimum, at most, to touch fewer cache lines. A change breaks
+/// replication between versions: see [`BlockShape::choose`].
 const SPEED_BUDGET: f64 = 1.02;
 
-/// The words of a block that is a cache line.
+/// The number of words in a block that is a cache line.
 pub const WORDS_OF_LINE: u8 = (LINE_BITS / WORD_BITS) as u8;
 
-/// The most words in a block.
+/// The maximum number of words in a block.
 const MAX_WORDS: u8 = 31;
 
-/// The most words in blocks that are not cache lines.
-const SMALL: u64 = 512;
+/// The maximum number of words of all blocks, if these are not cache lines.
+const MAX_SMALL_WORDS: u64 = 512;
 
-/// How many words more than RedisBloom's a small layer may have: the rest of its filter takes as many fewer.
+/// The number of words by which a small layer may exceed RedisBloom's: the rest of our filter takes as many fewer.
 const SPARE_WORDS: u64 = 2;
 
 const WORD_BITS: u64 = u64::BITS as u64;
 
-/// Where an item's bits go: `probes` of them, spread over `blocks_per_item` of the `blocks` blocks.
+/// The shape of a layer of blocks. An item sets `probes` bits, spread over `blocks_per_item` of the `blocks` blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockShape {
     /// The number of blocks.
     pub blocks: u64,
-    /// The number of words, of 64 bits each, in a block: [`WORDS_OF_LINE`] but in small filters.
+    /// The number of words of 64 bits in a block: [`WORDS_OF_LINE`], except in small filters.
     pub words: u8,
     /// The number of different blocks that an item touches.
     pub blocks_per_item: u8,
@@ -69,39 +70,39 @@ pub struct BlockShape {
     pub probes: u8,
 }
 
-/// How much memory a layer may take.
+/// The memory that a layer may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
     /// Up to 2 % over the classic optimum, or a few words.
     Tight,
-    /// What RedisBloom takes for the first layer of a filter that grows: the classic optimum for half the filter's
-    /// `rate`.
+    /// As much as RedisBloom takes for the first layer of a growing filter: the classic optimum for half of the
+    /// filter's `rate`.
     RedisBloom {
         /// The filter's false-positive rate.
         rate: f64,
     },
 }
 
-/// Which items the rate must hold for.
+/// The items for which the error rate must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Guarantee {
-    /// All that are offered until `capacity` of them were counted; see [`items_offered`].
+    /// All items that are inserted until `capacity` of them were counted as new; see [`items_offered`].
     Counted,
-    /// `capacity` distinct items. All that the memory of a classic filter can guarantee at error rates over some 5 %.
+    /// `capacity` distinct items. At error rates above about 5 %, the memory of a classic filter cannot guarantee more.
     Distinct,
 }
 
 impl BlockShape {
     /// Returns the shape with the fewest blocks per item, and then the fewest blocks, that holds `capacity` items (at
-    /// least 1) at an error rate of at most `rate`, within `budget`; for a layer of up to 31 words, the one with the
-    /// fewest words. Takes 1 to 300 microseconds: 4 for 100 items at 1 %.
+    /// least 1) at an error rate of at most `rate`, within `budget`. For a layer of up to 31 words, returns the shape
+    /// with the fewest words. Takes 1 to 300 microseconds: 4 for 100 items at 1 %.
     ///
-    /// Over a rate of 0.3 or so a whole number of probes wastes more than the budget allows; the shape then takes what
-    /// it needs. Returns `None` if the bits cannot be addressed.
+    /// Above a rate of about 0.3, a whole number of probes wastes more than the budget allows: the shape then exceeds
+    /// the budget. Returns `None` if the bits cannot be addressed.
     ///
-    /// A master and its replica compute the shape of the same filter, and must come to the same. What is stored has its
-    /// shape with it, and stays readable after a change of any result; but until both are updated, the replica rejects
-    /// chunks and merges of filters that it created itself.
+    /// A master and its replica both compute the shape of the same filter, and must get the same result. Stored filters
+    /// include their shape, and stay readable if this function changes. But until master and replica are both updated,
+    /// the replica would reject chunks and merges of filters that it created itself.
     pub fn choose(capacity: u64, rate: f64, budget: Budget) -> Option<BlockShape> {
         let rate = rate.max(LOWEST_ERROR_RATE);
         let optimum = capacity as f64 * classic_bits_per_item(rate);
@@ -115,7 +116,7 @@ impl BlockShape {
         let guarantees = [Guarantee::Counted, Guarantee::Distinct];
         let (theirs, most_small) = match budget {
             Budget::Tight => (optimum, MAX_WORDS.into()),
-            Budget::RedisBloom { .. } => (limit, SMALL),
+            Budget::RedisBloom { .. } => (limit, MAX_SMALL_WORDS),
         };
         let words = words_for(theirs).saturating_add(SPARE_WORDS);
         if words <= most_small
@@ -144,12 +145,12 @@ impl BlockShape {
         })
     }
 
-    /// Returns true if no layer of this shape can be out of bounds.
+    /// Returns true if no operation on a layer of this shape can be out of bounds.
     pub fn is_sound(&self) -> bool {
         let is_size = if self.words == WORDS_OF_LINE {
             self.blocks < MAX_BLOCKS
         } else {
-            (1..=MAX_WORDS).contains(&self.words) && self.blocks.saturating_mul(self.words.into()) <= SMALL
+            (1..=MAX_WORDS).contains(&self.words) && self.blocks.saturating_mul(self.words.into()) <= MAX_SMALL_WORDS
         };
         is_size
             && self.blocks > 0
@@ -160,34 +161,36 @@ impl BlockShape {
 
     /// Returns the bytes of all blocks.
     pub fn bytes(&self) -> u64 {
-        self.cells() / 8
+        self.bits() / 8
     }
 
-    /// Returns the cells of all blocks.
-    pub fn cells(&self) -> u64 {
-        self.blocks * self.cells_per_block()
+    /// Returns the bits of all blocks.
+    pub fn bits(&self) -> u64 {
+        self.blocks * self.bits_per_block()
     }
 
-    fn cells_per_block(&self) -> u64 {
+    fn bits_per_block(&self) -> u64 {
         u64::from(self.words) * WORD_BITS
     }
 
-    /// Returns the expected false-positive rate after `items` distinct items were inserted, each of which marks
-    /// `probes` cells over `blocks_per_item` different blocks.
+    /// Returns the expected false-positive rate after `items` distinct items were inserted. Each of them sets `probes`
+    /// bits in `blocks_per_item` different blocks.
     ///
-    /// The items in a block of `c` cells are binomial, `B(items, blocks_per_item/blocks)`. With `j` of them a cell of it
-    /// is still clear with probability `s^j`, where `s` is the mean over the item's blocks of `(1 - 1/c)^(probes in the
-    /// block)`; a query's `p` probes of the block all meet marked cells with probability `E[fill^p] = f^p + p(p-1)/2 *
-    /// f^(p-2) * Var(fill)`, `f = 1 - s^j`. The second term, 1 to 5 %, is what the popular formula for a Bloom filter
-    /// leaves out (Bose et al. 2008, "On the false-positive rate of Bloom filters"). The rates of the blocks multiply.
+    /// The number of items in a block of `b` bits is binomial, `B(items, blocks_per_item/blocks)`. With `j` items, a
+    /// bit of the block is still clear with probability `s^j`, where `s` is the mean over the item's blocks of `(1 -
+    /// 1/b)^(probes in the block)`. All `p` probes of a look-up in the block meet set bits with probability `E[fill^p]
+    /// = f^p + p(p-1)/2 * f^(p-2) * Var(fill)`, with `f = 1 - s^j`. The second term is 1 to 5 %; the popular formula
+    /// for a Bloom filter omits it (Bose et al. 2008, "On the false-positive rate of Bloom filters"). The rates of the
+    /// item's blocks are multiplied.
     pub fn false_positive_rate(&self, items: f64) -> f64 {
         if items < 1.0 {
             return 0.0;
         }
         let per_block = ProbesPerBlock::new(self);
         let hit = f64::from(self.blocks_per_item) / self.blocks as f64;
-        // 64 items a cell leave none clear that a double could tell; the sum over their variation would take for ever.
-        if items * hit > 64.0 * self.cells_per_block() as f64 {
+        // With 64 items per bit, a double cannot represent the fraction of clear bits, and the sum would take very
+        // long.
+        if items * hit > 64.0 * self.bits_per_block() as f64 {
             return 1.0;
         }
         let (base, extra) = if hit >= 1.0 {
@@ -199,25 +202,26 @@ impl BlockShape {
         power(base, blocks - per_block.extra_blocks) * power(extra, per_block.extra_blocks)
     }
 
-    /// Returns the false-positive rate after `capacity` items were counted, of a layer that was chosen for `rate`.
+    /// Returns the false-positive rate of a layer that was chosen for `rate`, after `capacity` items were counted as
+    /// new.
     pub fn full_rate(&self, capacity: u64, rate: f64) -> f64 {
         self.false_positive_rate(items_offered(capacity, rate.max(LOWEST_ERROR_RATE), self.probes))
     }
 
-    /// Returns the expected number of distinct items that leaves `marked` cells marked.
+    /// Returns the estimated number of distinct items in a layer with `set_bits` set bits.
     ///
-    /// This is Swamidass and Baldi's estimate (2007) for blocks: an item leaves a given cell of a block alone with
+    /// This is Swamidass and Baldi's estimate (2007), adapted to blocks: an item leaves a given bit clear with
     /// probability `1 - L/B + L/B * s`, with `s` as in [`false_positive_rate`](Self::false_positive_rate).
-    pub fn items_from_fill(&self, marked: u64) -> f64 {
-        let clear = 1.0 - (marked as f64 / self.cells() as f64).min(1.0 - 0.5 / self.cells() as f64);
+    pub fn items_from_fill(&self, set_bits: u64) -> f64 {
+        let clear = 1.0 - (set_bits as f64 / self.bits() as f64).min(1.0 - 0.5 / self.bits() as f64);
         let per_block = ProbesPerBlock::new(self);
         let hit = f64::from(self.blocks_per_item) / self.blocks as f64;
-        let spared = libm::log1p(-hit * (1.0 - per_block.survival(1.0)));
-        libm::log(clear) / spared
+        let log_untouched = libm::log1p(-hit * (1.0 - per_block.survival(1.0)));
+        libm::log(clear) / log_untouched
     }
 }
 
-/// A search for the smallest layer with so many blocks per item that keeps a guarantee.
+/// A search for the smallest layer that keeps a guarantee, with a given number of blocks per item.
 #[derive(Clone, Copy)]
 struct Search {
     capacity: u64,
@@ -230,7 +234,7 @@ struct Search {
 impl Search {
     /// Returns the shape with the fewest blocks per item that fits between `least` and `most` blocks.
     ///
-    /// More blocks per item come ever closer to a classic filter, as long as there is a probe for each: bisection.
+    /// The error rate falls with the number of blocks per item, as long as each block has a probe. So this bisects.
     fn fewest_blocks_per_item(&self, least: u64, most: u64) -> Option<BlockShape> {
         let with = |blocks_per_item| Search { blocks_per_item, ..*self };
         let (mut low, mut high) =
@@ -246,13 +250,13 @@ impl Search {
         with(low).fewest_blocks(least, most)
     }
 
-    /// The best number of probes for `blocks`, if it keeps the rate.
+    /// Returns the best number of probes for `blocks` blocks, if it keeps the rate.
     fn keeps_rate(&self, blocks: u64) -> Option<u8> {
         let (probes, rate) = self.best_probes(blocks, self.classic_probes(blocks));
         (rate <= self.rate).then_some(probes)
     }
 
-    /// The fewest blocks, between `least` and `most` and to within 0.1 %, that keep the rate.
+    /// Returns the shape with the fewest blocks between `least` and `most`, to within 0.1 %, that keeps the rate.
     fn fewest_blocks(&self, least: u64, most: u64) -> Option<BlockShape> {
         let least = least.max(u64::from(self.blocks_per_item));
         if least > most {
@@ -279,14 +283,14 @@ impl Search {
         BlockShape { blocks, words: self.words, blocks_per_item: self.blocks_per_item, probes }
     }
 
-    /// The classic optimum `ln 2 * bits / items`, where the search for the best number of probes starts.
+    /// Returns the classic optimum `ln 2 * bits / items`, at which the search for the best number of probes starts.
     fn classic_probes(&self, blocks: u64) -> u8 {
         let bits = blocks * u64::from(self.words) * WORD_BITS;
         let probes = LN_2 * bits as f64 / self.capacity as f64;
         self.probe_range(probes as i64)
     }
 
-    /// The number of probes with the lowest error rate, and that rate, searched downhill from `probes`.
+    /// Returns the number of probes with the lowest error rate, and that rate, by descent from `probes`.
     fn best_probes(&self, blocks: u64, probes: u8) -> (u8, f64) {
         let rate = |probes: u8| {
             let items = match self.guarantee {
@@ -309,7 +313,8 @@ impl Search {
         best
     }
 
-    /// At least a probe a block, and no more than a classic filter for the rate could use twice over.
+    /// Clamps a number of probes: at least one per block, at most about twice as many as a classic filter for the rate
+    /// has.
     fn probe_range(&self, probes: i64) -> u8 {
         let most = (2.0 * -libm::log2(self.rate)) as i64 + 2;
         probes.clamp(i64::from(self.blocks_per_item), most.clamp(i64::from(self.blocks_per_item), i64::from(u8::MAX)))
@@ -317,28 +322,29 @@ impl Search {
     }
 }
 
-/// Returns how many distinct items are offered to a layer before it counts `capacity` of them.
+/// Returns the number of distinct items that are inserted into a layer before it counts `capacity` of them as new.
 ///
-/// A few are taken for present and not counted, yet the rate must hold for those that follow. Their share is the mean
-/// rate over the filling, by Simpson's rule from the ends and the middle: `(0 + 4 (1 - 2^(-1/2))^k + rate) / 6`.
+/// A few items are false positives when they are inserted, and are not counted. The rate must hold after them too.
+/// Their fraction is the mean rate while the layer fills, by Simpson's rule from the ends and the middle: `(0 + 4 (1 -
+/// 2^(-1/2))^k + rate) / 6`.
 fn items_offered(capacity: u64, rate: f64, probes: u8) -> f64 {
     let half_full = power(1.0 - std::f64::consts::FRAC_1_SQRT_2, u32::from(probes));
     capacity as f64 / (1.0 - (rate + 4.0 * half_full) / 6.0)
 }
 
-/// Bits an item that a classic Bloom filter needs for `rate`: `ln(1/rate) / ln^2 2`.
+/// Returns the bits an item that a classic Bloom filter needs for `rate`: `ln(1/rate) / ln^2 2`.
 pub fn classic_bits_per_item(rate: f64) -> f64 {
     -libm::log(rate) / (LN_2 * LN_2)
 }
 
-/// As [`classic_bits_per_item`], for the better of one and two probes an item. At high rates the best number is not
-/// whole, and one of these is what there is.
+/// Returns the bits an item that a classic Bloom filter needs for `rate` with one or with two probes an item, whichever
+/// is fewer. At high rates, the optimum of [`classic_bits_per_item`] has a fraction of a probe.
 fn whole_probes_bits_per_item(rate: f64) -> f64 {
     let [one, two] = [1.0, 2.0].map(|probes| -probes / libm::log1p(-libm::pow(rate, 1.0 / probes)));
     one.min(two)
 }
 
-/// The error rate of a classic Bloom filter with `bits_per_item` bits and `probes` probes an item.
+/// Returns the error rate of a classic Bloom filter with `bits_per_item` bits and `probes` probes an item.
 ///
 /// ```
 /// # use oxbloom_filter::internals::sizing::classic_false_positive_rate;
@@ -348,27 +354,28 @@ pub fn classic_false_positive_rate(bits_per_item: f64, probes: u32) -> f64 {
     power(1.0 - libm::exp(-f64::from(probes) / bits_per_item), probes)
 }
 
-/// The share of the error rate that the layer of a growing filter may use. What the filter grows by has the rest.
+/// The fraction of the error rate that the blocks of a growing filter may use. The table has the rest.
 ///
-/// With three quarters, the layer for 100 items at 1 % takes 128 bytes; with five eighths it would take 136, for which
-/// allocators give 160. In return, what the filter grows by takes up to a bit an item more.
+/// With three quarters, the blocks for 100 items at 1 % take 128 bytes. With five eighths, they would take 136, for
+/// which allocators use 160. In return, the table takes up to a bit an item more.
 pub const LAYER_SHARE: f64 = 0.75;
 
-/// How `probes` are spread over an item's blocks: `extra_blocks` of them have `base_probes + 1`, the others
+/// The number of probes in each of an item's blocks: `extra_blocks` blocks have `base_probes + 1`, the others
 /// `base_probes`.
 struct ProbesPerBlock {
     base_probes: u32,
     extra_blocks: u32,
-    /// The probability that a probe of a block meets a given cell.
-    one_cell: f64,
-    /// The share of the blocks with an extra probe.
+    /// The probability that a probe of a block meets a given bit.
+    one_bit: f64,
+    /// The fraction of the blocks with an extra probe.
     weight: f64,
-    /// The probability that one item's probes of a block leave a given cell untouched, and two given cells.
+    /// The probability that one item's probes of a block leave a given bit untouched.
     p_untouched: f64,
+    /// The probability that they leave two given bits untouched.
     p_two_untouched: f64,
 }
 
-/// The expected share of clear cells in a block, and that of pairs of them.
+/// The expected fractions of clear bits, and of clear pairs of bits, in a block.
 #[derive(Clone, Copy)]
 struct Fill {
     clear: f64,
@@ -385,56 +392,55 @@ impl ProbesPerBlock {
     fn new(shape: &BlockShape) -> ProbesPerBlock {
         let (probes, blocks_per_item) = (u32::from(shape.probes), u32::from(shape.blocks_per_item));
         let (base_probes, extra_blocks) = (probes / blocks_per_item, probes % blocks_per_item);
-        let one_cell = 1.0 / shape.cells_per_block() as f64;
+        let one_bit = 1.0 / shape.bits_per_block() as f64;
         let weight = f64::from(extra_blocks) / f64::from(blocks_per_item);
         let (p_untouched, p_two_untouched) = (0.0, 0.0);
-        let mut per_block =
-            ProbesPerBlock { base_probes, extra_blocks, one_cell, weight, p_untouched, p_two_untouched };
+        let mut per_block = ProbesPerBlock { base_probes, extra_blocks, one_bit, weight, p_untouched, p_two_untouched };
         per_block.p_untouched = per_block.survival(1.0);
         per_block.p_two_untouched = per_block.survival(2.0);
         per_block
     }
 
-    /// Returns the probability that an item's probes of one block miss `cells` given cells of it.
-    fn survival(&self, cells: f64) -> f64 {
-        let miss = 1.0 - cells * self.one_cell;
+    /// Returns the probability that an item's probes of a block miss `bits` given bits of it.
+    fn survival(&self, bits: f64) -> f64 {
+        let miss = 1.0 - bits * self.one_bit;
         let base = power(miss, self.base_probes);
         base * (1.0 - self.weight) + base * miss * self.weight
     }
 
-    /// Returns the probabilities that `base_probes` and that one more probes of a block all meet marked cells.
+    /// Returns the probabilities that `base_probes` probes, and that one more probe, of a block all meet set bits.
     #[inline]
     fn all_set(&self, fill: Fill) -> (f64, f64) {
         let set = 1.0 - fill.clear;
-        let variance = (1.0 - self.one_cell) * fill.clear_pairs + self.one_cell * fill.clear - fill.clear * fill.clear;
+        let variance = (1.0 - self.one_bit) * fill.clear_pairs + self.one_bit * fill.clear - fill.clear * fill.clear;
         let pairs = |probes: u32| f64::from(probes) * (f64::from(probes) - 1.0) / 2.0;
         // f^p + pairs * f^(p-2) * Var, for p = base_probes and base_probes + 1.
         let less = power(set, self.base_probes.saturating_sub(2));
-        let few = match self.base_probes {
+        let base = match self.base_probes {
             1 => set,
-            few => less * (set * set + pairs(few) * variance),
+            probes => less * (set * set + pairs(probes) * variance),
         };
-        let many = match self.base_probes {
+        let extra = match self.base_probes {
             1 => set * set + variance,
-            few => less * set * (set * set + pairs(few + 1) * variance),
+            probes => less * set * (set * set + pairs(probes + 1) * variance),
         };
-        (few.min(1.0), many.min(1.0))
+        (base.min(1.0), extra.min(1.0))
     }
 
-    /// [`all_set`](Self::all_set), averaged over the binomial number of items in a block, from its mode outwards until
-    /// the terms vanish.
+    /// Returns [`all_set`](Self::all_set), averaged over the binomial number of items in a block. Sums from the mode
+    /// outwards, until the terms vanish.
     fn all_set_on_average(&self, items: f64, hit: f64) -> (f64, f64) {
-        /// Terms below this part of the largest no longer change the sum.
+        /// Terms below this fraction of the largest no longer change the sum.
         const VANISHED: f64 = 1e-17;
         let odds = hit / (1.0 - hit);
         let mode = ((items + 1.0) * hit) as u64;
         let at_mode = Fill::after(self, mode);
-        let (mut weights, mut few, mut many) = (0.0, 0.0, 0.0);
+        let (mut weights, mut base, mut extra) = (0.0, 0.0, 0.0);
         let mut add = |weight: f64, fill: Fill| {
-            let (a, b) = self.all_set(fill);
+            let (with_base, with_extra) = self.all_set(fill);
             weights += weight;
-            few += weight * a;
-            many += weight * b;
+            base += weight * with_base;
+            extra += weight * with_extra;
         };
         add(1.0, at_mode);
         let (mut weight, mut fill, mut j) = (1.0, at_mode, mode as f64);
@@ -451,11 +457,12 @@ impl ProbesPerBlock {
             j -= 1.0;
             add(weight, fill);
         }
-        (few / weights, many / weights)
+        (base / weights, extra / weights)
     }
 }
 
-/// `base^exponent` by repeated squaring: the same bits on every machine, unlike the platform's `powi`.
+/// Returns `base^exponent` by repeated squaring. Unlike the platform's `powi`, the result has the same bits on every
+/// machine.
 #[inline]
 pub fn power(base: f64, exponent: impl Into<u64>) -> f64 {
     let (mut square, mut result, mut exponent) = (base, 1.0, exponent.into());
@@ -469,9 +476,9 @@ pub fn power(base: f64, exponent: impl Into<u64>) -> f64 {
     result
 }
 
-/// Returns the shape of a layer of at most so many words. Up to 31 words are one block of as few as possible, or cache
-/// lines if these are as few. More words are cache lines, or else blocks that use up the words. `fits` searches the
-/// shape with so many words a block, given the least and the most blocks.
+/// Returns the shape of a layer of at most `words` words. Up to 31 words form one block, with as few words as possible,
+/// or cache lines if these need no more. More words form cache lines if these fit, otherwise blocks that use up the
+/// words. `fits` searches for a shape, given the words of a block and the minimum and maximum number of blocks.
 fn small(words: u64, fits: impl Fn(u8, u64, u64) -> Option<BlockShape>) -> Option<BlockShape> {
     if words <= MAX_WORDS.into() {
         let (mut low, mut high) = (1, words as u8);
@@ -483,7 +490,7 @@ fn small(words: u64, fits: impl Fn(u8, u64, u64) -> Option<BlockShape>) -> Optio
                 None => low = middle + 1,
             }
         }
-        // Two cache lines or three are asked faster than one block of as many words.
+        // Look-ups in two or three cache lines are faster than in one block with as many words.
         let lines = u64::from(high / WORDS_OF_LINE);
         let in_lines = if high.is_multiple_of(WORDS_OF_LINE) { fits(WORDS_OF_LINE, lines, lines) } else { None };
         return in_lines.or(Some(best));
@@ -491,7 +498,7 @@ fn small(words: u64, fits: impl Fn(u8, u64, u64) -> Option<BlockShape>) -> Optio
     fits(WORDS_OF_LINE, 1, words / u64::from(WORDS_OF_LINE)).or_else(|| {
         let mut sizes: [u8; 16] = std::array::from_fn(|size| 2 * WORDS_OF_LINE + size as u8);
         sizes.sort_by_key(|&size| words % u64::from(size));
-        // The others would waste more than they save.
+        // Other sizes would waste more than they save.
         sizes.into_iter().take(4).find_map(|size| {
             let blocks = words / u64::from(size);
             fits(size, blocks, blocks)
@@ -499,7 +506,7 @@ fn small(words: u64, fits: impl Fn(u8, u64, u64) -> Option<BlockShape>) -> Optio
     })
 }
 
-/// Returns the words for so many bits, as RedisBloom rounds them up.
+/// Returns the number of words for `bits` bits, rounded up as RedisBloom does.
 fn words_for(bits: f64) -> u64 {
     libm::ceil(libm::trunc(bits) / WORD_BITS as f64).max(1.0) as u64
 }
@@ -599,7 +606,7 @@ mod tests {
                         Budget::RedisBloom { .. } if rate < 0.25 => (words_for(classic) + SPARE_WORDS) * WORD_BITS,
                         _ => (classic / WORD_BITS as f64) as u64 * WORD_BITS + LINE_BITS,
                     };
-                    assert!(shape.cells() <= most, "{capacity} {rate} {budget:?} {shape:?} {classic}");
+                    assert!(shape.bits() <= most, "{capacity} {rate} {budget:?} {shape:?} {classic}");
                 }
             }
         }
@@ -635,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_addressed_is_refused() {
+    fn shapes_that_cannot_be_addressed_are_rejected() {
         assert_eq!(BlockShape::choose(u64::MAX, 0.01, Budget::Tight), None);
         assert_eq!(BlockShape::choose(1 << 61, 1e-9, Budget::RedisBloom { rate: 1e-9 }), None);
         assert!(BlockShape::choose(1 << 40, 1e-300, Budget::Tight).is_some());
@@ -645,6 +652,6 @@ mod tests {
     fn the_fill_tells_the_items() {
         let shape = BlockShape::choose(10_000, 0.01, Budget::Tight).unwrap();
         assert_eq!(shape.items_from_fill(0), 0.0);
-        assert!(shape.items_from_fill(shape.cells()).is_finite());
+        assert!(shape.items_from_fill(shape.bits()).is_finite());
     }
 }

@@ -1,17 +1,17 @@
-//! What a filter is created from.
+//! The parameters from which a filter is created.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::sizing::LAYER_SHARE;
 use crate::window::Window;
 
-/// A false-positive rate, above 0 and below 1. Rates below `2^-64` are treated as `2^-64` in blocks, and below `2^-50` as
-/// `2^-50` in tables.
+/// A false-positive rate, above 0 and below 1. Rates below `2^-64` are treated as `2^-64` in blocks, and below `2^-50`
+/// as `2^-50` in tables.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct ErrorRate(f64);
 
 impl ErrorRate {
-    /// Returns `None` unless `0 < rate < 1`.
+    /// Returns the rate, or `None` unless `0 < rate < 1`.
     pub const fn new(rate: f64) -> Option<ErrorRate> {
         if rate > 0.0 && rate < 1.0 { Some(ErrorRate(rate)) } else { None }
     }
@@ -22,69 +22,70 @@ impl ErrorRate {
     }
 }
 
-/// What happens when a filter is full.
+/// The behaviour of a full filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
     /// Insertions of new items fail.
     Fixed,
-    /// It grows. In a classic filter, another layer follows, this many times as large.
+    /// The filter grows. A classic filter gets another layer, this many times as large.
     By(NonZeroU32),
 }
 
-/// What a filter is created from.
+/// The parameters of a new filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CreateParams {
     /// The false-positive rate of the whole filter, however far it grows.
     pub error_rate: ErrorRate,
-    /// The number of distinct items that fit before the filter grows or rejects.
+    /// The number of distinct items that fit before the filter grows or rejects items.
     pub capacity: NonZeroU64,
-    /// What happens when the filter is full.
+    /// The behaviour of the full filter.
     pub growth: Growth,
-    /// How the bits lie in memory.
+    /// The layout of the bits in memory.
     pub layout: Layout,
 }
 
 /// The kinds of filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterKind {
-    /// Bits in blocks, of a cache line but in small filters; and a table once it has grown.
+    /// Bits in blocks, which are cache lines except in small filters; and a table if the filter has grown.
     Native,
     /// Fingerprints with their counts, in a table.
     Counting,
-    /// Fingerprints with the slices in which they are forgotten, in tables.
+    /// Fingerprints with the slices in which they expire, in tables.
     Windowed,
     /// RedisBloom's bits.
     Classic,
 }
 
-/// How the bits lie in memory, and what that takes.
+/// The layout of the bits in memory, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// In blocks, of a cache line but in small filters.
+    /// Blocks, which are cache lines except in small filters.
     Native {
-        /// Filters of one shape and seed hold the same bits for the same items. Anyone who knows it can craft collisions.
+        /// The seed of the hash. Filters with the same shape and seed have the same bits for the same items. Anyone who
+        /// knows it can craft collisions.
         seed: u64,
     },
-    /// In a table of fingerprints with their counts, so that items can be removed.
+    /// A table of fingerprints with their counts, so that items can be removed.
     Counting {
         /// As for native filters.
         seed: u64,
     },
-    /// In tables of fingerprints that are forgotten after a while.
+    /// Tables of fingerprints that expire.
     Windowed {
         /// As for native filters.
         seed: u64,
-        /// How long they are remembered. One that is rolling does not grow.
+        /// The time after which they expire. A rolling filter does not grow.
         window: Window,
     },
-    /// As in RedisBloom.
+    /// RedisBloom's layout.
     Classic {
-        /// The expansion that a filter that does not grow stores nevertheless.
+        /// The expansion that is stored if the filter does not grow.
         stored_expansion: u32,
     },
 }
 
-/// What a filter of our own is created from, but for its capacity.
+/// The parameters of a filter of our own, except its capacity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OwnSpec {
     pub seed: u64,

@@ -227,7 +227,7 @@ fn insert(filter: &mut Filter, on_duplicate: OnDuplicate, numbers: Range<u64>) -
 /// Panics if what INFO and the like say of a filter is impossible.
 fn check_figures(filter: &Filter) {
     let layers: Vec<_> = filter.layers().collect();
-    assert_eq!(layers.len(), filter.num_parts());
+    assert_eq!(layers.len(), filter.num_layers());
     assert_eq!(layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.items)), filter.len());
     assert_eq!(layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.capacity)), filter.capacity());
     let bytes: u64 = layers.iter().map(|layer| layer.bytes).sum();
@@ -284,12 +284,12 @@ fn check_same(filter: &Filter, copy: &Filter) {
 
 /// Returns true if the filter counts its bits right, and its slots, and each item in its table at least once.
 fn counts_are_right(filter: &Filter) -> bool {
-    let is_marked = match filter.content() {
-        Content::Native(native) => native.layer().marked() == marked(native.layer().bytes()),
+    let is_counted = match filter.content() {
+        Content::Native(native) => native.layer().set_bits() == set_bits(native.layer().bytes()),
         Content::Counting(_) | Content::Windowed(_) => true,
-        Content::Classic(classic) => classic.layers().iter().all(|layer| layer.marked() == marked(layer.bytes())),
+        Content::Classic(classic) => classic.layers().iter().all(|layer| layer.set_bits() == set_bits(layer.bytes())),
     };
-    is_marked && table(filter).is_none_or(|table| table_is_right(filter, table))
+    is_counted && table(filter).is_none_or(|table| table_is_right(filter, table))
 }
 
 /// Returns true if a filter's table answers as its dump says.
@@ -319,7 +319,7 @@ fn table_start(filter: &Filter) -> u64 {
 }
 
 /// Returns how many bits are set.
-fn marked(bytes: &[u8]) -> u64 {
+fn set_bits(bytes: &[u8]) -> u64 {
     bytes.iter().map(|byte| u64::from(byte.count_ones())).sum()
 }
 
@@ -456,7 +456,7 @@ fn seal_bits(
         chunks.string(bits);
         chunks.unsigned(if checksum == 0 { 0 } else { chunk.checksum(native) });
         loaded += bits.len();
-        total += marked(bits);
+        total += set_bits(bits);
     }
     header[MARKED].copy_from_slice(&total.to_le_bytes());
     Ok(())

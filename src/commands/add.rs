@@ -62,8 +62,8 @@ pub(super) fn madd(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), 
 }
 
 /// `BF.INSERT key [CAPACITY n] [ERROR r] [EXPANSION n] [NOCREATE] [NONSCALING] [COUNTING] [WINDOW seconds] [SLICES n]
-/// [REFRESH] [ROLLING] [SEED n] [LAYOUT native | classic] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds]
-/// [NX] [TTL seconds] [AT milliseconds] ITEMS item [item …]`
+/// [REFRESH] [ROLLING] [SEED n] [LAYOUT native | classic] [EX seconds | PX milliseconds | EXAT seconds | PXAT
+/// milliseconds] [NX] [TTL seconds] [AT milliseconds] ITEMS item [item …]`
 pub(super) fn insert(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let is_foreign = ctx.is_replicated_or_loading() && !redisbloom::is_our_insert(args);
     let InsertRequest { options, create, on_duplicate, timing, items } =

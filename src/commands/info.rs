@@ -41,7 +41,7 @@ const FIELDS: [Field; 16] = [
         token: c"FILTERS",
         argument: c"filters",
         label: c"Number of filters",
-        reply: |ctx, filter| ctx.reply_integer(filter.num_parts() as u64),
+        reply: |ctx, filter| ctx.reply_integer(filter.num_layers() as u64),
     },
     Field {
         token: c"ITEMS",
@@ -206,7 +206,7 @@ pub(super) fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), 
 pub(super) fn debug(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
-    ctx.reply_array(1 + filter.num_parts());
+    ctx.reply_array(1 + filter.num_layers());
     ctx.reply_bulk(format!("size:{}", filter.len_at(time_for(ctx, filter))).as_bytes());
     filter.layers().for_each(|layer| ctx.reply_bulk(describe(layer).as_bytes()));
     Ok(())

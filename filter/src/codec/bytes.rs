@@ -6,7 +6,7 @@
 //!  XXH3-64 of all before it
 //! ```
 //!
-//! The chunks and their cursors are those of BF.SCANDUMP: a server that gets them through BF.LOADCHUNK has the same filter.
+//! The chunks and their cursors are those of BF.SCANDUMP. BF.LOADCHUNK restores the same filter from them on a server.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -18,9 +18,9 @@ use crate::filter::Filter;
 const MAGIC: [u8; 8] = *b"OXBLOOM\x01";
 
 impl Filter {
-    /// Returns the filter as bytes, with checksums. They are the same on every machine, and contain the seed.
+    /// Returns the filter as bytes, with checksums. The bytes are the same on every machine, and contain the seed.
     ///
-    /// Takes about as many bytes as the filter, fewer where layers are empty.
+    /// They take about as much memory as the filter, or less if layers are empty.
     ///
     /// # Errors
     ///
@@ -50,12 +50,13 @@ impl Filter {
 
     /// Returns the filter that [`to_bytes`](Filter::to_bytes) encoded.
     ///
-    /// A header of a few bytes can describe a filter of any size, whose memory is requested at once. For bytes that an untrusted
-    /// party made, use [`from_bytes_within`](Filter::from_bytes_within).
+    /// A header of a few bytes can describe a filter of any size, and its memory is allocated at once. For bytes from
+    /// an untrusted party, use [`from_bytes_within`](Filter::from_bytes_within).
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] if the bytes are damaged, not of a filter, or of a later version; or if there is no memory for the filter.
+    /// [`DecodeError`] if the bytes are damaged, no filter, or of a later version, or if there is no memory for the
+    /// filter.
     ///
     /// ```
     /// # use oxbloom_filter::{DecodeError, Filter};
@@ -68,7 +69,7 @@ impl Filter {
         Filter::from_bytes_within(bytes, u64::MAX)
     }
 
-    /// As [`from_bytes`](Filter::from_bytes), for a filter whose layers take at most `max_memory` bytes.
+    /// As [`from_bytes`](Filter::from_bytes), but rejects a filter whose layers take more than `max_memory` bytes.
     ///
     /// # Errors
     ///

@@ -1,13 +1,14 @@
-//! Chunks: how large they are, and what our own consist of. (RedisBloom's are bits and nothing else.)
+//! The sizes of chunks, and the format of our own chunks. (RedisBloom's chunks are only bits.)
 //!
 //! ```text
 //!  0    the content
-//!  n-16 tag: stands for the filter that the chunk belongs to
+//!  n-16 tag: identifies the filter that the chunk belongs to
 //!  n-8  XXH3-64 of the content, seeded with the tag and the offset
 //! ```
 //!
-//! A chunk is accepted only by its own filter, and at its own place. When it is rejected, the tag tells whether it was
-//! damaged or belongs to another filter. In RDB, a chunk is a string with the content, and a number with the checksum.
+//! A chunk is accepted only by its own filter, and at its own offset. If it is rejected, the tag tells whether it is
+//! damaged or belongs to another filter. In an RDB value, a chunk is a string with the content, and a number with the
+//! checksum.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -15,34 +16,36 @@ use crate::error::{DecodeError, Error};
 use crate::hash::GOLDEN;
 use crate::memory::try_vec;
 
-/// The most bytes of content in a chunk that is written. Chunks of any length are read.
+/// The maximum number of bytes of content in a chunk of bits that is written. Chunks of any length are read.
 ///
-/// The server compresses every string that it saves, and allocates a second copy to do it; when it loads, it allocates
-/// each string before we copy it. Chunks bound the memory that this takes, and small ones are still in the processor's
-/// cache when they are copied. The time to save rises below 4 MiB: the compressor prepares a table for each string.
+/// The server compresses every string that it saves, and allocates a second copy for that. When it loads, it allocates
+/// each string before we copy it. Chunks bound this memory, and small chunks are still in the processor's cache when
+/// they are copied. Chunks below 4 MiB take longer to save, since the compressor prepares a table for each string.
 pub const BITS_CHUNK_BYTES: usize = 4 << 20;
 
-/// A chunk of a table holds whole segments, until they take at least so many bytes. Unlike bits, they are copied to be
-/// saved. The copy is small, so that no save fails for want of memory.
+/// The number of bytes at which a chunk of a table ends. It holds whole segments, and ends with the segment that
+/// reaches this size. Unlike bits, segments are copied to be saved; the copy is small, so that saves do not fail for
+/// lack of memory.
 pub const TABLE_CHUNK_BYTES: usize = 512 << 10;
 
-/// The most bytes in a chunk of a classic filter that is written: as large as RedisBloom's. Chunks of any length are read.
+/// The maximum number of bytes in a chunk of a classic filter that is written, as in RedisBloom. Chunks of any length
+/// are read.
 pub const CLASSIC_CHUNK_BYTES: usize = 16 << 20;
 
-/// Where the cursors of chunks start. It is beyond the end of any classic filter, so that RedisBloom and our own
-/// classic filters reject such a chunk, and low enough for clients that keep numbers as doubles.
+/// The cursor of offset 0. It is beyond the end of any classic filter, so that RedisBloom and our own classic filters
+/// reject our chunks. It is low enough for clients that store numbers as doubles.
 pub const FIRST_CHUNK_CURSOR: u64 = 1 << 52;
 
 const TAG_BYTES: usize = 8;
 const CHECKSUM_BYTES: usize = 8;
 
-/// Returns the checksum of a content that ends at `end`.
+/// Returns the checksum of content that ends at `end`.
 pub fn checksum(content: &[u8], end: u64, tag: u64) -> u64 {
     let offset = end.wrapping_sub(content.len() as u64);
     xxh3_64_with_seed(content, tag ^ offset.wrapping_mul(GOLDEN))
 }
 
-/// Returns the chunk of a dump stream with a content that ends at `end`.
+/// Returns the chunk of a dump stream for content that ends at `end`.
 pub fn seal(content: &[u8], end: u64, tag: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = try_vec(content.len() + TAG_BYTES + CHECKSUM_BYTES)?;
     bytes.extend_from_slice(content);
@@ -53,7 +56,7 @@ pub fn seal(content: &[u8], end: u64, tag: u64) -> Result<Vec<u8>, Error> {
 
 /// A chunk of a dump stream.
 pub struct SealedChunk<'a> {
-    /// Where the content ends.
+    /// The offset at which the content ends.
     pub end: u64,
     /// The content.
     pub content: &'a [u8],

@@ -1,6 +1,7 @@
-//! Classic filters as bytes: RedisBloom's formats, in every version.
+//! Encodes classic filters as bytes, in RedisBloom's formats, and decodes all versions of these.
 //!
-//! An RDB value (data type `MBbloom--`, encoding version 4) is, with *u* for unsigned numbers, *d* for doubles, *s* for strings:
+//! An RDB value (data type `MBbloom--`, encoding version 4) is, with *u* for unsigned numbers, *d* for doubles, *s* for
+//! strings:
 //!
 //! ```text
 //!  u items   u layers   u options (version >= 2, else 0)   u expansion (version >= 4, else 2)
@@ -17,8 +18,8 @@
 //!    u64 bytes   u64 bits   u64 items   f64 error rate   f64 bits per item   u32 probes   u64 capacity   u8 log2 of bits
 //! ```
 //!
-//! and the bit arrays, laid end to end, in chunks of at most 16 MiB of one layer. The cursor of a chunk is one more than the
-//! offset of its end. There are no checksums: a damaged chunk cannot be detected.
+//! and the bit arrays, laid end to end, in chunks of at most 16 MiB of one layer. The cursor of a chunk is one more
+//! than the offset of its end. There are no checksums: a damaged chunk cannot be detected.
 
 use std::borrow::Cow;
 
@@ -61,13 +62,13 @@ pub fn write_rdb(filter: &ClassicFilter, sink: &mut impl Sink) {
     }
 }
 
-/// Reads a filter from RDB values of some version. `admit` gets the bytes that it will take, as they become known, and may
-/// reject them.
+/// Reads a filter from RDB values of a version. Calls `admit` with the bytes that it will take, as they become known;
+/// `admit` may reject them.
 pub fn read_rdb(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> bool) -> Result<Filter, DecodeError> {
     if version > VERSION {
         return Err(DecodeError::NewerVersion);
     }
-    // The sum of the layers' items, which are what counts.
+    // The number of items is ignored: the layers' item counts are used.
     source.unsigned()?;
     let count = source.unsigned()?;
     let options = if version >= 2 { source.unsigned()? } else { 0 };
@@ -106,7 +107,7 @@ fn read_layer(
     let admit = |bytes| if admit(bytes) { Ok(()) } else { Err(DecodeError::OutOfMemory) };
     admit(layer.bytes)?;
     let array: Bytes = source.array(layer.bytes)?;
-    // It may be longer than its bits.
+    // The array may be longer than its bits need.
     layer.bytes = array.as_slice().len() as u64;
     admit(layer.bytes)?;
     let items = source.unsigned()?;
@@ -142,7 +143,7 @@ pub fn encode_header(filter: &ClassicFilter) -> Result<Vec<u8>, Error> {
     Ok(header)
 }
 
-/// A header that was found sound. Its filter has no bits yet.
+/// A valid header. Its filter has no items yet.
 #[derive(Debug)]
 pub struct ClassicHeader {
     spec: ClassicSpec,
@@ -150,7 +151,7 @@ pub struct ClassicHeader {
 }
 
 impl ClassicHeader {
-    /// Checks a header. See [`Header::decode`](super::Header::decode).
+    /// Decodes and checks a header. See [`Header::decode`](super::Header::decode).
     pub fn decode(bytes: &[u8], origin: Origin) -> Result<ClassicHeader, DecodeError> {
         let mut fields = Fields(bytes);
         let items = fields.u64()?;
@@ -164,12 +165,12 @@ impl ClassicHeader {
         if sum == items { Ok(ClassicHeader { spec, layers }) } else { Err(DecodeError::Corrupt) }
     }
 
-    /// Bytes that the layers' bits will take.
+    /// Returns the bytes that the layers' bits will take.
     pub fn memory(&self) -> u64 {
         self.layers.iter().fold(0, |sum, (layer, _)| sum.saturating_add(layer.bytes))
     }
 
-    /// The filter, with no bit set yet; its items count as if they were.
+    /// Returns the filter without its bits. Its item counts are those of the complete filter.
     pub fn build(&self) -> Result<ClassicFilter, DecodeError> {
         let mut layers = try_vec(self.layers.len())?;
         for &(spec, items) in &self.layers {
@@ -181,8 +182,9 @@ impl ClassicHeader {
     }
 }
 
-/// To RedisBloom, all of a layer's bytes must be bits, and it must have the probes that its bits per item ask for. Filters that
-/// come from its oldest files are otherwise, and have to survive in an append-only file of ours.
+/// Decodes and checks a layer. RedisBloom requires that all bytes of a layer are bits, and that the number of probes
+/// follows from the bits per item. Filters from its oldest files differ, and must be readable from our append-only
+/// files.
 fn decode_layer(fields: &mut Fields<'_>, origin: Origin) -> Result<(ClassicLayerSpec, u64), DecodeError> {
     let [bytes, bits, items] = [fields.u64()?, fields.u64()?, fields.u64()?];
     let [error_rate, bits_per_item] = [fields.f64()?, fields.f64()?];
@@ -195,7 +197,7 @@ fn decode_layer(fields: &mut Fields<'_>, origin: Origin) -> Result<(ClassicLayer
     sound.then_some((spec, items)).ok_or(DecodeError::Corrupt)
 }
 
-/// See [`next_chunk`](super::next_chunk). Any cursor will do, also one between two chunks.
+/// See [`next_chunk`](super::next_chunk). Accepts any cursor, also one between two chunks.
 pub fn next_chunk(filter: &ClassicFilter, cursor: u64) -> Option<DumpChunk<'_>> {
     let offset = cursor.checked_sub(1)?;
     let (layer, within) = filter.locate(offset)?;

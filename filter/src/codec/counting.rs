@@ -1,4 +1,4 @@
-//! Counting filters as bytes: a [header] with a record, and [chunks](chunk) of the [table].
+//! Encodes counting filters as bytes: a [header] with a record, and [chunks](chunk) of the [table].
 //!
 //! ```text
 //!  record
@@ -6,9 +6,9 @@
 //!  16  the table's record
 //! ```
 //!
-//! An item that was removed or moved between two chunks would be half there. So the tags of chunks are seeded with the
-//! filter's counts and a sum of hashes of all that was ever written to it. They are accepted only while neither the
-//! source nor the copy has been written to since the header was made.
+//! If an item were removed or moved between two chunks, the copy would be inconsistent. So the tags of chunks depend on
+//! the filter's counts and on its history, a sum of hashes of all writes. Chunks are accepted only while neither the
+//! source nor the copy has been written to since the header was encoded.
 
 use std::borrow::Cow;
 
@@ -54,12 +54,12 @@ impl CountingHeader {
         sound.then_some(CountingHeader { spec, capacity, history, table }).ok_or(DecodeError::Corrupt)
     }
 
-    /// Returns about how many bytes the table takes.
+    /// Returns the approximate number of bytes that the table takes.
     pub fn memory(&self) -> u64 {
         self.table.memory()
     }
 
-    /// Returns the filter without its entries. Its counts are those of the whole filter.
+    /// Returns the filter without its entries. Its counts are those of the complete filter.
     pub fn build(&self) -> Result<CountingFilter, DecodeError> {
         let table = self.table.build()?;
         let mut filter = CountingFilter::from_parts(self.spec, self.capacity, table);

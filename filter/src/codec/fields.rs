@@ -1,9 +1,9 @@
-//! Fields of bytes that are decoded.
+//! Decodes fields of fixed size from bytes.
 
 use crate::error::DecodeError;
 use crate::memory::try_vec;
 
-/// Little-endian fields, taken from the front.
+/// The remaining bytes. Fields are little-endian, and taken from the front.
 pub struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -39,7 +39,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Decodes `count` values, one after the other.
+/// Decodes `count` values in sequence.
 pub(super) fn decode_all<T>(
     count: usize,
     mut decode: impl FnMut() -> Result<T, DecodeError>,

@@ -1,4 +1,4 @@
-//! The header of our own filters: all that describes a filter, without its items.
+//! The header of our own filters: all parameters and counts of a filter, without its items.
 //!
 //! ```text
 //!  0   "OXB", version (2)
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! All numbers are little-endian. In every version, a header starts with the three letters and the version, and ends
-//! with the checksum: this tells it from a classic header, which starts with the number of items.
+//! with the checksum. This distinguishes it from a classic header, which starts with the number of items.
 
 use std::cmp::Ordering;
 use std::num::NonZeroU32;
@@ -24,8 +24,8 @@ use crate::error::{DecodeError, Error};
 use crate::memory::try_vec;
 use crate::spec::{ErrorRate, Growth, OwnSpec};
 
-/// The version of the encoding that is written, and the only one that is read: no earlier one was ever released. From
-/// the first release on, each version reads what the released ones wrote. Later ones are rejected.
+/// The version of the encoding that is written, and the only one that is read: no earlier version was ever released.
+/// From the first release on, each version reads all released versions before it, and rejects later ones.
 pub const VERSION: u8 = 2;
 
 const MAGIC: &[u8] = b"OXB";
@@ -55,8 +55,8 @@ pub struct Preamble<'a> {
     pub fields: Fields<'a>,
 }
 
-/// Returns what is between the letters and the checksum of a header of any version, or `None` if the bytes are no
-/// header of ours.
+/// Returns the bytes between the letters and the checksum of a header of any version, or `None` if the bytes are not
+/// one of our headers.
 pub fn body(bytes: &[u8]) -> Option<&[u8]> {
     let (header, checksum) = bytes.split_last_chunk()?;
     let body = header.strip_prefix(MAGIC)?;
@@ -64,7 +64,7 @@ pub fn body(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 impl Preamble<'_> {
-    /// Decodes what all headers have, given the [`body`].
+    /// Decodes the fields that all headers have, given the [`body`].
     pub fn decode(body: &[u8]) -> Result<Preamble<'_>, DecodeError> {
         let mut fields = Fields(body);
         match fields.u8()?.cmp(&VERSION) {
@@ -87,7 +87,7 @@ impl Preamble<'_> {
     }
 }
 
-/// Encodes a header of `records` records, of `record_bytes` bytes together, which `append` appends.
+/// Encodes a header with `records` records, which `append` appends and which have `record_bytes` bytes in total.
 pub fn encode(
     kind: Kind,
     spec: &OwnSpec,

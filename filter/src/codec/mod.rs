@@ -1,11 +1,12 @@
-//! A filter as bytes: what RDB files, DUMP payloads, AOF rewrites and SCANDUMP have in common.
+//! Encodes filters as bytes, for RDB files, DUMP payloads, AOF rewrites and SCANDUMP.
 //!
 //! There are two encodings. A *dump stream* (BF.SCANDUMP, BF.LOADCHUNK, AOF) is a header, from which an empty filter is
-//! built, and chunks that fill it, each with its cursor. An *RDB* value (RDB files, DUMP payloads) is a sequence of
-//! numbers and strings. [`header`] and [`chunk`] say what they hold for our own filters, with [`native`], [`counting`],
-//! [`windowed`] and [`table`]; [`classic`] for RedisBloom's. [`Filter::to_bytes`] encodes a whole dump stream as one string.
+//! built, and chunks that fill it, each with a cursor. An *RDB value* (RDB files, DUMP payloads) is a sequence of
+//! numbers and strings. [`header`], [`chunk`], [`native`], [`counting`], [`windowed`] and [`table`] define their
+//! content for our own filters, and [`classic`] for RedisBloom's. [`Filter::to_bytes`] encodes a whole dump stream as
+//! one string.
 //!
-//! Decoding trusts nothing. Every number is checked before memory is requested.
+//! Decoding trusts no input. Every number is checked before memory is allocated.
 
 mod bytes;
 pub mod chunk;
@@ -23,7 +24,7 @@ use crate::array::Bytes;
 use crate::error::{DecodeError, Error};
 use crate::filter::{Content, Filter};
 
-/// Where RDB values are written to.
+/// A destination of RDB values.
 pub trait Sink {
     /// Writes an unsigned number.
     fn unsigned(&mut self, number: u64);
@@ -33,7 +34,7 @@ pub trait Sink {
     fn string(&mut self, bytes: &[u8]);
 }
 
-/// Where RDB values are read from, in the order in which they were written.
+/// A source of RDB values, in the order in which they were written.
 pub trait Source {
     /// A string that was read.
     type String: AsRef<[u8]>;
@@ -45,7 +46,7 @@ pub trait Source {
     /// Reads a string.
     fn string(&mut self) -> Result<Self::String, DecodeError>;
 
-    /// Reads a string to keep, of about `bytes` bytes.
+    /// Reads a string of about `bytes` bytes into an array.
     fn array(&mut self, bytes: u64) -> Result<Bytes, DecodeError>;
 }
 
@@ -53,7 +54,8 @@ pub trait Source {
 ///
 /// # Errors
 ///
-/// [`Error::OutOfMemory`] if the header cannot be allocated. What was written so far cannot be read back.
+/// [`Error::OutOfMemory`] if a part cannot be allocated. The values written so far are incomplete, and cannot be
+/// decoded.
 pub fn write_rdb(filter: &Filter, sink: &mut impl Sink) -> Result<(), Error> {
     match filter.content() {
         Content::Native(filter) => native::write_rdb(filter, sink),
@@ -66,7 +68,8 @@ pub fn write_rdb(filter: &Filter, sink: &mut impl Sink) -> Result<(), Error> {
     }
 }
 
-/// Reads one of our own filters from RDB values. `admit` gets the bytes that it will take, and may reject them.
+/// Reads one of our own filters from RDB values. Calls `admit` with the bytes that it will take; `admit` may reject
+/// them.
 pub fn read_own_rdb(source: &mut impl Source, admit: impl FnOnce(u64) -> bool) -> Result<Filter, DecodeError> {
     let header = source.string()?;
     let header = Header::decode_own(header::body(header.as_ref()).ok_or(DecodeError::Corrupt)?)?;
@@ -84,12 +87,12 @@ pub fn read_own_rdb(source: &mut impl Source, admit: impl FnOnce(u64) -> bool) -
 /// The cursor that comes with the header in a dump stream.
 pub const HEADER_CURSOR: u64 = 1;
 
-/// Where a dump stream comes from.
+/// The origin of a dump stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A client: bits that are set stay set, so that no item that was added in between is lost.
+    /// A client: chunks are OR-ed in, so that items added since the dump are not lost.
     Client,
-    /// A master or our own append-only file: each chunk of a classic filter replaces what is stored.
+    /// A master or our own append-only file: a chunk of a classic filter overwrites the stored bytes.
     Replication,
 }
 
@@ -97,7 +100,7 @@ pub enum Origin {
 ///
 /// # Errors
 ///
-/// [`Error::OutOfMemory`] if it cannot be allocated: it takes up to 64 bytes a layer.
+/// [`Error::OutOfMemory`] if it cannot be allocated. It has up to 64 bytes a layer.
 pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
     match filter.content() {
         Content::Native(filter) => native::encode_header(filter),
@@ -110,19 +113,19 @@ pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
 /// A valid header. Its filter has no items yet.
 #[derive(Debug)]
 pub enum Header {
-    /// Of a native filter.
+    /// The header of a native filter.
     Native(native::NativeHeader),
-    /// Of a counting filter.
+    /// The header of a counting filter.
     Counting(counting::CountingHeader),
-    /// Of a filter that forgets.
+    /// The header of a filter that forgets.
     Windowed(windowed::WindowedHeader),
-    /// Of a classic filter.
+    /// The header of a classic filter.
     Classic(classic::ClassicHeader),
 }
 
 impl Header {
-    /// Checks a header. A classic header from a client must be one that RedisBloom accepts; from replication, it may
-    /// also be that of a very old filter.
+    /// Decodes and checks a header. From a client, a classic header must be one that RedisBloom accepts. From
+    /// replication, it may also be that of a very old filter.
     pub fn decode(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
         match header::body(bytes) {
             Some(body) => Header::decode_own(body),
@@ -149,7 +152,7 @@ impl Header {
         }
     }
 
-    /// Returns the filter without its items. Its item counts are those of the whole filter.
+    /// Returns the filter without its items. Its item counts are those of the complete filter.
     pub fn build(&self) -> Result<Filter, DecodeError> {
         match self {
             Header::Native(header) => header.build().map(Filter::from),
@@ -160,16 +163,15 @@ impl Header {
     }
 }
 
-/// A part of a dump stream.
+/// A chunk of a dump stream.
 pub struct DumpChunk<'a> {
-    /// The cursor to load the chunk with, and to request the next one.
+    /// The cursor with which the chunk is loaded, and the next one requested.
     pub cursor: u64,
     /// The bytes of the chunk.
     pub data: Cow<'a, [u8]>,
 }
 
-/// Returns the chunk that follows `cursor` in a dump stream, which starts at [`HEADER_CURSOR`], or `None` after the
-/// last.
+/// Returns the chunk after `cursor`, or `None` after the last. The first chunk is the one after [`HEADER_CURSOR`].
 pub fn next_chunk(filter: &Filter, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
     match filter.content() {
         Content::Native(filter) => native::next_chunk(filter, cursor),
@@ -194,11 +196,11 @@ pub fn dump(filter: &Filter, mut emit: impl FnMut(u64, &[u8])) -> Result<(), Err
     Ok(())
 }
 
-/// Hands all that tells a filter from others to `add`: its header, and what it holds. Bits are not copied.
+/// Hands everything that distinguishes a filter to `add`: its header and its content. Bits are not copied.
 ///
 /// # Errors
 ///
-/// [`Error::OutOfMemory`] if there is no memory for a copy of the rest.
+/// [`Error::OutOfMemory`] if there is no memory for the header or for a copy of a table's chunk.
 pub fn digest(filter: &Filter, mut add: impl FnMut(&[u8])) -> Result<(), Error> {
     add(&encode_header(filter)?);
     match filter.content() {
@@ -220,8 +222,7 @@ pub fn digest(filter: &Filter, mut add: impl FnMut(&[u8])) -> Result<(), Error> 
 /// A chunk that was loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadedChunk<'a> {
-    /// The bytes that the filter now has in the chunk's place. The caller replicates these, which may differ from the
-    /// chunk.
+    /// The bytes now stored at the chunk's offset. The caller replicates these if they differ from the chunk.
     pub bytes: &'a [u8],
     /// True if the chunk changed the filter.
     pub changed: bool,
@@ -229,13 +230,12 @@ pub struct LoadedChunk<'a> {
 
 /// Loads a chunk into a filter that was built from the dump stream's header.
 ///
-/// Native chunks are OR-ed in, or added, on replicas as well. Chunks of a counting filter, and of one that forgets, are
-/// rejected if either filter was written to after the header was made.
+/// Chunks of native filters are OR-ed in, or their entries added, on replicas too. Chunks of a counting filter, or of
+/// one that forgets, are rejected if either filter was written to after the header was encoded.
 ///
 /// # Errors
 ///
-/// [`DecodeError::Corrupt`] if the chunk is damaged, whatever filter it is for; another error if it does not fit this
-/// filter.
+/// [`DecodeError::Corrupt`] if the chunk is damaged; another error if it is not damaged, but does not fit this filter.
 pub fn load_chunk<'a>(
     filter: &'a mut Filter,
     cursor: u64,
@@ -250,17 +250,17 @@ pub fn load_chunk<'a>(
     }
 }
 
-/// Returns true if `cursor` and `data` are the header of a dump stream, from which a filter is built.
+/// Returns true if `cursor` and `data` are the header of a dump stream.
 pub fn is_header(cursor: u64, data: &[u8]) -> bool {
     cursor == HEADER_CURSOR && !data.is_empty()
 }
 
-/// Checks the header or a chunk of a dump stream by itself, whatever filter it is for. Classic chunks have little to
-/// check them by.
+/// Checks the header or a chunk of a dump stream without its filter. Classic chunks have no checksum, so little can be
+/// checked.
 ///
 /// # Errors
 ///
-/// [`DecodeError::Corrupt`] or [`DecodeError::NewerVersion`] if no filter could take it.
+/// [`DecodeError::Corrupt`] or [`DecodeError::NewerVersion`] if no filter can accept it.
 pub fn check_chunk(cursor: u64, data: &[u8]) -> Result<(), DecodeError> {
     if is_header(cursor, data) {
         Header::decode(data, Origin::Replication).map(drop)

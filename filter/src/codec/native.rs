@@ -1,20 +1,20 @@
-//! Native filters as bytes: a [header] with a record of the blocks, and one of the [table] if the filter
-//! has grown; [chunks](chunk) of the bits, and then of the table.
+//! Encodes native filters as bytes: a [header] with a record of the blocks, and one of the [table] if the filter has
+//! grown; [chunks](chunk) of the bits, and then of the table.
 //!
 //! ```text
 //!  record of the blocks
-//!  0   blocks, capacity, items, bits set (u64 each); the highest bit of the items tells that they are an estimate
+//!  0   blocks, capacity, items, bits set (u64 each); the top bit of the items marks them as an estimate
 //!  32  blocks per item, probes, words of a block (u8 each), five zero bytes
 //! ```
 //!
-//! The offset of a chunk counts the bytes of all blocks; the positions of the table follow them. The tag of bits is the
-//! XXH3-64 of the shape of the blocks, seeded with the filter's seed; that of the table's parts covers the lengths of its
-//! fingerprints as well.
+//! The offset of a chunk of bits is that of its bytes in all blocks. The offsets of chunks of the table follow. The tag
+//! of a chunk of bits is the XXH3-64 of the shape of the blocks, seeded with the filter's seed. The tag of a chunk of
+//! the table also covers the lengths of its fingerprints.
 //!
-//! A filter without a bit set has no chunks of bits, so that a large one that was only reserved costs a few bytes. The shape
-//! of the blocks is stored, never computed again.
+//! A filter without set bits has no chunks of bits, so a large empty filter takes only a few bytes. The shape of the
+//! blocks is stored, and never computed again.
 //!
-//! Bits are OR-ed in, and entries added, so that a filter may be in use while it is copied.
+//! Bits are OR-ed in, and entries added, so that a filter can be written to while it is copied.
 
 use std::borrow::Cow;
 
@@ -43,7 +43,7 @@ pub fn encode_header(filter: &NativeFilter) -> Result<Vec<u8>, Error> {
     let bytes = LAYER_BYTES + table.map_or(0, |_| table::RECORD_BYTES);
     header::encode(header::Kind::Native, filter.spec(), records, bytes, |header| {
         let BlockShape { blocks, words, blocks_per_item, probes } = layer.array().shape();
-        for number in [blocks, layer.spec().capacity, layer.count().to_stored(), layer.marked()] {
+        for number in [blocks, layer.spec().capacity, layer.count().to_stored(), layer.set_bits()] {
             header.extend_from_slice(&number.to_le_bytes());
         }
         header.extend_from_slice(&[blocks_per_item, probes, words, 0, 0, 0, 0, 0]);
@@ -63,7 +63,7 @@ pub struct NativeHeader {
 struct LayerRecord {
     spec: BlockedSpec,
     count: ItemCount,
-    marked: u64,
+    set_bits: u64,
 }
 
 impl NativeHeader {
@@ -84,7 +84,7 @@ impl NativeHeader {
         self.layer.spec.bytes().saturating_add(self.table.as_ref().map_or(0, table::Record::memory))
     }
 
-    /// Returns the filter without its bits and entries. Its item counts are those of the whole filter.
+    /// Returns the filter without its bits and entries. Its item counts are those of the complete filter.
     pub fn build(&self) -> Result<NativeFilter, DecodeError> {
         let mut layer = BlockedLayer::new(self.layer.spec)?;
         layer.set_item_count(self.layer.count);
@@ -95,14 +95,15 @@ impl NativeHeader {
         Ok(NativeFilter::from_parts(self.spec, layer, table))
     }
 
-    /// Returns the filter with its bits and entries. `next` returns the content of each chunk, in order, and its checksum.
+    /// Returns the filter with its bits and entries. `next` returns the content of each chunk, in order, and its
+    /// checksum.
     pub fn build_filled<B: AsRef<[u8]>>(
         &self,
         mut next: impl FnMut() -> Result<(B, u64), DecodeError>,
     ) -> Result<NativeFilter, DecodeError> {
         let mut filter = self.build()?;
         let (tag, table_tag) = (tag(&filter), table_tag(&filter));
-        let bytes = if self.layer.marked > 0 { filter.layer().bytes().len() } else { 0 };
+        let bytes = if self.layer.set_bits > 0 { filter.layer().bytes().len() } else { 0 };
         let mut loaded = 0;
         while loaded < bytes {
             let (bits, checksum) = next()?;
@@ -116,14 +117,15 @@ impl NativeHeader {
         if let Some((record, table)) = self.table.as_ref().zip(filter.table_mut()) {
             record.fill(table, table_tag, next)?;
         }
-        if self.layer.marked == filter.layer().marked() { Ok(filter) } else { Err(DecodeError::Corrupt) }
+        if self.layer.set_bits == filter.layer().set_bits() { Ok(filter) } else { Err(DecodeError::Corrupt) }
     }
 
     /// Returns true if `filter`, with all its chunks loaded, has as many bits set and slots filled as the one that was
     /// encoded.
     pub fn matches_content(&self, filter: &NativeFilter) -> bool {
         let tables = self.table.as_ref().zip(filter.table());
-        self.layer.marked == filter.layer().marked() && tables.is_none_or(|(record, table)| record.matches_slots(table))
+        self.layer.set_bits == filter.layer().set_bits()
+            && tables.is_none_or(|(record, table)| record.matches_slots(table))
     }
 }
 
@@ -135,14 +137,14 @@ impl std::fmt::Debug for NativeHeader {
 
 impl LayerRecord {
     fn decode(fields: &mut Fields<'_>) -> Result<LayerRecord, DecodeError> {
-        let [blocks, capacity, items, marked] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
+        let [blocks, capacity, items, set_bits] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
         let [blocks_per_item, probes, words] = [fields.u8()?, fields.u8()?, fields.u8()?];
         fields.zeros(5)?;
         let shape = BlockShape { blocks, words, blocks_per_item, probes };
-        // Items and bits set need not agree: a header may be older than the chunks that came with it.
+        // The numbers of items and of set bits need not agree: a header may be older than its chunks.
         let sound = shape.is_sound()
             && (1..=i64::MAX as u64).contains(&capacity)
-            && marked <= shape.cells()
+            && set_bits <= shape.bits()
             && ItemCount::from_stored(items).items() <= MAX_ITEMS;
         if !sound {
             return Err(DecodeError::Corrupt);
@@ -151,7 +153,7 @@ impl LayerRecord {
         if count.items() > capacity && !count.is_estimate() {
             return Err(DecodeError::Corrupt);
         }
-        Ok(LayerRecord { spec: BlockedSpec { shape, capacity }, count, marked })
+        Ok(LayerRecord { spec: BlockedSpec { shape, capacity }, count, set_bits })
     }
 }
 
@@ -176,14 +178,13 @@ pub fn read_chunks(header: &NativeHeader, source: &mut impl Source) -> Result<Na
     header.build_filled(|| Ok((source.string()?, source.unsigned()?)))
 }
 
-/// Bits of a filter with the place they belong to.
+/// Bits of a filter, with their offset.
 ///
-/// A tag stands for the filter's seed and the shape of its blocks; the checksum covers the bits, the tag and the offset. A
-/// chunk is accepted only at its own place and by a filter of the same seed and shape. When it is rejected, the tag
-/// tells whether it was damaged or belongs to another filter.
+/// The tag of the chunk identifies the filter's seed and the shape of its blocks. The checksum covers the bits, the tag
+/// and the offset. A chunk is accepted only at its own offset, by a filter with the same seed and shape.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk<'a> {
-    /// Where the bits start, in bytes.
+    /// The offset in bytes at which the bits start.
     pub offset: u64,
     /// Whole blocks.
     pub bits: &'a [u8],
@@ -216,7 +217,7 @@ pub fn tag(filter: &NativeFilter) -> u64 {
     xxh3_64_with_seed(&[a, b, c, d, e, f, g, h, words, blocks_per_item, probes], filter.spec().seed)
 }
 
-/// Returns the tag that binds parts of a table to a filter.
+/// Returns the tag that binds chunks of a table to a filter.
 pub fn table_tag(filter: &NativeFilter) -> u64 {
     let lengths = match filter.table().map(Table::addressing) {
         Some(Addressing::Growing(lengths)) => lengths.to_bytes(),
@@ -227,25 +228,25 @@ pub fn table_tag(filter: &NativeFilter) -> u64 {
 
 /// Returns all chunks of a filter's bits, in order.
 pub fn chunks(filter: &NativeFilter) -> impl Iterator<Item = Chunk<'_>> {
-    let bits = if filter.layer().marked() > 0 { filter.layer().bytes() } else { &[] };
+    let bits = if filter.layer().set_bits() > 0 { filter.layer().bytes() } else { &[] };
     let offsets = (0..).step_by(BITS_CHUNK_BYTES);
     offsets.zip(bits.chunks(BITS_CHUNK_BYTES)).map(|(offset, bits)| Chunk { offset, bits })
 }
 
 /// See [`next_chunk`](super::next_chunk).
 pub fn next_chunk(filter: &NativeFilter, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
-    let behind = match cursor {
+    let after = match cursor {
         HEADER_CURSOR => FIRST_CHUNK_CURSOR,
         FIRST_CHUNK_CURSOR.. => cursor,
         _ => return Ok(None),
     };
-    if let Some(chunk) = chunks(filter).find(|chunk| chunk.cursor() > behind) {
+    if let Some(chunk) = chunks(filter).find(|chunk| chunk.cursor() > after) {
         let data = encode_chunk(filter, chunk)?;
         return Ok(Some(DumpChunk { cursor: chunk.cursor(), data: Cow::Owned(data) }));
     }
     let Some(table) = filter.table() else { return Ok(None) };
     let start = FIRST_CHUNK_CURSOR + filter.layer().bytes().len() as u64;
-    let Some((part, end)) = next_part(table, behind.saturating_sub(start))? else { return Ok(None) };
+    let Some((part, end)) = next_part(table, after.saturating_sub(start))? else { return Ok(None) };
     let cursor = start + end;
     let data = chunk::seal(&part, cursor - FIRST_CHUNK_CURSOR, table_tag(filter))?;
     Ok(Some(DumpChunk { cursor, data: Cow::Owned(data) }))
@@ -275,7 +276,7 @@ pub fn load_chunk<'a>(filter: &mut NativeFilter, cursor: u64, data: &'a [u8]) ->
     Ok(LoadedChunk { bytes: data, changed })
 }
 
-/// Sets the bits of a chunk. Returns true if any was clear.
+/// Sets the bits of a chunk. Returns true if any of them was clear.
 fn load_bits(filter: &mut NativeFilter, sealed: &SealedChunk<'_>) -> Result<bool, DecodeError> {
     let bits = sealed.content;
     let offset = sealed.end.checked_sub(bits.len() as u64).ok_or(DecodeError::Corrupt)?;

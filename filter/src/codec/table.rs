@@ -1,16 +1,17 @@
-//! The record of a table in a [header](super::header), and the [chunks](super::chunk) of its segments, whose content is
-//! a [part](Table::encode_part).
+//! Encodes a table: its record in a [header](super::header), and the [chunks](super::chunk) of its segments. The
+//! content of a chunk is a [part](Table::encode_part) of the table.
 //!
 //! ```text
 //!  record
-//!  0   items, occurrences, slots, segments (u64 each); the highest bit of the items tells that they are an estimate
+//!  0   items, occurrences, slots, segments (u64 each); the top bit of the items marks them as an estimate
 //!  32  level, width (u8 each; 0, 0 for a table that grows), the shortest fingerprints, and the level below which they are a
 //!      bit longer (u8 each; 0, 0 for a table that does not grow),
 //!      bits of a stamp (u8; 0 in a table that does not forget), three zero bytes
 //!  40  scale (u64)
 //! ```
 //!
-//! The counts of items and occurrences are 0 in a table that forgets. A table without slots has no chunks. What it needs to find its items is stored, never computed again.
+//! In a table that forgets, the counts of items and occurrences are 0. A table without filled slots has no chunks. All
+//! parameters that are needed to find items are stored, and never computed again.
 
 use super::chunk::{self, TABLE_CHUNK_BYTES};
 use super::fields::Fields;
@@ -24,7 +25,7 @@ pub const RECORD_BYTES: usize = 48;
 
 /// Appends the record of a table.
 pub fn encode_record(table: &Table, header: &mut Vec<u8>) {
-    // An empty table has no chunks, from which its division could be restored.
+    // An empty table has no chunks that could restore its division into segments.
     let segments = if table.slots() > 0 { table.segments() } else { 1 };
     for number in [table.item_count().to_stored(), table.occurrences(), table.slots(), segments] {
         header.extend_from_slice(&number.to_le_bytes());
@@ -83,20 +84,20 @@ impl Record {
         sound.then_some(record).ok_or(DecodeError::Corrupt)
     }
 
-    /// Returns about how many bytes the table takes.
+    /// Returns the approximate number of bytes that the table takes.
     pub fn memory(&self) -> u64 {
         Table::bytes_for(self.addressing, self.payload, self.segments, self.slots)
     }
 
-    /// Returns the table without its entries. Its counts are those of the whole table.
+    /// Returns the table without its entries. Its counts are those of the complete table.
     pub fn build(&self) -> Result<Table, DecodeError> {
         let mut table = Table::new(self.addressing, self.payload)?;
         table.set_counts(self.items, self.occurrences);
         Ok(table)
     }
 
-    /// Fills a table with its entries. `next` returns the content of each chunk, in order, and its checksum, which is
-    /// made with `tag`.
+    /// Fills a table with its entries. `next` returns the content of each chunk, in order, and its checksum, which
+    /// depends on `tag`.
     pub fn fill<B: AsRef<[u8]>>(
         &self,
         table: &mut Table,
@@ -123,7 +124,8 @@ impl Record {
     }
 }
 
-/// Returns the content of the chunk that starts at `position`, and where it ends, or `None` behind the last.
+/// Returns the content of the chunk that starts at `position`, and the position of its end, or `None` after the last
+/// chunk.
 pub fn next_part(table: &Table, position: Position) -> Result<Option<(Vec<u8>, Position)>, Error> {
     let part = table.encode_part(position, TABLE_CHUNK_BYTES)?;
     Ok(part.map(|part| {
@@ -132,7 +134,7 @@ pub fn next_part(table: &Table, position: Position) -> Result<Option<(Vec<u8>, P
     }))
 }
 
-/// Hands the content of each chunk to `emit`, with where it ends.
+/// Hands the content of each chunk to `emit`, with the position of its end.
 pub fn each_part(table: &Table, mut emit: impl FnMut(&[u8], Position)) -> Result<(), Error> {
     let mut position = 0;
     while let Some((part, end)) = next_part(table, position)? {
@@ -142,7 +144,7 @@ pub fn each_part(table: &Table, mut emit: impl FnMut(&[u8], Position)) -> Result
     Ok(())
 }
 
-/// Adds what is in a chunk that ends at `end`. Returns true if that changed the table.
+/// Adds the entries of a chunk that ends at `end`. Returns true if the table changed.
 pub fn load_part(table: &mut Table, content: &[u8], end: Position) -> Result<bool, DecodeError> {
     if end_of(content) != Some(end) {
         return Err(DecodeError::Corrupt);

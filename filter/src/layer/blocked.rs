@@ -1,10 +1,12 @@
-//! The native layer: a Bloom filter of blocks, of 512 bits but in small filters, after Putze, Sanders and Singler (2007).
+//! The native layer: a blocked Bloom filter after Putze, Sanders and Singler (2007). Blocks have 512 bits, except in
+//! small filters.
 //!
-//! [`block_array`](crate::block_array) says where an item's blocks are. An item costs `L` cache misses where a classic filter
-//! pays `k`. [`sizing`](crate::sizing) says what blocking costs in memory, and how `L` and `k` are chosen.
+//! [`block_array`](crate::block_array) finds an item's blocks. An item costs `L` cache misses, and in a classic filter
+//! `k`. [`sizing`](crate::sizing) explains the memory that blocking costs, and chooses `L` and `k`.
 //!
-//! Bits are read and set through `bitvec`, at no cost: with shifts and masks by hand a look-up took 18.7–19.8 ns, through
-//! `bitvec` 18.6–19.4 (batches of 32 items of 27 bytes, 1 %, 10^6 items, hash and all, on a Zen 4 core).
+//! Bits are read and set through `bitvec`, which costs nothing: a look-up took 18.7–19.8 ns with manual shifts and
+//! masks, and 18.6–19.4 ns with `bitvec` (batches of 32 items of 27 bytes, 1 %, 10^6 items, hashing included, on a Zen
+//! 4 core).
 
 use std::ptr::NonNull;
 
@@ -21,7 +23,7 @@ use crate::probe::Probes;
 use crate::sizing::{BlockShape, Budget, LOWEST_ERROR_RATE};
 use crate::spec::{Growth, OwnSpec};
 
-/// What a native layer is created from.
+/// The parameters of a native layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockedSpec {
     pub shape: BlockShape,
@@ -31,8 +33,8 @@ pub struct BlockedSpec {
 impl BlockedSpec {
     /// Returns the spec of the layer of a filter for `capacity` items.
     ///
-    /// A fixed filter has the whole error rate for its layer, and a tight budget. The layer of a growing one may take as
-    /// much as RedisBloom's first.
+    /// In a fixed filter, the layer has the whole error rate and a tight budget. In a growing filter, the layer may
+    /// take as much memory as RedisBloom's first layer.
     pub fn new(filter: &OwnSpec, capacity: u64) -> Result<BlockedSpec, Error> {
         let budget = match filter.growth {
             Growth::By(_) => Budget::RedisBloom { rate: filter.error_rate.get() },
@@ -47,28 +49,28 @@ impl BlockedSpec {
         self.shape.bytes()
     }
 
-    /// Returns the false-positive rate of the full layer of a filter.
+    /// Returns the false-positive rate of a filter's layer when it is full.
     pub fn full_rate(&self, filter: &OwnSpec) -> f64 {
         let most = filter.layer_error_rate();
         self.shape.full_rate(self.capacity, most).min(most)
     }
 }
 
-/// A layer of bits in blocks, and what is counted of it.
+/// A layer of bits in blocks, with its counts.
 pub struct BlockedLayer {
     array: BlockArray,
     capacity: u64,
     count: ItemCount,
-    ones: u64,
+    set_bits: u64,
 }
 
 impl BlockedLayer {
     /// Creates an empty layer.
     pub fn new(BlockedSpec { shape, capacity }: BlockedSpec) -> Result<BlockedLayer, Error> {
-        Ok(BlockedLayer { array: BlockArray::new(shape)?, capacity, count: ItemCount::default(), ones: 0 })
+        Ok(BlockedLayer { array: BlockArray::new(shape)?, capacity, count: ItemCount::default(), set_bits: 0 })
     }
 
-    /// Returns what the layer was created from.
+    /// Returns the parameters of the layer.
     #[inline]
     pub fn spec(&self) -> BlockedSpec {
         BlockedSpec { shape: self.array.shape(), capacity: self.capacity }
@@ -87,8 +89,8 @@ impl BlockedLayer {
     }
 
     /// Returns the number of bits that are set.
-    pub fn marked(&self) -> u64 {
-        self.ones
+    pub fn set_bits(&self) -> u64 {
+        self.set_bits
     }
 
     /// Returns the bits, as they are stored.
@@ -97,7 +99,7 @@ impl BlockedLayer {
         self.array.bytes()
     }
 
-    /// Returns what is known of the layer, which belongs to `filter`.
+    /// Describes the layer, which belongs to `filter`.
     pub fn info(&self, filter: &OwnSpec) -> LayerInfo {
         let shape = self.array.shape();
         LayerInfo {
@@ -112,15 +114,15 @@ impl BlockedLayer {
         }
     }
 
-    /// Returns the share of bits that are set.
+    /// Returns the fraction of bits that are set.
     pub fn fill(&self) -> f64 {
-        self.ones as f64 / self.array.shape().cells() as f64
+        self.set_bits as f64 / self.array.shape().bits() as f64
     }
 
-    /// Returns the estimated false-positive rate at the present fill.
+    /// Returns the estimated false-positive rate at the current fill.
     pub fn false_positive_rate(&self) -> f64 {
         let shape = self.array.shape();
-        shape.false_positive_rate(shape.items_from_fill(self.ones))
+        shape.false_positive_rate(shape.items_from_fill(self.set_bits))
     }
 
     /// Returns true if the item may have been inserted.
@@ -147,7 +149,7 @@ impl BlockedLayer {
             && (self.array.blocks_per_item() == 1 || self.other_blocks_contain(hash, positions))
     }
 
-    /// Prefetches the memory that any operation on the items reads, unless it is little.
+    /// Prefetches the memory that any operation on the items reads, unless the layer is small.
     #[inline]
     pub fn prefetch(&self, hashes: &[Hash]) {
         if !self.array.is_of_lines() {
@@ -157,17 +159,17 @@ impl BlockedLayer {
         hashes.iter().for_each(|&hash| span.prefetch(hash));
     }
 
-    /// Merges `sources`, which have this layer's spec, into the layer. If the layer is new, its content becomes that of
-    /// `sources` alone. Returns true if that changed it.
+    /// Merges `sources`, which have this layer's parameters, into the layer. If the layer is new, the result is the
+    /// merge of `sources` alone. Returns true if the layer changed.
     ///
-    /// The union of one source with a new layer is a copy. Where no bit is set, its memory stays untouched.
+    /// The union of one source with a new layer is a copy. Its memory stays untouched where no bit is set.
     pub fn merge(&mut self, sources: &[&BlockedLayer], op: MergeOp, is_new: bool) -> bool {
         let bytes = self.array.bytes_mut();
-        let (changed, ones) = merge_bits(bytes, sources.iter().map(|source| source.bytes()), op, is_new);
-        self.ones = ones;
+        let (changed, set_bits) = merge_bits(bytes, sources.iter().map(|source| source.bytes()), op, is_new);
+        self.set_bits = set_bits;
         if changed || is_new {
             let operands = sources.iter().map(|source| source.count).chain((!is_new).then_some(self.count));
-            self.count = ItemCount::merged(op, operands, self.array.shape().items_from_fill(ones));
+            self.count = ItemCount::merged(op, operands, self.array.shape().items_from_fill(set_bits));
         }
         changed
     }
@@ -198,15 +200,16 @@ impl BlockedLayer {
         hashes.len()
     }
 
-    /// Sets the item's bits. Returns true if any of them was clear, that is, if the item is new.
+    /// Sets the item's bits. Returns true if any of them was clear, which means that the item is new.
     #[inline]
     fn insert(&mut self, hash: Hash) -> bool {
         let set = if self.array.is_of_lines() { self.set_in_lines(hash) } else { self.set_in_small(hash) };
-        self.ones += set;
+        self.set_bits += set;
         self.count.increment(set > 0);
         set > 0
     }
 
+    /// Sets the item's bits in blocks that are cache lines. Returns the number of bits that were clear.
     #[inline]
     fn set_in_lines(&mut self, hash: Hash) -> u64 {
         let mut positions = hash.probes();
@@ -214,7 +217,7 @@ impl BlockedLayer {
         if self.array.blocks_per_item() == 1 { set } else { set + self.set_in_other_blocks(hash, positions) }
     }
 
-    /// Returns true if the item may have been inserted, into blocks that are no cache lines.
+    /// Returns true if the item may have been inserted, in blocks that are not cache lines.
     #[inline(never)]
     fn small_contains(&self, hash: Hash) -> bool {
         let mut positions = hash.probes_below(self.array.bits_per_block());
@@ -224,7 +227,7 @@ impl BlockedLayer {
         })
     }
 
-    /// As [`set_in_lines`](Self::set_in_lines), in blocks that are no cache lines. Returns how many bits were clear.
+    /// Sets the item's bits in blocks that are not cache lines. Returns the number of bits that were clear.
     #[inline(never)]
     fn set_in_small(&mut self, hash: Hash) -> u64 {
         let mut positions = hash.probes_below(self.array.bits_per_block());
@@ -238,7 +241,7 @@ impl BlockedLayer {
         set
     }
 
-    /// Returns the bits.
+    /// Returns the blocks.
     pub fn array(&self) -> &BlockArray {
         &self.array
     }
@@ -263,8 +266,7 @@ impl BlockedLayer {
     #[inline]
     fn block_contains(&self, block: usize, probes: u8, positions: &mut Probes) -> bool {
         let block = self.array.lines()[block].view_bits::<Lsb0>();
-        // All are read before any is judged: they share one cache miss, and a branch for each would be mispredicted half
-        // of the time.
+        // Branchless: the probes share one cache miss, and a branch for each would be mispredicted half of the time.
         let mut all = true;
         positions.next_positions(probes, |position| all &= block[position]);
         all
@@ -276,7 +278,7 @@ impl BlockedLayer {
         others.map(|(block, probes)| self.set_in_block(block, probes, &mut positions)).sum()
     }
 
-    /// Sets the next `probes` of `positions` in a block. Returns how many of them were clear.
+    /// Sets the next `probes` of `positions` in a block. Returns the number of them that were clear.
     #[inline]
     fn set_in_block(&mut self, block: usize, probes: u8, positions: &mut Probes) -> u64 {
         let block = self.array.lines_mut()[block].view_bits_mut::<Lsb0>();
@@ -285,44 +287,45 @@ impl BlockedLayer {
         set
     }
 
-    /// Sets every bit that is set in `bits`, which start at byte `offset`. Returns whether any was clear, or `None` if they are not
+    /// ORs `bits` into the layer from byte `offset` on. Returns whether the layer changed, or `None` if `bits` are not
     /// whole blocks of the layer.
     ///
-    /// Nothing is ever cleared: bits that arrive twice, or late, cannot make the layer forget.
+    /// Bits are never cleared, so chunks that arrive twice or late cannot cause false negatives.
     pub fn merge_part(&mut self, offset: usize, bits: &[u8]) -> Option<bool> {
         let ((lines, words), (of_lines, of_words)) = divided(self.array.part(offset, bits.len())?, bits);
         let in_lines: u64 = lines.iter_mut().zip(of_lines).map(|(target, source)| or(target, source)).sum();
         let in_words: u64 = words.iter_mut().zip(of_words).map(|(target, source)| or(target, source)).sum();
         let set = in_lines + in_words;
-        self.ones += set;
+        self.set_bits += set;
         Some(set > 0)
     }
 
-    /// As [`merge_part`](Self::merge_part), where no bit was set before.
+    /// Copies `bits` into the layer from byte `offset` on, where no bit is set yet. Returns `None` as
+    /// [`merge_part`](Self::merge_part) does.
     ///
-    /// What is not read before it is written costs one page fault a page instead of two: 12 MB take 1.3 ms, and took 4.4 with
-    /// `merge_part`.
+    /// Unlike `merge_part`, this does not read memory before writing, which saves one of two page faults a page: 12 MB
+    /// take 1.3 ms instead of 4.4.
     pub fn restore_part(&mut self, offset: usize, bits: &[u8]) -> Option<()> {
         let ((lines, words), (of_lines, of_words)) = divided(self.array.part(offset, bits.len())?, bits);
         for (target, source) in lines.iter_mut().zip(of_lines) {
-            let ones = count_ones(source);
-            // Empty blocks are left out: the pages of a sparse filter stay untouched.
-            if ones > 0 {
+            let set_bits = count_ones(source);
+            // Empty blocks are not written: the pages of a sparse filter stay untouched.
+            if set_bits > 0 {
                 *target = *source;
             }
-            self.ones += ones;
+            self.set_bits += set_bits;
         }
         words.copy_from_slice(of_words);
-        self.ones += count_ones(of_words.as_flattened());
+        self.set_bits += count_ones(of_words.as_flattened());
         Some(())
     }
 }
 
-/// Bytes as cache lines, and the words behind them.
+/// Bytes, divided into cache lines and the words after them.
 type LinesAndWords<'a> = (&'a [Line], &'a [[u8; WORD]]);
 type LinesAndWordsMut<'a> = (&'a mut [Line], &'a mut [[u8; WORD]]);
 
-/// Divides two equally long rows of words into cache lines and the words behind them.
+/// Divides two slices of equal length into cache lines and the words after them.
 fn divided<'a>(target: &'a mut [u8], source: &'a [u8]) -> (LinesAndWordsMut<'a>, LinesAndWords<'a>) {
     let ((lines, rest), (of_lines, of_rest)) = (target.as_chunks_mut(), source.as_chunks());
     ((lines, rest.as_chunks_mut().0), (of_lines, of_rest.as_chunks().0))

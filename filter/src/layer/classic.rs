@@ -1,4 +1,4 @@
-//! The classic layer: RedisBloom's, bit for bit, so that its filters can be read, used and given back.
+//! The classic layer: RedisBloom's, bit for bit, so that filters can be migrated in both directions.
 //!
 //! ```text
 //!  item ── MurmurHash64A ── a            (a + i b) mod m,  i = 0 .. k-1
@@ -7,15 +7,15 @@
 //!                             │ …  .  .  .  1 .  .  . 1 .  .  .  . 1 …  m bits │
 //! ```
 //!
-//! Each of an item's `k` probes is in another cache line. Two things make it faster than the original:
+//! Each of an item's `k` probes is in another cache line. Two things make look-ups faster than the original:
 //!
-//! - Batches of items are asked about in two steps: the first one or two probes of all are prefetched together, and the others
-//!   only of those items that these did not rule out.
-//! - `a mod m` and `b mod m` come from a multiplication by the reciprocal of `m`. From there on a probe is one addition, and a
-//!   subtraction where the sum passes `m`.
+//! - Batches of items are looked up in two steps. First, the first one or two probes of all items are prefetched
+//!   together. Then the other probes are prefetched, but only for the items that may still be present.
+//! - `a mod m` and `b mod m` are computed by multiplying with the reciprocal of `m`. Each further probe is one
+//!   addition, and a subtraction if the sum reaches `m`.
 //!
-//! Layers halve the error rate of the one before them. Filters that were created before RedisBloom 2.0 may hash with 32 bits,
-//! and have sizes that are powers of two.
+//! Each layer has half the error rate of the one before. Filters that were created before RedisBloom 2.0 may use 32-bit
+//! hashes and sizes that are powers of two.
 
 use std::ptr::NonNull;
 
@@ -30,54 +30,54 @@ use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
 use crate::line::count_ones;
 use crate::spec::Growth;
 
-/// `ln^2 2` and `ln 2` as RedisBloom has them: a digit more would make other filters.
+/// `ln^2 2` and `ln 2` with RedisBloom's digits. One more digit would give different filters.
 const LN2_SQUARED: f64 = 0.480453013918201;
 #[allow(clippy::approx_constant, reason = "the digits are RedisBloom's")]
 const LN2: f64 = 0.693147180559945;
 
-/// What RedisBloom takes for a filter, besides its layers.
+/// The bytes that RedisBloom takes for a filter without its layers.
 pub const FILTER_BYTES: usize = 32;
-/// What RedisBloom takes for a layer, besides the bits.
+/// The bytes that RedisBloom takes for a layer without its bits.
 pub const LAYER_BYTES: usize = 64;
 
-/// The most probes an item may have: those of the lowest error rate that a double can hold, `2^-1074`.
+/// The maximum number of probes of an item: that for the lowest error rate that a double can represent, `2^-1074`.
 pub const MAX_PROBES: u32 = 1075;
 
-/// The most layers of a filter. RedisBloom halves the error rate with each layer, so the 1075th is the last one whose rate a double
-/// can hold; one without bits may follow, see [`ClassicLayerSpec::is_sound`].
+/// The maximum number of layers of a filter. RedisBloom halves the error rate with each layer, so the 1075th is the
+/// last one whose rate a double can represent. A layer without bits may follow: see [`ClassicLayerSpec::is_sound`].
 pub const MAX_LAYERS: usize = 1076;
 
-/// The most probes that a look-up examines before it answers that the item is there.
+/// The maximum number of probes of a look-up. A look-up that reaches it returns that the item is present.
 ///
-/// No filter that was filled by additions comes near it: half of the bits are set at most, so that an absent item takes two
-/// probes a layer: some 2,200 with 1076 layers. In a forged filter, each layer may let all but the last of
-/// 1075 probes pass: a look-up then took 3.7 ms. More bits only ever let it examine more probes, so an item that was found this
-/// way is found from then on.
+/// A filter that was filled by additions never reaches it: at most half of the bits are set, so an absent item takes
+/// about two probes a layer, or 2,200 with 1076 layers. In a forged filter, an absent item may take almost all 1075
+/// probes of each layer: without this limit, a look-up took 3.7 ms. Setting more bits only makes look-ups longer, so an
+/// item that was found by reaching the limit is found from then on.
 pub const MAX_LOOKUP_PROBES: u32 = 8192;
 
-/// The number of layers that cannot exceed [`MAX_LOOKUP_PROBES`], whatever they are made from.
-const SHALLOW: usize = (MAX_LOOKUP_PROBES / MAX_PROBES) as usize;
+/// The number of layers that cannot reach [`MAX_LOOKUP_PROBES`], whatever their parameters.
+const MAX_SHALLOW_LAYERS: usize = (MAX_LOOKUP_PROBES / MAX_PROBES) as usize;
 
-/// The most bits of a layer: sums of two positions must not overflow, and bitvec has no more.
+/// The maximum number of bits of a layer: sums of two positions must not overflow, and bitvec supports no more.
 pub const MAX_BITS: u64 = 1 << 60;
 
-/// How many items' probes are on their way at a time. With 4, the processor waits for memory all the time, and with more for
-/// its own queues.
+/// The number of items whose probes are prefetched at a time. 4 items already saturate the memory, and more overflow
+/// the processor's queues.
 const AHEAD: usize = 4;
 
-/// Pages in which nothing changes are not written, so that a sparse filter stays sparse in memory.
+/// The size of a page. Unchanged pages are not written, so that a sparse filter stays sparse in memory.
 const PAGE: usize = 4096;
 
-/// What the layers of a classic filter share.
+/// The parameters that the layers of a classic filter share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassicSpec {
-    /// How the filter hashes, sizes its layers and grows.
+    /// RedisBloom's options for hashing, sizing and growth.
     pub options: Options,
-    /// How many times as large each further layer is. What comes from elsewhere may say 0: such a filter does not grow.
+    /// The ratio of the sizes of successive layers. A loaded filter may have 0: it cannot grow.
     pub expansion: u32,
 }
 
-/// RedisBloom's options of a filter.
+/// The options of a filter, as RedisBloom stores them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options(u32);
 
@@ -91,7 +91,7 @@ impl Options {
     /// The filter does not grow.
     const FIXED: u32 = 8;
 
-    /// `None` if there are options that nobody knows.
+    /// Returns the options, or `None` if there are unknown ones.
     pub fn new(bits: u32) -> Option<Options> {
         (bits < 16).then_some(Options(bits))
     }
@@ -106,38 +106,38 @@ impl Options {
         self.0 & Options::FIXED != 0
     }
 
-    /// The width of the hash, in bits.
+    /// Returns the width of the hash in bits.
     pub fn hash_bits(self) -> u8 {
         if self.0 & Options::WIDE_HASH != 0 { 64 } else { 32 }
     }
 }
 
 impl ClassicSpec {
-    /// What filters are created with today. `noted` is what one that does not grow has for an expansion.
-    pub fn new(growth: Growth, noted: u32) -> ClassicSpec {
+    /// Returns the parameters of a new filter. If it does not grow, it stores `stored_expansion`.
+    pub fn new(growth: Growth, stored_expansion: u32) -> ClassicSpec {
         let options = Options::NOT_ROUNDED | Options::WIDE_HASH;
         match growth {
-            Growth::Fixed => ClassicSpec { options: Options(options | Options::FIXED), expansion: noted },
+            Growth::Fixed => ClassicSpec { options: Options(options | Options::FIXED), expansion: stored_expansion },
             Growth::By(expansion) => ClassicSpec { options: Options(options), expansion: expansion.get() },
         }
     }
 
-    /// How many times as large each further layer is. `None` if there are none.
+    /// Returns the ratio of the sizes of successive layers, or `None` if the filter does not grow.
     pub fn expansion(&self) -> Option<u32> {
         (!self.options.is_fixed()).then_some(self.expansion)
     }
 
-    /// The first layer of a filter. A growing one may use up half of its error rate in it.
+    /// Returns the first layer of a filter. In a growing filter, it has half of the error rate.
     pub fn first(&self, capacity: u64, error_rate: f64) -> Result<ClassicLayerSpec, Error> {
         self.layer(capacity, if self.options.is_fixed() { error_rate } else { error_rate / 2.0 })
     }
 
-    /// Returns how the items of a filter are hashed.
+    /// Returns the hash function of the filter.
     pub fn hasher(&self) -> Hasher {
         if self.options.hash_bits() == 64 { Hasher::Murmur64 } else { Hasher::Murmur32 }
     }
 
-    /// Returns the layer that follows the newest one when that is full.
+    /// Returns the layer that is added when the newest layer is full.
     ///
     /// # Errors
     ///
@@ -151,12 +151,12 @@ impl ClassicSpec {
         self.layer(capacity, newest.spec.error_rate / 2.0)
     }
 
-    /// A layer for `capacity` items at an error rate of its own.
+    /// Returns a layer for `capacity` items with an error rate of its own.
     fn layer(&self, mut capacity: u64, error_rate: f64) -> Result<ClassicLayerSpec, Error> {
         if capacity == 0 || error_rate <= 0.0 {
             return Err(Error::CannotGrow);
         }
-        // The system's logarithm, as there. A portable one may differ in the last bit.
+        // The system's logarithm, as in RedisBloom. A portable one may differ in the last bit.
         let bits_per_item = error_rate.ln().abs() / LN2_SQUARED;
         let optimum = capacity as f64 * bits_per_item;
         if optimum >= MAX_BITS as f64 {
@@ -189,32 +189,32 @@ impl ClassicSpec {
     }
 }
 
-/// The number of probes for so many bits an item.
+/// Returns the number of probes for `bits_per_item`.
 pub fn probes_for(bits_per_item: f64) -> u32 {
     (LN2 * bits_per_item).ceil() as u32
 }
 
-/// What a classic layer is created from.
+/// The parameters of a classic layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClassicLayerSpec {
-    /// The size of the bit array.
+    /// The size of the bit array in bytes.
     pub bytes: u64,
-    /// The number of bits, as it is noted.
+    /// The stored number of bits.
     pub bits: u64,
-    /// The binary logarithm of the number of bits that are used, if they are a power of two, or 0.
+    /// The binary logarithm of the number of bits that are used, or 0 if that is not a power of two.
     pub log2_bits: u8,
-    /// Bits that an item sets.
+    /// The number of bits that an item sets.
     pub probes: u32,
     /// The number of items that the layer is created for.
     pub capacity: u64,
     /// The layer's own false-positive rate.
     pub error_rate: f64,
-    /// As computed from the error rate.
+    /// The bits an item, computed from the error rate.
     pub bits_per_item: f64,
 }
 
 impl ClassicLayerSpec {
-    /// Returns true if no probe of the layer leaves its bits, and no look-up takes for ever.
+    /// Returns true if all probes are in the bounds of the layer, and look-ups end.
     pub fn is_sound(&self) -> bool {
         let used = self.used_bits();
         let has_bits = used.is_some_and(|used| (1..=MAX_BITS).contains(&used) && used.div_ceil(8) <= self.bytes);
@@ -229,14 +229,14 @@ impl ClassicLayerSpec {
                 && self.bits_per_item.is_finite()
     }
 
-    /// Returns true for the empty layer that RedisBloom leaves behind when growth fails: it matches everything. We accept it,
-    /// since rejecting it would reject the whole RDB file.
+    /// Returns true for the empty layer that RedisBloom leaves behind when growth fails. It matches every item. We
+    /// accept it, since rejecting it would reject the whole RDB file.
     fn is_void(&self) -> bool {
         let is_nothing = (self.bytes, self.bits, self.probes, self.capacity) == (0, 0, 0, 0);
         is_nothing && (self.error_rate, self.bits_per_item) == (0.0, 0.0)
     }
 
-    /// The number of bits that items are spread over.
+    /// Returns the number of bits that items are spread over.
     fn used_bits(&self) -> Option<u64> {
         match self.log2_bits {
             0 => Some(self.bits),
@@ -245,12 +245,12 @@ impl ClassicLayerSpec {
     }
 }
 
-/// A layer of bits as RedisBloom has it, and what is counted of it.
+/// A layer of bits in RedisBloom's layout, with its counts.
 pub struct ClassicLayer {
     bytes: Bytes,
     spec: ClassicLayerSpec,
     items: u64,
-    ones: u64,
+    set_bits: u64,
     modulus: Modulus,
 }
 
@@ -260,7 +260,7 @@ impl ClassicLayer {
         Ok(ClassicLayer::over(Bytes::zeroed(spec.bytes)?, spec))
     }
 
-    /// Returns what the layer was created from.
+    /// Returns the parameters of the layer.
     #[inline]
     pub fn spec(&self) -> ClassicLayerSpec {
         self.spec
@@ -279,8 +279,8 @@ impl ClassicLayer {
     }
 
     /// Returns the number of bits that are set.
-    pub fn marked(&self) -> u64 {
-        self.ones
+    pub fn set_bits(&self) -> u64 {
+        self.set_bits
     }
 
     /// Returns the bits, as they are stored.
@@ -289,16 +289,16 @@ impl ClassicLayer {
         self.bytes.as_slice().as_flattened()
     }
 
-    /// Returns what is known of the layer, which belongs to `filter`.
+    /// Describes the layer, which belongs to `filter`.
     pub fn info(&self, filter: &ClassicSpec) -> LayerInfo {
         let ClassicLayerSpec { bytes, bits, probes, capacity, error_rate, .. } = self.spec;
         let (hash_bits, items) = (filter.options.hash_bits(), self.items);
         LayerInfo { bytes, bits, hash_bits, probes, blocks_per_item: None, capacity, items, error_rate }
     }
 
-    /// Returns the estimated false-positive rate at the present fill.
+    /// Returns the estimated false-positive rate at the current fill.
     pub fn false_positive_rate(&self) -> f64 {
-        let fill = self.ones as f64 / self.modulus.divisor.max(1) as f64;
+        let fill = self.set_bits as f64 / self.modulus.divisor.max(1) as f64;
         libm::pow(fill.min(1.0), self.spec.probes.into())
     }
 
@@ -308,14 +308,14 @@ impl ClassicLayer {
         self.others_are_set(self.probes(hash), self.spec.probes)
     }
 
-    /// Merges `sources`, which have this layer's spec, into the layer. If the layer is new, its content becomes that of
-    /// `sources` alone. Returns true if that changed it.
+    /// Merges `sources`, which have this layer's parameters, into the layer. If the layer is new, the result is the
+    /// merge of `sources` alone. Returns true if the layer changed.
     ///
-    /// The union of one source with a new layer is a copy. Where no bit is set, its memory stays untouched.
+    /// The union of one source with a new layer is a copy. Its memory stays untouched where no bit is set.
     pub fn merge(&mut self, sources: &[&ClassicLayer], op: MergeOp, is_new: bool) -> bool {
         let bytes = self.bytes.as_mut_slice().as_flattened_mut();
-        let (changed, ones) = merge_bits(bytes, sources.iter().map(|source| source.bytes()), op, is_new);
-        self.ones = ones;
+        let (changed, set_bits) = merge_bits(bytes, sources.iter().map(|source| source.bytes()), op, is_new);
+        self.set_bits = set_bits;
         if changed || is_new {
             let items = sources.iter().map(|source| source.items).chain((!is_new).then_some(self.items));
             let counts = items.map(|items| ItemCount::new(items, false));
@@ -334,29 +334,29 @@ impl ClassicLayer {
         unsafe { self.bytes.relocate(relocate) };
     }
 
-    /// Sets the item's bits. Returns true if any of them was clear, that is, if the item is new.
+    /// Sets the item's bits. Returns true if any of them was clear, which means that the item is new.
     ///
-    /// A new item counts, even beyond the capacity: the caller checks [`room`](Self::room) first.
+    /// Counts a new item even if the layer is full: the caller must check [`room`](Self::room) first.
     #[inline]
     pub fn insert(&mut self, hash: Hash) -> bool {
         let (mut probes, modulus) = (self.probes(hash), self.modulus);
         let bits = self.bytes.as_mut_slice().as_flattened_mut().view_bits_mut::<Lsb0>();
         let set: u64 = (0..self.spec.probes).map(|_| u64::from(!bits.replace(probes.next(modulus), true))).sum();
-        self.ones += set;
+        self.set_bits += set;
         self.items += u64::from(set > 0);
         set > 0
     }
 
-    /// How many inserts ahead their memory is prefetched.
+    /// The number of insertions by which the prefetch of an item's memory is ahead of its insertion.
     pub const INSERTS_AHEAD: usize = AHEAD;
 
-    /// Returns true if an insert reads more memory than [`prefetch`] requests.
+    /// Returns true if an insertion reads more memory than [`prefetch`] prefetches.
     #[inline]
     pub fn inserts_look_further(&self) -> bool {
         self.bytes().len() > IN_CACHE
     }
 
-    /// Prefetches all the memory that an insert of the item reads.
+    /// Prefetches all memory that an insertion of the item reads.
     #[inline]
     pub fn prefetch_insert(&self, hash: Hash) {
         self.prefetch_next(&mut self.probes(hash), self.spec.probes);
@@ -364,15 +364,15 @@ impl ClassicLayer {
 
     fn over(bytes: Bytes, spec: ClassicLayerSpec) -> ClassicLayer {
         let modulus = Modulus::new(spec.used_bits().unwrap_or(0));
-        ClassicLayer { bytes, spec, items: 0, ones: 0, modulus }
+        ClassicLayer { bytes, spec, items: 0, set_bits: 0, modulus }
     }
 
-    /// Returns a layer of stored bits, or `None` if they are not those of a sound `spec`.
+    /// Returns a layer with stored bits, or `None` unless `spec` is sound and matches the bits.
     pub fn restore(bytes: Bytes, spec: ClassicLayerSpec, items: u64) -> Option<ClassicLayer> {
         let fits = bytes.as_slice().len() as u64 == spec.bytes && spec.is_sound();
         fits.then(|| {
-            let ones = count_ones(bytes.as_slice().as_flattened());
-            ClassicLayer { items, ones, ..ClassicLayer::over(bytes, spec) }
+            let set_bits = count_ones(bytes.as_slice().as_flattened());
+            ClassicLayer { items, set_bits, ..ClassicLayer::over(bytes, spec) }
         })
     }
 
@@ -381,8 +381,8 @@ impl ClassicLayer {
         self.items = items;
     }
 
-    /// Sets every bit that is set in `bits`, which start at byte `offset`. Returns whether any was clear, or `None` if they do not
-    /// end in the layer.
+    /// ORs `bits` into the layer from byte `offset` on. Returns whether the layer changed, or `None` if `bits` end
+    /// beyond the layer.
     pub fn merge_part(&mut self, offset: usize, bits: &[u8]) -> Option<bool> {
         let target = self.part(offset, bits.len())?;
         let mut set = 0;
@@ -393,12 +393,12 @@ impl ClassicLayer {
                 set += count_ones(target) - before;
             }
         }
-        self.ones += set;
+        self.set_bits += set;
         Some(set > 0)
     }
 
-    /// Puts `bits` in the place of what is at byte `offset`. Returns whether that changed any, or `None` if they do not end in the
-    /// layer.
+    /// Overwrites the layer with `bits` from byte `offset` on. Returns whether the layer changed, or `None` if `bits`
+    /// end beyond the layer.
     pub fn replace_part(&mut self, offset: usize, bits: &[u8]) -> Option<bool> {
         let target = self.part(offset, bits.len())?;
         let before = count_ones(target);
@@ -408,14 +408,14 @@ impl ClassicLayer {
             target.copy_from_slice(source);
             changed = true;
         }
-        self.ones = self.ones - before + count_ones(bits);
+        self.set_bits = self.set_bits - before + count_ones(bits);
         Some(changed)
     }
 
-    /// The number of items, by the fill, after Swamidass and Baldi (2007).
+    /// Estimates the number of items from the fill, after Swamidass and Baldi (2007).
     fn estimate(&self) -> f64 {
         let bits = self.modulus.divisor.max(1) as f64;
-        let clear = 1.0 - (self.ones as f64 / bits).min(1.0 - 0.5 / bits);
+        let clear = 1.0 - (self.set_bits as f64 / bits).min(1.0 - 0.5 / bits);
         -bits / f64::from(self.spec.probes.max(1)) * libm::log(clear)
     }
 
@@ -428,21 +428,20 @@ impl ClassicLayer {
         Probes::new(hash, self.modulus)
     }
 
-    /// How many probes are looked at first, and how many after them.
+    /// Returns the number of probes that are read first, and the number of the others.
     ///
-    /// Of an absent item, each further probe is looked at with the probability that those before it are set. With the share
-    /// `f` of bits set, one first and seven after it cost `1 + 7 f` cache misses, two and six cost `2 + 6 f^2`: more, up to a
-    /// share of a sixth.
+    /// For an absent item, a probe is only reached if all probes before it are set. At fill `f`, a split of 1 + 7
+    /// probes costs `1 + 7 f` cache misses, and a split of 2 + 6 costs `2 + 6 f^2`. So 1 + 7 is better below `f = 1/6`.
     #[inline]
     fn split(&self) -> (u32, u32) {
-        let first = if self.ones < self.modulus.divisor / 6 { 1 } else { 2 };
+        let first = if self.set_bits < self.modulus.divisor / 6 { 1 } else { 2 };
         let first = self.spec.probes.min(first);
         (first, self.spec.probes - first)
     }
 
-    /// Those of `items` that the layer contains. The first probes of all must be on their way.
+    /// Returns those of `items` that the layer contains. The caller must have prefetched the first probes of all.
     ///
-    /// The other probes of an item are asked for once its first ones are found set, and looked at [`AHEAD`] such items later.
+    /// If the first probes of an item are set, its other probes are prefetched, and read [`AHEAD`] such items later.
     #[inline]
     fn find(&self, hashes: &[Hash], items: BatchMask) -> BatchMask {
         let (first, others) = self.split();
@@ -470,22 +469,23 @@ impl ClassicLayer {
         waiting[checked..likely].iter().fold(present, |present, &item| check(item, present))
     }
 
-    /// Whether the next `count` of `probes` are set. All are read before any is judged: they share one cache miss, and a
-    /// branch for each would be mispredicted half of the time.
+    /// Returns true if the next `count` of `probes` are set. Branchless: all are read at once, and a branch for each
+    /// would be mispredicted half of the time.
     #[inline]
     fn first_are_set(&self, probes: &mut Probes, count: u32) -> bool {
         let bits = self.bytes().view_bits::<Lsb0>();
         (0..count).fold(true, |all, _| all & bits[probes.next(self.modulus)])
     }
 
-    /// Whether the next `count` of `probes` are set. Most often they are: the first that is not ends it.
+    /// Returns true if the next `count` of `probes` are set. Most often they are, so this stops at the first that is
+    /// not.
     #[inline]
     fn others_are_set(&self, mut probes: Probes, count: u32) -> bool {
         let bits = self.bytes().view_bits::<Lsb0>();
         (0..count).all(|_| bits[probes.next(self.modulus)])
     }
 
-    /// Brings the next `count` of `probes` into the processor's cache.
+    /// Prefetches the next `count` of `probes`.
     #[inline]
     fn prefetch_next(&self, probes: &mut Probes, count: u32) {
         let bytes = self.bytes.span();
@@ -524,13 +524,13 @@ fn find_one(layers: &[ClassicLayer], hash: Hash) -> bool {
     layers.iter().rev().any(|layer| layer.contains(hash))
 }
 
-/// Returns whether a look-up might examine more than [`MAX_LOOKUP_PROBES`].
+/// Returns true if a look-up might exceed [`MAX_LOOKUP_PROBES`].
 #[inline]
 fn is_deep(layers: &[ClassicLayer]) -> bool {
-    layers.len() > SHALLOW && layers.iter().map(|layer| layer.spec.probes).sum::<u32>() > MAX_LOOKUP_PROBES
+    layers.len() > MAX_SHALLOW_LAYERS && layers.iter().map(|layer| layer.spec.probes).sum::<u32>() > MAX_LOOKUP_PROBES
 }
 
-/// Returns true if one of `layers` contains the item, or if [`MAX_LOOKUP_PROBES`] were examined before that was known.
+/// Returns true if one of `layers` contains the item, or if the look-up reaches [`MAX_LOOKUP_PROBES`].
 #[inline(never)]
 fn find_bounded(layers: &[ClassicLayer], hash: Hash) -> bool {
     let mut left = MAX_LOOKUP_PROBES;
@@ -544,13 +544,13 @@ fn find_bounded(layers: &[ClassicLayer], hash: Hash) -> bool {
     })
 }
 
-/// Sets `found[i]` to whether one of `layers` contains the item of `hashes[i]`, of which there are at most [`BATCH`].
+/// As [`find`], for at most [`BATCH`] items.
 fn find_batch(layers: &[ClassicLayer], hashes: &[Hash], found: &mut [bool]) {
     found.fill(false);
     let mut absent = BatchMask::first(hashes.len());
     let mut older = layers.iter().rev().skip(1);
     for layer in layers.iter().rev() {
-        // While this layer is looked through, the first probes of the next one arrive.
+        // Prefetch the first probes of the next layer while this one is read.
         if let Some(next) = older.next().filter(|next| next.bytes().len() > IN_CACHE) {
             let (first, _) = next.split();
             absent.iter().for_each(|item| next.prefetch_next(&mut next.probes(hashes[item]), first));
@@ -561,7 +561,7 @@ fn find_batch(layers: &[ClassicLayer], hashes: &[Hash], found: &mut [bool]) {
     }
 }
 
-/// Where the newest layer of a filter is, or was, and how its items are hashed.
+/// The address of the newest layer of a filter, which may be gone, and the filter's hash function.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassicHint {
     bytes: RawSpan<1>,
@@ -582,14 +582,14 @@ impl ClassicHint {
         }
     }
 
-    /// Brings all of an item's probes into the processor's cache.
+    /// Prefetches all probes of an item.
     pub fn prefetch(&self, item: &[u8]) {
         let mut probes = Probes::new(self.hasher.hash(item), self.modulus);
         (0..self.probes).for_each(|_| self.bytes.prefetch(probes.next(self.modulus) / 8));
     }
 }
 
-/// Division by the number of bits of a layer, prepared.
+/// The number of bits of a layer, prepared for fast division.
 #[derive(Clone, Copy, Debug)]
 struct Modulus {
     divisor: u64,
@@ -600,14 +600,14 @@ struct Modulus {
 }
 
 impl Modulus {
-    /// Of a divisor up to [`MAX_BITS`]. With 0, it must not be used.
+    /// Prepares a divisor up to [`MAX_BITS`]. If it is 0, the result must not be used.
     fn new(divisor: u64) -> Modulus {
         let reciprocal = u64::MAX.checked_div(divisor).unwrap_or(0);
         let carry = u64::MAX.checked_rem(divisor).map_or(0, |rest| divisor - 1 - rest);
         Modulus { divisor, reciprocal, carry }
     }
 
-    /// `number mod divisor`, after Barrett (1986): the quotient by the reciprocal is at most one too small.
+    /// Returns `number mod divisor`, after Barrett (1986): the quotient from the reciprocal is at most one too small.
     #[inline]
     fn of(self, number: u64) -> u64 {
         let quotient = ((u128::from(number) * u128::from(self.reciprocal)) >> 64) as u64;
@@ -621,7 +621,7 @@ impl Modulus {
     }
 }
 
-/// The bit positions of an item, one after the other: `(first + i * second) mod 2^64 mod divisor`.
+/// The bit positions of an item: `(first + i * second) mod 2^64 mod divisor` for `i = 0, 1, …`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Probes {
     sum: u64,

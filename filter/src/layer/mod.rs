@@ -1,4 +1,4 @@
-//! Layers of bits: what native and classic filters are made of.
+//! Layers of bits, in native and classic filters.
 
 pub(crate) mod blocked;
 pub mod classic;
@@ -7,7 +7,7 @@ use crate::item_count::MergeOp;
 use crate::line::{CombineOp, combine, count_ones_of_part};
 use crate::table::Table;
 
-/// Merges layers of bits. Returns whether `target` changed, and how many bits of it are set.
+/// Merges layers of bits. Returns whether `target` changed, and the number of its bits that are set.
 fn merge_bits<'a>(
     target: &mut [u8],
     sources: impl Iterator<Item = &'a [u8]> + Clone,
@@ -18,29 +18,30 @@ fn merge_bits<'a>(
         MergeOp::Union => CombineOp::Or,
         MergeOp::Intersection => CombineOp::And,
     };
-    let mut ones = 0;
-    let changed = combine(target, sources, op, is_new, |part| ones += count_ones_of_part(part));
-    (changed, ones)
+    let mut set_bits = 0;
+    let changed = combine(target, sources, op, is_new, |part| set_bits += count_ones_of_part(part));
+    (changed, set_bits)
 }
 
-/// What is known of a part of a filter: a layer or a table.
+/// A description of a layer: blocks, a table, or a classic layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerInfo {
-    /// Its size in bytes.
+    /// The size in bytes.
     pub bytes: u64,
-    /// The same in bits.
+    /// The size in bits.
     pub bits: u64,
     /// The width of the hash in bits.
     pub hash_bits: u8,
     /// The number of bits that an item sets, or of slots that it fills.
     pub probes: u32,
-    /// The number of blocks that an item touches, cache lines but in small filters. `None` if it has no blocks.
+    /// The number of blocks that an item touches. Blocks are cache lines except in small filters. `None` if the layer
+    /// has no blocks.
     pub blocks_per_item: Option<u8>,
     /// The number of distinct items that fit.
     pub capacity: u64,
-    /// The number of items in it.
+    /// The number of items in the layer.
     pub items: u64,
-    /// The part of the filter's error rate that it may use.
+    /// The part of the filter's error rate that the layer may use.
     pub error_rate: f64,
 }
 

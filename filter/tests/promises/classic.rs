@@ -110,7 +110,7 @@ fn what_cannot_be_made_is_refused() {
     let mut vanishing = classic_filter(1e-322, 1, by(1));
     let refused = (0..100).find_map(|number| vanishing.insert(item(number)).err());
     assert_eq!(refused, Some(Error::CannotGrow));
-    assert!(vanishing.num_parts() < 10);
+    assert!(vanishing.num_layers() < 10);
 }
 
 fn through_a_client(filter: &Filter) -> Filter {
@@ -301,7 +301,7 @@ fn no_filter_has_more_layers_than_its_error_rate_can_be_halved() {
     let mut deepest = classic_filter(0.9, 1, by(1));
     let refused = (0..100_000).find_map(|number| deepest.insert(item(number)).err().map(|error| (number, error)));
     let (held, error) = refused.expect("an end");
-    assert_eq!((error, deepest.num_parts()), (Error::CannotGrow, classic::MAX_LAYERS - 2));
+    assert_eq!((error, deepest.num_layers()), (Error::CannotGrow, classic::MAX_LAYERS - 2));
     assert!((0..held).all(|number| deepest.contains(item(number))));
     // Nor is an absent item found because a look-up would take too long.
     let found = (200_000..202_000).filter(|&number| deepest.contains(item(number))).count();

@@ -144,7 +144,7 @@ impl Modelled {
     /// Removes all that is held. What is left is what a new filter has.
     fn clear(&mut self, mut choose: impl FnMut(usize) -> usize) {
         while self.remove_one(&mut choose).is_some() {}
-        assert_eq!((self.filter.num_parts(), self.filter.len()), (1, 0));
+        assert_eq!((self.filter.num_layers(), self.filter.len()), (1, 0));
         assert_eq!((self.filter.fill(), self.filter.false_positive_rate()), (0.0, 0.0));
         let empty = self.filter.empty_like(|_| true).unwrap();
         assert_eq!(self.filter.memory_usage(), empty.memory_usage());
@@ -406,7 +406,7 @@ fn a_full_counting_filter_keeps_its_rate() {
                 let make = |seed| counting(rate, capacity, growth, seed);
                 let fill = |filter: &mut Filter, fresh: &mut Fresh| {
                     offer(filter, filter.capacity(), fresh);
-                    assert_eq!(filter.num_parts(), 1);
+                    assert_eq!(filter.num_layers(), 1);
                 };
                 failures.extend(exceeds(
                     format!("counting, {growth:?}, rate {rate}, {capacity} items"),
@@ -562,7 +562,7 @@ fn a_filter_whose_items_come_and_go_stays_as_large_as_it_was() {
                     while let Some(hash) = held.pop_back() {
                         assert!(filter.counting_mut().unwrap().remove(hash));
                     }
-                    assert_eq!((filter.num_parts(), filter.len(), filter.fill()), (1, 0, 0.0));
+                    assert_eq!((filter.num_layers(), filter.len(), filter.fill()), (1, 0, 0.0));
                 }
             }
         }

@@ -24,7 +24,7 @@ fn filled(error_rate: f64, capacity: u64, growth: Growth, seed: u64, items: u64)
 /// Blocks and a table.
 fn grown() -> Filter {
     let filter = filled(0.01, 100, by(2), 7, 500);
-    assert_eq!(filter.num_parts(), 2);
+    assert_eq!(filter.num_layers(), 2);
     filter
 }
 
@@ -297,7 +297,7 @@ fn a_forged_chunk_cannot_leave_its_layer() {
     // The forgery itself is good: at the right place it is taken.
     let bytes = forged(&copy, first - 64, &[0xFF; 64]);
     assert_eq!(model::load(&mut copy, chunk::FIRST_CHUNK_CURSOR + first, &bytes), Ok(()));
-    assert_eq!(layer(&copy).marked(), 512);
+    assert_eq!(layer(&copy).set_bits(), 512);
     use_in_every_way(copy);
 
     // A block of fifteen words comes whole as well.
@@ -308,7 +308,7 @@ fn a_forged_chunk_cannot_leave_its_layer() {
     assert_refused(&mut small, chunk::FIRST_CHUNK_CURSOR + 64, &half, "half a block");
     let whole = forged(&small, 0, &[0xFF; 120]);
     assert_eq!(model::load(&mut small, chunk::FIRST_CHUNK_CURSOR + 120, &whole), Ok(()));
-    assert_eq!(layer(&small).marked(), 960);
+    assert_eq!(layer(&small).set_bits(), 960);
     use_in_every_way(small);
 }
 

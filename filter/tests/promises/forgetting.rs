@@ -288,7 +288,7 @@ fn it_grows_and_shrinks_through_many_doublings() {
             left = left.min(model.filter.memory_usage());
         }
         model.check();
-        assert!(left < 2000 && model.filter.num_parts() == 1, "{left} of {grown}, {}", model.filter.num_parts());
+        assert!(left < 2000 && model.filter.num_layers() == 1, "{left} of {grown}, {}", model.filter.num_layers());
     }
 }
 
@@ -408,13 +408,13 @@ fn renewing_some_items_pushes_no_others_out() {
 fn a_table_for_few_items_more_goes_when_they_are_forgotten() {
     let mut model = Modelled::new(0.01, 100, by(2), window(1000, 8));
     model.add(&(0..150).collect::<Vec<_>>(), None);
-    assert_eq!(model.filter.num_parts(), 2);
+    assert_eq!(model.filter.num_layers(), 2);
     for number in 1000..1300 {
         model.now += 100;
         model.add(&[number], None);
     }
     model.check();
-    assert_eq!(model.filter.num_parts(), 1);
+    assert_eq!(model.filter.num_layers(), 1);
 }
 
 #[test]

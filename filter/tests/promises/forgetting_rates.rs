@@ -100,9 +100,9 @@ fn a_steady_stream_takes_little_more_than_a_plain_filter() {
             let times = largest as f64 / plain;
             println!(
                 "{rate} {growth:?} refresh {refresh}: {times:.3} times a plain filter, {} parts",
-                filter.num_parts()
+                filter.num_layers()
             );
-            assert!(times <= most && filter.num_parts() == 1, "{rate} {growth:?} refresh {refresh}: {times}");
+            assert!(times <= most && filter.num_layers() == 1, "{rate} {growth:?} refresh {refresh}: {times}");
         }
     }
 }

@@ -35,7 +35,7 @@ fn any_items() -> impl Strategy<Value = Vec<Vec<u8>>> {
 fn insert_each<'a>(filter: &mut Filter, items: &'a [Vec<u8>]) -> HashSet<&'a [u8]> {
     let (mut taken, mut new) = (HashSet::<&[u8]>::new(), 0);
     for item in items {
-        let (claimed, layers) = (filter.contains(item), filter.num_parts());
+        let (claimed, layers) = (filter.contains(item), filter.num_layers());
         assert!(claimed || !taken.contains(&item[..]), "forgotten: {item:?}");
         match filter.insert(item) {
             Ok(answer) => {
@@ -50,8 +50,8 @@ fn insert_each<'a>(filter: &mut Filter, items: &'a [Vec<u8>]) -> HashSet<&'a [u8
         }
         assert_eq!(filter.len(), new);
         // Growth forgets nothing.
-        if filter.num_parts() > layers {
-            assert_eq!(filter.num_parts(), layers + 1);
+        if filter.num_layers() > layers {
+            assert_eq!(filter.num_layers(), layers + 1);
             assert!(taken.iter().all(|item| filter.contains(item)));
         }
     }
@@ -72,12 +72,12 @@ fn assert_same(filter: &Filter, copy: &Filter, questions: &[Vec<u8>]) {
     );
     assert_eq!((copy.fill(), copy.false_positive_rate()), (filter.fill(), filter.false_positive_rate()));
     // A table that was loaded has other slack; the allocator's luck with alignment may cost a line.
-    if filter.num_parts() == 1 {
+    if filter.num_layers() == 1 {
         assert_eq!(model::memory_when_aligned(copy), model::memory_when_aligned(filter));
         assert!(copy.memory_usage().abs_diff(filter.memory_usage()) <= 64);
     }
-    assert_eq!(copy.num_parts(), filter.num_parts());
-    let blocks = |filter| (layer(filter).spec(), layer(filter).items(), layer(filter).marked());
+    assert_eq!(copy.num_layers(), filter.num_layers());
+    let blocks = |filter| (layer(filter).spec(), layer(filter).items(), layer(filter).set_bits());
     assert_eq!(blocks(copy), blocks(filter));
     let table = |filter| native_of(filter).table().map(|table| (table.items(), table.slots(), table.segments()));
     assert_eq!(table(copy), table(filter));
@@ -176,7 +176,7 @@ proptest! {
         }
         prop_assert!(filter.len() <= capacity && (refused == 0 || filter.len() == capacity));
         prop_assert!(taken.iter().all(|item| filter.contains(item) && filter.insert(item) == Ok(false)));
-        prop_assert_eq!((filter.num_parts(), filter.capacity()), (1, capacity));
+        prop_assert_eq!((filter.num_layers(), filter.capacity()), (1, capacity));
     }
 
     #[test]
@@ -190,7 +190,7 @@ proptest! {
             let before = filter.len();
             let new = filter.insert(item(numbers.next().unwrap()));
             prop_assert_eq!(new, Ok(filter.len() == before + 1));
-            prop_assert_eq!(filter.num_parts(), 1 + usize::from(filter.len() > capacity));
+            prop_assert_eq!(filter.num_layers(), 1 + usize::from(filter.len() > capacity));
             prop_assert!(filter.capacity() >= filter.len());
         }
         let layer = filter.layers().next().unwrap();
@@ -231,7 +231,7 @@ proptest! {
                 prop_assert!(items[..handled].iter().all(|item| filter.contains(item)));
             }
         }
-        prop_assert_eq!(filter.num_parts(), 1);
+        prop_assert_eq!(filter.num_layers(), 1);
     }
 }
 

@@ -148,6 +148,6 @@ fn an_item_without_memory_leaves_no_part_of_a_table() {
             .unwrap();
         assert_eq!(whole(&filter), whole(&other), "after {steps} steps");
         assert!((0..handled as u64).all(|number| filter.contains(item(number))));
-        assert_eq!(handled == 10, filter.num_parts() == 1, "{handled} items");
+        assert_eq!(handled == 10, filter.num_layers() == 1, "{handled} items");
     }
 }

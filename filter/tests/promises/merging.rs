@@ -110,14 +110,14 @@ fn filters_that_grew_are_united_part_by_part() {
     for layout in [NATIVE, CLASSIC] {
         let shallow = filled(layout, by(2), 0..900);
         let deep = filled(layout, by(2), 5000..14_000);
-        assert_eq!((shallow.num_parts(), deep.num_parts()), (1, if layout == NATIVE { 2 } else { 4 }));
+        assert_eq!((shallow.num_layers(), deep.num_layers()), (1, if layout == NATIVE { 2 } else { 4 }));
         for both in [
             merged(&[&shallow, &deep], MergeOp::Union),
             merged(&[&deep, &shallow], MergeOp::Union),
             merged_into(&shallow, &[&deep], MergeOp::Union),
             merged_into(&deep, &[&shallow], MergeOp::Union),
         ] {
-            assert_eq!(both.num_parts(), deep.num_parts());
+            assert_eq!(both.num_layers(), deep.num_layers());
             assert!(contains_hashes(&both, (0..900).chain(5000..14_000)), "{layout:?}");
             let [united, deep] = [&both, &deep].map(|filter| filter.layers().skip(1).collect::<Vec<_>>());
             assert_eq!(united, deep, "what only one of them had");
@@ -285,7 +285,7 @@ fn a_merge_that_only_adds_layers_is_a_change() {
         let (mut shallow, deep) = (filled(layout, by(2), 0..900), filled(layout, by(2), 0..2000));
         let bare = built(&codec::encode_header(&deep).unwrap()).unwrap();
         assert_eq!(shallow.merge(&[&bare], MergeOp::Union, &mut |_| true), Ok(true));
-        assert_eq!(shallow.num_parts(), 2);
+        assert_eq!(shallow.num_layers(), 2);
         assert_eq!(shallow.merge(&[&bare], MergeOp::Union, &mut |_| true), Ok(false));
     }
 }
@@ -300,7 +300,7 @@ fn an_overfull_union_tells_its_error_rate_and_grows_with_the_next_item() {
                 add_some(&mut filter, numbers);
                 filter
             });
-            assert!(one.num_parts() == 1 && other.num_parts() == 1);
+            assert!(one.num_layers() == 1 && other.num_layers() == 1);
             let mut both = merged(&[&one, &other], MergeOp::Union);
             assert!(both.len() > 1500, "{layout:?}");
             // A table of twice the items has twice the rate, or grows and keeps it.
@@ -315,7 +315,7 @@ fn an_overfull_union_tells_its_error_rate_and_grows_with_the_next_item() {
                 Growth::Fixed => assert_eq!(both.insert(item(absent)), Err(Error::Full)),
                 Growth::By(_) => {
                     assert_eq!(both.insert(item(absent)), Ok(true));
-                    assert_eq!(both.num_parts(), if layout == COUNTING { 1 } else { 2 }, "{layout:?}");
+                    assert_eq!(both.num_layers(), if layout == COUNTING { 1 } else { 2 }, "{layout:?}");
                 }
             }
             let copy = through_a_file(&both);
@@ -352,7 +352,7 @@ fn filters_that_differ_are_refused_with_the_first_difference() {
 #[test]
 fn tables_of_other_shapes_are_not_merged() {
     let (shallow, deep) = (filled(NATIVE, by(2), 0..900), filled(NATIVE, by(2), 0..2000));
-    assert_eq!((shallow.num_parts(), deep.num_parts()), (1, 2));
+    assert_eq!((shallow.num_layers(), deep.num_layers()), (1, 2));
     let mut header = body(&deep);
     // The length of the table's fingerprints.
     header[32 + 40 + 34] += 1;

@@ -176,7 +176,7 @@ fn assert_rates_are_kept(growth: Growth, rates: &[f64], filled: &str, fill: impl
             let what = format!("{growth:?}, {filled}, rate {rate}, capacity {capacity}");
             let fill = |filter: &mut Filter, fresh: &mut Fresh| {
                 fill(filter, fresh);
-                assert_eq!(filter.num_parts(), 1);
+                assert_eq!(filter.num_layers(), 1);
             };
             // The one block of the smallest stays nearly empty: no need to look so closely.
             let queries = if capacity < 64 { 1_000_000 } else { queries(rate) };
@@ -237,7 +237,7 @@ fn a_filter_keeps_its_rate_however_far_it_grows() {
             let make = |seed| filter(rate, capacity, by(2), seed);
             let fill = |filter: &mut Filter, fresh: &mut Fresh| {
                 fill_to(filter, items, fresh);
-                assert_eq!((filter.num_parts(), filter.len()), (2, items));
+                assert_eq!((filter.num_layers(), filter.len()), (2, items));
             };
             let what = format!("rate {rate}, {items} items, made for {capacity}");
             let filters = (1_000_000 / items).clamp(2, 1000);
@@ -291,7 +291,7 @@ fn the_estimated_rate_is_the_measured_one() {
                 let items = if half { items / 2 } else { items };
                 let fill = |filter: &mut Filter, fresh: &mut Fresh| {
                     offer(filter, items, fresh);
-                    assert_eq!(filter.num_parts(), 1 + usize::from(filter.len() > capacity));
+                    assert_eq!(filter.num_layers(), 1 + usize::from(filter.len() > capacity));
                     estimates.push(filter.false_positive_rate());
                 };
                 let fullness = if half { "half full" } else { "full" };
@@ -328,7 +328,7 @@ fn the_fill_is_the_share_of_set_bits_or_of_filled_slots() {
         };
         assert_eq!(filter.fill(), expected);
         // The memory is well used: at capacity, a bit is about as likely set as clear.
-        let full = filter.num_parts() == 1 && filter.len() == filter.capacity();
+        let full = filter.num_layers() == 1 && filter.len() == filter.capacity();
         assert!(!full || (0.4..0.6).contains(&filter.fill()), "{}", filter.fill());
     }
 }

@@ -156,7 +156,7 @@ fn probes_with_bits(bits_per_item: f64) -> Vec<u8> {
 fn old_file(filter: &Filter, version: u8) -> Writer {
     let mut file = Writer::default();
     file.unsigned(filter.len());
-    file.unsigned(filter.num_parts() as u64);
+    file.unsigned(filter.num_layers() as u64);
     if version >= 2 {
         file.unsigned(0);
     }

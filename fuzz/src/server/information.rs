@@ -17,7 +17,7 @@ pub(crate) fn check_figures() {
         for (_, value, _) in keys(space).iter().filter_map(|key| module_value(space, key)) {
             // SAFETY: a value of the module's types is a filter, and nobody changes it now.
             let filter = unsafe { &*value.cast::<Filter>() };
-            let weights = [1, filter.num_parts() as u64, filter.memory_usage() as u64, filter.len()];
+            let weights = [1, filter.num_layers() as u64, filter.memory_usage() as u64, filter.len()];
             // As the module does: a payload may claim any number of items.
             expected.iter_mut().zip(weights).for_each(|(sum, weight): (&mut u64, _)| *sum = sum.wrapping_add(weight));
         }
