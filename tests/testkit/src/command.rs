@@ -1,13 +1,13 @@
-//! Commands, sent through the `redis` crate, and the items that they are about.
+//! Commands, sent through the `redis` crate, and the items in them.
 
 use redis::{Connection, FromRedisValue, RedisResult, Value};
 
-/// Runs a command given as words, and returns the server's own reply.
+/// Runs a command, given as arguments separated by spaces, and returns the server's own reply.
 pub fn run(connection: &mut Connection, words: &str) -> RedisResult<Value> {
     run_words(connection, &words.split_ascii_whitespace().collect::<Vec<_>>())
 }
 
-/// As [`run`], with words that may be any bytes.
+/// Runs a command, given as arguments of any bytes, and returns the server's own reply.
 pub fn run_words<W: AsRef<[u8]>>(connection: &mut Connection, words: &[W]) -> RedisResult<Value> {
     let mut command = redis::Cmd::new();
     words.iter().for_each(|word| {
@@ -22,7 +22,7 @@ pub fn ask<T: FromRedisValue>(connection: &mut Connection, words: &str) -> T {
     redis::from_redis_value(value).unwrap_or_else(|error| panic!("{words}: {error}"))
 }
 
-/// Runs a command that must fail, and returns the error as the server worded it.
+/// Runs a command that must fail, and returns the text of the server's error.
 pub fn error(connection: &mut Connection, words: &str) -> String {
     match run(connection, words) {
         Ok(value) => panic!("{words} should have failed, but returned {value:?}"),
@@ -30,7 +30,7 @@ pub fn error(connection: &mut Connection, words: &str) -> String {
     }
 }
 
-/// The words of a server's error.
+/// Returns the text of a server's error.
 pub fn error_text(error: &redis::RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
@@ -39,7 +39,7 @@ pub fn error_text(error: &redis::RedisError) -> String {
     }
 }
 
-/// Item number `n`: any bytes, of various lengths.
+/// Returns item number `n`: any bytes, of various lengths.
 pub fn item(n: u64) -> Vec<u8> {
     let mut item = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes().to_vec();
     item.extend_from_slice(&b"\r\n\0 \xff%s"[..(n % 8) as usize]);
@@ -55,7 +55,7 @@ pub fn many<T: FromRedisValue>(client: &mut Connection, command: &str, key: &str
     redis::from_redis_value(value).unwrap_or_else(|error| panic!("{command} {key}: {error}"))
 }
 
-/// As [`many`], where it may fail.
+/// Runs `command key item…`, which may fail.
 pub fn try_many(client: &mut Connection, command: &str, key: &str, numbers: &[u64]) -> RedisResult<Value> {
     let mut words = vec![command.as_bytes().to_vec(), key.as_bytes().to_vec()];
     words.extend(numbers.iter().map(|&number| item(number)));

@@ -1,14 +1,14 @@
-//! What a filter must contain: how often each item was added and not removed.
+//! A model of a filter: the count of each item.
 
 use std::collections::BTreeMap;
 
-/// The items of one filter, each with the number of times that it was added and not removed. A filter that does not count is
-/// the same, except that nothing is removed.
+/// The items of one filter, each with its additions minus its removals. A filter that does not count has the same
+/// model, but no removals.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CountingModel<T> {
     counts: BTreeMap<T, u64>,
-    /// Whether the filter may contain other things than its replies said: it was loaded from any bytes, or an item was removed
-    /// that was not in it. Then each item that is removed may take others with it.
+    /// True if the filter may contain other items than its replies said: it was loaded from arbitrary bytes, or an
+    /// absent item was removed. Then each removal may remove other items too.
     is_uncertain: bool,
 }
 
@@ -19,7 +19,7 @@ impl<T> Default for CountingModel<T> {
 }
 
 impl<T: Clone + Ord> CountingModel<T> {
-    /// The model of a filter of which nothing is known.
+    /// Returns the model of a filter with unknown content.
     pub fn uncertain() -> Self {
         CountingModel { is_uncertain: true, ..CountingModel::default() }
     }
@@ -28,7 +28,7 @@ impl<T: Clone + Ord> CountingModel<T> {
         *self.counts.entry(item).or_default() += 1;
     }
 
-    /// Removes one occurrence of an item. If it may not have been there, nothing is certain any more.
+    /// Removes one occurrence of an item. If the item may have been absent, the model becomes uncertain.
     pub fn remove(&mut self, item: &T) {
         match self.counts.get_mut(item) {
             Some(count) if !self.is_uncertain && *count > 1 => *count -= 1,
@@ -42,7 +42,7 @@ impl<T: Clone + Ord> CountingModel<T> {
         self.counts.retain(|item, _| is_kept(item));
     }
 
-    /// Returns how often an item was added and not removed.
+    /// Returns the count of an item: its additions minus its removals.
     pub fn count(&self, item: &T) -> u64 {
         self.counts.get(item).copied().unwrap_or(0)
     }
@@ -51,7 +51,7 @@ impl<T: Clone + Ord> CountingModel<T> {
         self.counts.contains_key(item)
     }
 
-    /// Returns whether the filter may count an item so often: at least as often as it is there.
+    /// Returns true if the filter may return `count` for an item: it must not be too low.
     pub fn allows(&self, item: &T, count: u64) -> bool {
         count >= self.count(item)
     }
@@ -61,7 +61,7 @@ impl<T: Clone + Ord> CountingModel<T> {
         self.counts.keys()
     }
 
-    /// Returns the items in order, each as often as it is there.
+    /// Returns the items in order, each once per occurrence.
     pub fn occurrences(&self) -> impl Iterator<Item = &T> {
         self.counts.iter().flat_map(|(item, &count)| std::iter::repeat_n(item, count as usize))
     }
@@ -70,13 +70,13 @@ impl<T: Clone + Ord> CountingModel<T> {
         self.counts.is_empty()
     }
 
-    /// Becomes the union with another filter, in which counts are added.
+    /// Unites the model with another. Counts are added.
     pub fn unite(&mut self, other: &Self) {
         self.is_uncertain |= other.is_uncertain;
         other.counts.iter().for_each(|(item, count)| *self.counts.entry(item.clone()).or_default() += count);
     }
 
-    /// Becomes the intersection with another filter, in which the lower count remains.
+    /// Intersects the model with another. The lower count remains.
     pub fn intersect(&mut self, other: &Self) {
         self.is_uncertain |= other.is_uncertain;
         self.counts.retain(|item, count| {

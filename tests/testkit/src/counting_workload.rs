@@ -1,4 +1,4 @@
-//! Random additions to and removals from a counting filter on a server, and what it must answer after them.
+//! Random additions to and removals from a counting filter on a server, checked against a model.
 
 use redis::Connection;
 
@@ -7,10 +7,10 @@ use crate::counting_model::CountingModel;
 use crate::random::Random;
 use crate::wire::{Reply, Wire};
 
-/// Items that additions and removals are about.
+/// The number of items that are added and removed.
 const ITEMS: u64 = 2000;
 
-/// A counting filter's key, and what it must contain.
+/// The key of a counting filter, and the model of its content.
 pub struct CountingWorkload {
     pub key: String,
     model: CountingModel<u64>,
@@ -21,7 +21,7 @@ impl CountingWorkload {
         CountingWorkload { key: key.to_owned(), model: CountingModel::default() }
     }
 
-    /// Adds some items, some of them again, and a few often; or as many of them as fit.
+    /// Adds some items, some of them again, and a few many times, until one does not fit.
     pub fn add(&mut self, random: &mut Random, client: &mut Wire) {
         let (command, options) = random.one_of(&[
             ("BF.ADD", ""),
@@ -48,17 +48,17 @@ impl CountingWorkload {
                 break;
             };
             let count = self.model.count(number);
-            assert!(!new || count == 0, "{command} {}: item {number} is there {count} times, and was new", self.key);
-            // One that is only taken for present is left alone as well.
+            assert!(!new || count == 0, "{command} {}: item {number} has {count} occurrences, and was new", self.key);
+            // NX also ignores false positives.
             if new || !options.contains("NX") {
                 self.model.add(*number);
             }
         }
     }
 
-    /// Removes some items that are there, and tries to remove a few that are not.
+    /// Removes some present items, and tries to remove a few absent ones.
     ///
-    /// Of these only such that do not seem to be there either: to remove the others would do harm, as no filter can tell.
+    /// The absent ones must not be false positives: removing a false positive would remove another item.
     pub fn remove(&mut self, random: &mut Random, client: &mut Wire) {
         let absent: Vec<u64> = (0..random.below(4)).map(|_| random.below(ITEMS)).collect();
         let absent = absent.into_iter().filter(|number| {
@@ -82,7 +82,7 @@ impl CountingWorkload {
         }
     }
 
-    /// Removes everything, which leaves nothing, and the memory of an empty filter.
+    /// Removes all items, and checks that the filter then is as large as an empty one.
     pub fn empty(&mut self, random: &mut Random, client: &mut Wire) {
         while !self.model.is_empty() {
             let numbers = self.take(random, 100);
@@ -92,7 +92,7 @@ impl CountingWorkload {
         self.assert_empty(client);
     }
 
-    /// Panics unless the filter is as one that was never added to.
+    /// Panics unless the filter is like a new one.
     fn assert_empty(&self, client: &mut Wire) {
         let Self { key, .. } = self;
         let empty = format!("{key}-never-added-to");
@@ -107,7 +107,7 @@ impl CountingWorkload {
         assert_eq!(client.run(&format!("DEL {empty}")), Reply::Integer(1));
     }
 
-    /// Panics if an item is missing, or counted less often than it is there.
+    /// Panics if an item is missing, or if its count is too low.
     pub fn check(&self, client: &mut Connection) {
         let numbers: Vec<u64> = self.model.items().copied().collect();
         for numbers in numbers.chunks(1000) {
@@ -116,12 +116,12 @@ impl CountingWorkload {
             for (number, (count, found)) in numbers.iter().zip(counts.into_iter().zip(found)) {
                 let held = self.model.count(number);
                 let is_sound = found && self.model.allows(number, count);
-                assert!(is_sound, "{}: item {number} is there {held} times, and counted {count}", self.key);
+                assert!(is_sound, "{}: item {number} has {held} occurrences, and its count is {count}", self.key);
             }
         }
     }
 
-    /// Takes some items out of the model, each as often as it comes.
+    /// Removes some occurrences from the model, and returns their items.
     fn take(&mut self, random: &mut Random, most: u64) -> Vec<u64> {
         let mut held: Vec<u64> = self.model.occurrences().copied().collect();
         let count = most.min(held.len() as u64);

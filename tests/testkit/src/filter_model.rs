@@ -16,15 +16,15 @@ pub struct FilterModel {
     pub items: BTreeSet<u64>,
 }
 
-/// What a filter answers: equal for two filters that hold the same bits.
+/// The replies of a filter. They are equal for two filters with the same bits.
 #[derive(Debug, PartialEq)]
 pub struct Observed {
     info: Vec<Value>,
     layout: String,
-    /// A classic filter has none.
+    /// The seed, if the filter is not classic.
     seed: Option<String>,
     error_rate: String,
-    /// How many items that were never added seem to be there, and a digest of which.
+    /// The number of false positives among items that were never added, and a digest of these items.
     false_positives: (usize, u64),
 }
 
@@ -33,22 +33,22 @@ impl FilterModel {
         FilterModel { key: key.to_owned(), items: BTreeSet::new() }
     }
 
-    /// The same items under another key.
+    /// Returns a model of the same items under another key.
     pub fn at(&self, key: &str) -> FilterModel {
         FilterModel { key: key.to_owned(), items: self.items.clone() }
     }
 
-    /// Whether it is one of the [`various`] that do not grow.
+    /// Returns true if it is one of the [`various`] filters that do not grow.
     pub fn is_fixed(&self) -> bool {
         self.key.ends_with("fixed")
     }
 
-    /// Whether what it holds follows from when items were added.
+    /// Returns true if its content depends on the times at which items were added.
     pub fn needs_time(&self) -> bool {
         self.key.starts_with("windowed")
     }
 
-    /// Adds items, all of which must be accepted. How many were new.
+    /// Adds items, all of which must be accepted. Returns the number of new ones.
     pub fn add(&mut self, client: &mut Connection, numbers: Range<u64>) -> u64 {
         let numbers: Vec<u64> = numbers.collect();
         let mut new = 0;
@@ -61,7 +61,7 @@ impl FilterModel {
         new
     }
 
-    /// Panics if an item that was added is missing, and returns all other answers.
+    /// Panics if an item that was added is missing. Returns all other replies.
     pub fn observe(&self, client: &mut Connection) -> Observed {
         let items: Vec<u64> = self.items.iter().copied().collect();
         let forgotten = self.found(client, &items, false);
@@ -77,7 +77,7 @@ impl FilterModel {
         }
     }
 
-    /// Those of `numbers` whose presence is `expected`.
+    /// Returns those of `numbers` whose presence is `expected`.
     pub fn found(&self, client: &mut Connection, numbers: &[u64], expected: bool) -> Vec<u64> {
         let mut found = Vec::new();
         for numbers in numbers.chunks(1000) {
@@ -88,7 +88,7 @@ impl FilterModel {
     }
 }
 
-/// Uses a filter that was made of data which nobody vouches for: what is added is there, and nothing takes for ever.
+/// Uses a filter that was created from untrusted data: items that are added are found, and no command hangs.
 pub fn use_in_every_way(client: &mut Connection, key: &str) {
     let mut pipe = redis::pipe();
     for question in ["BF.INFO", "BF.DEBUG", "BF.CARD", "DUMP", "DEBUG DIGEST-VALUE", "MEMORY USAGE"] {
@@ -108,7 +108,7 @@ pub fn use_in_every_way(client: &mut Connection, key: &str) {
             Ok(_) => {
                 let found = run_words(client, &[b"BF.EXISTS".as_slice(), key.as_bytes(), &item(n)]);
                 assert_eq!(found, Ok(Value::Int(1)));
-                // Every other one is taken back, so that layers may become empty, and be dropped.
+                // Every other item is removed again.
                 if counts && n % 2 == 1 {
                     assert!(many::<Vec<u64>>(client, "BF.MCOUNT", key, &[n - 1, n]).iter().all(|&count| count > 0));
                     assert_eq!(many::<Vec<u64>>(client, "BF.MDEL", key, &[n]), [1]);
@@ -127,7 +127,7 @@ pub fn use_in_every_way(client: &mut Connection, key: &str) {
     }
 }
 
-/// A native filter that has grown, and takes a header, a chunk of bits, and three of its table.
+/// Creates a native filter that has grown. Its dump has a header, a chunk of bits, and three chunks of its table.
 pub fn native_in_five_chunks(client: &mut Connection, key: &str) -> FilterModel {
     assert_eq!(ask::<String>(client, &format!("BF.RESERVE {key} 0.000000000000000001 20")), "OK");
     let mut model = FilterModel::new(key);
@@ -135,20 +135,20 @@ pub fn native_in_five_chunks(client: &mut Connection, key: &str) -> FilterModel 
     model
 }
 
-/// A counting filter that takes a header and three chunks. Each item is there three times.
+/// Creates a counting filter whose dump has a header and three chunks. Each item was added three times.
 pub fn counting_in_three_chunks(client: &mut Connection, key: &str) -> FilterModel {
     let single = format!("{key}-single");
     assert_eq!(ask::<String>(client, &format!("BF.RESERVE {single} 0.000000000000000001 20 COUNTING")), "OK");
     let mut model = FilterModel::new(&single);
     model.add(client, 0..56_000);
-    // An item that is there three times takes three times the room.
+    // An item with three occurrences takes three times the memory.
     assert_eq!(ask::<String>(client, &format!("BF.MERGE {key} 3 {single} {single} {single}")), "OK");
     assert_eq!(ask::<u64>(client, &format!("DEL {single}")), 1);
     model.at(key)
 }
 
-/// Filters of many kinds, in all layouts: empty, fixed and full, grown to many layers, with many wrong answers, large. Those
-/// that forget do so long after the tests.
+/// Creates filters of many kinds, in all layouts: empty, fixed and full, grown to many layers, with many false
+/// positives, large. The windows of filters that forget end long after the tests.
 pub fn various(client: &mut Connection) -> Vec<FilterModel> {
     let kinds = [
         ("empty", "0.01 1000", 0),

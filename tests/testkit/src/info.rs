@@ -1,4 +1,4 @@
-//! What a server tells about itself and its filters: INFO, BF.INFO, TYPE and digests.
+//! Reads INFO, BF.INFO, TYPE and digests.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,11 @@ use redis::{Connection, FromRedisValue, Value};
 use crate::command::ask;
 use crate::server::PATIENCE;
 
-/// The whole of BF.INFO, but for a size that says nothing.
+/// Returns the whole reply of BF.INFO, without a size that cannot be compared.
 ///
-/// Some allocators align some allocations better than others, and a filter then takes some bytes more or less: with them
-/// the size is left out. So it is of filters that count: what they have in store depends on how they came to hold what they hold.
+/// Under some allocators, the alignment of an allocation varies, and a filter takes some bytes more or less: with
+/// these, the size is left out. It is also left out for counting filters: their unused memory depends on the order of
+/// the writes.
 pub fn filter_info(client: &mut Connection, key: &str) -> Vec<Value> {
     let mut facts: Vec<Value> = ask(client, &format!("BF.INFO {key}"));
     let counts = info_field::<String>(client, key, "LAYOUT") == "counting";
@@ -21,49 +22,49 @@ pub fn filter_info(client: &mut Connection, key: &str) -> Vec<Value> {
     facts
 }
 
-/// A field of BF.INFO that is asked for alone.
+/// Returns a single field of BF.INFO.
 pub fn info_field<T: FromRedisValue>(client: &mut Connection, key: &str, field: &str) -> T {
     let mut reply: Vec<Value> = ask(client, &format!("BF.INFO {key} {field}"));
     let value = reply.pop().expect("one value");
     redis::from_redis_value(value).unwrap_or_else(|error| panic!("BF.INFO {key} {field}: {error}"))
 }
 
-/// Whether a key has a filter, of whichever data type.
+/// Returns true if a key has a filter, of any data type.
 pub fn is_filter(client: &mut Connection, key: &str) -> bool {
     ["oxbloom--", "MBbloom--"].contains(&ask::<String>(client, &format!("TYPE {key}")).as_str())
 }
 
-/// A field of the server's INFO; empty if there is none.
+/// Returns a field of the server's INFO, or an empty string if it is missing.
 pub fn info(client: &mut Connection, section: &str, field: &str) -> String {
     let text: String = ask(client, &format!("INFO {section}"));
     let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     value.unwrap_or_default().trim().to_owned()
 }
 
-/// A field of the server's INFO that is a number; 0 if there is none.
+/// Returns a number in the server's INFO, or 0 if it is missing.
 pub fn info_number(client: &mut Connection, section: &str, field: &str) -> u64 {
     info(client, section, field).parse().unwrap_or(0)
 }
 
-/// The figures of INFO about the filters of a layout that are there now: filters, layers, bytes, items.
+/// The gauges of a layout in INFO: filters, layers, bytes, items.
 type Present = [u64; 4];
 
-/// The layouts whose filters do not forget, as INFO calls them, each with the words that make it: always the same filter of
-/// the same items.
+/// The layouts whose filters do not forget, as INFO calls them, each with the arguments that create it. The same items
+/// always give the same filter.
 pub const LAYOUTS: [(&str, &str); 3] =
     [("native", "LAYOUT native SEED 7"), ("counting", "COUNTING SEED 8"), ("classic", "LAYOUT classic")];
 
-/// All layouts, as INFO calls them.
+/// The names of all layouts in INFO.
 const LAYOUT_NAMES: [&str; 4] = ["native", "counting", "windowed", "classic"];
 
-/// A figure of a layout in `INFO bf`.
+/// Returns a figure of a layout in `INFO bf`.
 pub fn layout_figure(client: &mut Connection, layout: &str, figure: &str) -> u64 {
     let figures = info(client, "bf", &format!("bf_{layout}"));
     let number = figures.split(',').find_map(|pair| pair.strip_prefix(figure)?.strip_prefix('='));
     number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {figure} of {layout} in '{figures}'"))
 }
 
-/// Panics unless `INFO bf` tells the sums of what BF.INFO tells of each filter.
+/// Panics unless the gauges of `INFO bf` are the sums of BF.INFO's fields of all filters.
 pub fn assert_figures_add_up(client: &mut Connection) {
     let mut expected = [[0; 4]; LAYOUT_NAMES.len()];
     for key in ask::<Vec<String>>(client, "KEYS *") {
@@ -93,7 +94,7 @@ pub fn assert_figures_add_up(client: &mut Connection) {
     }
 }
 
-/// How often the server ran a command.
+/// Returns the number of times that the server ran a command.
 pub fn calls(client: &mut Connection, command: &str) -> u64 {
     let stats = info(client, "commandstats", &format!("cmdstat_{command}"));
     stats.split(',').find_map(|stat| stat.strip_prefix("calls=")).map_or(0, |calls| calls.parse().unwrap_or(0))
@@ -103,12 +104,12 @@ pub fn used_memory(client: &mut Connection) -> u64 {
     info_number(client, "memory", "used_memory")
 }
 
-/// The digest of the server's whole data.
+/// Returns the digest of all data of the server.
 pub fn digest(client: &mut Connection) -> String {
     ask(client, "DEBUG DIGEST")
 }
 
-/// The digest of one key.
+/// Returns the digest of one key.
 pub fn digest_of(client: &mut Connection, key: &str) -> String {
     ask::<Vec<String>>(client, &format!("DEBUG DIGEST-VALUE {key}")).remove(0)
 }

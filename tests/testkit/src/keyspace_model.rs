@@ -1,4 +1,4 @@
-//! What the filters of a key space must contain.
+//! A model of the filters of a key space.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +20,12 @@ impl<T: Clone + Ord> KeyspaceModel<T> {
         self.0.get(key.as_ref())
     }
 
-    /// Returns the filter of a key, which is created if it has none.
+    /// Returns the filter of a key. Creates it if the key has none.
     pub fn get_or_create(&mut self, key: impl AsRef<[u8]>) -> &mut CountingModel<T> {
         self.0.entry(key.as_ref().to_vec()).or_default()
     }
 
-    /// Gives a key this filter; with `None`, deletes the key.
+    /// Sets the filter of a key; `None` deletes the key.
     pub fn put(&mut self, key: impl AsRef<[u8]>, filter: Option<CountingModel<T>>) {
         match filter {
             Some(filter) => self.0.insert(key.as_ref().to_vec(), filter),
@@ -33,7 +33,7 @@ impl<T: Clone + Ord> KeyspaceModel<T> {
         };
     }
 
-    /// Gives a key an empty filter.
+    /// Sets the filter of a key to an empty one.
     pub fn create(&mut self, key: impl AsRef<[u8]>) {
         self.put(key, Some(CountingModel::default()));
     }
@@ -51,7 +51,7 @@ impl<T: Clone + Ord> KeyspaceModel<T> {
         self.put(to, self.get(from).cloned());
     }
 
-    /// Gives a key what BF.MERGE makes of the filters of `operands`. A key without a filter counts as an empty one.
+    /// Sets the filter of a key to the merge of `operands`. A key without a filter counts as an empty filter.
     pub fn merge(&mut self, to: impl AsRef<[u8]>, operands: &[impl AsRef<[u8]>], is_union: bool) {
         let mut operands = operands.iter().map(|key| self.get(key).cloned().unwrap_or_default());
         let first = operands.next().unwrap_or_default();

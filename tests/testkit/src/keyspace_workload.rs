@@ -1,4 +1,4 @@
-//! Random commands about the filters of a server's key space, and what these must contain after them.
+//! Random commands on the filters of a server's key space, checked against a model.
 
 use redis::{Connection, Value};
 
@@ -8,15 +8,15 @@ use crate::keyspace_model::KeyspaceModel;
 use crate::random::Random;
 use crate::server::wait_until;
 
-/// Keys that random commands are about.
+/// The number of keys in random commands.
 const KEYS: u64 = 6;
 
-/// Items that they are about.
+/// The number of items in random commands.
 const ITEMS: u64 = 4000;
 
-/// Some keys, which nobody else writes to, and what they must contain.
+/// Some keys, which nobody else writes to, and the model of their filters.
 pub struct KeyspaceWorkload {
-    /// What the names of the keys start with.
+    /// The prefix of the keys.
     prefix: String,
     model: KeyspaceModel<u64>,
 }
@@ -26,7 +26,7 @@ impl KeyspaceWorkload {
         KeyspaceWorkload { prefix: prefix.to_owned(), model: KeyspaceModel::default() }
     }
 
-    /// Some command, or several that belong together, in words.
+    /// Runs a random command, or several that belong together. Returns them as text.
     pub fn step(&mut self, random: &mut Random, client: &mut Connection) -> String {
         let key = format!("{}key{}", self.prefix, random.below(KEYS));
         let other = format!("{}key{}", self.prefix, random.below(KEYS));
@@ -113,7 +113,7 @@ impl KeyspaceWorkload {
         }
     }
 
-    /// Says so if an item is missing, or if a server answers otherwise than the other.
+    /// Returns an error if an item is missing, or if the two servers reply differently.
     pub fn check(&self, [master, replica]: [&mut Connection; 2]) -> Result<(), String> {
         let all: Vec<u64> = (0..ITEMS).collect();
         for (key, filter) in self.model.filters() {
@@ -132,7 +132,7 @@ impl KeyspaceWorkload {
         Ok(())
     }
 
-    /// Adds items; those that the server acknowledged are there from now on.
+    /// Adds items. Those that the server acknowledged must be present from now on.
     fn add(
         &mut self,
         client: &mut Connection,
@@ -146,7 +146,7 @@ impl KeyspaceWorkload {
         words.extend(numbers.iter().map(|&number| item(number)));
         let mut packed = redis::Cmd::new();
         packed.arg(&words);
-        // The elements of a reply, the last of which may be an error.
+        // The last element of an array may be an error.
         let reply = client.req_packed_command_raw(&packed);
         let acknowledged = match &reply {
             Value::Int(_) => 1,
@@ -159,7 +159,7 @@ impl KeyspaceWorkload {
         format!("{command} {key} {} {numbers:?}", options.join(" "))
     }
 
-    /// Copies a filter in chunks, which may stop half-way, and go on when the copy has got items of its own.
+    /// Copies a filter in chunks. The copy may get items of its own in between, and may stay incomplete.
     fn load_chunks(&mut self, random: &mut Random, client: &mut Connection, from: &str, to: &str) -> String {
         if from == to || self.model.get(from).is_none() {
             return String::new();
@@ -175,7 +175,7 @@ impl KeyspaceWorkload {
                 break;
             }
             let number = next.to_string();
-            // A copy that grew on its own has no place for what comes later.
+            // If the copy grew by itself, it rejects later chunks.
             let loaded = run_words(client, &[b"BF.LOADCHUNK".as_slice(), to.as_bytes(), number.as_bytes(), &data]);
             if step == 0 {
                 assert_eq!(loaded, Ok(Value::Okay), "the header of {from}, for {to}");
@@ -192,7 +192,7 @@ impl KeyspaceWorkload {
         format!("BF.LOADCHUNK {to} (from {from})")
     }
 
-    /// Merges a filter that can be with another, if it can be.
+    /// Merges a filter with another one that was created like it.
     fn merge(&mut self, random: &mut Random, client: &mut Connection, key: &str, other: &str) -> String {
         if key == other || self.model.get(key).is_none() {
             return String::new();
@@ -209,7 +209,7 @@ impl KeyspaceWorkload {
         command
     }
 
-    /// Several commands at once: in a transaction, or a script.
+    /// Runs several commands at once, in a transaction or a script.
     fn transaction(&mut self, random: &mut Random, client: &mut Connection, key: &str, other: &str) -> String {
         let numbers = some_items(random, 30);
         let keys = [key, other];
@@ -226,7 +226,7 @@ impl KeyspaceWorkload {
             words.extend(numbers.iter().map(|&number| item(number)));
             run_words(client, &words).unwrap();
         }
-        // What was acknowledged is not looked at here, so ask again: what is there stays.
+        // The replies are not parsed here, so add the items again: present items stay.
         for key in keys {
             if is_filter(client, key) {
                 self.model.get_or_create(key);
@@ -237,7 +237,7 @@ impl KeyspaceWorkload {
     }
 }
 
-/// The reply to a command as it came, errors and all.
+/// Runs a command, and returns the reply with its errors.
 trait RawReply {
     fn req_packed_command_raw(&mut self, command: &redis::Cmd) -> Value;
 }

@@ -1,13 +1,14 @@
-//! What the tests and benchmarks of the module share.
+//! Helpers that the tests and benchmarks of the module share.
 //!
 //! - [`server`], [`modules`]: real servers, started on free ports in temporary folders;
-//! - [`command`], [`wire`]: clients of them; [`wire`] hides nothing of a reply, errors within arrays included;
-//! - [`counting_model`], [`keyspace_model`]: what a filter, and what the filters of a key space, must contain;
+//! - [`command`], [`wire`]: clients; [`wire`] shows replies unchanged, errors within arrays included;
+//! - [`counting_model`], [`keyspace_model`]: models of the items that a filter, or the filters of a key space, must
+//!   contain;
 //! - [`filter_model`], [`counting_workload`], [`keyspace_workload`]: filters on a server with such models, and random commands
 //!   that are checked against them;
-//! - [`info`], [`persistence`], [`replication`]: what servers tell, write and send;
-//! - [`payload`], [`proxy`], [`memory`]: DUMP payloads taken apart, links that break, servers short of memory;
-//! - [`random`]: random numbers that can be drawn again.
+//! - [`info`], [`persistence`], [`replication`]: INFO and BF.INFO, files, and replicas;
+//! - [`payload`], [`proxy`], [`memory`]: DUMP payloads and their parts, links that break, servers short of memory;
+//! - [`random`]: random numbers that a seed repeats.
 //!
 //! `SERVER_BIN` names the server under test (default: `redis-server`), `OXBLOOM_MODULE` the module (default: the release
 //! build), `REDISBLOOM_MODULE` RedisBloom (default: where `make setup-test` puts it). A test fails if one of them is missing.

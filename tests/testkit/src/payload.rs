@@ -1,8 +1,8 @@
-//! DUMP payloads of a module's data types, taken apart and put together.
+//! Parses and builds DUMP payloads of a module's data types.
 
 use std::ops::Range;
 
-/// What a data type writes with one call.
+/// A value that a data type writes with one call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Part {
     Unsigned(u64),
@@ -10,23 +10,23 @@ pub enum Part {
     String(Vec<u8>),
 }
 
-/// A DUMP payload: the type, what it wrote, and the version of the RDB format.
+/// A DUMP payload: the type, the values that it wrote, and the version of the RDB format.
 pub struct Payload {
     pub body: Vec<u8>,
     version: [u8; 2],
 }
 
-/// One byte tells the kind of the value, nine tell the module's type.
+/// The size of the type: one byte for the kind of value, nine for the module's type.
 pub const TYPE_BYTES: usize = 10;
 
-/// What precedes each part, and what follows the last.
+/// The codes before each part, and after the last.
 const END: u64 = 0;
 const UNSIGNED: u64 = 2;
 const DOUBLE: u64 = 4;
 const STRING: u64 = 5;
 
 impl Payload {
-    /// Takes a payload apart that was made without compression.
+    /// Parses a payload that was created without compression.
     pub fn parse(payload: &[u8]) -> Payload {
         let (rest, checksum) = payload.split_last_chunk::<8>().unwrap();
         assert_eq!(u64::from_le_bytes(*checksum), crc64(rest), "the server's checksum");
@@ -34,7 +34,7 @@ impl Payload {
         Payload { body: body.to_vec(), version: *version }
     }
 
-    /// A payload whose version and checksum are right, whatever its body.
+    /// Returns a payload with this body, and with the right version and checksum.
     pub fn seal(&self, body: &[u8]) -> Vec<u8> {
         let mut payload = [body, &self.version].concat();
         let checksum = crc64(&payload);
@@ -42,7 +42,7 @@ impl Payload {
         payload
     }
 
-    /// A payload of the same data type in this version of its encoding, whatever its parts.
+    /// Returns a payload of the same data type with these parts, in this version of its encoding.
     pub fn with_parts(&self, encoding: u64, parts: &[Part]) -> Vec<u8> {
         let mut body = self.body[..2].to_vec();
         // The low ten bits of the module type's number are the version of its encoding.
@@ -69,7 +69,7 @@ impl Payload {
         self.seal(&body)
     }
 
-    /// The version of the data type's encoding.
+    /// Returns the version of the data type's encoding.
     pub fn encoding(&self) -> u64 {
         u64::from_be_bytes(self.body[2..TYPE_BYTES].try_into().unwrap()) & 1023
     }
@@ -80,7 +80,7 @@ impl Payload {
     }
 }
 
-/// Where the strings of a body start and end.
+/// Returns the byte ranges of the strings of a body.
 pub fn strings(body: &[u8]) -> Vec<Range<usize>> {
     let mut reader = Reader::new(body);
     let parts = std::iter::from_fn(|| reader.next());
@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next part, and where its contents are.
+    /// Returns the next part, and the byte range of its content.
     fn next(&mut self) -> Option<(Part, Range<usize>)> {
         let kind = self.length();
         let mut from = self.at;
@@ -146,7 +146,7 @@ fn write_length(body: &mut Vec<u8>, length: u64) {
     }
 }
 
-/// The checksum of RDB files and payloads: CRC-64 after Jones.
+/// Returns the checksum of RDB files and payloads: CRC-64 after Jones.
 pub fn crc64(bytes: &[u8]) -> u64 {
     /// `0xad93d23594c935a9`, its bits in reverse.
     const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;

@@ -1,4 +1,4 @@
-//! Snapshots and append-only files: how they are written, and what is in them.
+//! Writes and reads snapshots and append-only files.
 
 use std::fs;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use crate::command::run;
 use crate::info::{info, info_number};
 use crate::server::wait_until;
 
-/// Waits for the end of a snapshot in the background, which must succeed.
+/// Waits until a background save ends, which must succeed.
 pub fn wait_for_bgsave(client: &mut Connection) {
     wait_until("the snapshot is written", || info_number(client, "persistence", "rdb_bgsave_in_progress") == 0);
     assert_eq!(info(client, "persistence", "rdb_last_bgsave_status"), "ok");
@@ -30,7 +30,7 @@ pub fn rewrite_aof(client: &mut Connection) {
     assert_eq!(info(client, "persistence", "aof_last_bgrewrite_status"), "ok");
 }
 
-/// The files of a server's log: one, or a base, to which later ones add.
+/// Returns the append-only files of a server: one, or a base and its increments.
 pub fn aof_files(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = [folder.to_owned(), folder.join("appendonlydir")]
         .iter()
@@ -48,7 +48,7 @@ pub fn aof_files(folder: &Path) -> Vec<PathBuf> {
 /// Writes commands at the end of a server's append-only file.
 pub fn append_to_aof(folder: &Path, commands: &[&[&[u8]]]) {
     let files = aof_files(folder);
-    // Before version 7 there is one file; later, what follows the base is in one of its own.
+    // Before version 7 there is one file; later versions have a base and increments.
     let last = files.iter().find(|file| file.to_string_lossy().ends_with("incr.aof")).unwrap_or(&files[0]);
     let mut file = fs::OpenOptions::new().append(true).open(last).expect("a file that can be written");
     for words in commands {
@@ -62,20 +62,20 @@ pub fn append_to_aof(folder: &Path, commands: &[&[&[u8]]]) {
     }
 }
 
-/// The commands in the append-only files of a server that keeps no RDB preamble.
+/// Returns the commands in the append-only files of a server without an RDB preamble.
 pub fn aof_commands(folder: &Path) -> Vec<Vec<Vec<u8>>> {
     let files = aof_files(folder).into_iter().map(|file| fs::read(file).expect("a file that can be read"));
     files.flat_map(|bytes| commands_in(&bytes)).map(|(_, command)| command).collect()
 }
 
-/// The commands in a log, each with its place.
+/// Returns the commands in an append-only file, each with its byte range.
 pub fn commands_in(log: &[u8]) -> Vec<(Range<usize>, Vec<Vec<u8>>)> {
     let mut rest = log;
     let mut commands = Vec::new();
     while !rest.is_empty() {
         let start = log.len() - rest.len();
         let line = take_line(&mut rest);
-        // Annotations, such as times.
+        // Annotations, such as timestamps.
         if line.starts_with(b"#") {
             continue;
         }
@@ -104,7 +104,7 @@ fn number(line: &[u8], mark: u8) -> usize {
     std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).expect("a number")
 }
 
-/// A command in words that can be compared: the name in capitals, then the arguments.
+/// Returns a command as text, with its arguments separated by spaces.
 pub fn shown(command: &[Vec<u8>]) -> String {
     let words = command.iter().map(|word| String::from_utf8_lossy(word).into_owned());
     words.collect::<Vec<_>>().join(" ")

@@ -1,4 +1,4 @@
-//! A link between a replica and its master that can be slow, can be cut, and on which bytes come to harm.
+//! A link between a replica and its master that can be slow, can be cut, and can damage bytes.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -8,31 +8,31 @@ use std::time::Duration;
 
 use crate::server::Server;
 
-/// What a slow link passes at a time, and how long it pauses behind it.
+/// The number of bytes that a slow link passes at a time, and its pause after them.
 const TRICKLE: usize = 512;
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What a snapshot starts with.
+/// The first bytes of a snapshot.
 const MAGICS: [&[u8]; 2] = [b"REDIS0", b"VALKEY"];
 const MAGIC_LENGTH: usize = MAGICS[0].len();
 
-/// What happens to a byte.
+/// A kind of damage to a byte.
 #[derive(Clone, Copy, Debug)]
 pub enum Damage {
-    /// The connection ends before it.
+    /// Ends the connection before the byte.
     Cut,
-    /// These of its bits are flipped.
+    /// Flips these bits of the byte.
     Flip(u8),
 }
 
-/// Which byte on its way to the replica is meant.
+/// The position of a byte on its way to the replica.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
-    /// So many behind the start of a connection.
+    /// An offset from the start of a connection.
     OfConnection(u64),
-    /// So many behind the start of a snapshot.
+    /// An offset from the start of a snapshot.
     OfSnapshot(u64),
-    /// So many behind the next one.
+    /// An offset from the next byte.
     FromNow(u64),
 }
 
@@ -49,7 +49,7 @@ struct Link {
 
 struct State {
     mode: Mode,
-    /// How much the master sent, in all connections.
+    /// The number of bytes that the master sent, in all connections.
     passed: u64,
     open: Vec<Arc<Connection>>,
     is_over: bool,
@@ -58,11 +58,11 @@ struct State {
 #[derive(Clone, Copy)]
 enum Mode {
     Whole,
-    /// Each connection becomes slow when it has passed so many bytes.
+    /// Each connection becomes slow after this number of bytes.
     Slow(u64),
-    /// Harm is to be done, once.
+    /// A byte is to be damaged, once.
     Harmful(Place, Damage),
-    /// No new connection is let through.
+    /// New connections are rejected.
     Broken,
 }
 
@@ -72,7 +72,7 @@ struct Connection {
 }
 
 impl Proxy {
-    /// A link that passes everything.
+    /// Returns a link that passes everything.
     pub fn to(master: &Server) -> Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("an address").port();
@@ -88,29 +88,29 @@ impl Proxy {
         self.link.state().mode = Mode::Whole;
     }
 
-    /// Passes everything, but makes each connection slow when it has passed so many bytes.
+    /// Passes everything, but makes each connection slow after a number of bytes.
     pub fn slow_after(&self, bytes: u64) {
         self.link.state().mode = Mode::Slow(bytes);
     }
 
-    /// Passes everything until it has done harm; from then on, it is broken.
+    /// Passes everything until it has damaged a byte. From then on, the link is broken.
     pub fn plan(&self, place: Place, damage: Damage) {
         self.link.state().mode = Mode::Harmful(place, damage);
     }
 
-    /// Cuts all connections, and lets no other through.
+    /// Cuts all connections, and rejects new ones.
     pub fn cut(&self) {
         let mut state = self.link.state();
         state.mode = Mode::Broken;
         state.open.iter().for_each(|connection| connection.close());
     }
 
-    /// Whether what was planned has been done.
+    /// Returns true if the damage was done.
     pub fn is_broken(&self) -> bool {
         matches!(self.link.state().mode, Mode::Broken)
     }
 
-    /// How much has passed, in all connections.
+    /// Returns the number of bytes that the master sent, in all connections.
     pub fn passed(&self) -> u64 {
         self.link.state().passed
     }
@@ -154,7 +154,7 @@ impl Link {
         }
     }
 
-    /// Passes what the master sends, until either is gone or the connection is cut.
+    /// Passes the master's bytes, until either side closes the connection or it is cut.
     fn pass(&self, connection: &Connection) -> io::Result<()> {
         let (mut master, mut replica) = (&connection.master, &connection.replica);
         let mut buffer = vec![0; 16 << 10];
@@ -183,18 +183,18 @@ impl Link {
     }
 }
 
-/// What a connection has passed.
+/// The state of a connection.
 #[derive(Default)]
 struct Flow {
     passed: u64,
     /// The last bytes, which may be the start of a snapshot's first ones.
     tail: Vec<u8>,
-    /// Behind how many bytes a snapshot starts, if one did.
+    /// The offset at which a snapshot started, if one did.
     snapshot: Option<u64>,
 }
 
 impl Flow {
-    /// Looks at the next bytes.
+    /// Reads the next bytes.
     fn see(&mut self, bytes: &[u8]) {
         if self.snapshot.is_none() {
             let start = self.passed - self.tail.len() as u64;
@@ -207,7 +207,7 @@ impl Flow {
 }
 
 impl State {
-    /// Where among the next bytes of a connection harm is to be done, if it is.
+    /// Returns the position among the next bytes of a connection that is to be damaged, and how.
     fn strike(&mut self, flow: &Flow, length: usize) -> Option<(usize, Damage)> {
         let Mode::Harmful(place, damage) = self.mode else { return None };
         let at = match place {

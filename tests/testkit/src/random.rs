@@ -1,10 +1,10 @@
-//! Random numbers that can be drawn again.
+//! Random numbers that a seed repeats.
 
 /// Random numbers from a seed (splitmix64).
 pub struct Random(pub u64);
 
 impl Random {
-    /// A seed that differs from run to run, printed so that a failure can be repeated.
+    /// Returns numbers from a seed that differs from run to run. Prints the seed, so that a failure can be repeated.
     pub fn unpredictable() -> Random {
         use std::hash::{BuildHasher as _, RandomState};
         let seed = RandomState::new().hash_one(0);
@@ -20,12 +20,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number under `limit`.
+    /// Returns a number below `limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.next_u64() % limit
     }
 
-    /// Yes, in so many of a hundred cases.
+    /// Returns true in `percent` of 100 cases.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

@@ -1,4 +1,4 @@
-//! Replicas: how a server becomes one, and when it has caught up.
+//! Replicas: makes a server a replica, and waits until it has caught up.
 
 use redis::{Connection, Value};
 
@@ -6,12 +6,12 @@ use crate::command::run;
 use crate::info::{info, info_number};
 use crate::server::{Server, Setup, wait_until};
 
-/// The master for `replica`'s configuration file.
+/// Makes a server start as a replica of `master`.
 pub fn replica_of(master: &Server, setup: Setup) -> Setup {
     setup.set(format!("replicaof 127.0.0.1 {}", master.port))
 }
 
-/// Makes a running server a replica of what is behind a port.
+/// Makes a running server a replica of the server at a port.
 pub fn follow(replica: &mut Connection, port: u16) {
     assert_eq!(run(replica, &format!("REPLICAOF 127.0.0.1 {port}")), Ok(Value::Okay));
 }

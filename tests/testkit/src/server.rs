@@ -1,4 +1,4 @@
-//! Real servers: started on a free loopback port in a temporary folder, and gone when dropped.
+//! Real servers: started on a free loopback port in a temporary folder, and killed when dropped.
 
 use std::collections::hash_map::RandomState;
 use std::fmt::Write as _;
@@ -19,15 +19,15 @@ use tempfile::TempDir;
 use crate::command::run;
 use crate::modules::oxbloom;
 
-/// How long a server may take to start, to load its data, or to synchronize.
+/// The maximum time in which a server must start, load its data, or synchronize.
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
-/// The server under test.
+/// Returns the path of the server under test.
 pub fn server_binary() -> String {
     std::env::var("SERVER_BIN").unwrap_or_else(|_| "redis-server".to_owned())
 }
 
-/// How to start a server.
+/// The parameters with which a server is started.
 pub struct Setup {
     module: Option<PathBuf>,
     module_arguments: String,
@@ -38,17 +38,17 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// A server with the module under test.
+    /// Returns the parameters of a server with the module under test.
     pub fn oxbloom() -> Setup {
         Setup::with_module(oxbloom())
     }
 
-    /// A server with another module.
+    /// Returns the parameters of a server with another module.
     pub fn with_module(module: PathBuf) -> Setup {
         Setup { module: Some(module), ..Setup::without_module() }
     }
 
-    /// A server with no module at all.
+    /// Returns the parameters of a server without a module.
     pub fn without_module() -> Setup {
         Setup {
             module: None,
@@ -60,31 +60,31 @@ impl Setup {
         }
     }
 
-    /// A line of the configuration file.
+    /// Adds a line to the configuration file.
     pub fn set(mut self, line: impl Into<String>) -> Setup {
         self.settings.push(line.into());
         self
     }
 
-    /// Arguments of `loadmodule`.
+    /// Adds arguments to `loadmodule`.
     pub fn module_arguments(mut self, arguments: &str) -> Setup {
         self.module_arguments = arguments.to_owned();
         self
     }
 
-    /// Starts where another server stopped, on its files.
+    /// Starts the server on the files of another one.
     pub fn on(mut self, folder: TempDir) -> Setup {
         self.folder = Some(folder);
         self
     }
 
-    /// The most address space, in bytes, that the process may have.
+    /// Limits the address space of the process, in bytes.
     pub fn limit_address_space(mut self, bytes: u64) -> Setup {
         self.limit_address_space = Some(bytes);
         self
     }
 
-    /// Another program, with its arguments, that is to run the server.
+    /// Runs the server under another program, given with its arguments.
     pub fn under(mut self, prefix: Vec<String>) -> Setup {
         self.prefix = prefix;
         self
@@ -95,24 +95,24 @@ impl Setup {
         self.try_start().unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
     }
 
-    /// Starts the server; its log if it does not come to serve.
+    /// Starts the server. Returns its log if it does not become ready.
     pub fn try_start(self) -> Result<Server, String> {
         self.attempt(&[])
     }
 
-    /// Starts the server, which must refuse to, and log one of `reasons`; the log.
+    /// Starts the server, which must fail to start and log one of `reasons`. Returns the log.
     pub fn refused(self, reasons: &[&str]) -> String {
         let log = self.attempt(reasons).err().expect("a server that does not start");
         assert!(reasons.iter().any(|reason| log.contains(reason)), "refused for none of {reasons:?}:\n{log}");
         log
     }
 
-    /// Starts the server; its log if it does not come to serve, or gives one of `reasons` not to.
+    /// Starts the server. Returns its log if it does not become ready, or logs one of `reasons`.
     ///
-    /// Some servers go on to examine a damaged file for ever, so that the reason is enough, and an end is not waited for.
+    /// Some servers examine a damaged file without end, so this does not wait until they exit.
     pub fn attempt(mut self, reasons: &[&str]) -> Result<Server, String> {
         let mut folder = self.folder.take().unwrap_or_else(|| TempDir::new().expect("a temporary folder"));
-        // Another process may take the port between our look and the server's start: then try the next one.
+        // Another process may take the port before the server starts: then try the next port.
         for _ in 0..10 {
             let port = free_port();
             self.write_configuration(&folder, port);
@@ -132,8 +132,8 @@ impl Setup {
     }
 
     fn write_configuration(&self, folder: &TempDir, port: u16) {
-        // With `everysec` a write to the append-only file may wait for a synchronization that is under way; tests read the
-        // file at once.
+        // With `everysec`, a write to the append-only file may wait for a running fsync, but tests read the file at
+        // once.
         let mut lines = format!("bind 127.0.0.1\nport {port}\nsave \"\"\nappendfsync no\nlogfile log\n");
         if let Some(module) = &self.module {
             let _ = writeln!(lines, "loadmodule {} {}", module.display(), self.module_arguments);
@@ -148,12 +148,12 @@ impl Setup {
         let mut command = Command::new(words.next().expect("at least the server"));
         command.args(words).arg("server.conf").current_dir(folder.path()).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        // What glibc's allocator has at hand, no limit refuses. So that tests of limits know how much that is, threads share it,
-        // and what is large goes back to the system at once.
+        // A limit does not apply to memory that glibc's allocator already holds. So that tests know how much that is,
+        // all threads share one arena, and large allocations are returned to the system at once.
         command.env("MALLOC_ARENA_MAX", "1").env("MALLOC_MMAP_THRESHOLD_", "131072");
         if let Some(bytes) = self.limit_address_space {
             let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
-            // SAFETY: between fork and exec, `setrlimit` is safe to call and touches nothing of ours.
+            // SAFETY: between fork and exec, `setrlimit` is safe to call, and touches no memory of ours.
             unsafe {
                 command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_AS, &limit) {
                     0 => Ok(()),
@@ -165,7 +165,7 @@ impl Setup {
     }
 }
 
-/// A port that is free. It is below those that the system gives to connections: nobody takes it by chance.
+/// Returns a free port. It is below the ports that the system gives to outgoing connections.
 fn free_port() -> u16 {
     const PORTS: Range<u64> = 20_000..32_000;
     loop {
@@ -176,8 +176,8 @@ fn free_port() -> u16 {
     }
 }
 
-/// Whether this process is a server that answers at once. One that does not may still accept connections, and at its port
-/// there may be another.
+/// Returns true if the server at the port is this process and replies at once. A server that is not ready may accept
+/// connections, and another server may have the port.
 fn answers(process: u32, port: u16) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
@@ -222,12 +222,12 @@ impl Server {
         Err("the server did not come to serve".to_owned())
     }
 
-    /// A connection that speaks RESP2.
+    /// Returns a connection that uses RESP2.
     pub fn connect(&self) -> Connection {
         self.connect_with("")
     }
 
-    /// A connection that speaks RESP3.
+    /// Returns a connection that uses RESP3.
     pub fn connect_resp3(&self) -> Connection {
         self.connect_with("?protocol=resp3")
     }
@@ -237,12 +237,12 @@ impl Server {
         client.get_connection().unwrap_or_else(|error| panic!("{error}:\n{}", self.log()))
     }
 
-    /// The log, into which servers write what they are sent as it is.
+    /// Returns the log. It may contain bytes of clients that are not UTF-8.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.folder().join("log")).unwrap_or_default()).into_owned()
     }
 
-    /// Where the server keeps its files.
+    /// Returns the folder of the server's files.
     pub fn folder(&self) -> &Path {
         self.folder.as_ref().expect("taken only when the server is consumed").path()
     }
@@ -251,27 +251,27 @@ impl Server {
         self.process.id()
     }
 
-    /// Kills the server as `kill -9` does, and leaves its files.
+    /// Kills the server as `kill -9` does, and returns its files.
     pub fn kill(mut self) -> TempDir {
         let _ = self.process.kill();
         let _ = self.process.wait();
         self.folder.take().expect("taken only here")
     }
 
-    /// Whether the process has not ended.
+    /// Returns true if the process still runs.
     pub fn is_running(&mut self) -> bool {
         self.process.try_wait().expect("our own child").is_none()
     }
 
-    /// Shuts the server down as an operator does, without a snapshot; its files, and how it ended.
+    /// Shuts the server down as an operator does, without a snapshot. Returns its files and its exit status.
     pub fn shut_down(mut self) -> (TempDir, ExitStatus) {
-        // There is no reply: the connection ends.
+        // SHUTDOWN has no reply: the connection ends.
         let _ = run(&mut self.connect(), "SHUTDOWN NOSAVE");
         let status = self.process.wait().expect("our own child");
         (self.folder.take().expect("taken only when the server is consumed"), status)
     }
 
-    /// Whether the server still answers.
+    /// Returns true if the server still replies.
     pub fn is_alive(&self) -> bool {
         run(&mut self.connect(), "PING") == Ok(Value::SimpleString("PONG".to_owned()))
     }
@@ -284,7 +284,7 @@ impl Drop for Server {
     }
 }
 
-/// A server's files, for another server to start on.
+/// Copies a server's files, so that another server can start on them.
 pub fn copy_of(folder: &Path) -> TempDir {
     let copy = TempDir::new().expect("a temporary folder");
     copy_all(folder, copy.path());
@@ -304,8 +304,8 @@ fn copy_all(from: &Path, to: &Path) {
     }
 }
 
-/// The server's name, and its version, major and minor: `("Redis", (7, 0))`. Valkey's version is its own, above that of the
-/// Redis it descends from.
+/// Returns the server's name, and its major and minor version: `("Redis", (7, 0))`. Valkey's version is its own, not
+/// that of the Redis that it is derived from.
 pub fn server_name_and_version() -> (&'static str, (u32, u32)) {
     static TEXT: OnceLock<String> = OnceLock::new();
     let text = TEXT.get_or_init(|| {
@@ -317,17 +317,18 @@ pub fn server_name_and_version() -> (&'static str, (u32, u32)) {
     (name, (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)))
 }
 
-/// The server's version alone.
+/// Returns the server's version.
 pub fn server_version() -> (u32, u32) {
     server_name_and_version().1
 }
 
-/// A server on which DEBUG may be used: from version 7 on it has to be allowed.
+/// Allows DEBUG on a server. From version 7 on, it must be allowed.
 pub fn with_debug(setup: Setup) -> Setup {
     if server_version() >= (7, 0) { setup.set("enable-debug-command yes") } else { setup }
 }
 
-/// A server with the module under test that keeps an append-only file, rewritten on demand only.
+/// Returns the parameters of a server with the module under test and an append-only file, which is rewritten only on
+/// demand.
 pub fn with_aof(preamble: &str) -> Setup {
     with_debug(Setup::oxbloom())
         .set("appendonly yes")
@@ -335,7 +336,7 @@ pub fn with_aof(preamble: &str) -> Setup {
         .set("auto-aof-rewrite-percentage 0")
 }
 
-/// Waits until `condition` holds, and not longer than [`PATIENCE`].
+/// Waits until `condition` holds, at most for [`PATIENCE`].
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {

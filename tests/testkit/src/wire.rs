@@ -1,4 +1,4 @@
-//! A client that hides nothing: each reply as it came over the wire, errors within arrays included.
+//! A client that returns each reply as it came over the wire, errors within arrays included.
 
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -15,7 +15,7 @@ pub enum Reply {
     Double(f64),
     Boolean(bool),
     Bulk(Vec<u8>),
-    /// `$-1`, a bulk string that is not there: RESP2 has no other null for a single value.
+    /// `$-1`, a null bulk string: RESP2 has no other null for a single value.
     NullBulk,
     /// `*-1`
     NullArray,
@@ -69,7 +69,7 @@ impl Reply {
         matches!(self, Reply::Error(_))
     }
 
-    /// Yes or no, as RESP2 (an integer) or RESP3 (a boolean) has it.
+    /// Returns the boolean, which is an integer in RESP2.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Reply::Boolean(yes) => Some(*yes),
@@ -105,7 +105,7 @@ impl Reply {
         }
     }
 
-    /// The value beside `name` in a map, or in the flat array that RESP2 makes of one.
+    /// Returns the value of `name` in a map, which is a flat array in RESP2.
     pub fn field(&self, name: &str) -> &Reply {
         let value = match self {
             Reply::Map(pairs) => pairs.iter().find(|(key, _)| key.bytes() == name.as_bytes()).map(|(_, value)| value),
@@ -114,7 +114,7 @@ impl Reply {
         value.unwrap_or_else(|| panic!("no {name} in {self:?}"))
     }
 
-    /// The value of a single field of BF.INFO: the element of an array, or beside its name in a map.
+    /// Returns the value of a single field of BF.INFO: the element of an array, or the value of its name in a map.
     pub fn field_or_single(&self, label: &str) -> Reply {
         match self {
             Reply::Map(pairs) => {
@@ -128,7 +128,7 @@ impl Reply {
         }
     }
 
-    /// A floating-point number: RESP2 has them as text.
+    /// Returns the floating-point number, which is text in RESP2.
     pub fn float(&self) -> f64 {
         match self {
             Reply::Double(number) => *number,
@@ -140,11 +140,11 @@ impl Reply {
 /// A connection.
 pub struct Wire(BufReader<TcpStream>);
 
-/// An iterator, and the data that came with it.
+/// A cursor, and the data that came with it.
 pub type Chunk = (i64, Vec<u8>);
 
 impl Wire {
-    /// Speaks RESP2.
+    /// Connects with RESP2.
     pub fn resp2(server: &Server) -> Wire {
         let stream = TcpStream::connect(("127.0.0.1", server.port)).expect("a running server");
         stream.set_nodelay(true).expect("a socket");
@@ -152,25 +152,25 @@ impl Wire {
         Wire(BufReader::new(stream))
     }
 
-    /// Speaks RESP3.
+    /// Connects with RESP3.
     pub fn resp3(server: &Server) -> Wire {
         let mut wire = Wire::resp2(server);
         assert!(matches!(wire.run("HELLO 3"), Reply::Map(_)));
         wire
     }
 
-    /// Sends a command given as words, and returns its reply.
+    /// Sends a command, given as arguments separated by spaces, and returns its reply.
     pub fn run(&mut self, words: &str) -> Reply {
         self.run_words(&words.split_ascii_whitespace().collect::<Vec<_>>())
     }
 
-    /// As [`run`](Self::run), with words that may be any bytes.
+    /// Sends a command, given as arguments of any bytes, and returns its reply.
     pub fn run_words<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Reply {
         self.send(words);
         self.receive()
     }
 
-    /// All of a filter's chunks by BF.SCANDUMP, each with its iterator, the header first.
+    /// Returns all chunks of a filter from BF.SCANDUMP, each with its cursor, starting with the header.
     pub fn scan_dump(&mut self, key: &str) -> Vec<Chunk> {
         let mut chunks: Vec<Chunk> = Vec::new();
         loop {
