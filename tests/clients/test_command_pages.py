@@ -25,14 +25,14 @@ ALL_PAGES = {"README": INDEX, **PAGES}
 # Errors that no command provokes on demand: those for lack of memory, for data that only another
 # program can make, and for mistakes of the module.
 UNPROVOKED = {
-    "ERR Insufficient memory to create filter: the system has no more",
-    "ERR Insufficient memory to grow filter: more than can be addressed",
-    "ERR Insufficient memory to grow filter: the system has no more",
-    "ERR Insufficient memory: the system has no more",
-    "ERR internal error",
-    "ERR received data of a later version",
-    "ERR the filters differ in the shape of their parts: make those to be merged with BF.RESERVE key LIKE other",
-    "ERR the union would be too large",
+    "ERR Insufficient memory to create filter: the system has no more, add memory or delete keys",
+    "ERR Insufficient memory to grow filter: more than can be addressed, choose a smaller capacity or expansion",
+    "ERR Insufficient memory to grow filter: the system has no more, add memory or delete keys",
+    "ERR Insufficient memory: the system has no more, add memory or delete keys",
+    "ERR internal error: see the log, and report it",
+    "ERR received data of a later version: upgrade the module on this server",
+    "ERR cannot merge filters that differ in the shape of their layers: create them with BF.RESERVE key LIKE other",
+    "ERR the union would be too large: create the filters with another SEED",
 }
 
 pytestmark = pytest.mark.skipif(
