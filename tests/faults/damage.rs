@@ -1,8 +1,8 @@
 //! Files that were cut short, or in which bits flipped: they are refused, with a word in the log, or the filters in them are
 //! whole.
 //!
-//! Native and counting filters have checksums. Classic ones have RedisBloom's format, which has none: where the server does not
-//! check either, bits of theirs that flipped are as good as any.
+//! Our filters have checksums. Classic ones have RedisBloom's format, which has none: where the server does not check either,
+//! bits of theirs that flipped are as good as any.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -121,7 +121,7 @@ fn check_unvouched(recorded: &RecordedAnswers, client: &mut Connection) {
 struct Snapshot {
     bytes: Vec<u8>,
     values: Vec<Range<usize>>,
-    /// Of native and counting filters: the header, and the bits of the chunks.
+    /// Of filters with checksums: the header, and the bits of the chunks.
     strings: Vec<Range<usize>>,
     recorded: RecordedAnswers,
 }

@@ -31,11 +31,15 @@ fn split(command: &str) -> Words {
     command.split_ascii_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// A filter under its layout's name, large and with some items. One that counts takes its memory when items come: its model
-/// has some of them.
+/// Whether a filter is a table, which takes its memory when items come.
+fn is_table(layout: &str) -> bool {
+    ["counting", "windowed"].contains(&layout)
+}
+
+/// A filter under its layout's name, large and with some items. The model of a table has some of them.
 fn fill_large(client: &mut Connection, (layout, flags): (&str, &str)) -> FilterModel {
     let mut model = FilterModel::new(layout);
-    if layout == "counting" {
+    if is_table(layout) {
         run(client, &format!("BF.RESERVE {layout} 0.000000000000000001 1000 {flags}")).unwrap();
         for first in (0..).step_by(10_000) {
             many::<Vec<bool>>(client, "BF.MADD", layout, &(first..first + 10_000).collect::<Vec<_>>());
@@ -64,7 +68,7 @@ fn fill_up(client: &mut Connection, model: &mut FilterModel, count: u64) {
 }
 
 /// All that makes another filter as large as the one of a layout: the command, and what it is told when there is no memory.
-/// To reserve one that counts takes none.
+/// To reserve a table takes none, and filters that forget cannot be merged.
 fn ways_to_more(client: &mut Connection, (layout, flags): (&str, &str)) -> Vec<(Words, &'static str)> {
     let payload: Vec<u8> = ask(client, &format!("DUMP {layout}"));
     let (_, header): (u64, Vec<u8>) = ask(client, &format!("BF.SCANDUMP {layout} 0"));
@@ -80,14 +84,15 @@ fn ways_to_more(client: &mut Connection, (layout, flags): (&str, &str)) -> Vec<(
         (split(&format!("COPY {layout} new")), ""),
         (words([b"RESTORE", b"new", b"0", &payload]), "ERR Bad data format"),
     ];
-    if layout == "counting" { filling.into() } else { reserving.into_iter().chain(filling).collect() }
+    let reserving = reserving.into_iter().filter(|_| !is_table(layout));
+    reserving.chain(filling).filter(|(command, _)| layout != "windowed" || command[0] != b"BF.MERGE").collect()
 }
 
-/// As [`ways_to_more`], without those for which the server itself has no memory: the payload of a filter that counts is as
-/// large as the filter.
+/// As [`ways_to_more`], without those for which the server itself has no memory: the payload of a table is as large as the
+/// table.
 fn ways_with_little_memory(client: &mut Connection, layout: (&str, &str)) -> Vec<(Words, &'static str)> {
     let mut ways = ways_to_more(client, layout);
-    ways.retain(|(command, _)| layout.0 != "counting" || command[0] != b"RESTORE");
+    ways.retain(|(command, _)| !is_table(layout.0) || command[0] != b"RESTORE");
     ways
 }
 
@@ -171,7 +176,7 @@ fn a_server_that_cannot_hold_what_it_saved_says_so_and_does_not_start() {
         [("SAVE", &["save 900 1"][..]), ("", &["appendonly yes", "aof-use-rdb-preamble no", "appendfsync always"])]
     {
         let setup = || settings.iter().fold(with_debug(Setup::oxbloom()), |setup, line| setup.set(*line));
-        for (layout, command) in LAYOUTS.into_iter().zip(["COPY", "MERGE", "RESTORE"]) {
+        for (layout, command) in LAYOUTS.into_iter().zip(["COPY", "MERGE", "RESTORE", "COPY"]) {
             let server = setup().start();
             let mut client = server.connect();
             let model = fill_large(&mut client, layout);
@@ -367,7 +372,7 @@ fn each_request_for_memory_may_be_refused_and_then_nothing_has_changed() {
     let master = faulty().start();
     let replica = replica_of(&master, faulty()).start();
     let mut clients = Clients { asks: Wire::resp2(&master), looks: master.connect(), least: LEAST };
-    for (layout, flags) in LAYOUTS.into_iter().filter(|(layout, _)| *layout != "counting") {
+    for (layout, flags) in LAYOUTS.into_iter().filter(|(layout, _)| !is_table(layout)) {
         let client = &mut clients.looks;
         let parameters = format!("0.0000001 15000 {flags}");
         for key in ["grown", "full"] {
@@ -531,68 +536,70 @@ fn each_request_for_memory_of_a_table_may_be_refused_and_then_nothing_has_change
     }
 }
 
-/// A counting filter of which a part was loaded has what was loaded of it, however little memory there is for the rest.
+/// A table of which a part was loaded has what was loaded of it, however little memory there is for the rest.
 #[test]
 fn a_chunk_for_which_there_is_no_memory_is_refused_and_can_be_loaded_later() {
-    let server = with_debug(Setup::oxbloom()).start();
-    let maker = with_debug(Setup::oxbloom()).start();
-    let mut client = server.connect();
-    let layout = LAYOUTS.into_iter().find(|(layout, _)| *layout == "counting").expect("the layout");
-    let model = fill_large(&mut maker.connect(), layout);
-    let chunks = Wire::resp2(&maker).scan_dump("counting");
-    assert!(chunks.len() > 4);
-    confine_running(&server, Some(SPARE));
-    let mut wire = Wire::resp2(&server);
-    let loaded = chunks.iter().position(|(iterator, data)| {
-        let before = digest(&mut client);
-        match wire.load_chunk("copy", *iterator, data) {
-            Reply::Error(refusal) => {
-                assert_eq!(refusal, create::SYSTEM);
-                assert_eq!(digest(&mut client), before);
-                true
+    for (layout, flags) in LAYOUTS.into_iter().filter(|(layout, _)| is_table(layout)) {
+        let server = with_debug(Setup::oxbloom()).start();
+        let maker = with_debug(Setup::oxbloom()).start();
+        let mut client = server.connect();
+        let model = fill_large(&mut maker.connect(), (layout, flags));
+        let chunks = Wire::resp2(&maker).scan_dump(layout);
+        assert!(chunks.len() > 4);
+        confine_running(&server, Some(SPARE));
+        let mut wire = Wire::resp2(&server);
+        let loaded = chunks.iter().position(|(iterator, data)| {
+            let before = digest(&mut client);
+            match wire.load_chunk("copy", *iterator, data) {
+                Reply::Error(refusal) => {
+                    assert_eq!(refusal, create::SYSTEM);
+                    assert_eq!(digest(&mut client), before);
+                    true
+                }
+                reply => {
+                    assert_eq!(reply, Reply::simple("OK"));
+                    false
+                }
             }
-            reply => {
-                assert_eq!(reply, Reply::simple("OK"));
-                false
-            }
+        });
+        let loaded = loaded.expect("a chunk that is refused");
+        confine_running(&server, None);
+        for (iterator, data) in &chunks[loaded..] {
+            assert_eq!(wire.load_chunk("copy", *iterator, data), Reply::simple("OK"));
         }
-    });
-    let loaded = loaded.expect("a chunk that is refused");
-    confine_running(&server, None);
-    for (iterator, data) in &chunks[loaded..] {
-        assert_eq!(wire.load_chunk("copy", *iterator, data), Reply::simple("OK"));
+        model.at("copy").observe(&mut client);
+        assert_eq!(digest_of(&mut client, "copy"), digest_of(&mut maker.connect(), layout));
     }
-    model.at("copy").observe(&mut client);
-    assert_eq!(digest_of(&mut client, "copy"), digest_of(&mut maker.connect(), "counting"));
 }
 
 /// The log is a header and chunks, as a master sends them as well.
 #[test]
-fn a_server_without_the_memory_for_the_chunks_of_a_counting_filter_ends_rather_than_forget_its_items() {
-    let layout = LAYOUTS.into_iter().find(|(layout, _)| *layout == "counting").expect("the layout");
-    let setup = || with_debug(Setup::oxbloom()).set("appendonly yes").set("aof-use-rdb-preamble no");
-    let server = setup().set("repl-diskless-sync-delay 0").start();
-    let mut client = server.connect();
-    let model = fill_large(&mut client, layout);
-    let chunks = Wire::resp2(&server).scan_dump("counting");
-    run(&mut client, "DEL counting").unwrap();
+fn a_server_without_the_memory_for_the_chunks_of_a_table_ends_rather_than_forget_its_items() {
+    for (layout, flags) in LAYOUTS.into_iter().filter(|(layout, _)| is_table(layout)) {
+        let setup = || with_debug(Setup::oxbloom()).set("appendonly yes").set("aof-use-rdb-preamble no");
+        let server = setup().set("repl-diskless-sync-delay 0").start();
+        let mut client = server.connect();
+        let model = fill_large(&mut client, (layout, flags));
+        let chunks = Wire::resp2(&server).scan_dump(layout);
+        run(&mut client, &format!("DEL {layout}")).unwrap();
 
-    let mut replica = replica_of(&server, Setup::oxbloom()).start();
-    wait_for_replica(&mut client, &mut replica.connect());
-    confine_running(&replica, Some(SPARE));
-    let mut wire = Wire::resp2(&server);
-    for (iterator, data) in &chunks {
-        assert_eq!(wire.load_chunk("counting", *iterator, data), Reply::simple("OK"));
+        let mut replica = replica_of(&server, Setup::oxbloom()).start();
+        wait_for_replica(&mut client, &mut replica.connect());
+        confine_running(&replica, Some(SPARE));
+        let mut wire = Wire::resp2(&server);
+        for (iterator, data) in &chunks {
+            assert_eq!(wire.load_chunk(layout, *iterator, data), Reply::simple("OK"));
+        }
+        wait_until("the replica has ended", || !replica.is_running());
+        assert!(replica.log().contains(EXIT_MESSAGE), "{}", replica.log());
+
+        rewrite_aof(&mut client);
+        drop((client, wire));
+        let folder = server.kill();
+        let copy = copy_of(folder.path());
+        model.observe(&mut setup().on(copy).start().connect());
+        confine(setup(), SPARE).on(folder).refused(&[EXIT_MESSAGE]);
     }
-    wait_until("the replica has ended", || !replica.is_running());
-    assert!(replica.log().contains(EXIT_MESSAGE), "{}", replica.log());
-
-    rewrite_aof(&mut client);
-    drop((client, wire));
-    let folder = server.kill();
-    let copy = copy_of(folder.path());
-    model.observe(&mut setup().on(copy).start().connect());
-    confine(setup(), SPARE).on(folder).refused(&[EXIT_MESSAGE]);
 }
 
 /// What is said of each layer grows with their number: a header of some dozens of bytes a layer, for one.

@@ -10,7 +10,7 @@ use redis::{Client, Connection, RedisResult};
 use super::damage::{REFUSALS, assert_no_crash, assert_refused, check_taken, fill};
 use testkit::command::{ABSENT, many};
 use testkit::filter_model::FilterModel;
-use testkit::info::{digest, digest_of, info};
+use testkit::info::{LAYOUTS, digest, digest_of, info};
 use testkit::memory::limited;
 use testkit::proxy::{Damage, Place, Proxy};
 use testkit::random::Random;
@@ -196,7 +196,7 @@ fn a_piece_that_is_damaged_on_its_way_to_a_replica_is_refused_there_and_the_log_
     let replica = with_debug(Setup::oxbloom()).start();
     let mut reader = replica.connect();
     follow(&mut reader, proxy.port);
-    for (copy, words) in [("native", ""), ("counting", "COUNTING")] {
+    for (copy, words) in LAYOUTS.into_iter().filter(|(layout, _)| *layout != "classic") {
         run(&mut client, &format!("BF.RESERVE whole 0.01 100000 {words}")).unwrap();
         FilterModel::new("whole").add(&mut client, 0..1000);
         let pieces = Wire::resp2(&master).scan_dump("whole");
@@ -231,7 +231,7 @@ fn write_in_every_way(random: &mut Random, models: &mut [FilterModel], master: &
     }
     let new = format!("new-{}", random.below(20));
     run(client, &format!("BF.INSERT {new} CAPACITY 20 ITEMS a b c")).unwrap();
-    let from = random.one_of(&["native-grown", "counting-grown"]);
+    let from = random.one_of(&["native-grown", "counting-grown", "windowed-grown"]);
     run(client, "DEL copy").unwrap();
     let mut wire = Wire::resp2(master);
     for (iterator, data) in wire.scan_dump(from) {

@@ -14,6 +14,11 @@ use testkit::server::{server_version, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, ask, error, error_text, run};
 
+/// The layouts whose filters can be merged.
+fn merged() -> impl Iterator<Item = (&'static str, &'static str)> {
+    LAYOUTS.into_iter().filter(|(layout, _)| *layout != "windowed")
+}
+
 /// Filters called `keys`, all alike, with items of their own and the items below 100.
 fn alike(client: &mut Connection, keys: &[&str], parameters: &str) -> Vec<FilterModel> {
     let models = keys.iter().enumerate().map(|(index, key)| {
@@ -41,7 +46,7 @@ fn union_of(key: &str, models: &[FilterModel]) -> FilterModel {
 fn a_union_holds_what_any_source_does_and_an_intersection_what_all_do() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
-    for (_, layout) in LAYOUTS {
+    for (_, layout) in merged() {
         run(&mut client, "FLUSHALL").unwrap();
         let models = alike(&mut client, &["a", "b", "c"], &format!("0.01 2000 NONSCALING {layout}"));
         assert_eq!(ask::<String>(&mut client, "BF.MERGE any 3 a b c"), "OK");
@@ -93,7 +98,7 @@ fn counts_are_added_or_the_smaller_is_kept() {
 fn the_number_of_items_is_an_estimate_that_is_marked_as_one() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
-    for (_, layout) in LAYOUTS {
+    for (_, layout) in merged() {
         run(&mut client, "FLUSHALL").unwrap();
         alike(&mut client, &["a", "b"], &format!("0.01 2000 {layout}"));
         let mut estimated = |key: &str| info_field::<Option<bool>>(&mut client, key, "ESTIMATED");
@@ -324,7 +329,7 @@ fn what_differs_is_named_and_nothing_changes() {
 fn filters_may_differ_in_their_expansion_unless_their_layers_do_as_well() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
-    for (layout, options) in LAYOUTS {
+    for (layout, options) in merged() {
         run(&mut client, "FLUSHALL").unwrap();
         let mut models = ["one", "other"].map(FilterModel::new);
         for (model, (expansion, items)) in models.iter_mut().zip([(1, 0..700), (4, 500..3000)]) {
@@ -385,7 +390,7 @@ fn what_is_no_merge_is_refused() {
 fn a_filter_like_another_has_all_its_parameters_here_and_on_replicas() {
     let (master, replica) = pair();
     let (mut client, mut reader) = (master.connect(), replica.connect());
-    for (index, (_, layout)) in LAYOUTS.into_iter().enumerate() {
+    for (index, (_, layout)) in merged().enumerate() {
         run(&mut client, &format!("BF.RESERVE first{index} 0.003 70 EXPANSION 3 {layout}")).unwrap();
         FilterModel::new(&format!("first{index}")).add(&mut client, 0..500);
         run(&mut client, &format!("BF.RESERVE like{index} LIKE first{index}")).unwrap();
@@ -417,7 +422,7 @@ fn a_replica_makes_the_same_of_merges() {
     let (master, replica) = pair();
     let (mut client, mut reader) = (master.connect(), replica.connect());
     let mut random = Random::unpredictable();
-    let layouts = LAYOUTS.map(|(_, layout)| layout).into_iter().chain(["NONSCALING COUNTING SEED 8"]);
+    let layouts = merged().map(|(_, layout)| layout).chain(["NONSCALING COUNTING SEED 8"]);
     for (index, layout) in layouts.enumerate() {
         let keys = ["a", "b", "c", "d"].map(|key| format!("{key}{index}"));
         let mut models = alike(&mut client, &keys.each_ref().map(String::as_str), &format!("0.01 3000 {layout}"));
@@ -462,7 +467,7 @@ fn merges_survive_an_append_only_file_and_a_snapshot() {
     let mut server = with_aof("no").start();
     let mut client = server.connect();
     let mut models = Vec::new();
-    for (index, (_, layout)) in LAYOUTS.into_iter().enumerate() {
+    for (index, (_, layout)) in merged().enumerate() {
         let keys = ["a", "b"].map(|key| format!("{key}{index}"));
         let two = alike(&mut client, &keys.each_ref().map(String::as_str), &format!("0.01 500 {layout}"));
         run(&mut client, &format!("BF.MERGE both{index} 2 a{index} b{index}")).unwrap();

@@ -141,9 +141,8 @@ fn a_chunk_that_fits_nothing_is_left_out_and_does_not_keep_a_server_from_startin
 
 #[test]
 fn a_chunk_that_is_damaged_in_itself_ends_the_process_whatever_the_key_holds() {
-    for ((_, words), key) in
-        LAYOUTS[..2].iter().flat_map(|layout| ["absent", "text", "other"].map(|key| (*layout, key)))
-    {
+    let with_checksums = LAYOUTS.into_iter().filter(|(layout, _)| *layout != "classic");
+    for ((_, words), key) in with_checksums.flat_map(|layout| ["absent", "text", "other"].map(|key| (layout, key))) {
         let server = with_aof("no").start();
         let mut client = server.connect();
         run(&mut client, &format!("BF.RESERVE source 0.01 1000 {words}")).unwrap();
