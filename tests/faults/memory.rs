@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use redis::{Connection, Value};
 
+use testkit::clock::{SECOND, stopped, turn, with_clock};
 use testkit::command::{item, many};
 use testkit::filter_model::FilterModel;
-use testkit::info::{LAYOUTS, assert_figures_add_up, digest, digest_of, info_number, used_memory};
+use testkit::info::{LAYOUTS, assert_figures_add_up, digest, digest_of, info_field, info_number, used_memory};
 use testkit::memory::{EXIT_MESSAGE, MIB, confine, confine_running, create, grow, limit, reserve};
 use testkit::persistence::rewrite_aof;
 use testkit::replication::{follow, replica_of, wait_for_replica};
@@ -326,6 +327,9 @@ const LEAST: u64 = 32 << 10;
 /// What it counts of commands on small filters that count, whose memory comes in small pieces.
 const LEAST_OF_TABLES: u64 = 1 << 10;
 
+/// What it counts of single additions to them.
+const LEAST_OF_SEGMENTS: u64 = 256;
+
 /// A client that asks for what may be refused, and one that looks at what that left.
 struct Clients {
     asks: Wire,
@@ -428,9 +432,8 @@ fn each_request_for_memory_may_be_refused_and_then_nothing_has_changed() {
 
 #[test]
 fn each_request_for_memory_of_a_table_may_be_refused_and_then_nothing_has_changed() {
-    let faulty = || with_debug(Setup::with_module(oxbloom_with_faults())).set("repl-diskless-sync-delay 0");
-    let master = faulty().start();
-    let replica = replica_of(&master, faulty()).start();
+    let master = stopped(with_clock());
+    let replica = stopped(replica_of(&master, with_clock()));
     let mut clients = Clients { asks: Wire::resp2(&master), looks: master.connect(), least: LEAST };
     let many_items = |command: &str, numbers: Range<u64>| split(command).into_iter().chain(numbers.map(item)).collect();
     // What grows with the number of items in a command. The table itself makes no such large requests: it does not split.
@@ -447,7 +450,14 @@ fn each_request_for_memory_of_a_table_may_be_refused_and_then_nothing_has_change
     run(&mut clients.looks, "FLUSHALL").unwrap();
 
     clients.least = LEAST_OF_TABLES;
-    for (capacity, options) in [(10, "SEED 7"), (6000, "COUNTING SEED 7"), (6000, "NONSCALING COUNTING SEED 7")] {
+    for (capacity, options) in [
+        (10, "SEED 7"),
+        (6000, "COUNTING SEED 7"),
+        (6000, "NONSCALING COUNTING SEED 7"),
+        (10, "WINDOW 3600 SEED 7"),
+        (6000, "WINDOW 3600 REFRESH NONSCALING SEED 7"),
+        (6000, "ROLLING SEED 7"),
+    ] {
         let client = &mut clients.looks;
         run(client, &format!("BF.RESERVE grown 0.0000001 {capacity} {options}")).unwrap();
         run(client, "BF.RESERVE other LIKE grown").unwrap();
@@ -456,22 +466,23 @@ fn each_request_for_memory_of_a_table_may_be_refused_and_then_nothing_has_change
         other.add(client, 2000..3500);
         let mut dump = clients.asks.scan_dump("grown");
         let (iterator, chunk) = dump.pop().expect("a chunk");
-        let counts = options.contains("COUNTING");
-        assert_eq!(dump.len(), if counts { 1 } else { 2 });
+        assert_eq!(dump.len(), if capacity == 10 { 2 } else { 1 }, "{options}");
+        let (counts, forgets) =
+            (options.contains("COUNTING"), ["WINDOW", "ROLLING"].iter().any(|word| options.contains(word)));
         let client = &mut clients.looks;
         let payload: Vec<u8> = ask(client, "DUMP grown");
         // With how many requests each makes at least. What they create is `new`.
         let mut commands: Vec<(u64, Words)> = vec![
             (2, split("COPY grown new")),
             (2, words([b"RESTORE", b"new", b"0", &payload])),
-            (2, split("BF.MERGE new 2 grown other")),
-            (2, split("BF.MERGE other 1 grown")),
             (0, split(&format!("BF.RESERVE new 0.01 1000 {options}"))),
             (0, split("BF.RESERVE new LIKE grown")),
         ];
-        if options.contains("NONSCALING") {
-            commands.push((1, split("BF.MERGE new 2 grown other INTERSECT")));
-            commands.push((1, split("BF.MERGE other 1 grown INTERSECT")));
+        let merges = [(2, ""), (1, "INTERSECT")];
+        let merges = merges.into_iter().filter(|(_, how)| how.is_empty() || options.contains("NONSCALING"));
+        for (least, how) in merges.filter(|_| !forgets) {
+            commands.push((least, split(&format!("BF.MERGE new 2 grown other {how}"))));
+            commands.push((least, split(&format!("BF.MERGE other 1 grown {how}"))));
         }
         for (least, command) in &commands {
             let requests = clients.refuse_each(command);
@@ -533,6 +544,77 @@ fn each_request_for_memory_of_a_table_may_be_refused_and_then_nothing_has_change
         assert_eq!(ask::<Vec<f64>>(client, "BF.INFO grown FILL"), [0.0]);
         assert_figures_add_up(client);
         run(client, "FLUSHALL").unwrap();
+    }
+}
+
+/// An addition for which there is no memory may have forgotten what is over, and nothing else.
+#[test]
+fn each_request_for_memory_may_be_refused_while_items_are_forgotten_and_only_those_that_are_over_are_gone() {
+    /// Items in a window when most come, and how many are added in all.
+    const BUSY: usize = 3000;
+    const ALL: u64 = 8000;
+    const WINDOW: i64 = 3600 * SECOND;
+    let master = stopped(with_clock());
+    let replica = stopped(replica_of(&master, with_clock()));
+    let (mut client, mut reader, mut wire) = (master.connect(), replica.connect(), Wire::resp2(&master));
+    for (capacity, options) in [
+        (10, "REFRESH"),
+        (10, "SLICES 64"),
+        (2 * BUSY, "NONSCALING"),
+        (2 * BUSY, "ROLLING"),
+        // Each item ends a slice.
+        (64, "ROLLING SLICES 64"),
+    ] {
+        run(&mut client, &format!("BF.RESERVE key 0.0000001 {capacity} WINDOW 3600 {options} SEED 7")).unwrap();
+        let slice = WINDOW / info_field::<i64>(&mut client, "key", "SLICES");
+        // `came` tells when each item did.
+        let check = |client: &mut Connection, came: &[i64], clock: i64| {
+            let numbers: Vec<u64> = (0..=came.len() as u64).collect();
+            let mut found: Vec<bool> = many(client, "BF.MEXISTS", "key", &numbers);
+            assert_eq!(found.pop(), Some(false), "{options}: an item that was not added is there");
+            for (number, (since, found)) in came.iter().zip(found).enumerate() {
+                let is_last = !options.contains("ROLLING") || number + capacity >= came.len();
+                assert!(found || since + WINDOW <= clock || !is_last, "{options}: item {number} was forgotten");
+                assert!(!found || since + WINDOW + slice > clock, "{options}: item {number} is there");
+            }
+        };
+        let (mut came, mut clock, mut refused, mut changed) = (Vec::new(), 0, 0, 0);
+        for number in 0..ALL {
+            // First a flood, then a stream, and then silence, after which all is over.
+            clock += match number % 4000 {
+                0 => 2 * WINDOW,
+                1..1500 => WINDOW / BUSY as i64,
+                _ => 2 * WINDOW / BUSY as i64,
+            };
+            turn(&mut client, clock);
+            let present: u64 = ask(&mut client, "BF.CARD key");
+            for request in 1.. {
+                let before = digest_of(&mut client, "key");
+                wire.run(&format!("BF.STARVE key {request} {LEAST_OF_SEGMENTS}"));
+                let reply = wire.run_words(&words([b"BF.ADD", b"key", &item(number)]));
+                wire.run(&format!("BF.STARVE key 0 {LEAST_OF_SEGMENTS}"));
+                if !reply.is_error() {
+                    assert_eq!(reply, Reply::Integer(1), "{options}: item {number}");
+                    break;
+                }
+                assert_eq!(reply, Reply::error(grow::SYSTEM));
+                assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), present, "{options}: item {number}");
+                check(&mut client, &came, clock);
+                refused += 1;
+                changed += u64::from(digest_of(&mut client, "key") != before);
+            }
+            came.push(clock);
+        }
+        assert!(changed > 2, "{options}: {refused} refused, of which {changed} forgot");
+        assert_figures_add_up(&mut client);
+        wait_for_replica(&mut client, &mut reader);
+        turn(&mut reader, clock);
+        check(&mut reader, &came, clock);
+        // Where the primary had no memory to divide a table that grows, the replica may have.
+        if capacity > 10 {
+            assert_eq!(digest(&mut reader), digest(&mut client), "{options}");
+        }
+        run(&mut client, "FLUSHALL").unwrap();
     }
 }
 

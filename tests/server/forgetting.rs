@@ -5,36 +5,15 @@ use std::collections::BTreeMap;
 
 use redis::{Connection, Value};
 
+use testkit::clock::{SECOND, stopped, time_at, turn, with_clock};
 use testkit::command::{item, many};
 use testkit::info::{digest, digest_of, info_field, info_number, layout_figure};
 use testkit::persistence::{aof_commands, rewrite_aof};
 use testkit::random::Random;
 use testkit::replication::{replica_of, wait_for_replica};
-use testkit::server::{Server, copy_of, wait_until, with_debug};
+use testkit::server::{copy_of, wait_until};
 use testkit::wire::{Reply, Wire};
-use testkit::{Setup, ask, error, oxbloom_with_faults, run, run_words};
-
-const SECOND: i64 = 1000;
-
-/// A server whose clock can be stopped.
-fn with_clock() -> Setup {
-    with_debug(Setup::with_module(oxbloom_with_faults())).set("repl-diskless-sync-delay 0")
-}
-
-/// Starts a server whose clock stands still, so that what happens does not depend on how long a test takes.
-fn stopped(setup: Setup) -> Server {
-    let server = setup.start();
-    turn(&mut server.connect(), 0);
-    server
-}
-
-/// When the tests begin, in milliseconds since 1970.
-const BEGIN: i64 = 1_800_000_000_000;
-
-/// Stops the clock so long after the beginning.
-fn turn(client: &mut Connection, milliseconds: i64) {
-    assert_eq!(ask::<String>(client, &format!("BF.CLOCK any {}", BEGIN.saturating_add(milliseconds))), "OK");
-}
+use testkit::{Setup, ask, error, run, run_words};
 
 fn found(client: &mut Connection, key: &str, numbers: &[u64]) -> Vec<bool> {
     many(client, "BF.MEXISTS", key, numbers)
@@ -479,7 +458,7 @@ fn time_stands_still_in_transactions_and_scripts() {
                   redis.call('BF.CLOCK', KEYS[1], ARGV[1]) \
                   return {redis.call('BF.EXISTS', KEYS[1], 'a'), redis.call('BF.CARD', KEYS[1])}";
     for round in 1..4 {
-        let later = (BEGIN + round * 100_000).to_string();
+        let later = time_at(round * 100_000).to_string();
         assert_eq!(client.run_words(&["EVAL", script, "1", "key", &later]), Reply::integers(&[1, 1]));
         assert_eq!(client.run("BF.EXISTS key a"), Reply::Integer(0));
     }
@@ -487,7 +466,7 @@ fn time_stands_still_in_transactions_and_scripts() {
         for words in [
             "MULTI",
             "BF.ADD key a",
-            &format!("BF.CLOCK key {}", BEGIN + round * 100_000),
+            &format!("BF.CLOCK key {}", time_at(round * 100_000)),
             "BF.EXISTS key a",
             "BF.CARD key",
         ] {

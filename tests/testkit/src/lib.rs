@@ -2,6 +2,7 @@
 //!
 //! - [`server`], [`modules`]: real servers, started on free ports in temporary folders;
 //! - [`command`], [`wire`]: clients; [`wire`] shows replies unchanged, errors within arrays included;
+//! - [`clock`]: servers whose clock the tests stop, for filters that forget;
 //! - [`counting_model`], [`keyspace_model`]: models of the items that a filter, or the filters of a key space, must
 //!   contain;
 //! - [`filter_model`], [`counting_workload`], [`keyspace_workload`]: filters on a server with such models, and random commands
@@ -15,6 +16,7 @@
 
 #![allow(missing_docs, reason = "not published: names say what the rest is")]
 
+pub mod clock;
 pub mod command;
 pub mod counting_model;
 pub mod counting_workload;

@@ -1,0 +1,35 @@
+//! The clock by which filters forget, where tests stop it.
+
+use redis::Connection;
+
+use crate::command::ask;
+use crate::modules::oxbloom_with_faults;
+use crate::server::{Server, Setup, with_debug};
+
+/// When tests begin, in milliseconds since 1970.
+const BEGIN: i64 = 1_800_000_000_000;
+
+/// A second, in the unit of the clock.
+pub const SECOND: i64 = 1000;
+
+/// A server whose clock can be stopped.
+pub fn with_clock() -> Setup {
+    with_debug(Setup::with_module(oxbloom_with_faults())).set("repl-diskless-sync-delay 0")
+}
+
+/// Starts a server whose clock stands still, so that what happens does not depend on how long a test takes.
+pub fn stopped(setup: Setup) -> Server {
+    let server = setup.start();
+    turn(&mut server.connect(), 0);
+    server
+}
+
+/// Stops the clock so many milliseconds after the beginning.
+pub fn turn(client: &mut Connection, milliseconds: i64) {
+    assert_eq!(ask::<String>(client, &format!("BF.CLOCK any {}", time_at(milliseconds))), "OK");
+}
+
+/// The time so many milliseconds after the beginning, in milliseconds since 1970.
+pub fn time_at(milliseconds: i64) -> i64 {
+    BEGIN.saturating_add(milliseconds)
+}
