@@ -1,4 +1,4 @@
-//! Many small filters and a large one, whose memory the server moves to where there is less waste: no answer changes.
+//! Many small filters and some large ones, whose memory the server moves to where there is less waste: no answer changes.
 
 use std::ops::Range;
 use std::thread;
@@ -12,7 +12,7 @@ use testkit::server::{wait_until, with_debug};
 use testkit::{Server, Setup, run};
 
 /// Kinds of filters, and how many items each gets: filter n those from n on.
-const KINDS: [(&str, u64); 9] = [
+const KINDS: [(&str, u64); 12] = [
     ("0.01 10", 2),
     ("0.01 100", 3),
     ("0.01 4 EXPANSION 1", 9),
@@ -20,6 +20,9 @@ const KINDS: [(&str, u64); 9] = [
     ("0.01 1000", 3),
     ("0.01 10 COUNTING", 2),
     ("0.01 4 EXPANSION 1 COUNTING", 9),
+    ("0.01 10 WINDOW 604800", 2),
+    ("0.01 4 WINDOW 604800 SLICES 64 REFRESH", 9),
+    ("0.01 1000 ROLLING", 25),
     ("0.01 10 LAYOUT classic", 2),
     ("0.01 4 EXPANSION 1 LAYOUT classic", 9),
 ];
@@ -30,8 +33,8 @@ const PIPELINED: usize = 200;
 /// One filter in so many grows in the end.
 const GROWING: usize = 50;
 
-/// A filter of many allocations, which the server moves in steps.
-const LARGE: &str = "large";
+/// Filters of many allocations, which the server moves in steps.
+const LARGE: [(&str, &str); 2] = [("large", "COUNTING"), ("large-window", "WINDOW 604800 SLICES 64")];
 const LARGE_ITEMS: Range<u64> = 0..1_000_000;
 
 pub(crate) fn soak(filters: u64, mut random: Random) {
@@ -40,8 +43,10 @@ pub(crate) fn soak(filters: u64, mut random: Random) {
     run(&mut client, "CONFIG SET activedefrag yes").expect("a server that can move memory");
     run(&mut client, "CONFIG SET activedefrag no").unwrap();
     fill(&server, filters);
-    run(&mut client, &format!("BF.RESERVE {LARGE} 0.01 100 COUNTING")).unwrap();
-    assert!(large(&mut client, "BF.MADD") > LARGE_ITEMS.end * 9 / 10);
+    for (key, options) in LARGE {
+        run(&mut client, &format!("BF.RESERVE {key} 0.01 100 {options}")).unwrap();
+        assert!(large(&mut client, "BF.MADD", key) > LARGE_ITEMS.end * 9 / 10);
+    }
     let (kept, gone): (Vec<u64>, Vec<u64>) = (0..filters).partition(|_| random.chance(50));
     for numbers in gone.chunks(1000) {
         let keys: Vec<String> = numbers.iter().map(|n| format!("f{n}")).collect();
@@ -72,7 +77,9 @@ pub(crate) fn soak(filters: u64, mut random: Random) {
     let hits = info_number(&mut client, "stats", "active_defrag_hits");
     assert_eq!(digest(&mut client), before);
     assert!(of_each(&server, "BF.MEXISTS", &kept, own_items), "an item was forgotten");
-    assert_eq!(large(&mut client, "BF.MEXISTS"), LARGE_ITEMS.end, "an item was forgotten");
+    for (key, _) in LARGE {
+        assert_eq!(large(&mut client, "BF.MEXISTS", key), LARGE_ITEMS.end, "an item of {key} was forgotten");
+    }
     // And they are still whole: they grow, and can be freed.
     let growing: Vec<u64> = kept.iter().copied().step_by(GROWING).collect();
     let more = |_| ABSENT..ABSENT + 100;
@@ -88,11 +95,10 @@ pub(crate) fn soak(filters: u64, mut random: Random) {
     );
 }
 
-/// Runs a command on the large filter, with its items. Returns of how many it said yes.
-fn large(client: &mut Connection, command: &str) -> u64 {
+/// Runs a command on a large filter, with its items. Returns of how many it said yes.
+fn large(client: &mut Connection, command: &str, key: &str) -> u64 {
     let numbers: Vec<u64> = LARGE_ITEMS.collect();
-    let yes =
-        |numbers: &[u64]| many::<Vec<bool>>(client, command, LARGE, numbers).into_iter().filter(|yes| *yes).count();
+    let yes = |numbers: &[u64]| many::<Vec<bool>>(client, command, key, numbers).into_iter().filter(|yes| *yes).count();
     numbers.chunks(1000).map(yes).sum::<usize>() as u64
 }
 
