@@ -14,6 +14,7 @@ use testkit::persistence::wait_for_bgsave;
 use testkit::random::Random;
 use testkit::replication::{replica_of, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
+use testkit::windowed_workload::{Window, WindowedWorkload};
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, run, run_words};
 
@@ -133,9 +134,9 @@ fn compare(clients: &mut [Client], master: &Server, replica: &Server) {
             scope.spawn(|| {
                 let (mut master, mut replica) = (master.connect(), replica.connect());
                 client.keyspace.check([&mut master, &mut replica]).unwrap_or_else(|fault| panic!("{fault}"));
-                for filter in &client.counting {
-                    filter.check(&mut master);
-                    filter.check(&mut replica);
+                for server in [&mut master, &mut replica] {
+                    client.counting.iter().for_each(|filter| filter.check(server));
+                    client.windowed.iter().for_each(|filter| filter.check(server));
                 }
             });
         }
@@ -165,6 +166,7 @@ struct Client {
     wire: Wire,
     keyspace: KeyspaceWorkload,
     counting: Vec<CountingWorkload>,
+    windowed: Vec<WindowedWorkload>,
     steps: u64,
 }
 
@@ -178,24 +180,33 @@ impl Client {
             assert!(!wire.run(&format!("BF.RESERVE {key} {parameters} COUNTING")).is_error());
             CountingWorkload::new(&key)
         });
+        let windowed = [(20, 1, 2, false), (300, 3, 8, true), (2000, 7, 64, false)];
+        let windowed = windowed.map(|(capacity, length, slices, is_renewed)| {
+            let window = Window { capacity, length, slices, is_renewed };
+            WindowedWorkload::create(&mut wire, &format!("{number}:window-{length}"), number, window)
+        });
         Client {
             random: Random(seed),
             connection: server.connect(),
             wire,
             keyspace: KeyspaceWorkload::new(&format!("{number}:")),
             counting: counting.into(),
+            windowed: windowed.into(),
             steps: 0,
         }
     }
 
     fn step(&mut self) {
-        let Client { random, connection, wire, keyspace, counting, steps } = self;
+        let Client { random, connection, wire, keyspace, counting, windowed, steps } = self;
         let filter = &mut counting[random.below(3) as usize];
-        match random.below(20) {
+        let window = &mut windowed[random.below(3) as usize];
+        match random.below(24) {
             0..10 => drop(keyspace.step(random, connection)),
             10..14 => filter.add(random, wire),
             14..18 => filter.remove(random, wire),
             18 => move_elsewhere_and_back(random, wire, &filter.key),
+            19..22 => window.add(random, wire),
+            22 => move_elsewhere_and_back(random, wire, &window.key),
             _ if *steps % 50 == 0 => filter.empty(random, wire),
             _ => {}
         }

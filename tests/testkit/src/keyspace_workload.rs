@@ -14,6 +14,9 @@ const KEYS: u64 = 6;
 /// The number of items in random commands.
 const ITEMS: u64 = 4000;
 
+/// A window that outlasts the tests: a filter with it forgets nothing.
+const LONG_WINDOW: [&str; 2] = ["WINDOW", "1000000000"];
+
 /// Some keys, which nobody else writes to, and the model of their filters.
 pub struct KeyspaceWorkload {
     /// The prefix of the keys.
@@ -50,10 +53,17 @@ impl KeyspaceWorkload {
                     1 => words.extend(["EXPANSION".to_owned(), (1 + random.below(4)).to_string()]),
                     _ => {}
                 }
-                match random.below(4) {
+                match random.below(7) {
                     0 => words.extend(["SEED".to_owned(), random.next_u64().to_string()]),
-                    1 => words.push("COUNTING".to_owned()),
-                    2 => words.extend(["LAYOUT".to_owned(), "classic".to_owned()]),
+                    1 => words.extend(LONG_WINDOW.map(str::to_owned)),
+                    2 => words.extend([LONG_WINDOW[0], LONG_WINDOW[1], "SLICES", "3", "REFRESH"].map(str::to_owned)),
+                    // There is room for all items.
+                    3 => {
+                        words[3] = ITEMS.to_string();
+                        words.push("ROLLING".to_owned());
+                    }
+                    4 => words.push("COUNTING".to_owned()),
+                    5 => words.extend(["LAYOUT".to_owned(), "classic".to_owned()]),
                     _ => {}
                 }
                 if run_words(client, &words).is_ok() {
@@ -270,6 +280,12 @@ fn insert_options(random: &mut Random) -> Vec<String> {
         if random.below(6) == 0 {
             options.push(flag.to_owned());
         }
+    }
+    if random.below(6) == 0 {
+        options.extend(LONG_WINDOW.map(str::to_owned));
+    }
+    if random.below(6) == 0 {
+        options.extend(["TTL", "900000000"].map(str::to_owned));
     }
     options.push("ITEMS".to_owned());
     options

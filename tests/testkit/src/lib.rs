@@ -5,8 +5,8 @@
 //! - [`clock`]: servers whose clock the tests stop, for filters that forget;
 //! - [`counting_model`], [`keyspace_model`]: models of the items that a filter, or the filters of a key space, must
 //!   contain;
-//! - [`filter_model`], [`counting_workload`], [`keyspace_workload`]: filters on a server with such models, and random commands
-//!   that are checked against them;
+//! - [`filter_model`], [`counting_workload`], [`windowed_workload`], [`keyspace_workload`]: filters on a server with such
+//!   models, and random commands that are checked against them;
 //! - [`info`], [`persistence`], [`replication`]: INFO and BF.INFO, files, and replicas;
 //! - [`payload`], [`proxy`], [`memory`]: DUMP payloads and their parts, links that break, servers short of memory;
 //! - [`random`]: random numbers that a seed repeats.
@@ -32,6 +32,7 @@ pub mod proxy;
 pub mod random;
 pub mod replication;
 pub mod server;
+pub mod windowed_workload;
 pub mod wire;
 
 pub use command::{ask, error, error_text, run, run_words};

@@ -1,0 +1,106 @@
+//! Random additions to a filter that forgets on a server, by the server's own clock, and what it must answer after them.
+
+use std::collections::BTreeMap;
+
+use redis::Connection;
+
+use crate::command::{ask, item, many};
+use crate::random::Random;
+use crate::wire::{Reply, Wire};
+
+/// Items that additions are about.
+const ITEMS: u64 = 1000;
+
+/// An error rate so low that, with fixed seeds, none of these items is ever taken for another.
+const EXACT: &str = "0.000000000001";
+
+/// A filter's key, and until when it must remember each item.
+pub struct WindowedWorkload {
+    pub key: String,
+    window: Window,
+    model: BTreeMap<u64, Remembered>,
+}
+
+/// What a filter is created with. The lengths are in seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    pub capacity: u64,
+    pub length: u64,
+    pub slices: u64,
+    pub is_renewed: bool,
+}
+
+/// When an item is forgotten, in milliseconds since 1970: not before `least`, and not after `most`.
+#[derive(Clone, Copy, Debug)]
+struct Remembered {
+    least: u64,
+    most: u64,
+}
+
+impl WindowedWorkload {
+    /// Creates the filter. Its seed must always be the same.
+    pub fn create(client: &mut Wire, key: &str, seed: u64, window: Window) -> WindowedWorkload {
+        let Window { capacity, length, slices, is_renewed } = window;
+        let refresh = if is_renewed { "REFRESH" } else { "" };
+        let line = format!("BF.RESERVE {key} {EXACT} {capacity} WINDOW {length} SLICES {slices} {refresh} SEED {seed}");
+        assert_eq!(client.run(&line), Reply::simple("OK"));
+        WindowedWorkload { key: key.to_owned(), window, model: BTreeMap::new() }
+    }
+
+    /// Adds some items, which are remembered for the window or for a shorter time.
+    pub fn add(&mut self, random: &mut Random, client: &mut Wire) {
+        let lifetime = if random.chance(30) { 1 + random.below(self.window.length) } else { self.window.length };
+        let ttl = format!("TTL {lifetime} ITEMS");
+        let options = if lifetime < self.window.length { &ttl } else { random.one_of(&["ITEMS", "NOCREATE ITEMS"]) };
+        let numbers: Vec<u64> = (0..=random.below(40)).map(|_| random.below(ITEMS)).collect();
+        let words = ["BF.INSERT", &self.key].into_iter().chain(options.split_ascii_whitespace());
+        let words = words.map(|word| word.as_bytes().to_vec()).chain(numbers.iter().map(|&number| item(number)));
+        let words: Vec<_> = words.collect();
+        let before = time(&client.run("TIME"));
+        let reply = client.run_words(&words);
+        let after = time(&client.run("TIME"));
+        let slice = (1000 * self.window.length).div_ceil(self.window.slices);
+        let added = Remembered { least: before + 1000 * lifetime, most: after + 1000 * lifetime + slice };
+        for (&number, reply) in numbers.iter().zip(reply.elements()) {
+            let known = self.model.get(&number).copied();
+            if reply.as_bool().expect("an item that is added") {
+                assert!(known.is_none_or(|known| known.least <= after), "{}: item {number} was new", self.key);
+                self.model.insert(number, added);
+                continue;
+            }
+            let known = known.filter(|known| known.most > before);
+            let known = known.unwrap_or_else(|| panic!("{}: item {number} was not new", self.key));
+            if self.window.is_renewed {
+                let renewed = Remembered { least: known.least.max(added.least), most: known.most.max(added.most) };
+                self.model.insert(number, renewed);
+            }
+        }
+    }
+
+    /// Panics if an item is missing that must be remembered, or is there although it must be forgotten.
+    pub fn check(&self, client: &mut Connection) {
+        let numbers: Vec<u64> = (0..ITEMS).collect();
+        let now = |client: &mut Connection| {
+            let [seconds, microseconds]: [u64; 2] = ask(client, "TIME");
+            1000 * seconds + microseconds / 1000
+        };
+        let before = now(client);
+        let found: Vec<bool> = many(client, "BF.MEXISTS", &self.key, &numbers);
+        let after = now(client);
+        for (number, found) in numbers.into_iter().zip(found) {
+            let known = self.model.get(&number);
+            let is_sound = match known {
+                Some(known) if found => known.most > before,
+                Some(known) => known.least <= after,
+                None => !found,
+            };
+            assert!(is_sound, "{}: item {number} is there: {found}, at {before} to {after}: {known:?}", self.key);
+        }
+    }
+}
+
+/// What TIME replied, in milliseconds since 1970.
+fn time(reply: &Reply) -> u64 {
+    let number = |reply: &Reply| reply.text().parse::<u64>().expect("a number");
+    1000 * number(&reply.elements()[0]) + number(&reply.elements()[1]) / 1000
+}
