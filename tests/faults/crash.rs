@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -11,16 +12,17 @@ use std::time::Duration;
 use redis::{Connection, Value};
 use tempfile::TempDir;
 
-use super::journal::Journal;
+use super::journal::{Clock, Journal};
 use super::recorded::RecordedAnswers;
 use super::streams::BEGUN;
+use testkit::clock::with_clock;
 use testkit::filter_model::various;
 use testkit::info::{digest, info};
 use testkit::persistence::rewrite_aof;
 use testkit::random::Random;
 use testkit::replication::{follow, wait_for_replica};
-use testkit::server::{wait_until, with_aof, with_debug};
-use testkit::{Server, Setup, ask, run};
+use testkit::server::wait_until;
+use testkit::{Server, ask, run};
 
 const WRITERS: u64 = 4;
 
@@ -33,8 +35,9 @@ fn rounds(share: u64) -> u64 {
     (all * share).div_ceil(100)
 }
 
-fn journals() -> Vec<Journal> {
-    (0..WRITERS).map(Journal::new).collect()
+fn journals() -> (Vec<Journal>, Arc<Clock>) {
+    let clock = Arc::default();
+    ((0..WRITERS).map(|writer| Journal::new(writer, &clock)).collect(), clock)
 }
 
 fn check(journals: &mut [Journal], server: &Server) {
@@ -202,12 +205,13 @@ impl Hits {
 #[test]
 fn what_was_acknowledged_is_there_after_any_crash() {
     let mut random = Random::unpredictable();
-    let mut journals = journals();
+    let (mut journals, clock) = journals();
     let (mut folder, mut orphans) = (TempDir::new().unwrap(), Orphans::none());
     let (mut snapshots, mut rewrites) = (Hits::default(), Hits::default());
     for round in 0..rounds(60) {
         let moment = [Moment::Load, Moment::Snapshot, Moment::Rewrite][round as usize % 3];
-        let server = with_aof(random.one_of(&["yes", "no"])).set("appendfsync always").on(folder).start();
+        let setup = with_clock().keeping_aof(random.one_of(&["yes", "no"])).set("appendfsync always");
+        let server = clock.start(setup.on(folder));
         check(&mut journals, &server);
         drop(orphans);
         remove_unfinished(server.folder());
@@ -227,13 +231,14 @@ fn what_was_acknowledged_is_there_after_any_crash() {
             let orphans = Orphans::of(&server);
             (server.kill(), if random.chance(50) { orphans } else { Orphans::none() }, hit)
         });
+        clock.pass(&mut random);
         match moment {
             Moment::Load => assert!(!hit),
             Moment::Snapshot => snapshots.count(hit),
             Moment::Rewrite => rewrites.count(hit),
         }
     }
-    check(&mut journals, &with_aof("yes").on(folder).start());
+    check(&mut journals, &clock.start(with_clock().keeping_aof("yes").on(folder)));
     snapshots.assert_fair("snapshots");
     rewrites.assert_fair("rewrites");
 }
@@ -241,11 +246,11 @@ fn what_was_acknowledged_is_there_after_any_crash() {
 #[test]
 fn a_crash_during_a_snapshot_leaves_the_last_one_whole() {
     let mut random = Random::unpredictable();
-    let mut journals = journals();
+    let (mut journals, clock) = journals();
     let mut folder = TempDir::new().unwrap();
     let mut hits = Hits::default();
     for round in 0..rounds(16) {
-        let server = Setup::oxbloom().on(folder).start();
+        let server = clock.start(with_clock().on(folder));
         check(&mut journals, &server);
         let mut client = server.connect();
         write_some(&mut journals, &mut random, &mut client);
@@ -254,6 +259,7 @@ fn a_crash_during_a_snapshot_leaves_the_last_one_whole() {
         write_some(&mut journals, &mut random, &mut client);
         wait_for_the_middle_of(if round % 2 == 0 { "SAVE" } else { "BGSAVE" }, &server, &mut random);
         folder = kill(server);
+        clock.pass(&mut random);
         let hit = !unfinished(folder.path()).is_empty();
         hits.count(hit);
         if hit {
@@ -261,7 +267,7 @@ fn a_crash_during_a_snapshot_leaves_the_last_one_whole() {
         }
         remove_unfinished(folder.path());
     }
-    check(&mut journals, &Setup::oxbloom().on(folder).start());
+    check(&mut journals, &clock.start(with_clock().on(folder)));
     hits.assert_fair("snapshots");
 }
 
@@ -277,7 +283,7 @@ fn a_crash_during_a_full_synchronization_loses_nothing() {
     const LOADING: [&str; 2] = ["Loading DB in memory"; 2];
     const DONE: &str = "Finished with success";
     let mut random = Random::unpredictable();
-    let mut journals = journals();
+    let (mut journals, clock) = journals();
     let [mut masters, mut replicas] = [(), ()].map(|()| TempDir::new().unwrap());
     let (mut recorded, mut hits) = (None, Hits::default());
     for round in 0..rounds(24) {
@@ -285,13 +291,10 @@ fn a_crash_during_a_full_synchronization_loses_nothing() {
         let (diskless, load) = random.one_of(&[("no", "disabled"), ("yes", "disabled"), ("yes", "swapdb")]);
         let moment = random.one_of(&[BEGUN, LOADING]);
         let master_on = |folder| {
-            let setup = with_aof("yes").set("appendfsync always").set("repl-diskless-sync-delay 0");
-            setup.set(format!("repl-diskless-sync {diskless}")).on(folder).start()
+            let setup = with_clock().keeping_aof("yes").set("appendfsync always");
+            clock.start(setup.set(format!("repl-diskless-sync {diskless}")).on(folder))
         };
-        let replica_on = |folder| {
-            let setup = with_debug(Setup::oxbloom()).set(format!("repl-diskless-load {load}"));
-            setup.on(folder).start()
-        };
+        let replica_on = |folder| clock.start(with_clock().set(format!("repl-diskless-load {load}")).on(folder));
 
         let (master, replica) = (master_on(masters), replica_on(replicas));
         let mut client = master.connect();

@@ -1,13 +1,14 @@
 //! A writer that remembers what was acknowledged, and what was asked for last when the server was gone.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
 use redis::{Connection, RedisResult, Value};
 
+use testkit::clock::{SECOND, try_turn, turn};
 use testkit::command::{item, many};
 use testkit::random::Random;
-use testkit::{ask, run, run_words};
+use testkit::{Server, Setup, ask, run, run_words};
 
 /// A sort of filters. Those of one writer and sort are alike, but for the last sort.
 struct Sort {
@@ -27,7 +28,11 @@ const EXACT: &str = "0.000000000000000001";
 /// Merges add counts up, and double them in the worst case. From here on there are none any more.
 const MANY: u64 = 1 << 40;
 
-static SORTS: [Sort; 10] = [
+/// How long filters remember that forget, in milliseconds. The clock is only stopped where a slice begins: so what is added is
+/// forgotten when just this time is over.
+const WINDOW: i64 = 4 * SECOND;
+
+static SORTS: [Sort; 13] = [
     Sort::new("plain", EXACT, "5000", "", 1000, &["UNION", "INTERSECT"]),
     Sort::new("grown", "0.05", "10", "EXPANSION 2", 3000, &["UNION"]),
     Sort::new("grown-exact", EXACT, "10", "EXPANSION 2", 2000, &[]),
@@ -35,6 +40,9 @@ static SORTS: [Sort; 10] = [
     Sort::new("counting-fixed", EXACT, "5000", "NONSCALING COUNTING", 500, &["UNION", "INTERSECT"]),
     Sort::new("counting-grown", EXACT, "10", "EXPANSION 2 COUNTING", 2000, &["UNION"]),
     Sort::new("counting-careless", "0.1", "10", "EXPANSION 1 COUNTING", 300, &["UNION"]),
+    Sort::new("windowed", EXACT, "5000", "WINDOW 4 SLICES 4 NONSCALING", 500, &[]),
+    Sort::new("windowed-grown", EXACT, "10", "WINDOW 4 SLICES 4 REFRESH", 1000, &[]),
+    Sort::new("rolling", EXACT, "500", "ROLLING", 500, &[]),
     Sort::new("classic", "0.01", "5000", "LAYOUT classic", 1000, &["UNION", "INTERSECT"]),
     Sort::new("classic-grown", "0.05", "10", "EXPANSION 2 LAYOUT classic", 3000, &["UNION"]),
     Sort { name: "default", parameters: None, options: "", items: 2000, merges: &[] },
@@ -58,6 +66,42 @@ impl Sort {
     fn counts(&self) -> bool {
         self.options.contains("COUNTING")
     }
+
+    fn forgets(&self) -> bool {
+        self.options.contains("WINDOW")
+    }
+}
+
+/// The clock by which the servers' filters forget. It is turned while nobody writes.
+#[derive(Default)]
+pub(crate) struct Clock(RwLock<i64>);
+
+impl Clock {
+    /// Starts a server that goes by it.
+    pub(crate) fn start(&self, setup: Setup) -> Server {
+        let server = setup.start();
+        self.tell(&mut server.connect());
+        server
+    }
+
+    /// Tells a server what time it is. Returns that.
+    fn tell(&self, client: &mut Connection) -> i64 {
+        let now = *self.0.read().expect("no writer panicked");
+        turn(client, now);
+        now
+    }
+
+    /// Lets some slices end, or none, while no server runs.
+    pub(crate) fn pass(&self, random: &mut Random) {
+        *self.0.write().expect("no writer panicked") += random.below(3) as i64 * SECOND;
+    }
+
+    /// Lets some slices end while others write.
+    fn go_on(&self, random: &mut Random, client: &mut Connection) -> RedisResult<()> {
+        let mut now = self.0.write().expect("no writer panicked");
+        *now += (1 + random.below(3)) as i64 * SECOND;
+        try_turn(client, *now)
+    }
 }
 
 /// What a filter holds.
@@ -70,12 +114,14 @@ struct Filter {
     exact: bool,
     /// How often each item is in it, at least. Those that were removed are there no times.
     counts: BTreeMap<u64, u64>,
+    /// When each item is forgotten, if the filter forgets.
+    ends: BTreeMap<u64, i64>,
 }
 
 impl Filter {
     fn new(sort: &'static Sort) -> Filter {
         let exact = sort.parameters.is_some_and(|(error_rate, _)| error_rate == EXACT);
-        Filter { sort, whole: true, exact, counts: BTreeMap::new() }
+        Filter { sort, whole: true, exact, counts: BTreeMap::new(), ends: BTreeMap::new() }
     }
 
     fn count(&self, number: u64) -> u64 {
@@ -87,6 +133,28 @@ impl Filter {
         let count = self.counts.entry(number).or_default();
         *count = if self.sort.counts() { *count + 1 } else { 1 };
         *count == 1
+    }
+
+    /// Adds an item that is to be forgotten at a time, if the filter forgets. Whether it is new.
+    fn add_until(&mut self, number: u64, end: i64) -> bool {
+        let is_new = self.add(number);
+        if self.sort.forgets() {
+            let last = self.ends.entry(number).or_insert(end);
+            if self.sort.options.contains("REFRESH") {
+                *last = end.max(*last);
+            }
+        }
+        is_new
+    }
+
+    fn is_over(&self, now: i64) -> bool {
+        self.ends.values().any(|&end| end <= now)
+    }
+
+    /// Forgets the items that are over.
+    fn forget(&mut self, now: i64) {
+        self.counts.retain(|number, _| self.ends.get(number).is_none_or(|&end| end > now));
+        self.ends.retain(|_, end| *end > now);
     }
 
     /// Removes an item once.
@@ -113,6 +181,7 @@ impl Filter {
             })
             .collect();
         self.exact &= other.exact;
+        self.ends.retain(|number, end| other.ends.get(number).inspect(|&&theirs| *end = theirs.min(*end)).is_some());
     }
 
     /// How the server's filter differs from this one in these items, if it does.
@@ -131,6 +200,11 @@ impl Filter {
 
 /// Filters by key.
 type State = BTreeMap<String, Arc<Filter>>;
+
+/// Forgets the items that are over, of all filters.
+fn forget(state: &mut State, now: i64) {
+    state.values_mut().filter(|filter| filter.is_over(now)).for_each(|filter| Arc::make_mut(filter).forget(now));
+}
 
 /// A command, and what is to be replied if that is certain.
 struct Command {
@@ -157,11 +231,12 @@ fn integers(numbers: impl IntoIterator<Item = bool>) -> Value {
 struct Step {
     commands: Vec<Command>,
     after: State,
+    now: i64,
 }
 
 impl Step {
-    fn new(before: &State) -> Step {
-        Step { commands: Vec::new(), after: before.clone() }
+    fn new(before: &State, now: i64) -> Step {
+        Step { commands: Vec::new(), after: before.clone(), now }
     }
 
     fn change(&mut self, key: &str, sort: &'static Sort) -> &mut Filter {
@@ -175,19 +250,24 @@ impl Step {
             choices.clear();
         }
         choices.push(if exists { "BF.INSERT NOCREATE ITEMS" } else { "BF.INSERT ITEMS" });
+        if exists && sort.forgets() {
+            choices.push("BF.INSERT NOCREATE TTL 2 ITEMS");
+        }
+        let now = self.now;
         let filter = self.change(key, sort);
-        if exists && filter.exact {
+        if exists && filter.exact && !sort.forgets() {
             choices.push("BF.INSERT NOCREATE NX ITEMS");
         }
         let choice = random.one_of(&choices);
         let most = if choice == "BF.ADD" { 1 } else { 20 };
         let numbers: Vec<u64> = (0..=random.below(most)).map(|_| random.below(sort.items)).collect();
         let only_new = choice.contains("NX");
+        let end = now + if choice.contains("TTL 2") { 2 * SECOND } else { WINDOW };
         let mut new = Vec::new();
         for &number in &numbers {
             new.push(filter.count(number) == 0);
             if !only_new || filter.count(number) == 0 {
-                filter.add(number);
+                filter.add_until(number, end);
             }
         }
         let reply = match choice {
@@ -304,22 +384,32 @@ pub(crate) struct Journal {
     acknowledged: State,
     /// What is there instead if the last commands were run before the server was gone.
     doubtful: Option<State>,
+    clock: Arc<Clock>,
 }
 
 impl Journal {
-    pub(crate) fn new(writer: u64) -> Journal {
-        Journal { writer, acknowledged: State::new(), doubtful: None }
+    pub(crate) fn new(writer: u64, clock: &Arc<Clock>) -> Journal {
+        Journal { writer, acknowledged: State::new(), doubtful: None, clock: Arc::clone(clock) }
     }
 
     /// What was acknowledged so far, to be looked for later.
     pub(crate) fn noted(&self) -> Journal {
         assert!(self.doubtful.is_none());
-        Journal { writer: self.writer, acknowledged: self.acknowledged.clone(), doubtful: None }
+        Journal { acknowledged: self.acknowledged.clone(), ..Journal::new(self.writer, &self.clock) }
     }
 
-    /// Changes one filter or several. `false` if the server was gone before it acknowledged that.
+    /// Changes one filter or several, and now and then turns the clock before. `false` if the server was gone before it
+    /// acknowledged that.
     pub(crate) fn write(&mut self, random: &mut Random, client: &mut Connection) -> bool {
-        let steps = match self.steps(random, client) {
+        let clock = Arc::clone(&self.clock);
+        if random.below(300) == 0
+            && let Err(error) = clock.go_on(random, client)
+        {
+            return gone(&error);
+        }
+        let now = clock.0.read().expect("no writer panicked");
+        forget(&mut self.acknowledged, *now);
+        let steps = match self.steps(random, client, *now) {
             Ok(steps) => steps,
             Err(error) => return gone(&error),
         };
@@ -334,9 +424,12 @@ impl Journal {
         true
     }
 
-    /// Panics unless the server has all that was acknowledged, and what was not either wholly or not at all.
+    /// Panics unless the server has all that was acknowledged and is not over, and what was not either wholly or not at all.
     pub(crate) fn check(&mut self, client: &mut Connection) {
-        if let Some(after) = self.doubtful.take() {
+        let now = self.clock.tell(client);
+        forget(&mut self.acknowledged, now);
+        if let Some(mut after) = self.doubtful.take() {
+            forget(&mut after, now);
             self.decide(client, after);
         }
         for key in SORTS.iter().flat_map(|sort| (0..SLOTS).map(|slot| self.key(sort, slot))) {
@@ -383,7 +476,9 @@ impl Journal {
                 for (key, before) in before.iter().filter(|(key, _)| changed.contains(*key)) {
                     let mut lesser = Filter::clone(before);
                     lesser.merge(&after[key], "INTERSECT");
-                    lesser.whole &= after[key].whole;
+                    // When items end is not certain either: such a filter is only looked at, and then deleted.
+                    lesser.whole &= after[key].whole && !lesser.sort.forgets();
+                    lesser.exact &= !lesser.sort.forgets();
                     certain.insert(key.clone(), Arc::new(lesser));
                 }
                 self.acknowledged.extend(certain);
@@ -400,14 +495,14 @@ impl Journal {
     }
 
     /// What to do next.
-    fn steps(&self, random: &mut Random, client: &mut Connection) -> RedisResult<Vec<Step>> {
+    fn steps(&self, random: &mut Random, client: &mut Connection, now: i64) -> RedisResult<Vec<Step>> {
         if random.chance(5) {
-            let steps = self.copy_in_chunks(random, client)?;
+            let steps = self.copy_in_chunks(random, client, now)?;
             if !steps.is_empty() {
                 return Ok(steps);
             }
         }
-        let mut step = Step::new(&self.acknowledged);
+        let mut step = Step::new(&self.acknowledged, now);
         let count = if random.chance(10) { 2 + random.below(4) } else { 1 };
         for _ in 0..count {
             self.extend(random, &mut step);
@@ -444,9 +539,9 @@ impl Journal {
     }
 
     /// Replaces a filter by a copy of another that is loaded piece by piece.
-    fn copy_in_chunks(&self, random: &mut Random, client: &mut Connection) -> RedisResult<Vec<Step>> {
+    fn copy_in_chunks(&self, random: &mut Random, client: &mut Connection, now: i64) -> RedisResult<Vec<Step>> {
         let (sort, key) = self.any(random);
-        let mut step = Step::new(&self.acknowledged);
+        let mut step = Step::new(&self.acknowledged, now);
         let others = step.others(&key, sort);
         let Some(from) = others.first() else { return Ok(Vec::new()) };
         let mut pieces: Vec<(i64, Vec<u8>)> = Vec::new();
@@ -472,7 +567,7 @@ impl Journal {
             after.insert(key.clone(), if index == last { copied.clone() } else { Arc::new(part) });
             let mut command = Command::new(&format!("BF.LOADCHUNK {key} {iterator}"), Value::Okay);
             command.words.push(data);
-            steps.push(Step { commands: vec![command], after: after.clone() });
+            steps.push(Step { commands: vec![command], after: after.clone(), now });
         }
         Ok(steps)
     }

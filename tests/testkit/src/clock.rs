@@ -1,8 +1,8 @@
 //! The clock by which filters forget, where tests stop it.
 
-use redis::Connection;
+use redis::{Connection, RedisResult, Value};
 
-use crate::command::ask;
+use crate::command::run;
 use crate::modules::oxbloom_with_faults;
 use crate::server::{Server, Setup, with_debug};
 
@@ -26,7 +26,12 @@ pub fn stopped(setup: Setup) -> Server {
 
 /// Stops the clock so many milliseconds after the beginning.
 pub fn turn(client: &mut Connection, milliseconds: i64) {
-    assert_eq!(ask::<String>(client, &format!("BF.CLOCK any {}", time_at(milliseconds))), "OK");
+    try_turn(client, milliseconds).unwrap_or_else(|error| panic!("BF.CLOCK: {error}"));
+}
+
+/// As [`turn`], where the server may be gone.
+pub fn try_turn(client: &mut Connection, milliseconds: i64) -> RedisResult<()> {
+    run(client, &format!("BF.CLOCK any {}", time_at(milliseconds))).map(|reply| assert_eq!(reply, Value::Okay))
 }
 
 /// The time so many milliseconds after the beginning, in milliseconds since 1970.

@@ -66,6 +66,12 @@ impl Setup {
         self
     }
 
+    /// Adds an append-only file, which is rewritten only on demand.
+    pub fn keeping_aof(self, preamble: &str) -> Setup {
+        let setup = self.set("appendonly yes").set("auto-aof-rewrite-percentage 0");
+        setup.set(format!("aof-use-rdb-preamble {preamble}"))
+    }
+
     /// Adds arguments to `loadmodule`.
     pub fn module_arguments(mut self, arguments: &str) -> Setup {
         self.module_arguments = arguments.to_owned();
@@ -330,10 +336,7 @@ pub fn with_debug(setup: Setup) -> Setup {
 /// Returns the parameters of a server with the module under test and an append-only file, which is rewritten only on
 /// demand.
 pub fn with_aof(preamble: &str) -> Setup {
-    with_debug(Setup::oxbloom())
-        .set("appendonly yes")
-        .set(format!("aof-use-rdb-preamble {preamble}"))
-        .set("auto-aof-rewrite-percentage 0")
+    with_debug(Setup::oxbloom()).keeping_aof(preamble)
 }
 
 /// Waits until `condition` holds, at most for [`PATIENCE`].
