@@ -7,13 +7,13 @@ use redis::{Connection, Value};
 
 use testkit::clock::{SECOND, stopped, time_at, turn, with_clock};
 use testkit::command::{item, many};
-use testkit::info::{digest, digest_of, info_field, info_number, layout_figure};
+use testkit::info::{digest, digest_of, info, info_field, info_number, layout_figure};
 use testkit::persistence::{aof_commands, rewrite_aof};
 use testkit::random::Random;
-use testkit::replication::{replica_of, wait_for_replica};
+use testkit::replication::{follow, replica_of, wait_for_replica};
 use testkit::server::{copy_of, wait_until};
 use testkit::wire::{Reply, Wire};
-use testkit::{Setup, ask, error, run, run_words};
+use testkit::{Server, Setup, ask, error, run, run_words};
 
 fn found(client: &mut Connection, key: &str, numbers: &[u64]) -> Vec<bool> {
     many(client, "BF.MEXISTS", key, numbers)
@@ -304,6 +304,25 @@ fn answers(client: &mut Connection) -> BTreeMap<String, (Vec<bool>, u64, Value)>
     keys.into_iter().map(answer).collect()
 }
 
+/// Gives a replica all data anew while more is written. Whether some was, before the replica had what was there.
+fn resynchronize(master: &Server, replica: &Server, mut write: impl FnMut()) -> bool {
+    let (mut client, mut reader) = (master.connect(), replica.connect());
+    let before = info_number(&mut client, "stats", "sync_full");
+    run(&mut client, "CONFIG SET rdb-key-save-delay 200000").unwrap();
+    run(&mut reader, "REPLICAOF NO ONE").unwrap();
+    follow(&mut reader, master.port);
+    wait_until("it has begun", || info_number(&mut client, "stats", "sync_full") > before);
+    let mut hit = false;
+    wait_until("the replica has got everything", || {
+        write();
+        let is_up = info(&mut reader, "replication", "master_link_status") == "up";
+        hit |= !is_up;
+        is_up
+    });
+    run(&mut client, "CONFIG SET rdb-key-save-delay 0").unwrap();
+    hit
+}
+
 #[test]
 fn replicas_and_restarts_hold_the_same_whatever_their_clocks_say() {
     let master = stopped(with_clock().set("appendonly yes").set("aof-use-rdb-preamble no"));
@@ -320,8 +339,10 @@ fn replicas_and_restarts_hold_the_same_whatever_their_clocks_say() {
         turn(client, clock);
         assert!(answers(client) == *expected, "{what}");
     };
+    let mut hit = false;
     for round in 0..3 {
         fill(&mut client, &mut random, &mut clock, 20);
+        hit |= resynchronize(&master, &replicas[round], || fill(&mut client, &mut random, &mut clock, 1));
         let digest = digest(&mut client);
         for later in [0, 1000, 5000] {
             turn(&mut client, clock + later * SECOND);
@@ -366,6 +387,7 @@ fn replicas_and_restarts_hold_the_same_whatever_their_clocks_say() {
             run(&mut client, "DEL copy-of").unwrap();
         }
     }
+    assert!(hit, "nothing was written during a full synchronization");
 }
 
 #[test]
