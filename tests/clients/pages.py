@@ -3,28 +3,33 @@
 import contextlib
 import re
 import subprocess
+import textwrap
 
 import redis
-from servers import HOST, Server
+from servers import HOST, ROOT, Server
 
 CLI = "redis-cli"
 # A command after redis-cli's prompt, and its reply.
 TYPED = r"^127\.0\.0\.1:6379> (?P<command>.*)\n(?P<reply>(?:(?!127\.0\.0\.1|\$ |```).*\n)+)"
 
 
-def section(page: str, heading: str) -> str:
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+def section(text: str, heading: str) -> str:
     """The text below a heading of the second level, up to the next."""
     found = re.search(
-        rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE
+        rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE
     )
     assert found, heading
     return found[1]
 
 
-def blocks(text: str, language: str) -> list[str]:
-    """The blocks of code in a language, without their indentation."""
-    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", text, re.DOTALL | re.MULTILINE)
-    return [re.sub(rf"^{indent}", "", code, flags=re.MULTILINE) for indent, code in found]
+def blocks(text: str, *languages: str) -> list[str]:
+    """The blocks of code in some languages, in the page's order, without their indentation. By default, those of the shell."""
+    fence = rf"^ *```(?:{'|'.join(languages or ['sh'])})\n(.*?)^ *```"
+    return [textwrap.dedent(code) for code in re.findall(fence, text, re.DOTALL | re.MULTILINE)]
 
 
 def typed(text: str) -> list[tuple[str, str]]:

@@ -1,19 +1,23 @@
 """docs/forgetting.md, taken at its word.
 
-What is typed into redis-cli there is typed into it here, and replied to as shown. Where the page says that so much time goes by,
-the module's clock is turned. The code for redis-py runs, and the script for keys that are rotated promises no more than the window.
+It is pasted into one shell from top to bottom, and replied to as shown. Where the page says that so much time goes by, the module's
+clock is turned. The code for redis-py runs, and the script for keys that are rotated promises no more than the window.
 """
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pages
+import pasting
 import pytest
+from pasting import Shell
 from servers import ROOT, Server, running
 
-PAGE = (ROOT / "docs/forgetting.md").read_text()
+PAGE = pages.page("forgetting.md")
 # With a command that turns the clock.
 MODULE = Path(os.environ.get("OXBLOOM_FAULTY_MODULE", ROOT / "target/debug/liboxbloom.so"))
 
@@ -21,11 +25,12 @@ BEGIN = 1_800_000_000
 SECONDS = {"minute": 60, "hour": 3600, "day": 86_400}
 
 STEP = re.compile(
-    r"^\*{0,2}(?:\*\*)?(?P<number>\d+) (?P<unit>minute|hour|day)s? later"
-    r"|\*\*(?P<more>\d+) (?P<more_unit>minute|hour|day)s? later"
-    rf"|{pages.TYPED}",
-    re.MULTILINE,
+    r"\*\*(?P<number>\d+) (?P<unit>minute|hour|day)s? later"
+    r"|^```sh\n(?P<shell>.*?)^```"
+    r"|^```python\n(?P<python>.*?)^```",
+    re.MULTILINE | re.DOTALL,
 )
+COMMAND = re.compile(r"^(?P<typed>redis-cli .*?) +# (?P<reply>.*)$", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -40,31 +45,42 @@ def turn(server: Server, seconds: int) -> None:
     server.client.execute_command("BF.CLOCK", "any", 1000 * (BEGIN + seconds))
 
 
-def test_each_command_gets_the_reply_that_is_shown_at_its_time(server):
-    later = commands = waits = 0
-    for step in STEP.finditer(PAGE):
-        if step["command"]:
-            reply = pages.redis_cli(server, step["command"])
-            assert reply == step["reply"], f"{step['command']}, {later} seconds later"
-            commands += 1
-        else:
-            number, unit = step["number"] or step["more"], step["unit"] or step["more_unit"]
-            later += int(number) * SECONDS[unit]
-            turn(server, later)
-            waits += 1
-    assert commands == len(re.findall("^127.0.0.1:6379> ", PAGE, re.MULTILINE)) > 20
+def test_the_page_can_be_pasted_from_top_to_bottom_and_replies_as_shown_at_each_time(
+    server, tmp_path
+):
+    """Into one shell. The Python code is run where it stands."""
+    programs = pasting.redis_cli_at(tmp_path / "programs", server.port)
+    shell = Shell(tmp_path, PAGE, directory=tmp_path, programs=programs)
+    later = commands = waits = codes = 0
+    try:
+        for step in STEP.finditer(PAGE):
+            if step["number"]:
+                later += int(step["number"]) * SECONDS[step["unit"]]
+                turn(server, later)
+                waits += 1
+            elif step["shell"]:
+                # As it is pasted, with the comments.
+                shown = shell.paste(step["shell"])
+                expected = [reply["reply"] for reply in COMMAND.finditer(step["shell"])]
+                assert shown == ", ".join(expected).split(", "), f"{step['shell']}, {later} seconds later"
+                assert len(expected) == len(re.findall("^redis-cli ", step["shell"], re.MULTILINE))
+                commands += len(expected)
+            else:
+                code = step["python"].replace("redis.Redis(", f"redis.Redis(port={server.port}, ")
+                done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+                assert done.stdout == "True False\n", done.stderr
+                codes += 1
+    finally:
+        shell.close()
+    assert commands > 20
+    assert codes == 1
     assert waits == PAGE.count(" later**") + PAGE.count(" later:**") == 6
-
-
-def test_the_python_code_prints_what_it_says(server, capsys):
-    (code,) = pages.blocks(PAGE, "python")
-    pages.run_python(server, code)
-    assert capsys.readouterr().out == "True False\n"
+    assert "127.0.0.1:6379>" not in PAGE
 
 
 def test_the_window_promises_what_the_keys_do(server):
     """Day after day, the script and the window give the same answers, and the window is what replaces both."""
-    (script,) = pages.blocks(PAGE, "lua")
+    (script,) = re.findall(r"<<'END'\n(-- KEYS.*?)^END$", PAGE, re.DOTALL | re.MULTILINE)
     client, day = server.client, SECONDS["day"]
     rotated = client.register_script(script)
     client.execute_command(

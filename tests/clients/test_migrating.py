@@ -5,63 +5,82 @@ Only the values that the reader is asked to set are others: free ports, the modu
 
 import re
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import pages
+import pasting
 import pytest
 import redis
+from pasting import Shell, with_settings
 from servers import HOST, OXBLOOM, REDISBLOOM, ROOT, Server, free_port, running, wait_until
 
-PAGE = (ROOT / "docs/migrating-from-redisbloom.md").read_text()
+PAGE = pages.page("migrating-from-redisbloom.md")
 LAYERED = 3000  # items in a filter that was made for 100
 QUESTIONS = ["BF.INFO", "BF.DEBUG", "BF.CARD", "MEMORY USAGE", "DUMP"]
 
 
 def blocks(heading: str) -> list[str]:
     """The commands below a heading of the page, block by block."""
-    section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.S | re.M)
-    assert section, heading
-    return re.findall(r"^ *```sh\n(.*?)^ *```", section[1], re.S | re.M)
+    return pages.blocks(pages.section(PAGE, heading))
 
 
 SETTINGS, FUNCTIONS, FOREIGN = blocks("Before you start")
 START_REPLICA, REPLICATE, TAKE_OVER = blocks("By replica")
 (BY_FILE,) = blocks("By file")
-_INSTALL, COPY, COPY_AGAIN = blocks("Piece by piece")
+INSTALL, START_EMPTY, COPY, COPY_AGAIN = blocks("Chunk by chunk")
 NATIVE_KEYS, RETURN = blocks("Back")
 
 
+# The ports and folders of the three new servers, one for each method.
+NEW_SERVERS = {
+    "NEW_PORT=6380": "NEW_DIR=/var/lib/redis-new",
+    "NEW_PORT=6381": "NEW_DIR=/var/lib/redis-from-file",
+    "NEW_PORT=6382": "NEW_DIR=/var/lib/redis-copied",
+}
+
+
 class Move:
-    """A reader at work."""
+    """A reader at work, with a shell for each method: so all new servers may be one."""
 
     def __init__(self, old: Server, folder: Path) -> None:
-        self.old, self.new_dir, self.new_port = old, folder / "new", free_port()
+        self.old, self.folder = old, folder
+        self.new_dir, self.new_port = folder / "new", free_port()
         self.new = redis.Redis(HOST, self.new_port, protocol=2)
-        values = {
-            "OLD_HOST": HOST,
-            "OLD_PORT": str(old.port),
-            "NEW_HOST": HOST,
-            "NEW_PORT": str(self.new_port),
-            "OXBLOOM": str(Path(OXBLOOM).resolve()),
-            "NEW_DIR": str(self.new_dir),
-        }
-        settings = SETTINGS
-        for name, value in values.items():
-            settings, count = re.subn(rf"\b{name}=\S+", f"{name}={value}", settings)
-            assert count == 1, name
-        # The page's python3 is the one with the packages that it installs.
-        self.before = f'python3() {{ "{sys.executable}" "$@"; }}\n{settings}\n{FUNCTIONS}'
+        self.shell: Shell | None = None
 
-    def run(self, commands: str, directory: Path = ROOT) -> str:
-        script = f"set -eo pipefail\n{self.before}\n{commands}"
-        done = subprocess.run(
-            ["bash", "-c", script], cwd=directory, capture_output=True, text=True
-        )
-        assert done.returncode == 0, f"{commands}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+    def settings(self, ports: list[int], folders: list[Path]) -> dict[str, str]:
+        """What the reader sets, in place of what the page has."""
+        settings = {
+            "OLD_PORT=6379": f"OLD_PORT={self.old.port}",
+            "OXBLOOM=/usr/local/lib/redis/modules/liboxbloom.so": f"OXBLOOM={Path(OXBLOOM).resolve()}",
+            # That of these tests has the packages.
+            "PYTHON=~/oxbloom-python": f"PYTHON={sys.prefix}",
+        }
+        for page, port, folder in zip(NEW_SERVERS.items(), ports, folders, strict=True):
+            settings |= {page[0]: f"NEW_PORT={port}", page[1]: f"NEW_DIR={folder}"}
+        return settings
+
+    def paste(self, page: str, *blocks: str) -> str:
+        """What the blocks print, in the shell of this page."""
+        if not self.shell:
+            (self.folder / "tools").symlink_to(ROOT / "tools")
+            quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+            self.shell = Shell(self.folder, page, directory=self.folder, **quiet)
+        return "\n".join(self.shell.paste(*blocks))
+
+    def run(self, *commands: str) -> str:
+        settings = self.settings([self.new_port] * 3, [self.new_dir] * 3)
+        before = [] if self.shell else [SETTINGS, FUNCTIONS]
+        blocks = [with_known(settings, block) for block in (*before, *commands)]
+        return self.paste(PAGE, *blocks)
+
+
+def with_known(settings: dict[str, str], block: str) -> str:
+    """A block with those of the settings that it has."""
+    return with_settings(block, {name: here for name, here in settings.items() if name in block})
 
 
 @pytest.fixture
@@ -69,10 +88,8 @@ def move(tmp_path: Path) -> Iterator[Move]:
     with running(REDISBLOOM, "--repl-diskless-sync-delay", "0") as old:
         move = Move(old, tmp_path)
         yield move
-        try:
-            move.new.shutdown(nosave=True)
-        except redis.ConnectionError:
-            pass
+        if move.shell:
+            move.shell.close(move.new_port)
         move.new.close()
 
 
@@ -201,7 +218,7 @@ def test_the_stream_is_read_as_the_redisbloom_sends_it_that_was_named(
 
 def test_the_setting_for_redis_8_is_the_one_that_the_page_names(move: Move) -> None:
     move.run(START_REPLICA)
-    (section,) = re.findall(r"^## From Redis 8\n(.*?)^## ", PAGE, re.S | re.M)
+    (section,) = re.findall(r"^## From Redis 8\n(.*?)^## ", PAGE, re.DOTALL | re.MULTILINE)
     (name,) = set(re.findall(r"`(bf\.redisbloom-version)`", section))
     assert move.new.config_get(name) == {name: "2"}
     for value in ("auto", "8"):
@@ -224,25 +241,24 @@ def test_by_file_and_back(move: Move, tmp_path: Path) -> None:
         same(server.client, move.new, model)
 
 
-def test_piece_by_piece_and_back(move: Move, tmp_path: Path) -> None:
+def test_chunk_by_chunk_and_back(move: Move) -> None:
     model = Model(move.old.client)
     move.old.client.set("text", "value")
-    move.run(START_REPLICA)
-    (tmp_path / "tools").symlink_to(ROOT / "tools")
-    assert "copied 4 filters" in move.run(COPY, tmp_path)
+    move.run(INSTALL, START_EMPTY)
+    assert "copied 4 filters" in move.run(COPY)
     model.check(move.new)
     same(move.old.client, move.new, model)
     assert move.new.dbsize() == 4
 
     # What has changed since is copied by the last run.
     model.add(move.old.client, "reserved", 1000)
-    assert "copied 1 filters" in move.run(COPY_AGAIN, tmp_path)
+    assert "copied 1 filters" in move.run(COPY_AGAIN)
     model.check(move.new)
     same(move.old.client, move.new, model)
 
     with running(REDISBLOOM) as back:
         other_way = f"OLD_PORT={move.new_port} NEW_PORT={back.port}\n{COPY}"
-        assert "copied 4 filters" in move.run(other_way, tmp_path)
+        assert "copied 4 filters" in move.run(other_way)
         model.check(back.client)
         same(back.client, move.new, model)
 
@@ -260,3 +276,29 @@ def test_what_has_to_stay_is_listed(move: Move) -> None:
     move.new.execute_command("BF.RESERVE", "native one", "0.01", 100, "LAYOUT", "native")
     move.new.execute_command("BF.ADD", "classic", "item")
     assert move.run(NATIVE_KEYS).strip() == "native one"
+
+
+def test_the_page_can_be_pasted_from_top_to_bottom(move: Move, tmp_path: Path) -> None:
+    """One method after another: a replica that takes over, a server with the snapshot, one with copies; and the way back."""
+    ports = [free_port() for _ in NEW_SERVERS]
+    folders = [tmp_path / f"new {n}".replace(" ", "-") for n in range(len(ports))]
+    page = with_settings(PAGE, move.settings(ports, folders))
+    model = Model(move.old.client)
+    clients = [redis.Redis(HOST, port, protocol=2) for port in ports]
+    try:
+        shown = [move.paste(page, block) for block in pages.blocks(page)]
+        assert [text.count("copied 4 filters") for text in shown].count(1) == 1
+        assert move.old.client.info("replication")["role"] == "master"
+        for client in (move.old.client, *clients):
+            model.check(client)
+        for client in clients[1:]:
+            same(move.old.client, client, model)
+    finally:
+        if move.shell:
+            move.shell.close(*ports)
+        for client in clients:
+            client.close()
+
+
+def test_all_waits_are_bounded() -> None:
+    assert pasting.waits_are_bounded(PAGE)

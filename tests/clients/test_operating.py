@@ -14,8 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
+import pages
+import pasting
 import pytest
 import redis
+from pasting import Shell, with_settings
 from servers import (
     HOST,
     OXBLOOM,
@@ -29,15 +32,13 @@ from servers import (
     wait_until,
 )
 
-PAGE = (ROOT / "docs/operating.md").read_text()
+PAGE = pages.page("operating.md")
 EXPORTERS = ["redis_exporter", "prometheus-redis-exporter"]
 
 
 def blocks(heading: str, language: str = "sh") -> list[str]:
     """The code of a language below a heading."""
-    section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
-    assert section, heading
-    return re.findall(rf"^```{language}\n(.*?)^```", section[1], re.DOTALL | re.MULTILINE)
+    return pages.blocks(pages.section(PAGE, heading), language)
 
 
 def program(*names: str) -> str:
@@ -47,35 +48,28 @@ def program(*names: str) -> str:
 
 
 class Reader:
-    """Who types the page's commands into one shell after another."""
+    """Who pastes commands of the page into one shell, after the first ones, which all others need."""
 
     def __init__(self, server: Server, folder: Path) -> None:
-        (introduction,) = re.findall(
-            r"^```sh\n(.*?)^```", PAGE.split("\n## ")[0], re.DOTALL | re.MULTILINE
-        )
-        self.beginning = introduction.replace("PORT=6379", f"PORT={server.port}")
-        self.settings = {
+        self.ports = {"NEW_PORT": free_port(), "CHECK_PORT": free_port()}
+        settings = {
+            "PORT=6379": f"PORT={server.port}",
+            "OXBLOOM=/usr/local/lib/redis/modules/liboxbloom.so": f"OXBLOOM={Path(OXBLOOM).resolve()}",
             "BACKUP=/var/backups/redis": f"BACKUP={folder / 'backup'}",
             "NEW_DIR=/var/lib/redis-new": f"NEW_DIR={folder / 'new'}",
-            "$((PORT + 1))": str(free_port()),
-            "NEW_PORT=6380": f"NEW_PORT={free_port()}",
+            "NEW_PORT=6380": f"NEW_PORT={self.ports['NEW_PORT']}",
+            "CHECK_PORT=6390": f"CHECK_PORT={self.ports['CHECK_PORT']}",
         }
+        self.page = with_settings(PAGE, settings)
+        self.shell = Shell(folder, self.page)
+        self.types(*pages.blocks(self.page.split("\n## ")[0]))
 
     def types(self, *commands: str) -> str:
         """What the commands print."""
-        script = "\n".join(["set -ex -o pipefail", self.beginning, *self.assignments(), *commands])
-        for on_the_page, here in self.settings.items():
-            script = script.replace(on_the_page, here)
-        command = ["bash", "-c", script]
-        try:
-            done = subprocess.run(command, check=False, capture_output=True, timeout=WITHIN)
-        except subprocess.TimeoutExpired as late:
-            pytest.fail(f"{script}\n{late.stdout!r}\n{late.stderr!r}")
-        assert done.returncode == 0, f"{script}\n{done.stdout!r}\n{done.stderr!r}"
-        return done.stdout.decode()
+        return "\n".join(self.shell.paste(*commands))
 
-    def assignments(self) -> list[str]:
-        return [f"OXBLOOM={Path(OXBLOOM).resolve()}", "BACKUP=/var/backups/redis"]
+    def close(self) -> None:
+        self.shell.close(*self.ports.values())
 
 
 @pytest.fixture
@@ -90,8 +84,12 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def reader(server: Server, tmp_path: Path) -> Reader:
-    return Reader(server, tmp_path)
+def reader(server: Server, tmp_path: Path) -> Iterator[Reader]:
+    reader = Reader(server, tmp_path)
+    try:
+        yield reader
+    finally:
+        reader.close()
 
 
 def rejects(server: Server, *command: str | bytes | int) -> str:
@@ -480,17 +478,35 @@ def test_a_backup_is_whole_and_shows_what_is_in_it(reader):
     assert reader.types("cli BF.MEXISTS seen-of-yesterday 0 999").split() == ["1", "1"]
 
 
+def check_upgrade(reader: Reader, server: Server, shown: str, filters: int) -> None:
+    counts = [line.strip() for line in shown.splitlines() if line.startswith("bf_")]
+    assert counts[:2] == counts[2:]
+    assert counts[0] == f"bf_filters:{filters}"
+    assert reader.types("new_cli BF.MEXISTS seen 0 999").split() == ["1", "1"]
+    wait_until(server.ended)
+
+
 def test_an_upgrade_by_a_replica_loses_nothing(reader, server):
     (commands,) = blocks("Upgrade")
-    try:
-        shown = reader.types(commands).splitlines()
-        counts = [line for line in shown if line.startswith("bf_")]
-        assert counts[:2] == counts[2:]
-        assert counts[0] == "bf_filters:3"
-        new = reader.types(
-            "NEW_PORT=6380", 'redis-cli -p "$NEW_PORT" BF.MEXISTS seen 0 999'
-        ).split()
-        assert new == ["1", "1"]
-        wait_until(server.ended)
-    finally:
-        reader.types("NEW_PORT=6380", 'redis-cli -p "$NEW_PORT" SHUTDOWN NOSAVE || true')
+    check_upgrade(reader, server, reader.types(commands), filters=3)
+
+
+def test_the_page_can_be_pasted_from_top_to_bottom(reader, server):
+    shown = [reader.types(block) for block in pages.blocks(reader.page)]
+    backup = next(text for text in shown if "RDB looks OK" in text)
+    assert figures(backup)["bf_filters"] == "3"
+    # With the one that was restored from the backup.
+    check_upgrade(reader, server, shown[-1], filters=4)
+
+
+def test_a_wait_that_is_in_vain_is_given_up_and_nothing_is_done_then(reader, server):
+    """By a clock that is quick. The new server does not start, so nobody takes over, and the old one goes on."""
+    (commands,) = blocks("Upgrade")
+    quick = "date() { echo $((SECONDS * 500)); }"
+    reader.types(f"OXBLOOM=/nowhere.so\n{quick}\n{{\n{commands}}} || echo gave up")
+    assert "gave up waiting for: cli INFO replication" in reader.shell.errors.read_text()
+    assert server.answers()
+
+
+def test_all_waits_are_bounded():
+    assert pasting.waits_are_bounded(PAGE)

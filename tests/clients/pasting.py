@@ -1,0 +1,117 @@
+"""Pages of the documentation, pasted from top to bottom into one shell, as their readers do.
+
+The shell knows nothing but what the page defines: a variable that it forgot ends it (`set -u`), and so does a command that fails, or
+one that does not come back.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import redis
+from pages import blocks
+from servers import HOST, ROOT, WITHIN
+
+DONE = "### done"
+# What every shell has.
+GIVEN = {"HOME", "PATH", "PWD"}
+
+
+def with_settings(text: str, settings: dict[str, str]) -> str:
+    """A page as its reader pastes it: with values of their own where the page says `NAME=value`."""
+    for on_the_page, here in settings.items():
+        assert on_the_page in text, on_the_page
+        text = text.replace(on_the_page, here)
+    return text
+
+
+def waits_are_bounded(text: str) -> bool:
+    """Whether the only loop that waits is that of the function `wait_until`, which gives up at last."""
+    code = "\n".join(blocks(text))
+    function = re.search(r"^wait_until\(\) \{.*?^\}", code, re.DOTALL | re.MULTILINE)
+    return bool(function) and "gave up" in function[0] and code.count("sleep ") == 1
+
+
+def redis_cli_at(folder: Path, port: int) -> Path:
+    """A folder with a redis-cli that finds the server where the pages' readers have it, at the default port."""
+    program = shutil.which("redis-cli")
+    assert program
+    folder.mkdir()
+    (folder / "redis-cli").write_text(f'#!/bin/sh\nexec {program} -h {HOST} -p {port} "$@"\n')
+    (folder / "redis-cli").chmod(0o755)
+    return folder
+
+
+class Shell:
+    """A shell into which a page is pasted."""
+
+    def __init__(
+        self,
+        folder: Path,
+        text: str,
+        *,
+        directory: Path = ROOT,
+        programs: Path | None = None,
+        **environment: str,
+    ) -> None:
+        """`programs`: a folder that comes before all others in the search path."""
+        named = set(re.findall(r"\$\{?(\w+)", "\n".join(blocks(text)))) - GIVEN
+        known = {name: value for name, value in os.environ.items() if name not in named}
+        if programs:
+            known["PATH"] = f"{programs}:{known['PATH']}"
+        self.errors = folder / f"errors-{id(self)}"
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                ["bash", "-eu", "-o", "pipefail"],
+                cwd=directory,
+                env=known | environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+
+    def paste(self, *code: str) -> list[str]:
+        """The lines that the code prints. It is given up after a while."""
+        lines = []
+        late = threading.Timer(WITHIN, self.end)
+        late.start()
+        try:
+            assert self.process.stdin
+            assert self.process.stdout
+            self.process.stdin.write("\n".join([*code, f"echo '{DONE}'\n"]))
+            self.process.stdin.flush()
+            for line in self.process.stdout:
+                if line == f"{DONE}\n":
+                    return lines
+                lines.append(line.rstrip("\n"))
+        except BrokenPipeError:
+            pass
+        finally:
+            late.cancel()
+        errors = self.errors.read_text(errors="replace")[-5000:]
+        pytest.fail(f"{''.join(code)}\n{lines}\n{errors}", pytrace=False)
+
+    def end(self) -> None:
+        """Ends the shell, and all that it started and that did not leave it."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def close(self, *ports: int) -> None:
+        """Ends the shell, and the servers that the page has started."""
+        self.end()
+        self.process.wait(WITHIN)
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe
+            with suppress(BrokenPipeError):
+                pipe.close()
+        for port in ports:
+            with redis.Redis(HOST, port, protocol=2) as client, suppress(redis.ConnectionError):
+                client.shutdown(nosave=True)

@@ -1,0 +1,59 @@
+"""docs/security.md, pasted into one shell: users may do what the page says, and none of them is left at the end.
+
+The tests of the module send each line of it alone (tests/server/access.rs).
+"""
+
+import re
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+
+import pages
+import pasting
+import pytest
+from pasting import Shell
+from servers import OXBLOOM, Server, running, server_version
+
+PAGE = pages.page("security.md")
+BLOCKS = pages.blocks(PAGE)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with running(OXBLOOM) as server:
+        yield server
+
+
+def is_for_this_server(block: str) -> bool:
+    """Blocks for some servers begin with a comment that says which."""
+    found = re.search(r"<<'END'\n# (before )?\D*(\d+)\.(\d+)", block)
+    if not found:
+        return True
+    is_later = server_version() >= (int(found[2]), int(found[3]))
+    return is_later != bool(found[1])
+
+
+def test_the_page_can_be_pasted_from_top_to_bottom(server: Server, tmp_path: Path) -> None:
+    text = pasting.with_settings(PAGE, {"PORT=6379": f"PORT={server.port}"})
+    shell = Shell(tmp_path, text)
+    try:
+        shown = [shell.paste(block) for block in pages.blocks(text)]
+    finally:
+        shell.close()
+    assert len(BLOCKS) == 7
+    for block, lines in zip(BLOCKS, shown, strict=True):
+        if is_for_this_server(block):
+            errors = [line for line in lines if re.match("[A-Z]+ ", line)]
+            assert all(line.startswith("NOPERM ") for line in errors), block
+            assert len(errors) == block.count("# refused"), (block, lines)
+            assert len(lines) >= block.count("\n") - 3
+    assert len(server.client.acl_users()) == 1
+
+
+def test_digests_are_of_one_length_and_keyed(tmp_path: Path) -> None:
+    (code,) = pages.blocks(PAGE, "python")
+    (tmp_path / "digests.py").write_text(code)
+    digest = runpy.run_path(str(tmp_path / "digests.py"))["digest"]
+    one, other = (digest(b"item", key * 16) for key in (b"a", b"b"))
+    assert len(one) == len(other) == 16
+    assert one != other
