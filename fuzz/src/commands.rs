@@ -1,16 +1,16 @@
-//! Any commands, one after the other, to the whole module in a mock [`server`], and what must hold after each of them.
+//! Sends arbitrary commands to the whole module in a mock [`server`], and checks after each command:
 //!
-//! - Whatever was added is there until it is removed, and counted as often as it was added.
-//! - Who follows the server, by what it replicates, has the very same filters, whatever the defaults there are.
-//! - What did not change a filter is neither replicated nor announced, and what changed it is both.
-//! - Files, rewritten append-only files, copies and moves hold the same.
+//! - An added item is present until it is removed, and its count is not too low.
+//! - A follower that applies the replicated commands has the same filters, whatever its defaults.
+//! - A command that does not change a filter is neither replicated nor announced; one that does is both.
+//! - Files, rewritten append-only files, copies and moved values have the same content.
 //!
 //! The bytes are a script:
 //!
 //! ```text
 //!  script    age, arguments of loadmodule, commands
-//!  command   circumstances, number of words, words
-//!  word      a byte: one of WORDS, an item, or what is to be made of the bytes that follow
+//!  command   circumstances, number of arguments, arguments
+//!  argument  a byte: one of WORDS, an item, or a code that says how to read the bytes that follow
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,12 +25,12 @@ use super::decoding::{MEMORY_LIMIT, sealed};
 use super::input::{Reader, item};
 use super::server::{self, Age, Circumstances, Outcome, Reply, Words, whole_number};
 
-/// The words that a byte stands for. What is found keeps its meaning if new ones come last.
+/// The arguments that a byte stands for. Append new ones, so that the corpus keeps its meaning.
 #[rustfmt::skip]
 pub const WORDS: &[&str] = &[
     "BF.RESERVE", "BF.ADD", "BF.MADD", "BF.INSERT", "BF.EXISTS", "BF.MEXISTS", "BF.DEL", "BF.MDEL", "BF.COUNT", "BF.MCOUNT",
     "BF.MERGE", "BF.CARD", "BF.INFO", "BF.SCANDUMP", "BF.LOADCHUNK", "BF.DEBUG",
-    // Of the server, as far as they have to do with us.
+    // Commands of the mock server.
     "SET", "DEL", "RENAME", "COPY", "SAVE", "RESTORE", "RELOAD", "REWRITE", "DEFRAGMENT", "CONFIG",
     "a", "b", "c", "d",
     "EXPANSION", "NONSCALING", "COUNTING", "SEED", "LAYOUT", "native", "classic", "LIKE", "CAPACITY", "ERROR", "NOCREATE", "NX",
@@ -46,53 +46,60 @@ pub const WORDS: &[&str] = &[
 /// Bytes from here on are items.
 pub const ITEM: u8 = 0x80;
 
-/// What follows is how many bytes, and they.
+/// The code for a literal: its length and its bytes follow.
 pub const LITERAL: u8 = 0xE0;
 
-/// The same with two bytes for the length.
+/// The code for a literal with two bytes of length.
 pub const LONG_LITERAL: u8 = 0xE1;
 
-/// The same, a header of which the checksum is to be put right.
+/// The code for a header whose checksum is corrected: two bytes of length and its bytes follow.
 pub const SEALED: u8 = 0xE2;
 
-/// What follows is the number of the first of several items, and how many they are.
+/// The code for several items: the number of the first item and the number of items follow.
 pub const ITEMS: u8 = 0xE3;
 
-/// The iterator, and the data, of the last reply that had them; for the data also a file that was saved.
-pub const ITERATOR: u8 = 0xE4;
+/// The code for the cursor of the last reply that had one.
+pub const CURSOR: u8 = 0xE4;
+/// The code for the data of the last reply that had any, or for the file that was saved last.
 pub const DATA: u8 = 0xE5;
 
-/// A whole number, and any other, in eight bytes.
+/// The code for a whole number: eight bytes follow.
 const NUMBER: u8 = 0xE6;
+/// The code for a floating-point number: eight bytes follow.
 const FRACTION: u8 = 0xE7;
 
 /// Bytes from here on are small numbers.
 const SMALL_NUMBER: u8 = 0xE8;
 
-/// The bits of a command's circumstances: it comes from a master; the client speaks RESP3; there is no memory left, or little
-/// within `maxmemory`, or other keys may be evicted for it; who follows is a server that loads, not a replica.
+/// The bit of the circumstances that says that a command comes from a master.
 pub const FROM_MASTER: u8 = 1;
+/// The client uses RESP3.
 const RESP3: u8 = 2;
-const POOR: u8 = 4;
+/// Zeroed memory cannot be allocated.
+const OUT_OF_MEMORY: u8 = 4;
+/// The server is almost at `maxmemory`.
 const FULL: u8 = 8;
+/// The server may evict other keys.
 const EVICTS: u8 = 16;
+/// The follower is a server that loads a file, not a replica.
 const LOADS: u8 = 32;
 
-/// Words of a command, and items of which it may have several, at most.
-const MOST_WORDS: u8 = 31;
-const MOST_ITEMS: u8 = 63;
+/// The maximum number of arguments of a command.
+const MAX_WORDS: u8 = 31;
+/// The maximum number of items of a code [`ITEMS`].
+const MAX_ITEMS: u8 = 63;
 
-/// The server; one that follows it; and one that loads what it rewrites.
+/// The key spaces of the server, of its follower, and of a server that loads its rewritten append-only file.
 const SERVER: usize = 0;
 const FOLLOWER: usize = 1;
 const RESTARTED: usize = 2;
 
-/// What a master may have granted, in whole numbers: a replica has to find the memory for it, or end.
+/// The maximum of a number in a command from a master. A replica must allocate the memory for it, or exit.
 const GRANTED: i64 = 100;
 
-/// The bytes are a script.
+/// Runs a script.
 pub fn commands(bytes: &[u8]) {
-    let mut script = Script { rest: Reader(bytes), iterator: b"0".to_vec(), data: Vec::new() };
+    let mut script = Script { rest: Reader(bytes), cursor: b"0".to_vec(), data: Vec::new() };
     if let Some(mut session) = Session::start(&mut script) {
         while session.step(&mut script).is_some() {}
         session.check_all();
@@ -102,14 +109,14 @@ pub fn commands(bytes: &[u8]) {
 
 struct Script<'a> {
     rest: Reader<'a>,
-    /// See [`ITERATOR`] and [`DATA`].
-    iterator: Vec<u8>,
+    /// See [`CURSOR`] and [`DATA`].
+    cursor: Vec<u8>,
     data: Vec<u8>,
 }
 
 impl Script<'_> {
     fn words(&mut self) -> Option<Words> {
-        let count = self.rest.u8()? & MOST_WORDS;
+        let count = self.rest.u8()? & MAX_WORDS;
         let mut words = Words::new();
         for _ in 0..count {
             match self.rest.u8()? {
@@ -117,10 +124,10 @@ impl Script<'_> {
                 LONG_LITERAL => words.push(self.literal(|rest| rest.u16().map(usize::from))?),
                 SEALED => words.push(sealed(&self.literal(|rest| rest.u16().map(usize::from))?)),
                 ITEMS => {
-                    let (first, count) = (u64::from(self.rest.u8()?), u64::from(self.rest.u8()? & MOST_ITEMS));
+                    let (first, count) = (u64::from(self.rest.u8()?), u64::from(self.rest.u8()? & MAX_ITEMS));
                     words.extend((first..first + count).map(item));
                 }
-                ITERATOR => words.push(self.iterator.clone()),
+                CURSOR => words.push(self.cursor.clone()),
                 DATA => words.push(self.data.clone()),
                 NUMBER => words.push(self.rest.u64()?.cast_signed().to_string().into_bytes()),
                 FRACTION => words.push(f64::from_bits(self.rest.u64()?).to_string().into_bytes()),
@@ -140,16 +147,16 @@ impl Script<'_> {
 
 #[derive(Default)]
 struct Session {
-    /// What the filters of the server must contain.
+    /// The model of the server's filters.
     model: KeyspaceModel<Vec<u8>>,
-    /// What the filters of the server were when they were last looked at.
+    /// The digests of the server's filters at the last check.
     digests: BTreeMap<Vec<u8>, u64>,
 }
 
 impl Session {
     fn start(script: &mut Script<'_>) -> Option<Session> {
         let age = if script.rest.u8()? & 1 == 0 { Age::New } else { Age::Old };
-        // Settings outlive a load, here as nowhere else.
+        // In this process, settings outlive a load, so all of them are set.
         let defaults = "error-rate 0.01 initial-size 100 expansion-factor 2 layout native lookahead-size 1";
         let defaults = defaults.split(' ').map(|word| word.as_bytes().to_vec());
         let limit = [b"filter-memory-limit".to_vec(), MEMORY_LIMIT.to_string().into_bytes()];
@@ -167,7 +174,7 @@ impl Session {
         Some(Session::default())
     }
 
-    /// One command. `None` when there are no more.
+    /// Runs a command. Returns `None` at the end of the script.
     fn step(&mut self, script: &mut Script<'_>) -> Option<()> {
         let bits = script.rest.u8()?;
         let words = script.words()?;
@@ -177,7 +184,7 @@ impl Session {
             flags: flag(FROM_MASTER, raw::REDISMODULE_CTX_FLAGS_REPLICATED)
                 | flag(RESP3, raw::REDISMODULE_CTX_FLAGS_RESP3)
                 | flag(EVICTS, raw::REDISMODULE_CTX_FLAGS_EVICT),
-            poor: has(POOR) && !has(FROM_MASTER),
+            out_of_memory: has(OUT_OF_MEMORY) && !has(FROM_MASTER),
             full: has(FULL),
         };
         let following = if has(LOADS) {
@@ -187,7 +194,7 @@ impl Session {
         };
         let following = Circumstances { flags: following, ..Circumstances::default() };
         let name = words.first()?.to_ascii_lowercase();
-        // A key expires while a client's command runs, or before anything else happens.
+        // Keys may expire while a client's command runs, but not during any other command.
         if has(FROM_MASTER) || !name.starts_with(b"bf.") {
             server::delete_expired();
         }
@@ -196,7 +203,7 @@ impl Session {
                 self.command(script, &name, &words, circumstances, following);
             }
         } else {
-            // Asked for by clients alone: a master would have found the memory for a file, whatever is in it.
+            // Not from a master: a replica must apply any file of its master, whatever memory it takes.
             let flags = circumstances.flags & !raw::REDISMODULE_CTX_FLAGS_REPLICATED;
             let circumstances = Circumstances { flags, ..circumstances };
             self.command_of_the_server(script, &name, &words, circumstances, following);
@@ -204,7 +211,7 @@ impl Session {
         Some(())
     }
 
-    /// A command of the module's.
+    /// Runs a command of the module.
     fn command(
         &mut self,
         script: &mut Script<'_>,
@@ -226,7 +233,7 @@ impl Session {
                     server::set_expire_time(FOLLOWER, key, whole_number(time).expect("a time"));
                     continue;
                 }
-                let followed = server::run(FOLLOWER, words, following).expect("a command that there is");
+                let followed = server::run(FOLLOWER, words, following).expect("a command of the module");
                 assert!(!followed.reply.is_error(), "{words:?}: {:?}", followed.reply);
             }
         };
@@ -241,8 +248,8 @@ impl Session {
                 assert!(outcome.signalled.contains(*key) && !outcome.replicated.is_empty(), "{words:?}");
             }
         }
-        if let [Reply::Integer(iterator), Reply::Bulk(data)] = outcome.reply.elements() {
-            script.iterator = iterator.to_string().into_bytes();
+        if let [Reply::Integer(cursor), Reply::Bulk(data)] = outcome.reply.elements() {
+            script.cursor = cursor.to_string().into_bytes();
             script.data.clone_from(data);
         }
         let is_from_master = circumstances.flags & raw::REDISMODULE_CTX_FLAGS_REPLICATED != 0;
@@ -252,7 +259,7 @@ impl Session {
         }
     }
 
-    /// Looks at the filter of a key, which the follower must have as well. Whether it changed.
+    /// Reads the filter of a key, which the follower must have too. Returns true if it changed.
     fn look(&mut self, key: &[u8]) -> bool {
         let digest = server::digest(SERVER, key);
         assert!(digest == server::digest(FOLLOWER, key), "{key:?} differs");
@@ -262,7 +269,7 @@ impl Session {
         }
     }
 
-    /// Notes what came of a command.
+    /// Applies a command to the model, and checks its reply.
     fn follow(&mut self, name: &[u8], words: &Words, outcome: &Outcome, had_filter: bool, is_from_master: bool) {
         let Outcome { reply, .. } = outcome;
         let Some(key) = words.get(1).filter(|_| !reply.is_error()) else { return };
@@ -275,7 +282,7 @@ impl Session {
                 let absent_only = absent_only && !is_from_master;
                 let filter = self.model.get_or_create(key);
                 for (item, new) in items.iter().zip(numbers) {
-                    assert!(new == 0 || !filter.contains(item), "{item:?} was there, and was new");
+                    assert!(new == 0 || !filter.contains(item), "{item:?} was present, and was new");
                     if new == 1 || !absent_only {
                         filter.add(item.clone());
                     }
@@ -284,7 +291,7 @@ impl Session {
             b"bf.del" | b"bf.mdel" => {
                 let filter = self.model.get_or_create(key);
                 for (item, removed) in words[2..].iter().zip(numbers) {
-                    assert!(removed == 1 || !filter.contains(item), "{item:?} was there, and not removed");
+                    assert!(removed == 1 || !filter.contains(item), "{item:?} was present, and not removed");
                     if removed == 1 {
                         filter.remove(item);
                     }
@@ -301,9 +308,9 @@ impl Session {
                 let info = [b"BF.INFO".to_vec(), key.clone(), b"LAYOUT".to_vec()];
                 let layout = server::run(SERVER, &info, Circumstances::default()).map(|outcome| outcome.reply);
                 let is = |name: &[u8]| layout == Some(Reply::Array(vec![Reply::Simple(name.to_vec())]));
-                // What a master creates replaces what is there.
+                // A header from a master replaces the filter.
                 let is_header = words[2] == HEADER_CURSOR.to_string().into_bytes() && !words[3].is_empty();
-                // What is there stays, but for what a master of classic filters says.
+                // Other chunks keep the items, except chunks of a classic filter from a master, which overwrite it.
                 if !had_filter || is_header || is(b"classic") && is_from_master {
                     self.model.put(key, Some(CountingModel::uncertain()));
                 } else {
@@ -315,7 +322,7 @@ impl Session {
     }
 
     fn follow_merge(&mut self, key: &[u8], words: &Words, had_filter: bool) {
-        let count = words.get(2).and_then(|count| whole_number(count)).expect("what was taken for a number");
+        let count = words.get(2).and_then(|count| whole_number(count)).expect("a number that the module accepted");
         let (sources, options) = words[3..].split_at(count as usize);
         let has = |option: &[u8]| options.iter().any(|word| word.eq_ignore_ascii_case(option));
         let is_named = sources.iter().any(|source| source == key);
@@ -327,13 +334,13 @@ impl Session {
         self.model.merge(key, &operands, is_union);
     }
 
-    /// Panics if something is missing of what a filter must hold.
+    /// Panics if an item of a filter is missing, or if its count is too low.
     fn check(&self, key: &[u8]) {
         let Some(filter) = self.model.get(key).filter(|filter| !filter.is_empty()) else { return };
         let ask = |command: &str| {
             let words = [command.as_bytes(), key].into_iter().map(<[u8]>::to_vec).chain(filter.items().cloned());
             let outcome = server::run(SERVER, &words.collect::<Words>(), Circumstances::default());
-            outcome.expect("a command that there is").reply
+            outcome.expect("a command of the module").reply
         };
         assert!(ask("BF.MEXISTS").integers() == vec![1; filter.items().len()], "an item of {key:?} is missing");
         let counts = ask("BF.MCOUNT");
@@ -342,7 +349,7 @@ impl Session {
         assert!(counts.is_error() || is_enough, "an item of {key:?} is not counted as often as it was added");
     }
 
-    /// Panics unless everything is as it was when it was last looked at, and whole.
+    /// Panics unless all filters are complete and unchanged since the last check.
     fn check_all(&mut self) {
         server::delete_expired();
         for key in server::keys(SERVER) {
@@ -353,7 +360,7 @@ impl Session {
         server::check_figures();
     }
 
-    /// What the server does with keys, or with everything.
+    /// Runs a command of the mock server, on a key or on all keys.
     fn command_of_the_server(
         &mut self,
         script: &mut Script<'_>,
@@ -426,7 +433,7 @@ impl Session {
         self.check(changed);
     }
 
-    /// Writes each filter to a file, and reads it from there.
+    /// Saves each filter to a file, and loads it again.
     fn reload(&mut self) {
         let loading = Circumstances { flags: raw::REDISMODULE_CTX_FLAGS_LOADING, ..Circumstances::default() };
         for key in server::keys(SERVER) {
@@ -437,12 +444,12 @@ impl Session {
         self.check_all();
     }
 
-    /// Runs the commands of a rewritten append-only file on a server that has nothing yet.
+    /// Runs the commands of a rewritten append-only file on an empty server.
     fn rewrite(&mut self) {
         let loading = Circumstances { flags: raw::REDISMODULE_CTX_FLAGS_LOADING, ..Circumstances::default() };
         for key in server::keys(SERVER) {
             for words in server::rewrite(SERVER, &key) {
-                let outcome = server::run(RESTARTED, &words, loading).expect("a command that there is");
+                let outcome = server::run(RESTARTED, &words, loading).expect("a command of the module");
                 assert!(outcome.reply == Reply::Simple(b"OK".to_vec()), "{:?}", outcome.reply);
             }
             assert!(server::digest(SERVER, &key) == server::digest(RESTARTED, &key), "{key:?} differs");
@@ -451,11 +458,11 @@ impl Session {
     }
 }
 
-/// The module's types, in the order in which it creates them.
+/// The module's data types, in the order in which it creates them.
 const NATIVE: usize = 0;
 const CLASSIC: usize = 1;
 
-/// Runs something on a server with other defaults, where there is CONFIG for modules.
+/// Runs `f` with other defaults, if the server offers CONFIG to modules.
 fn with_other_defaults(f: impl FnOnce()) {
     const OTHERS: [(&str, &str); 4] =
         [("error-rate", "0.3"), ("initial-size", "7"), ("expansion-factor", "5"), ("layout", "classic")];
@@ -476,24 +483,24 @@ fn with_other_defaults(f: impl FnOnce()) {
     }
 }
 
-/// The items of a command that adds them, as far as it does, and whether those that are there are left alone.
+/// Returns the items of a command that adds items, and whether it skips present items.
 fn added<'a>(name: &[u8], words: &'a Words) -> (&'a [Vec<u8>], bool) {
     if name != b"bf.insert" {
         return (&words[2..], false);
     }
-    // What a master says has the word shortened. No value of an option that is accepted starts with this letter.
+    // A master may abbreviate ITEMS. No accepted value of an option starts with this letter.
     let options = words[2..].iter().take_while(|word| !word.first().is_some_and(|first| b"iI".contains(first))).count();
     let absent_only = words[2..][..options].iter().any(|word| word.eq_ignore_ascii_case(b"NX"));
     (words.get(2 + options + 1..).unwrap_or(&[]), absent_only)
 }
 
-/// Whether a word asks for little memory, as a number or as the name of a setting.
+/// Returns true if an argument, a number or the name of a setting, does not lead to large allocations.
 fn is_granted(word: &[u8]) -> bool {
     let is_little = whole_number(word).is_none_or(|number| (0..=GRANTED).contains(&number));
     is_little && !word.to_ascii_lowercase().windows(6).any(|part| part == b"memory")
 }
 
-/// Whether a master may have sent this, which found the memory for it. Otherwise a replica without it ends.
+/// Returns true if a master may have sent this command, which takes little memory. A replica without memory would exit.
 fn is_grantable(name: &[u8], words: &Words) -> bool {
     let Some(key) = words.get(1) else { return true };
     let names_little = |words: &[Vec<u8>]| {

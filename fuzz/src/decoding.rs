@@ -1,7 +1,6 @@
-//! Bytes from anywhere: as a walk's header, as a file, and as pieces that are loaded into a filter.
+//! Decodes arbitrary bytes: as a dump's header, as a file, and as chunks that are loaded into a filter.
 //!
-//! Our own headers and chunks carry checksums, which no fuzzer guesses. The targets put the right ones in, so that what is
-//! behind them is reached.
+//! Our own headers and chunks have checksums, which a fuzzer cannot guess. So the targets insert the right ones.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -19,41 +18,42 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::input::{Reader, Writer, item};
 use crate::part::{self, END, Shape};
 
-/// The most bytes that a filter is built with. It may grow to twice as many.
+/// The maximum number of bytes with which a filter is built. It may grow to twice as many.
 pub const MEMORY_LIMIT: u64 = 256 << 10;
 
-/// Items that are inserted into whatever can be built: more than a batch.
+/// The number of items that are inserted into each filter: more than a batch.
 const ITEMS: u64 = 48;
 
-/// The filters that count, of those that the `pieces` target starts with.
+/// The kinds of counting filters in the `chunks` target.
 pub const COUNTING_KINDS: Range<u8> = 9..12;
 
-/// Those that start with so many items that their tables have many segments. The first one does not count.
+/// The kinds of filters that start with so many items that their tables have many segments. The first one does not
+/// count.
 pub const LARGE_KINDS: RangeInclusive<u8> = LARGE_NATIVE..=255;
 const LARGE_NATIVE: u8 = 251;
 
-/// The count at which entries of a table end.
+/// The maximum count of an entry of a table.
 const MAX_COUNT: u64 = 1 << 48;
 
-/// The most bytes that the directories of a table take, but for what is in proportion to its segments.
+/// The maximum size of a table's directories in bytes, without the part that is proportional to its segments.
 const DIRECTORY_BYTES: usize = 9 << 20;
 
-/// The most bytes that a table takes for each byte of its dump, directories included.
+/// The maximum number of bytes that a table takes for each byte of its dump, directories included.
 const BYTES_PER_DUMPED_BYTE: usize = 128;
 
-/// The bytes are a header.
+/// Decodes a header.
 pub fn header(bytes: &[u8]) {
     let bytes = &sealed(bytes);
     let Some(mut filter) = Header::decode(bytes, Origin::Client).ok().and_then(|header| built(&header)) else { return };
-    // Our own headers say how many bits are set, or slots filled, and there are none yet.
+    // Our own headers have the number of set bits or filled slots, and there are none yet.
     let is_whole = matches!(filter.content(), Content::Classic(_));
     assert!(!is_whole || codec::encode_header(&filter).unwrap() == *bytes);
     use_in_every_way(&mut filter);
-    check_same(&filter, &through_a_walk(&filter));
+    check_same(&filter, &through_a_dump(&filter));
 }
 
-/// The first byte tells what the others are a file of: to 6 a classic filter of this version, 7 a native or counting filter,
-/// more one to which the right checksums, and numbers of bits set or slots filled, are given.
+/// Decodes a file. The first byte is its kind: up to 6, a classic filter of this version; 7, a native or counting
+/// filter; from 8 on, one whose checksums, and numbers of set bits or filled slots, are corrected first.
 pub fn file(bytes: &[u8]) {
     let Some((&kind, file)) = bytes.split_first() else { return };
     let loaded = match kind {
@@ -63,16 +63,16 @@ pub fn file(bytes: &[u8]) {
     };
     let Ok(mut filter) = loaded else { return };
     if kind == 4 {
-        // All but the sum of the layers' items, which is not looked at.
+        // Without the sum of the layers' items, which is not checked.
         let saved = saved(&filter);
         assert!(saved[8..] == file[8..saved.len()]);
     }
     use_in_every_way(&mut filter);
-    check_same(&filter, &through_a_walk(&filter));
+    check_same(&filter, &through_a_dump(&filter));
 }
 
-/// The first two bytes choose a filter and how many items it starts with, the others are operations on it.
-pub fn pieces(bytes: &[u8]) {
+/// Runs operations on a filter. The first two bytes choose the filter and its number of items.
+pub fn chunks(bytes: &[u8]) {
     let mut rest = Reader(bytes);
     if let Some(mut subject) = Subject::new(&mut rest) {
         while subject.step(&mut rest).is_some() {}
@@ -82,7 +82,7 @@ pub fn pieces(bytes: &[u8]) {
     }
 }
 
-/// Asks a filter everything, gives it items while they take little memory, and copies it.
+/// Calls all operations of a filter, adds items while they take little memory, and copies it.
 fn use_in_every_way(filter: &mut Filter) {
     check_figures(filter);
     let before: Vec<bool> = (0..ITEMS).map(|number| filter.contains(item(number))).collect();
@@ -90,12 +90,12 @@ fn use_in_every_way(filter: &mut Filter) {
     let is_said_to_be_empty = filter.counting().is_some_and(|counting| counting.table().occurrences() == 0);
     let inserted = insert(filter, OnDuplicate::Count, 0..ITEMS);
     if filter.windowed().is_some_and(|filter| filter.slices().window().rolling) {
-        // It forgets what is there for what comes: see `forgetting`.
+        // A rolling filter forgets items for new ones: see `forgetting`.
         return;
     }
     assert!((0..inserted).all(|number| filter.contains(item(number))));
     assert!((inserted..ITEMS).all(|number| !before[number as usize] || filter.contains(item(number))));
-    // All is known now, and changes nothing.
+    // All items are present now, and change nothing.
     let after = whole(filter);
     assert!(insert(filter, OnDuplicate::Skip, 0..inserted) == inserted);
     assert!(whole(filter) == after);
@@ -114,14 +114,14 @@ fn use_in_every_way(filter: &mut Filter) {
     if filter.counting().is_some() {
         remove(filter, 0..inserted);
         check_figures(filter);
-        // What was there before still is, unless a header lied and its table is taken for empty.
-        // Additions beyond the last count are not counted, but taken back.
+        // Items that were present before still are, unless a header wrongly said that the table is empty. Additions
+        // beyond the maximum count are not counted, but removed.
         let is_there = |(now, before)| now >= before || before >= MAX_COUNT;
         assert!(is_said_to_be_empty || self::counts(filter).into_iter().zip(counts).all(is_there));
     }
 }
 
-/// Adds another occurrence of items that are there, if the filter counts them, and removes it.
+/// Adds another occurrence of present items, if the filter counts them, and removes it.
 fn count_again(filter: &mut Filter, numbers: Range<u64>) {
     if filter.counting().is_some() {
         let numbers = numbers.start..numbers.start + insert(filter, OnDuplicate::Count, numbers);
@@ -131,7 +131,8 @@ fn count_again(filter: &mut Filter, numbers: Range<u64>) {
     }
 }
 
-/// Merges a filter of ours with itself and with another. Counts add up in a union; in an intersection, the smaller one stays.
+/// Merges a filter of our own with itself and with another. A union adds the counts; an intersection keeps the smaller
+/// count.
 fn check_merges(filter: &Filter) {
     if matches!(filter.kind(), FilterKind::Classic | FilterKind::Windowed) {
         return;
@@ -153,8 +154,8 @@ fn check_merges(filter: &Filter) {
     }
 }
 
-/// Returns the merge of two filters, if it is possible and takes little memory. What is not said to have changed
-/// anything has not.
+/// Returns the merge of two filters, if it is possible and takes little memory. Checks that a merge that returns false
+/// changed nothing.
 fn merged(one: &Filter, other: &Filter, op: MergeOp) -> Option<Filter> {
     let mut merged = one.try_clone().expect("a copy");
     let present = (one.memory_usage() + other.memory_usage()) as u64;
@@ -179,12 +180,12 @@ fn merged(one: &Filter, other: &Filter, op: MergeOp) -> Option<Filter> {
     result.is_ok().then_some(merged)
 }
 
-/// Returns how often an item is in a counting filter.
+/// Returns the count of an item in a counting filter.
 fn count(filter: &Filter, number: u64) -> u64 {
     filter.counting().expect("a table").count(filter.hash(&item(number)))
 }
 
-/// Returns how often each of the first items is in a filter: at most once, if it does not count.
+/// Returns the counts of the first items: at most 1 if the filter does not count.
 fn counts(filter: &Filter) -> Vec<u64> {
     let count = |number| match filter.counting() {
         Some(_) => count(filter, number),
@@ -193,12 +194,12 @@ fn counts(filter: &Filter) -> Vec<u64> {
     (0..2 * ITEMS).map(count).collect()
 }
 
-/// Removes an occurrence of each of the items, which must be in a counting filter.
+/// Removes one occurrence of each of the items, which must be present in a counting filter.
 fn remove(filter: &mut Filter, mut numbers: Range<u64>) {
     assert!(numbers.all(|number| filter.remove(item(number)) == Ok(true)));
 }
 
-/// Inserts items until one does not fit. Returns how many did.
+/// Inserts items until one does not fit. Returns the number of items that fit.
 fn insert(filter: &mut Filter, on_duplicate: OnDuplicate, numbers: Range<u64>) -> u64 {
     let hashes: Vec<_> = numbers.map(|number| filter.hash(&item(number))).collect();
     let mut new = vec![true; hashes.len()];
@@ -218,13 +219,13 @@ fn insert(filter: &mut Filter, on_duplicate: OnDuplicate, numbers: Range<u64>) -
         Error::Full => assert_eq!(filter.expansion(), None),
         _ => assert!(filter.expansion().is_some() || filter.counting().is_some() || filter.windowed().is_some()),
     }
-    // The item that does not fit has changed nothing.
+    // The item that does not fit must change nothing.
     assert_eq!(expected.insert_hashes(&rest[..more], new, &mut [], &on_duplicate.into(), &mut |_bytes| true), Ok(()));
     assert!(whole(filter) == whole(&expected));
     (handled + more) as u64
 }
 
-/// Panics if what INFO and the like say of a filter is impossible.
+/// Panics if the figures of a filter are impossible.
 fn check_figures(filter: &Filter) {
     let layers: Vec<_> = filter.layers().collect();
     assert_eq!(layers.len(), filter.num_layers());
@@ -237,7 +238,7 @@ fn check_figures(filter: &Filter) {
     let of_table = table(filter).map_or_else(
         || allocated_by_windows(filter),
         |table| {
-            let dumped: usize = whole(filter).iter().map(|(_, piece)| piece.len()).sum();
+            let dumped: usize = whole(filter).iter().map(|(_, chunk)| chunk.len()).sum();
             let most = DIRECTORY_BYTES + BYTES_PER_DUMPED_BYTE * dumped;
             assert!(filter.memory_usage() <= most, "{} bytes for {dumped}", filter.memory_usage());
             assert!(filter.expansion().is_none() || filter.len() <= filter.capacity());
@@ -256,7 +257,7 @@ fn allocated_by_windows(filter: &Filter) -> usize {
     })
 }
 
-/// Items that are asked for together are answered as they are one by one.
+/// Panics unless look-ups in batches and of single items agree.
 fn check_batches(filter: &Filter) {
     let items: Vec<_> = (0..2 * ITEMS).map(item).collect();
     let mut items = items.iter().map(|item| item.as_slice()).peekable();
@@ -282,7 +283,7 @@ fn check_same(filter: &Filter, copy: &Filter) {
     assert_eq!(copy.memory_usage(), filter.memory_usage());
 }
 
-/// Returns true if the filter counts its bits right, and its slots, and each item in its table at least once.
+/// Returns true if the filter's numbers of set bits and filled slots are right, and its table agrees with its dump.
 fn counts_are_right(filter: &Filter) -> bool {
     let is_counted = match filter.content() {
         Content::Native(native) => native.layer().set_bits() == set_bits(native.layer().bytes()),
@@ -292,11 +293,11 @@ fn counts_are_right(filter: &Filter) -> bool {
     is_counted && table(filter).is_none_or(|table| table_is_right(filter, table))
 }
 
-/// Returns true if a filter's table answers as its dump says.
+/// Returns true if a filter's table agrees with its dump.
 fn table_is_right(filter: &Filter, table: &Table) -> bool {
     let (shape, mut entries) = (Shape::of(filter), Vec::new());
-    let parts = whole(filter).into_iter().filter(|&(iterator, _)| iterator > table_start(filter));
-    let filled: u64 = parts.map(|(_, piece)| shape.read(content(&piece), &mut entries).expect("a part")).sum();
+    let parts = whole(filter).into_iter().filter(|&(cursor, _)| cursor > table_start(filter));
+    let filled: u64 = parts.map(|(_, chunk)| shape.read(content(&chunk), &mut entries).expect("a part")).sum();
     table.slots() == filled
         && (0..2 * ITEMS).all(|number| {
             let (hash, count) = (filter.hash(&item(number)), shape.count(number, &entries));
@@ -304,7 +305,7 @@ fn table_is_right(filter: &Filter, table: &Table) -> bool {
         })
 }
 
-/// Returns the table of a filter that has one which does not forget.
+/// Returns the filter's table, unless it has none or forgets.
 fn table(filter: &Filter) -> Option<&Table> {
     match filter.content() {
         Content::Native(filter) => filter.table(),
@@ -313,12 +314,12 @@ fn table(filter: &Filter) -> Option<&Table> {
     }
 }
 
-/// Returns the iterator behind which those of a table's pieces are.
+/// Returns the cursor after which the cursors of a table's chunks start.
 fn table_start(filter: &Filter) -> u64 {
     FIRST_CHUNK_CURSOR + bits(filter).len() as u64
 }
 
-/// Returns how many bits are set.
+/// Returns the number of set bits.
 fn set_bits(bytes: &[u8]) -> u64 {
     bytes.iter().map(|byte| u64::from(byte.count_ones())).sum()
 }
@@ -332,17 +333,17 @@ fn bits(filter: &Filter) -> Vec<u8> {
     }
 }
 
-/// Returns the header and all pieces, with their iterators: two filters that agree in these are the same filter.
+/// Returns the header and all chunks with their cursors, which are equal for equal filters.
 fn whole(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
-    let mut pieces = Vec::new();
-    codec::dump(filter, |iterator, piece| pieces.push((iterator, piece.to_vec()))).expect("little memory");
-    pieces
+    let mut chunks = Vec::new();
+    codec::dump(filter, |cursor, chunk| chunks.push((cursor, chunk.to_vec()))).expect("little memory");
+    chunks
 }
 
 /// Returns the filter of a header, if it is small.
 fn built(header: &Header) -> Option<Filter> {
     let filter = (header.memory() <= MEMORY_LIMIT).then(|| header.build().expect("little memory"))?;
-    // The first item of a table for so many takes directories of megabytes, which would only take time.
+    // The first item of a table for many items allocates directories of megabytes, which only takes time.
     let is_small = table(&filter).is_none() || Shape::of(&filter).depth() <= 26;
     is_small.then_some(filter)
 }
@@ -376,15 +377,15 @@ fn emptied(filter: &Filter) -> Filter {
     empty
 }
 
-/// Copies a filter as a client does, piece after piece.
-fn through_a_walk(filter: &Filter) -> Filter {
+/// Copies a filter as a client does, chunk by chunk.
+fn through_a_dump(filter: &Filter) -> Filter {
     let mut copy = emptied(filter);
-    let mut iterator = codec::HEADER_CURSOR;
-    while let Some(piece) = codec::next_chunk(filter, iterator).expect("little memory") {
-        assert!(piece.cursor > iterator);
-        iterator = piece.cursor;
-        let loaded = codec::load_chunk(&mut copy, iterator, &piece.data, Origin::Client);
-        assert_eq!(loaded.map(|loaded| loaded.bytes), Ok(&*piece.data));
+    let mut cursor = codec::HEADER_CURSOR;
+    while let Some(chunk) = codec::next_chunk(filter, cursor).expect("little memory") {
+        assert!(chunk.cursor > cursor);
+        cursor = chunk.cursor;
+        let loaded = codec::load_chunk(&mut copy, cursor, &chunk.data, Origin::Client);
+        assert_eq!(loaded.map(|loaded| loaded.bytes), Ok(&*chunk.data));
     }
     copy
 }
@@ -414,7 +415,7 @@ fn load_classic(version: u32, file: &[u8]) -> Result<Filter, DecodeError> {
     classic::read_rdb(version, &mut Reader(file), |bytes| bytes <= MEMORY_LIMIT)
 }
 
-/// A native header with the right checksum, or whatever else it is, as it is.
+/// Returns one of our own headers with the right checksum, and other bytes unchanged.
 pub fn sealed(bytes: &[u8]) -> Vec<u8> {
     match bytes.split_last_chunk::<8>() {
         Some((body, _)) if body.starts_with(b"OXB") => [body, &xxh3_64(body).to_le_bytes()].concat(),
@@ -422,8 +423,8 @@ pub fn sealed(bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Returns a native or counting file with the right checksums, but where a chunk has 0 for one, and the right numbers of bits
-/// set and of slots filled, but where there are none.
+/// Returns a native or counting file with the right checksums, and the right numbers of set bits and filled slots.
+/// Keeps those that are 0.
 fn sealed_file(file: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let mut file = Reader(file);
     let mut header = sealed(file.string()?);
@@ -440,15 +441,15 @@ fn sealed_file(file: &[u8]) -> Result<Vec<u8>, DecodeError> {
     Ok([sealed_header.0, whole.0].concat())
 }
 
-/// Writes the chunks of bits of a [`sealed_file`]. Their bits are counted in the header.
+/// Writes the chunks of bits of a [`sealed_file`], and their number of set bits into the header.
 fn seal_bits(
     native: &NativeFilter,
     header: &mut [u8],
     file: &mut Reader<'_>,
     chunks: &mut Writer,
 ) -> Result<(), DecodeError> {
-    const MARKED: Range<usize> = 56..64;
-    let expected = if header[MARKED] == [0; 8] { 0 } else { native.layer().bytes().len() };
+    const SET_BITS: Range<usize> = 56..64;
+    let expected = if header[SET_BITS] == [0; 8] { 0 } else { native.layer().bytes().len() };
     let (mut loaded, mut total) = (0, 0);
     while loaded < expected {
         let (bits, checksum) = (file.string()?, file.unsigned()?);
@@ -458,11 +459,11 @@ fn seal_bits(
         loaded += bits.len();
         total += set_bits(bits);
     }
-    header[MARKED].copy_from_slice(&total.to_le_bytes());
+    header[SET_BITS].copy_from_slice(&total.to_le_bytes());
     Ok(())
 }
 
-/// Writes the chunks of a table of a [`sealed_file`]. What a filter that took them has is counted in the header.
+/// Writes the chunks of a table of a [`sealed_file`], and the numbers of a filter that accepted them into the header.
 fn seal_parts(
     mut filter: Filter,
     header: &mut [u8],
@@ -476,7 +477,7 @@ fn seal_parts(
         let end = part::end_of(part).filter(|&end| end > position).ok_or(DecodeError::Corrupt)?;
         chunks.string(part);
         chunks.unsigned(if checksum == 0 { 0 } else { chunk::checksum(part, end, tag) });
-        // What it does not take is for the reader to refuse.
+        // The reader rejects the parts that the filter rejects here.
         let _ = load_part(&mut filter, part, tag, Origin::Client);
         position = end;
     }
@@ -484,12 +485,12 @@ fn seal_parts(
     Ok(())
 }
 
-/// Returns what precedes the tag and the checksum in a piece.
-fn content(piece: &[u8]) -> &[u8] {
-    &piece[..piece.len() - 16]
+/// Returns the content of a chunk, which precedes the tag and the checksum.
+fn content(chunk: &[u8]) -> &[u8] {
+    &chunk[..chunk.len() - 16]
 }
 
-/// Returns the tag of the pieces of a filter's table.
+/// Returns the tag of the chunks of a filter's table.
 fn tag(filter: &Filter) -> u64 {
     match filter.content() {
         Content::Native(filter) => native::table_tag(filter),
@@ -498,27 +499,27 @@ fn tag(filter: &Filter) -> u64 {
     }
 }
 
-/// Loads a part of a table with the right checksum. Returns whether that changed the filter.
+/// Loads a part of a table with the right checksum. Returns true if the filter changed.
 fn load_part(filter: &mut Filter, part: &[u8], tag: u64, origin: Origin) -> Result<bool, DecodeError> {
-    let (iterator, piece) = sealed_part(filter, part, tag);
-    codec::load_chunk(filter, iterator, &piece, origin).map(|loaded| loaded.changed)
+    let (cursor, chunk) = sealed_part(filter, part, tag);
+    codec::load_chunk(filter, cursor, &chunk, origin).map(|loaded| loaded.changed)
 }
 
-/// Returns the piece that is made of a part of a filter's table, and its iterator.
+/// Returns the chunk for a part of a filter's table, and its cursor.
 fn sealed_part(filter: &Filter, part: &[u8], tag: u64) -> (u64, Vec<u8>) {
-    let iterator = table_start(filter).wrapping_add(part::end_of(part).unwrap_or_default());
-    let end = iterator.wrapping_sub(FIRST_CHUNK_CURSOR);
-    (iterator, chunk::seal(part, end, tag).expect("little memory"))
+    let cursor = table_start(filter).wrapping_add(part::end_of(part).unwrap_or_default());
+    let end = cursor.wrapping_sub(FIRST_CHUNK_CURSOR);
+    (cursor, chunk::seal(part, end, tag).expect("little memory"))
 }
 
-/// A filter that pieces are loaded into.
+/// A filter into which chunks are loaded.
 struct Subject {
     filter: Filter,
-    /// The numbers of the items that must be in it.
+    /// The items that must be in the filter.
     model: CountingModel<u64>,
-    /// A piece of a counting filter from before it was first written to.
+    /// A chunk of a counting filter from before its first write.
     outdated: Option<(u64, Vec<u8>)>,
-    /// Whether a piece has changed the filter.
+    /// True if a chunk has changed the filter.
     is_loaded: bool,
 }
 
@@ -534,7 +535,7 @@ impl Subject {
         Some(subject)
     }
 
-    /// Does one operation. Returns `None` when there are no more.
+    /// Runs an operation. Returns `None` at the end of the bytes.
     fn step(&mut self, rest: &mut Reader<'_>) -> Option<()> {
         let operation = rest.u8()?;
         let origin = if operation & 0x80 == 0 { Origin::Client } else { Origin::Replication };
@@ -551,15 +552,15 @@ impl Subject {
                 });
             }
             0..4 => drop(self.insert(rest.u16()?.into())),
-            4..6 => check_same(&self.filter, &through_a_walk(&self.filter)),
+            4..6 => check_same(&self.filter, &through_a_dump(&self.filter)),
             6..9 => {
-                let iterator = self.iterator(reference, rest)?;
-                self.ask(iterator);
+                let cursor = self.cursor(reference, rest)?;
+                self.ask(cursor);
             }
             9..12 => {
-                let (iterator, length) = (self.iterator(reference, rest)?, rest.u16()?);
+                let (cursor, length) = (self.cursor(reference, rest)?, rest.u16()?);
                 let data = rest.take(rest.0.len().min(length.into()))?;
-                self.load(iterator, data, origin);
+                self.load(cursor, data, origin);
             }
             12 if counts => self.load_edited(rest, reference, origin)?,
             13 if counts => self.load_composed(rest, reference, origin)?,
@@ -581,9 +582,9 @@ impl Subject {
         Some(())
     }
 
-    /// Returns any number, or one near to where pieces are.
-    fn iterator(&self, reference: u8, rest: &mut Reader<'_>) -> Option<u64> {
-        // Places in a table are much further apart than bytes.
+    /// Returns any number, or one near to the cursor of a chunk.
+    fn cursor(&self, reference: u8, rest: &mut Reader<'_>) -> Option<u64> {
+        // Positions in a table are much further apart than offsets of bytes.
         let (bits, is_table) = (bits(&self.filter).len() as u64, table(&self.filter).is_some());
         let (start, unit) = if is_table { (bits, 1 << 32) } else { (0, 1) };
         let end = if is_table { start + END } else { bits };
@@ -610,8 +611,8 @@ impl Subject {
         inserted
     }
 
-    /// Whatever is written to a counting filter, a piece from before is refused from then on. A copy to which the same is written
-    /// is the same filter.
+    /// Writes to a counting filter, and checks that it rejects a chunk from before the write. A copy with the same
+    /// writes must be the same filter.
     fn write(&mut self, write: impl Fn(&mut Subject)) {
         let before = whole(&self.filter);
         let mut copy = Subject::of(through_a_file(&self.filter), self.model.clone());
@@ -622,13 +623,13 @@ impl Subject {
         if after != before && self.outdated.is_none() {
             self.outdated = before.into_iter().nth(1);
         }
-        if let Some((iterator, data)) = &self.outdated {
-            assert!(codec::load_chunk(&mut self.filter, *iterator, data, Origin::Replication).is_err());
+        if let Some((cursor, data)) = &self.outdated {
+            assert!(codec::load_chunk(&mut self.filter, *cursor, data, Origin::Replication).is_err());
             assert!(whole(&self.filter) == after);
         }
     }
 
-    /// Inserts an item, unless it is there.
+    /// Inserts an item, unless it is present.
     fn insert_absent(&mut self, number: u64) {
         let (before, is_there) = (whole(&self.filter), self.filter.contains(item(number)));
         let inserted = insert(&mut self.filter, OnDuplicate::Skip, number..number + 1) == 1;
@@ -640,7 +641,7 @@ impl Subject {
         }
     }
 
-    /// Removes an occurrence of one of the items that are held. Others may not be removed.
+    /// Removes one occurrence of a present item. Absent items must not be removed.
     fn remove(&mut self, index: usize) {
         let count = self.model.items().len().max(1);
         let Some(number) = self.model.items().nth(index % count).copied() else { return };
@@ -653,7 +654,7 @@ impl Subject {
         self.check_held();
     }
 
-    /// Panics unless what was inserted and not removed is there, as often as it was.
+    /// Panics if an item is missing, or if its count is too low.
     fn check_held(&self) {
         assert!(self.model.items().all(|&number| self.filter.contains(item(number))));
         if self.filter.counting().is_some() {
@@ -661,7 +662,7 @@ impl Subject {
         }
     }
 
-    /// Removes everything from a counting filter. If nothing else was in it, nothing is left.
+    /// Removes all items from a counting filter, and checks that it is empty unless chunks were loaded.
     fn check_emptied(&mut self) {
         if self.filter.counting().is_some() {
             self.model.occurrences().for_each(|&number| remove(&mut self.filter, number..number + 1));
@@ -674,24 +675,24 @@ impl Subject {
         }
     }
 
-    /// Whatever piece there is loads into an empty filter, where it belongs.
-    fn ask(&self, iterator: u64) {
-        let Some(piece) = codec::next_chunk(&self.filter, iterator).expect("little memory") else { return };
+    /// Requests a chunk, and checks that it loads into an empty copy of the filter.
+    fn ask(&self, cursor: u64) {
+        let Some(chunk) = codec::next_chunk(&self.filter, cursor).expect("little memory") else { return };
         let mut copy = emptied(&self.filter);
-        let loaded = codec::load_chunk(&mut copy, piece.cursor, &piece.data, Origin::Replication);
-        assert_eq!(loaded.map(|loaded| loaded.bytes), Ok(&*piece.data));
+        let loaded = codec::load_chunk(&mut copy, chunk.cursor, &chunk.data, Origin::Replication);
+        assert_eq!(loaded.map(|loaded| loaded.bytes), Ok(&*chunk.data));
         assert!(counts_are_right(&copy));
         assert!(bits(&copy).iter().zip(bits(&self.filter)).all(|(&copied, bits)| copied == 0 || copied == bits));
         if self.filter.counting().is_some() {
-            assert!(has_part(&copy, content(&piece.data)));
+            assert!(has_part(&copy, content(&chunk.data)));
         }
     }
 
-    fn load(&mut self, iterator: u64, data: &[u8], origin: Origin) {
+    fn load(&mut self, cursor: u64, data: &[u8], origin: Origin) {
         let before = (whole(&self.filter), bits(&self.filter));
         let is_of_bits = self.filter.counting().is_none();
         let replaces = self.filter.kind() == FilterKind::Classic && origin == Origin::Replication;
-        match codec::load_chunk(&mut self.filter, iterator, data, origin) {
+        match codec::load_chunk(&mut self.filter, cursor, data, origin) {
             Ok(LoadedChunk { bytes, changed }) => {
                 assert!(bytes.len() == data.len());
                 assert!(bytes.iter().zip(data).all(|(&loaded, &data)| loaded & data == data));
@@ -708,8 +709,8 @@ impl Subject {
                     check_figures(&self.filter);
                 }
                 self.check_held();
-                // Another time, it changes nothing.
-                let again = codec::load_chunk(&mut self.filter, iterator, data, origin).map(|loaded| loaded.changed);
+                // Loading it again changes nothing.
+                let again = codec::load_chunk(&mut self.filter, cursor, data, origin).map(|loaded| loaded.changed);
                 assert_eq!(again, Ok(false));
             }
             Err(_) => assert!(whole(&self.filter) == before.0),
@@ -717,9 +718,9 @@ impl Subject {
         assert!(counts_are_right(&self.filter));
     }
 
-    /// Loads bits at an offset, with the iterator and the checksum that make a piece of them.
+    /// Loads bits at an offset, as a chunk with the right cursor and checksum.
     fn load_sealed(&mut self, offset: u64, bits: &[u8], origin: Origin) {
-        let (iterator, piece) = match self.filter.content() {
+        let (cursor, chunk) = match self.filter.content() {
             Content::Native(filter) => {
                 let chunk = Chunk { offset, bits };
                 (chunk.cursor(), native::encode_chunk(filter, chunk).expect("little memory"))
@@ -727,13 +728,13 @@ impl Subject {
             Content::Counting(_) | Content::Windowed(_) => return,
             Content::Classic(_) => (1 + offset + bits.len() as u64, bits.to_vec()),
         };
-        self.load(iterator, &piece, origin);
+        self.load(cursor, &chunk, origin);
     }
 
-    /// Loads a piece of this filter with some bytes of its table changed.
+    /// Loads a chunk of this filter with some bytes of its table changed.
     fn load_edited(&mut self, rest: &mut Reader<'_>, reference: u8, origin: Origin) -> Option<()> {
-        let piece = codec::next_chunk(&self.filter, table_start(&self.filter)).expect("little memory");
-        let mut part = piece.map_or_else(Vec::new, |piece| content(&piece.data).to_vec());
+        let chunk = codec::next_chunk(&self.filter, table_start(&self.filter)).expect("little memory");
+        let mut part = chunk.map_or_else(Vec::new, |chunk| content(&chunk.data).to_vec());
         for _ in 0..rest.u8()? & 7 {
             part::edit(&mut part, rest.u8()?, rest.u16()?.into(), rest.u8()?);
         }
@@ -741,45 +742,45 @@ impl Subject {
         Some(())
     }
 
-    /// Loads a part of a table that holds any entries.
+    /// Loads a part of a table with arbitrary entries.
     fn load_composed(&mut self, rest: &mut Reader<'_>, reference: u8, origin: Origin) -> Option<()> {
         let part = part::composed(rest, &Shape::of(&self.filter))?;
         self.load_tagged(&part, reference, origin);
         Some(())
     }
 
-    /// Loads a part of a table with the right tag and checksum: into this filter, or into an empty one that takes its place.
+    /// Loads a part of a table with the right tag and checksum, into this filter or into an empty one that replaces it.
     fn load_tagged(&mut self, part: &[u8], reference: u8, origin: Origin) {
-        let (iterator, piece) = sealed_part(&self.filter, part, tag(&self.filter));
+        let (cursor, chunk) = sealed_part(&self.filter, part, tag(&self.filter));
         if reference & 1 == 1 {
-            // It claims to hold what it was told of.
+            // Its counts are those of the header, so nothing is certain.
             *self = Subject { is_loaded: true, ..Subject::of(emptied(&self.filter), CountingModel::default()) };
         }
-        self.load(iterator, &piece, origin);
+        self.load(cursor, &chunk, origin);
         if reference & 2 == 2 {
             let mut copy = self.filter.try_clone().expect("a copy");
             use_in_every_way(&mut copy);
         }
     }
 
-    /// Loads the pieces of another filter, of other items.
+    /// Loads the chunks of another filter with other items.
     fn load_another(&mut self, other: &Filter, items: u64, origin: Origin) {
         let mut other = other.try_clone().expect("little memory");
         insert(&mut other, OnDuplicate::Count, 1000..1000 + items);
-        let mut iterator = codec::HEADER_CURSOR;
-        while let Some(piece) = codec::next_chunk(&other, iterator).expect("little memory") {
-            iterator = piece.cursor;
-            self.load(iterator, &piece.data, origin);
+        let mut cursor = codec::HEADER_CURSOR;
+        while let Some(chunk) = codec::next_chunk(&other, cursor).expect("little memory") {
+            cursor = chunk.cursor;
+            self.load(cursor, &chunk.data, origin);
         }
     }
 }
 
-/// Returns true if a table has these segments where the part says, or has no entries at all.
+/// Returns true if a table has the segments of a part at the part's position, or has no entries at all.
 fn has_part(filter: &Filter, part: &[u8]) -> bool {
     let (start, segments) = part.split_at(8);
     let start = u64::from_le_bytes(*start.first_chunk().expect("a place"));
-    let piece = codec::next_chunk(filter, FIRST_CHUNK_CURSOR + start).expect("little memory");
-    piece.is_none_or(|piece| content(&piece.data)[16..].starts_with(&segments[8..]))
+    let chunk = codec::next_chunk(filter, FIRST_CHUNK_CURSOR + start).expect("little memory");
+    chunk.is_none_or(|chunk| content(&chunk.data)[16..].starts_with(&segments[8..]))
 }
 
 /// Returns a small filter of any layout.
@@ -787,7 +788,7 @@ fn filter_of_kind(kind: u8) -> Filter {
     let native = Layout::Native { seed: 7 };
     let counting = Layout::Counting { seed: 7 };
     let classic = Layout::Classic { stored_expansion: 2 };
-    // Numbers between go round without those that came later: what had been found keeps its meaning.
+    // Other kinds wrap around at the kinds that existed first, so that the corpus keeps its meaning.
     let is_later = COUNTING_KINDS.contains(&kind) || LARGE_KINDS.contains(&kind);
     let kind = if is_later { kind } else { kind % COUNTING_KINDS.start };
     let (error_rate, capacity, expansion, layout) = match kind {
@@ -838,7 +839,8 @@ fn shortened(filter: &Filter) -> Filter {
     Header::decode(&sealed(&header), Origin::Client).and_then(|header| header.build()).expect("a sound header")
 }
 
-/// A classic filter as of before RedisBloom 2.0: with 32 bits of hash, and layers that are rounded up to powers of two.
+/// Returns a classic filter as RedisBloom created it before 2.0: with 32-bit hashes, and layers rounded up to powers of
+/// two.
 fn aged(filter: &Filter) -> Filter {
     let mut header = codec::encode_header(filter).unwrap();
     header[12..16].fill(0);

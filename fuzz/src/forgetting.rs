@@ -1,9 +1,9 @@
-//! Filters that forget: any additions at any times, and states that nobody wrote, as files and as pieces.
+//! Filters that forget: adds arbitrary items at arbitrary times, and loads arbitrary states as files and as chunks.
 //!
 //! ```text
 //!  script     window, operations
 //!  window     slices, flags, length in units of 250 ms (u8 each)
-//!  operation  what to do (u8), and what it takes
+//!  operation  code (u8), arguments
 //! ```
 
 use std::collections::BTreeMap;
@@ -18,10 +18,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::decoding::{MEMORY_LIMIT, sealed};
 use crate::input::{Reader, Writer, item};
 
-/// Some time that is no multiple of any slice, in milliseconds since 1970.
+/// A time that is not a multiple of any slice, in milliseconds since 1970.
 const START: u64 = 1_600_000_000_123;
 
-/// A script: see the module's documentation.
+/// Runs a script: see the module's documentation.
 pub fn forgetting(bytes: &[u8]) {
     let mut rest = Reader(bytes);
     if let Some(mut subject) = Subject::new(&mut rest) {
@@ -31,11 +31,11 @@ pub fn forgetting(bytes: &[u8]) {
     }
 }
 
-/// A filter, and what it must remember.
+/// A filter, and the items that it must remember.
 struct Subject {
     filter: Filter,
     now: u64,
-    /// Until when an item must be remembered, and the number of items that were new before.
+    /// The time until which each item must be remembered, and the number of items that were new before it.
     due: BTreeMap<u64, (u64, u64)>,
     new: u64,
     capacity: u64,
@@ -71,7 +71,7 @@ impl Subject {
         self.filter.windowed().map_or(0, |filter| filter.slices().time(self.now))
     }
 
-    /// Does one operation. Returns `None` when there are no more.
+    /// Runs an operation. Returns `None` at the end of the bytes.
     fn step(&mut self, rest: &mut Reader<'_>) -> Option<()> {
         let operation = rest.u8()?;
         match operation & 7 {
@@ -121,11 +121,12 @@ impl Subject {
         }
     }
 
-    /// Returns true if the filter has to say that the item is there.
+    /// Returns true if the filter must contain the item.
     fn must_remember(&self, number: u64) -> bool {
         let window = self.window();
         self.due.get(&number).is_some_and(|&(due, before)| {
-            // What was renewed may share a slice with any number of others, and goes with them if there is no room.
+            // A renewed item may share a slice with any number of others, and is forgotten with them if the slice is
+            // full.
             (!window.rolling || !window.refresh && self.new - before <= self.capacity)
                 && (window.length.is_none() || self.time() < due)
         })
@@ -139,7 +140,7 @@ impl Subject {
         assert!(self.filter.len_at(self.now) <= self.filter.len() && self.filter.len() <= self.filter.capacity());
     }
 
-    /// Returns a copy that was made in one of the ways there are.
+    /// Returns a copy of the filter, after checking that copies through a file and through bytes agree.
     fn copied(&self) -> Filter {
         let mut file = Writer::default();
         codec::write_rdb(&self.filter, &mut file).expect("little memory");
@@ -148,7 +149,7 @@ impl Subject {
         Filter::from_bytes(&self.filter.to_bytes().expect("little memory")).expect("sound bytes")
     }
 
-    /// Puts a filter in the place of this one, of which nobody knows what it holds.
+    /// Replaces the filter by one with unknown content.
     fn replace(&mut self, filter: Filter) {
         let mut used = filter.try_clone().expect("a copy");
         for now in [0, START, self.now, u64::MAX] {
@@ -167,7 +168,7 @@ impl Subject {
         *self = Subject { filter: copy, ..subject };
     }
 
-    /// Changes bytes of the header, and loads the chunks that fit.
+    /// Changes bytes of the header, and loads the chunks that fit the new header.
     fn replace_by_edited_header(&mut self, rest: &mut Reader<'_>) -> Option<()> {
         let mut header = codec::encode_header(&self.filter).expect("little memory");
         for _ in 0..rest.u8()? & 3 {
@@ -188,7 +189,7 @@ impl Subject {
             let data = chunk::seal(sound.content, sound.end, tag).expect("little memory");
             let _ = codec::load_chunk(&mut other, *cursor, &data, Origin::Client);
         }
-        // What a header says and what came with it need not agree, where a client copies.
+        // When a client copies, a header and its chunks need not agree.
         self.replace(other);
         Some(())
     }
@@ -217,7 +218,7 @@ impl Subject {
         Some(())
     }
 
-    /// Loads any bytes as a chunk.
+    /// Loads arbitrary bytes as a chunk.
     fn load_any(&mut self, rest: &mut Reader<'_>) -> Option<()> {
         let (cursor, length) = (rest.u64()?, rest.u8()?);
         let data = rest.take(rest.0.len().min(length.into()))?;

@@ -1,15 +1,16 @@
-//! A target's input, taken piece by piece: numbers, items, and files.
+//! The input of a target: numbers, items, and files.
 
 use oxbloom_filter::DecodeError;
 use oxbloom_filter::internals::Bytes;
 use oxbloom_filter::internals::codec::{Sink, Source};
 
-/// The item of a number, of various lengths.
+/// Returns the item of a number. Items have various lengths.
 pub fn item(number: u64) -> Vec<u8> {
     number.to_string().repeat(1 + number as usize % 4).into_bytes()
 }
 
-/// A file as bytes: numbers and doubles in eight, strings behind their length in four, all little-endian.
+/// A file as bytes: numbers and doubles have eight bytes, strings a length of four bytes and their content, all
+/// little-endian.
 #[derive(Default)]
 pub struct Writer(pub Vec<u8>);
 
@@ -28,7 +29,7 @@ impl Sink for Writer {
     }
 }
 
-/// Reads what [`Writer`] writes, and other numbers.
+/// Reads files of [`Writer`], and other numbers.
 pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {

@@ -1,9 +1,9 @@
-//! The fuzz targets. A target takes any bytes, and panics if a promise is broken. `fuzz_targets/` passes it the bytes that
-//! libFuzzer invents, `tests/corpus.rs` those that it found.
+//! The fuzz targets. A target takes arbitrary bytes, and panics if a promise is broken. `fuzz_targets/` calls it with
+//! the bytes that libFuzzer generates, and `tests/corpus.rs` with those in the corpus.
 //!
-//! - [`decoding`]: any bytes as a dump's header, as a file, and as chunks that are loaded into a filter;
-//! - [`forgetting`]: any additions to filters that forget, at any times, and states of them that nobody wrote;
-//! - [`commands`]: any commands, to the whole module in a mock [`server`].
+//! - [`decoding`]: decodes the bytes as a dump's header, as a file, and as chunks that are loaded into a filter;
+//! - [`forgetting`]: adds items to filters that forget, at arbitrary times, and loads arbitrary states of them;
+//! - [`commands`]: sends arbitrary commands to the whole module in a mock [`server`].
 
 #![allow(missing_docs, reason = "not published: names say what the rest is")]
 

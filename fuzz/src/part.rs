@@ -1,7 +1,7 @@
-//! Parts of a filter's table: read, changed, and made of any entries.
+//! Parts of a filter's table: reads them, edits them, and composes them of arbitrary entries.
 //!
-//! The format is that of `filter/src/table/stored.rs`, of which this knows nothing else. So a table can be compared with what
-//! its own dump says.
+//! The format is that of `filter/src/table/stored.rs`. This is an independent implementation, so that a table can be
+//! compared with its own dump.
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{FilterKind, codec};
@@ -9,39 +9,39 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::input::{Reader, item};
 
-/// The place behind all paths.
+/// The position after all paths.
 pub(crate) const END: u64 = 1 << POSITION_BITS;
 
 const POSITION_BITS: u32 = 48;
 
-/// Bytes before the first segment of a part: where that starts, and where the last one ends.
+/// The bytes before the first segment of a part: its start, and the end of the last segment.
 const PLACES: usize = 16;
 
-/// Bytes of a segment before its groups.
+/// The bytes of a segment before its groups.
 const SEGMENT_HEADER: usize = 6;
 
-/// Quotients in a group.
+/// The number of quotients in a group.
 const GROUP: usize = 64;
 const LOG_GROUP: u32 = 6;
 
-/// What a table needs to find its items, beside its entries.
+/// The parameters with which a table finds its items.
 pub(crate) struct Shape {
     seed: u64,
-    /// The numbers of a table that does not grow; the width is 0 in one that does.
+    /// The parameters of a table that does not grow. The width is 0 in a growing table.
     level: u32,
     width: u32,
     scale: u64,
-    /// The numbers from which the lengths of fingerprints follow.
+    /// The parameters of the lengths of fingerprints.
     shortest: u32,
     longer_below: u32,
 }
 
-/// Returns where the record of a filter's table is in its header.
+/// Returns the offset of the record of a filter's table in its header.
 pub(crate) fn record_start(filter: &Filter) -> usize {
     if filter.kind() == FilterKind::Counting { 48 } else { 72 }
 }
 
-/// An entry: the first bits of the paths that it matches, and how often it was added.
+/// An entry: the first bits of the paths that it matches, and its count.
 #[derive(Debug)]
 pub(crate) struct Entry {
     prefix: u128,
@@ -85,7 +85,7 @@ impl Shape {
         }
     }
 
-    /// Returns how often an item is in a table with these entries.
+    /// Returns the count of an item in a table with these entries.
     pub(crate) fn count(&self, number: u64, entries: &[Entry]) -> u64 {
         let path = self.path(number);
         let is_matched = |entry: &&Entry| {
@@ -104,8 +104,8 @@ impl Shape {
         candidates.filter(is_matched).map(|entry| entry.count).sum()
     }
 
-    /// Reads the entries of a part, in the order of their quotients, and the number of slots that are filled. `None` if it is no
-    /// part of such a table.
+    /// Reads the entries of a part, in the order of their quotients. Returns the number of filled slots, or `None` if
+    /// it is not a part of such a table.
     pub(crate) fn read(&self, part: &[u8], entries: &mut Vec<Entry>) -> Option<u64> {
         let mut position = u64::from_le_bytes(*part.first_chunk()?);
         let (mut rest, mut total) = (part.get(PLACES..)?, 0);
@@ -167,7 +167,7 @@ impl Shape {
     }
 }
 
-/// Returns how many slots each quotient of a group has.
+/// Returns the number of slots of each quotient of a group.
 fn run_lengths(upper: &[u8]) -> Option<Vec<usize>> {
     let mut lengths = vec![0];
     for bit in 0.. {
@@ -177,7 +177,7 @@ fn run_lengths(upper: &[u8]) -> Option<Vec<usize>> {
             _ => *lengths.last_mut()? += 1,
         }
     }
-    // What precedes the first quotient's zero belongs to none.
+    // No slot may precede the first quotient's zero.
     (lengths.remove(0) == 0).then_some(lengths)
 }
 
@@ -188,17 +188,17 @@ fn slot_of(lower: &[u8], slot: usize, width: u32) -> u64 {
     bits.sum()
 }
 
-/// Returns where a part ends, or `None` if it is too short to say.
+/// Returns the end of a part, or `None` if it is too short.
 pub(crate) fn end_of(part: &[u8]) -> Option<u64> {
     part.get(8..)?.first_chunk().copied().map(u64::from_le_bytes)
 }
 
-/// Changes a part somewhere.
+/// Edits a part.
 pub(crate) fn edit(part: &mut Vec<u8>, what: u8, at: usize, value: u8) {
     if part.is_empty() {
         return;
     }
-    // The places and the first segment's numbers are few among many bytes.
+    // Most edits should hit the start, the end and the first segment's header, which are few bytes among many.
     let at = if what & 0x80 == 0 { at } else { at % (PLACES + SEGMENT_HEADER) } % part.len();
     match what & 7 {
         0 => part[at] ^= value,
@@ -206,20 +206,20 @@ pub(crate) fn edit(part: &mut Vec<u8>, what: u8, at: usize, value: u8) {
         2 => part.insert(at, value),
         3 => drop(part.drain(at..part.len().min(at + 1 + usize::from(value)))),
         4 => part.truncate(at),
-        // A slot more or fewer in the first segment.
+        // Changes the number of slots of the first segment.
         5 => {
             if let Some(slots) = part.get_mut(PLACES + 2..).and_then(|slots| slots.first_chunk_mut()) {
                 *slots = u32::from_le_bytes(*slots).wrapping_add_signed(value.cast_signed().into()).to_le_bytes();
             }
         }
-        // A part that starts or ends elsewhere.
+        // Changes the start or the end of the part.
         6 => {
             let place = at % 2 * 8;
             if let Some(place) = part.get_mut(place..).and_then(|place| place.first_chunk_mut()) {
                 *place = (u64::from(value) << (POSITION_BITS - 8)).to_le_bytes();
             }
         }
-        // What is there, once more.
+        // Repeats some bytes.
         _ => {
             let copy = part[at..part.len().min(at + 1 + usize::from(value))].to_vec();
             part.splice(at..at, copy);
@@ -227,7 +227,8 @@ pub(crate) fn edit(part: &mut Vec<u8>, what: u8, at: usize, value: u8) {
     }
 }
 
-/// Makes a part of the numbers that follow: sound, if all of them are possible. `None` if there are too few.
+/// Composes a part from the numbers that follow. It is sound if all numbers are possible. Returns `None` if there are
+/// too few.
 ///
 /// ```text
 ///  part      start (two bytes), segments
@@ -235,10 +236,10 @@ pub(crate) fn edit(part: &mut Vec<u8>, what: u8, at: usize, value: u8) {
 ///  entry     quotient (two bytes), fingerprint (two bytes), its length, count
 /// ```
 pub(crate) fn composed(rest: &mut Reader<'_>, shape: &Shape) -> Option<Vec<u8>> {
-    const MOST_SEGMENTS: u8 = 31;
+    const MAX_SEGMENTS: u8 = 31;
     let start = u64::from(rest.u16()?) << (POSITION_BITS - 16);
     let (mut end, mut segments) = (start, Vec::new());
-    for _ in 0..=rest.u8()? & MOST_SEGMENTS {
+    for _ in 0..=rest.u8()? & MAX_SEGMENTS {
         let Some((depth, log_groups)) = rest.u8().zip(rest.u8().map(|log_groups| log_groups & 7)) else { break };
         let depth = if shape.is_growing() || depth & 0x80 > 0 { depth & 0x3F } else { shape.depth() as u8 };
         let log_groups = if log_groups == 6 { 5 } else { log_groups };
@@ -262,10 +263,10 @@ pub(crate) fn composed(rest: &mut Reader<'_>, shape: &Shape) -> Option<Vec<u8>> 
 }
 
 impl Shape {
-    /// Takes an entry: its quotient, its value and its count.
+    /// Reads an entry: its quotient, its value and its count.
     fn entry(&self, rest: &mut Reader<'_>, position: u64, depth: u32, level: u32) -> Option<(usize, u64, u64)> {
         let (quotient, bits, length, count) = (rest.u16()?, rest.u16()?, rest.u8()?, rest.u8()?);
-        // Such as an item has, if it is in this segment.
+        // The entry of an item, if the item is in this segment.
         let is_of_item = length & 0x80 > 0;
         let start = u128::from(position) << (128 - POSITION_BITS);
         let places = |path: u128| (path.wrapping_sub(start) << depth, path << level);

@@ -1,7 +1,7 @@
-//! Runs the fuzz targets on the files in `corpus/`: what fuzzing found, and what it started from. Then on as many
-//! mutations of these as `PAYLOADS` says.
+//! Runs the fuzz targets on the files in `corpus/`, and then on mutations of them. `PAYLOADS` sets the number of
+//! mutations.
 //!
-//! Without the usual harness, since the target of the whole module needs a process of one thread, as a server is.
+//! This has no test harness, since the target of the whole module needs a process with one thread, like a server.
 
 use std::fs;
 use std::path::Path;
@@ -14,12 +14,12 @@ type Target = (&'static str, fn(&[u8]));
 const TARGETS: [Target; 5] = [
     ("header", decoding::header),
     ("file", decoding::file),
-    ("pieces", decoding::pieces),
+    ("chunks", decoding::chunks),
     ("forgetting", forgetting::forgetting),
     ("commands", commands::commands),
 ];
 
-/// Mutations for each target, unless `PAYLOADS` says another number.
+/// The number of mutations for each target, unless `PAYLOADS` sets another.
 const MUTATIONS: u64 = 1000;
 
 fn main() {
@@ -44,14 +44,15 @@ fn main() {
     }
 }
 
-/// Runs a target. A target says what is broken, but not by what: so this does, and keeps the bytes at `path`.
+/// Runs a target. If it panics, writes the bytes to `path`, and prints the path.
 fn run_on(run: fn(&[u8]), bytes: &[u8], path: &Path) {
     let failed = Failed { bytes, path };
     run(bytes);
     std::mem::forget(failed);
 }
 
-/// Returns one of the files with up to four changes: to a byte, to a number, to its length, or by a piece of another file.
+/// Returns one of the files with up to four changes: to a byte, to a number, to its length, or by a part of another
+/// file.
 fn mutation(files: &[&[u8]], random: &mut Random) -> Vec<u8> {
     const NUMBERS: [u64; 6] = [0, 1, 1 << 31, 1 << 40, i64::MAX as u64, u64::MAX];
     const SIZES: [usize; 4] = [1, 2, 4, 8];
@@ -76,7 +77,7 @@ fn mutation(files: &[&[u8]], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Keeps the bytes on which a target panicked, and says where.
+/// Writes the bytes on which a target panicked to a file, and prints its path.
 struct Failed<'a> {
     bytes: &'a [u8],
     path: &'a Path,

@@ -19,7 +19,7 @@ use oxbloom_fuzz::input::Writer;
 use redis::{Commands, RedisResult};
 use testkit::random::Random;
 
-/// Error rate, capacity, expansion (0: does not grow), items.
+/// The seed filters: error rate, capacity, expansion (0: does not grow), items.
 const FILTERS: [(f64, u64, u32, u64); 7] = [
     (0.01, 20, 2, 0),
     (0.01, 20, 2, 100),
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             for number in 0..items {
                 filter.insert(format!("item {number}").as_bytes())?;
             }
-            count_and_take_back(&mut filter, items / 3);
+            count_and_remove(&mut filter, items / 3);
             write_filter(&format!("{name}-{index}"), &filter)?;
             if filter.kind() == FilterKind::Classic {
                 for version in 0..4 {
@@ -54,26 +54,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
     }
-    write_lies()?;
+    write_invalid_headers()?;
     if let Some(url) = std::env::args().nth(1) {
         let mut server = redis::Client::open(url)?.get_connection()?;
         for (index, filter) in FILTERS.iter().enumerate().filter(|(_, filter)| filter.0 > 1e-20) {
             write_filter(&format!("redisbloom-{index}"), &redisbloom(&mut server, filter)?)?;
         }
     }
-    scripts::write_deeds()?;
+    scripts::write_commands()?;
     for url in std::env::args().skip(1) {
         scripts::write_exchanged(&mut redis::Client::open(url)?.get_connection()?)?;
     }
     write_windows()?;
     for kind in (0..COUNTING_KINDS.end).chain(LARGE_KINDS) {
-        write("pieces", &format!("kind-{kind}"), &operations(kind))?;
+        write("chunks", &format!("kind-{kind}"), &operations(kind))?;
     }
     Ok(())
 }
 
-/// Adds some items again and again, where they are counted, and removes the first ones.
-fn count_and_take_back(filter: &mut Filter, items: u64) {
+/// Adds some items many times, if the filter counts them, and removes the first ones.
+fn count_and_remove(filter: &mut Filter, items: u64) {
     if filter.kind() == FilterKind::Counting {
         let often = (0..items).flat_map(|number| std::iter::repeat_n(number, number as usize * number as usize));
         for number in often {
@@ -96,7 +96,7 @@ fn write_filter(name: &str, filter: &Filter) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Additions to filters that forget, at times that go forward and now and then back, with copies between.
+/// Writes scripts with additions to filters that forget, at times that mostly go forward, with copies in between.
 fn write_windows() -> std::io::Result<()> {
     for (index, flags) in (0..=u8::MAX).step_by(5).enumerate() {
         let mut random = Random(flags.into());
@@ -118,8 +118,8 @@ fn write_windows() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Headers that must be refused: each number is possible, but not with the others.
-fn write_lies() -> Result<(), Box<dyn std::error::Error>> {
+/// Writes headers that must be rejected: each number is possible, but not with the others.
+fn write_invalid_headers() -> Result<(), Box<dyn std::error::Error>> {
     let probes = probes_with_bits(1e9);
     let lies: [(&str, &str, usize, &[u8]); 16] = [
         ("classic-1", "more-bits-used-than-there-are", 72, &[59]),
@@ -147,12 +147,12 @@ fn write_lies() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Bits per item, and the probes that follow from them.
+/// Returns the fields of the bits per item, and of the probes that follow from them.
 fn probes_with_bits(bits_per_item: f64) -> Vec<u8> {
     [&bits_per_item.to_le_bytes()[..], &probes_for(bits_per_item).to_le_bytes()].concat()
 }
 
-/// A classic filter as a file of an earlier version, which hashes with 32 bits and so holds other items.
+/// Returns a classic filter as a file of an earlier version. It uses 32-bit hashes, and so contains other items.
 fn old_file(filter: &Filter, version: u8) -> Writer {
     let mut file = Writer::default();
     file.unsigned(filter.len());
@@ -184,7 +184,7 @@ fn folder(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target)
 }
 
-/// A filter of RedisBloom's making, copied with BF.SCANDUMP.
+/// Returns a filter that RedisBloom created, copied with BF.SCANDUMP.
 fn redisbloom(
     server: &mut redis::Connection,
     &(error_rate, capacity, expansion, items): &(f64, u64, u32, u64),
@@ -201,22 +201,21 @@ fn redisbloom(
     for number in 0..items {
         let _: () = redis::cmd("BF.ADD").arg(KEY).arg(format!("item {number}")).query(server)?;
     }
-    let mut dump = |iterator: u64| -> RedisResult<(u64, Vec<u8>)> {
-        redis::cmd("BF.SCANDUMP").arg(KEY).arg(iterator).query(server)
-    };
-    let (mut iterator, header) = dump(0)?;
+    let mut dump =
+        |cursor: u64| -> RedisResult<(u64, Vec<u8>)> { redis::cmd("BF.SCANDUMP").arg(KEY).arg(cursor).query(server) };
+    let (mut cursor, header) = dump(0)?;
     let mut filter = Header::decode(&header, Origin::Client)?.build()?;
     loop {
-        let (next, piece) = dump(iterator)?;
+        let (next, chunk) = dump(cursor)?;
         if next == 0 {
             return Ok(filter);
         }
-        codec::load_chunk(&mut filter, next, &piece, Origin::Replication)?;
-        iterator = next;
+        codec::load_chunk(&mut filter, next, &chunk, Origin::Replication)?;
+        cursor = next;
     }
 }
 
-/// Each operation of the `pieces` target on a filter of this kind.
+/// Returns a script with each operation of the `chunks` target on a filter of this kind.
 fn operations(kind: u8) -> Vec<u8> {
     const ORIGIN: u64 = codec::chunk::FIRST_CHUNK_CURSOR;
     let mut bytes = vec![kind, 40];
@@ -225,9 +224,9 @@ fn operations(kind: u8) -> Vec<u8> {
         bytes = table_operations(kind);
     }
     bytes.extend([0, 77, 0, 4]);
-    for iterator in [1, 2, 33, ORIGIN, ORIGIN + 64, ORIGIN + 100] {
+    for cursor in [1, 2, 33, ORIGIN, ORIGIN + 64, ORIGIN + 100] {
         bytes.push(6);
-        bytes.extend(iterator.to_le_bytes());
+        bytes.extend(cursor.to_le_bytes());
     }
     for reference in [0x30, 0x70] {
         bytes.extend([6 | reference, 0, 6 | reference, 0xFF]);
@@ -247,8 +246,8 @@ fn operations(kind: u8) -> Vec<u8> {
     bytes
 }
 
-/// Inserts, removes and counts: an item that leaves nothing but the history changed, one that is absent, one so often that its
-/// count has digits, and the first ones until the table shrinks.
+/// Returns operations that insert, remove and count: an item that changes only the history, an absent item, one with so
+/// many occurrences that its count has digits, and the first items until the table shrinks.
 fn table_operations(kind: u8) -> Vec<u8> {
     const ITEMS: u8 = 200;
     let (insert, insert_absent, remove, count, often) = (0, 1, 2, 3, 0xF0);
@@ -257,8 +256,9 @@ fn table_operations(kind: u8) -> Vec<u8> {
     [&[kind, ITEMS], additions.as_flattened(), removals.as_flattened(), &[count, 251, 0]].concat()
 }
 
-/// Loads parts of tables: one of the filter's own with another fingerprint, start, end, depth, number of groups and of slots, and
-/// quotients; then such as have any entries, in one segment and in several.
+/// Returns operations that load parts of tables: parts of the filter itself with another fingerprint, start, end,
+/// depth, number of groups and of slots, and quotients; then parts with arbitrary entries, in one segment and in
+/// several.
 fn parts(origin: u8) -> Vec<u8> {
     let (edited, composed, into_empty, and_use) = (12 | origin, 13 | origin, 0x10, 0x20);
     let (flip, from_front, more_slots, place) = (0, 0x80, 5, 6);

@@ -1,16 +1,16 @@
-//! Scripts for the target of the whole module: what clients may ask for, and what real servers made of filters.
+//! Scripts for the target of the whole module: commands of clients, and filters of real servers.
 
 use oxbloom_filter::internals::codec::{Sink, header};
-use oxbloom_fuzz::commands::{DATA, FROM_MASTER, ITEM, ITEMS, ITERATOR, LITERAL, LONG_LITERAL, WORDS};
+use oxbloom_fuzz::commands::{CURSOR, DATA, FROM_MASTER, ITEM, ITEMS, LITERAL, LONG_LITERAL, WORDS};
 use oxbloom_fuzz::input::Writer;
 use redis::{Connection, RedisResult};
 use testkit::payload::{Part, Payload};
 
 use super::{FILTERS, write};
 
-/// What is done with a filter `a`, whatever its layout. `items:0+60` are so many items, `iterator` and `data` those of the last
+/// Commands on a filter `a`, whatever its layout. `items:0+60` are 60 items, `cursor` and `data` those of the last
 /// reply that had them.
-const DEEDS: &[&str] = &[
+const COMMANDS: &[&str] = &[
     "BF.MADD a items:0+60",
     "BF.ADD a items:3+1",
     "BF.EXISTS a items:3+1",
@@ -33,11 +33,11 @@ const DEEDS: &[&str] = &[
     "BF.CARD a",
     "DEL c",
     "BF.SCANDUMP a 0",
-    "BF.LOADCHUNK c iterator data",
-    "BF.SCANDUMP a iterator",
-    "BF.LOADCHUNK c iterator data",
-    "BF.SCANDUMP a iterator",
-    "BF.LOADCHUNK c iterator data",
+    "BF.LOADCHUNK c cursor data",
+    "BF.SCANDUMP a cursor",
+    "BF.LOADCHUNK c cursor data",
+    "BF.SCANDUMP a cursor",
+    "BF.LOADCHUNK c cursor data",
     "SAVE a",
     "RESTORE b data",
     "BF.MADD b items:100+60",
@@ -45,8 +45,8 @@ const DEEDS: &[&str] = &[
     "BF.ADD a x",
 ];
 
-/// How filters are made, by clients.
-const MAKINGS: [(&str, &str); 7] = [
+/// Commands with which clients create filters.
+const CREATIONS: [(&str, &str); 7] = [
     ("native", "BF.RESERVE a 0.01 20"),
     ("counting", "BF.RESERVE a 0.01 20 EXPANSION 1 COUNTING"),
     ("classic", "BF.RESERVE a 0.01 20 LAYOUT classic"),
@@ -56,8 +56,8 @@ const MAKINGS: [(&str, &str); 7] = [
     ("default", "BF.ADD a x"),
 ];
 
-/// How RedisBloom's masters say so.
-const ORDERS: &[&str] = &[
+/// Commands with which RedisBloom's masters create filters.
+const REDISBLOOM_CREATIONS: &[&str] = &[
     "BF.RESERVE a 0.1 100 EXPANSION 2 whatever",
     "BF.INSERT b cap 20 e 2 nonx i items:0+30",
     "BF.INSERT c ERROR 0.1 NOCREATE items items:0+30",
@@ -65,7 +65,7 @@ const ORDERS: &[&str] = &[
     "BF.ADD d items:0+1",
 ];
 
-/// Keys that are created, are missing, or have expired when a command opens them.
+/// Scripts with keys that are created, are missing, or have expired when a command opens them.
 const EXPIRIES: &[&str] = &[
     "BF.EXISTS a items:0+1",
     "BF.RESERVE a 0.01 20 COUNTING",
@@ -86,28 +86,28 @@ const EXPIRIES: &[&str] = &[
     "BF.CARD a",
 ];
 
-/// Arguments of `loadmodule`: none, such as are taken, and others.
+/// Arguments of `loadmodule`: none, valid ones, and invalid ones.
 const ARGUMENTS: [(&str, &str); 3] =
     [("", ""), ("-settings", "ERROR_RATE 0.1 initial-size 50 layout classic"), ("-refused", "initial-size many")];
 
-/// Scripts that need no server.
-pub(crate) fn write_deeds() -> std::io::Result<()> {
-    for (name, making) in MAKINGS {
+/// Writes the scripts that need no server.
+pub(crate) fn write_commands() -> std::io::Result<()> {
+    for (name, making) in CREATIONS {
         for (suffix, arguments) in ARGUMENTS {
             for (age, suffix) in [(0, suffix.to_owned()), (1, format!("{suffix}-old"))] {
                 let mut script = [&[age], &*encoded(arguments)].concat();
-                script.extend([making].iter().chain(DEEDS).flat_map(|line| command(0, line)));
+                script.extend([making].iter().chain(COMMANDS).flat_map(|line| command(0, line)));
                 write("commands", &format!("{name}{suffix}"), &script)?;
             }
         }
     }
     let expiries = EXPIRIES.iter().flat_map(|line| command(0, line));
     write("commands", "expiries", &[0, 0].into_iter().chain(expiries).collect::<Vec<_>>())?;
-    let orders = ORDERS.iter().flat_map(|line| command(FROM_MASTER, line));
+    let orders = REDISBLOOM_CREATIONS.iter().flat_map(|line| command(FROM_MASTER, line));
     write("commands", "orders", &[0, 0].into_iter().chain(orders).collect::<Vec<_>>())
 }
 
-/// Scripts that begin with filters of a server's making, as it dumps and scans them.
+/// Writes scripts that start with filters of a server, from DUMP and BF.SCANDUMP.
 pub(crate) fn write_exchanged(server: &mut Connection) -> Result<(), Box<dyn std::error::Error>> {
     const KEY: &str = "oxbloom-fuzz";
     let run = |server: &mut Connection, words: &str| {
@@ -139,24 +139,24 @@ pub(crate) fn write_exchanged(server: &mut Connection) -> Result<(), Box<dyn std
 }
 
 fn write_exchange(name: &str, beginning: &[u8]) -> std::io::Result<()> {
-    let deeds = DEEDS.iter().flat_map(|line| command(0, line));
+    let deeds = COMMANDS.iter().flat_map(|line| command(0, line));
     write("commands", name, &[0, 0].into_iter().chain(beginning.iter().copied()).chain(deeds).collect::<Vec<_>>())
 }
 
-/// The commands that copy a filter in chunks.
+/// Returns the commands that copy a filter in chunks.
 fn scanned(server: &mut Connection, key: &str) -> RedisResult<Vec<u8>> {
-    let (mut script, mut iterator) = (Vec::new(), 0);
+    let (mut script, mut cursor) = (Vec::new(), 0);
     loop {
-        let chunk: (u64, Vec<u8>) = redis::cmd("BF.SCANDUMP").arg(key).arg(iterator).query(server)?;
+        let chunk: (u64, Vec<u8>) = redis::cmd("BF.SCANDUMP").arg(key).arg(cursor).query(server)?;
         if chunk.0 == 0 {
             return Ok(script);
         }
-        iterator = chunk.0;
-        script.extend(with_words("BF.LOADCHUNK a", &[iterator.to_string().as_bytes(), &chunk.1]));
+        cursor = chunk.0;
+        script.extend(with_words("BF.LOADCHUNK a", &[cursor.to_string().as_bytes(), &chunk.1]));
     }
 }
 
-/// A DUMP payload as the target has files: what of, and then the parts.
+/// Returns a DUMP payload in the target's format of files: the kind, and then the parts.
 fn file(payload: &[u8]) -> Vec<u8> {
     let payload = Payload::parse(payload);
     let mut file = Writer::default();
@@ -167,17 +167,17 @@ fn file(payload: &[u8]) -> Vec<u8> {
             Part::String(bytes) => file.string(&bytes),
         }
     }
-    // The versions of our encoding are not those of classic filters, which are of the fourth.
+    // Classic filters have version 4 of the encoding, ours have other versions.
     let kind = if payload.encoding() == u64::from(header::VERSION) { 7 } else { payload.encoding() as u8 };
     [&[kind], &*file.0].concat()
 }
 
-/// A command with its circumstances.
+/// Returns a command with its circumstances.
 fn command(circumstances: u8, line: &str) -> Vec<u8> {
     [&[circumstances], &*encoded(line)].concat()
 }
 
-/// A command of a client, with further words of any bytes.
+/// Returns a command of a client, with further arguments of any bytes.
 fn with_words(line: &str, further: &[&[u8]]) -> Vec<u8> {
     let mut command = command(0, line);
     command[1] += further.len() as u8;
@@ -189,7 +189,7 @@ fn with_words(line: &str, further: &[&[u8]]) -> Vec<u8> {
     command
 }
 
-/// The number of words, and they.
+/// Returns the number of arguments, and the arguments.
 fn encoded(line: &str) -> Vec<u8> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let mut bytes = vec![words.len() as u8];
@@ -200,7 +200,7 @@ fn encoded(line: &str) -> Vec<u8> {
             (Some(index), _) => bytes.push(index as u8),
             (_, Some((first, 1))) => bytes.push(ITEM + first),
             (_, Some((first, count))) => bytes.extend([ITEMS, first, count]),
-            _ if word == "iterator" => bytes.push(ITERATOR),
+            _ if word == "cursor" => bytes.push(CURSOR),
             _ if word == "data" => bytes.push(DATA),
             _ => {
                 bytes.extend([LITERAL, word.len() as u8]);

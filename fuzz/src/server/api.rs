@@ -1,4 +1,4 @@
-//! The table of functions that the module asks for by name.
+//! The functions that the module looks up by name.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
@@ -16,7 +16,7 @@ use super::replies::*;
 use super::strings::*;
 use super::{AGE, Age, ERR, OK};
 
-/// What a context starts with is all that is looked at of it.
+/// The first field of a context, the only one that is read.
 #[repr(transparent)]
 pub(super) struct Context(unsafe extern "C" fn(*const c_char, *mut c_void) -> c_int);
 
@@ -26,7 +26,7 @@ pub(super) fn context() -> *mut raw::RedisModuleCtx {
     ptr::from_ref(&CONTEXT).cast_mut().cast()
 }
 
-/// Functions that came after Redis 6.2.
+/// The functions that were added after Redis 6.2.
 pub(super) const LATER: &[&str] = &[
     "RedisModule_KeyAtPosWithFlags",
     "RedisModule_LoadConfigs",
@@ -50,17 +50,17 @@ pub(super) unsafe extern "C" fn get_api(name: *const c_char, place: *mut c_void)
     if place.is_null() { ERR } else { OK }
 }
 
-/// A function, if it is of the type that the module takes it for.
+/// Returns a function, and checks that it has the type that the module expects.
 pub(super) fn typed<F>(_expected: Option<F>, function: F) -> F {
     function
 }
 
 macro_rules! functions {
     ({ $($name:ident: $function:expr,)* } variadic { $($variadic:ident: $fixed:expr,)* }) => {
-        /// The function of a name; null if there is none.
+        /// Returns the function with a name, or null if there is none.
         fn function(name: &str) -> *const c_void {
             match name {
-                // SAFETY: only the type of what is there is looked at.
+                // SAFETY: only the type of the static is used.
                 $(stringify!($name) => typed(unsafe { raw::$name }, $function) as *const c_void,)*
                 $(stringify!($variadic) => $fixed as *const c_void,)*
                 _ => ptr::null(),
@@ -148,8 +148,8 @@ functions! {
     RedisModule_TryRealloc: realloc,
     RedisModule_WrongArity: wrong_arity,
 }
-// Rust cannot define functions that take any arguments. These take those that the module gives them, which are passed the
-// same way on Linux.
+// Rust cannot define variadic functions. These have the arguments that the module passes, which are passed in the same
+// way on Linux.
 variadic {
     RedisModule_EmitAOF: emit_aof as unsafe extern "C" fn(_, _, _, _, _, _, _),
     RedisModule_Log: log as unsafe extern "C" fn(_, _, _, _),

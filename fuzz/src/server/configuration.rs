@@ -12,7 +12,7 @@ pub(super) type Getter<T> = Option<unsafe extern "C" fn(*const c_char, *mut c_vo
 pub(super) type Setter<T> =
     Option<unsafe extern "C" fn(*const c_char, T, *mut c_void, *mut *mut raw::RedisModuleString) -> c_int>;
 
-/// A setting, by how it is read and written.
+/// A setting, with its callbacks.
 #[derive(Clone)]
 pub(super) enum Setting {
     Text(Getter<*mut raw::RedisModuleString>, Setter<*mut raw::RedisModuleString>),
@@ -20,7 +20,7 @@ pub(super) enum Setting {
     Choice(Getter<c_int>, Setter<c_int>, *mut c_void, Vec<(Vec<u8>, c_int)>),
 }
 
-/// A setting as CONFIG GET shows it, if there is one of this name.
+/// Returns the value that CONFIG GET shows, if there is a setting of this name.
 pub(crate) fn configured(name: &[u8]) -> Option<Vec<u8>> {
     let setting = with(|state| state.settings.get(name).cloned())?;
     let name = c"".as_ptr();
@@ -29,7 +29,7 @@ pub(crate) fn configured(name: &[u8]) -> Option<Vec<u8>> {
         match setting {
             Setting::Text(get, _) => {
                 let shown = text(get.expect("a callback")(name, ptr::null_mut())).to_vec();
-                // The string is the module's until the next is shown.
+                // The module owns the string until the next call.
                 with(|state| state.call.strings = 0);
                 shown
             }
@@ -44,7 +44,7 @@ pub(crate) fn configured(name: &[u8]) -> Option<Vec<u8>> {
     Some(shown)
 }
 
-/// Changes a setting as CONFIG SET does. Whether it could be.
+/// Changes a setting as CONFIG SET does. Returns true if the module accepted the value.
 pub(crate) fn configure(name: &[u8], value: &[u8]) -> bool {
     let Some(setting) = with(|state| state.settings.get(name).cloned()) else { return false };
     let (any_name, mut message) = (c"".as_ptr(), ptr::null_mut());

@@ -1,4 +1,4 @@
-//! What the module may know of the server, and what it tells in INFO and in the log.
+//! The server's state for the module, and the module's INFO and log.
 
 use std::ffi::{c_char, c_int, c_uchar, c_ulonglong};
 use std::ptr;
@@ -10,7 +10,7 @@ use super::keys::{keys, module_value};
 use super::strings::bytes;
 use super::{OK, SPACES, with};
 
-/// Panics unless INFO shows as many filters, layers, bytes and items as there are.
+/// Panics unless INFO shows the right numbers of filters, layers, bytes and items.
 pub(crate) fn check_figures() {
     let mut expected = [0; 4];
     for space in 0..SPACES {
@@ -18,7 +18,7 @@ pub(crate) fn check_figures() {
             // SAFETY: a value of the module's types is a filter, and nobody changes it now.
             let filter = unsafe { &*value.cast::<Filter>() };
             let weights = [1, filter.num_layers() as u64, filter.memory_usage() as u64, filter.len()];
-            // As the module does: a payload may claim any number of items.
+            // Wraps as in the module: a payload may claim any number of items.
             expected.iter_mut().zip(weights).for_each(|(sum, weight): (&mut u64, _)| *sum = sum.wrapping_add(weight));
         }
     }
@@ -55,7 +55,7 @@ pub(super) unsafe extern "C" fn info_add_section(_info: *mut raw::RedisModuleInf
     OK
 }
 
-/// What a dictionary has is not looked at: the sums come first.
+/// Begins a dictionary. Its fields are ignored, since the sums come first.
 pub(super) unsafe extern "C" fn info_add_field_ulong_long(
     _info: *mut raw::RedisModuleInfoCtx,
     name: *const c_char,
@@ -101,7 +101,7 @@ pub(super) unsafe extern "C" fn log(
     let (level, format, message) = unsafe { (bytes(level), bytes(format), bytes(message)) };
     assert_eq!(format, b"%s");
     let message = String::from_utf8_lossy(&message).into_owned();
-    // Or it would end the process, as is right for a replica without memory. Here nothing is asked for that takes so much.
+    // A replica without memory would exit, but no script asks for so much memory.
     assert!(!message.contains("internal error") && !message.contains("ending"), "{message}");
     if level == b"warning" {
         with(|state| state.warnings.push(message));
@@ -112,7 +112,7 @@ pub(super) unsafe extern "C" fn milliseconds() -> raw::mstime_t {
     0
 }
 
-/// No client is behind any command.
+/// Returns 0: no command has a client.
 pub(super) unsafe extern "C" fn get_client_id(_ctx: *mut raw::RedisModuleCtx) -> c_ulonglong {
     0
 }

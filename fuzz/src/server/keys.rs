@@ -1,4 +1,4 @@
-//! Key spaces: what the server does with keys, and how the module opens them.
+//! Key spaces: the server's operations on keys, and the module's open keys.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -12,10 +12,10 @@ use super::strings::{Strings, buffer, text};
 use super::{Call, Circumstances, ERR, OK, SPACES, check_given_back, in_their_circumstances, with};
 use crate::decoding::MEMORY_LIMIT;
 
-/// What is behind a key.
+/// The value of a key.
 pub(super) enum Value {
     Text,
-    /// Of one of the module's types, by number.
+    /// A value of one of the module's types, by number.
     Module(usize, *mut c_void),
 }
 
@@ -25,12 +25,12 @@ pub(super) struct Key {
     is_writable: bool,
 }
 
-/// The keys of a space, in order.
+/// Returns the keys of a space, in order.
 pub(crate) fn keys(space: usize) -> Vec<Vec<u8>> {
     with(|state| state.spaces[space].keys().cloned().collect())
 }
 
-/// All that can be told of a filter: two that agree in it are the same. `None` if there is no filter.
+/// Returns the digest of a filter, which is equal for equal filters, or `None` if there is no filter.
 pub(crate) fn digest(space: usize, key: &[u8]) -> Option<Vec<u8>> {
     let (_, value, methods) = module_value(space, key)?;
     let mut digest = Vec::new();
@@ -45,14 +45,14 @@ pub(crate) fn digest(space: usize, key: &[u8]) -> Option<Vec<u8>> {
     Some(digest)
 }
 
-/// Returns how many bytes a filter would take to add items; 0 if there is no filter.
+/// Returns the bytes that a filter would allocate to add items; 0 if there is no filter.
 pub(crate) fn growth(space: usize, key: &[u8], items: &[Vec<u8>]) -> u64 {
     let Some((_, value, _)) = module_value(space, key) else { return 0 };
     // SAFETY: a value of the module's types is a filter, and nobody changes it now.
     let mut copy = unsafe { &*value.cast::<Filter>() }.try_clone().expect("little memory");
     let hashes: Vec<_> = items.iter().map(|item| copy.hash(item)).collect();
     let mut wanted = 0u64;
-    // What does not grow is full then.
+    // A filter that does not grow is full then.
     let _ = copy.insert_hashes(
         &hashes,
         &mut vec![false; hashes.len()],
@@ -66,7 +66,7 @@ pub(crate) fn growth(space: usize, key: &[u8], items: &[Vec<u8>]) -> u64 {
     wanted
 }
 
-/// The type and the value of a key, if it is one of the module's.
+/// Returns the type and the value of a key, if the value is of a module's type.
 pub(super) fn module_value(space: usize, key: &[u8]) -> Option<(usize, *mut c_void, raw::RedisModuleTypeMethods)> {
     with(|state| match state.spaces[space].get(key) {
         Some(&Value::Module(data_type, value)) => Some((data_type, value, state.types[data_type].methods)),
@@ -74,7 +74,7 @@ pub(super) fn module_value(space: usize, key: &[u8]) -> Option<(usize, *mut c_vo
     })
 }
 
-/// Makes a text the value of a key.
+/// Sets the value of a key to a text.
 pub(crate) fn set_text(space: usize, key: &[u8]) {
     put(space, key, Value::Text);
 }
@@ -84,13 +84,13 @@ pub(super) fn put(space: usize, key: &[u8], value: Value) {
     with(|state| state.spaces[space].insert(key.to_vec(), value));
 }
 
-/// Deletes a key, if it is there.
+/// Deletes a key, if it exists.
 pub(crate) fn delete(space: usize, key: &[u8]) {
     remove(space, key);
     check_given_back();
 }
 
-/// Takes a key out of its space, and frees its value.
+/// Removes a key from its space, and frees its value.
 fn remove(space: usize, key: &[u8]) {
     let removed = with(|state| {
         state.expired.remove(&(space, key.to_vec()));
@@ -104,22 +104,22 @@ fn remove(space: usize, key: &[u8]) {
     }
 }
 
-/// Has a key expire when the module opens it, or at [`delete_expired`].
+/// Makes a key expire when the module opens it, or at [`delete_expired`].
 pub(crate) fn expire(space: usize, key: &[u8]) {
     with(|state| state.expired.insert((space, key.to_vec())));
 }
 
-/// Notes when a key expires.
+/// Sets the time at which a key expires.
 pub(crate) fn set_expire_time(space: usize, key: &[u8], time: i64) {
     with(|state| state.expire_times.insert((space, key.to_vec()), time));
 }
 
-/// Returns when a key expires, if it does.
+/// Returns the time at which a key expires, if it does.
 pub(crate) fn expire_time(space: usize, key: &[u8]) -> Option<i64> {
     with(|state| state.expire_times.get(&(space, key.to_vec())).copied())
 }
 
-/// Deletes the keys that have expired, and that the module did not open.
+/// Deletes the keys that have expired and were not opened.
 pub(crate) fn delete_expired() {
     with(|state| std::mem::take(&mut state.expired)).iter().for_each(|(space, key)| delete(*space, key));
 }
@@ -129,13 +129,13 @@ pub(crate) fn flush() {
     (0..SPACES).for_each(|space| keys(space).iter().for_each(|key| delete(space, key)));
 }
 
-/// Gives a key another name. Whether it was there.
+/// Renames a key. Returns true if it existed.
 pub(crate) fn rename(space: usize, from: &[u8], to: &[u8]) -> bool {
     let value = with(|state| state.spaces[space].remove(from));
     value.map(|value| put(space, to, value)).is_some()
 }
 
-/// Copies a filter. Whether it could be.
+/// Copies a filter. Returns true if the module could copy it.
 pub(crate) fn copy(space: usize, from: &[u8], to: &[u8], circumstances: Circumstances) -> bool {
     let Some((data_type, value, methods)) = module_value(space, from) else { return false };
     with(|state| state.call = Call { circumstances, space, ..Call::default() });
@@ -150,7 +150,7 @@ pub(crate) fn copy(space: usize, from: &[u8], to: &[u8], circumstances: Circumst
     !copy.is_null()
 }
 
-/// What the module knows a data type by: an address that nothing is at.
+/// Returns the handle of a data type: an address without an object.
 pub(super) fn handle(data_type: usize) -> *mut raw::RedisModuleType {
     ptr::without_provenance_mut(data_type + 1)
 }
@@ -205,7 +205,7 @@ pub(super) unsafe extern "C" fn close_key(key: *mut raw::RedisModuleKey) {
     drop(unsafe { Box::from_raw(key.cast::<Key>()) });
 }
 
-/// Does something with the value of an open key.
+/// Calls `f` with the value of an open key.
 pub(super) fn with_value<T>(key: *mut raw::RedisModuleKey, f: impl FnOnce(Option<&Value>) -> T) -> T {
     // SAFETY: an open key.
     let key = unsafe { &*key.cast::<Key>() };
@@ -243,7 +243,7 @@ pub(super) unsafe extern "C" fn module_type_set_value(
     OK
 }
 
-/// Times are counted from 0, which is now.
+/// Sets the time at which a key expires. Times are counted from 0, which is now.
 pub(super) unsafe extern "C" fn set_expire(key: *mut raw::RedisModuleKey, time: raw::mstime_t) -> c_int {
     // SAFETY: an open key.
     let Key { name, is_writable } = unsafe { &*key.cast::<Key>() };

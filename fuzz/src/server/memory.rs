@@ -1,4 +1,4 @@
-//! Memory. All of it is the system's, which the module has before it is loaded.
+//! Memory. All of it is the system's, as before the module is loaded.
 
 use std::ffi::{c_char, c_int, c_ulong, c_ulonglong, c_void};
 use std::ptr;
@@ -7,9 +7,9 @@ use redis_module::raw;
 
 use super::keys::{Value, module_value};
 use super::strings::{Strings, bytes};
-use super::{OK, POOR, check_given_back, with};
+use super::{OK, OUT_OF_MEMORY, check_given_back, with};
 
-/// Moves the allocations of a filter, or some of them.
+/// Moves some allocations of a filter.
 pub(crate) fn defragment(space: usize, key: &[u8]) {
     let Some((data_type, mut value, methods)) = module_value(space, key) else { return };
     let name = Strings::new(&[key.to_vec()]);
@@ -33,7 +33,7 @@ pub(super) unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void
 
 pub(super) unsafe extern "C" fn try_calloc(count: usize, size: usize) -> *mut c_void {
     // SAFETY: any size will do.
-    if POOR.get() { ptr::null_mut() } else { unsafe { libc::calloc(count, size) } }
+    if OUT_OF_MEMORY.get() { ptr::null_mut() } else { unsafe { libc::calloc(count, size) } }
 }
 
 pub(super) unsafe extern "C" fn realloc(old: *mut c_void, bytes: usize) -> *mut c_void {
@@ -46,7 +46,7 @@ pub(super) unsafe extern "C" fn free(old: *mut c_void) {
     unsafe { libc::free(old) }
 }
 
-/// Moves two of three.
+/// Moves two of three allocations.
 pub(super) unsafe extern "C" fn defrag_alloc(_ctx: *mut raw::RedisModuleDefragCtx, old: *mut c_void) -> *mut c_void {
     let stays = with(|state| {
         state.moves += 1;
@@ -65,7 +65,7 @@ pub(super) unsafe extern "C" fn defrag_alloc(_ctx: *mut raw::RedisModuleDefragCt
     }
 }
 
-/// Each time that it is asked, the server has something else to do.
+/// Always returns true, so that the module stops at every opportunity.
 pub(super) unsafe extern "C" fn defrag_should_stop(_ctx: *mut raw::RedisModuleDefragCtx) -> c_int {
     1
 }
@@ -84,7 +84,7 @@ pub(super) unsafe extern "C" fn defrag_cursor_set(_ctx: *mut raw::RedisModuleDef
     OK
 }
 
-/// With this limit, a full server has a KiB left.
+/// The limit at which a full server has one KiB left.
 pub(super) const MAXMEMORY: c_ulonglong = 1 << 20;
 
 pub(super) unsafe extern "C" fn get_used_memory_ratio() -> f32 {

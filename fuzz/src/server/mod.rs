@@ -1,20 +1,22 @@
-//! A mock server: as much of one as the module sees, so that the whole module runs in one process, without a socket.
+//! A mock server: it implements the part of a server that the module sees, so that the whole module runs in one
+//! process, without a socket.
 //!
-//! It calls the module as a server does, and checks what the module does in return: each key that is opened must be one that
-//! the command names, and is closed again; what is created is freed; a reply is whole; nothing panics. When a key is created,
-//! is not there, or has expired, it calls a listener that reads the key through the module again, as another module may.
+//! It calls the module as a server does, and checks the module's calls: the module opens only keys that the command
+//! names, closes them again, frees what it creates, completes each reply, and never panics. When a key is created, is
+//! missing, or has expired, the mock calls a listener that reads the key through the module again, as another module
+//! may do.
 //!
 //! ```text
 //!  run(space, words) ── callback ──► module ── OpenKey, ReplyWith…, Replicate ──► STATE ──► Outcome
 //! ```
 //!
-//! There is one for the process, since the module keeps the server's functions in statics; it is for one thread.
+//! A process has one mock server, since the module stores the server's functions in statics. It supports one thread.
 //!
-//! The functions trust what the module passes to them, as a server does: pointers are those that were handed out, texts end
-//! with a NUL, and buffers are as long as they are said to be.
+//! Its functions trust the module's arguments, as a server does: pointers come from the mock, texts end with a NUL, and
+//! buffers have the given length.
 //!
-//! COMMAND DOCS and ACL categories are not offered: nothing that commands do depends on them, and the integration tests
-//! compare them with what real servers show.
+//! The mock does not offer COMMAND DOCS and ACL categories: no command depends on them, and the integration tests check
+//! them on real servers.
 
 mod api;
 mod configuration;
@@ -53,58 +55,59 @@ pub(crate) use rdb::{restore, rewrite, save};
 pub(crate) use replies::Reply;
 pub(crate) use strings::whole_number;
 
-/// The words of a command.
+/// The arguments of a command, its name first.
 pub(crate) type Words = Vec<Vec<u8>>;
 
-/// Which functions the server has.
+/// The functions that the server offers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Age {
-    /// As Redis 6.2.
+    /// Those of Redis 6.2.
     Old,
-    /// As Redis 8.
+    /// Those of Redis 8.
     New,
 }
 
-/// In what state a command finds the server, and for whom it runs.
+/// The state of the server and of the client for which a command runs.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Circumstances {
     /// `REDISMODULE_CTX_FLAGS_…`
     pub flags: u32,
-    /// Zeroed memory cannot be had.
-    pub poor: bool,
-    /// As much of `maxmemory` is used as there is, but for a KiB.
+    /// True if zeroed memory cannot be allocated.
+    pub out_of_memory: bool,
+    /// True if all memory under `maxmemory` but one KiB is used.
     pub full: bool,
 }
 
-/// What came of a command.
+/// The outcome of a command.
 pub(crate) struct Outcome {
     pub reply: Reply,
-    /// What replicas and the append-only file get.
+    /// The commands for replicas and the append-only file.
     pub replicated: Vec<Words>,
-    /// The keys that are said to have changed.
+    /// The keys that the module signalled as changed.
     pub signalled: BTreeSet<Vec<u8>>,
 }
 
-/// The command that is running.
+/// The running command.
 #[derive(Default)]
 struct Call {
     circumstances: Circumstances,
     space: usize,
     words: Words,
-    /// Where the keys are that it may open.
+    /// The positions of the keys that it may open.
     keys: BTreeSet<usize>,
-    /// Whether it is asked for them.
+    /// True if the command is only called for the positions of its keys.
     is_request: bool,
     may_write: bool,
-    /// How many strings and open keys the module has to give back.
+    /// The number of strings that the module must free.
     strings: usize,
+    /// The number of keys that the module must close.
     open_keys: usize,
     parts: Vec<Part>,
     replicated: Vec<Words>,
     signalled: BTreeSet<Vec<u8>>,
 }
 
-/// The key spaces: that of the server, and those of others that follow it.
+/// The number of key spaces: that of the server, and those of others that follow it.
 pub(crate) const SPACES: usize = 3;
 
 #[derive(Default)]
@@ -112,38 +115,38 @@ struct State {
     commands: BTreeMap<Vec<u8>, Command>,
     types: Vec<DataType>,
     settings: BTreeMap<Vec<u8>, Setting>,
-    /// What is shown each command before it runs. Is there for good: the module registers it once.
+    /// The command filters, which are never removed: the module registers its filter once.
     filters: Vec<unsafe extern "C" fn(*mut raw::RedisModuleCommandFilterCtx)>,
     spaces: [BTreeMap<Vec<u8>, Value>; SPACES],
     call: Call,
     warnings: Vec<String>,
-    /// What the module shows in INFO, asked for by this.
+    /// The module's callback for INFO.
     info: Option<unsafe extern "C" fn(*mut raw::RedisModuleInfoCtx, c_int)>,
     figures: BTreeMap<String, u64>,
     /// Keys that are deleted as soon as the module opens them, by space.
     expired: BTreeSet<(usize, Vec<u8>)>,
-    /// When keys expire, by space. No time passes here.
+    /// The times at which keys expire, by space. The clock never advances.
     expire_times: BTreeMap<(usize, Vec<u8>), i64>,
-    /// Whether the listener runs, which is not told of what it causes itself.
+    /// True while the listener runs. It does not get the events that it causes itself.
     is_listening: bool,
     random: u64,
     moves: u64,
-    /// Where the next call to defragment a value goes on.
+    /// The position at which the next call to defragment a value continues.
     cursor: u64,
 }
 
 thread_local! {
     static STATE: RefCell<State> = RefCell::default();
     static AGE: Cell<Age> = const { Cell::new(Age::New) };
-    /// Whether zeroed memory cannot be had.
-    static POOR: Cell<bool> = const { Cell::new(false) };
+    /// True if zeroed memory cannot be allocated.
+    static OUT_OF_MEMORY: Cell<bool> = const { Cell::new(false) };
 }
 
 fn with<T>(f: impl FnOnce(&mut State) -> T) -> T {
     STATE.with_borrow_mut(f)
 }
 
-/// Loads the module anew, with the arguments of `loadmodule`. What it logged if it refuses.
+/// Loads the module again, with the arguments of `loadmodule`. Returns its log if it fails to load.
 pub(crate) fn load(age: Age, arguments: &[Vec<u8>]) -> Result<(), String> {
     flush();
     with(|state| *state = State { filters: std::mem::take(&mut state.filters), ..State::default() });
@@ -156,7 +159,7 @@ pub(crate) fn load(age: Age, arguments: &[Vec<u8>]) -> Result<(), String> {
     if status == OK { Ok(()) } else { Err(warnings.join("\n")) }
 }
 
-/// Runs a command of the module; `None` if it has none of this name.
+/// Runs a command of the module. Returns `None` if it has no command of this name.
 pub(crate) fn run(space: usize, words: &[Vec<u8>], circumstances: Circumstances) -> Option<Outcome> {
     let name = words.first()?.to_ascii_lowercase();
     let command = with(|state| state.commands.get(&name).copied())?;
@@ -199,15 +202,15 @@ impl Command {
     }
 }
 
-/// Calls the module where the present call says so without memory.
+/// Calls the module, without memory if the circumstances say so.
 fn in_their_circumstances<T>(call: impl FnOnce() -> T) -> T {
-    POOR.set(with(|state| state.call.circumstances.poor));
+    OUT_OF_MEMORY.set(with(|state| state.call.circumstances.out_of_memory));
     let value = call();
-    POOR.set(false);
+    OUT_OF_MEMORY.set(false);
     value
 }
 
-/// Panics if the module kept anything, or panicked itself. What it warned of.
+/// Panics if the module leaked anything or panicked. Returns its warnings.
 fn check_given_back() -> Vec<String> {
     with(|state| {
         let Call { strings, open_keys, .. } = state.call;

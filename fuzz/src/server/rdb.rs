@@ -1,4 +1,4 @@
-//! Files: saving, loading, and rewriting the append-only file.
+//! Files: saves, loads, and rewrites the append-only file.
 
 use std::ffi::{c_char, c_int, c_longlong};
 use std::ptr;
@@ -20,7 +20,7 @@ pub(super) struct Stream<'a> {
     commands: Vec<Words>,
 }
 
-/// The type of a filter, by number, and its file.
+/// Returns the type of a filter, by number, and its file.
 pub(crate) fn save(space: usize, key: &[u8]) -> Option<(usize, Vec<u8>)> {
     let (data_type, value, methods) = module_value(space, key)?;
     let mut stream = Stream::reading(&[]);
@@ -30,7 +30,8 @@ pub(crate) fn save(space: usize, key: &[u8]) -> Option<(usize, Vec<u8>)> {
     Some((data_type, stream.written.0))
 }
 
-/// Replaces a key with what a file holds, of a version other than the present by so many. Whether it was sound.
+/// Restores a key from a file, whose version differs from the current one by `versions_on`. Returns true if the file
+/// was sound.
 pub(crate) fn restore(
     space: usize,
     key: &[u8],
@@ -52,7 +53,7 @@ pub(crate) fn restore(
     if value.is_null() {
         return false;
     }
-    // A server refuses a payload that was cut short or goes on, whatever the module says.
+    // A server rejects a payload that is too short or too long, whatever the module returns.
     if stream.failed || !stream.rest.0.is_empty() {
         // SAFETY: one of the module's values, which is used no more.
         unsafe { methods.free.expect("a callback")(value) };
@@ -62,7 +63,7 @@ pub(crate) fn restore(
     true
 }
 
-/// The commands that make a filter again.
+/// Returns the commands that restore a filter.
 pub(crate) fn rewrite(space: usize, key: &[u8]) -> Vec<Words> {
     let Some((_, value, methods)) = module_value(space, key) else { return Vec::new() };
     let mut stream = Stream::reading(&[]);
@@ -89,7 +90,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// No server is bound to know it.
+/// Returns null: a server need not know the key.
 pub(super) unsafe extern "C" fn get_key_name_from_io(_io: *mut raw::RedisModuleIO) -> *const raw::RedisModuleString {
     ptr::null()
 }

@@ -1,4 +1,4 @@
-//! What the module registers when it is loaded: commands, data types, a command filter.
+//! The commands, data types and command filter that the module registers.
 
 use std::ffi::{c_char, c_int};
 use std::ptr;
@@ -19,7 +19,7 @@ pub(super) struct Command {
     pub(super) callback:
         unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int,
     pub(super) writes: bool,
-    /// Whether it is asked where its keys are.
+    /// True if the command is called for the positions of its keys.
     pub(super) is_asked: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the module replicates.
+//! The commands that the module replicates.
 
 use std::ffi::{c_char, c_int};
 

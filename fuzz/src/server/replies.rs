@@ -1,4 +1,4 @@
-//! Replies: what the module replies with, and what becomes of it.
+//! The module's replies.
 
 use std::ffi::{c_char, c_int, c_long, c_longlong};
 
@@ -20,7 +20,7 @@ pub(crate) enum Reply {
     Map(Vec<Reply>),
 }
 
-/// What a reply is made of.
+/// A part of a reply.
 pub(super) enum Part {
     Whole(Reply),
     Array(usize),
@@ -40,12 +40,12 @@ impl Reply {
         matches!(self, Reply::Error(_))
     }
 
-    /// The elements of an array, or the reply as the only one.
+    /// Returns the elements of an array, or the reply as the only element.
     pub(crate) fn elements(&self) -> &[Reply] {
         if let Reply::Array(elements) = self { elements } else { std::slice::from_ref(self) }
     }
 
-    /// The numbers among the elements. An error among them is the last.
+    /// Returns the numbers among the elements. Only the last element may be an error.
     pub(crate) fn integers(&self) -> Vec<i64> {
         let number = |reply: &Reply| if let Reply::Integer(number) = reply { Some(*number) } else { None };
         self.elements().iter().filter_map(number).collect()

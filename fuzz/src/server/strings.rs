@@ -1,4 +1,4 @@
-//! Strings and numbers, as the server hands them out and reads them.
+//! The server's strings, and its parsing of numbers.
 
 use std::ffi::{CStr, c_char, c_int, c_longlong};
 use std::ptr;
@@ -7,7 +7,7 @@ use redis_module::raw;
 
 use super::{ERR, OK, with};
 
-/// Strings of the server's own.
+/// A string of the server.
 pub(super) struct Strings(pub(super) Vec<*mut raw::RedisModuleString>);
 
 impl Strings {
@@ -23,7 +23,7 @@ impl Drop for Strings {
     }
 }
 
-/// The bytes of a string.
+/// Returns the bytes of a string.
 ///
 /// # Safety
 ///
@@ -35,7 +35,7 @@ pub(super) unsafe fn text<'a>(string: *const raw::RedisModuleString) -> &'a [u8]
 
 /// # Safety
 ///
-/// As of `slice::from_raw_parts`, but that it may be null if it is empty.
+/// As for `slice::from_raw_parts`, except that it may be null if it is empty.
 pub(super) unsafe fn buffer<'a>(start: *const c_char, length: usize) -> &'a [u8] {
     if length == 0 {
         return &[];
@@ -46,20 +46,20 @@ pub(super) unsafe fn buffer<'a>(start: *const c_char, length: usize) -> &'a [u8]
 
 /// # Safety
 ///
-/// As of `CStr::from_ptr`.
+/// As for `CStr::from_ptr`.
 pub(super) unsafe fn bytes(text: *const c_char) -> Vec<u8> {
     // SAFETY: as promised by the caller.
     unsafe { CStr::from_ptr(text) }.to_bytes().to_vec()
 }
 
-/// A whole number as the server reads it.
+/// Parses a whole number as the server does.
 pub(crate) fn whole_number(text: &[u8]) -> Option<i64> {
     let digits = std::str::from_utf8(text).ok()?;
     let number: i64 = digits.parse().ok()?;
     (number.to_string() == digits).then_some(number)
 }
 
-/// A number as the server reads it.
+/// Parses a number as the server does.
 pub(super) fn number(text: &[u8]) -> Option<f64> {
     let is_range_error = |number: f64| {
         std::io::Error::last_os_error().raw_os_error() == Some(libc::ERANGE) && (number.is_infinite() || number == 0.0)

@@ -11,8 +11,9 @@
 //! - [`payload`], [`proxy`], [`memory`]: DUMP payloads and their parts, links that break, servers short of memory;
 //! - [`random`]: random numbers that a seed repeats.
 //!
-//! `SERVER_BIN` names the server under test (default: `redis-server`), `OXBLOOM_MODULE` the module (default: the release
-//! build), `REDISBLOOM_MODULE` RedisBloom (default: where `make setup-test` puts it). A test fails if one of them is missing.
+//! `SERVER_BIN` names the server under test (default: `redis-server`), `OXBLOOM_MODULE` the module (default: the
+//! release build), `REDISBLOOM_MODULE` RedisBloom (default: where `make setup-test` puts it). A test fails if one of
+//! them is missing.
 
 #![allow(missing_docs, reason = "not published: names say what the rest is")]
 

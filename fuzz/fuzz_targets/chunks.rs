@@ -1,9 +1,9 @@
-//! The `pieces` target: see [`oxbloom_fuzz`].
+//! The `chunks` target: see [`oxbloom_fuzz`].
 
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| oxbloom_fuzz::decoding::pieces(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| oxbloom_fuzz::decoding::chunks(bytes));
 
 #[cfg(not(fuzzing))]
 fn main() {
