@@ -1,29 +1,30 @@
-//! The filter library against fastbloom, in one process: what an insert, a hit and a miss take.
+//! Compares the filter library with fastbloom, in one process: the times of an insert, a hit and a miss.
 //!
 //! ```text
 //! cargo bench -p oxbloom-comparison --bench filter               # all of it, five minutes
 //! QUICK=1 cargo bench -p oxbloom-comparison --bench filter       # half a minute
-//! cargo bench -p oxbloom-comparison --bench filter -- hit/1e7    # some: operation/capacity/error rate/library
+//! cargo bench -p oxbloom-comparison --bench filter -- hit/1e7    # a selection: operation/capacity/error rate/library
 //! ```
 //!
-//! fastbloom 0.17 is a classic filter: `k` probes, `k` cache lines, and no operation on several items at once that would
+//! fastbloom 0.17 is a classic filter: `k` probes, `k` cache lines, and no operation on several items that would
 //! overlap their cache misses. It is measured with its default hasher, SipHash-1-3, and with foldhash, which its
-//! documentation shows and its own benchmarks use. Ours is a fixed filter, which has the tight memory budget, item by item
-//! and in batches of all items: the library divides them into batches of 32.
+//! documentation shows and its own benchmarks use. Ours is a fixed filter, which has the tight memory budget. It is
+//! measured item by item, and with all items at once, which the library divides into batches of 32.
 //!
-//! - Items are made before the clock starts, into one array that is read from start to end, so that the processor
-//!   fetches them ahead. Their length is not known to the compiler.
-//! - A pool holds up to 2^22 items, drawn at random from all: they touch nearly every block of a filter of 10^8 items, 120
-//!   megabytes, so that its blocks are not in the cache when the pool comes round again. Fewer would be, and more would not
-//!   change that. It holds at least 2^17 items, lest the branch predictor learn the outcomes by heart.
-//! - Hits and misses are looked up in a full filter. Inserts are of new items into a filter that is half full; when it is
-//!   full, or the pool is used up, a copy of the half-full one takes its place, off the clock.
-//! - One iteration is one item, so that Criterion's times are times an item, and the time is the thread's own: while
-//!   something else has the processor, the clock stands still.
+//! - Items are created before the clock starts, in one array that is read from start to end, so that the processor
+//!   prefetches them. The compiler does not know their length.
+//! - A pool has up to 2^22 items, drawn at random from all. They touch nearly every block of a filter of 10^8 items,
+//!   120 megabytes, so that its blocks are not in the cache when the pool is used again. With fewer items, they would
+//!   be; more would make no difference. A pool has at least 2^17 items, so that the branch predictor cannot learn the
+//!   outcomes.
+//! - Hits and misses are looked up in a full filter. Inserts add new items to a filter that is half full. When it is
+//!   full, or the pool is used up, a copy of the half-full filter replaces it while the clock is stopped.
+//! - One iteration is one item, so Criterion's times are times per item. The clock is the thread's processor time,
+//!   which stops while other threads run.
 //!
-//! The libraries follow one another for each operation, capacity and error rate, because the machine's speed changes over
-//! minutes. The results are written to `criterion/filter.json` in Cargo's target folder, as a list with one entry for each
-//! operation, capacity, error rate and library.
+//! For each operation, capacity and error rate, the libraries are measured one after the other, because the machine's
+//! speed changes over minutes. The results are written to `criterion/filter.json` in Cargo's target folder, as a list
+//! with one entry for each operation, capacity, error rate and library.
 
 use std::array;
 use std::cell::LazyCell;
@@ -50,12 +51,13 @@ const PREFIX: &[u8] = b"https://example.com/";
 const DIGITS: usize = 8;
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Items are numbered, from 0 below 2^40. Filters hold the first; these are the first of those that are inserted on the
-/// clock, and of those that never are.
+/// The number of the first item that is inserted while the clock runs. Items have numbers below 2^40; filters contain
+/// the first.
 const NEW: u64 = 1 << 38;
+/// The number of the first item that is never inserted.
 const ABSENT: u64 = 1 << 39;
 
-/// How few and how many items are prepared for an operation.
+/// The minimum and the maximum number of items that are prepared for an operation.
 const POOL: (u64, u64) = (1 << 17, 1 << 22);
 
 const ONE_BY_ONE: &str = "oxbloom";
@@ -63,11 +65,11 @@ const BATCHES: &str = "oxbloom-batches";
 const SIPHASH: &str = "fastbloom";
 const FOLDHASH: &str = "fastbloom-foldhash";
 
-/// What is measured, and for how long.
+/// The measurements, and their times.
 struct Plan {
     capacities: &'static [u64],
     error_rates: &'static [f64],
-    /// Absent items to count false positives among.
+    /// The number of absent items with which false positives are counted.
     absent: u64,
     samples: usize,
     warm_up: Duration,
@@ -92,7 +94,7 @@ const QUICK: Plan = Plan {
     measurement: Duration::from_millis(300),
 };
 
-/// Criterion's own tests run everything once.
+/// The plan for Criterion's test mode, which runs everything once.
 const TEST: Plan = Plan { capacities: &[10_000], ..QUICK };
 
 fn main() {
@@ -153,7 +155,7 @@ fn compare(size: Size, absent: u64, criterion: &mut Criterion, report: &mut Repo
     report.add(&mut foldhash, &[FOLDHASH]);
 }
 
-/// What the filters of a comparison are made for.
+/// The capacity and the error rate of the filters of a comparison.
 #[derive(Clone, Copy)]
 struct Size {
     capacity: u64,
@@ -163,7 +165,7 @@ struct Size {
 impl Size {
     fn group<'a>(&self, criterion: &'a mut Criterion, operation: &str) -> BenchmarkGroup<'a, WallTime> {
         let mut group = criterion.benchmark_group(self.name(operation, "/"));
-        // As many iterations in every sample: the time of one does not depend on their number.
+        // Every sample has the same number of iterations, since the time of an iteration does not depend on it.
         group.sampling_mode(SamplingMode::Flat);
         group
     }
@@ -173,20 +175,20 @@ impl Size {
     }
 }
 
-/// What is asked of a library.
+/// The operations of a library that are measured.
 trait Library {
     fn new(size: Size) -> Self;
 
-    /// A copy that shares nothing.
+    /// Returns a copy that shares nothing.
     fn copy(&self) -> Self;
 
-    /// The memory of the bit array, in bits.
+    /// Returns the size of the bit array in bits.
     fn bits(&self) -> u64;
 
-    /// Inserts items in the way that is best for many. How many were new.
+    /// Inserts items in the way that is fastest for many. Returns the number of new items.
     fn insert_items(&mut self, items: Slices) -> usize;
 
-    /// How many of the items are contained, found in the way that is best for many.
+    /// Returns the number of items that are contained, looked up in the way that is fastest for many.
     fn count_contained(&self, items: Slices) -> usize;
 }
 
@@ -235,7 +237,7 @@ impl<S: BuildHasher + Clone + Default> Library for BloomFilter<S> {
     }
 }
 
-/// The filters of one library at one size. They are filled when they are first needed, which they may never be.
+/// The filters of one library at one size. They are filled when they are first needed.
 struct Subject<L> {
     size: Size,
     absent: u64,
@@ -256,7 +258,7 @@ impl<L: Library> Subject<L> {
         })
     }
 
-    /// The filter with all items. The half-full one is used up.
+    /// Returns the full filter. It is created from the half-full one, which is gone then.
     fn full(&mut self) -> &L {
         if self.full.is_none() {
             self.half_full();
@@ -278,7 +280,7 @@ impl<L: Library> Subject<L> {
         let room = (self.size.capacity / 2).min(POOL.1) as usize;
         let (mut filter, mut left, mut position) = (None, room, 0);
         group.bench_function(library, |bencher| {
-            // What is made out here does not count as warm-up.
+            // Values created here are not part of the warm-up.
             let new = &**new;
             let filter = filter.get_or_insert_with(|| self.half_full().copy());
             bencher.iter_custom(|iterations| {
@@ -318,7 +320,7 @@ impl<L: Library> Subject<L> {
         self.full().bits() as f64 / self.size.capacity as f64
     }
 
-    /// The share of absent items that the full filter calls present.
+    /// Returns the fraction of absent items that are false positives in the full filter.
     fn false_positive_rate(&mut self) -> f64 {
         let absent = self.absent;
         let filter = self.full();
@@ -329,13 +331,13 @@ impl<L: Library> Subject<L> {
 
 type Slices<'a> = ChunksExact<'a, u8>;
 
-/// Items that are made when they are first needed.
+/// Items that are created when they are first needed.
 type Pool = LazyCell<Items, Box<dyn FnOnce() -> Items>>;
 
 /// Items, end to end.
 struct Items {
     bytes: Vec<u8>,
-    /// What the compiler should not know.
+    /// The length of an item, hidden from the compiler.
     length: usize,
 }
 
@@ -365,7 +367,7 @@ impl Items {
         self.bytes[range.start * self.length..range.end * self.length].chunks_exact(self.length)
     }
 
-    /// The time that `run` takes for `count` items, from `position` on and round again.
+    /// Returns the time of `run` for `count` items, from `position` on. Wraps around at the end.
     fn time(&self, position: &mut usize, count: usize, mut run: impl FnMut(Slices) -> usize) -> Duration {
         let (mut time, mut left) = (Duration::ZERO, count);
         while left > 0 {
@@ -381,16 +383,16 @@ impl Items {
     }
 }
 
-/// The time that this thread had the processor: what else runs on the machine does not count, but for the caches.
+/// Returns the processor time of this thread. Other programs do not count, except through the caches.
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a timespec that outlives the call.
+    // SAFETY: the timespec outlives the call.
     let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     assert_eq!(result, 0);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Makes the items of `numbers`, few at a time so that they stay in the cache until `run` gets them.
+/// Creates the items of `numbers`, a few at a time, so that they stay in the cache until `run` reads them.
 fn each_chunk(numbers: Range<u64>, mut run: impl FnMut(Slices) -> usize) -> usize {
     const CHUNK: usize = 1024;
     let mut items = Items::new(0..0);
@@ -403,14 +405,14 @@ fn each_chunk(numbers: Range<u64>, mut run: impl FnMut(Slices) -> usize) -> usiz
         .sum()
 }
 
-/// A bijection of the numbers below 2^40: different numbers make different items, without an order to them.
+/// Scrambles a number below 2^40, bijectively: different numbers give different items in random order.
 fn scramble(number: u64) -> u64 {
     const MASK: u64 = (1 << 40) - 1;
     let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) & MASK;
     (mixed ^ (mixed >> 20)).wrapping_mul(0xBF58_476D_1CE4_E5B9) & MASK
 }
 
-/// The `draw`-th of a row of random numbers: SplitMix64.
+/// Returns the `draw`-th number of SplitMix64.
 fn random(draw: u64) -> u64 {
     let word = SEED.wrapping_add(draw.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -418,7 +420,7 @@ fn random(draw: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// Collects what Criterion found.
+/// Collects Criterion's results.
 struct Report {
     directory: PathBuf,
     start: SystemTime,
@@ -430,7 +432,7 @@ impl Report {
         Report { directory: criterion_directory(), start: SystemTime::now(), rows: Vec::new() }
     }
 
-    /// Adds a library's results at one size, under the names that it was measured by.
+    /// Adds a library's results at one size, under the names with which it was measured.
     fn add<L: Library>(&mut self, subject: &mut Subject<L>, libraries: &[&str]) {
         let Size { capacity, error_rate } = subject.size;
         let measured: Vec<_> = ["insert", "hit", "miss"]
@@ -467,8 +469,8 @@ impl Report {
         }));
     }
 
-    /// Criterion's estimate of a median, if it is of this run: there may be one of an earlier run, and none when Criterion was
-    /// told to list, test or leave out the function.
+    /// Returns Criterion's estimate of a median, if it is from this run. There may be one from an earlier run, or none
+    /// if Criterion was told to list, test or skip the function.
     fn median(&self, size: Size, operation: &str, library: &str) -> Option<Value> {
         let file = self.directory.join(size.name(operation, "_")).join(library).join("new/estimates.json");
         let is_new = fs::metadata(&file).and_then(|metadata| metadata.modified()).is_ok_and(|time| time >= self.start);
@@ -485,7 +487,7 @@ impl Report {
     }
 }
 
-/// Where Criterion writes.
+/// Returns the folder of Criterion's results.
 fn criterion_directory() -> PathBuf {
     let target = || match env::var_os("CARGO_TARGET_DIR") {
         Some(target) => PathBuf::from(target),

@@ -1,47 +1,47 @@
-//! Callgrind, and what its profiles say of one object file.
+//! Runs callgrind, and reads the counts of one object file from its profiles.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What was executed in one object file.
+/// The counts of one object file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub instructions: u64,
-    /// Calls into other object files.
+    /// The calls into other object files.
     pub calls: u64,
 }
 
-/// What to put before a command to have it profiled. `when` is the option that tells what to count, or when to write.
+/// Returns the command prefix that profiles a command. `when` is the option that says what to count, or when to write.
 pub(crate) fn prefix(when: &str, profile: &Path) -> Vec<String> {
     let profile = format!("--callgrind-out-file={}", profile.display());
-    // Names and positions are written out in full, which is easier to parse.
+    // Uncompressed names and positions are easier to parse.
     ["valgrind", "--tool=callgrind", "--compress-strings=no", "--compress-pos=no", when, &profile]
         .map(str::to_owned)
         .into()
 }
 
-/// Fails unless there is a valgrind.
+/// Panics unless valgrind is installed.
 pub(crate) fn require() {
     let version = Command::new("valgrind").arg("--version").output();
     version.unwrap_or_else(|error| panic!("valgrind cannot be run, please install it: {error}"));
 }
 
-/// Where to keep the profile of a workload. In the name of a file, `%` means something to callgrind.
+/// Returns the path of a workload's profile. Callgrind gives `%` in a file name a special meaning, so this replaces it.
 pub(crate) fn profile_of(workload: &str, folder: &Path) -> PathBuf {
     folder.join(workload.replace(|character: char| !character.is_ascii_alphanumeric(), "_"))
 }
 
 impl Counts {
-    /// Sums up what `profile`, a file's contents, has of `object`.
+    /// Sums the counts of `object` in `profile`, the content of a file.
     ///
     /// ```text
-    ///  ob=/usr/lib/redis/modules/liboxbloom.so     from here on, what was executed in this object
+    ///  ob=/usr/lib/redis/modules/liboxbloom.so     the following lines are about this object
     ///  fn=oxbloom::commands::query::card
     ///  32 5                                        on line 32, 5 instructions
     ///  cob=/usr/bin/redis-server                   another object
     ///  cfn=RM_ReplyWithLongLong
-    ///  calls=1 0                                   was called once,
-    ///  32 79                                       which took 79 instructions there
+    ///  calls=1 0                                   it was called once,
+    ///  32 79                                       and executed 79 instructions
     /// ```
     pub(crate) fn parse(profile: &str, object: &Path) -> Counts {
         let object = object.to_str().expect("a path in UTF-8");

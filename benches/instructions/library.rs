@@ -1,6 +1,6 @@
-//! What the library takes for an item.
+//! Measures the library's cost of an item.
 //!
-//! For each workload the benchmark runs itself under callgrind, which counts within [`measured`] only.
+//! For each workload, the benchmark runs itself under callgrind, which counts only within [`measured`].
 
 use std::fs;
 use std::hint::black_box;
@@ -16,9 +16,8 @@ use super::callgrind::{self, Counts};
 /// The argument that makes the benchmark run the workload that follows.
 pub(crate) const WORKLOAD_FLAG: &str = "--workload";
 
-/// Makes glibc map every array of bits that the filter wants aligned, so that all of them are padded. On its heap some
-/// happen to be aligned, depending on what lies before them, such as the path of this program, and take fewer
-/// instructions.
+/// The settings with which glibc maps every array of bits that the filter wants aligned, so that all of them are
+/// padded. On glibc's heap, some arrays happen to be aligned, and take fewer instructions.
 const MAP_LARGE_ARRAYS: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "4096"), ("MALLOC_TOP_PAD_", "0")];
 
 const ITEMS: usize = 1 << 14;
@@ -64,14 +63,14 @@ const WORKLOADS: &[Workload] = &[
     Workload::new("insert, 0.1 %", Insert, 0.001, ITEMS),
     Workload::new("hit, 0.1 %", Hit, 0.001, ITEMS),
     Workload::new("miss, 0.1 %", Miss, 0.001, ITEMS),
-    // From 100 items, eight layers.
+    // Grown from 100 items, with a table.
     Workload::new("insert, growing", Insert, 0.01, 100),
     Workload::new("hit, grown", Hit, 0.01, 100),
     Workload::new("miss, grown", Miss, 0.01, 100),
     Workload::classic("insert, classic", Insert, ITEMS),
     Workload::classic("hit, classic", Hit, ITEMS),
     Workload::classic("miss, classic", Miss, ITEMS),
-    // From 100 items, in a table.
+    // Grown from 100 items.
     Workload::counting("insert, counting", Insert),
     Workload::counting("hit, counting", Hit),
     Workload::counting("miss, counting", Miss),
@@ -81,7 +80,7 @@ const WORKLOADS: &[Workload] = &[
     Workload::new("miss, one by one", MissAlone, 0.01, ITEMS),
 ];
 
-/// What an item costs in each workload.
+/// Measures the cost of an item in each workload.
 pub(crate) fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost)> {
     callgrind::require();
     fs::create_dir_all(profiles).expect("a folder for the profiles");
@@ -98,7 +97,7 @@ pub(crate) fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost
     })
 }
 
-/// Runs a workload, for callgrind to see.
+/// Runs a workload under callgrind.
 pub(crate) fn run(name: &str) {
     let workload = WORKLOADS.iter().find(|workload| workload.name == name).expect("one of the workloads");
     let params = CreateParams {
@@ -130,7 +129,7 @@ fn measured<T>(work: impl FnOnce() -> T) -> T {
 
 type Item = [u8; 27];
 
-/// Items, the first with the number `from`.
+/// Returns items, numbered from `from` on.
 fn items(from: usize) -> Vec<Item> {
     let url = |number| format!("https://example.com/{number:07}").into_bytes().try_into().expect("so many bytes");
     (from..from + ITEMS).map(url).collect()
@@ -147,7 +146,7 @@ fn insert(filter: &mut Filter, items: &[Item]) {
     }
 }
 
-/// How many of the items are in the filter.
+/// Returns the number of items that are in the filter.
 fn count(filter: &Filter, items: &[Item]) -> usize {
     let count_batch = |items: &[Item; BATCH]| {
         let batch = filter.hash_batch(items.iter().map(|item| &item[..]));

@@ -1,17 +1,17 @@
-//! Counts the instructions that operations take, and fails when they are not those recorded: a guard against code that
-//! became slower, which needs no quiet machine.
+//! Counts the instructions of operations, and fails if they differ from the recorded ones. This detects slower code,
+//! and needs no quiet machine.
 //!
-//! Callgrind counts what is executed in our own object file, be it this benchmark with the library in it or the module
-//! in a server, and how often that calls into another: the server's API, its allocator, the C library. What happens
-//! there is not ours, and differs between versions. Both counts are the same in every run, however busy the machine.
-//! What a processor makes of the instructions, its cache misses above all, is for the other benchmarks to see.
+//! Callgrind counts the instructions in our own object file: this benchmark with the library in it, or the module in a
+//! server. It also counts the calls into other object files: the server's API, its allocator, the C library. The
+//! instructions there are not ours, and differ between versions. Both counts are the same in every run, however busy
+//! the machine is. The time of the instructions, above all of cache misses, is for the other benchmarks to measure.
 //!
 //! ```text
 //!  cargo bench --bench instructions                compares with recorded.txt
-//!  cargo bench --bench instructions -- --record    writes it anew
+//!  cargo bench --bench instructions -- --record    writes recorded.txt
 //! ```
 //!
-//! The profiles are kept: `callgrind_annotate` tells where the instructions went, line by line.
+//! The profiles are kept. `callgrind_annotate` shows their instructions line by line.
 
 mod callgrind;
 mod library;
@@ -23,11 +23,11 @@ use std::process::{Command, ExitCode};
 use callgrind::Counts;
 use recorded::Recorded;
 
-/// How far a count may be from what was recorded, either way. Runs do not differ at all, but compilers do: from Rust
-/// 1.88 to 1.97, by up to 1.9 %.
+/// The maximum difference from a recorded count, in both directions. Runs do not differ at all, but compilers do: from
+/// Rust 1.88 to 1.97, by up to 1.9 %.
 const TOLERANCE: f64 = 0.03;
 
-/// What one item (the library) or one command (the server) takes.
+/// The cost of one item (the library) or of one command (the server).
 #[derive(Clone, Copy)]
 struct Cost {
     instructions: f64,
@@ -37,18 +37,18 @@ struct Cost {
 impl Cost {
     fn of_each(counts: Counts, times: usize) -> Cost {
         assert!(counts.instructions > 0, "callgrind saw nothing of our code");
-        // As precise as what is recorded.
+        // Rounded like the recorded counts.
         let of_each = |count: u64, unit: f64| (count as f64 / times as f64 / unit).round() * unit;
         Cost { instructions: of_each(counts.instructions, 0.01), calls: of_each(counts.calls, 0.001) }
     }
 
-    /// What is not as recorded; nothing if all is.
+    /// Describes the differences from the recorded cost. Returns an empty string if there are none.
     fn differences(self, recorded: Option<Cost>) -> String {
         let Some(was) = recorded else { return "not recorded".to_owned() };
         let difference = |what, now, was| match now / was {
             ratio if ratio > 1.0 + TOLERANCE => Some(format!("more {what}")),
             ratio if ratio < 1.0 - TOLERANCE => Some(format!("fewer {what}")),
-            // Among them 0 / 0, which is no number.
+            // This includes 0 / 0, which is not a number.
             _ => None,
         };
         let instructions = difference("instructions", self.instructions, was.instructions);
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     let differing = compare(&costs, &recorded);
     println!("\nThe profiles, for callgrind_annotate, are in {}.", profiles.display());
     if !is_as_recorded() {
-        println!("What is recorded is for x86-64 with AVX2: nothing is compared.");
+        println!("The recorded costs are for x86-64 with AVX2: nothing is compared.");
     } else if record {
         Recorded::write(&compiler(), &costs);
         println!("Recorded in {}.", recorded::FILE);
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Whether this processor executes the instructions that were recorded.
+/// Returns true if this processor executes the instructions that were recorded.
 fn is_as_recorded() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("avx2");
@@ -93,7 +93,7 @@ fn is_as_recorded() -> bool {
     return false;
 }
 
-/// Prints each cost beside what was recorded, and returns how many differ.
+/// Prints each cost with the recorded one. Returns the number of costs that differ.
 fn compare(costs: &[(&str, Cost)], recorded: &Recorded) -> usize {
     println!("{:26}{:^34}{:>22}", "", "instructions", "calls out of our code");
     println!("{:26}{:>12}{:>12}{:>10}{:>12}{:>10}", "", "recorded", "now", "change", "recorded", "now");
@@ -112,11 +112,11 @@ fn compare(costs: &[(&str, Cost)], recorded: &Recorded) -> usize {
     differing
 }
 
-/// Says why it is a failure, and what to do.
+/// Explains the failure, and what to do.
 fn explain(recorded: &Recorded) {
     println!(
-        "These are not the costs in {}, within {} %. More is a regression, unless it is worth it. Fewer should be kept, \
-         unless something was lost: prefetching, for one, takes instructions. To record what is right:\n\n    \
+        "The costs differ from those in {} by more than {} %. More instructions are a regression, unless the change is worth it. \
+         Fewer are good, unless something was lost: prefetching, for example, takes instructions. To record these costs:\n\n    \
          cargo bench --bench instructions -- --record\n",
         recorded::FILE,
         TOLERANCE * 100.0
@@ -127,7 +127,7 @@ fn explain(recorded: &Recorded) {
     }
 }
 
-/// The compiler's name and version.
+/// Returns the compiler's name and version.
 fn compiler() -> String {
     let output = Command::new("rustc").arg("--version").current_dir(env!("CARGO_MANIFEST_DIR")).output();
     let output = output.unwrap_or_else(|error| panic!("rustc cannot be run: {error}"));

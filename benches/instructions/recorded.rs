@@ -1,4 +1,4 @@
-//! The recorded costs: a table to read, and to review when it changes.
+//! The recorded costs, in a table that people can review when it changes.
 //!
 //! ```text
 //!  # rustc 1.95.0 (59807616e 2026-04-14)
@@ -20,7 +20,7 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// What is in [`FILE`]; nothing if there is no such file.
+    /// Reads [`FILE`]. Returns no costs if it does not exist.
     pub(crate) fn read() -> Recorded {
         let text = fs::read_to_string(path()).unwrap_or_default();
         let compiler = text.lines().next().unwrap_or_default().trim_start_matches("# ").to_owned();

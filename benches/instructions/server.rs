@@ -1,6 +1,6 @@
-//! What the module takes for a command, in a real server.
+//! Measures the module's cost of a command, in a real server.
 //!
-//! The server runs under callgrind, which writes a profile of what happened since the last one whenever a PING begins.
+//! The server runs under callgrind. Whenever a PING begins, callgrind writes a profile of the time since the last one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use super::Cost;
 use super::callgrind::{self, Counts};
 use testkit::{Server, Setup};
 
-/// How often each command is sent.
+/// The number of times that each command is sent.
 const TIMES: usize = 100;
 
-/// Items of a command that takes many.
+/// The number of items of a command with many items.
 const MANY: usize = 100;
 
-/// Sent one after the other, so that each finds what those before it left.
+/// The workloads. They are sent in this order, and each finds the items of those before it.
 const WORKLOADS: &[Workload] = &[
     Workload { name: "BF.MADD, 100 new items", command: "BF.MADD", key: SMALL, items: MANY, from: 0, ones: MANY },
     Workload { name: "BF.MADD, 100 known items", command: "BF.MADD", key: SMALL, items: MANY, from: 0, ones: 0 },
@@ -28,13 +28,14 @@ const WORKLOADS: &[Workload] = &[
     Workload { name: "BF.ADD, a known item", command: "BF.ADD", key: SMALL, items: 1, from: 0, ones: 0 },
     Workload { name: "BF.EXISTS, a hit", command: "BF.EXISTS", key: SMALL, items: 1, from: 0, ones: 1 },
     Workload { name: "BF.EXISTS, a miss", command: "BF.EXISTS", key: SMALL, items: 1, from: ABSENT, ones: 0 },
-    // With what looks ahead for the command.
+    // With the lookahead.
     Workload { name: "BF.ADD, looking ahead", command: "BF.ADD", key: LARGE, items: 1, from: 0, ones: 1 },
     Workload { name: "BF.EXISTS, looking ahead", command: "BF.EXISTS", key: LARGE, items: 1, from: 0, ones: 1 },
 ];
 
-/// A filter in the cache, and one that the module looks ahead for.
+/// The key of a filter in the processor's cache.
 const SMALL: &str = "small";
+/// The key of a filter that is large enough for the lookahead.
 const LARGE: &str = "large";
 
 const ABSENT: usize = 1_000_000;
@@ -43,11 +44,11 @@ struct Workload {
     name: &'static str,
     command: &'static str,
     key: &'static str,
-    /// Items of each command.
+    /// The number of items of each command.
     items: usize,
-    /// The number of the first item; each further command goes on where the one before it ended.
+    /// The number of the first item of the first command. Each further command continues with the next item.
     from: usize,
-    /// How many items of each command are answered with 1, but for a few false positives.
+    /// The number of items of each command whose reply is 1, except a few false positives.
     ones: usize,
 }
 
@@ -65,7 +66,7 @@ impl Workload {
         let replies: Vec<Value> = self.commands().query(connection).unwrap_or_else(|e| panic!("{}: {e}", self.name));
         let ones: usize = replies.iter().map(ones).sum();
         let wrong = ones.abs_diff(TIMES * self.ones);
-        assert!(wrong <= TIMES * self.items / 20, "{}: {ones} items are answered with 1", self.name);
+        assert!(wrong <= TIMES * self.items / 20, "{}: {ones} replies are 1", self.name);
     }
 }
 
@@ -81,7 +82,7 @@ fn ones(reply: &Value) -> usize {
     }
 }
 
-/// What a command costs the module in each workload.
+/// Measures the module's cost of a command in each workload.
 pub(crate) fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost)> {
     let module = fs::canonicalize(testkit::oxbloom()).expect("the path of the module");
     let server = ProfiledServer::start();
@@ -111,11 +112,11 @@ impl ProfiledServer {
         ProfiledServer { server: Setup::oxbloom().under(prefix).start(), folder }
     }
 
-    /// The profile of what happened since the last.
+    /// Writes a profile of the time since the last one. Returns its path.
     fn profile(&self, connection: &mut Connection) -> PathBuf {
         testkit::ask::<String>(connection, "PING");
         let profiles = (1..).map(|number| self.folder.path().join(format!("profile.{number}")));
         let newest = profiles.take_while(|profile| profile.exists()).last();
-        newest.unwrap_or_else(|| panic!("{} does not tell where PING begins", testkit::server_binary()))
+        newest.unwrap_or_else(|| panic!("{} has no symbol for PING", testkit::server_binary()))
     }
 }

@@ -1,5 +1,5 @@
-//! The floor under every benchmark: a module whose BF.ADD, BF.EXISTS, BF.MADD and BF.MEXISTS read their arguments, open
-//! the key and reply zeros. What a command takes here, the server takes; what takes longer elsewhere is the filter's.
+//! The floor of every benchmark: a module whose BF.ADD, BF.EXISTS, BF.MADD and BF.MEXISTS read their arguments, open
+//! the key and reply zeros. Its time is that of the server; the rest of another module's time is that of the filter.
 
 use std::ffi::{CStr, c_char, c_int, c_long};
 use std::hint::black_box;
@@ -13,13 +13,13 @@ const FAILED: c_int = raw::REDISMODULE_ERR as c_int;
 /// Calls a function of the module API.
 macro_rules! call {
     ($function:ident($($argument:expr),*)) => {
-        // SAFETY: the table is filled when the module is loaded, with all that is asked for here; the arguments are the
-        // server's own.
+        // SAFETY: the table is filled when the module is loaded, and has all functions that are used here. The
+        // arguments are the server's.
         unsafe { raw::$function.unwrap_unchecked()($($argument),*) }
     };
 }
 
-/// The arguments, for the time of a command.
+/// Returns the arguments of a command, for the time of the call.
 fn arguments<'a>(argv: *mut *mut RedisModuleString, argc: c_int) -> &'a [*mut RedisModuleString] {
     // SAFETY: the server hands over `argc` strings, the command's name first.
     unsafe { slice::from_raw_parts(argv, argc as usize) }
@@ -77,15 +77,15 @@ unsafe extern "C" fn mexists(ctx: *mut RedisModuleCtx, argv: Arguments, argc: c_
     many(ctx, argv, argc, raw::REDISMODULE_READ)
 }
 
-/// What the server calls when it loads the module.
+/// Loads the module.
 ///
 /// # Safety
 ///
-/// For the server only.
+/// Only the server may call this.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case)]
 pub unsafe extern "C" fn RedisModule_OnLoad(ctx: *mut RedisModuleCtx, _argv: Arguments, _argc: c_int) -> c_int {
-    // SAFETY: the context is the server's; this fills the table of functions.
+    // SAFETY: the context is the server's. This fills the table of functions.
     if unsafe { raw::Export_RedisModule_Init(ctx, c"floor".as_ptr(), 1, raw::REDISMODULE_APIVER_1 as c_int) } == FAILED
     {
         return FAILED;

@@ -1,4 +1,5 @@
-//! What RedisBloom has nothing like: counting filters, beside plain ones, and merges, beside a loop over plain memory.
+//! Measures features that RedisBloom lacks: counting filters, compared with plain ones, and merges, compared with a
+//! loop over memory.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -15,22 +16,23 @@ use crate::workloads::fill;
 use testkit::ask;
 use testkit::random::Random;
 
-/// Items are of one length, a usual URL's, and go a thousand to a command.
+/// The length of items, a usual URL's.
 const LENGTH: usize = 28;
+/// The number of items of a command.
 const BATCH: usize = 1000;
 
-/// What is compared: key and parameter.
+/// The kinds of filters: key and parameter.
 const KINDS: [(&str, &str); 2] = [("plain", ""), ("counting", "COUNTING")];
 
-/// How much is measured.
+/// The extent of the measurements.
 struct Scale {
-    /// The filters of items at 1 %: capacity, how it is written, items in them.
+    /// The filters in which items are measured, at 1 %: capacity, its text, items in them.
     counted: (u64, &'static str, u64),
     /// The sizes to which counting filters grow from the defaults.
     grown: &'static [u64],
-    /// Items a measurement.
+    /// The number of items of a measurement.
     items: u64,
-    /// The filters that are merged, at 1 %: capacity, how their size is written, items that touch nearly all pages.
+    /// The filters that are merged, at 1 %: capacity, the text of their size, items that touch nearly all pages.
     merged: (u64, &'static str, u64),
     rounds: usize,
 }
@@ -51,17 +53,17 @@ const QUICK: Scale = Scale {
     rounds: 3,
 };
 
-/// All that was measured.
+/// The results.
 pub(crate) struct Beyond {
     filter: String,
-    /// What counting filters take: its title, MEMORY USAGE of a plain fixed filter, and of the counting one.
+    /// The memory of counting filters: a title, MEMORY USAGE of a plain fixed filter, and of the counting one.
     memory: Vec<(String, [f64; 2])>,
-    /// Operations on items: command time in nanoseconds an item, of each of [`KINDS`].
+    /// The operations on items: command time in nanoseconds an item, for each of [`KINDS`].
     items: Vec<(&'static str, [Series; 2])>,
     size: &'static str,
-    /// Merges: time, and the longest that another client waits, in seconds.
+    /// The merges: time, and the longest wait of another client, in seconds.
     merges: Vec<(&'static str, [Series; 2])>,
-    /// The same reads and writes as a union of bits into one of two filters, in a loop.
+    /// The time of a loop with the same reads and writes as a union into one of two filters.
     loop_over_memory: Series,
 }
 
@@ -78,7 +80,7 @@ pub(crate) fn measure(quick: bool) -> Beyond {
     }
 }
 
-/// The key under which a filter is made and measured.
+/// The key of the filter that is measured.
 const MEASURED: &str = "measured";
 
 /// The titles of counting filters of fixed size.
@@ -101,7 +103,7 @@ fn memory(scale: &Scale) -> Vec<(String, [f64; 2])> {
     rows
 }
 
-/// Returns what a filter takes once it has so many items.
+/// Returns the MEMORY USAGE of a filter with `items` items.
 fn memory_usage(instance: &mut Instance, parameters: &str, items: u64) -> f64 {
     let _: String = ask(&mut instance.connection, &format!("BF.RESERVE {MEASURED} {parameters}"));
     fill(instance.address(), MEASURED, LENGTH, 0..items);
@@ -147,7 +149,7 @@ fn items(scale: &Scale) -> Vec<(&'static str, [Series; 2])> {
     rows
 }
 
-/// Nanoseconds an item.
+/// Returns the command time in nanoseconds an item.
 fn command_time(instance: &mut Instance, command: &str, requests: &Requests) -> f64 {
     let before = instance.command_time(command);
     let outcome = client::pipelined(instance.address(), requests);
@@ -187,7 +189,7 @@ fn merges(scale: &Scale) -> Vec<(&'static str, [Series; 2])> {
     rows.into()
 }
 
-/// Two arrays as large as the filters that are merged, one or-ed into the other.
+/// Measures a loop that ORs one array into another. Both are as large as the merged filters.
 fn loop_over_memory(scale: &Scale) -> Series {
     let words = scale.merged.0 as usize * 10 / 64;
     let (mut target, source) = (vec![1u64; words], vec![2u64; words]);

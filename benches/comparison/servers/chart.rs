@@ -1,4 +1,4 @@
-//! The picture: processor time an item, as bars.
+//! Draws the chart: processor time an item, as bars.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::format::describe;
 use crate::peers::Peer;
 use crate::workloads::{Delivery, Operation, Results, Workload};
 
-/// Bars that belong together: whose they are, and how long.
+/// A group of bars: peer and time.
 type Bars = Vec<(Peer, f64)>;
 
-/// Items of the length that is shown.
+/// The length of the items that are shown.
 const LENGTH: usize = 28;
 
 const WIDTH: u32 = 900;
@@ -31,7 +31,7 @@ fn color(peer: Peer) -> RGBColor {
     }
 }
 
-/// What is shown: a command of many items, and one of one, on each filter.
+/// Returns true for the workloads that are shown: a command with many items, and one with one item, on each filter.
 fn is_shown(workload: Workload) -> bool {
     let shown = match workload.delivery {
         Delivery::Batch(items) => items == 100,
@@ -51,7 +51,7 @@ pub(crate) fn speeds(results: &Results) -> String {
     svg(&Peer::ALL.map(|peer| (peer, peer.name())), &groups).expect("a picture")
 }
 
-/// Draws labelled groups of bars, which stand for processor time an item.
+/// Draws labelled groups of bars.
 pub(crate) fn svg(legend: &[(Peer, &str)], groups: &[(String, Bars)]) -> Result<String, Box<dyn std::error::Error>> {
     let bars = || groups.iter().flat_map(|(_, bars)| bars);
     let longest = bars().map(|&(_, time)| time).fold(1.0, f64::max);

@@ -1,4 +1,4 @@
-//! Two ways to send requests: many at a time, or one at a time over many connections.
+//! Sends requests: many at a time, or one at a time over many connections.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,21 +11,21 @@ use mio::{Events, Interest, Poll, Token};
 use crate::requests::Requests;
 use testkit::PATIENCE;
 
-/// Requests that are on the way at a time, on each of two connections, so that the server always has work.
+/// The number of requests that are sent at a time on each of two connections, so that the server always has work.
 pub(crate) const PIPELINED: usize = 100;
 
-/// Items that are on the way at a time, on each of two connections, for commands of many.
+/// The number of items that are sent at a time on each of two connections, in commands with many items.
 const ITEMS_PIPELINED: usize = 1000;
 
-/// Connections of which each waits for its reply before it sends the next request.
+/// The number of connections, each of which waits for its reply before it sends the next request.
 pub(crate) const CONNECTIONS: usize = 50;
 
-/// What came of some requests.
+/// The outcome of some requests.
 pub(crate) struct Outcome {
     pub elapsed: Duration,
-    /// Items to which the reply was one.
+    /// The number of items whose reply was 1.
     pub ones: usize,
-    /// Nanoseconds from a request to its reply; only for [`one_by_one`].
+    /// The nanoseconds from each request to its reply; only for [`one_by_one`].
     pub latencies: Option<Histogram<u64>>,
 }
 
@@ -36,7 +36,8 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends requests in flights, on two connections in turn: while the server works on one, the other is read.
+/// Sends requests in flights, on two connections in turn. While the server handles one flight, the client reads the
+/// other.
 pub(crate) fn pipelined(address: SocketAddr, requests: &Requests) -> Outcome {
     let mut streams = [connect(address), connect(address)];
     let flight = match requests.items_each {
@@ -61,7 +62,7 @@ pub(crate) fn pipelined(address: SocketAddr, requests: &Requests) -> Outcome {
     Outcome { elapsed, ones: requests.count_ones(&replies), latencies: None }
 }
 
-/// Sends requests of one item each over [`CONNECTIONS`] connections, one at a time on each.
+/// Sends requests with one item each over [`CONNECTIONS`] connections, one at a time on each.
 pub(crate) fn one_by_one(address: SocketAddr, requests: &Requests) -> io::Result<Outcome> {
     let mut poll = Poll::new()?;
     let mut events = Events::with_capacity(CONNECTIONS);
@@ -78,8 +79,8 @@ pub(crate) fn one_by_one(address: SocketAddr, requests: &Requests) -> io::Result
     let (mut sent, mut received, mut ones) = (0, 0, 0);
     let mut reply = vec![0; requests.reply_length()];
     let started = Instant::now();
-    for (stream, asked) in streams.iter_mut().take(requests.len()) {
-        *asked = Instant::now();
+    for (stream, sent_at) in streams.iter_mut().take(requests.len()) {
+        *sent_at = Instant::now();
         stream.write_all(requests.encoded(sent..sent + 1))?;
         sent += 1;
     }
@@ -87,17 +88,17 @@ pub(crate) fn one_by_one(address: SocketAddr, requests: &Requests) -> io::Result
         poll.poll(&mut events, Some(PATIENCE))?;
         assert!(!events.is_empty(), "the server does not reply");
         for event in &events {
-            let (stream, asked) = &mut streams[event.token().0];
+            let (stream, sent_at) = &mut streams[event.token().0];
             match stream.read_exact(&mut reply) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(error) => return Err(error),
             }
-            latencies.record(asked.elapsed().as_nanos() as u64).expect("a histogram that grows");
+            latencies.record(sent_at.elapsed().as_nanos() as u64).expect("a histogram that grows");
             ones += requests.count_ones(&reply);
             received += 1;
             if sent < requests.len() {
-                *asked = Instant::now();
+                *sent_at = Instant::now();
                 stream.write_all(requests.encoded(sent..sent + 1))?;
                 sent += 1;
             }

@@ -1,10 +1,10 @@
-//! How figures and workloads are written, on the page and in the picture.
+//! Formats figures and workloads, for the page and the chart.
 
 use crate::client::CONNECTIONS;
 use crate::statistics::Series;
 use crate::workloads::{Delivery, Operation, Workload};
 
-/// A workload in words, without its filter.
+/// Describes a workload, without its filter.
 pub(crate) fn describe(workload: Workload) -> String {
     let command = workload.command().trim_start_matches("BF.");
     let what = match workload.operation {
@@ -20,13 +20,13 @@ pub(crate) fn describe(workload: Workload) -> String {
     }
 }
 
-/// The median, and the middle half in brackets.
+/// Formats the median, and the middle half in brackets.
 pub(crate) fn spread(series: &Series) -> String {
     let (low, high) = series.spread();
     format!("{:.0} ({low:.0}–{high:.0})", series.median())
 }
 
-/// A time, in a unit that suits it.
+/// Formats a time, in a suitable unit.
 pub(crate) fn seconds(value: f64) -> String {
     match value {
         value if value >= 1.0 => format!("{value:.2} s"),
@@ -35,7 +35,7 @@ pub(crate) fn seconds(value: f64) -> String {
     }
 }
 
-/// A size, in a unit that suits it.
+/// Formats a size, in a suitable unit.
 pub(crate) fn bytes(value: f64) -> String {
     match value {
         value if value >= 10e6 => format!("{:.1} MB", value / 1e6),
@@ -44,7 +44,7 @@ pub(crate) fn bytes(value: f64) -> String {
     }
 }
 
-/// A whole number with commas.
+/// Formats a whole number, with commas.
 pub(crate) fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group)).collect();

@@ -1,30 +1,32 @@
-//! The filter library beside the crate `fastbloom`, as `cargo bench -p oxbloom-comparison --bench filter` measured them.
+//! Reads the results of `cargo bench -p oxbloom-comparison --bench filter`, which compares the library with
+//! `fastbloom`.
 
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
-/// What was measured of one library.
+/// A result of one library.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub library: String,
     pub operation: String,
     pub capacity: u64,
     pub error_rate: f64,
-    /// The median, and its confidence interval.
+    /// The median.
     pub nanoseconds: f64,
+    /// The confidence interval of the median.
     pub lower: f64,
     pub upper: f64,
     pub bits_per_item: f64,
-    /// Measured, on items that were never inserted.
+    /// The rate measured with items that were never inserted.
     pub false_positive_rate: f64,
 }
 
-/// The rows of the last run; none if there was none.
+/// Returns the rows of the last run, or none if there was no run.
 pub(crate) fn rows(target: &Path) -> Vec<Row> {
     let Ok(text) = fs::read_to_string(target.join("criterion/filter.json")) else { return Vec::new() };
-    let rows: Vec<Value> = serde_json::from_str(&text).expect("what the other benchmark wrote");
+    let rows: Vec<Value> = serde_json::from_str(&text).expect("results of the other benchmark");
     let text = |row: &Value, name: &str| row[name].as_str().expect("a string").to_owned();
     let number = |row: &Value, name: &str| row[name].as_f64().expect("a number");
     let row = |row: &Value| Row {
@@ -41,7 +43,7 @@ pub(crate) fn rows(target: &Path) -> Vec<Row> {
     rows.iter().map(row).collect()
 }
 
-/// The row of another library for the same operation on a filter of the same size and error rate.
+/// Returns the row of another library for the same operation on a filter of the same size and error rate.
 pub(crate) fn peer<'a>(rows: &'a [Row], row: &Row, library: &str) -> Option<&'a Row> {
     rows.iter().find(|other| {
         other.library == library

@@ -1,7 +1,7 @@
-//! `make bench`: oxbloom, in either layout, RedisBloom and the floor side by side on real servers.
+//! `make bench`: compares oxbloom, in both layouts, with RedisBloom and the floor on real servers.
 //!
-//! Writes `docs/benchmarks.md` and its picture; with `QUICK=1`, which measures less in two minutes, the same into the build
-//! folder. `cargo bench -p oxbloom-comparison --bench servers -- windows` measures filters that forget alone, and writes
+//! Writes `docs/benchmarks.md` and its charts. With `QUICK=1`, measures less in two minutes, and writes into the build
+//! folder. `cargo bench -p oxbloom-comparison --bench servers -- windows` measures only filters that forget, and writes
 //! their section into the build folder.
 
 mod beyond;
@@ -67,7 +67,7 @@ fn main() {
     write(&folder, &files);
 }
 
-/// Writes files, and prints the first of them, the page.
+/// Writes files, and prints the first of them, which is the page.
 fn write(folder: &Path, files: &[(&str, String)]) {
     fs::create_dir_all(folder).expect("a folder for the results");
     for (name, content) in files {

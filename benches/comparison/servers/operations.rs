@@ -1,4 +1,4 @@
-//! What is measured besides the speed of items: memory, saving and loading, what is replicated, and what makes others wait.
+//! Measures memory, saving and loading, replication, and pauses of other clients.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,22 +21,22 @@ use testkit::replication::{replica_of, wait_for_replica};
 use testkit::server::wait_until;
 use testkit::{ask, error_text, run};
 
-/// Who is compared: the floor has no filters.
+/// The peers that are compared. The floor has no filters.
 const PEERS: [Peer; 2] = [Peer::Oxbloom, Peer::RedisBloom];
 
-/// The same where the layout matters most.
+/// The peers that are compared where the layout matters most.
 const WITH_CLASSIC: [Peer; 3] = [Peer::Oxbloom, Peer::Classic, Peer::RedisBloom];
 
 /// The filter of every measurement.
 const KEY: &str = "filter";
 
-/// Items are of one length, a usual URL's.
+/// The length of items, a usual URL's.
 const LENGTH: usize = 28;
 
-/// The size at which the memory of filters that grow is compared by itself.
+/// The size at which the memory of growing filters has a row of its own.
 const GROWN: u64 = 1_000_000;
 
-/// The memory of filters that grew.
+/// The titles of the memory of filters that have grown.
 pub(crate) const MEMORY_GROWN: &str = "MEMORY USAGE, grown from the defaults";
 pub(crate) const RESIDENT_GROWN: &str = "resident memory, grown from the defaults";
 
@@ -46,14 +46,14 @@ pub(crate) enum Unit {
     Seconds,
 }
 
-/// One line of the results.
+/// A row of the results.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// What was measured, and of a filter of which size; empty if there is only one.
+    /// The title of the measurement, and the size of the filter, which is empty if there is only one size.
     pub what: &'static str,
     pub size: &'static str,
     pub unit: Unit,
-    /// Of the peers that take part, and support it.
+    /// The values of the peers that take part and support the operation.
     pub values: BTreeMap<Peer, Series>,
 }
 
@@ -62,13 +62,13 @@ impl Row {
         if self.size.is_empty() { self.what.to_owned() } else { format!("{}, {}", self.what, self.size) }
     }
 
-    /// How many times as much a peer takes as RedisBloom.
+    /// Returns the ratio of a peer's value to RedisBloom's.
     pub(crate) fn ratio(&self, peer: Peer) -> Option<f64> {
         Some(self.values.get(&peer)?.median() / self.values.get(&Peer::RedisBloom)?.median())
     }
 }
 
-/// All that was measured.
+/// The results.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Operations {
     pub rows: Vec<Row>,
@@ -97,23 +97,24 @@ impl Operations {
     }
 }
 
-/// How much is measured.
+/// The extent of the measurements.
 struct Scale {
-    /// Filters of which only the memory is asked: error rate, capacity, and how it is written.
+    /// The filters of which only the memory is measured: error rate, capacity, and its text.
     reserved: &'static [(&'static str, u64, &'static str)],
     /// The filter that is saved and loaded, at 1 %. Half of it is filled.
     saved: (u64, &'static str),
     saves: usize,
-    /// Additions that are logged and replicated.
+    /// The number of additions that are logged and replicated.
     stream: u64,
     /// The filter that is reserved and discarded, at 1 %.
     vast: (u64, &'static str),
     reserves: usize,
     /// The sizes to which filters grow from the defaults.
     grown: &'static [(u64, &'static str)],
-    /// How often a filter grows from the defaults, to see what that makes others wait.
+    /// The number of times that a filter grows from the defaults, to measure the pauses of other clients.
     growths: usize,
-    /// The filter that is copied and deleted, at 1 %, and the items that touch nearly all of its pages: eight for each.
+    /// The filter that is copied and deleted, at 1 %, and the number of items that touch nearly all of its pages: eight
+    /// a page.
     deleted: (u64, &'static str),
     touching: u64,
     deletions: usize,
@@ -196,10 +197,10 @@ fn memory_reserved(scale: &Scale, operations: &mut Operations) {
     }
 }
 
-/// A filter grows from size to size.
+/// Measures the memory of a filter that grows from size to size.
 ///
-/// jemalloc keeps what was freed for ten seconds, or until it is told to give it back, and the server's own memory is
-/// first touched by the first commands: what is compared is what stays, of the filter alone.
+/// jemalloc keeps freed memory for ten seconds, or until it is told to return it, and the first commands touch memory
+/// of the server itself. So this compares the memory that remains, and only that of the filter.
 fn memory_grown(scale: &Scale, operations: &mut Operations) {
     for peer in WITH_CLASSIC {
         let mut instance = Instance::start(peer, peer.setup());
@@ -219,7 +220,7 @@ fn memory_grown(scale: &Scale, operations: &mut Operations) {
     }
 }
 
-/// Filters grow, peers in turn. Another client notices how long each command of a thousand items takes.
+/// Measures filters that grow, peers in turn. Another client measures the pause of each command with a thousand items.
 fn growing(scale: &Scale, operations: &mut Operations) {
     let mut instances = WITH_CLASSIC.map(|peer| Instance::start(peer, peer.setup()));
     for _ in 0..scale.growths {
@@ -232,7 +233,7 @@ fn growing(scale: &Scale, operations: &mut Operations) {
     }
 }
 
-/// SAVE, BGSAVE, and a start on the file that they wrote, peers in turn.
+/// Measures SAVE, BGSAVE, and a start on the file that they wrote, peers in turn.
 fn saving(scale: &Scale, operations: &mut Operations) {
     let (capacity, size) = scale.saved;
     let mut instances = WITH_CLASSIC.map(|peer| {
@@ -260,7 +261,7 @@ fn save(instance: &mut Instance, size: &'static str, operations: &mut Operations
     operations.bytes("dump.rdb", size, instance.peer, file.len());
 }
 
-/// The server looks after its child only every 100 ms, so the child is watched directly.
+/// Measures BGSAVE. The server checks its child only every 100 ms, so this watches the child directly.
 fn background_save(instance: &mut Instance, size: &'static str, operations: &mut Operations) {
     const PAUSE: Duration = Duration::from_millis(2);
     let cpu_before = children_cpu(instance);
@@ -270,7 +271,7 @@ fn background_save(instance: &mut Instance, size: &'static str, operations: &mut
         let log = instance.server.log();
         let child = log.rsplit("Background saving started by pid ").next().and_then(|rest| rest.lines().next());
         let child = child.and_then(|pid| pid.parse().ok()).expect("the child in the log");
-        // Of a process that has ended there is nothing to read, even before its parent has taken notice.
+        // The memory of a process that has exited cannot be read, even before its parent has noticed.
         while let Some(private) = process_memory(child, "smaps_rollup", "Private_Dirty") {
             peak = peak.max(private);
             thread::sleep(PAUSE);
@@ -286,7 +287,7 @@ fn background_save(instance: &mut Instance, size: &'static str, operations: &mut
     operations.bytes("BGSAVE, rdb_last_cow_size", size, peer, copied);
 }
 
-/// Ends the server, and starts another one on its files.
+/// Stops the server, and starts another one on its files.
 fn reload(instance: Instance, size: &'static str, operations: &mut Operations) -> Instance {
     let Instance { peer, server, .. } = instance;
     let setup = peer.setup().on(server.kill());
@@ -303,7 +304,7 @@ fn reload(instance: Instance, size: &'static str, operations: &mut Operations) -
     instance
 }
 
-/// A stream of which four items in five are duplicates, to a server with an append-only file and a replica.
+/// Measures a stream with four duplicates in five items, to a server with an append-only file and a replica.
 fn propagation(scale: &Scale, operations: &mut Operations) {
     const BATCH: usize = 100;
     let distinct = scale.stream / 5;
@@ -321,7 +322,7 @@ fn propagation(scale: &Scale, operations: &mut Operations) {
         ),
     ];
     for peer in PEERS {
-        // A rewrite would make the file shorter in between.
+        // A rewrite would shorten the file.
         let setup = peer.setup().set("appendonly yes").set("auto-aof-rewrite-percentage 0");
         let mut master = Instance::start(peer, setup.set("repl-diskless-sync-delay 0"));
         let _replica = replica(&mut master);
@@ -337,7 +338,7 @@ fn propagation(scale: &Scale, operations: &mut Operations) {
     }
 }
 
-/// Bytes of the append-only file, and sent to replicas.
+/// Returns the bytes of the append-only file, and those sent to replicas.
 fn written(master: &mut Instance) -> (u64, u64) {
     (master.info("aof_current_size"), master.info("master_repl_offset"))
 }
@@ -348,10 +349,10 @@ fn replica(master: &mut Instance) -> Instance {
     replica
 }
 
-/// BF.RESERVE of more memory than many machines have. What it touches is seen afterwards.
+/// Measures BF.RESERVE of more memory than many machines have, and the memory that it touches.
 fn reserving(scale: &Scale, operations: &mut Operations) {
     let (capacity, size) = scale.vast;
-    // Should a module touch everything, the machine must not run out: at 1 %, an item takes 11 bits.
+    // If a module touches all of it, the machine must have enough memory: at 1 %, an item takes 11 bits.
     let needed = capacity / 8 * 12;
     let available = memory_field("/proc/meminfo", "MemAvailable").expect("Linux");
     if available < needed {
@@ -371,7 +372,7 @@ fn reserving(scale: &Scale, operations: &mut Operations) {
     }
 }
 
-/// COPY, UNLINK and DEL of a large filter, and what other clients notice of it.
+/// Measures COPY, UNLINK and DEL of a large filter, and the pauses of other clients.
 fn deleting(scale: &Scale, operations: &mut Operations) {
     let size = scale.deleted.1;
     for peer in PEERS {
@@ -390,7 +391,7 @@ fn deleting(scale: &Scale, operations: &mut Operations) {
     }
 }
 
-/// A large filter in memory, not only reserved.
+/// Creates a large filter, and touches its memory.
 fn touch(instance: &mut Instance, scale: &Scale) {
     reserve(instance, "0.01", scale.deleted.0);
     fill(instance.address(), KEY, LENGTH, 0..scale.touching);
@@ -412,8 +413,8 @@ fn copy(instance: &mut Instance, size: &'static str, operations: &mut Operations
     assert_eq!(ask::<i64>(&mut instance.connection, "DEL copy"), 1);
 }
 
-/// How long `operation` takes, and the longest that a client who sends one PING after the other waits for a reply, from
-/// just before until a while after.
+/// Returns the time of `operation`, and the longest wait of another client, which sends one PING after the other from
+/// shortly before it until a while after it.
 pub(crate) fn longest_pause(address: SocketAddr, operation: impl FnOnce()) -> (Duration, Duration) {
     const BEFORE: Duration = Duration::from_millis(20);
     const AFTER: Duration = Duration::from_millis(300);
@@ -453,30 +454,30 @@ fn memory_usage(instance: &mut Instance) -> u64 {
     ask(&mut instance.connection, &format!("MEMORY USAGE {KEY}"))
 }
 
-/// Memory of the server. Its own number is up to 100 ms old.
+/// Returns the resident memory of the server. The server's own number is up to 100 ms old.
 fn resident(instance: &Instance) -> u64 {
     process_memory(instance.server.pid(), "status", "VmRSS").expect("a server that lives")
 }
 
-/// Memory of the server after the allocator gave back what it kept of what was freed.
+/// Returns the resident memory of the server after the allocator has returned freed memory.
 fn settled(instance: &mut Instance) -> u64 {
     let _: String = ask(&mut instance.connection, "MEMORY PURGE");
     resident(instance)
 }
 
-/// A number of bytes from the system's account of a process; `None` if there is no such process any more.
+/// Returns a number of bytes from a file of a process in `/proc`, or `None` if the process is gone.
 fn process_memory(pid: u32, file: &str, name: &str) -> Option<u64> {
     memory_field(&format!("/proc/{pid}/{file}"), name)
 }
 
-/// A number of bytes in a file of the system's, or `None` if there is no such file.
+/// Returns a number of bytes from a file of the system, or `None` if there is no such file.
 pub(crate) fn memory_field(path: &str, name: &str) -> Option<u64> {
     let fields = fs::read_to_string(path).ok()?;
     let value = fields.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     value.trim().strip_suffix(" kB")?.parse().ok().map(|kilobytes: u64| 1024 * kilobytes)
 }
 
-/// Processor time of the server's children that have ended.
+/// Returns the processor time of the server's children that have exited.
 fn children_cpu(instance: &mut Instance) -> Duration {
     let info: String = ask(&mut instance.connection, "INFO cpu");
     let times = info.lines().filter_map(|line| {

@@ -1,4 +1,4 @@
-//! The servers that are compared: the same binary with one module or another, all on one core.
+//! The servers that are compared: the same binary with different modules, all on one core.
 
 use std::fs;
 use std::io;
@@ -12,20 +12,20 @@ use redis::Connection;
 use testkit::info::info;
 use testkit::{Server, Setup, ask};
 
-/// The core of the servers. Only one of them works at a time.
+/// The core of the servers. Only one of them is busy at a time.
 const SERVER_CORE: &str = "0";
 
 /// The core of this process, the client.
 const CLIENT_CORE: &str = "1";
 
-/// Who is compared.
+/// A module that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Peer {
     Oxbloom,
-    /// oxbloom with RedisBloom's layout. Takes part only where those who migrate will look.
+    /// oxbloom with RedisBloom's layout, only where it matters for a migration.
     Classic,
     RedisBloom,
-    /// Reads the arguments, opens the key, replies zeros.
+    /// A module that reads the arguments, opens the key, and replies zeros.
     Floor,
 }
 
@@ -41,12 +41,12 @@ impl Peer {
         }
     }
 
-    /// Whether the module has filters; otherwise it only replies.
+    /// Returns true if the module has filters, and does not only reply.
     pub(crate) fn has_filters(self) -> bool {
         self != Peer::Floor
     }
 
-    /// A server with the peer's module, not started yet.
+    /// Returns the parameters of a server with the peer's module.
     pub(crate) fn setup(self) -> Setup {
         let arguments = if self == Peer::Classic { "bf-layout classic" } else { "" };
         Setup::with_module(self.module()).module_arguments(arguments)
@@ -84,31 +84,31 @@ impl Instance {
         SocketAddr::from(([127, 0, 0, 1], self.server.port))
     }
 
-    /// Processor time of all threads of the server so far, in nanoseconds.
+    /// Returns the processor time of all threads of the server so far, in nanoseconds.
     pub(crate) fn cpu(&self) -> u64 {
         let threads = fs::read_dir(format!("/proc/{}/task", self.server.pid())).expect("our own child");
         threads.map(|thread| time_on_cpu(&thread.expect("a thread").path()).unwrap_or(0)).sum()
     }
 
-    /// Time within the command's own code so far, in nanoseconds, by the server's own account.
+    /// Returns the time in the command's code so far, in nanoseconds, as the server reports it.
     pub(crate) fn command_time(&mut self, command: &str) -> u64 {
         self.statistic::<u64>("commandstats", &format!("cmdstat_{command}"), "usec=").map_or(0, |time| 1000 * time)
     }
 
-    /// Forgets the commands so far.
+    /// Resets the server's statistics of commands.
     pub(crate) fn reset_statistics(&mut self) {
         for command in ["CONFIG SET latency-tracking-info-percentiles 100", "CONFIG RESETSTAT"] {
             let _: String = ask(&mut self.connection, command);
         }
     }
 
-    /// The longest time in the command's own code since [`reset_statistics`](Self::reset_statistics), in seconds.
+    /// Returns the longest time in the command's code since [`reset_statistics`](Self::reset_statistics), in seconds.
     pub(crate) fn longest_command(&mut self, command: &str) -> f64 {
         let name = format!("latency_percentiles_usec_{command}");
         self.statistic::<f64>("latencystats", &name, "p100=").expect("a command that was sent") / 1e6
     }
 
-    /// A field in the line of a command in a section of the server's INFO; `None` if it was not sent yet.
+    /// Returns a field in the line of a command in a section of INFO, or `None` if the command was not sent yet.
     fn statistic<T: FromStr>(&mut self, section: &str, name: &str, field: &str) -> Option<T> {
         let statistics: String = ask(&mut self.connection, &format!("INFO {section}"));
         let mut lines = statistics.lines().filter_map(|line| line.split_once(':'));
@@ -116,7 +116,7 @@ impl Instance {
         fields.split(',').find_map(|text| text.strip_prefix(field)?.trim().parse().ok())
     }
 
-    /// A number of the server's INFO.
+    /// Returns a number of the server's INFO.
     pub(crate) fn info(&mut self, name: &str) -> u64 {
         let value = info(&mut self.connection, "everything", name);
         value.parse().unwrap_or_else(|_| panic!("INFO lacks {name}"))

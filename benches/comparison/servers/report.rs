@@ -1,4 +1,4 @@
-//! The page that is written: `docs/benchmarks.md`.
+//! Writes the page `docs/benchmarks.md`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,14 +15,14 @@ use crate::windows::Windows;
 use crate::workloads::{Delivery, Measured, Plan, Results, Workload};
 use testkit::server_binary;
 
-/// Who has columns in every table of speeds.
+/// The peers with columns in every table of speeds.
 const MAIN: [Peer; 3] = [Peer::Oxbloom, Peer::RedisBloom, Peer::Floor];
 
-/// The last columns of a table of speeds if the classic layout takes part: heads, rule, and a row in which it does not.
+/// The last columns of a table of speeds if the classic layout takes part: headings, rule, and a row without it.
 const CLASSIC_COLUMNS: [&str; 3] =
     [" classic: CPU | of RedisBloom | command | of RedisBloom | items/s |", "--:|--:|--:|--:|--:|", "  |  |  |  |  |"];
 
-/// All that is reported.
+/// The results that are reported.
 pub(crate) struct Report<'a> {
     pub plan: &'a Plan,
     pub results: &'a Results,
@@ -31,7 +31,7 @@ pub(crate) struct Report<'a> {
     pub windows: &'a Windows,
     pub library: &'a [library::Row],
     pub targets: &'a [Target],
-    /// The file name of the picture.
+    /// The file name of the chart.
     pub chart: &'a str,
 }
 
@@ -155,25 +155,25 @@ impl Report<'_> {
              |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|{rule}"
         );
         for workload in &workloads {
-            let [own, incumbent, floor] = MAIN.map(|peer| &self.results[&(*workload, peer)]);
+            let [own, redisbloom, floor] = MAIN.map(|peer| &self.results[&(*workload, peer)]);
             let classic_cells =
-                classic(workload).map_or_else(|| none.to_owned(), |classic| classic_cells(classic, incumbent));
+                classic(workload).map_or_else(|| none.to_owned(), |classic| classic_cells(classic, redisbloom));
             let _ = writeln!(
                 page,
                 "| {} | {} | {} | {} | {} | {:.2} | {:.2} | {} | {} | {} | {:.2} | {} | {} |{}",
                 describe(*workload),
                 workload.length,
                 spread(&own.cpu),
-                spread(&incumbent.cpu),
+                spread(&redisbloom.cpu),
                 spread(&floor.cpu),
-                own.cpu.ratio_to(&incumbent.cpu),
+                own.cpu.ratio_to(&redisbloom.cpu),
                 own.cpu.ratio_to(&floor.cpu),
                 spread(&own.command),
-                spread(&incumbent.command),
+                spread(&redisbloom.command),
                 spread(&floor.command),
-                own.command.ratio_to(&incumbent.command),
+                own.command.ratio_to(&redisbloom.command),
                 thousands(own.throughput.median()),
-                thousands(incumbent.throughput.median()),
+                thousands(redisbloom.throughput.median()),
                 classic_cells,
             );
         }
@@ -198,7 +198,7 @@ impl Report<'_> {
     }
 }
 
-/// What was aimed at, and what came of it.
+/// Returns the table of targets and results.
 pub(crate) fn targets_table(targets: &[Target]) -> String {
     let mut page =
         "## Targets\n\nRatios, over all lengths of items: what oxbloom takes, divided by what the other takes.\n\n\
@@ -215,14 +215,14 @@ pub(crate) fn targets_table(targets: &[Target]) -> String {
     page
 }
 
-/// The last columns of a row in which the classic layout takes part.
-fn classic_cells(classic: &Measured, incumbent: &Measured) -> String {
+/// Returns the last columns of a row in which the classic layout takes part.
+fn classic_cells(classic: &Measured, redisbloom: &Measured) -> String {
     format!(
         " {} | {:.2} | {} | {:.2} | {} |",
         spread(&classic.cpu),
-        classic.cpu.ratio_to(&incumbent.cpu),
+        classic.cpu.ratio_to(&redisbloom.cpu),
         spread(&classic.command),
-        classic.command.ratio_to(&incumbent.command),
+        classic.command.ratio_to(&redisbloom.command),
         thousands(classic.throughput.median()),
     )
 }
@@ -235,7 +235,7 @@ fn with_unit(series: &Series, unit: Unit) -> String {
     }
 }
 
-/// What it ran on, and when.
+/// Describes the machine and the date.
 fn machine() -> String {
     let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = information.lines().find_map(|line| line.strip_prefix("model name")?.split(':').nth(1)).unwrap_or("?");

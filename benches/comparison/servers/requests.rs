@@ -1,18 +1,18 @@
-//! Items, and the requests that carry them, encoded before the clock starts.
+//! Items and their requests, which are encoded before the clock starts.
 
 use std::io::Write as _;
 use std::ops::Range;
 
-/// Lengths of items, in bytes: a short identifier, a usual URL, a long one.
+/// The lengths of items in bytes: a short identifier, a usual URL, a long URL.
 pub(crate) const LENGTHS: [usize; 3] = [16, 28, 200];
 
-/// Base-36 digits at the end of an item: enough for 2^41 items.
+/// The number of base-36 digits at the end of an item, enough for 2^41 items.
 const DIGITS: usize = 8;
 
-/// Items from here on are never inserted.
+/// The index from which items are never inserted.
 pub(crate) const NEVER_INSERTED: u64 = 1 << 40;
 
-/// Requests, back to back, all of one command with the same number of items.
+/// Encoded requests of one command, all with the same number of items.
 pub(crate) struct Requests {
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -21,12 +21,12 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// A request with one item for each of `indexes`, after `words`: the command, the key, and options.
+    /// Returns a request with one item for each of `indexes`. `words` are the command, the key, and options.
     pub(crate) fn single(words: &[&str], length: usize, indexes: impl Iterator<Item = u64>) -> Requests {
         Requests { is_array: false, ..Requests::batches(words, length, 1, indexes) }
     }
 
-    /// Requests with `items_each` items each; what is left over is left out.
+    /// Returns requests with `items_each` items each. Remaining items are left out.
     pub(crate) fn batches(
         words: &[&str],
         length: usize,
@@ -62,18 +62,18 @@ impl Requests {
         self.len() * self.items_each
     }
 
-    /// The bytes of some of the requests.
+    /// Returns the bytes of some of the requests.
     pub(crate) fn encoded(&self, requests: Range<usize>) -> &[u8] {
         let start = if requests.start == 0 { 0 } else { self.ends[requests.start - 1] };
         &self.bytes[start..self.ends[requests.end - 1]]
     }
 
-    /// The length of the reply to one request, which holds an integer for each item.
+    /// Returns the length of the reply to a request, which has an integer for each item.
     pub(crate) fn reply_length(&self) -> usize {
         self.reply_header() + self.items_each * INTEGER
     }
 
-    /// How many of the items in `replies` got a one, or another count of one digit.
+    /// Returns the number of items in `replies` with a 1, or with another count of one digit.
     pub(crate) fn count_ones(&self, replies: &[u8]) -> usize {
         let integers =
             replies.chunks(self.reply_length()).flat_map(|reply| reply[self.reply_header()..].chunks(INTEGER));
@@ -91,10 +91,10 @@ impl Requests {
     }
 }
 
-/// The length of an integer of one digit, as a reply.
+/// The length of a reply that is an integer of one digit.
 const INTEGER: usize = b":0\r\n".len();
 
-/// A request as far as its items.
+/// Returns the start of a request, up to its items.
 fn head(words: &[&str], items: usize) -> Vec<u8> {
     let mut head = format!("*{}\r\n", words.len() + items).into_bytes();
     for word in words {
@@ -103,7 +103,7 @@ fn head(words: &[&str], items: usize) -> Vec<u8> {
     head
 }
 
-/// An item on the wire, all of it the same but its last digits.
+/// An encoded item. Only its last digits change.
 struct Item {
     encoded: Vec<u8>,
 }

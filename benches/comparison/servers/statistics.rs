@@ -1,6 +1,6 @@
 //! Medians and spreads.
 
-/// The measurements of one thing, in the order of the rounds.
+/// The measurements of one quantity, in the order of the rounds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Series(Vec<f64>);
 
@@ -21,18 +21,18 @@ impl Series {
         self.quantile(0.0)
     }
 
-    /// The range of the middle half.
+    /// Returns the range of the middle half.
     pub(crate) fn spread(&self) -> (f64, f64) {
         (self.quantile(0.25), self.quantile(0.75))
     }
 
-    /// The median of the rounds' ratios to `other`: what slows down a whole round cancels out.
+    /// Returns the median of the ratios to `other` in each round, so that the slowdown of a whole round cancels out.
     pub(crate) fn ratio_to(&self, other: &Series) -> f64 {
         let ratios = self.0.iter().zip(&other.0).map(|(own, other)| own / other).collect();
         Series(ratios).median()
     }
 
-    /// Between neighbours in order, linearly; not a number if there are none.
+    /// Returns a quantile, interpolated linearly; NaN if there are no measurements.
     fn quantile(&self, quantile: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);

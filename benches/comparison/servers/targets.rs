@@ -1,4 +1,4 @@
-//! What oxbloom sets out to be, as ratios within one run, and whether it is.
+//! The targets of oxbloom, as ratios within one run, and the results.
 
 use crate::library;
 use crate::operations::{MEMORY_GROWN, Operations, RESIDENT_GROWN};
@@ -6,12 +6,12 @@ use crate::peers::Peer;
 use crate::statistics::Series;
 use crate::workloads::{Delivery, GROWN, GROWN_LARGE, HUGE, LARGE, Measured, Operation, Results, SMALL, Workload};
 
-/// An aim, and what came of it.
+/// A target, and its results.
 pub(crate) struct Target {
     pub title: String,
-    /// oxbloom's share of what the other takes, at most.
+    /// The maximum ratio of oxbloom's value to the other's.
     pub at_most: f64,
-    /// That share, for each workload that the target is about.
+    /// The ratio in each workload of the target.
     pub measured: Vec<f64>,
 }
 
@@ -24,13 +24,13 @@ impl Target {
         self.measured.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    /// Shares are printed, and judged, to two digits.
+    /// Returns true if the target is met. Ratios are printed and compared with two digits.
     pub(crate) fn is_met(&self) -> bool {
         self.worst() < self.at_most + 0.005
     }
 }
 
-/// All targets for which something was measured.
+/// Returns all targets that have results.
 pub(crate) fn targets(results: &Results, operations: &Operations, library: &[library::Row]) -> Vec<Target> {
     let mut targets = speeds(results);
     targets.extend(figures(operations));
@@ -100,7 +100,7 @@ fn speeds(results: &Results) -> Vec<Target> {
     targets
 }
 
-/// What one peer takes, as shares of what another takes.
+/// Returns the ratios of one peer's values to another's.
 fn shares(
     results: &Results,
     [own, peer]: [Peer; 2],
@@ -136,7 +136,7 @@ fn figures(operations: &Operations) -> Vec<Target> {
     single.chain(memory_grown(operations)).chain(pauses).collect()
 }
 
-/// Of a filter that grows, each size is judged, and the average.
+/// Returns the targets of the memory of growing filters: for each size, and for the average.
 fn memory_grown(operations: &Operations) -> Vec<Target> {
     let mut targets = Vec::new();
     for what in [MEMORY_GROWN, RESIDENT_GROWN] {
@@ -155,10 +155,11 @@ fn memory_grown(operations: &Operations) -> Vec<Target> {
     targets
 }
 
-/// The size at which memory is compared by itself.
+/// The size at which memory has a target of its own.
 const GROWN_SIZE: &str = "10^6";
 
-/// In batches, as the server uses it, and against the fastest of the hashers that `fastbloom` can be given.
+/// Returns the targets of the library: in batches, as the module uses it, and compared with the fastest hasher of
+/// `fastbloom`.
 fn libraries(rows: &[library::Row]) -> Vec<Target> {
     let mut targets = Vec::new();
     for capacity in [10_000_000, 100_000_000] {

@@ -1,5 +1,5 @@
-//! Filters that forget: beside plain ones, beside the three filters and the script that do the same without them, and as
-//! a slice begins.
+//! Measures filters that forget: compared with plain filters, compared with a script that uses three filters, and at
+//! the start of a slice.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -18,13 +18,14 @@ use crate::workloads::{Delivery, Measured, fill, fill_by, measure as measure_req
 use testkit::ask;
 use testkit::random::Random;
 
-/// The file name of the picture.
+/// The file name of the chart.
 pub(crate) const CHART: &str = "windows.svg";
 
-/// Items are of one length, a usual URL's.
+/// The length of items, a usual URL's.
 const LENGTH: usize = 28;
 
-/// A window, and the slices that it has by default. It is so long that none ends by itself: additions say when they were.
+/// A window, and its default number of slices. No slice ends by itself during the measurement: additions give their
+/// time.
 const WINDOW: &str = "WINDOW 28800";
 const SLICES: u64 = 8;
 const SLICE_MILLISECONDS: u64 = 28_800_000 / SLICES;
@@ -36,7 +37,7 @@ struct Kind {
     peer: Peer,
     key: &'static str,
     parameters: &'static str,
-    /// Slices of items that it has before it is measured. One that forgets has as many as it ever has.
+    /// The number of slices of items before the measurement. A filter that forgets then has its maximum.
     slices_before: u64,
 }
 
@@ -53,20 +54,20 @@ impl Kind {
     }
 }
 
-/// Places in [`KINDS`].
+/// Indexes in [`KINDS`].
 const REDISBLOOM: usize = 0;
 const PLAIN: usize = 1;
 const FORGETTING: [usize; 2] = [2, 3];
 
-/// How much is measured.
+/// The extent of the measurements.
 struct Scale {
-    /// The filters of items at 1 %: capacity, and how it is written.
+    /// The filters at 1 %: capacity, and its text.
     filters: (u64, &'static str),
-    /// Slices that are added and measured.
+    /// The number of slices that are added and measured.
     slices: u64,
-    /// The same for the filter that takes the place of three.
+    /// The same for the filter that replaces three.
     instead: (u64, &'static str),
-    /// Items and rounds of the other measurements.
+    /// The numbers of items and rounds of the other measurements.
     items: u64,
     rounds: usize,
 }
@@ -77,37 +78,37 @@ const FULL: Scale =
 const QUICK: Scale =
     Scale { filters: (1_000_000, "10^6"), slices: 5, instead: (1_000_000, "10^6"), items: 100_000, rounds: 3 };
 
-/// All that was measured.
+/// The results.
 pub(crate) struct Windows {
     size: &'static str,
-    /// Operations on each of [`KINDS`].
+    /// The operations on each of [`KINDS`].
     items: Vec<(Step, [Measured; KINDS.len()])>,
-    /// MEMORY USAGE of each.
+    /// The MEMORY USAGE of each.
     memory: [f64; KINDS.len()],
     /// The longest command and the longest ping of another client, in seconds.
     pauses: Vec<(String, [Series; 2])>,
     instead: Instead,
 }
 
-/// One filter beside three, in this order: what they take.
+/// The results of one filter and of three filters, in this order.
 struct Instead {
     size: &'static str,
     items: Vec<(&'static str, [Measured; 2])>,
     memory: [f64; 2],
 }
 
-/// What is asked of all kinds of filters.
+/// An operation on all kinds of filters.
 #[derive(Clone, Copy)]
 struct Step {
     title: &'static str,
     delivery: Delivery,
-    /// The time that counts.
+    /// The time that is reported.
     time: fn(&Measured) -> &Series,
 }
 
 const ADD: Step = Step { title: "MADD × 1,000, new: command", delivery: Delivery::Batch(1000), time: |m| &m.command };
 
-/// The look-ups: of items that are there, and of others.
+/// The look-ups: of present items, and of absent ones.
 const LOOKUPS: [(Step, bool); 4] = [
     (Step { title: "MEXISTS × 1,000, hit: command", ..ADD }, true),
     (Step { title: "MEXISTS × 1,000, miss: command", ..ADD }, false),
@@ -141,19 +142,20 @@ struct Stream {
     per_slice: u64,
     /// The next item.
     next: u64,
-    /// When the items of this slice are added, in milliseconds since 1970. The last slice is this one.
+    /// The time at which the items of this slice are added, in milliseconds since 1970. The last slice is the current
+    /// one.
     time: u64,
 }
 
 impl Stream {
-    /// A filter to which `slices` are added after those that it has before it is measured.
+    /// Returns a stream that adds `slices` slices after those before the measurement.
     fn new(kind: Kind, capacity: u64, slices: u64) -> Stream {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock that is set").as_millis();
         let time = now as u64 - (kind.slices_before + slices - 1) * SLICE_MILLISECONDS;
         Stream { kind, per_slice: capacity / SLICES, next: 0, time }
     }
 
-    /// Fills the filter as far as it is before it is measured, and to the end of a slice.
+    /// Fills the filter before the measurement, up to the end of a slice.
     fn fill(&mut self, instance: &mut Instance) {
         let Kind { key, parameters, slices_before, .. } = self.kind;
         let capacity = self.per_slice * SLICES;
@@ -175,7 +177,7 @@ impl Stream {
         self.next += items;
     }
 
-    /// Adds items. Returns how long the commands took, in nanoseconds, and forgets those before them.
+    /// Adds items. Returns the time of the commands in nanoseconds, and resets the server's statistics.
     fn add_timed(&mut self, instance: &mut Instance, items: u64) -> u64 {
         instance.reset_statistics();
         self.add(instance, items);
@@ -186,8 +188,8 @@ impl Stream {
         if self.kind.parameters == WINDOW { "BF.INSERT" } else { "BF.MADD" }
     }
 
-    /// How many items the slice still takes, after so many. False positives are not added: they count in no slice that is
-    /// full when it has a number of items.
+    /// Returns how many more items the slice takes, after `added` items. If a slice ends at a number of items, false
+    /// positives do not count, since they are not added.
     fn left(&self, instance: &mut Instance, added: u64) -> u64 {
         if self.kind.parameters != "ROLLING" {
             return self.per_slice - added;
@@ -196,14 +198,14 @@ impl Stream {
         ((SLICES + 1) * self.per_slice).saturating_sub(items) / 1000 * 1000
     }
 
-    /// Those that were added in the last window.
+    /// Returns the items that were added in the last window.
     fn present(&self) -> Range<u64> {
         self.next.saturating_sub(SLICES * self.per_slice)..self.next
     }
 }
 
-/// Adds whole slices, so that what it takes to forget is included, filters in turn. As one begins, and once more after
-/// that, another client waits for replies.
+/// Adds whole slices, filters in turn, so that the time of forgetting is included. At the start of a slice, and once
+/// after that, another client measures its pauses.
 fn additions(
     instances: &mut [Instance; 2],
     filters: &mut [Stream; KINDS.len()],
@@ -241,7 +243,7 @@ fn additions(
     measured
 }
 
-/// How rows of pauses end in which a slice begins.
+/// The end of the titles of pauses at the start of a slice.
 const BEGINS: &str = "as a slice begins and another ends";
 
 fn note(pauses: &mut Vec<(String, [Series; 2])>, title: String, values: [Option<f64>; 2]) {
@@ -272,7 +274,7 @@ fn lookups(
                 let instance = of(instances, filter.kind.peer);
                 let outcome = measure_requests(instance, command, step.delivery, &requests, measured);
                 let share = outcome.ones as f64 / requests.items() as f64;
-                // A false positive was not added, and is forgotten with the item that it was taken for.
+                // A false positive was not added, and is forgotten together with the item that it matched.
                 let expected = match (hit, filter.kind.forgets()) {
                     (false, _) => 0.0..=0.03,
                     (true, true) => 0.99..=1.0,
@@ -285,7 +287,7 @@ fn lookups(
     rows.into()
 }
 
-/// So many items of a range, at random.
+/// Returns random items of a range.
 fn some_of(range: Range<u64>, items: u64, seed: u64) -> impl Iterator<Item = u64> {
     let mut random = Random(seed);
     (0..items).map(move |_| range.start + random.below(range.end - range.start))
@@ -298,8 +300,8 @@ fn requests(words: &[&str], delivery: Delivery, indexes: impl Iterator<Item = u6
     }
 }
 
-/// The start of the scripts: begins a slice if it is time. KEYS has a filter for each slice, the newest first, of which the
-/// fourth is too old.
+/// The start of the scripts, which begins a slice if it is time. KEYS has a filter for each slice, the newest first;
+/// the fourth is too old.
 const ROTATE: &str = "
     if redis.call('EXISTS', KEYS[1]) == 0 then
       redis.call('UNLINK', KEYS[4])
@@ -313,7 +315,7 @@ const ONE_ITEM: &str = "
     end
     return redis.call('BF.ADD', KEYS[1], ARGV[1])";
 
-/// The same for many items. BF.MADD tells which of them were in the newest.
+/// Adds many items in the same way. BF.MADD returns which of them were in the newest filter.
 const MANY_ITEMS: &str = "
     local newer = redis.call('BF.MEXISTS', KEYS[2], unpack(ARGV))
     local oldest = redis.call('BF.MEXISTS', KEYS[3], unpack(ARGV))
@@ -332,7 +334,7 @@ const MANY_ITEMS: &str = "
     end
     return replies";
 
-/// What is asked of the one filter, and of three: items a command, and whether they are new.
+/// The operations on one filter and on three: title, delivery, and whether the items are new.
 const INSTEAD: [(&str, Delivery, bool); 4] = [
     ("one item a command, new", Delivery::Pipelined, true),
     ("one item a command, duplicate", Delivery::Pipelined, false),
@@ -340,17 +342,17 @@ const INSTEAD: [(&str, Delivery, bool); 4] = [
     ("100 items a command, duplicate", Delivery::Batch(100), false),
 ];
 
-/// The newest slice: three filters are there.
+/// The index of the newest slice, so that three filters exist.
 const NEWEST: usize = 5;
 
-/// The words before the items that run a script, when a slice is the newest.
+/// Returns the arguments before the items that run a script, given the newest slice.
 fn script<'a>(hash: &'a str, keys: &'a [String], newest: usize) -> Vec<&'a str> {
     let keys = keys[newest - 3..=newest].iter().rev().map(String::as_str);
     ["EVALSHA", hash, "4"].into_iter().chain(keys).collect()
 }
 
-/// Lets a script create the filters of three slices, and fills them, the newest by half. Returns the keys of all slices, and
-/// the next item.
+/// Runs a script that creates the filters of three slices, and fills them, the newest by half. Returns the keys of all
+/// slices, and the next item.
 fn fill_three(instance: &Instance, per_slice: u64, hash: &str) -> (Vec<String>, u64) {
     let keys: Vec<String> = (0..=NEWEST).map(|slice| format!("slice:{slice}")).collect();
     let mut next = 0;
@@ -369,7 +371,7 @@ fn instead(scale: &Scale) -> Instead {
     let (capacity, size) = scale.instead;
     let mut filter = Stream::new(KINDS[FORGETTING[0]], capacity, 1);
     filter.fill(&mut one);
-    // Items are remembered for at least a window if each of the three takes those of half a window.
+    // If each of the three filters has the items of half a window, items are remembered for at least a window.
     let half = capacity / 2;
     let rotate = ROTATE.replace("ERROR_RATE", &(0.01 / 3.0).to_string()).replace("CAPACITY", &half.to_string());
     let hashes = [ONE_ITEM, MANY_ITEMS].map(|script| {
@@ -483,7 +485,7 @@ impl Windows {
         page.push('\n');
     }
 
-    /// The picture: what users do today, and what takes its place.
+    /// Returns the chart: what users do today, and its replacement.
     pub(crate) fn chart(&self) -> String {
         let legend = [(Peer::Oxbloom, "oxbloom, WINDOW"), (Peer::RedisBloom, "three filters, a script")];
         let bars = |[one, three]: &[Measured; 2]| {

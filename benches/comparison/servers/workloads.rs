@@ -1,4 +1,4 @@
-//! The workloads, and how they are run: peers in turn, round after round.
+//! The workloads. They run in rounds, peers in turn.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -16,19 +16,20 @@ use testkit::{ask, run};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject {
     pub name: &'static str,
-    /// Error rate and capacity for BF.RESERVE; `None` for one that grows from the defaults.
+    /// The error rate and the capacity for BF.RESERVE; `None` for a filter that grows from the defaults.
     reserve: Option<(&'static str, u64)>,
-    /// Items in the filter before it is measured.
+    /// The number of items in the filter before it is measured.
     filled: u64,
-    /// Whether each length of item has a filter of its own, made anew each round: one that would be full otherwise.
+    /// True if each length of item has a filter of its own, which is created again in each round. Otherwise the filter
+    /// would get full.
     renewed: bool,
-    /// Items a measurement: batches, pipelined, unpipelined.
+    /// The numbers of items of a measurement: batches, pipelined, unpipelined.
     items: [u64; 3],
-    /// Whether the classic layout takes part.
+    /// True if the classic layout takes part.
     classic: bool,
 }
 
-/// In the processor's cache.
+/// A filter in the processor's cache.
 pub(crate) const SMALL: Subject = Subject {
     name: "10^6 at 1 %",
     reserve: Some(("0.01", 1_000_000)),
@@ -38,7 +39,7 @@ pub(crate) const SMALL: Subject = Subject {
     classic: false,
 };
 
-/// Beyond the cache.
+/// A filter larger than the cache.
 pub(crate) const LARGE: Subject = Subject {
     name: "10^8 at 1 %",
     reserve: Some(("0.01", 100_000_000)),
@@ -48,7 +49,7 @@ pub(crate) const LARGE: Subject = Subject {
     classic: true,
 };
 
-/// The case that RedisBloom's own benchmarks show.
+/// The filter of RedisBloom's own benchmarks.
 pub(crate) const HUGE: Subject = Subject {
     name: "6·10^8 at 0.1 %",
     reserve: Some(("0.001", 600_000_000)),
@@ -58,7 +59,7 @@ pub(crate) const HUGE: Subject = Subject {
     classic: false,
 };
 
-/// In RedisBloom, fourteen layers.
+/// A filter that has grown, in RedisBloom to fourteen layers.
 pub(crate) const GROWN: Subject = Subject {
     name: "grown to 10^6",
     reserve: None,
@@ -68,7 +69,7 @@ pub(crate) const GROWN: Subject = Subject {
     classic: true,
 };
 
-/// The same, beyond the cache.
+/// A filter that has grown, and is larger than the cache.
 pub(crate) const GROWN_LARGE: Subject = Subject {
     name: "grown to 10^7",
     reserve: None,
@@ -79,12 +80,12 @@ pub(crate) const GROWN_LARGE: Subject = Subject {
 };
 
 impl Subject {
-    /// The filter that holds the items of a length.
+    /// Returns the key of the filter for items of a length.
     fn key(&self, length: usize) -> String {
         if self.renewed { format!("{}:{length}", self.name) } else { self.name.to_owned() }.replace(' ', "")
     }
 
-    /// Of the items in a filter, those of one length, if there are so many lengths.
+    /// Returns the number of items of each length in the filter, given the number of lengths.
     fn filled_with_each(&self, lengths: usize) -> u64 {
         if self.renewed { self.filled } else { self.filled / lengths as u64 }
     }
@@ -106,12 +107,12 @@ impl Subject {
     }
 }
 
-/// Adds items, all of which are expected to be new but for the error rate.
+/// Adds items, all of which must be new, except false positives.
 pub(crate) fn fill(address: SocketAddr, key: &str, length: usize, indexes: Range<u64>) {
     fill_by(address, &["BF.MADD", key], length, indexes);
 }
 
-/// The same, by another command.
+/// Adds new items with another command.
 pub(crate) fn fill_by(address: SocketAddr, words: &[&str], length: usize, indexes: Range<u64>) {
     const AT_A_TIME: usize = 1_000_000;
     for start in indexes.clone().step_by(AT_A_TIME) {
@@ -124,7 +125,7 @@ pub(crate) fn fill_by(address: SocketAddr, words: &[&str], length: usize, indexe
     }
 }
 
-/// What is asked.
+/// An operation on items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operation {
     AddNew,
@@ -134,7 +135,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// The share of ones in the replies that is right.
+    /// Returns the range of the fraction of ones in correct replies.
     fn expected_ones(self) -> (f64, f64) {
         match self {
             Operation::AddNew => (0.97, 1.0),
@@ -149,10 +150,10 @@ impl Operation {
     }
 }
 
-/// How it is asked.
+/// The way in which requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Delivery {
-    /// So many items a command.
+    /// This number of items a command.
     Batch(usize),
     /// One item a command, [`client::PIPELINED`] commands at a time.
     Pipelined,
@@ -160,13 +161,13 @@ pub(crate) enum Delivery {
     Unpipelined,
 }
 
-/// One line of the results.
+/// A row of the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Workload {
     pub subject: &'static str,
     pub delivery: Delivery,
     pub operation: Operation,
-    /// Of an item, in bytes.
+    /// The length of an item in bytes.
     pub length: usize,
 }
 
@@ -180,29 +181,29 @@ impl Workload {
         }
     }
 
-    /// Whether a peer takes part: of the classic layout, only batches are measured.
+    /// Returns true if a peer takes part. The classic layout is only measured with batches.
     fn is_for(self, peer: Peer) -> bool {
         peer != Peer::Classic || matches!(self.delivery, Delivery::Batch(_))
     }
 }
 
-/// What was measured of one workload and peer: an element for each round.
+/// The results of one workload and peer, with an element for each round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measured {
-    /// Processor time of the whole server, in nanoseconds an item.
+    /// The processor time of the whole server, in nanoseconds an item.
     pub cpu: Series,
-    /// Time in the command's code, in nanoseconds an item.
+    /// The time in the command's code, in nanoseconds an item.
     pub command: Series,
-    /// Items a second.
+    /// The number of items a second.
     pub throughput: Series,
-    /// From request to reply, in microseconds; only without pipelining.
+    /// The median time from request to reply, in microseconds; only without pipelining.
     pub p50: Series,
     pub p99: Series,
 }
 
 pub(crate) type Results = std::collections::BTreeMap<(Workload, Peer), Measured>;
 
-/// How much is measured.
+/// The extent of the measurements.
 pub(crate) struct Plan {
     pub subjects: &'static [Subject],
     pub deliveries: &'static [Delivery],
@@ -244,7 +245,7 @@ impl Plan {
         let takes_part = |instance: &&mut Instance| subject.classic || instance.peer != Peer::Classic;
         let mut instances: Vec<&mut Instance> = instances.iter_mut().filter(takes_part).collect();
         let progress = ProgressBar::new((self.rounds * workloads.len()) as u64).with_message(subject.name);
-        // Items are added only once: those up to here are in the filter.
+        // Each item is added only once: those below this index are in the filter.
         let filled = subject.filled_with_each(self.lengths.len());
         let mut next_new = [filled; LENGTHS.len()];
         let mut random = Random(subject.filled);
@@ -295,7 +296,7 @@ impl Plan {
     }
 }
 
-/// `count` items: new ones from `new` on, or such as the first `filled`, which are in the filter.
+/// Returns requests with `count` items: new ones from `new` on, or some of the first `filled`, which are in the filter.
 fn requests(key: &str, workload: Workload, count: u64, filled: u64, new: &mut u64, random: &mut Random) -> Requests {
     let indexes: Box<dyn Iterator<Item = u64>> = match workload.operation {
         Operation::AddNew => {
@@ -303,7 +304,7 @@ fn requests(key: &str, workload: Workload, count: u64, filled: u64, new: &mut u6
             *new += count;
             Box::new(start..*new)
         }
-        // All over the filter, as the items of a real stream are, and not those that were just added.
+        // Random items, as in a real stream, and not those that were just added.
         Operation::AddDuplicate | Operation::ExistsHit => Box::new((0..count).map(|_| random.below(filled))),
         Operation::ExistsMiss => Box::new((0..count).map(|_| NEVER_INSERTED + random.below(NEVER_INSERTED))),
     };
@@ -314,7 +315,7 @@ fn requests(key: &str, workload: Workload, count: u64, filled: u64, new: &mut u6
     }
 }
 
-/// Sends requests of a command, and notes what they take.
+/// Sends requests of a command, and records the results.
 pub(crate) fn measure(
     instance: &mut Instance,
     command: &str,
@@ -342,7 +343,7 @@ pub(crate) fn measure(
     outcome
 }
 
-/// A peer that answers wrongly has no speed.
+/// Panics if the replies of a peer are wrong.
 fn verify(peer: Peer, workload: Workload, requests: &Requests, outcome: &Outcome) {
     let share = outcome.ones as f64 / requests.items() as f64;
     let (least, most) = if peer.has_filters() { workload.operation.expected_ones() } else { (0.0, 0.0) };
