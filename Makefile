@@ -7,18 +7,18 @@ DESTDIR ?=
 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 MODULE := $(TARGET)/release/liboxbloom.so
-# With commands that panic and use up memory, for tests.
+# The module with fault injection, for tests.
 FAULTY_MODULE := $(TARGET)/debug/liboxbloom.so
 REDISBLOOM := $(TARGET)/incumbent/redisbloom.so
 MODULES := OXBLOOM_MODULE=$(MODULE) OXBLOOM_FAULTY_MODULE=$(FAULTY_MODULE) REDISBLOOM_MODULE=$(REDISBLOOM)
 PYTHON_ENV := $(TARGET)/python
-# With the oldest versions of Scrapy and redis-py that the package for Scrapy works with.
+# The oldest versions of Scrapy and redis-py that the package for Scrapy supports.
 OLDEST_PYTHON_ENV := $(TARGET)/python-oldest
 NODE_TESTS := tests/clients/node
 NODE_MODULES := $(NODE_TESTS)/node_modules/installed
 SETUP := tools/setup.sh
 
-# Always the same packages and features: with others, cargo would build much of what they share once more.
+# All commands have the same packages and features. Otherwise, cargo would build their common dependencies again.
 TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz --features fault-injection
 
 .DEFAULT_GOAL := help
@@ -38,20 +38,20 @@ build: setup ## Install what is missing, and build the release library, target/r
 
 # --- Checks -----------------------------------------------------------------------------------------------------------
 
-# The library's statistical tests take minutes, and are left to `make test`.
+# Without the library's statistical tests, which take minutes: `make test` runs them.
 check: lint build ## Lint, and test the library (without its statistical tests) and the module on one server: minutes
 	cargo build $(TESTED)
 	PROPTEST_CASES=64 cargo test -p oxbloom-filter -- --skip rates:: --skip adversary::
 	$(MODULES) cargo test $(TESTED) --test server
 
-# What checks everything, the longest first. First all is built, which keeps every core busy; then two suites run at a time,
-# since they wait as much as they work.
+# All suites, the longest first. `make test` first builds everything, which uses all cores. Then it runs two suites at a
+# time, since they wait half of the time.
 SUITES = test-clients test-rust $(OTHER_SERVERS:%=test-on-%) soak test-asan test-memcheck test-instructions test-package
 test: lint build-tests build-asan build-instructions setup-servers ## Install what is missing, then check everything: twenty minutes
 	@$(call two_at_a_time,$(SUITES))
 	@echo "All tests passed."
 
-# Runs all goals, also when one fails, and shows the output of each in one piece.
+# Runs all goals, even if one fails, and does not mix their output.
 two_at_a_time = $(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(1)
 
 lint: lint-rust lint-python
@@ -71,21 +71,21 @@ lint-python: $(PYTHON_ENV)/installed
 	$(PYTHON_ENV)/bin/ruff format --check --config python/pyproject.toml $(PYTHON_SOURCES)
 	$(PYTHON_ENV)/bin/mypy --config-file python/pyproject.toml
 
-# The soak and the tests under valgrind are no part of `cargo test`, and have to be named.
+# `cargo test` does not include the soak and the tests under valgrind, so these are named.
 build-tests: build setup-test
 	cargo build $(TESTED)
 	cargo test $(TESTED) --no-run
 	cargo test $(TESTED) --no-run --test memcheck --test soak
 
-# Without MAKEFLAGS, for rustdoc would warn that make's other jobs cannot be reached.
+# Without MAKEFLAGS, since rustdoc would warn that it cannot reach make's jobserver.
 test-rust: build-tests
 	$(MODULES) env -u MAKEFLAGS cargo test $(TESTED)
 
-test-crash: build-tests ## Kill servers at any moment, and look for what is lost: a thousand times, or ROUNDS=5000
+test-crash: build-tests ## Kill servers at random moments, and look for lost items: a thousand times, or ROUNDS=5000
 	CRASH_ROUNDS=$(or $(ROUNDS),1000) $(MODULES) cargo test $(TESTED) --test faults crash -- --nocapture
 
-# The page on crawling installs the package itself, and so always with the newest versions. What the oldest use of Python is
-# deprecated by now.
+# The test of the crawling page installs the package itself, with the newest versions, so it is left out. The oldest
+# versions use features of Python that are deprecated by now.
 OLDEST_PYTEST = $(OLDEST_PYTHON_ENV)/bin/pytest -W ignore::DeprecationWarning --ignore tests/clients/crawling/test_crawling_page.py
 test-clients: build-tests
 	$(MODULES) $(PYTHON_ENV)/bin/pytest -q -n auto --dist loadfile tests/clients
@@ -98,15 +98,15 @@ build-instructions: build
 test-instructions: build-instructions setup-valgrind
 	OXBLOOM_MODULE=$(MODULE) cargo bench --bench instructions
 
-# Builds the library from what would be published, and nothing else.
+# Builds the library only from the files that would be published.
 test-package: setup
 	cargo publish --dry-run --allow-dirty -p oxbloom-filter
 
-test-memcheck: build-tests ## Look for misused and lost memory in a server under valgrind
+test-memcheck: build-tests ## Look for memory errors and leaks in a server under valgrind
 	OXBLOOM_MODULE=$(MODULE) cargo test $(TESTED) --test memcheck
 
-# Only our own crates are compiled with AddressSanitizer (see tests/asan.sh). All others are linked to from the other tests'
-# folder, since building them again would take minutes.
+# Only our own crates are compiled with AddressSanitizer (see tests/asan.sh). The other crates are hard links to the
+# normal build, since building them again would take minutes.
 TEST_WITH_ASAN = RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/asan.sh \
   cargo test --target-dir $(TARGET)/asan $(TESTED) --test promises --test corpus
 build-asan: build-tests
@@ -115,19 +115,19 @@ build-asan: build-tests
 	  rm -rf asan/debug/deps/*oxbloom* asan/debug/.fingerprint/*oxbloom*; }
 	$(TEST_WITH_ASAN) --no-run
 
-# Without the statistical tests, which insert millions of items, and with a quarter of the cases of the others. An allocation
-# that is too large fails, as it does with other allocators, instead of ending the process.
-test-asan: build-asan ## Look for misused and lost memory in the library's tests with AddressSanitizer
+# Without the statistical tests, which insert millions of items, and with a quarter of the cases of the others. An
+# allocation that is too large fails, as with other allocators, instead of aborting the process.
+test-asan: build-asan ## Look for memory errors and leaks in the library's tests with AddressSanitizer
 	PROPTEST_CASES=64 ASAN_OPTIONS=allocator_may_return_null=1 $(TEST_WITH_ASAN) -- --skip rates:: --skip adversary::
 
-# How long clients do anything, how many filters a server moves, how often items are added and removed, and a seed to repeat
-# what a soak found. Debian's server cannot move memory, so another one does.
+# SECONDS is the time of random commands, FILTERS the number of filters that a server moves, OPERATIONS the number of
+# additions and removals, and SEED repeats a soak. Debian's server cannot defragment memory, so another server does.
 SECONDS ?= 60
 FILTERS ?= 1000000
 OPERATIONS ?= 20000000
 SEED ?=
 MOVING_SERVER := $(TARGET)/servers/redis-8.2
-soak: build-tests $(MOVING_SERVER) ## Have clients do anything (SECONDS=60), filters be moved (FILTERS=1000000), items removed (OPERATIONS=20000000)
+soak: build-tests $(MOVING_SERVER) ## Run random commands (SECONDS=60), move filters (FILTERS=1000000), remove items (OPERATIONS=20000000)
 	OXBLOOM_MODULE=$(MODULE) cargo test $(TESTED) --test soak -- clients $(SECONDS) $(SEED)
 	SERVER_BIN=$(MOVING_SERVER) OXBLOOM_MODULE=$(MODULE) cargo test $(TESTED) --test soak -- defragmentation $(FILTERS) $(SEED)
 	cargo test $(TESTED) --test soak -- removals $(OPERATIONS) $(SEED)
@@ -135,8 +135,8 @@ soak: build-tests $(MOVING_SERVER) ## Have clients do anything (SECONDS=60), fil
 
 # --- Five servers -----------------------------------------------------------------------------------------------------
 
-# Redis 7.0 is Debian's, the others come from PyPI. On each of them runs what needs no more than the module and servers, with
-# fewer rounds (ROUNDS) of crashes.
+# Redis 7.0 is Debian's, the others come from PyPI. Each of them runs the tests that need only the module and servers,
+# with fewer rounds (ROUNDS) of crashes.
 SERVERS := redis-6.2 redis-7.0 redis-8.2 valkey-8.1 valkey-9.1
 OTHER_SERVERS := $(filter-out redis-7.0,$(SERVERS))
 SERVER_CLIENT_TESTS := $(addprefix tests/clients/,test_redis_py.py test_slot_migration.py)
@@ -155,16 +155,16 @@ $(SERVERS:%=test-on-%): test-on-%:
 
 # --- Benchmarks and a demonstration -----------------------------------------------------------------------------------
 
-bench: build $(REDISBLOOM) ## Measure side by side with RedisBloom and fastbloom: half an hour, or QUICK=1 for two minutes
+bench: build $(REDISBLOOM) ## Compare with RedisBloom and fastbloom: half an hour, or QUICK=1 for two minutes
 	cargo build --release -p oxbloom-comparison --example floor
 	cargo bench -p oxbloom-comparison --bench filter
 	FLOOR_MODULE=$(TARGET)/release/examples/libfloor.so $(MODULES) cargo bench -p oxbloom-comparison --bench servers
 
-bench-scrapy: build $(PYTHON_ENV)/installed ## Measure duplicates filters for Scrapy side by side: ten minutes, or QUICK=1 for one
+bench-scrapy: build $(PYTHON_ENV)/installed ## Compare dupefilters for Scrapy: ten minutes, or QUICK=1 for one
 	@$(SETUP) npm
 	TARGET=$(TARGET) OXBLOOM_MODULE=$(MODULE) PYTHONPATH=tests/clients $(PYTHON_ENV)/bin/python python/benchmarks/dupefilters.py
 
-demo: build ## Deduplicate 2.7 million real URLs through a server, beside a Redis set
+demo: build ## Deduplicate 2.7 million real URLs with a Bloom filter, and with a Redis set for comparison
 	cargo run --release --example demo -- --module $(MODULE) --data $(TARGET)/demo
 
 # --- Installing the module --------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ demo: build ## Deduplicate 2.7 million real URLs through a server, beside a Redi
 MODULE_FOLDER := $(PREFIX)/lib/redis/modules
 CONF_FOLDER := $(SYSCONFDIR)/redis
 
-# It builds nothing: root may have neither cargo nor a network.
+# This builds nothing, since root may have neither cargo nor a network.
 install: ## Install the built module and a configuration fragment (PREFIX=/usr/local, DESTDIR=)
 	@[ -f $(MODULE) ] || { echo "$(MODULE) is missing: run \`make build' first, as yourself."; exit 1; }
 	install -D -s -m 755 $(MODULE) $(DESTDIR)$(MODULE_FOLDER)/liboxbloom.so
@@ -181,7 +181,7 @@ install: ## Install the built module and a configuration fragment (PREFIX=/usr/l
 	@printf 'Add these two lines to your redis.conf:\n\n    include %s\n    loadmodule %s\n\n' \
 	  $(CONF_FOLDER)/oxbloom.conf $(MODULE_FOLDER)/liboxbloom.so
 
-# Also removes the folders that are empty then, except those that every system has.
+# Also removes folders that are then empty, except those of every system.
 SYSTEM_FOLDERS := /usr | /usr/lib | /usr/local | /usr/local/lib | /usr/local/etc | /etc | /opt
 uninstall: ## Remove what `make install' installed (with the same PREFIX and DESTDIR)
 	rm -f $(DESTDIR)$(MODULE_FOLDER)/liboxbloom.so $(DESTDIR)$(CONF_FOLDER)/oxbloom.conf
@@ -193,11 +193,11 @@ uninstall: ## Remove what `make install' installed (with the same PREFIX and DES
 	  done; \
 	done
 
-clean: ## Remove all that was built
+clean: ## Remove everything that was built
 	cargo clean
 	rm -rf $(NODE_TESTS)/node_modules
 
-# --- What has to be there: tools/setup.sh installs it -----------------------------------------------------------------
+# --- Dependencies, which tools/setup.sh installs ----------------------------------------------------------------------
 
 setup:
 	@$(SETUP) build

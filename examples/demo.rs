@@ -1,5 +1,5 @@
 //! Deduplicates the repository URLs of the whole npm registry, once with a Bloom filter and once with a Redis set, and
-//! compares what both of them answered with the exact truth.
+//! compares the replies of both with the exact answers.
 //!
 //! The data are the URLs in the npm package `all-the-package-repos`: 2.76 million, of which 1.69 million are distinct.
 //! They are downloaded once with `npm pack` and kept in the data folder. The program starts a server of its own with
@@ -64,13 +64,13 @@ const USAGE: &str = "usage: demo [--module FILE] [--server PROGRAM] [--data FOLD
 const PACKAGE: &str = "all-the-package-repos";
 const VERSION: &str = "2.0.3148";
 
-/// The false positive rate that the filter is asked for.
+/// The error rate with which the filter is reserved.
 const ERROR_RATE: f64 = 0.01;
-/// URLs in one command.
+/// The number of URLs in a command.
 const BATCH: usize = 1_000;
-/// Commands in one pipeline.
+/// The number of commands in a pipeline.
 const PIPELINE: usize = 8;
-/// Absent URLs to look up.
+/// The number of absent URLs to look up.
 const PROBES: usize = 1_000_000;
 
 const FILTER: &str = "urls:filter";
@@ -90,7 +90,7 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<()> {
     stop_on_signals();
-    // Started first: that a module does not load is worth knowing before the download.
+    // The server starts first, so that a module that cannot be loaded is reported before the download.
     let mut server = Server::start(&options.server, &options.module)?;
     let mut connection = server.connect().map_err(|error| server.explain(error))?;
 
@@ -144,7 +144,7 @@ fn fetch(data: &Path) -> Result<PathBuf> {
         return Ok(tarball);
     }
     fs::create_dir_all(data).map_err(|e| format!("cannot create {}: {e}", data.display()))?;
-    // Goes to a folder of its own first, so that an interrupted download never passes for a complete one.
+    // Downloads into a temporary folder first, so that an interrupted download is never taken for a complete one.
     let partial = TempDir::new_in(data).map_err(|e| format!("cannot write to {}: {e}", data.display()))?;
     let mut npm = Command::new("npm");
     npm.args(["pack", "--loglevel=error", "--fetch-retries=1", "--pack-destination"])
@@ -203,7 +203,7 @@ fn load(tarball: &Path) -> Result<Vec<String>> {
 struct Truth<'a> {
     /// Every URL, duplicates included.
     urls: Vec<&'a str>,
-    /// For every URL, whether this is the first time that it occurs.
+    /// For every URL, true if this is its first occurrence.
     first: Vec<bool>,
     /// Every URL once.
     distinct: Vec<&'a str>,
@@ -229,7 +229,7 @@ impl<'a> Truth<'a> {
 
 // ---- Measuring ------------------------------------------------------------------------------------------------------
 
-/// What one of the two structures did.
+/// The results of one of the two structures.
 struct Measured {
     add: Answers,
     find_present: Answers,
@@ -237,7 +237,7 @@ struct Measured {
     bytes: u64,
 }
 
-/// What came back from one pass over some URLs, and how long the round trips took.
+/// The replies of one pass over some URLs, and the total time of its round trips.
 #[derive(Default)]
 struct Answers {
     /// The integers in the replies: one per URL, except for `SADD`, which sends one per batch.
@@ -331,9 +331,9 @@ fn collect_integers(reply: Value, integers: &mut Vec<i64>) -> Result<()> {
 struct Report {
     filter: Measured,
     set: Measured,
-    /// Distinct URLs that the filter took for duplicates while it was filling up.
+    /// The number of distinct URLs that were false positives while the filter was filled.
     false_positives_adding: usize,
-    /// Duplicates that the filter took for new ones, and added URLs that it did not find later.
+    /// The number of duplicates that the filter reported as new, plus the added URLs that it did not find later.
     false_negatives: usize,
 }
 
@@ -343,7 +343,7 @@ impl Report {
         if answered != [truth.urls.len(), truth.distinct.len(), truth.absent.len()] {
             return Err(format!("the filter did not answer once for each URL, but {answered:?} times").into());
         }
-        // The set is exact. Should it not agree with the truth, then the measurement is at fault.
+        // The set is exact. If it disagrees with the truth, the measurement is wrong.
         let found = [&set.add, &set.find_present, &set.find_absent].map(Answers::sum);
         if found != [truth.distinct.len(), truth.distinct.len(), 0] {
             return Err(format!("the Redis set does not agree with the exact set: it counted {found:?}").into());
@@ -401,11 +401,11 @@ impl Report {
 
 // ---- Server ---------------------------------------------------------------------------------------------------------
 
-/// A server with the module loaded, gone without a trace once this is dropped.
+/// A server with the module loaded. When dropped, the server is killed and its files are removed.
 struct Server {
     process: Child,
     port: u16,
-    /// The server's working folder, which has nothing but its log.
+    /// The server's working folder, which only has its log.
     folder: TempDir,
 }
 
@@ -426,7 +426,7 @@ impl Server {
             .stdin(Stdio::null())
             .stderr(log.try_clone().map_err(|e| format!("cannot share the server's log: {e}"))?)
             .stdout(log)
-            // Keeps Ctrl-C away from the server: it is for this program to shut it down.
+            // A process group of its own, so that Ctrl-C does not reach the server: this program shuts it down.
             .process_group(0)
             .spawn()
             .map_err(|e| format!("cannot start {program}: {e}"))?;
@@ -451,7 +451,7 @@ impl Server {
         }
     }
 
-    /// Adds the end of the log to an error, if the server has died.
+    /// Adds the end of the log to an error, if the server has exited.
     fn explain(&mut self, error: Box<dyn Error>) -> Box<dyn Error> {
         let Ok(Some(status)) = self.process.try_wait() else {
             return error;
@@ -459,13 +459,13 @@ impl Server {
         let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let end = lines[lines.len().saturating_sub(12)..].join("\n  ");
-        format!("{error}\nThe server ended with {status}. Its log ends with:\n  {end}").into()
+        format!("{error}\nThe server exited with {status}. Its log ends with:\n  {end}").into()
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has nothing to save. That it may be gone already is fine.
+        // The server has nothing to save, and may already have exited.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -504,13 +504,14 @@ fn spinner(message: String) -> ProgressBar {
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Turns Ctrl-C and its kin into an error at the next [`check_interrupt`], so that everything is dropped as usual.
+/// Turns Ctrl-C and similar signals into an error at the next [`check_interrupt`], so that everything is dropped as
+/// usual.
 fn stop_on_signals() {
     extern "C" fn note(_signal: libc::c_int) {
         INTERRUPTED.store(true, Ordering::Relaxed);
     }
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: the handler does nothing but store to an atomic, which is safe in a signal handler.
+        // SAFETY: the handler only stores to an atomic, which is safe in a signal handler.
         unsafe { libc::signal(signal, note as extern "C" fn(libc::c_int) as libc::sighandler_t) };
     }
 }

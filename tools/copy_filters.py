@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
 """Copies all Bloom filters of one server to another, over the wire.
 
-For servers that give access to neither their RDB files nor replication. Needs RedisBloom or oxbloom
-on both sides, nothing else: filters are read with BF.SCANDUMP and written with BF.LOADCHUNK. Either
-side may be a cluster. Needs the Python packages redis and tqdm.
+For servers that give access neither to their RDB files nor to replication. Both sides need only
+RedisBloom or oxbloom: filters are read with BF.SCANDUMP and written with BF.LOADCHUNK. Either side
+may be a cluster. Needs the Python packages redis and tqdm.
 
-Each filter is loaded into a temporary key beside its own (`user:1` into `{user:1}:oxbloom-copy`),
-gets its expiry, and takes its name in one step: nobody sees half a filter. What is promised:
+Each filter is loaded into a temporary key (`user:1` into `{user:1}:oxbloom-copy`), gets its
+expiration, and is renamed in one step: no client sees an incomplete filter. The tool guarantees:
 
-* A copy has every item that was added before its copying began. A filter that changes meanwhile is
-  copied again, up to --passes times, then reported. Stop the writers before the last run.
-* Interrupted in any way, the same command continues: it skips filters that the destination has, and
-  goes on behind the last chunk of a filter that was half copied. It starts that filter over if a
-  server was restarted, which may have lost what it had not saved.
-* No key at the destination is overwritten without --replace, except temporary ones.
+* A copy has every item that was added before the copy started. A filter that changes while it is
+  copied is copied again, up to --passes times, then reported. Stop the writers before the last run.
+* After an interruption, the same command continues: it skips filters that the destination has, and
+  continues an incomplete copy after its last chunk. If a server was restarted, and so may have lost
+  unsaved data, it starts that filter over.
+* Without --replace, no key at the destination is overwritten, except temporary ones.
 
-Filters count as equal if their headers are (sizes, layers, numbers of items); --verify compares the
-bits as well. Keys that are created while the tool runs may be missed: run it again. Never run it
-twice at a time: the two would share their temporary keys.
+Filters are equal if their headers are equal (sizes, layers, numbers of items); --verify also
+compares the bits. Keys that are created while the tool runs may be missed: run it again. Never run
+two copies of the tool at a time: they would share their temporary keys.
 
-Exit status: 0 all copied, 1 some were not (they are listed), 2 could not run, 130 interrupted.
+Exit status: 0 all copied, 1 some not copied (they are listed), 2 could not run, 130 interrupted.
 """
 
 import argparse
@@ -45,7 +45,7 @@ from tqdm import tqdm
 
 CLASSIC, NATIVE = "MBbloom--", "oxbloom--"  # data types: RedisBloom's, and oxbloom's own
 NO_EXPIRY, NO_KEY = -1, -2  # what PEXPIRETIME and PTTL reply
-HEADER = 1  # the iterator that comes with a filter's header
+HEADER = 1  # the cursor that comes with a filter's header
 SUFFIX = b":oxbloom-copy"
 SCAN_COUNT = 1000
 INFO_BATCH = 500  # commands in a pipeline
@@ -67,15 +67,15 @@ T = TypeVar("T")
 
 
 class Fatal(Exception):
-    """Why the tool cannot run."""
+    """The reason why the tool cannot run."""
 
 
 class NotCopied(Exception):
-    """Why a filter was not copied."""
+    """The reason why a filter was not copied."""
 
 
 class Gone(Exception):
-    """The source has the filter no more."""
+    """The source no longer has the filter."""
 
 
 class Filter(NamedTuple):
@@ -85,12 +85,12 @@ class Filter(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A line of the progress file: how much of a filter its temporary key holds."""
+    """A line of the progress file: the part of a filter that its temporary key has."""
 
     key: str  # base64
     header: str  # digest
-    runs: list[str]  # which runs of the two servers this was between
-    iterator: int
+    runs: list[str]  # the runs of the two servers
+    cursor: int
     size: int
 
 
@@ -125,7 +125,7 @@ def connect(url: str, side: str, command: str) -> Client:
         client.execute_command(command, SUFFIX)
     except RedisError as error:  # that an argument is missing, if all is well
         if "wrong number of arguments" not in str(error).lower():
-            raise Fatal(f"the {side} refuses {command}: {error}") from None
+            raise Fatal(f"the {side} rejects {command}: {error}") from None
     return client
 
 
@@ -137,7 +137,7 @@ def is_cluster(client: Client) -> bool:
 
 
 def insist(do: Callable[[], T]) -> T:
-    """Calls `do` again while the connection is lost."""
+    """Calls `do` again as long as the connection is lost."""
 
     def tell(error: Exception, failures: int) -> None:
         if failures == 1:
@@ -154,7 +154,7 @@ def ask(client: Client, *command: bytes | str | int) -> Any:
 
 
 def ask_node(client: Client, key: bytes, *command: str) -> Any:
-    """A command without a key, to the node that has `key`."""
+    """Sends a command without a key to the node that has `key`."""
     if isinstance(client, Redis):
         return ask(client, *command)
     return insist(
@@ -185,7 +185,7 @@ def find_filters(source: Client, match: bytes | None) -> list[Filter]:
 def scan(source: Client, match: bytes | None, kind: str) -> set[bytes]:
     try:
         return insist(lambda: set(source.scan_iter(match=match, count=SCAN_COUNT, _type=kind)))
-    except ResponseError as error:  # some servers refuse a type that none of their modules has
+    except ResponseError as error:  # some servers reject a type that none of their modules has
         if "unknown type" in str(error).lower():
             return set()
         raise
@@ -202,7 +202,7 @@ def sizes(source: Client, keys: list[bytes]) -> list[int]:
 
 
 def header_of(client: Client, key: bytes) -> bytes | None:
-    """The header of a filter, nothing if there is no such key, and b"" for what is no filter."""
+    """Returns the header of a filter; None without the key, b"" if it has another type."""
     try:
         return ask(client, "BF.SCANDUMP", key, 0)[1]
     except ResponseError as error:
@@ -213,17 +213,17 @@ def header_of(client: Client, key: bytes) -> bytes | None:
         raise
 
 
-def chunks(client: Client, key: bytes, iterator: int = HEADER) -> Iterator[tuple[int, bytes]]:
-    """The chunks behind `iterator`, each with its own."""
+def chunks(client: Client, key: bytes, cursor: int = HEADER) -> Iterator[tuple[int, bytes]]:
+    """Yields the chunks after a cursor, each with its own cursor."""
     while True:
-        iterator, data = ask(client, "BF.SCANDUMP", key, iterator)
-        if iterator == 0:
+        cursor, data = ask(client, "BF.SCANDUMP", key, cursor)
+        if cursor == 0:
             return
-        yield iterator, data
+        yield cursor, data
 
 
 def expiry_of(source: Client, key: bytes) -> int:
-    """When a key expires, in Unix milliseconds, or NO_EXPIRY or NO_KEY."""
+    """Returns when a key expires, in Unix milliseconds, or NO_EXPIRY or NO_KEY."""
     try:
         return ask(source, "PEXPIRETIME", key)
     except ResponseError:  # before Redis 7.0
@@ -233,12 +233,12 @@ def expiry_of(source: Client, key: bytes) -> int:
 
 
 def temporary_name(key: bytes) -> bytes:
-    """A name in the same slot of a cluster, always the same one for a key."""
+    """Returns the temporary name of a key, which is in the same slot of a cluster."""
     slot = key_slot(key)
     for name in (key + SUFFIX, b"{" + key + b"}" + SUFFIX):
         if key_slot(name) == slot:
             return name
-    # What has braces of its own, such as `}{`, goes with a number of the same slot.
+    # A key with braces of its own, such as `}{`, gets a number of the same slot as a hash tag.
     return b"{%d}" % numbers_by_slot()[slot] + key + SUFFIX
 
 
@@ -251,7 +251,7 @@ def numbers_by_slot() -> dict[int, int]:
 
 
 def copy_filter(job: Job, filter: Filter) -> bool:
-    """Copies a filter, and returns whether the destination did not have it."""
+    """Copies a filter. Returns False if the destination already has it."""
     for _ in range(job.options.passes):
         header = header_of(job.source, filter.key)
         if not header:
@@ -267,7 +267,7 @@ def copy_filter(job: Job, filter: Filter) -> bool:
 
 
 def copy_once(job: Job, filter: Filter) -> bool:
-    """Copies a filter, and returns whether nothing came in between."""
+    """Copies a filter. Returns False if the filter or a server changed in between."""
     key, temporary = filter.key, temporary_name(filter.key)
     before, header = runs(job, key), header_of(job.source, key)
     if not header:
@@ -292,9 +292,9 @@ def copy_once(job: Job, filter: Filter) -> bool:
 
 
 def load(job: Job, filter: Filter, temporary: bytes, header: bytes, between: list[str]) -> None:
-    """Loads a filter into its temporary key: all of it, or what is missing."""
+    """Loads a filter, or its missing chunks, into its temporary key."""
 
-    def start_over() -> None:  # at once, for a header is refused where there is a filter
+    def start_over() -> None:  # a header is rejected if the key has a filter
         job.destination.execute_command("UNLINK", temporary)
         job.destination.execute_command("BF.LOADCHUNK", temporary, HEADER, header)
 
@@ -302,12 +302,12 @@ def load(job: Job, filter: Filter, temporary: bytes, header: bytes, between: lis
     earlier, job.record = job.record, None
     if earlier and earlier[:3] == record[:3] and header_of(job.destination, temporary):
         record = earlier
-        say(f"{shown(filter.key)}: continuing behind {megabytes(record.size)} MB")
+        say(f"{shown(filter.key)}: continuing after {megabytes(record.size)} MB")
     else:
         insist(start_over)
-    for iterator, data in chunks(job.source, filter.key, record.iterator):
-        ask(job.destination, "BF.LOADCHUNK", temporary, iterator, data)
-        record = record._replace(iterator=iterator, size=record.size + len(data))
+    for cursor, data in chunks(job.source, filter.key, record.cursor):
+        ask(job.destination, "BF.LOADCHUNK", temporary, cursor, data)
+        record = record._replace(cursor=cursor, size=record.size + len(data))
         print(json.dumps(record._asdict()), file=job.file, flush=True)
         job.copied_bytes += len(data)
         advance(job, len(data))
@@ -324,9 +324,9 @@ def same_bits(job: Job, key: bytes, copy: bytes) -> bool:
 
 
 def publish(job: Job, key: bytes, temporary: bytes, expiry: int) -> bool:
-    """Gives a copy its expiry and its name, unless the connection is lost.
+    """Sets the expiration and the name of a copy, unless the connection is lost.
 
-    Does not insist: a destination that comes back may have less of the copy than it had.
+    Does not retry: a destination that comes back may have lost a part of the copy.
     """
     expire = ("PERSIST",) if expiry == NO_EXPIRY else ("PEXPIREAT", expiry)
     rename = "RENAME" if job.options.replace else "RENAMENX"
@@ -345,7 +345,7 @@ def publish(job: Job, key: bytes, temporary: bytes, expiry: int) -> bool:
 
 
 def copy_all(job: Job, filters: list[Filter]) -> tuple[int, int, list[str]]:
-    """Returns how many filters were copied, how many were there, and why others were not."""
+    """Returns the numbers of copied and of skipped filters, and the reasons for the others."""
     copied, skipped, failures, end = 0, 0, [], 0
     for filter in filters:
         try:
@@ -357,10 +357,10 @@ def copy_all(job: Job, filters: list[Filter]) -> tuple[int, int, list[str]]:
             with suppress(ResponseError):
                 ask(job.destination, "UNLINK", temporary_name(filter.key))
             if isinstance(error, Gone):
-                say(f"{shown(filter.key)}: the source has it no more")
+                say(f"{shown(filter.key)}: the source no longer has it")
             else:
                 failures.append(f"{shown(filter.key)}: {error}")
-        job.file.truncate(0)  # what is copied is recognized at the destination
+        job.file.truncate(0)  # a finished copy is recognized at the destination
         end += planned_bytes(job.options, filter)
         advance(job, end - job.position)
     return copied, skipped, failures
@@ -376,7 +376,7 @@ def last_record(path: Path) -> Record | None:
         with suppress(ValueError, TypeError):  # the last may be cut short
             records.append(Record(**json.loads(line)))
     if lines and not records:
-        raise Fatal(f"{path} is no progress file of this tool")
+        raise Fatal(f"{path} is not a progress file of this tool")
     return records[-1] if records else None
 
 
@@ -419,13 +419,13 @@ def parse_arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("source", metavar="SOURCE_URL")
     add("destination", metavar="DESTINATION_URL")
-    add("--match", metavar="GLOB", type=os.fsencode, help="copy only keys like this")
+    add("--match", metavar="GLOB", type=os.fsencode, help="copy only matching keys")
     add("--replace", action="store_true", help="overwrite keys of the destination")
     add("--verify", action="store_true", help="read every chunk back and compare")
     add("--progress-file", metavar="FILE", type=Path, default="copy_filters.progress",
-        help="what an interrupted run leaves for the next (default: %(default)s)")  # fmt: skip
+        help="progress of an interrupted run (default: %(default)s)")  # fmt: skip
     add("--passes", metavar="N", type=positive, default=3,
-        help="how often to copy a filter that changes (default: %(default)s)")  # fmt: skip
+        help="attempts for a filter that changes (default: %(default)s)")  # fmt: skip
     return parser.parse_args()
 
 

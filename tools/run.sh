@@ -1,10 +1,10 @@
 #!/bin/sh
-# Starts a server with the module on 127.0.0.1, and says how to talk to it: tools/run.sh PORT FOLDER MODULE
+# Starts a server with the module on 127.0.0.1, and prints commands to try: tools/run.sh PORT FOLDER MODULE
 port=$1 folder=$2 module=$3
 
 if redis-cli -p "$port" ping >/dev/null 2>&1; then
-  echo "Port $port is taken by another server, an earlier \`make run', or the one that"
-  echo "Debian's redis-server package starts (sudo systemctl stop redis-server). Stop it, or choose another port: make run PORT=6380"
+  echo "Another server uses port $port: an earlier \`make run', or the service of Debian's redis-server package."
+  echo "Stop it (sudo systemctl stop redis-server), or choose another port: make run PORT=6380"
   exit 1
 fi
 
@@ -19,7 +19,7 @@ cp redis.conf.example "$folder/redis.conf"
     'BF.ADD seen https://example.com/' 'BF.ADD seen https://example.com/' \
     'BF.MEXISTS seen https://example.com/ https://example.com/missing' 'DEL seen'
   printf '\n'
-  printf 'Ctrl-C here stops the server. What was added is kept for the next time, in %s.\n\n' "$folder"
+  printf 'Ctrl-C here stops the server. Its data are kept in %s for the next run.\n\n' "$folder"
 ) &
 hint=$!
 redis-server "$folder/redis.conf" --bind 127.0.0.1 --port "$port" --dir "$folder" --loadmodule "$module"

