@@ -27,13 +27,13 @@ impl Admission<'_> {
         Admission { server, present, admitted: Cell::new(0), limit: Cell::new(Limit::System) }
     }
 
-    /// As [`new`](Self::new), for a layer of bits. If the layer cannot be addressed, the library fails without calling
-    /// [`admits`](Self::admits); the limit is then [`Limit::Address`].
+    /// Returns the admission of a new layer of bits. If the layer cannot be addressed, the library fails without
+    /// calling [`admits`](Self::admits); the limit is then [`Limit::Address`].
     fn of_new_layer<'a>(server: &'a Server<'a>, present: u64) -> Admission<'a> {
         Admission { limit: Cell::new(Limit::Address), ..Admission::new(server, present) }
     }
 
-    /// Returns whether `more` bytes, in addition to those that were admitted before, stay within the limits.
+    /// Returns true if `more` bytes, in addition to those that were admitted before, are within the limits.
     ///
     /// Small requests are checked against the system's memory too. The many small segments of a table could otherwise
     /// use up the memory that the server itself needs.
@@ -85,7 +85,7 @@ pub(crate) fn merged(server: &Server, sources: &[&Filter], operation: MergeOp) -
     admission.or_exit(merged, |error, limit| Error::merging(error, Error::NoMemoryToCreate(limit)))
 }
 
-/// Merges filters into another, if there is memory for it. Returns whether that changed it.
+/// Merges filters into another, if there is memory for it. Returns true if the filter changed.
 pub(crate) fn merge(
     server: &Server,
     filter: &mut Filter,

@@ -152,8 +152,8 @@ fn system_has(size: usize) -> bool {
     can_be_mapped(mapped, 0) || is_address_space_limited() && allocator_has(size)
 }
 
-/// As [`can_allocate`], for the growth of a filter. Small requests are added up and checked against the system once per
-/// mebibyte, so that they leave the reserve free too.
+/// Returns true if a filter can grow by `size` bytes. Small requests are added up and checked against the system once
+/// per mebibyte, so that they leave the reserve free too.
 pub(crate) fn can_grow_by(size: usize) -> bool {
     /// The bytes of small requests since the last check.
     static UNCHECKED: AtomicUsize = AtomicUsize::new(0);

@@ -42,7 +42,7 @@ fn log_panic(what: &CStr, panic: &(dyn Any + Send)) {
 ///
 /// # Safety
 ///
-/// `ctx`, `argv` and `argc` must be what the server called the command with.
+/// `ctx`, `argv` and `argc` must be the arguments with which the server called the command.
 pub(crate) unsafe fn dispatch(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
@@ -81,7 +81,7 @@ pub(crate) const OTHER_KEY_FLAGS: c_int = (raw::REDISMODULE_CMD_KEY_RO | raw::RE
 ///
 /// # Safety
 ///
-/// `ctx`, `argv` and `argc` must be what the server called the command with.
+/// `ctx`, `argv` and `argc` must be the arguments with which the server called the command.
 pub(crate) unsafe fn answer_getkeys(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,

@@ -387,6 +387,8 @@ unsafe fn setting<T>(private: *mut c_void) -> &'static T {
     unsafe { &*private.cast::<T>() }
 }
 
+/// Returns the value of a number.
+///
 /// # Safety
 ///
 /// Only the server may call this and the callbacks below.

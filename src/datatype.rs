@@ -115,6 +115,8 @@ pub(crate) fn into_value(filter: Filter) -> *mut c_void {
     Box::into_raw(Box::new(filter)).cast()
 }
 
+/// Loads a filter of our own from an RDB file or payload.
+///
 /// # Safety
 ///
 /// Only the server may call this and the callbacks below, with a file, key or value that lives for the time of the call

@@ -32,7 +32,7 @@ use oxbloom_filter::internals::PrefetchHint;
 /// The maximum number of large filters that are remembered. Keys whose hashes share a slot displace each other.
 const SLOTS: usize = 64;
 
-/// Where the filter of a key looks for an item first.
+/// The address where the filter of a key looks for an item first.
 #[derive(Clone, Copy)]
 struct CachedHint {
     /// The hash of the key's name.
@@ -56,7 +56,7 @@ pub(crate) fn remember(ctx: &Context, key: Arg, filter: &Filter) {
     }
 }
 
-/// Not inlined, to keep it out of the hot path of commands on small filters.
+/// Stores a hint. Not inlined, to keep it out of the hot path of commands on small filters.
 #[inline(never)]
 fn insert(ctx: &Context, key: Arg, prefetch_hint: PrefetchHint) {
     let hint = CachedHint { name: xxh3_64(key.bytes()), prefetch_hint };

@@ -132,7 +132,7 @@ impl<const N: usize, T: Copy> Array<N, T> {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.length) }
     }
 
-    /// As [`as_slice`](Self::as_slice), to change them.
+    /// Returns the elements, to change them.
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [[u8; N]] {
         // SAFETY: invariants 2 and 3; elements have alignment 1, and `self` is borrowed mutably.

@@ -51,19 +51,19 @@ impl BlockArray {
         self.bytes().as_chunks().0
     }
 
-    /// As [`lines`](Self::lines), to change them.
+    /// Returns the blocks, if they are cache lines, to change them.
     #[inline]
     pub fn lines_mut(&mut self) -> &mut [Line] {
         self.bytes_mut().as_chunks_mut().0
     }
 
-    /// Returns the bytes of a block of any size.
+    /// Returns the bytes of a block of any size, to change them.
     pub fn block_mut(&mut self, block: usize) -> &mut [u8] {
         let size = self.block_bytes();
         &mut self.bytes_mut()[block * size..][..size]
     }
 
-    /// As [`block_mut`](Self::block_mut), to read them.
+    /// Returns the bytes of a block of any size.
     pub fn block(&self, block: usize) -> &[u8] {
         let size = self.block_bytes();
         &self.bytes()[block * size..][..size]
@@ -78,12 +78,13 @@ impl BlockArray {
         usize::from(self.pattern().words()) * WORD
     }
 
+    /// Returns the bytes of all blocks.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.0.as_slice().as_flattened()
     }
 
-    /// As [`bytes`](Self::bytes), to change them.
+    /// Returns the bytes of all blocks, to change them.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.0.as_mut_slice().as_flattened_mut()
@@ -126,7 +127,7 @@ impl BlockArray {
         self.pattern().first_block_of(hash, self.lines().len())
     }
 
-    /// As [`blocks_of`](Self::blocks_of), if the blocks are cache lines.
+    /// Returns the blocks of an item, as [`blocks_of`](Self::blocks_of) does, if the blocks are cache lines.
     #[inline]
     pub fn lines_of(&self, hash: Hash) -> ItemBlocks {
         self.pattern().blocks_of(hash, self.lines().len())

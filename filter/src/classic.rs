@@ -147,7 +147,7 @@ impl ClassicFilter {
         &self.layers
     }
 
-    /// As [`layers`](Self::layers), to change them.
+    /// Returns the layers, oldest first, to change them.
     pub fn layers_mut(&mut self) -> &mut [ClassicLayer] {
         &mut self.layers
     }
@@ -288,7 +288,7 @@ impl ClassicFilter {
         }
     }
 
-    /// Inserts items in order until one does not fit. Returns how many were handled.
+    /// Inserts items in order until one does not fit. Returns the number of items handled.
     fn insert_while_room(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
         let mut handled = 0;
         while handled < hashes.len() {
@@ -306,7 +306,7 @@ impl ClassicFilter {
         handled
     }
 
-    /// As [`insert_while_room`](Self::insert_while_room).
+    /// Inserts items in order until the newest layer is full. Returns the number of items handled.
     fn insert_some(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
         // Until an item is handled, its element says whether it is known; from then on, whether it was new.
         let known = new;

@@ -11,7 +11,7 @@ use crate::memory::Admit;
 use crate::spec::{Growth, OwnSpec};
 use crate::table::{Addressing, Payload, Table};
 
-/// What to do with an item that a counting filter already holds. Other filters ignore such items.
+/// The treatment of an item that a counting filter already contains. Other filters ignore such items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDuplicate {
     /// Count another occurrence.
@@ -67,7 +67,7 @@ impl CountingFilter {
         &self.table
     }
 
-    /// As [`table`](Self::table), to change it.
+    /// Returns the table, to change it.
     pub fn table_mut(&mut self) -> &mut Table {
         &mut self.table
     }

@@ -612,7 +612,7 @@ impl Filter {
         if let Content::Counting(filter) = &self.0 { Some(filter) } else { None }
     }
 
-    /// As [`counting`](Self::counting), to remove items.
+    /// Returns the filter, if it counts, to remove items.
     pub fn counting_mut(&mut self) -> Option<&mut CountingFilter> {
         if let Content::Counting(filter) = &mut self.0 { Some(filter) } else { None }
     }
@@ -660,7 +660,8 @@ impl Filter {
         }
     }
 
-    /// Returns whether [`len`](Self::len) is an estimate, as after a merge. A classic filter does not record it.
+    /// Returns true if [`len`](Self::len) is an estimate, as after a merge, or `None` for a classic filter, which does
+    /// not store this.
     pub fn is_estimate(&self) -> Option<bool> {
         match &self.0 {
             Content::Native(filter) => Some(filter.is_estimate()),

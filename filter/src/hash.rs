@@ -86,7 +86,7 @@ impl Hash {
         Hash { first, second: murmur64(item, first) }
     }
 
-    /// As [`murmur64`](Self::murmur64), with 32 bits each.
+    /// Returns the two 32-bit hashes of a very old classic filter.
     #[inline(never)]
     fn murmur32(item: &[u8]) -> Hash {
         let first = murmur32(item, 0x9747_B28C);

@@ -107,7 +107,7 @@ pub(crate) fn count_ones(bytes: &[u8]) -> u64 {
     of_words + rest.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>()
 }
 
-/// As [`count_ones`], for many bytes.
+/// Returns the number of bits that are set, for many bytes.
 #[multiversion(targets("x86_64+avx2+bmi1+bmi2+lzcnt+popcnt"))]
 pub fn count_ones_of_part(part: &[u8]) -> u64 {
     count_ones(part)

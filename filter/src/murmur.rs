@@ -3,7 +3,7 @@
 //! It has collisions under any seed (Aumasson and Bernstein 2012, "SipHash: a fast short-input PRF"). This is one of
 //! the reasons why native filters use another hash function.
 
-/// MurmurHash64A, which reads the item in little-endian words.
+/// Returns the MurmurHash64A of an item, which it reads in little-endian words.
 #[inline]
 pub(crate) fn murmur64(item: &[u8], seed: u64) -> u64 {
     const M: u64 = 0xC6A4_A793_5BD1_E995;
@@ -23,7 +23,7 @@ pub(crate) fn murmur64(item: &[u8], seed: u64) -> u64 {
     hash ^ (hash >> R)
 }
 
-/// MurmurHash2, which reads the item in little-endian words of 32 bits.
+/// Returns the MurmurHash2 of an item, which it reads in little-endian words of 32 bits.
 pub(crate) fn murmur32(item: &[u8], seed: u32) -> u32 {
     const M: u32 = 0x5BD1_E995;
     const R: u32 = 24;

@@ -67,7 +67,7 @@ impl NativeFilter {
         &self.layer
     }
 
-    /// As [`layer`](Self::layer), to change them.
+    /// Returns the blocks, to change them.
     pub fn layer_mut(&mut self) -> &mut BlockedLayer {
         &mut self.layer
     }
@@ -78,7 +78,7 @@ impl NativeFilter {
         self.table.as_deref()
     }
 
-    /// As [`table`](Self::table), to change it.
+    /// Returns the table, if the filter has grown, to change it.
     pub fn table_mut(&mut self) -> Option<&mut Table> {
         self.table.as_deref_mut()
     }

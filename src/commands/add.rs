@@ -86,7 +86,7 @@ impl<'a> Additions<'a> {
     }
 }
 
-/// What to do if the key does not exist.
+/// The treatment of a key that does not exist.
 enum Creation {
     /// Creates a filter with default settings.
     Default,
@@ -315,7 +315,7 @@ fn insert_in_batches(
     (handled, None)
 }
 
-/// As [`insert_in_batches`], for the items of one batch, given by their hashes.
+/// Inserts the items of one batch, given by their hashes, as [`insert_in_batches`] does.
 fn insert_batch(
     ctx: &Context,
     filter: &mut Filter,

@@ -212,7 +212,7 @@ pub(super) fn debug(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(),
     Ok(())
 }
 
-/// Describes a layer in RedisBloom's format, followed by what only our layers have.
+/// Describes a layer in RedisBloom's format, followed by the fields that only our layers have.
 fn describe(layer: LayerInfo) -> String {
     let LayerInfo { bytes, bits, hash_bits, probes, blocks_per_item, capacity, items, error_rate } = layer;
     // RedisBloom shows 1 for a layer without bits.

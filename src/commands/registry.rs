@@ -20,7 +20,7 @@ macro_rules! command {
                     argv: *mut *mut redis_module::raw::RedisModuleString,
                     argc: std::ffi::c_int,
                 ) -> std::ffi::c_int {
-                    // SAFETY: the arguments are what the server called this command with.
+                    // SAFETY: these are the arguments with which the server called this command.
                     unsafe {
                         if let Some(others) = Keys::others($keys)
                             && callback::answer_getkeys(ctx, argv, argc, Access::key_flags($access), others)

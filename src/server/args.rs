@@ -145,7 +145,7 @@ impl<'a> Arg<'a> {
         (status == OK).then_some(number)
     }
 
-    /// As [`integer`](Self::integer), from 0 to `2^64 - 1`.
+    /// Parses an integer from 0 to `2^64 - 1`, as [`integer`](Self::integer) does.
     pub(crate) fn unsigned(self) -> Option<u64> {
         let digits = std::str::from_utf8(self.bytes()).ok()?;
         let number: u64 = digits.parse().ok()?;

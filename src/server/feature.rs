@@ -13,7 +13,7 @@ use crate::ffi::{OK, available, call};
 pub(crate) struct Feature {
     /// The name in the log and in docs/versions.md.
     name: &'static str,
-    /// What oxbloom does without the feature, for the log.
+    /// The behaviour without the feature, for the log.
     fallback: &'static str,
     is_offered: fn() -> bool,
 }

@@ -47,7 +47,7 @@ pub enum Kind {
 pub struct Preamble<'a> {
     /// The kind of the filter.
     pub kind: Kind,
-    /// What the filter is created from.
+    /// The parameters of the filter.
     pub spec: OwnSpec,
     /// The number of records.
     pub records: u32,

@@ -184,8 +184,8 @@ impl BlockedLayer {
         unsafe { self.array.relocate(relocate) };
     }
 
-    /// Inserts items in order, and sets `new[i]` to whether the item was new, until one does not fit. Returns how many
-    /// were handled.
+    /// Inserts items in order until one does not fit, and sets `new[i]` to whether item `i` was new. Returns the number
+    /// of items handled.
     #[inline]
     pub fn insert_while_room(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
         for (handled, (&hash, new)) in hashes.iter().zip(new).enumerate() {
@@ -256,6 +256,8 @@ impl BlockedLayer {
         self.count = count;
     }
 
+    /// Returns true if all blocks after the first contain the item.
+    ///
     /// Not inlined: most layers have one block per item, and most misses end there.
     #[inline(never)]
     fn other_blocks_contain(&self, hash: Hash, mut positions: Probes) -> bool {

@@ -544,7 +544,7 @@ fn find_bounded(layers: &[ClassicLayer], hash: Hash) -> bool {
     })
 }
 
-/// As [`find`], for at most [`BATCH`] items.
+/// Looks up at most [`BATCH`] items, as [`find`] does.
 fn find_batch(layers: &[ClassicLayer], hashes: &[Hash], found: &mut [bool]) {
     found.fill(false);
     let mut absent = BatchMask::first(hashes.len());
@@ -595,7 +595,7 @@ struct Modulus {
     divisor: u64,
     /// `floor((2^64 - 1) / divisor)`
     reciprocal: u64,
-    /// `-2^64 mod divisor`: what a sum of two words lacks that passed `2^64`.
+    /// `-2^64 mod divisor`, which is added when the sum of two words overflows.
     carry: u64,
 }
 
