@@ -47,7 +47,7 @@ const EXPANSION: Argument = Argument::option(c"EXPANSION", c"expansion", Argumen
 const NONSCALING: Argument = Argument::flag(c"NONSCALING", c"nonscaling");
 const COUNTING: Argument = Argument::flag(c"COUNTING", c"counting");
 const SEED: Argument = Argument::option(c"SEED", c"seed", ArgumentKind::Integer);
-const WINDOW: Argument = Argument::option(c"WINDOW", c"window", ArgumentKind::Integer);
+const WINDOW: Argument = Argument::option(c"WINDOW", c"seconds", ArgumentKind::Integer);
 const SLICES: Argument = Argument::option(c"SLICES", c"slices", ArgumentKind::Integer);
 const REFRESH: Argument = Argument::flag(c"REFRESH", c"refresh");
 const ROLLING: Argument = Argument::flag(c"ROLLING", c"rolling");
@@ -112,7 +112,7 @@ pub(super) const COMMANDS: &[Command] = &[
         access: Access::Insert,
         fast: true,
         summary: c"Adds an item to a Bloom filter. Creates the filter with default settings if the key does not exist.",
-        complexity: c"O(1), or O(N) for a classic filter of N layers",
+        complexity: c"O(1), or O(L) for a classic filter of L layers",
         arguments: &[Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
@@ -120,7 +120,7 @@ pub(super) const COMMANDS: &[Command] = &[
         access: Access::Insert,
         fast: false,
         summary: c"Adds items to a Bloom filter. Creates the filter with default settings if the key does not exist.",
-        complexity: c"O(M), where M is the number of items, or O(M*N) for a classic filter of N layers",
+        complexity: c"O(N), where N is the number of items, or O(N*L) for a classic filter of L layers",
         arguments: &[Argument::items(None)],
     },
     command! {
@@ -128,10 +128,10 @@ pub(super) const COMMANDS: &[Command] = &[
         access: Access::Insert,
         fast: false,
         summary: c"Adds items to a Bloom filter. Creates the filter with the given options if the key does not exist.",
-        complexity: c"O(M), where M is the number of items, or O(M*N) for a classic filter of N layers",
+        complexity: c"O(N), where N is the number of items, or O(N*L) for a classic filter of L layers",
         arguments: &[
             Argument::option(c"CAPACITY", c"capacity", ArgumentKind::Integer),
-            Argument::option(c"ERROR", c"error", ArgumentKind::Double),
+            Argument::option(c"ERROR", c"error_rate", ArgumentKind::Double),
             EXPANSION,
             Argument::flag(c"NOCREATE", c"nocreate"),
             NONSCALING,
@@ -144,7 +144,7 @@ pub(super) const COMMANDS: &[Command] = &[
             LAYOUT,
             EXPIRY,
             Argument::flag(c"NX", c"nx"),
-            Argument::option(c"TTL", c"ttl", ArgumentKind::Integer),
+            Argument::option(c"TTL", c"seconds", ArgumentKind::Integer),
             Argument::option(c"AT", c"unix-time-milliseconds", ArgumentKind::UnixTime),
             Argument::items(Some(c"ITEMS")),
         ],
@@ -154,7 +154,7 @@ pub(super) const COMMANDS: &[Command] = &[
         access: Access::Read,
         fast: true,
         summary: c"Tells whether an item was probably added to a Bloom filter, or certainly not.",
-        complexity: c"O(1), or O(N) for a classic filter of N layers",
+        complexity: c"O(1), or O(L) for a classic filter of L layers",
         arguments: &[Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
@@ -162,7 +162,7 @@ pub(super) const COMMANDS: &[Command] = &[
         access: Access::Read,
         fast: false,
         summary: c"Tells for each item whether it was probably added to a Bloom filter, or certainly not.",
-        complexity: c"O(M), where M is the number of items, or O(M*N) for a classic filter of N layers",
+        complexity: c"O(N), where N is the number of items, or O(N*L) for a classic filter of L layers",
         arguments: &[Argument::items(None)],
     },
     command! {
@@ -224,7 +224,7 @@ pub(super) const COMMANDS: &[Command] = &[
         access: Access::Read,
         fast: true,
         summary: c"Returns the number of distinct items in a Bloom filter.",
-        complexity: c"O(1), or O(N) for a classic filter of N layers",
+        complexity: c"O(1), or O(L) for a classic filter of L layers",
         arguments: &[],
     },
     command! {
@@ -232,7 +232,7 @@ pub(super) const COMMANDS: &[Command] = &[
         access: Access::Read,
         fast: true,
         summary: c"Returns information about a Bloom filter.",
-        complexity: c"O(1), or O(N) for a classic filter of N layers",
+        complexity: c"O(1), or O(L) for a classic filter of L layers",
         arguments: &[Argument {
             name: c"field",
             kind: ArgumentKind::OneOf(&info::FIELD_ARGUMENTS),
@@ -265,7 +265,7 @@ pub(super) const COMMANDS: &[Command] = &[
         access: Access::Read,
         fast: true,
         summary: c"Describes each layer of a Bloom filter.",
-        complexity: c"O(1), or O(N) for a classic filter of N layers",
+        complexity: c"O(1), or O(L) for a classic filter of L layers",
         arguments: &[],
     },
     #[cfg(feature = "fault-injection")]

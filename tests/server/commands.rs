@@ -1037,7 +1037,7 @@ fn each_command_is_documented_with_all_its_arguments() {
     let expected = [
         (
             "bf.reserve",
-            "key [error_rate capacity expansion:EXPANSION nonscaling:NONSCALING counting:COUNTING window:WINDOW \
+            "key [error_rate capacity expansion:EXPANSION nonscaling:NONSCALING counting:COUNTING seconds:WINDOW \
              slices:SLICES refresh:REFRESH rolling:ROLLING seed:SEED \
              layout:LAYOUT expiration]|other:LIKE",
         ),
@@ -1045,9 +1045,9 @@ fn each_command_is_documented_with_all_its_arguments() {
         ("bf.madd", "key item"),
         (
             "bf.insert",
-            "key capacity:CAPACITY error:ERROR expansion:EXPANSION nocreate:NOCREATE nonscaling:NONSCALING \
-             counting:COUNTING window:WINDOW slices:SLICES refresh:REFRESH rolling:ROLLING seed:SEED layout:LAYOUT \
-             expiration nx:NX ttl:TTL unix-time-milliseconds:AT item:ITEMS",
+            "key capacity:CAPACITY error_rate:ERROR expansion:EXPANSION nocreate:NOCREATE nonscaling:NONSCALING \
+             counting:COUNTING seconds:WINDOW slices:SLICES refresh:REFRESH rolling:ROLLING seed:SEED layout:LAYOUT \
+             expiration nx:NX seconds:TTL unix-time-milliseconds:AT item:ITEMS",
         ),
         ("bf.exists", "key item"),
         ("bf.mexists", "key item"),
