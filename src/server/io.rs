@@ -10,6 +10,9 @@ use redis_module::raw;
 use super::args::Arg;
 use crate::ffi::call;
 
+/// The longest string that the server may store as a number, in bytes.
+const MAX_NUMBER_LEN: usize = 11;
+
 /// An RDB file or DUMP payload that is read or written, or an append-only file that is written.
 pub(crate) struct Io<'a> {
     io: *mut raw::RedisModuleIO,
@@ -72,8 +75,16 @@ impl Io<'_> {
     }
 
     pub(crate) fn write_string(&mut self, bytes: &[u8]) {
+        // Servers before Redis 7.0 parse a short string as a number, and expect a zero after it, even if it is empty.
+        let mut terminated = [0; MAX_NUMBER_LEN + 1];
+        let start = if bytes.len() <= MAX_NUMBER_LEN {
+            terminated[..bytes.len()].copy_from_slice(bytes);
+            terminated.as_ptr()
+        } else {
+            bytes.as_ptr()
+        };
         // SAFETY: the file is open, and the server copies the bytes.
-        unsafe { call!(RedisModule_SaveStringBuffer(self.io, bytes.as_ptr().cast(), bytes.len())) };
+        unsafe { call!(RedisModule_SaveStringBuffer(self.io, start.cast(), bytes.len())) };
     }
 
     /// Writes `command key number data` to an append-only file.
