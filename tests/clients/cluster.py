@@ -123,6 +123,7 @@ class Cluster:
             self.open_slot(key, to)
             self.move_keys(key, to, meanwhile)
             self.close_slot(key, to)
+            wait_until(self._healthy)
 
     def shuffle(self, keys: list[str]) -> None:
         """Moves the slots of keys from the primary that has them to the next."""

@@ -28,6 +28,10 @@ import redis
 ROOT = Path(__file__).parents[2]
 REDISBLOOM = os.environ.get("REDISBLOOM_MODULE", str(ROOT / "target/incumbent/redisbloom.so"))
 OXBLOOM = os.environ.get("OXBLOOM_MODULE", str(ROOT / "target/release/liboxbloom.so"))
+# With a command that stops the clock by which filters forget.
+OXBLOOM_WITH_CLOCK = os.environ.get(
+    "OXBLOOM_FAULTY_MODULE", str(ROOT / "target/debug/liboxbloom.so")
+)
 SERVER = os.environ.get("SERVER_BIN", "redis-server")
 HOST = "127.0.0.1"
 # Below those that the system gives to connections: nobody takes one by chance while its server is down.

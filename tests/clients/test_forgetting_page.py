@@ -4,22 +4,18 @@ It is pasted into one shell from top to bottom, and replied to as shown. Where t
 clock is turned. The code for redis-py runs, and the script for keys that are rotated promises no more than the window.
 """
 
-import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pages
 import pasting
 import pytest
 from pasting import Shell
-from servers import ROOT, Server, running
+from servers import OXBLOOM_WITH_CLOCK, ROOT, Server, running
 
 PAGE = pages.page("forgetting.md")
-# With a command that turns the clock.
-MODULE = Path(os.environ.get("OXBLOOM_FAULTY_MODULE", ROOT / "target/debug/liboxbloom.so"))
 
 BEGIN = 1_800_000_000
 SECONDS = {"minute": 60, "hour": 3600, "day": 86_400}
@@ -35,7 +31,7 @@ COMMAND = re.compile(r"^(?P<typed>redis-cli .*?) +# (?P<reply>.*)$", re.MULTILIN
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with running(MODULE) as server:
+    with running(OXBLOOM_WITH_CLOCK) as server:
         turn(server, 0)
         yield server
 

@@ -1,15 +1,19 @@
 """Filters that move from server to server of a cluster, with their slot, while clients write to them."""
 
 import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import product
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import count, product
 from pathlib import Path
 
 import pytest
 from cluster import Cluster, running_cluster
 from filters import (
     ASKED,
+    FAILURES,
     KINDS,
     ONCE,
     Kind,
@@ -22,14 +26,17 @@ from filters import (
     reserve,
     writing,
 )
+from redis.cluster import RedisCluster
 from redis.exceptions import ResponseError
-from servers import Server, server_version, wait_until
+from servers import OXBLOOM_WITH_CLOCK, Server, server_version, wait_until
 
 MOVES_ATOMICALLY = server_version() >= (9, 0)  # which only Valkey is
 
 TAG = "{moving}"
 WRITERS = 3
 MOVES = 4
+# In seconds. The clock is only stopped where a slice begins.
+BEGIN, SLICE_OF_WINDOW, SLICES_OF_WINDOW = 1_800_000_000, 900, 4
 CHUNK = 16 << 20  # bytes that travel at a time
 
 LARGE = {
@@ -151,6 +158,60 @@ def test_nothing_is_lost_while_a_slot_moves_atomically(cluster: Cluster):
             written += sum(writer.rounds for writer in at_work) - before
             moves += 1
     check_all(cluster, at_work)
+
+
+def stop_clocks(cluster: Cluster, seconds: int) -> None:
+    """Stops the clocks of all primaries so long after the beginning."""
+    for primary in cluster.primaries():
+        key = next(cluster.tags_of(primary))
+        primary.client.execute_command("BF.CLOCK", key, 1000 * (BEGIN + seconds))
+
+
+def added_during(act: Callable[[], object], client: RedisCluster, key: str, name: str) -> list[str]:
+    """The items that were added to a filter while something was done, after a first one."""
+    items, over = list[str](), threading.Event()
+
+    def write() -> None:
+        for number in count():
+            item = f"{name} {number}"
+            # Servers may send a client to and fro until all know who has the slot.
+            with suppress(*FAILURES):
+                client.execute_command("BF.ADD", key, item)
+                items.append(item)
+            if over.is_set():
+                return
+
+    with ThreadPoolExecutor() as threads:
+        writing = threads.submit(write)
+        try:
+            wait_until(lambda: items)
+            act()
+        finally:
+            over.set()
+        writing.result()
+    return items
+
+
+@pytest.mark.parametrize("atomically", [False, True] if MOVES_ATOMICALLY else [False])
+def test_items_are_forgotten_in_time_wherever_the_filter_is(atomically: bool):
+    key = f"{TAG}window"
+    with running_cluster(OXBLOOM_WITH_CLOCK) as cluster:
+        client = cluster.client()
+        stop_clocks(cluster, 0)
+        window = ("WINDOW", SLICES_OF_WINDOW * SLICE_OF_WINDOW, "SLICES", SLICES_OF_WINDOW)
+        client.execute_command("BF.RESERVE", key, 1e-12, 1000, *window, "SEED", 7)
+        came: list[list[str]] = []
+        for number in range(2 * SLICES_OF_WINDOW):
+            stop_clocks(cluster, number * SLICE_OF_WINDOW)
+            target = next_primary(cluster)
+            move = cluster.move_slot_atomically if atomically else cluster.move_slot
+            act = partial(move, TAG, target)
+            came.append(added_during(act, client, key, f"item {number}"))
+            assert cluster.primary_of(TAG) is target
+            for items in came[-SLICES_OF_WINDOW:]:
+                assert all(ask(client, "BF.MEXISTS", key, items)), items[0]
+            for items in came[:-SLICES_OF_WINDOW]:
+                assert not any(ask(client, "BF.MEXISTS", key, items[:10])), items[0]
 
 
 @contextmanager
