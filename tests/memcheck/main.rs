@@ -7,18 +7,21 @@
 use std::fs;
 use std::path::Path;
 use std::process::ExitStatus;
+use std::thread;
+use std::time::Duration;
 
 use redis::{Connection, Value};
 use tempfile::TempDir;
 
 use testkit::counting_workload::CountingWorkload;
 use testkit::filter_model::{FilterModel, various};
-use testkit::info::{digest, digest_of, info};
+use testkit::info::{digest, digest_of, info, info_number};
 use testkit::payload::Payload;
 use testkit::persistence::{rewrite_aof, wait_for_bgsave};
 use testkit::random::Random;
 use testkit::replication::{replica_of, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
+use testkit::windowed_workload::{Window, WindowedWorkload};
 use testkit::wire::Wire;
 use testkit::{Server, Setup, ask, payload, run, run_words};
 
@@ -51,6 +54,7 @@ fn memory_is_used_as_it_should_be_and_given_back() {
     let mut reader = replica.connect();
     wait_for_replica(&mut client, &mut reader);
     come_and_go(&server);
+    come_and_are_forgotten(&server);
     merge(&mut client);
     for model in models.iter().filter(|model| !model.key.ends_with("large")) {
         copy_in_every_way(&server, &mut client, &model.key);
@@ -100,6 +104,26 @@ fn come_and_go(server: &Server) {
         filter.check(&mut server.connect());
         filter.empty(&mut random, &mut client);
     }
+}
+
+/// Items come to filters that forget, and are forgotten, by the server's clock.
+fn come_and_are_forgotten(server: &Server) {
+    let mut random = Random(2);
+    let mut client = Wire::resp2(server);
+    let window = Window { capacity: 20, length: 1, slices: 4, is_renewed: true };
+    let windows = [window, Window { capacity: 1000, is_renewed: false, ..window }];
+    let mut filters =
+        [0, 1].map(|n| WindowedWorkload::create(&mut client, &format!("brief-{n}"), n as u64, windows[n]));
+    // A flood, and then so little that what it took is given back.
+    for additions in [30, 1, 1, 1, 1] {
+        for _ in 0..additions {
+            filters.iter_mut().for_each(|filter| filter.add(&mut random, &mut client));
+        }
+        // Until all are over.
+        thread::sleep(Duration::from_millis(1300));
+    }
+    filters.iter().for_each(|filter| filter.check(&mut server.connect()));
+    assert!(info_number(&mut server.connect(), "bf", "bf_items_forgotten") > 0);
 }
 
 /// Filters of each layout are merged, into new ones and into such as are there, and some cannot be.
