@@ -1,14 +1,14 @@
-//! Bits of a byte slice: fields of any width, their moves, and selection.
+//! Bits of a byte slice: fields of any width, moves of bits, and selection.
 //!
-//! Bit `i` is bit `i % 8` of byte `i / 8`, so that eight bytes read as a little-endian word hold 64 bits in order,
-//! wherever they start. Everything reads whole words: a slice ends with [`PADDING`] bytes that hold nothing.
+//! Bit `i` is bit `i % 8` of byte `i / 8`. Eight bytes read as a little-endian word therefore hold 64 bits in order,
+//! wherever they start. All functions read whole words, so a slice ends with [`PADDING`] unused bytes.
 
 use crate::array::WORD;
 
-/// The bytes behind the last field of a slice, so that a word that starts in any of its bytes can be read.
+/// The number of bytes after the last field of a slice. With them, a word can be read from any byte of a field.
 pub(super) const PADDING: usize = WORD;
 
-/// The widest field: with up to seven bits before it, it is in one word.
+/// The width of the widest field. With up to seven bits before it, it fits into one word.
 pub(super) const MAX_WIDTH: u32 = u64::BITS - 7;
 
 /// Returns the word at byte `at`.
@@ -37,19 +37,19 @@ pub(super) fn set_field(bytes: &mut [u8], at: usize, width: u32, value: u64) {
     set_word(bytes, byte, others | value << shift);
 }
 
-/// Returns a word whose `width` lowest bits are set, for widths below 64.
+/// Returns a word with the `width` lowest bits set, for widths from 0 to 63.
 #[inline(always)]
 pub(super) fn low_bits(width: u32) -> u64 {
     (1 << width) - 1
 }
 
-/// Returns a word whose `width` lowest bits are set, for widths from 1 to 64.
+/// Returns a word with the `width` lowest bits set, for widths from 1 to 64.
 #[inline(always)]
 pub(super) fn up_to(width: u32) -> u64 {
     u64::MAX >> (u64::BITS - width)
 }
 
-/// Returns how many bits are set from bit `at` on, until one is clear.
+/// Returns the number of set bits from bit `at` to the next clear bit.
 #[inline(always)]
 pub(super) fn ones_from(bytes: &[u8], mut at: usize) -> usize {
     let start = at;
@@ -62,7 +62,7 @@ pub(super) fn ones_from(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// Returns how many bits are clear from bit `at` on, until one is set: [`MAX_WIDTH`] at most.
+/// Returns the number of clear bits from bit `at` to the next set bit, at most [`MAX_WIDTH`].
 #[inline(always)]
 pub(super) fn zeros_from(bytes: &[u8], at: usize) -> u32 {
     (word(bytes, at / 8) >> (at % 8)).trailing_zeros().min(MAX_WIDTH)
@@ -97,7 +97,8 @@ pub(super) fn move_down(bytes: &mut [u8], from: usize, to: usize, by: usize) {
     }
     let base = (from - by) / 8;
     let (first, last) = (from - by - base * 8, to - 1 - by - base * 8);
-    // Of the last word, no bit above `to` is needed, which may be where the slice ends.
+    // Bits from `to` on are not needed, and the slice may end there: the next word is read only if it has bits before
+    // `to`.
     let end = base + (last / 64 + 1) * 8;
     let behind = if last + by >= (last / 64 + 1) * 64 { word(bytes, end) } else { 0 };
     let words = words_mut(bytes, base, last / 64 + 1);
@@ -112,20 +113,20 @@ pub(super) fn move_down(bytes: &mut [u8], from: usize, to: usize, by: usize) {
     keep(words, 0, first, last, outside);
 }
 
-/// Returns `count` words from byte `base` on.
+/// Returns the `count` words from byte `base` on.
 #[inline(always)]
 fn words_mut(bytes: &mut [u8], base: usize, count: usize) -> &mut [[u8; 8]] {
     bytes[base..base + count * 8].as_chunks_mut().0
 }
 
-/// Returns what is in word `index` before bit `first` of a row, and in its last word behind bit `last`.
+/// Returns the bits of word `index` before bit `first`, and the bits of the last word after bit `last`.
 #[inline(always)]
 fn outside(words: &[[u8; 8]], index: usize, first: usize, last: usize) -> (u64, u64) {
     let below = u64::from_le_bytes(words[index]) & low_bits(first as u32 % 64);
     (below, u64::from_le_bytes(words[last / 64]) & !(u64::MAX >> (63 - last % 64)))
 }
 
-/// Puts back what is [outside] of the bits from `first` to `last`.
+/// Restores the bits [outside] the range from `first` to `last`.
 #[inline(always)]
 fn keep(words: &mut [[u8; 8]], index: usize, first: usize, last: usize, (below, above): (u64, u64)) {
     let word = u64::from_le_bytes(words[index]) & !low_bits(first as u32 % 64) | below;
@@ -136,18 +137,19 @@ fn keep(words: &mut [[u8; 8]], index: usize, first: usize, last: usize, (below, 
 
 /// Finds set bits of a word by their rank.
 pub(super) trait Select {
-    /// Returns the place of the set bit before which `rank` others are set. There is one.
+    /// Returns the position of set bit number `rank`, counted from 0. The word has such a bit.
     fn select(word: u64, rank: u32) -> u32;
 
-    /// Returns a word that has the lowest bits of `bits` where `mask` is set, in order, and is clear elsewhere.
+    /// Returns a word with the lowest bits of `bits`, in order, at the positions that are set in `mask`, and clear bits
+    /// at all others.
     fn deposit(bits: u64, mask: u64) -> u64;
 
-    /// Returns the bits of a word where `mask` is set, in order, as the lowest bits.
+    /// Returns the bits of a word at the positions that are set in `mask`, in order, as the lowest bits.
     fn extract(word: u64, mask: u64) -> u64;
 }
 
-/// For any processor: counts bits byte by byte, then bit by bit (Vigna 2008, "Broadword Implementation of Rank/Select
-/// Queries").
+/// The selection for any processor. It counts bits byte by byte, and then bit by bit (Vigna 2008, "Broadword
+/// Implementation of Rank/Select Queries").
 pub(super) struct Broadword;
 
 impl Select for Broadword {
@@ -181,7 +183,7 @@ impl Select for Broadword {
     }
 }
 
-/// Returns the places of the set bits of a word, in order.
+/// Returns the positions of the set bits of a word, in order.
 #[inline(always)]
 fn places(mut word: u64) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
@@ -191,7 +193,7 @@ fn places(mut word: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// For processors with BMI2. Only code that is compiled for those may name it.
+/// The selection for processors with BMI2. Only code that is compiled for them may name this type.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct Bmi2;
 
@@ -216,10 +218,10 @@ impl Select for Bmi2 {
     }
 }
 
-/// Returns the place of the clear bit before which `rank` others are clear, counted from byte `start`.
+/// Returns the position of clear bit number `rank`, counted from 0, relative to byte `start`.
 #[inline(always)]
 pub(super) fn select_zero<S: Select>(bytes: &[u8], start: usize, rank: u32) -> usize {
-    // Mostly it is in the first word or in the second, and which one cannot be predicted: both are read, without a branch.
+    // The bit is mostly in the first or the second word, and a branch could not be predicted. So both words are read.
     let [first, second] = [!word(bytes, start), !word(bytes, start + WORD)];
     let in_first = first.count_ones();
     let is_later = rank >= in_first;
@@ -230,7 +232,7 @@ pub(super) fn select_zero<S: Select>(bytes: &[u8], start: usize, rank: u32) -> u
     select_later_zero::<S>(bytes, start, rank - zeros.count_ones())
 }
 
-/// As [`select_zero`], behind the first two words.
+/// Continues [`select_zero`] after the first two words.
 #[inline(never)]
 fn select_later_zero<S: Select>(bytes: &[u8], start: usize, mut rank: u32) -> usize {
     let mut at = start + 2 * WORD;
@@ -245,7 +247,8 @@ fn select_later_zero<S: Select>(bytes: &[u8], start: usize, mut rank: u32) -> us
     }
 }
 
-/// Returns the bits of the word at byte `at`, up to the last of its first `most` zeros, and how many those are.
+/// Returns the bits of the word at byte `at` up to its `most`-th clear bit, or all 64 bits if the word has fewer clear
+/// bits. Also returns the number of these bits.
 #[inline(always)]
 pub(super) fn first_zeros<S: Select>(bytes: &[u8], at: usize, most: u32) -> (u64, u32) {
     let word = word(bytes, at);
@@ -253,13 +256,13 @@ pub(super) fn first_zeros<S: Select>(bytes: &[u8], at: usize, most: u32) -> (u64
     (word & up_to(length), length)
 }
 
-/// Bits that are written one behind the other, from a byte upwards.
+/// A writer of bits, from a byte upwards.
 pub(super) struct Ascending {
     /// The next byte.
     at: usize,
-    /// Bits that are not written yet, the first one lowest.
+    /// The bits that are not written yet, the first one lowest.
     pending: u64,
-    /// How many those are, below 64.
+    /// The number of pending bits, below 64.
     count: u32,
 }
 
@@ -277,25 +280,25 @@ impl Ascending {
             set_word(bytes, self.at, self.pending);
             self.at += WORD;
             self.count -= u64::BITS;
-            // Of `bits`, so many are left.
+            // The last `count` bits of `bits` are still to be written.
             self.pending = bits.checked_shr(width - self.count).unwrap_or(0);
         }
     }
 
-    /// Writes what is not written yet. The bits behind it stay.
+    /// Writes the pending bits. The bits after them stay unchanged.
     pub(super) fn finish(self, bytes: &mut [u8]) {
         let others = word(bytes, self.at) & !low_bits(self.count);
         set_word(bytes, self.at, others | self.pending);
     }
 }
 
-/// Fields that are written one before the other, from the end of a byte downwards.
+/// A writer of fields, from the end of a byte downwards.
 pub(super) struct Descending {
-    /// The byte behind the next one.
+    /// The byte after the next one.
     at: usize,
-    /// Bits that are not written yet, the first one highest.
+    /// The bits that are not written yet, the first one highest.
     pending: u64,
-    /// How many those are, below 64.
+    /// The number of pending bits, below 64.
     count: u32,
 }
 
@@ -304,7 +307,7 @@ impl Descending {
         Descending { at, pending: 0, count: 0 }
     }
 
-    /// Puts the `width` lowest bits of `bits` before all others: fewer than 64.
+    /// Writes the `width` lowest bits of `bits`, fewer than 64, before all earlier fields.
     #[inline(always)]
     pub(super) fn append(&mut self, bytes: &mut [u8], bits: u64, width: u32) {
         let bits = bits & low_bits(width);
@@ -319,7 +322,7 @@ impl Descending {
         self.pending = bits.checked_shl(u64::BITS - self.count).unwrap_or(0);
     }
 
-    /// Writes what is not written yet. The bits before it stay.
+    /// Writes the pending bits. The bits before them stay unchanged.
     pub(super) fn finish(self, bytes: &mut [u8]) {
         let at = self.at - WORD;
         let others = word(bytes, at) & up_to(u64::BITS - self.count);

@@ -1,40 +1,38 @@
-//! Extendible hashing (Fagin, Nievergelt, Pippenger and Strong 1979): from the first bits of a path to the part of the
-//! table that holds it.
+//! Extendible hashing (Fagin, Nievergelt, Pippenger and Strong 1979). The first bits of a path choose a slot of the
+//! directory, and the slot leads to the part of the table that holds the path.
 //!
 //! ```text
 //!  bits        00     01     10     11
 //!  slots     │ A    │ alias│ B    │ C    │      A has depth 1: it holds all paths that begin with 0
 //! ```
 //!
-//! A part that splits needs a bit more. If the directory has none, it doubles, and every other part gets a further
-//! alias.
+//! A part that splits needs another bit. If the directory has no more bits, it doubles, and every slot gets an alias.
 
 use super::path::{Path, bits_of};
 use crate::error::Error;
 use crate::memory::try_vec;
 
-/// A part of the paths: those that begin with the same [`depth`](Self::depth) bits.
+/// A part of the table: it holds all paths that begin with the same [`depth`](Self::depth) bits.
 pub(super) trait Part {
-    /// Returns the number of bits that all its paths begin with.
+    /// Returns the number of bits that all paths of this part share.
     fn depth(&self) -> u32;
 
-    /// Returns what stands for a part of this depth in its further slots.
+    /// Returns the placeholder for a part of this depth in all its slots after the first.
     fn alias(depth: u32) -> Self;
 }
 
-/// The parts of all paths that begin with the same bits, found by the bits that follow.
+/// A map from paths that begin with the same bits to parts. The following bits of a path choose the part.
 pub(super) struct Directory<T> {
-    /// Each part is in the first slot of its range; aliases follow. There may be fewer than all slots: the paths of the
-    /// others never come.
+    /// Each part is in the first slot of its range, and aliases follow. Slots that no path leads to may be missing.
     slots: Box<[T]>,
-    /// The number of bits that all paths begin with.
+    /// The number of bits that all paths share.
     base: u32,
     /// The number of bits that choose a slot.
     bits: u32,
 }
 
 impl<T: Part> Directory<T> {
-    /// Returns a directory of these slots.
+    /// Creates a directory with these slots.
     pub(super) fn new(base: u32, bits: u32, slots: Vec<T>) -> Directory<T> {
         Directory { slots: slots.into_boxed_slice(), base, bits }
     }
@@ -44,17 +42,17 @@ impl<T: Part> Directory<T> {
         self.bits
     }
 
-    /// Returns the bytes of the slots.
+    /// Returns the size of the slots, in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.slots)
     }
 
-    /// Returns the slots, to move the memory that they are in.
+    /// Returns the slots, for moving their allocation.
     pub(super) fn slots_mut(&mut self) -> &mut Box<[T]> {
         &mut self.slots
     }
 
-    /// Returns the slot of the part that a slot belongs to.
+    /// Returns the slot of the part that a slot or its alias stands for.
     #[inline(always)]
     fn owner(&self, slot: usize) -> usize {
         let spare = self.base + self.bits - self.slots[slot].depth();
@@ -72,13 +70,13 @@ impl<T: Part> Directory<T> {
         &self.slots[self.index(path)]
     }
 
-    /// Returns the slot that says where a path leads.
+    /// Returns the slot of a path, which may be an alias.
     #[inline(always)]
     pub(super) fn slot(&self, path: Path) -> &T {
         &self.slots[bits_of(path, self.base, self.bits) as usize]
     }
 
-    /// As [`get`](Self::get), to change it.
+    /// Returns the part that holds a path, for changes.
     #[inline(always)]
     pub(super) fn get_mut(&mut self, path: Path) -> &mut T {
         &mut self.slots[self.index(path)]
@@ -94,7 +92,7 @@ impl<T: Part> Directory<T> {
         })
     }
 
-    /// As [`parts`](Self::parts), to change them.
+    /// Returns the parts in the order of their paths, for changes.
     pub(super) fn parts_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let end = self.base + self.bits;
         let mut left = 0usize;
@@ -107,7 +105,7 @@ impl<T: Part> Directory<T> {
         })
     }
 
-    /// Makes sure that the part that holds a path can be replaced by two.
+    /// Doubles the directory if the part that holds a path has no bit to split by.
     pub(super) fn prepare_split(&mut self, path: Path) -> Result<(), Error> {
         if self.get(path).depth() < self.base + self.bits {
             return Ok(());
@@ -122,7 +120,7 @@ impl<T: Part> Directory<T> {
         Ok(())
     }
 
-    /// Replaces the part that holds a path by two, each of its depth and one more, after
+    /// Replaces the part that holds a path by two parts, which are one bit deeper. The caller has called
     /// [`prepare_split`](Self::prepare_split).
     pub(super) fn split(&mut self, path: Path, [low, high]: [T; 2]) {
         let (first, depth) = (self.index(path), low.depth());
@@ -134,7 +132,8 @@ impl<T: Part> Directory<T> {
         self.slots[first + half] = high;
     }
 
-    /// Returns the part that shares all bits but the last with the one that holds a path, if it has not split.
+    /// Returns the buddy of the part that holds a path: the part whose bits differ in the last one only. Returns `None`
+    /// if the buddy has split further.
     pub(super) fn buddy(&self, path: Path) -> Option<&T> {
         let depth = self.get(path).depth();
         if depth == self.base {
@@ -145,7 +144,7 @@ impl<T: Part> Directory<T> {
         (buddy.depth() == depth).then_some(buddy)
     }
 
-    /// Replaces the part that holds a path, and its [buddy](Self::buddy), by one.
+    /// Replaces the part that holds a path and its [buddy](Self::buddy) by one part.
     pub(super) fn unite(&mut self, path: Path, part: T) {
         let depth = part.depth();
         let spare = self.base + self.bits - depth;
@@ -157,8 +156,8 @@ impl<T: Part> Directory<T> {
         self.contract();
     }
 
-    /// Returns a directory of the parts of this one and of its buddy, which follows it. `slots` is empty, and has room
-    /// for those.
+    /// Joins this directory with its buddy, which follows it. `slots` is empty, and has room for the slots of the
+    /// result.
     pub(super) fn joined(self, buddy: Directory<T>, mut slots: Vec<T>) -> Directory<T> {
         let (base, bits) = (self.base - 1, self.bits.max(buddy.bits) + 1);
         for half in [self, buddy] {
@@ -172,7 +171,7 @@ impl<T: Part> Directory<T> {
         Directory::new(base, bits, slots)
     }
 
-    /// Halves the directory while no part needs its last bit, and there is memory for the smaller one.
+    /// Halves the directory while no part needs its last bit. Stops if an allocation fails.
     fn contract(&mut self) {
         while self.bits > 0 && self.slots.iter().all(|part| part.depth() < self.base + self.bits) {
             let Ok(mut slots) = try_vec(self.slots.len() / 2) else { return };
@@ -182,8 +181,8 @@ impl<T: Part> Directory<T> {
         }
     }
 
-    /// Divides the directory in two, by its first bit. It has at least one, and is empty afterwards. A half has no more
-    /// slots than it needs.
+    /// Splits the directory in two by its first bit, and leaves it empty. The directory has at least one bit. Each half
+    /// has no more slots than it needs.
     pub(super) fn split_in_two(&mut self) -> Result<[Directory<T>; 2], Error> {
         let half = self.slots.len() / 2;
         let (mut low, mut high) = (try_vec(half)?, try_vec(half)?);
@@ -196,7 +195,7 @@ impl<T: Part> Directory<T> {
     }
 }
 
-/// A directory is a part of a larger one.
+/// A directory can be a part of a larger directory.
 impl<T> Part for Directory<T> {
     fn depth(&self) -> u32 {
         self.base

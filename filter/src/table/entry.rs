@@ -1,33 +1,39 @@
-//! Entries: values, and how often they were added.
+//! Entries: values and their counts.
 //!
-//! An entry fills slots: added once, one with its value; twice, two; `c` times from three on, one with the value, one
-//! with 0, which is no value, and the digits of `c - 3`, the lowest first. A digit fills a slot; its top bit is set if
-//! another digit follows.
+//! An entry fills one or more slots:
 //!
-//! The entries of a run have different values: two of one value, next to each other, would read as another entry.
+//! ```text
+//!  count 1     │ value │
+//!  count 2     │ value │ value │
+//!  count 3 …   │ value │ 0     │ digit │ digit …      the digits of count - 3, the lowest first
+//! ```
+//!
+//! The top bit of a digit is set if another digit follows. No value is 0. The entries of a run have different values,
+//! since two equal entries next to each other would read as one with another count.
 //!
 //! In a table that [forgets](Stamps), an entry is one slot, with its value and then its stamp.
 //!
-//! The value of a growing table is a fingerprint, a one that ends it, and zeros. When the table doubles, it gives its
-//! top bit to the quotient; when the table is halved, it gets it back, and loses its last bit if it becomes too long.
+//! A value of a growing table is a fingerprint, a one that ends it, and zeros. When the table doubles, the fingerprint
+//! gives its top bit to the quotient. When the table is halved, the fingerprint gets this bit back, and loses its last
+//! bit if it becomes too long.
 
 use super::bits::low_bits;
 use crate::error::Error;
 use crate::memory::try_vec;
 
-/// What a table holds of an item beside its value.
+/// The part of an entry beside its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// Nothing: the table is a set.
     Nothing,
-    /// How often it was added: the table is a multiset.
+    /// The number of additions: the table is a multiset.
     Count,
-    /// The slice that it is in: the table is a set that forgets.
+    /// The slice of the item: the table is a set that forgets.
     Slice(Stamps),
 }
 
 impl Payload {
-    /// Returns the bits of a slot that hold no value.
+    /// Returns the number of bits in a stamp, or 0 if slots have no stamps.
     pub fn stamp_bits(self) -> u32 {
         match self {
             Payload::Nothing | Payload::Count => 0,
@@ -39,33 +45,33 @@ impl Payload {
 /// The slices of a table that forgets. Items of one slice are forgotten together, in the order of the slices' numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamps {
-    /// The last slice that is forgotten.
+    /// The last forgotten slice.
     pub forgotten: u64,
-    /// The most slices that are remembered at a time, at least 2: no item is in a slice beyond `forgotten + span`.
+    /// The largest number of slices that are remembered at a time, at least 2. No item is in a slice after `forgotten +
+    /// span`.
     pub span: u8,
 }
 
 impl Stamps {
-    /// Returns the bits of a stamp.
+    /// Returns the number of bits in a stamp.
     pub(super) fn bits(self) -> u32 {
         u8::BITS - (self.span - 1).leading_zeros()
     }
 }
 
-/// The most often that an entry says an item was added: at a million additions a second, nine years long. Further
-/// additions are not counted.
+/// The largest count of an entry: nine years of a million additions per second. Further additions are not counted.
 pub(super) const MAX_ENTRY_COUNT: u64 = 1 << 48;
 
-/// An entry and its quotient in the segment.
+/// An entry in a list: a value with its quotient and its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Listed {
     pub quotient: u32,
     pub value: u64,
-    /// How often it was added, or its slice; 1 in a table that holds neither.
+    /// The count or the slice; 1 in a table without a payload.
     pub content: u64,
 }
 
-/// Returns the number of slots of `width` bits that an entry fills.
+/// Returns the number of slots of `width` bits that an entry with this count fills.
 #[inline(always)]
 pub(super) fn slots_of(count: u64, width: u32) -> usize {
     match count {
@@ -74,7 +80,7 @@ pub(super) fn slots_of(count: u64, width: u32) -> usize {
     }
 }
 
-/// Returns the largest count of an entry that takes at most a slot more than with `count`.
+/// Returns the largest count that needs at most one slot more than `count` does.
 pub(super) fn most_with_another_slot(count: u64, width: u32) -> u64 {
     match count {
         0..=2 => count + 1,
@@ -85,7 +91,7 @@ pub(super) fn most_with_another_slot(count: u64, width: u32) -> u64 {
     }
 }
 
-/// Returns what is in slot `index` of an entry.
+/// Returns the content of slot `index` of an entry.
 #[inline(always)]
 pub(super) fn slot_of(value: u64, count: u64, width: u32, index: usize) -> u64 {
     match index {
@@ -100,8 +106,8 @@ pub(super) fn slot_of(value: u64, count: u64, width: u32, index: usize) -> u64 {
     }
 }
 
-/// Returns the value in slots of `to` bits whose fingerprint is that of a value of `from` bits, cut off if it does not
-/// fit.
+/// Converts a value of `from` bits to one of `to` bits with the same fingerprint. Cuts the fingerprint off if it does
+/// not fit.
 fn refit(value: u64, from: u32, to: u32) -> u64 {
     match to.checked_sub(from) {
         Some(more) => value << more,
@@ -110,14 +116,14 @@ fn refit(value: u64, from: u32, to: u32) -> u64 {
     }
 }
 
-/// Returns the length of the fingerprint of a value of `width` bits of a growing table.
+/// Returns the length of a fingerprint, given its value of `width` bits in a growing table.
 #[inline(always)]
 pub(super) fn length(value: u64, width: u32) -> u32 {
     width - 1 - value.trailing_zeros()
 }
 
-/// Returns the entries of a growing segment after it doubled: each gives its top bit to the quotient. Entries that have
-/// none are copied.
+/// Returns the entries of a growing segment after its quotients doubled. Each fingerprint gives its top bit to the
+/// quotient. Void entries, whose fingerprints have no bits, are copied.
 pub(super) fn doubled(entries: &[Listed], from: u32, to: u32, payload: Payload) -> Result<Vec<Listed>, Error> {
     let (void, new_void) = (1 << (from - 1), 1 << (to - 1));
     let voids = entries.iter().filter(|entry| entry.value == void).count();
@@ -141,7 +147,7 @@ pub(super) fn doubled(entries: &[Listed], from: u32, to: u32, payload: Payload) 
                     push(&mut doubled, start, Listed { quotient, value, content }, payload);
                 }
             }
-            // What has no bits matches all the others.
+            // In a set, a void entry makes all others of its quotient redundant.
             if payload == Payload::Nothing && doubled[start..].iter().any(|entry| entry.value == new_void) {
                 doubled.truncate(start);
                 doubled.push(Listed { quotient, value: new_void, content: 1 });
@@ -151,7 +157,8 @@ pub(super) fn doubled(entries: &[Listed], from: u32, to: u32, payload: Payload) 
     Ok(doubled)
 }
 
-/// Returns the entries of a growing segment after it was halved: each gets the last bit of its quotient back.
+/// Returns the entries of a growing segment after its quotients were halved. Each fingerprint gets a bit back from the
+/// quotient.
 pub(super) fn halved(entries: &[Listed], from: u32, to: u32, payload: Payload) -> Result<Vec<Listed>, Error> {
     let mut halved: Vec<Listed> = try_vec(entries.len())?;
     for run in entries.chunk_by(|a, b| a.quotient / 2 == b.quotient / 2) {
@@ -164,7 +171,8 @@ pub(super) fn halved(entries: &[Listed], from: u32, to: u32, payload: Payload) -
     Ok(halved)
 }
 
-/// Adds an entry to those from `start` on, which have its quotient. Entries of one value become one.
+/// Adds an entry. The entries from `start` on have the same quotient. If one of them has the same value, it absorbs the
+/// new entry.
 fn push(entries: &mut Vec<Listed>, start: usize, entry: Listed, payload: Payload) {
     let Some(other) = entries[start..].iter_mut().find(|other| other.value == entry.value) else {
         entries.push(entry);
@@ -173,7 +181,7 @@ fn push(entries: &mut Vec<Listed>, start: usize, entry: Listed, payload: Payload
     other.content = match payload {
         Payload::Nothing => 1,
         Payload::Count => other.content.saturating_add(entry.content).min(MAX_ENTRY_COUNT),
-        // Whatever either matches is remembered as long as it should be.
+        // The later slice: no item of either entry is forgotten early.
         Payload::Slice(_) => other.content.max(entry.content),
     };
 }
@@ -201,7 +209,7 @@ mod tests {
         for entry in entries.iter().filter(|entry| entry.value != void) {
             assert!(back.contains(entry), "{entry:?}");
         }
-        // The copies of the void are told apart again.
+        // The copies of the void entry become two entries with different values.
         let count = entries.iter().find(|entry| entry.value == void).unwrap().content;
         let quotient = void as u32 % 5;
         for value in [1 << 5, 3 << 5] {

@@ -1,35 +1,35 @@
-//! Fingerprints: how long they are, and what that makes of the error rate.
+//! Fingerprints: their lengths, and the error rate that follows from them.
 //!
-//! At level `b`, that is with `2^b` quotients, a growing table stores fingerprints of `f(b)` bits. While it fills from
-//! half of its quotients to all of them, it takes `2^b / 2` of those, each of which matches one path in `2^(b + f(b))`:
-//! the error rate rises by `2^-f(b) / 2`. When the table doubles, each fingerprint gives its top bit to the quotient,
-//! so that it still matches the same paths. So the rate is the sum over all levels, whatever came after (InfiniFilter,
-//! Dayan et al., SIGMOD 2023).
+//! At level `b`, a growing table has `2^b` quotients, and new fingerprints have `f(b)` bits. While the table fills from
+//! half its quotients to all of them, it gets `2^b / 2` fingerprints. Each matches one path in `2^(b + f(b))`, so the
+//! error rate rises by `2^-f(b) / 2`. When the table doubles, each fingerprint gives its top bit to the quotient, and
+//! still matches the same paths. The error rate is therefore the sum over all levels so far (InfiniFilter, Dayan et
+//! al., SIGMOD 2023).
 //!
 //! The sum must stay below the requested rate however far the table grows. Most tables have between `2^13` and `2^24`
-//! quotients: there, fingerprints have the same length, or one bit more up to some level. Each doubling beyond takes a
-//! bit more, and each level below as well, which costs almost nothing, since few items are that old. At 1 % the length
-//! is 10 bits from `2^13` quotients on, and 9 from `2^20` to `2^24`.
+//! quotients. At these levels, fingerprints have one length, or one bit more up to some level. Each level above adds a
+//! bit. Each level below adds a bit too, which costs almost nothing, since few items are that old. At 1 %, fingerprints
+//! have 10 bits from `2^13` quotients on, and 9 bits from `2^20` to `2^24`.
 
 use super::bits::MAX_WIDTH;
 use super::path::Path;
 use super::segment::{LOG_GROUP, MAX_BYTES, MAX_LOG_GROUPS, SlotFormat, bytes_of_segment};
 
-/// The level of a table with one pair of groups, where all begin.
+/// The first level of a growing table: it has one pair of groups.
 pub(super) const FIRST_LEVEL: u32 = LOG_GROUP + 1;
 
-/// The levels between which fingerprints do not get longer.
+/// The levels from `SMALL` to `LARGE` have the shortest fingerprints.
 const SMALL: u32 = 13;
 const LARGE: u32 = 24;
 
-/// The most quotients of a table that does not grow, as a power of two: enough for some `10^11` items at 1 %, which
-/// take 200 GB. The first item takes a directory of pages of 64 MB then.
+/// The largest level of a table of fixed size. It suffices for some `10^11` items at 1 %, which take 200 GB. The first
+/// item of such a table allocates a directory of pages of 64 MB.
 const MAX_LEVEL: u32 = 38;
 
-/// The longest fingerprint: a slot has a terminator as well.
+/// The length of the longest fingerprint. A slot also has a terminator.
 const MAX_LENGTH: u32 = MAX_WIDTH - 1;
 
-/// How many more quotients than it needs a table of fixed size may have, in units of a 64th of them.
+/// The most quotients that a table of fixed size has beyond the necessary number, in units of a 64th of that number.
 const MOST_SPARE: u32 = 24;
 const SPARE_UNIT: f64 = 64.0;
 
@@ -43,9 +43,9 @@ pub struct Lengths {
 }
 
 impl Lengths {
-    /// Returns the shortest lengths that keep an error rate. Below `2^-50` they keep that.
+    /// Returns the shortest lengths that keep an error rate. Treats error rates below `2^-50` as `2^-50`.
     ///
-    /// As for [shapes of blocks](crate::sizing::BlockShape::choose), a change breaks replication between versions.
+    /// As with [block shapes](crate::sizing::BlockShape::choose), a change here breaks replication between versions.
     pub(super) fn keeping(error_rate: f64) -> Lengths {
         let error_rate = error_rate.max(libm::exp2(-50.0));
         let all = (1..=MAX_LENGTH as u8).flat_map(|shortest| {
@@ -56,7 +56,7 @@ impl Lengths {
         all.into_iter().find(|lengths| lengths.error_rate() <= error_rate).unwrap_or(longest)
     }
 
-    /// Returns lengths that were stored, if they are such as [`keeping`](Self::keeping) returns.
+    /// Restores stored lengths. Returns `None` if [`keeping`](Self::keeping) cannot return them.
     pub fn from_bytes([shortest, longer_below]: [u8; 2]) -> Option<Lengths> {
         let is_step = longer_below == 0 || (SMALL < longer_below.into() && u32::from(longer_below) <= LARGE + 1);
         ((1..=MAX_LENGTH).contains(&shortest.into()) && is_step).then_some(Lengths { shortest, longer_below })
@@ -67,13 +67,13 @@ impl Lengths {
         [self.shortest, self.longer_below]
     }
 
-    /// Returns the length at a level. From one level to the next it gets shorter by at most a bit.
+    /// Returns the length of new fingerprints at a level. It decreases by at most one bit per level.
     pub(super) fn at(self, level: u32) -> u32 {
         let flat = u32::from(self.shortest) + u32::from(level < self.longer_below.into());
         (flat + SMALL.saturating_sub(level) + level.saturating_sub(LARGE)).min(MAX_LENGTH)
     }
 
-    /// Returns the error rate of a table that has grown without end.
+    /// Returns the limit of the error rate of a table that grows without end.
     pub(super) fn error_rate(self) -> f64 {
         let share = |level| libm::exp2(-f64::from(self.at(level))) / 2.0;
         let levels = FIRST_LEVEL..u64::BITS;
@@ -81,28 +81,28 @@ impl Lengths {
     }
 }
 
-/// The address space of a table that does not grow: its quotients times its fingerprints are just as many as the error
-/// rate needs.
+/// The address space of a table of fixed size. Its size, quotients times fingerprints, is just what the error rate
+/// needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     /// The number of bits that choose a quotient.
     pub level: u8,
-    /// Bits of a value.
+    /// The number of bits in a value.
     pub width: u8,
-    /// The part of the quotients that is used, in units of `2^-64`; 0 stands for all.
+    /// The fraction of the quotients that is used, in units of `2^-64`; 0 stands for all.
     pub scale: u64,
 }
 
 impl Space {
-    /// Returns the space in which `capacity` items take the least memory at an error rate, if stamps take so many bits beside
-    /// the values, or `None` if there is none.
+    /// Returns the space in which `capacity` items take the least memory at an error rate. Each slot also has a stamp
+    /// of `stamp_bits` bits. Returns `None` if the capacity is too large.
     ///
-    /// With `n` items in `u` places, an absent item meets one with probability `1 - (1 - 1/u)^n`, so that `u = -n /
-    /// ln(1 - e)`. The fingerprint 0 is replaced by 1, so that of `2^w` values 1 is twice as likely, and two items meet
-    /// as if there were `2^w / (1 + 2^(1-w))`.
+    /// With `n` items in a space of size `u`, an absent item collides with probability `1 - (1 - 1/u)^n`. The error
+    /// rate `e` therefore needs `u = -n / ln(1 - e)`. The fingerprint 0 is replaced by 1. Of the `2^w` values, 1 is
+    /// therefore twice as likely, and two items collide as if there were `2^w / (1 + 2^(1-w))` values.
     ///
-    /// More quotients than that leave fewer slots to each segment. If they then fit into the next smaller size that the
-    /// allocator has, the table takes less: at 1 % and with stamps of four bits, a tenth.
+    /// With more quotients than necessary, each segment has fewer slots. If the segments then fit into a smaller size
+    /// class of the allocator, the table takes less memory: a tenth less at 1 % with stamps of four bits.
     pub(super) fn keeping(capacity: u64, error_rate: f64, stamp_bits: u32) -> Option<Space> {
         let items = capacity as f64;
         let places = items / -libm::log1p(-error_rate.max(libm::exp2(-50.0)));
@@ -116,7 +116,7 @@ impl Space {
         best.filter(|space| u32::from(space.level) <= MAX_LEVEL)
     }
 
-    /// Returns the smallest space that has so many quotients.
+    /// Returns the smallest space with at least this many quotients.
     fn of(width: u32, quotients: f64) -> Space {
         let level = libm::ceil(libm::log2(quotients)).max(f64::from(LOG_GROUP));
         let scale = libm::ceil(quotients / libm::exp2(level) * libm::exp2(64.0));
@@ -124,12 +124,13 @@ impl Space {
         Space { level: level as u8, width: width as u8, scale: if whole { 0 } else { scale as u64 } }
     }
 
-    /// Returns about how many bytes the segments take that so many items fill: infinitely many if they do not fit.
+    /// Returns the approximate size of the segments that hold these items, in bytes. It is infinite if the items do not
+    /// fit.
     fn bytes_for(self, items: f64, stamp_bits: u32) -> f64 {
         let used = if self.scale == 0 { 1.0 } else { self.scale as f64 / libm::exp2(64.0) };
         let segments = (used * libm::exp2(f64::from(self.depth()))).max(1.0);
         let mean = items / segments;
-        // The number of slots is a Poisson variable: few segments have more.
+        // The number of slots has a Poisson distribution: few segments exceed the mean by more than two deviations.
         let most = if segments > 1.0 { mean + 2.0 * libm::sqrt(mean) } else { mean };
         let format = SlotFormat { width: u32::from(self.width) + stamp_bits, stamp_bits };
         if most > MAX_BYTES as f64 {
@@ -138,13 +139,13 @@ impl Space {
         segments * bytes_of_segment(libm::ceil(most) as usize, self.log_groups(), format) as f64
     }
 
-    /// Returns true if no table of this space can be out of bounds, whose stamps have so many bits.
+    /// Returns true if the space is within the limits, for stamps of `stamp_bits` bits.
     pub fn is_sound(self, stamp_bits: u32) -> bool {
         (LOG_GROUP..=MAX_LEVEL).contains(&self.level.into())
             && (2..=MAX_WIDTH.saturating_sub(stamp_bits)).contains(&self.width.into())
     }
 
-    /// Returns the groups of a segment, as a power of two.
+    /// Returns the number of groups in a segment, as a power of two.
     pub(super) fn log_groups(self) -> u32 {
         (u32::from(self.level) - LOG_GROUP).min(MAX_LOG_GROUPS)
     }
@@ -185,7 +186,7 @@ mod tests {
 
     #[test]
     fn lengths_are_pinned() {
-        // A master and its replicas must split alike.
+        // A master and its replicas must split at the same sizes.
         let pinned = [0.5, 0.1, 0.01, 0.001, 1e-7].map(|rate| Lengths::keeping(rate).to_bytes());
         assert_eq!(pinned, [[3, 24], [6, 15], [9, 20], [12, 24], [26, 14]]);
     }

@@ -1,7 +1,7 @@
-//! Tables that forget: which slice an item is in, and what becomes of those of slices that are forgotten.
+//! Tables that forget: additions to slices, and the removal of forgotten slots.
 //!
-//! A slot of a forgotten slice is no entry any more. It stays until something is added to its group, or until
-//! [`Table::sweep`] comes by: so no operation takes longer because much was forgotten at once.
+//! A slot of a forgotten slice is no longer an entry. It stays until an item is added to its group, or until
+//! [`Table::sweep`] reaches its group. Forgetting many items at once therefore slows no operation down.
 
 use super::Table;
 use super::bits::{Broadword, Select};
@@ -14,50 +14,52 @@ use crate::error::Error;
 use crate::hash::Hash;
 use crate::memory::Admit;
 
-/// What an addition to a slice did.
+/// The outcome of an addition to a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
     /// The item is new.
     New,
-    /// The item was in this slice, and is in a later one now.
+    /// The item moved from this slice to a later one.
     Moved(u64),
-    /// The item was there, and stays where it is.
+    /// The item is present, and stays in its slice.
     Nothing,
 }
 
-/// Which slice an item is to be in.
+/// The parameters of an addition to a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// The last slice that is forgotten before the item comes.
+    /// The last slice that is forgotten before the addition.
     pub present: u64,
-    /// The last slice that is forgotten if the item is not there, to make room for it.
+    /// The last slice that is forgotten after the addition. It may be later than `present`, to make room for a new
+    /// item.
     pub forgotten: u64,
-    /// The slice, beyond that.
+    /// The slice that gets the item, after `forgotten`.
     pub slice: u64,
-    /// Whether an item that is in an earlier slice moves to this one.
+    /// True if an item in an earlier slice moves to this slice.
     pub moves: bool,
 }
 
 dispatched! {
-    /// Returns true if the item may be in a slice beyond `forgotten`.
+    /// Returns true if the item may be in a slice after `forgotten`.
     pub fn remembers(table: &Table, hash: Hash, forgotten: u64) -> bool = remembers_with
 }
 dispatched! {
-    /// Sets `found[i]` where the item of `hashes[i]` may be in a slice beyond `forgotten`, and leaves the others as they are.
+    /// Sets `found[i]` if the item of `hashes[i]` may be in a slice after `forgotten`. Leaves the other elements
+    /// unchanged.
     pub fn find_remembered(table: &Table, hashes: &[Hash], found: &mut [bool], forgotten: u64) = find_remembered_with
 }
 dispatched! {
-    /// Adds an item to a slice, unless it is in a later one, or is not to be moved.
+    /// Adds an item to a slice. An item that is present moves only if `target.moves` is set and its slice is earlier.
     ///
     /// # Errors
     ///
-    /// As for [`add`](Table::add). No more is forgotten than before.
+    /// The same as for [`add`](Table::add). A failed addition forgets nothing.
     pub fn add_to_slice(table: &mut Table, hash: Hash, target: Target, admit: Admit<'_>) -> Result<Added, Error> =
         add_to_slice_with
 }
 
 impl Table {
-    /// Returns the last slice that was forgotten when the table was written to: 0 if it does not forget.
+    /// Returns the last slice that was forgotten when the table was last written to, or 0 if the table does not forget.
     pub fn forgotten(&self) -> u64 {
         match self.payload {
             Payload::Slice(Stamps { forgotten, .. }) => forgotten,
@@ -65,7 +67,7 @@ impl Table {
         }
     }
 
-    /// Notes that the slices up to this one are forgotten. Their slots stay for now.
+    /// Marks the slices up to this one as forgotten. Their slots stay until later writes drop them.
     pub fn note_forgotten(&mut self, up_to: u64) {
         self.set_forgotten(up_to.max(self.forgotten()));
     }
@@ -76,7 +78,7 @@ impl Table {
         }
     }
 
-    /// Returns the bits of a slot behind its fingerprint.
+    /// Returns the number of bits of a slot after its fingerprint: the terminator and the stamp.
     #[inline(always)]
     fn bits_behind(&self) -> u32 {
         self.addressing.terminator() + self.payload.stamp_bits()
@@ -120,7 +122,8 @@ impl Table {
                 return Ok(Added::Nothing);
             }
             let room = segment.slots_if_room::<S>(&run).filter(|_| !must_double(segment, deepest));
-            // What is dropped makes room: so nothing that is dropped here is followed by a failure.
+            // Drops slots only if the addition then succeeds: the item needs no slot, or there is room, or this makes
+            // room.
             if segment.is_stale(run.group(), forgotten)
                 && (known.is_some() || room.is_some() || segment.holds_forgotten(run.group(), forgotten))
             {
@@ -151,13 +154,13 @@ impl Table {
         Ok(added)
     }
 
-    /// Drops the slots of a group that are forgotten. Returns true if there was one.
+    /// Drops the forgotten slots of a group. Returns true if there was one.
     #[inline(always)]
     fn forget_in_group<S: Select>(&mut self, path: Path, group: usize) -> bool {
         let (addressing, forgotten, mut claimed) = (self.addressing, self.forgotten(), self.claimed);
         let segment = self.segment_mut(path);
         let before = segment.slots();
-        // What its slots claim is what those of the same shape do.
+        // The closure cannot borrow the segment that it drops slots from, so it uses an empty one of the same shape.
         let shape = segment.without_slots();
         segment.forget::<S>(group, forgotten, |value| claimed.subtract(addressing.claim_of(&shape, value)));
         let dropped = before - segment.slots();
@@ -166,7 +169,7 @@ impl Table {
         dropped > 0
     }
 
-    /// Drops the slots of a segment that are forgotten. Returns true if there was one.
+    /// Drops the forgotten slots of a segment. Returns true if there was one.
     pub(super) fn forget_in_segment(&mut self, path: Path) -> bool {
         let segment = self.segment(path);
         if !matches!(self.payload, Payload::Slice(_)) || segment.slots() == 0 {
@@ -180,13 +183,13 @@ impl Table {
         dropped
     }
 
-    /// Drops the slots of the group at a position that are forgotten. Returns where the next group is, from the start again
-    /// behind the last.
+    /// Drops the forgotten slots of the group at a position. Returns the position of the next group; the first group
+    /// follows the last.
     pub fn sweep(&mut self, position: Position) -> Position {
         let path = path_at(position);
         let segment = self.segment(path);
         let depth = segment.depth();
-        // A segment without slots is passed at once.
+        // An empty segment is skipped in one step.
         let groups = if segment.slots() > 0 { segment.log_groups() } else { 0 };
         let step = END >> depth >> groups;
         if segment.slots() > 0

@@ -1,4 +1,4 @@
-//! When segments split and unite, and what that allocates.
+//! Growth and shrinking: splits and merges of segments, and their allocations.
 
 use super::bits::{Broadword, Select};
 use super::directory::{Directory, Part as _};
@@ -11,21 +11,23 @@ use crate::error::Error;
 use crate::item_count::ItemCount;
 use crate::memory::{Admit, try_vec};
 
-/// The load, slots of a segment in eighths of its quotients, from which it splits before it gets another slot. A table
-/// with another division stays readable; but a master and its replica must divide alike to have equal filters.
+/// The load from which a segment splits before it gets another slot: slots per quotient, in eighths. Tables that split
+/// at another load can still be read. But a master and its replicas must split at the same load, to have equal filters.
 const FULL: u32 = 8;
 
-/// The load, in the same unit, up to which a segment is halved. One that was split has a load of four.
+/// The load up to which a segment is halved, in the same unit. Directly after a split, a segment has a load of four.
 const SPARSE: u32 = 3;
 
-/// The deepest segment: enough for `10^15` items.
+/// The largest depth of a segment. It suffices for `10^15` items.
 pub(super) const MAX_DEPTH: u32 = 40;
 
-/// The most bytes of the directories of a growing table that is decoded. Usual tables take some 60 a segment.
+/// The largest size of the directories of a growing table that is decoded, in bytes. Usual tables have about 60 bytes
+/// of directories per segment.
 pub(super) const DIRECTORY_BYTES: u64 = 1 << 23;
 pub(super) const DIRECTORY_BYTES_PER_SEGMENT: u64 = 512;
 
-/// Returns true if a segment doubles its quotients before it gets another slot, in a table where they split up to a depth.
+/// Returns true if a segment must double its quotients before it gets another slot. `deepest` is the depth from which
+/// segments do not split.
 #[inline(always)]
 pub(super) fn must_double(segment: &Segment, deepest: u32) -> bool {
     let may_split = segment.depth() < deepest || segment.log_groups() < MAX_LOG_GROUPS && deepest > 0;
@@ -38,16 +40,16 @@ fn is_sparse(segment: &Segment) -> bool {
     segment.slots() <= SPARSE * (GROUP << segment.log_groups()) / 8
 }
 
-/// Returns true if a removal left so little in a segment that it [shrinks](Table::shrink).
+/// Returns true if a segment has so few slots after a removal that it should [shrink](Table::shrink).
 #[inline(always)]
 pub(super) fn shrinks(segment: &Segment, addressing: Addressing) -> bool {
     matches!(addressing, Addressing::Growing(_)) && is_sparse(segment) || segment.reduced().is_some()
 }
 
 impl Table {
-    /// Makes room for a slot in a group, where there is none. The segments, and the runs in them, may be others then.
+    /// Makes room for another slot in a full group. This may split the segment and move its runs.
     ///
-    /// Inlined, as all that selects, to be compiled for the processor that it runs on.
+    /// Inlined, like all functions that select, so that it is compiled for the processor at hand.
     #[inline(always)]
     pub(super) fn make_room<S: Select>(&mut self, path: Path, group: usize, admit: Admit<'_>) -> Result<(), Error> {
         let deepest = self.deepest();
@@ -63,8 +65,8 @@ impl Table {
 
     /// Returns the depth from which segments do not split.
     ///
-    /// Hashes spread evenly, so that no segment is much deeper than the others. Who knows the seed can craft items
-    /// whose hashes begin alike; without an end, each of them would double the directory.
+    /// Hashes are uniform, so no segment is much deeper than the others. But anyone who knows the seed can craft items
+    /// whose hashes begin with the same bits. Without a limit, each of these items could double the directory.
     #[inline(always)]
     pub(super) fn deepest(&self) -> u32 {
         const SPARE_BITS: u32 = 6;
@@ -76,7 +78,8 @@ impl Table {
         }
     }
 
-    /// Reallocates a segment with room for another slot in a group: in more bytes, or as many with equal slack.
+    /// Reallocates a segment with room for another slot in a group. The new allocation is larger, or has the same size
+    /// and spreads the slack evenly.
     #[cold]
     #[inline(never)]
     fn enlarge<S: Select>(&mut self, path: Path, group: usize, admit: Admit<'_>) -> Result<(), Error> {
@@ -94,7 +97,7 @@ impl Table {
         Ok(())
     }
 
-    /// Gives memory to the segment of a path, divided from the others as it must be.
+    /// Allocates the memory of the empty segment of a path, after splitting the segment down to the least depth.
     #[cold]
     #[inline(never)]
     pub(super) fn allocate_segment(&mut self, path: Path, admit: Admit<'_>) -> Result<(), Error> {
@@ -107,11 +110,11 @@ impl Table {
         self.enlarge::<Broadword>(path, group, &mut |_bytes| true).inspect_err(|_| self.undivide(path, before))
     }
 
-    /// Divides the segment of a path, which is empty, until it has at least some depth.
+    /// Splits the empty segment of a path until it has at least this depth.
     ///
     /// # Errors
     ///
-    /// [`Error::CannotGrow`] if the directories would take more than `most_bytes`.
+    /// [`Error::CannotGrow`] if the directories would take more than `most_bytes` bytes.
     pub(super) fn divide(&mut self, path: Path, depth: u32, most_bytes: u64) -> Result<(), Error> {
         let before = self.segment(path).depth();
         for depth in before + 1..=depth {
@@ -123,20 +126,20 @@ impl Table {
         Ok(())
     }
 
-    /// Takes back what divided the segment of a path, which is empty, and had some depth before.
+    /// Undoes [`divide`](Self::divide): merges the empty segment of a path with its buddies until it has this depth.
     #[cold]
     pub(super) fn undivide(&mut self, path: Path, depth: u32) {
         while self.segment(path).depth() > depth {
             let united = self.segment(path).depth() - 1;
             if united < self.pages.get(path).depth() {
-                // No memory to unite pages: the finer directory serves.
+                // There was no memory to merge pages. The finer directory is still correct.
                 return;
             }
             self.unite_buddies(path, self.empty_segment(united));
         }
     }
 
-    /// Replaces the segment of a path, and its buddy, by one.
+    /// Replaces the segment of a path and its buddy by one segment.
     fn unite_buddies(&mut self, path: Path, whole: Segment) {
         let page = self.pages.get_mut(path);
         let before = page.bytes();
@@ -146,7 +149,7 @@ impl Table {
         self.unite_pages(path);
     }
 
-    /// Doubles the quotients of a segment: in place, or by two of its size.
+    /// Doubles the quotients of a segment: doubles its groups, or splits it in two.
     #[cold]
     #[inline(never)]
     fn double(&mut self, path: Path, admit: Admit<'_>) -> Result<(), Error> {
@@ -195,7 +198,7 @@ impl Table {
         Ok(())
     }
 
-    /// Makes sure that the directories have places for both halves of a segment, and take at most `most_bytes`.
+    /// Makes room in the directories for both halves of a segment. They may take at most `most_bytes` bytes.
     fn prepare_split(&mut self, path: Path, most_bytes: u64) -> Result<(), Error> {
         let page = self.pages.get(path);
         if page.get(path).depth() == page.depth() + page.bits() {
@@ -221,8 +224,8 @@ impl Table {
         Ok(())
     }
 
-    /// Gives memory back after a removal, where much of it is unused: halves the quotients, or reallocates. Where there
-    /// is no memory for the smaller segment, the larger one stays.
+    /// Frees unused memory of a segment after a removal: halves its quotients, or reallocates it. If an allocation for
+    /// the smaller segment fails, the larger one stays.
     #[cold]
     #[inline(never)]
     pub(super) fn shrink<S: Select>(&mut self, path: Path) {
@@ -238,8 +241,8 @@ impl Table {
         }
     }
 
-    /// Halves the quotients of a segment: in place, or by uniting it with its buddy. Returns false if that is not possible,
-    /// not worth it, or there is no memory for it.
+    /// Halves the quotients of a segment: halves its groups, or merges it with its buddy. Returns false if that is not
+    /// possible or not worthwhile, or if an allocation fails.
     #[cold]
     #[inline(never)]
     fn halve(&mut self, path: Path) -> bool {
@@ -288,7 +291,7 @@ impl Table {
         true
     }
 
-    /// Unites the page of a path with its buddy while one page has the slots that both need.
+    /// Merges the page of a path with its buddy while both fit into one page.
     fn unite_pages(&mut self, path: Path) {
         while let page = self.pages.get(path)
             && let Some(buddy) = self.pages.buddy(path)
@@ -307,12 +310,12 @@ impl Table {
         }
     }
 
-    /// Forgets all entries. What is left when nothing is in the table are copies of entries without bits.
+    /// Removes all entries. A table without items may still have copies of void entries.
     #[cold]
     pub fn clear(&mut self) {
         match Table::new(self.addressing, self.payload) {
             Ok(empty) => *self = empty,
-            // No memory for a new directory: the old one serves.
+            // There is no memory for a new directory: empty the segments of the old one.
             Err(_) => {
                 for segment in self.pages.parts_mut().flat_map(Directory::parts_mut) {
                     *segment = segment.without_slots();

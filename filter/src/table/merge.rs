@@ -26,14 +26,13 @@ impl Table {
         Ok(copy)
     }
 
-    /// Returns a table with the entries of `tables`, of which there is at least one, and which are addressed alike.
-    /// `admit` gets the bytes that it will take, as they become known.
+    /// Returns a table with the entries of all `tables`, at least one, which have the same addressing.
     ///
     /// # Errors
     ///
-    /// As for [`add`](Self::add).
+    /// The same as for [`add`](Self::add).
     pub fn union_of<'a>(tables: impl Iterator<Item = &'a Table> + Clone, admit: Admit<'_>) -> Result<Table, Error> {
-        // The smaller ones go into the largest: of several, into the first.
+        // The other tables are added to a copy of the largest one, or of the first among equals.
         let largest = tables.clone().enumerate().min_by_key(|(_, table)| Reverse(table.slots()));
         let (largest, table) = largest.ok_or(Error::OutOfMemory)?;
         if !admit((size_of::<Table>() + table.allocated()) as u64) {
@@ -47,11 +46,11 @@ impl Table {
         Ok(union)
     }
 
-    /// Returns true if both tables hold the same entries, divided alike.
+    /// Returns true if both tables have the same segments with the same entries.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] if there is none to compare segments.
+    /// [`Error::OutOfMemory`] if a buffer for the comparison cannot be allocated.
     pub fn holds_the_same(&self, other: &Table) -> Result<bool, Error> {
         if (self.slots, self.segments) != (other.slots, other.segments) {
             return Ok(false);
@@ -74,12 +73,12 @@ impl Table {
         Ok(true)
     }
 
-    /// Adds the entries of a table that is addressed alike. Returns true if that changed this one. The caller counts
-    /// the items.
+    /// Adds the entries of a table with the same addressing. Returns true if this table changed. The caller updates the
+    /// item count.
     ///
     /// # Errors
     ///
-    /// As for [`add`](Self::add). A part of the entries may have been added.
+    /// The same as for [`add`](Self::add). Some of the entries may have been added.
     pub fn union_with(&mut self, other: &Table, admit: Admit<'_>) -> Result<bool, Error> {
         let mut changed = false;
         for (path, segment) in other.placed_segments().filter(|(_, segment)| segment.slots() > 0) {
@@ -100,7 +99,7 @@ impl Table {
         Ok(changed)
     }
 
-    /// Returns the entries that are in both tables, as often as in the one where they are fewer. Both are of one fixed
+    /// Returns the entries that are in both tables, with the lower count of the two. Both tables have the same fixed
     /// size.
     pub fn intersection(&self, other: &Table) -> Result<Table, Error> {
         let mut intersection = Table::new(self.addressing, self.payload)?;
@@ -108,7 +107,7 @@ impl Table {
         while position < END {
             let path = path_at(position);
             let (segment, counterpart) = (self.segment(path), other.segment(path));
-            // What was never opened is not divided either.
+            // An empty segment may not have been split yet, so it can be less deep than its counterpart.
             position += END >> segment.depth().max(counterpart.depth());
             if segment.slots() == 0 || counterpart.slots() == 0 {
                 continue;
@@ -134,14 +133,14 @@ impl Table {
         Ok(intersection)
     }
 
-    /// Returns the number of entries: items that differ to the table.
+    /// Returns the number of entries, which is the number of items that the table can tell apart.
     pub fn entries(&self) -> u64 {
         let mut entries = 0;
         self.all_segments().for_each(|segment| segment.each_value(|_| entries += 1));
         entries
     }
 
-    /// Adds the entries of a segment that starts at `path`. Returns true if that changed the table.
+    /// Adds the entries of a segment that starts at `path`. Returns true if the table changed.
     pub(super) fn add_entries_of(&mut self, path: Path, segment: &Segment, admit: Admit<'_>) -> Result<bool, Error> {
         let mut changed = false;
         for Listed { quotient, value, content } in Segment::list(&[segment])? {

@@ -1,37 +1,42 @@
 //! The quotient table: a set or multiset of fingerprints that grows and shrinks, and supports removal.
 //!
-//! The first bits of an item's hash choose a [segment], then a group in it, then one of the group's 64
-//! quotients; the following bits are stored there as a [fingerprint]. After quotient filters (Bender et
-//! al., VLDB 2012) and their growing kind, InfiniFilter (Dayan et al., SIGMOD 2023) and Aleph filter (VLDB 2024); but
-//! where those have one row of slots in which clusters wander, this one has Elias–Fano groups, as in the quotient
-//! representation of Carter et al. (1978), that never move anything outside their segment.
+//! The first bits of an item's hash choose a [segment], the next ones a group in it, and then one of the group's 64
+//! quotients. The following bits are stored there as a [fingerprint].
+//!
+//! The idea comes from quotient filters (Bender et al., VLDB 2012) and from two that grow: InfiniFilter (Dayan et al.,
+//! SIGMOD 2023) and Aleph filter (VLDB 2024). Those filters have one row of slots, in which an insertion shifts a whole
+//! cluster of runs. This table has Elias–Fano groups instead, as in the quotient representation of Carter et al.
+//! (1978). An insertion moves nothing outside its segment.
 //!
 //! ```text
 //!  hash  │ page │ segment │ group 5 │ quotient 6 │ fingerprint │ unused …
 //!         └─ directories ─┘
 //!  slot  │ fingerprint │ 1 │ 0 … │      in a growing table, where fingerprints have different lengths
-//!        │ fingerprint ≠ 0       │      in one of fixed size
+//!        │ fingerprint ≠ 0       │      in a table of fixed size
 //! ```
 //!
 //! # Growth
 //!
-//! A segment with as many slots as quotients gets twice as many groups, up to 32, or splits in two. Each fingerprint
-//! gives its top bit to the quotient. One that has no bits left matches everything in its quotient, and is copied into
-//! both halves. When to split depends on the number of slots alone, never on slack: so what a table holds is a function
-//! of the commands that it got.
+//! A segment with as many slots as quotients doubles its groups, up to 32, or splits in two. Each fingerprint gives its
+//! top bit to the quotient. A fingerprint without bits is *void* (InfiniFilter's word): it matches every item of its
+//! quotient, and is copied into both halves. Splits depend on the number of slots alone, never on slack. Equal
+//! sequences of commands therefore give equal tables.
 //!
 //! # Why removal is exact
 //!
-//! *Invariant*: there is a matching between the items that were added and not removed, and distinct entries (an entry that was
-//! added `c` times is `c` entries here), each a prefix of its item's hash. An addition adds a pair. To remove `y`, let
-//! `d` be the longest entry that is a prefix of `y`'s hash, and `f` the entry matched to `y`. If `d` is matched to
-//! another item `z`, both `f` and `d` are prefixes of `y`'s hash, and `f` is no longer than `d`. So `f` is a prefix of
-//! `d`, hence of `z`'s hash: match `f` to `z`, and remove `d`. Growth keeps the matching, for an entry that loses its
-//! top bit to the quotient is the same prefix, and copies only add entries. Shrinking cuts entries off, which leaves
-//! them prefixes. So whatever was added and not removed is found.
+//! *Invariant*: the items that were added and not removed can be matched to distinct entries, such that each entry is a
+//! prefix of its item's hash. (An entry with the count `c` stands for `c` entries here.)
 //!
-//! Who removes what was never added breaks the assumption: if the item seems to be there, another item's entry is
-//! removed.
+//! - **Addition** adds an item and an entry, which are matched to each other.
+//! - **Removal** of `y` removes `d`, the longest entry that is a prefix of `y`'s hash. Let `f` be the entry matched to
+//!   `y`. If `d` is matched to another item `z`, both `f` and `d` are prefixes of `y`'s hash, and `f` is no longer than
+//!   `d`. So `f` is a prefix of `d`, hence of `z`'s hash, and can be matched to `z`.
+//! - **Growth** keeps the matching. An entry that gives its top bit to the quotient stays the same prefix, and copies
+//!   of void entries only add entries.
+//! - **Shrinking** shortens entries, and a shorter prefix is still a prefix.
+//!
+//! So the table has no false negatives. The proof assumes that only items that were added are removed. Removing an item
+//! that was never added, but is a false positive, removes the entry of another item.
 
 mod bits;
 mod directory;
@@ -68,17 +73,17 @@ use segment::{Entry, GROUP, LOG_GROUP, MAX_LOG_GROUPS, Place, Run, Segment, Slot
 use stored::path_at;
 pub use stored::{END, Position, end_of};
 
-/// How a table is addressed.
+/// The mapping from hashes to quotients and fingerprints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addressing {
-    /// By all paths; fingerprints get shorter when the table grows.
+    /// The hash is the path. Fingerprints get shorter when the table grows.
     Growing(Lengths),
-    /// By a part of the paths; fingerprints have one length.
+    /// The hash is scaled to the size of the table. All fingerprints have the same length.
     Fixed(Space),
 }
 
 impl Addressing {
-    /// Returns the number of bits behind a fingerprint that end it.
+    /// Returns the number of bits that end a fingerprint.
     #[inline(always)]
     fn terminator(self) -> u32 {
         match self {
@@ -87,7 +92,7 @@ impl Addressing {
         }
     }
 
-    /// Returns true if an entry's value matches a path.
+    /// Returns true if an entry's value matches an item with this remainder.
     #[inline(always)]
     fn fits(self, value: u64, remainder: u64) -> bool {
         match self {
@@ -105,7 +110,7 @@ impl Addressing {
         }
     }
 
-    /// Returns the part of all paths that a value matches. The value 1 of a table of fixed size also stands for 0.
+    /// Returns the fraction of all paths that a value matches. In a table of fixed size, the value 1 also stands for 0.
     #[inline(always)]
     fn claim_of(self, segment: &Segment, value: u64) -> u128 {
         match self {
@@ -115,7 +120,7 @@ impl Addressing {
     }
 }
 
-/// Returns what slots hold at a level of a table.
+/// Returns the format of the slots at a level of a table.
 fn slot_format(addressing: Addressing, payload: Payload, level: u32) -> SlotFormat {
     let stamp_bits = payload.stamp_bits();
     let value_bits = match addressing {
@@ -125,12 +130,13 @@ fn slot_format(addressing: Addressing, payload: Payload, level: u32) -> SlotForm
     SlotFormat { width: value_bits + stamp_bits, stamp_bits }
 }
 
-/// Bits of a directory's page: a page that needs more splits, so that no insertion copies a large directory. A page has
-/// 2 KB; with `10^9` items, the directory of pages has half a megabyte.
+/// The most bits that choose a segment in a page of the directory. A page that needs another bit splits in two, so that
+/// no insertion copies a large directory. A page has 2 KB. With `10^9` items, the directory of pages has half a
+/// megabyte.
 const PAGE_BITS: u32 = 6;
 
-/// Tables of up to this many bytes are in the processor's second cache if they are used often: to prefetch them costs 8
-/// ns an item, for nothing.
+/// The largest table, in bytes, that is not prefetched. Such a table stays in the second-level cache if it is used
+/// often, and prefetching it would cost 8 ns an item without a gain.
 const IN_CACHE: usize = 256 << 10;
 
 /// A quotient table.
@@ -139,15 +145,15 @@ pub struct Table {
     addressing: Addressing,
     payload: Payload,
     count: ItemCount,
-    /// Additions that were not taken back.
+    /// The number of additions less the number of removals.
     occurrences: u64,
     segments: u64,
     slots: u64,
-    /// The part of all paths that entries match, in units of `2^-120`; those that match the same are counted twice.
+    /// The sum of the fractions of all paths that the entries match. Overlaps count twice.
     claimed: Share,
-    /// Bytes of all segments.
+    /// The size of all segments.
     segment_bytes: usize,
-    /// Bytes of all directories.
+    /// The size of all directories.
     directory_bytes: usize,
 }
 
@@ -156,11 +162,12 @@ dispatched! {
     pub fn contains(table: &Table, hash: Hash) -> bool = contains_with
 }
 dispatched! {
-    /// Sets `found[i]` where the item of `hashes[i]` may be in the table, and leaves the others as they are.
+    /// Sets `found[i]` if the item of `hashes[i]` may be in the table. Leaves the other elements unchanged.
     pub fn find(table: &Table, hashes: &[Hash], found: &mut [bool]) = find_with
 }
 dispatched! {
-    /// Returns how often the item was added and not removed: never less, and more at the error rate.
+    /// Returns the number of additions of the item less the number of its removals. It is never too low, and too high
+    /// at the error rate.
     pub fn count(table: &Table, hash: Hash) -> u64 = count_with
 }
 dispatched! {
@@ -168,16 +175,16 @@ dispatched! {
     pub fn count_all(table: &Table, hashes: &[Hash], counts: &mut [u64]) = count_all_with
 }
 dispatched! {
-    /// Adds an item. Returns true if it is new. An item that is in a set is not added again.
+    /// Adds an item. Returns true if it is new. A set that has the item stays as it is.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] if there is no memory, or `admit` rejects it; [`Error::CannotGrow`] if too many hashes
-    /// are alike. The table holds the same items as before.
+    /// [`Error::OutOfMemory`] if an allocation fails or `admit` rejects it; [`Error::CannotGrow`] if too many hashes
+    /// are alike. The table then holds the same items as before.
     pub fn add(table: &mut Table, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> = add_with
 }
 dispatched! {
-    /// Removes one occurrence of an item. Returns false if there is none.
+    /// Removes one occurrence of an item. Returns false if the item is absent.
     pub fn remove(table: &mut Table, hash: Hash) -> bool = remove_with
 }
 
@@ -187,13 +194,13 @@ impl Table {
         Table::new(Addressing::Growing(Lengths::keeping(error_rate)), payload)
     }
 
-    /// Creates an empty table for `capacity` items, which the caller counts.
+    /// Creates an empty table of fixed size for `capacity` items. The caller enforces the capacity.
     pub fn fixed(capacity: u64, error_rate: f64, payload: Payload) -> Result<Table, Error> {
         let space = Space::keeping(capacity, error_rate, payload.stamp_bits()).ok_or(Error::OutOfMemory)?;
         Table::new(Addressing::Fixed(space), payload)
     }
 
-    /// Creates an empty table: one segment without memory, which is divided when something is added.
+    /// Creates an empty table: one segment without memory. The first addition splits it as far as necessary.
     pub fn new(addressing: Addressing, payload: Payload) -> Result<Table, Error> {
         let mut table = Table {
             pages: Directory::new(0, 0, Vec::new()),
@@ -215,7 +222,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Returns a segment without memory, of as many groups as one has at first.
+    /// Returns a segment without memory, with the initial number of groups at this depth.
     fn empty_segment(&self, depth: u32) -> Segment {
         let log_groups = match self.addressing {
             Addressing::Growing(_) if depth == 0 => FIRST_LEVEL - LOG_GROUP,
@@ -225,13 +232,13 @@ impl Table {
         self.empty_segment_of(depth, log_groups)
     }
 
-    /// Returns a segment without memory.
+    /// Returns a segment without memory, with a given number of groups.
     fn empty_segment_of(&self, depth: u32, log_groups: u32) -> Segment {
         let format = slot_format(self.addressing, self.payload, depth + log_groups + LOG_GROUP);
         Segment::empty(depth, log_groups, format)
     }
 
-    /// Returns the depth that segments have when they get memory.
+    /// Returns the least depth of a segment with memory.
     fn least_depth(&self) -> u32 {
         match self.addressing {
             Addressing::Growing(_) => 0,
@@ -239,7 +246,7 @@ impl Table {
         }
     }
 
-    /// Returns the number of items that were new when they were added, and were not removed since.
+    /// Returns the number of distinct items: new ones when they were added, less the removed ones.
     pub fn items(&self) -> u64 {
         self.count.items()
     }
@@ -249,12 +256,12 @@ impl Table {
         self.count
     }
 
-    /// Returns the number of additions that were not taken back. In a set, an item is added once.
+    /// Returns the number of additions less the number of removals. In a set, an item is added once.
     pub fn occurrences(&self) -> u64 {
         self.occurrences
     }
 
-    /// Returns the number of items that the table is as large for as it is: its quotients.
+    /// Returns the number of quotients: the number of items that the table has room for at its present size.
     pub fn quotients(&self) -> u64 {
         let log_groups = self.all_segments().next().map_or(0, Segment::log_groups);
         self.segments << (log_groups + LOG_GROUP)
@@ -265,14 +272,14 @@ impl Table {
         self.segments
     }
 
-    /// Returns about how many bytes so many segments take, with so many slots.
+    /// Returns the approximate size of a table with this many segments and filled slots, in bytes.
     pub fn bytes_for(addressing: Addressing, payload: Payload, segments: u64, slots: u64) -> u64 {
         let level = segments.max(1).ilog2() + MAX_LOG_GROUPS + LOG_GROUP;
         let width = slot_format(addressing, payload, level).width;
         let empty = size_of::<Segment>() as u64 + u64::from(GROUP << MAX_LOG_GROUPS) / 8;
         let pages = match addressing {
             Addressing::Growing(_) => 0,
-            // The first item needs a place for its page.
+            // The first item allocates the whole directory of pages.
             Addressing::Fixed(space) => {
                 (size_of::<Directory<Segment>>() as u64) << space.depth().saturating_sub(PAGE_BITS)
             }
@@ -281,32 +288,32 @@ impl Table {
         whole.saturating_add(segments.saturating_mul(empty)).saturating_add(pages)
     }
 
-    /// Returns the number of slots that are filled.
+    /// Returns the number of filled slots.
     pub fn slots(&self) -> u64 {
         self.slots
     }
 
-    /// Returns what the table holds beside values.
+    /// Returns the payload of the table's entries.
     pub fn payload(&self) -> Payload {
         self.payload
     }
 
-    /// Returns how the table is addressed.
+    /// Returns the mapping from hashes to quotients and fingerprints.
     pub fn addressing(&self) -> Addressing {
         self.addressing
     }
 
-    /// Returns the bytes requested of the allocator, without the table itself.
+    /// Returns the number of bytes requested from the allocator, without the table itself.
     pub fn allocated(&self) -> usize {
         self.segment_bytes + self.directory_bytes
     }
 
-    /// Returns the share of slots that are filled: 1 where more are than there are quotients, as many items may be alike.
+    /// Returns the number of filled slots per quotient, at most 1.
     pub fn fill(&self) -> f64 {
         (self.slots as f64 / self.quotients() as f64).min(1.0)
     }
 
-    /// Returns the false-positive rate of what is in the table now.
+    /// Returns the false-positive rate of the table with its present entries.
     pub fn false_positive_rate(&self) -> f64 {
         let space = match self.addressing {
             Addressing::Fixed(Space { scale, .. }) if scale > 0 => scale as f64 / libm::exp2(64.0),
@@ -339,7 +346,7 @@ impl Table {
         self.pages.parts().flat_map(Directory::parts)
     }
 
-    /// Prefetches what any operation on the items, at most [`BATCH`], reads.
+    /// Prefetches the memory that any operation on the items reads. `hashes` has at most [`BATCH`] elements.
     #[inline]
     pub fn prefetch(&self, hashes: &[Hash]) {
         self.prefetch_directory(hashes);
@@ -351,7 +358,7 @@ impl Table {
         self.prefetch_groups(hashes.iter().map(place));
     }
 
-    /// Prefetches where the items' segments are noted, if there are many.
+    /// Prefetches the items' slots of the directory, if the directory is large.
     #[inline(always)]
     fn prefetch_directory(&self, hashes: &[Hash]) {
         if self.segments > DIRECTORY_IN_CACHE {
@@ -362,7 +369,8 @@ impl Table {
         }
     }
 
-    /// Prefetches groups, at most [`BATCH`], if the table is large. Twice over all, for where a group is has to be read.
+    /// Prefetches at most [`BATCH`] groups, if the table is large. The first pass prefetches the offsets, which the
+    /// second pass reads.
     #[inline(always)]
     fn prefetch_groups<'a>(&'a self, groups: impl Iterator<Item = (&'a Segment, usize)>) {
         if self.segment_bytes <= IN_CACHE {
@@ -414,12 +422,12 @@ impl Table {
         );
     }
 
-    /// Hands the run of each item whose answer is wanted to `visit`, unless its segment is empty: with the answer, and how the
-    /// item's path goes on. Slots have `behind` bits behind their fingerprints.
+    /// Calls `visit` with the answer, the segment, the run and the remainder of each item. Skips items whose answer is
+    /// not wanted and items whose segment is empty. The last `behind` bits of a slot are no part of the fingerprint.
     ///
-    /// Step by step for all items of a batch: a step of one item is short enough for the processor to do that of the next
-    /// ones at the same time, and can prefetch for the next step. A look-up in a table of a million items took 87 ns item by
-    /// item, and 65 so.
+    /// Each step is done for all items of a batch before the next step. Out-of-order execution then overlaps the steps
+    /// of several items, and each step can prefetch for the next. In a table of a million items, this reduced a look-up
+    /// from 87 to 65 ns.
     #[inline(always)]
     fn each_run<S: Select, A>(
         &self,
@@ -452,7 +460,7 @@ impl Table {
         }
     }
 
-    /// Returns true if an entry of a run matches a path that goes on so.
+    /// Returns true if an entry of a run matches an item with this remainder.
     #[inline(always)]
     fn fits_any(&self, segment: &Segment, run: Run, remainder: u64) -> bool {
         match self.addressing {
@@ -468,7 +476,7 @@ impl Table {
         segment.run::<S>(place).map_or(0, |run| self.count_in(segment, run, place.remainder))
     }
 
-    /// Returns how often the entries of a run were added that match a path which goes on so.
+    /// Returns the sum of the counts of all entries of a run that match an item with this remainder.
     #[inline(always)]
     fn count_in(&self, segment: &Segment, run: Run, remainder: u64) -> u64 {
         let entries = segment.entries(run).filter(|entry| self.addressing.fits(entry.value, remainder));
@@ -526,13 +534,13 @@ impl Table {
         }
     }
 
-    /// Adds an entry whose prefix has `length` bits: so often, or to a set, unless an entry matches all that it does.
-    /// Returns true if that changed the table.
+    /// Adds an entry with a count. The entry is the prefix of `path` with `length` bits. A set that has a prefix of
+    /// this entry stays as it is. Returns true if the table changed.
     fn put(&mut self, path: Path, length: u32, mut count: u64, admit: Admit<'_>) -> Result<bool, Error> {
         loop {
             let segment = self.segment(path);
             let Some(bits) = length.checked_sub(segment.level()) else {
-                // It matches more than a quotient: both halves of its paths.
+                // A prefix this short matches several quotients. Both halves of its paths get it.
                 let other = path | 1 << (Path::BITS - 1 - length);
                 return Ok(self.put(path, length + 1, count, admit)? | self.put(other, length + 1, count, admit)?);
             };
@@ -622,11 +630,12 @@ impl Table {
     }
 }
 
-/// Segments whose directory is in the processor's second cache if it is used often.
+/// The largest number of segments whose directory is not prefetched. Such a directory stays in the second-level cache
+/// if it is used often.
 const DIRECTORY_IN_CACHE: u64 = 1 << 13;
 
-/// A part of all paths, in units of `2^-120`. It is aligned to words: what is aligned to more does not come from the
-/// server's allocator, which could not move it.
+/// A fraction of all paths, in units of `2^-120`. It is aligned to words. Allocations with a larger alignment do not
+/// come from the server's allocator, so that defragmentation could not move them.
 #[derive(Clone, Copy)]
 #[repr(Rust, packed(8))]
 struct Share(u128);
@@ -645,35 +654,35 @@ impl Share {
     }
 }
 
-/// The resolution of [`claimed`](Table::claimed).
+/// The resolution of a [`Share`].
 const CLAIM_BITS: u32 = 120;
 
-/// Returns the part of all paths that begin with `bits` given bits.
+/// Returns the fraction of all paths that have a given prefix of `bits` bits.
 fn claim(bits: u32) -> u128 {
     1 << CLAIM_BITS.saturating_sub(bits)
 }
 
-/// Returns the part of all paths that entries of a growing table match, whose values have so many bits.
+/// Returns the sum of the fractions of all paths that entries of a growing table match.
 fn claims(entries: &[Listed], level: u32, value_bits: u32) -> u128 {
     entries.iter().map(|entry| claim(level + length(entry.value, value_bits))).sum()
 }
 
-/// Returns true if the value of a slot, whose lowest set bit is its terminator, is a prefix of `remainder`.
+/// Returns true if the fingerprint of a value is a prefix of `remainder`. The value's lowest set bit is the terminator.
 #[inline(always)]
 fn is_prefix(value: u64, remainder: u64) -> bool {
     (value ^ remainder << 1) >> value.trailing_zeros() >> 1 == 0
 }
 
-/// Orders entries by their fingerprints, the longest first. In a table of fixed size all are as long, and only one fits an
-/// item.
+/// Returns a sort key that puts entries with longer fingerprints first. In a table of fixed size, all fingerprints have
+/// the same length, and at most one entry matches an item.
 #[inline(always)]
 fn length_order(entry: Entry) -> u32 {
     entry.value.trailing_zeros()
 }
 
 impl Table {
-    /// Lets `relocate` move the table's allocations, from `start` on, until `should_stop`. Returns where to start the
-    /// next time, unless all were offered. It is asked after each page, which has up to 64 segments.
+    /// Lets `relocate` move the table's allocations from `start` on. Calls `should_stop` after each page, which has up
+    /// to 64 segments. Returns the position of the next page if it stopped early.
     ///
     /// # Safety
     ///
@@ -700,7 +709,7 @@ impl Table {
                 // SAFETY: as promised by the caller.
                 unsafe { segment.relocate(&relocate) };
             }
-            // Pages may have been divided or united since the last time.
+            // Pages may have split or merged since the last call, so that `start` lies within a page.
             let length = END >> page.depth();
             position = (position & !(length - 1)) + length;
         }

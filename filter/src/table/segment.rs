@@ -11,19 +11,20 @@
 //!  upper    0 1 0 0 1 1 0 …  0          one slot of quotient 0, none of 1, two of 2, …
 //! ```
 //!
-//! The slots of quotient `x` are its *run*. To find it is to select zero number `x`: its place less `x` is the number
-//! of slots before the run, and the ones behind it are as many as the run has slots. An insertion moves what follows in
-//! its group; a group without slack takes half of that of the nearest group that has some. Nothing leaves its segment.
+//! The slots of quotient `x` are its *run*. A look-up selects zero number `x` in the upper part. The position of that
+//! zero, less `x`, is the number of slots before the run. The ones that follow the zero count the slots of the run. An
+//! insertion moves the bits that follow in its group. A group without slack takes half the slack of the nearest group
+//! that has some. Nothing leaves its segment.
 //!
-//! A run is a row of [entries](super::entry).
+//! A run is a sequence of [entries](super::entry).
 //!
 //! # Forgetting
 //!
-//! In a table that forgets, the last bits of each slot are a *stamp*: the last bits of the number of its slice. Which slice
-//! that is follows from the group's *base*, beyond which it is the first with such bits. A byte before each upper part holds
-//! the base, counted from that of the segment. Whoever writes to a group first drops the slots of slices that are forgotten,
-//! and moves the base up to the last of those: so stamps need no more values than there are slices to remember, and no
-//! pass over the table is ever needed.
+//! In a table that forgets, the last bits of each slot are a *stamp*: the low bits of a slice number. The slice is the
+//! first one after the group's *base* with these low bits. A byte before each upper part holds the group's base,
+//! relative to the segment's base. A write to a group first drops the slots of forgotten slices, and then moves the
+//! group's base up to the last forgotten slice. Stamps therefore need only as many values as there are remembered
+//! slices, and no operation has to pass over the whole table.
 
 mod stamps;
 
@@ -41,13 +42,13 @@ use crate::error::Error;
 use crate::line::LINE;
 use crate::memory::try_vec;
 
-/// Quotients in a group.
+/// The number of quotients in a group.
 pub(super) const GROUP: u32 = 1 << LOG_GROUP;
 pub(super) const LOG_GROUP: u32 = 6;
 
 /// The most groups in a segment, as a power of two.
 ///
-/// With 32, a segment has 2 to 4 KiB: the allocator's bookkeeping is a hundredth of it, and to split it takes some 20
+/// With 32 groups, a segment has 2 to 4 KiB. The allocator's overhead is then about 1 %, and a split takes about 20
 /// microseconds.
 pub(super) const MAX_LOG_GROUPS: u32 = 5;
 
@@ -56,16 +57,19 @@ pub(super) const MAX_BYTES: usize = u16::MAX as usize;
 
 /// A segment, or the alias of one.
 pub(super) struct Segment {
-    /// As many as [`bytes_for_slots`](Self::bytes_for_slots) says: none if no slot is filled.
+    /// The offsets, groups and padding; empty if no slot is filled. See [`bytes_for_slots`](Self::bytes_for_slots) for
+    /// the size.
     bytes: Bytes,
+    /// The number of filled slots.
     slots: u32,
-    /// Bits of a slot, at least 2.
+    /// The number of bits in a slot, at least 2.
     width: u8,
-    /// The last bits of a slot, which are its stamp: none in a table that does not forget.
+    /// The number of bits in a stamp: 0 in a table that does not forget.
     stamp_bits: u8,
     log_groups: u8,
+    /// The number of path bits that choose the segment.
     depth: u8,
-    /// The slice from which the bases of groups are counted.
+    /// The slice that the bases of groups are relative to.
     base: u64,
 }
 
@@ -80,21 +84,21 @@ impl Part for Segment {
     }
 }
 
-/// The bits of a slot: a value, and a stamp in a table that forgets.
+/// The format of a slot: a value, and then a stamp in a table that forgets.
 #[derive(Clone, Copy)]
 pub(super) struct SlotFormat {
-    /// All bits.
+    /// The number of bits in a slot.
     pub width: u32,
-    /// Those of the stamp.
+    /// The number of these bits that belong to the stamp.
     pub stamp_bits: u32,
 }
 
-/// Where a path leads in a segment.
+/// The address of a path in a segment.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub group: usize,
     pub quotient: u32,
-    /// The next bits of the path: as many as a value has, less the terminator.
+    /// The following bits of the path, in the length of the longest fingerprint.
     pub remainder: u64,
 }
 
@@ -104,32 +108,32 @@ pub(super) struct Run {
     group: usize,
     /// The end of the group, in bits from the start of the segment.
     end: usize,
-    /// The place of the quotient's zero, in bits from the start of the segment.
+    /// The position of the quotient's zero, in bits from the start of the segment.
     zero: usize,
-    /// The number of slots of the group before the run.
+    /// The number of the group's slots before the run.
     first: usize,
-    /// The number of slots.
+    /// The number of slots in the run.
     len: usize,
 }
 
 impl Run {
-    /// Returns the group that it is in.
+    /// Returns the run's group.
     #[inline(always)]
     pub(super) fn group(&self) -> usize {
         self.group
     }
 }
 
-/// A value in a run, and how often it was added.
+/// A value in a run, and its count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub value: u64,
     pub count: u64,
-    /// Its first slot in the run.
+    /// The index of the entry's first slot in the run.
     index: usize,
 }
 
-/// The entries of a run, from its front.
+/// An iterator over the entries of a run.
 pub(super) struct Entries<'a> {
     segment: &'a Segment,
     run: Run,
@@ -147,39 +151,40 @@ impl Iterator for Entries<'_> {
     }
 }
 
-/// Returns the bytes in which so many slots of `width` bits leave room for one without a long search, in groups with
-/// `prefix` bytes before their upper parts.
+/// Returns the least size of a segment for `slots` slots of `width` bits, with enough slack that a search for slack
+/// stays short. Each group has `prefix` bytes before its upper part.
 #[inline(always)]
 fn least_bytes(slots: usize, groups: usize, width: usize, prefix: usize) -> usize {
     let bits = (GROUP as usize + 1) * groups + slots * (width + 1);
-    // The two parts of a group share no byte.
+    // The upper and the lower part of a group share no byte.
     let needed = bits.div_ceil(8) + (2 + prefix) * groups + header_bytes(groups) + PADDING;
     needed + needed / SPARE
 }
 
-/// Returns the bytes of a segment with so many slots.
+/// Returns the size of a segment with `slots` filled slots, in bytes.
 pub(super) fn bytes_of_segment(slots: usize, log_groups: u32, format: SlotFormat) -> usize {
     rounded(least_bytes(slots, 1 << log_groups, format.width as usize, usize::from(format.stamp_bits > 0)))
 }
 
-/// Returns the bytes of the offsets.
+/// Returns the size of the offsets, in bytes.
 const fn header_bytes(groups: usize) -> usize {
     (groups + 1) * size_of::<u16>()
 }
 
-/// The quotients of a segment that have slots, and their runs.
+/// An iterator over the quotients of a segment that have slots, and their runs.
 struct Runs<'a> {
     segment: &'a Segment,
-    /// The groups that follow.
+    /// The groups after the current one.
     groups: std::ops::Range<usize>,
+    /// The current group.
     group: usize,
     /// The end of the group, in bits from the start of the segment.
     end: usize,
-    /// The next bit of its upper part.
+    /// The next bit of the group's upper part.
     at: usize,
-    /// The zeros before that, of which the last one ends the group.
+    /// The number of the group's zeros before that bit: one more than quotients at the end of the group.
     zeros: u32,
-    /// The slots before that.
+    /// The number of the group's slots before that bit.
     first: usize,
 }
 
@@ -208,7 +213,7 @@ impl Iterator for Runs<'_> {
     }
 }
 
-/// Rounds a size up to one that jemalloc has: four to a doubling.
+/// Rounds a size up to one of jemalloc's size classes, four per doubling.
 fn rounded(bytes: usize) -> usize {
     bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(16))
 }
@@ -226,7 +231,7 @@ impl Segment {
         }
     }
 
-    /// Returns the same without its slots.
+    /// Returns an empty segment with the same format and depth.
     pub(super) fn without_slots(&self) -> Segment {
         Segment { bytes: Bytes::empty(), slots: 0, ..*self }
     }
@@ -246,13 +251,13 @@ impl Segment {
         self.stamp_bits.into()
     }
 
-    /// Returns the bits of a value.
+    /// Returns the number of bits in a value.
     #[inline(always)]
     pub(super) fn value_bits(&self) -> u32 {
         (self.width - self.stamp_bits).into()
     }
 
-    /// Returns the bytes before the upper part of a group.
+    /// Returns the number of bytes before the upper part of a group: 1 for the base in a table that forgets.
     #[inline(always)]
     fn prefix(&self) -> usize {
         usize::from(self.stamp_bits > 0)
@@ -268,29 +273,29 @@ impl Segment {
         1 << self.log_groups
     }
 
-    /// Returns the bytes that a group with so many slots takes, when neither part shares a byte with the other.
+    /// Returns the size of a group with `slots` slots and no slack, in bytes. Its two parts share no byte.
     fn group_bytes(&self, slots: usize) -> usize {
         self.prefix() + (GROUP as usize + 1 + slots).div_ceil(8) + (slots * usize::from(self.width)).div_ceil(8)
     }
 
-    /// Returns how many bytes such a segment takes with so many slots. It depends on nothing else, so that equal tables
-    /// have equal sizes, however they came to be.
+    /// Returns the size of a segment of this format with `slots` slots, in bytes. It depends on nothing else, so that
+    /// tables with equal content have equal sizes, whatever their history.
     fn bytes_for_slots(&self, slots: usize) -> usize {
         if slots == 0 { 0 } else { rounded(self.least_bytes(slots)) }
     }
 
-    /// Returns the bytes in which so many slots leave room for one without a long search.
+    /// Returns the least size for `slots` slots: see the function [`least_bytes`].
     #[inline(always)]
     fn least_bytes(&self, slots: usize) -> usize {
         least_bytes(slots, self.groups(), self.width.into(), self.prefix())
     }
 
-    /// Returns the number of bits that its paths have used up when they reach a quotient.
+    /// Returns the number of path bits that choose a quotient of the whole table.
     pub(super) fn level(&self) -> u32 {
         self.depth() + self.log_groups() + LOG_GROUP
     }
 
-    /// Returns the bytes of the allocation.
+    /// Returns the size of the allocation, in bytes.
     pub(super) fn allocated(&self) -> usize {
         self.bytes().len()
     }
@@ -305,7 +310,8 @@ impl Segment {
         self.bytes.as_mut_slice().as_flattened_mut()
     }
 
-    /// Returns where a path leads, in slots whose last `behind` bits are no fingerprint: a terminator and a stamp.
+    /// Returns the address of a path. The last `behind` bits of a slot, a terminator and a stamp, are no part of a
+    /// fingerprint.
     #[inline(always)]
     pub(super) fn place(&self, path: Path, behind: u32) -> Place {
         let (depth, log_groups) = (self.depth(), self.log_groups());
@@ -316,27 +322,27 @@ impl Segment {
         }
     }
 
-    /// Returns the group that a path leads to.
+    /// Returns the group of a path.
     #[inline(always)]
     pub(super) fn group(&self, path: Path) -> usize {
         bits_of(path, self.depth(), self.log_groups()) as usize
     }
 
-    /// Returns the first byte of a group's upper part, and the one behind its lower part.
+    /// Returns the first byte of a group's upper part, and the byte after its lower part.
     #[inline(always)]
     fn bounds(&self, group: usize) -> (usize, usize) {
         let (start, end) = self.extent(group);
         (start + self.prefix(), end)
     }
 
-    /// Returns the first byte of a group, and the one behind it.
+    /// Returns the first byte of a group, and the byte after its last.
     #[inline(always)]
     fn extent(&self, group: usize) -> (usize, usize) {
         let offsets = field(self.bytes(), group * 16, 32);
         (offsets as usize & 0xFFFF, offsets as usize >> 16)
     }
 
-    /// Returns the byte where a group begins, or the last one ends.
+    /// Returns the first byte of a group. For the number of groups, returns the end of the last group.
     fn offset(&self, group: usize) -> usize {
         field(self.bytes(), group * 16, 16) as usize
     }
@@ -345,7 +351,7 @@ impl Segment {
         set_field(self.bytes_mut(), group * 16, 16, offset as u64);
     }
 
-    /// Returns the slots of the quotient that a path leads to, or `None` if the segment is empty.
+    /// Returns the run of a quotient, or `None` if the segment is empty.
     #[inline(always)]
     pub(super) fn run<S: Select>(&self, place: Place) -> Option<Run> {
         if self.bytes().is_empty() {
@@ -374,7 +380,7 @@ impl Segment {
         field(self.bytes(), self.slot_bit(run, index), self.width())
     }
 
-    /// Returns true if `fits` does for the value of an entry.
+    /// Returns true if `fits` returns true for the value of any entry of a run.
     #[inline(always)]
     pub(super) fn any(&self, run: &Run, fits: impl Fn(u64) -> bool) -> bool {
         let mut index = 0;
@@ -392,7 +398,7 @@ impl Segment {
         false
     }
 
-    /// Returns the slot behind the digits that follow the 0 at `index`.
+    /// Returns the slot after the digits that follow the 0 at `index`.
     #[cold]
     fn after_digits(&self, run: &Run, index: usize) -> usize {
         let digits = (index + 1..run.len).take_while(|&digit| self.slot(run, digit) >> (self.width() - 1) > 0).count();
@@ -433,8 +439,9 @@ impl Segment {
         number
     }
 
-    /// Adds an entry to the front of a run, or changes how often an entry was added: 0 removes it. If that takes a slot more, there
-    /// must be [room](Self::slots_if_room) for it. There are `in_group` slots in the run's group.
+    /// Sets the count of an entry. The count 0 removes it. If `entry` is `None`, a new entry is added to the front of
+    /// the run. If the entry needs another slot, there must be [room](Self::slots_if_room) for it. `in_group` is the
+    /// number of slots in the run's group.
     #[inline(always)]
     pub(super) fn set_count(&mut self, run: Run, entry: Option<Entry>, value: u64, count: u64, in_group: usize) {
         let Entry { index, count: before, .. } = entry.unwrap_or(Entry { value, count: 0, index: 0 });
@@ -452,7 +459,7 @@ impl Segment {
         }
     }
 
-    /// Returns true if changing an entry's count takes a further slot.
+    /// Returns true if an entry needs another slot when its count changes.
     #[inline(always)]
     pub(super) fn needs_slot(&self, from: u64, to: u64) -> bool {
         slots_of(to, self.width()) > slots_of(from, self.width())
@@ -479,7 +486,7 @@ impl Segment {
         self.slots -= 1;
     }
 
-    /// Returns the number of slots in a run's group, if it has room for another, and the segment has the bytes for it.
+    /// Returns the number of slots in a run's group, if both the group and the segment have room for another slot.
     #[inline(always)]
     pub(super) fn slots_if_room<S: Select>(&self, run: &Run) -> Option<usize> {
         let start = self.bounds(run.group).0;
@@ -488,9 +495,9 @@ impl Segment {
         (used + usize::from(self.width) < run.end - start * 8 && self.fits_another_slot()).then_some(slots)
     }
 
-    /// Gives a group slack from the nearest one that has enough: half of it. Returns false if none has.
+    /// Moves half the slack of the nearest group with enough of it to a group. Returns false if no group has enough.
     ///
-    /// Inlined, as all that selects, to be compiled for the processor that it runs on.
+    /// Inlined, like all functions that select, so that it is compiled for the processor at hand.
     #[inline(always)]
     pub(super) fn borrow<S: Select>(&mut self, group: usize) -> bool {
         let need = (usize::from(self.width) + 1).div_ceil(8) + 1;
@@ -522,8 +529,8 @@ impl Segment {
         false
     }
 
-    /// Returns the number of bytes in a group that hold nothing, the byte behind its upper part, and the first of its
-    /// lower part.
+    /// Returns the number of unused bytes in a group, the byte after its upper part, and the first byte of its lower
+    /// part.
     #[inline(always)]
     fn slack<S: Select>(&self, group: usize) -> (usize, usize, usize) {
         let ((start, end), slots) = (self.bounds(group), self.slots_in::<S>(group));
@@ -532,24 +539,24 @@ impl Segment {
         (lower_start.saturating_sub(upper_end), upper_end, lower_start)
     }
 
-    /// Returns true if the segment has the bytes for another slot.
+    /// Returns true if the segment is large enough for another slot.
     #[inline(always)]
     pub(super) fn fits_another_slot(&self) -> bool {
         self.least_bytes(self.slots as usize + 1) <= self.allocated()
     }
 
-    /// Returns the bytes for another slot.
+    /// Returns the size of the segment with another slot, in bytes.
     pub(super) fn bytes_with_another_slot(&self) -> usize {
         self.bytes_for_slots(self.slots as usize + 1)
     }
 
-    /// Returns the bytes that the segment should have, if it has more.
+    /// Returns the size that the segment should have, or `None` if it is not larger than that.
     #[inline(always)]
     pub(super) fn reduced(&self) -> Option<usize> {
         Some(self.bytes_for_slots(self.slots as usize)).filter(|&bytes| bytes < self.allocated())
     }
 
-    /// Returns the same in `bytes` bytes, which are enough, with room for a slot in group `next`.
+    /// Returns a copy with a size of `bytes` bytes, which must suffice, and with room for another slot in group `next`.
     pub(super) fn resized<S: Select>(&self, bytes: usize, next: Option<usize>) -> Result<Segment, Error> {
         let slots_of_group = |group| if !self.bytes().is_empty() { self.slots_in::<S>(group) } else { 0 };
         let mut new = Segment { bytes: Bytes::empty(), ..*self };
@@ -561,7 +568,7 @@ impl Segment {
             for group in 0..self.groups() {
                 let (slots, end, new_end) = (slots_of_group(group), self.bounds(group).1, new.bounds(group).1);
                 let (start, new_start) = (self.bounds(group).0, new.bounds(group).0);
-                // The lower part first: its first byte may also be the last of the upper part.
+                // The lower part comes first: its first byte may also be the last byte of the upper part.
                 let lower = (slots * usize::from(self.width)).div_ceil(8);
                 let upper = (GROUP as usize + 1 + slots).div_ceil(8);
                 let (prefix, bytes) = (self.prefix(), new.bytes_mut());
@@ -573,7 +580,7 @@ impl Segment {
         Ok(new)
     }
 
-    /// Allocates `bytes` bytes, and shares what the slots of the groups leave free.
+    /// Allocates `bytes` bytes, and sets the offsets so that all groups get equal slack.
     fn allocate(&mut self, bytes: usize, slots_of_group: impl Fn(usize) -> usize) -> Result<(), Error> {
         let groups = self.groups();
         let needed: usize = (0..groups).map(|group| self.group_bytes(slots_of_group(group))).sum();
@@ -592,7 +599,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Returns all entries of neighbouring segments, in order. Quotients are counted over all of them.
+    /// Returns all entries of neighbouring segments, in order. Quotients are numbered across the segments.
     pub(super) fn list(segments: &[&Segment]) -> Result<Vec<Listed>, Error> {
         let mut entries = try_vec(segments.iter().map(|segment| segment.slots as usize).sum())?;
         let mut first = 0;
@@ -605,7 +612,7 @@ impl Segment {
         Ok(entries)
     }
 
-    /// Hands each entry to `visit`: its quotient, its value, and its count or slice.
+    /// Calls `visit` with the quotient, the value, and the count or slice of each entry.
     #[inline(always)]
     fn each_entry(&self, mut visit: impl FnMut(u32, u64, u64)) {
         for (quotient, run) in self.runs() {
@@ -620,13 +627,13 @@ impl Segment {
         }
     }
 
-    /// Returns all quotients that have slots, and their runs.
+    /// Returns an iterator over the quotients that have slots, and their runs.
     fn runs(&self) -> Runs<'_> {
         let groups = if !self.bytes().is_empty() { self.groups() } else { 0 };
         Runs { segment: self, groups: 0..groups, group: 0, end: 0, at: 0, zeros: GROUP + 1, first: 0 }
     }
 
-    /// Returns how many bytes such a segment takes with `entries`.
+    /// Returns the size of a segment of this format with `entries`, in bytes.
     pub(super) fn bytes_for(&self, entries: &[Listed]) -> usize {
         self.bytes_for_slots(entries.iter().map(|entry| self.slots_of(entry)).sum())
     }
@@ -636,7 +643,7 @@ impl Segment {
         if self.stamp_bits > 0 { 1 } else { slots_of(entry.content, self.width()) }
     }
 
-    /// Returns what is in slot `index` of an entry.
+    /// Returns the content of slot `index` of an entry.
     fn slot_of(&self, entry: &Listed, index: usize) -> u64 {
         match self.stamp_bits {
             0 => slot_of(entry.value, entry.content, self.width(), index),
@@ -651,8 +658,9 @@ impl Segment {
         Ok(copy)
     }
 
-    /// Returns a segment of `bytes` bytes, as [`bytes_for`](Self::bytes_for) says, with `entries`, which are ordered by
-    /// quotient. The slices up to `base` are forgotten, and none of them is in those.
+    /// Fills an empty segment with `entries`, which are ordered by quotient. `bytes` is the size that
+    /// [`bytes_for`](Self::bytes_for) returns. `base` is the last forgotten slice; no entry is in it or in an earlier
+    /// one.
     pub(super) fn with(mut self, bytes: usize, entries: &[Listed], base: u64) -> Result<Segment, Error> {
         self.base = base;
         let mut slots = [0usize; 1 << MAX_LOG_GROUPS];
@@ -683,8 +691,9 @@ impl Segment {
         Ok(self)
     }
 
-    /// Appends what [`decode`](Self::decode) reads: the base in a segment that forgets; each group's upper and lower part,
-    /// each in whole bytes, behind its base. There is room for it.
+    /// Encodes the segment for [`decode`](Self::decode). Appends the segment's base, and then the base, the upper part
+    /// and the lower part of each group, in whole bytes. A segment that does not forget has no bases. `out` must have
+    /// room.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let groups = if !self.bytes().is_empty() { self.groups() } else { 0 };
         if self.stamp_bits > 0 {
@@ -706,18 +715,14 @@ impl Segment {
         }
     }
 
-    /// Returns the most bytes that [`encode`](Self::encode) appends.
+    /// Returns the largest number of bytes that [`encode`](Self::encode) appends.
     pub(super) fn encoded_bytes(&self) -> usize {
-        // What a segment keeps free has more bytes than its base.
+        // The slack of a segment is larger than its base.
         self.allocated()
     }
 
-    /// Fills an empty segment with the `slots` slots, at least one, that [`encode`](Self::encode) wrote, and takes them
-    /// off `bytes`.
-    ///
-    /// # Errors
-    ///
-    /// `Ok(None)` if they are not what was written.
+    /// Fills an empty segment with `slots` slots, at least one, from the start of `bytes`, and removes the decoded
+    /// bytes from `bytes`. Returns `None` if [`encode`](Self::encode) cannot have written them.
     pub(super) fn decode(mut self, slots: u32, bytes: &mut &[u8]) -> Result<Option<Segment>, Error> {
         let (width, groups, prefix) = (usize::from(self.width), self.groups(), self.prefix());
         if self.stamp_bits > 0 {
@@ -733,7 +738,7 @@ impl Segment {
                 return Ok(None);
             };
             let (upper_bytes, lower_bytes) = taken.split_at(upper.div_ceil(8));
-            // Zero number 0 comes before all ones.
+            // The first bit is zero number 0, and all unused bits are clear.
             let is_clear = upper_bytes.first().is_some_and(|first| first & 1 == 0)
                 && upper_bytes.last().is_none_or(|last| last & !(0xFF >> (7 - (upper - 1) % 8)) == 0)
                 && lower_bytes.first().is_none_or(|first| first & !(0xFF << ((8 - lower % 8) % 8)) == 0);
@@ -762,7 +767,7 @@ impl Segment {
         Ok(Some(self))
     }
 
-    /// Returns true if all slots are those of entries, as a table of this payload has them.
+    /// Returns true if all slots belong to valid entries of this payload.
     pub(super) fn is_sound(&self, payload: Payload) -> Result<bool, Error> {
         if let Payload::Slice(Stamps { forgotten, .. }) = payload
             && (self.base > forgotten || (0..self.groups()).any(|group| self.base_of(group) > forgotten))
@@ -771,7 +776,7 @@ impl Segment {
         }
         let mut values = Vec::new();
         for (_, run) in self.runs() {
-            // Most runs are so short, and loading a filter takes as long as this.
+            // Fast path for most runs: this check dominates the time of loading a filter.
             if run.len == 1 && self.stamp_bits == 0 && self.slot(&run, 0) != 0 {
                 continue;
             }
@@ -789,8 +794,8 @@ impl Segment {
         Ok(true)
     }
 
-    /// Appends the values of a run, for which there is room. Returns false if a slot is of no entry, or of one that was
-    /// added more than `most` times.
+    /// Appends the values of a run to `values`, which must have room. Returns false if a slot belongs to no valid
+    /// entry, or to an entry with a count above `most`.
     fn read_entries(&self, run: Run, most: u64, values: &mut Vec<u64>) -> bool {
         let mut index = 0;
         while index < run.len {
@@ -810,18 +815,18 @@ impl Segment {
         true
     }
 
-    /// Hands the values of all entries to `visit`.
+    /// Calls `visit` with the value of each entry.
     pub(super) fn each_value(&self, mut visit: impl FnMut(u64)) {
         self.each_entry(|_quotient, value, _count| visit(value));
     }
 
-    /// Prefetches where a group begins and ends.
+    /// Prefetches the offsets of a group.
     #[inline(always)]
     pub(super) fn prefetch_offset(&self, group: usize) {
         prefetch(self.bytes().as_ptr().wrapping_add(group * 2));
     }
 
-    /// Prefetches what is likely to be a group, before its offset is there: groups are about equally long.
+    /// Prefetches the likely position of a group, without waiting for its offset. Groups have about equal sizes.
     #[inline(always)]
     pub(super) fn prefetch_near(&self, group: usize) {
         let start = (self.bytes().len() * group) >> self.log_groups;
@@ -831,7 +836,7 @@ impl Segment {
         }
     }
 
-    /// Prefetches a group, or as much of it as any has that is not crafted.
+    /// Prefetches the first [`GROUP_LINES`] cache lines and the last byte of a group. Only crafted groups are longer.
     #[inline(always)]
     pub(super) fn prefetch_group(&self, group: usize) {
         if !self.bytes().is_empty() {
@@ -852,9 +857,9 @@ impl Segment {
     }
 }
 
-/// Returns true if a value is there twice. The values may be in another order then.
+/// Returns true if a value occurs twice. May reorder the values.
 fn has_repeated(values: &mut [u64]) -> bool {
-    /// So few are compared with each other faster than they are sorted.
+    /// The largest number of values for which comparing all pairs is faster than sorting.
     const FEW: usize = 8;
     if values.len() <= FEW {
         return (1..values.len()).any(|index| values[..index].contains(&values[index]));
@@ -863,7 +868,7 @@ fn has_repeated(values: &mut [u64]) -> bool {
     values.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-/// Returns the number of ones before the last zero of an upper part.
+/// Returns the number of slots in an upper part: the number of ones before its last zero.
 fn slots_in_upper(bytes: &[u8]) -> Option<usize> {
     let mut zeros = 0;
     for (index, byte) in bytes.iter().enumerate() {
@@ -876,8 +881,8 @@ fn slots_in_upper(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// The cache lines of a group that are prefetched.
+/// The number of a group's cache lines that are prefetched.
 const GROUP_LINES: usize = 3;
 
-/// The part of a segment that stays free: the less, the longer is the search for it.
+/// The divisor that gives the slack of a segment. With less slack, the search for it takes longer.
 const SPARE: usize = 32;

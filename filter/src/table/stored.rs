@@ -1,16 +1,16 @@
-//! A table as bytes, in parts of whole segments.
+//! The encoding of a table as bytes, in parts of whole segments.
 //!
 //! A part holds whole segments, in the order of their paths:
 //!
 //! ```text
-//!  where the first segment starts, and the last one ends (u64 each, in units of 2^-48 of all paths)
+//!  start of the first segment, end of the last one (u64 each, in units of 2^-48 of all paths)
 //!  per segment: depth, groups as a power of two (u8 each), slots (u32, little-endian)
-//!               unless the segment has no slots:
+//!               if the segment has slots:
 //!               its base (u64), if the table forgets
-//!               per group: its base (u8), if the table forgets; the upper part, then the lower part, each in whole bytes
+//!               per group: its base (u8), if the table forgets; the upper part, the lower part (each in whole bytes)
 //! ```
 //!
-//! There is no slack in it: tables with the same content give the same bytes.
+//! A part contains no slack, so tables with the same content give the same bytes.
 
 use super::directory::Part as _;
 use super::entry::Payload;
@@ -22,34 +22,34 @@ use crate::error::{DecodeError, Error};
 use crate::item_count::ItemCount;
 use crate::memory::try_vec;
 
-/// A place among all paths, in units of `2^-48` of them.
+/// A position in the sequence of all paths, in units of `2^-48` of them.
 pub type Position = u64;
 
-/// The place behind all paths.
+/// The position after all paths.
 pub const END: Position = 1 << POSITION_BITS;
 
 const POSITION_BITS: u32 = 48;
 const SEGMENT_HEADER: usize = 6;
 
-/// Returns where a part ends, and the next one starts, or `None` if it is none.
+/// Returns the end of a part, where the next one starts, or `None` if the bytes are too short.
 pub fn end_of(part: &[u8]) -> Option<Position> {
     let (_, rest) = part.split_at_checked(size_of::<Position>())?;
     rest.first_chunk().copied().map(Position::from_le_bytes)
 }
 
-/// Returns where the paths with these first bits start.
+/// Returns the first path at a position.
 pub(super) fn path_at(position: Position) -> Path {
     Path::from(position) << (Path::BITS - POSITION_BITS)
 }
 
 impl Table {
-    /// Returns the part that starts at `from`: as many segments as take `least` bytes, or all that follow. Returns `None` at the end, and if
-    /// the table is empty.
+    /// Encodes a part from `from` on: as many segments as take `least` bytes, or all the remaining ones. Returns `None`
+    /// at the end, or if the table is empty.
     pub fn encode_part(&self, from: Position, least: usize) -> Result<Option<Vec<u8>>, Error> {
         if from >= END || self.slots == 0 {
             return Ok(None);
         }
-        // Segments may have been united since the last part.
+        // Segments may have merged since the last part, so that `from` lies within a segment.
         let start = self.start_of(path_at(from));
         let (mut end, mut length) = (start, 2 * size_of::<Position>());
         while end < END && length < least {
@@ -72,7 +72,7 @@ impl Table {
         Ok(Some(bytes))
     }
 
-    /// Returns the segments with where their paths start, in this order.
+    /// Returns the segments with their first paths, in order.
     pub(super) fn placed_segments(&self) -> impl Iterator<Item = (Path, &Segment)> {
         let mut position = 0;
         self.all_segments().map(move |segment| {
@@ -82,20 +82,22 @@ impl Table {
         })
     }
 
-    /// Returns where the segment of a path starts.
+    /// Returns the start of the segment of a path.
     fn start_of(&self, path: Path) -> Position {
         let depth = self.segment(path).depth();
         (path >> (Path::BITS - POSITION_BITS)) as u64 & !((END >> depth) - 1)
     }
 
-    /// Adds what is in a part. Returns true if that changed the table.
+    /// Adds the entries of a part. Returns true if the table changed.
     ///
-    /// In what is no set, what the part covers must be empty, or equal to it.
+    /// A set may already have entries where the part belongs. In any other table, the segments there must be empty, or
+    /// equal to those of the part.
     ///
     /// # Errors
     ///
-    /// [`DecodeError::Corrupt`] if the bytes are not a part of such a table; [`DecodeError::Foreign`] if what is no set
-    /// holds other items where the part belongs; [`DecodeError::OutOfMemory`].
+    /// [`DecodeError::Corrupt`] if the bytes are not a part of a table of this kind; [`DecodeError::Foreign`] if a
+    /// table that is not a set has other entries where the part belongs; [`DecodeError::OutOfMemory`] if an allocation
+    /// fails.
     pub fn add_part(&mut self, part: &[u8]) -> Result<bool, DecodeError> {
         let end = end_of(part).ok_or(DecodeError::Corrupt)?;
         let (start, mut rest) = part.split_first_chunk().ok_or(DecodeError::Corrupt)?;
@@ -140,13 +142,13 @@ impl Table {
         Ok(changed)
     }
 
-    /// Divides what is empty, so that a segment fits into it.
+    /// Splits the empty segment of a path down to the depth of `segment`. Does nothing if it has slots.
     fn make_place(&mut self, path: Path, segment: &Segment) -> Result<(), DecodeError> {
         if self.segment(path).slots() > 0 {
             return Ok(());
         }
         let most = match self.addressing {
-            // Forged segments may be as deep as they like, at six bytes each.
+            // Forged segments take six bytes each, and can have any depth.
             Addressing::Growing(_) => DIRECTORY_BYTES + DIRECTORY_BYTES_PER_SEGMENT * self.segments,
             Addressing::Fixed(_) => u64::MAX,
         };
@@ -156,7 +158,7 @@ impl Table {
         })
     }
 
-    /// Takes back what [`make_place`](Self::make_place) did for segments whose places had these depths.
+    /// Undoes [`make_place`](Self::make_place) for all segments. `depths` are the depths before it.
     fn undivide_all(&mut self, segments: &[(Path, Segment)], depths: &[u32]) {
         for ((path, _), &depth) in segments.iter().zip(depths).rev() {
             self.undivide(*path, depth);
@@ -178,14 +180,14 @@ impl Table {
         }
         *bytes = rest;
         if slots == 0 {
-            // An empty table has no parts, so that what is empty is less than the whole.
+            // An empty table has no parts, so an empty segment cannot cover the whole table.
             return if depth > 0 { Ok(self.empty_segment(depth)) } else { Err(DecodeError::Corrupt) };
         }
         let segment = self.empty_segment_of(depth, log_groups).decode(slots, bytes)?.ok_or(DecodeError::Corrupt)?;
         if segment.is_sound(self.payload)? { Ok(segment) } else { Err(DecodeError::Corrupt) }
     }
 
-    /// Returns true if a segment may replace what is in its place: nothing, or the same.
+    /// Returns true if the segment of a path is empty, or holds the same entries as `segment`.
     fn is_empty_or_like(&self, path: Path, segment: &Segment) -> Result<bool, Error> {
         let target = self.segment(path);
         let is_empty = target.slots() == 0 && target.depth() <= segment.depth();
@@ -193,7 +195,7 @@ impl Table {
         Ok(is_empty || target.depth() == segment.depth() && is_like()?)
     }
 
-    /// Puts a segment in the place of an empty one, or adds its entries to a set. Returns true if that added entries.
+    /// Replaces an empty segment by `segment`, or adds its entries to a set. Returns true if that added entries.
     fn install(&mut self, path: Path, segment: Segment) -> Result<bool, DecodeError> {
         let target = self.segment(path);
         if target.slots() == 0 && target.depth() == segment.depth() {
@@ -202,13 +204,13 @@ impl Table {
             return Ok(is_new);
         }
         if self.payload != Payload::Nothing {
-            // It is the same.
+            // `add_part` has checked that both have the same entries.
             return Ok(false);
         }
         Ok(self.add_entries_of(path, &segment, &mut |_bytes| true)?)
     }
 
-    /// Puts a segment in the place of an empty one of its depth.
+    /// Replaces an empty segment by one of the same depth.
     pub(super) fn replace_empty(&mut self, path: Path, segment: Segment) {
         self.claimed.add(self.claims_of(&segment));
         self.slots += u64::from(segment.slots());
@@ -216,9 +218,9 @@ impl Table {
         *self.segment_mut(path) = segment;
     }
 
-    /// Returns the part of all paths that the entries of a segment match.
+    /// Returns the sum of the fractions of all paths that the entries of a segment match.
     fn claims_of(&self, segment: &Segment) -> u128 {
-        // Entries that match as much are counted together: to add up each of them takes longer.
+        // Counting entries by their fraction first is faster than adding up each fraction.
         let mut alike = [0u32; u64::BITS as usize];
         match self.addressing {
             Addressing::Growing(_) => segment.each_value(|value| alike[value.trailing_zeros() as usize] += 1),
@@ -231,7 +233,7 @@ impl Table {
         alike.iter().enumerate().map(of).sum()
     }
 
-    /// Notes how many items and occurrences there are, in a table that was decoded.
+    /// Sets the counts of items and occurrences of a decoded table.
     pub fn set_counts(&mut self, count: ItemCount, occurrences: u64) {
         (self.count, self.occurrences) = (count, occurrences);
     }

@@ -1,4 +1,4 @@
-//! Segments that forget: the stamps of their slots, the bases that these are counted from, and what is dropped when.
+//! Segments that forget: the stamps of slots, the bases of groups, and the removal of forgotten slots.
 
 use super::{Run, Segment};
 use crate::array::WORD;
@@ -6,21 +6,21 @@ use crate::table::bits::{Ascending, Broadword, Descending, Select, field, first_
 use crate::table::entry::Stamps;
 use crate::table::segment::{GROUP, MAX_LOG_GROUPS};
 
-/// A value in a run of a segment that forgets, and its slice.
+/// An entry of a segment that forgets: a value and its slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::table) struct Stamped {
     pub value: u64,
     pub slice: u64,
-    /// Its slot in the run.
+    /// The index of the entry's slot in the run.
     index: usize,
 }
 
-/// How far the bases of groups may be from that of their segment: as far as a byte says.
+/// The number of values that the base of a group can have, relative to the base of its segment. It is stored in a byte.
 const BASES: u64 = 1 << 8;
 
-/// What a segment that forgets does beside all others. `forgotten` is the last slice that is.
+/// The operations that only segments that forget have. `forgotten` is the last forgotten slice.
 impl Segment {
-    /// Returns the slice from which the stamps of a group are counted.
+    /// Returns the slice that the stamps of a group are relative to.
     #[inline(always)]
     pub(super) fn base_of(&self, group: usize) -> u64 {
         self.base + u64::from(self.bytes()[self.bounds(group).0 - 1])
@@ -31,18 +31,18 @@ impl Segment {
         self.bytes_mut()[place] = (base - segment) as u8;
     }
 
-    /// Notes, in a segment that just got its memory, which slice is the last that is forgotten.
+    /// Sets the base of a segment that was just allocated to the last forgotten slice.
     pub(in crate::table) fn set_base(&mut self, forgotten: u64) {
         self.base = forgotten;
     }
 
-    /// Returns how many slices there are between the base of a group, or another slice, and that of a slot.
+    /// Returns the number of slices between `base` and the slice of a slot.
     #[inline(always)]
     fn slices_between(&self, base: u64, slot: u64) -> u64 {
         slot.wrapping_sub(base + 1) & low_bits(self.stamp_bits())
     }
 
-    /// Returns true if an entry that is remembered fits.
+    /// Returns true if `fits` returns true for the value of any remembered entry of a run.
     #[inline(always)]
     pub(in crate::table) fn remembers_any(&self, run: &Run, forgotten: u64, fits: impl Fn(u64) -> bool) -> bool {
         let (bits, base) = (self.stamp_bits(), self.base_of(run.group));
@@ -53,34 +53,34 @@ impl Segment {
         })
     }
 
-    /// Returns the entry that fits and is remembered longest.
+    /// Returns the entry in the latest slice among the remembered entries whose value `fits`.
     #[inline(always)]
     pub(in crate::table) fn newest(&self, run: &Run, forgotten: u64, fits: impl Fn(u64) -> bool) -> Option<Stamped> {
         let all = (0..run.len).map(|index| self.stamped(run, index));
         all.filter(|entry| entry.slice > forgotten && fits(entry.value)).max_by_key(|entry| entry.slice)
     }
 
-    /// Returns the entry of a run in slot `index`.
+    /// Returns the entry in slot `index` of a run.
     #[inline(always)]
     pub(super) fn stamped(&self, run: &Run, index: usize) -> Stamped {
         let (slot, base) = (self.slot(run, index), self.base_of(run.group));
         Stamped { value: slot >> self.stamp_bits, slice: base + 1 + self.slices_between(base, slot), index }
     }
 
-    /// Adds an entry to the front of a run, for which there is [room](Self::slots_if_room), and whose group has
-    /// [forgotten](Self::forget) what it should.
+    /// Adds an entry to the front of a run. There must be [room](Self::slots_if_room) for it, and the forgotten slots
+    /// of its group must have been [dropped](Self::forget).
     #[inline(always)]
     pub(in crate::table) fn insert_stamped(&mut self, run: &Run, value: u64, slice: u64, in_group: usize) {
         self.insert_slot(run, 0, in_group);
         self.set_stamped(run, Stamped { value, slice, index: 0 });
     }
 
-    /// Moves an entry to another slice. Its group has [forgotten](Self::forget) what it should.
+    /// Moves an entry to another slice. The forgotten slots of its group must have been [dropped](Self::forget).
     pub(in crate::table) fn set_slice(&mut self, run: &Run, entry: Stamped, slice: u64) {
         self.set_stamped(run, Stamped { slice, ..entry });
     }
 
-    /// Returns the slot of a value and its slice.
+    /// Returns the content of the slot of an entry.
     #[inline(always)]
     pub(super) fn stamped_slot(&self, value: u64, slice: u64) -> u64 {
         value << self.stamp_bits | slice & low_bits(self.stamp_bits())
@@ -96,13 +96,13 @@ impl Segment {
         set_field(self.bytes_mut(), bit, width, slot);
     }
 
-    /// Returns true if a group may hold slots of slices that were forgotten since it was last written to.
+    /// Returns true if slices were forgotten since the group was last written to.
     #[inline(always)]
     pub(in crate::table) fn is_stale(&self, group: usize, forgotten: u64) -> bool {
         self.base_of(group) < forgotten
     }
 
-    /// Returns true if a group holds a slot of a slice that is forgotten.
+    /// Returns true if a group holds a slot of a forgotten slice.
     #[inline(never)]
     pub(in crate::table) fn holds_forgotten(&self, group: usize, forgotten: u64) -> bool {
         let base = self.base_of(group);
@@ -113,7 +113,7 @@ impl Segment {
         least > 0 && slots.any(|slot| self.slices_between(base, slot) < least)
     }
 
-    /// Drops the slots of a group that are forgotten, and hands their values to `dropped`.
+    /// Drops the forgotten slots of a group, and calls `dropped` with their values.
     #[inline(always)]
     pub(in crate::table) fn forget<S: Select>(&mut self, group: usize, forgotten: u64, mut dropped: impl FnMut(u64)) {
         if forgotten - self.base >= BASES {
@@ -125,10 +125,10 @@ impl Segment {
         }
     }
 
-    /// Moves the base of the segment up, so that a group's can be `forgotten`.
+    /// Moves the base of the segment up, so that `forgotten` can be the base of a group.
     #[cold]
     fn move_base(&mut self, forgotten: u64, dropped: &mut impl FnMut(u64)) {
-        // Groups that are in use have bases close to `forgotten`: theirs stay.
+        // Groups in use have bases close to `forgotten`, and keep them.
         let new = forgotten - BASES / 2;
         let mut bases = [new; 1 << MAX_LOG_GROUPS];
         for (group, base) in bases[..self.groups()].iter_mut().enumerate() {
@@ -142,7 +142,7 @@ impl Segment {
         bases[..self.groups()].iter().enumerate().for_each(|(group, &base)| self.set_base_of(group, base));
     }
 
-    /// Drops the slots of a group whose slices are not beyond `forgotten`: writes the others anew, in whole words.
+    /// Drops the slots of a group with slices up to `forgotten`. Rewrites the other slots, in whole words.
     #[inline(always)]
     fn drop_slots<S: Select>(&mut self, group: usize, forgotten: u64, dropped: &mut impl FnMut(u64)) {
         let (base, (start, end), width, stamp_bits) =
@@ -164,7 +164,7 @@ impl Segment {
                     dropped(slot >> stamp_bits);
                 }
             }
-            // All zeros stay, and the ones of slots that do.
+            // All zeros stay, and the ones of the slots that are kept.
             let stays = !bits & up_to(length) | S::deposit(kept, bits);
             upper.append(bytes, S::extract(bits, stays), stays.count_ones());
             gone += slots - kept.count_ones();
@@ -176,7 +176,7 @@ impl Segment {
         self.slots -= gone;
     }
 
-    /// Appends the values of a run, for which there is room. Returns false if a slot is none that could be.
+    /// Appends the values of a run to `values`, which must have room. Returns false if a slot is not valid.
     pub(super) fn read_stamped(&self, run: Run, stamps: Stamps, values: &mut Vec<u64>) -> bool {
         let (bits, base) = (self.stamp_bits(), self.base_of(run.group));
         let slots = (0..run.len).map(|index| self.slot(&run, index));
