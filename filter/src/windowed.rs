@@ -16,7 +16,7 @@ use crate::hash::{Hash, Hasher};
 use crate::layer::LayerInfo;
 use crate::memory::Admit;
 use crate::spec::{Growth, OwnSpec};
-use crate::table::{Added, END, Payload, Position, Stamps, Table, Target};
+use crate::table::{AddOutcome, END, Payload, Position, SliceAddition, Stamps, Table};
 use crate::window::{Slices, Step, Window};
 
 /// How items are inserted.
@@ -242,9 +242,9 @@ impl WindowedFilter {
     ) -> Result<(), Interrupted> {
         for (handled, &hash) in hashes.iter().enumerate() {
             let added = self.insert(hash, options, admit).map_err(|error| Interrupted { handled, error })?;
-            new[handled] = added == Added::New;
+            new[handled] = added == AddOutcome::New;
             if let Some(renewed) = renewed.get_mut(handled) {
-                *renewed = matches!(added, Added::Moved(_));
+                *renewed = matches!(added, AddOutcome::Moved(_));
             }
         }
         Ok(())
@@ -252,22 +252,22 @@ impl WindowedFilter {
 
     /// Inserts an item. What is there and stays where it is changes nothing.
     #[inline]
-    fn insert(&mut self, hash: Hash, options: &InsertOptions, admit: Admit<'_>) -> Result<Added, Error> {
+    fn insert(&mut self, hash: Hash, options: &InsertOptions, admit: Admit<'_>) -> Result<AddOutcome, Error> {
         let &InsertOptions { now, lifetime, .. } = options;
-        let Window { rolling, refresh: moves, length, .. } = self.slices.window();
+        let Window { rolling, refresh, length, .. } = self.slices.window();
         let room = self.slices.room();
-        let present = self.slices.forgotten_at(now);
+        let forgotten_before = self.slices.forgotten_at(now);
         let is_full = self.slices.items_at(now)[EXPECTED] >= room;
-        let is_beyond = self.beyond.as_ref().is_some_and(|table| table.remembers(hash, present));
+        let is_beyond = self.beyond.as_ref().is_some_and(|table| table.remembers(hash, forgotten_before));
         // What is there need not fit. One that rolls without time always has room: it begins a slice for it.
         let may_not_fit = is_full && !rolling || rolling && length.is_some();
-        let is_expected = may_not_fit && !is_beyond && self.expected.remembers(hash, present);
+        let is_expected = may_not_fit && !is_beyond && self.expected.remembers(hash, forgotten_before);
         let spare = if is_expected || !rolling { u64::MAX } else { room - 1 };
-        let Step { forgotten, slice } = match is_expected && !moves {
-            true => return Ok(Added::Nothing),
+        let Step { forgotten, slice } = match is_expected && !refresh {
+            true => return Ok(AddOutcome::Unchanged),
             false => self.slices.step(now, lifetime, spare),
         };
-        let target = Target { present, forgotten, slice, moves };
+        let addition = SliceAddition { forgotten_before, forgotten_after: forgotten, slice, refresh };
         let part = match self.spec.growth {
             _ if is_beyond => BEYOND,
             _ if !is_full || is_expected || rolling => EXPECTED,
@@ -275,17 +275,17 @@ impl WindowedFilter {
             Growth::Fixed => return Err(Error::Full),
         };
         let added = match part {
-            EXPECTED => self.expected.add_to_slice(hash, target, admit),
-            _ => self.add_beyond(hash, target, admit),
+            EXPECTED => self.expected.add_to_slice(hash, addition, admit),
+            _ => self.add_beyond(hash, addition, admit),
         };
         // A table that was refused memory may have been divided anew by then.
-        if added != Ok(Added::Nothing) {
+        if added != Ok(AddOutcome::Unchanged) {
             self.advance(now);
         }
         match added? {
-            Added::Nothing => return added,
-            Added::New => {}
-            Added::Moved(from) => self.slices.remove(from, part),
+            AddOutcome::Unchanged => return added,
+            AddOutcome::New => {}
+            AddOutcome::Moved(from) => self.slices.remove(from, part),
         }
         self.slices.add(slice, part);
         self.history = self.history.wrapping_add(hash.second);
@@ -295,16 +295,16 @@ impl WindowedFilter {
 
     /// Adds an item to the second table. There is none before the first one.
     #[cold]
-    fn add_beyond(&mut self, hash: Hash, target: Target, admit: Admit<'_>) -> Result<Added, Error> {
+    fn add_beyond(&mut self, hash: Hash, addition: SliceAddition, admit: Admit<'_>) -> Result<AddOutcome, Error> {
         if let Some(table) = &mut self.beyond {
-            return table.add_to_slice(hash, target, admit);
+            return table.add_to_slice(hash, addition, admit);
         }
         let [_, rate] = rates(&self.spec);
         let mut table = Table::growing(rate.max(MIN_ERROR_RATE), self.expected.payload())?;
         if !admit((size_of::<Table>() + table.allocated()) as u64) {
             return Err(Error::OutOfMemory);
         }
-        let added = table.add_to_slice(hash, target, admit)?;
+        let added = table.add_to_slice(hash, addition, admit)?;
         self.beyond = Some(try_box(table)?);
         Ok(added)
     }
@@ -319,9 +319,9 @@ impl WindowedFilter {
         let beyond = self.beyond.as_ref().map_or(0, |table| table.forgotten());
         let forgotten = self.slices.forgotten_at(now).max(self.expected.forgotten()).max(beyond);
         self.slices.advance(now, forgotten);
-        self.expected.note_forgotten(forgotten);
+        self.expected.mark_forgotten(forgotten);
         if let Some(table) = &mut self.beyond {
-            table.note_forgotten(forgotten);
+            table.mark_forgotten(forgotten);
         }
     }
 

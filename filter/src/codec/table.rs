@@ -18,7 +18,7 @@ use super::fields::Fields;
 use crate::error::{DecodeError, Error};
 use crate::item_count::{ItemCount, MAX_ITEMS};
 use crate::spec::Growth;
-use crate::table::{Addressing, END, Lengths, Payload, Position, Space, Table, end_of};
+use crate::table::{AddressSpace, Addressing, END, FingerprintLengths, Payload, Position, Table, end_of};
 
 /// The size of a record.
 pub const RECORD_BYTES: usize = 48;
@@ -35,7 +35,7 @@ pub fn encode_record(table: &Table, header: &mut Vec<u8>) {
             let [shortest, longer_below] = lengths.to_bytes();
             ([0, 0, shortest, longer_below], 0)
         }
-        Addressing::Fixed(Space { level, width, scale }) => ([level, width, 0, 0], scale),
+        Addressing::Fixed(AddressSpace { level, width, scale }) => ([level, width, 0, 0], scale),
     };
     header.extend_from_slice(&shape);
     header.extend_from_slice(&[table.payload().stamp_bits() as u8, 0, 0, 0]);
@@ -64,10 +64,10 @@ impl Record {
         let items = ItemCount::from_stored(items);
         let addressing = match growth {
             Growth::By(_) => {
-                let lengths = Lengths::from_bytes(lengths).filter(|_| (level, width, scale) == (0, 0, 0));
+                let lengths = FingerprintLengths::from_bytes(lengths).filter(|_| (level, width, scale) == (0, 0, 0));
                 Addressing::Growing(lengths.ok_or(DecodeError::Corrupt)?)
             }
-            Growth::Fixed => Addressing::Fixed(Space { level, width, scale }),
+            Growth::Fixed => Addressing::Fixed(AddressSpace { level, width, scale }),
         };
         let is_sound = match addressing {
             Addressing::Growing(_) => true,

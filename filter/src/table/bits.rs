@@ -45,7 +45,7 @@ pub(super) fn low_bits(width: u32) -> u64 {
 
 /// Returns a word with the `width` lowest bits set, for widths from 1 to 64.
 #[inline(always)]
-pub(super) fn up_to(width: u32) -> u64 {
+pub(super) fn low_bits_up_to_64(width: u32) -> u64 {
     u64::MAX >> (u64::BITS - width)
 }
 
@@ -77,7 +77,7 @@ pub(super) fn move_up(bytes: &mut [u8], from: usize, to: usize, by: usize) {
     let base = from / 8;
     let (first, last) = (from % 8 + by, to - 1 - base * 8 + by);
     let words = words_mut(bytes, base, last / 64 + 1);
-    let outside = outside(words, first / 64, first, last);
+    let bits_outside = bits_outside(words, first / 64, first, last);
     let mut old = u64::from_le_bytes(words[last / 64]);
     for index in (first / 64..last / 64).rev() {
         let below = u64::from_le_bytes(words[index]);
@@ -86,7 +86,7 @@ pub(super) fn move_up(bytes: &mut [u8], from: usize, to: usize, by: usize) {
     }
     let below = if first / 64 > 0 { u64::from_le_bytes(words[0]) >> (64 - by) } else { 0 };
     words[first / 64] = (old << by | below).to_le_bytes();
-    keep(words, first / 64, first, last, outside);
+    restore(words, first / 64, first, last, bits_outside);
 }
 
 /// Moves the bits of `from..to` down by `by`, which is below 64. The `by` bits below `to` keep their old values.
@@ -100,17 +100,17 @@ pub(super) fn move_down(bytes: &mut [u8], from: usize, to: usize, by: usize) {
     // Bits from `to` on are not needed, and the slice may end there: the next word is read only if it has bits before
     // `to`.
     let end = base + (last / 64 + 1) * 8;
-    let behind = if last + by >= (last / 64 + 1) * 64 { word(bytes, end) } else { 0 };
+    let next = if last + by >= (last / 64 + 1) * 64 { word(bytes, end) } else { 0 };
     let words = words_mut(bytes, base, last / 64 + 1);
-    let outside = outside(words, 0, first, last);
+    let bits_outside = bits_outside(words, 0, first, last);
     let mut old = u64::from_le_bytes(words[0]);
     for index in 1..words.len() {
         let above = u64::from_le_bytes(words[index]);
         words[index - 1] = (old >> by | above << (64 - by)).to_le_bytes();
         old = above;
     }
-    words[last / 64] = (old >> by | behind << (64 - by)).to_le_bytes();
-    keep(words, 0, first, last, outside);
+    words[last / 64] = (old >> by | next << (64 - by)).to_le_bytes();
+    restore(words, 0, first, last, bits_outside);
 }
 
 /// Returns the `count` words from byte `base` on.
@@ -121,14 +121,14 @@ fn words_mut(bytes: &mut [u8], base: usize, count: usize) -> &mut [[u8; 8]] {
 
 /// Returns the bits of word `index` before bit `first`, and the bits of the last word after bit `last`.
 #[inline(always)]
-fn outside(words: &[[u8; 8]], index: usize, first: usize, last: usize) -> (u64, u64) {
+fn bits_outside(words: &[[u8; 8]], index: usize, first: usize, last: usize) -> (u64, u64) {
     let below = u64::from_le_bytes(words[index]) & low_bits(first as u32 % 64);
     (below, u64::from_le_bytes(words[last / 64]) & !(u64::MAX >> (63 - last % 64)))
 }
 
-/// Restores the bits [outside] the range from `first` to `last`.
+/// Restores the bits [outside](bits_outside) the range from `first` to `last`.
 #[inline(always)]
-fn keep(words: &mut [[u8; 8]], index: usize, first: usize, last: usize, (below, above): (u64, u64)) {
+fn restore(words: &mut [[u8; 8]], index: usize, first: usize, last: usize, (below, above): (u64, u64)) {
     let word = u64::from_le_bytes(words[index]) & !low_bits(first as u32 % 64) | below;
     words[index] = word.to_le_bytes();
     let word = u64::from_le_bytes(words[last / 64]) & (u64::MAX >> (63 - last % 64)) | above;
@@ -174,22 +174,22 @@ impl Select for Broadword {
 
     #[inline(always)]
     fn deposit(bits: u64, mask: u64) -> u64 {
-        places(mask).enumerate().fold(0, |word, (index, place)| word | (bits >> index & 1) << place)
+        positions(mask).enumerate().fold(0, |word, (index, position)| word | (bits >> index & 1) << position)
     }
 
     #[inline(always)]
     fn extract(word: u64, mask: u64) -> u64 {
-        places(mask).enumerate().fold(0, |bits, (index, place)| bits | (word >> place & 1) << index)
+        positions(mask).enumerate().fold(0, |bits, (index, position)| bits | (word >> position & 1) << index)
     }
 }
 
 /// Returns the positions of the set bits of a word, in order.
 #[inline(always)]
-fn places(mut word: u64) -> impl Iterator<Item = u32> {
+fn positions(mut word: u64) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
-        let place = (word != 0).then(|| word.trailing_zeros())?;
+        let position = (word != 0).then(|| word.trailing_zeros())?;
         word &= word - 1;
-        Some(place)
+        Some(position)
     })
 }
 
@@ -247,17 +247,17 @@ fn select_later_zero<S: Select>(bytes: &[u8], start: usize, mut rank: u32) -> us
     }
 }
 
-/// Returns the bits of the word at byte `at` up to its `most`-th clear bit, or all 64 bits if the word has fewer clear
-/// bits. Also returns the number of these bits.
+/// Returns the bits of the word at byte `at` up to its `max_zeros`-th clear bit, or all 64 bits if the word has fewer
+/// clear bits. Also returns the number of these bits.
 #[inline(always)]
-pub(super) fn first_zeros<S: Select>(bytes: &[u8], at: usize, most: u32) -> (u64, u32) {
+pub(super) fn first_zeros<S: Select>(bytes: &[u8], at: usize, max_zeros: u32) -> (u64, u32) {
     let word = word(bytes, at);
-    let length = if word.count_zeros() < most { u64::BITS } else { S::select(!word, most - 1) + 1 };
-    (word & up_to(length), length)
+    let length = if word.count_zeros() < max_zeros { u64::BITS } else { S::select(!word, max_zeros - 1) + 1 };
+    (word & low_bits_up_to_64(length), length)
 }
 
 /// A writer of bits, from a byte upwards.
-pub(super) struct Ascending {
+pub(super) struct AscendingWriter {
     /// The next byte.
     at: usize,
     /// The bits that are not written yet, the first one lowest.
@@ -266,9 +266,9 @@ pub(super) struct Ascending {
     count: u32,
 }
 
-impl Ascending {
-    pub(super) fn new(at: usize) -> Ascending {
-        Ascending { at, pending: 0, count: 0 }
+impl AscendingWriter {
+    pub(super) fn new(at: usize) -> AscendingWriter {
+        AscendingWriter { at, pending: 0, count: 0 }
     }
 
     /// Appends the `width` bits of `bits`, 64 at most.
@@ -293,7 +293,7 @@ impl Ascending {
 }
 
 /// A writer of fields, from the end of a byte downwards.
-pub(super) struct Descending {
+pub(super) struct DescendingWriter {
     /// The byte after the next one.
     at: usize,
     /// The bits that are not written yet, the first one highest.
@@ -302,9 +302,9 @@ pub(super) struct Descending {
     count: u32,
 }
 
-impl Descending {
-    pub(super) fn new(at: usize) -> Descending {
-        Descending { at, pending: 0, count: 0 }
+impl DescendingWriter {
+    pub(super) fn new(at: usize) -> DescendingWriter {
+        DescendingWriter { at, pending: 0, count: 0 }
     }
 
     /// Writes the `width` lowest bits of `bits`, fewer than 64, before all earlier fields.
@@ -325,7 +325,7 @@ impl Descending {
     /// Writes the pending bits. The bits before them stay unchanged.
     pub(super) fn finish(self, bytes: &mut [u8]) {
         let at = self.at - WORD;
-        let others = word(bytes, at) & up_to(u64::BITS - self.count);
+        let others = word(bytes, at) & low_bits_up_to_64(u64::BITS - self.count);
         set_word(bytes, at, others | self.pending);
     }
 }
@@ -391,14 +391,14 @@ mod tests {
 
         #[test]
         fn bits_are_deposited_and_extracted_in_order(word: u64, mask: u64) {
-            let places: Vec<u32> = (0..64).filter(|place| mask >> place & 1 == 1).collect();
+            let positions: Vec<u32> = (0..64).filter(|position| mask >> position & 1 == 1).collect();
             let (deposited, extracted) = (Broadword::deposit(word, mask), Broadword::extract(word, mask));
             prop_assert_eq!(deposited & !mask, 0);
-            for (index, place) in places.iter().enumerate() {
-                prop_assert_eq!(deposited >> place & 1, word >> index & 1);
-                prop_assert_eq!(extracted >> index & 1, word >> place & 1);
+            for (index, position) in positions.iter().enumerate() {
+                prop_assert_eq!(deposited >> position & 1, word >> index & 1);
+                prop_assert_eq!(extracted >> index & 1, word >> position & 1);
             }
-            prop_assert_eq!(extracted.checked_shr(places.len() as u32).unwrap_or(0), 0);
+            prop_assert_eq!(extracted.checked_shr(positions.len() as u32).unwrap_or(0), 0);
             #[cfg(target_arch = "x86_64")]
             if is_x86_feature_detected!("bmi2") {
                 prop_assert_eq!(Bmi2::deposit(word, mask), deposited);
@@ -413,14 +413,14 @@ mod tests {
             let zeros = all.count_zeros().min(most);
             prop_assert_eq!(length - bits.count_ones(), zeros);
             prop_assert!(length == 64 || zeros == most && all >> (length - 1) & 1 == 0);
-            prop_assert_eq!(bits, all & up_to(length));
+            prop_assert_eq!(bits, all & low_bits_up_to_64(length));
         }
 
         #[test]
         fn what_is_appended_is_in_order_and_the_rest_stays(before in prop::collection::vec(any::<u8>(), 200), fields in prop::collection::vec((any::<u64>(), 0..=MAX_WIDTH), 0..20)) {
             let from = 8;
             let (mut up, mut down) = (before.clone(), before.clone());
-            let (mut ascending, mut descending) = (Ascending::new(from), Descending::new(180));
+            let (mut ascending, mut descending) = (AscendingWriter::new(from), DescendingWriter::new(180));
             for &(bits, width) in &fields {
                 ascending.append(&mut up, bits & low_bits(width), width);
                 descending.append(&mut down, bits, width);

@@ -1,29 +1,29 @@
 //! Extendible hashing (Fagin, Nievergelt, Pippenger and Strong 1979). The first bits of a path choose a slot of the
-//! directory, and the slot leads to the part of the table that holds the path.
+//! directory, and the slot leads to the bucket that holds the path.
 //!
 //! ```text
 //!  bits        00     01     10     11
 //!  slots     │ A    │ alias│ B    │ C    │      A has depth 1: it holds all paths that begin with 0
 //! ```
 //!
-//! A part that splits needs another bit. If the directory has no more bits, it doubles, and every slot gets an alias.
+//! A bucket that splits needs another bit. If the directory has no more bits, it doubles, and every slot gets an alias.
 
 use super::path::{Path, bits_of};
 use crate::error::Error;
 use crate::memory::try_vec;
 
 /// A part of the table: it holds all paths that begin with the same [`depth`](Self::depth) bits.
-pub(super) trait Part {
-    /// Returns the number of bits that all paths of this part share.
+pub(super) trait Bucket {
+    /// Returns the number of bits that all paths of this bucket share.
     fn depth(&self) -> u32;
 
-    /// Returns the placeholder for a part of this depth in all its slots after the first.
+    /// Returns the placeholder for a bucket of this depth in all its slots after the first.
     fn alias(depth: u32) -> Self;
 }
 
-/// A map from paths that begin with the same bits to parts. The following bits of a path choose the part.
+/// A map from paths that begin with the same bits to buckets. The following bits of a path choose the bucket.
 pub(super) struct Directory<T> {
-    /// Each part is in the first slot of its range, and aliases follow. Slots that no path leads to may be missing.
+    /// Each bucket is in the first slot of its range, and aliases follow. Slots that no path leads to may be missing.
     slots: Box<[T]>,
     /// The number of bits that all paths share.
     base: u32,
@@ -31,7 +31,7 @@ pub(super) struct Directory<T> {
     bits: u32,
 }
 
-impl<T: Part> Directory<T> {
+impl<T: Bucket> Directory<T> {
     /// Creates a directory with these slots.
     pub(super) fn new(base: u32, bits: u32, slots: Vec<T>) -> Directory<T> {
         Directory { slots: slots.into_boxed_slice(), base, bits }
@@ -52,7 +52,7 @@ impl<T: Part> Directory<T> {
         &mut self.slots
     }
 
-    /// Returns the slot of the part that a slot or its alias stands for.
+    /// Returns the slot of the bucket that a slot or its alias stands for.
     #[inline(always)]
     fn owner(&self, slot: usize) -> usize {
         let spare = self.base + self.bits - self.slots[slot].depth();
@@ -64,7 +64,7 @@ impl<T: Part> Directory<T> {
         self.owner(bits_of(path, self.base, self.bits) as usize)
     }
 
-    /// Returns the part that holds a path.
+    /// Returns the bucket that holds a path.
     #[inline(always)]
     pub(super) fn get(&self, path: Path) -> &T {
         &self.slots[self.index(path)]
@@ -76,51 +76,51 @@ impl<T: Part> Directory<T> {
         &self.slots[bits_of(path, self.base, self.bits) as usize]
     }
 
-    /// Returns the part that holds a path, for changes.
+    /// Returns the bucket that holds a path, for changes.
     #[inline(always)]
     pub(super) fn get_mut(&mut self, path: Path) -> &mut T {
         &mut self.slots[self.index(path)]
     }
 
-    /// Returns the parts in the order of their paths.
-    pub(super) fn parts(&self) -> impl Iterator<Item = &T> {
+    /// Returns the buckets in the order of their paths.
+    pub(super) fn buckets(&self) -> impl Iterator<Item = &T> {
         let mut next = 0;
         std::iter::from_fn(move || {
-            let part = self.slots.get(next)?;
-            next += 1 << (self.base + self.bits - part.depth());
-            Some(part)
+            let bucket = self.slots.get(next)?;
+            next += 1 << (self.base + self.bits - bucket.depth());
+            Some(bucket)
         })
     }
 
-    /// Returns the parts in the order of their paths, for changes.
-    pub(super) fn parts_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    /// Returns the buckets in the order of their paths, for changes.
+    pub(super) fn buckets_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let end = self.base + self.bits;
         let mut left = 0usize;
-        self.slots.iter_mut().filter(move |part| {
+        self.slots.iter_mut().filter(move |bucket| {
             if left == 0 {
-                left = 1 << (end - part.depth());
+                left = 1 << (end - bucket.depth());
             }
             left -= 1;
-            left + 1 == 1 << (end - part.depth())
+            left + 1 == 1 << (end - bucket.depth())
         })
     }
 
-    /// Doubles the directory if the part that holds a path has no bit to split by.
+    /// Doubles the directory if the bucket that holds a path has no bit to split by.
     pub(super) fn prepare_split(&mut self, path: Path) -> Result<(), Error> {
         if self.get(path).depth() < self.base + self.bits {
             return Ok(());
         }
         let mut slots = try_vec(self.slots.len().checked_mul(2).ok_or(Error::OutOfMemory)?)?;
-        for part in std::mem::take(&mut self.slots) {
-            let alias = T::alias(part.depth());
-            slots.extend([part, alias]);
+        for bucket in std::mem::take(&mut self.slots) {
+            let alias = T::alias(bucket.depth());
+            slots.extend([bucket, alias]);
         }
         self.slots = slots.into_boxed_slice();
         self.bits += 1;
         Ok(())
     }
 
-    /// Replaces the part that holds a path by two parts, which are one bit deeper. The caller has called
+    /// Replaces the bucket that holds a path by two buckets, which are one bit deeper. The caller has called
     /// [`prepare_split`](Self::prepare_split).
     pub(super) fn split(&mut self, path: Path, [low, high]: [T; 2]) {
         let (first, depth) = (self.index(path), low.depth());
@@ -132,8 +132,8 @@ impl<T: Part> Directory<T> {
         self.slots[first + half] = high;
     }
 
-    /// Returns the buddy of the part that holds a path: the part whose bits differ in the last one only. Returns `None`
-    /// if the buddy has split further.
+    /// Returns the buddy of the bucket that holds a path: the bucket whose bits differ in the last one only. Returns
+    /// `None` if the buddy has split further.
     pub(super) fn buddy(&self, path: Path) -> Option<&T> {
         let depth = self.get(path).depth();
         if depth == self.base {
@@ -144,36 +144,36 @@ impl<T: Part> Directory<T> {
         (buddy.depth() == depth).then_some(buddy)
     }
 
-    /// Replaces the part that holds a path and its [buddy](Self::buddy) by one part.
-    pub(super) fn unite(&mut self, path: Path, part: T) {
-        let depth = part.depth();
+    /// Replaces the bucket that holds a path and its [buddy](Self::buddy) by one bucket.
+    pub(super) fn merge_buddies(&mut self, path: Path, bucket: T) {
+        let depth = bucket.depth();
         let spare = self.base + self.bits - depth;
         let first = self.index(path) >> spare << spare;
         for slot in &mut self.slots[first..first + (1 << spare)] {
             *slot = T::alias(depth);
         }
-        self.slots[first] = part;
-        self.contract();
+        self.slots[first] = bucket;
+        self.shrink_to_fit();
     }
 
     /// Joins this directory with its buddy, which follows it. `slots` is empty, and has room for the slots of the
     /// result.
-    pub(super) fn joined(self, buddy: Directory<T>, mut slots: Vec<T>) -> Directory<T> {
+    pub(super) fn joined_with(self, buddy: Directory<T>, mut slots: Vec<T>) -> Directory<T> {
         let (base, bits) = (self.base - 1, self.bits.max(buddy.bits) + 1);
         for half in [self, buddy] {
             let copies = 1 << (bits - 1 - half.bits);
-            for part in half.slots {
-                let depth = part.depth();
-                slots.push(part);
+            for bucket in half.slots {
+                let depth = bucket.depth();
+                slots.push(bucket);
                 slots.extend((1..copies).map(|_| T::alias(depth)));
             }
         }
         Directory::new(base, bits, slots)
     }
 
-    /// Halves the directory while no part needs its last bit. Stops if an allocation fails.
-    fn contract(&mut self) {
-        while self.bits > 0 && self.slots.iter().all(|part| part.depth() < self.base + self.bits) {
+    /// Halves the directory while no bucket needs its last bit. Stops if an allocation fails.
+    fn shrink_to_fit(&mut self) {
+        while self.bits > 0 && self.slots.iter().all(|bucket| bucket.depth() < self.base + self.bits) {
             let Ok(mut slots) = try_vec(self.slots.len() / 2) else { return };
             slots.extend(std::mem::take(&mut self.slots).into_iter().step_by(2));
             self.slots = slots.into_boxed_slice();
@@ -190,13 +190,13 @@ impl<T: Part> Directory<T> {
         low.extend(slots.by_ref().take(half));
         high.extend(slots);
         let mut halves = [low, high].map(|slots| Directory::new(self.base + 1, self.bits - 1, slots));
-        halves.iter_mut().for_each(Directory::contract);
+        halves.iter_mut().for_each(Directory::shrink_to_fit);
         Ok(halves)
     }
 }
 
-/// A directory can be a part of a larger directory.
-impl<T> Part for Directory<T> {
+/// A directory can be a bucket of a larger directory.
+impl<T> Bucket for Directory<T> {
     fn depth(&self) -> u32 {
         self.base
     }

@@ -64,7 +64,7 @@ pub(super) const MAX_ENTRY_COUNT: u64 = 1 << 48;
 
 /// An entry in a list: a value with its quotient and its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Listed {
+pub(super) struct ListedEntry {
     pub quotient: u32,
     pub value: u64,
     /// The count or the slice; 1 in a table without a payload.
@@ -81,7 +81,7 @@ pub(super) fn slots_of(count: u64, width: u32) -> usize {
 }
 
 /// Returns the largest count that needs at most one slot more than `count` does.
-pub(super) fn most_with_another_slot(count: u64, width: u32) -> u64 {
+pub(super) fn max_count_with_another_slot(count: u64, width: u32) -> u64 {
     match count {
         0..=2 => count + 1,
         _ => {
@@ -93,7 +93,7 @@ pub(super) fn most_with_another_slot(count: u64, width: u32) -> u64 {
 
 /// Returns the content of slot `index` of an entry.
 #[inline(always)]
-pub(super) fn slot_of(value: u64, count: u64, width: u32, index: usize) -> u64 {
+pub(super) fn slot_content(value: u64, count: u64, width: u32, index: usize) -> u64 {
     match index {
         0 => value,
         1 if count == 2 => value,
@@ -124,7 +124,12 @@ pub(super) fn length(value: u64, width: u32) -> u32 {
 
 /// Returns the entries of a growing segment after its quotients doubled. Each fingerprint gives its top bit to the
 /// quotient. Void entries, whose fingerprints have no bits, are copied.
-pub(super) fn doubled(entries: &[Listed], from: u32, to: u32, payload: Payload) -> Result<Vec<Listed>, Error> {
+pub(super) fn doubled(
+    entries: &[ListedEntry],
+    from: u32,
+    to: u32,
+    payload: Payload,
+) -> Result<Vec<ListedEntry>, Error> {
     let (void, new_void) = (1 << (from - 1), 1 << (to - 1));
     let voids = entries.iter().filter(|entry| entry.value == void).count();
     let mut doubled = try_vec(entries.len() + voids)?;
@@ -134,23 +139,23 @@ pub(super) fn doubled(entries: &[Listed], from: u32, to: u32, payload: Payload) 
         {
             let bit = (entry.value >> (from - 1)) as u32;
             let value = refit(entry.value & (void - 1), from - 1, to);
-            doubled.push(Listed { quotient: entry.quotient << 1 | bit, value, content: entry.content });
+            doubled.push(ListedEntry { quotient: entry.quotient << 1 | bit, value, content: entry.content });
             continue;
         }
         for bit in 0..2 {
             let (start, quotient) = (doubled.len(), run[0].quotient << 1 | bit);
-            for &Listed { value, content, .. } in run {
+            for &ListedEntry { value, content, .. } in run {
                 if value == void {
-                    push(&mut doubled, start, Listed { quotient, value: new_void, content }, payload);
+                    push(&mut doubled, start, ListedEntry { quotient, value: new_void, content }, payload);
                 } else if value >> (from - 1) == u64::from(bit) {
                     let value = refit(value & (void - 1), from - 1, to);
-                    push(&mut doubled, start, Listed { quotient, value, content }, payload);
+                    push(&mut doubled, start, ListedEntry { quotient, value, content }, payload);
                 }
             }
             // In a set, a void entry makes all others of its quotient redundant.
             if payload == Payload::Nothing && doubled[start..].iter().any(|entry| entry.value == new_void) {
                 doubled.truncate(start);
-                doubled.push(Listed { quotient, value: new_void, content: 1 });
+                doubled.push(ListedEntry { quotient, value: new_void, content: 1 });
             }
         }
     }
@@ -159,13 +164,13 @@ pub(super) fn doubled(entries: &[Listed], from: u32, to: u32, payload: Payload) 
 
 /// Returns the entries of a growing segment after its quotients were halved. Each fingerprint gets a bit back from the
 /// quotient.
-pub(super) fn halved(entries: &[Listed], from: u32, to: u32, payload: Payload) -> Result<Vec<Listed>, Error> {
-    let mut halved: Vec<Listed> = try_vec(entries.len())?;
+pub(super) fn halved(entries: &[ListedEntry], from: u32, to: u32, payload: Payload) -> Result<Vec<ListedEntry>, Error> {
+    let mut halved: Vec<ListedEntry> = try_vec(entries.len())?;
     for run in entries.chunk_by(|a, b| a.quotient / 2 == b.quotient / 2) {
         let start = halved.len();
-        for &Listed { quotient, value, content } in run {
+        for &ListedEntry { quotient, value, content } in run {
             let value = refit(u64::from(quotient & 1) << from | value, from + 1, to);
-            push(&mut halved, start, Listed { quotient: quotient / 2, value, content }, payload);
+            push(&mut halved, start, ListedEntry { quotient: quotient / 2, value, content }, payload);
         }
     }
     Ok(halved)
@@ -173,7 +178,7 @@ pub(super) fn halved(entries: &[Listed], from: u32, to: u32, payload: Payload) -
 
 /// Adds an entry. The entries from `start` on have the same quotient. If one of them has the same value, it absorbs the
 /// new entry.
-fn push(entries: &mut Vec<Listed>, start: usize, entry: Listed, payload: Payload) {
+fn push(entries: &mut Vec<ListedEntry>, start: usize, entry: ListedEntry, payload: Payload) {
     let Some(other) = entries[start..].iter_mut().find(|other| other.value == entry.value) else {
         entries.push(entry);
         return;
@@ -199,8 +204,9 @@ mod tests {
 
     #[test]
     fn doubling_and_halving_give_the_same_entries() {
-        let entries: Vec<Listed> =
-            (1..1 << 7).map(|value| Listed { quotient: value as u32 % 5, value, content: 1 + value % 4 }).collect();
+        let entries: Vec<ListedEntry> = (1..1 << 7)
+            .map(|value| ListedEntry { quotient: value as u32 % 5, value, content: 1 + value % 4 })
+            .collect();
         let mut entries = entries;
         entries.sort_by_key(|entry| entry.quotient);
         let there = doubled(&entries, 7, 7, Payload::Count).unwrap();
@@ -217,7 +223,7 @@ mod tests {
                 .iter()
                 .find(|entry| (entry.quotient, entry.value) == (quotient, value))
                 .map_or(0, |entry| entry.content);
-            assert!(back.contains(&Listed { quotient, value, content: before + count }));
+            assert!(back.contains(&ListedEntry { quotient, value, content: before + count }));
         }
     }
 }

@@ -13,10 +13,10 @@
 
 use super::bits::MAX_WIDTH;
 use super::path::Path;
-use super::segment::{LOG_GROUP, MAX_BYTES, MAX_LOG_GROUPS, SlotFormat, bytes_of_segment};
+use super::segment::{MAX_BYTES, MAX_LOG_GROUPS, QUOTIENT_BITS, SlotFormat, bytes_of_segment};
 
 /// The first level of a growing table: it has one pair of groups.
-pub(super) const FIRST_LEVEL: u32 = LOG_GROUP + 1;
+pub(super) const FIRST_LEVEL: u32 = QUOTIENT_BITS + 1;
 
 /// The levels from `SMALL` to `LARGE` have the shortest fingerprints.
 const SMALL: u32 = 13;
@@ -30,36 +30,37 @@ const MAX_LEVEL: u32 = 38;
 const MAX_LENGTH: u32 = MAX_WIDTH - 1;
 
 /// The most quotients that a table of fixed size has beyond the necessary number, in units of a 64th of that number.
-const MOST_SPARE: u32 = 24;
+const MAX_SPARE: u32 = 24;
 const SPARE_UNIT: f64 = 64.0;
 
 /// The lengths of the fingerprints of a growing table, in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lengths {
+pub struct FingerprintLengths {
     /// The length between the levels [`SMALL`] and [`LARGE`].
     shortest: u8,
     /// The level below which fingerprints have one bit more than that.
     longer_below: u8,
 }
 
-impl Lengths {
+impl FingerprintLengths {
     /// Returns the shortest lengths that keep an error rate. Treats error rates below `2^-50` as `2^-50`.
     ///
     /// As with [block shapes](crate::sizing::BlockShape::choose), a change here breaks replication between versions.
-    pub(super) fn keeping(error_rate: f64) -> Lengths {
+    pub(super) fn for_error_rate(error_rate: f64) -> FingerprintLengths {
         let error_rate = error_rate.max(libm::exp2(-50.0));
         let all = (1..=MAX_LENGTH as u8).flat_map(|shortest| {
             let steps = [0].into_iter().chain(SMALL as u8 + 1..=LARGE as u8 + 1);
-            steps.map(move |longer_below| Lengths { shortest, longer_below })
+            steps.map(move |longer_below| FingerprintLengths { shortest, longer_below })
         });
-        let longest = Lengths { shortest: MAX_LENGTH as u8, longer_below: 0 };
+        let longest = FingerprintLengths { shortest: MAX_LENGTH as u8, longer_below: 0 };
         all.into_iter().find(|lengths| lengths.error_rate() <= error_rate).unwrap_or(longest)
     }
 
-    /// Restores stored lengths. Returns `None` if [`keeping`](Self::keeping) cannot return them.
-    pub fn from_bytes([shortest, longer_below]: [u8; 2]) -> Option<Lengths> {
+    /// Restores stored lengths. Returns `None` if [`for_error_rate`](Self::for_error_rate) cannot return them.
+    pub fn from_bytes([shortest, longer_below]: [u8; 2]) -> Option<FingerprintLengths> {
         let is_step = longer_below == 0 || (SMALL < longer_below.into() && u32::from(longer_below) <= LARGE + 1);
-        ((1..=MAX_LENGTH).contains(&shortest.into()) && is_step).then_some(Lengths { shortest, longer_below })
+        ((1..=MAX_LENGTH).contains(&shortest.into()) && is_step)
+            .then_some(FingerprintLengths { shortest, longer_below })
     }
 
     /// Returns the lengths as they are stored.
@@ -84,7 +85,7 @@ impl Lengths {
 /// The address space of a table of fixed size. Its size, quotients times fingerprints, is just what the error rate
 /// needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
+pub struct AddressSpace {
     /// The number of bits that choose a quotient.
     pub level: u8,
     /// The number of bits in a value.
@@ -93,7 +94,7 @@ pub struct Space {
     pub scale: u64,
 }
 
-impl Space {
+impl AddressSpace {
     /// Returns the space in which `capacity` items take the least memory at an error rate. Each slot also has a stamp
     /// of `stamp_bits` bits. Returns `None` if the capacity is too large.
     ///
@@ -103,25 +104,25 @@ impl Space {
     ///
     /// With more quotients than necessary, each segment has fewer slots. If the segments then fit into a smaller size
     /// class of the allocator, the table takes less memory: a tenth less at 1 % with stamps of four bits.
-    pub(super) fn keeping(capacity: u64, error_rate: f64, stamp_bits: u32) -> Option<Space> {
+    pub(super) fn for_items(capacity: u64, error_rate: f64, stamp_bits: u32) -> Option<AddressSpace> {
         let items = capacity as f64;
-        let places = items / -libm::log1p(-error_rate.max(libm::exp2(-50.0)));
+        let size = items / -libm::log1p(-error_rate.max(libm::exp2(-50.0)));
         let spaces = (2..=MAX_WIDTH - stamp_bits).flat_map(|width| {
             let values = libm::exp2(f64::from(width));
-            let least = places * (1.0 + 2.0 / values) / values;
-            (0..=MOST_SPARE).map(move |spare| Space::of(width, least * (1.0 + f64::from(spare) / SPARE_UNIT)))
+            let least = size * (1.0 + 2.0 / values) / values;
+            (0..=MAX_SPARE).map(move |spare| AddressSpace::of(width, least * (1.0 + f64::from(spare) / SPARE_UNIT)))
         });
-        let bytes = |space: &Space| space.bytes_for(items, stamp_bits);
+        let bytes = |space: &AddressSpace| space.bytes_for(items, stamp_bits);
         let best = spaces.min_by(|a, b| bytes(a).total_cmp(&bytes(b)));
         best.filter(|space| u32::from(space.level) <= MAX_LEVEL)
     }
 
     /// Returns the smallest space with at least this many quotients.
-    fn of(width: u32, quotients: f64) -> Space {
-        let level = libm::ceil(libm::log2(quotients)).max(f64::from(LOG_GROUP));
+    fn of(width: u32, quotients: f64) -> AddressSpace {
+        let level = libm::ceil(libm::log2(quotients)).max(f64::from(QUOTIENT_BITS));
         let scale = libm::ceil(quotients / libm::exp2(level) * libm::exp2(64.0));
         let whole = scale >= libm::exp2(64.0);
-        Space { level: level as u8, width: width as u8, scale: if whole { 0 } else { scale as u64 } }
+        AddressSpace { level: level as u8, width: width as u8, scale: if whole { 0 } else { scale as u64 } }
     }
 
     /// Returns the approximate size of the segments that hold these items, in bytes. It is infinite if the items do not
@@ -141,18 +142,18 @@ impl Space {
 
     /// Returns true if the space is within the limits, for stamps of `stamp_bits` bits.
     pub fn is_sound(self, stamp_bits: u32) -> bool {
-        (LOG_GROUP..=MAX_LEVEL).contains(&self.level.into())
+        (QUOTIENT_BITS..=MAX_LEVEL).contains(&self.level.into())
             && (2..=MAX_WIDTH.saturating_sub(stamp_bits)).contains(&self.width.into())
     }
 
     /// Returns the number of groups in a segment, as a power of two.
     pub(super) fn log_groups(self) -> u32 {
-        (u32::from(self.level) - LOG_GROUP).min(MAX_LOG_GROUPS)
+        (u32::from(self.level) - QUOTIENT_BITS).min(MAX_LOG_GROUPS)
     }
 
     /// Returns the depth of all segments.
     pub(super) fn depth(self) -> u32 {
-        u32::from(self.level) - LOG_GROUP - self.log_groups()
+        u32::from(self.level) - QUOTIENT_BITS - self.log_groups()
     }
 
     /// Returns the path of a hash.
@@ -176,18 +177,18 @@ mod tests {
     fn lengths_keep_the_rate_and_waste_little() {
         for exponent in 0..70 {
             let rate = 0.5 * 0.75f64.powi(exponent);
-            let lengths = Lengths::keeping(rate);
+            let lengths = FingerprintLengths::for_error_rate(rate);
             assert!(lengths.error_rate() <= rate, "{rate} {lengths:?}");
             assert!(lengths.error_rate() >= 0.88 * rate, "{rate} {lengths:?} {}", lengths.error_rate());
             assert!((1..64).all(|level| lengths.at(level + 1) + 1 >= lengths.at(level)));
-            assert_eq!(Lengths::from_bytes(lengths.to_bytes()), Some(lengths));
+            assert_eq!(FingerprintLengths::from_bytes(lengths.to_bytes()), Some(lengths));
         }
     }
 
     #[test]
     fn lengths_are_pinned() {
         // A master and its replicas must split at the same sizes.
-        let pinned = [0.5, 0.1, 0.01, 0.001, 1e-7].map(|rate| Lengths::keeping(rate).to_bytes());
+        let pinned = [0.5, 0.1, 0.01, 0.001, 1e-7].map(|rate| FingerprintLengths::for_error_rate(rate).to_bytes());
         assert_eq!(pinned, [[3, 24], [6, 15], [9, 20], [12, 24], [26, 14]]);
     }
 }

@@ -5,9 +5,9 @@
 
 use super::Table;
 use super::bits::{Broadword, Select};
-use super::directory::Part as _;
+use super::directory::Bucket as _;
 use super::entry::{Payload, Stamps};
-use super::growth::{must_double, shrinks};
+use super::growth::{must_double, should_shrink};
 use super::path::Path;
 use super::stored::{END, Position, path_at};
 use crate::error::Error;
@@ -16,27 +16,27 @@ use crate::memory::Admit;
 
 /// The outcome of an addition to a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Added {
+pub enum AddOutcome {
     /// The item is new.
     New,
     /// The item moved from this slice to a later one.
     Moved(u64),
     /// The item is present, and stays in its slice.
-    Nothing,
+    Unchanged,
 }
 
 /// The parameters of an addition to a slice.
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
+pub struct SliceAddition {
     /// The last slice that is forgotten before the addition.
-    pub present: u64,
-    /// The last slice that is forgotten after the addition. It may be later than `present`, to make room for a new
-    /// item.
-    pub forgotten: u64,
-    /// The slice that gets the item, after `forgotten`.
+    pub forgotten_before: u64,
+    /// The last slice that is forgotten after the addition. It may be later than `forgotten_before`, to make room for a
+    /// new item.
+    pub forgotten_after: u64,
+    /// The slice that gets the item, after `forgotten_after`.
     pub slice: u64,
     /// True if an item in an earlier slice moves to this slice.
-    pub moves: bool,
+    pub refresh: bool,
 }
 
 dispatched! {
@@ -49,12 +49,13 @@ dispatched! {
     pub fn find_remembered(table: &Table, hashes: &[Hash], found: &mut [bool], forgotten: u64) = find_remembered_with
 }
 dispatched! {
-    /// Adds an item to a slice. An item that is present moves only if `target.moves` is set and its slice is earlier.
+    /// Adds an item to a slice. An item that is present moves only if `addition.refresh` is set and its slice is
+    /// earlier.
     ///
     /// # Errors
     ///
     /// The same as for [`add`](Table::add). A failed addition forgets nothing.
-    pub fn add_to_slice(table: &mut Table, hash: Hash, target: Target, admit: Admit<'_>) -> Result<Added, Error> =
+    pub fn add_to_slice(table: &mut Table, hash: Hash, addition: SliceAddition, admit: Admit<'_>) -> Result<AddOutcome, Error> =
         add_to_slice_with
 }
 
@@ -68,19 +69,19 @@ impl Table {
     }
 
     /// Marks the slices up to this one as forgotten. Their slots stay until later writes drop them.
-    pub fn note_forgotten(&mut self, up_to: u64) {
-        self.set_forgotten(up_to.max(self.forgotten()));
+    pub fn mark_forgotten(&mut self, slice: u64) {
+        self.set_forgotten(slice.max(self.forgotten()));
     }
 
-    fn set_forgotten(&mut self, up_to: u64) {
+    fn set_forgotten(&mut self, slice: u64) {
         if let Payload::Slice(stamps) = &mut self.payload {
-            stamps.forgotten = up_to;
+            stamps.forgotten = slice;
         }
     }
 
     /// Returns the number of bits of a slot after its fingerprint: the terminator and the stamp.
     #[inline(always)]
-    fn bits_behind(&self) -> u32 {
+    fn suffix_bits(&self) -> u32 {
         self.addressing.terminator() + self.payload.stamp_bits()
     }
 
@@ -88,67 +89,72 @@ impl Table {
     fn remembers_with<S: Select>(&self, hash: Hash, forgotten: u64) -> bool {
         let path = self.path(hash);
         let segment = self.segment(path);
-        segment.prefetch_near(segment.group(path));
-        let place = segment.place(path, self.bits_behind());
-        let fits = |value| self.addressing.fits(value, place.remainder);
-        segment.run::<S>(place).is_some_and(|run| segment.remembers_any(&run, forgotten, fits))
+        segment.prefetch_estimated(segment.group(path));
+        let address = segment.address(path, self.suffix_bits());
+        let matches = |value| self.addressing.matches(value, address.remainder);
+        segment.run::<S>(address).is_some_and(|run| segment.remembers_any(&run, forgotten, matches))
     }
 
     #[inline(always)]
     fn find_remembered_with<S: Select>(&self, hashes: &[Hash], found: &mut [bool], forgotten: u64) {
         let addressing = self.addressing;
         let is_wanted = |found: &bool| !found;
-        self.each_run::<S, _>(self.bits_behind(), hashes, found, is_wanted, |found, segment, run, remainder| {
-            *found = segment.remembers_any(&run, forgotten, |value| addressing.fits(value, remainder));
+        self.for_each_run::<S, _>(self.suffix_bits(), hashes, found, is_wanted, |found, segment, run, remainder| {
+            *found = segment.remembers_any(&run, forgotten, |value| addressing.matches(value, remainder));
         });
     }
 
     #[inline(always)]
-    fn add_to_slice_with<S: Select>(&mut self, hash: Hash, target: Target, admit: Admit<'_>) -> Result<Added, Error> {
-        let Target { present, forgotten, slice, moves } = target;
-        let (path, addressing, behind) = (self.path(hash), self.addressing, self.bits_behind());
+    fn add_to_slice_with<S: Select>(
+        &mut self,
+        hash: Hash,
+        addition: SliceAddition,
+        admit: Admit<'_>,
+    ) -> Result<AddOutcome, Error> {
+        let SliceAddition { forgotten_before, forgotten_after, slice, refresh } = addition;
+        let (path, addressing, suffix_bits) = (self.path(hash), self.addressing, self.suffix_bits());
         let (mut dropped, before) = (false, self.forgotten());
         let added = loop {
-            let deepest = self.deepest();
+            let max_depth = self.max_depth();
             let segment = self.segment_mut(path);
-            let place = segment.place(path, behind);
-            let Some(run) = segment.run::<S>(place) else {
-                self.note_forgotten(forgotten);
+            let address = segment.address(path, suffix_bits);
+            let Some(run) = segment.run::<S>(address) else {
+                self.mark_forgotten(forgotten_after);
                 self.allocate_segment(path, admit).inspect_err(|_| self.set_forgotten(before))?;
                 continue;
             };
-            let known = segment.newest(&run, present, |value| addressing.fits(value, place.remainder));
-            if known.is_some_and(|entry| !moves || entry.slice >= slice) {
-                return Ok(Added::Nothing);
+            let known = segment.newest(&run, forgotten_before, |value| addressing.matches(value, address.remainder));
+            if known.is_some_and(|entry| !refresh || entry.slice >= slice) {
+                return Ok(AddOutcome::Unchanged);
             }
-            let room = segment.slots_if_room::<S>(&run).filter(|_| !must_double(segment, deepest));
+            let room = segment.slots_if_room::<S>(&run).filter(|_| !must_double(segment, max_depth));
             // Drops slots only if the addition then succeeds: the item needs no slot, or there is room, or this makes
             // room.
-            if segment.is_stale(run.group(), forgotten)
-                && (known.is_some() || room.is_some() || segment.holds_forgotten(run.group(), forgotten))
+            if segment.is_stale(run.group(), forgotten_after)
+                && (known.is_some() || room.is_some() || segment.holds_forgotten(run.group(), forgotten_after))
             {
-                self.note_forgotten(forgotten);
+                self.mark_forgotten(forgotten_after);
                 dropped |= self.forget_in_group::<S>(path, run.group());
                 continue;
             }
             if let Some(entry) = known {
                 segment.set_slice(&run, entry, slice);
-                break Added::Moved(entry.slice);
+                break AddOutcome::Moved(entry.slice);
             }
             let Some(in_group) = room else {
-                self.note_forgotten(forgotten);
+                self.mark_forgotten(forgotten_after);
                 self.make_room::<S>(path, run.group(), admit).inspect_err(|_| self.set_forgotten(before))?;
                 continue;
             };
-            let value = addressing.value(place);
-            let claim = addressing.claim_of(segment, value);
+            let value = addressing.value(address);
+            let added_coverage = addressing.coverage_of_value(segment, value);
             segment.insert_stamped(&run, value, slice, in_group);
             self.slots += 1;
-            self.claimed.add(claim);
-            break Added::New;
+            self.coverage.add(added_coverage);
+            break AddOutcome::New;
         };
-        self.note_forgotten(forgotten);
-        if dropped && shrinks(self.segment(path), addressing) {
+        self.mark_forgotten(forgotten_after);
+        if dropped && should_shrink(self.segment(path), addressing) {
             self.shrink::<S>(path);
         }
         Ok(added)
@@ -157,15 +163,15 @@ impl Table {
     /// Drops the forgotten slots of a group. Returns true if there was one.
     #[inline(always)]
     fn forget_in_group<S: Select>(&mut self, path: Path, group: usize) -> bool {
-        let (addressing, forgotten, mut claimed) = (self.addressing, self.forgotten(), self.claimed);
+        let (addressing, forgotten, mut coverage) = (self.addressing, self.forgotten(), self.coverage);
         let segment = self.segment_mut(path);
         let before = segment.slots();
         // The closure cannot borrow the segment that it drops slots from, so it uses an empty one of the same shape.
-        let shape = segment.without_slots();
-        segment.forget::<S>(group, forgotten, |value| claimed.subtract(addressing.claim_of(&shape, value)));
+        let shape = segment.empty_copy();
+        segment.forget::<S>(group, forgotten, |value| coverage.subtract(addressing.coverage_of_value(&shape, value)));
         let dropped = before - segment.slots();
         self.slots -= u64::from(dropped);
-        self.claimed = claimed;
+        self.coverage = coverage;
         dropped > 0
     }
 
@@ -177,7 +183,7 @@ impl Table {
         }
         let groups = 0..1 << segment.log_groups();
         let dropped = groups.fold(false, |dropped, group| self.forget_in_group::<Broadword>(path, group) | dropped);
-        if dropped && shrinks(self.segment(path), self.addressing) {
+        if dropped && should_shrink(self.segment(path), self.addressing) {
             self.shrink::<Broadword>(path);
         }
         dropped
@@ -194,7 +200,7 @@ impl Table {
         let step = END >> depth >> groups;
         if segment.slots() > 0
             && self.forget_in_group::<Broadword>(path, self.segment(path).group(path))
-            && shrinks(self.segment(path), self.addressing)
+            && should_shrink(self.segment(path), self.addressing)
         {
             self.shrink::<Broadword>(path);
         }

@@ -1,22 +1,22 @@
 //! Growth and shrinking: splits and merges of segments, and their allocations.
 
 use super::bits::{Broadword, Select};
-use super::directory::{Directory, Part as _};
+use super::directory::{Bucket as _, Directory};
 use super::entry::{doubled, halved};
 use super::fingerprint::FIRST_LEVEL;
 use super::path::Path;
-use super::segment::{GROUP, LOG_GROUP, MAX_LOG_GROUPS, Segment};
-use super::{Addressing, PAGE_BITS, Payload, Share, Table, claims};
+use super::segment::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, QUOTIENT_BITS, Segment};
+use super::{Addressing, Coverage, PAGE_BITS, Payload, Table, coverage_of_entries};
 use crate::error::Error;
 use crate::item_count::ItemCount;
 use crate::memory::{Admit, try_vec};
 
 /// The load from which a segment splits before it gets another slot: slots per quotient, in eighths. Tables that split
 /// at another load can still be read. But a master and its replicas must split at the same load, to have equal filters.
-const FULL: u32 = 8;
+const MAX_LOAD: u32 = 8;
 
 /// The load up to which a segment is halved, in the same unit. Directly after a split, a segment has a load of four.
-const SPARSE: u32 = 3;
+const MIN_LOAD: u32 = 3;
 
 /// The largest depth of a segment. It suffices for `10^15` items.
 pub(super) const MAX_DEPTH: u32 = 40;
@@ -26,24 +26,24 @@ pub(super) const MAX_DEPTH: u32 = 40;
 pub(super) const DIRECTORY_BYTES: u64 = 1 << 23;
 pub(super) const DIRECTORY_BYTES_PER_SEGMENT: u64 = 512;
 
-/// Returns true if a segment must double its quotients before it gets another slot. `deepest` is the depth from which
+/// Returns true if a segment must double its quotients before it gets another slot. `max_depth` is the depth from which
 /// segments do not split.
 #[inline(always)]
-pub(super) fn must_double(segment: &Segment, deepest: u32) -> bool {
-    let may_split = segment.depth() < deepest || segment.log_groups() < MAX_LOG_GROUPS && deepest > 0;
-    segment.slots() >= FULL * (GROUP << segment.log_groups()) / 8 && may_split
+pub(super) fn must_double(segment: &Segment, max_depth: u32) -> bool {
+    let may_split = segment.depth() < max_depth || segment.log_groups() < MAX_LOG_GROUPS && max_depth > 0;
+    segment.slots() >= MAX_LOAD * (GROUP_QUOTIENTS << segment.log_groups()) / 8 && may_split
 }
 
 /// Returns true if a segment of a growing table may be halved.
 #[inline(always)]
 fn is_sparse(segment: &Segment) -> bool {
-    segment.slots() <= SPARSE * (GROUP << segment.log_groups()) / 8
+    segment.slots() <= MIN_LOAD * (GROUP_QUOTIENTS << segment.log_groups()) / 8
 }
 
 /// Returns true if a segment has so few slots after a removal that it should [shrink](Table::shrink).
 #[inline(always)]
-pub(super) fn shrinks(segment: &Segment, addressing: Addressing) -> bool {
-    matches!(addressing, Addressing::Growing(_)) && is_sparse(segment) || segment.reduced().is_some()
+pub(super) fn should_shrink(segment: &Segment, addressing: Addressing) -> bool {
+    matches!(addressing, Addressing::Growing(_)) && is_sparse(segment) || segment.smaller_size().is_some()
 }
 
 impl Table {
@@ -52,9 +52,9 @@ impl Table {
     /// Inlined, like all functions that select, so that it is compiled for the processor at hand.
     #[inline(always)]
     pub(super) fn make_room<S: Select>(&mut self, path: Path, group: usize, admit: Admit<'_>) -> Result<(), Error> {
-        let deepest = self.deepest();
+        let max_depth = self.max_depth();
         let segment = self.segment_mut(path);
-        if must_double(segment, deepest) {
+        if must_double(segment, max_depth) {
             if self.forget_in_segment(path) { Ok(()) } else { self.double(path, admit) }
         } else if segment.fits_another_slot() && segment.borrow::<S>(group) {
             Ok(())
@@ -68,11 +68,11 @@ impl Table {
     /// Hashes are uniform, so no segment is much deeper than the others. But anyone who knows the seed can craft items
     /// whose hashes begin with the same bits. Without a limit, each of these items could double the directory.
     #[inline(always)]
-    pub(super) fn deepest(&self) -> u32 {
+    pub(super) fn max_depth(&self) -> u32 {
         const SPARE_BITS: u32 = 6;
         match self.addressing {
             Addressing::Growing(_) => {
-                MAX_DEPTH.min(SPARE_BITS + (self.slots >> (LOG_GROUP + MAX_LOG_GROUPS)).max(1).ilog2())
+                MAX_DEPTH.min(SPARE_BITS + (self.slots >> (QUOTIENT_BITS + MAX_LOG_GROUPS)).max(1).ilog2())
             }
             Addressing::Fixed(_) => 0,
         }
@@ -105,48 +105,49 @@ impl Table {
             return Err(Error::OutOfMemory);
         }
         let before = self.segment(path).depth();
-        self.divide(path, self.least_depth(), u64::MAX)?;
+        self.split_empty(path, self.min_depth(), u64::MAX)?;
         let group = self.segment(path).group(path);
-        self.enlarge::<Broadword>(path, group, &mut |_bytes| true).inspect_err(|_| self.undivide(path, before))
+        self.enlarge::<Broadword>(path, group, &mut |_bytes| true).inspect_err(|_| self.unsplit_empty(path, before))
     }
 
     /// Splits the empty segment of a path until it has at least this depth.
     ///
     /// # Errors
     ///
-    /// [`Error::CannotGrow`] if the directories would take more than `most_bytes` bytes.
-    pub(super) fn divide(&mut self, path: Path, depth: u32, most_bytes: u64) -> Result<(), Error> {
+    /// [`Error::CannotGrow`] if the directories would take more than `max_bytes` bytes.
+    pub(super) fn split_empty(&mut self, path: Path, depth: u32, max_bytes: u64) -> Result<(), Error> {
         let before = self.segment(path).depth();
         for depth in before + 1..=depth {
             let halves = [self.empty_segment(depth), self.empty_segment(depth)];
-            self.prepare_split(path, most_bytes).inspect_err(|_| self.undivide(path, before))?;
+            self.prepare_split(path, max_bytes).inspect_err(|_| self.unsplit_empty(path, before))?;
             self.pages.get_mut(path).split(path, halves);
             self.segments += 1;
         }
         Ok(())
     }
 
-    /// Undoes [`divide`](Self::divide): merges the empty segment of a path with its buddies until it has this depth.
+    /// Undoes [`split_empty`](Self::split_empty): merges the empty segment of a path with its buddies until it has this
+    /// depth.
     #[cold]
-    pub(super) fn undivide(&mut self, path: Path, depth: u32) {
+    pub(super) fn unsplit_empty(&mut self, path: Path, depth: u32) {
         while self.segment(path).depth() > depth {
-            let united = self.segment(path).depth() - 1;
-            if united < self.pages.get(path).depth() {
+            let merged = self.segment(path).depth() - 1;
+            if merged < self.pages.get(path).depth() {
                 // There was no memory to merge pages. The finer directory is still correct.
                 return;
             }
-            self.unite_buddies(path, self.empty_segment(united));
+            self.merge_buddies(path, self.empty_segment(merged));
         }
     }
 
     /// Replaces the segment of a path and its buddy by one segment.
-    fn unite_buddies(&mut self, path: Path, whole: Segment) {
+    fn merge_buddies(&mut self, path: Path, whole: Segment) {
         let page = self.pages.get_mut(path);
         let before = page.bytes();
-        page.unite(path, whole);
+        page.merge_buddies(path, whole);
         self.directory_bytes = self.directory_bytes + page.bytes() - before;
         self.segments -= 1;
-        self.unite_pages(path);
+        self.merge_pages(path);
     }
 
     /// Doubles the quotients of a segment: doubles its groups, or splits it in two.
@@ -166,19 +167,19 @@ impl Table {
         let listed = Segment::list(&[segment])?;
         let mut entries = doubled(&listed, value_bits, new_value_bits, self.payload)?;
         let before = (segment.allocated(), segment.slots());
-        let claims =
-            claims(&listed, segment.level(), value_bits) - claims(&entries, segment.level() + 1, new_value_bits);
+        let lost_coverage = coverage_of_entries(&listed, segment.level(), value_bits)
+            - coverage_of_entries(&entries, segment.level() + 1, new_value_bits);
         let (after, slots);
         if log_groups < MAX_LOG_GROUPS {
             let bytes = empty().bytes_for(&entries);
             if !admit(bytes.saturating_sub(before.0) as u64) {
                 return Err(Error::OutOfMemory);
             }
-            let whole = empty().with(bytes, &entries, forgotten)?;
+            let whole = empty().with_entries(bytes, &entries, forgotten)?;
             (after, slots) = (bytes, whole.slots());
             *self.segment_mut(path) = whole;
         } else {
-            let half = GROUP << log_groups;
+            let half = GROUP_QUOTIENTS << log_groups;
             let cut = entries.partition_point(|entry| entry.quotient < half);
             entries[cut..].iter_mut().for_each(|entry| entry.quotient -= half);
             let halves = [&entries[..cut], &entries[cut..]];
@@ -186,7 +187,10 @@ impl Table {
             if !admit((bytes[0] + bytes[1]).saturating_sub(before.0) as u64) {
                 return Err(Error::OutOfMemory);
             }
-            let halves = [empty().with(bytes[0], halves[0], forgotten)?, empty().with(bytes[1], halves[1], forgotten)?];
+            let halves = [
+                empty().with_entries(bytes[0], halves[0], forgotten)?,
+                empty().with_entries(bytes[1], halves[1], forgotten)?,
+            ];
             self.prepare_split(path, u64::MAX)?;
             (after, slots) = (bytes[0] + bytes[1], halves[0].slots() + halves[1].slots());
             self.pages.get_mut(path).split(path, halves);
@@ -194,16 +198,16 @@ impl Table {
         }
         self.segment_bytes = self.segment_bytes + after - before.0;
         self.slots = self.slots + u64::from(slots) - u64::from(before.1);
-        self.claimed.subtract(claims);
+        self.coverage.subtract(lost_coverage);
         Ok(())
     }
 
-    /// Makes room in the directories for both halves of a segment. They may take at most `most_bytes` bytes.
-    fn prepare_split(&mut self, path: Path, most_bytes: u64) -> Result<(), Error> {
+    /// Makes room in the directories for both halves of a segment. They may take at most `max_bytes` bytes.
+    fn prepare_split(&mut self, path: Path, max_bytes: u64) -> Result<(), Error> {
         let page = self.pages.get(path);
         if page.get(path).depth() == page.depth() + page.bits() {
             let more = if page.bits() == PAGE_BITS { self.pages.bytes() } else { page.bytes() };
-            if self.directory_bytes.saturating_add(more) as u64 > most_bytes {
+            if self.directory_bytes.saturating_add(more) as u64 > max_bytes {
                 return Err(Error::CannotGrow);
             }
             if page.bits() == PAGE_BITS {
@@ -233,7 +237,7 @@ impl Table {
             while self.halve(path) {}
         }
         let segment = self.segment(path);
-        let Some(bytes) = segment.reduced() else { return };
+        let Some(bytes) = segment.smaller_size() else { return };
         let before = segment.allocated();
         if let Ok(smaller) = segment.resized::<S>(bytes, None) {
             *self.segment_mut(path) = smaller;
@@ -255,13 +259,13 @@ impl Table {
         {
             return false;
         }
-        let quotients = GROUP << log_groups;
+        let quotients = GROUP_QUOTIENTS << log_groups;
         let bit = if depth > 0 { 1 << (Path::BITS - depth) } else { 0 };
         let pair = [path & !bit, path | bit].map(|path| self.segment(path));
         let sources = if depth > 0 { &pair[..] } else { &pair[..1] };
         let slots: u32 = sources.iter().map(|segment| segment.slots()).sum();
         if sources.iter().any(|segment| segment.depth() != depth)
-            || slots > SPARSE * quotients * sources.len() as u32 / 8
+            || slots > MIN_LOAD * quotients * sources.len() as u32 / 8
         {
             return false;
         }
@@ -271,20 +275,20 @@ impl Table {
         };
         let new_value_bits = empty.value_bits();
         let Ok(mut before) = Segment::list(sources) else { return false };
-        let before_claims = claims(&before, level, value_bits);
+        let coverage_before = coverage_of_entries(&before, level, value_bits);
         if matches!(self.payload, Payload::Slice(_)) {
             before.retain(|entry| entry.content > forgotten);
         }
         let Ok(after) = halved(&before, value_bits, new_value_bits, self.payload) else { return false };
         let bytes = empty.bytes_for(&after);
-        let Ok(whole) = empty.with(bytes, &after, forgotten) else { return false };
+        let Ok(whole) = empty.with_entries(bytes, &after, forgotten) else { return false };
         let freed = sources.iter().map(|segment| segment.allocated()).sum::<usize>();
-        self.claimed.add(claims(&after, level - 1, new_value_bits));
-        self.claimed.subtract(before_claims);
+        self.coverage.add(coverage_of_entries(&after, level - 1, new_value_bits));
+        self.coverage.subtract(coverage_before);
         self.segment_bytes = self.segment_bytes + bytes - freed;
         self.slots = self.slots + u64::from(whole.slots()) - u64::from(slots);
         if depth > 0 {
-            self.unite_buddies(path, whole);
+            self.merge_buddies(path, whole);
         } else {
             *self.segment_mut(path) = whole;
         }
@@ -292,7 +296,7 @@ impl Table {
     }
 
     /// Merges the page of a path with its buddy while both fit into one page.
-    fn unite_pages(&mut self, path: Path) {
+    fn merge_pages(&mut self, path: Path) {
         while let page = self.pages.get(path)
             && let Some(buddy) = self.pages.buddy(path)
             && page.bits().max(buddy.bits()) < PAGE_BITS
@@ -303,9 +307,9 @@ impl Table {
             let Ok(slots) = try_vec(2 << low.bits().max(high.bits())) else { return };
             let [low, high] = [path & !bit, path | bit]
                 .map(|path| std::mem::replace(self.pages.get_mut(path), Directory::alias(depth)));
-            let page = low.joined(high, slots);
+            let page = low.joined_with(high, slots);
             let after = page.bytes();
-            self.pages.unite(path, page);
+            self.pages.merge_buddies(path, page);
             self.directory_bytes = self.directory_bytes + after + self.pages.bytes() - before;
         }
     }
@@ -317,11 +321,11 @@ impl Table {
             Ok(empty) => *self = empty,
             // There is no memory for a new directory: empty the segments of the old one.
             Err(_) => {
-                for segment in self.pages.parts_mut().flat_map(Directory::parts_mut) {
-                    *segment = segment.without_slots();
+                for segment in self.pages.buckets_mut().flat_map(Directory::buckets_mut) {
+                    *segment = segment.empty_copy();
                 }
                 (self.count, self.occurrences) = (ItemCount::default(), 0);
-                (self.slots, self.claimed, self.segment_bytes) = (0, Share(0), 0);
+                (self.slots, self.coverage, self.segment_bytes) = (0, Coverage(0), 0);
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-use super::directory::Part as _;
-use super::entry::Listed;
+use super::directory::Bucket as _;
+use super::entry::ListedEntry;
 use super::path::Path;
 use super::segment::Segment;
 use super::stored::{END, path_at};
@@ -17,12 +17,12 @@ impl Table {
     pub fn try_clone(&self) -> Result<Table, Error> {
         let mut copy = Table::new(self.addressing, self.payload)?;
         for (path, segment) in self.placed_segments() {
-            copy.divide(path, segment.depth(), u64::MAX)?;
+            copy.split_empty(path, segment.depth(), u64::MAX)?;
             copy.segment_bytes = copy.segment_bytes + segment.allocated() - copy.segment(path).allocated();
             *copy.segment_mut(path) = segment.try_clone()?;
         }
-        (copy.count, copy.occurrences, copy.slots, copy.claimed) =
-            (self.count, self.occurrences, self.slots, self.claimed);
+        (copy.count, copy.occurrences, copy.slots, copy.coverage) =
+            (self.count, self.occurrences, self.slots, self.coverage);
         Ok(copy)
     }
 
@@ -88,7 +88,7 @@ impl Table {
                     return Err(Error::OutOfMemory);
                 }
                 let copy = segment.try_clone()?;
-                self.divide(path, segment.depth(), u64::MAX)?;
+                self.split_empty(path, segment.depth(), u64::MAX)?;
                 self.replace_empty(path, copy);
                 changed = true;
             } else {
@@ -124,8 +124,8 @@ impl Table {
             });
             let empty = self.empty_segment(segment.depth());
             let bytes = empty.bytes_for(&common);
-            let whole = empty.with(bytes, &common, self.forgotten())?;
-            intersection.divide(path, segment.depth(), u64::MAX)?;
+            let whole = empty.with_entries(bytes, &common, self.forgotten())?;
+            intersection.split_empty(path, segment.depth(), u64::MAX)?;
             intersection.replace_empty(path, whole);
             intersection.occurrences =
                 common.iter().fold(intersection.occurrences, |sum, entry| sum.saturating_add(entry.content));
@@ -136,14 +136,14 @@ impl Table {
     /// Returns the number of entries, which is the number of items that the table can tell apart.
     pub fn entries(&self) -> u64 {
         let mut entries = 0;
-        self.all_segments().for_each(|segment| segment.each_value(|_| entries += 1));
+        self.all_segments().for_each(|segment| segment.for_each_value(|_| entries += 1));
         entries
     }
 
     /// Adds the entries of a segment that starts at `path`. Returns true if the table changed.
     pub(super) fn add_entries_of(&mut self, path: Path, segment: &Segment, admit: Admit<'_>) -> Result<bool, Error> {
         let mut changed = false;
-        for Listed { quotient, value, content } in Segment::list(&[segment])? {
+        for ListedEntry { quotient, value, content } in Segment::list(&[segment])? {
             let quotient = Path::from(quotient) << (Path::BITS - segment.level());
             let (bits, length) = match self.addressing {
                 Addressing::Growing(_) => {

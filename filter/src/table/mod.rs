@@ -60,16 +60,16 @@ use crate::hash::Hash;
 use crate::item_count::ItemCount;
 use crate::memory::{Admit, try_vec};
 use bits::{Broadword, MAX_WIDTH, Select};
-use directory::{Directory, Part as _};
-use entry::{Listed, MAX_ENTRY_COUNT, length, most_with_another_slot};
+use directory::{Bucket as _, Directory};
+use entry::{ListedEntry, MAX_ENTRY_COUNT, length, max_count_with_another_slot};
 pub use entry::{Payload, Stamps};
-pub(crate) use forgetting::{Added, Target};
+pub(crate) use forgetting::{AddOutcome, SliceAddition};
 
 use fingerprint::FIRST_LEVEL;
-pub(crate) use fingerprint::{Lengths, Space};
-use growth::{must_double, shrinks};
+pub(crate) use fingerprint::{AddressSpace, FingerprintLengths};
+use growth::{must_double, should_shrink};
 use path::Path;
-use segment::{Entry, GROUP, LOG_GROUP, MAX_LOG_GROUPS, Place, Run, Segment, SlotFormat};
+use segment::{Address, Entry, GROUP_QUOTIENTS, MAX_LOG_GROUPS, QUOTIENT_BITS, Run, Segment, SlotFormat};
 use stored::path_at;
 pub use stored::{END, Position, end_of};
 
@@ -77,9 +77,9 @@ pub use stored::{END, Position, end_of};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addressing {
     /// The hash is the path. Fingerprints get shorter when the table grows.
-    Growing(Lengths),
+    Growing(FingerprintLengths),
     /// The hash is scaled to the size of the table. All fingerprints have the same length.
-    Fixed(Space),
+    Fixed(AddressSpace),
 }
 
 impl Addressing {
@@ -94,7 +94,7 @@ impl Addressing {
 
     /// Returns true if an entry's value matches an item with this remainder.
     #[inline(always)]
-    fn fits(self, value: u64, remainder: u64) -> bool {
+    fn matches(self, value: u64, remainder: u64) -> bool {
         match self {
             Addressing::Growing(_) => is_prefix(value, remainder),
             Addressing::Fixed(_) => value == remainder.max(1),
@@ -103,19 +103,19 @@ impl Addressing {
 
     /// Returns the value of a new entry.
     #[inline(always)]
-    fn value(self, place: Place) -> u64 {
+    fn value(self, address: Address) -> u64 {
         match self {
-            Addressing::Growing(_) => place.remainder << 1 | 1,
-            Addressing::Fixed(_) => place.remainder.max(1),
+            Addressing::Growing(_) => address.remainder << 1 | 1,
+            Addressing::Fixed(_) => address.remainder.max(1),
         }
     }
 
     /// Returns the fraction of all paths that a value matches. In a table of fixed size, the value 1 also stands for 0.
     #[inline(always)]
-    fn claim_of(self, segment: &Segment, value: u64) -> u128 {
+    fn coverage_of_value(self, segment: &Segment, value: u64) -> u128 {
         match self {
-            Addressing::Growing(_) => claim(segment.level() + length(value, segment.value_bits())),
-            Addressing::Fixed(_) => claim(segment.level() + segment.value_bits()) << u32::from(value == 1),
+            Addressing::Growing(_) => coverage_of_prefix(segment.level() + length(value, segment.value_bits())),
+            Addressing::Fixed(_) => coverage_of_prefix(segment.level() + segment.value_bits()) << u32::from(value == 1),
         }
     }
 }
@@ -150,7 +150,7 @@ pub struct Table {
     segments: u64,
     slots: u64,
     /// The sum of the fractions of all paths that the entries match. Overlaps count twice.
-    claimed: Share,
+    coverage: Coverage,
     /// The size of all segments.
     segment_bytes: usize,
     /// The size of all directories.
@@ -191,12 +191,12 @@ dispatched! {
 impl Table {
     /// Creates an empty table that grows.
     pub fn growing(error_rate: f64, payload: Payload) -> Result<Table, Error> {
-        Table::new(Addressing::Growing(Lengths::keeping(error_rate)), payload)
+        Table::new(Addressing::Growing(FingerprintLengths::for_error_rate(error_rate)), payload)
     }
 
     /// Creates an empty table of fixed size for `capacity` items. The caller enforces the capacity.
     pub fn fixed(capacity: u64, error_rate: f64, payload: Payload) -> Result<Table, Error> {
-        let space = Space::keeping(capacity, error_rate, payload.stamp_bits()).ok_or(Error::OutOfMemory)?;
+        let space = AddressSpace::for_items(capacity, error_rate, payload.stamp_bits()).ok_or(Error::OutOfMemory)?;
         Table::new(Addressing::Fixed(space), payload)
     }
 
@@ -210,7 +210,7 @@ impl Table {
             occurrences: 0,
             segments: 1,
             slots: 0,
-            claimed: Share(0),
+            coverage: Coverage(0),
             segment_bytes: 0,
             directory_bytes: 0,
         };
@@ -225,7 +225,7 @@ impl Table {
     /// Returns a segment without memory, with the initial number of groups at this depth.
     fn empty_segment(&self, depth: u32) -> Segment {
         let log_groups = match self.addressing {
-            Addressing::Growing(_) if depth == 0 => FIRST_LEVEL - LOG_GROUP,
+            Addressing::Growing(_) if depth == 0 => FIRST_LEVEL - QUOTIENT_BITS,
             Addressing::Growing(_) => MAX_LOG_GROUPS,
             Addressing::Fixed(space) => space.log_groups(),
         };
@@ -234,12 +234,12 @@ impl Table {
 
     /// Returns a segment without memory, with a given number of groups.
     fn empty_segment_of(&self, depth: u32, log_groups: u32) -> Segment {
-        let format = slot_format(self.addressing, self.payload, depth + log_groups + LOG_GROUP);
+        let format = slot_format(self.addressing, self.payload, depth + log_groups + QUOTIENT_BITS);
         Segment::empty(depth, log_groups, format)
     }
 
     /// Returns the least depth of a segment with memory.
-    fn least_depth(&self) -> u32 {
+    fn min_depth(&self) -> u32 {
         match self.addressing {
             Addressing::Growing(_) => 0,
             Addressing::Fixed(space) => space.depth(),
@@ -264,7 +264,7 @@ impl Table {
     /// Returns the number of quotients: the number of items that the table has room for at its present size.
     pub fn quotients(&self) -> u64 {
         let log_groups = self.all_segments().next().map_or(0, Segment::log_groups);
-        self.segments << (log_groups + LOG_GROUP)
+        self.segments << (log_groups + QUOTIENT_BITS)
     }
 
     /// Returns the number of segments.
@@ -274,9 +274,9 @@ impl Table {
 
     /// Returns the approximate size of a table with this many segments and filled slots, in bytes.
     pub fn bytes_for(addressing: Addressing, payload: Payload, segments: u64, slots: u64) -> u64 {
-        let level = segments.max(1).ilog2() + MAX_LOG_GROUPS + LOG_GROUP;
+        let level = segments.max(1).ilog2() + MAX_LOG_GROUPS + QUOTIENT_BITS;
         let width = slot_format(addressing, payload, level).width;
-        let empty = size_of::<Segment>() as u64 + u64::from(GROUP << MAX_LOG_GROUPS) / 8;
+        let empty = size_of::<Segment>() as u64 + u64::from(GROUP_QUOTIENTS << MAX_LOG_GROUPS) / 8;
         let pages = match addressing {
             Addressing::Growing(_) => 0,
             // The first item allocates the whole directory of pages.
@@ -316,10 +316,10 @@ impl Table {
     /// Returns the false-positive rate of the table with its present entries.
     pub fn false_positive_rate(&self) -> f64 {
         let space = match self.addressing {
-            Addressing::Fixed(Space { scale, .. }) if scale > 0 => scale as f64 / libm::exp2(64.0),
+            Addressing::Fixed(AddressSpace { scale, .. }) if scale > 0 => scale as f64 / libm::exp2(64.0),
             _ => 1.0,
         };
-        (self.claimed.get() as f64 / libm::exp2(f64::from(CLAIM_BITS)) / space).min(1.0)
+        (self.coverage.get() as f64 / libm::exp2(f64::from(COVERAGE_BITS)) / space).min(1.0)
     }
 
     #[inline(always)]
@@ -343,19 +343,19 @@ impl Table {
 
     /// Returns the segments, in the order of their paths.
     fn all_segments(&self) -> impl Iterator<Item = &Segment> {
-        self.pages.parts().flat_map(Directory::parts)
+        self.pages.buckets().flat_map(Directory::buckets)
     }
 
     /// Prefetches the memory that any operation on the items reads. `hashes` has at most [`BATCH`] elements.
     #[inline]
     pub fn prefetch(&self, hashes: &[Hash]) {
         self.prefetch_directory(hashes);
-        let place = |&hash: &Hash| {
+        let address = |&hash: &Hash| {
             let path = self.path(hash);
             let segment = self.segment(path);
             (segment, segment.group(path))
         };
-        self.prefetch_groups(hashes.iter().map(place));
+        self.prefetch_groups(hashes.iter().map(address));
     }
 
     /// Prefetches the items' slots of the directory, if the directory is large.
@@ -388,21 +388,21 @@ impl Table {
     fn contains_with<S: Select>(&self, hash: Hash) -> bool {
         let path = self.path(hash);
         let segment = self.segment(path);
-        segment.prefetch_near(segment.group(path));
-        let place = segment.place(path, self.addressing.terminator());
-        segment.run::<S>(place).is_some_and(|run| self.fits_any(segment, run, place.remainder))
+        segment.prefetch_estimated(segment.group(path));
+        let address = segment.address(path, self.addressing.terminator());
+        segment.run::<S>(address).is_some_and(|run| self.any_matches(segment, run, address.remainder))
     }
 
     #[inline(always)]
     fn find_with<S: Select>(&self, hashes: &[Hash], found: &mut [bool]) {
         let is_wanted = |found: &bool| !found;
-        self.each_run::<S, _>(
+        self.for_each_run::<S, _>(
             self.addressing.terminator(),
             hashes,
             found,
             is_wanted,
             |found, segment, run, remainder| {
-                *found = self.fits_any(segment, run, remainder);
+                *found = self.any_matches(segment, run, remainder);
             },
         );
     }
@@ -411,7 +411,7 @@ impl Table {
     fn count_all_with<S: Select>(&self, hashes: &[Hash], counts: &mut [u64]) {
         counts.fill(0);
         let is_wanted = |_: &u64| true;
-        self.each_run::<S, _>(
+        self.for_each_run::<S, _>(
             self.addressing.terminator(),
             hashes,
             counts,
@@ -423,15 +423,16 @@ impl Table {
     }
 
     /// Calls `visit` with the answer, the segment, the run and the remainder of each item. Skips items whose answer is
-    /// not wanted and items whose segment is empty. The last `behind` bits of a slot are no part of the fingerprint.
+    /// not wanted and items whose segment is empty. The last `suffix_bits` bits of a slot are no part of the
+    /// fingerprint.
     ///
     /// Each step is done for all items of a batch before the next step. Out-of-order execution then overlaps the steps
     /// of several items, and each step can prefetch for the next. In a table of a million items, this reduced a look-up
     /// from 87 to 65 ns.
     #[inline(always)]
-    fn each_run<S: Select, A>(
+    fn for_each_run<S: Select, A>(
         &self,
-        behind: u32,
+        suffix_bits: u32,
         hashes: &[Hash],
         answers: &mut [A],
         is_wanted: impl Fn(&A) -> bool,
@@ -439,18 +440,19 @@ impl Table {
     ) {
         for (hashes, answers) in hashes.chunks(BATCH).zip(answers.chunks_mut(BATCH)) {
             self.prefetch_directory(hashes);
-            let mut places = [None; BATCH];
-            for ((place, &hash), answer) in places.iter_mut().zip(hashes).zip(&*answers) {
+            let mut addresses = [None; BATCH];
+            for ((address, &hash), answer) in addresses.iter_mut().zip(hashes).zip(&*answers) {
                 if is_wanted(answer) {
                     let path = self.path(hash);
                     let segment = self.segment(path);
-                    *place = Some((segment, segment.place(path, behind)));
+                    *address = Some((segment, segment.address(path, suffix_bits)));
                 }
             }
-            self.prefetch_groups(places.iter().flatten().map(|(segment, place)| (*segment, place.group)));
+            self.prefetch_groups(addresses.iter().flatten().map(|(segment, address)| (*segment, address.group)));
             let mut runs = [None; BATCH];
-            for (run, place) in runs.iter_mut().zip(places) {
-                *run = place.and_then(|(segment, place)| Some((segment, segment.run::<S>(place)?, place.remainder)));
+            for (run, address) in runs.iter_mut().zip(addresses) {
+                *run = address
+                    .and_then(|(segment, address)| Some((segment, segment.run::<S>(address)?, address.remainder)));
             }
             for (answer, run) in answers.iter_mut().zip(runs) {
                 if let Some((segment, run, remainder)) = run {
@@ -462,7 +464,7 @@ impl Table {
 
     /// Returns true if an entry of a run matches an item with this remainder.
     #[inline(always)]
-    fn fits_any(&self, segment: &Segment, run: Run, remainder: u64) -> bool {
+    fn any_matches(&self, segment: &Segment, run: Run, remainder: u64) -> bool {
         match self.addressing {
             Addressing::Growing(_) => segment.any(&run, |slot| is_prefix(slot, remainder)),
             Addressing::Fixed(_) => segment.any(&run, |slot| slot == remainder.max(1)),
@@ -472,14 +474,14 @@ impl Table {
     fn count_with<S: Select>(&self, hash: Hash) -> u64 {
         let path = self.path(hash);
         let segment = self.segment(path);
-        let place = segment.place(path, self.addressing.terminator());
-        segment.run::<S>(place).map_or(0, |run| self.count_in(segment, run, place.remainder))
+        let address = segment.address(path, self.addressing.terminator());
+        segment.run::<S>(address).map_or(0, |run| self.count_in(segment, run, address.remainder))
     }
 
     /// Returns the sum of the counts of all entries of a run that match an item with this remainder.
     #[inline(always)]
     fn count_in(&self, segment: &Segment, run: Run, remainder: u64) -> u64 {
-        let entries = segment.entries(run).filter(|entry| self.addressing.fits(entry.value, remainder));
+        let entries = segment.entries(run).filter(|entry| self.addressing.matches(entry.value, remainder));
         entries.fold(0, |sum: u64, entry| sum.saturating_add(entry.count))
     }
 
@@ -487,21 +489,21 @@ impl Table {
     fn add_with<S: Select>(&mut self, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> {
         let (path, addressing, payload) = (self.path(hash), self.addressing, self.payload);
         loop {
-            let deepest = self.deepest();
+            let max_depth = self.max_depth();
             let segment = self.segment_mut(path);
-            let place = segment.place(path, addressing.terminator());
-            let Some(run) = segment.run::<S>(place) else {
+            let address = segment.address(path, addressing.terminator());
+            let Some(run) = segment.run::<S>(address) else {
                 self.allocate_segment(path, admit)?;
                 continue;
             };
-            let value = addressing.value(place);
+            let value = addressing.value(address);
             let (mut is_known, mut identical) = (false, None);
             if payload == Payload::Nothing {
-                if segment.any(&run, |slot| addressing.fits(slot, place.remainder)) {
+                if segment.any(&run, |slot| addressing.matches(slot, address.remainder)) {
                     return Ok(false);
                 }
             } else {
-                for entry in segment.entries(run).filter(|entry| addressing.fits(entry.value, place.remainder)) {
+                for entry in segment.entries(run).filter(|entry| addressing.matches(entry.value, address.remainder)) {
                     is_known = true;
                     if entry.value == value {
                         identical = Some(entry);
@@ -515,7 +517,7 @@ impl Table {
             let needs_slot = segment.needs_slot(count, count + 1);
             let mut in_group = 0;
             if needs_slot {
-                let room = segment.slots_if_room::<S>(&run).filter(|_| !must_double(segment, deepest));
+                let room = segment.slots_if_room::<S>(&run).filter(|_| !must_double(segment, max_depth));
                 let Some(slots) = room else {
                     self.make_room::<S>(path, run.group(), admit)?;
                     continue;
@@ -523,12 +525,12 @@ impl Table {
                 in_group = slots;
             }
             segment.set_count(run, identical, value, count + 1, in_group);
-            let claim = addressing.claim_of(segment, value);
+            let added_coverage = addressing.coverage_of_value(segment, value);
             self.slots += u64::from(needs_slot);
             self.occurrences = self.occurrences.saturating_add(1);
             self.count.increment(!is_known);
             if identical.is_none() {
-                self.claimed.add(claim);
+                self.coverage.add(added_coverage);
             }
             return Ok(!is_known);
         }
@@ -544,20 +546,20 @@ impl Table {
                 let other = path | 1 << (Path::BITS - 1 - length);
                 return Ok(self.put(path, length + 1, count, admit)? | self.put(other, length + 1, count, admit)?);
             };
-            let place = segment.place(path, self.addressing.terminator());
-            let Some(run) = segment.run::<Broadword>(place) else {
+            let address = segment.address(path, self.addressing.terminator());
+            let Some(run) = segment.run::<Broadword>(address) else {
                 self.allocate_segment(path, admit)?;
                 continue;
             };
             let value = match self.addressing {
                 Addressing::Growing(_) => {
                     let unused = (segment.width() - 1).saturating_sub(bits);
-                    (place.remainder >> unused << 1 | 1) << unused
+                    (address.remainder >> unused << 1 | 1) << unused
                 }
-                Addressing::Fixed(_) => self.addressing.value(place),
+                Addressing::Fixed(_) => self.addressing.value(address),
             };
             let covers = |slot: u64| {
-                self.addressing.fits(slot, place.remainder)
+                self.addressing.matches(slot, address.remainder)
                     && (slot == value || slot.trailing_zeros() > value.trailing_zeros())
             };
             if self.payload == Payload::Nothing && segment.any(&run, covers) {
@@ -568,23 +570,23 @@ impl Table {
             if before == MAX_ENTRY_COUNT {
                 return Ok(false);
             }
-            let after = (before.saturating_add(count)).min(most_with_another_slot(before, segment.width()));
+            let after = (before.saturating_add(count)).min(max_count_with_another_slot(before, segment.width()));
             let mut in_group = 0;
             if segment.needs_slot(before, after) {
-                let room = segment.slots_if_room::<Broadword>(&run).filter(|_| !must_double(segment, self.deepest()));
+                let room = segment.slots_if_room::<Broadword>(&run).filter(|_| !must_double(segment, self.max_depth()));
                 let Some(slots) = room else {
                     self.make_room::<Broadword>(path, run.group(), admit)?;
                     continue;
                 };
                 in_group = slots;
             }
-            let (claim, slots) = (self.addressing.claim_of(segment, value), segment.slots());
+            let (added_coverage, slots) = (self.addressing.coverage_of_value(segment, value), segment.slots());
             let segment = self.segment_mut(path);
             segment.set_count(run, identical, value, after, in_group);
             let added = segment.slots() - slots;
             self.slots += u64::from(added);
             if before == 0 {
-                self.claimed.add(claim);
+                self.coverage.add(added_coverage);
             }
             count -= after - before;
             if count == 0 {
@@ -597,11 +599,11 @@ impl Table {
     fn remove_with<S: Select>(&mut self, hash: Hash) -> bool {
         let (path, addressing) = (self.path(hash), self.addressing);
         let segment = self.segment_mut(path);
-        let place = segment.place(path, addressing.terminator());
-        let Some(run) = segment.run::<S>(place) else { return false };
-        let (mut longest, mut fitting) = (None, 0);
-        for entry in segment.entries(run).filter(|entry| addressing.fits(entry.value, place.remainder)) {
-            fitting += 1;
+        let address = segment.address(path, addressing.terminator());
+        let Some(run) = segment.run::<S>(address) else { return false };
+        let (mut longest, mut matching) = (None, 0);
+        for entry in segment.entries(run).filter(|entry| addressing.matches(entry.value, address.remainder)) {
+            matching += 1;
             longest = match longest {
                 Some(longer) if length_order(longer) <= length_order(entry) => Some(longer),
                 _ => Some(entry),
@@ -611,19 +613,19 @@ impl Table {
         let (before, in_group) = (segment.slots(), segment.slots_in::<S>(run.group()));
         segment.set_count(run, Some(entry), entry.value, entry.count - 1, in_group);
         let freed = before - segment.slots();
-        let shrinks = freed > 0 && shrinks(segment, addressing);
-        let claim = addressing.claim_of(segment, entry.value);
+        let should_shrink = freed > 0 && should_shrink(segment, addressing);
+        let removed_coverage = addressing.coverage_of_value(segment, entry.value);
         self.slots -= u64::from(freed);
         if entry.count == 1 {
-            self.claimed.subtract(claim);
+            self.coverage.subtract(removed_coverage);
         }
-        self.count.decrement(fitting == 1 && entry.count == 1);
+        self.count.decrement(matching == 1 && entry.count == 1);
         self.occurrences -= u64::from(self.occurrences > 0);
         // The counts of a table that was decoded may be forged.
         self.count.limit(self.occurrences);
         if self.occurrences == 0 || self.slots == 0 {
             self.clear();
-        } else if shrinks {
+        } else if should_shrink {
             self.shrink::<S>(path);
         }
         true
@@ -638,33 +640,33 @@ const DIRECTORY_IN_CACHE: u64 = 1 << 13;
 /// come from the server's allocator, so that defragmentation could not move them.
 #[derive(Clone, Copy)]
 #[repr(Rust, packed(8))]
-struct Share(u128);
+struct Coverage(u128);
 
-impl Share {
+impl Coverage {
     fn get(self) -> u128 {
         self.0
     }
 
-    fn add(&mut self, claim: u128) {
-        self.0 = self.get().saturating_add(claim);
+    fn add(&mut self, other: u128) {
+        self.0 = self.get().saturating_add(other);
     }
 
-    fn subtract(&mut self, claim: u128) {
-        self.0 = self.get().saturating_sub(claim);
+    fn subtract(&mut self, other: u128) {
+        self.0 = self.get().saturating_sub(other);
     }
 }
 
-/// The resolution of a [`Share`].
-const CLAIM_BITS: u32 = 120;
+/// The resolution of a [`Coverage`].
+const COVERAGE_BITS: u32 = 120;
 
 /// Returns the fraction of all paths that have a given prefix of `bits` bits.
-fn claim(bits: u32) -> u128 {
-    1 << CLAIM_BITS.saturating_sub(bits)
+fn coverage_of_prefix(bits: u32) -> u128 {
+    1 << COVERAGE_BITS.saturating_sub(bits)
 }
 
 /// Returns the sum of the fractions of all paths that entries of a growing table match.
-fn claims(entries: &[Listed], level: u32, value_bits: u32) -> u128 {
-    entries.iter().map(|entry| claim(level + length(entry.value, value_bits))).sum()
+fn coverage_of_entries(entries: &[ListedEntry], level: u32, value_bits: u32) -> u128 {
+    entries.iter().map(|entry| coverage_of_prefix(level + length(entry.value, value_bits))).sum()
 }
 
 /// Returns true if the fingerprint of a value is a prefix of `remainder`. The value's lowest set bit is the terminator.
@@ -705,7 +707,7 @@ impl Table {
             let page = self.pages.get_mut(path_at(position));
             // SAFETY: as promised by the caller.
             unsafe { relocate_slice(page.slots_mut(), &relocate) };
-            for segment in page.parts_mut() {
+            for segment in page.buckets_mut() {
                 // SAFETY: as promised by the caller.
                 unsafe { segment.relocate(&relocate) };
             }

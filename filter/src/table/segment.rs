@@ -34,8 +34,8 @@ use super::bits::{
     Broadword, MAX_WIDTH, PADDING, Select, field, low_bits, move_down, move_up, ones_from, select_zero, set_field,
     zeros_from,
 };
-use super::directory::Part;
-use super::entry::{Listed, MAX_ENTRY_COUNT, Payload, Stamps, slot_of, slots_of};
+use super::directory::Bucket;
+use super::entry::{ListedEntry, MAX_ENTRY_COUNT, Payload, Stamps, slot_content, slots_of};
 use super::path::{Path, bits_of, later_bits_of};
 use crate::array::{Bytes, prefetch};
 use crate::error::Error;
@@ -43,8 +43,10 @@ use crate::line::LINE;
 use crate::memory::try_vec;
 
 /// The number of quotients in a group.
-pub(super) const GROUP: u32 = 1 << LOG_GROUP;
-pub(super) const LOG_GROUP: u32 = 6;
+pub(super) const GROUP_QUOTIENTS: u32 = 1 << QUOTIENT_BITS;
+
+/// The number of path bits that choose a quotient in a group.
+pub(super) const QUOTIENT_BITS: u32 = 6;
 
 /// The most groups in a segment, as a power of two.
 ///
@@ -73,7 +75,7 @@ pub(super) struct Segment {
     base: u64,
 }
 
-impl Part for Segment {
+impl Bucket for Segment {
     #[inline(always)]
     fn depth(&self) -> u32 {
         self.depth.into()
@@ -95,7 +97,7 @@ pub(super) struct SlotFormat {
 
 /// The address of a path in a segment.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct Address {
     pub group: usize,
     pub quotient: u32,
     /// The following bits of the path, in the length of the longest fingerprint.
@@ -152,18 +154,18 @@ impl Iterator for Entries<'_> {
 }
 
 /// Returns the least size of a segment for `slots` slots of `width` bits, with enough slack that a search for slack
-/// stays short. Each group has `prefix` bytes before its upper part.
+/// stays short. Each group has `base_bytes` bytes before its upper part.
 #[inline(always)]
-fn least_bytes(slots: usize, groups: usize, width: usize, prefix: usize) -> usize {
-    let bits = (GROUP as usize + 1) * groups + slots * (width + 1);
+fn min_bytes(slots: usize, groups: usize, width: usize, base_bytes: usize) -> usize {
+    let bits = (GROUP_QUOTIENTS as usize + 1) * groups + slots * (width + 1);
     // The upper and the lower part of a group share no byte.
-    let needed = bits.div_ceil(8) + (2 + prefix) * groups + header_bytes(groups) + PADDING;
-    needed + needed / SPARE
+    let needed = bits.div_ceil(8) + (2 + base_bytes) * groups + header_bytes(groups) + PADDING;
+    needed + needed / SLACK_DIVISOR
 }
 
 /// Returns the size of a segment with `slots` filled slots, in bytes.
 pub(super) fn bytes_of_segment(slots: usize, log_groups: u32, format: SlotFormat) -> usize {
-    rounded(least_bytes(slots, 1 << log_groups, format.width as usize, usize::from(format.stamp_bits > 0)))
+    round_to_size_class(min_bytes(slots, 1 << log_groups, format.width as usize, usize::from(format.stamp_bits > 0)))
 }
 
 /// Returns the size of the offsets, in bytes.
@@ -195,26 +197,26 @@ impl Iterator for Runs<'_> {
     fn next(&mut self) -> Option<(u32, Run)> {
         let bytes = self.segment.bytes();
         loop {
-            if self.zeros > GROUP {
+            if self.zeros > GROUP_QUOTIENTS {
                 self.group = self.groups.next()?;
                 let (start, end) = self.segment.bounds(self.group);
                 (self.at, self.end, self.zeros, self.first) = (start * 8, end * 8, 0, 0);
             }
             let zeros = zeros_from(bytes, self.at);
             (self.at, self.zeros) = (self.at + zeros as usize, self.zeros + zeros);
-            if self.zeros > GROUP || zeros == MAX_WIDTH {
+            if self.zeros > GROUP_QUOTIENTS || zeros == MAX_WIDTH {
                 continue;
             }
             let len = ones_from(bytes, self.at);
             let run = Run { group: self.group, end: self.end, zero: self.at - 1, first: self.first, len };
             (self.at, self.first) = (self.at + len, self.first + len);
-            return Some((self.group as u32 * GROUP + self.zeros - 1, run));
+            return Some((self.group as u32 * GROUP_QUOTIENTS + self.zeros - 1, run));
         }
     }
 }
 
 /// Rounds a size up to one of jemalloc's size classes, four per doubling.
-fn rounded(bytes: usize) -> usize {
+fn round_to_size_class(bytes: usize) -> usize {
     bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(16))
 }
 
@@ -232,7 +234,7 @@ impl Segment {
     }
 
     /// Returns an empty segment with the same format and depth.
-    pub(super) fn without_slots(&self) -> Segment {
+    pub(super) fn empty_copy(&self) -> Segment {
         Segment { bytes: Bytes::empty(), slots: 0, ..*self }
     }
 
@@ -259,7 +261,7 @@ impl Segment {
 
     /// Returns the number of bytes before the upper part of a group: 1 for the base in a table that forgets.
     #[inline(always)]
-    fn prefix(&self) -> usize {
+    fn base_bytes(&self) -> usize {
         usize::from(self.stamp_bits > 0)
     }
 
@@ -275,24 +277,26 @@ impl Segment {
 
     /// Returns the size of a group with `slots` slots and no slack, in bytes. Its two parts share no byte.
     fn group_bytes(&self, slots: usize) -> usize {
-        self.prefix() + (GROUP as usize + 1 + slots).div_ceil(8) + (slots * usize::from(self.width)).div_ceil(8)
+        self.base_bytes()
+            + (GROUP_QUOTIENTS as usize + 1 + slots).div_ceil(8)
+            + (slots * usize::from(self.width)).div_ceil(8)
     }
 
     /// Returns the size of a segment of this format with `slots` slots, in bytes. It depends on nothing else, so that
     /// tables with equal content have equal sizes, whatever their history.
     fn bytes_for_slots(&self, slots: usize) -> usize {
-        if slots == 0 { 0 } else { rounded(self.least_bytes(slots)) }
+        if slots == 0 { 0 } else { round_to_size_class(self.min_bytes(slots)) }
     }
 
-    /// Returns the least size for `slots` slots: see the function [`least_bytes`].
+    /// Returns the least size for `slots` slots: see the function [`min_bytes`].
     #[inline(always)]
-    fn least_bytes(&self, slots: usize) -> usize {
-        least_bytes(slots, self.groups(), self.width.into(), self.prefix())
+    fn min_bytes(&self, slots: usize) -> usize {
+        min_bytes(slots, self.groups(), self.width.into(), self.base_bytes())
     }
 
     /// Returns the number of path bits that choose a quotient of the whole table.
     pub(super) fn level(&self) -> u32 {
-        self.depth() + self.log_groups() + LOG_GROUP
+        self.depth() + self.log_groups() + QUOTIENT_BITS
     }
 
     /// Returns the size of the allocation, in bytes.
@@ -310,15 +314,15 @@ impl Segment {
         self.bytes.as_mut_slice().as_flattened_mut()
     }
 
-    /// Returns the address of a path. The last `behind` bits of a slot, a terminator and a stamp, are no part of a
+    /// Returns the address of a path. The last `suffix_bits` bits of a slot, a terminator and a stamp, are no part of a
     /// fingerprint.
     #[inline(always)]
-    pub(super) fn place(&self, path: Path, behind: u32) -> Place {
+    pub(super) fn address(&self, path: Path, suffix_bits: u32) -> Address {
         let (depth, log_groups) = (self.depth(), self.log_groups());
-        Place {
+        Address {
             group: self.group(path),
-            quotient: bits_of(path, depth + log_groups, LOG_GROUP) as u32,
-            remainder: later_bits_of(path, self.level(), self.width() - behind),
+            quotient: bits_of(path, depth + log_groups, QUOTIENT_BITS) as u32,
+            remainder: later_bits_of(path, self.level(), self.width() - suffix_bits),
         }
     }
 
@@ -332,7 +336,7 @@ impl Segment {
     #[inline(always)]
     fn bounds(&self, group: usize) -> (usize, usize) {
         let (start, end) = self.extent(group);
-        (start + self.prefix(), end)
+        (start + self.base_bytes(), end)
     }
 
     /// Returns the first byte of a group, and the byte after its last.
@@ -353,21 +357,21 @@ impl Segment {
 
     /// Returns the run of a quotient, or `None` if the segment is empty.
     #[inline(always)]
-    pub(super) fn run<S: Select>(&self, place: Place) -> Option<Run> {
+    pub(super) fn run<S: Select>(&self, address: Address) -> Option<Run> {
         if self.bytes().is_empty() {
             return None;
         }
-        let (start, end) = self.bounds(place.group);
-        let zero = select_zero::<S>(self.bytes(), start, place.quotient);
+        let (start, end) = self.bounds(address.group);
+        let zero = select_zero::<S>(self.bytes(), start, address.quotient);
         let len = ones_from(self.bytes(), start * 8 + zero + 1);
-        let first = zero - place.quotient as usize;
-        Some(Run { group: place.group, end: end * 8, zero: start * 8 + zero, first, len })
+        let first = zero - address.quotient as usize;
+        Some(Run { group: address.group, end: end * 8, zero: start * 8 + zero, first, len })
     }
 
     /// Returns the number of slots in a group.
     #[inline(always)]
     pub(super) fn slots_in<S: Select>(&self, group: usize) -> usize {
-        select_zero::<S>(self.bytes(), self.bounds(group).0, GROUP) - GROUP as usize
+        select_zero::<S>(self.bytes(), self.bounds(group).0, GROUP_QUOTIENTS) - GROUP_QUOTIENTS as usize
     }
 
     #[inline(always)]
@@ -380,9 +384,9 @@ impl Segment {
         field(self.bytes(), self.slot_bit(run, index), self.width())
     }
 
-    /// Returns true if `fits` returns true for the value of any entry of a run.
+    /// Returns true if `matches` returns true for the value of any entry of a run.
     #[inline(always)]
-    pub(super) fn any(&self, run: &Run, fits: impl Fn(u64) -> bool) -> bool {
+    pub(super) fn any(&self, run: &Run, matches: impl Fn(u64) -> bool) -> bool {
         let mut index = 0;
         while index < run.len {
             let slot = self.slot(run, index);
@@ -390,7 +394,7 @@ impl Segment {
                 index = self.after_digits(run, index);
                 continue;
             }
-            if fits(slot) {
+            if matches(slot) {
                 return true;
             }
             index += 1;
@@ -453,7 +457,7 @@ impl Segment {
         }
         for slot in 0..new {
             let bit = self.slot_bit(&run, index + slot);
-            let content = slot_of(value, count, self.width(), slot);
+            let content = slot_content(value, count, self.width(), slot);
             let width = self.width();
             set_field(self.bytes_mut(), bit, width, content);
         }
@@ -468,7 +472,7 @@ impl Segment {
     #[inline(always)]
     fn insert_slot(&mut self, run: &Run, index: usize, slots: usize) {
         let width = usize::from(self.width);
-        let upper_end = self.bounds(run.group).0 * 8 + GROUP as usize + 1 + slots;
+        let upper_end = self.bounds(run.group).0 * 8 + GROUP_QUOTIENTS as usize + 1 + slots;
         let bytes = self.bytes_mut();
         move_up(bytes, run.zero + 1, upper_end, 1);
         set_field(bytes, run.zero + 1, 1, 1);
@@ -479,7 +483,7 @@ impl Segment {
     #[inline(always)]
     fn remove_slot(&mut self, run: &Run, index: usize, slots: usize) {
         let width = usize::from(self.width);
-        let upper_end = self.bounds(run.group).0 * 8 + GROUP as usize + 1 + slots;
+        let upper_end = self.bounds(run.group).0 * 8 + GROUP_QUOTIENTS as usize + 1 + slots;
         let bytes = self.bytes_mut();
         move_down(bytes, run.zero + 2, upper_end, 1);
         move_up(bytes, run.end - slots * width, run.end - (run.first + index + 1) * width, width);
@@ -491,7 +495,7 @@ impl Segment {
     pub(super) fn slots_if_room<S: Select>(&self, run: &Run) -> Option<usize> {
         let start = self.bounds(run.group).0;
         let slots = self.slots_in::<S>(run.group);
-        let used = GROUP as usize + 1 + slots * (usize::from(self.width) + 1);
+        let used = GROUP_QUOTIENTS as usize + 1 + slots * (usize::from(self.width) + 1);
         (used + usize::from(self.width) < run.end - start * 8 && self.fits_another_slot()).then_some(slots)
     }
 
@@ -534,7 +538,7 @@ impl Segment {
     #[inline(always)]
     fn slack<S: Select>(&self, group: usize) -> (usize, usize, usize) {
         let ((start, end), slots) = (self.bounds(group), self.slots_in::<S>(group));
-        let upper_end = start + (GROUP as usize + 1 + slots).div_ceil(8);
+        let upper_end = start + (GROUP_QUOTIENTS as usize + 1 + slots).div_ceil(8);
         let lower_start = (end * 8 - slots * usize::from(self.width)) / 8;
         (lower_start.saturating_sub(upper_end), upper_end, lower_start)
     }
@@ -542,7 +546,7 @@ impl Segment {
     /// Returns true if the segment is large enough for another slot.
     #[inline(always)]
     pub(super) fn fits_another_slot(&self) -> bool {
-        self.least_bytes(self.slots as usize + 1) <= self.allocated()
+        self.min_bytes(self.slots as usize + 1) <= self.allocated()
     }
 
     /// Returns the size of the segment with another slot, in bytes.
@@ -552,7 +556,7 @@ impl Segment {
 
     /// Returns the size that the segment should have, or `None` if it is not larger than that.
     #[inline(always)]
-    pub(super) fn reduced(&self) -> Option<usize> {
+    pub(super) fn smaller_size(&self) -> Option<usize> {
         Some(self.bytes_for_slots(self.slots as usize)).filter(|&bytes| bytes < self.allocated())
     }
 
@@ -570,11 +574,11 @@ impl Segment {
                 let (start, new_start) = (self.bounds(group).0, new.bounds(group).0);
                 // The lower part comes first: its first byte may also be the last byte of the upper part.
                 let lower = (slots * usize::from(self.width)).div_ceil(8);
-                let upper = (GROUP as usize + 1 + slots).div_ceil(8);
-                let (prefix, bytes) = (self.prefix(), new.bytes_mut());
+                let upper = (GROUP_QUOTIENTS as usize + 1 + slots).div_ceil(8);
+                let (base_bytes, bytes) = (self.base_bytes(), new.bytes_mut());
                 bytes[new_end - lower..new_end].copy_from_slice(&self.bytes()[end - lower..end]);
-                bytes[new_start - prefix..new_start + upper]
-                    .copy_from_slice(&self.bytes()[start - prefix..start + upper]);
+                bytes[new_start - base_bytes..new_start + upper]
+                    .copy_from_slice(&self.bytes()[start - base_bytes..start + upper]);
             }
         }
         Ok(new)
@@ -600,21 +604,21 @@ impl Segment {
     }
 
     /// Returns all entries of neighbouring segments, in order. Quotients are numbered across the segments.
-    pub(super) fn list(segments: &[&Segment]) -> Result<Vec<Listed>, Error> {
+    pub(super) fn list(segments: &[&Segment]) -> Result<Vec<ListedEntry>, Error> {
         let mut entries = try_vec(segments.iter().map(|segment| segment.slots as usize).sum())?;
         let mut first = 0;
         for segment in segments {
-            segment.each_entry(|quotient, value, content| {
-                entries.push(Listed { quotient: first + quotient, value, content });
+            segment.for_each_entry(|quotient, value, content| {
+                entries.push(ListedEntry { quotient: first + quotient, value, content });
             });
-            first += GROUP << segment.log_groups;
+            first += GROUP_QUOTIENTS << segment.log_groups;
         }
         Ok(entries)
     }
 
     /// Calls `visit` with the quotient, the value, and the count or slice of each entry.
     #[inline(always)]
-    fn each_entry(&self, mut visit: impl FnMut(u32, u64, u64)) {
+    fn for_each_entry(&self, mut visit: impl FnMut(u32, u64, u64)) {
         for (quotient, run) in self.runs() {
             if self.stamp_bits > 0 {
                 let stamped = (0..run.len).map(|index| self.stamped(&run, index));
@@ -630,23 +634,23 @@ impl Segment {
     /// Returns an iterator over the quotients that have slots, and their runs.
     fn runs(&self) -> Runs<'_> {
         let groups = if !self.bytes().is_empty() { self.groups() } else { 0 };
-        Runs { segment: self, groups: 0..groups, group: 0, end: 0, at: 0, zeros: GROUP + 1, first: 0 }
+        Runs { segment: self, groups: 0..groups, group: 0, end: 0, at: 0, zeros: GROUP_QUOTIENTS + 1, first: 0 }
     }
 
     /// Returns the size of a segment of this format with `entries`, in bytes.
-    pub(super) fn bytes_for(&self, entries: &[Listed]) -> usize {
+    pub(super) fn bytes_for(&self, entries: &[ListedEntry]) -> usize {
         self.bytes_for_slots(entries.iter().map(|entry| self.slots_of(entry)).sum())
     }
 
     /// Returns the number of slots that an entry fills.
-    fn slots_of(&self, entry: &Listed) -> usize {
+    fn slots_of(&self, entry: &ListedEntry) -> usize {
         if self.stamp_bits > 0 { 1 } else { slots_of(entry.content, self.width()) }
     }
 
     /// Returns the content of slot `index` of an entry.
-    fn slot_of(&self, entry: &Listed, index: usize) -> u64 {
+    fn slot_content(&self, entry: &ListedEntry, index: usize) -> u64 {
         match self.stamp_bits {
-            0 => slot_of(entry.value, entry.content, self.width(), index),
+            0 => slot_content(entry.value, entry.content, self.width(), index),
             _ => self.stamped_slot(entry.value, entry.content),
         }
     }
@@ -661,11 +665,11 @@ impl Segment {
     /// Fills an empty segment with `entries`, which are ordered by quotient. `bytes` is the size that
     /// [`bytes_for`](Self::bytes_for) returns. `base` is the last forgotten slice; no entry is in it or in an earlier
     /// one.
-    pub(super) fn with(mut self, bytes: usize, entries: &[Listed], base: u64) -> Result<Segment, Error> {
+    pub(super) fn with_entries(mut self, bytes: usize, entries: &[ListedEntry], base: u64) -> Result<Segment, Error> {
         self.base = base;
         let mut slots = [0usize; 1 << MAX_LOG_GROUPS];
         for entry in entries {
-            slots[(entry.quotient / GROUP) as usize] += self.slots_of(entry);
+            slots[(entry.quotient / GROUP_QUOTIENTS) as usize] += self.slots_of(entry);
         }
         if bytes == 0 {
             return Ok(self);
@@ -676,12 +680,12 @@ impl Segment {
         for group in 0..self.groups() {
             let (start, end) = self.bounds(group);
             let (mut low, mut filled) = (end * 8, 0);
-            while let Some(entry) = entries.next_if(|entry| (entry.quotient / GROUP) as usize == group) {
+            while let Some(entry) = entries.next_if(|entry| (entry.quotient / GROUP_QUOTIENTS) as usize == group) {
                 for index in 0..self.slots_of(entry) {
-                    let bit = start * 8 + (entry.quotient % GROUP) as usize + 1 + filled;
+                    let bit = start * 8 + (entry.quotient % GROUP_QUOTIENTS) as usize + 1 + filled;
                     low -= usize::from(self.width);
                     filled += 1;
-                    let (slot, width) = (self.slot_of(entry, index), self.width());
+                    let (slot, width) = (self.slot_content(entry, index), self.width());
                     let bytes = self.bytes_mut();
                     bytes[bit / 8] |= 1 << (bit % 8);
                     set_field(bytes, low, width, slot);
@@ -701,9 +705,9 @@ impl Segment {
         }
         for group in 0..groups {
             let ((start, end), slots) = (self.bounds(group), self.slots_in::<Broadword>(group));
-            let upper = GROUP as usize + 1 + slots;
+            let upper = GROUP_QUOTIENTS as usize + 1 + slots;
             let lower = slots * usize::from(self.width);
-            out.extend_from_slice(&self.bytes()[start - self.prefix()..start + upper.div_ceil(8)]);
+            out.extend_from_slice(&self.bytes()[start - self.base_bytes()..start + upper.div_ceil(8)]);
             if let Some(last) = out.last_mut() {
                 *last &= 0xFF >> (7 - (upper - 1) % 8);
             }
@@ -724,16 +728,16 @@ impl Segment {
     /// Fills an empty segment with `slots` slots, at least one, from the start of `bytes`, and removes the decoded
     /// bytes from `bytes`. Returns `None` if [`encode`](Self::encode) cannot have written them.
     pub(super) fn decode(mut self, slots: u32, bytes: &mut &[u8]) -> Result<Option<Segment>, Error> {
-        let (width, groups, prefix) = (usize::from(self.width), self.groups(), self.prefix());
+        let (width, groups, base_bytes) = (usize::from(self.width), self.groups(), self.base_bytes());
         if self.stamp_bits > 0 {
             let Some((base, rest)) = bytes.split_first_chunk() else { return Ok(None) };
             (self.base, *bytes) = (u64::from_le_bytes(*base), rest);
         }
         let (mut counts, mut rest) = ([0; 1 << MAX_LOG_GROUPS], *bytes);
         for count in &mut counts[..groups] {
-            let Some((_base, parts)) = rest.split_at_checked(prefix) else { return Ok(None) };
+            let Some((_base, parts)) = rest.split_at_checked(base_bytes) else { return Ok(None) };
             let Some(slots) = slots_in_upper(parts) else { return Ok(None) };
-            let (upper, lower) = (GROUP as usize + 1 + slots, slots * width);
+            let (upper, lower) = (GROUP_QUOTIENTS as usize + 1 + slots, slots * width);
             let Some((taken, after)) = parts.split_at_checked(upper.div_ceil(8) + lower.div_ceil(8)) else {
                 return Ok(None);
             };
@@ -757,12 +761,12 @@ impl Segment {
         self.slots = slots;
         for (group, &slots) in counts[..groups].iter().enumerate() {
             let (start, end) = self.bounds(group);
-            let (upper, lower) = ((GROUP as usize + 1 + slots).div_ceil(8), (slots * width).div_ceil(8));
-            let (taken, after) = bytes.split_at(prefix + upper + lower);
+            let (upper, lower) = ((GROUP_QUOTIENTS as usize + 1 + slots).div_ceil(8), (slots * width).div_ceil(8));
+            let (taken, after) = bytes.split_at(base_bytes + upper + lower);
             *bytes = after;
             let target = self.bytes_mut();
-            target[start - prefix..start + upper].copy_from_slice(&taken[..prefix + upper]);
-            target[end - lower..end].copy_from_slice(&taken[prefix + upper..]);
+            target[start - base_bytes..start + upper].copy_from_slice(&taken[..base_bytes + upper]);
+            target[end - lower..end].copy_from_slice(&taken[base_bytes + upper..]);
         }
         Ok(Some(self))
     }
@@ -795,15 +799,15 @@ impl Segment {
     }
 
     /// Appends the values of a run to `values`, which must have room. Returns false if a slot belongs to no valid
-    /// entry, or to an entry with a count above `most`.
-    fn read_entries(&self, run: Run, most: u64, values: &mut Vec<u64>) -> bool {
+    /// entry, or to an entry with a count above `max_count`.
+    fn read_entries(&self, run: Run, max_count: u64, values: &mut Vec<u64>) -> bool {
         let mut index = 0;
         while index < run.len {
             let entry = self.entry(&run, index);
             let slots = slots_of(entry.count, self.width());
-            let slot = |slot| slot_of(entry.value, entry.count, self.width(), slot);
+            let slot = |slot| slot_content(entry.value, entry.count, self.width(), slot);
             let is_entry = entry.value != 0
-                && entry.count <= most
+                && entry.count <= max_count
                 && index + slots <= run.len
                 && (0..slots).all(|within| self.slot(&run, index + within) == slot(within));
             if !is_entry {
@@ -816,8 +820,8 @@ impl Segment {
     }
 
     /// Calls `visit` with the value of each entry.
-    pub(super) fn each_value(&self, mut visit: impl FnMut(u64)) {
-        self.each_entry(|_quotient, value, _count| visit(value));
+    pub(super) fn for_each_value(&self, mut visit: impl FnMut(u64)) {
+        self.for_each_entry(|_quotient, value, _count| visit(value));
     }
 
     /// Prefetches the offsets of a group.
@@ -828,7 +832,7 @@ impl Segment {
 
     /// Prefetches the likely position of a group, without waiting for its offset. Groups have about equal sizes.
     #[inline(always)]
-    pub(super) fn prefetch_near(&self, group: usize) {
+    pub(super) fn prefetch_estimated(&self, group: usize) {
         let start = (self.bytes().len() * group) >> self.log_groups;
         let base = self.bytes().as_ptr();
         for line in 0..GROUP_LINES {
@@ -872,9 +876,9 @@ fn has_repeated(values: &mut [u64]) -> bool {
 fn slots_in_upper(bytes: &[u8]) -> Option<usize> {
     let mut zeros = 0;
     for (index, byte) in bytes.iter().enumerate() {
-        if zeros + byte.count_zeros() > GROUP {
-            let last = (0..8).filter(|bit| byte >> bit & 1 == 0).nth((GROUP - zeros) as usize)?;
-            return Some(index * 8 + last - GROUP as usize);
+        if zeros + byte.count_zeros() > GROUP_QUOTIENTS {
+            let last = (0..8).filter(|bit| byte >> bit & 1 == 0).nth((GROUP_QUOTIENTS - zeros) as usize)?;
+            return Some(index * 8 + last - GROUP_QUOTIENTS as usize);
         }
         zeros += byte.count_zeros();
     }
@@ -885,4 +889,4 @@ fn slots_in_upper(bytes: &[u8]) -> Option<usize> {
 const GROUP_LINES: usize = 3;
 
 /// The divisor that gives the slack of a segment. With less slack, the search for it takes longer.
-const SPARE: usize = 32;
+const SLACK_DIVISOR: usize = 32;

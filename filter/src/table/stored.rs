@@ -12,7 +12,7 @@
 //!
 //! A part contains no slack, so tables with the same content give the same bytes.
 
-use super::directory::Part as _;
+use super::directory::Bucket as _;
 use super::entry::Payload;
 use super::growth::{DIRECTORY_BYTES, DIRECTORY_BYTES_PER_SEGMENT, MAX_DEPTH};
 use super::path::Path;
@@ -43,16 +43,16 @@ pub(super) fn path_at(position: Position) -> Path {
 }
 
 impl Table {
-    /// Encodes a part from `from` on: as many segments as take `least` bytes, or all the remaining ones. Returns `None`
-    /// at the end, or if the table is empty.
-    pub fn encode_part(&self, from: Position, least: usize) -> Result<Option<Vec<u8>>, Error> {
+    /// Encodes a part from `from` on: as many segments as take `min_bytes` bytes, or all the remaining ones. Returns
+    /// `None` at the end, or if the table is empty.
+    pub fn encode_part(&self, from: Position, min_bytes: usize) -> Result<Option<Vec<u8>>, Error> {
         if from >= END || self.slots == 0 {
             return Ok(None);
         }
         // Segments may have merged since the last part, so that `from` lies within a segment.
         let start = self.start_of(path_at(from));
         let (mut end, mut length) = (start, 2 * size_of::<Position>());
-        while end < END && length < least {
+        while end < END && length < min_bytes {
             let segment = self.segment(path_at(end));
             length += SEGMENT_HEADER + segment.encoded_bytes();
             end += END >> segment.depth();
@@ -116,7 +116,7 @@ impl Table {
         }
         if self.payload != Payload::Nothing {
             for (path, segment) in &segments {
-                if !self.is_empty_or_like(*path, segment)? {
+                if !self.is_empty_or_equal(*path, segment)? {
                     return Err(DecodeError::Foreign);
                 }
             }
@@ -124,8 +124,8 @@ impl Table {
         let mut depths = try_vec(segments.len())?;
         for (path, segment) in &segments {
             depths.push(self.segment(*path).depth());
-            if let Err(error) = self.make_place(*path, segment) {
-                self.undivide_all(&segments, &depths);
+            if let Err(error) = self.split_for(*path, segment) {
+                self.unsplit_all(&segments, &depths);
                 return Err(error);
             }
         }
@@ -133,35 +133,35 @@ impl Table {
         for ((path, segment), depth) in segments.iter_mut().zip(&depths) {
             let segment = std::mem::replace(segment, self.empty_segment(0));
             changed |= *depth < self.segment(*path).depth();
-            changed |= self.install(*path, segment)?;
+            changed |= self.add_segment(*path, segment)?;
         }
         if self.slots == 0 {
-            self.undivide_all(&segments, &depths);
+            self.unsplit_all(&segments, &depths);
             return Ok(false);
         }
         Ok(changed)
     }
 
     /// Splits the empty segment of a path down to the depth of `segment`. Does nothing if it has slots.
-    fn make_place(&mut self, path: Path, segment: &Segment) -> Result<(), DecodeError> {
+    fn split_for(&mut self, path: Path, segment: &Segment) -> Result<(), DecodeError> {
         if self.segment(path).slots() > 0 {
             return Ok(());
         }
-        let most = match self.addressing {
+        let max_bytes = match self.addressing {
             // Forged segments take six bytes each, and can have any depth.
             Addressing::Growing(_) => DIRECTORY_BYTES + DIRECTORY_BYTES_PER_SEGMENT * self.segments,
             Addressing::Fixed(_) => u64::MAX,
         };
-        self.divide(path, segment.depth(), most).map_err(|error| match error {
+        self.split_empty(path, segment.depth(), max_bytes).map_err(|error| match error {
             Error::OutOfMemory => DecodeError::OutOfMemory,
             _ => DecodeError::Corrupt,
         })
     }
 
-    /// Undoes [`make_place`](Self::make_place) for all segments. `depths` are the depths before it.
-    fn undivide_all(&mut self, segments: &[(Path, Segment)], depths: &[u32]) {
+    /// Undoes [`split_for`](Self::split_for) for all segments. `depths` are the depths before it.
+    fn unsplit_all(&mut self, segments: &[(Path, Segment)], depths: &[u32]) {
         for ((path, _), &depth) in segments.iter().zip(depths).rev() {
-            self.undivide(*path, depth);
+            self.unsplit_empty(*path, depth);
         }
     }
 
@@ -188,7 +188,7 @@ impl Table {
     }
 
     /// Returns true if the segment of a path is empty, or holds the same entries as `segment`.
-    fn is_empty_or_like(&self, path: Path, segment: &Segment) -> Result<bool, Error> {
+    fn is_empty_or_equal(&self, path: Path, segment: &Segment) -> Result<bool, Error> {
         let target = self.segment(path);
         let is_empty = target.slots() == 0 && target.depth() <= segment.depth();
         let is_like = || Ok(Segment::list(&[target])? == Segment::list(&[segment])?);
@@ -196,7 +196,7 @@ impl Table {
     }
 
     /// Replaces an empty segment by `segment`, or adds its entries to a set. Returns true if that added entries.
-    fn install(&mut self, path: Path, segment: Segment) -> Result<bool, DecodeError> {
+    fn add_segment(&mut self, path: Path, segment: Segment) -> Result<bool, DecodeError> {
         let target = self.segment(path);
         if target.slots() == 0 && target.depth() == segment.depth() {
             let is_new = segment.slots() > 0;
@@ -212,23 +212,23 @@ impl Table {
 
     /// Replaces an empty segment by one of the same depth.
     pub(super) fn replace_empty(&mut self, path: Path, segment: Segment) {
-        self.claimed.add(self.claims_of(&segment));
+        self.coverage.add(self.coverage_of_segment(&segment));
         self.slots += u64::from(segment.slots());
         self.segment_bytes = self.segment_bytes + segment.allocated() - self.segment(path).allocated();
         *self.segment_mut(path) = segment;
     }
 
     /// Returns the sum of the fractions of all paths that the entries of a segment match.
-    fn claims_of(&self, segment: &Segment) -> u128 {
+    fn coverage_of_segment(&self, segment: &Segment) -> u128 {
         // Counting entries by their fraction first is faster than adding up each fraction.
         let mut alike = [0u32; u64::BITS as usize];
         match self.addressing {
-            Addressing::Growing(_) => segment.each_value(|value| alike[value.trailing_zeros() as usize] += 1),
-            Addressing::Fixed(_) => segment.each_value(|value| alike[usize::from(value > 1)] += 1),
+            Addressing::Growing(_) => segment.for_each_value(|value| alike[value.trailing_zeros() as usize] += 1),
+            Addressing::Fixed(_) => segment.for_each_value(|value| alike[usize::from(value > 1)] += 1),
         }
         let of = |(zeros, &count): (usize, &u32)| match count {
             0 => 0,
-            _ => u128::from(count) * self.addressing.claim_of(segment, 1 << zeros),
+            _ => u128::from(count) * self.addressing.coverage_of_value(segment, 1 << zeros),
         };
         alike.iter().enumerate().map(of).sum()
     }

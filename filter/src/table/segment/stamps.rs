@@ -2,9 +2,11 @@
 
 use super::{Run, Segment};
 use crate::array::WORD;
-use crate::table::bits::{Ascending, Broadword, Descending, Select, field, first_zeros, low_bits, set_field, up_to};
+use crate::table::bits::{
+    AscendingWriter, Broadword, DescendingWriter, Select, field, first_zeros, low_bits, low_bits_up_to_64, set_field,
+};
 use crate::table::entry::Stamps;
-use crate::table::segment::{GROUP, MAX_LOG_GROUPS};
+use crate::table::segment::{GROUP_QUOTIENTS, MAX_LOG_GROUPS};
 
 /// An entry of a segment that forgets: a value and its slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +18,7 @@ pub(in crate::table) struct Stamped {
 }
 
 /// The number of values that the base of a group can have, relative to the base of its segment. It is stored in a byte.
-const BASES: u64 = 1 << 8;
+const BASE_RANGE: u64 = 1 << 8;
 
 /// The operations that only segments that forget have. `forgotten` is the last forgotten slice.
 impl Segment {
@@ -27,8 +29,8 @@ impl Segment {
     }
 
     fn set_base_of(&mut self, group: usize, base: u64) {
-        let (place, segment) = (self.bounds(group).0 - 1, self.base);
-        self.bytes_mut()[place] = (base - segment) as u8;
+        let (position, segment) = (self.bounds(group).0 - 1, self.base);
+        self.bytes_mut()[position] = (base - segment) as u8;
     }
 
     /// Sets the base of a segment that was just allocated to the last forgotten slice.
@@ -42,22 +44,22 @@ impl Segment {
         slot.wrapping_sub(base + 1) & low_bits(self.stamp_bits())
     }
 
-    /// Returns true if `fits` returns true for the value of any remembered entry of a run.
+    /// Returns true if `matches` returns true for the value of any remembered entry of a run.
     #[inline(always)]
-    pub(in crate::table) fn remembers_any(&self, run: &Run, forgotten: u64, fits: impl Fn(u64) -> bool) -> bool {
+    pub(in crate::table) fn remembers_any(&self, run: &Run, forgotten: u64, matches: impl Fn(u64) -> bool) -> bool {
         let (bits, base) = (self.stamp_bits(), self.base_of(run.group));
         let least = forgotten.saturating_sub(base);
         (0..run.len).any(|index| {
             let slot = self.slot(run, index);
-            self.slices_between(base, slot) >= least && fits(slot >> bits)
+            self.slices_between(base, slot) >= least && matches(slot >> bits)
         })
     }
 
-    /// Returns the entry in the latest slice among the remembered entries whose value `fits`.
+    /// Returns the entry in the latest slice among the remembered entries whose value `matches`.
     #[inline(always)]
-    pub(in crate::table) fn newest(&self, run: &Run, forgotten: u64, fits: impl Fn(u64) -> bool) -> Option<Stamped> {
+    pub(in crate::table) fn newest(&self, run: &Run, forgotten: u64, matches: impl Fn(u64) -> bool) -> Option<Stamped> {
         let all = (0..run.len).map(|index| self.stamped(run, index));
-        all.filter(|entry| entry.slice > forgotten && fits(entry.value)).max_by_key(|entry| entry.slice)
+        all.filter(|entry| entry.slice > forgotten && matches(entry.value)).max_by_key(|entry| entry.slice)
     }
 
     /// Returns the entry in slot `index` of a run.
@@ -116,7 +118,7 @@ impl Segment {
     /// Drops the forgotten slots of a group, and calls `dropped` with their values.
     #[inline(always)]
     pub(in crate::table) fn forget<S: Select>(&mut self, group: usize, forgotten: u64, mut dropped: impl FnMut(u64)) {
-        if forgotten - self.base >= BASES {
+        if forgotten - self.base >= BASE_RANGE {
             self.move_base(forgotten, &mut dropped);
         }
         if self.is_stale(group, forgotten) {
@@ -129,7 +131,7 @@ impl Segment {
     #[cold]
     fn move_base(&mut self, forgotten: u64, dropped: &mut impl FnMut(u64)) {
         // Groups in use have bases close to `forgotten`, and keep them.
-        let new = forgotten - BASES / 2;
+        let new = forgotten - BASE_RANGE / 2;
         let mut bases = [new; 1 << MAX_LOG_GROUPS];
         for (group, base) in bases[..self.groups()].iter_mut().enumerate() {
             if self.is_stale(group, new) {
@@ -149,10 +151,10 @@ impl Segment {
             (self.base_of(group), self.bounds(group), self.width(), self.stamp_bits());
         let (first, stamp, least) = (base + 1, low_bits(stamp_bits), forgotten - base);
         let (mut at, mut zeros, mut low, mut gone) = (start, 0, end * 8, 0);
-        let (mut upper, mut lower) = (Ascending::new(start), Descending::new(end));
+        let (mut upper, mut lower) = (AscendingWriter::new(start), DescendingWriter::new(end));
         let bytes = self.bytes_mut();
-        while zeros <= GROUP {
-            let (bits, length) = first_zeros::<S>(bytes, at, GROUP + 1 - zeros);
+        while zeros <= GROUP_QUOTIENTS {
+            let (bits, length) = first_zeros::<S>(bytes, at, GROUP_QUOTIENTS + 1 - zeros);
             let (slots, mut kept) = (bits.count_ones(), 0);
             for index in 0..slots {
                 low -= width as usize;
@@ -165,7 +167,7 @@ impl Segment {
                 }
             }
             // All zeros stay, and the ones of the slots that are kept.
-            let stays = !bits & up_to(length) | S::deposit(kept, bits);
+            let stays = !bits & low_bits_up_to_64(length) | S::deposit(kept, bits);
             upper.append(bytes, S::extract(bits, stays), stays.count_ones());
             gone += slots - kept.count_ones();
             zeros += length - slots;
