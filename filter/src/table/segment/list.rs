@@ -1,0 +1,146 @@
+//! Segments as lists of entries.
+
+use super::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, Run, Segment};
+use crate::error::Error;
+use crate::memory::try_vec;
+use crate::table::bits::{MAX_WIDTH, ones_from, set_field, zeros_from};
+use crate::table::entry::{ListedEntry, slot_content, slots_of};
+
+impl Segment {
+    /// Returns all entries of neighbouring segments, in order. Quotients are numbered across the segments.
+    pub(in crate::table) fn list(segments: &[&Segment]) -> Result<Vec<ListedEntry>, Error> {
+        let mut entries = try_vec(segments.iter().map(|segment| segment.slots as usize).sum())?;
+        let mut first = 0;
+        for segment in segments {
+            segment.for_each_entry(|quotient, value, content| {
+                entries.push(ListedEntry { quotient: first + quotient, value, content });
+            });
+            first += GROUP_QUOTIENTS << segment.log_groups;
+        }
+        Ok(entries)
+    }
+
+    /// Fills an empty segment with `entries`, which are ordered by quotient. `bytes` is the size that
+    /// [`bytes_for`](Self::bytes_for) returns. `base` is the last forgotten slice; no entry is in it or in an earlier
+    /// one.
+    pub(in crate::table) fn with_entries(
+        mut self,
+        bytes: usize,
+        entries: &[ListedEntry],
+        base: u64,
+    ) -> Result<Segment, Error> {
+        self.base = base;
+        let mut slots = [0usize; 1 << MAX_LOG_GROUPS];
+        for entry in entries {
+            slots[(entry.quotient / GROUP_QUOTIENTS) as usize] += self.slots_of(entry);
+        }
+        if bytes == 0 {
+            return Ok(self);
+        }
+        self.allocate(bytes, |group| slots[group])?;
+        self.slots = slots.iter().sum::<usize>() as u32;
+        let mut entries = entries.iter().peekable();
+        for group in 0..self.groups() {
+            let (start, end) = self.bounds(group);
+            let (mut low, mut filled) = (end * 8, 0);
+            while let Some(entry) = entries.next_if(|entry| (entry.quotient / GROUP_QUOTIENTS) as usize == group) {
+                for index in 0..self.slots_of(entry) {
+                    let bit = start * 8 + (entry.quotient % GROUP_QUOTIENTS) as usize + 1 + filled;
+                    low -= usize::from(self.width);
+                    filled += 1;
+                    let (slot, width) = (self.slot_content(entry, index), self.width());
+                    let bytes = self.bytes_mut();
+                    bytes[bit / 8] |= 1 << (bit % 8);
+                    set_field(bytes, low, width, slot);
+                }
+            }
+        }
+        Ok(self)
+    }
+
+    /// Calls `visit` with the quotient, the value, and the count or slice of each entry.
+    #[inline(always)]
+    fn for_each_entry(&self, mut visit: impl FnMut(u32, u64, u64)) {
+        for (quotient, run) in self.runs() {
+            if self.stamp_bits > 0 {
+                let stamped = (0..run.len).map(|index| self.stamped(&run, index));
+                stamped.for_each(|entry| visit(quotient, entry.value, entry.slice));
+            } else if run.len == 1 {
+                visit(quotient, self.slot(&run, 0), 1);
+            } else {
+                self.entries(run).for_each(|entry| visit(quotient, entry.value, entry.count));
+            }
+        }
+    }
+
+    /// Calls `visit` with the value of each entry.
+    pub(in crate::table) fn for_each_value(&self, mut visit: impl FnMut(u64)) {
+        self.for_each_entry(|_quotient, value, _count| visit(value));
+    }
+
+    /// Returns an iterator over the quotients that have slots, and their runs.
+    pub(super) fn runs(&self) -> Runs<'_> {
+        let groups = if !self.bytes().is_empty() { self.groups() } else { 0 };
+        Runs { segment: self, groups: 0..groups, group: 0, end: 0, at: 0, zeros: GROUP_QUOTIENTS + 1, first: 0 }
+    }
+
+    /// Returns the size of a segment of this format with `entries`, in bytes.
+    pub(in crate::table) fn bytes_for(&self, entries: &[ListedEntry]) -> usize {
+        self.bytes_for_slots(entries.iter().map(|entry| self.slots_of(entry)).sum())
+    }
+
+    /// Returns the number of slots that an entry fills.
+    fn slots_of(&self, entry: &ListedEntry) -> usize {
+        if self.stamp_bits > 0 { 1 } else { slots_of(entry.content, self.width()) }
+    }
+
+    /// Returns the content of slot `index` of an entry.
+    fn slot_content(&self, entry: &ListedEntry, index: usize) -> u64 {
+        match self.stamp_bits {
+            0 => slot_content(entry.value, entry.content, self.width(), index),
+            _ => self.stamped_slot(entry.value, entry.content),
+        }
+    }
+}
+
+/// An iterator over the quotients of a segment that have slots, and their runs.
+pub(super) struct Runs<'a> {
+    segment: &'a Segment,
+    /// The groups after the current one.
+    groups: std::ops::Range<usize>,
+    /// The current group.
+    group: usize,
+    /// The end of the group, in bits from the start of the segment.
+    end: usize,
+    /// The next bit of the group's upper part.
+    at: usize,
+    /// The number of the group's zeros before that bit: one more than quotients at the end of the group.
+    zeros: u32,
+    /// The number of the group's slots before that bit.
+    first: usize,
+}
+
+impl Iterator for Runs<'_> {
+    type Item = (u32, Run);
+
+    #[inline]
+    fn next(&mut self) -> Option<(u32, Run)> {
+        let bytes = self.segment.bytes();
+        loop {
+            if self.zeros > GROUP_QUOTIENTS {
+                self.group = self.groups.next()?;
+                let (start, end) = self.segment.bounds(self.group);
+                (self.at, self.end, self.zeros, self.first) = (start * 8, end * 8, 0, 0);
+            }
+            let zeros = zeros_from(bytes, self.at);
+            (self.at, self.zeros) = (self.at + zeros as usize, self.zeros + zeros);
+            if self.zeros > GROUP_QUOTIENTS || zeros == MAX_WIDTH {
+                continue;
+            }
+            let len = ones_from(bytes, self.at);
+            let run = Run { group: self.group, end: self.end, zero: self.at - 1, first: self.first, len };
+            (self.at, self.first) = (self.at + len, self.first + len);
+            return Some((self.group as u32 * GROUP_QUOTIENTS + self.zeros - 1, run));
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The size of a segment, and the slack in it.
+
+use super::{GROUP_QUOTIENTS, Run, Segment, SlotFormat};
+use crate::array::Bytes;
+use crate::error::Error;
+use crate::table::bits::{PADDING, Select};
+
+/// The most bytes in a segment: offsets have 16 bits.
+pub(in crate::table) const MAX_BYTES: usize = u16::MAX as usize;
+
+/// The divisor that gives the slack of a segment. With less slack, the search for it takes longer.
+const SLACK_DIVISOR: usize = 32;
+
+/// Returns the least size of a segment for `slots` slots of `width` bits, with enough slack that a search for slack
+/// stays short. Each group has `base_bytes` bytes before its upper part.
+#[inline(always)]
+fn min_bytes(slots: usize, groups: usize, width: usize, base_bytes: usize) -> usize {
+    let bits = (GROUP_QUOTIENTS as usize + 1) * groups + slots * (width + 1);
+    // The upper and the lower part of a group share no byte.
+    let needed = bits.div_ceil(8) + (2 + base_bytes) * groups + header_bytes(groups) + PADDING;
+    needed + needed / SLACK_DIVISOR
+}
+
+/// Returns the size of a segment with `slots` filled slots, in bytes.
+pub(in crate::table) fn bytes_of_segment(slots: usize, log_groups: u32, format: SlotFormat) -> usize {
+    round_to_size_class(min_bytes(slots, 1 << log_groups, format.width as usize, usize::from(format.stamp_bits > 0)))
+}
+
+/// Returns the size of the offsets, in bytes.
+const fn header_bytes(groups: usize) -> usize {
+    (groups + 1) * size_of::<u16>()
+}
+
+/// Rounds a size up to one of jemalloc's size classes, four per doubling.
+fn round_to_size_class(bytes: usize) -> usize {
+    bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(16))
+}
+
+impl Segment {
+    /// Returns the size of a group with `slots` slots and no slack, in bytes. Its two parts share no byte.
+    fn group_bytes(&self, slots: usize) -> usize {
+        self.base_bytes()
+            + (GROUP_QUOTIENTS as usize + 1 + slots).div_ceil(8)
+            + (slots * usize::from(self.width)).div_ceil(8)
+    }
+
+    /// Returns the size of a segment of this format with `slots` slots, in bytes. It depends on nothing else, so that
+    /// tables with equal content have equal sizes, whatever their history.
+    pub(super) fn bytes_for_slots(&self, slots: usize) -> usize {
+        if slots == 0 { 0 } else { round_to_size_class(self.min_bytes(slots)) }
+    }
+
+    /// Returns the least size for `slots` slots: see the function [`min_bytes`].
+    #[inline(always)]
+    fn min_bytes(&self, slots: usize) -> usize {
+        min_bytes(slots, self.groups(), self.width.into(), self.base_bytes())
+    }
+
+    /// Returns the number of slots in a run's group, if both the group and the segment have room for another slot.
+    #[inline(always)]
+    pub(in crate::table) fn slots_if_room<S: Select>(&self, run: &Run) -> Option<usize> {
+        let start = self.bounds(run.group).0;
+        let slots = self.slots_in::<S>(run.group);
+        let used = GROUP_QUOTIENTS as usize + 1 + slots * (usize::from(self.width) + 1);
+        (used + usize::from(self.width) < run.end - start * 8 && self.fits_another_slot()).then_some(slots)
+    }
+
+    /// Moves half the slack of the nearest group with enough of it to a group. Returns false if no group has enough.
+    ///
+    /// Inlined, like all functions that select, so that it is compiled for the processor at hand.
+    #[inline(always)]
+    pub(in crate::table) fn borrow<S: Select>(&mut self, group: usize) -> bool {
+        let need = (usize::from(self.width) + 1).div_ceil(8) + 1;
+        let (_, upper_end, lower_start) = self.slack::<S>(group);
+        for distance in 1..self.groups() {
+            if let Some(donor) = Some(group + distance).filter(|&donor| donor < self.groups()) {
+                let (slack, donor_upper_end, _) = self.slack::<S>(donor);
+                if slack >= need {
+                    let by = need.max(slack / 2);
+                    self.bytes_mut().copy_within(lower_start..donor_upper_end, lower_start + by);
+                    for next in group + 1..=donor {
+                        self.set_offset(next, self.offset(next) + by);
+                    }
+                    return true;
+                }
+            }
+            if let Some(donor) = group.checked_sub(distance) {
+                let (slack, _, donor_lower_start) = self.slack::<S>(donor);
+                if slack >= need {
+                    let by = need.max(slack / 2);
+                    self.bytes_mut().copy_within(donor_lower_start..upper_end, donor_lower_start - by);
+                    for next in donor + 1..=group {
+                        self.set_offset(next, self.offset(next) - by);
+                    }
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Returns the number of unused bytes in a group, the byte after its upper part, and the first byte of its lower
+    /// part.
+    #[inline(always)]
+    fn slack<S: Select>(&self, group: usize) -> (usize, usize, usize) {
+        let ((start, end), slots) = (self.bounds(group), self.slots_in::<S>(group));
+        let upper_end = start + (GROUP_QUOTIENTS as usize + 1 + slots).div_ceil(8);
+        let lower_start = (end * 8 - slots * usize::from(self.width)) / 8;
+        (lower_start.saturating_sub(upper_end), upper_end, lower_start)
+    }
+
+    /// Returns true if the segment is large enough for another slot.
+    #[inline(always)]
+    pub(in crate::table) fn fits_another_slot(&self) -> bool {
+        self.min_bytes(self.slots as usize + 1) <= self.allocated()
+    }
+
+    /// Returns the size of the segment with another slot, in bytes.
+    pub(in crate::table) fn bytes_with_another_slot(&self) -> usize {
+        self.bytes_for_slots(self.slots as usize + 1)
+    }
+
+    /// Returns the size that the segment should have, or `None` if it is not larger than that.
+    #[inline(always)]
+    pub(in crate::table) fn smaller_size(&self) -> Option<usize> {
+        Some(self.bytes_for_slots(self.slots as usize)).filter(|&bytes| bytes < self.allocated())
+    }
+
+    /// Returns a copy with a size of `bytes` bytes, which must suffice, and with room for another slot in group `next`.
+    pub(in crate::table) fn resized<S: Select>(&self, bytes: usize, next: Option<usize>) -> Result<Segment, Error> {
+        let slots_of_group = |group| if !self.bytes().is_empty() { self.slots_in::<S>(group) } else { 0 };
+        let mut new = Segment { bytes: Bytes::empty(), ..*self };
+        if bytes == 0 {
+            return Ok(new);
+        }
+        new.allocate(bytes, |group| slots_of_group(group) + usize::from(next == Some(group)))?;
+        if !self.bytes().is_empty() {
+            for group in 0..self.groups() {
+                let (slots, end, new_end) = (slots_of_group(group), self.bounds(group).1, new.bounds(group).1);
+                let (start, new_start) = (self.bounds(group).0, new.bounds(group).0);
+                // The lower part comes first: its first byte may also be the last byte of the upper part.
+                let lower = (slots * usize::from(self.width)).div_ceil(8);
+                let upper = (GROUP_QUOTIENTS as usize + 1 + slots).div_ceil(8);
+                let (base_bytes, bytes) = (self.base_bytes(), new.bytes_mut());
+                bytes[new_end - lower..new_end].copy_from_slice(&self.bytes()[end - lower..end]);
+                bytes[new_start - base_bytes..new_start + upper]
+                    .copy_from_slice(&self.bytes()[start - base_bytes..start + upper]);
+            }
+        }
+        Ok(new)
+    }
+
+    /// Allocates `bytes` bytes, and sets the offsets so that all groups get equal slack.
+    pub(super) fn allocate(&mut self, bytes: usize, slots_of_group: impl Fn(usize) -> usize) -> Result<(), Error> {
+        let groups = self.groups();
+        let needed: usize = (0..groups).map(|group| self.group_bytes(slots_of_group(group))).sum();
+        let header = header_bytes(groups);
+        let free = bytes.checked_sub(header + needed + PADDING).filter(|_| bytes <= MAX_BYTES);
+        let mut free = free.ok_or(Error::CannotGrow)?;
+        self.bytes = Bytes::zeroed(bytes as u64)?;
+        let mut offset = header;
+        for group in 0..groups {
+            self.set_offset(group, offset);
+            let share = free / (groups - group);
+            free -= share;
+            offset += self.group_bytes(slots_of_group(group)) + share;
+        }
+        self.set_offset(groups, offset);
+        Ok(())
+    }
+}
