@@ -28,11 +28,13 @@ pub struct InsertOptions {
     pub now: u64,
     /// How long a filter that forgets remembers the items, in milliseconds, at most its window: which it is by default.
     pub lifetime: Option<NonZeroU64>,
+    /// True if a filter with a window renews the items that it holds already, even if it was created without `refresh`.
+    pub refresh: bool,
 }
 
 impl Default for InsertOptions {
     fn default() -> InsertOptions {
-        InsertOptions { on_duplicate: OnDuplicate::Count, now: 0, lifetime: None }
+        InsertOptions { on_duplicate: OnDuplicate::Count, now: 0, lifetime: None, refresh: false }
     }
 }
 
@@ -255,6 +257,7 @@ impl WindowedFilter {
     fn insert(&mut self, hash: Hash, options: &InsertOptions, admit: Admit<'_>) -> Result<AddOutcome, Error> {
         let &InsertOptions { now, lifetime, .. } = options;
         let Window { rolling, refresh, length, .. } = self.slices.window();
+        let refresh = refresh || options.refresh && length.is_some();
         let room = self.slices.room();
         let forgotten_before = self.slices.forgotten_at(now);
         let is_full = self.slices.items_at(now)[EXPECTED] >= room;

@@ -69,6 +69,20 @@ fn insert(filter: &mut Filter, numbers: &[u64], now: u64, lifetime: Option<u64>)
     answers
 }
 
+#[test]
+fn additions_may_renew_items_that_the_window_does_not() {
+    let mut filter = windowed(0.001, 100, Growth::Fixed, window(1000, 4));
+    let mut add = |now, refresh| {
+        let options = InsertOptions { now, refresh, ..OnDuplicate::Count.into() };
+        let (hashes, mut new, mut renewed) = ([filter.hash(&item(1))], [false], [false]);
+        filter.insert_hashes(&hashes, &mut new, &mut renewed, &options, &mut |_| true).unwrap();
+        (new[0], renewed[0], contains(&filter, 1, now + 1000), contains(&filter, 1, now + 1250))
+    };
+    assert_eq!(add(START, false), (true, false, true, false));
+    assert_eq!(add(START + 500, false), (false, false, false, false));
+    assert_eq!(add(START + 500, true), (false, true, true, false));
+}
+
 /// A filter that forgets, and all that it was given.
 struct Modelled {
     filter: Filter,
