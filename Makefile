@@ -9,7 +9,7 @@ TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 MODULE := $(TARGET)/release/liboxbloom.so
 # The module with fault injection, for tests.
 FAULTY_MODULE := $(TARGET)/debug/liboxbloom.so
-REDISBLOOM := $(TARGET)/incumbent/redisbloom.so
+REDISBLOOM := $(TARGET)/redisbloom/redisbloom.so
 MODULES := OXBLOOM_MODULE=$(MODULE) OXBLOOM_FAULTY_MODULE=$(FAULTY_MODULE) REDISBLOOM_MODULE=$(REDISBLOOM)
 PYTHON_ENV := $(TARGET)/python
 # The oldest versions of Scrapy and redis-py that the package for Scrapy supports.

@@ -26,7 +26,7 @@ import pytest
 import redis
 
 ROOT = Path(__file__).parents[2]
-REDISBLOOM = os.environ.get("REDISBLOOM_MODULE", str(ROOT / "target/incumbent/redisbloom.so"))
+REDISBLOOM = os.environ.get("REDISBLOOM_MODULE", str(ROOT / "target/redisbloom/redisbloom.so"))
 OXBLOOM = os.environ.get("OXBLOOM_MODULE", str(ROOT / "target/release/liboxbloom.so"))
 # With a command that stops the clock by which filters forget.
 OXBLOOM_WITH_CLOCK = os.environ.get(

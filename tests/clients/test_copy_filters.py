@@ -494,11 +494,11 @@ def test_the_native_layout_is_copied_to_oxbloom_only(tool, source, destination):
         assert "copied 3 filters" in tool.run(native, other, "--verify")
         for key in (b"large", b"small"):
             assert_copied(native, other, key, LARGE_ITEMS)
-        with running(REDISBLOOM) as incumbent:
-            output = tool.run(native, incumbent, status=1)
+        with running(REDISBLOOM) as redisbloom:
+            output = tool.run(native, redisbloom, status=1)
             assert "'small': native layout: cannot be copied to RedisBloom" in output
             assert "copied 0 filters, 0 bytes, skipped 0 that were there, 3 not copied" in output
-            assert incumbent.client.dbsize() == 0
+            assert redisbloom.client.dbsize() == 0
 
 
 def test_an_interrupted_copy_of_the_native_layout_is_continued(tool):

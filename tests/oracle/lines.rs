@@ -82,7 +82,7 @@ const CAPACITIES: &[&str] = &[
     "-9223372036854775809",
     "\0",
 ];
-/// The incumbent's arithmetic overflows on it, and so it makes a tiny filter. At error rates from 0.25 on it would not,
+/// RedisBloom's arithmetic overflows on it, and so it makes a tiny filter. At error rates from 0.25 on it would not,
 /// but ask for more memory than there is, which it does not survive.
 const HUGE_CAPACITY: &str = "9223372036854775807";
 

@@ -200,7 +200,7 @@ fn scripts_get_the_same_replies_whatever_their_client_speaks() {
 }
 
 #[test]
-fn no_filter_takes_more_memory_than_the_incumbents_and_a_cache_line() {
+fn no_filter_takes_more_memory_than_redisblooms_and_a_cache_line() {
     let mut pair = Pair::start(Protocol::Resp2);
     let capacities = (0..8).flat_map(|exponent| [10, 15, 37, 64].map(|first| first * 10u64.pow(exponent) / 10));
     let capacities: Vec<u64> = capacities.filter(|&capacity| capacity <= 10_000_000).collect();

@@ -369,7 +369,7 @@ fn unknown_and_repeated_options_are_refused_and_create_nothing() {
 }
 
 #[test]
-fn numbers_out_of_range_are_refused_in_the_incumbents_words() {
+fn numbers_out_of_range_get_the_errors_of_redisbloom() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     let rate_range = "ERR (0 < error rate range < 1) ";
@@ -435,7 +435,7 @@ fn a_full_filter_takes_what_fits_and_stops_with_the_error() {
 }
 
 #[test]
-fn info_has_exactly_the_incumbents_five_fields() {
+fn info_has_exactly_the_five_fields_of_redisbloom() {
     let server = Setup::oxbloom().start();
     for (mut client, ..) in protocols(&server) {
         client.run("FLUSHALL");

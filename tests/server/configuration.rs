@@ -45,12 +45,12 @@ fn set(client: &mut Wire, name: &str, value: &str) -> Reply {
 }
 
 #[test]
-fn without_settings_filters_are_as_the_incumbents() {
+fn without_settings_filters_are_as_those_of_redisbloom() {
     assert_eq!(defaults_after_loading(""), (0.01, 100, Some(2)));
 }
 
 #[test]
-fn the_incumbents_arguments_are_understood() {
+fn the_arguments_of_redisbloom_are_understood() {
     let expected = (0.05, 1000, Some(2));
     for arguments in [
         "ERROR_RATE 0.05 INITIAL_SIZE 1000",
@@ -383,7 +383,7 @@ fn a_second_load_is_refused_and_the_first_goes_on() {
 }
 
 #[test]
-fn it_is_not_loaded_beside_the_incumbent() {
+fn it_is_not_loaded_beside_redisbloom() {
     let server = open_to_modules(Setup::with_module(redisbloom()));
     let mut client = Wire::resp2(&server);
     assert!(load_refused(&mut client, &oxbloom()));
@@ -394,7 +394,7 @@ fn it_is_not_loaded_beside_the_incumbent() {
 }
 
 #[test]
-fn the_incumbent_is_not_loaded_beside_it() {
+fn redisbloom_is_not_loaded_beside_it() {
     let server = open_to_modules(Setup::oxbloom());
     let mut client = Wire::resp2(&server);
     assert!(load_refused(&mut client, &redisbloom()));
@@ -472,7 +472,7 @@ fn it_cannot_be_unloaded_while_its_type_is_known() {
 }
 
 #[test]
-fn the_server_lists_the_module_by_the_incumbents_name() {
+fn the_server_lists_the_module_by_the_name_of_redisbloom() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     let modules = client.run("MODULE LIST");
