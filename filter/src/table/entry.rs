@@ -118,7 +118,7 @@ fn refit(value: u64, from: u32, to: u32) -> u64 {
 
 /// Returns the length of a fingerprint, given its value of `width` bits in a growing table.
 #[inline(always)]
-pub(super) fn length(value: u64, width: u32) -> u32 {
+pub(super) fn fingerprint_length(value: u64, width: u32) -> u32 {
     width - 1 - value.trailing_zeros()
 }
 

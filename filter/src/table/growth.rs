@@ -1,12 +1,13 @@
 //! Growth and shrinking: splits and merges of segments, and their allocations.
 
 use super::bits::{Broadword, Select};
+use super::coverage::{Coverage, coverage_of_entries};
 use super::directory::{Bucket as _, Directory};
 use super::entry::{doubled, halved};
 use super::fingerprint::FIRST_LEVEL;
 use super::path::Path;
 use super::segment::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, QUOTIENT_BITS, Segment};
-use super::{Addressing, Coverage, PAGE_BITS, Payload, Table, coverage_of_entries};
+use super::{Addressing, PAGE_BITS, Payload, Table};
 use crate::error::Error;
 use crate::item_count::ItemCount;
 use crate::memory::{Admit, try_vec};
@@ -160,8 +161,8 @@ impl Table {
         let (segment, forgotten) = (self.segment(path), self.forgotten());
         let (depth, log_groups, value_bits) = (segment.depth(), segment.log_groups(), segment.value_bits());
         let empty = || match log_groups {
-            MAX_LOG_GROUPS => self.empty_segment_of(depth + 1, log_groups),
-            _ => self.empty_segment_of(depth, log_groups + 1),
+            MAX_LOG_GROUPS => self.empty_segment_with_groups(depth + 1, log_groups),
+            _ => self.empty_segment_with_groups(depth, log_groups + 1),
         };
         let new_value_bits = empty().value_bits();
         let listed = Segment::list(&[segment])?;
@@ -270,8 +271,8 @@ impl Table {
             return false;
         }
         let empty = match depth {
-            0 => self.empty_segment_of(0, log_groups - 1),
-            _ => self.empty_segment_of(depth - 1, log_groups),
+            0 => self.empty_segment_with_groups(0, log_groups - 1),
+            _ => self.empty_segment_with_groups(depth - 1, log_groups),
         };
         let new_value_bits = empty.value_bits();
         let Ok(mut before) = Segment::list(sources) else { return false };

@@ -37,39 +37,46 @@
 //!
 //! So the table has no false negatives. The proof assumes that only items that were added are removed. Removing an item
 //! that was never added, but is a false positive, removes the entry of another item.
+//!
+//! # Files
+//!
+//! - `bits`: fields of bits in bytes; `path`: the bits of a hash; `entry`: values and counts; `segment`: groups of slots
+//! - `directory`: from a path to its segment; `fingerprint`: lengths and error rates; `coverage`: the false-positive rate
+//! - `lookup`, `update`, `growth`, `merge`, `forgetting` and `stored`: the operations; `dispatch`: code for each processor
 
+#[macro_use]
+mod dispatch;
 mod bits;
+mod coverage;
 mod directory;
 mod entry;
 mod fingerprint;
-#[macro_use]
-mod dispatch;
 mod forgetting;
 mod growth;
+mod lookup;
 mod merge;
 mod path;
 mod segment;
 mod stored;
+mod update;
 
 use std::ptr::NonNull;
 
-use crate::array::{prefetch, relocate_slice};
-use crate::batch::BATCH;
+use crate::array::relocate_slice;
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::ItemCount;
-use crate::memory::{Admit, try_vec};
-use bits::{Broadword, MAX_WIDTH, Select};
+use crate::memory::try_vec;
+use bits::MAX_WIDTH;
+use coverage::{COVERAGE_BITS, Coverage, coverage_of_prefix};
 use directory::{Bucket as _, Directory};
-use entry::{ListedEntry, MAX_ENTRY_COUNT, length, max_count_with_another_slot};
+use entry::fingerprint_length;
 pub use entry::{Payload, Stamps};
-pub(crate) use forgetting::{AddOutcome, SliceAddition};
-
 use fingerprint::FIRST_LEVEL;
 pub(crate) use fingerprint::{AddressSpace, FingerprintLengths};
-use growth::{must_double, should_shrink};
+pub(crate) use forgetting::{AddOutcome, SliceAddition};
 use path::Path;
-use segment::{Address, Entry, GROUP_QUOTIENTS, MAX_LOG_GROUPS, QUOTIENT_BITS, Run, Segment, SlotFormat};
+use segment::{Address, GROUP_QUOTIENTS, MAX_LOG_GROUPS, QUOTIENT_BITS, Segment, SlotFormat};
 use stored::path_at;
 pub use stored::{END, Position, end_of};
 
@@ -114,7 +121,9 @@ impl Addressing {
     #[inline(always)]
     fn coverage_of_value(self, segment: &Segment, value: u64) -> u128 {
         match self {
-            Addressing::Growing(_) => coverage_of_prefix(segment.level() + length(value, segment.value_bits())),
+            Addressing::Growing(_) => {
+                coverage_of_prefix(segment.level() + fingerprint_length(value, segment.value_bits()))
+            }
             Addressing::Fixed(_) => coverage_of_prefix(segment.level() + segment.value_bits()) << u32::from(value == 1),
         }
     }
@@ -135,10 +144,6 @@ fn slot_format(addressing: Addressing, payload: Payload, level: u32) -> SlotForm
 /// megabyte.
 const PAGE_BITS: u32 = 6;
 
-/// The largest table, in bytes, that is not prefetched. Such a table stays in the second-level cache if it is used
-/// often, and prefetching it would cost 8 ns an item without a gain.
-const IN_CACHE: usize = 256 << 10;
-
 /// A quotient table.
 pub struct Table {
     pages: Directory<Directory<Segment>>,
@@ -155,37 +160,6 @@ pub struct Table {
     segment_bytes: usize,
     /// The size of all directories.
     directory_bytes: usize,
-}
-
-dispatched! {
-    /// Returns true if the item may be in the table.
-    pub fn contains(table: &Table, hash: Hash) -> bool = contains_with
-}
-dispatched! {
-    /// Sets `found[i]` if the item of `hashes[i]` may be in the table. Leaves the other elements unchanged.
-    pub fn find(table: &Table, hashes: &[Hash], found: &mut [bool]) = find_with
-}
-dispatched! {
-    /// Returns the number of additions of the item less the number of its removals. It is never too low, and too high
-    /// at the error rate.
-    pub fn count(table: &Table, hash: Hash) -> u64 = count_with
-}
-dispatched! {
-    /// Sets `counts[i]` to the [`count`](Table::count) of the item of `hashes[i]`.
-    pub fn count_all(table: &Table, hashes: &[Hash], counts: &mut [u64]) = count_all_with
-}
-dispatched! {
-    /// Adds an item. Returns true if it is new. A set that has the item stays as it is.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfMemory`] if an allocation fails or `admit` rejects it; [`Error::CannotGrow`] if too many hashes
-    /// are alike. The table then holds the same items as before.
-    pub fn add(table: &mut Table, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> = add_with
-}
-dispatched! {
-    /// Removes one occurrence of an item. Returns false if the item is absent.
-    pub fn remove(table: &mut Table, hash: Hash) -> bool = remove_with
 }
 
 impl Table {
@@ -229,11 +203,11 @@ impl Table {
             Addressing::Growing(_) => MAX_LOG_GROUPS,
             Addressing::Fixed(space) => space.log_groups(),
         };
-        self.empty_segment_of(depth, log_groups)
+        self.empty_segment_with_groups(depth, log_groups)
     }
 
     /// Returns a segment without memory, with a given number of groups.
-    fn empty_segment_of(&self, depth: u32, log_groups: u32) -> Segment {
+    fn empty_segment_with_groups(&self, depth: u32, log_groups: u32) -> Segment {
         let format = slot_format(self.addressing, self.payload, depth + log_groups + QUOTIENT_BITS);
         Segment::empty(depth, log_groups, format)
     }
@@ -345,341 +319,12 @@ impl Table {
     fn all_segments(&self) -> impl Iterator<Item = &Segment> {
         self.pages.buckets().flat_map(Directory::buckets)
     }
-
-    /// Prefetches the memory that any operation on the items reads. `hashes` has at most [`BATCH`] elements.
-    #[inline]
-    pub fn prefetch(&self, hashes: &[Hash]) {
-        self.prefetch_directory(hashes);
-        let address = |&hash: &Hash| {
-            let path = self.path(hash);
-            let segment = self.segment(path);
-            (segment, segment.group(path))
-        };
-        self.prefetch_groups(hashes.iter().map(address));
-    }
-
-    /// Prefetches the items' slots of the directory, if the directory is large.
-    #[inline(always)]
-    fn prefetch_directory(&self, hashes: &[Hash]) {
-        if self.segments > DIRECTORY_IN_CACHE {
-            for &hash in hashes {
-                let path = self.path(hash);
-                prefetch(self.pages.get(path).slot(path));
-            }
-        }
-    }
-
-    /// Prefetches at most [`BATCH`] groups, if the table is large. The first pass prefetches the offsets, which the
-    /// second pass reads.
-    #[inline(always)]
-    fn prefetch_groups<'a>(&'a self, groups: impl Iterator<Item = (&'a Segment, usize)>) {
-        if self.segment_bytes <= IN_CACHE {
-            return;
-        }
-        let mut noted = [None; BATCH];
-        for (noted, (segment, group)) in noted.iter_mut().zip(groups) {
-            segment.prefetch_offset(group);
-            *noted = Some((segment, group));
-        }
-        noted.iter().flatten().for_each(|(segment, group)| segment.prefetch_group(*group));
-    }
-
-    #[inline(always)]
-    fn contains_with<S: Select>(&self, hash: Hash) -> bool {
-        let path = self.path(hash);
-        let segment = self.segment(path);
-        segment.prefetch_estimated(segment.group(path));
-        let address = segment.address(path, self.addressing.terminator());
-        segment.run::<S>(address).is_some_and(|run| self.any_matches(segment, run, address.remainder))
-    }
-
-    #[inline(always)]
-    fn find_with<S: Select>(&self, hashes: &[Hash], found: &mut [bool]) {
-        let is_wanted = |found: &bool| !found;
-        self.for_each_run::<S, _>(
-            self.addressing.terminator(),
-            hashes,
-            found,
-            is_wanted,
-            |found, segment, run, remainder| {
-                *found = self.any_matches(segment, run, remainder);
-            },
-        );
-    }
-
-    #[inline(always)]
-    fn count_all_with<S: Select>(&self, hashes: &[Hash], counts: &mut [u64]) {
-        counts.fill(0);
-        let is_wanted = |_: &u64| true;
-        self.for_each_run::<S, _>(
-            self.addressing.terminator(),
-            hashes,
-            counts,
-            is_wanted,
-            |count, segment, run, remainder| {
-                *count = self.count_in(segment, run, remainder);
-            },
-        );
-    }
-
-    /// Calls `visit` with the answer, the segment, the run and the remainder of each item. Skips items whose answer is
-    /// not wanted and items whose segment is empty. The last `suffix_bits` bits of a slot are no part of the
-    /// fingerprint.
-    ///
-    /// Each step is done for all items of a batch before the next step. Out-of-order execution then overlaps the steps
-    /// of several items, and each step can prefetch for the next. In a table of a million items, this reduced a look-up
-    /// from 87 to 65 ns.
-    #[inline(always)]
-    fn for_each_run<S: Select, A>(
-        &self,
-        suffix_bits: u32,
-        hashes: &[Hash],
-        answers: &mut [A],
-        is_wanted: impl Fn(&A) -> bool,
-        visit: impl Fn(&mut A, &Segment, Run, u64),
-    ) {
-        for (hashes, answers) in hashes.chunks(BATCH).zip(answers.chunks_mut(BATCH)) {
-            self.prefetch_directory(hashes);
-            let mut addresses = [None; BATCH];
-            for ((address, &hash), answer) in addresses.iter_mut().zip(hashes).zip(&*answers) {
-                if is_wanted(answer) {
-                    let path = self.path(hash);
-                    let segment = self.segment(path);
-                    *address = Some((segment, segment.address(path, suffix_bits)));
-                }
-            }
-            self.prefetch_groups(addresses.iter().flatten().map(|(segment, address)| (*segment, address.group)));
-            let mut runs = [None; BATCH];
-            for (run, address) in runs.iter_mut().zip(addresses) {
-                *run = address
-                    .and_then(|(segment, address)| Some((segment, segment.run::<S>(address)?, address.remainder)));
-            }
-            for (answer, run) in answers.iter_mut().zip(runs) {
-                if let Some((segment, run, remainder)) = run {
-                    visit(answer, segment, run, remainder);
-                }
-            }
-        }
-    }
-
-    /// Returns true if an entry of a run matches an item with this remainder.
-    #[inline(always)]
-    fn any_matches(&self, segment: &Segment, run: Run, remainder: u64) -> bool {
-        match self.addressing {
-            Addressing::Growing(_) => segment.any(&run, |slot| is_prefix(slot, remainder)),
-            Addressing::Fixed(_) => segment.any(&run, |slot| slot == remainder.max(1)),
-        }
-    }
-
-    fn count_with<S: Select>(&self, hash: Hash) -> u64 {
-        let path = self.path(hash);
-        let segment = self.segment(path);
-        let address = segment.address(path, self.addressing.terminator());
-        segment.run::<S>(address).map_or(0, |run| self.count_in(segment, run, address.remainder))
-    }
-
-    /// Returns the sum of the counts of all entries of a run that match an item with this remainder.
-    #[inline(always)]
-    fn count_in(&self, segment: &Segment, run: Run, remainder: u64) -> u64 {
-        let entries = segment.entries(run).filter(|entry| self.addressing.matches(entry.value, remainder));
-        entries.fold(0, |sum: u64, entry| sum.saturating_add(entry.count))
-    }
-
-    #[inline(always)]
-    fn add_with<S: Select>(&mut self, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> {
-        let (path, addressing, payload) = (self.path(hash), self.addressing, self.payload);
-        loop {
-            let max_depth = self.max_depth();
-            let segment = self.segment_mut(path);
-            let address = segment.address(path, addressing.terminator());
-            let Some(run) = segment.run::<S>(address) else {
-                self.allocate_segment(path, admit)?;
-                continue;
-            };
-            let value = addressing.value(address);
-            let (mut is_known, mut identical) = (false, None);
-            if payload == Payload::Nothing {
-                if segment.any(&run, |slot| addressing.matches(slot, address.remainder)) {
-                    return Ok(false);
-                }
-            } else {
-                for entry in segment.entries(run).filter(|entry| addressing.matches(entry.value, address.remainder)) {
-                    is_known = true;
-                    if entry.value == value {
-                        identical = Some(entry);
-                    }
-                }
-            }
-            let count = identical.map_or(0, |entry: Entry| entry.count);
-            if count == MAX_ENTRY_COUNT {
-                return Ok(false);
-            }
-            let needs_slot = segment.needs_slot(count, count + 1);
-            let mut in_group = 0;
-            if needs_slot {
-                let room = segment.slots_if_room::<S>(&run).filter(|_| !must_double(segment, max_depth));
-                let Some(slots) = room else {
-                    self.make_room::<S>(path, run.group(), admit)?;
-                    continue;
-                };
-                in_group = slots;
-            }
-            segment.set_count(run, identical, value, count + 1, in_group);
-            let added_coverage = addressing.coverage_of_value(segment, value);
-            self.slots += u64::from(needs_slot);
-            self.occurrences = self.occurrences.saturating_add(1);
-            self.count.increment(!is_known);
-            if identical.is_none() {
-                self.coverage.add(added_coverage);
-            }
-            return Ok(!is_known);
-        }
-    }
-
-    /// Adds an entry with a count. The entry is the prefix of `path` with `length` bits. A set that has a prefix of
-    /// this entry stays as it is. Returns true if the table changed.
-    fn put(&mut self, path: Path, length: u32, mut count: u64, admit: Admit<'_>) -> Result<bool, Error> {
-        loop {
-            let segment = self.segment(path);
-            let Some(bits) = length.checked_sub(segment.level()) else {
-                // A prefix this short matches several quotients. Both halves of its paths get it.
-                let other = path | 1 << (Path::BITS - 1 - length);
-                return Ok(self.put(path, length + 1, count, admit)? | self.put(other, length + 1, count, admit)?);
-            };
-            let address = segment.address(path, self.addressing.terminator());
-            let Some(run) = segment.run::<Broadword>(address) else {
-                self.allocate_segment(path, admit)?;
-                continue;
-            };
-            let value = match self.addressing {
-                Addressing::Growing(_) => {
-                    let unused = (segment.width() - 1).saturating_sub(bits);
-                    (address.remainder >> unused << 1 | 1) << unused
-                }
-                Addressing::Fixed(_) => self.addressing.value(address),
-            };
-            let covers = |slot: u64| {
-                self.addressing.matches(slot, address.remainder)
-                    && (slot == value || slot.trailing_zeros() > value.trailing_zeros())
-            };
-            if self.payload == Payload::Nothing && segment.any(&run, covers) {
-                return Ok(false);
-            }
-            let identical = segment.entries(run).find(|entry| entry.value == value);
-            let before = identical.map_or(0, |entry| entry.count);
-            if before == MAX_ENTRY_COUNT {
-                return Ok(false);
-            }
-            let after = (before.saturating_add(count)).min(max_count_with_another_slot(before, segment.width()));
-            let mut in_group = 0;
-            if segment.needs_slot(before, after) {
-                let room = segment.slots_if_room::<Broadword>(&run).filter(|_| !must_double(segment, self.max_depth()));
-                let Some(slots) = room else {
-                    self.make_room::<Broadword>(path, run.group(), admit)?;
-                    continue;
-                };
-                in_group = slots;
-            }
-            let (added_coverage, slots) = (self.addressing.coverage_of_value(segment, value), segment.slots());
-            let segment = self.segment_mut(path);
-            segment.set_count(run, identical, value, after, in_group);
-            let added = segment.slots() - slots;
-            self.slots += u64::from(added);
-            if before == 0 {
-                self.coverage.add(added_coverage);
-            }
-            count -= after - before;
-            if count == 0 {
-                return Ok(true);
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn remove_with<S: Select>(&mut self, hash: Hash) -> bool {
-        let (path, addressing) = (self.path(hash), self.addressing);
-        let segment = self.segment_mut(path);
-        let address = segment.address(path, addressing.terminator());
-        let Some(run) = segment.run::<S>(address) else { return false };
-        let (mut longest, mut matching) = (None, 0);
-        for entry in segment.entries(run).filter(|entry| addressing.matches(entry.value, address.remainder)) {
-            matching += 1;
-            longest = match longest {
-                Some(longer) if length_order(longer) <= length_order(entry) => Some(longer),
-                _ => Some(entry),
-            };
-        }
-        let Some(entry) = longest else { return false };
-        let (before, in_group) = (segment.slots(), segment.slots_in::<S>(run.group()));
-        segment.set_count(run, Some(entry), entry.value, entry.count - 1, in_group);
-        let freed = before - segment.slots();
-        let should_shrink = freed > 0 && should_shrink(segment, addressing);
-        let removed_coverage = addressing.coverage_of_value(segment, entry.value);
-        self.slots -= u64::from(freed);
-        if entry.count == 1 {
-            self.coverage.subtract(removed_coverage);
-        }
-        self.count.decrement(matching == 1 && entry.count == 1);
-        self.occurrences -= u64::from(self.occurrences > 0);
-        // The counts of a table that was decoded may be forged.
-        self.count.limit(self.occurrences);
-        if self.occurrences == 0 || self.slots == 0 {
-            self.clear();
-        } else if should_shrink {
-            self.shrink::<S>(path);
-        }
-        true
-    }
-}
-
-/// The largest number of segments whose directory is not prefetched. Such a directory stays in the second-level cache
-/// if it is used often.
-const DIRECTORY_IN_CACHE: u64 = 1 << 13;
-
-/// A fraction of all paths, in units of `2^-120`. It is aligned to words. Allocations with a larger alignment do not
-/// come from the server's allocator, so that defragmentation could not move them.
-#[derive(Clone, Copy)]
-#[repr(Rust, packed(8))]
-struct Coverage(u128);
-
-impl Coverage {
-    fn get(self) -> u128 {
-        self.0
-    }
-
-    fn add(&mut self, other: u128) {
-        self.0 = self.get().saturating_add(other);
-    }
-
-    fn subtract(&mut self, other: u128) {
-        self.0 = self.get().saturating_sub(other);
-    }
-}
-
-/// The resolution of a [`Coverage`].
-const COVERAGE_BITS: u32 = 120;
-
-/// Returns the fraction of all paths that have a given prefix of `bits` bits.
-fn coverage_of_prefix(bits: u32) -> u128 {
-    1 << COVERAGE_BITS.saturating_sub(bits)
-}
-
-/// Returns the sum of the fractions of all paths that entries of a growing table match.
-fn coverage_of_entries(entries: &[ListedEntry], level: u32, value_bits: u32) -> u128 {
-    entries.iter().map(|entry| coverage_of_prefix(level + length(entry.value, value_bits))).sum()
 }
 
 /// Returns true if the fingerprint of a value is a prefix of `remainder`. The value's lowest set bit is the terminator.
 #[inline(always)]
 fn is_prefix(value: u64, remainder: u64) -> bool {
     (value ^ remainder << 1) >> value.trailing_zeros() >> 1 == 0
-}
-
-/// Returns a sort key that puts entries with longer fingerprints first. In a table of fixed size, all fingerprints have
-/// the same length, and at most one entry matches an item.
-#[inline(always)]
-fn length_order(entry: Entry) -> u32 {
-    entry.value.trailing_zeros()
 }
 
 impl Table {

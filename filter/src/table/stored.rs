@@ -183,7 +183,8 @@ impl Table {
             // An empty table has no parts, so an empty segment cannot cover the whole table.
             return if depth > 0 { Ok(self.empty_segment(depth)) } else { Err(DecodeError::Corrupt) };
         }
-        let segment = self.empty_segment_of(depth, log_groups).decode(slots, bytes)?.ok_or(DecodeError::Corrupt)?;
+        let segment =
+            self.empty_segment_with_groups(depth, log_groups).decode(slots, bytes)?.ok_or(DecodeError::Corrupt)?;
         if segment.is_sound(self.payload)? { Ok(segment) } else { Err(DecodeError::Corrupt) }
     }
 

@@ -1,0 +1,180 @@
+//! Additions and removals of items.
+
+use super::bits::{Broadword, Select};
+use super::entry::{MAX_ENTRY_COUNT, Payload, max_count_with_another_slot};
+use super::growth::{must_double, should_shrink};
+use super::path::Path;
+use super::segment::Entry;
+use super::{Addressing, Table};
+use crate::error::Error;
+use crate::hash::Hash;
+use crate::memory::Admit;
+
+dispatched! {
+    /// Adds an item. Returns true if it is new. A set that has the item stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] if an allocation fails or `admit` rejects it; [`Error::CannotGrow`] if too many hashes
+    /// are alike. The table then holds the same items as before.
+    pub fn add(table: &mut Table, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> = add_with
+}
+dispatched! {
+    /// Removes one occurrence of an item. Returns false if the item is absent.
+    pub fn remove(table: &mut Table, hash: Hash) -> bool = remove_with
+}
+
+impl Table {
+    #[inline(always)]
+    fn add_with<S: Select>(&mut self, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> {
+        let (path, addressing, payload) = (self.path(hash), self.addressing, self.payload);
+        loop {
+            let max_depth = self.max_depth();
+            let segment = self.segment_mut(path);
+            let address = segment.address(path, addressing.terminator());
+            let Some(run) = segment.run::<S>(address) else {
+                self.allocate_segment(path, admit)?;
+                continue;
+            };
+            let value = addressing.value(address);
+            let (mut is_known, mut identical) = (false, None);
+            if payload == Payload::Nothing {
+                if segment.any(&run, |slot| addressing.matches(slot, address.remainder)) {
+                    return Ok(false);
+                }
+            } else {
+                for entry in segment.entries(run).filter(|entry| addressing.matches(entry.value, address.remainder)) {
+                    is_known = true;
+                    if entry.value == value {
+                        identical = Some(entry);
+                    }
+                }
+            }
+            let count = identical.map_or(0, |entry: Entry| entry.count);
+            if count == MAX_ENTRY_COUNT {
+                return Ok(false);
+            }
+            let needs_slot = segment.needs_slot(count, count + 1);
+            let mut in_group = 0;
+            if needs_slot {
+                let room = segment.slots_if_room::<S>(&run).filter(|_| !must_double(segment, max_depth));
+                let Some(slots) = room else {
+                    self.make_room::<S>(path, run.group(), admit)?;
+                    continue;
+                };
+                in_group = slots;
+            }
+            segment.set_count(run, identical, value, count + 1, in_group);
+            let added_coverage = addressing.coverage_of_value(segment, value);
+            self.slots += u64::from(needs_slot);
+            self.occurrences = self.occurrences.saturating_add(1);
+            self.count.increment(!is_known);
+            if identical.is_none() {
+                self.coverage.add(added_coverage);
+            }
+            return Ok(!is_known);
+        }
+    }
+
+    /// Adds an entry with a count. The entry is the prefix of `path` with `length` bits. A set that has a prefix of
+    /// this entry stays as it is. Returns true if the table changed.
+    pub(super) fn put(&mut self, path: Path, length: u32, mut count: u64, admit: Admit<'_>) -> Result<bool, Error> {
+        loop {
+            let segment = self.segment(path);
+            let Some(bits) = length.checked_sub(segment.level()) else {
+                // A prefix this short matches several quotients. Both halves of its paths get it.
+                let other = path | 1 << (Path::BITS - 1 - length);
+                return Ok(self.put(path, length + 1, count, admit)? | self.put(other, length + 1, count, admit)?);
+            };
+            let address = segment.address(path, self.addressing.terminator());
+            let Some(run) = segment.run::<Broadword>(address) else {
+                self.allocate_segment(path, admit)?;
+                continue;
+            };
+            let value = match self.addressing {
+                Addressing::Growing(_) => {
+                    let unused = (segment.width() - 1).saturating_sub(bits);
+                    (address.remainder >> unused << 1 | 1) << unused
+                }
+                Addressing::Fixed(_) => self.addressing.value(address),
+            };
+            let covers = |slot: u64| {
+                self.addressing.matches(slot, address.remainder)
+                    && (slot == value || slot.trailing_zeros() > value.trailing_zeros())
+            };
+            if self.payload == Payload::Nothing && segment.any(&run, covers) {
+                return Ok(false);
+            }
+            let identical = segment.entries(run).find(|entry| entry.value == value);
+            let before = identical.map_or(0, |entry| entry.count);
+            if before == MAX_ENTRY_COUNT {
+                return Ok(false);
+            }
+            let after = (before.saturating_add(count)).min(max_count_with_another_slot(before, segment.width()));
+            let mut in_group = 0;
+            if segment.needs_slot(before, after) {
+                let room = segment.slots_if_room::<Broadword>(&run).filter(|_| !must_double(segment, self.max_depth()));
+                let Some(slots) = room else {
+                    self.make_room::<Broadword>(path, run.group(), admit)?;
+                    continue;
+                };
+                in_group = slots;
+            }
+            let (added_coverage, slots) = (self.addressing.coverage_of_value(segment, value), segment.slots());
+            let segment = self.segment_mut(path);
+            segment.set_count(run, identical, value, after, in_group);
+            let added = segment.slots() - slots;
+            self.slots += u64::from(added);
+            if before == 0 {
+                self.coverage.add(added_coverage);
+            }
+            count -= after - before;
+            if count == 0 {
+                return Ok(true);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn remove_with<S: Select>(&mut self, hash: Hash) -> bool {
+        let (path, addressing) = (self.path(hash), self.addressing);
+        let segment = self.segment_mut(path);
+        let address = segment.address(path, addressing.terminator());
+        let Some(run) = segment.run::<S>(address) else { return false };
+        let (mut longest, mut matching) = (None, 0);
+        for entry in segment.entries(run).filter(|entry| addressing.matches(entry.value, address.remainder)) {
+            matching += 1;
+            longest = match longest {
+                Some(longer) if length_order(longer) <= length_order(entry) => Some(longer),
+                _ => Some(entry),
+            };
+        }
+        let Some(entry) = longest else { return false };
+        let (before, in_group) = (segment.slots(), segment.slots_in::<S>(run.group()));
+        segment.set_count(run, Some(entry), entry.value, entry.count - 1, in_group);
+        let freed = before - segment.slots();
+        let should_shrink = freed > 0 && should_shrink(segment, addressing);
+        let removed_coverage = addressing.coverage_of_value(segment, entry.value);
+        self.slots -= u64::from(freed);
+        if entry.count == 1 {
+            self.coverage.subtract(removed_coverage);
+        }
+        self.count.decrement(matching == 1 && entry.count == 1);
+        self.occurrences -= u64::from(self.occurrences > 0);
+        // The counts of a table that was decoded may be forged.
+        self.count.limit(self.occurrences);
+        if self.occurrences == 0 || self.slots == 0 {
+            self.clear();
+        } else if should_shrink {
+            self.shrink::<S>(path);
+        }
+        true
+    }
+}
+
+/// Returns a sort key that puts entries with longer fingerprints first. In a table of fixed size, all fingerprints have
+/// the same length, and at most one entry matches an item.
+#[inline(always)]
+fn length_order(entry: Entry) -> u32 {
+    entry.value.trailing_zeros()
+}
