@@ -1,25 +1,26 @@
-//! How long a filter remembers its items: for a time, or until so many others came.
+//! Windows: how long a filter remembers its items.
 //!
-//! Items are in *slices*, each of which is forgotten as a whole. A window of time is divided into `g` slices, and the filter
-//! remembers one more, which is the one that fills: so an item is remembered for the window at least, and at most a slice
-//! longer.
+//! Items are in *slices*, and a slice is forgotten as a whole. A window is divided into `g` slices. The filter also
+//! remembers one more slice, the one that is being filled. An item is therefore remembered for at least the window, and
+//! at most one slice longer.
 //!
 //! ```text
-//!  time      │ 0    │ 1    │ 2    │ 3    │ 4    │ 5  …    with g = 4
-//!  added in    ├──────┼──────┼──────┼──────┤
-//!  remembered  ████████████████████████████████▒▒▒▒▒▒    by then it is forgotten: the number of its slice
+//!  time         │ 0    │ 1    │ 2    │ 3    │ 4    │ 5  …    with g = 4
+//!  window           ├───────────────────────────┤            of an item that is added
+//!  remembered       ███████████████████████████████          until slice 5 is forgotten
 //! ```
 //!
-//! - **By time.** Slice `n` is forgotten at `n` times the length of a slice, after 1970. An item goes into the first slice that
-//!   is not forgotten before the item may be.
-//! - **By number.** A slice is full when it has a `g`-th of the capacity. Then the next one begins, and the one that is
-//!   `g + 1` before it is forgotten.
-//! - **By both.** A slice ends when its time is over, or when it is full. It is forgotten when its window is over, or earlier
-//!   if all slices hold more items than there is room for. Where items are renewed, the slices that they left may be empty, and
-//!   only so many are begun because one is full: the newest then takes more.
+//! - **By time.** Slice `n` is forgotten `n` slice lengths after 1970. An item goes into the first slice that is
+//!   remembered for the whole lifetime of the item.
+//! - **By number.** A slice is full when it has a `g`-th of the capacity. Then the next slice begins, and the slice `g
+//!   + 1` before it is forgotten.
+//! - **By both.** A slice ends when its time is over or when it is full. It is forgotten when its window is over, or
+//!   earlier if all slices together hold more items than there is room for. Renewed items leave their slices, which can
+//!   make full slices empty. The number of slices that begin early is limited, and the newest slice then exceeds its
+//!   share.
 //!
-//! Time never goes back: if the clock does, it stands still. Only changes move it, so that what a filter holds follows from
-//! them alone.
+//! Time never goes back: if the clock goes back, time stands still. Only changes of the filter advance its time, so its
+//! content is a function of the commands alone.
 
 use std::num::NonZeroU64;
 
@@ -28,32 +29,34 @@ use crate::error::{DecodeError, Error};
 use crate::item_count::MAX_ITEMS;
 use crate::memory::try_vec;
 
-/// How long a filter remembers.
+/// The rules by which a filter forgets items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// How long an item is remembered, in milliseconds, from 1 to [`MAX_LENGTH`]. `None` if only the number of items counts.
+    /// The time for which items are remembered, in milliseconds, from 1 to [`MAX_LENGTH`]. `None` in a filter that
+    /// forgets by number only.
     pub length: Option<NonZeroU64>,
-    /// The number of slices that the window is divided into, from 2 to 64.
+    /// The number of slices in the window, from 2 to 64.
     pub slices: u8,
-    /// Whether an item that is added again is remembered anew.
+    /// True if adding an item again renews it.
     pub refresh: bool,
-    /// Whether the oldest items are forgotten when there is no room for new ones.
+    /// True if the oldest items are forgotten to make room for new ones.
     pub rolling: bool,
 }
 
-/// The numbers of slices that a window may be divided into.
+/// The possible numbers of slices in a window.
 pub const SLICES: std::ops::RangeInclusive<u8> = 2..=64;
-/// The number of slices of a window by default.
+
+/// The default number of slices in a window.
 pub const DEFAULT_SLICES: u8 = 8;
 
-/// The longest window: a hundred years, in milliseconds.
+/// The length of the longest window: a hundred years, in milliseconds.
 pub const MAX_LENGTH: u64 = 100 * 36525 * 24 * 3600 * 10;
 
 /// The latest time, in milliseconds since 1970: some 140,000 years later. A later one would overflow sums.
 pub(crate) const MAX_TIME: u64 = 1 << 52;
 
 impl Window {
-    /// Returns the window, if there is such a one.
+    /// Returns the window, or `None` if it is not valid.
     pub fn checked(self) -> Option<Window> {
         let is_sound = SLICES.contains(&self.slices)
             && match self.length {
@@ -63,31 +66,31 @@ impl Window {
         is_sound.then_some(self)
     }
 
-    /// Returns the number of items in a slice, if equally many are in each.
-    pub fn share_of(self, capacity: u64) -> u64 {
+    /// Returns the number of items in each slice of a filter with `capacity` items per window.
+    pub fn slice_capacity(self, capacity: u64) -> u64 {
         capacity.div_ceil(self.slices.into())
     }
 
-    /// Returns the most items that are remembered at a time, if equally many are in each slice.
+    /// Returns the largest number of items that are remembered at a time, if all slices have equally many.
     pub fn room_for(self, capacity: u64) -> u64 {
-        let share = self.share_of(capacity);
+        let slice_capacity = self.slice_capacity(capacity);
         match self.length {
-            Some(_) => capacity.saturating_add(share),
-            None => share.saturating_mul(u64::from(self.slices) + 1),
+            Some(_) => capacity.saturating_add(slice_capacity),
+            None => slice_capacity.saturating_mul(u64::from(self.slices) + 1),
         }
     }
 
-    /// Returns the most slices that are remembered at a time.
+    /// Returns the largest number of slices that are remembered at a time.
     pub fn span(self) -> u8 {
         match (self.length, self.rolling) {
-            // Those that began because time was over are forgotten after as many, and so many may begin because one was full.
-            (Some(_), true) => self.slices + 2 + self.most_full(),
+            // At most `slices + 2` of them began because time was over, and the others because one was full.
+            (Some(_), true) => self.slices + 2 + self.max_full_slices(),
             _ => self.slices + 1,
         }
     }
 
-    /// Returns the most slices that are remembered at a time and began because the one before was full.
-    fn most_full(self) -> u8 {
+    /// Returns the largest number of remembered slices that began because the slice before was full.
+    fn max_full_slices(self) -> u8 {
         self.slices + 1
     }
 
@@ -97,86 +100,88 @@ impl Window {
     }
 }
 
-/// The parts of a filter in which the items of a slice are.
-pub(crate) const PARTS: usize = 2;
+/// The number of tables in a filter that forgets. Both have items of each slice.
+pub(crate) const TABLES: usize = 2;
 
-/// A slice that is remembered.
+/// A remembered slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
-    /// When it is forgotten, in milliseconds since 1970; [`u64::MAX`] if time does not matter.
+    /// The time when the slice is forgotten, in milliseconds since 1970; [`u64::MAX`] if time does not matter.
     pub until: u64,
-    /// The number of items in each part of the filter.
-    pub items: [u64; PARTS],
+    /// The number of the slice's items in each table.
+    pub items: [u64; TABLES],
 }
 
 impl Slice {
-    /// Returns the number of items in it.
+    /// Returns the number of items in the slice.
     pub fn total(&self) -> u64 {
         self.items.iter().sum()
     }
 }
 
-/// Returns the number of items in each part of the filter.
-fn sum(slices: &[Slice]) -> [u64; PARTS] {
-    let mut totals = [0; PARTS];
+/// Returns the number of items of these slices in each table.
+fn sum(slices: &[Slice]) -> [u64; TABLES] {
+    let mut totals = [0; TABLES];
     slices.iter().for_each(|slice| totals.iter_mut().zip(slice.items).for_each(|(total, items)| *total += items));
     totals
 }
 
-/// The slices of a filter: which are remembered, and how many items are in each.
+/// The remembered slices of a filter, with the number of items in each.
 pub struct Slices {
     window: Window,
-    /// The number of items of a full slice.
-    share: u64,
-    /// The most items that are remembered at a time, if equally many are in each slice.
+    /// The number of items in a full slice.
+    slice_capacity: u64,
+    /// The largest number of items that are remembered at a time, if all slices have equally many.
     room: u64,
-    /// The length of a slice in milliseconds, 0 if time does not matter.
+    /// The length of a slice in milliseconds; 0 if time does not matter.
     slice_length: u64,
-    /// The last slice that is forgotten.
+    /// The last forgotten slice.
     forgotten: u64,
-    /// When the filter was last changed, in milliseconds since 1970; 0 if time does not matter.
+    /// The time of the last change, in milliseconds since 1970; 0 if time does not matter.
     latest: u64,
-    /// Those that follow `forgotten`, and then unused ones: as many as there may ever be.
+    /// The remembered slices, which follow `forgotten`, and then unused ones up to the span of the window.
     slices: Box<[Slice]>,
-    /// The number of those that are remembered.
+    /// The number of remembered slices.
     len: usize,
-    /// The items in all of them.
-    totals: [u64; PARTS],
+    /// The number of items of all remembered slices in each table.
+    totals: [u64; TABLES],
     /// The number of slices that were forgotten before their time. It is not stored.
     ended_early: u64,
 }
 
-/// What happens when an item is added: which slices are forgotten before, and which one the item is in.
+/// The effect of an addition on the slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
+    /// The last slice that is forgotten before the addition.
     pub forgotten: u64,
+    /// The slice that gets the item.
     pub slice: u64,
 }
 
 impl Slices {
-    /// Returns slices without items.
+    /// Creates slices without items.
     pub fn new(window: Window, capacity: u64) -> Result<Slices, Error> {
         let mut slices = try_vec(window.span().into())?;
         slices.resize(window.span().into(), Slice::default());
         Ok(Slices {
             window,
-            share: window.share_of(capacity),
+            slice_capacity: window.slice_capacity(capacity),
             room: window.room_for(capacity),
             slice_length: window.slice_length(),
             forgotten: 0,
             latest: 0,
             slices: slices.into_boxed_slice(),
             len: 0,
-            totals: [0; PARTS],
+            totals: [0; TABLES],
             ended_early: 0,
         })
     }
 
-    /// Restores slices that were stored.
+    /// Restores stored slices.
     ///
     /// # Errors
     ///
-    /// [`DecodeError::Corrupt`] if no filter has them; [`DecodeError::OutOfMemory`].
+    /// [`DecodeError::Corrupt`] if no filter has such slices; [`DecodeError::OutOfMemory`] if an allocation fails.
     pub fn restored(
         window: Window,
         capacity: u64,
@@ -196,7 +201,9 @@ impl Slices {
                         && stored.iter().map(|slice| slice.until).eq(ends.take(stored.len()))
                 }
                 (Some(_), true) => stored.iter().all(|slice| slice.until <= slices.end_of(latest)),
-                (None, _) => stored.iter().all(|slice| slice.until == u64::MAX && slice.total() <= slices.share),
+                (None, _) => {
+                    stored.iter().all(|slice| slice.until == u64::MAX && slice.total() <= slices.slice_capacity)
+                }
             };
         if !is_sound {
             return Err(DecodeError::Corrupt);
@@ -214,32 +221,32 @@ impl Slices {
         Ok(Slices { slices: slices.into_boxed_slice(), ..*self })
     }
 
-    /// Returns how long they are remembered.
+    /// Returns the window.
     pub fn window(&self) -> Window {
         self.window
     }
 
-    /// Returns the most items that are remembered at a time, if equally many are in each slice.
+    /// Returns the largest number of items that are remembered at a time, if all slices have equally many.
     pub fn room(&self) -> u64 {
         self.room
     }
 
-    /// Returns the number of items in each part of the filter when it was changed.
-    pub fn items(&self) -> [u64; PARTS] {
+    /// Returns the number of items in each table at the last change.
+    pub fn items(&self) -> [u64; TABLES] {
         self.totals
     }
 
-    /// Returns the last slice that was forgotten when the filter was changed.
+    /// Returns the last slice that was forgotten at the last change.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// Returns when the filter was last changed, in milliseconds since 1970.
+    /// Returns the time of the last change, in milliseconds since 1970.
     pub fn latest(&self) -> u64 {
         self.latest
     }
 
-    /// Returns those that were remembered when the filter was changed, the oldest first.
+    /// Returns the slices that were remembered at the last change, the oldest first.
     pub fn remembered(&self) -> &[Slice] {
         &self.slices[..self.len]
     }
@@ -249,23 +256,24 @@ impl Slices {
         self.ended_early
     }
 
-    /// Returns the bytes of the allocation.
+    /// Returns the size of the allocation, in bytes.
     pub fn allocated(&self) -> usize {
         size_of_val(&*self.slices)
     }
 
-    /// Returns the time that it is, given what the clock says.
+    /// Returns the filter's time for a time of the clock: not before the last change, and not after [`MAX_TIME`].
     pub fn time(&self, clock: u64) -> u64 {
         clock.clamp(self.latest, MAX_TIME)
     }
 
-    /// Returns the last slice that is forgotten at a time.
+    /// Returns the last slice that is forgotten at a time of the clock.
     #[inline]
     pub fn forgotten_at(&self, clock: u64) -> u64 {
         let now = self.time(clock);
         match self.window {
             Window { length: None, .. } => self.forgotten,
-            // Mostly no slice has ended since the last change, and a product is known sooner than a quotient.
+            // Fast path: mostly no slice has ended since the last change, and a multiplication is faster than a
+            // division.
             Window { rolling: false, .. } if now < (self.forgotten + 1) * self.slice_length => self.forgotten,
             Window { rolling: false, .. } => now / self.slice_length,
             Window { rolling: true, .. } => {
@@ -274,20 +282,20 @@ impl Slices {
         }
     }
 
-    /// Returns the slices that are remembered at a time, the oldest first.
+    /// Returns the slices that are remembered at a time of the clock, the oldest first.
     pub fn remembered_at(&self, clock: u64) -> &[Slice] {
         let over = (self.forgotten_at(clock) - self.forgotten).min(self.len as u64);
         &self.remembered()[over as usize..]
     }
 
-    /// Returns the number of items in each part of the filter at a time.
+    /// Returns the number of remembered items in each table at a time of the clock.
     #[inline]
-    pub fn items_at(&self, clock: u64) -> [u64; PARTS] {
+    pub fn items_at(&self, clock: u64) -> [u64; TABLES] {
         if self.forgotten_at(clock) == self.forgotten { self.totals } else { sum(self.remembered_at(clock)) }
     }
 
-    /// Returns for how many milliseconds the oldest item that is remembered may have been there. `None` if there is none, or
-    /// time does not matter.
+    /// Returns an upper bound for the age of the oldest remembered item, in milliseconds. Returns `None` if there are
+    /// no items, or time does not matter.
     pub fn age_at(&self, clock: u64) -> Option<u64> {
         let length = self.window.length?.get();
         let oldest = self.remembered_at(clock).iter().find(|slice| slice.total() > 0)?;
@@ -295,27 +303,29 @@ impl Slices {
         Some(self.time(clock).saturating_sub(began))
     }
 
-    /// Returns what happens if an item is added now, to be remembered for `lifetime` milliseconds, at most the window's
-    /// length; `None` stands for that. `room` is the number of items that may be remembered beside it.
+    /// Returns the effect of adding an item that is to be remembered for `lifetime` milliseconds, at most the length of
+    /// the window. `None` stands for the length of the window. `room` is the number of other items that may be
+    /// remembered.
     #[inline]
     pub fn step(&self, clock: u64, lifetime: Option<NonZeroU64>, room: u64) -> Step {
         let (now, length) = (self.time(clock), self.slice_length);
         let forgotten = self.forgotten_at(clock);
         match self.window {
             Window { length: Some(whole), rolling: false, .. } => {
-                // A master of another version may say more than a stamp can.
+                // A master of another version may send a lifetime that is longer than the window.
                 let lifetime = lifetime.unwrap_or(whole).min(whole);
                 Step { forgotten, slice: (now + lifetime.get()).div_ceil(length) }
             }
             Window { length: None, .. } => {
-                let begins = self.remembered().last().is_none_or(|newest| newest.total() >= self.share);
+                let begins = self.remembered().last().is_none_or(|newest| newest.total() >= self.slice_capacity);
                 let slice = self.forgotten + self.len as u64 + u64::from(begins);
                 Step { forgotten: forgotten.max(slice.saturating_sub(self.slices.len() as u64)), slice }
             }
             Window { length: Some(_), rolling: true, .. } => {
                 let all = self.remembered_at(clock);
                 let (mut left, mut remembered) = (all, self.items_at(clock).iter().sum::<u64>());
-                // Whatever has no items is forgotten with the oldest, except for the newest.
+                // Forgets the oldest slices while too many items are remembered, and then empty slices except for the
+                // newest.
                 while let [oldest, others @ ..] = left
                     && (remembered > room || oldest.total() == 0 && !others.is_empty())
                 {
@@ -325,20 +335,20 @@ impl Slices {
                 let begins = left.last().is_none_or(|newest| {
                     let full = left.windows(2).filter(|pair| pair[0].until == pair[1].until).count();
                     newest.until < self.end_of(now)
-                        || newest.total() >= self.share && full < self.window.most_full().into()
+                        || newest.total() >= self.slice_capacity && full < self.window.max_full_slices().into()
                 });
                 Step { forgotten, slice: forgotten + left.len() as u64 + u64::from(begins) }
             }
         }
     }
 
-    /// Returns when a slice is forgotten that begins at a time, if the filter forgets by both.
+    /// Returns the time when a slice that begins now is forgotten, in a filter that forgets by time and by number.
     fn end_of(&self, now: u64) -> u64 {
         let length = self.slice_length;
         (now / length + 1) * length + self.window.length.map_or(0, NonZeroU64::get)
     }
 
-    /// Notes that a filter is changed, and which slices it forgets by that.
+    /// Advances the time of the last change, and forgets the slices up to `forgotten`.
     pub fn advance(&mut self, clock: u64, forgotten: u64) {
         if self.window.length.is_some() {
             self.latest = self.time(clock);
@@ -353,8 +363,9 @@ impl Slices {
         }
     }
 
-    /// Counts an item in a slice that is remembered, after [`advance`](Self::advance).
-    pub fn add(&mut self, slice: u64, part: usize) {
+    /// Counts an item in a remembered slice, and begins that slice if necessary. The caller has called
+    /// [`advance`](Self::advance).
+    pub fn add(&mut self, slice: u64, table: usize) {
         while self.forgotten + (self.len as u64) < slice && self.len < self.slices.len() {
             let number = self.forgotten + self.len as u64 + 1;
             let until = match self.window {
@@ -362,26 +373,26 @@ impl Slices {
                 Window { rolling: false, .. } => number * self.slice_length,
                 Window { rolling: true, .. } => self.end_of(self.latest),
             };
-            self.slices[self.len] = Slice { until, items: [0; PARTS] };
+            self.slices[self.len] = Slice { until, items: [0; TABLES] };
             self.len += 1;
         }
         if let Some(slice) = self.slice_mut(slice) {
-            slice.items[part] += 1;
-            self.totals[part] += 1;
+            slice.items[table] += 1;
+            self.totals[table] += 1;
         }
     }
 
-    /// Takes an item off a slice.
-    pub fn remove(&mut self, slice: u64, part: usize) {
+    /// Subtracts an item from a slice, if the slice is remembered.
+    pub fn remove(&mut self, slice: u64, table: usize) {
         if let Some(slice) = self.slice_mut(slice)
-            && slice.items[part] > 0
+            && slice.items[table] > 0
         {
-            slice.items[part] -= 1;
-            self.totals[part] -= 1;
+            slice.items[table] -= 1;
+            self.totals[table] -= 1;
         }
     }
 
-    /// Returns a slice that is remembered.
+    /// Returns a slice by its number, if it is remembered.
     fn slice_mut(&mut self, number: u64) -> Option<&mut Slice> {
         let index = number.checked_sub(self.forgotten + 1)?;
         self.slices[..self.len].get_mut(usize::try_from(index).ok()?)

@@ -1,10 +1,12 @@
-//! The filter that forgets: two [quotient tables](crate::table) whose entries say which [slice](crate::window) they are in.
+//! The filter that forgets: two [quotient tables](crate::table) whose entries have stamps for their
+//! [slices](crate::window).
 //!
-//! The first table is made for the items of a window and one more slice. What does not fit goes into the second one, which
-//! grows, and shrinks again. Together they keep the error rate, as the two parts of a [native filter](crate::native) do.
+//! The first table has a fixed size, for the items of a window and one more slice. Further items go into the second
+//! table, which grows and shrinks. Both tables together keep the error rate, like the two parts of a [native
+//! filter](crate::native).
 //!
-//! Slots of slices that are forgotten answer nothing, and are dropped when something is added to their groups. Where little
-//! is added, each addition drops those of a further group.
+//! Look-ups ignore the slots of forgotten slices. An addition to a group drops the group's forgotten slots. If a table
+//! has many forgotten slots, each addition also drops those of one more group.
 
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
@@ -19,14 +21,15 @@ use crate::spec::{Growth, OwnSpec};
 use crate::table::{AddOutcome, END, Payload, Position, SliceAddition, Stamps, Table};
 use crate::window::{Slices, Step, Window};
 
-/// How items are inserted.
+/// The options of an insertion.
 #[derive(Clone, Copy, Debug)]
 pub struct InsertOptions {
-    /// What to do with an item that a counting filter holds already.
+    /// The action for an item that is already in a counting filter.
     pub on_duplicate: OnDuplicate,
-    /// The time, in milliseconds since 1970. Only filters that forget look at it; 0 stands for that of the last change.
+    /// The time, in milliseconds since 1970. Only filters that forget use it. 0 stands for the time of the last change.
     pub now: u64,
-    /// How long a filter that forgets remembers the items, in milliseconds, at most its window: which it is by default.
+    /// The time for which a filter that forgets remembers the items, in milliseconds. The maximum and the default are
+    /// the length of its window.
     pub lifetime: Option<NonZeroU64>,
     /// True if a filter with a window renews the items that it holds already, even if it was created without `refresh`.
     pub refresh: bool,
@@ -44,16 +47,19 @@ impl From<OnDuplicate> for InsertOptions {
     }
 }
 
-/// The parts of a filter that forgets, by their numbers in its slices.
+/// The index of the first table, for the expected items, in arrays with an element for each table.
 const EXPECTED: usize = 0;
+
+/// The index of the second table, for the items beyond, in these arrays.
 const BEYOND: usize = 1;
 
-/// The lowest error rate of a table with stamps: fingerprints and stamps have to fit into a slot.
+/// The lowest error rate of a table with stamps. A fingerprint and a stamp must fit into a slot.
 const MIN_ERROR_RATE: f64 = 1.0 / (1u64 << 40) as f64;
 
-/// The share of the error rate that the first table of a filter that grows may use. The second one is small, if there is
-/// one at all, and may use the rest: that costs it two bits a slot, and the first one 0.4.
-const SHARE: f64 = 0.75;
+/// The share of the error rate for the first table of a filter that grows. The second table gets the rest. This split
+/// costs 0.4 bits per slot in the first table, and two bits per slot in the second one, which is mostly small or
+/// absent.
+const EXPECTED_SHARE: f64 = 0.75;
 
 /// A filter that forgets.
 pub struct WindowedFilter {
@@ -62,14 +68,14 @@ pub struct WindowedFilter {
     slices: Slices,
     expected: Table,
     beyond: Option<Box<Table>>,
-    /// Where forgotten slots of either table are looked for next.
+    /// The position in each table where the next sweep for forgotten slots starts.
     cursors: [Position; 2],
-    /// The sum of hashes of all additions ever: it is the same only where the same was written, in whatever order.
+    /// The sum of the hashes of all additions. Equal sums mean that the same items were added, in any order.
     history: u64,
 }
 
 impl WindowedFilter {
-    /// Creates an empty filter. It takes memory when items are added.
+    /// Creates an empty filter. The first addition allocates its memory.
     pub fn new(spec: OwnSpec, capacity: u64, window: Window) -> Result<WindowedFilter, Error> {
         let slices = Slices::new(window, capacity)?;
         let [rate, _] = rates(&spec);
@@ -78,7 +84,7 @@ impl WindowedFilter {
         Ok(WindowedFilter::from_parts(spec, capacity, slices, expected, None))
     }
 
-    /// Makes a filter of what is there already.
+    /// Creates a filter from its slices and tables.
     pub fn from_parts(
         spec: OwnSpec,
         capacity: u64,
@@ -89,7 +95,7 @@ impl WindowedFilter {
         WindowedFilter { spec, capacity, slices, expected, beyond, cursors: [0; 2], history: 0 }
     }
 
-    /// Returns an empty filter of the same options.
+    /// Returns an empty filter with the same options.
     pub fn empty_copy(&self) -> Result<WindowedFilter, Error> {
         let window = self.slices.window();
         let stamps = Stamps { forgotten: 0, span: window.span() };
@@ -103,7 +109,7 @@ impl WindowedFilter {
         Ok(WindowedFilter { slices: self.slices.try_clone()?, expected: self.expected.try_clone()?, beyond, ..*self })
     }
 
-    /// Returns how the filter is created and hashed.
+    /// Returns the options of the filter.
     pub fn spec(&self) -> &OwnSpec {
         &self.spec
     }
@@ -113,50 +119,50 @@ impl WindowedFilter {
         &self.slices
     }
 
-    /// Returns the tables: for the items that were expected, and for others, if there are any.
+    /// Returns the table for the expected items, and the table for the items beyond.
     pub fn tables(&self) -> (&Table, Option<&Table>) {
         (&self.expected, self.beyond.as_deref())
     }
 
-    /// As [`tables`](Self::tables), to fill them.
+    /// Returns the same [tables](Self::tables), for filling them.
     pub fn tables_mut(&mut self) -> (&mut Table, Option<&mut Table>) {
         (&mut self.expected, self.beyond.as_deref_mut())
     }
 
-    /// Returns where forgotten slots of either table are looked for next.
+    /// Returns the position in each table where the next sweep for forgotten slots starts.
     pub fn cursors(&self) -> [Position; 2] {
         self.cursors
     }
 
-    /// Returns the sum of hashes of all that was ever added.
+    /// Returns the sum of the hashes of all additions.
     pub fn history(&self) -> u64 {
         self.history
     }
 
-    /// Restores what else is stored of a filter.
+    /// Restores the stored cursors and the stored history.
     pub fn set_state(&mut self, cursors: [Position; 2], history: u64) {
         (self.cursors, self.history) = (cursors, history);
     }
 
-    /// Returns how the filter hashes its items.
+    /// Returns the hasher for the filter's items.
     #[inline(never)]
     pub fn hasher(&self) -> Hasher {
         Hasher::Xxh3 { seed: self.spec.seed }
     }
 
-    /// Returns the number of items in a window that the filter was created for.
+    /// Returns the number of items per window that the filter was created for.
     pub fn initial_capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Returns the number of items in a window that fit, or of those that are there, if they are more: a steady stream leaves
-    /// those of a slice more.
+    /// Returns the number of items per window that fit, or the present number of items if that is larger. With a steady
+    /// stream, the filter also remembers the items of one more slice.
     pub fn capacity(&self) -> u64 {
         let beyond = self.beyond.as_ref().map_or(0, |table| table.quotients());
         self.capacity.saturating_add(beyond).max(self.items())
     }
 
-    /// Returns the number of items that were remembered when the filter was last changed.
+    /// Returns the number of items that were remembered at the last change.
     pub fn items(&self) -> u64 {
         self.slices.items().iter().sum()
     }
@@ -166,21 +172,21 @@ impl WindowedFilter {
         self.slices.items_at(now).iter().sum()
     }
 
-    /// Returns the bytes requested of the allocator.
+    /// Returns the number of bytes requested from the allocator.
     pub fn allocated(&self) -> usize {
         let beyond = self.beyond.as_ref().map_or(0, |table| size_of::<Table>() + table.allocated());
         size_of::<WindowedFilter>() + self.slices.allocated() + self.expected.allocated() + beyond
     }
 
-    /// Returns the share of slots that are filled in the table that was last added.
+    /// Returns the share of filled slots in the second table, or in the first if there is no second table.
     pub fn fill(&self) -> f64 {
         self.beyond.as_deref().unwrap_or(&self.expected).fill()
     }
 
-    /// Returns the false-positive rate of what is remembered at a time, in milliseconds since 1970.
+    /// Returns the false-positive rate at a time, in milliseconds since 1970.
     pub fn false_positive_rate_at(&self, now: u64) -> f64 {
-        let rate = |table: &Table, part| {
-            let remembered = self.slices.items_at(now)[part] as f64 / table.slots().max(1) as f64;
+        let rate = |table: &Table, table_index| {
+            let remembered = self.slices.items_at(now)[table_index] as f64 / table.slots().max(1) as f64;
             table.false_positive_rate() * remembered.min(1.0)
         };
         let of_expected = rate(&self.expected, EXPECTED);
@@ -188,11 +194,11 @@ impl WindowedFilter {
         of_expected + of_beyond - of_expected * of_beyond
     }
 
-    /// Returns what is known of the tables.
+    /// Returns information about the tables.
     pub fn info(&self) -> impl Iterator<Item = LayerInfo> {
         let [of_expected, of_beyond] = rates(&self.spec);
-        let info = |table: &Table, part, capacity, rate| LayerInfo {
-            items: self.slices.items()[part],
+        let info = |table: &Table, table_index, capacity, rate| LayerInfo {
+            items: self.slices.items()[table_index],
             ..LayerInfo::of_table(table, capacity, rate)
         };
         let beyond = self.beyond.as_deref().map(|table| info(table, BEYOND, table.quotients(), of_beyond));
@@ -227,8 +233,8 @@ impl WindowedFilter {
         }
     }
 
-    /// Inserts items in order; `new[i]` tells whether the item was new. `renewed` has no elements, or `renewed[i]` tells
-    /// whether the item was there and is remembered anew.
+    /// Inserts items in order. Sets `new[i]` to true if the item was new. Unless `renewed` is empty, sets `renewed[i]`
+    /// to true if the item was present and is renewed.
     ///
     /// # Errors
     ///
@@ -252,7 +258,7 @@ impl WindowedFilter {
         Ok(())
     }
 
-    /// Inserts an item. What is there and stays where it is changes nothing.
+    /// Inserts an item. An item that is present and is not renewed changes nothing.
     #[inline]
     fn insert(&mut self, hash: Hash, options: &InsertOptions, admit: Admit<'_>) -> Result<AddOutcome, Error> {
         let &InsertOptions { now, lifetime, .. } = options;
@@ -262,7 +268,8 @@ impl WindowedFilter {
         let forgotten_before = self.slices.forgotten_at(now);
         let is_full = self.slices.items_at(now)[EXPECTED] >= room;
         let is_beyond = self.beyond.as_ref().is_some_and(|table| table.remembers(hash, forgotten_before));
-        // What is there need not fit. One that rolls without time always has room: it begins a slice for it.
+        // An item that is present needs no room, so the first table is searched for it if a new item might not fit. A
+        // filter that rolls by number always has room.
         let may_not_fit = is_full && !rolling || rolling && length.is_some();
         let is_expected = may_not_fit && !is_beyond && self.expected.remembers(hash, forgotten_before);
         let spare = if is_expected || !rolling { u64::MAX } else { room - 1 };
@@ -271,32 +278,32 @@ impl WindowedFilter {
             false => self.slices.step(now, lifetime, spare),
         };
         let addition = SliceAddition { forgotten_before, forgotten_after: forgotten, slice, refresh };
-        let part = match self.spec.growth {
+        let table_index = match self.spec.growth {
             _ if is_beyond => BEYOND,
             _ if !is_full || is_expected || rolling => EXPECTED,
             Growth::By(_) => BEYOND,
             Growth::Fixed => return Err(Error::Full),
         };
-        let added = match part {
+        let added = match table_index {
             EXPECTED => self.expected.add_to_slice(hash, addition, admit),
             _ => self.add_beyond(hash, addition, admit),
         };
-        // A table that was refused memory may have been divided anew by then.
+        // An allocation can fail after the table was split, so the time advances even after an error.
         if added != Ok(AddOutcome::Unchanged) {
             self.advance(now);
         }
         match added? {
             AddOutcome::Unchanged => return added,
             AddOutcome::New => {}
-            AddOutcome::Moved(from) => self.slices.remove(from, part),
+            AddOutcome::Moved(from) => self.slices.remove(from, table_index),
         }
-        self.slices.add(slice, part);
+        self.slices.add(slice, table_index);
         self.history = self.history.wrapping_add(hash.second);
         self.sweep();
         added
     }
 
-    /// Adds an item to the second table. There is none before the first one.
+    /// Adds an item to the second table. The first such item creates the table.
     #[cold]
     fn add_beyond(&mut self, hash: Hash, addition: SliceAddition, admit: Admit<'_>) -> Result<AddOutcome, Error> {
         if let Some(table) = &mut self.beyond {
@@ -312,12 +319,13 @@ impl WindowedFilter {
         Ok(added)
     }
 
-    /// Notes what time it is.
+    /// Advances the time of the last change.
     pub fn advance_to(&mut self, now: u64) {
         self.advance(now);
     }
 
-    /// Notes what time it is, and which slices are forgotten: those whose time is over, and as many as a table made room by.
+    /// Advances the time of the last change. Forgets the slices whose time is over and those that a table has forgotten
+    /// to make room.
     fn advance(&mut self, now: u64) {
         let beyond = self.beyond.as_ref().map_or(0, |table| table.forgotten());
         let forgotten = self.slices.forgotten_at(now).max(self.expected.forgotten()).max(beyond);
@@ -328,9 +336,10 @@ impl WindowedFilter {
         }
     }
 
-    /// Drops forgotten slots of a group of each table that has many of them, and a table that has few others.
+    /// Drops the forgotten slots of one group in each table with many of them. Frees the memory of a table that has
+    /// become empty.
     ///
-    /// In a steady stream, most groups are written to while a slice lasts, and have dropped them by then.
+    /// In a steady stream, additions reach most groups within a slice, and this sweep has nothing to do.
     fn sweep(&mut self) {
         let items = self.slices.items();
         let has_many = |table: &Table, items: u64| table.slots() > items + items / 4 + FEW_SLOTS;
@@ -350,8 +359,8 @@ impl WindowedFilter {
         }
     }
 
-    /// Lets `relocate` move the filter's allocations, as [`Table::relocate`] does: those of the second table behind those of
-    /// the first.
+    /// Lets `relocate` move the filter's allocations, like [`Table::relocate`]. Positions of the second table follow
+    /// those of the first.
     ///
     /// # Safety
     ///
@@ -381,14 +390,14 @@ impl WindowedFilter {
     }
 }
 
-/// Returns the part of the error rate that the first table may use, and the second one.
+/// Returns the error rates of the first and the second table.
 fn rates(spec: &OwnSpec) -> [f64; 2] {
     let rate = spec.error_rate.get();
     match spec.growth {
         Growth::Fixed => [rate, 0.0],
-        Growth::By(_) => [SHARE * rate, (1.0 - SHARE) * rate],
+        Growth::By(_) => [EXPECTED_SHARE * rate, (1.0 - EXPECTED_SHARE) * rate],
     }
 }
 
-/// A table may hold so many forgotten slots, and as many as a quarter of its items, before they are looked for.
+/// The number of forgotten slots, in addition to a quarter of the items, that a table may have before it is swept.
 const FEW_SLOTS: u64 = 64;

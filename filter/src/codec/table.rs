@@ -118,7 +118,7 @@ impl Record {
         if self.matches_slots(table) { Ok(()) } else { Err(DecodeError::Corrupt) }
     }
 
-    /// Returns true if `table`, with all its chunks loaded, has as many slots filled as the one that was encoded.
+    /// Returns true if `table`, with all its chunks loaded, has as many filled slots as the table that was encoded.
     pub fn matches_slots(&self, table: &Table) -> bool {
         table.slots() == self.slots
     }
@@ -134,7 +134,7 @@ pub fn next_part(table: &Table, position: Position) -> Result<Option<(Vec<u8>, P
     }))
 }
 
-/// Hands the content of each chunk to `emit`, with the position of its end.
+/// Calls `emit` with the content of each chunk and the position of its end.
 pub fn each_part(table: &Table, mut emit: impl FnMut(&[u8], Position)) -> Result<(), Error> {
     let mut position = 0;
     while let Some((part, end)) = next_part(table, position)? {

@@ -1,18 +1,18 @@
-//! Filters that forget as bytes: a [header] with a record of their slices and one of each [table], and [chunks](chunk) of the
-//! tables.
+//! The encoding of filters that forget: a [header] with a record of the slices and a record of each [table], and
+//! [chunks](chunk) of the tables.
 //!
 //! ```text
 //!  record of the slices
 //!  0   capacity, window in milliseconds (u64 each; 0: time does not matter)
-//!  16  slices of a window (u8), 1 if items are renewed + 2 if it is rolling (u8), slices that are remembered (u8),
+//!  16  slices of a window (u8), 1 if items are renewed + 2 if it is rolling (u8), number of remembered slices (u8),
 //!      five zero bytes
-//!  24  the last slice that is forgotten, the time of the last change in milliseconds since 1970, history, where forgotten
-//!      slots of either table are looked for next (u64 each)
-//!  64  per slice that is remembered: when it is forgotten, items in either table (u64 each)
+//!  24  last forgotten slice, time of the last change in milliseconds since 1970, history, cursor in each table for the
+//!      sweep for forgotten slots (u64 each)
+//!  64  per remembered slice: the time when it is forgotten, items in each table (u64 each)
 //! ```
 //!
-//! As in [counting filters](super::counting), chunks are accepted only while neither the source nor the copy has been
-//! written to since the header was made. Positions of the second table follow those of the first.
+//! As in [counting filters](super::counting), chunks are accepted only if neither the source nor the copy was written
+//! to since the header was encoded. Positions of the second table follow those of the first.
 
 use std::borrow::Cow;
 use std::num::NonZeroU64;
@@ -66,7 +66,7 @@ pub struct WindowedHeader {
     spec: OwnSpec,
     capacity: u64,
     window: Window,
-    /// The last slice that is forgotten, and the time of the last change.
+    /// The last forgotten slice, and the time of the last change.
     state: (u64, u64),
     remembered: Vec<Slice>,
     history: u64,
@@ -93,7 +93,7 @@ impl WindowedHeader {
             return Err(DecodeError::Corrupt);
         }
         let remembered = decode_all(number.into(), || decode_slice(&mut fields))?;
-        // What these make of the slices is sound as well.
+        // Checks that the slices are valid.
         Slices::restored(window, capacity, state, &remembered)?;
         let payload = Payload::Slice(Stamps { forgotten: state.0, span: window.span() });
         let expected = table::Record::decode(&mut fields, Growth::Fixed, payload)?;
@@ -106,7 +106,7 @@ impl WindowedHeader {
         if fields.0.is_empty() { Ok(header) } else { Err(DecodeError::Corrupt) }
     }
 
-    /// Returns about how many bytes the tables take.
+    /// Returns the approximate size of the tables, in bytes.
     pub fn memory(&self) -> u64 {
         self.expected.memory().saturating_add(self.beyond.as_ref().map_or(0, table::Record::memory))
     }
@@ -138,7 +138,7 @@ impl WindowedHeader {
         Ok(filter)
     }
 
-    /// Returns true if `filter`, with all its chunks loaded, has as many slots filled as the one that was encoded.
+    /// Returns true if `filter`, with all its chunks loaded, has as many filled slots as the filter that was encoded.
     pub fn matches_content(&self, filter: &WindowedFilter) -> bool {
         let (expected, beyond) = filter.tables();
         let tables = self.beyond.as_ref().zip(beyond);
@@ -173,7 +173,7 @@ pub fn tables(filter: &WindowedFilter) -> impl Iterator<Item = &Table> {
     std::iter::once(expected).chain(beyond)
 }
 
-/// Returns what binds chunks of either table to a filter in its present state.
+/// Returns a tag for each table, which binds chunks to the present state of the filter.
 pub fn tags(filter: &WindowedFilter) -> [u64; 2] {
     let slices = filter.slices();
     let [expected, beyond] = slices.items();
@@ -184,13 +184,13 @@ pub fn tags(filter: &WindowedFilter) -> [u64; 2] {
 
 /// See [`next_chunk`](super::next_chunk).
 pub fn next_chunk(filter: &WindowedFilter, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
-    let behind = match cursor {
+    let position = match cursor {
         HEADER_CURSOR => 0,
         FIRST_CHUNK_CURSOR.. => cursor - FIRST_CHUNK_CURSOR,
         _ => return Ok(None),
     };
     for ((table, tag), start) in tables(filter).zip(tags(filter)).zip([0, END]) {
-        if let Some((part, end)) = next_part(table, behind.saturating_sub(start))? {
+        if let Some((part, end)) = next_part(table, position.saturating_sub(start))? {
             let data = chunk::seal(&part, start + end, tag)?;
             return Ok(Some(DumpChunk { cursor: FIRST_CHUNK_CURSOR + start + end, data: Cow::Owned(data) }));
         }
