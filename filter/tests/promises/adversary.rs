@@ -1,15 +1,17 @@
-//! Who knows the code, but not the seed: items that were crafted for one seed do nothing to a filter with another.
+//! Adversaries that know the code but not the seed. Items that were crafted for one seed have no effect on a filter
+//! with another seed.
 //!
-//! After Gerbet, Kumar and Lauradoux (2015), "The Power of Evil Choices in Bloom Filters", who did it to a crawler:
+//! The attacks are those of Gerbet, Kumar and Lauradoux (2015), "The Power of Evil Choices in Bloom Filters", who
+//! attacked a crawler:
 //!
-//! - *forgery*: items that a filter takes for present, though nobody added them;
-//! - *pollution*: items that, once added, spoil the answers on all others, because each sets as many new bits as can be, or
-//!   because they crowd together and leave no clear bit where they are.
+//! - *Forgery* finds items that are false positives.
+//! - *Pollution* adds items that raise the false-positive rate for all others. Each item sets as many new bits as
+//!   possible, or all items set bits in the same region.
 //!
-//! The adversary has filters of its own to search with, and time. What it finds has to work where the seed is the one that it
-//! searched with, and elsewhere must stay within what chance allows, by the inequality that [`rates`](crate::rates) explains. A
-//! classic filter has no seed of its own, and is at its mercy. At the end are pairs of items that are one to XXH3 under many seeds,
-//! and to a filter under none.
+//! The adversary searches with filters of its own. The items that it finds must have an effect on a filter with the
+//! same seed. On a filter with another seed, the effect must stay within the bounds that [`rates`](crate::rates)
+//! explains. A classic filter has no secret seed, so all attacks succeed. The last tests use pairs of items with equal
+//! XXH3 hashes under many seeds, which a filter must tell apart.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -27,11 +29,12 @@ const RATE: f64 = 0.01;
 /// The seed that the adversary knows.
 const KNOWN: u64 = 0x3C6E_F372_FE94_F82B;
 
-/// Seeds that it does not: next to the known one, as far from it as can be, plain ones, and any.
+/// Seeds that the adversary does not know: neighbours and the complement of the known one, simple ones, and random
+/// ones.
 const OTHERS: [u64; 8] =
     [KNOWN + 1, KNOWN - 1, KNOWN ^ (1 << 63), !KNOWN, KNOWN.swap_bytes(), 0, 1, 0xA54F_F53A_5F1D_36F1];
 
-/// Lengths of items: the hash is computed in another way for each.
+/// The ranges of item lengths. The hash function has a different code path for each.
 const LENGTHS: [RangeInclusive<usize>; 6] = [1..=3, 4..=8, 9..=16, 17..=128, 129..=240, 241..=500];
 
 const SEEDED: [fn(u64) -> Layout; 2] = [|seed| Layout::Native { seed }, |seed| Layout::Counting { seed }];
@@ -54,12 +57,12 @@ fn holding(layout: Layout, items: &Items) -> Filter {
     filter
 }
 
-/// How many of the items a filter takes for present.
+/// Returns the number of items that a filter finds.
 fn found(filter: &Filter, items: &Items) -> u64 {
     items.iter().filter(|item| filter.contains(item)).count() as u64
 }
 
-/// Items without end and without a pattern, all different.
+/// Returns an endless sequence of different pseudorandom items.
 fn candidates(lengths: &RangeInclusive<usize>) -> impl Iterator<Item = Vec<u8>> {
     let (shortest, lengths) = (*lengths.start(), lengths.clone().count());
     let mut seen = HashSet::new();
@@ -74,12 +77,12 @@ fn candidates(lengths: &RangeInclusive<usize>) -> impl Iterator<Item = Vec<u8>> 
         .filter(move |item| seen.insert(xxh3_128(item)))
 }
 
-/// Looks for items that the filter takes for present.
+/// Finds items that are false positives.
 fn forge(filter: &Filter, candidates: &mut impl Iterator<Item = Vec<u8>>) -> Items {
     candidates.filter(|item| filter.contains(item)).take(CAPACITY).collect()
 }
 
-/// The bits that an item sets in a filter with nothing else in it.
+/// Returns the bits that an item sets in an empty filter.
 fn marks(empty: &Filter, item: &[u8]) -> Vec<usize> {
     let mut filter = empty.try_clone().unwrap();
     assert_eq!(filter.insert(item), Ok(true));
@@ -89,7 +92,7 @@ fn marks(empty: &Filter, item: &[u8]) -> Vec<usize> {
         .collect()
 }
 
-/// Looks for as many items as a filter is made for, of which each marks as much as can be that no other has marked.
+/// Finds as many items as the filter's capacity. Each sets as many bits as possible that no other item has set.
 fn spread(empty: &Filter, candidates: &mut impl Iterator<Item = Vec<u8>>) -> Items {
     const TRIES: usize = 32;
     let mut taken = HashSet::new();
@@ -103,13 +106,13 @@ fn spread(empty: &Filter, candidates: &mut impl Iterator<Item = Vec<u8>>) -> Ite
     (0..CAPACITY).map(|_| best()).collect()
 }
 
-/// Looks for as many items, all of which lie in the first quarter of the filter.
+/// Finds as many items whose bits are all in the first quarter of the filter.
 fn crowd(empty: &Filter, candidates: &mut impl Iterator<Item = Vec<u8>>) -> Items {
     let quarter = 8 * bits(empty).len() / 4;
     candidates.filter(|item| marks(empty, item).iter().all(|&mark| mark < quarter)).take(CAPACITY).collect()
 }
 
-/// How often a filter answers wrongly once it holds the items.
+/// Measures the false-positive rate of a filter with the items.
 fn measured(layout: Layout, how: &str, items: &Items) -> Measurement {
     let what = format!("{layout:?}, {how}");
     Measurement::new(what, |_| empty(layout), |filter, _| insert(filter, items), 4, 25_000)
@@ -149,12 +152,12 @@ fn polluting_items_pollute_for_one_seed() {
     }
 }
 
-/// Whether both words of a hash are in the first quarter.
+/// Returns true if both words of a hash are in the first quarter of their range.
 fn starts_low(hash: u128) -> bool {
     [hash as u64, (hash >> 64) as u64].iter().all(|word| word >> 62 == 0)
 }
 
-/// A table has an entry for each item, wherever that lies: no choice of items takes more than their share of the error rate.
+/// A table has one entry per item, wherever it lies. No choice of items uses up more than its share of the error rate.
 #[test]
 fn no_items_pollute_a_counting_filter() {
     let layout = Layout::Counting { seed: KNOWN };
@@ -171,7 +174,7 @@ fn no_items_pollute_a_counting_filter() {
 }
 
 #[test]
-fn who_can_search_can_forge_and_pollute_every_classic_filter() {
+fn every_classic_filter_can_be_forged_and_polluted() {
     let mut candidates = candidates(&(4..=40));
     let contents: Items = candidates.by_ref().take(CAPACITY).collect();
     let forged = forge(&holding(CLASSIC, &contents), &mut candidates);
@@ -181,10 +184,10 @@ fn who_can_search_can_forge_and_pollute_every_classic_filter() {
     assert!(polluted.exceeds(2.0 * RATE).is_some());
 }
 
-/// `2^pairs` items of `16 * pairs` bytes that MurmurHash64A cannot tell apart, whatever it is seeded with.
+/// Returns `2^pairs` items of `16 * pairs` bytes that have the same MurmurHash64A hash under every seed.
 ///
-/// It mixes each word of an item by itself before it comes to the hash, and what it does then lets a change of the highest bit
-/// pass: the change in one word is undone by the same in the next.
+/// The hash function mixes each word of an item by itself before it is combined with the hash. The next step preserves
+/// a change of the top bit, so an equal change in the next word cancels it.
 fn murmur_twins(pairs: usize) -> Items {
     const FACTOR: u64 = 0xC6A4_A793_5BD1_E995;
     // The inverse of an odd number, by Newton's method.
@@ -218,12 +221,13 @@ fn some_items_are_one_to_every_classic_filter_and_different_to_others() {
     }
 }
 
-/// A pair of long items, alike but for two words at `places`, that have one hash under a seed that fits `difference`.
+/// Returns a pair of long items that differ in two words, at `places`. They have the same hash if the seed matches
+/// `difference`.
 ///
-/// Above 240 bytes, XXH3 combines words of an item with words of a secret, which to it are constants plus or minus the seed; the
-/// two halves of each are multiplied, and the products of every eighth summed up. Of two words in one sum, changes of the highest
-/// bit cancel out if their lower halves are equal once they are combined. What those have to differ by depends on the seed
-/// only as `x ^ (x + d)` does on `x`, with a constant `d`: see [`likely_differences`].
+/// For items above 240 bytes, XXH3 combines words of the item with words of a secret, which are constants plus or minus
+/// the seed. It multiplies the two halves of each combined word, and sums up every eighth product. Changes of the top
+/// bits of two words in the same sum cancel if the combined words have equal lower halves. The necessary difference of
+/// the lower halves depends on the seed like `x ^ (x + d)` on `x`, with a constant `d`: see [`likely_differences`].
 fn long_pair(length: usize, places: [usize; 2], difference: u32, is_flipped: bool) -> [Vec<u8>; 2] {
     let mut item = vec![b'/'; length];
     let word = u64::from(difference) | u64::from(is_flipped) << 63;
@@ -235,13 +239,14 @@ fn long_pair(length: usize, places: [usize; 2], difference: u32, is_flipped: boo
     [item, twin]
 }
 
-/// Words that are multiplied in items of 1000 bytes, and the constant that goes with them.
+/// The offsets of two words in the same sum, in items of 1000 bytes, and the constant for these words.
 const PLACES: [usize; 2] = [0, 768];
 const DISTANCE: u32 = 0x0609_FBF0;
 
-/// What `x ^ (x + distance)` is for at least one in `2^bits` of all `x`, the most likely first.
+/// Returns the values of `x ^ (x + distance)` that at least one in `2^bits` of all `x` gives, the most likely first.
 fn likely_differences(distance: u32, bits: u32) -> Vec<u32> {
-    // Where a digit of the distance equals the carry, the next carry is the same; elsewhere it is as `x` has it there.
+    // If a digit of the distance equals the carry, the next carry is the same. Otherwise, the next carry is the digit
+    // of `x`.
     let mut sums = vec![(0, 0u32, 0)];
     for place in 0..u32::BITS {
         let digit = distance >> place & 1;
@@ -257,16 +262,17 @@ fn likely_differences(distance: u32, bits: u32) -> Vec<u32> {
     sums.into_iter().map(|(_, difference, _)| difference).collect()
 }
 
-/// A pair of items of 32 bytes that have one hash under a seed in `2^18`.
+/// Returns a pair of items of 32 bytes that have the same hash under one seed in `2^18`.
 ///
-/// From 17 to 240 bytes, two words that are combined in this way are multiplied with each other. If one is the complement of the
-/// other, the product stays the same if both change by what they differ by: `x ^ (x + d)` again.
+/// For items of 17 to 240 bytes, XXH3 multiplies two combined words with each other. If the item's words are
+/// complements, changing both by the difference of the combined words exchanges the factors and preserves the product.
+/// The difference is `x ^ (x + d)` again.
 fn short_pair() -> [Vec<u8>; 2] {
     let item = |word: u64| [[b'/'; 16].as_slice(), &word.to_le_bytes(), &(!word).to_le_bytes()].concat();
     [item(0), item(0x0500_C444_9212_1551)]
 }
 
-/// Under how many of the seeds the items of a pair have one hash: to XXH3 with the seed, and to a filter.
+/// Returns the number of seeds under which the items of a pair have the same hash: in XXH3, and in a filter.
 fn collisions([item, twin]: &[Vec<u8>; 2], seeds: impl Iterator<Item = u64>) -> [u64; 2] {
     seeds.fold([0, 0], |[to_xxh3, to_filter], seed| {
         let is_one_to_xxh3 = xxh3_128_with_seed(item, seed) == xxh3_128_with_seed(twin, seed);
@@ -275,7 +281,7 @@ fn collisions([item, twin]: &[Vec<u8>; 2], seeds: impl Iterator<Item = u64>) -> 
     })
 }
 
-/// Seeds without a pattern.
+/// Returns pseudorandom seeds.
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(|number| xxh3_64_with_seed(&number.to_le_bytes(), KNOWN))
 }
@@ -295,9 +301,9 @@ fn pairs_that_are_one_to_xxh3_under_many_seeds_are_two_to_a_filter() {
     }
 }
 
-/// Who sees what a filter answers can try one pair after the other.
+/// An adversary that sees the answers of a filter can try one pair after the other.
 #[test]
-fn who_tries_all_likely_pairs_finds_the_one_for_xxh3_and_none_for_a_filter() {
+fn trying_all_likely_pairs_finds_one_for_xxh3_and_none_for_a_filter() {
     const SEEDS: u64 = 256;
     let pairs = likely_differences(DISTANCE, 13)
         .into_iter()

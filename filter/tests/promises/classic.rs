@@ -1,4 +1,4 @@
-//! The classic layout: the same bits as RedisBloom 2.8.2, which made the figures here.
+//! The classic layout: the same bits as RedisBloom 2.8.2. The expected figures come from RedisBloom.
 
 use std::collections::VecDeque;
 
@@ -25,13 +25,13 @@ fn classic_filter(error_rate: f64, capacity: u64, growth: Growth) -> Filter {
     Filter::create(params(error_rate, capacity, growth), |_| true).unwrap()
 }
 
-/// The positions of the set bits.
+/// Returns the positions of the set bits.
 fn positions(filter: &Filter) -> Vec<usize> {
     let bits = bits(filter);
     (0..8 * bits.len()).filter(|position| bits[position / 8] >> (position % 8) & 1 == 1).collect()
 }
 
-/// The header of one layer, as it is packed.
+/// Returns the packed header of one layer.
 fn header(options: u32, bits: u64, probes: u32, bits_per_item: f64, log2_bits: u8) -> Vec<u8> {
     let mut header =
         [&0u64.to_le_bytes()[..], &1u32.to_le_bytes(), &options.to_le_bytes(), &2u32.to_le_bytes()].concat();
@@ -45,10 +45,10 @@ fn header(options: u32, bits: u64, probes: u32, bits_per_item: f64, log2_bits: u
 }
 
 #[test]
-fn items_set_the_bits_that_they_set_there() {
+fn items_set_the_same_bits_as_in_redisbloom() {
     const BITS_PER_ITEM: f64 = 11.027754;
     let long = [b'x'; 100];
-    // Options, bits, their logarithm, the item, and what it sets.
+    // The columns are the options, the number of bits, its logarithm, the item, and the bits that it sets.
     type Case<'a> = (u32, u64, u8, &'a [u8], [usize; 8]);
     let cases: [Case; 12] = [
         (5, 1152, 0, b"a", [172, 257, 462, 539, 752, 829, 1034, 1119]),
@@ -58,12 +58,12 @@ fn items_set_the_bits_that_they_set_there() {
         (4, 1024, 10, b"abc", [77, 228, 368, 379, 519, 670, 810, 961]),
         (4, 1024, 10, b"\x00\xff\x80", [754, 768, 782, 796, 810, 824, 838, 852]),
         (4, 1024, 10, &long, [56, 178, 300, 422, 507, 629, 751, 873]),
-        // A power of two counts also where sizes are not rounded to one.
+        // A size that is a power of two by chance is handled like a rounded one.
         (5, 1152, 10, b"ab", [44, 46, 48, 50, 52, 54, 56, 58]),
         (0, 1024, 10, b"abcd", [56, 100, 144, 412, 456, 500, 768, 812]),
         (0, 1024, 10, b"\x00\xff\x80", [235, 275, 563, 603, 643, 891, 931, 971]),
         (0, 1024, 10, &long, [20, 180, 316, 476, 612, 748, 772, 908]),
-        // In a large layer, all of the hash counts.
+        // In a large layer, all bits of the hash matter.
         (1, 1 << 23, 0, b"hello", [282737, 1956797, 1961374, 3635434, 3640011, 5314071, 5318648, 6992708]),
     ];
     for (options, bits, log2_bits, item, expected) in cases {
@@ -75,8 +75,8 @@ fn items_set_the_bits_that_they_set_there() {
 }
 
 #[test]
-fn layers_have_the_sizes_that_they_have_there() {
-    // Error rate, capacity, growth, and bytes, probes, capacity and rate of each layer.
+fn layers_have_the_same_sizes_as_in_redisbloom() {
+    // The columns are the error rate, the capacity, the growth, and the bytes, probes, capacity and rate of each layer.
     let mut filter = classic_filter(0.01, 100, by(2));
     (0..650).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
     let layers = filter.layers().map(|layer| (layer.bytes, layer.probes, layer.capacity, layer.error_rate));
@@ -98,27 +98,27 @@ fn layers_have_the_sizes_that_they_have_there() {
 }
 
 #[test]
-fn what_cannot_be_made_is_refused() {
-    let refused = |rate, capacity| Filter::create(params(rate, capacity, by(2)), |_| true).err();
-    assert_eq!(refused(0.01, u64::MAX), Some(Error::OutOfMemory));
-    assert_eq!(refused(0.01, 1 << 60), Some(Error::OutOfMemory));
-    assert_eq!(refused(5e-324, 100), Some(Error::CannotGrow));
+fn impossible_filters_are_rejected() {
+    let rejected = |rate, capacity| Filter::create(params(rate, capacity, by(2)), |_| true).err();
+    assert_eq!(rejected(0.01, u64::MAX), Some(Error::OutOfMemory));
+    assert_eq!(rejected(0.01, 1 << 60), Some(Error::OutOfMemory));
+    assert_eq!(rejected(5e-324, 100), Some(Error::CannotGrow));
     assert_eq!(Filter::create(params(0.01, 100, by(2)), |bytes| bytes < 144).err(), Some(Error::OutOfMemory));
     let mut full = classic_filter(0.01, 1, Growth::Fixed);
     assert_eq!((full.insert(b"one"), full.insert(b"two")), (Ok(true), Err(Error::Full)));
-    // Halved with each layer, the least error rate comes to nothing.
+    // The lowest error rate becomes 0 when each layer halves it.
     let mut vanishing = classic_filter(1e-322, 1, by(1));
-    let refused = (0..100).find_map(|number| vanishing.insert(item(number)).err());
-    assert_eq!(refused, Some(Error::CannotGrow));
+    let rejected = (0..100).find_map(|number| vanishing.insert(item(number)).err());
+    assert_eq!(rejected, Some(Error::CannotGrow));
     assert!(vanishing.num_layers() < 10);
 }
 
 fn through_a_client(filter: &Filter) -> Filter {
     let mut copy = built(&codec::encode_header(filter).unwrap()).unwrap();
-    let mut iterator = codec::HEADER_CURSOR;
-    while let Some(piece) = codec::next_chunk(filter, iterator).unwrap() {
-        iterator = piece.cursor;
-        let loaded = codec::load_chunk(&mut copy, iterator, &piece.data, Origin::Client).unwrap();
+    let mut cursor = codec::HEADER_CURSOR;
+    while let Some(piece) = codec::next_chunk(filter, cursor).unwrap() {
+        cursor = piece.cursor;
+        let loaded = codec::load_chunk(&mut copy, cursor, &piece.data, Origin::Client).unwrap();
         assert_eq!(loaded.bytes, &*piece.data);
     }
     copy
@@ -131,9 +131,9 @@ fn any_params() -> impl Strategy<Value = CreateParams> {
 }
 
 proptest! {
-    /// No false negative: not in batches of any size, not after growth, nor in any copy.
+    /// The filter has no false negatives, with batches of any size, after growth, and in every copy.
     #[test]
-    fn what_was_inserted_is_there_in_every_copy(
+    fn every_copy_has_all_inserted_items(
         params in any_params(),
         items in vec(vec(any::<u8>(), 0..20), 1..800),
         sizes in vec(1usize..70, 1..4),
@@ -163,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn a_header_that_was_tampered_with_is_refused_or_makes_a_sound_filter(
+    fn a_header_that_was_tampered_with_is_rejected_or_makes_a_sound_filter(
         at in 0usize..73 * 2,
         number in prop_oneof![any::<u64>(), 0u64..3, Just(u64::MAX), Just(f64::NAN.to_bits())],
         width in 1usize..=8,
@@ -187,7 +187,7 @@ proptest! {
 }
 
 #[test]
-fn a_piece_that_arrives_late_clears_nothing_unless_it_is_to() {
+fn a_chunk_that_arrives_late_clears_nothing_unless_it_is_to() {
     let mut filter = classic_filter(0.01, 100, by(2));
     let early = filter.try_clone().unwrap();
     (0..90).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
@@ -202,7 +202,7 @@ fn a_piece_that_arrives_late_clears_nothing_unless_it_is_to() {
     assert_eq!((bits(&filter), filter.fill()), (bits(&early), 0.0));
 }
 
-/// A number of items may look like the start of a native header.
+/// The item count at the start of a classic header can look like the start of a native header.
 #[test]
 fn a_classic_header_is_told_from_a_native_one() {
     let mut header = header(5, 1152, 8, 11.027754, 0);
@@ -214,7 +214,7 @@ fn a_classic_header_is_told_from_a_native_one() {
     }
 }
 
-/// A forged header: `layers` layers of `bits` bits, each with as many probes as there may be and `items` items.
+/// Forges a header: `layers` layers of `bits` bits, each with the largest number of probes and with `items` items.
 fn forged(layers: u32, bits: u64, items: u64) -> Vec<u8> {
     let (probes, bits_per_item) = (classic::MAX_PROBES, f64::from(classic::MAX_PROBES) / std::f64::consts::LN_2 - 1e-6);
     let total = items.wrapping_mul(layers.into());
@@ -232,19 +232,19 @@ fn forged(layers: u32, bits: u64, items: u64) -> Vec<u8> {
 }
 
 #[test]
-fn items_that_cannot_be_counted_are_refused_in_every_layout() {
-    let refused = |header: &[u8], origin| Header::decode(header, origin).err();
+fn items_that_cannot_be_counted_are_rejected_in_every_layout() {
+    let rejected = |header: &[u8], origin| Header::decode(header, origin).err();
     for origin in [Origin::Client, Origin::Replication] {
         for (layers, items) in [(1, u64::MAX), (2, u64::MAX), (2, 1 << 63), (4, 1 << 62), (2, MAX_ITEMS + 1)] {
             let header = forged(layers, 6400, items);
-            assert_eq!(refused(&header, origin), Some(DecodeError::Corrupt), "{layers} layers of {items} items");
+            assert_eq!(rejected(&header, origin), Some(DecodeError::Corrupt), "{layers} layers of {items} items");
         }
-        assert_eq!(refused(&forged(2, 6400, MAX_ITEMS), Origin::Replication), None);
+        assert_eq!(rejected(&forged(2, 6400, MAX_ITEMS), Origin::Replication), None);
     }
-    // The sum that the header states may be what a sum that saturates comes to.
+    // The sum in the header may be equal to a saturated sum.
     let mut header = forged(2, 6400, 1 << 63);
     header[..8].copy_from_slice(&u64::MAX.to_le_bytes());
-    assert_eq!(refused(&header, Origin::Client), Some(DecodeError::Corrupt));
+    assert_eq!(rejected(&header, Origin::Client), Some(DecodeError::Corrupt));
     for counting in [false, true] {
         let layout = if counting { Layout::Counting { seed: 1 } } else { Layout::Native { seed: 1 } };
         let mut filter = Filter::create(CreateParams { layout, ..params(0.01, 10, by(2)) }, |_| true).unwrap();
@@ -252,18 +252,18 @@ fn items_that_cannot_be_counted_are_refused_in_every_layout() {
         let mut header = codec::encode_header(&filter).unwrap();
         let items: &[usize] = if counting { &[32 + 16] } else { &[32 + 16, 32 + 40] };
         for &items in items {
-            // An estimate may be more than the capacity: the highest bit says that it is one.
+            // An estimate may exceed the capacity. The top bit marks it as an estimate.
             header[items..][..8].copy_from_slice(&u64::MAX.to_le_bytes());
         }
         let end = header.len() - 8;
         let checksum = xxh3_64(&header[..end]);
         header[end..].copy_from_slice(&checksum.to_le_bytes());
-        assert_eq!(refused(&header, Origin::Client), Some(DecodeError::Corrupt), "counting: {counting}");
+        assert_eq!(rejected(&header, Origin::Client), Some(DecodeError::Corrupt), "counting: {counting}");
     }
 }
 
 #[test]
-fn a_file_with_items_that_cannot_be_counted_is_refused() {
+fn a_file_with_items_that_cannot_be_counted_is_rejected() {
     struct Forged(VecDeque<u64>);
     impl codec::Source for Forged {
         type String = Vec<u8>;
@@ -297,24 +297,25 @@ fn no_filter_has_more_layers_than_its_error_rate_can_be_halved() {
     for origin in [Origin::Client, Origin::Replication] {
         assert_eq!(Header::decode(&forged(most + 1, 64, 0), origin).err(), Some(DecodeError::Corrupt));
     }
-    // One that was filled ends there by itself, and every item is found.
+    // A filter that grows by additions stops at this number of layers, and finds every item.
     let mut deepest = classic_filter(0.9, 1, by(1));
-    let refused = (0..100_000).find_map(|number| deepest.insert(item(number)).err().map(|error| (number, error)));
-    let (held, error) = refused.expect("an end");
+    let rejected = (0..100_000).find_map(|number| deepest.insert(item(number)).err().map(|error| (number, error)));
+    let (held, error) = rejected.expect("an end");
     assert_eq!((error, deepest.num_layers()), (Error::CannotGrow, classic::MAX_LAYERS - 2));
     assert!((0..held).all(|number| deepest.contains(item(number))));
-    // Nor is an absent item found because a look-up would take too long.
+    // The limit on probes per look-up is not reached, so absent items are not found.
     let found = (200_000..202_000).filter(|&number| deepest.contains(item(number))).count();
     assert!(found < 2_000, "everything seems to be there");
 }
 
-/// A forged filter whose layers let all probes of an item pass but the last: a look-up gives up, and says that the item is there.
+/// In a forged filter, all probes of an item but the last can pass in each layer. A look-up then stops after a bounded
+/// number of probes, and answers that the item is present.
 #[test]
 fn a_look_up_examines_a_bounded_number_of_probes_and_what_it_finds_stays_found() {
     const BITS: u64 = 6400;
     let layers = 100;
     let mut filter = built(&forged(layers, BITS, 0)).unwrap();
-    // Where an item's probes are, is seen in a filter of one layer.
+    // A filter with one layer shows the positions of an item's probes.
     let mut one = built(&forged(1, BITS, 0)).unwrap();
     assert_eq!(one.insert(b"target"), Ok(true));
     let positions = positions(&one);
@@ -335,7 +336,7 @@ fn a_look_up_examines_a_bounded_number_of_probes_and_what_it_finds_stays_found()
         found[0]
     };
     assert!(!found(&filter));
-    // Which position is examined last is not known: one without which most probes pass.
+    // Finds the position that is examined last: clearing it lets the most probes pass.
     let gap = positions.iter().copied().max_by_key(|&gap| examined(&with_gap(Some(gap)), BITS)).unwrap();
     let passing = examined(&with_gap(Some(gap)), BITS);
     assert!(passing > 100, "{passing}");
@@ -351,14 +352,14 @@ fn a_look_up_examines_a_bounded_number_of_probes_and_what_it_finds_stays_found()
     let needed = u64::from(classic::MAX_LOOKUP_PROBES) / passing;
     let exhausted = exhausted.expect("a look-up that gives up");
     assert!((needed / 2..=2 * needed + 1).contains(&exhausted), "{exhausted} layers of {passing} probes");
-    // Bits that come later, and layers, leave it found.
+    // The item stays present when bits and layers are added.
     load(&mut filter, 50, &with_gap(None));
     assert!(found(&filter));
 }
 
-/// How many probes of the item "target" are set in these bits before the first that is not, at least.
+/// Returns a lower bound for the number of probes of the item "target" before the first clear bit.
 fn examined(bytes: &[u8], bits: u64) -> u64 {
-    // Filters of fewer probes tell: the item is in each whose probes are all set.
+    // Tries filters with fewer probes: the item is present in each filter whose probes are all set.
     let contains = |probes: u32| {
         let bits_per_item = f64::from(probes) / std::f64::consts::LN_2 - 1e-6;
         let mut filter = built(&header(5, bits, probes, bits_per_item, 0)).unwrap();

@@ -1,8 +1,7 @@
-//! Filters that count: what was added and not removed is there, whatever else came and went.
+//! Counting filters: an item that was added and not removed is present, whatever else was added or removed.
 //!
-//! Most tests compare a filter with a multiset of what it holds, and use error rates as high as 0.3: the shorter
-//! fingerprints are, the more entries match an item that is not theirs. Nothing is left to chance at run time, but for
-//! what proptest draws.
+//! Most tests compare a filter with an exact multiset. They use error rates up to 0.3, since shorter fingerprints make
+//! more false positives. All tests are deterministic, except for the inputs that proptest draws.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::model::{self, body, built, by, chunks, insert_batch, item, params, with_checksum};
 use crate::rates::{Fresh, Measurement, offer, queries};
 
-/// What a sound header may ask for before the tests take its word: they are to run on small machines.
+/// The most bytes that these tests allocate for a header, so that they run on small machines.
 const MEMORY_LIMIT: u64 = 16 << 20;
 
 fn counting_params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> CreateParams {
@@ -43,7 +42,7 @@ fn count(filter: &Filter, item: &[u8]) -> u64 {
     counts(filter).count(filter.hash(item))
 }
 
-/// Numbers without a pattern, the same at every run.
+/// A generator of pseudorandom numbers, the same in every run.
 struct Random {
     seed: u64,
     drawn: u64,
@@ -60,18 +59,18 @@ impl Random {
     }
 }
 
-/// What can be done to a filter. Items are numbers.
+/// An operation on a filter. Items are numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Act {
     /// Adds an occurrence.
     Add,
-    /// Adds an item, unless it is there.
+    /// Adds an item if it is absent.
     AddAbsent,
-    /// Takes an occurrence back.
+    /// Removes an occurrence.
     Remove,
 }
 
-/// A filter, what it holds, and what was done to it.
+/// A filter, the multiset that it holds, and the operations so far.
 struct Modelled {
     filter: Filter,
     held: BTreeMap<u64, u64>,
@@ -83,7 +82,7 @@ impl Modelled {
         Modelled { filter: Filter::create(params, |_| true).unwrap(), held: BTreeMap::new(), done: Vec::new() }
     }
 
-    /// Does the same to a batch of items, and checks each answer.
+    /// Performs an operation on a batch of items, and checks each answer.
     fn act(&mut self, act: Act, numbers: &[u64]) {
         self.done.extend(numbers.iter().map(|&number| (act, number)));
         for (&number, answer) in numbers.iter().zip(perform(&mut self.filter, act, numbers)) {
@@ -99,7 +98,7 @@ impl Modelled {
                 }
                 (_, Ok(new)) if new && held > 0 => panic!("forgotten: {number}, held {held} times"),
                 (Act::Add, Ok(_)) => held + 1,
-                // What is taken for present is not added.
+                // A false positive is not added.
                 (Act::AddAbsent, Ok(new)) => held + u64::from(new),
             };
             if now > 0 {
@@ -110,7 +109,7 @@ impl Modelled {
         }
     }
 
-    /// Takes an occurrence back of one of the items that are held, if there are any. Which one it was.
+    /// Removes an occurrence of one of the held items. Returns the item, or `None` if the filter is empty.
     fn remove_one(&mut self, choose: impl FnOnce(usize) -> usize) -> Option<u64> {
         let at = (!self.held.is_empty()).then(|| choose(self.held.len()))?;
         let number = self.held.keys().nth(at).copied()?;
@@ -125,7 +124,7 @@ impl Modelled {
         assert_eq!(self.filter.contains(item), counted > 0, "{number}");
     }
 
-    /// All that must be true at any time.
+    /// Checks all invariants.
     fn check(&self) {
         self.held.keys().for_each(|&number| self.check_one(number));
         let hashes: Vec<_> = self.held.keys().map(|&number| self.filter.hash(&item(number))).collect();
@@ -141,7 +140,7 @@ impl Modelled {
         assert_eq!(table.slots() == 0, occurrences == 0);
     }
 
-    /// Removes all that is held. What is left is what a new filter has.
+    /// Removes all held items. Checks that the filter is then like a new one.
     fn clear(&mut self, mut choose: impl FnMut(usize) -> usize) {
         while self.remove_one(&mut choose).is_some() {}
         assert_eq!((self.filter.num_layers(), self.filter.len()), (1, 0));
@@ -151,7 +150,7 @@ impl Modelled {
     }
 }
 
-/// Does the same to a batch of items, growing in its middle where needed. What is refused is left out.
+/// Performs an operation on a batch of items. Returns the answer for each item.
 fn perform(filter: &mut Filter, act: Act, numbers: &[u64]) -> Vec<Result<bool, Error>> {
     let hashes: Vec<_> = numbers.iter().map(|&number| filter.hash(&item(number))).collect();
     match act {
@@ -164,7 +163,7 @@ fn perform(filter: &mut Filter, act: Act, numbers: &[u64]) -> Vec<Result<bool, E
     }
 }
 
-/// A way to make a copy.
+/// A way to copy a filter.
 type Copying = fn(&Filter) -> Filter;
 
 const COPYING: [Copying; 3] = [
@@ -176,9 +175,9 @@ const COPYING: [Copying; 3] = [
 #[derive(Clone, Debug)]
 enum Step {
     Batch(Act, Vec<u64>),
-    /// Of items that are held then.
+    /// Removes occurrences of held items.
     Remove(Vec<Index>),
-    /// The test goes on with a copy.
+    /// Continues with a copy.
     Copy(Copying),
 }
 
@@ -189,7 +188,7 @@ fn any_params() -> impl Strategy<Value = CreateParams> {
         .prop_map(|(rate, capacity, growth, seed)| counting_params(rate, capacity, growth, seed))
 }
 
-/// Steps with few items, which are there many times, or with many, for several doublings.
+/// Returns steps with few items and high counts, or with many items and several doublings.
 fn any_steps() -> impl Strategy<Value = Vec<Step>> {
     select(vec![3u64, 40, 2_000]).prop_flat_map(|items| {
         let numbers = || prop_oneof![vec(0..items, 1..3), vec(0..items, 1..60)];
@@ -227,7 +226,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn what_was_added_and_not_removed_is_found_and_each_removal_finds_it(
+    fn items_that_were_added_and_not_removed_are_found_and_can_be_removed(
         params in any_params(),
         steps in any_steps(),
         order in vec(any::<Index>(), 1..30),
@@ -236,7 +235,7 @@ proptest! {
         follow(params, &steps).clear(|held| order.next().map_or(0, |at| at.index(held)));
     }
 
-    /// A replica is sent the same items in other batches, or one by one.
+    /// A replica gets the same items in other batches, or one by one.
     #[test]
     fn the_same_items_in_other_batches_leave_the_same_filter(
         params in any_params(),
@@ -256,7 +255,7 @@ proptest! {
     }
 
     #[test]
-    fn a_removal_of_what_is_not_there_changes_nothing(
+    fn removing_an_absent_item_changes_nothing(
         params in any_params(),
         steps in any_steps(),
         absent in 2_000..u64::MAX / 2,
@@ -273,9 +272,9 @@ proptest! {
     }
 }
 
-/// The population swells and shrinks, so that segments split and unite; some items are added again and again.
+/// The number of items grows and shrinks, so that segments split and merge. Some items are added many times.
 #[test]
-fn nothing_is_lost_in_100_000_operations() {
+fn no_item_is_lost_in_100_000_operations() {
     for (rate, capacity, growth, items) in [
         (0.3, 10, by(1), 200),
         (0.3, 1, by(2), 1_000),
@@ -314,7 +313,7 @@ fn nothing_is_lost_in_100_000_operations() {
 }
 
 #[test]
-fn an_item_is_there_as_often_as_it_was_added() {
+fn the_count_of_an_item_is_the_number_of_its_additions() {
     for growth in [Growth::Fixed, by(2)] {
         let mut filter = counting(1e-6, 50, growth, 1);
         (0..20).for_each(|number| assert_eq!(filter.insert(item(number)), Ok(true)));
@@ -336,9 +335,9 @@ fn an_item_is_there_as_often_as_it_was_added() {
     }
 }
 
-/// Batches that are prepared are asked for ahead of time, from wherever their layers are by then.
+/// Batches are hashed and prefetched before they are looked up, and the filter may have grown by then.
 #[test]
-fn what_is_asked_for_ahead_is_answered_as_ever() {
+fn a_prefetched_batch_gets_the_same_answers() {
     let (mut filter, mut other) = (counting(0.01, 50, by(1), 1), counting(0.01, 50, by(1), 1));
     let items: Vec<_> = (0..500).map(item).collect();
     for (round, batch) in items.chunks(BATCH).enumerate() {
@@ -355,7 +354,7 @@ fn what_is_asked_for_ahead_is_answered_as_ever() {
     }
 }
 
-/// Removes the oldest of `held`, or any of them, and adds others in their place.
+/// Removes items of `held`, the oldest ones or random ones, and adds fresh ones in their place.
 fn churn(filter: &mut Filter, held: &mut VecDeque<Hash>, fresh: &mut Fresh, times: u64, random: &mut Option<Random>) {
     for hash in fresh.hashes(filter, times) {
         if let Some(random) = random {
@@ -373,14 +372,14 @@ fn add(filter: &mut Filter, hash: Hash) {
     filter.insert_hashes(&[hash], &mut [false], &mut [], &OnDuplicate::Count.into(), &mut |_| true).unwrap();
 }
 
-/// Adds so many items. Which they were.
+/// Adds `items` fresh items. Returns them.
 fn populate(filter: &mut Filter, items: u64, fresh: &mut Fresh) -> VecDeque<Hash> {
     let hashes = fresh.hashes(filter, items);
     hashes.iter().for_each(|&hash| add(filter, hash));
     hashes.into()
 }
 
-/// Measures filters that `fill` fills.
+/// Measures filters that `fill` has filled.
 fn exceeds(
     what: String,
     rate: f64,
@@ -434,7 +433,7 @@ fn a_counting_filter_keeps_its_rate_when_it_grows() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// A filter that is full, or grown, of which all items were replaced several times.
+/// All items of a full or grown filter are replaced several times.
 #[test]
 fn a_counting_filter_keeps_its_rate_while_items_come_and_go() {
     let mut failures = Vec::new();
@@ -495,8 +494,8 @@ fn the_estimated_rate_of_a_counting_filter_is_the_measured_one() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// Bits an item: of one that does not grow, no more than 1.15 times a plain filter's at 1 %, and no more than a plain
-/// filter's at 0.1 %; of one that grows, 1.8 times on average.
+/// A counting filter of fixed size has at most 1.15 times the bits per item of a plain filter at 1 %, and no more at
+/// 0.1 %. A growing one has 1.8 times as many on average.
 #[test]
 fn a_counting_filter_takes_hardly_more_memory_than_a_plain_one() {
     for (rate, most) in [(0.01, 1.15), (0.001, 1.0), (1e-4, 1.0)] {
@@ -522,7 +521,7 @@ fn a_counting_filter_takes_hardly_more_memory_than_a_plain_one() {
     }
 }
 
-/// The most that was seen of a filter over some time.
+/// The largest values of a filter over some time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peak {
     memory: usize,
@@ -531,13 +530,13 @@ struct Peak {
 impl Peak {
     fn look(&mut self, filter: &Filter, held: usize) {
         self.memory = self.memory.max(filter.memory_usage());
-        // Items that seem to be there are not counted, at the error rate; the rest is drift.
+        // False positives are not counted; the rest is drift.
         let (items, held) = (filter.len() as f64, held as f64);
         assert!(items <= held && items >= held * (1.0 - 2.0 * filter.error_rate()) - 30.0, "{items} of {held}");
     }
 }
 
-/// Sessions, leases, recent visitors: as many go as come, for ever.
+/// As with sessions, leases or recent visitors, as many items are removed as are added.
 #[test]
 fn a_filter_whose_items_come_and_go_stays_as_large_as_it_was() {
     for rate in [0.3, 0.1, 0.01] {
@@ -569,27 +568,28 @@ fn a_filter_whose_items_come_and_go_stays_as_large_as_it_was() {
     }
 }
 
-/// Memory is asked for in small parts. Refusing any of them leaves what was there, and the next attempt succeeds.
+/// Fails each allocation of an addition once. The filter then holds the same items as before, and the next attempt
+/// succeeds.
 #[test]
-fn memory_that_is_refused_at_any_allocation_loses_nothing() {
+fn a_failed_allocation_loses_nothing() {
     let mut filter = counting(0.01, 100, by(2), 7);
     let mut requests = 0u64;
     for number in 0..20_000 {
         let hash = filter.hash(&item(number));
-        let mut refuses = true;
+        let mut rejects = true;
         loop {
-            let before = refuses.then(|| (filter.len(), filter.memory_usage()));
+            let before = rejects.then(|| (filter.len(), filter.memory_usage()));
             let inserted =
                 filter.insert_hashes(&[hash], &mut [false], &mut [], &OnDuplicate::Count.into(), &mut |_bytes| {
                     requests += 1;
-                    !refuses
+                    !rejects
                 });
             match inserted {
                 Ok(()) => break,
                 Err(interrupted) => {
                     assert_eq!(interrupted, Interrupted { handled: 0, error: Error::OutOfMemory });
                     assert_eq!(before.map(|before| before.0), Some(filter.len()));
-                    refuses = false;
+                    rejects = false;
                 }
             }
         }
@@ -602,7 +602,7 @@ fn memory_that_is_refused_at_any_allocation_loses_nothing() {
     assert_eq!((filter.len(), filter.fill()), (0, 0.0));
 }
 
-/// A filter that grew, and of which items were removed again.
+/// Returns a filter that grew, and then lost some items.
 fn grown() -> Filter {
     let mut filter = counting(0.01, 100, by(2), 7);
     (0..5_000).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
@@ -612,24 +612,24 @@ fn grown() -> Filter {
 }
 
 fn decode(bytes: &[u8]) -> Result<Header, DecodeError> {
-    // No header of ours passes for a classic one.
+    // No native header is taken for a classic one.
     Header::decode(bytes, Origin::Replication)
 }
 
-/// A filter of the same header, without its items.
+/// Builds an empty filter from the header of another.
 fn built_like(filter: &Filter) -> Filter {
     built(&codec::encode_header(filter).unwrap()).unwrap()
 }
 
-/// Loads a chunk that must be refused, and must not change anything. Returns the reason given.
-fn assert_refused(filter: &mut Filter, (cursor, chunk): &(u64, Vec<u8>), why: &str) -> DecodeError {
+/// Loads a chunk that must be rejected and must change nothing. Returns the error.
+fn assert_rejected(filter: &mut Filter, (cursor, chunk): &(u64, Vec<u8>), why: &str) -> DecodeError {
     let before = model::whole(filter);
     let answer = model::load(filter, *cursor, chunk);
     assert!(model::whole(filter) == before, "{why}");
     answer.expect_err(why)
 }
 
-/// Does everything to a filter, giving it items while they take little memory.
+/// Performs all operations on a filter. Adds items while they take little memory.
 fn use_in_every_way(mut filter: Filter) {
     let hashes: Vec<_> = (0..200).map(|number| filter.hash(&item(number))).collect();
     for on_duplicate in [OnDuplicate::Count, OnDuplicate::Skip, OnDuplicate::Count] {
@@ -654,11 +654,11 @@ fn use_in_every_way(mut filter: Filter) {
 }
 
 #[test]
-fn a_counting_header_that_is_damaged_is_refused() {
+fn a_counting_header_that_is_damaged_is_rejected() {
     let header = codec::encode_header(&grown()).unwrap();
     for length in 0..header.len() {
         assert_eq!(decode(&header[..length]).err(), Some(DecodeError::Corrupt), "{length} bytes");
-        // Even if whoever cut it knows of the checksum.
+        // The same holds if the checksum is forged.
         assert_eq!(decode(&with_checksum(&header[..length])).is_ok(), length == header.len() - 8, "{length}");
     }
     for bit in 0..header.len() * 8 {
@@ -669,7 +669,7 @@ fn a_counting_header_that_is_damaged_is_refused() {
 }
 
 #[test]
-fn numbers_of_a_table_that_cannot_be_are_refused() {
+fn numbers_of_a_table_that_cannot_be_are_rejected() {
     const RECORD: usize = 32;
     let number = |value: u64| value.to_le_bytes().to_vec();
     let impossible: &[(&str, usize, Vec<u8>)] = &[
@@ -697,7 +697,7 @@ fn numbers_of_a_table_that_cannot_be_are_refused() {
         body[*at..][..bytes.len()].copy_from_slice(bytes);
         assert_eq!(decode(&with_checksum(&body)).err(), Some(DecodeError::Corrupt), "{what}");
     }
-    // What could be, whatever the chunks say.
+    // Plausible numbers pass, whatever the chunks contain.
     let possible: &[(&str, usize, Vec<u8>)] = &[
         ("as many occurrences as can be", RECORD + 24, number(u64::MAX)),
         ("as many writes as can be", RECORD + 8, number(u64::MAX)),
@@ -713,7 +713,7 @@ fn numbers_of_a_table_that_cannot_be_are_refused() {
     }
 }
 
-/// An edit of a header or a chunk: a byte, or a number with a value that is likely to hurt.
+/// An edit of a header or a chunk: a byte, or a number that gets a value that is likely to cause failures.
 #[derive(Clone, Debug)]
 enum Edit {
     Byte(Index, u8),
@@ -753,7 +753,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn a_counting_header_that_was_tampered_with_is_refused_or_makes_a_sound_filter(
+    fn a_counting_header_that_was_tampered_with_is_rejected_or_makes_a_sound_filter(
         growing: bool,
         edits in vec(any_edit(), 1..4),
     ) {
@@ -770,7 +770,7 @@ proptest! {
     }
 
     #[test]
-    fn a_chunk_of_a_table_that_was_damaged_is_refused(at: Index, xor in 1u8..) {
+    fn a_chunk_of_a_table_that_was_damaged_is_rejected(at: Index, xor in 1u8..) {
         let filter = grown();
         let mut copy = built_like(&filter);
         for (cursor, mut chunk) in chunks(&filter) {
@@ -780,9 +780,9 @@ proptest! {
         prop_assert_eq!(copy.fill(), 0.0);
     }
 
-    /// Whoever forges the checksum of a chunk can put other entries in, but break nothing else.
+    /// A client that forges the checksum of a chunk can add other entries, but break nothing else.
     #[test]
-    fn a_table_that_was_forged_is_refused_or_makes_a_sound_filter(growing: bool, edits in vec(any_edit(), 1..5)) {
+    fn a_table_that_was_forged_is_rejected_or_makes_a_sound_filter(growing: bool, edits in vec(any_edit(), 1..5)) {
         let filter = small(growing);
         let mut copy = built_like(&filter);
         for (cursor, mut sealed) in chunks(&filter) {
@@ -805,7 +805,7 @@ proptest! {
 #[test]
 fn chunks_of_a_table_may_arrive_in_any_order_and_more_than_once() {
     let mut filter = counting(0.01, 100, by(2), 7);
-    // Some 1.3 MB, and so three chunks.
+    // The table has about 1.3 MB, and therefore three chunks.
     for first in (0..700_000).step_by(BATCH) {
         let hashes: Vec<_> = (first..first + BATCH as u64).map(|number| filter.hash(&item(number))).collect();
         assert!(insert_batch(&mut filter, &hashes, OnDuplicate::Count).into_iter().all(|new| new.is_ok()));
@@ -827,12 +827,12 @@ fn chunks_of_a_table_may_arrive_in_any_order_and_more_than_once() {
     assert!(model::whole(&model::through_a_file(&filter)) == model::whole(&filter));
 }
 
-/// A change of a filter, or what might be taken for one.
+/// An operation that changes a filter, or seems to.
 type Change = fn(&mut Filter);
 
-/// Items that were removed or moved meanwhile would be half there.
+/// Otherwise, items that were removed or moved in between would be loaded in part.
 #[test]
-fn a_chunk_that_was_made_before_a_write_is_refused_after_it() {
+fn a_chunk_that_was_made_before_a_write_is_rejected_after_it() {
     const FIRST: u64 = 1;
     let writes: &[(&str, Change)] = &[
         ("a new item", |filter| assert_eq!(filter.insert(b"new"), Ok(true))),
@@ -858,21 +858,21 @@ fn a_chunk_that_was_made_before_a_write_is_refused_after_it() {
         let mut whole = model::through_a_client(&source);
         write(&mut source);
         let mut late = built_like(&source);
-        // Of the filter as it was, or as it is now, but never of both.
+        // All chunks are from before the write or all from after it.
         for chunk in &before {
-            assert_eq!(assert_refused(&mut late, chunk, what), DecodeError::Foreign);
+            assert_eq!(assert_rejected(&mut late, chunk, what), DecodeError::Foreign);
         }
         for chunk in &chunks(&source) {
-            assert_eq!(assert_refused(&mut early, chunk, what), DecodeError::Foreign);
+            assert_eq!(assert_rejected(&mut early, chunk, what), DecodeError::Foreign);
         }
         for (cursor, chunk) in &before {
             assert_eq!(model::load(&mut early, *cursor, chunk), Ok(()), "{what}");
         }
         assert!(model::whole(&early) == model::whole(&grown()));
-        // What is written to is no copy any more.
+        // A filter that was written to is no longer a copy.
         write(&mut whole);
         for chunk in &before {
-            assert_refused(&mut whole, chunk, what);
+            assert_rejected(&mut whole, chunk, what);
         }
         assert!(model::whole(&whole) == model::whole(&source), "{what}");
     }
@@ -897,9 +897,9 @@ fn a_chunk_that_was_made_before_a_write_is_refused_after_it() {
     }
 }
 
-/// Two copies may go their own ways and have the same counts. Chunks of both would leave a filter that lacks items.
+/// Two copies can diverge and still have equal counts. A filter with chunks of both would lack items.
 #[test]
-fn a_chunk_of_a_filter_with_the_same_counts_is_refused() {
+fn a_chunk_of_a_filter_with_the_same_counts_is_rejected() {
     let (mut twin, mut other) = (grown(), grown());
     for (filter, new) in [(&mut twin, b"one  "), (&mut other, b"other")] {
         assert!(remove(filter, &item(1)));
@@ -907,30 +907,30 @@ fn a_chunk_of_a_filter_with_the_same_counts_is_refused() {
     }
     assert_eq!(twin.len(), other.len());
     for (chunk, others) in chunks(&twin).iter().zip(&chunks(&other)) {
-        assert_refused(&mut built_like(&twin), others, "of a copy that went its own way");
-        assert_refused(&mut built_like(&other), chunk, "of a copy that went its own way");
+        assert_rejected(&mut built_like(&twin), others, "of a copy that went its own way");
+        assert_rejected(&mut built_like(&other), chunk, "of a copy that went its own way");
     }
 }
 
 #[test]
-fn a_chunk_of_another_counting_filter_or_place_is_refused() {
+fn a_chunk_of_another_counting_filter_or_place_is_rejected() {
     let filter = grown();
     let [mut other, mut alike] = [8, 9].map(|seed| counting(0.01, 100, by(2), seed));
     for filter in [&mut other, &mut alike] {
         (0..90).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
     }
-    assert_refused(&mut built_like(&other), &chunks(&alike)[0], "other seed");
-    assert_refused(&mut built_like(&other), &chunks(&filter)[0], "other table");
+    assert_rejected(&mut built_like(&other), &chunks(&alike)[0], "other seed");
+    assert_rejected(&mut built_like(&other), &chunks(&filter)[0], "other table");
     let mut copy = built_like(&filter);
     for (at, chunk) in chunks(&filter) {
         let places = chunk::FIRST_CHUNK_CURSOR..chunk::FIRST_CHUNK_CURSOR + 1_000;
         for cursor in places.chain([0, 1, 64, at - 1, at + 1, u64::MAX, u64::MAX - 63]) {
-            assert_refused(&mut copy, &(cursor, chunk.clone()), "elsewhere");
+            assert_rejected(&mut copy, &(cursor, chunk.clone()), "elsewhere");
         }
     }
 }
 
-/// A server may save at any moment, also between a client's header and its last chunk, and must go on from that.
+/// A server can save at any time, even between a client's header and its last chunk. Loading must then continue.
 #[test]
 fn a_counting_filter_that_is_still_being_loaded_can_be_saved() {
     let filter = grown();

@@ -1,4 +1,4 @@
-//! What happens to bytes that are not what was written.
+//! Decoding of damaged and forged bytes.
 
 use oxbloom_filter::internals::codec;
 use oxbloom_filter::internals::codec::native::{self, Chunk};
@@ -12,7 +12,7 @@ use proptest::sample::{Index, select};
 
 use crate::model::{self, Header, body, built, by, filter, item, layer, native_of, with_checksum};
 
-/// What a sound header may ask for before the tests take its word: they are to run on small machines.
+/// The most bytes that these tests allocate for a header, so that they run on small machines.
 const MEMORY_LIMIT: u64 = 64 << 20;
 
 fn filled(error_rate: f64, capacity: u64, growth: Growth, seed: u64, items: u64) -> Filter {
@@ -21,27 +21,27 @@ fn filled(error_rate: f64, capacity: u64, growth: Growth, seed: u64, items: u64)
     filter
 }
 
-/// Blocks and a table.
+/// Returns a filter with blocks and a table.
 fn grown() -> Filter {
     let filter = filled(0.01, 100, by(2), 7, 500);
     assert_eq!(filter.num_layers(), 2);
     filter
 }
 
-/// The bytes of a chunk that any filter of this seed would believe, were it at the right place.
+/// Forges a chunk with a correct checksum for filters with this seed.
 fn forged(filter: &Filter, offset: u64, bits: &[u8]) -> Vec<u8> {
     native::encode_chunk(native_of(filter), Chunk { offset, bits }).unwrap()
 }
 
-/// Loads bytes that must be refused, and must not change anything. Returns the reason given.
-fn assert_refused(filter: &mut Filter, iterator: u64, bytes: &[u8], why: &str) -> DecodeError {
+/// Loads bytes that must be rejected and must change nothing. Returns the error.
+fn assert_rejected(filter: &mut Filter, cursor: u64, bytes: &[u8], why: &str) -> DecodeError {
     let before = model::whole(filter);
-    let answer = model::load(filter, iterator, bytes);
+    let answer = model::load(filter, cursor, bytes);
     assert!(model::whole(filter) == before, "{why}");
     answer.expect_err(why)
 }
 
-/// Asks a filter everything, and gives it items while they take little memory.
+/// Performs all operations on a filter. Adds items while they take little memory.
 fn use_in_every_way(mut filter: Filter) {
     let hashes: Vec<_> = (0..200).map(|number| filter.hash(&item(number))).collect();
     let mut rest = hashes.as_slice();
@@ -71,7 +71,7 @@ fn use_in_every_way(mut filter: Filter) {
 }
 
 #[test]
-fn what_was_not_damaged_is_read() {
+fn undamaged_bytes_are_read() {
     for items in [0, 1, 500] {
         let filter = filled(0.01, 100, by(2), 7, items);
         assert!(model::whole(&model::through_a_file(&filter)) == model::whole(&filter));
@@ -79,11 +79,11 @@ fn what_was_not_damaged_is_read() {
 }
 
 #[test]
-fn a_header_that_is_cut_short_or_goes_on_is_refused() {
+fn a_header_that_is_cut_short_or_goes_on_is_rejected() {
     let header = codec::encode_header(&grown()).unwrap();
     for length in 0..header.len() {
         assert_eq!(Header::decode(&header[..length]).err(), Some(DecodeError::Corrupt), "{length} bytes");
-        // Even if whoever cut it knows of the checksum.
+        // The same holds if the checksum is forged.
         assert_eq!(Header::decode(&with_checksum(&header[..length])).is_ok(), length == header.len() - 8, "{length}");
     }
     for more in [&[0][..], &[0; 8], &[0; 40], &header] {
@@ -94,7 +94,7 @@ fn a_header_that_is_cut_short_or_goes_on_is_refused() {
 }
 
 #[test]
-fn a_header_with_a_flipped_bit_is_refused() {
+fn a_header_with_a_flipped_bit_is_rejected() {
     let header = codec::encode_header(&grown()).unwrap();
     for bit in 0..header.len() * 8 {
         let mut damaged = header.clone();
@@ -114,7 +114,7 @@ fn a_later_version_is_told_from_damage() {
             _ => Some(DecodeError::NewerVersion),
         };
         assert_eq!(Header::decode(&with_checksum(&body)).err(), expected, "version {version}");
-        // What lies between the version and the checksum is for that version to say.
+        // Only that version knows the format of the bytes between its number and the checksum.
         if version > header::VERSION {
             assert_eq!(Header::decode(&with_checksum(&body[..20])).err(), expected, "version {version}");
         }
@@ -122,7 +122,7 @@ fn a_later_version_is_told_from_damage() {
 }
 
 #[test]
-fn numbers_that_cannot_be_are_refused() {
+fn numbers_that_cannot_be_are_rejected() {
     const FIRST_LAYER: usize = 32;
     let number = |value: u64| value.to_le_bytes().to_vec();
     let impossible: &[(&str, usize, Vec<u8>)] = &[
@@ -164,7 +164,7 @@ fn numbers_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn memory_that_cannot_be_had_is_refused() {
+fn unavailable_memory_is_an_error() {
     let mut body = body(&filled(0.01, 10_000, Growth::Fixed, 7, 0));
     body[32..40].copy_from_slice(&(MAX_BLOCKS - 1).to_le_bytes());
     let header = Header::decode(&with_checksum(&body)).unwrap();
@@ -172,7 +172,7 @@ fn memory_that_cannot_be_had_is_refused() {
     assert_eq!(header.build().err(), Some(DecodeError::OutOfMemory));
 }
 
-/// An edit of a header: a byte, or a number with a value that is likely to hurt.
+/// An edit of a header: a byte, or a number that gets a value that is likely to cause failures.
 #[derive(Clone, Debug)]
 enum Edit {
     Byte(Index, u8),
@@ -193,7 +193,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(6_000))]
 
     #[test]
-    fn a_header_that_was_tampered_with_is_refused_or_makes_a_sound_filter(
+    fn a_header_that_was_tampered_with_is_rejected_or_makes_a_sound_filter(
         items in select(vec![0u64, 1, 100, 500]),
         edits in vec(any_edit(), 1..5),
     ) {
@@ -216,7 +216,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_that_were_never_a_header_are_refused(bytes in vec(any::<u8>(), 0..300)) {
+    fn bytes_that_were_never_a_header_are_rejected(bytes in vec(any::<u8>(), 0..300)) {
         prop_assert!(Header::decode(&bytes).is_err());
         prop_assert!(Header::decode(&with_checksum(&bytes)).is_err());
         let magic = [b"OXB\x02\0\0\0\0", bytes.as_slice()].concat();
@@ -224,7 +224,7 @@ proptest! {
     }
 
     #[test]
-    fn a_chunk_with_damaged_bytes_is_refused(at: Index, xor in 1u8..) {
+    fn a_chunk_with_damaged_bytes_is_rejected(at: Index, xor in 1u8..) {
         let filter = grown();
         let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
         for chunk in native::chunks(native_of(&filter)) {
@@ -237,40 +237,40 @@ proptest! {
 }
 
 #[test]
-fn a_chunk_that_is_cut_short_or_goes_on_is_refused() {
+fn a_chunk_that_is_cut_short_or_goes_on_is_rejected() {
     let filter = grown();
     let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
     for chunk in native::chunks(native_of(&filter)) {
-        let (bytes, iterator) = (native::encode_chunk(native_of(&filter), chunk).unwrap(), chunk.cursor());
+        let (bytes, cursor) = (native::encode_chunk(native_of(&filter), chunk).unwrap(), chunk.cursor());
         for length in 0..bytes.len() {
-            assert_refused(&mut copy, iterator, &bytes[..length], "cut at its end");
-            assert_refused(&mut copy, iterator, &bytes[bytes.len() - length..], "cut at its start");
-            assert_refused(&mut copy, chunk.offset + length as u64, &bytes[..length], "cut, at its offset");
+            assert_rejected(&mut copy, cursor, &bytes[..length], "cut at its end");
+            assert_rejected(&mut copy, cursor, &bytes[bytes.len() - length..], "cut at its start");
+            assert_rejected(&mut copy, chunk.offset + length as u64, &bytes[..length], "cut, at its offset");
         }
         for more in [1, 8, 64] {
             let more = vec![0; more];
-            assert_refused(&mut copy, iterator, &[&bytes, more.as_slice()].concat(), "more at its end");
-            assert_refused(&mut copy, iterator, &[&more, bytes.as_slice()].concat(), "more at its start");
+            assert_rejected(&mut copy, cursor, &[&bytes, more.as_slice()].concat(), "more at its end");
+            assert_rejected(&mut copy, cursor, &[&more, bytes.as_slice()].concat(), "more at its start");
         }
     }
 }
 
 #[test]
-fn a_chunk_at_another_place_is_refused() {
+fn a_chunk_at_another_place_is_rejected() {
     let filter = grown();
     let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
     let all = model::bits(&filter).len() as u64;
     for chunk in native::chunks(native_of(&filter)) {
         let bytes = native::encode_chunk(native_of(&filter), chunk).unwrap();
-        for iterator in (0..all + 1000).chain([u64::MAX, u64::MAX - 63, 1 << 63]) {
-            if iterator != chunk.cursor() {
-                assert_refused(&mut copy, iterator, &bytes, "elsewhere");
+        for cursor in (0..all + 1000).chain([u64::MAX, u64::MAX - 63, 1 << 63]) {
+            if cursor != chunk.cursor() {
+                assert_rejected(&mut copy, cursor, &bytes, "elsewhere");
             }
         }
     }
 }
 
-/// Whoever forges the checksum of a chunk can set bits, but only whole blocks of one layer that there are.
+/// A client that forges the checksum of a chunk can only set bits in whole blocks of an existing layer.
 #[test]
 fn a_forged_chunk_cannot_leave_its_layer() {
     let filter = filled(0.01, 200, by(2), 7, 500);
@@ -287,25 +287,25 @@ fn a_forged_chunk_cannot_leave_its_layer() {
         ("far behind the filter", 1 << 62, 64, DecodeError::NoSuchOffset),
     ] {
         let bytes = forged(&copy, offset, &vec![0xFF; length]);
-        let iterator = chunk::FIRST_CHUNK_CURSOR + offset + length as u64;
-        assert_eq!(assert_refused(&mut copy, iterator, &bytes, why), reason, "{why}");
+        let cursor = chunk::FIRST_CHUNK_CURSOR + offset + length as u64;
+        assert_eq!(assert_rejected(&mut copy, cursor, &bytes, why), reason, "{why}");
     }
     let (last, bits) = (u64::MAX - 63, [0xFF; 64]);
     let wrapped = forged(&copy, last, &bits);
-    assert_refused(&mut copy, 0, &wrapped, "around the end of all numbers");
+    assert_rejected(&mut copy, 0, &wrapped, "around the end of all numbers");
 
-    // The forgery itself is good: at the right place it is taken.
+    // The same forgery is accepted at the right position.
     let bytes = forged(&copy, first - 64, &[0xFF; 64]);
     assert_eq!(model::load(&mut copy, chunk::FIRST_CHUNK_CURSOR + first, &bytes), Ok(()));
     assert_eq!(layer(&copy).set_bits(), 512);
     use_in_every_way(copy);
 
-    // A block of fifteen words comes whole as well.
+    // A block of fifteen words is also loaded as a whole.
     let small = filled(0.01, 90, by(2), 7, 500);
     assert_eq!(layer(&small).array().shape().words, 15);
     let mut small = built(&codec::encode_header(&small).unwrap()).unwrap();
     let half = forged(&small, 0, &[0xFF; 64]);
-    assert_refused(&mut small, chunk::FIRST_CHUNK_CURSOR + 64, &half, "half a block");
+    assert_rejected(&mut small, chunk::FIRST_CHUNK_CURSOR + 64, &half, "half a block");
     let whole = forged(&small, 0, &[0xFF; 120]);
     assert_eq!(model::load(&mut small, chunk::FIRST_CHUNK_CURSOR + 120, &whole), Ok(()));
     assert_eq!(layer(&small).set_bits(), 960);
@@ -313,12 +313,12 @@ fn a_forged_chunk_cannot_leave_its_layer() {
 }
 
 #[test]
-fn a_chunk_of_another_filter_is_refused() {
+fn a_chunk_of_another_filter_is_rejected() {
     let (ours, theirs) = (filled(0.01, 100, by(2), 7, 90), filled(0.01, 100, by(2), 8, 90));
     let mut copy = built(&codec::encode_header(&ours).unwrap()).unwrap();
     let chunk = model::first_chunk(&theirs);
     assert_eq!(chunk.cursor(), model::first_chunk(&ours).cursor());
-    assert_refused(&mut copy, chunk.cursor(), &native::encode_chunk(native_of(&theirs), chunk).unwrap(), "other seed");
+    assert_rejected(&mut copy, chunk.cursor(), &native::encode_chunk(native_of(&theirs), chunk).unwrap(), "other seed");
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn a_chunk_that_arrives_late_clears_nothing() {
 
 #[test]
 fn chunks_may_arrive_in_any_order_and_one_that_is_missing_shows() {
-    // Some 6 MB in one layer, and so two chunks.
+    // The layer has about 6 MB, and therefore two chunks.
     let filter = filled(0.01, 5_000_000, Growth::Fixed, 7, 1_000);
     let header = Header::decode(&codec::encode_header(&filter).unwrap()).unwrap();
     let mut chunks: Vec<_> = native::chunks(native_of(&filter)).collect();
@@ -368,7 +368,7 @@ fn chunks_may_arrive_in_any_order_and_one_that_is_missing_shows() {
     assert!(model::whole(&model::through_a_client(&filter)) == model::whole(&filter));
 }
 
-/// So that a later version may write longer ones, or shorter.
+/// A later version may write longer or shorter chunks.
 #[test]
 fn chunks_may_be_of_any_length() {
     let filter = filled(0.01, 1000, by(2), 7, 900);
@@ -387,7 +387,7 @@ fn chunks_may_be_of_any_length() {
     let mut stored = stored.into_iter();
     let loaded = header.build_filled(|| stored.next().ok_or(DecodeError::Corrupt));
     assert!(model::whole(&loaded.unwrap()) == model::whole(&filter));
-    // Not so long that one reaches behind the blocks, nor without end.
+    // A chunk must not reach past the blocks, and its length must not overflow.
     for bits in [vec![], vec![0xFF; 63], vec![0xFF; model::bits(&filter).len() + 64]] {
         let checksum = Chunk { offset: 0, bits: &bits }.checksum(native_of(&filter));
         assert_eq!(header.build_filled(|| Ok((&bits, checksum))).err(), Some(DecodeError::Corrupt));
@@ -403,7 +403,7 @@ fn a_filter_without_items_has_no_chunks() {
     assert!(model::whole(&model::through_a_client(&filter)) == model::whole(&filter));
 }
 
-/// A server may save at any moment, also between a client's header and its last chunk, and must start again from that.
+/// A server can save at any time, even between a client's header and its last chunk. It must be able to load that file.
 #[test]
 fn a_filter_that_is_still_being_loaded_can_be_saved() {
     let filter = grown();

@@ -1,7 +1,7 @@
-//! Filters that forget: what they should remember they do, and what they should have forgotten is gone.
+//! Filters that forget: they remember items for as long as they must, and then forget them.
 //!
-//! A model remembers every item, when it was added and for how long. What is left to chance is how often an item that is
-//! forgotten seems to be there: see [`rates`](crate::rates) for the bound.
+//! A model holds every item, the time of its addition and its lifetime. Only the number of false positives among
+//! forgotten items is random: [`rates`](crate::rates) explains its bound.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -17,7 +17,7 @@ use proptest::sample::{Index, select};
 
 use crate::model::{body, by, item, params, through_a_client, through_a_file, whole, with_checksum};
 
-/// Some time that is no multiple of any slice.
+/// A time that is not a multiple of the length of any slice.
 const START: u64 = 1_600_000_000_123;
 
 fn window(length: u64, slices: u8) -> Window {
@@ -33,7 +33,7 @@ fn contains(filter: &Filter, number: u64, now: u64) -> bool {
     filter.contains_at(&item(number), now)
 }
 
-/// The answer of a filter to an item: new, renewed, or neither.
+/// The answer of a filter to an addition: new, renewed, or neither.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Answer {
     New,
@@ -83,26 +83,26 @@ fn additions_may_renew_items_that_the_window_does_not() {
     assert_eq!(add(START + 500, true), (false, true, true, false));
 }
 
-/// A filter that forgets, and all that it was given.
+/// A filter that forgets, and a model of its content.
 struct Modelled {
     filter: Filter,
     window: Window,
     now: u64,
     due: BTreeMap<u64, Due>,
-    /// Additions that were new, and those that were new or renewed.
+    /// The number of additions of new items, and of new or renewed items.
     new: u64,
     additions: u64,
-    /// The number of additions before which everything may have been forgotten, as there were more items than the capacity.
+    /// The additions before this one may be forgotten, since there were more items than the capacity.
     crowded: u64,
     capacity: u64,
 }
 
-/// What a filter promises of an item.
+/// The promise of a filter about an item.
 #[derive(Clone, Copy, Debug, Default)]
 struct Due {
-    /// Until when it must be remembered.
+    /// The time until which the item must be remembered.
     until: u64,
-    /// The number of new items before it, and of additions before its last one.
+    /// The number of new items before the item, and the number of additions before its last addition.
     new: u64,
     additions: u64,
 }
@@ -117,7 +117,7 @@ impl Modelled {
         self.window.length.map_or(0, |length| length.get().div_ceil(self.window.slices.into()))
     }
 
-    /// Adds items in one command, and checks that none of them is new if it must be there.
+    /// Adds items in one command. Checks that no item is new that must be remembered.
     fn add(&mut self, numbers: &[u64], lifetime: Option<u64>) {
         let there = || self.due.values().filter(|due| due.until + self.slice() + 1 > self.now).count();
         let is_crowded = self.window.rolling && there() + numbers.len() > self.capacity as usize;
@@ -141,7 +141,7 @@ impl Modelled {
                     self.due.insert(number, Due { until, additions: self.additions, ..due });
                     self.additions += 1;
                 }
-                // An item that is renewed within its slice is remembered as long as the slice.
+                // An item that is renewed within its slice is remembered until the slice is forgotten.
                 Answer::Present if self.window.refresh => {
                     if let Some(due) = self.due.get_mut(&number).filter(|_| must_be_there) {
                         due.until = due.until.max(until);
@@ -156,7 +156,7 @@ impl Modelled {
         }
     }
 
-    /// Returns true if the filter has to say that the item is there.
+    /// Returns true if the filter must remember the item.
     fn must_remember(&self, number: u64) -> bool {
         self.due.get(&number).is_some_and(|due| {
             let is_recent = !self.window.refresh && self.new - due.new <= self.capacity;
@@ -192,11 +192,11 @@ impl Modelled {
 enum Act {
     /// Adds items from a range.
     Add(u64, u64),
-    /// Adds items for a share of the window.
+    /// Adds items with a lifetime that is a share of the window.
     AddFor(u64, u64, Index),
-    /// Lets time go by: a share of four windows.
+    /// Advances the clock by a share of four windows.
     Wait(Index),
-    /// The clock goes back, and ahead again later.
+    /// Sets the clock back for a while.
     GoBack,
     Reload,
     Copy,
@@ -230,7 +230,7 @@ fn windows() -> impl Strategy<Value = (Growth, Window)> {
 
 proptest! {
     #[test]
-    fn what_the_window_is_not_over_for_is_there((growth, window) in windows(), capacity in 1u64..2000,
+    fn no_item_is_forgotten_before_its_window_is_over((growth, window) in windows(), capacity in 1u64..2000,
                                                  rate in select(vec![0.3, 0.01, 1e-4]), acts in acts()) {
         let mut model = Modelled::new(rate, capacity, growth, window);
         let length = window.length.map_or(1000, NonZeroU64::get);
@@ -260,7 +260,7 @@ proptest! {
             }
             model.check();
             if behind > 0 {
-                // What the clock says now is earlier than what the filter was told: it stays at that.
+                // The clock is now before the time of the last change, so the filter's time stands still.
                 let before = whole(&model.filter);
                 let numbers: Vec<_> = model.due.keys().copied().filter(|&number| model.must_remember(number)).collect();
                 prop_assert!(numbers.iter().all(|&number| contains(&model.filter, number, model.now - behind)));
@@ -275,12 +275,12 @@ proptest! {
     }
 }
 
-/// Bytes that a sound header may ask for before these tests take its word.
+/// The most bytes that these tests allocate for a header.
 const MEMORY_LIMIT: u64 = 16 << 20;
 
 #[test]
 fn it_grows_and_shrinks_through_many_doublings() {
-    // Fingerprints are so short that many have no bits left, and match all that is in their quotients.
+    // Fingerprints are so short that many entries become void, and match every item of their quotients.
     for (rate, refresh) in [(0.4, true), (0.01, false)] {
         let length = 64_000;
         let mut model = Modelled::new(rate, 10, by(2), Window { refresh, ..window(length, 8) });
@@ -293,7 +293,7 @@ fn it_grows_and_shrinks_through_many_doublings() {
         assert!(grown > 100_000, "{grown}");
         let copy = through_a_file(&model.filter);
         assert_eq!((whole(&copy), copy.memory_usage()), (whole(&model.filter), grown));
-        // What is written after all of it is forgotten makes room, without a pause for it.
+        // After all items are forgotten, additions free the memory step by step.
         model.now += 2 * length;
         let mut left = grown;
         for number in 0..20_000 {
@@ -306,12 +306,12 @@ fn it_grows_and_shrinks_through_many_doublings() {
     }
 }
 
-/// What is refused changes neither an answer, nor what a replica makes of the next addition, nor whether a file is sound.
+/// A failed addition changes no answer. The next addition has the same effect on a replica, and a saved file is valid.
 #[test]
-fn memory_that_is_refused_changes_no_answer() {
+fn a_failed_allocation_changes_no_answer() {
     for (growth, rolling) in [(Growth::Fixed, false), (by(2), false), (Growth::Fixed, true)] {
-        for refused in 0..60 {
-            let window = Window { rolling, refresh: refused % 2 == 0, ..window(1000, 4) };
+        for rejected in 0..60 {
+            let window = Window { rolling, refresh: rejected % 2 == 0, ..window(1000, 4) };
             let mut model = Modelled::new(0.05, 300, growth, window);
             let (mut requests, mut replica) = (0, model.filter.try_clone().unwrap());
             for step in 0..60 {
@@ -323,7 +323,7 @@ fn memory_that_is_refused_changes_no_answer() {
                     let inserted =
                         model.filter.insert_hashes(&hashes, &mut [false], &mut [], &options, &mut |_bytes| {
                             requests += 1;
-                            requests - 1 != refused
+                            requests - 1 != rejected
                         });
                     match inserted {
                         Ok(()) => {
@@ -334,7 +334,7 @@ fn memory_that_is_refused_changes_no_answer() {
                                 insert(&mut replica, &[number], model.filter.time_of_change(), None);
                                 assert!(
                                     whole(&replica) == whole(&model.filter),
-                                    "{growth:?} {rolling} {refused}: {number}"
+                                    "{growth:?} {rolling} {rejected}: {number}"
                                 );
                             }
                         }
@@ -381,7 +381,7 @@ fn no_header_makes_a_filter_that_fails() {
                 }
                 let copy = through_a_file(&filter);
                 assert_eq!(whole(&copy), whole(&filter), "{at} {value}");
-                // The chunks of the original fit only if nothing was changed that matters.
+                // The chunks of the original load only if the edit changed no field that binds them.
                 for (cursor, data) in crate::model::chunks(&filter) {
                     let mut other = header.build().unwrap();
                     let _ = codec::load_chunk(&mut other, cursor, &data, Origin::Client);

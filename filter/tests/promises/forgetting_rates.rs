@@ -1,5 +1,4 @@
-//! How often filters that forget are wrong, at any moment, and what they take for it. See [`rates`](crate::rates) for the
-//! bound.
+//! Measures the false-positive rates and the memory of filters that forget. [`rates`](crate::rates) explains the bound.
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{CreateParams, Growth, InsertOptions, Layout, OnDuplicate, Window};
@@ -7,7 +6,7 @@ use oxbloom_filter::internals::{CreateParams, Growth, InsertOptions, Layout, OnD
 use crate::model::{by, params};
 use crate::rates::{Fresh, Measurement, most_by_chance, queries};
 
-/// The length of all windows here, in milliseconds, and a time to begin at.
+/// The length of all windows here, in milliseconds, and the start time.
 const LENGTH: u64 = 3_600_000;
 const START: u64 = 1_600_000_000_123;
 
@@ -20,14 +19,14 @@ fn window(slices: u8, refresh: bool) -> Window {
     Window { length: LENGTH.try_into().ok(), slices, refresh, rolling: false }
 }
 
-/// Adds so many items at a time, as far as they fit.
+/// Adds `items` fresh items at a time, as far as they fit.
 fn add(filter: &mut Filter, fresh: &mut Fresh, items: u64, now: u64) {
     let options = InsertOptions { now, ..OnDuplicate::Count.into() };
     let hashes = fresh.hashes(filter, items);
     let _ = filter.insert_hashes(&hashes, &mut vec![false; hashes.len()], &mut [], &options, &mut |_| true);
 }
 
-/// Adds items evenly over so many windows.
+/// Adds fresh items at a steady rate for a number of windows. Returns the time at the end.
 fn stream(filter: &mut Filter, fresh: &mut Fresh, per_window: u64, windows: u64, start: u64) -> u64 {
     const STEPS: u64 = 160;
     for step in 0..windows * STEPS {
@@ -38,7 +37,7 @@ fn stream(filter: &mut Filter, fresh: &mut Fresh, per_window: u64, windows: u64,
 
 type Scenario = (&'static str, fn(&mut Filter, &mut Fresh, u64));
 
-/// What may happen to a filter for so many items in a window.
+/// The histories of filters that are measured. Each gets the number of items per window.
 const SCENARIOS: [Scenario; 6] = [
     ("a stream that just began", |filter, fresh, capacity| {
         stream(filter, fresh, capacity, 1, START);
@@ -89,10 +88,10 @@ fn a_steady_stream_takes_little_more_than_a_plain_filter() {
             let mut filter = windowed(rate, CAPACITY, growth, window(8, refresh), 7);
             let (mut fresh, mut largest) = (Fresh::default(), 0);
             for step in 0..240 {
-                // At the end of a slice, a window, a slice and a step are remembered.
+                // At the end of a slice, the filter remembers a window, a slice and a step.
                 let (per_step, now) = (CAPACITY / 82, START + step * LENGTH / 80);
                 add(&mut filter, &mut fresh, per_step, now);
-                // Some are seen again.
+                // Some items come again.
                 let mut again = Fresh::from(fresh.drawn().saturating_sub(3 * per_step));
                 add(&mut filter, &mut again, per_step, now);
                 largest = largest.max(filter.memory_usage());
@@ -108,14 +107,14 @@ fn a_steady_stream_takes_little_more_than_a_plain_filter() {
 }
 
 #[test]
-fn what_is_forgotten_seems_to_be_there_as_seldom_as_what_never_was() {
+fn forgotten_items_are_false_positives_no_more_often_than_new_ones() {
     const ITEMS: u64 = 50_000;
     for (rate, slices, refresh) in [(0.01, 8, false), (0.001, 2, true), (0.1, 64, false)] {
         for capacity in [ITEMS, ITEMS / 50] {
             let mut filter = windowed(rate, capacity, by(2), window(slices, refresh), 7);
             let mut fresh = Fresh::default();
             stream(&mut filter, &mut fresh, ITEMS, 4, START);
-            // Of the four windows, the first two are over, and almost all of the third.
+            // The first two of the four windows are forgotten, and almost all of the third.
             let old = Fresh::default().hashes(&filter, 2 * ITEMS);
             let mut found = vec![false; old.len()];
             filter.contains_hashes(&old, &mut found, 0);

@@ -1,11 +1,11 @@
-//! What users of the crate rely on, whatever a filter is made of.
+//! The public interface of the crate, for all kinds of filters.
 
 use oxbloom_filter::{DecodeError, Error, Filter, FilterBuilder, MergeError};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::model::item;
 
-/// A builder for each kind of filters, fixed and growing.
+/// Returns builders for all kinds of filters, fixed and growing.
 fn builders() -> Vec<FilterBuilder> {
     let base = Filter::builder().error_rate(0.01).capacity(500);
     let kinds = [base.seed(7), base.seed(7).counting(), base.classic()];
@@ -22,7 +22,7 @@ fn assert_same(one: &Filter, other: &Filter) {
     assert_eq!(one.to_bytes(), other.to_bytes());
     assert_eq!(one.contains_batch((0..20_000).map(item)), other.contains_batch((0..20_000).map(item)));
     assert_eq!((one.len(), one.capacity()), (other.len(), other.capacity()));
-    // A grown table that was loaded has other slack.
+    // The slack of a grown table changes when it is loaded.
     assert!(one.num_layers() > 1 || one.memory_usage() == other.memory_usage());
 }
 
@@ -87,7 +87,7 @@ fn damaged_bytes_are_rejected() {
     }
 }
 
-/// Puts another checksum at the end.
+/// Replaces the checksum at the end by a correct one.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let content = bytes.len() - 8;
     let checksum = xxh3_64(&bytes[..content]).to_le_bytes();
@@ -122,7 +122,7 @@ fn later_versions_are_told_from_damage() {
 
 #[test]
 fn a_filter_larger_than_the_limit_is_not_built() {
-    // A petabyte: a header alone can ask for it.
+    // A petabyte, which takes no more than a header to request.
     let small = Filter::builder().capacity(1000).seed(7).build().unwrap().to_bytes().unwrap();
     assert_eq!(Filter::from_bytes_within(&small, 100).err(), Some(DecodeError::OutOfMemory));
     assert!(Filter::from_bytes_within(&small, 2000).is_ok());

@@ -1,14 +1,14 @@
-//! What the filter library promises, each promise a test that is named after it.
+//! The promises of the filter library. Each promise is a test that is named after it.
 //!
-//! - [`membership`]: which answers are certain, and how many items fit;
-//! - [`counting`]: the same of filters from which items are removed, and all else that is theirs alone;
-//! - [`forgetting`]: the same of filters that forget, and what is forgotten when;
-//! - [`interface`]: what users of the crate rely on, whatever a filter is made of;
-//! - [`rates`]: how often the uncertain answers are wrong, by measurement; [`forgetting_rates`]: those of filters that forget;
-//! - [`adversary`]: how often they are if somebody wants them to be;
-//! - [`merging`]: what several filters become together;
-//! - [`decoding`]: what happens to bytes that are not what was written;
-//! - [`memory`]: what a filter takes, and what RedisBloom takes for the same request.
+//! - [`membership`]: no false negatives, and the number of items that fit;
+//! - [`counting`]: the same for filters with removal, and counts;
+//! - [`forgetting`]: the same for filters that forget, and the times when they forget;
+//! - [`interface`]: the public interface, for all kinds of filters;
+//! - [`rates`]: measured false-positive rates; [`forgetting_rates`]: those of filters that forget;
+//! - [`adversary`]: false-positive rates when an adversary chooses the items;
+//! - [`merging`]: unions and intersections of filters;
+//! - [`decoding`]: damaged and forged bytes;
+//! - [`memory`]: the memory of a filter, compared with RedisBloom's for the same request.
 
 mod adversary;
 mod classic;

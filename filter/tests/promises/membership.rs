@@ -1,4 +1,4 @@
-//! Which answers are certain, and how many items fit.
+//! Membership: no false negatives, and the number of items that fit.
 
 use std::collections::HashSet;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use crate::model::{self, by, filter, item, layer, native_of, params};
 
-/// Filters over the whole range of parameters: error rates from 0.9 to 1e-12, small capacities preferred.
+/// Returns parameters from the whole range: error rates from 0.9 to 1e-12, and mostly small capacities.
 fn any_params() -> impl Strategy<Value = CreateParams> {
     let rate = (-12.0..=0.9f64.log10()).prop_map(|exponent| 10f64.powf(exponent));
     let capacity = prop_oneof![2 => 1u64..=30, 1 => 1u64..=300, 1 => 1u64..=4000];
@@ -21,7 +21,7 @@ fn any_params() -> impl Strategy<Value = CreateParams> {
         .prop_map(|(rate, capacity, growth, seed)| params(rate, capacity, growth, seed))
 }
 
-/// Items with many repetitions, empty ones, NUL bytes, and sometimes enough of them for several layers.
+/// Returns items with many repetitions, empty items, NUL bytes, and sometimes enough items for several layers.
 fn any_items() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let one = prop_oneof![
         1 => vec(prop_oneof![Just(0u8), Just(b'a'), Just(0xFF)], 0..4),
@@ -31,7 +31,7 @@ fn any_items() -> impl Strategy<Value = Vec<Vec<u8>>> {
     prop_oneof![vec(one.clone(), 0..60), vec(one, 0..2000)]
 }
 
-/// Inserts all items, one by one, and checks each answer. Returns those that were taken.
+/// Inserts all items, one by one, and checks each answer. Returns the accepted items.
 fn insert_each<'a>(filter: &mut Filter, items: &'a [Vec<u8>]) -> HashSet<&'a [u8]> {
     let (mut taken, mut new) = (HashSet::<&[u8]>::new(), 0);
     for item in items {
@@ -49,7 +49,7 @@ fn insert_each<'a>(filter: &mut Filter, items: &'a [Vec<u8>]) -> HashSet<&'a [u8
             }
         }
         assert_eq!(filter.len(), new);
-        // Growth forgets nothing.
+        // Growth loses nothing.
         if filter.num_layers() > layers {
             assert_eq!(filter.num_layers(), layers + 1);
             assert!(taken.iter().all(|item| filter.contains(item)));
@@ -64,7 +64,7 @@ fn answers(filter: &Filter, hashes: &[Hash]) -> Vec<bool> {
     found
 }
 
-/// Same to every question that can be asked.
+/// Checks that two filters give the same answers.
 fn assert_same(filter: &Filter, copy: &Filter, questions: &[Vec<u8>]) {
     assert_eq!(
         (copy.seed(), copy.error_rate(), copy.expansion(), copy.len(), copy.capacity()),
@@ -90,7 +90,7 @@ proptest! {
 
     /// The `insert` of [`insert_each`] is also held to its own promise: `true` exactly for what was not yet claimed.
     #[test]
-    fn an_item_that_was_taken_is_never_forgotten(params in any_params(), items in any_items()) {
+    fn an_accepted_item_is_never_lost(params in any_params(), items in any_items()) {
         let mut filter = Filter::create(params, |_| true).unwrap();
         let taken = insert_each(&mut filter, &items);
         prop_assert!(taken.iter().all(|item| filter.contains(item)));
@@ -113,7 +113,7 @@ proptest! {
             assert_same(&filter, copy, &items);
             assert_same(&filter, copy, &absent);
         }
-        // And it goes on as the same: later items are answered, counted and grown for alike.
+        // Later items also have the same effects on both: on answers, counts and growth.
         let later = absent.iter().map(|item| filter.insert(item)).collect::<Vec<_>>();
         for mut copy in copies {
             prop_assert!(later.iter().eq(&absent.iter().map(|item| copy.insert(item)).collect::<Vec<_>>()));
@@ -158,10 +158,10 @@ proptest! {
         let capacity = params.capacity.get();
         let mut filter = Filter::create(params, |_| true).unwrap();
         let mut taken = Vec::new();
-        let mut refused = 0;
+        let mut rejected = 0;
         for number in (u64::from(start)..).take(2 * capacity as usize + 100) {
             let (item, claimed, before) = (item(number), filter.contains(item(number)), filter.len());
-            let whole = (before == capacity && refused < 3).then(|| model::whole(&filter));
+            let whole = (before == capacity && rejected < 3).then(|| model::whole(&filter));
             let answer = filter.insert(item);
             match (claimed, before < capacity) {
                 (true, _) => prop_assert_eq!(answer, Ok(false)),
@@ -170,11 +170,11 @@ proptest! {
             }
             match answer {
                 Ok(_) => taken.push(item),
-                Err(_) => refused += 1,
+                Err(_) => rejected += 1,
             }
             prop_assert!(whole.is_none_or(|whole| whole == model::whole(&filter)), "full, yet changed");
         }
-        prop_assert!(filter.len() <= capacity && (refused == 0 || filter.len() == capacity));
+        prop_assert!(filter.len() <= capacity && (rejected == 0 || filter.len() == capacity));
         prop_assert!(taken.iter().all(|item| filter.contains(item) && filter.insert(item) == Ok(false)));
         prop_assert_eq!((filter.num_layers(), filter.capacity()), (1, capacity));
     }
@@ -185,7 +185,7 @@ proptest! {
     ) {
         let mut filter = filter(rate, capacity, by(expansion), seed);
         let mut numbers = 0..;
-        // The first new item that does not fit starts the table, and none before it.
+        // The first new item that does not fit creates the table.
         while filter.len() < 2 * capacity {
             let before = filter.len();
             let new = filter.insert(item(numbers.next().unwrap()));
@@ -209,13 +209,13 @@ proptest! {
     }
 
     #[test]
-    fn memory_that_is_refused_changes_nothing(params in any_params(), items in any_items()) {
+    fn a_failed_allocation_changes_nothing(params in any_params(), items in any_items()) {
         let mut asked = None;
-        let refused = Filter::create(params, |bytes| {
+        let rejected = Filter::create(params, |bytes| {
             asked = Some(bytes);
             false
         });
-        prop_assert_eq!(refused.err(), Some(Error::OutOfMemory));
+        prop_assert_eq!(rejected.err(), Some(Error::OutOfMemory));
 
         let mut filter = Filter::create(params, |bytes| Some(bytes) == asked).unwrap();
         prop_assert_eq!(Some(model::bits(&filter).len() as u64), asked);
@@ -259,7 +259,7 @@ fn a_rate_that_is_lower_than_any_need_costs_no_more_than_the_lowest() {
     }
 }
 
-/// The parameters are a client's, and the server waits: none may take for ever. (All of these take a tenth of a second.)
+/// Clients choose the parameters while the server waits, so all must be fast. (All of these take a tenth of a second.)
 #[test]
 fn any_rate_and_capacity_are_answered() {
     const PATIENCE: Duration = Duration::from_secs(240);
@@ -288,14 +288,14 @@ fn any_rate_and_capacity_are_answered() {
 }
 
 #[test]
-fn a_capacity_that_memory_cannot_hold_is_refused() {
+fn a_capacity_that_memory_cannot_hold_is_rejected() {
     for growth in [Growth::Fixed, by(1), by(u32::MAX)] {
         for capacity in [u64::MAX, 1 << 62] {
-            let refused = Filter::create(params(0.001, capacity, growth, 1), |_| true);
-            assert_eq!(refused.err(), Some(Error::OutOfMemory), "{capacity}");
+            let rejected = Filter::create(params(0.001, capacity, growth, 1), |_| true);
+            assert_eq!(rejected.err(), Some(Error::OutOfMemory), "{capacity}");
         }
     }
-    // However fast a filter is to grow, it takes what its items need.
+    // With any expansion, a filter takes only the memory that its items need.
     let mut filter = filter(0.01, 1, by(u32::MAX), 1);
     assert_eq!((filter.insert(b"first"), filter.insert(b"second")), (Ok(true), Ok(true)));
     assert!(filter.contains(b"first") && filter.memory_usage() < 1000, "{}", filter.memory_usage());

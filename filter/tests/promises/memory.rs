@@ -1,15 +1,15 @@
-//! What a filter takes, and what RedisBloom takes for the same request.
+//! The memory of a filter, compared with RedisBloom's for the same request.
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{Growth, OnDuplicate};
 
 use crate::model::{by, filter, item, memory_when_aligned, through_a_file, whole};
 
-/// What a server's key, as `k`, adds to a value in `MEMORY USAGE`.
+/// The bytes that the key `k` itself adds to `MEMORY USAGE`.
 const KEY_BYTES: usize = 32;
 
-/// Error rate, capacity, and the `MEMORY USAGE` of the key `k` right after `BF.RESERVE k rate capacity`, without and with
-/// `NONSCALING`. Measured with RedisBloom 2.8.2 on Redis 7.0.
+/// Error rate, capacity, and the `MEMORY USAGE` of the key `k` right after `BF.RESERVE k rate capacity`, without and
+/// with `NONSCALING`. Measured with RedisBloom 2.8.2 on Redis 7.0.
 const REDISBLOOM: &[(f64, u64, usize, usize)] = &[
     (0.25, 1, 136, 136),
     (0.25, 2, 136, 136),
@@ -87,7 +87,7 @@ const REDISBLOOM: &[(f64, u64, usize, usize)] = &[
 ];
 
 #[test]
-fn memory_usage_is_what_is_asked_of_the_allocator() {
+fn memory_usage_is_the_memory_requested_from_the_allocator() {
     for (error_rate, capacity, growth, items) in [
         (0.01, 100, Growth::Fixed, 50),
         (0.25, 1, by(1), 100),
@@ -127,7 +127,7 @@ fn a_fixed_filter_takes_at_most_2_percent_and_a_line_more_than_redisbloom() {
     }
 }
 
-/// So that a replica, which is told of the other items alone, has the same filter.
+/// A replica gets only the accepted items, and must have the same filter.
 #[test]
 fn an_item_without_memory_leaves_no_part_of_a_table() {
     for steps in 0..4 {

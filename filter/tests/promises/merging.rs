@@ -1,4 +1,4 @@
-//! Filters that become one: what is in it, what is counted of it, and what is refused.
+//! Merges: the items of the result, its counts, and the filters that cannot be merged.
 
 use std::num::NonZeroU64;
 
@@ -37,7 +37,7 @@ fn merged(sources: &[&Filter], operation: MergeOp) -> Filter {
     Filter::merged(sources, operation, &mut |_| true).unwrap()
 }
 
-/// A copy of `target` with `sources` merged into it.
+/// Returns a copy of `target` with `sources` merged into it.
 fn merged_into(target: &Filter, sources: &[&Filter], operation: MergeOp) -> Filter {
     let mut target = target.try_clone().unwrap();
     target.merge(sources, operation, &mut |_| true).unwrap();
@@ -57,14 +57,14 @@ fn remove(filter: &mut Filter, number: u64) -> bool {
     filter.counting_mut().unwrap().remove(hash)
 }
 
-/// The bytes of both, combined one by one.
+/// Combines the bytes of both filters one by one.
 fn bytes_by(one: &Filter, other: &Filter, rule: impl Fn(u8, u8) -> u8) -> Vec<u8> {
     let (one, other) = (bits(one), bits(other));
     assert_eq!(one.len(), other.len());
     one.iter().zip(&other).map(|(&one, &other)| rule(one, other)).collect()
 }
 
-/// Whether two counting filters count all of the first items alike.
+/// Returns true if two counting filters have the same counts for the first items.
 fn count_alike(one: &Filter, other: &Filter) -> bool {
     (0..20_000).all(|number| count(one, number) == count(other, number))
 }
@@ -87,7 +87,7 @@ fn a_union_is_the_filter_that_all_items_would_have_made() {
 }
 
 #[test]
-fn an_intersection_has_what_is_in_all() {
+fn an_intersection_has_the_items_of_all() {
     for layout in LAYOUTS {
         let [one, other] = [0..600, 400..1000].map(|numbers| filled(layout, Growth::Fixed, numbers));
         for both in
@@ -106,7 +106,7 @@ fn an_intersection_has_what_is_in_all() {
 }
 
 #[test]
-fn filters_that_grew_are_united_part_by_part() {
+fn filters_that_grew_are_merged_part_by_part() {
     for layout in [NATIVE, CLASSIC] {
         let shallow = filled(layout, by(2), 0..900);
         let deep = filled(layout, by(2), 5000..14_000);
@@ -125,9 +125,9 @@ fn filters_that_grew_are_united_part_by_part() {
     }
 }
 
-/// Whatever order they come in, and however far each of them has grown.
+/// Merges filters of any size in any order.
 #[test]
-fn grown_filters_of_any_sizes_are_united() {
+fn grown_filters_of_any_sizes_are_merged() {
     let sizes = [10, 900, 3_000, 30_000, 100_000];
     let filters: Vec<Filter> =
         (0..).zip(sizes).map(|(first, size)| filled(NATIVE, by(2), first * 50_000..first * 50_000 + size)).collect();
@@ -164,9 +164,9 @@ fn counts_add_up_and_each_can_be_removed() {
     assert_eq!([count(&smaller, 0), count(&smaller, 1)], [1, 1]);
 }
 
-/// Whatever size the filters have grown to, or shrunk.
+/// Merges counting filters that have grown or shrunk to any size.
 #[test]
-fn counting_filters_of_any_sizes_are_united() {
+fn counting_filters_of_any_sizes_are_merged() {
     for (first, second) in [(10, 20_000), (20_000, 10), (5_000, 6_000), (0, 300), (300, 0)] {
         let one = filled(COUNTING, by(2), (0..first).flat_map(|number| [number; 2]));
         let other = filled(COUNTING, by(2), first / 2..first / 2 + second);
@@ -190,9 +190,9 @@ fn counting_filters_of_any_sizes_are_united() {
 }
 
 proptest! {
-    /// Against multisets that remember everything.
+    /// Compares merged filters with exact multisets.
     #[test]
-    fn what_was_merged_is_found_and_removed_as_often_as_it_was_added(
+    fn merged_items_are_found_and_can_be_removed_as_often_as_they_were_added(
         one in prop::collection::vec(0u64..40, 0..60),
         other in prop::collection::vec(0u64..40, 0..60),
         union: bool,
@@ -228,7 +228,8 @@ proptest! {
     }
 }
 
-/// The standard deviation of the estimate is less than that of a sample as large as the union, `sqrt(n)`: six of them.
+/// The standard deviation of the estimate is less than that of a sample of the union's size, `sqrt(n)`. The test allows
+/// six deviations.
 #[test]
 fn the_items_of_a_union_are_estimated_from_its_fill() {
     for layout in LAYOUTS {
@@ -237,7 +238,7 @@ fn the_items_of_a_union_are_estimated_from_its_fill() {
                 [0..500, 500 - overlap..1000 - overlap].map(|numbers| filled(layout, Growth::Fixed, numbers));
             let both = merged(&[&one, &other], MergeOp::Union);
             let (items, truth) = (both.len() as f64, 1000.0 - overlap as f64);
-            // In the sources, some few items were taken for present, and not counted.
+            // In the sources, a few items were false positives, and were not counted.
             assert!((items - truth).abs() < 6.0 * truth.sqrt(), "{layout:?} {overlap}: {items}");
             assert_eq!(both.is_estimate(), if layout == CLASSIC { None } else { Some(true) });
             assert!(whole(&through_a_file(&both)) == whole(&both));
@@ -278,7 +279,7 @@ fn a_merge_that_changes_nothing_says_so() {
     }
 }
 
-/// A source may have layers of which no bit was loaded yet.
+/// The bits of a source's layer may not have been loaded yet.
 #[test]
 fn a_merge_that_only_adds_layers_is_a_change() {
     for layout in [NATIVE, CLASSIC] {
@@ -296,14 +297,14 @@ fn an_overfull_union_tells_its_error_rate_and_grows_with_the_next_item() {
         for growth in [Growth::Fixed, by(2)] {
             let [one, other] = [0..1000, 5000..6000].map(|numbers| {
                 let mut filter = empty(0.01, 1000, growth, layout);
-                // As many as fit: some are taken for present.
+                // Adds as many items as fit: false positives take no room.
                 add_some(&mut filter, numbers);
                 filter
             });
             assert!(one.num_layers() == 1 && other.num_layers() == 1);
             let mut both = merged(&[&one, &other], MergeOp::Union);
             assert!(both.len() > 1500, "{layout:?}");
-            // A table of twice the items has twice the rate, or grows and keeps it.
+            // A table with twice the items has twice the error rate, or grows and keeps it.
             let exceeds = match (layout, growth) {
                 (COUNTING, Growth::Fixed) => 0.018,
                 (COUNTING, Growth::By(_)) => 0.0,
@@ -325,7 +326,7 @@ fn an_overfull_union_tells_its_error_rate_and_grows_with_the_next_item() {
 }
 
 #[test]
-fn filters_that_differ_are_refused_with_the_first_difference() {
+fn filters_that_differ_are_rejected_with_the_first_difference() {
     let base = empty(0.01, 1000, by(2), NATIVE);
     let cases = [
         (empty(0.01, 1000, by(2), COUNTING), Mismatch::Layout),
@@ -337,9 +338,9 @@ fn filters_that_differ_are_refused_with_the_first_difference() {
         (empty(0.01, 1000, by(3), Layout::Native { seed: 8 }), Mismatch::Seed),
     ];
     for (other, parameter) in &cases {
-        let refused = Err(MergeError::SourcesDiffer(*parameter));
-        assert_eq!(Filter::merged(&[&base, other], MergeOp::Union, &mut |_| true).map(drop), refused);
-        assert_eq!(Filter::merged(&[other, &base], MergeOp::Union, &mut |_| true).map(drop), refused);
+        let rejected = Err(MergeError::SourcesDiffer(*parameter));
+        assert_eq!(Filter::merged(&[&base, other], MergeOp::Union, &mut |_| true).map(drop), rejected);
+        assert_eq!(Filter::merged(&[other, &base], MergeOp::Union, &mut |_| true).map(drop), rejected);
         let mut target = filled(NATIVE, by(2), 0..100);
         let before = whole(&target);
         let merged = target.merge(&[&base, other], MergeOp::Union, &mut |_| true);
@@ -348,7 +349,7 @@ fn filters_that_differ_are_refused_with_the_first_difference() {
     }
 }
 
-/// Another version may choose other lengths, also for a table that the destination does not have yet.
+/// Another version may choose other lengths of fingerprints, even for a table that the destination does not have yet.
 #[test]
 fn tables_of_other_shapes_are_not_merged() {
     let (shallow, deep) = (filled(NATIVE, by(2), 0..900), filled(NATIVE, by(2), 0..2000));
@@ -357,14 +358,14 @@ fn tables_of_other_shapes_are_not_merged() {
     // The length of the table's fingerprints.
     header[32 + 40 + 34] += 1;
     let other = built(&with_checksum(&header)).unwrap();
-    let refused = Err(MergeError::SourcesDiffer(Mismatch::Size));
+    let rejected = Err(MergeError::SourcesDiffer(Mismatch::Size));
     for sources in [[&deep, &other], [&other, &deep]] {
         let mut target = shallow.try_clone().unwrap();
-        assert_eq!(target.merge(&sources, MergeOp::Union, &mut |_| true), refused);
+        assert_eq!(target.merge(&sources, MergeOp::Union, &mut |_| true), rejected);
         assert!(whole(&target) == whole(&shallow));
-        assert_eq!(Filter::merged(&sources, MergeOp::Union, &mut |_| true).map(drop), refused.map(drop));
+        assert_eq!(Filter::merged(&sources, MergeOp::Union, &mut |_| true).map(drop), rejected.map(drop));
     }
-    assert_eq!(deep.try_clone().unwrap().merge(&[&other], MergeOp::Union, &mut |_| true), refused);
+    assert_eq!(deep.try_clone().unwrap().merge(&[&other], MergeOp::Union, &mut |_| true), rejected);
 }
 
 #[test]
@@ -389,24 +390,24 @@ fn only_single_layers_and_fixed_tables_are_intersected() {
 }
 
 #[test]
-fn memory_that_is_refused_leaves_the_filters_as_they_were() {
+fn a_failed_allocation_leaves_the_filters_as_they_were() {
     for layout in [NATIVE, CLASSIC] {
         let (mut one, grown) = (filled(layout, by(2), 0..900), filled(layout, by(2), 0..3000));
         let before = whole(&one);
         let mut asked = 0;
-        let refused = one.merge(&[&grown], MergeOp::Union, &mut |bytes| {
+        let rejected = one.merge(&[&grown], MergeOp::Union, &mut |bytes| {
             asked = bytes;
             false
         });
-        assert_eq!(refused, Err(MergeError::OutOfMemory));
+        assert_eq!(rejected, Err(MergeError::OutOfMemory));
         assert!(whole(&one) == before);
         let more = grown.memory_usage() - one.memory_usage();
         assert!(more.abs_diff(asked as usize) < 1000, "{layout:?}: {asked} of {more}");
-        let refused = Filter::merged(&[&one, &grown], MergeOp::Union, &mut |bytes| {
+        let rejected = Filter::merged(&[&one, &grown], MergeOp::Union, &mut |bytes| {
             asked = bytes;
             false
         });
-        assert_eq!(refused.map(drop), Err(MergeError::OutOfMemory));
+        assert_eq!(rejected.map(drop), Err(MergeError::OutOfMemory));
         assert!(asked > 0);
     }
 }
@@ -425,7 +426,7 @@ fn a_filter_like_another_is_empty_and_can_be_merged_with_it() {
     }
 }
 
-/// Some are as long as no whole number of blocks, and pages that are not used stay untouched.
+/// Some sizes are not a multiple of a block, and untouched pages stay unallocated.
 #[test]
 fn all_sizes_are_merged_to_the_last_byte() {
     for capacity in [1, 2, 5, 33, 100, 1000, 12_345, 100_000] {

@@ -1,4 +1,4 @@
-//! What the tests share: filters by plain numbers, and every way to copy one.
+//! Shared parts of the tests: filters with plain numbers as parameters, and all ways to copy a filter.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,7 @@ pub(crate) fn by(expansion: u32) -> Growth {
     Growth::By(expansion.try_into().unwrap())
 }
 
-/// The native filter that a filter is.
+/// Returns a filter as a native filter.
 pub(crate) fn native_of(filter: &Filter) -> &NativeFilter {
     match filter.content() {
         Content::Native(filter) => filter,
@@ -36,17 +36,17 @@ pub(crate) fn native_of(filter: &Filter) -> &NativeFilter {
     }
 }
 
-/// The blocks of a native filter.
+/// Returns the blocks of a native filter.
 pub(crate) fn layer(filter: &Filter) -> &BlockedLayer {
     native_of(filter).layer()
 }
 
-/// The item of a number. Different numbers are different items.
+/// Returns the item for a number. Different numbers give different items.
 pub(crate) fn item(number: u64) -> [u8; 8] {
     number.to_le_bytes()
 }
 
-/// Inserts items in batches of the given sizes, over and over, growing in the middle of a batch where needed.
+/// Inserts items in batches. Repeats the given batch sizes as often as necessary.
 pub(crate) fn insert_in_batches(filter: &mut Filter, items: &[Vec<u8>], sizes: &[usize]) -> Vec<Result<bool, Error>> {
     let hashes: Vec<_> = items.iter().map(|item| filter.hash(item)).collect();
     let (mut rest, mut answers) = (hashes.as_slice(), Vec::new());
@@ -61,7 +61,7 @@ pub(crate) fn insert_in_batches(filter: &mut Filter, items: &[Vec<u8>], sizes: &
     answers
 }
 
-/// Inserts a batch, growing in its middle where needed. What does not fit is left out.
+/// Inserts a batch. Skips items that do not fit, and continues after them.
 pub(crate) fn insert_batch(
     filter: &mut Filter,
     mut batch: &[Hash],
@@ -82,7 +82,7 @@ pub(crate) fn insert_batch(
     answers
 }
 
-/// All that a filter holds.
+/// Returns the bytes of a filter's content.
 pub(crate) fn bits(filter: &Filter) -> Vec<u8> {
     match filter.content() {
         Content::Native(native) if native.table().is_none() => layer(filter).bytes().to_vec(),
@@ -93,24 +93,24 @@ pub(crate) fn bits(filter: &Filter) -> Vec<u8> {
     }
 }
 
-/// The chunks of a filter as they travel, each with its cursor.
+/// Returns the chunks of a dump, each with its cursor.
 pub(crate) fn chunks(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
     let mut all = Vec::new();
     codec::dump(filter, |cursor, data| all.push((cursor, data.to_vec()))).unwrap();
     all.split_off(1)
 }
 
-/// Header and bits: two filters that agree in these are the same filter.
+/// Returns the header and the content of a filter. Two filters with equal ones are the same filter.
 pub(crate) fn whole(filter: &Filter) -> (Vec<u8>, Vec<u8>) {
     (codec::encode_header(filter).unwrap(), bits(filter))
 }
 
-/// The filter of a header, without bits.
+/// Builds the empty filter of a header.
 pub(crate) fn built(header: &[u8]) -> Result<Filter, DecodeError> {
     codec::Header::decode(header, Origin::Client)?.build()
 }
 
-/// A header without its checksum.
+/// Returns the header of a filter without its checksum.
 pub(crate) fn body(filter: &Filter) -> Vec<u8> {
     let header = codec::encode_header(filter).unwrap();
     header[..header.len() - 8].to_vec()
@@ -120,7 +120,7 @@ pub(crate) fn with_checksum(body: &[u8]) -> Vec<u8> {
     [body, &xxh3_64(body).to_le_bytes()].concat()
 }
 
-/// A file in memory.
+/// An RDB file in memory.
 #[derive(Clone, Debug, PartialEq)]
 enum Value {
     Unsigned(u64),
@@ -177,7 +177,7 @@ impl Source for File {
     }
 }
 
-/// Writes a filter as an RDB file does, and reads it back.
+/// Writes a filter to an RDB file, and reads it back.
 pub(crate) fn through_a_file(filter: &Filter) -> Filter {
     let mut file = File::default();
     codec::write_rdb(filter, &mut file).unwrap();
@@ -189,26 +189,26 @@ pub(crate) fn through_a_file(filter: &Filter) -> Filter {
     copy.unwrap()
 }
 
-/// Loads a piece as a client does.
-pub(crate) fn load(filter: &mut Filter, iterator: u64, data: &[u8]) -> Result<(), DecodeError> {
-    codec::load_chunk(filter, iterator, data, Origin::Client).map(|_| ())
+/// Loads a chunk like a client.
+pub(crate) fn load(filter: &mut Filter, cursor: u64, data: &[u8]) -> Result<(), DecodeError> {
+    codec::load_chunk(filter, cursor, data, Origin::Client).map(|_| ())
 }
 
-/// Copies a filter as a client does, one chunk a request, each with its iterator.
+/// Copies a filter like a client: one chunk with its cursor per request.
 pub(crate) fn through_a_client(filter: &Filter) -> Filter {
     let header = codec::Header::decode(&codec::encode_header(filter).unwrap(), Origin::Client).unwrap();
     let mut copy = header.build().unwrap();
-    let mut iterator = codec::HEADER_CURSOR;
-    while let Some(piece) = codec::next_chunk(filter, iterator).unwrap() {
-        assert!(piece.cursor > iterator);
-        iterator = piece.cursor;
-        load(&mut copy, iterator, &piece.data).unwrap();
+    let mut cursor = codec::HEADER_CURSOR;
+    while let Some(piece) = codec::next_chunk(filter, cursor).unwrap() {
+        assert!(piece.cursor > cursor);
+        cursor = piece.cursor;
+        load(&mut copy, cursor, &piece.data).unwrap();
     }
     assert!(is_complete(&header, &copy));
     copy
 }
 
-/// Returns true if all that a header promises is loaded.
+/// Returns true if all content of a header's filter is loaded.
 pub(crate) fn is_complete(header: &codec::Header, filter: &Filter) -> bool {
     match (header, filter.content()) {
         (codec::Header::Native(header), Content::Native(filter)) => header.matches_content(filter),
@@ -218,7 +218,7 @@ pub(crate) fn is_complete(header: &codec::Header, filter: &Filter) -> bool {
     }
 }
 
-/// The header of a native filter.
+/// A header of a native filter.
 #[derive(Debug)]
 pub(crate) struct Header(native::NativeHeader);
 
@@ -251,12 +251,12 @@ impl Header {
     }
 }
 
-/// The first chunk of a filter.
+/// Returns the first chunk of a filter.
 pub(crate) fn first_chunk(filter: &Filter) -> Chunk<'_> {
     native::chunks(native_of(filter)).next().unwrap()
 }
 
-/// What a filter asks of an allocator that aligns to cache lines.
+/// Returns the number of bytes that a filter requests from an allocator that aligns to cache lines.
 pub(crate) fn memory_when_aligned(filter: &Filter) -> usize {
     let table = native_of(filter).table().map_or(0, |table| size_of_val(table) + table.allocated());
     size_of::<Filter>() + layer(filter).array().shape().bytes() as usize + table

@@ -1,21 +1,22 @@
-//! How often the uncertain answers are wrong, by measurement.
+//! Measured false-positive rates.
 //!
-//! A measurement fills many filters with items of their own and asks each for items that no filter has seen. Filters of
-//! one shape differ only in the hashes of what they hold, so that fresh items are as good as a fresh seed; there are
-//! [`SEEDS`] of these as well. Nothing is left to chance at run time: what passes once passes always.
+//! A measurement fills many filters, each with other items, and looks up items that no filter has seen. Filters of one
+//! shape differ only in the hashes of their items, so fresh items are as good as a fresh seed. Each measurement also
+//! uses [`SEEDS`] seeds. All tests are deterministic: a test that passes once passes always.
 //!
-//! Of `N` items that are asked for, a share `p` may be wrong. The number of wrong answers stays within
+//! With the error rate `p` and `N` look-ups, the number of false positives stays within
 //!
 //! ```text
 //!  p N + t,   t = z^2/6 + sqrt(z^4/36 + z^2 V),   V = variance of the number
 //! ```
 //!
-//! but for a chance of `exp(-z^2/2)`. This is Bernstein's inequality, `exp(-t^2 / 2(V + t/3))`, solved for `t`: some `z`
-//! standard deviations when many wrong answers are expected, and still right when few are. Answers of one filter share
-//! its fill, so they are not independent, and the binomial `p (1-p) N` may be too small a variance. `V` is the larger of
-//! that and the variance between filters: the sum of the squared deviations of each filter's own number from the mean. A
-//! filter is asked about as often as it holds items, which keeps the two within a few per cent of each other. Of the
-//! largest there are too few to tell their variance well, but those that large differ by less than 0.2 % anyway.
+//! except with a probability of `exp(-z^2/2)`. This is Bernstein's inequality, `exp(-t^2 / 2(V + t/3))`, solved for
+//! `t`. If many false positives are expected, the bound is about `z` standard deviations. It also holds if few are
+//! expected. The answers of one filter depend on its fill, so they are not independent, and the binomial variance `p
+//! (1-p) N` may be too small. `V` is therefore the larger of the binomial variance and the variance between filters,
+//! the sum of the squared deviations of each filter's number from the mean. Each filter gets about as many look-ups as
+//! it has items, which keeps both variances within a few per cent of each other. There are too few of the largest
+//! filters to measure their variance well, but filters of that size differ by less than 0.2 %.
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{Growth, Hash, OnDuplicate};
@@ -23,30 +24,31 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::model::{body, built, by, filter, item, layer, native_of, with_checksum};
 
-/// Some 300 measurements are compared below. At 6.3, each fails by chance with a probability of `exp(-6.3^2/2) = 2.4e-9`,
-/// and any of them with less than one in a million.
+/// The number of standard deviations that a measurement may deviate. At 6.3, a measurement fails by chance with a
+/// probability of `exp(-6.3^2/2) = 2.4e-9`. With about 300 measurements, any of them fails with less than one in a
+/// million.
 const Z: f64 = 6.3;
 
 const RATES: [f64; 7] = [0.25, 0.1, 0.05, 0.01, 0.001, 1e-4, 1e-5];
 const CAPACITIES: [u64; 9] = [1, 2, 10, 64, 100, 211, 1_000, 10_000, 1_000_000];
 
-/// Different seeds in a measurement.
+/// The number of seeds in a measurement.
 const SEEDS: u64 = 16;
 
-/// Items in a call to the filter.
+/// The number of items in a call to the filter.
 const BATCH: u64 = 32;
 
-/// Items that a filter has not seen yet.
+/// A source of items that no filter has seen yet.
 #[derive(Default)]
 pub(crate) struct Fresh(u64);
 
 impl Fresh {
-    /// Returns the same items from number `first` on.
+    /// Creates a source that starts at item number `first`.
     pub(crate) fn from(first: u64) -> Fresh {
         Fresh(first)
     }
 
-    /// Returns how many there were.
+    /// Returns the number of items so far.
     pub(crate) fn drawn(&self) -> u64 {
         self.0
     }
@@ -58,7 +60,7 @@ impl Fresh {
     }
 }
 
-/// Offers so many distinct items.
+/// Offers `items` distinct items to a filter.
 pub(crate) fn offer(filter: &mut Filter, items: u64, fresh: &mut Fresh) {
     let mut left = items;
     while left > 0 {
@@ -70,23 +72,23 @@ pub(crate) fn offer(filter: &mut Filter, items: u64, fresh: &mut Fresh) {
     }
 }
 
-/// Offers items until the filter has counted so many.
+/// Offers items until the filter has counted `items` of them.
 pub(crate) fn fill_to(filter: &mut Filter, items: u64, fresh: &mut Fresh) {
     while filter.len() < items {
         offer(filter, (items - filter.len()).min(BATCH), fresh);
     }
 }
 
-/// How many wrong answers there were.
+/// The number of false positives in a measurement.
 pub(crate) struct Measurement {
     what: String,
     asked: f64,
-    wrong: f64,
+    false_positives: f64,
     between_filters: f64,
 }
 
 impl Measurement {
-    /// Fills so many filters, and asks so many questions in all.
+    /// Fills filters, and looks up items in them.
     pub(crate) fn new(
         what: String,
         make: impl Fn(u64) -> Filter,
@@ -97,7 +99,7 @@ impl Measurement {
         let each = queries / filters;
         let empty: Vec<_> = (0..SEEDS).map(|seed| make(xxh3_64_with_seed(what.as_bytes(), seed))).collect();
         let mut fresh = Fresh::default();
-        let (mut wrong, mut squares) = (0.0, 0.0);
+        let (mut false_positives, mut squares) = (0.0, 0.0);
         for empty in empty.iter().cycle().take(filters as usize) {
             let mut filter = empty.try_clone().unwrap();
             fill(&mut filter, &mut fresh);
@@ -110,59 +112,61 @@ impl Measurement {
                 hits += found.iter().filter(|&&found| found).count();
                 left -= hashes.len() as u64;
             }
-            wrong += hits as f64;
+            false_positives += hits as f64;
             squares += (hits * hits) as f64;
         }
         let filters = filters as f64;
-        let between_filters = (squares - wrong * wrong / filters) * filters / (filters - 1.0);
-        Measurement { what, asked: filters * each as f64, wrong, between_filters }
+        let between_filters = (squares - false_positives * false_positives / filters) * filters / (filters - 1.0);
+        Measurement { what, asked: filters * each as f64, false_positives, between_filters }
     }
 
-    /// What is to be said if the rate is not the mean of what the filters estimated: to a tenth, and but for chance.
+    /// Returns a message if the measured rate differs from the mean of the filters' estimates by more than a tenth plus
+    /// the random deviation.
     pub(crate) fn contradicts(&self, estimates: &[f64]) -> Option<String> {
         let estimate = estimates.iter().sum::<f64>() / estimates.len() as f64;
-        let difference = (self.wrong - estimate * self.asked).abs();
+        let difference = (self.false_positives - estimate * self.asked).abs();
         let line = format!("{}: {estimate:.3e} estimated, {:.3e} measured", self.what, self.rate());
         println!("{line}");
         (difference > 0.1 * estimate * self.asked + self.tolerance(estimate)).then_some(line)
     }
 
     fn rate(&self) -> f64 {
-        self.wrong / self.asked
+        self.false_positives / self.asked
     }
 
-    /// How far the number may be from what is expected at `rate`, but for a chance of `exp(-Z^2/2)`.
+    /// Returns the largest random deviation of the number from its expectation at `rate`, except with a probability of
+    /// `exp(-Z^2/2)`.
     fn tolerance(&self, rate: f64) -> f64 {
         deviation(self.between_filters.max(rate * (1.0 - rate) * self.asked))
     }
 
-    /// `None` if the number is compatible with a rate of at most `rate`.
+    /// Returns a message if the number is too large for an error rate of at most `rate`.
     pub(crate) fn exceeds(&self, rate: f64) -> Option<String> {
         let limit = rate * self.asked + self.tolerance(rate);
         let line = format!(
-            "{}: {} of {} wrong, {:.3} of the rate asked for, limit {:.3}",
+            "{}: {} of {} are false positives, {:.3} of the rate asked for, limit {:.3}",
             self.what,
-            self.wrong,
+            self.false_positives,
             self.asked,
             self.rate() / rate,
             limit / self.asked / rate,
         );
         println!("{line}");
-        (self.wrong > limit).then_some(line)
+        (self.false_positives > limit).then_some(line)
     }
 }
 
-/// How far a number of such a variance may be from what is expected, but for a chance of `exp(-Z^2/2)`.
+/// Returns the largest random deviation of a number with this variance, except with a probability of `exp(-Z^2/2)`.
 fn deviation(variance: f64) -> f64 {
     Z * Z / 6.0 + (Z.powi(4) / 36.0 + Z * Z * variance).sqrt()
 }
 
-/// How many of so many answers may be wrong by chance, each of them at `rate`.
+/// Returns the largest number of false positives among `asked` look-ups at `rate` that is due to chance.
 pub(crate) fn most_by_chance(rate: f64, asked: f64) -> f64 {
     rate * asked + deviation(rate * (1.0 - rate) * asked)
 }
 
-/// How many items to ask for: enough to tell a rate of 1e-5 to 70 %, 0.001 to 20 %, and 0.25 to 1 %.
+/// Returns the number of look-ups that measures a rate of 1e-5 to 70 %, 0.001 to 20 %, and 0.25 to 1 %.
 pub(crate) fn queries(rate: f64) -> u64 {
     (200.0 / rate).clamp(1e6, 1e7) as u64
 }
@@ -178,7 +182,7 @@ fn assert_rates_are_kept(growth: Growth, rates: &[f64], filled: &str, fill: impl
                 fill(filter, fresh);
                 assert_eq!(filter.num_layers(), 1);
             };
-            // The one block of the smallest stays nearly empty: no need to look so closely.
+            // The only block of the smallest filter stays nearly empty, so fewer look-ups suffice.
             let queries = if capacity < 64 { 1_000_000 } else { queries(rate) };
             let filters = (queries / capacity.max(16)).max(4);
             failures.extend(Measurement::new(what, make, fill, filters, queries).exceeds(rate));
@@ -201,11 +205,11 @@ fn a_fixed_filter_keeps_its_rate_when_it_counted_its_capacity() {
     });
 }
 
-/// False positives are not counted. At high rates there are so many of them that a filter has been items_offered many more distinct
-/// items than its capacity once it refuses: in the memory of a classic filter, its rate is higher then. docs/choosing.md states
-/// by how much at most.
+/// False positives are not counted. At high error rates, a filter has therefore been offered many more distinct items
+/// than its capacity before it rejects one. In the memory of a classic filter, its error rate is then higher.
+/// docs/choosing.md states the largest excess.
 #[test]
-fn a_fixed_filter_that_refuses_exceeds_a_high_rate_by_no_more_than_is_stated() {
+fn a_fixed_filter_that_rejects_exceeds_a_high_rate_by_no_more_than_is_stated() {
     let mut failures = Vec::new();
     for (rate, factor) in [(0.5, 1.4), (0.25, 1.25), (0.1, 1.1)] {
         for capacity in [100, 1_000, 10_000, 1_000_000] {
@@ -247,7 +251,7 @@ fn a_filter_keeps_its_rate_however_far_it_grows() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// The tests above can fail: they would, for a filter that took twice its items, or is made for 1.2 times the rate.
+/// The tests above can fail: they detect a filter with twice its capacity, or with 1.2 times its error rate.
 #[test]
 fn a_filter_that_breaks_its_rate_is_found_out() {
     for rate in &RATES[..4] {
@@ -258,7 +262,7 @@ fn a_filter_that_breaks_its_rate_is_found_out() {
     }
     for rate in RATES {
         for capacity in [1_000, 10_000] {
-            // A header that claims twice the capacity for the same bits.
+            // The forged header has twice the capacity for the same bits.
             let make = |seed| {
                 let mut body = body(&filter(rate, capacity, Growth::Fixed, seed));
                 body[40..48].copy_from_slice(&(2 * capacity).to_le_bytes());
@@ -327,7 +331,7 @@ fn the_fill_is_the_share_of_set_bits_or_of_filled_slots() {
             }
         };
         assert_eq!(filter.fill(), expected);
-        // The memory is well used: at capacity, a bit is about as likely set as clear.
+        // The memory is used well: at capacity, about half the bits are set.
         let full = filter.num_layers() == 1 && filter.len() == filter.capacity();
         assert!(!full || (0.4..0.6).contains(&filter.fill()), "{}", filter.fill());
     }

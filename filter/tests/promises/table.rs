@@ -1,4 +1,4 @@
-//! The quotient table by itself, against a multiset that remembers everything.
+//! Tests of the quotient table by itself, compared with an exact multiset.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use oxbloom_filter::Error;
 use oxbloom_filter::internals::{END, Hash, ItemCount, Payload, Table, end_of};
 
-/// Deterministic random numbers (SplitMix64).
+/// A generator of deterministic random numbers (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -29,7 +29,7 @@ fn add(table: &mut Table, number: u64) -> bool {
 }
 
 #[test]
-fn nothing_added_is_ever_absent() {
+fn there_are_no_false_negatives() {
     for (rate, name) in [(0.5, "short"), (0.01, "usual"), (1e-7, "long")] {
         for growing in [true, false] {
             let items = 100_000;
@@ -126,10 +126,10 @@ fn counts_are_exact_far_beyond_fifteen() {
     assert!(!table.remove(hash(7)));
 }
 
-/// Returns all parts of a table, of about `most` bytes each.
-fn parts(table: &Table, most: usize) -> Vec<Vec<u8>> {
+/// Returns all parts of a table, of about `part_bytes` bytes each.
+fn parts(table: &Table, part_bytes: usize) -> Vec<Vec<u8>> {
     let (mut position, mut parts) = (0, Vec::new());
-    while let Some(part) = table.encode_part(position, most).unwrap() {
+    while let Some(part) = table.encode_part(position, part_bytes).unwrap() {
         position = end_of(&part).unwrap();
         parts.push(part);
     }
@@ -177,7 +177,7 @@ fn a_table_is_the_same_after_it_was_stored() {
                         (table.slots(), table.false_positive_rate(), table.allocated())
                     );
                     assert!((0..items).all(|number| table.count(hash(number)) == copy.count(hash(number))));
-                    // It goes on alike.
+                    // The copy then changes in the same way as the original.
                     let mut original = table.try_clone().unwrap();
                     for number in items..2 * items {
                         if !growing {
@@ -194,9 +194,9 @@ fn a_table_is_the_same_after_it_was_stored() {
     }
 }
 
-/// A forged segment may be so deep that the directories would take gigabytes.
+/// The directories for a deep forged segment could take gigabytes.
 #[test]
-fn a_part_that_is_refused_changes_nothing() {
+fn a_part_that_is_rejected_changes_nothing() {
     const DEEP: [u8; 6] = [40, 5, 0, 0, 0, 0];
     for items in [0, 1, 50_000] {
         let mut source = new(0.01, 0, true, Payload::Count);
@@ -222,7 +222,7 @@ fn a_part_that_is_refused_changes_nothing() {
     }
 }
 
-/// The counts of a table that was decoded are what its header said.
+/// A decoded table has the counts of its header, which may be forged.
 #[test]
 fn a_table_with_forged_counts_is_empty_when_its_entries_are_gone() {
     for growing in [true, false] {
@@ -240,7 +240,7 @@ fn a_table_with_forged_counts_is_empty_when_its_entries_are_gone() {
 }
 
 #[test]
-fn a_union_holds_what_either_holds() {
+fn a_union_holds_the_items_of_both() {
     for payload in [Payload::Nothing, Payload::Count] {
         for (rate, growing) in [(0.01, true), (0.3, true), (0.01, false)] {
             for sizes in [[10, 200_000], [200_000, 10], [50_000, 60_000], [0, 5], [5, 0]] {
@@ -270,17 +270,18 @@ fn a_union_holds_what_either_holds() {
     }
 }
 
-/// Memory is asked for in small parts. Refusing each of them once leaves what was there, and the next attempt succeeds.
+/// Fails each allocation of an addition once. The table then holds the same items as before, and the next attempt
+/// succeeds.
 #[test]
-fn memory_that_is_refused_changes_nothing() {
+fn a_failed_allocation_changes_nothing() {
     for growing in [true, false] {
         let mut table = new(0.01, 20_000, growing, Payload::Count);
-        let mut refusals = 0;
+        let mut rejections = 0;
         for number in 0..20_000 {
             let before = (table.items(), table.slots(), table.allocated());
-            let refused = table.add(hash(number), &mut |_bytes| false);
-            if refused == Err(Error::OutOfMemory) {
-                refusals += 1;
+            let rejected = table.add(hash(number), &mut |_bytes| false);
+            if rejected == Err(Error::OutOfMemory) {
+                rejections += 1;
                 assert_eq!((table.items(), table.slots(), table.allocated()), before);
                 add(&mut table, number);
             }
@@ -288,13 +289,13 @@ fn memory_that_is_refused_changes_nothing() {
                 assert!((0..=number).all(|number| table.contains(hash(number))));
             }
         }
-        assert!(refusals > 80, "{refusals}");
+        assert!(rejections > 80, "{rejections}");
         assert!((0..20_000).all(|number| table.remove(hash(number))));
         assert_eq!((table.items(), table.slots()), (0, 0));
     }
 }
 
-/// Whoever moves the allocations may stop after each page, and add items before it goes on.
+/// A caller may stop after each page, and add items before it continues.
 #[test]
 fn a_table_that_is_moved_in_steps_loses_nothing() {
     let mut table = new(0.01, 0, true, Payload::Count);
@@ -307,7 +308,7 @@ fn a_table_that_is_moved_in_steps_loses_nothing() {
         let moved = Cell::new(0);
         let relocate = |old: NonNull<u8>| {
             moved.set(moved.get() + 1);
-            // Every other one.
+            // Moves every other block.
             (moved.get() % 2 == 0).then(|| moved_block(old))
         };
         // SAFETY: the table's blocks are from the system's allocator, and each is moved whole.
@@ -325,7 +326,7 @@ fn a_table_that_is_moved_in_steps_loses_nothing() {
     }
 }
 
-// The library needs no crate for these: the standard library is linked with them.
+// The standard library links these functions, so no crate is needed.
 unsafe extern "C" {
     fn malloc(bytes: usize) -> *mut c_void;
     fn free(block: *mut c_void);
@@ -334,7 +335,7 @@ unsafe extern "C" {
 
 /// Moves a block of the system's allocator.
 fn moved_block(old: NonNull<u8>) -> NonNull<u8> {
-    // SAFETY: the block is copied as far as it goes, and given back.
+    // SAFETY: the whole block is copied, and then freed.
     unsafe {
         let size = malloc_usable_size(old.as_ptr().cast());
         let new = NonNull::new(malloc(size).cast::<u8>()).expect("memory");
