@@ -1,6 +1,6 @@
-//! Servers that are killed at any moment: what was acknowledged is there when they come back, on the same files, again and again.
+//! Servers that are killed at any time, and restarted with the same files: all acknowledged changes are present.
 //!
-//! `CRASH_ROUNDS` says how often servers are killed in all (default: 50). `make test-crash ROUNDS=1000` sets it.
+//! `CRASH_ROUNDS` is the total number of kills (default: 50). `make test-crash ROUNDS=1000` sets it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,10 +26,11 @@ use testkit::{Server, ask, run};
 
 const WRITERS: u64 = 4;
 
-/// How long a save, a rewrite or a synchronization is made to take at least, so that it can be killed in its middle.
+/// The least duration of a save, a rewrite or a synchronization. It is slowed down so that it can be killed while it
+/// runs.
 const LASTING: Duration = Duration::from_millis(400);
 
-/// So many of a hundred of all rounds.
+/// Returns `share` per cent of all rounds.
 fn rounds(share: u64) -> u64 {
     let all = std::env::var("CRASH_ROUNDS").map_or(50, |rounds| rounds.parse().expect("CRASH_ROUNDS is a number"));
     (all * share).div_ceil(100)
@@ -45,7 +46,8 @@ fn check(journals: &mut [Journal], server: &Server) {
     journals.iter_mut().for_each(|journal| journal.check(&mut client));
 }
 
-/// Lets all write while something happens, which may be the end of the server, and which is told how much was acknowledged.
+/// Lets all clients write while a closure runs, which may kill the server. The closure gets the number of acknowledged
+/// commands.
 fn while_writing<T>(
     journals: &mut [Journal],
     random: &mut Random,
@@ -68,7 +70,7 @@ fn while_writing<T>(
     })
 }
 
-/// Tells the writers that it is over, also if that is because of a failure.
+/// Stops the writers when it is dropped, even after a panic.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -77,7 +79,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Waits until more is acknowledged.
+/// Waits until more commands are acknowledged.
 fn wait_for_more(acknowledged: &AtomicU64, more: u64) {
     let before = acknowledged.load(Ordering::Relaxed);
     wait_until("more is acknowledged", || acknowledged.load(Ordering::Relaxed) >= before + more);
@@ -94,7 +96,7 @@ fn writers(server: &Server) -> Vec<Connection> {
     (0..WRITERS).map(|_| server.connect()).collect()
 }
 
-/// Makes a server wait so long at each of its keys that saving or loading all of them lasts.
+/// Makes a server wait at each key, so that saving or loading all keys takes long enough.
 fn slow_down(client: &mut Connection, parameter: &str, keys: u64) {
     let delay = LASTING.as_micros() as u64 / keys.max(1);
     assert_eq!(run(client, &format!("CONFIG SET {parameter} {delay}")), Ok(Value::Okay));
@@ -105,12 +107,12 @@ fn slow_down_saving(client: &mut Connection) {
     slow_down(client, "rdb-key-save-delay", keys);
 }
 
-/// Up to half of the time that something was made to last, at random: the other half is for a machine that is busy.
+/// Waits for a random time, at most half the least duration. The other half is a reserve for busy machines.
 fn wait_within(random: &mut Random) {
     thread::sleep(Duration::from_micros(random.below(LASTING.as_micros() as u64 / 2)));
 }
 
-/// What a save or rewrite that did not come to its end leaves behind.
+/// Returns the files of saves and rewrites that were not completed.
 fn unfinished(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("temp-")).collect()
@@ -120,7 +122,7 @@ fn remove_unfinished(folder: &Path) {
     unfinished(folder).into_iter().for_each(|file| fs::remove_file(file).unwrap());
 }
 
-/// Starts a save or rewrite that lasts, and waits until it is somewhere in its middle. The server may be too busy to reply.
+/// Starts a slow save or rewrite, and waits for a random time while it runs. The server may be too busy to reply.
 fn wait_for_the_middle_of(command: &'static str, server: &Server, random: &mut Random) {
     let mut client = server.connect();
     slow_down_saving(&mut client);
@@ -129,7 +131,7 @@ fn wait_for_the_middle_of(command: &'static str, server: &Server, random: &mut R
     wait_within(random);
 }
 
-/// Processes that outlive the server that started them, until this is dropped.
+/// Child processes that can outlive their server. Dropping this value kills them.
 struct Orphans(Vec<Orphan>);
 
 struct Orphan {
@@ -151,7 +153,8 @@ impl Orphans {
 }
 
 impl Orphan {
-    /// Its number may be another process's by now. Nobody may care to bury it; then it is in no folder any more.
+    /// Returns true if the process is alive. Its number may belong to another process by now, and a zombie has no
+    /// folder.
     fn lives(&self) -> bool {
         fs::read_link(format!("/proc/{}/cwd", self.pid)).is_ok_and(|folder| folder == self.folder)
     }
@@ -160,14 +163,14 @@ impl Orphan {
 impl Drop for Orphans {
     fn drop(&mut self) {
         for orphan in self.0.iter().filter(|orphan| orphan.lives()) {
-            // SAFETY: touches no memory. The process is a child of a server that we killed.
+            // SAFETY: the call touches no memory. The process is a child of a server that the test has killed.
             unsafe { libc::kill(orphan.pid, libc::SIGKILL) };
             wait_until("an orphan has ended", || !orphan.lives());
         }
     }
 }
 
-/// Kills a server and its children, as when a machine stops.
+/// Kills a server and its children, as if the machine stopped.
 fn kill(server: Server) -> TempDir {
     let orphans = Orphans::of(&server);
     let folder = server.kill();
@@ -175,7 +178,7 @@ fn kill(server: Server) -> TempDir {
     folder
 }
 
-/// When the server is killed.
+/// The time of a kill.
 #[derive(Clone, Copy)]
 enum Moment {
     Load,
@@ -183,7 +186,7 @@ enum Moment {
     Rewrite,
 }
 
-/// How often something was tried, and how often its middle was hit.
+/// The number of kills, and the number of kills that hit a running operation.
 #[derive(Default)]
 struct Hits {
     tries: u64,
@@ -271,7 +274,7 @@ fn a_crash_during_a_snapshot_leaves_the_last_one_whole() {
     hits.assert_fair("snapshots");
 }
 
-/// Who is killed.
+/// The victim of a kill.
 #[derive(Clone, Copy, PartialEq)]
 enum Victim {
     Master,

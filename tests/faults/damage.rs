@@ -1,8 +1,8 @@
-//! Files that were cut short, or in which bits flipped: they are refused, with a word in the log, or the filters in them are
-//! whole.
+//! Truncated files, and files with flipped bits. The server rejects them with a line in the log, or their filters are
+//! intact.
 //!
-//! Our filters have checksums. Classic ones have RedisBloom's format, which has none: where the server does not check either,
-//! bits of theirs that flipped are as good as any.
+//! Our filters have checksums. Classic filters have RedisBloom's format, which has none. Their flipped bits are not
+//! detected unless the server has a checksum for the file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,11 +25,11 @@ use testkit::random::Random;
 use testkit::server::{server_version, with_aof, with_debug};
 use testkit::{Setup, ask, copy_of, run, run_words, server_binary};
 
-/// What servers log when they refuse a file, or a replica what its master sends.
+/// The log lines of servers that reject a file, and of replicas that reject the data of their master.
 pub(crate) const REFUSALS: &[&str] = &[
     "rejected a filter in a file or payload: ",
     "rejected a chunk of the append-only file: ",
-    // A classic filter's header that now tells of a larger one.
+    // The damaged header of a classic filter can describe a larger filter.
     EXIT_MESSAGE,
     "Short read",
     "Internal error in RDB reading",
@@ -48,11 +48,11 @@ pub(crate) const REFUSALS: &[&str] = &[
     "Fatal error loading",
 ];
 
-/// What servers log before they report a bug of their own and end, when damage made two keys the same.
+/// The log line of a server that reports a bug and exits because damage made two keys equal.
 const DUPLICATED_KEY: &str = "RDB has duplicated key";
 
-/// Returns true if a server crashed where it reads a value of its own, and no code of ours ran: damage gave a key another
-/// type, whose values old servers read unchecked.
+/// Returns true if a server crashed in its own code for reading values. This happens if damage changed the type of a
+/// key, since old servers read the values of their own types unchecked.
 fn crashed_in_own_type(log: &str) -> bool {
     log.contains("crashed by signal") && log.contains("(rdbLoadObject") && !log.contains("liboxbloom.so(")
 }
@@ -84,7 +84,7 @@ const KINDS: [(&str, &str, u64); 4] = [
     ("roomy", "0.001 10000", 500),
 ];
 
-/// Filters of all layouts, small enough for damage to be done to each part of them.
+/// Creates filters of all layouts, small enough that damage can hit each of their parts. Returns their answers.
 pub(crate) fn fill(client: &mut Connection) -> RecordedAnswers {
     let mut models = Vec::new();
     for ((layout, words), (kind, parameters, items)) in LAYOUTS.into_iter().flat_map(|l| KINDS.map(|kind| (l, kind))) {
@@ -98,8 +98,8 @@ pub(crate) fn fill(client: &mut Connection) -> RecordedAnswers {
     RecordedAnswers::of(models, client)
 }
 
-/// Panics unless what a server took in spite of damage is whole, as far as that can be told: with the server's checksum all of
-/// it, without it the filters that have their own, where they are still there. The others can be used.
+/// Checks a server that accepted damaged data. With the server's checksum, all filters must be intact. Without it,
+/// existing filters with checksums of their own must be intact, and classic filters must be usable.
 pub(crate) fn check_taken(checksum: &str, recorded: &RecordedAnswers, client: &mut Connection) {
     match checksum {
         "yes" => recorded.check(client),
@@ -117,11 +117,11 @@ fn check_unvouched(recorded: &RecordedAnswers, client: &mut Connection) {
     }
 }
 
-/// A snapshot, and where the values are in it.
+/// A snapshot, and the positions of the values in it.
 struct Snapshot {
     bytes: Vec<u8>,
     values: Vec<Range<usize>>,
-    /// Of filters with checksums: the header, and the bits of the chunks.
+    /// The positions of headers and chunks of filters with checksums.
     strings: Vec<Range<usize>>,
     recorded: RecordedAnswers,
 }
@@ -136,7 +136,7 @@ impl Snapshot {
         let bytes = fs::read(server.folder().join("dump.rdb")).unwrap();
         let (mut values, mut all_strings) = (Vec::new(), Vec::new());
         for model in recorded.models() {
-            // A payload has, before what the module wrote and ten bytes of the server's behind it, one byte for the type.
+            // A payload is one byte for the type, the bytes that the module wrote, and ten bytes of the server.
             let payload: Vec<u8> = ask(&mut client, &format!("DUMP {}", model.key));
             let written = &payload[1..payload.len() - 10];
             let start =
@@ -150,7 +150,7 @@ impl Snapshot {
         Snapshot { bytes, values, strings: all_strings, recorded }
     }
 
-    /// With a bit flipped somewhere, but mostly in a filter, and there mostly where it tells what it is.
+    /// Returns a copy with a flipped bit, mostly in a filter, and there mostly in the header.
     fn flipped(&self, random: &mut Random) -> Vec<u8> {
         let value = &self.values[random.below(self.values.len() as u64) as usize];
         let place = match random.below(4) {
@@ -168,7 +168,7 @@ impl Snapshot {
     }
 }
 
-/// Flips a bit, and returns in which byte.
+/// Flips a bit. Returns the index of its byte.
 fn flip(random: &mut Random, bytes: &mut [u8]) -> usize {
     let at = random.below(bytes.len() as u64) as usize;
     let bit = random.below(8);
@@ -177,7 +177,7 @@ fn flip(random: &mut Random, bytes: &mut [u8]) -> usize {
     at
 }
 
-/// A server that starts on a snapshot.
+/// Returns the setup of a server that starts with a snapshot.
 fn on(snapshot: &[u8]) -> Setup {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("dump.rdb"), snapshot).unwrap();
@@ -218,12 +218,12 @@ fn a_snapshot_in_which_a_bit_flipped_is_refused_or_its_filters_are_whole() {
             }
         }
         println!("{refused} of 40 were refused");
-        // The filters' own checksums find it first, or alone.
+        // The filters' own checksums detect the damage first, or they alone detect it.
         for _ in 0..20 {
             let place = &snapshot.strings[random.below(snapshot.strings.len() as u64) as usize];
             on(&snapshot.flipped_in(&mut random, place)).refused(&["rejected a filter in a file or payload: "]);
         }
-        // A file that is whole but for its own checksum.
+        // Damages only the checksum of the file.
         let mut damaged = snapshot.bytes;
         *damaged.last_mut().unwrap() ^= 1;
         if checksum == "yes" {
@@ -232,10 +232,10 @@ fn a_snapshot_in_which_a_bit_flipped_is_refused_or_its_filters_are_whole() {
     }
 }
 
-/// A server's log, one file of which holds all that there is.
+/// The append-only log of a server, with all data in one file.
 struct Log {
     folder: TempDir,
-    /// Of that file.
+    /// The bytes of that file.
     name: PathBuf,
     bytes: Vec<u8>,
     recorded: RecordedAnswers,
@@ -249,7 +249,7 @@ impl Log {
         if rewrite {
             rewrite_aof(&mut client);
         } else {
-            // Items that are not looked for come and go.
+            // Adds and removes items that are not checked.
             for first in (ABSENT..ABSENT + 200).step_by(20) {
                 let numbers: Vec<u64> = (first..first + 20).collect();
                 let _: Vec<u64> = many(&mut client, "BF.MADD", "counting-roomy", &numbers);
@@ -263,7 +263,7 @@ impl Log {
         Log { bytes: fs::read(&file).unwrap(), folder, name, recorded }
     }
 
-    /// A folder with all but these bytes in the file.
+    /// Returns a copy of the folder with other bytes in that file.
     fn with(&self, bytes: &[u8]) -> TempDir {
         let folder = copy_of(self.folder.path());
         fs::write(folder.path().join(&self.name), bytes).unwrap();
@@ -274,14 +274,14 @@ impl Log {
         self.with(&self.bytes[..length])
     }
 
-    /// With a bit flipped, and where.
+    /// Returns a copy of the folder with a flipped bit, and the index of its byte.
     fn flipped(&self, random: &mut Random) -> (TempDir, usize) {
         let mut damaged = self.bytes.clone();
         let at = flip(random, &mut damaged);
         (self.with(&damaged), at)
     }
 
-    /// With a bit flipped at a place.
+    /// Returns a copy of the folder with a flipped bit in a range of the file.
     fn flipped_in(&self, random: &mut Random, place: Range<usize>) -> TempDir {
         let mut damaged = self.bytes.clone();
         flip(random, &mut damaged[place]);
@@ -293,7 +293,7 @@ fn limited_with_aof(preamble: &str, truncated: &str) -> Setup {
     limited(with_aof(preamble)).set(format!("aof-load-truncated {truncated}"))
 }
 
-/// Panics unless what these commands add, and do not remove, is there.
+/// Panics unless all items are present that these commands add and do not remove.
 fn check_commands<'a>(commands: impl IntoIterator<Item = &'a Vec<Vec<u8>>>, client: &mut Connection) {
     let mut held: BTreeMap<&[u8], BTreeMap<&[u8], i64>> = BTreeMap::new();
     for command in commands {
@@ -330,7 +330,7 @@ fn a_log_that_was_cut_short_is_refused_or_what_comes_before_is_there() {
         let server = limited_with_aof("no", "yes").on(log.cut(length)).start();
         let mut whole: Vec<_> =
             commands.iter().filter(|(place, _)| place.end <= length).map(|(_, words)| words).collect();
-        // Of a transaction that was cut, nothing is done.
+        // A truncated transaction has no effect.
         let edge = whole.iter().rposition(|words| words[0] == b"MULTI" || words[0] == b"EXEC");
         if let Some(open) = edge.filter(|&edge| whole[edge][0] == b"MULTI") {
             whole.truncate(open);
@@ -355,7 +355,8 @@ fn a_log_in_which_a_bit_flipped_is_refused_or_what_it_did_not_hit_is_there() {
             }
             Ok(server) => {
                 let mut client = server.connect();
-                // Whichever filters and database these name now, all that follows goes there.
+                // The flipped bit may have changed the name of a filter or the database, and all that follows goes
+                // there.
                 if hit[0] == b"BF.MADD" || hit[0] == b"BF.MDEL" {
                     let added = |command: &&Vec<Vec<u8>>| *command != hit || hit[0] == b"BF.MDEL";
                     check_commands(commands.iter().map(|(_, command)| command).filter(added), &mut client);
@@ -383,12 +384,13 @@ fn a_rewritten_log_that_was_damaged_is_refused_or_its_filters_are_whole() {
         let length = place.start + 1 + random.below(place.len() as u64 - 1) as usize;
         println!("cut to {length} of {}", log.bytes.len());
         assert_refused(&limited_with_aof("no", "no").on(log.cut(length)).refused(REFUSALS));
-        // Before version 7 the rewritten part and what follows are one file, whose end may be missing by this setting.
+        // Before version 7, the rewritten part and the later commands are one file, and this setting accepts a
+        // truncated one.
         if server_version() >= (7, 0) {
             assert_refused(&limited_with_aof("no", "yes").on(log.cut(length)).refused(REFUSALS));
         }
     }
-    // Where nothing but the filters' own checksums can find it.
+    // Damages bytes that only the filters' own checksums protect.
     let is_checked = |words: &[Vec<u8>]| words[0] == b"BF.LOADCHUNK" && !words[1].starts_with(b"classic");
     let chunks: Vec<_> = commands.iter().filter(|(_, words)| is_checked(words)).collect();
     for _ in 0..10 {
@@ -405,7 +407,7 @@ fn a_rewritten_log_that_was_damaged_is_refused_or_its_filters_are_whole() {
                 refused += 1;
             }
             Ok(server) => {
-                // A flipped name of a key is no damage to a chunk: it is left out, and the log says so.
+                // If the bit is in the name of a key, no chunk is damaged: the server skips the chunk, and logs that.
                 if !server.log().contains("rejected BF.LOADCHUNK ") {
                     check_unvouched(&log.recorded, &mut server.connect());
                 }
@@ -442,9 +444,9 @@ fn a_log_with_a_snapshot_that_was_damaged_is_refused_or_its_filters_are_whole() 
     }
 }
 
-/// What the server's own tool says of a file: whether it is whole.
+/// Returns true if the server's own tool says that a file is intact.
 ///
-/// It is the server itself, by another name.
+/// The tool is the server itself under another name.
 fn passes(tool: &str, file: &Path) -> bool {
     let output = Command::new(server_binary()).arg0(tool).arg(file).stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
@@ -465,14 +467,14 @@ fn the_servers_own_tools_tell_whole_files_from_damaged_ones() {
     };
     assert!(check(&snapshot.bytes));
     for _ in 0..10 {
-        // Elsewhere, some of the tools go on for ever.
+        // In other places, some versions of the tool do not terminate.
         let place = &snapshot.strings[random.below(snapshot.strings.len() as u64) as usize];
         assert!(!check(&snapshot.flipped_in(&mut random, place)));
         assert!(!check(&snapshot.bytes[..place.start + 1 + random.below(place.len() as u64 - 1) as usize]));
     }
     for (preamble, rewrite) in [("no", false), ("no", true), ("yes", true)] {
         let log = Log::write(with_aof(preamble), rewrite);
-        // Valkey 9.1's tool does not know the snapshots at the start of logs that its server writes.
+        // The tool of Valkey 9.1 does not support the snapshots that its own server writes at the start of logs.
         if log.bytes.starts_with(b"VALKEY") {
             continue;
         }
@@ -485,7 +487,7 @@ fn the_servers_own_tools_tell_whole_files_from_damaged_ones() {
         };
         assert!(check(log.with(&log.bytes)));
         for _ in 0..5 {
-            // A log that ends with a command is whole.
+            // A log that ends after a complete command is intact.
             assert!(!check(log.cut(log.bytes.len() - 1 - random.below(8) as usize)));
         }
     }

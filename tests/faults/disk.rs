@@ -1,8 +1,8 @@
-//! A disk that is full: the server says so, goes on answering, keeps what it has, and saves again once there is room.
+//! A full disk: the server reports it, continues to answer, keeps its data, and saves again when there is room.
 //!
-//! The disk is a small file system in memory, which only the server sees: root may mount it, and so may others where they get
-//! a name space of their own. Where the system grants neither, as in some containers, there is still the other way to have a
-//! write refused, which every test takes as well: a limit to the size of files.
+//! The disk is a small file system in memory that only the server sees. To mount it takes root or user namespaces,
+//! which some containers do not have. Every test therefore also uses a second way to make writes fail: a limit on the
+//! size of files.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -20,7 +20,7 @@ use testkit::persistence::{rewrite_aof, wait_for_bgsave};
 use testkit::server::{wait_until, with_aof};
 use testkit::{Server, Setup, copy_of, error, error_text, run};
 
-/// Why a write is refused.
+/// The reason for which writes fail.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Shortage {
     /// The file system has no room.
@@ -29,20 +29,20 @@ enum Shortage {
     Size,
 }
 
-/// The room that is left on a full disk, or to a file: less than any save takes.
+/// The bytes that are left on a full disk or for a file, less than any save takes.
 const LEFT: u64 = 64 << 10;
 
-/// What there is room for otherwise.
+/// The size of the file system.
 const ROOM: &str = "64m";
 
-/// How to run a program with a file system of its own in the folder `data`.
+/// Returns the command prefix that runs a program with its own file system in the folder `data`.
 fn mounted(unshare: &str) -> Vec<String> {
     let script = format!("mkdir -p data && mount -t tmpfs -o size={ROOM} tmpfs data && exec \"$0\" \"$@\"");
     ["unshare", unshare, "sh", "-c", &script].map(str::to_owned).to_vec()
 }
 
 impl Shortage {
-    /// The kinds that this system lets us have.
+    /// Returns the kinds that this system supports, each with its command prefix.
     fn all() -> Vec<(Shortage, Vec<String>)> {
         let size = "mkdir -p data && trap '' XFSZ && exec \"$0\" \"$@\"";
         let mut all = vec![(Shortage::Size, ["sh", "-c", size].map(str::to_owned).to_vec())];
@@ -54,7 +54,7 @@ impl Shortage {
         };
         let space = ["-m", "-Urm"].map(mounted).into_iter().find(works);
         if space.is_none() {
-            // Past what the test harness keeps to itself.
+            // Written directly, since the test harness captures the output of macros.
             let _ =
                 writeln!(std::io::stderr(), "no file system can be mounted here: files are limited in size instead");
         }
@@ -63,7 +63,7 @@ impl Shortage {
     }
 }
 
-/// A server, and the disk that it keeps its files on.
+/// A server, and the disk for its files.
 struct Disk {
     shortage: Shortage,
     server: Server,
@@ -105,16 +105,16 @@ impl Disk {
     fn clear(&mut self) {
         match self.shortage {
             Shortage::Size => self.limit_files(u64::MAX),
-            // To close it is not enough: a process that is just being started may have it open as well.
+            // Closing the file is not enough, since a process that is just starting may also have it open.
             Shortage::Space => self.ballast.take().unwrap().set_len(0).unwrap(),
         }
     }
 
-    /// Limits the files that the server, and children of its to come, may write.
+    /// Limits the size of files that the server and its future children write.
     fn limit_files(&self, bytes: u64) {
         let pid = self.server.pid() as libc::pid_t;
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: the pointers are valid or null, and the process is a child of ours.
+        // SAFETY: the pointers are valid or null, and the process is our child.
         let changed = unsafe {
             libc::prlimit(pid, libc::RLIMIT_FSIZE, std::ptr::null(), &mut limit) == 0 && {
                 limit.rlim_cur = limit.rlim_max.min(bytes);
@@ -124,20 +124,20 @@ impl Disk {
         assert!(changed, "{}", std::io::Error::last_os_error());
     }
 
-    /// Panics unless another server that starts on the files has all that each model has.
+    /// Panics unless another server that starts with these files has the content of each model.
     fn check_files(&self, setup: Setup, models: &[FilterModel]) {
         let server = setup.on(copy_of(&self.path())).start();
         let mut client = server.connect();
         models.iter().for_each(|model| drop(model.observe(&mut client)));
     }
 
-    /// Panics unless the server said that it could not write, and why.
+    /// Panics unless the server logged that it could not write, with the reason.
     fn check_log(&self) {
         let reason = match self.shortage {
             Shortage::Space => "No space left on device",
             Shortage::Size => "File too large",
         };
-        // It gives none if a part of what it had to write still found room.
+        // It logs a short write without a reason if a part of the data still fitted.
         let log = self.server.log();
         assert!([reason, "Short write"].iter().any(|words| log.contains(words)), "{log}");
     }
@@ -153,7 +153,7 @@ fn observe_all(models: &[FilterModel], client: &mut Connection) -> Vec<Observed>
     models.iter().map(|model| model.observe(client)).collect()
 }
 
-/// Adds items that are new, a hundred a time, until that is refused.
+/// Adds new items in batches of a hundred, until the server rejects a batch.
 fn add_until_refused(model: &mut FilterModel, client: &mut Connection) -> redis::RedisError {
     for first in (200_000..).step_by(100) {
         let numbers: Vec<u64> = (first..first + 100).collect();

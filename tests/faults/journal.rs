@@ -1,4 +1,4 @@
-//! A writer that remembers what was acknowledged, and what was asked for last when the server was gone.
+//! A writer that remembers its acknowledged changes, and the unacknowledged change at the time of a crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, RwLock};
@@ -10,26 +10,26 @@ use testkit::command::{item, many};
 use testkit::random::Random;
 use testkit::{Server, Setup, ask, run, run_words};
 
-/// A sort of filters. Those of one writer and sort are alike, but for the last sort.
+/// A sort of filters. Filters of the same writer and sort have equal parameters, except for the last sort.
 struct Sort {
     name: &'static str,
-    /// None if they are made as the server makes them by default.
+    /// The error rate and the capacity; `None` for the server's defaults.
     parameters: Option<(&'static str, &'static str)>,
     options: &'static str,
-    /// How many different items are added at most.
+    /// The largest number of different items.
     items: u64,
-    /// How they can be merged. In a union that holds more than its capacity, absent items seem to be there.
+    /// The supported merge operations. A union that exceeds its capacity has false positives.
     merges: &'static [&'static str],
 }
 
-/// An error rate so low that no test ever takes an absent item for present.
+/// An error rate that is low enough to rule out false positives in any test.
 const EXACT: &str = "0.000000000000000001";
 
-/// Merges add counts up, and double them in the worst case. From here on there are none any more.
+/// The count from which a filter is no longer merged. Merges add counts up, and can double them.
 const MANY: u64 = 1 << 40;
 
-/// How long filters remember that forget, in milliseconds. The clock is only stopped where a slice begins: so what is added is
-/// forgotten when just this time is over.
+/// The window of filters that forget, in milliseconds. The clock only stops at the start of a slice, so items are
+/// forgotten after exactly this time.
 const WINDOW: i64 = 4 * SECOND;
 
 static SORTS: [Sort; 13] = [
@@ -48,7 +48,7 @@ static SORTS: [Sort; 13] = [
     Sort { name: "default", parameters: None, options: "", items: 2000, merges: &[] },
 ];
 
-/// How many filters of each sort a writer has at most.
+/// The largest number of filters of each sort per writer.
 const SLOTS: u64 = 3;
 
 impl Sort {
@@ -72,31 +72,31 @@ impl Sort {
     }
 }
 
-/// The clock by which the servers' filters forget. It is turned while nobody writes.
+/// The clock of the servers' filters that forget.
 #[derive(Default)]
 pub(crate) struct Clock(RwLock<i64>);
 
 impl Clock {
-    /// Starts a server that goes by it.
+    /// Starts a server with this clock.
     pub(crate) fn start(&self, setup: Setup) -> Server {
         let server = setup.start();
         self.tell(&mut server.connect());
         server
     }
 
-    /// Tells a server what time it is. Returns that.
+    /// Sets the time of a server. Returns the time.
     fn tell(&self, client: &mut Connection) -> i64 {
         let now = *self.0.read().expect("no writer panicked");
         turn(client, now);
         now
     }
 
-    /// Lets some slices end, or none, while no server runs.
+    /// Advances the time by any number of slices while no server runs.
     pub(crate) fn pass(&self, random: &mut Random) {
         *self.0.write().expect("no writer panicked") += random.below(3) as i64 * SECOND;
     }
 
-    /// Lets some slices end while others write.
+    /// Advances the time by some slices while others write.
     fn go_on(&self, random: &mut Random, client: &mut Connection) -> RedisResult<()> {
         let mut now = self.0.write().expect("no writer panicked");
         *now += (1 + random.below(3)) as i64 * SECOND;
@@ -104,17 +104,17 @@ impl Clock {
     }
 }
 
-/// What a filter holds.
+/// The content of a filter.
 #[derive(Clone)]
 struct Filter {
     sort: &'static Sort,
-    /// Whether all its chunks were loaded.
+    /// True if all chunks of the filter were loaded.
     whole: bool,
-    /// Whether nothing but its items seems to be in it.
+    /// True if the filter has no false positives.
     exact: bool,
-    /// How often each item is in it, at least. Those that were removed are there no times.
+    /// The least count of each item. Removed items have the count 0.
     counts: BTreeMap<u64, u64>,
-    /// When each item is forgotten, if the filter forgets.
+    /// The time when each item is forgotten, in a filter that forgets.
     ends: BTreeMap<u64, i64>,
 }
 
@@ -128,14 +128,14 @@ impl Filter {
         self.counts.get(&number).copied().unwrap_or(0)
     }
 
-    /// Adds an item. Whether it is new.
+    /// Adds an item. Returns true if it is new.
     fn add(&mut self, number: u64) -> bool {
         let count = self.counts.entry(number).or_default();
         *count = if self.sort.counts() { *count + 1 } else { 1 };
         *count == 1
     }
 
-    /// Adds an item that is to be forgotten at a time, if the filter forgets. Whether it is new.
+    /// Adds an item that a filter that forgets should forget at a given time. Returns true if it is new.
     fn add_until(&mut self, number: u64, end: i64) -> bool {
         let is_new = self.add(number);
         if self.sort.forgets() {
@@ -151,13 +151,13 @@ impl Filter {
         self.ends.values().any(|&end| end <= now)
     }
 
-    /// Forgets the items that are over.
+    /// Forgets the items whose time is over.
     fn forget(&mut self, now: i64) {
         self.counts.retain(|number, _| self.ends.get(number).is_none_or(|&end| end > now));
         self.ends.retain(|_, end| *end > now);
     }
 
-    /// Removes an item once.
+    /// Removes one occurrence of an item.
     fn remove(&mut self, number: u64) {
         *self.counts.get_mut(&number).expect("an item that is there") -= 1;
     }
@@ -184,7 +184,7 @@ impl Filter {
         self.ends.retain(|number, end| other.ends.get(number).inspect(|&&theirs| *end = theirs.min(*end)).is_some());
     }
 
-    /// How the server's filter differs from this one in these items, if it does.
+    /// Returns a description of the difference between the server's filter and this one in these items, or `None`.
     fn difference(&self, client: &mut Connection, key: &str, numbers: &[u64]) -> Option<String> {
         let command = if self.sort.counts() { "BF.MCOUNT" } else { "BF.MEXISTS" };
         numbers.chunks(1000).find_map(|numbers| {
@@ -201,12 +201,12 @@ impl Filter {
 /// Filters by key.
 type State = BTreeMap<String, Arc<Filter>>;
 
-/// Forgets the items that are over, of all filters.
+/// Forgets the items of all filters whose time is over.
 fn forget(state: &mut State, now: i64) {
     state.values_mut().filter(|filter| filter.is_over(now)).for_each(|filter| Arc::make_mut(filter).forget(now));
 }
 
-/// A command, and what is to be replied if that is certain.
+/// A command, and its reply if that is certain.
 struct Command {
     words: Vec<Vec<u8>>,
     reply: Option<Value>,
@@ -227,7 +227,7 @@ fn integers(numbers: impl IntoIterator<Item = bool>) -> Value {
     Value::Array(numbers.into_iter().map(|number| Value::Int(number.into())).collect())
 }
 
-/// Commands that are run at once, and what is there after them.
+/// Commands that run together, and the state after them.
 struct Step {
     commands: Vec<Command>,
     after: State,
@@ -280,7 +280,7 @@ impl Step {
         self.commands.push(Command::with_items(&format!("{command} {key} {options} {own}"), &numbers, reply));
     }
 
-    /// Removes items that are there, if any are.
+    /// Removes present items, if there are any.
     fn remove(&mut self, random: &mut Random, key: &str) {
         let Some(filter) = self.after.get_mut(key).map(Arc::make_mut) else { return };
         let mut held: Vec<u64> = filter.counts.keys().copied().filter(|&number| filter.count(number) > 0).collect();
@@ -303,7 +303,7 @@ impl Step {
         }
     }
 
-    /// The others of the filter's sort that are whole.
+    /// Returns the other completely loaded filters of the same sort.
     fn others(&self, key: &str, sort: &Sort) -> Vec<String> {
         let others = self
             .after
@@ -352,7 +352,7 @@ impl Step {
         self.commands.push(Command::new(&words, Value::Okay));
     }
 
-    /// Runs the commands, several of them in a transaction.
+    /// Runs the commands. More than one command runs in a transaction.
     fn run(&self, client: &mut Connection) -> RedisResult<()> {
         let replies = match &self.commands[..] {
             [command] => vec![run_words(client, &command.words)?],
@@ -382,7 +382,7 @@ impl Step {
 pub(crate) struct Journal {
     writer: u64,
     acknowledged: State,
-    /// What is there instead if the last commands were run before the server was gone.
+    /// The state if the server ran the last commands before it stopped without acknowledging them.
     doubtful: Option<State>,
     clock: Arc<Clock>,
 }
@@ -392,14 +392,14 @@ impl Journal {
         Journal { writer, acknowledged: State::new(), doubtful: None, clock: Arc::clone(clock) }
     }
 
-    /// What was acknowledged so far, to be looked for later.
+    /// Returns a copy with the acknowledged state, for a later check.
     pub(crate) fn noted(&self) -> Journal {
         assert!(self.doubtful.is_none());
         Journal { acknowledged: self.acknowledged.clone(), ..Journal::new(self.writer, &self.clock) }
     }
 
-    /// Changes one filter or several, and now and then turns the clock before. `false` if the server was gone before it
-    /// acknowledged that.
+    /// Changes one or several filters, and sometimes advances the clock first. Returns false if the server stopped
+    /// before it acknowledged the change.
     pub(crate) fn write(&mut self, random: &mut Random, client: &mut Connection) -> bool {
         let clock = Arc::clone(&self.clock);
         if random.below(300) == 0
@@ -424,7 +424,8 @@ impl Journal {
         true
     }
 
-    /// Panics unless the server has all that was acknowledged and is not over, and what was not either wholly or not at all.
+    /// Panics unless the server has all acknowledged items whose time is not over, and the unacknowledged change either
+    /// completely or not at all.
     pub(crate) fn check(&mut self, client: &mut Connection) {
         let now = self.clock.tell(client);
         forget(&mut self.acknowledged, now);
@@ -447,7 +448,7 @@ impl Journal {
         }
     }
 
-    /// Finds out whether what was asked for last was done.
+    /// Finds out if the server ran the last commands, and updates the acknowledged state.
     fn decide(&mut self, client: &mut Connection, after: State) {
         let before = &self.acknowledged;
         let changed = before.keys().chain(after.keys()).filter(|&key| {
@@ -470,13 +471,14 @@ impl Journal {
             [false, false] => panic!("{changed:?}: neither as before what was asked for last, nor as after it"),
             [true, false] => {}
             [false, true] => self.acknowledged = after,
-            // It is either: what is only in one of them is not certain.
+            // Both states are possible: only their common content is certain.
             [true, true] => {
                 let mut certain = State::new();
                 for (key, before) in before.iter().filter(|(key, _)| changed.contains(*key)) {
                     let mut lesser = Filter::clone(before);
                     lesser.merge(&after[key], "INTERSECT");
-                    // When items end is not certain either: such a filter is only looked at, and then deleted.
+                    // The times of items are not certain either: a filter that forgets is only checked, and then
+                    // deleted.
                     lesser.whole &= after[key].whole && !lesser.sort.forgets();
                     lesser.exact &= !lesser.sort.forgets();
                     certain.insert(key.clone(), Arc::new(lesser));
@@ -494,7 +496,7 @@ impl Journal {
         if sort.options.contains("classic") { String::new() } else { format!("SEED {}", self.writer) }
     }
 
-    /// What to do next.
+    /// Chooses the next steps.
     fn steps(&self, random: &mut Random, client: &mut Connection, now: i64) -> RedisResult<Vec<Step>> {
         if random.chance(5) {
             let steps = self.copy_in_chunks(random, client, now)?;
@@ -510,7 +512,7 @@ impl Journal {
         Ok(vec![step])
     }
 
-    /// Adds at least a command to a step.
+    /// Adds one or more commands to a step.
     fn extend(&self, random: &mut Random, step: &mut Step) {
         let (sort, key) = self.any(random);
         let before = step.commands.len();
@@ -538,7 +540,7 @@ impl Journal {
         (sort, self.key(sort, random.below(SLOTS)))
     }
 
-    /// Replaces a filter by a copy of another that is loaded piece by piece.
+    /// Replaces a filter by a copy of another, which is loaded chunk by chunk.
     fn copy_in_chunks(&self, random: &mut Random, client: &mut Connection, now: i64) -> RedisResult<Vec<Step>> {
         let (sort, key) = self.any(random);
         let mut step = Step::new(&self.acknowledged, now);
@@ -573,7 +575,7 @@ impl Journal {
     }
 }
 
-/// `false`, if the error says that the server is gone. No other is expected.
+/// Returns false if the error says that the server has stopped. Panics at any other error.
 fn gone(error: &redis::RedisError) -> bool {
     assert!(error.is_io_error() || error.is_connection_dropped(), "{error}");
     false

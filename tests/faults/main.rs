@@ -1,5 +1,5 @@
-//! What can befall a server from outside: it is killed, its disk is full, its memory is refused, its links break, its files and
-//! streams are damaged. What was acknowledged stays, or it says so.
+//! Faults from outside a server: kills, full disks, failed allocations, broken links, and damaged files and streams. A
+//! server keeps all acknowledged changes, or reports the loss.
 
 mod crash;
 mod damage;

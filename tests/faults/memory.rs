@@ -1,4 +1,4 @@
-//! Memory that is refused: to a running server, to one that starts, to a replica, and request by request.
+//! Failed allocations: in a running server, a starting server and a replica, and for each request by itself.
 
 use std::ops::Range;
 
@@ -15,13 +15,13 @@ use testkit::server::{server_version, wait_until, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, ask, copy_of, error, error_text, oxbloom_with_faults, run, run_words};
 
-/// What a server has beyond what it takes when the next filter of [`LARGE`] is to be refused, in bytes. It is left some.
+/// The free memory of a server that cannot hold another filter of the size [`LARGE`], in bytes.
 const SPARE: u64 = 20 * MIB;
 
-/// The size of such a filter, in MiB.
+/// The size of a large filter, in MiB.
 const LARGE: u64 = 24;
 
-/// A command in words that may be any bytes.
+/// The arguments of a command, as any bytes.
 type Words = Vec<Vec<u8>>;
 
 fn words<const N: usize>(words: [&[u8]; N]) -> Words {
@@ -32,12 +32,12 @@ fn split(command: &str) -> Words {
     command.split_ascii_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// Whether a filter is a table, which takes its memory when items come.
+/// Returns true if filters of this layout are tables, whose memory grows with their items.
 fn is_table(layout: &str) -> bool {
     ["counting", "windowed"].contains(&layout)
 }
 
-/// A filter under its layout's name, large and with some items. The model of a table has some of them.
+/// Creates a large filter with items, under the name of its layout. The model of a table has only some of the items.
 fn fill_large(client: &mut Connection, (layout, flags): (&str, &str)) -> FilterModel {
     let mut model = FilterModel::new(layout);
     if is_table(layout) {
@@ -55,7 +55,7 @@ fn fill_large(client: &mut Connection, (layout, flags): (&str, &str)) -> FilterM
     model
 }
 
-/// Adds items until there are so many in a filter, which may hold some that its model does not have.
+/// Adds items until the filter counts `count` of them. The filter may have items that its model does not have.
 fn fill_up(client: &mut Connection, model: &mut FilterModel, count: u64) {
     for number in 0.. {
         let missing = count - ask::<u64>(client, &format!("BF.CARD {}", model.key));
@@ -68,8 +68,9 @@ fn fill_up(client: &mut Connection, model: &mut FilterModel, count: u64) {
     }
 }
 
-/// All that makes another filter as large as the one of a layout: the command, and what it is told when there is no memory.
-/// To reserve a table takes none, and filters that forget cannot be merged.
+/// Returns all commands that create a second filter as large as the one of a layout, each with the error for failed
+/// allocations. The list leaves out commands that reserve tables, which take no memory, and merges of filters that
+/// forget.
 fn ways_to_more(client: &mut Connection, (layout, flags): (&str, &str)) -> Vec<(Words, &'static str)> {
     let payload: Vec<u8> = ask(client, &format!("DUMP {layout}"));
     let (_, header): (u64, Vec<u8>) = ask(client, &format!("BF.SCANDUMP {layout} 0"));
@@ -89,8 +90,8 @@ fn ways_to_more(client: &mut Connection, (layout, flags): (&str, &str)) -> Vec<(
     reserving.chain(filling).filter(|(command, _)| layout != "windowed" || command[0] != b"BF.MERGE").collect()
 }
 
-/// As [`ways_to_more`], without those for which the server itself has no memory: the payload of a table is as large as the
-/// table.
+/// Returns [`ways_to_more`] without the commands for which the server itself has no memory. The payload of a table is
+/// as large as the table.
 fn ways_with_little_memory(client: &mut Connection, layout: (&str, &str)) -> Vec<(Words, &'static str)> {
     let mut ways = ways_to_more(client, layout);
     ways.retain(|(command, _)| !is_table(layout.0) || command[0] != b"RESTORE");
@@ -102,7 +103,7 @@ fn what_the_system_refuses_a_running_server_is_an_error_until_there_is_memory_ag
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
     let mut models = LAYOUTS.map(|layout| fill_large(&mut client, layout)).to_vec();
-    // What the server gives back after making a payload it could have again.
+    // Another server creates the payloads, since this one could reuse the memory that it frees after that.
     let other = Setup::oxbloom().start();
     let mut maker = other.connect();
     let ways = LAYOUTS.map(|layout| {
@@ -110,7 +111,7 @@ fn what_the_system_refuses_a_running_server_is_an_error_until_there_is_memory_ag
         ways_with_little_memory(&mut maker, layout)
     });
     let ways = ways.concat();
-    // A full filter whose next layer is large, and that takes no item for one that it has.
+    // A full filter without false positives, whose next layer is large.
     run(&mut client, "BF.RESERVE growing 0.0000001 100 EXPANSION 70000 LAYOUT classic").unwrap();
     let mut model = FilterModel::new("growing");
     fill_up(&mut client, &mut model, 100);
@@ -153,7 +154,7 @@ fn what_the_system_refuses_a_running_server_is_an_error_until_there_is_memory_ag
 
 #[test]
 fn the_memory_of_filters_that_are_gone_can_be_had_again() {
-    // Before, a module cannot ask the server for memory that it may not have.
+    // In earlier versions, a module cannot request memory without the risk that the server exits.
     if server_version() < (7, 0) {
         return;
     }
@@ -161,7 +162,7 @@ fn the_memory_of_filters_that_are_gone_can_be_had_again() {
     let mut client = server.connect();
     confine_running(&server, Some(1000 * MIB));
     for mebibytes in [700, 500, 700, 100, 700] {
-        // What is deleted may be given back in the background.
+        // The server may free deleted filters in the background.
         wait_until("the memory can be had", || run(&mut client, &reserve("key", mebibytes)).is_ok());
         assert_eq!(error(&mut client, &reserve("other", 950)), create::SYSTEM);
         let mut model = FilterModel::new("key");
@@ -196,7 +197,7 @@ fn a_server_that_cannot_hold_what_it_saved_says_so_and_does_not_start() {
             let mut client = server.connect();
             assert_eq!(digest(&mut client), whole);
             assert_eq!(model.observe(&mut client), model.at("new").observe(&mut client));
-            // The first of three can be had.
+            // The memory suffices for the first of three filters.
             let taken = used_memory(&mut client);
             confine(setup(), taken - LARGE * MIB + SPARE).on(server.kill()).refused(&[EXIT_MESSAGE]);
         }
@@ -210,7 +211,7 @@ fn a_replica_that_cannot_copy_or_restore_what_its_master_did_ends() {
     for layout in LAYOUTS {
         fill_large(&mut client, layout);
         let ways = ways_with_little_memory(&mut client, layout);
-        // What is the same for all layouts is tried with one.
+        // Commands that are the same for all layouts are tried with one.
         let ways = ways.iter().filter(|(command, _)| layout.0 == "native" || !command[0].starts_with(b"BF."));
         for (command, _) in ways {
             let mut replica = replica_of(&master, Setup::oxbloom()).start();
@@ -289,7 +290,7 @@ fn filters_that_are_evicted_go_whole_and_those_that_stay_have_everything() {
                 run(&mut client, &format!("EXPIRE {} {}", key(number), 10_000 + number)).unwrap();
             }
             models.push(FilterModel::new(&key(number)));
-            // Each gets some more, some grow, and any may be gone meanwhile.
+            // Adds items to each filter. Some filters grow, and any of them may have been evicted.
             let first = number as u64 * 700;
             models.retain_mut(|model| insert_if_there(&mut client, model, first..first + 700));
         }
@@ -309,7 +310,7 @@ fn filters_that_are_evicted_go_whole_and_those_that_stay_have_everything() {
     }
 }
 
-/// Adds items to a filter if it is still there. Whether it is.
+/// Adds items to a filter if it still exists. Returns true if it does.
 fn insert_if_there(client: &mut Connection, model: &mut FilterModel, numbers: Range<u64>) -> bool {
     let mut command = split(&format!("BF.INSERT {} NOCREATE ITEMS", model.key));
     command.extend(numbers.clone().map(item));
@@ -320,27 +321,27 @@ fn insert_if_there(client: &mut Connection, model: &mut FilterModel, numbers: Ra
     ask::<i64>(client, &format!("EXISTS {}", model.key)) == 1
 }
 
-/// What BF.STARVE counts: requests of at least so many bytes. All of them may be refused; of those that are smaller, the
-/// server itself cannot do without.
+/// The least size of a request that BF.STARVE counts and fails, in bytes. Smaller requests include those of the server
+/// itself, which must not fail.
 const LEAST: u64 = 32 << 10;
 
-/// What it counts of commands on small filters that count, whose memory comes in small pieces.
+/// The same for commands on small counting filters, which make small allocations.
 const LEAST_OF_TABLES: u64 = 1 << 10;
 
-/// What it counts of single additions to them.
+/// The same for single additions to counting filters.
 const LEAST_OF_SEGMENTS: u64 = 256;
 
-/// A client that asks for what may be refused, and one that looks at what that left.
+/// A client that runs commands with failing allocations, and a client that checks the effects.
 struct Clients {
     asks: Wire,
     looks: Connection,
-    /// The size of a request that may be refused.
+    /// The least size of a request that may fail, in bytes.
     least: u64,
 }
 
 impl Clients {
-    /// Refuses each of a command's requests for memory in turn, until it succeeds. How many there were. What is refused is an
-    /// error, changes nothing and leaves nothing behind.
+    /// Fails each of a command's memory requests in turn, until the command succeeds. Returns the number of requests.
+    /// Checks that each failure is an error, changes nothing and leaks nothing.
     fn refuse_each(&mut self, command: &Words) -> u64 {
         const TIMES: u64 = 20;
         let least = self.least;
@@ -354,7 +355,7 @@ impl Clients {
                 let reply = self.asks.run_words(command);
                 let requests = self.asks.run(&format!("BF.STARVE key 0 {least}")).integer() as u64;
                 let end = if let Reply::Array(elements) = &reply { elements.last().unwrap_or(&reply) } else { &reply };
-                // Memory that some allocators hand out unaligned is asked for again: there may be one less than a moment ago.
+                // A request is repeated if the allocator returns unaligned memory, so the number of requests can vary.
                 let Reply::Error(refusal) = end else { return requests };
                 assert!(REFUSALS.iter().any(|expected| refusal.starts_with(expected)), "{shown}: {refusal}");
                 assert_eq!(requests, request, "{shown} went on");
@@ -385,7 +386,7 @@ fn each_request_for_memory_may_be_refused_and_then_nothing_has_changed() {
         let (mut grown, mut full) = (FilterModel::new("grown"), FilterModel::new("full"));
         grown.add(client, 0..40_000);
         fill_up(client, &mut full, 15_000);
-        // Of a native filter, only the blocks are large. The small requests of its table are those of the next test.
+        // Only the blocks of a native filter make large requests. The next test has the small requests of its table.
         let either = |native: u64, classic: u64| if layout == "native" { native } else { classic };
         assert!(ask::<Vec<u64>>(client, "BF.INFO grown FILTERS")[0] >= either(2, 3));
         for (key, items) in [("single", 0..10_000), ("other", 5_000..14_000)] {
@@ -396,7 +397,7 @@ fn each_request_for_memory_may_be_refused_and_then_nothing_has_changed() {
         let (_, header): (u64, Vec<u8>) = ask(client, "BF.SCANDUMP grown 0");
         let payload: Vec<u8> = ask(client, "DUMP grown");
         let many = |command: &str, numbers: Range<u64>| split(command).into_iter().chain(numbers.map(item)).collect();
-        // With how many requests each makes at least. What they create is `new`.
+        // Each command has the least number of its requests. The key that it creates is `new`.
         let mut commands: Vec<(u64, Words)> = vec![
             (1, split(&format!("BF.RESERVE new {parameters}"))),
             (1, split("BF.RESERVE new LIKE grown")),
@@ -436,7 +437,8 @@ fn each_request_for_memory_of_a_table_may_be_refused_and_then_nothing_has_change
     let replica = stopped(replica_of(&master, with_clock()));
     let mut clients = Clients { asks: Wire::resp2(&master), looks: master.connect(), least: LEAST };
     let many_items = |command: &str, numbers: Range<u64>| split(command).into_iter().chain(numbers.map(item)).collect();
-    // What grows with the number of items in a command. The table itself makes no such large requests: it does not split.
+    // Requests that grow with the number of items in a command. The table itself makes no large requests, since it does
+    // not split.
     run(&mut clients.looks, "BF.RESERVE wide 0.01 500000 NONSCALING COUNTING SEED 7").unwrap();
     for (least, command) in [
         (1, many_items("BF.MADD wide", 0..70_000)),
@@ -471,7 +473,7 @@ fn each_request_for_memory_of_a_table_may_be_refused_and_then_nothing_has_change
             (options.contains("COUNTING"), ["WINDOW", "ROLLING"].iter().any(|word| options.contains(word)));
         let client = &mut clients.looks;
         let payload: Vec<u8> = ask(client, "DUMP grown");
-        // With how many requests each makes at least. What they create is `new`.
+        // Each command has the least number of its requests. The key that it creates is `new`.
         let mut commands: Vec<(u64, Words)> = vec![
             (2, split("COPY grown new")),
             (2, words([b"RESTORE", b"new", b"0", &payload])),
@@ -498,7 +500,7 @@ fn each_request_for_memory_of_a_table_may_be_refused_and_then_nothing_has_change
         assert!(requests >= 2, "{options}: a chunk made {requests} requests");
         assert_eq!(clients.asks.run("DUMP new"), Reply::bulk(&payload));
 
-        // Single items, of which some need memory.
+        // Adds single items, some of which need memory.
         let mut refused = 0;
         for number in 10_000.. {
             if grown.items.len() == 5500 || refused == 12 {
@@ -526,7 +528,7 @@ fn each_request_for_memory_of_a_table_may_be_refused_and_then_nothing_has_change
             continue;
         }
 
-        // What is removed is gone, whether or not there is memory for a smaller filter.
+        // Removals succeed even if there is no memory for a smaller filter.
         let expected: Vec<u64> = grown.items.iter().copied().collect();
         for (index, &number) in expected.iter().enumerate() {
             clients.asks.run(&format!("BF.STARVE key {} {LEAST_OF_TABLES}", 1 + index % 4));
@@ -547,10 +549,10 @@ fn each_request_for_memory_of_a_table_may_be_refused_and_then_nothing_has_change
     }
 }
 
-/// An addition for which there is no memory may have forgotten what is over, and nothing else.
+/// An addition that fails may have forgotten the items whose window is over, and no others.
 #[test]
 fn each_request_for_memory_may_be_refused_while_items_are_forgotten_and_only_those_that_are_over_are_gone() {
-    /// Items in a window when most come, and how many are added in all.
+    /// The number of items in the busiest window, and in total.
     const BUSY: usize = 3000;
     const ALL: u64 = 8000;
     const WINDOW: i64 = 3600 * SECOND;
@@ -567,7 +569,7 @@ fn each_request_for_memory_may_be_refused_while_items_are_forgotten_and_only_tho
     ] {
         run(&mut client, &format!("BF.RESERVE key 0.0000001 {capacity} WINDOW 3600 {options} SEED 7")).unwrap();
         let slice = WINDOW / info_field::<i64>(&mut client, "key", "SLICES");
-        // `came` tells when each item did.
+        // `came` has the time of each item's addition.
         let check = |client: &mut Connection, came: &[i64], clock: i64| {
             let numbers: Vec<u64> = (0..=came.len() as u64).collect();
             let mut found: Vec<bool> = many(client, "BF.MEXISTS", "key", &numbers);
@@ -580,7 +582,7 @@ fn each_request_for_memory_may_be_refused_while_items_are_forgotten_and_only_tho
         };
         let (mut came, mut clock, mut refused, mut changed) = (Vec::new(), 0, 0, 0);
         for number in 0..ALL {
-            // First a flood, then a stream, and then silence, after which all is over.
+            // A flood, then a stream, and then a pause that is longer than the window.
             clock += match number % 4000 {
                 0 => 2 * WINDOW,
                 1..1500 => WINDOW / BUSY as i64,
@@ -610,7 +612,7 @@ fn each_request_for_memory_may_be_refused_while_items_are_forgotten_and_only_tho
         wait_for_replica(&mut client, &mut reader);
         turn(&mut reader, clock);
         check(&mut reader, &came, clock);
-        // Where the primary had no memory to divide a table that grows, the replica may have.
+        // The replica may have had the memory to split a growing table when the primary had not.
         if capacity > 10 {
             assert_eq!(digest(&mut reader), digest(&mut client), "{options}");
         }
@@ -618,7 +620,7 @@ fn each_request_for_memory_may_be_refused_while_items_are_forgotten_and_only_tho
     }
 }
 
-/// A table of which a part was loaded has what was loaded of it, however little memory there is for the rest.
+/// A table keeps its loaded chunks if the memory does not suffice for the others.
 #[test]
 fn a_chunk_for_which_there_is_no_memory_is_refused_and_can_be_loaded_later() {
     for (layout, flags) in LAYOUTS.into_iter().filter(|(layout, _)| is_table(layout)) {
@@ -654,7 +656,7 @@ fn a_chunk_for_which_there_is_no_memory_is_refused_and_can_be_loaded_later() {
     }
 }
 
-/// The log is a header and chunks, as a master sends them as well.
+/// The log has a header and chunks, like the stream of a master.
 #[test]
 fn a_server_without_the_memory_for_the_chunks_of_a_table_ends_rather_than_forget_its_items() {
     for (layout, flags) in LAYOUTS.into_iter().filter(|(layout, _)| is_table(layout)) {
@@ -684,11 +686,11 @@ fn a_server_without_the_memory_for_the_chunks_of_a_table_ends_rather_than_forget
     }
 }
 
-/// What is said of each layer grows with their number: a header of some dozens of bytes a layer, for one.
+/// Some requests grow with the number of layers: a header, for example, has some dozens of bytes per layer.
 #[test]
 fn requests_that_grow_with_the_number_of_layers_may_be_refused_and_none_ends_the_server() {
     const MANY: u64 = 1000;
-    // What a header takes for so many layers, and little else.
+    // The size of a header with this number of layers. Few other requests are as large.
     const LEAST: u64 = 40 * MANY;
     let faulty = || with_debug(Setup::with_module(oxbloom_with_faults())).set("appendonly yes");
     let server = faulty().set("aof-use-rdb-preamble no").start();
@@ -698,7 +700,7 @@ fn requests_that_grow_with_the_number_of_layers_may_be_refused_and_none_ends_the
         let mut model = FilterModel::new("deep");
         let is_table = layout != "classic";
         if is_table {
-            // It has one layer or two, whose chunk takes as much.
+            // The filter has one or two layers, with a chunk of about this size.
             run(&mut client, &format!("BF.RESERVE deep 0.0000001 1000 {flags}")).unwrap();
             model.add(&mut client, 0..20_000);
         } else {
@@ -712,7 +714,7 @@ fn requests_that_grow_with_the_number_of_layers_may_be_refused_and_none_ends_the
         }
         let (iterator, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP deep 0");
         let payload: Vec<u8> = ask(&mut client, "DUMP deep");
-        // The chunk of the table is the last.
+        // The last chunk is that of the table.
         let chunks = Wire::resp2(&server).scan_dump("deep");
         let before_last = chunks[chunks.len() - 2].0;
         assert!(is_table || header.len() as u64 > LEAST, "{layout}: {}", header.len());
@@ -725,7 +727,7 @@ fn requests_that_grow_with_the_number_of_layers_may_be_refused_and_none_ends_the
                     assert!(!reply.is_error(), "{layout}: {reply:?}");
                     return request - 1;
                 }
-                // The server does not let a module fail a DUMP: what it returns then cannot be restored.
+                // A module cannot make DUMP fail. It returns a payload that cannot be restored instead.
                 if let Reply::Bulk(cut) = &reply {
                     let restored = wire.run_words(&[b"RESTORE".to_vec(), b"cut".to_vec(), b"0".to_vec(), cut.clone()]);
                     assert_eq!(restored, Reply::error("ERR Bad data format"), "{layout}");
@@ -742,7 +744,7 @@ fn requests_that_grow_with_the_number_of_layers_may_be_refused_and_none_ends_the
             }
             unreachable!("all commands end")
         };
-        // What each allocates for all layers: the header at least, where one is made.
+        // The number of requests for all layers: at least the header, if the command encodes one.
         let of_layers = u64::from(!is_table);
         for (least, command) in [
             (of_layers, split("BF.SCANDUMP deep 0")),
@@ -758,7 +760,7 @@ fn requests_that_grow_with_the_number_of_layers_may_be_refused_and_none_ends_the
             let shown = String::from_utf8_lossy(&command[0]).into_owned();
             assert!(starve(&command) >= least, "{layout}: {shown}");
         }
-        // The child that rewrites the log ends without it, and the old log stays.
+        // The child that rewrites the log exits when the request fails, and the old log stays.
         wire.run(&format!("BF.STARVE deep 1 {LEAST}"));
         run(&mut client, "BGREWRITEAOF").unwrap();
         let idle = |client: &mut Connection| info_number(client, "persistence", "aof_rewrite_in_progress") == 0;

@@ -1,4 +1,4 @@
-//! What filters answered after they were last written to. What they answer later must be the same.
+//! The recorded answers of filters after their last change. Later answers must be the same.
 
 use redis::Connection;
 
@@ -20,17 +20,17 @@ impl RecordedAnswers {
         self.0.iter().map(|(model, _)| model)
     }
 
-    /// Panics unless all answer as they did.
+    /// Panics unless all filters answer as recorded.
     pub(crate) fn check(&self, client: &mut Connection) {
         self.check_if(client, |_, _| true);
     }
 
-    /// Panics unless those that are there answer as they did.
+    /// Panics unless all existing filters answer as recorded.
     pub(crate) fn check_existing(&self, client: &mut Connection) {
         self.check_if(client, |model, client| ask(client, &format!("EXISTS {}", model.key)));
     }
 
-    /// Panics unless those that are chosen answer as they did.
+    /// Panics unless the chosen filters answer as recorded.
     pub(crate) fn check_if(&self, client: &mut Connection, chosen: impl Fn(&FilterModel, &mut Connection) -> bool) {
         for (model, expected) in &self.0 {
             if chosen(model, client) {

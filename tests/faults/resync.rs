@@ -1,4 +1,5 @@
-//! A full synchronization that is cut: a replica has all of its old data, or nothing, or all of the new; never a part.
+//! Full synchronizations that break off: a replica then has all its old data, no data, or all new data, but never a
+//! part.
 
 use std::thread;
 
@@ -13,10 +14,10 @@ use testkit::replication::{follow, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
 use testkit::{Server, Setup, ask, error, run};
 
-/// What comes before the snapshot when a replica connects, and some.
+/// The number of bytes before the snapshot when a replica connects, with a reserve.
 const GREETING: u64 = 10_000;
 
-/// How a replica may take a snapshot, on this server.
+/// Returns the values of `repl-diskless-load` that this server supports.
 fn loads() -> Vec<&'static str> {
     let server = Setup::without_module().start();
     let mut client = server.connect();
@@ -28,7 +29,7 @@ fn loads() -> Vec<&'static str> {
     loads
 }
 
-/// A master that soon forgets what it sent.
+/// Starts a master with a small replication backlog.
 fn forgetful_master(sync: &str) -> Server {
     with_debug(Setup::oxbloom())
         .set(format!("repl-diskless-sync {sync}"))
@@ -42,7 +43,7 @@ fn replica_that_loads(load: &str) -> Setup {
     with_debug(Setup::oxbloom()).set(format!("repl-diskless-load {load}")).set("repl-backlog-size 16kb")
 }
 
-/// Changes so much while the link is down that the replica needs it all anew.
+/// Changes so much data while the link is down that the replica needs a full synchronization.
 fn diverge(client: &mut Connection, models: &mut Vec<FilterModel>) {
     models.iter_mut().filter(|model| !model.is_fixed()).for_each(|model| {
         model.add(client, 30_000..31_000);
@@ -54,7 +55,7 @@ fn diverge(client: &mut Connection, models: &mut Vec<FilterModel>) {
     models.push(new);
 }
 
-/// Cuts the link when it has passed so many bytes, and waits until the replica has done what it does then.
+/// Cuts the link after `bytes` bytes, and waits until the replica has handled the failure.
 fn cut(proxy: &Proxy, bytes: u64, replica: &mut Connection) {
     proxy.plan(Place::OfConnection(bytes), Damage::Cut);
     wait_until("the link is cut", || proxy.is_broken());
@@ -65,7 +66,7 @@ fn cut(proxy: &Proxy, bytes: u64, replica: &mut Connection) {
     });
 }
 
-/// What a replica took for a synchronization that failed is given back, maybe in the background.
+/// Checks that a replica frees the memory of a failed synchronization, which it may do in the background.
 fn assert_memory_returns(replica: &mut Connection, before: u64) {
     wait_until("the memory has returned", || used_memory(replica) < before + MIB);
 }
@@ -132,7 +133,7 @@ fn cut_again_and_again(load: &str, sync: &str, mut random: Random) {
 
 #[test]
 fn a_replica_answers_from_its_old_data_while_it_loads_the_new() {
-    // Before, all commands wait until the data is loaded.
+    // In earlier versions, all commands wait until the data is loaded.
     if server_version() < (7, 0) {
         return;
     }
@@ -162,11 +163,12 @@ fn a_replica_answers_from_its_old_data_while_it_loads_the_new() {
         wait_until("the replica loads", || is_loading(&mut reader));
         for model in &mut old {
             model.observe(&mut reader);
-            // A replica that may be written to is one by its operator's will, and what it gets is gone in the end.
+            // Clients can write to this replica, since its operator allows it. The synchronization discards these
+            // writes.
             let number = 50_000 + round;
             model.add(&mut reader, number..number + 1);
         }
-        // What comes from the master is not asked about, what comes from clients is.
+        // Commands of the master are not checked against the limits, but commands of clients are.
         let refusal = error(&mut reader, "BF.RESERVE refused 0.01 1000000");
         assert_eq!(refusal, create::FILTER_LIMIT);
         assert_eq!(error(&mut reader, "BF.INSERT refused NOSUCHWORD ITEMS item"), "Unknown argument received");

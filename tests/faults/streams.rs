@@ -1,5 +1,5 @@
-//! Replication streams that are cut short, or in which bits flip: what comes is refused, with a word in the log, or the filters
-//! in it are whole, and a replica gets all of them in the end.
+//! Replication streams that break off, or with flipped bits. The replica rejects the data with a line in the log, or
+//! its filters are intact. In the end, it gets all filters.
 
 use std::fs;
 use std::thread;
@@ -19,14 +19,14 @@ use testkit::server::{wait_until, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, ask, run, run_words};
 
-/// What a replica logs when it is about to get a snapshot, in words of one server or another.
+/// The log lines of a replica that is about to get a snapshot, of any server version.
 pub(crate) const BEGUN: [&str; 2] = ["Full resync from", "Starting to receive RDB"];
 
 fn is_linked(replica: &mut Connection) -> bool {
     info(replica, "replication", "master_link_status") == "up"
 }
 
-/// Whether a replica neither waits for a snapshot nor loads one, as far as it answers.
+/// Returns true if a replica answers, and neither waits for a snapshot nor loads one.
 fn is_settled(replica: &Server) -> bool {
     let ask = || -> RedisResult<String> {
         let client = Client::open(("127.0.0.1", replica.port))?;
@@ -38,8 +38,8 @@ fn is_settled(replica: &Server) -> bool {
     ["master_sync_in_progress:0", "loading:0"].iter().all(|fact| facts.lines().any(|line| line == *fact))
 }
 
-/// Waits until a replica has synchronized, or refused to, of which its log tells from here on. Whether it has ended, or will: some
-/// servers first examine the file that they refused, for ever.
+/// Waits until the log of a replica says, after `from`, that it has synchronized or rejected the data. Returns true if
+/// it has exited or would exit: some servers examine the rejected file first, without end.
 fn ends(replica: &mut Server, from: usize) -> bool {
     const GRACE: Duration = Duration::from_millis(300);
     let mut refused: Option<Instant> = None;
@@ -55,7 +55,7 @@ fn ends(replica: &mut Server, from: usize) -> bool {
     ends
 }
 
-/// Synchronizes replicas with damage done on the way, and then without.
+/// Synchronizes replicas with damage on the way, and then without.
 fn synchronize_with_damage(random: &mut Random, diskless: &str, load: &str, checksum: &str) {
     let master = with_debug(Setup::oxbloom())
         .set("repl-diskless-sync-delay 0")
@@ -68,7 +68,7 @@ fn synchronize_with_damage(random: &mut Random, diskless: &str, load: &str, chec
     run(&mut client, "SAVE").unwrap();
     let length = fs::metadata(master.folder().join("dump.rdb")).unwrap().len();
     let proxy = Proxy::to(&master);
-    // With flipped lengths, a replica may wait for what does not come.
+    // After the flip of a length, a replica may wait for data that does not come.
     let setup =
         || limited(with_debug(Setup::oxbloom())).set(format!("repl-diskless-load {load}")).set("repl-timeout 10");
     for round in 0..4 {
@@ -88,7 +88,7 @@ fn synchronize_with_damage(random: &mut Random, diskless: &str, load: &str, chec
         wait_until("the damage is done", || proxy.is_broken());
         if ends(&mut replica, logged) {
             assert_refused(&replica.log());
-            // The damaged snapshot may be in its place already.
+            // The damaged snapshot may already have replaced the old one.
             replica = setup().on(replica.kill()).attempt(REFUSALS).unwrap_or_else(|log| {
                 assert_refused(&log);
                 setup().start()
@@ -121,7 +121,7 @@ fn a_synchronization_that_is_damaged_is_refused_or_its_filters_are_whole() {
     thread::scope(|scope| {
         for (diskless, load) in [("no", "disabled"), ("yes", "disabled"), ("yes", "swapdb")] {
             for checksum in ["yes", "no"] {
-                // Side by side, for some replicas look once a second whether they have all.
+                // The replicas run in parallel, since some check only once a second if they have all data.
                 for mut random in [(); 2].map(|()| Random(random.next_u64())) {
                     scope.spawn(move || synchronize_with_damage(&mut random, diskless, load, checksum));
                 }
@@ -140,7 +140,7 @@ fn a_replica_outlives_damaged_commands_and_can_be_synchronized_anew() {
     });
 }
 
-/// Writes with damage done to what the replica gets, again and again.
+/// Writes to the master many times, with damage to the replica's stream.
 fn write_with_damage(random: &mut Random) {
     let master = with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0").start();
     let mut client = master.connect();
@@ -161,7 +161,7 @@ fn write_with_damage(random: &mut Random) {
         }
         write_in_every_way(random, &mut models, &master, &mut client);
         if let Damage::Flip(_) = damage {
-            // It may also wait for as much as a flipped length has announced.
+            // The replica may also wait for the data that a flipped length has announced.
             for _ in 0..100 {
                 let offsets = [(&mut client, "master_repl_offset"), (&mut reader, "slave_repl_offset")]
                     .map(|(client, field)| info(client, "replication", field));
@@ -218,7 +218,7 @@ fn a_piece_that_is_damaged_on_its_way_to_a_replica_is_refused_there_and_the_log_
     }
 }
 
-/// Adds to filters of all layouts, removes from some, makes new ones, and copies one in chunks.
+/// Adds items to filters of all layouts, removes items from some, creates filters, and copies one in chunks.
 fn write_in_every_way(random: &mut Random, models: &mut [FilterModel], master: &Server, client: &mut Connection) {
     for model in models.iter_mut() {
         let first = random.below(1 << 30);

@@ -1,5 +1,5 @@
-//! Clients with keys of their own, so that each knows what must be in them; a replica; and an operator, who has files written
-//! and read meanwhile. Now and then all pause, and everything is compared.
+//! Many clients, a replica, and an operator that has files written and read. Each client has keys of its own, and knows
+//! their content. At intervals, all clients pause, and the content of both servers is compared with theirs.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,13 +20,14 @@ use testkit::{Server, Setup, run, run_words};
 
 const CLIENTS: u64 = 20;
 
-/// How long it is until all pause, at most.
+/// The longest time between two pauses.
 const STRETCH: Duration = Duration::from_secs(10);
 
-/// What a server says only if something is wrong.
+/// Log lines that only appear if something is wrong.
 const ALARMS: [&str; 4] = ["internal error", "BUG REPORT", "rejected a filter", "failed"];
 
-/// What may be held when all is deleted, beyond what was before: less than a byte for each step of half a minute.
+/// The most memory, in bytes, that may remain in use after all keys are deleted: less than a byte per step of half a
+/// minute.
 const SLACK: u64 = 64 << 10;
 
 pub(crate) fn soak(time: Duration, mut random: Random) {
@@ -34,7 +35,7 @@ pub(crate) fn soak(time: Duration, mut random: Random) {
     let master = master();
     let mut operator = master.connect();
     let mut replica = follow(&master, TempDir::new().expect("a temporary folder"));
-    // Which takes what it needs for scripts once.
+    // The first script allocates memory that stays in use.
     run_words(&mut operator, &["EVAL", "return 1", "0"]).expect("a script that runs");
     let before = held(&mut operator);
     let mut clients: Vec<Client> = (0..CLIENTS).map(|number| Client::new(&master, number, random.next_u64())).collect();
@@ -78,11 +79,11 @@ pub(crate) fn soak(time: Duration, mut random: Random) {
 fn master() -> Server {
     let setup = with_debug(Setup::oxbloom()).module_arguments("lookahead-size 1").set("repl-diskless-sync-delay 0");
     let setup = setup.set("appendonly yes").set("appendfsync no").set("aof-use-rdb-preamble no");
-    // It keeps a histogram for each command that was ever run.
+    // The server keeps a histogram for each command that it has run.
     if server_version() >= (7, 0) { setup.set("latency-tracking no").start() } else { setup.start() }
 }
 
-/// A replica of it, with other defaults, that starts on these files.
+/// Starts a replica of the master, with other defaults, on these files.
 fn follow(master: &Server, folder: TempDir) -> Server {
     let setup = with_debug(Setup::oxbloom()).module_arguments("error-rate 0.3 initial-size 5 expansion-factor 7");
     let replica = replica_of(master, setup).on(folder).start();
@@ -90,7 +91,7 @@ fn follow(master: &Server, folder: TempDir) -> Server {
     replica
 }
 
-/// What the server holds, but for what it holds for clients, replicas and files.
+/// Returns the memory of the server without that for clients, replicas and files.
 fn held(client: &mut Connection) -> u64 {
     let mut number = |field: &str| info_number(client, "memory", field);
     let buffers = ["mem_clients_normal", "mem_clients_slaves", "mem_replication_backlog", "mem_aof_buffer"];
@@ -98,10 +99,10 @@ fn held(client: &mut Connection) -> u64 {
     number("used_memory").saturating_sub(buffers)
 }
 
-/// What an operator does while clients are at work.
+/// Performs an action of the operator while clients are at work.
 fn operate(random: &mut Random, client: &mut Connection) {
     match random.below(3) {
-        // Neither starts while the other is under way.
+        // A snapshot and a rewrite cannot run at the same time.
         0 => drop(run(client, "BGSAVE")),
         1 => drop(run(client, "BGREWRITEAOF")),
         _ => drop(run(client, "INFO everything").expect("what the server tells")),
@@ -112,15 +113,15 @@ fn operate(random: &mut Random, client: &mut Connection) {
     }
 }
 
-/// Has all data read anew, from a snapshot or from the append-only file. Not while clients are at work: a key that expires just
-/// then would be gone without a word to the replica, which is the server's way with these commands.
+/// Reloads all data from a snapshot or from the append-only file. The clients must pause: with these commands, the
+/// server does not tell the replica about a key that expires during the reload.
 fn reload(random: &mut Random, client: &mut Connection) {
-    // A snapshot that is written meanwhile would take the place of the one that is to be read.
+    // A running save would replace the snapshot that is to be read.
     wait_for_bgsave(client);
     assert_eq!(run(client, random.one_of(&["DEBUG RELOAD", "DEBUG LOADAOF"])), Ok(Value::Okay));
 }
 
-/// Panics if anything is missing, or not the same on the replica.
+/// Panics if any content is missing, or differs on the replica.
 fn compare(clients: &mut [Client], master: &Server, replica: &Server) {
     wait_for_replica(&mut master.connect(), &mut replica.connect());
     let servers = [master, replica].map(Server::connect);
@@ -143,7 +144,7 @@ fn compare(clients: &mut [Client], master: &Server, replica: &Server) {
     });
 }
 
-/// Leaves the replica alone, or has another take its place: from its snapshot, or from nothing.
+/// Keeps the replica, or replaces it by another that starts with its snapshot or without data.
 fn restart(random: &mut Random, master: &Server, replica: Server) -> Server {
     let folder = match random.below(3) {
         0 => return replica,
@@ -159,7 +160,7 @@ fn restart(random: &mut Random, master: &Server, replica: Server) -> Server {
     follow(master, folder)
 }
 
-/// A client, and what must be in its keys.
+/// A client, with the content of its keys.
 struct Client {
     random: Random,
     connection: Connection,
@@ -214,7 +215,7 @@ impl Client {
     }
 }
 
-/// Takes a filter through a copy, whereupon it is the same.
+/// Replaces a filter by a copy of itself.
 fn move_elsewhere_and_back(random: &mut Random, client: &mut Wire, key: &str) {
     let elsewhere = format!("{key}-elsewhere");
     match random.below(3) {

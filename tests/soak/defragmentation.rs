@@ -1,4 +1,4 @@
-//! Many small filters and some large ones, whose memory the server moves to where there is less waste: no answer changes.
+//! Active defragmentation of many small filters and some large ones: no answer changes.
 
 use std::ops::Range;
 use std::thread;
@@ -27,13 +27,13 @@ const KINDS: [(&str, u64); 12] = [
     ("0.01 4 EXPANSION 1 LAYOUT classic", 9),
 ];
 
-/// Commands at a time.
+/// The number of commands in a pipeline.
 const PIPELINED: usize = 200;
 
-/// One filter in so many grows in the end.
+/// One filter in `GROWING` grows at the end.
 const GROWING: usize = 50;
 
-/// Filters of many allocations, which the server moves in steps.
+/// Filters with many allocations, which the server moves in steps.
 const LARGE: [(&str, &str); 2] = [("large", "COUNTING"), ("large-window", "WINDOW 604800 SLICES 64")];
 const LARGE_ITEMS: Range<u64> = 0..1_000_000;
 
@@ -53,7 +53,7 @@ pub(crate) fn soak(filters: u64, mut random: Random) {
         let _: u64 = redis::cmd("DEL").arg(&keys).query(&mut client).unwrap();
     }
     let before = digest(&mut client);
-    // The server looks at it now and then.
+    // The server checks its fragmentation at intervals.
     wait_until("holes are seen", || holes(&mut client) > used_memory(&mut client) / 4);
     let holes_before = holes(&mut client);
     for setting in [
@@ -69,7 +69,7 @@ pub(crate) fn soak(filters: u64, mut random: Random) {
         run(&mut client, &format!("CONFIG SET {setting}")).unwrap_or_else(|error| panic!("{setting}: {error}"));
     }
     let mut moved = |field: &str| info_number(&mut client, "stats", field);
-    // A filter has at least three allocations, besides its key.
+    // A filter has at least three allocations in addition to its key.
     wait_until("the defragmenter has moved filters", || {
         moved("active_defrag_key_hits") > kept.len() as u64 / 2 && moved("active_defrag_hits") > kept.len() as u64
     });
@@ -80,7 +80,7 @@ pub(crate) fn soak(filters: u64, mut random: Random) {
     for (key, _) in LARGE {
         assert_eq!(large(&mut client, "BF.MEXISTS", key), LARGE_ITEMS.end, "an item of {key} was forgotten");
     }
-    // And they are still whole: they grow, and can be freed.
+    // The filters are still intact: they can grow, and can be freed.
     let growing: Vec<u64> = kept.iter().copied().step_by(GROWING).collect();
     let more = |_| ABSENT..ABSENT + 100;
     of_each(&server, "BF.MADD", &growing, more);
@@ -102,7 +102,7 @@ fn large(client: &mut Connection, command: &str, key: &str) -> u64 {
     numbers.chunks(1000).map(yes).sum::<usize>() as u64
 }
 
-/// Bytes that the allocator holds between those that are in use.
+/// Returns the number of unused bytes in the allocator's pages.
 fn holes(client: &mut Connection) -> u64 {
     info_number(client, "memory", "allocator_frag_bytes")
 }
@@ -125,7 +125,7 @@ fn fill(server: &Server, filters: u64) {
     of_each(server, "BF.MADD", &numbers, own_items);
 }
 
-/// Runs a command on each filter, with its items, over two connections; whether it said yes of all.
+/// Runs a command on each filter with its items, over two connections. Returns true if all replies are true.
 fn of_each(server: &Server, command: &str, numbers: &[u64], items: impl Fn(u64) -> Range<u64> + Sync) -> bool {
     let run = |numbers: &[u64]| {
         let mut client = server.connect();

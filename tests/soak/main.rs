@@ -1,6 +1,5 @@
-//! For as long as one wants: many clients, who do whatever there is to be done with filters, and nothing is forgotten; as many
-//! filters as one wants, while the server moves their memory; and as many additions and removals as one wants, and additions to
-//! filters that forget.
+//! Soak tests, of any length: many clients that run all commands, active defragmentation of many filters, additions to
+//! and removals from counting filters, and additions to filters that forget.
 //!
 //! ```text
 //! make soak SECONDS=3600 FILTERS=10000000 OPERATIONS=100000000 SEED=1

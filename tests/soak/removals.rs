@@ -1,20 +1,21 @@
-//! Counting filters that grow and shrink, beside counts that forget nothing: whatever was added and not removed is there, as often
-//! as that, and when all was removed, the filter is empty and small.
+//! Counting filters that grow and shrink, compared with exact counts. No item is missing or counted too low, and a
+//! filter without items is small.
 
 use oxbloom_filter::Filter;
 use testkit::random::Random;
 
-/// Error rates, and whether the filter grows. At high rates, most entries run out of bits, and stand for whole quotients.
+/// The error rates, and true if the filter grows. At high error rates, most entries become void, and match whole
+/// quotients.
 const FILTERS: [(f64, bool); 4] = [(0.01, true), (0.4, true), (1e-7, true), (0.01, false)];
 
-/// Items are numbers below this. Some are there many times.
+/// The number of different items. Some have high counts.
 const UNIVERSE: u64 = 1 << 21;
 const MOST: u8 = 200;
 
-/// Bytes that an empty filter may take.
+/// The most bytes that an empty filter may take.
 const SMALL: usize = 1000;
 
-/// Adds and removes at random, `operations` times in all.
+/// Performs `operations` random additions and removals.
 pub(crate) fn soak(operations: u64, mut random: Random) {
     for (error_rate, grows) in FILTERS {
         let builder = Filter::builder().error_rate(error_rate).capacity(UNIVERSE).counting().seed(random.next_u64());
@@ -22,7 +23,7 @@ pub(crate) fn soak(operations: u64, mut random: Random) {
         let mut counts = vec![0u8; UNIVERSE as usize];
         let mut left = operations / FILTERS.len() as u64;
         while left > 0 {
-            // Waves: at first most are added, then most are removed.
+            // In the first half of a wave, most operations are additions; in the second half, most are removals.
             for percent in [random.below(100), 90, 60, 40, 10] {
                 let steps = left.min(UNIVERSE / 2);
                 (0..steps).for_each(|_| step(&mut filter, &mut counts, &mut random, percent));
@@ -39,7 +40,7 @@ pub(crate) fn soak(operations: u64, mut random: Random) {
 }
 
 fn step(filter: &mut Filter, counts: &mut [u8], random: &mut Random, percent: u64) {
-    // Half of all is done to one item in 64: these are there more often than others.
+    // Half of the operations use one item in 64, so that these items have high counts.
     let range = if random.chance(50) { UNIVERSE } else { UNIVERSE / 64 };
     let number = random.below(range);
     let count = &mut counts[number as usize];
@@ -56,7 +57,7 @@ fn remove(filter: &mut Filter, number: u64) {
     assert_eq!(filter.remove(number.to_le_bytes()), Ok(true), "item {number} was there");
 }
 
-/// Panics if an item is missing, or counted less often than it was added.
+/// Panics if an item is missing, or its count is too low.
 fn check(filter: &Filter, counts: &[u8]) {
     for (number, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
         let told = filter.count((number as u64).to_le_bytes()).expect("a counting filter");

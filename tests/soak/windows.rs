@@ -1,23 +1,24 @@
-//! Filters that forget, beside a note of when each item was added: what the window is not over for is there, and what is
-//! forgotten gives its memory back.
+//! Filters that forget, compared with the time of each addition. No item is forgotten before its window is over, and
+//! the memory of forgotten items is freed.
 
 use std::time::Duration;
 
 use oxbloom_filter::Filter;
 use testkit::random::Random;
 
-/// Error rates, slices, and whether the filter grows and renews its items.
+/// The error rates, the numbers of slices, and true if the filter grows and renews items.
 const FILTERS: [(f64, u8, bool, bool); 4] =
     [(0.01, 8, true, false), (0.4, 3, true, true), (1e-6, 64, false, false), (0.01, 16, true, true)];
 
-/// Items are numbers below this, and the window has so many milliseconds.
+/// The number of different items, and the length of the window in milliseconds.
 const UNIVERSE: u64 = 1 << 20;
 const WINDOW: u64 = 3_600_000;
 
-/// Bytes that a filter may take that forgot all but some hundred items: each of these may be in a segment of its own.
+/// The most bytes of a filter that has forgotten all but some hundred items. Each of these may be in a segment of its
+/// own.
 const SMALL: usize = 400_000;
 
-/// Adds at random, `operations` times in all.
+/// Performs `operations` random additions.
 pub(crate) fn soak(operations: u64, mut random: Random) {
     for (error_rate, slices, grows, refresh) in FILTERS {
         let capacity = if grows { UNIVERSE / 20 } else { 2 * UNIVERSE };
@@ -25,11 +26,11 @@ pub(crate) fn soak(operations: u64, mut random: Random) {
         let builder = builder.window(Duration::from_millis(WINDOW)).slices(slices);
         let builder = if grows { builder.growing(2) } else { builder };
         let mut filter = if refresh { builder.refresh() } else { builder }.build().expect("memory");
-        // Until when each item must be remembered.
+        // The time until which each item must be remembered.
         let mut due = vec![0u64; UNIVERSE as usize];
         let (mut now, mut most, mut left) = (1_600_000_000_123, 0, operations / FILTERS.len() as u64);
         while left > 0 {
-            // Floods, streams, trickles and silence.
+            // The load varies between floods, streams, trickles and silence.
             let (pace, steps) = [(0, UNIVERSE / 2), (7, UNIVERSE), (2000, 5000), (WINDOW, 3)][random.below(4) as usize];
             let steps = steps.min(left);
             for _ in 0..steps {
@@ -48,7 +49,7 @@ pub(crate) fn soak(operations: u64, mut random: Random) {
             most = most.max(filter.memory_usage());
             check(&filter, &due, now);
         }
-        // What is left goes as others come, one for each slot that is looked at again.
+        // Each further addition sweeps one more group for forgotten slots.
         for number in 0..200_000u64 {
             now += WINDOW / 100;
             filter.advance_to(Duration::from_millis(now));
@@ -58,7 +59,7 @@ pub(crate) fn soak(operations: u64, mut random: Random) {
     }
 }
 
-/// Panics if an item is missing whose window is not over.
+/// Panics if an item is missing before its window is over.
 fn check(filter: &Filter, due: &[u64], now: u64) {
     for (number, _) in due.iter().enumerate().filter(|(_, due)| **due > now) {
         assert!(filter.contains((number as u64).to_le_bytes()), "item {number} is forgotten early");
