@@ -26,7 +26,7 @@ use testkit::server::{server_version, with_aof, with_debug};
 use testkit::{Setup, ask, copy_of, run, run_words, server_binary};
 
 /// The log lines of servers that reject a file, and of replicas that reject the data of their master.
-pub(crate) const REFUSALS: &[&str] = &[
+pub(crate) const REJECTIONS: &[&str] = &[
     "rejected a filter in a file or payload: ",
     "rejected a chunk of the append-only file: ",
     // The damaged header of a classic filter can describe a larger filter.
@@ -57,13 +57,13 @@ fn crashed_in_own_type(log: &str) -> bool {
     log.contains("crashed by signal") && log.contains("(rdbLoadObject") && !log.contains("liboxbloom.so(")
 }
 
-pub(crate) fn assert_refused(log: &str) {
+pub(crate) fn assert_rejected(log: &str) {
     let allowed: &[&str] = if log.contains(DUPLICATED_KEY) {
         &[BUG_REPORT]
     } else if crashed_in_own_type(log) {
         &[BUG_REPORT, "crashed by signal"]
     } else {
-        assert!(REFUSALS.iter().any(|refusal| log.contains(refusal)), "no word of a refusal:\n{log}");
+        assert!(REJECTIONS.iter().any(|rejection| log.contains(rejection)), "no word of a rejection:\n{log}");
         &[]
     };
     let others = CRASHES.iter().filter(|crash| !allowed.contains(crash));
@@ -185,7 +185,7 @@ fn on(snapshot: &[u8]) -> Setup {
 }
 
 #[test]
-fn a_snapshot_that_was_cut_short_is_refused() {
+fn a_snapshot_that_was_cut_short_is_rejected() {
     let mut random = Random::unpredictable();
     for checksum in ["yes", "no"] {
         let Snapshot { bytes, values, .. } = Snapshot::take(checksum);
@@ -199,17 +199,17 @@ fn a_snapshot_that_was_cut_short_is_refused() {
 }
 
 #[test]
-fn a_snapshot_in_which_a_bit_flipped_is_refused_or_its_filters_are_whole() {
+fn a_snapshot_in_which_a_bit_flipped_is_rejected_or_its_filters_are_whole() {
     let mut random = Random::unpredictable();
     for checksum in ["yes", "no"] {
         let snapshot = Snapshot::take(checksum);
         snapshot.recorded.check(&mut on(&snapshot.bytes).start().connect());
-        let mut refused = 0;
+        let mut rejected = 0;
         for _ in 0..40 {
-            match on(&snapshot.flipped(&mut random)).attempt(REFUSALS) {
+            match on(&snapshot.flipped(&mut random)).attempt(REJECTIONS) {
                 Err(log) => {
-                    assert_refused(&log);
-                    refused += 1;
+                    assert_rejected(&log);
+                    rejected += 1;
                 }
                 Ok(server) => {
                     check_taken(checksum, &snapshot.recorded, &mut server.connect());
@@ -217,7 +217,7 @@ fn a_snapshot_in_which_a_bit_flipped_is_refused_or_its_filters_are_whole() {
                 }
             }
         }
-        println!("{refused} of 40 were refused");
+        println!("{rejected} of 40 were rejected");
         // The filters' own checksums detect the damage first, or they alone detect it.
         for _ in 0..20 {
             let place = &snapshot.strings[random.below(snapshot.strings.len() as u64) as usize];
@@ -316,7 +316,7 @@ fn check_commands<'a>(commands: impl IntoIterator<Item = &'a Vec<Vec<u8>>>, clie
 }
 
 #[test]
-fn a_log_that_was_cut_short_is_refused_or_what_comes_before_is_there() {
+fn a_log_that_was_cut_short_is_rejected_or_what_comes_before_is_there() {
     let mut random = Random::unpredictable();
     let log = Log::write(with_aof("no"), false);
     let commands = commands_in(&log.bytes);
@@ -325,8 +325,8 @@ fn a_log_that_was_cut_short_is_refused_or_what_comes_before_is_there() {
         let place = &commands[random.below(commands.len() as u64) as usize].0;
         let length = place.start + 1 + random.below(place.len() as u64 - 1) as usize;
         println!("cut to {length} of {}", log.bytes.len());
-        let refusal = limited_with_aof("no", "no").on(log.cut(length)).refused(REFUSALS);
-        assert_refused(&refusal);
+        let rejection = limited_with_aof("no", "no").on(log.cut(length)).refused(REJECTIONS);
+        assert_rejected(&rejection);
         let server = limited_with_aof("no", "yes").on(log.cut(length)).start();
         let mut whole: Vec<_> =
             commands.iter().filter(|(place, _)| place.end <= length).map(|(_, words)| words).collect();
@@ -340,18 +340,18 @@ fn a_log_that_was_cut_short_is_refused_or_what_comes_before_is_there() {
 }
 
 #[test]
-fn a_log_in_which_a_bit_flipped_is_refused_or_what_it_did_not_hit_is_there() {
+fn a_log_in_which_a_bit_flipped_is_rejected_or_what_it_did_not_hit_is_there() {
     let mut random = Random::unpredictable();
     let log = Log::write(with_aof("no"), false);
     let commands = commands_in(&log.bytes);
-    let mut refused = 0;
+    let mut rejected = 0;
     for _ in 0..40 {
         let (folder, at) = log.flipped(&mut random);
         let (_, hit) = commands.iter().find(|(place, _)| place.contains(&at)).unwrap();
-        match limited_with_aof("no", "no").on(folder).attempt(REFUSALS) {
+        match limited_with_aof("no", "no").on(folder).attempt(REJECTIONS) {
             Err(log) => {
-                assert_refused(&log);
-                refused += 1;
+                assert_rejected(&log);
+                rejected += 1;
             }
             Ok(server) => {
                 let mut client = server.connect();
@@ -370,11 +370,11 @@ fn a_log_in_which_a_bit_flipped_is_refused_or_what_it_did_not_hit_is_there() {
             }
         }
     }
-    println!("{refused} of 40 were refused");
+    println!("{rejected} of 40 were rejected");
 }
 
 #[test]
-fn a_rewritten_log_that_was_damaged_is_refused_or_its_filters_are_whole() {
+fn a_rewritten_log_that_was_damaged_is_rejected_or_its_filters_are_whole() {
     let mut random = Random::unpredictable();
     let log = Log::write(with_aof("no"), true);
     log.recorded.check(&mut limited_with_aof("no", "no").on(log.with(&log.bytes)).start().connect());
@@ -383,11 +383,11 @@ fn a_rewritten_log_that_was_damaged_is_refused_or_its_filters_are_whole() {
         let place = &commands[random.below(commands.len() as u64) as usize].0;
         let length = place.start + 1 + random.below(place.len() as u64 - 1) as usize;
         println!("cut to {length} of {}", log.bytes.len());
-        assert_refused(&limited_with_aof("no", "no").on(log.cut(length)).refused(REFUSALS));
+        assert_rejected(&limited_with_aof("no", "no").on(log.cut(length)).refused(REJECTIONS));
         // Before version 7, the rewritten part and the later commands are one file, and this setting accepts a
         // truncated one.
         if server_version() >= (7, 0) {
-            assert_refused(&limited_with_aof("no", "yes").on(log.cut(length)).refused(REFUSALS));
+            assert_rejected(&limited_with_aof("no", "yes").on(log.cut(length)).refused(REJECTIONS));
         }
     }
     // Damages bytes that only the filters' own checksums protect.
@@ -399,12 +399,12 @@ fn a_rewritten_log_that_was_damaged_is_refused_or_its_filters_are_whole() {
         let damaged = log.flipped_in(&mut random, end - words[3].len()..end);
         limited_with_aof("no", "no").on(damaged).refused(&["rejected a chunk of the append-only file: "]);
     }
-    let mut refused = 0;
+    let mut rejected = 0;
     for _ in 0..60 {
-        match limited_with_aof("no", "no").on(log.flipped(&mut random).0).attempt(REFUSALS) {
+        match limited_with_aof("no", "no").on(log.flipped(&mut random).0).attempt(REJECTIONS) {
             Err(log) => {
-                assert_refused(&log);
-                refused += 1;
+                assert_rejected(&log);
+                rejected += 1;
             }
             Ok(server) => {
                 // If the bit is in the name of a key, no chunk is damaged: the server skips the chunk, and logs that.
@@ -415,11 +415,11 @@ fn a_rewritten_log_that_was_damaged_is_refused_or_its_filters_are_whole() {
             }
         }
     }
-    println!("{refused} of 60 were refused");
+    println!("{rejected} of 60 were rejected");
 }
 
 #[test]
-fn a_log_with_a_snapshot_that_was_damaged_is_refused_or_its_filters_are_whole() {
+fn a_log_with_a_snapshot_that_was_damaged_is_rejected_or_its_filters_are_whole() {
     let mut random = Random::unpredictable();
     for checksum in ["yes", "no"] {
         let setup = with_aof("yes").set("rdbcompression no").set(format!("rdbchecksum {checksum}"));
@@ -429,12 +429,12 @@ fn a_log_with_a_snapshot_that_was_damaged_is_refused_or_its_filters_are_whole() 
             for _ in 0..4 {
                 let length = 1 + random.below(log.bytes.len() as u64 - 1) as usize;
                 println!("cut to {length} of {}", log.bytes.len());
-                assert_refused(&limited_with_aof("yes", truncated).on(log.cut(length)).refused(REFUSALS));
+                assert_rejected(&limited_with_aof("yes", truncated).on(log.cut(length)).refused(REJECTIONS));
             }
         }
         for _ in 0..20 {
-            match limited_with_aof("yes", "no").on(log.flipped(&mut random).0).attempt(REFUSALS) {
-                Err(log) => assert_refused(&log),
+            match limited_with_aof("yes", "no").on(log.flipped(&mut random).0).attempt(REJECTIONS) {
+                Err(log) => assert_rejected(&log),
                 Ok(server) => {
                     check_taken(checksum, &log.recorded, &mut server.connect());
                     assert_no_crash(&server.log());

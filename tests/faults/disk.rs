@@ -154,7 +154,7 @@ fn observe_all(models: &[FilterModel], client: &mut Connection) -> Vec<Observed>
 }
 
 /// Adds new items in batches of a hundred, until the server rejects a batch.
-fn add_until_refused(model: &mut FilterModel, client: &mut Connection) -> redis::RedisError {
+fn add_until_rejected(model: &mut FilterModel, client: &mut Connection) -> redis::RedisError {
     for first in (200_000..).step_by(100) {
         let numbers: Vec<u64> = (first..first + 100).collect();
         match try_many(client, "BF.MADD", &model.key, &numbers) {
@@ -235,8 +235,8 @@ fn an_addition_that_the_log_has_no_room_for_is_kept_until_there_is_some() {
         let written = models.clone();
         disk.fill();
         let model = models.iter_mut().find(|model| model.key == "doubled").unwrap();
-        let refused = error_text(&add_until_refused(model, &mut client));
-        assert!(refused.starts_with("MISCONF"), "{refused}");
+        let rejected = error_text(&add_until_rejected(model, &mut client));
+        assert!(rejected.starts_with("MISCONF"), "{rejected}");
         assert_eq!(info(&mut client, "persistence", "aof_last_write_status"), "err");
         disk.check_log();
         let expected = observe_all(&models, &mut client);
@@ -259,7 +259,7 @@ fn a_server_that_must_not_lose_additions_ends_rather_than_acknowledge_one_that_t
         let mut models = various(&mut client);
         disk.fill();
         let model = models.iter_mut().find(|model| model.key == "doubled").unwrap();
-        let lost = add_until_refused(model, &mut client);
+        let lost = add_until_rejected(model, &mut client);
         assert!(lost.is_io_error() || lost.is_connection_dropped(), "{lost}");
         wait_until("it has ended", || disk.server.log().contains("Can't recover from AOF write error"));
         disk.check_log();

@@ -546,15 +546,15 @@ impl Journal {
         let mut step = Step::new(&self.acknowledged, now);
         let others = step.others(&key, sort);
         let Some(from) = others.first() else { return Ok(Vec::new()) };
-        let mut pieces: Vec<(i64, Vec<u8>)> = Vec::new();
+        let mut chunks: Vec<(i64, Vec<u8>)> = Vec::new();
         loop {
-            let iterator = pieces.last().map_or(0, |(iterator, _)| *iterator);
-            let reply = run(client, &format!("BF.SCANDUMP {from} {iterator}"))?;
-            let (next, data) = redis::from_redis_value(reply).expect("an iterator and data");
+            let cursor = chunks.last().map_or(0, |(cursor, _)| *cursor);
+            let reply = run(client, &format!("BF.SCANDUMP {from} {cursor}"))?;
+            let (next, data) = redis::from_redis_value(reply).expect("a cursor and data");
             if next == 0 {
                 break;
             }
-            pieces.push((next, data));
+            chunks.push((next, data));
         }
         let mut steps = Vec::new();
         step.delete(&key);
@@ -563,11 +563,11 @@ impl Journal {
             steps.push(step);
         }
         let copied = self.acknowledged[from].clone();
-        let last = pieces.len() - 1;
-        for (index, (iterator, data)) in pieces.into_iter().enumerate() {
+        let last = chunks.len() - 1;
+        for (index, (cursor, data)) in chunks.into_iter().enumerate() {
             let part = Filter { whole: false, exact: false, ..Filter::new(sort) };
             after.insert(key.clone(), if index == last { copied.clone() } else { Arc::new(part) });
-            let mut command = Command::new(&format!("BF.LOADCHUNK {key} {iterator}"), Value::Okay);
+            let mut command = Command::new(&format!("BF.LOADCHUNK {key} {cursor}"), Value::Okay);
             command.words.push(data);
             steps.push(Step { commands: vec![command], after: after.clone(), now });
         }

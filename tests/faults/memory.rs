@@ -99,7 +99,7 @@ fn ways_with_little_memory(client: &mut Connection, layout: (&str, &str)) -> Vec
 }
 
 #[test]
-fn what_the_system_refuses_a_running_server_is_an_error_until_there_is_memory_again() {
+fn a_failed_allocation_is_an_error_until_there_is_memory_again() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
     let mut models = LAYOUTS.map(|layout| fill_large(&mut client, layout)).to_vec();
@@ -123,9 +123,9 @@ fn what_the_system_refuses_a_running_server_is_an_error_until_there_is_memory_ag
     for _ in 0..3 {
         for (command, expected) in ways.iter().chain(&grow) {
             let shown = String::from_utf8_lossy(&command[0]).into_owned();
-            let Err(refusal) = run_words(&mut client, command) else { panic!("{shown} was not refused") };
-            let refusal = error_text(&refusal);
-            assert!(refusal == *expected || expected.is_empty(), "{shown}: {refusal}");
+            let Err(rejection) = run_words(&mut client, command) else { panic!("{shown} was not rejected") };
+            let rejection = error_text(&rejection);
+            assert!(rejection == *expected || expected.is_empty(), "{shown}: {rejection}");
         }
         models.iter().for_each(|model| {
             model.observe(&mut client);
@@ -239,8 +239,9 @@ fn what_a_client_asks_of_a_replica_that_may_be_written_to_does_not_end_it() {
     confine_running(&replica, Some(SPARE));
     for layout in LAYOUTS {
         for (command, expected) in ways_with_little_memory(&mut client, layout) {
-            let refusal = error_text(&run_words(&mut reader, &command).expect_err("memory that is not there was had"));
-            assert!(refusal == expected || expected.is_empty(), "{refusal}");
+            let rejection =
+                error_text(&run_words(&mut reader, &command).expect_err("memory that is not there was had"));
+            assert!(rejection == expected || expected.is_empty(), "{rejection}");
         }
     }
     models.iter().for_each(|model| {
@@ -316,7 +317,7 @@ fn insert_if_there(client: &mut Connection, model: &mut FilterModel, numbers: Ra
     command.extend(numbers.clone().map(item));
     match run_words(client, &command) {
         Ok(_) => model.items.extend(numbers),
-        Err(refusal) => assert_eq!(error_text(&refusal), "ERR not found", "{}", model.key),
+        Err(rejection) => assert_eq!(error_text(&rejection), "ERR not found", "{}", model.key),
     }
     ask::<i64>(client, &format!("EXISTS {}", model.key)) == 1
 }
@@ -342,10 +343,11 @@ struct Clients {
 impl Clients {
     /// Fails each of a command's memory requests in turn, until the command succeeds. Returns the number of requests.
     /// Checks that each failure is an error, changes nothing and leaks nothing.
-    fn refuse_each(&mut self, command: &Words) -> u64 {
+    fn fail_each_request(&mut self, command: &Words) -> u64 {
         const TIMES: u64 = 20;
         let least = self.least;
-        const REFUSALS: [&str; 3] = ["ERR Insufficient memory", "ERR Bad data format", "ERR module key failed to copy"];
+        const REJECTIONS: [&str; 3] =
+            ["ERR Insufficient memory", "ERR Bad data format", "ERR module key failed to copy"];
         let shown = String::from_utf8_lossy(&command[0]).into_owned();
         let before = digest(&mut self.looks);
         for request in 1.. {
@@ -356,8 +358,8 @@ impl Clients {
                 let requests = self.asks.run(&format!("BF.STARVE key 0 {least}")).integer() as u64;
                 let end = if let Reply::Array(elements) = &reply { elements.last().unwrap_or(&reply) } else { &reply };
                 // A request is repeated if the allocator returns unaligned memory, so the number of requests can vary.
-                let Reply::Error(refusal) = end else { return requests };
-                assert!(REFUSALS.iter().any(|expected| refusal.starts_with(expected)), "{shown}: {refusal}");
+                let Reply::Error(rejection) = end else { return requests };
+                assert!(REJECTIONS.iter().any(|expected| rejection.starts_with(expected)), "{shown}: {rejection}");
                 assert_eq!(requests, request, "{shown} went on");
                 if time == 0 {
                     used = used_memory(&mut self.looks);
@@ -372,7 +374,7 @@ impl Clients {
 }
 
 #[test]
-fn each_request_for_memory_may_be_refused_and_then_nothing_has_changed() {
+fn each_request_for_memory_may_fail_and_then_nothing_has_changed() {
     let faulty = || with_debug(Setup::with_module(oxbloom_with_faults())).set("repl-diskless-sync-delay 0");
     let master = faulty().start();
     let replica = replica_of(&master, faulty()).start();
@@ -415,7 +417,7 @@ fn each_request_for_memory_may_be_refused_and_then_nothing_has_changed() {
             commands.push((1, split("BF.SCANDUMP grown 1")));
         }
         for (least, command) in &commands {
-            let requests = clients.refuse_each(command);
+            let requests = clients.fail_each_request(command);
             let shown = String::from_utf8_lossy(&command[0]);
             assert!(requests >= *least, "{layout}: {shown} made {requests} requests");
             run(&mut clients.looks, "DEL new").unwrap();
@@ -432,7 +434,7 @@ fn each_request_for_memory_may_be_refused_and_then_nothing_has_changed() {
 }
 
 #[test]
-fn each_request_for_memory_of_a_table_may_be_refused_and_then_nothing_has_changed() {
+fn each_request_for_memory_of_a_table_may_be_rejected_and_then_nothing_has_changed() {
     let master = stopped(with_clock());
     let replica = stopped(replica_of(&master, with_clock()));
     let mut clients = Clients { asks: Wire::resp2(&master), looks: master.connect(), least: LEAST };
@@ -446,7 +448,7 @@ fn each_request_for_memory_of_a_table_may_be_refused_and_then_nothing_has_change
         (1, many_items("BF.MDEL wide", 0..70_000)),
         (2, many_items("BF.MDEL wide", 30_000..100_000)),
     ] {
-        let requests = clients.refuse_each(&command);
+        let requests = clients.fail_each_request(&command);
         assert!(requests >= least, "{} made {requests} requests", String::from_utf8_lossy(&command[0]));
     }
     run(&mut clients.looks, "FLUSHALL").unwrap();
@@ -467,7 +469,7 @@ fn each_request_for_memory_of_a_table_may_be_refused_and_then_nothing_has_change
         grown.add(client, 0..3000);
         other.add(client, 2000..3500);
         let mut dump = clients.asks.scan_dump("grown");
-        let (iterator, chunk) = dump.pop().expect("a chunk");
+        let (cursor, chunk) = dump.pop().expect("a chunk");
         assert_eq!(dump.len(), if capacity == 10 { 2 } else { 1 }, "{options}");
         let (counts, forgets) =
             (options.contains("COUNTING"), ["WINDOW", "ROLLING"].iter().any(|word| options.contains(word)));
@@ -487,23 +489,23 @@ fn each_request_for_memory_of_a_table_may_be_refused_and_then_nothing_has_change
             commands.push((least, split(&format!("BF.MERGE other 1 grown {how}"))));
         }
         for (least, command) in &commands {
-            let requests = clients.refuse_each(command);
+            let requests = clients.fail_each_request(command);
             let shown = String::from_utf8_lossy(&command[0]);
             assert!(requests >= *least, "{options}: {shown} made {requests} requests");
             run(&mut clients.looks, "DEL new").unwrap();
         }
-        for (iterator, data) in &dump {
-            assert_eq!(clients.asks.load_chunk("new", *iterator, data), Reply::simple("OK"));
+        for (cursor, data) in &dump {
+            assert_eq!(clients.asks.load_chunk("new", *cursor, data), Reply::simple("OK"));
         }
-        let load = words([b"BF.LOADCHUNK", b"new", iterator.to_string().as_bytes(), &chunk]);
-        let requests = clients.refuse_each(&load);
+        let load = words([b"BF.LOADCHUNK", b"new", cursor.to_string().as_bytes(), &chunk]);
+        let requests = clients.fail_each_request(&load);
         assert!(requests >= 2, "{options}: a chunk made {requests} requests");
         assert_eq!(clients.asks.run("DUMP new"), Reply::bulk(&payload));
 
         // Adds single items, some of which need memory.
-        let mut refused = 0;
+        let mut rejected = 0;
         for number in 10_000.. {
-            if grown.items.len() == 5500 || refused == 12 {
+            if grown.items.len() == 5500 || rejected == 12 {
                 break;
             }
             let command = words([b"BF.ADD", b"grown", &item(number)]);
@@ -512,12 +514,12 @@ fn each_request_for_memory_of_a_table_may_be_refused_and_then_nothing_has_change
             clients.asks.run(&format!("BF.STARVE key 0 {LEAST_OF_TABLES}"));
             if reply.is_error() {
                 assert_eq!(reply, Reply::error(grow::SYSTEM));
-                assert!(clients.refuse_each(&command) > 0);
-                refused += 1;
+                assert!(clients.fail_each_request(&command) > 0);
+                rejected += 1;
             }
             grown.items.insert(number);
         }
-        assert!(refused > 2, "{options}: {refused} additions were refused");
+        assert!(rejected > 2, "{options}: {rejected} additions were rejected");
         grown.observe(&mut clients.looks);
         assert_figures_add_up(&mut clients.looks);
         let mut reader = replica.connect();
@@ -551,7 +553,7 @@ fn each_request_for_memory_of_a_table_may_be_refused_and_then_nothing_has_change
 
 /// An addition that fails may have forgotten the items whose window is over, and no others.
 #[test]
-fn each_request_for_memory_may_be_refused_while_items_are_forgotten_and_only_those_that_are_over_are_gone() {
+fn each_request_for_memory_may_fail_while_items_are_forgotten_and_only_those_that_are_over_are_gone() {
     /// The number of items in the busiest window, and in total.
     const BUSY: usize = 3000;
     const ALL: u64 = 8000;
@@ -580,7 +582,7 @@ fn each_request_for_memory_may_be_refused_while_items_are_forgotten_and_only_tho
                 assert!(!found || since + WINDOW + slice > clock, "{options}: item {number} is there");
             }
         };
-        let (mut came, mut clock, mut refused, mut changed) = (Vec::new(), 0, 0, 0);
+        let (mut came, mut clock, mut rejected, mut changed) = (Vec::new(), 0, 0, 0);
         for number in 0..ALL {
             // A flood, then a stream, and then a pause that is longer than the window.
             clock += match number % 4000 {
@@ -602,12 +604,12 @@ fn each_request_for_memory_may_be_refused_while_items_are_forgotten_and_only_tho
                 assert_eq!(reply, Reply::error(grow::SYSTEM));
                 assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), present, "{options}: item {number}");
                 check(&mut client, &came, clock);
-                refused += 1;
+                rejected += 1;
                 changed += u64::from(digest_of(&mut client, "key") != before);
             }
             came.push(clock);
         }
-        assert!(changed > 2, "{options}: {refused} refused, of which {changed} forgot");
+        assert!(changed > 2, "{options}: {rejected} rejected, of which {changed} forgot");
         assert_figures_add_up(&mut client);
         wait_for_replica(&mut client, &mut reader);
         turn(&mut reader, clock);
@@ -622,7 +624,7 @@ fn each_request_for_memory_may_be_refused_while_items_are_forgotten_and_only_tho
 
 /// A table keeps its loaded chunks if the memory does not suffice for the others.
 #[test]
-fn a_chunk_for_which_there_is_no_memory_is_refused_and_can_be_loaded_later() {
+fn a_chunk_for_which_there_is_no_memory_is_rejected_and_can_be_loaded_later() {
     for (layout, flags) in LAYOUTS.into_iter().filter(|(layout, _)| is_table(layout)) {
         let server = with_debug(Setup::oxbloom()).start();
         let maker = with_debug(Setup::oxbloom()).start();
@@ -632,11 +634,11 @@ fn a_chunk_for_which_there_is_no_memory_is_refused_and_can_be_loaded_later() {
         assert!(chunks.len() > 4);
         confine_running(&server, Some(SPARE));
         let mut wire = Wire::resp2(&server);
-        let loaded = chunks.iter().position(|(iterator, data)| {
+        let loaded = chunks.iter().position(|(cursor, data)| {
             let before = digest(&mut client);
-            match wire.load_chunk("copy", *iterator, data) {
-                Reply::Error(refusal) => {
-                    assert_eq!(refusal, create::SYSTEM);
+            match wire.load_chunk("copy", *cursor, data) {
+                Reply::Error(rejection) => {
+                    assert_eq!(rejection, create::SYSTEM);
                     assert_eq!(digest(&mut client), before);
                     true
                 }
@@ -646,10 +648,10 @@ fn a_chunk_for_which_there_is_no_memory_is_refused_and_can_be_loaded_later() {
                 }
             }
         });
-        let loaded = loaded.expect("a chunk that is refused");
+        let loaded = loaded.expect("a chunk that is rejected");
         confine_running(&server, None);
-        for (iterator, data) in &chunks[loaded..] {
-            assert_eq!(wire.load_chunk("copy", *iterator, data), Reply::simple("OK"));
+        for (cursor, data) in &chunks[loaded..] {
+            assert_eq!(wire.load_chunk("copy", *cursor, data), Reply::simple("OK"));
         }
         model.at("copy").observe(&mut client);
         assert_eq!(digest_of(&mut client, "copy"), digest_of(&mut maker.connect(), layout));
@@ -671,8 +673,8 @@ fn a_server_without_the_memory_for_the_chunks_of_a_table_ends_rather_than_forget
         wait_for_replica(&mut client, &mut replica.connect());
         confine_running(&replica, Some(SPARE));
         let mut wire = Wire::resp2(&server);
-        for (iterator, data) in &chunks {
-            assert_eq!(wire.load_chunk(layout, *iterator, data), Reply::simple("OK"));
+        for (cursor, data) in &chunks {
+            assert_eq!(wire.load_chunk(layout, *cursor, data), Reply::simple("OK"));
         }
         wait_until("the replica has ended", || !replica.is_running());
         assert!(replica.log().contains(EXIT_MESSAGE), "{}", replica.log());
@@ -688,7 +690,7 @@ fn a_server_without_the_memory_for_the_chunks_of_a_table_ends_rather_than_forget
 
 /// Some requests grow with the number of layers: a header, for example, has some dozens of bytes per layer.
 #[test]
-fn requests_that_grow_with_the_number_of_layers_may_be_refused_and_none_ends_the_server() {
+fn requests_that_grow_with_the_number_of_layers_may_fail_and_none_ends_the_server() {
     const MANY: u64 = 1000;
     // The size of a header with this number of layers. Few other requests are as large.
     const LEAST: u64 = 40 * MANY;
@@ -712,7 +714,7 @@ fn requests_that_grow_with_the_number_of_layers_may_be_refused_and_none_ends_the
                 }
             }
         }
-        let (iterator, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP deep 0");
+        let (cursor, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP deep 0");
         let payload: Vec<u8> = ask(&mut client, "DUMP deep");
         // The last chunk is that of the table.
         let chunks = Wire::resp2(&server).scan_dump("deep");
@@ -752,7 +754,7 @@ fn requests_that_grow_with_the_number_of_layers_may_be_refused_and_none_ends_the
             (0, split("BF.DEBUG deep")),
             (of_layers, split("COPY deep new")),
             (u64::from(layout != "classic"), split("DUMP deep")),
-            (of_layers, words([b"BF.LOADCHUNK", b"new", iterator.to_string().as_bytes(), &header])),
+            (of_layers, words([b"BF.LOADCHUNK", b"new", cursor.to_string().as_bytes(), &header])),
             (of_layers, words([b"RESTORE", b"new", b"0", &payload])),
             (1, split("DEBUG DIGEST-VALUE deep")),
         ] {

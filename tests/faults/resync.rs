@@ -169,9 +169,9 @@ fn a_replica_answers_from_its_old_data_while_it_loads_the_new() {
             model.add(&mut reader, number..number + 1);
         }
         // Commands of the master are not checked against the limits, but commands of clients are.
-        let refusal = error(&mut reader, "BF.RESERVE refused 0.01 1000000");
-        assert_eq!(refusal, create::FILTER_LIMIT);
-        assert_eq!(error(&mut reader, "BF.INSERT refused NOSUCHWORD ITEMS item"), "Unknown argument received");
+        let rejection = error(&mut reader, "BF.RESERVE rejected 0.01 1000000");
+        assert_eq!(rejection, create::FILTER_LIMIT);
+        assert_eq!(error(&mut reader, "BF.INSERT rejected NOSUCHWORD ITEMS item"), "Unknown argument received");
         changed = digest(&mut reader);
         assert!(is_loading(&mut reader), "the link was not slow enough");
         if round < 2 {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Client, Connection, RedisResult};
 
-use super::damage::{REFUSALS, assert_no_crash, assert_refused, check_taken, fill};
+use super::damage::{REJECTIONS, assert_no_crash, assert_rejected, check_taken, fill};
 use testkit::command::{ABSENT, many};
 use testkit::filter_model::FilterModel;
 use testkit::info::{LAYOUTS, digest, digest_of, info};
@@ -42,13 +42,13 @@ fn is_settled(replica: &Server) -> bool {
 /// it has exited or would exit: some servers examine the rejected file first, without end.
 fn ends(replica: &mut Server, from: usize) -> bool {
     const GRACE: Duration = Duration::from_millis(300);
-    let mut refused: Option<Instant> = None;
+    let mut rejected: Option<Instant> = None;
     let mut ends = false;
     wait_until("the replica has dealt with it", || {
-        ends = !replica.is_running() || refused.is_some_and(|refused| refused.elapsed() > GRACE);
+        ends = !replica.is_running() || rejected.is_some_and(|rejected| rejected.elapsed() > GRACE);
         let log = &replica.log()[from..];
-        if refused.is_none() && log.contains("Internal error in RDB reading") {
-            refused = Some(Instant::now());
+        if rejected.is_none() && log.contains("Internal error in RDB reading") {
+            rejected = Some(Instant::now());
         }
         ends || BEGUN.iter().any(|words| log.contains(words)) && is_settled(replica)
     });
@@ -87,10 +87,10 @@ fn synchronize_with_damage(random: &mut Random, diskless: &str, load: &str, chec
         follow(&mut reader, proxy.port);
         wait_until("the damage is done", || proxy.is_broken());
         if ends(&mut replica, logged) {
-            assert_refused(&replica.log());
+            assert_rejected(&replica.log());
             // The damaged snapshot may already have replaced the old one.
-            replica = setup().on(replica.kill()).attempt(REFUSALS).unwrap_or_else(|log| {
-                assert_refused(&log);
+            replica = setup().on(replica.kill()).attempt(REJECTIONS).unwrap_or_else(|log| {
+                assert_rejected(&log);
                 setup().start()
             });
             reader = replica.connect();
@@ -104,7 +104,7 @@ fn synchronize_with_damage(random: &mut Random, diskless: &str, load: &str, chec
             proxy.mend();
             follow(&mut reader, proxy.port);
         } else {
-            assert_refused(&replica.log());
+            assert_rejected(&replica.log());
             recorded.check_existing(&mut reader);
             proxy.mend();
         }
@@ -116,7 +116,7 @@ fn synchronize_with_damage(random: &mut Random, diskless: &str, load: &str, chec
 }
 
 #[test]
-fn a_synchronization_that_is_damaged_is_refused_or_its_filters_are_whole() {
+fn a_synchronization_that_is_damaged_is_rejected_or_its_filters_are_whole() {
     let mut random = Random::unpredictable();
     thread::scope(|scope| {
         for (diskless, load) in [("no", "disabled"), ("yes", "disabled"), ("yes", "swapdb")] {
@@ -189,7 +189,7 @@ fn write_with_damage(random: &mut Random) {
 }
 
 #[test]
-fn a_piece_that_is_damaged_on_its_way_to_a_replica_is_refused_there_and_the_log_names_the_filter() {
+fn a_chunk_that_is_damaged_on_its_way_to_a_replica_is_rejected_there_and_the_log_names_the_filter() {
     let master = with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0").start();
     let mut client = master.connect();
     let proxy = Proxy::to(&master);
@@ -199,14 +199,14 @@ fn a_piece_that_is_damaged_on_its_way_to_a_replica_is_refused_there_and_the_log_
     for (copy, words) in LAYOUTS.into_iter().filter(|(layout, _)| *layout != "classic") {
         run(&mut client, &format!("BF.RESERVE whole 0.01 100000 {words}")).unwrap();
         FilterModel::new("whole").add(&mut client, 0..1000);
-        let pieces = Wire::resp2(&master).scan_dump("whole");
-        let [(header_iterator, header), (iterator, chunk)] = &pieces[..] else { panic!("{} pieces", pieces.len()) };
-        Wire::resp2(&master).load_chunk(copy, *header_iterator, header);
+        let chunks = Wire::resp2(&master).scan_dump("whole");
+        let [(header_cursor, header), (cursor, chunk)] = &chunks[..] else { panic!("{} chunks", chunks.len()) };
+        Wire::resp2(&master).load_chunk(copy, *header_cursor, header);
         wait_for_replica(&mut client, &mut reader);
         proxy.plan(Place::FromNow(chunk.len() as u64 / 2), Damage::Flip(1));
-        Wire::resp2(&master).load_chunk(copy, *iterator, chunk);
-        let refusal = format!("rejected BF.LOADCHUNK '{copy}' from the master or the append-only file: ");
-        wait_until("it is refused", || replica.log().contains(&refusal));
+        Wire::resp2(&master).load_chunk(copy, *cursor, chunk);
+        let rejection = format!("rejected BF.LOADCHUNK '{copy}' from the master or the append-only file: ");
+        wait_until("it is rejected", || replica.log().contains(&rejection));
         assert_ne!(digest_of(&mut client, copy), digest_of(&mut reader, copy));
         // As docs/operating.md advises.
         run(&mut reader, "REPLICAOF NO ONE").unwrap();
@@ -234,7 +234,7 @@ fn write_in_every_way(random: &mut Random, models: &mut [FilterModel], master: &
     let from = random.one_of(&["native-grown", "counting-grown", "windowed-grown"]);
     run(client, "DEL copy").unwrap();
     let mut wire = Wire::resp2(master);
-    for (iterator, data) in wire.scan_dump(from) {
-        assert_eq!(wire.load_chunk("copy", iterator, &data), Reply::simple("OK"));
+    for (cursor, data) in wire.scan_dump(from) {
+        assert_eq!(wire.load_chunk("copy", cursor, &data), Reply::simple("OK"));
     }
 }

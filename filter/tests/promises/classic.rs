@@ -116,10 +116,10 @@ fn impossible_filters_are_rejected() {
 fn through_a_client(filter: &Filter) -> Filter {
     let mut copy = built(&codec::encode_header(filter).unwrap()).unwrap();
     let mut cursor = codec::HEADER_CURSOR;
-    while let Some(piece) = codec::next_chunk(filter, cursor).unwrap() {
-        cursor = piece.cursor;
-        let loaded = codec::load_chunk(&mut copy, cursor, &piece.data, Origin::Client).unwrap();
-        assert_eq!(loaded.bytes, &*piece.data);
+    while let Some(chunk) = codec::next_chunk(filter, cursor).unwrap() {
+        cursor = chunk.cursor;
+        let loaded = codec::load_chunk(&mut copy, cursor, &chunk.data, Origin::Client).unwrap();
+        assert_eq!(loaded.bytes, &*chunk.data);
     }
     copy
 }
@@ -192,13 +192,13 @@ fn a_chunk_that_arrives_late_clears_nothing_unless_it_is_to() {
     let early = filter.try_clone().unwrap();
     (0..90).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
     let (before, fill) = (whole(&filter), filter.fill());
-    let piece = codec::next_chunk(&early, codec::HEADER_CURSOR).unwrap().unwrap();
-    let loaded = codec::load_chunk(&mut filter, piece.cursor, &piece.data, Origin::Client).unwrap();
+    let chunk = codec::next_chunk(&early, codec::HEADER_CURSOR).unwrap().unwrap();
+    let loaded = codec::load_chunk(&mut filter, chunk.cursor, &chunk.data, Origin::Client).unwrap();
     assert_eq!(loaded, LoadedChunk { bytes: &before.1, changed: false }, "what is there now is told");
     assert!(whole(&filter) == before);
     assert_eq!(filter.fill(), fill);
-    let loaded = codec::load_chunk(&mut filter, piece.cursor, &piece.data, Origin::Replication).unwrap();
-    assert_eq!(loaded, LoadedChunk { bytes: &piece.data, changed: true });
+    let loaded = codec::load_chunk(&mut filter, chunk.cursor, &chunk.data, Origin::Replication).unwrap();
+    assert_eq!(loaded, LoadedChunk { bytes: &chunk.data, changed: true });
     assert_eq!((bits(&filter), filter.fill()), (bits(&early), 0.0));
 }
 

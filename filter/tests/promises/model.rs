@@ -199,10 +199,10 @@ pub(crate) fn through_a_client(filter: &Filter) -> Filter {
     let header = codec::Header::decode(&codec::encode_header(filter).unwrap(), Origin::Client).unwrap();
     let mut copy = header.build().unwrap();
     let mut cursor = codec::HEADER_CURSOR;
-    while let Some(piece) = codec::next_chunk(filter, cursor).unwrap() {
-        assert!(piece.cursor > cursor);
-        cursor = piece.cursor;
-        load(&mut copy, cursor, &piece.data).unwrap();
+    while let Some(chunk) = codec::next_chunk(filter, cursor).unwrap() {
+        assert!(chunk.cursor > cursor);
+        cursor = chunk.cursor;
+        load(&mut copy, cursor, &chunk.data).unwrap();
     }
     assert!(is_complete(&header, &copy));
     copy
