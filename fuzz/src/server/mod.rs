@@ -61,9 +61,9 @@ pub(crate) type Words = Vec<Vec<u8>>;
 /// The functions that the server offers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Age {
-    /// Those of Redis 6.2.
+    /// The functions of Redis 6.2.
     Old,
-    /// Those of Redis 8.
+    /// The functions of Redis 8.
     New,
 }
 

@@ -1,4 +1,4 @@
-//! The clock by which filters forget, where tests stop it.
+//! The stopped clock of filters that forget.
 
 use redis::{Connection, RedisResult, Value};
 
@@ -6,35 +6,35 @@ use crate::command::run;
 use crate::modules::oxbloom_with_faults;
 use crate::server::{Server, Setup, with_debug};
 
-/// When tests begin, in milliseconds since 1970.
+/// The start time of tests, in milliseconds since 1970.
 const BEGIN: i64 = 1_800_000_000_000;
 
 /// A second, in the unit of the clock.
 pub const SECOND: i64 = 1000;
 
-/// A server whose clock can be stopped.
+/// Returns the setup of a server whose clock can be stopped.
 pub fn with_clock() -> Setup {
     with_debug(Setup::with_module(oxbloom_with_faults())).set("repl-diskless-sync-delay 0")
 }
 
-/// Starts a server whose clock stands still, so that what happens does not depend on how long a test takes.
+/// Starts a server with a stopped clock, so that results do not depend on the duration of a test.
 pub fn stopped(setup: Setup) -> Server {
     let server = setup.start();
     turn(&mut server.connect(), 0);
     server
 }
 
-/// Stops the clock so many milliseconds after the beginning.
+/// Stops the clock at a time, in milliseconds after the start time.
 pub fn turn(client: &mut Connection, milliseconds: i64) {
     try_turn(client, milliseconds).unwrap_or_else(|error| panic!("BF.CLOCK: {error}"));
 }
 
-/// As [`turn`], where the server may be gone.
+/// Stops the clock like [`turn`]. Returns an error if the server has stopped.
 pub fn try_turn(client: &mut Connection, milliseconds: i64) -> RedisResult<()> {
     run(client, &format!("BF.CLOCK any {}", time_at(milliseconds))).map(|reply| assert_eq!(reply, Value::Okay))
 }
 
-/// The time so many milliseconds after the beginning, in milliseconds since 1970.
+/// Converts a time after the start time to milliseconds since 1970.
 pub fn time_at(milliseconds: i64) -> i64 {
     BEGIN.saturating_add(milliseconds)
 }

@@ -1,4 +1,4 @@
-//! Random additions to a filter that forgets on a server, by the server's own clock, and what it must answer after them.
+//! Random additions to a server's filter that forgets, by the server's own clock, with a model of its answers.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use crate::command::{ask, item, many};
 use crate::random::Random;
 use crate::wire::{Reply, Wire};
 
-/// Items that additions are about.
+/// The number of different items.
 const ITEMS: u64 = 1000;
 
-/// An error rate so low that, with fixed seeds, none of these items is ever taken for another.
+/// An error rate that is low enough to rule out false positives among these items, with fixed seeds.
 const EXACT: &str = "0.000000000001";
 
-/// A filter's key, and until when it must remember each item.
+/// A filter's key, with a model of the times when its items are forgotten.
 pub struct WindowedWorkload {
     pub key: String,
     window: Window,
     model: BTreeMap<u64, Remembered>,
 }
 
-/// What a filter is created with. The lengths are in seconds.
+/// The options of a filter. The length is in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     pub capacity: u64,
@@ -30,7 +30,7 @@ pub struct Window {
     pub is_renewed: bool,
 }
 
-/// When an item is forgotten, in milliseconds since 1970: not before `least`, and not after `most`.
+/// The time when an item is forgotten, in milliseconds since 1970: not before `least`, and not after `most`.
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
     least: u64,
@@ -47,7 +47,7 @@ impl WindowedWorkload {
         WindowedWorkload { key: key.to_owned(), window, model: BTreeMap::new() }
     }
 
-    /// Adds some items, which are remembered for the window or for a shorter time.
+    /// Adds random items with the lifetime of the window or a shorter one.
     pub fn add(&mut self, random: &mut Random, client: &mut Wire) {
         let lifetime = if random.chance(30) { 1 + random.below(self.window.length) } else { self.window.length };
         let ttl = format!("TTL {lifetime} ITEMS");
@@ -77,7 +77,7 @@ impl WindowedWorkload {
         }
     }
 
-    /// Panics if an item is missing that must be remembered, or is there although it must be forgotten.
+    /// Panics if an item is missing too early, or present too late.
     pub fn check(&self, client: &mut Connection) {
         let numbers: Vec<u64> = (0..ITEMS).collect();
         let now = |client: &mut Connection| {
@@ -99,7 +99,7 @@ impl WindowedWorkload {
     }
 }
 
-/// What TIME replied, in milliseconds since 1970.
+/// Returns the time in a reply to TIME, in milliseconds since 1970.
 fn time(reply: &Reply) -> u64 {
     let number = |reply: &Reply| reply.text().parse::<u64>().expect("a number");
     1000 * number(&reply.elements()[0]) + number(&reply.elements()[1]) / 1000
