@@ -109,8 +109,8 @@ class Report:
             return [row.name, *sizes, per_item, percent(row.promised), measured, bounds]
 
         intro = (
-            f"Filters that hold {self.items:,} URLs: what that takes, and how many of {self.others:,} other URLs "
-            "they said to have seen."
+            f"The next table has filters of {self.items:,} URLs: their memory, and how many of {self.others:,} other URLs "
+            "are false positives."
         )
         heads = "`MEMORY USAGE`|growth of `used_memory`|bytes a URL|promised|false positives|95 % interval"
         return f"{intro}\n\n{table(heads, map(line, self.rows))}"
@@ -118,11 +118,12 @@ class Report:
     def _hashes(self) -> str:
         first, *rest = self.hashes.hits
         return (
-            "What is promised of scrapy-redis-bloomfilter is what theory says of good hash functions, (1 - e^(-kn/m))^k. "
-            f"With BIT={self.hashes.bit}, each function of a URL that was never added would find its bit set with a "
-            f"probability of {percent(self.hashes.expected)}. The first, which is the sum of the fingerprint's characters, has "
-            f"{self.hashes.values[0]:,} different values over all {self.items:,} URLs, and finds it set for {percent(first)}; the others "
-            f"for {percent(min(rest))} to {percent(max(rest))}. So it is a filter with {len(rest)} functions that sends for {len(rest) + 1}."
+            "For scrapy-redis-bloomfilter, the promised rate is the theoretical one for good hash functions, "
+            f"(1 - e^(-kn/m))^k. With BIT={self.hashes.bit}, each good function would find its bit set for "
+            f"{percent(self.hashes.expected)} of the URLs that were never added. The first function is the sum of the "
+            f"fingerprint's characters. It has {self.hashes.values[0]:,} different values over all {self.items:,} URLs, and "
+            f"finds its bit set for {percent(first)}. The other functions find it set for {percent(min(rest))} to "
+            f"{percent(max(rest))}. So only {len(rest)} of the {len(rest) + 1} functions are of use."
         )
 
     def _races(self) -> str:
@@ -133,8 +134,8 @@ class Report:
 
         races = len(self.rows[0].twice)
         intro = (
-            f"Two processes ask for the same {self.raced:,} URLs in the same order from the same moment on. So many got "
-            f"through both, the median of {races}:"
+            f"Two processes check the same {self.raced:,} URLs in the same order, starting at the same moment. The table has "
+            f"the number of URLs that both found to be new, the median of {races} runs:"
         )
         return f"{intro}\n\n{table('URLs followed twice', map(line, self.rows))}"
 
