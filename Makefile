@@ -30,16 +30,16 @@ TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz --features fault-injectio
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: build ## Install what is missing, build, and start a server with the module on 127.0.0.1 (PORT=6379)
+run: build ## Install missing packages, build, and start a server with the module on 127.0.0.1 (PORT=6379)
 	@tools/run.sh $(PORT) $(TARGET)/run $(MODULE)
 
-build: setup ## Install what is missing, and build the release library, target/release/liboxbloom.so
+build: setup ## Install missing packages, and build the release library, target/release/liboxbloom.so
 	cargo build --release
 
 # --- Checks -----------------------------------------------------------------------------------------------------------
 
 # Without the library's statistical tests, which take minutes: `make test` runs them.
-check: lint build ## Lint, and test the library (without its statistical tests) and the module on one server: minutes
+check: lint build ## Lint, and test the library (without its statistical tests) and the module on one server (takes minutes)
 	cargo build $(TESTED)
 	PROPTEST_CASES=64 cargo test -p oxbloom-filter -- --skip rates:: --skip adversary::
 	$(MODULES) cargo test $(TESTED) --test server
@@ -47,7 +47,7 @@ check: lint build ## Lint, and test the library (without its statistical tests) 
 # All suites, the longest first. `make test` first builds everything, which uses all cores. Then it runs two suites at a
 # time, since they wait half of the time.
 SUITES = test-clients test-rust $(OTHER_SERVERS:%=test-on-%) soak test-asan test-memcheck test-instructions test-package
-test: lint build-tests build-asan build-instructions setup-servers ## Install what is missing, then check everything: twenty minutes
+test: lint build-tests build-asan build-instructions setup-servers ## Install missing packages, and run all checks: takes twenty minutes
 	@$(call two_at_a_time,$(SUITES))
 	@echo "All tests passed."
 
@@ -81,7 +81,7 @@ build-tests: build setup-test
 test-rust: build-tests
 	$(MODULES) env -u MAKEFLAGS cargo test $(TESTED)
 
-test-crash: build-tests ## Kill servers at random moments, and look for lost items: a thousand times, or ROUNDS=5000
+test-crash: build-tests ## Kill servers at random moments, and look for lost items, 1000 times (or ROUNDS=5000)
 	CRASH_ROUNDS=$(or $(ROUNDS),1000) $(MODULES) cargo test $(TESTED) --test faults crash -- --nocapture
 
 # The test of the crawling page installs the package itself, with the newest versions, so it is left out. The oldest
@@ -127,7 +127,7 @@ FILTERS ?= 1000000
 OPERATIONS ?= 20000000
 SEED ?=
 MOVING_SERVER := $(TARGET)/servers/redis-8.2
-soak: build-tests $(MOVING_SERVER) ## Run random commands (SECONDS=60), move filters (FILTERS=1000000), remove items (OPERATIONS=20000000)
+soak: build-tests $(MOVING_SERVER) ## Run random commands (SECONDS=60), defragmentation (FILTERS=1000000), removals (OPERATIONS=20000000)
 	OXBLOOM_MODULE=$(MODULE) cargo test $(TESTED) --test soak -- clients $(SECONDS) $(SEED)
 	SERVER_BIN=$(MOVING_SERVER) OXBLOOM_MODULE=$(MODULE) cargo test $(TESTED) --test soak -- defragmentation $(FILTERS) $(SEED)
 	cargo test $(TESTED) --test soak -- removals $(OPERATIONS) $(SEED)
@@ -141,7 +141,7 @@ SERVERS := redis-6.2 redis-7.0 redis-8.2 valkey-8.1 valkey-9.1
 OTHER_SERVERS := $(filter-out redis-7.0,$(SERVERS))
 SERVER_CLIENT_TESTS := $(addprefix tests/clients/,test_redis_py.py test_slot_migration.py)
 
-test-matrix: build-tests setup-servers ## Run the integration tests on five servers, or on some: SERVERS="redis-6.2 valkey-9.1"
+test-matrix: build-tests setup-servers ## Run the integration tests on five servers (or some, such as SERVERS="redis-6.2 valkey-9.1")
 	@$(call two_at_a_time,$(SERVERS:%=test-on-%))
 
 .PHONY: $(SERVERS:%=test-on-%)
@@ -155,12 +155,12 @@ $(SERVERS:%=test-on-%): test-on-%:
 
 # --- Benchmarks and a demonstration -----------------------------------------------------------------------------------
 
-bench: build $(REDISBLOOM) ## Compare with RedisBloom and fastbloom: half an hour, or QUICK=1 for two minutes
+bench: build $(REDISBLOOM) ## Compare with RedisBloom and fastbloom: takes half an hour (two minutes with QUICK=1)
 	cargo build --release -p oxbloom-comparison --example floor
 	cargo bench -p oxbloom-comparison --bench filter
 	FLOOR_MODULE=$(TARGET)/release/examples/libfloor.so $(MODULES) cargo bench -p oxbloom-comparison --bench servers
 
-bench-scrapy: build $(PYTHON_ENV)/installed ## Compare dupefilters for Scrapy: ten minutes, or QUICK=1 for one
+bench-scrapy: build $(PYTHON_ENV)/installed ## Compare dupefilters for Scrapy: takes ten minutes (one with QUICK=1)
 	@$(SETUP) npm
 	TARGET=$(TARGET) OXBLOOM_MODULE=$(MODULE) PYTHONPATH=tests/clients $(PYTHON_ENV)/bin/python python/benchmarks/dupefilters.py
 
@@ -183,7 +183,7 @@ install: ## Install the built module and a configuration fragment (PREFIX=/usr/l
 
 # Also removes folders that are then empty, except those of every system.
 SYSTEM_FOLDERS := /usr | /usr/lib | /usr/local | /usr/local/lib | /usr/local/etc | /etc | /opt
-uninstall: ## Remove what `make install' installed (with the same PREFIX and DESTDIR)
+uninstall: ## Remove the files that 'make install' installed (use the same PREFIX and DESTDIR)
 	rm -f $(DESTDIR)$(MODULE_FOLDER)/liboxbloom.so $(DESTDIR)$(CONF_FOLDER)/oxbloom.conf
 	@for folder in $(MODULE_FOLDER) $(CONF_FOLDER); do \
 	  while [ "$$folder" != / ]; do \

@@ -1,25 +1,27 @@
 #!/usr/bin/env python3
-"""Copies all Bloom filters of one server to another, over the wire.
+"""Copies all Bloom filters of one server to another, over the network.
 
-For servers that give access neither to their RDB files nor to replication. Both sides need only
-RedisBloom or oxbloom: filters are read with BF.SCANDUMP and written with BF.LOADCHUNK. Either side
-may be a cluster. Needs the Python packages redis and tqdm.
+Use it if a server, such as a managed one, gives access neither to its RDB file nor to replication.
+Both servers need RedisBloom or oxbloom. The tool reads filters with BF.SCANDUMP, and writes them
+with BF.LOADCHUNK. Each side may be a cluster. The tool needs the Python packages redis and tqdm.
 
-Each filter is loaded into a temporary key (`user:1` into `{user:1}:oxbloom-copy`), gets its
-expiration, and is renamed in one step: no client sees an incomplete filter. The tool guarantees:
+The tool loads each filter into a temporary key (`user:1` into `{user:1}:oxbloom-copy`), sets its
+expiry, and renames it in one step: no client sees an incomplete filter. The tool guarantees:
 
-* A copy has every item that was added before the copy started. A filter that changes while it is
-  copied is copied again, up to --passes times, then reported. Stop the writers before the last run.
+* A copy has every item that was added before the copy started. If a filter changes while it is
+  copied, the tool copies it again, makes up to --passes attempts, and then reports the filter. Stop
+  the writers before the last run.
 * After an interruption, the same command continues: it skips filters that the destination has, and
-  continues an incomplete copy after its last chunk. If a server was restarted, and so may have lost
-  unsaved data, it starts that filter over.
-* Without --replace, no key at the destination is overwritten, except temporary ones.
+  continues an incomplete copy after its last chunk. If a server was restarted, it may have lost
+  unsaved data, so the tool starts the incomplete copy from the beginning.
+* Without --replace, the tool overwrites no key of the destination, except temporary keys.
 
-Filters are equal if their headers are equal (sizes, layers, numbers of items); --verify also
-compares the bits. Keys that are created while the tool runs may be missed: run it again. Never run
-two copies of the tool at a time: they would share their temporary keys.
+The tool considers filters equal if their headers are equal (sizes, layers, numbers of items). With
+--verify, it also compares the bits. It may miss keys that are created while it runs: run it again.
+Never run two copies of the tool at the same time: they would share their temporary keys.
 
-Exit status: 0 all copied, 1 some not copied (they are listed), 2 could not run, 130 interrupted.
+Exit status: 0 if all filters were copied, 1 if some were not (the tool lists them), 2 if the tool
+could not run, 130 if it was interrupted.
 """
 
 import argparse
@@ -419,13 +421,13 @@ def parse_arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("source", metavar="SOURCE_URL")
     add("destination", metavar="DESTINATION_URL")
-    add("--match", metavar="GLOB", type=os.fsencode, help="copy only matching keys")
-    add("--replace", action="store_true", help="overwrite keys of the destination")
-    add("--verify", action="store_true", help="read every chunk back and compare")
+    add("--match", metavar="GLOB", type=os.fsencode, help="copy only keys that match this pattern")
+    add("--replace", action="store_true", help="overwrite existing keys of the destination")
+    add("--verify", action="store_true", help="read each copy back and compare its bits")
     add("--progress-file", metavar="FILE", type=Path, default="copy_filters.progress",
-        help="progress of an interrupted run (default: %(default)s)")  # fmt: skip
+        help="file for the progress of an interrupted run (default: %(default)s)")  # fmt: skip
     add("--passes", metavar="N", type=positive, default=3,
-        help="attempts for a filter that changes (default: %(default)s)")  # fmt: skip
+        help="maximum attempts to copy a filter that changes (default: %(default)s)")  # fmt: skip
     return parser.parse_args()
 
 
