@@ -9,8 +9,8 @@ The tool loads each filter into a temporary key (`user:1` into `{user:1}:oxbloom
 expiry, and renames it in one step: no client sees an incomplete filter. The tool guarantees:
 
 * A copy has every item that was added before the copy started. If a filter changes while it is
-  copied, the tool copies it again, makes up to --passes attempts, and then reports the filter. Stop
-  the writers before the last run.
+  copied, the tool copies it again. After --passes attempts, it reports the filter. Stop the writers
+  before the last run.
 * After an interruption, the same command continues: it skips filters that the destination has, and
   continues an incomplete copy after its last chunk. If a server was restarted, it may have lost
   unsaved data, so the tool starts the incomplete copy from the beginning.
