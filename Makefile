@@ -22,7 +22,7 @@ SETUP := tools/setup.sh
 TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz --features fault-injection
 
 .DEFAULT_GOAL := help
-.PHONY: help run build check test bench bench-scrapy demo install uninstall clean
+.PHONY: help run build check test bench bench-scrapy demo install uninstall dist clean
 .PHONY: lint lint-rust lint-python build-tests build-asan build-instructions
 .PHONY: test-rust test-crash test-clients test-instructions test-package test-memcheck test-asan test-matrix soak
 .PHONY: setup setup-test setup-servers setup-valgrind setup-monitoring
@@ -193,8 +193,16 @@ uninstall: ## Remove the files that 'make install' installed (use the same PREFI
 	  done; \
 	done
 
+# --- A release --------------------------------------------------------------------------------------------------------
+
+DIST_TOOLS := $(TARGET)/dist-tools
+ARCH ?= x86_64
+dist: setup $(DIST_TOOLS)/installed ## Build the files of a release into dist/: an archive, packages, and their checksums
+	packaging/build.sh $(TARGET) $(ARCH)
+
 clean: ## Remove everything that was built
 	cargo clean
+	rm -rf dist
 	rm -rf $(NODE_TESTS)/node_modules
 
 # --- Dependencies, which tools/setup.sh installs ----------------------------------------------------------------------
@@ -208,6 +216,10 @@ setup-valgrind setup-monitoring: setup-%:
 	@$(SETUP) $*
 
 setup-servers: $(OTHER_SERVERS:%=$(TARGET)/servers/%)
+
+$(DIST_TOOLS)/installed: tools/setup.sh
+	$(SETUP) dist $(DIST_TOOLS)
+	@touch $(DIST_TOOLS)/installed
 
 $(OTHER_SERVERS:%=$(TARGET)/servers/%): $(TARGET)/servers/%:
 	$(SETUP) server $* $@

