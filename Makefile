@@ -22,7 +22,7 @@ SETUP := tools/setup.sh
 TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz --features fault-injection
 
 .DEFAULT_GOAL := help
-.PHONY: help run build check test bench bench-scrapy demo install uninstall dist clean
+.PHONY: help run build check test bench bench-scrapy demo install uninstall dist test-dist clean
 .PHONY: lint lint-rust lint-python build-tests build-asan build-instructions
 .PHONY: test-rust test-crash test-clients test-instructions test-package test-memcheck test-asan test-matrix soak
 .PHONY: setup setup-test setup-servers setup-valgrind setup-monitoring
@@ -62,7 +62,7 @@ lint-rust: setup
 	cargo clippy --workspace --test memcheck --test soak --all-features -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc -q --no-deps --document-private-items -p oxbloom -p oxbloom-filter
 
-PYTHON_SOURCES := python tests/clients/crawling $(addprefix tests/clients/, \
+PYTHON_SOURCES := python tests/dist tests/clients/crawling $(addprefix tests/clients/, \
   conftest.py servers.py cluster.py replicated.py filters.py pages.py pasting.py test_pages.py test_pybloom_page.py \
   test_links.py test_command_pages.py test_operating.py test_security_page.py test_recipes.py test_how_it_works.py \
   test_install.py test_slot_migration.py test_cluster_routing.py test_failover.py test_sentinel.py)
@@ -200,6 +200,13 @@ ARCH ?= x86_64
 dist: setup $(DIST_TOOLS)/installed ## Build the files of a release into dist/: an archive, packages, and their checksums
 	packaging/build.sh $(TARGET) $(ARCH)
 
+# A new Debian with a server, in which the tests install what `make dist` built.
+ROOT_FILE_SYSTEM := $(TARGET)/root-file-system
+test-dist: dist $(PYTHON_ENV)/installed $(ROOT_FILE_SYSTEM) $(TARGET)/servers/valkey-8.1 ## As root: install the files of a release on new machines, as users do
+	shellcheck packaging/build.sh packaging/deb/* && shellcheck -s sh packaging/rpm/*
+	lintian --fail-on error --allow-root dist/*.deb
+	TARGET=$(TARGET) PYTHONPATH=tests/clients $(PYTHON_ENV)/bin/pytest -q -c tests/clients/pytest.ini tests/dist
+
 clean: ## Remove everything that was built
 	cargo clean
 	rm -rf dist
@@ -220,6 +227,10 @@ setup-servers: $(OTHER_SERVERS:%=$(TARGET)/servers/%)
 $(DIST_TOOLS)/installed: tools/setup.sh
 	$(SETUP) dist $(DIST_TOOLS)
 	@touch $(DIST_TOOLS)/installed
+
+$(ROOT_FILE_SYSTEM): tools/setup.sh
+	$(SETUP) root-file-system $@
+	@touch $@
 
 $(OTHER_SERVERS:%=$(TARGET)/servers/%): $(TARGET)/servers/%:
 	$(SETUP) server $* $@

@@ -13,6 +13,8 @@
 #   tools/setup.sh server NAME FILE       one of the other servers: redis-6.2, redis-8.2, valkey-8.1, valkey-9.1
 #   tools/setup.sh dist FOLDER            what builds the files of a release: zig as a linker, cargo-about, cargo-deb,
 #                                         cargo-generate-rpm
+#   tools/setup.sh root-file-system FOLDER
+#                                         a new Debian with a server, and what tests a release in it
 #
 # Debian packages are installed as root, or with sudo. On other systems, this prints the packages to install. The rest
 # comes from PyPI, npm and cargo.
@@ -95,6 +97,17 @@ case ${1:-} in
     "$2/bin/pip" install -q cargo-zigbuild==0.24.0 ziglang==0.15.2
     cargo install -q --locked --root "$2" cargo-deb@3.8.0 cargo-generate-rpm@0.21.1
     cargo install -q --locked --root "$2" --features cli cargo-about@0.9.3 ;;
+  root-file-system)
+    [ "$(id -u)" = 0 ] || { echo "The files of a release are tested as root."; exit 1; }
+    needs 'command -v mmdebstrap' mmdebstrap
+    needs 'command -v lintian' lintian
+    needs 'command -v shellcheck' shellcheck
+    needs 'command -v buildah' buildah
+    needs 'command -v ip' iproute2
+    needs 'command -v readelf' binutils
+    rm -rf "$2" "$2.unfinished"
+    mmdebstrap -q --variant=apt --include=mount,redis-server,rpm bookworm "$2.unfinished"
+    mv "$2.unfinished" "$2" ;;
   *)
     sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"
     exit 1 ;;

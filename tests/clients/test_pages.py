@@ -3,7 +3,7 @@
 What a page types into redis-cli is typed into it here, and gets the reply that is shown. The Python code prints what its comments
 say, also when it is run again. Where a page has figures, names or errors that a server or a file can confirm, it does.
 
-Other pages have tests of their own: `test_operating.py`, `test_migrating.py`, `test_forgetting_page.py`, `test_pybloom_page.py`,
+Other pages have tests of their own: `../dist/test_installing.py`, `test_operating.py`, `test_migrating.py`, `test_forgetting_page.py`, `test_pybloom_page.py`,
 `crawling/test_crawling_page.py`; the code for node-redis is run by `node/bloom.test.mjs`.
 """
 
@@ -35,7 +35,7 @@ BLOCKS = {
     CHOOSING: ["console"],
     CLIENTS: ["python", "js", "python", "js"],
     CONFIGURATION: ["text", "console"],
-    CONTRIBUTING: ["console", "sh", "sh"],
+    CONTRIBUTING: ["console", "sh", "sh", "console"],
     DIFFERENCES: [],
     MERGING: ["console"],
     REMOVING: ["console", "console"],

@@ -1,0 +1,123 @@
+"""Machines on which the files of a release are installed: a new Debian with a server, as root, without a network.
+
+`make test-dist` builds those files and the Debian, a tar file.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pages
+import pytest
+from servers import ROOT
+
+TARGET = Path(os.environ["TARGET"])
+DIST = ROOT / "dist"
+PAGE = (ROOT / "docs/installing.md").read_text()
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/root",
+    "LC_ALL": "C.UTF-8",
+    "DEBIAN_FRONTEND": "noninteractive",
+}
+
+# What the page's commands are here. No systemd runs in a folder, and rpm's database knows nothing of what Debian installed.
+PROGRAMS = {
+    "sudo": 'exec "$@"',
+    "systemctl": 'exec service "${2%-server}-server" "$1"',
+    "dnf": 'case $1 in install) shift; exec rpm -U --nodeps "$@";; remove) exec rpm -e oxbloom;; esac',
+}
+
+
+# A layer above the Debian, in memory, so that each machine is a new one. All that is mounted goes with the first process.
+START = """
+mount -t tmpfs none {folder}
+mkdir {folder}/upper {folder}/work {folder}/root
+mount -t overlay -o lowerdir={lower},upperdir={folder}/upper,workdir={folder}/work none {folder}/root
+mount -t proc proc {folder}/root/proc
+ip link set lo up
+cd {folder}/root
+exec chroot . sh -c 'echo ready; exec sleep infinity'
+"""
+
+
+class Machine:
+    """A new Debian, in network, process and mount namespaces of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        start = START.format(folder=folder, lower=TARGET / "root-file-system")
+        self.process = subprocess.Popen(
+            ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-ec", start],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout
+        assert self.process.stdout.readline() == "ready\n"
+        process = self.process.pid
+        self.init = Path(f"/proc/{process}/task/{process}/children").read_text().strip()
+        self.root = Path(f"/proc/{self.init}/root")
+        (self.root / "release").mkdir()
+        for name, code in PROGRAMS.items():
+            program = self.root / "usr/local/bin" / name
+            program.write_text(f"#!/bin/sh\n{code}\n")
+            program.chmod(0o755)
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout
+        self.process.stdout.close()
+
+    def runs(self, script: str) -> str:
+        """What a script prints, in the folder of the release's files."""
+        command = ["nsenter", "--target", self.init, "--mount", "--net", "--pid", "--root"]
+        done = subprocess.run(
+            [*command, "--wd=/", "sh", "-euxc", f"cd /release\n{script}"],
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def downloads(self, pattern: str) -> None:
+        """Copies files of the release."""
+        found = list(DIST.glob(pattern))
+        assert found, pattern
+        for file in found:
+            shutil.copy(file, self.root / "release")
+
+    def files(self) -> set[str]:
+        """All files and folders, except those of the tests and of the system's bookkeeping."""
+        bookkeeping = r"/(release|run|tmp|var/(log|cache|lib))(/|$)"
+        found = self.runs("find / -xdev").splitlines()
+        return {path for path in found if not re.match(bookkeeping, path)}
+
+    def speaks(self) -> bool:
+        """Whether the server has filters, on which `BF.ADD` works once."""
+        self.runs("until redis-cli ping; do sleep 0.1; done")
+        return self.runs("redis-cli DEL seen; redis-cli BF.ADD seen item").split()[-1] == "1"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path)
+    yield machine
+    machine.stop()
+
+
+def commands(heading: str) -> list[str]:
+    """The blocks of shell commands below a heading of docs/installing.md."""
+    return pages.blocks(pages.section(PAGE, heading), "sh")
+
+
+def version() -> str:
+    """The only place where the version is written."""
+    found = re.search(r'^version = "(.*)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)
+    assert found
+    return found[1]

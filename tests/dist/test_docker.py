@@ -1,0 +1,123 @@
+"""The Dockerfiles of the release, built and run with buildah.
+
+The public images are not downloaded: the servers are in a Debian of our own, which is as old as theirs or older.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pages
+import pytest
+import redis
+from conftest import DIST, PAGE, TARGET
+from servers import HOST, ROOT, free_port, wait_until
+
+BASE = "localhost/server"
+
+
+class Builder:
+    """Images in a folder of their own, without a service and without downloads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        container = self.buildah("from", "scratch")
+        self.buildah("add", "-q", container, str(TARGET / "root-file-system"), "/")
+        valkey = str(TARGET / "servers/valkey-8.1")
+        self.buildah("add", "-q", container, valkey, "/usr/local/bin/valkey-server")
+        self.buildah("commit", "-q", "--rm", container, BASE)
+
+    def command(self, *words: str) -> list[str]:
+        folders = ["--root", f"{self.folder}/root", "--runroot", f"{self.folder}/run"]
+        return ["buildah", *folders, "--storage-driver", "vfs", *words]
+
+    def buildah(self, *words: str) -> str:
+        done = subprocess.run(
+            self.command(*words),
+            env=os.environ | {"BUILDAH_ISOLATION": "chroot"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def build(self, context: Path, dockerfile: Path) -> str:
+        self.buildah(
+            *("build", "-q", "--pull-never", "--build-arg", f"SERVER={BASE}"),
+            *("-t", "localhost/built", "-f", str(dockerfile), str(context)),
+        )
+        return "localhost/built"
+
+    @contextmanager
+    def running(self, image: str) -> Iterator[redis.Redis]:
+        """A client of the server that an image's CMD starts, here on a free port."""
+        container = self.buildah("from", "--pull-never", image)
+        cmd = json.loads(self.buildah("inspect", container))["OCIv1"]["config"]["Cmd"]
+        port = free_port()
+        server = subprocess.Popen(
+            self.command("run", "--isolation=chroot", container, "--", *cmd, "--port", str(port)),
+            stdout=subprocess.DEVNULL,
+        )
+
+        def answers() -> bool:
+            assert server.poll() is None, "the server exited"
+            try:
+                return client.ping()
+            except redis.ConnectionError:
+                return False
+
+        with redis.Redis(HOST, port) as client:
+            wait_until(answers)
+            yield client
+            client.shutdown(nosave=True)
+        server.wait()
+        self.buildah("rm", container)
+
+
+@pytest.fixture(scope="module")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
+    folder = tmp_path_factory.mktemp("images")
+    yield Builder(folder)
+    # Each image is a full copy, which pytest would keep.
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path) -> Path:
+    (archive,) = DIST.glob("*.tar.gz")
+    subprocess.run(["tar", "xzf", archive, "-C", tmp_path], check=True)
+    (folder,) = tmp_path.iterdir()
+    return folder
+
+
+def test_the_image_of_valkey_has_filters(builder, unpacked):
+    image = builder.build(unpacked, unpacked / "packaging/Dockerfile")
+    with builder.running(image) as client:
+        assert client.bf().add("seen", "item") == 1
+        assert client.info("server")["server_name"] == "valkey"
+
+
+def test_two_lines_add_oxbloom_to_an_own_image(builder, unpacked):
+    (lines,) = pages.blocks(PAGE, "dockerfile")
+    assert len(lines.splitlines()) == 2
+    dockerfile = unpacked / "Dockerfile"
+    dockerfile.write_text(f"FROM {BASE}\n{lines}")
+    image = builder.build(unpacked, dockerfile)
+    with builder.running(image) as client:
+        assert client.bf().add("seen", "item") == 1
+        assert "valkey_version" not in client.info("server")
+
+
+def test_the_recipe_is_that_of_the_dockerfile():
+    (lines,) = pages.blocks(PAGE, "dockerfile")
+    dockerfile = (ROOT / "packaging/Dockerfile").read_text()
+    assert dockerfile.endswith(lines.replace("redis-server", "valkey-server"))
+
+
+def test_the_compose_file_is_six_lines():
+    assert len((ROOT / "packaging/compose.yaml").read_text().splitlines()) == 6

@@ -1,0 +1,97 @@
+"""What `make dist` built, before it is installed."""
+
+import hashlib
+import re
+import subprocess
+
+import pytest
+from conftest import DIST, TARGET, version
+from servers import ROOT
+from test_links import links
+
+LIBRARY = TARGET / "x86_64-unknown-linux-gnu/release/liboxbloom.so"
+GLIBC = (2, 17)
+
+
+def printed(*command: object) -> str:
+    return subprocess.run(
+        [str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+
+
+def test_the_files_have_the_version_of_cargo_toml():
+    assert {file.name for file in DIST.iterdir()} == {
+        f"oxbloom-{version()}-linux-x86_64.tar.gz",
+        f"oxbloom_{version()}-1_amd64.deb",
+        f"oxbloom-{version()}-1.x86_64.rpm",
+        "SHA256SUMS",
+    }
+
+
+def test_the_library_needs_no_glibc_that_is_younger_than_the_page_says():
+    symbols = printed("readelf", "--dyn-syms", "--wide", LIBRARY)
+    needed = {
+        tuple(map(int, found.split("."))) for found in re.findall(r"@GLIBC_([\d.]+)", symbols)
+    }
+    assert needed
+    assert max(needed) <= GLIBC
+    assert f"glibc {'.'.join(map(str, GLIBC))}" in (ROOT / "docs/installing.md").read_text()
+
+
+def test_the_library_needs_no_other_libraries_than_glibc():
+    needed = re.findall(r"NEEDED.*\[(.*)\]", printed("readelf", "--dynamic", LIBRARY))
+    assert {name.split(".")[0] for name in needed} <= {
+        *("libc", "libm", "libdl", "libpthread", "ld-linux-x86-64")
+    }
+
+
+def test_the_library_names_no_folder_of_this_machine():
+    library = LIBRARY.read_bytes()
+    assert str(ROOT).encode() not in library
+    assert b"/.cargo/" not in library
+
+
+def test_all_three_have_this_library(tmp_path):
+    (archive,), (deb,), (rpm,) = (DIST.glob(f"*.{kind}") for kind in ("tar.gz", "deb", "rpm"))
+    (tmp_path / "tar").mkdir()
+    printed("tar", "xzf", archive, "-C", tmp_path / "tar")
+    printed("dpkg-deb", "-x", deb, tmp_path / "deb")
+    (tmp_path / "rpm").mkdir()
+    printed("sh", "-c", f"rpm2archive - < {rpm} | tar -xz -C {tmp_path}/rpm")
+    found = [file.read_bytes() for file in tmp_path.rglob("liboxbloom.so")]
+    assert found == [LIBRARY.read_bytes()] * 3
+    for name in ("THIRD-PARTY-LICENSES", "redis.conf.example", "installing.md"):
+        assert len(list(tmp_path.rglob(name))) == 3, name
+
+
+def test_the_links_of_the_pages_lead_somewhere_in_the_archive(tmp_path):
+    (archive,) = DIST.glob("*.tar.gz")
+    printed("tar", "xzf", archive, "-C", tmp_path)
+    (folder,) = tmp_path.iterdir()
+    # That page is for a checkout.
+    found = [page for page in folder.rglob("*.md") if page.name != "CONTRIBUTING.md"]
+    assert len(found) > 30
+    for page in found:
+        targets = [link.partition("#")[0] for link in links(page)]
+        # The archive has no sources.
+        targets = [target for target in targets if not target.endswith(".rs")]
+        assert [target for target in targets if not (page.parent / target).exists()] == [], page
+
+
+def test_building_elsewhere_gives_the_same_files(tmp_path):
+    clone = tmp_path / "another/clone"
+    printed("git", "clone", "-q", ROOT, clone)
+    # Also what is not committed yet.
+    printed("sh", "-c", f"cd {ROOT} && git ls-files -z | xargs -0 cp --parents -t {clone}")
+    printed("git", "-C", clone, "add", "--all")
+    (clone / "target").mkdir()
+    (clone / "target/dist-tools").symlink_to(TARGET / "dist-tools")
+    printed(clone / "packaging/build.sh", clone / "target", "x86_64")
+    assert (clone / "dist/SHA256SUMS").read_text() == (DIST / "SHA256SUMS").read_text()
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "deb", "rpm"])
+def test_the_checksums_are_of_these_files(kind):
+    (file,) = DIST.glob(f"*.{kind}")
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert f"{digest}  {file.name}\n" in (DIST / "SHA256SUMS").read_text()

@@ -1,0 +1,165 @@
+"""docs/installing.md, followed to the letter on new machines: see `conftest.py`."""
+
+import re
+
+import pytest
+from conftest import DIST, PAGE, Machine, commands, version
+from servers import ROOT
+
+CONFIGURATION = "/etc/redis/redis.conf"
+LINES = "    include /etc/oxbloom/oxbloom.conf\n    loadmodule /usr/lib/oxbloom/liboxbloom.so\n"
+RESTART = "sudo systemctl restart redis-server"
+UNCONFIGURE = f"sed -i /oxbloom/d {CONFIGURATION}; {RESTART}"
+
+
+def test_each_block_of_the_page_is_known_here():
+    blocks = {
+        heading: len(re.findall(r"^```\w", text, re.MULTILINE))
+        for heading, text in re.findall(
+            r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL
+        )
+    }
+    assert {heading: number for heading, number in blocks.items() if number} == {
+        "Check the files": 1,
+        "Debian and Ubuntu": 2,
+        "Fedora and RHEL": 1,
+        "Other systems": 1,
+        "Docker": 3,
+        "From source": 1,
+        "Check that it works": 1,
+    }
+
+
+def removal(installed: str) -> str:
+    found = re.search(rf"^\| {installed} \| `(.*)` \|$", PAGE, re.MULTILINE)
+    assert found
+    return found[1]
+
+
+def check(machine: Machine) -> None:
+    """What the page says to check."""
+    assert machine.speaks()
+    machine.runs("redis-cli DEL seen")
+    for reply in ("1", "0"):
+        shown = machine.runs(commands("Check that it works")[0]).split()
+        assert shown == [reply, f"bf_version:{version()}"]
+
+
+def test_the_files_are_checked(machine):
+    machine.downloads("*")
+    machine.runs("rm *.rpm")
+    (check_files,) = commands("Check the files")
+    assert len(re.findall(r": OK$", machine.runs(check_files), re.MULTILINE)) == 2
+    machine.runs(f"echo >> oxbloom_{version()}-1_amd64.deb; ! {check_files}")
+
+
+def test_the_deb_is_installed_and_leaves_nothing(machine):
+    machine.runs(RESTART)
+    before = machine.files()
+    started = machine.runs("pidof redis-server")
+    machine.downloads("*.deb")
+    install, configure = commands("Debian and Ubuntu")
+    shown = machine.runs(install)
+    assert LINES in shown
+    assert "".join(f"    {line}\n" for line in configure.splitlines()[1:3]) == LINES
+    assert machine.runs("pidof redis-server") == started, "a server was restarted"
+    machine.runs(configure)
+    check(machine)
+    machine.runs(UNCONFIGURE)
+    assert "with them, the server does not start" in machine.runs("apt-get -y remove oxbloom")
+    assert machine.files() - before == {"/etc/oxbloom", "/etc/oxbloom/oxbloom.conf"}
+    machine.runs(removal("deb") + " -y")
+    assert machine.files() == before
+    assert machine.runs("dpkg -l | grep -c oxbloom || true") == "0\n"
+
+
+def test_an_upgrade_of_the_deb_keeps_the_configuration_and_says_to_restart(machine):
+    machine.downloads("*.deb")
+    install, configure = commands("Debian and Ubuntu")
+    machine.runs(install)
+    machine.runs(configure)
+    machine.runs("echo bf.error-rate 0.003 >> /etc/oxbloom/oxbloom.conf")
+    machine.runs(
+        "dpkg-deb -R oxbloom_*.deb new; rm oxbloom_*.deb; sed -i 's/^Version: .*/&+1/' new/DEBIAN/control;"
+        "dpkg-deb -b new oxbloom_9_amd64.deb"
+    )
+    shown = machine.runs(install)
+    assert "use the old version of oxbloom until you restart" in shown
+    assert LINES not in shown
+    machine.runs(RESTART)
+    check(machine)
+    assert "0.003" in machine.runs("redis-cli BF.INFO seen ERROR")
+
+
+def test_a_server_without_the_library_does_not_start(machine):
+    machine.downloads("*.deb")
+    install, configure = commands("Debian and Ubuntu")
+    machine.runs(install)
+    machine.runs(configure)
+    machine.runs(removal("deb") + " -y")
+    machine.runs(f"service redis-server stop; ! redis-server {CONFIGURATION} --daemonize no")
+
+
+def test_the_rpm_is_installed_and_leaves_nothing(machine):
+    machine.runs("rpm --initdb; mkdir -p /usr/share/licenses; " + RESTART)
+    before = machine.files()
+    started = machine.runs("pidof redis-server")
+    machine.downloads("*.rpm")
+    (code,) = commands("Fedora and RHEL")
+    install, configure = code.split("\n", 1)
+    assert LINES in machine.runs(install)
+    assert machine.runs("pidof redis-server") == started, "a server was restarted"
+    machine.runs(configure)
+    check(machine)
+    assert machine.runs("rpm --verify --nodeps oxbloom") == ""
+    assert "with them, the server does not start" in machine.runs(removal("RPM"))
+    machine.runs(UNCONFIGURE)
+    assert machine.files() == before
+
+
+def test_the_rpm_needs_glibc_and_a_shell_only(machine):
+    machine.downloads("*.rpm")
+    needed = machine.runs("rpm -qpR *.rpm").splitlines()
+    others = [name for name in needed if not re.match(r"(ld-linux|lib(c|m|dl|pthread)\.so)", name)]
+    assert {re.split(r"[( ]", name)[0] for name in others} == {"/bin/sh", "config", "rpmlib"}
+    assert set(machine.runs("rpm -qp --suggests *.rpm").split()) == {"redis", "valkey"}
+
+
+def test_the_archive_is_installed_and_leaves_nothing(machine):
+    machine.runs(RESTART)
+    before = machine.files()
+    machine.downloads("*.tar.gz")
+    (install,) = commands("Other systems")
+    machine.runs(install)
+    check(machine)
+    machine.runs(UNCONFIGURE)
+    machine.runs(removal("archive"))
+    assert machine.files() == before
+
+
+def test_debians_service_runs_what_is_installed(machine):
+    """No systemd runs here: its rules are read, and what they do to a library elsewhere is done with a mount."""
+    service = (machine.root / "lib/systemd/system/redis-server.service").read_text()
+    (allowed,) = re.findall(r"^ExecPaths=(.*)$", service, re.MULTILINE)
+    assert "/usr/lib" in allowed.split()
+    machine.downloads("*.tar.gz")
+    shown = machine.runs(
+        "tar xzf *.tar.gz; mkdir elsewhere; mount -t tmpfs -o noexec none elsewhere; cp */*.so elsewhere;"
+        "redis-server --port 7000 --loadmodule /release/elsewhere/liboxbloom.so 2>&1 || true"
+    )
+    expected = "failed to map segment from shared object"
+    assert expected in " ".join(shown.split()), shown
+    assert expected in " ".join(PAGE.split())
+
+
+def test_the_readme_has_the_shortest_way():
+    install, _ = commands("Debian and Ubuntu")
+    assert install.strip().replace("./", "./dist/") in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("kind", ["deb", "rpm", "tar.gz"])
+def test_the_page_names_each_file(kind):
+    (file,) = DIST.glob(f"*.{kind}")
+    stated = re.findall(r"^\| `(.*)` \| \[", PAGE, re.MULTILINE)
+    patterns = [re.escape(name).replace("…", ".*") for name in stated]
+    assert sum(bool(re.fullmatch(pattern, file.name)) for pattern in patterns) == 1
