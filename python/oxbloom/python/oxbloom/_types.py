@@ -1,0 +1,46 @@
+"""Types of what methods take and return."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Literal, Protocol, TypedDict
+
+Progress = Callable[[int, int], object]
+"""What is called with the bytes that are done and those that there are."""
+
+Kind = Literal["native", "counting", "windowed", "classic"]
+
+
+class Server(Protocol):
+    """A client of a server or a cluster, as those of redis-py and valkey-py."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Any: ...
+
+
+class Part(TypedDict):
+    """A part of a filter: its blocks, its table, or a layer of a classic filter."""
+
+    bytes: int
+    blocks_per_item: int | None
+    probes: int
+    capacity: int
+    count: int
+
+
+class Info(TypedDict):
+    """What is known of a filter."""
+
+    kind: Kind
+    capacity: int
+    count: int
+    estimated: bool | None
+    error_rate: float
+    false_positive_rate: float
+    fill: float
+    memory: int
+    growing: int | None
+    seed: int | None
+    window: timedelta | None
+    slices: int | None
+    refresh: bool
+    rolling: bool
+    parts: list[Part]

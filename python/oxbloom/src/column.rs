@@ -1,0 +1,89 @@
+//! NumPy arrays of strings of a fixed width, through the buffer protocol: neither needs NumPy to build.
+//!
+//! An array of dtype `S` has bytes, padded with NUL; one of dtype `U` has a 32-bit code point for each character. As in NumPy
+//! itself, NULs at the end are no part of an item.
+
+use std::ops::Range;
+use std::slice;
+
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+use crate::items::{BadItem, Column};
+
+/// An array of strings of a fixed width, one dimension.
+pub(crate) struct FixedWidth {
+    buffer: PyUntypedBuffer,
+    start: *const u8,
+    length: usize,
+    stride: isize,
+    width: usize,
+    unicode: bool,
+}
+
+// SAFETY: the memory belongs to the buffer, which keeps it in place, and is only read.
+unsafe impl Sync for FixedWidth {}
+// SAFETY: as above.
+unsafe impl Send for FixedWidth {}
+
+impl FixedWidth {
+    /// Returns the array, if the object is one of such strings.
+    pub(crate) fn new(object: &Bound<'_, PyAny>) -> PyResult<Option<FixedWidth>> {
+        let Ok(buffer) = PyUntypedBuffer::get(object) else { return Ok(None) };
+        let format = buffer.format().to_bytes();
+        // As NumPy writes it in the machine's own byte order: `12s`, `12w`. What is otherwise is iterated over.
+        let unicode = match format.split_last() {
+            Some((b's', digits)) if digits.iter().all(u8::is_ascii_digit) => false,
+            Some((b'w', digits)) if digits.iter().all(u8::is_ascii_digit) => true,
+            _ => return Ok(None),
+        };
+        if buffer.dimensions() != 1 {
+            return Err(PyTypeError::new_err("an array of items must have one dimension"));
+        }
+        if buffer.suboffsets().is_some() || (unicode && buffer.item_size() % 4 != 0) {
+            return Ok(None);
+        }
+        let (start, length) = (buffer.buf_ptr().cast_const().cast(), buffer.item_count());
+        let (stride, width) = (buffer.strides()[0], buffer.item_size());
+        Ok(Some(FixedWidth { start, length, stride, width, unicode, buffer }))
+    }
+
+    fn item(&self, index: usize) -> &[u8] {
+        debug_assert!(index < self.buffer.item_count());
+        if self.width == 0 {
+            return &[];
+        }
+        // SAFETY: the buffer has `length` items of `width` bytes, `stride` bytes apart, and lives as long as `self`.
+        unsafe { slice::from_raw_parts(self.start.offset(index as isize * self.stride), self.width) }
+    }
+}
+
+impl Column for FixedWidth {
+    fn len(&self) -> usize {
+        self.length
+    }
+
+    fn group<'a>(&'a self, range: Range<usize>, text: &'a mut Vec<u8>) -> Result<Vec<&'a [u8]>, BadItem> {
+        if !self.unicode {
+            return Ok(range.map(|index| trimmed(self.item(index))).collect());
+        }
+        let mut ends = Vec::with_capacity(range.len());
+        for index in range {
+            let (points, _) = self.item(index).as_chunks::<4>();
+            let used = points.iter().rposition(|point| *point != [0; 4]).map_or(0, |last| last + 1);
+            for point in &points[..used] {
+                let letter = char::from_u32(u32::from_ne_bytes(*point)).ok_or(BadItem::NotUnicode(index))?;
+                text.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+            ends.push(text.len());
+        }
+        let mut start = 0;
+        Ok(ends.into_iter().map(|end| &text[std::mem::replace(&mut start, end)..end]).collect())
+    }
+}
+
+fn trimmed(item: &[u8]) -> &[u8] {
+    let used = item.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    &item[..used]
+}

@@ -1,0 +1,326 @@
+//! DUMP payloads: what DUMP replies and RESTORE takes, and what files hold.
+//!
+//! ```text
+//!  7                    the RDB type: a value of a module
+//!  length               the module's data type: nine characters of six bits, and ten bits for the version of its encoding
+//!  2, length            an unsigned number   │
+//!  4, eight bytes       a double             │ as many as there are, in any order
+//!  5, string            a string             │
+//!  0                    the end
+//!  u16                  the version of RDB: one that all servers accept
+//!  u64                  CRC-64 of all before it
+//! ```
+//!
+//! A *length* takes 1, 2, 5 or 9 bytes. A *string* is a length and the bytes; or, if its first byte starts with two bits set, a
+//! number in decimal, or bytes that were compressed with LZF, as servers do with all strings of more than 20 bytes. The values
+//! are those of [`codec`], of the data types `oxbloom--` and `MBbloom--`.
+//!
+//! Reading trusts nothing: the checksum finds what was damaged by accident, and every length is compared with the bytes that are
+//! left before memory is requested.
+
+use std::borrow::Cow;
+
+use oxbloom_filter::internals::codec::{self, Sink, Source, classic, header};
+use oxbloom_filter::internals::{Bytes, FilterKind};
+use oxbloom_filter::{DecodeError, Error, Filter};
+
+const MODULE_VALUE: u8 = 7;
+
+const END: u64 = 0;
+const UNSIGNED: u64 = 2;
+const DOUBLE: u64 = 4;
+const STRING: u64 = 5;
+
+/// The version of RDB of Redis 5 to 7.0. Later servers take it, and the values of modules have not changed since.
+const RDB_VERSION: u16 = 9;
+/// The first version of RDB that has values of modules.
+const FIRST_RDB_VERSION: u16 = 8;
+
+const FOOTER_BYTES: usize = 2 + 8;
+
+const OWN_TYPE: u64 = type_id(b"oxbloom--");
+const CLASSIC_TYPE: u64 = type_id(b"MBbloom--");
+const VERSION_BITS: u32 = 10;
+
+/// Returns the bits of a data type's name, without a version.
+const fn type_id(name: &[u8; 9]) -> u64 {
+    let (mut id, mut index) = (0, 0);
+    while index < name.len() {
+        let letter = name[index];
+        let code = match letter {
+            b'A'..=b'Z' => letter - b'A',
+            b'a'..=b'z' => letter - b'a' + 26,
+            b'0'..=b'9' => letter - b'0' + 52,
+            b'-' => 62,
+            _ => 63,
+        };
+        id = id << 6 | code as u64;
+        index += 1;
+    }
+    id << VERSION_BITS
+}
+
+/// Returns a filter as a DUMP payload.
+pub(crate) fn encode(filter: &Filter) -> Result<Vec<u8>, Error> {
+    let id = match filter.kind() {
+        FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => OWN_TYPE | u64::from(header::VERSION),
+        FilterKind::Classic => CLASSIC_TYPE | u64::from(classic::VERSION),
+    };
+    let mut writer = Writer { bytes: Vec::new(), failed: false };
+    writer.append(&[MODULE_VALUE]);
+    writer.length(id);
+    codec::write_rdb(filter, &mut writer)?;
+    writer.length(END);
+    writer.append(&RDB_VERSION.to_le_bytes());
+    let checksum = crc64(&writer.bytes);
+    writer.append(&checksum.to_le_bytes());
+    if writer.failed { Err(Error::OutOfMemory) } else { Ok(writer.bytes) }
+}
+
+/// A payload that is written. Once there is no memory, nothing more is.
+struct Writer {
+    bytes: Vec<u8>,
+    failed: bool,
+}
+
+impl Writer {
+    fn append(&mut self, bytes: &[u8]) {
+        self.failed |= self.bytes.try_reserve(bytes.len()).is_err();
+        if !self.failed {
+            self.bytes.extend_from_slice(bytes);
+        }
+    }
+
+    /// Writes a length in as few bytes as servers do.
+    fn length(&mut self, length: u64) {
+        match length {
+            0..=0x3f => self.append(&[length as u8]),
+            0x40..=0x3fff => self.append(&(length as u16 | 0x4000).to_be_bytes()),
+            0x4000..=0xffff_ffff => {
+                self.append(&[0x80]);
+                self.append(&(length as u32).to_be_bytes());
+            }
+            _ => {
+                self.append(&[0x81]);
+                self.append(&length.to_be_bytes());
+            }
+        }
+    }
+}
+
+impl Sink for Writer {
+    fn unsigned(&mut self, number: u64) {
+        self.length(UNSIGNED);
+        self.length(number);
+    }
+
+    fn double(&mut self, number: f64) {
+        self.length(DOUBLE);
+        self.append(&number.to_le_bytes());
+    }
+
+    fn string(&mut self, bytes: &[u8]) {
+        self.length(STRING);
+        self.length(bytes.len() as u64);
+        self.append(bytes);
+    }
+}
+
+/// Returns the filter of a DUMP payload. `admit` gets the bytes that it will take, and may reject them.
+pub(crate) fn decode(payload: &[u8], admit: impl Fn(u64) -> bool) -> Result<Filter, DecodeError> {
+    let (checked, checksum) = payload.split_last_chunk().ok_or(DecodeError::Corrupt)?;
+    let (value, version) = checked.split_last_chunk().ok_or(DecodeError::Corrupt)?;
+    if u16::from_le_bytes(*version) < FIRST_RDB_VERSION || u64::from_le_bytes(*checksum) != crc64(checked) {
+        return Err(DecodeError::Corrupt);
+    }
+    let mut reader = Reader(value.strip_prefix(&[MODULE_VALUE]).ok_or(DecodeError::Corrupt)?);
+    let id = reader.length()?;
+    let (name, version) = (id >> VERSION_BITS << VERSION_BITS, id & ((1 << VERSION_BITS) - 1));
+    let filter = match name {
+        OWN_TYPE if version > header::VERSION.into() => return Err(DecodeError::NewerVersion),
+        OWN_TYPE => codec::read_own_rdb(&mut reader, admit)?,
+        CLASSIC_TYPE => classic::read_rdb(version as u32, &mut reader, admit)?,
+        _ => return Err(DecodeError::Corrupt),
+    };
+    if reader.length()? == END && reader.0.is_empty() { Ok(filter) } else { Err(DecodeError::Corrupt) }
+}
+
+/// Returns true if bytes are more likely a DUMP payload than anything else.
+pub(crate) fn is_payload(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&MODULE_VALUE) && bytes.len() > FOOTER_BYTES
+}
+
+/// What is left of a payload.
+struct Reader<'a>(&'a [u8]);
+
+/// How a string begins.
+enum StringStart {
+    Plain(u64),
+    Number(i64),
+    Compressed { packed: u64, unpacked: u64 },
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: u64) -> Result<&'a [u8], DecodeError> {
+        let length = usize::try_from(length).map_err(|_| DecodeError::Corrupt)?;
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(DecodeError::Corrupt)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn bytes<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(DecodeError::Corrupt)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn length(&mut self) -> Result<u64, DecodeError> {
+        match self.start()? {
+            StringStart::Plain(length) => Ok(length),
+            StringStart::Number(_) | StringStart::Compressed { .. } => Err(DecodeError::Corrupt),
+        }
+    }
+
+    /// Reads a length, or what stands in the place of a string's.
+    fn start(&mut self) -> Result<StringStart, DecodeError> {
+        let [first] = self.bytes()?;
+        Ok(match (first >> 6, first & 0x3f) {
+            (0, length) => StringStart::Plain(length.into()),
+            (1, high) => {
+                let [low] = self.bytes()?;
+                StringStart::Plain(u64::from(high) << 8 | u64::from(low))
+            }
+            (2, 0) => StringStart::Plain(u32::from_be_bytes(self.bytes()?).into()),
+            (2, 1) => StringStart::Plain(u64::from_be_bytes(self.bytes()?)),
+            (3, 0) => StringStart::Number(i8::from_le_bytes(self.bytes()?).into()),
+            (3, 1) => StringStart::Number(i16::from_le_bytes(self.bytes()?).into()),
+            (3, 2) => StringStart::Number(i32::from_le_bytes(self.bytes()?).into()),
+            (3, 3) => StringStart::Compressed { packed: self.length()?, unpacked: self.length()? },
+            _ => return Err(DecodeError::Corrupt),
+        })
+    }
+
+    fn expect(&mut self, opcode: u64) -> Result<(), DecodeError> {
+        if self.length()? == opcode { Ok(()) } else { Err(DecodeError::Corrupt) }
+    }
+}
+
+impl<'a> Source for Reader<'a> {
+    type String = Cow<'a, [u8]>;
+
+    fn unsigned(&mut self) -> Result<u64, DecodeError> {
+        self.expect(UNSIGNED)?;
+        self.length()
+    }
+
+    fn double(&mut self) -> Result<f64, DecodeError> {
+        self.expect(DOUBLE)?;
+        self.bytes().map(f64::from_le_bytes)
+    }
+
+    fn string(&mut self) -> Result<Cow<'a, [u8]>, DecodeError> {
+        self.expect(STRING)?;
+        match self.start()? {
+            StringStart::Plain(length) => self.take(length).map(Cow::Borrowed),
+            StringStart::Number(number) => Ok(Cow::Owned(number.to_string().into_bytes())),
+            StringStart::Compressed { packed, unpacked } => unpack(self.take(packed)?, unpacked).map(Cow::Owned),
+        }
+    }
+
+    fn array(&mut self, _bytes: u64) -> Result<Bytes, DecodeError> {
+        let string = self.string()?;
+        let mut array = Bytes::zeroed(string.len() as u64)?;
+        array.as_mut_slice().as_flattened_mut().copy_from_slice(&string);
+        Ok(array)
+    }
+}
+
+/// The most bytes that three bytes of LZF can stand for.
+const MOST_UNPACKED: u64 = 264;
+
+/// Unpacks bytes that were compressed with LZF: runs of bytes as they are, and copies of what was unpacked before.
+///
+/// ```text
+///  000xxxxx                     x + 1 bytes follow as they are
+///  xxxyyyyy yyyyyyyy            x + 2 bytes from y + 1 bytes before the end; x from 1 to 6
+///  111yyyyy xxxxxxxx yyyyyyyy   x + 9 bytes
+/// ```
+fn unpack(packed: &[u8], unpacked: u64) -> Result<Vec<u8>, DecodeError> {
+    if unpacked > (packed.len() as u64).saturating_mul(MOST_UNPACKED) {
+        return Err(DecodeError::Corrupt);
+    }
+    let unpacked = usize::try_from(unpacked).map_err(|_| DecodeError::Corrupt)?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(unpacked).map_err(|_| DecodeError::OutOfMemory)?;
+    let mut reader = Reader(packed);
+    while !reader.0.is_empty() {
+        let [control] = reader.bytes()?;
+        let (code, high) = (control >> 5, control & 0x1f);
+        if code == 0 {
+            let run = reader.take(u64::from(high) + 1)?;
+            if run.len() > unpacked - bytes.len() {
+                return Err(DecodeError::Corrupt);
+            }
+            bytes.extend_from_slice(run);
+            continue;
+        }
+        let mut length = usize::from(code) + 2;
+        if code == 7 {
+            let [more] = reader.bytes()?;
+            length += usize::from(more);
+        }
+        let [low] = reader.bytes()?;
+        let distance = (usize::from(high) << 8 | usize::from(low)) + 1;
+        let start = bytes.len().checked_sub(distance).ok_or(DecodeError::Corrupt)?;
+        if length > unpacked - bytes.len() {
+            return Err(DecodeError::Corrupt);
+        }
+        if distance >= length {
+            bytes.extend_from_within(start..start + length);
+        } else {
+            // The copy overlaps with what it appends to: a pattern that is repeated.
+            (start..start + length).for_each(|index| bytes.push(bytes[index]));
+        }
+    }
+    if bytes.len() == unpacked { Ok(bytes) } else { Err(DecodeError::Corrupt) }
+}
+
+/// The polynomial of servers' CRC-64 (that of Jones), with its bits reversed.
+const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
+
+/// `TABLES[n][byte]` is the checksum of a byte and `n` zeros, so that eight bytes are handled at once.
+static TABLES: [[u64; 256]; 8] = tables();
+
+const fn tables() -> [[u64; 256]; 8] {
+    let mut tables = [[0; 256]; 8];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut checksum, mut bit) = (byte as u64, 0);
+        while bit < 8 {
+            checksum = (checksum >> 1) ^ ((checksum & 1) * POLYNOMIAL);
+            bit += 1;
+        }
+        tables[0][byte] = checksum;
+        byte += 1;
+    }
+    let mut zeros = 1;
+    while zeros < 8 {
+        let mut byte = 0;
+        while byte < 256 {
+            let checksum = tables[zeros - 1][byte];
+            tables[zeros][byte] = (checksum >> 8) ^ tables[0][(checksum & 0xff) as usize];
+            byte += 1;
+        }
+        zeros += 1;
+    }
+    tables
+}
+
+fn crc64(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let checksum = words.iter().fold(0, |checksum, word| {
+        let mixed = (checksum ^ u64::from_le_bytes(*word)).to_le_bytes();
+        mixed.iter().rev().zip(&TABLES).fold(0, |sum, (&byte, table)| sum ^ table[usize::from(byte)])
+    });
+    rest.iter().fold(checksum, |checksum: u64, &byte| (checksum >> 8) ^ TABLES[0][usize::from(checksum as u8 ^ byte)])
+}

@@ -1,0 +1,70 @@
+//! Errors as Python's exceptions.
+
+use oxbloom_filter::internals::Interrupted;
+use oxbloom_filter::{DecodeError, Error, MergeError};
+use pyo3::PyErr;
+use pyo3::exceptions::{PyIndexError, PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
+
+pyo3::create_exception!(
+    oxbloom,
+    FilterFullError,
+    PyIndexError,
+    "The filter is full and does not grow, or cannot grow any further. An IndexError, as in pybloom."
+);
+
+/// Returns the exception for an operation that failed.
+pub(crate) fn failed(error: Error) -> PyErr {
+    let text = error.to_string();
+    match error {
+        Error::InvalidErrorRate | Error::InvalidCapacity | Error::InvalidExpansion | Error::InvalidWindow => {
+            PyValueError::new_err(text)
+        }
+        Error::OutOfMemory => PyMemoryError::new_err(text),
+        Error::Full | Error::CannotGrow => FilterFullError::new_err(text),
+        Error::NotCounting => {
+            PyTypeError::new_err("the filter does not support removal and counts: create it with counting=True")
+        }
+    }
+}
+
+/// Returns the exception for a batch that stopped after `handled` items.
+pub(crate) fn interrupted(Interrupted { handled, error }: Interrupted) -> PyErr {
+    match error {
+        Error::Full | Error::CannotGrow => {
+            FilterFullError::new_err(format!("{error}; it has the first {handled} of these items"))
+        }
+        _ => failed(error),
+    }
+}
+
+/// Returns the exception for bytes that are no filter.
+pub(crate) fn undecodable(error: DecodeError) -> PyErr {
+    match error {
+        DecodeError::OutOfMemory => PyMemoryError::new_err("not enough memory for the filter"),
+        DecodeError::NewerVersion => {
+            PyValueError::new_err("the filter was written by a later version: install a newer oxbloom")
+        }
+        _ => PyValueError::new_err(format!("no filter of oxbloom or RedisBloom: {error}")),
+    }
+}
+
+/// Returns the exception for a filter that takes more memory than the caller allows.
+pub(crate) fn too_large(bytes: u64, max_memory: u64) -> PyErr {
+    PyValueError::new_err(format!("the filter takes {bytes} bytes, which is more than max_memory={max_memory}"))
+}
+
+/// Returns the exception for filters that cannot be merged.
+pub(crate) fn unmergeable(error: MergeError) -> PyErr {
+    match error {
+        MergeError::OutOfMemory => PyMemoryError::new_err(error.to_string()),
+        MergeError::SourcesDiffer(_) => {
+            PyValueError::new_err(format!("{error}: create one of them with empty_like() of the other"))
+        }
+        _ => PyValueError::new_err(error.to_string()),
+    }
+}
+
+/// Returns the exception for a filter during whose change a bug was met: nobody knows what it holds.
+pub(crate) fn broken() -> PyErr {
+    PyRuntimeError::new_err("an earlier operation on this filter failed with a bug of oxbloom: load or create it anew")
+}

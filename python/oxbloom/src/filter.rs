@@ -1,0 +1,667 @@
+//! The class `BloomFilter`. What its methods do is said where Python's tools look for it: in `_oxbloom.pyi`.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{RwLock, TryLockError};
+use std::time::{Duration, SystemTime};
+
+use oxbloom_filter::internals::codec;
+use oxbloom_filter::internals::{BATCH, FilterKind, InsertOptions, Interrupted, LayerInfo, Window};
+use oxbloom_filter::{DecodeError, Filter, MergeError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyList};
+
+use crate::chunks::{self, Chunks};
+use crate::dump;
+use crate::error::{broken, failed, interrupted, too_large, undecodable, unmergeable};
+use crate::items::{Items, bytes_of};
+
+/// The expansion of filters with `growing=True`, as the module's default.
+const DEFAULT_EXPANSION: u32 = 2;
+
+/// Bytes of an item from which on it is hashed without Python's lock.
+const LARGE_ITEM: usize = 64 << 10;
+
+/// A Bloom filter: a set of items that takes few bits for each.
+///
+/// `item in filter` is never False for an item that was added. It is True for other items at most at the error rate: these are
+/// false positives. The bits are those of an oxbloom filter on a server, so that filters travel between both.
+///
+/// An item is a str, which stands for its UTF-8 bytes, or bytes: what clients send to a server. Anything else is a TypeError.
+///
+/// capacity: how many distinct items fit, at least 1.
+/// error_rate: the share of false positives in a full filter, above 0 and below 1.
+/// growing: True if the filter grows when it is full, at the same error rate; or the expansion, as BF.RESERVE takes it.
+/// seed: the seed of the hash. It is random by default, and anyone who knows it can craft items that collide. Only filters
+/// with equal seeds can be united: see empty_like.
+/// counting: True for a filter from which items can be removed, and that counts them.
+/// window: how long an item is remembered: for that time at least, and a slice longer at most.
+/// rolling: True for a filter that remembers the last `capacity` items. Can be combined with a window.
+/// refresh: True if an item that is added again is remembered anew.
+/// slices: into how many slices a window is divided, 2 to 64: 8 by default.
+/// classic: True for RedisBloom's layout.
+#[pyclass(frozen, weakref, module = "oxbloom")]
+pub(crate) struct BloomFilter {
+    filter: RwLock<Filter>,
+    /// Whether `advance_to` tells the time, and not the system's clock.
+    is_driven: AtomicBool,
+}
+
+impl From<Filter> for BloomFilter {
+    fn from(filter: Filter) -> BloomFilter {
+        BloomFilter { filter: RwLock::new(filter), is_driven: AtomicBool::new(false) }
+    }
+}
+
+/// Access to the filter. A thread that has to wait for it gives up Python's lock meanwhile.
+impl BloomFilter {
+    /// Reads the filter, briefly.
+    pub(crate) fn with<T: Send>(&self, py: Python<'_>, read: impl FnOnce(&Filter) -> T + Send) -> PyResult<T> {
+        match self.filter.try_read() {
+            Ok(filter) => Ok(read(&filter)),
+            Err(TryLockError::WouldBlock) => py.detach(|| self.with_detached(read)),
+            Err(TryLockError::Poisoned(_)) => Err(broken()),
+        }
+    }
+
+    /// Reads the filter on a thread that does not hold Python's lock.
+    fn with_detached<T>(&self, read: impl FnOnce(&Filter) -> T) -> PyResult<T> {
+        self.filter.read().map(|filter| read(&filter)).map_err(|_| broken())
+    }
+
+    /// Changes the filter, briefly.
+    fn with_mut<T: Send>(&self, py: Python<'_>, change: impl FnOnce(&mut Filter) -> T + Send) -> PyResult<T> {
+        match self.filter.try_write() {
+            Ok(mut filter) => Ok(change(&mut filter)),
+            Err(TryLockError::WouldBlock) => py.detach(|| self.with_mut_detached(change)),
+            Err(TryLockError::Poisoned(_)) => Err(broken()),
+        }
+    }
+
+    fn with_mut_detached<T>(&self, change: impl FnOnce(&mut Filter) -> T) -> PyResult<T> {
+        self.filter.write().map(|mut filter| change(&mut filter)).map_err(|_| broken())
+    }
+
+    /// Returns the time by which the filter forgets, in milliseconds since 1970; 0 stands for that of its last change.
+    fn now(&self, filter: &Filter) -> u64 {
+        if !filter.needs_time() || self.is_driven.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn copied(&self, py: Python<'_>) -> PyResult<Filter> {
+        py.detach(|| self.with_detached(Filter::try_clone))?.map_err(failed)
+    }
+
+    /// Returns another filter with the same clock.
+    fn alike(&self, filter: Filter) -> BloomFilter {
+        let alike = BloomFilter::from(filter);
+        alike.is_driven.store(self.is_driven.load(Ordering::Relaxed), Ordering::Relaxed);
+        alike
+    }
+
+    /// Returns the merge of this filter and another.
+    fn merged(&self, py: Python<'_>, other: &BloomFilter, merge: Merge) -> PyResult<BloomFilter> {
+        let mut copy = self.copied(py)?;
+        py.detach(|| other.with_detached(|other| merge(&mut copy, other)))?.map_err(unmergeable)?;
+        Ok(self.alike(copy))
+    }
+
+    /// Merges another filter into this one. It is copied first, so that only one lock is held at a time.
+    fn merge(&self, py: Python<'_>, other: &BloomFilter, merge: Merge) -> PyResult<()> {
+        let other = other.copied(py)?;
+        py.detach(|| self.with_mut_detached(|filter| merge(filter, &other)))?.map_err(unmergeable)?;
+        Ok(())
+    }
+}
+
+/// What pickle keeps: a function that restores the filter, and its arguments.
+type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, bool));
+
+type Merge = fn(&mut Filter, &Filter) -> Result<bool, MergeError>;
+
+/// What is done with the items of a group, at most [`BATCH`] at a time. The answers are appended.
+impl BloomFilter {
+    fn add_group(&self, items: &[&[u8]], present: &mut Vec<bool>) -> PyResult<()> {
+        let done = present.len();
+        let inserted = self.with_mut_detached(|filter| {
+            let options = InsertOptions { now: self.now(filter), ..InsertOptions::default() };
+            for items in items.chunks(BATCH) {
+                let (mut new, before) = ([false; BATCH], present.len());
+                let new = &mut new[..items.len()];
+                let batch = filter.prepare_batch(items.iter().copied());
+                filter
+                    .insert_hashes(batch.hashes(), new, &mut [], &options, &mut |_bytes| true)
+                    .map_err(|Interrupted { handled, error }| Interrupted { handled: before + handled, error })?;
+                present.extend(new.iter().map(|new| !new));
+            }
+            Ok(())
+        })?;
+        debug_assert!(present.len() <= done + items.len());
+        inserted.map_err(interrupted)
+    }
+
+    fn find_group(&self, items: &[&[u8]], present: &mut Vec<bool>) -> PyResult<()> {
+        self.with_detached(|filter| {
+            let now = self.now(filter);
+            for items in items.chunks(BATCH) {
+                let mut found = [false; BATCH];
+                let found = &mut found[..items.len()];
+                let batch = filter.hash_batch(items.iter().copied());
+                filter.contains_hashes(batch.hashes(), found, now);
+                present.extend_from_slice(found);
+            }
+        })
+    }
+
+    fn remove_group(&self, items: &[&[u8]], removed: &mut Vec<bool>) -> PyResult<()> {
+        self.with_mut_detached(|filter| {
+            for item in items {
+                removed.push(filter.remove(item).map_err(failed)?);
+            }
+            Ok(())
+        })?
+    }
+
+    fn count_group(&self, items: &[&[u8]], counts: &mut Vec<u64>) -> PyResult<()> {
+        self.with_detached(|filter| {
+            for item in items {
+                counts.push(filter.count(item).map_err(failed)?);
+            }
+            Ok(())
+        })?
+    }
+}
+
+/// Does something with all items, a group at a time, and returns the answers.
+fn answers<'py, T: Send>(
+    items: &Bound<'py, PyAny>,
+    mut handle: impl FnMut(&[&[u8]], &mut Vec<T>) -> PyResult<()> + Send,
+    list: impl Fn(Python<'py>, Vec<T>, bool) -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = items.py();
+    let items = Items::new(items)?;
+    let mut all = Vec::new();
+    items.each_group(py, |group| handle(group, &mut all))?;
+    list(py, all, items.is_numpy())
+}
+
+/// Returns answers as a list, or as a NumPy array.
+fn flags(py: Python<'_>, flags: Vec<bool>, as_numpy: bool) -> PyResult<Bound<'_, PyAny>> {
+    if as_numpy {
+        let bytes: Vec<u8> = flags.into_iter().map(u8::from).collect();
+        return py.import("numpy")?.call_method1("frombuffer", (PyByteArray::new(py, &bytes), "bool"));
+    }
+    PyList::new(py, flags).map(Bound::into_any)
+}
+
+/// As [`flags`], for numbers.
+fn numbers(py: Python<'_>, numbers: Vec<u64>, as_numpy: bool) -> PyResult<Bound<'_, PyAny>> {
+    if as_numpy {
+        let bytes: Vec<u8> = numbers.into_iter().flat_map(u64::to_ne_bytes).collect();
+        return py.import("numpy")?.call_method1("frombuffer", (PyByteArray::new(py, &bytes), "uint64"));
+    }
+    PyList::new(py, numbers).map(Bound::into_any)
+}
+
+/// How a filter grows: `growing` is True, False, or the expansion.
+fn expansion(growing: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
+    if let Ok(growing) = growing.cast::<PyBool>() {
+        return Ok(growing.is_true().then_some(DEFAULT_EXPANSION));
+    }
+    growing.extract().map(Some).map_err(|_| {
+        PyValueError::new_err(format!("growing must be True, False, or the expansion, from 1 to {}", u32::MAX))
+    })
+}
+
+/// Returns the bytes of an object that has some.
+fn bytes_like<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    if let Ok(bytes) = data.cast::<PyBytes>() {
+        return Ok(bytes.clone());
+    }
+    // A copy, since others may change what is not of the type `bytes`.
+    let view = data.py().import("builtins")?.call_method1("memoryview", (data,))?;
+    Ok(view.call_method0("tobytes")?.cast_into()?)
+}
+
+/// Decodes a DUMP payload, or what `Filter::to_bytes` of the Rust library returns.
+fn decode(bytes: &[u8], max_memory: u64) -> PyResult<Filter> {
+    if !dump::is_payload(bytes) {
+        return Filter::from_bytes_within(bytes, max_memory).map_err(|error| match error {
+            DecodeError::OutOfMemory if max_memory < u64::MAX => larger(max_memory),
+            error => undecodable(error),
+        });
+    }
+    let rejected = std::cell::Cell::new(None);
+    let admit = |bytes| {
+        let admitted = bytes <= max_memory;
+        if !admitted {
+            rejected.set(Some(bytes));
+        }
+        admitted
+    };
+    dump::decode(bytes, admit).map_err(|error| match rejected.get() {
+        Some(bytes) => too_large(bytes, max_memory),
+        None => undecodable(error),
+    })
+}
+
+fn larger(max_memory: u64) -> PyErr {
+    PyValueError::new_err(format!("the filter takes more than max_memory={max_memory} bytes"))
+}
+
+#[pymethods]
+impl BloomFilter {
+    #[new]
+    #[pyo3(signature = (capacity, error_rate=0.001, *, growing=None, seed=None, counting=false, window=None, rolling=false,
+                        refresh=false, slices=None, classic=false))]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+    fn new(
+        capacity: i64,
+        error_rate: f64,
+        growing: Option<&Bound<'_, PyAny>>,
+        seed: Option<u64>,
+        counting: bool,
+        window: Option<Duration>,
+        rolling: bool,
+        refresh: bool,
+        slices: Option<u8>,
+        classic: bool,
+    ) -> PyResult<BloomFilter> {
+        let forgets = window.is_some() || rolling;
+        if usize::from(counting) + usize::from(forgets) + usize::from(classic) > 1 {
+            return Err(PyValueError::new_err("counting, classic, and window or rolling cannot be combined"));
+        }
+        if !forgets && (refresh || slices.is_some()) {
+            return Err(PyValueError::new_err("refresh and slices need a window or rolling"));
+        }
+        if classic && seed.is_some() {
+            return Err(PyValueError::new_err("classic filters have no seed"));
+        }
+        let mut builder = Filter::builder().error_rate(error_rate).capacity(u64::try_from(capacity).unwrap_or(0));
+        if let Some(expansion) = growing.map_or(Ok(None), expansion)? {
+            builder = builder.growing(expansion);
+        }
+        if let Some(seed) = seed {
+            builder = builder.seed(seed);
+        }
+        if let Some(window) = window {
+            builder = builder.window(window);
+        }
+        if let Some(slices) = slices {
+            builder = builder.slices(slices);
+        }
+        builder = if counting { builder.counting() } else { builder };
+        builder = if rolling { builder.rolling() } else { builder };
+        builder = if refresh { builder.refresh() } else { builder };
+        builder = if classic { builder.classic() } else { builder };
+        builder.build().map(BloomFilter::from).map_err(failed)
+    }
+
+    // --- Items --------------------------------------------------------------------------------------------------------
+
+    /// Adds an item. Returns True if it was there already, or seemed to be, and False if it is new, as pybloom does.
+    ///
+    /// BF.ADD replies the other way around. Raises FilterFullError if there is no room for the item.
+    fn add(&self, py: Python<'_>, item: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let item = bytes_of(item)?;
+        let insert = |filter: &mut Filter| {
+            let now = self.now(filter);
+            let (hashes, mut new) = ([filter.hash(item)], [false]);
+            let options = InsertOptions { now, ..InsertOptions::default() };
+            let inserted = filter.insert_hashes(&hashes, &mut new, &mut [], &options, &mut |_bytes| true);
+            inserted.map(|()| !new[0]).map_err(|interrupted| interrupted.error)
+        };
+        let present = if item.len() < LARGE_ITEM {
+            self.with_mut(py, insert)?
+        } else {
+            py.detach(|| self.with_mut_detached(insert))?
+        };
+        present.map_err(failed)
+    }
+
+    /// Returns False if the item is not in the filter, and True if it probably is.
+    fn __contains__(&self, py: Python<'_>, item: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let item = bytes_of(item)?;
+        let find = |filter: &Filter| filter.contains_at(item, self.now(filter));
+        if item.len() < LARGE_ITEM { self.with(py, find) } else { py.detach(|| self.with_detached(find)) }
+    }
+
+    /// Removes one occurrence of an item from a counting filter. Returns False if it was not there.
+    ///
+    /// Never remove an item that was not added: if it is a false positive, another item disappears.
+    fn remove(&self, py: Python<'_>, item: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let item = bytes_of(item)?;
+        self.with_mut(py, |filter| filter.remove(item))?.map_err(failed)
+    }
+
+    /// Returns how often an item is in a counting filter: at the error rate, more often than it was added.
+    fn count_of(&self, py: Python<'_>, item: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let item = bytes_of(item)?;
+        self.with(py, |filter| filter.count(item))?.map_err(failed)
+    }
+
+    /// Adds items in order. Returns for each whether it was there already, as add does.
+    ///
+    /// Takes any iterable of str and bytes, NumPy arrays of the dtypes S and U, and Arrow arrays of strings. These arrays are
+    /// read without a loop in Python, and NumPy's get an array as the answer. Other threads run while items are hashed.
+    ///
+    /// If an item cannot be added, those before it are in the filter.
+    fn add_all<'py>(&self, items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        answers(items, |items, present| self.add_group(items, present), flags)
+    }
+
+    /// Returns for each item whether it is in the filter. Takes what add_all takes.
+    fn contains_all<'py>(&self, items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        answers(items, |items, present| self.find_group(items, present), flags)
+    }
+
+    /// Removes one occurrence of each item from a counting filter. Returns for each whether it was there.
+    fn remove_all<'py>(&self, items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        answers(items, |items, removed| self.remove_group(items, removed), flags)
+    }
+
+    /// Returns for each item how often it is in a counting filter. Takes what add_all takes.
+    fn count_all<'py>(&self, items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        answers(items, |items, counts| self.count_group(items, counts), numbers)
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(usize::try_from(self.count(py)?).unwrap_or(isize::MAX as usize))
+    }
+
+    // --- Time ---------------------------------------------------------------------------------------------------------
+
+    /// Tells a filter with a window what time it is, in seconds since 1970 or as a datetime.
+    ///
+    /// Without this call, the filter reads the system's clock. From the first call on, it has the time that it was told last.
+    /// Time does not go back: an earlier time changes nothing.
+    fn advance_to(&self, py: Python<'_>, time: &Bound<'_, PyAny>) -> PyResult<()> {
+        let seconds: f64 = match time.getattr("timestamp") {
+            Ok(method) => method.call0()?.extract()?,
+            Err(_) => time.extract()?,
+        };
+        let time = Duration::try_from_secs_f64(seconds)
+            .map_err(|_| PyValueError::new_err("the time must be in seconds since 1970"))?;
+        if !self.with(py, |filter| filter.needs_time())? {
+            return Err(PyTypeError::new_err("the filter forgets nothing by time: create it with a window"));
+        }
+        self.is_driven.store(true, Ordering::Relaxed);
+        self.with_mut(py, |filter| filter.advance_to(time))
+    }
+
+    // --- Copies and sets ----------------------------------------------------------------------------------------------
+
+    /// Returns a copy that shares nothing with the filter.
+    fn copy(&self, py: Python<'_>) -> PyResult<BloomFilter> {
+        Ok(self.alike(self.copied(py)?))
+    }
+
+    fn __copy__(&self, py: Python<'_>) -> PyResult<BloomFilter> {
+        self.copy(py)
+    }
+
+    fn __deepcopy__(&self, py: Python<'_>, _memo: &Bound<'_, PyAny>) -> PyResult<BloomFilter> {
+        self.copy(py)
+    }
+
+    /// Returns an empty filter with the same options and seed, so that the two can be united.
+    fn empty_like(&self, py: Python<'_>) -> PyResult<BloomFilter> {
+        let empty = self.with(py, |filter| filter.empty_like(|_bytes| true))?.map_err(failed)?;
+        Ok(self.alike(empty))
+    }
+
+    /// Returns a filter with all items of both. In counting filters, the counts add up.
+    ///
+    /// Raises ValueError if the filters differ in their options or seeds, or forget.
+    fn union(&self, py: Python<'_>, other: &Bound<'_, BloomFilter>) -> PyResult<BloomFilter> {
+        self.merged(py, other.get(), Filter::union_with)
+    }
+
+    /// Returns a filter with the items that are in both, and more false positives than in either.
+    ///
+    /// Raises ValueError as union does, and if a filter has grown, or is a counting filter that may grow.
+    fn intersection(&self, py: Python<'_>, other: &Bound<'_, BloomFilter>) -> PyResult<BloomFilter> {
+        self.merged(py, other.get(), Filter::intersect_with)
+    }
+
+    fn __or__(&self, py: Python<'_>, other: &Bound<'_, BloomFilter>) -> PyResult<BloomFilter> {
+        self.union(py, other)
+    }
+
+    fn __and__(&self, py: Python<'_>, other: &Bound<'_, BloomFilter>) -> PyResult<BloomFilter> {
+        self.intersection(py, other)
+    }
+
+    fn __ior__(&self, py: Python<'_>, other: &Bound<'_, BloomFilter>) -> PyResult<()> {
+        self.merge(py, other.get(), Filter::union_with)
+    }
+
+    fn __iand__(&self, py: Python<'_>, other: &Bound<'_, BloomFilter>) -> PyResult<()> {
+        self.merge(py, other.get(), Filter::intersect_with)
+    }
+
+    // --- What is known of the filter ----------------------------------------------------------------------------------
+
+    /// How many distinct items fit before the filter is full, or grows further.
+    #[getter]
+    fn capacity(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, Filter::capacity)
+    }
+
+    /// The share of false positives that the filter was created for.
+    #[getter]
+    fn error_rate(&self, py: Python<'_>) -> PyResult<f64> {
+        self.with(py, Filter::error_rate)
+    }
+
+    /// The number of items that were new when they were added, as len(filter): an estimate after a union.
+    #[getter]
+    fn count(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |filter| filter.len_at(self.now(filter)))
+    }
+
+    /// The seed of the hash, or None for a classic filter.
+    #[getter]
+    fn seed(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        self.with(py, Filter::seed)
+    }
+
+    /// The expansion of a filter that grows, or None.
+    #[getter]
+    fn growing(&self, py: Python<'_>) -> PyResult<Option<u32>> {
+        self.with(py, Filter::expansion)
+    }
+
+    /// What the filter is made of: native, counting, windowed or classic.
+    #[getter]
+    fn kind(&self, py: Python<'_>) -> PyResult<&'static str> {
+        Ok(match self.with(py, Filter::kind)? {
+            FilterKind::Native => "native",
+            FilterKind::Counting => "counting",
+            FilterKind::Windowed => "windowed",
+            FilterKind::Classic => "classic",
+        })
+    }
+
+    /// The bytes that the filter takes.
+    #[getter]
+    fn memory(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with(py, Filter::memory_usage)
+    }
+
+    /// Returns all that is known of the filter, and of each of its parts.
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let facts = self.with(py, |filter| Facts::of(filter, self.now(filter)))?;
+        let info = PyDict::new(py);
+        info.set_item("kind", self.kind(py)?)?;
+        info.set_item("capacity", self.capacity(py)?)?;
+        info.set_item("count", self.count(py)?)?;
+        info.set_item("estimated", facts.is_estimate)?;
+        info.set_item("error_rate", self.error_rate(py)?)?;
+        info.set_item("false_positive_rate", facts.false_positive_rate)?;
+        info.set_item("fill", facts.fill)?;
+        info.set_item("memory", self.memory(py)?)?;
+        info.set_item("growing", self.growing(py)?)?;
+        info.set_item("seed", self.seed(py)?)?;
+        let window = facts.window;
+        info.set_item("window", window.and_then(|window| window.length).map(|ms| Duration::from_millis(ms.get())))?;
+        info.set_item("slices", window.map(|window| window.slices))?;
+        info.set_item("refresh", window.is_some_and(|window| window.refresh))?;
+        info.set_item("rolling", window.is_some_and(|window| window.rolling))?;
+        let parts = facts.parts.iter().map(|part| {
+            let facts = PyDict::new(py);
+            facts.set_item("bytes", part.bytes)?;
+            facts.set_item("blocks_per_item", part.blocks_per_item)?;
+            facts.set_item("probes", part.probes)?;
+            facts.set_item("capacity", part.capacity)?;
+            facts.set_item("count", part.items)?;
+            Ok(facts)
+        });
+        info.set_item("parts", parts.collect::<PyResult<Vec<_>>>()?)?;
+        Ok(info)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let (kind, count, capacity) = (self.kind(py)?, self.count(py)?, self.capacity(py)?);
+        let (rate, memory) = (self.error_rate(py)?, self.memory(py)?);
+        Ok(format!("<BloomFilter: {kind}, {count} of {capacity} items, error rate {rate}, {memory} bytes>"))
+    }
+
+    // --- Bytes, files and servers -------------------------------------------------------------------------------------
+
+    /// Returns the filter as bytes: what DUMP replies and RESTORE takes, with a checksum. They contain the seed.
+    fn dump<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let payload = py.detach(|| self.with_detached(dump::encode))?.map_err(failed)?;
+        Ok(PyBytes::new(py, &payload))
+    }
+
+    /// Returns the filter of a DUMP payload of oxbloom or RedisBloom, or of the bytes of the Rust library.
+    ///
+    /// Raises ValueError if the data is damaged or something else, or if the filter takes more than max_memory bytes. Set
+    /// max_memory for data from others: a few bytes can describe a filter of any size.
+    #[staticmethod]
+    #[pyo3(signature = (data, *, max_memory=None))]
+    fn load(data: &Bound<'_, PyAny>, max_memory: Option<u64>) -> PyResult<BloomFilter> {
+        let data = bytes_like(data)?;
+        let bytes = data.as_bytes();
+        data.py().detach(|| decode(bytes, max_memory.unwrap_or(u64::MAX))).map(BloomFilter::from)
+    }
+
+    fn __reduce__<'py>(this: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
+        let py = this.py();
+        let driven = this.get().is_driven.load(Ordering::Relaxed);
+        Ok((py.get_type::<BloomFilter>().getattr("_restore")?, (this.get().dump(py)?, driven)))
+    }
+
+    /// Returns what was pickled.
+    #[staticmethod]
+    fn _restore(data: &Bound<'_, PyAny>, is_driven: bool) -> PyResult<BloomFilter> {
+        let filter = BloomFilter::load(data, None)?;
+        filter.is_driven.store(is_driven, Ordering::Relaxed);
+        Ok(filter)
+    }
+
+    /// Writes the filter to a binary file: what dump returns.
+    fn tofile(&self, py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<()> {
+        const PIECE: usize = 1 << 20;
+        let payload = py.detach(|| self.with_detached(dump::encode))?.map_err(failed)?;
+        for piece in payload.chunks(PIECE) {
+            let mut rest = PyBytes::new(py, piece);
+            // A file without a buffer may take less than it is given, and says how much.
+            loop {
+                let written: Option<usize> = file.call_method1("write", (&rest,))?.extract()?;
+                match rest.as_bytes().get(written.unwrap_or(usize::MAX)..) {
+                    Some(left) if !left.is_empty() => rest = PyBytes::new(py, left),
+                    _ => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the filter of a binary file, or of its next n bytes. Raises ValueError as load does.
+    #[staticmethod]
+    #[pyo3(signature = (file, n=-1, *, max_memory=None))]
+    fn fromfile(file: &Bound<'_, PyAny>, n: i64, max_memory: Option<u64>) -> PyResult<BloomFilter> {
+        BloomFilter::load(&file.call_method1("read", (n,))?, max_memory)
+    }
+
+    /// Returns the filter in chunks: iterators and data, as BF.SCANDUMP replies with them and BF.LOADCHUNK takes them.
+    ///
+    /// The filter must not change meanwhile.
+    fn chunks(this: Py<Self>) -> Chunks {
+        Chunks::new(this)
+    }
+
+    /// Returns the filter of the chunks of BF.SCANDUMP, all of them in order. Raises ValueError as load does.
+    #[staticmethod]
+    #[pyo3(signature = (chunks, *, max_memory=None))]
+    fn from_chunks(chunks: &Bound<'_, PyAny>, max_memory: Option<u64>) -> PyResult<BloomFilter> {
+        chunks::load(chunks.py(), chunks, max_memory.unwrap_or(u64::MAX)).map(BloomFilter::from)
+    }
+
+    /// Saves the filter in a key of a server, in chunks, so that it may be of any size.
+    ///
+    /// It is loaded into a key beside this one, and takes its name when it is whole. The key's time to live is lost.
+    ///
+    /// client: of redis-py or valkey-py; one of a cluster, too.
+    /// replace: True to overwrite the key. Otherwise KeyError is raised if it exists.
+    /// progress: is called with the bytes that are done and those that there are, after each chunk.
+    #[pyo3(signature = (client, key, **options))]
+    fn save_to(
+        this: &Bound<'_, Self>,
+        client: &Bound<'_, PyAny>,
+        key: &Bound<'_, PyAny>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        this.py().import("oxbloom._servers")?.call_method("save", (this, client, key), options)?;
+        Ok(())
+    }
+
+    /// Returns the filter in a key of a server, in chunks, so that it may be of any size.
+    ///
+    /// Raises KeyError if there is no such key, and RuntimeError if the filter changes again and again while it is read.
+    ///
+    /// client: of redis-py or valkey-py; one of a cluster, too. It must not decode replies.
+    /// max_memory: the most bytes that the filter may take. Raises ValueError if it takes more.
+    /// progress: is called with the bytes that are done and those that there are, after each chunk.
+    #[staticmethod]
+    #[pyo3(signature = (client, key, **options))]
+    fn load_from<'py>(
+        client: &Bound<'py, PyAny>,
+        key: &Bound<'py, PyAny>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        client.py().import("oxbloom._servers")?.call_method("load", (client, key), options)
+    }
+
+    /// Returns the header of the filter's chunks: filters with equal headers have as many items, bits and parts.
+    fn _header<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let header = self.with(py, codec::encode_header)?.map_err(failed)?;
+        Ok(PyBytes::new(py, &header))
+    }
+}
+
+/// What [`BloomFilter::info`] tells beyond the properties.
+struct Facts {
+    is_estimate: Option<bool>,
+    false_positive_rate: f64,
+    fill: f64,
+    window: Option<Window>,
+    parts: Vec<LayerInfo>,
+}
+
+impl Facts {
+    fn of(filter: &Filter, now: u64) -> Facts {
+        Facts {
+            is_estimate: filter.is_estimate(),
+            false_positive_rate: filter.false_positive_rate_at(now),
+            fill: filter.fill(),
+            window: filter.windowed().map(|filter| filter.slices().window()),
+            parts: filter.layers().collect(),
+        }
+    }
+}

@@ -1,0 +1,506 @@
+"""The class BloomFilter, compared with Python's own sets and counters, and with pybloom's habits."""
+
+import ast
+import copy
+import pickle
+import random
+import threading
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import oxbloom
+import pyarrow as pa
+import pytest
+from filters import most_false_positives
+from kinds import KINDS, filled, items
+from oxbloom import BloomFilter, FilterFullError
+
+ABSENT = [f"absent {number}" for number in range(20_000)]
+
+
+# --- Items ----------------------------------------------------------------------------------------
+
+
+def test_add_answers_as_pybloom_does():
+    filter = BloomFilter(1000)
+    assert filter.add("a") is False
+    assert filter.add("a") is True
+    assert "a" in filter
+    assert "b" not in filter
+    assert len(filter) == filter.count == 1
+    assert (filter.capacity, filter.error_rate) == (1000, 0.001)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_filters_of_all_kinds_hold_their_items_and_their_error_rate(name):
+    filter, members = filled(name)
+    assert all(filter.contains_all(members))
+    assert all(member in filter for member in members)
+    assert len(filter) <= len(members)
+    taken = sum(filter.contains_all(ABSENT))
+    assert taken <= most_false_positives(len(ABSENT), filter.error_rate)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_one_by_one_and_in_batches_are_the_same(name):
+    kind = KINDS[name]
+    batch = kind.create()
+    one = batch.empty_like()
+    members = items(kind.items) + items(kind.items // 2)
+    random.Random(1).shuffle(members)
+    assert batch.add_all(iter(members)) == [one.add(member) for member in members]
+    assert batch.contains_all(ABSENT) == [absent in one for absent in ABSENT]
+    assert len(batch) == len(one)
+
+
+def test_str_stands_for_its_utf8_bytes():
+    filter = BloomFilter(100)
+    filter.add_all(["é", "", "日本", "\0", b"\xff"])
+    assert all(filter.contains_all(["é".encode(), b"", "日本".encode(), b"\0", b"\xff"]))
+    with pytest.raises(UnicodeEncodeError):
+        filter.add("\ud800")
+
+
+@pytest.mark.parametrize("item", [1, None, 1.5, ["a"], ("a",), bytearray(b"a"), memoryview(b"a")])
+def test_other_types_are_rejected(item):
+    filter = BloomFilter(100, counting=True)
+    for call in (filter.add, filter.__contains__, filter.remove, filter.count_of):
+        with pytest.raises(TypeError, match="must be str or bytes, not"):
+            call(item)
+    for call in (filter.add_all, filter.contains_all, filter.remove_all, filter.count_all):
+        with pytest.raises(TypeError, match="must be str or bytes, not"):
+            call(["before", item, "after"])
+    # The items before it are handled.
+    assert filter.count_of("before") == 0
+    assert filter.count == 0
+
+
+@pytest.mark.parametrize("items", ["abc", b"abc", bytearray(b"abc"), 5, None])
+def test_batches_take_no_single_items(items):
+    with pytest.raises(TypeError):
+        BloomFilter(100).add_all(items)
+
+
+def test_an_iterable_that_fails_leaves_what_came_before():
+    def failing():
+        yield from items(10_000)
+        raise OSError("the disk is gone")
+
+    filter = BloomFilter(20_000)
+    with pytest.raises(OSError, match="the disk is gone"):
+        filter.add_all(failing())
+    assert all(filter.contains_all(items(10_000)))
+
+
+def test_a_full_filter_says_what_it_took():
+    filter = BloomFilter(100)
+    with pytest.raises(FilterFullError, match="it has the first 100 of these"):
+        filter.add_all([*items(100), "one too many"])
+    assert all(filter.contains_all(items(100)))
+    with pytest.raises(IndexError):
+        filter.add("one too many")
+    assert filter.add("item 1")
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"capacity": 0}, ValueError),
+        ({"capacity": -1}, ValueError),
+        ({"capacity": 1 << 70}, OverflowError),
+        ({"capacity": (1 << 63) - 1}, MemoryError),
+        ({"capacity": "10"}, TypeError),
+        ({"error_rate": 0}, ValueError),
+        ({"error_rate": 1}, ValueError),
+        ({"error_rate": float("nan")}, ValueError),
+        ({"growing": 0}, ValueError),
+        ({"growing": "yes"}, ValueError),
+        ({"seed": -1}, OverflowError),
+        ({"seed": 1, "classic": True}, ValueError),
+        ({"counting": True, "classic": True}, ValueError),
+        ({"counting": True, "rolling": True}, ValueError),
+        ({"window": timedelta(0)}, ValueError),
+        ({"window": timedelta(days=-1)}, ValueError),
+        ({"window": timedelta(days=36_600)}, ValueError),
+        ({"rolling": True, "growing": True}, ValueError),
+        ({"refresh": True}, ValueError),
+        ({"refresh": True, "rolling": True}, ValueError),
+        ({"slices": 4}, ValueError),
+        ({"slices": 1, "rolling": True}, ValueError),
+        ({"unknown": True}, TypeError),
+    ],
+)
+def test_options_that_make_no_sense_are_rejected(options, error):
+    with pytest.raises(error):
+        BloomFilter(**{"capacity": 100} | options)
+
+
+def test_the_options_can_be_read_back():
+    filter = BloomFilter(50, 0.01, growing=4, seed=42)
+    assert (filter.capacity, filter.growing, filter.seed) == (50, 4, 42)
+    assert BloomFilter(10).growing is None
+    assert BloomFilter(10, growing=True).growing == 2
+    assert BloomFilter(10, classic=True).seed is None
+    assert BloomFilter(10).seed != BloomFilter(10).seed
+    assert "42" not in repr(filter)
+    info = BloomFilter(10, window=timedelta(hours=1), slices=4, rolling=True, refresh=True).info()
+    assert (info["window"], info["slices"]) == (timedelta(hours=1), 4)
+    assert info["rolling"]
+    assert info["refresh"]
+
+
+# --- Counting -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("growing", [None, True])
+def test_a_counting_filter_counts_as_a_counter(growing):
+    rng, model = random.Random(2), Counter[str]()
+    filter = BloomFilter(2000, 1e-9, counting=True, growing=growing)
+    for _ in range(10_000):
+        item = f"item {rng.randrange(1500)}"
+        if rng.random() < 0.6:
+            assert filter.add(item) == (model[item] > 0)
+            model[item] += 1
+        else:
+            assert filter.remove(item) == (model[item] > 0)
+            model[item] = max(0, model[item] - 1)
+    names = items(1500)
+    assert filter.count_all(names) == [model[name] for name in names]
+    assert len(filter) == sum(count > 0 for count in model.values())
+    assert filter.remove_all(names) == [model[name] > 0 for name in names]
+    assert filter.count_of(names[0]) == max(0, model[names[0]] - 1)
+
+
+def test_only_counting_filters_remove_and_count():
+    for call in ("remove", "count_of"):
+        with pytest.raises(TypeError, match="counting=True"):
+            getattr(BloomFilter(10), call)("a")
+    for call in ("remove_all", "count_all"):
+        with pytest.raises(TypeError, match="counting=True"):
+            getattr(BloomFilter(10), call)(["a"])
+
+
+# --- Time -----------------------------------------------------------------------------------------
+
+
+def test_a_window_is_over_after_its_time():
+    filter = BloomFilter(100, window=timedelta(seconds=80), seed=1)
+    start = datetime(2020, 1, 1, tzinfo=UTC)
+    filter.advance_to(start)
+    assert not filter.add("a")
+    filter.advance_to(start + timedelta(seconds=79))
+    assert filter.add("a")
+    filter.advance_to(start + timedelta(seconds=91))
+    assert "a" not in filter
+    assert len(filter) == 0
+    filter.advance_to((start + timedelta(seconds=1)).timestamp())  # time does not go back
+    assert "a" not in filter
+
+
+def test_without_advance_to_the_clock_of_the_system_counts():
+    filter = BloomFilter(100, window=timedelta(milliseconds=400), slices=2)
+    filter.add("a")
+    assert "a" in filter
+    assert filter.contains_all(["a"]) == [True]
+    time.sleep(0.7)
+    assert "a" not in filter
+    assert filter.contains_all(["a"]) == [False]
+    assert len(filter) == 0
+    assert not filter.add("a")
+
+
+def test_copies_keep_their_clock():
+    filter = BloomFilter(100, window=timedelta(seconds=80))
+    filter.advance_to(1000)
+    filter.add("a")
+    for other in (filter.copy(), pickle.loads(pickle.dumps(filter))):
+        assert "a" in other
+        other.advance_to(1100.0)
+        assert "a" not in other
+    assert "a" in filter
+
+
+def test_a_rolling_filter_remembers_the_last_items():
+    filter = BloomFilter(1000, 1e-9, rolling=True)
+    filter.add_all(items(5000))
+    assert all(filter.contains_all(items(5000)[4000:]))
+    assert len(filter) <= 1125
+
+
+@pytest.mark.parametrize("time", [-1, float("nan"), float("inf"), "now", None])
+def test_a_time_must_be_one(time):
+    with pytest.raises((ValueError, TypeError)):
+        BloomFilter(10, window=timedelta(1)).advance_to(time)
+
+
+def test_filters_without_a_window_have_no_time():
+    for filter in (BloomFilter(10), BloomFilter(10, rolling=True)):
+        with pytest.raises(TypeError, match="window"):
+            filter.advance_to(1)
+
+
+# --- Sets -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["native", "grown", "counting", "growing counting", "classic"])
+def test_a_union_has_the_items_of_both(name):
+    one, members = filled(name)
+    other = one.empty_like()
+    others = [f"other {number}" for number in range(100)]
+    other.add_all(others[:90])
+    for union in (one | other, one.union(other)):
+        assert all(union.contains_all(members + others[:90]))
+    assert not all(one.contains_all(others[:90]))
+    one |= other
+    assert all(one.contains_all(members + others[:90]))
+
+
+def test_an_intersection_has_the_common_items():
+    one = BloomFilter(1000, seed=5)
+    other = BloomFilter(1000, seed=5)
+    one.add_all(items(600))
+    other.add_all(items(900)[300:])
+    for common in (one & other, one.intersection(other)):
+        assert all(common.contains_all(items(600)[300:]))
+        assert sum(common.contains_all(ABSENT)) < 200
+    one &= other
+    assert sum(one.contains_all(items(300))) < 30
+
+
+def test_a_filter_is_united_with_itself():
+    filter, members = filled("counting")
+    assert (filter | filter).count_of(members[0]) == 2
+    filter |= filter
+    assert filter.count_of(members[0]) == 2
+
+
+def test_filters_that_differ_are_not_united():
+    filter = BloomFilter(100, seed=1)
+    others = [
+        BloomFilter(100, seed=2),
+        BloomFilter(101, seed=1),
+        BloomFilter(100, 0.01, seed=1),
+        BloomFilter(100, seed=1, growing=True),
+        BloomFilter(100, seed=1, counting=True),
+        BloomFilter(100, classic=True),
+    ]
+    for other in others:
+        for call in (filter.union, filter.intersection, filter.__ior__, filter.__iand__):
+            with pytest.raises(ValueError, match="empty_like"):
+                call(other)
+    grown, _ = filled("grown")
+    with pytest.raises(ValueError, match="grown"):
+        grown & grown
+    window, _ = filled("window")
+    with pytest.raises(ValueError, match="forget"):
+        window | window
+    with pytest.raises(TypeError):
+        filter | {"a"}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_copies_share_nothing(name):
+    filter, members = filled(name)
+    for other in (
+        filter.copy(),
+        copy.copy(filter),
+        copy.deepcopy(filter),
+        pickle.loads(pickle.dumps(filter)),
+    ):
+        assert other.info() == filter.info()
+        assert all(other.contains_all(members))
+    empty = filter.empty_like()
+    empty.add("new")
+    assert len(empty) == 1
+    assert len(filter) > 1
+
+
+# --- Columns --------------------------------------------------------------------------------------
+
+WORDS = ["", "a", "é", "日本語", "x" * 11, "x" * 12, "x" * 13, "a" * 300, "mid\0dle"]
+COLUMNS = {
+    "U": np.array(WORDS),
+    "S": np.array([word.encode() for word in WORDS]),
+    "reversed": np.array(WORDS[::-1])[::-1],
+    "every other": np.array([each for word in WORDS for each in (word, "no")])[::2],
+    "swapped": np.array(WORDS).astype(np.array(WORDS).dtype.newbyteorder()),
+    "object": np.array(WORDS, dtype=object),
+    "variable": np.array(WORDS, dtype=np.dtypes.StringDType()),
+    "utf8": pa.array(WORDS),
+    "large utf8": pa.array(WORDS, pa.large_utf8()),
+    "view": pa.array(WORDS, pa.string_view()),
+    "binary": pa.array([word.encode() for word in WORDS], pa.binary()),
+    "large binary": pa.array([word.encode() for word in WORDS], pa.large_binary()),
+    "binary view": pa.array([word.encode() for word in WORDS], pa.binary_view()),
+    "slice": pa.array(["no", *WORDS, "no"])[1:-1],
+    "slice of views": pa.array(["no" * 10, *WORDS, "no"], pa.string_view())[1:-1],
+    "slice of nulls": pa.array([None, *WORDS, None])[1:-1],
+    "chunks": pa.chunked_array([WORDS[:3], [], WORDS[3:]]),
+    "no chunks": pa.chunked_array([WORDS]),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_are_the_items_that_a_loop_would_see(name):
+    column: Any = COLUMNS[name]
+    filter = BloomFilter(100, seed=3)
+    assert list(filter.add_all(column)) == [False] * len(WORDS)
+    assert filter.contains_all(WORDS) == [True] * len(WORDS)
+    assert len(filter) == len(WORDS)
+    assert list(filter.contains_all(column)) == [True] * len(WORDS)
+    assert "no" not in filter
+    counting = BloomFilter(100, counting=True)
+    counting.add_all(column)
+    assert list(counting.count_all(column)) == [1] * len(WORDS)
+    assert list(counting.remove_all(column)) == [True] * len(WORDS)
+
+
+def test_long_columns_are_as_long_lists():
+    words = [f"{number:x}" for number in range(20_000)]
+    answers = []
+    for column in (words, np.array(words), np.array(words, "S"), pa.array(words)):
+        filter = BloomFilter(10_000, growing=True, seed=4)
+        filter.add_all(column[::2])
+        answers.append(list(filter.contains_all(column)))
+    assert all(answer == answers[0] for answer in answers)
+
+
+def test_numpy_gets_numpy():
+    filter = BloomFilter(100, counting=True)
+    answer = filter.add_all(np.array(["a", "b", "a"]))
+    assert isinstance(answer, np.ndarray)
+    assert answer.dtype == bool
+    assert answer.tolist() == [False, False, True]
+    answer[0] = True  # it is the caller's own
+    assert filter.count_all(np.array(["a"])).dtype == np.uint64
+    assert np.array(["c", "a"])[filter.contains_all(np.array(["c", "a"]))].tolist() == ["a"]
+
+
+@pytest.mark.parametrize("column", [np.array([], "U5"), np.array([], "S5"), pa.array([], pa.utf8()),
+                                    pa.chunked_array([], pa.utf8()), pa.array([], pa.string_view()), []])  # fmt: skip
+def test_columns_may_be_empty(column):
+    assert list(BloomFilter(10).add_all(column)) == []
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.array([1, 2]),
+        np.array([["a", "b"]]),
+        np.array([["a", "b"]], "S"),
+        np.array("a"),
+        np.array(["a", None]),
+        pa.array([1, 2]),
+        pa.array(["a", None]),
+        pa.array(["a", None], pa.string_view()),
+        pa.array(["a", "b"]).dictionary_encode(),
+        pa.table({"a": ["b"]}),
+        pa.array([["a"]]),
+    ],
+)
+def test_columns_of_other_types_are_rejected(column):
+    with pytest.raises(TypeError):
+        BloomFilter(10).add_all(column)
+
+
+def test_a_null_is_reported_by_its_number():
+    column = pa.array(["a"] * 5000 + [None])
+    with pytest.raises(TypeError, match="number 5000"):
+        BloomFilter(10).add_all(column)
+
+
+def test_columns_that_are_not_unicode_are_rejected():
+    column = np.array([0x110000, 0x61], np.uint32).view("U1")
+    with pytest.raises(ValueError, match="number 0 is not valid Unicode"):
+        BloomFilter(10).add_all(column)
+
+
+# --- Threads --------------------------------------------------------------------------------------
+
+
+def test_other_threads_run_while_items_are_hashed():
+    """A thread that counts gets on while a long batch is hashed, which would otherwise hold it up for all of it."""
+    column = np.array([b"x" * 1000], "S1000").repeat(300_000)
+    filter = BloomFilter(1_000_000)
+    stamps: list[float] = []
+    stopped = threading.Event()
+
+    def count() -> None:
+        while not stopped.is_set():
+            stamps.append(time.perf_counter())
+            time.sleep(0.0005)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    begin = time.perf_counter()
+    while (end := time.perf_counter()) - begin < 0.3:
+        filter.contains_all(column)
+    stopped.set()
+    thread.join()
+    during = [stamp for stamp in stamps if begin < stamp < end]
+    assert len(during) > 20 * (end - begin)
+
+
+def test_threads_share_a_filter():
+    filter = BloomFilter(100, growing=True, counting=True)
+    errors: list[Exception] = []
+
+    def work(number: int) -> None:
+        try:
+            names = [f"{number}:{each}" for each in range(5000)]
+            for name in names[:1000]:
+                filter.add(name)
+            filter.add_all(names[1000:])
+            assert all(filter.contains_all(names))
+            assert len(filter | filter.empty_like()) > 0
+            assert all(filter.remove_all(names[:2500]))
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert all(filter.contains_all(f"{n}:{each}" for n in range(4) for each in range(2500, 5000)))
+
+
+def test_filters_are_merged_both_ways_at_once():
+    one = BloomFilter(100_000, seed=1)
+    other = one.empty_like()
+
+    def merge(into: BloomFilter, source: BloomFilter) -> None:
+        for _ in range(200):
+            into |= source
+
+    threads = [threading.Thread(target=merge, args=pair) for pair in ((one, other), (other, one))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+# --- Documentation --------------------------------------------------------------------------------
+
+
+def test_help_shows_what_editors_show():
+    """The docstrings of the stub, which editors show, are those of the library, which help() shows."""
+    stub = ast.parse((Path(oxbloom.__file__).parent / "_oxbloom.pyi").read_text())
+    [kind] = [each for each in stub.body if getattr(each, "name", "") == "BloomFilter"]
+    assert isinstance(kind, ast.ClassDef)
+    documented = {
+        each.name: ast.get_docstring(each)
+        for each in kind.body
+        if isinstance(each, ast.FunctionDef) and ast.get_docstring(each)
+    }
+    del documented["__contains__"]  # Python has its own text for it
+    assert ast.get_docstring(kind) == BloomFilter.__doc__
+    assert {name: getattr(BloomFilter, name).__doc__ for name in documented} == documented
+    public = {name for name in vars(BloomFilter) if not name.startswith("_")}
+    assert public == {name for name in documented if not name.startswith("_")}
