@@ -584,7 +584,7 @@ impl BloomFilter {
 
     /// Returns the filter of a binary file, or of its next n bytes. Raises ValueError as load does.
     #[staticmethod]
-    #[pyo3(signature = (file, n=-1, *, max_memory=None))]
+    #[pyo3(signature = (file, n=-1, *, max_memory=None), text_signature = "(file, n=-1, *, max_memory=None)")]
     fn fromfile(file: &Bound<'_, PyAny>, n: i64, max_memory: Option<u64>) -> PyResult<BloomFilter> {
         BloomFilter::load(&file.call_method1("read", (n,))?, max_memory)
     }

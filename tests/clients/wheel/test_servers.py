@@ -1,0 +1,156 @@
+"""Filters are saved in keys of servers and loaded from them, in chunks."""
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+from kinds import KINDS, filled
+from oxbloom import BloomFilter
+from oxbloom._slots import slot_of, temporary_name
+from redis.crc import key_slot
+from servers import OXBLOOM, Server, free_port, running, wait_until
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_filters_of_all_kinds_are_saved_and_loaded(server: Server, name: str):
+    filter, members = filled(name)
+    filter.save_to(server.client, "key")
+    assert server.client.keys() == [b"key"]
+    assert server.client.ttl("key") == -1
+    assert all(server.client.execute_command("BF.MEXISTS", "key", *members))
+    loaded = BloomFilter.load_from(server.client, "key")
+    assert loaded.dump() == filter.dump()
+    assert loaded.info() == filter.info()
+
+
+@pytest.mark.parametrize("options", [{"decode_responses": True}, {"protocol": 3}, {"protocol": 2}])
+def test_any_client_will_do(server: Server, options: dict):
+    filter, _ = filled("grown")
+    with redis.Redis(port=server.port, **options) as client:
+        filter.save_to(client, b"key")
+        sizes: list[tuple[int, int]] = []
+        loaded = BloomFilter.load_from(client, b"key", progress=lambda *args: sizes.append(args))
+    assert loaded.dump() == filter.dump()
+    assert sizes
+
+
+def test_progress_goes_up_to_the_whole(server: Server):
+    filter, _ = filled("large")
+    for call in (filter.save_to, BloomFilter.load_from):
+        steps: list[tuple[int, int]] = []
+        call(
+            server.client,
+            "key",
+            progress=lambda done, total, steps=steps: steps.append((done, total)),
+        )
+        assert len(steps) > 3
+        assert steps == sorted(steps)
+        done, total = steps[-1]
+        assert 0.99 * total <= done <= total
+        assert total == pytest.approx(filter.memory, rel=0.01)
+
+
+def test_a_key_that_exists_is_kept_unless_told(server: Server):
+    filter, members = filled("native")
+    server.client.set("key", "value", ex=1000)
+    with pytest.raises(KeyError, match="the key exists"):
+        filter.save_to(server.client, "key")
+    assert server.client.get("key") == b"value"
+    filter.save_to(server.client, "key", replace=True)
+    assert all(server.client.execute_command("BF.MEXISTS", "key", *members))
+    assert server.client.ttl("key") == -1
+    assert server.client.dbsize() == 1
+
+
+def test_a_key_that_comes_up_meanwhile_is_kept(server: Server):
+    filter, _ = filled("native")
+    with pytest.raises(KeyError, match="the key exists"):
+        filter.save_to(server.client, "key", progress=lambda *_: server.client.set("key", "mine"))
+    assert server.client.get("key") == b"mine"
+    assert server.client.dbsize() == 1
+
+
+def test_a_failed_save_leaves_nothing(server: Server):
+    def fail(*_: int) -> None:
+        assert server.client.dbsize() == 1
+        [temporary] = server.client.keys()
+        assert 0 < server.client.ttl(temporary) <= 3600
+        raise OSError("enough")
+
+    with pytest.raises(OSError, match="enough"):
+        filled("native")[0].save_to(server.client, "key", progress=fail)
+    assert server.client.dbsize() == 0
+
+
+def test_what_is_no_filter_is_not_loaded(server: Server):
+    with pytest.raises(KeyError, match="no such key"):
+        BloomFilter.load_from(server.client, "key")
+    server.client.set("key", "value")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        BloomFilter.load_from(server.client, "key")
+
+
+def test_memory_is_bounded(server: Server):
+    server.client.execute_command("BF.RESERVE", "key", 0.01, 1_000_000)
+    with pytest.raises(ValueError, match="more than max_memory=1000"):
+        BloomFilter.load_from(server.client, "key", max_memory=1000)
+
+
+def test_a_filter_that_changes_is_read_again(server: Server):
+    for name in ("grown", "growing counting"):
+        filter, members = filled(name)
+        filter.save_to(server.client, name)
+        added: list[int] = []
+
+        def add(*_: int, name: str = name, added: list[int] = added) -> None:
+            if not added:
+                added.append(1)
+                server.client.execute_command("BF.MADD", name, *range(200))
+
+        loaded = BloomFilter.load_from(server.client, name, progress=add)
+        assert all(loaded.contains_all(members + [str(number) for number in range(200)]))
+        assert len(loaded) == server.client.execute_command("BF.CARD", name)
+
+
+def test_a_filter_that_changes_all_the_time_is_given_up(server: Server):
+    filled("grown")[0].save_to(server.client, "key")
+    numbers = iter(range(1_000_000))
+
+    def add(*_: int) -> None:
+        server.client.execute_command("BF.MADD", "key", *(next(numbers) for _ in range(50)))
+
+    with pytest.raises(RuntimeError, match="changes again and again"):
+        BloomFilter.load_from(server.client, "key", progress=add)
+
+
+def test_a_filter_that_changes_is_not_saved(server: Server):
+    filter, _ = filled("grown")
+    with pytest.raises((RuntimeError, redis.ResponseError)):
+        filter.save_to(
+            server.client, "key", progress=lambda *_: filter.add_all(map(str, range(99)))
+        )
+    assert server.client.dbsize() == 0
+
+
+ODD_KEYS = ["plain", "{tagged}:1", "a{tagged}b}", "{}empty tag", "open{", "closed}", "}{", "{", "}",
+            "", "line\nfeed\r\n", "фильтр"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[redis.RedisCluster]:
+    ports = ("--cluster-port", str(free_port()))
+    with running(OXBLOOM, "--cluster-enabled", "yes", *ports) as server:
+        server.client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        wait_until(lambda: b"cluster_state:ok" in server.client.execute_command("CLUSTER", "INFO"))
+        client = redis.RedisCluster.from_url(server.url)
+        yield client
+        client.close()
+
+
+@pytest.mark.parametrize("key", ODD_KEYS)
+def test_filters_are_saved_in_clusters(cluster: redis.RedisCluster, key: str):
+    filter, _ = filled("grown")
+    filter.save_to(cluster, key)
+    assert BloomFilter.load_from(cluster, key).dump() == filter.dump()
+    assert slot_of(key.encode()) == key_slot(key.encode())
+    assert slot_of(temporary_name(key.encode(), b":x")) == key_slot(key.encode())

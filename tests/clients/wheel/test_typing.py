@@ -1,0 +1,81 @@
+"""The package has types: of its own, and for those who use it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from servers import ROOT
+
+SAMPLE = """
+from datetime import timedelta
+from pathlib import Path
+import numpy as np
+import pyarrow as pa
+import redis
+from oxbloom import BloomFilter, FilterFullError, Info, module_path
+
+seen: BloomFilter = BloomFilter(100, 0.01, growing=True, seed=3)
+old: bool = seen.add("a")
+flags: list[bool] = seen.add_all(["a", b"b"])
+flags = seen.contains_all(each for each in ("a", "b"))
+flags = seen.contains_all(pa.array(["a"]))
+array = seen.contains_all(np.array(["a"]))
+there: bool = array.all().item() or "a" in seen
+counts: list[int] = BloomFilter(10, counting=True).count_all(["a"])
+both: BloomFilter = seen | seen.empty_like()
+both |= seen
+BloomFilter(10, window=timedelta(1)).advance_to(1.5)
+info: Info = seen.info()
+length: int = info["parts"][0]["bytes"] + len(seen) + seen.count
+with open("file", "wb") as out:
+    seen.tofile(out)
+with open("file", "rb") as file:
+    seen = BloomFilter.fromfile(file, max_memory=1 << 20)
+seen = BloomFilter.load(seen.dump())
+seen.save_to(redis.Redis(), "key", progress=lambda done, total: print(done, total))
+seen = BloomFilter.load_from(redis.Redis(), "key")
+path: Path = module_path()
+try:
+    seen.add("c")
+except FilterFullError as error:
+    print(error)
+"""
+
+WRONG = """
+from oxbloom import BloomFilter
+seen = BloomFilter("100")
+seen.add(1)
+seen.add_all([1])
+seen.count = 3
+answer: str = seen.add("a")
+"""
+
+
+def mypy(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
+    (folder / "sample.py").write_text(code)
+    command = [sys.executable, "-m", "mypy", "--strict", "sample.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_a_program_passes_mypy(tmp_path: Path):
+    pytest.importorskip("pyarrow")
+    code = SAMPLE.replace(
+        "import pyarrow as pa",
+        "import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]",
+    )
+    done = mypy(tmp_path, code)
+    assert done.returncode == 0, done.stdout
+
+
+def test_mistakes_are_found(tmp_path: Path):
+    done = mypy(tmp_path, WRONG)
+    lines = {int(line.split(":")[1]) for line in done.stdout.splitlines() if "error:" in line}
+    assert lines == {3, 4, 5, 6, 7}, done.stdout
+
+
+def test_the_stub_says_what_is_there(tmp_path: Path):
+    command = [sys.executable, "-m", "mypy.stubtest", "oxbloom._oxbloom", "--ignore-missing-stub"]
+    command += ["--mypy-config-file", str(ROOT / "python/oxbloom/pyproject.toml")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
