@@ -147,7 +147,8 @@ impl Timing {
         let now = self.at.unwrap_or_else(|| time_for(ctx, filter));
         // An item that is new to the master may be a false positive here, if memory that was refused to the master has
         // divided its table in another way. It is remembered here as long as there.
-        InsertOptions { on_duplicate, now, lifetime: self.ttl, refresh: ctx.is_replicated_or_loading() }
+        let refresh = filter.windowed().is_some() && ctx.is_replicated_or_loading();
+        InsertOptions { on_duplicate, now, lifetime: self.ttl, refresh }
     }
 
     /// Returns the arguments of BF.INSERT that replicate additions at `time`, up to and with ITEMS.
