@@ -123,7 +123,6 @@ class Cluster:
             self.open_slot(key, to)
             self.move_keys(key, to, meanwhile)
             self.close_slot(key, to)
-            wait_until(self._healthy)
 
     def shuffle(self, keys: list[str]) -> None:
         """Moves the slots of keys from the primary that has them to the next."""
@@ -160,6 +159,9 @@ class Cluster:
         others = [server for server in self.primaries() if server not in (source, to)]
         for server in (to, source, *others):
             server.client.cluster("SETSLOT", slot, "NODE", self.ids[to])
+        # A server that takes over a slot before it knows the newest epoch claims an older one, and then they never agree.
+        wait_until(lambda: len({self._epoch(server, to) for server in self.alive()}) == 1)
+        wait_until(self._healthy)
 
     def move_slot_atomically(self, key: str, to: Server) -> tuple[str, str]:
         """Moves the slot of a key as Valkey does from 9.0 on. How that ended, and why."""
@@ -199,6 +201,12 @@ class Cluster:
         return all(each == owners[0] for each in owners) and all(
             server.client.cluster("INFO")["cluster_state"] == "ok" for server in self.alive()
         )
+
+    def _epoch(self, server: Server, of: Server) -> str:
+        """The configuration epoch that a server believes another one to have."""
+        nodes = server.client.cluster("NODES").values()
+        (epoch,) = (node["epoch"] for node in nodes if node["node_id"] == self.ids[of])
+        return epoch
 
     def _owner(self, server: Server, key: str) -> int | None:
         """The port of the primary that a server believes to serve a key."""
