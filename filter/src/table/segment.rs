@@ -33,7 +33,7 @@ mod stored;
 
 use std::ptr::NonNull;
 
-use super::bits::{Select, field, low_bits, move_down, move_up, ones_from, select_zero, set_field};
+use super::bits::{Broadword, Select, field, low_bits, move_down, move_up, ones_from, select_zero, set_field};
 use super::directory::Bucket;
 use super::entry::{slot_content, slots_of};
 use super::path::{Path, bits_of, later_bits_of};
@@ -205,6 +205,12 @@ impl Segment {
         1 << self.log_groups
     }
 
+    /// Returns the number of quotients.
+    #[inline(always)]
+    pub(super) fn quotients(&self) -> u32 {
+        GROUP_QUOTIENTS << self.log_groups
+    }
+
     /// Returns the number of path bits that choose a quotient of the whole table.
     pub(super) fn level(&self) -> u32 {
         self.depth() + self.log_groups() + QUOTIENT_BITS
@@ -283,6 +289,13 @@ impl Segment {
     #[inline(always)]
     pub(super) fn slots_in<S: Select>(&self, group: usize) -> usize {
         select_zero::<S>(self.bytes(), self.bounds(group).0, GROUP_QUOTIENTS) - GROUP_QUOTIENTS as usize
+    }
+
+    /// Returns the slots of a group, in order.
+    #[inline(always)]
+    fn slots_of_group(&self, group: usize) -> impl Iterator<Item = u64> {
+        let (end, width) = (self.bounds(group).1 * 8, usize::from(self.width));
+        (1..=self.slots_in::<Broadword>(group)).map(move |slot| field(self.bytes(), end - slot * width, self.width()))
     }
 
     #[inline(always)]

@@ -1,5 +1,7 @@
 //! Segments as lists of entries.
 
+use std::ops::Range;
+
 use super::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, Run, Segment};
 use crate::error::Error;
 use crate::memory::try_vec;
@@ -15,7 +17,7 @@ impl Segment {
             segment.for_each_entry(|quotient, value, content| {
                 entries.push(ListedEntry { quotient: first + quotient, value, content });
             });
-            first += GROUP_QUOTIENTS << segment.log_groups;
+            first += segment.quotients();
         }
         Ok(entries)
     }
@@ -75,18 +77,40 @@ impl Segment {
 
     /// Calls `visit` with the value of each entry.
     pub(in crate::table) fn for_each_value(&self, mut visit: impl FnMut(u64)) {
-        self.for_each_entry(|_quotient, value, _count| visit(value));
+        for group in self.filled_groups() {
+            if self.stamp_bits > 0 || self.has_single_slots(group) {
+                self.slots_of_group(group).for_each(|slot| visit(slot >> self.stamp_bits));
+            } else {
+                self.runs_of(group..group + 1)
+                    .flat_map(|(_, run)| self.entries(run))
+                    .for_each(|entry| visit(entry.value));
+            }
+        }
     }
 
     /// Returns an iterator over the quotients that have slots, and their runs.
     pub(super) fn runs(&self) -> Runs<'_> {
-        let groups = if !self.bytes().is_empty() { self.groups() } else { 0 };
-        Runs { segment: self, groups: 0..groups, group: 0, end: 0, at: 0, zeros: GROUP_QUOTIENTS + 1, first: 0 }
+        self.runs_of(self.filled_groups())
+    }
+
+    /// Returns the groups, or none if the segment has no memory.
+    pub(super) fn filled_groups(&self) -> Range<usize> {
+        0..if !self.bytes().is_empty() { self.groups() } else { 0 }
+    }
+
+    /// Returns an iterator over the quotients of some groups that have slots, and their runs.
+    pub(super) fn runs_of(&self, groups: Range<usize>) -> Runs<'_> {
+        Runs { segment: self, groups, group: 0, end: 0, at: 0, zeros: GROUP_QUOTIENTS + 1, first: 0 }
     }
 
     /// Returns the size of a segment of this format with `entries`, in bytes.
     pub(in crate::table) fn bytes_for(&self, entries: &[ListedEntry]) -> usize {
-        self.bytes_for_slots(entries.iter().map(|entry| self.slots_of(entry)).sum())
+        self.bytes_for_slots(self.slots_for(entries))
+    }
+
+    /// Returns the number of slots that `entries` fill.
+    pub(in crate::table) fn slots_for(&self, entries: &[ListedEntry]) -> usize {
+        entries.iter().map(|entry| self.slots_of(entry)).sum()
     }
 
     /// Returns the number of slots that an entry fills.
@@ -107,7 +131,7 @@ impl Segment {
 pub(super) struct Runs<'a> {
     segment: &'a Segment,
     /// The groups after the current one.
-    groups: std::ops::Range<usize>,
+    groups: Range<usize>,
     /// The current group.
     group: usize,
     /// The end of the group, in bits from the start of the segment.

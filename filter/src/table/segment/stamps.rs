@@ -109,10 +109,7 @@ impl Segment {
     pub(in crate::table) fn holds_forgotten(&self, group: usize, forgotten: u64) -> bool {
         let base = self.base_of(group);
         let least = forgotten.saturating_sub(base);
-        let (end, width, bits) = (self.bounds(group).1 * 8, usize::from(self.width), self.stamp_bits());
-        let mut slots =
-            (1..=self.slots_in::<Broadword>(group)).map(|slot| field(self.bytes(), end - slot * width, bits));
-        least > 0 && slots.any(|slot| self.slices_between(base, slot) < least)
+        least > 0 && self.slots_of_group(group).any(|slot| self.slices_between(base, slot) < least)
     }
 
     /// Drops the forgotten slots of a group, and calls `dropped` with their values.

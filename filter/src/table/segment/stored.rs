@@ -5,7 +5,7 @@
 
 use super::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, Run, Segment};
 use crate::error::Error;
-use crate::table::bits::Broadword;
+use crate::table::bits::{Broadword, MAX_WIDTH, field, low_bits};
 use crate::table::entry::{MAX_ENTRY_COUNT, Payload, Stamps, slot_content, slots_of};
 
 impl Segment {
@@ -13,11 +13,10 @@ impl Segment {
     /// and the lower part of each group, in whole bytes. A segment that does not forget has no bases. `out` must have
     /// room.
     pub(in crate::table) fn encode(&self, out: &mut Vec<u8>) {
-        let groups = if !self.bytes().is_empty() { self.groups() } else { 0 };
         if self.stamp_bits > 0 {
             out.extend_from_slice(&self.base.to_le_bytes());
         }
-        for group in 0..groups {
+        for group in self.filled_groups() {
             let ((start, end), slots) = (self.bounds(group), self.slots_in::<Broadword>(group));
             let upper = GROUP_QUOTIENTS as usize + 1 + slots;
             let lower = slots * usize::from(self.width);
@@ -93,23 +92,64 @@ impl Segment {
             return Ok(false);
         }
         let mut values = Vec::new();
-        for (_, run) in self.runs() {
-            // Fast path for most runs: this check dominates the time of loading a filter.
-            if run.len == 1 && self.stamp_bits == 0 && self.slot(&run, 0) != 0 {
+        for group in 0..self.groups() {
+            // Most groups need no closer look. Loading a filter takes most of its time here.
+            if self.stamp_bits == 0 && self.has_single_slots(group) {
                 continue;
             }
-            values.clear();
-            values.try_reserve(run.len).map_err(|_| Error::OutOfMemory)?;
-            let are_entries = match payload {
-                Payload::Nothing => self.read_entries(run, 1, &mut values),
-                Payload::Count => self.read_entries(run, MAX_ENTRY_COUNT, &mut values),
-                Payload::Slice(stamps) => self.read_stamped(run, stamps, &mut values),
-            };
-            if !are_entries || has_repeated(&mut values) {
-                return Ok(false);
+            for (_, run) in self.runs_of(group..group + 1) {
+                values.clear();
+                values.try_reserve(run.len).map_err(|_| Error::OutOfMemory)?;
+                let are_entries = match payload {
+                    Payload::Nothing => self.read_entries(run, 1, &mut values),
+                    Payload::Count => self.read_entries(run, MAX_ENTRY_COUNT, &mut values),
+                    Payload::Slice(stamps) => self.read_stamped(run, stamps, &mut values),
+                };
+                if !are_entries || has_repeated(&mut values) {
+                    return Ok(false);
+                }
             }
         }
         Ok(true)
+    }
+
+    /// Returns true if each slot of a group is an entry of its own: no slot is 0, and no two slots of a run are equal.
+    /// Returns false if a run is so long that it needs another check.
+    #[inline(always)]
+    pub(super) fn has_single_slots(&self, group: usize) -> bool {
+        /// The number of bits of the upper part that are checked at a time. The following bits are read with them.
+        const STEP: u32 = 48;
+        const MORE: u32 = MAX_WIDTH - STEP;
+        let ((start, end), width, slots) = (self.bounds(group), self.width(), self.slots_in::<Broadword>(group));
+        let slot = |index: usize| field(self.bytes(), end * 8 - (index + 1) * width as usize, width);
+        let (first, length) = (start * 8, GROUP_QUOTIENTS + 1 + slots as u32);
+        let mut before = 0;
+        for at in (0..length).step_by(STEP as usize) {
+            let left = length - at;
+            let bits = field(self.bytes(), first + at as usize, MAX_WIDTH.min(left));
+            let ones = bits & low_bits(STEP);
+            // Bit i of `pairs` is set if the slots of bit i and of bit i + distance are in one run.
+            let mut pairs = ones;
+            for distance in 1..=MORE {
+                pairs &= bits >> distance;
+                if pairs == 0 {
+                    break;
+                }
+                if distance == MORE {
+                    return false;
+                }
+                let mut left = pairs;
+                while left != 0 {
+                    let index = before + (ones & low_bits(left.trailing_zeros())).count_ones() as usize;
+                    if slot(index) == slot(index + distance as usize) {
+                        return false;
+                    }
+                    left &= left - 1;
+                }
+            }
+            before += ones.count_ones() as usize;
+        }
+        self.slots_of_group(group).all(|slot| slot != 0)
     }
 
     /// Appends the values of a run to `values`, which must have room. Returns false if a slot belongs to no valid
