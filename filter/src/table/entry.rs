@@ -17,6 +17,7 @@
 //! gives its top bit to the quotient. When the table is halved, the fingerprint gets this bit back, and loses its last
 //! bit if it becomes too long.
 
+use super::Addressing;
 use super::bits::low_bits;
 use crate::error::Error;
 use crate::memory::try_vec;
@@ -77,17 +78,6 @@ pub(super) fn slots_of(count: u64, width: u32) -> usize {
     match count {
         0..=2 => count as usize,
         _ => 2 + (u64::BITS - (count - 3).leading_zeros()).div_ceil(width - 1).max(1) as usize,
-    }
-}
-
-/// Returns the largest count that needs at most one slot more than `count` does.
-pub(super) fn max_count_with_another_slot(count: u64, width: u32) -> u64 {
-    match count {
-        0..=2 => count + 1,
-        _ => {
-            let digits = slots_of(count, width) as u32 - 1;
-            1u64.checked_shl(digits * (width - 1)).map_or(MAX_ENTRY_COUNT, |numbers| MAX_ENTRY_COUNT.min(numbers + 2))
-        }
     }
 }
 
@@ -174,6 +164,38 @@ pub(super) fn halved(entries: &[ListedEntry], from: u32, to: u32, payload: Paylo
         }
     }
     Ok(halved)
+}
+
+/// Returns the entries of two segments for the same paths, both ordered by quotient. A set does not get an entry of
+/// `added` that one of its own entries covers.
+pub(super) fn united(
+    mut own: &[ListedEntry],
+    mut added: &[ListedEntry],
+    addressing: Addressing,
+    payload: Payload,
+) -> Result<Vec<ListedEntry>, Error> {
+    let mut united: Vec<ListedEntry> = try_vec(own.len() + added.len())?;
+    while let Some(&ListedEntry { quotient, .. }) = added.first() {
+        united.extend_from_slice(take(&mut own, |entry| entry.quotient < quotient));
+        let start = united.len();
+        united.extend_from_slice(take(&mut own, |entry| entry.quotient == quotient));
+        for &entry in take(&mut added, |entry| entry.quotient == quotient) {
+            let covers = |other: &ListedEntry| addressing.covers(other.value, entry.value);
+            if payload != Payload::Nothing || !united[start..].iter().any(covers) {
+                push(&mut united, start, entry, payload);
+            }
+        }
+    }
+    united.extend_from_slice(own);
+    Ok(united)
+}
+
+/// Removes the first entries, as long as `is_taken` returns true, and returns them.
+fn take<'a>(entries: &mut &'a [ListedEntry], is_taken: impl Fn(&ListedEntry) -> bool) -> &'a [ListedEntry] {
+    let end = entries.iter().position(|entry| !is_taken(entry)).unwrap_or(entries.len());
+    let (taken, rest) = entries.split_at(end);
+    *entries = rest;
+    taken
 }
 
 /// Adds an entry. The entries from `start` on have the same quotient. If one of them has the same value, it absorbs the

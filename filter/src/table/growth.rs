@@ -3,10 +3,10 @@
 use super::bits::{Broadword, Select};
 use super::coverage::{Coverage, coverage_of_entries};
 use super::directory::{Bucket as _, Directory};
-use super::entry::{doubled, halved};
+use super::entry::{ListedEntry, doubled, halved};
 use super::fingerprint::FIRST_LEVEL;
 use super::path::Path;
-use super::segment::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, QUOTIENT_BITS, Segment};
+use super::segment::{MAX_LOG_GROUPS, QUOTIENT_BITS, Segment};
 use super::{Addressing, PAGE_BITS, Payload, Table};
 use crate::error::Error;
 use crate::item_count::ItemCount;
@@ -31,14 +31,33 @@ pub(super) const DIRECTORY_BYTES_PER_SEGMENT: u64 = 512;
 /// segments do not split.
 #[inline(always)]
 pub(super) fn must_double(segment: &Segment, max_depth: u32) -> bool {
-    let may_split = segment.depth() < max_depth || segment.log_groups() < MAX_LOG_GROUPS && max_depth > 0;
-    segment.slots() >= MAX_LOAD * (GROUP_QUOTIENTS << segment.log_groups()) / 8 && may_split
+    exceeds_load(segment, segment.slots() as usize + 1) && may_double(segment, max_depth)
+}
+
+/// Returns true if `slots` slots are more than a segment should have.
+#[inline(always)]
+pub(super) fn exceeds_load(segment: &Segment, slots: usize) -> bool {
+    slots > (MAX_LOAD * segment.quotients() / 8) as usize
+}
+
+/// Returns true if a segment is not as large and deep as it can be.
+#[inline(always)]
+pub(super) fn may_double(segment: &Segment, max_depth: u32) -> bool {
+    segment.depth() < max_depth || segment.log_groups() < MAX_LOG_GROUPS && max_depth > 0
 }
 
 /// Returns true if a segment of a growing table may be halved.
 #[inline(always)]
 fn is_sparse(segment: &Segment) -> bool {
-    segment.slots() <= MIN_LOAD * (GROUP_QUOTIENTS << segment.log_groups()) / 8
+    segment.slots() <= MIN_LOAD * segment.quotients() / 8
+}
+
+/// Splits the entries of a segment with twice as many quotients as `quotients` into those of two segments.
+pub(super) fn split_in_halves(entries: &mut [ListedEntry], quotients: u32) -> [&[ListedEntry]; 2] {
+    let cut = entries.partition_point(|entry| entry.quotient < quotients);
+    let (low, high) = entries.split_at_mut(cut);
+    high.iter_mut().for_each(|entry| entry.quotient -= quotients);
+    [low, high]
 }
 
 /// Returns true if a segment has so few slots after a removal that it should [shrink](Table::shrink).
@@ -151,19 +170,32 @@ impl Table {
         self.merge_pages(path);
     }
 
+    /// Returns an empty segment with twice the groups of a segment, or if these are too many, a half of the segment.
+    pub(super) fn empty_doubled(&self, segment: &Segment) -> Segment {
+        match segment.log_groups() {
+            MAX_LOG_GROUPS => self.empty_segment_with_groups(segment.depth() + 1, MAX_LOG_GROUPS),
+            log_groups => self.empty_segment_with_groups(segment.depth(), log_groups + 1),
+        }
+    }
+
+    /// Returns an empty segment with half the groups of a segment, or if it is a half, the whole.
+    pub(super) fn empty_halved(&self, segment: &Segment) -> Segment {
+        match segment.depth() {
+            0 => self.empty_segment_with_groups(0, segment.log_groups() - 1),
+            depth => self.empty_segment_with_groups(depth - 1, segment.log_groups()),
+        }
+    }
+
     /// Doubles the quotients of a segment: doubles its groups, or splits it in two.
     #[cold]
     #[inline(never)]
-    fn double(&mut self, path: Path, admit: Admit<'_>) -> Result<(), Error> {
+    pub(super) fn double(&mut self, path: Path, admit: Admit<'_>) -> Result<(), Error> {
         if matches!(self.addressing, Addressing::Fixed(_)) {
             return Err(Error::CannotGrow);
         }
         let (segment, forgotten) = (self.segment(path), self.forgotten());
-        let (depth, log_groups, value_bits) = (segment.depth(), segment.log_groups(), segment.value_bits());
-        let empty = || match log_groups {
-            MAX_LOG_GROUPS => self.empty_segment_with_groups(depth + 1, log_groups),
-            _ => self.empty_segment_with_groups(depth, log_groups + 1),
-        };
+        let (log_groups, value_bits) = (segment.log_groups(), segment.value_bits());
+        let empty = || self.empty_doubled(segment);
         let new_value_bits = empty().value_bits();
         let listed = Segment::list(&[segment])?;
         let mut entries = doubled(&listed, value_bits, new_value_bits, self.payload)?;
@@ -180,10 +212,7 @@ impl Table {
             (after, slots) = (bytes, whole.slots());
             *self.segment_mut(path) = whole;
         } else {
-            let half = GROUP_QUOTIENTS << log_groups;
-            let cut = entries.partition_point(|entry| entry.quotient < half);
-            entries[cut..].iter_mut().for_each(|entry| entry.quotient -= half);
-            let halves = [&entries[..cut], &entries[cut..]];
+            let halves = split_in_halves(&mut entries, segment.quotients());
             let bytes = halves.map(|entries| empty().bytes_for(entries));
             if !admit((bytes[0] + bytes[1]).saturating_sub(before.0) as u64) {
                 return Err(Error::OutOfMemory);
@@ -252,28 +281,23 @@ impl Table {
     #[inline(never)]
     fn halve(&mut self, path: Path) -> bool {
         let (segment, forgotten) = (self.segment(path), self.forgotten());
-        let (depth, log_groups, value_bits, level) =
-            (segment.depth(), segment.log_groups(), segment.value_bits(), segment.level());
+        let (depth, value_bits, level) = (segment.depth(), segment.value_bits(), segment.level());
         if matches!(self.addressing, Addressing::Fixed(_))
             || level == FIRST_LEVEL
             || depth > 0 && depth == self.pages.get(path).depth()
         {
             return false;
         }
-        let quotients = GROUP_QUOTIENTS << log_groups;
         let bit = if depth > 0 { 1 << (Path::BITS - depth) } else { 0 };
         let pair = [path & !bit, path | bit].map(|path| self.segment(path));
         let sources = if depth > 0 { &pair[..] } else { &pair[..1] };
         let slots: u32 = sources.iter().map(|segment| segment.slots()).sum();
         if sources.iter().any(|segment| segment.depth() != depth)
-            || slots > MIN_LOAD * quotients * sources.len() as u32 / 8
+            || slots > MIN_LOAD * segment.quotients() * sources.len() as u32 / 8
         {
             return false;
         }
-        let empty = match depth {
-            0 => self.empty_segment_with_groups(0, log_groups - 1),
-            _ => self.empty_segment_with_groups(depth - 1, log_groups),
-        };
+        let empty = self.empty_halved(segment);
         let new_value_bits = empty.value_bits();
         let Ok(mut before) = Segment::list(sources) else { return false };
         let coverage_before = coverage_of_entries(&before, level, value_bits);

@@ -2,12 +2,13 @@
 
 use std::cmp::Reverse;
 
+use super::Table;
 use super::directory::Bucket as _;
-use super::entry::ListedEntry;
+use super::entry::{ListedEntry, doubled, halved, united};
+use super::growth::{exceeds_load, may_double, split_in_halves};
 use super::path::Path;
 use super::segment::Segment;
 use super::stored::{END, path_at};
-use super::{Addressing, Table};
 use crate::error::Error;
 use crate::item_count::{ItemCount, MergeOp};
 use crate::memory::Admit;
@@ -89,7 +90,7 @@ impl Table {
                 }
                 let copy = segment.try_clone()?;
                 self.split_empty(path, segment.depth(), u64::MAX)?;
-                self.replace_empty(path, copy);
+                self.replace(path, copy);
                 changed = true;
             } else {
                 changed |= self.add_entries_of(path, segment, admit)?;
@@ -126,7 +127,7 @@ impl Table {
             let bytes = empty.bytes_for(&common);
             let whole = empty.with_entries(bytes, &common, self.forgotten())?;
             intersection.split_empty(path, segment.depth(), u64::MAX)?;
-            intersection.replace_empty(path, whole);
+            intersection.replace(path, whole);
             intersection.occurrences =
                 common.iter().fold(intersection.occurrences, |sum, entry| sum.saturating_add(entry.content));
         }
@@ -141,20 +142,90 @@ impl Table {
     }
 
     /// Adds the entries of a segment that starts at `path`. Returns true if the table changed.
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`add`](Self::add). Some of the entries may have been added.
     pub(super) fn add_entries_of(&mut self, path: Path, segment: &Segment, admit: Admit<'_>) -> Result<bool, Error> {
-        let mut changed = false;
-        for ListedEntry { quotient, value, content } in Segment::list(&[segment])? {
-            let quotient = Path::from(quotient) << (Path::BITS - segment.level());
-            let (bits, length) = match self.addressing {
-                Addressing::Growing(_) => {
-                    (value >> 1 >> value.trailing_zeros(), segment.width() - 1 - value.trailing_zeros())
-                }
-                Addressing::Fixed(_) => (value, segment.width()),
-            };
-            let length = segment.level() + length;
-            let bits = Path::from(bits).checked_shl(Path::BITS - length).unwrap_or(0);
-            changed |= self.put(path | quotient | bits, length, content, admit)?;
+        self.add_list(path, &Segment::list(&[segment])?, &segment.empty_copy(), admit)
+    }
+
+    /// Adds the entries of a segment that starts at `path`, given as a list. `place` is an empty segment of the same
+    /// depth and size. First brings the list to the level of the table's segment, and then merges it with the entries
+    /// there.
+    fn add_list(
+        &mut self,
+        path: Path,
+        entries: &[ListedEntry],
+        place: &Segment,
+        admit: Admit<'_>,
+    ) -> Result<bool, Error> {
+        loop {
+            let target = self.segment(path);
+            if target.depth() < self.min_depth() {
+                self.split_empty(path, self.min_depth(), u64::MAX)?;
+                continue;
+            }
+            if target.level() > place.level() {
+                return self.add_doubled_list(path, entries, place, admit);
+            }
+            let (listed, empty) = (Segment::list(&[target])?, target.empty_copy());
+            let halved = self.halved_list(path, entries, place, target.level())?;
+            let united = united(&listed, halved.as_deref().unwrap_or(entries), self.addressing, self.payload)?;
+            if united == listed {
+                return Ok(false);
+            }
+            if exceeds_load(&empty, empty.slots_for(&united)) && may_double(&empty, self.max_depth()) {
+                self.double(path, admit)?;
+                continue;
+            }
+            let bytes = empty.bytes_for(&united);
+            if !admit(bytes.saturating_sub(target.allocated()) as u64) {
+                return Err(Error::OutOfMemory);
+            }
+            let whole = empty.with_entries(bytes, &united, self.forgotten())?;
+            self.replace(path, whole);
+            return Ok(true);
         }
-        Ok(changed)
+    }
+
+    /// Adds a list as [`add_list`](Self::add_list) does, to the deeper or larger segments of the table.
+    fn add_doubled_list(
+        &mut self,
+        path: Path,
+        entries: &[ListedEntry],
+        place: &Segment,
+        admit: Admit<'_>,
+    ) -> Result<bool, Error> {
+        let larger = self.empty_doubled(place);
+        let mut entries = doubled(entries, place.value_bits(), larger.value_bits(), self.payload)?;
+        if larger.depth() == place.depth() {
+            return self.add_list(path, &entries, &larger, admit);
+        }
+        let [low, high] = split_in_halves(&mut entries, larger.quotients());
+        let second = path | 1 << (Path::BITS - larger.depth());
+        Ok(self.add_list(path, low, &larger, admit)? | self.add_list(second, high, &larger, admit)?)
+    }
+
+    /// Returns the entries of a segment as those of the segment that it would be a part of at a lower level. Returns
+    /// `None` if `level` is that of `place`.
+    fn halved_list(
+        &self,
+        path: Path,
+        entries: &[ListedEntry],
+        place: &Segment,
+        level: u32,
+    ) -> Result<Option<Vec<ListedEntry>>, Error> {
+        let (mut list, mut place) = (None::<Vec<_>>, place.empty_copy());
+        while place.level() > level {
+            let whole = self.empty_halved(&place);
+            let source = list.as_deref().unwrap_or(entries);
+            let mut halved = halved(source, place.value_bits(), whole.value_bits(), self.payload)?;
+            if whole.depth() < place.depth() && path >> (Path::BITS - place.depth()) & 1 == 1 {
+                halved.iter_mut().for_each(|entry| entry.quotient += place.quotients() / 2);
+            }
+            (list, place) = (Some(halved), whole);
+        }
+        Ok(list)
     }
 }

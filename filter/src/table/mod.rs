@@ -108,6 +108,15 @@ impl Addressing {
         }
     }
 
+    /// Returns true if a value matches all items that another value of its quotient matches.
+    #[inline(always)]
+    fn covers(self, value: u64, other: u64) -> bool {
+        match self {
+            Addressing::Growing(_) => value.trailing_zeros() >= other.trailing_zeros() && is_prefix(value, other >> 1),
+            Addressing::Fixed(_) => value == other,
+        }
+    }
+
     /// Returns the value of a new entry.
     #[inline(always)]
     fn value(self, address: Address) -> u64 {

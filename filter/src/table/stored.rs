@@ -201,7 +201,7 @@ impl Table {
         let target = self.segment(path);
         if target.slots() == 0 && target.depth() == segment.depth() {
             let is_new = segment.slots() > 0;
-            self.replace_empty(path, segment);
+            self.replace(path, segment);
             return Ok(is_new);
         }
         if self.payload != Payload::Nothing {
@@ -211,11 +211,14 @@ impl Table {
         Ok(self.add_entries_of(path, &segment, &mut |_bytes| true)?)
     }
 
-    /// Replaces an empty segment by one of the same depth.
-    pub(super) fn replace_empty(&mut self, path: Path, segment: Segment) {
+    /// Replaces the segment of a path by one of the same depth.
+    pub(super) fn replace(&mut self, path: Path, segment: Segment) {
+        let before = self.segment(path);
+        let (slots, allocated, coverage) = (before.slots(), before.allocated(), self.coverage_of_segment(before));
         self.coverage.add(self.coverage_of_segment(&segment));
-        self.slots += u64::from(segment.slots());
-        self.segment_bytes = self.segment_bytes + segment.allocated() - self.segment(path).allocated();
+        self.coverage.subtract(coverage);
+        self.slots = self.slots + u64::from(segment.slots()) - u64::from(slots);
+        self.segment_bytes = self.segment_bytes + segment.allocated() - allocated;
         *self.segment_mut(path) = segment;
     }
 

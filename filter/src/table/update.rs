@@ -1,11 +1,10 @@
 //! Additions and removals of items.
 
-use super::bits::{Broadword, Select};
-use super::entry::{MAX_ENTRY_COUNT, Payload, max_count_with_another_slot};
+use super::Table;
+use super::bits::Select;
+use super::entry::{MAX_ENTRY_COUNT, Payload};
 use super::growth::{must_double, should_shrink};
-use super::path::Path;
 use super::segment::Entry;
-use super::{Addressing, Table};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::memory::Admit;
@@ -73,65 +72,6 @@ impl Table {
                 self.coverage.add(added_coverage);
             }
             return Ok(!is_known);
-        }
-    }
-
-    /// Adds an entry with a count. The entry is the prefix of `path` with `length` bits. A set that has a prefix of
-    /// this entry stays as it is. Returns true if the table changed.
-    pub(super) fn put(&mut self, path: Path, length: u32, mut count: u64, admit: Admit<'_>) -> Result<bool, Error> {
-        loop {
-            let segment = self.segment(path);
-            let Some(bits) = length.checked_sub(segment.level()) else {
-                // A prefix this short matches several quotients. Both halves of its paths get it.
-                let other = path | 1 << (Path::BITS - 1 - length);
-                return Ok(self.put(path, length + 1, count, admit)? | self.put(other, length + 1, count, admit)?);
-            };
-            let address = segment.address(path, self.addressing.terminator());
-            let Some(run) = segment.run::<Broadword>(address) else {
-                self.allocate_segment(path, admit)?;
-                continue;
-            };
-            let value = match self.addressing {
-                Addressing::Growing(_) => {
-                    let unused = (segment.width() - 1).saturating_sub(bits);
-                    (address.remainder >> unused << 1 | 1) << unused
-                }
-                Addressing::Fixed(_) => self.addressing.value(address),
-            };
-            let covers = |slot: u64| {
-                self.addressing.matches(slot, address.remainder)
-                    && (slot == value || slot.trailing_zeros() > value.trailing_zeros())
-            };
-            if self.payload == Payload::Nothing && segment.any(&run, covers) {
-                return Ok(false);
-            }
-            let identical = segment.entries(run).find(|entry| entry.value == value);
-            let before = identical.map_or(0, |entry| entry.count);
-            if before == MAX_ENTRY_COUNT {
-                return Ok(false);
-            }
-            let after = (before.saturating_add(count)).min(max_count_with_another_slot(before, segment.width()));
-            let mut in_group = 0;
-            if segment.needs_slot(before, after) {
-                let room = segment.slots_if_room::<Broadword>(&run).filter(|_| !must_double(segment, self.max_depth()));
-                let Some(slots) = room else {
-                    self.make_room::<Broadword>(path, run.group(), admit)?;
-                    continue;
-                };
-                in_group = slots;
-            }
-            let (added_coverage, slots) = (self.addressing.coverage_of_value(segment, value), segment.slots());
-            let segment = self.segment_mut(path);
-            segment.set_count(run, identical, value, after, in_group);
-            let added = segment.slots() - slots;
-            self.slots += u64::from(added);
-            if before == 0 {
-                self.coverage.add(added_coverage);
-            }
-            count -= after - before;
-            if count == 0 {
-                return Ok(true);
-            }
         }
     }
 
