@@ -11,12 +11,9 @@ MODULE := $(TARGET)/release/liboxbloom.so
 FAULTY_MODULE := $(TARGET)/debug/liboxbloom.so
 REDISBLOOM := $(TARGET)/redisbloom/redisbloom.so
 MODULES := OXBLOOM_MODULE=$(MODULE) OXBLOOM_FAULTY_MODULE=$(FAULTY_MODULE) REDISBLOOM_MODULE=$(REDISBLOOM)
+# With the newest and the oldest versions of Scrapy and redis-py that the Python package supports.
 PYTHON_ENV := $(TARGET)/python
-# The oldest versions of Scrapy and redis-py that the package for Scrapy supports.
 OLDEST_PYTHON_ENV := $(TARGET)/python-oldest
-# With the package `oxbloom`, as a wheel that was built from here.
-WHEEL_ENV := $(TARGET)/wheel
-PACKAGE := python/oxbloom
 NODE_TESTS := tests/clients/node
 WHEEL_TESTS := tests/clients/wheel
 NODE_MODULES := $(NODE_TESTS)/node_modules/installed
@@ -29,7 +26,7 @@ TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz --features fault-injectio
 .PHONY: help run build check test bench bench-scrapy demo install uninstall dist test-dist clean
 .PHONY: lint lint-rust lint-python build-tests build-asan build-instructions
 .PHONY: test-rust test-crash test-clients test-instructions test-package test-memcheck test-asan test-matrix soak
-.PHONY: wheel install-wheel test-wheel
+.PHONY: wheel wheel-in-python wheel-in-python-oldest
 .PHONY: setup setup-test setup-servers setup-valgrind setup-monitoring
 
 help: ## Show this list
@@ -51,8 +48,7 @@ check: lint build ## Lint, and test the library (without its statistical tests) 
 
 # All suites, the longest first. `make test` first builds everything, which uses all cores. Then it runs two suites at a
 # time, since they wait half of the time.
-SUITES = test-clients test-rust $(OTHER_SERVERS:%=test-on-%) soak test-asan test-memcheck test-wheel test-instructions \
-  test-package
+SUITES = test-clients test-rust $(OTHER_SERVERS:%=test-on-%) soak test-asan test-memcheck test-instructions test-package
 test: lint build-tests build-asan build-instructions setup-servers ## Install missing packages, and run all checks: takes twenty minutes
 	@$(call two_at_a_time,$(SUITES))
 	@echo "All tests passed."
@@ -72,11 +68,10 @@ PYTHON_SOURCES := python tests/dist tests/clients/crawling $(WHEEL_TESTS) $(addp
   conftest.py servers.py cluster.py replicated.py filters.py pages.py pasting.py test_pages.py test_pybloom_page.py \
   test_links.py test_command_pages.py test_operating.py test_security_page.py test_recipes.py test_how_it_works.py \
   test_install.py test_slot_migration.py test_cluster_routing.py test_failover.py test_sentinel.py)
-lint-python: $(PYTHON_ENV)/installed $(WHEEL_ENV)/installed
+lint-python: $(PYTHON_ENV)/installed
 	$(PYTHON_ENV)/bin/ruff check --config python/pyproject.toml $(PYTHON_SOURCES)
 	$(PYTHON_ENV)/bin/ruff format --check --config python/pyproject.toml $(PYTHON_SOURCES)
 	$(PYTHON_ENV)/bin/mypy --config-file python/pyproject.toml
-	$(WHEEL_ENV)/bin/mypy --config-file $(PACKAGE)/pyproject.toml
 
 # `cargo test` does not include the soak and the tests under valgrind, so these are named.
 build-tests: build setup-test
@@ -91,12 +86,14 @@ test-rust: build-tests
 test-crash: build-tests ## Kill servers at random moments, and look for lost items, 1000 times (or ROUNDS=5000)
 	CRASH_ROUNDS=$(or $(ROUNDS),1000) $(MODULES) cargo test $(TESTED) --test faults crash -- --nocapture
 
-# The test of the crawling page installs the package itself, with the newest versions, so it is left out. The oldest
-# versions use features of Python that are deprecated by now.
+# With the oldest versions, only the tests of what uses Scrapy and redis-py run. The test of the crawling page installs
+# the package itself, with the newest versions, so it is left out. The oldest versions use features of Python that are
+# deprecated by now.
 OLDEST_PYTEST = $(OLDEST_PYTHON_ENV)/bin/pytest -W ignore::DeprecationWarning --ignore tests/clients/crawling/test_crawling_page.py
-test-clients: build-tests
-	$(MODULES) $(PYTHON_ENV)/bin/pytest -q -n auto --dist loadfile --ignore $(WHEEL_TESTS) tests/clients
-	$(MODULES) $(OLDEST_PYTEST) -q -n auto tests/clients/crawling
+OLDEST_TESTS := tests/clients/crawling $(addprefix $(WHEEL_TESTS)/,test_servers.py test_sharded_filter.py)
+test-clients: build-tests wheel-in-python wheel-in-python-oldest
+	$(MODULES) $(PYTHON_ENV)/bin/pytest -q -n auto --dist loadfile tests/clients
+	$(MODULES) $(OLDEST_PYTEST) -q -n auto $(OLDEST_TESTS)
 	cd $(NODE_TESTS) && OXBLOOM_MODULE=$(MODULE) node --test
 
 build-instructions: build
@@ -162,16 +159,16 @@ $(SERVERS:%=test-on-%): test-on-%:
 
 # --- The Python package -----------------------------------------------------------------------------------------------
 
-wheel: build $(WHEEL_ENV)/installed ## Build the Python package oxbloom, with the module in it, into target/wheels
-	install -s -m 755 $(MODULE) $(PACKAGE)/python/oxbloom/liboxbloom.so
-	rm -rf $(TARGET)/wheels
-	$(WHEEL_ENV)/bin/maturin build -q --release --locked --manifest-path $(PACKAGE)/Cargo.toml --out $(TARGET)/wheels
+WHEELS := $(TARGET)/wheels
+WHEEL_TOOLS := $(TARGET)/wheel-tools
+wheel: build $(WHEEL_TOOLS)/installed ## Build the Python package, with the module in it, into target/wheels
+	install -s -m 755 $(MODULE) python/oxbloom/liboxbloom.so
+	rm -rf $(WHEELS)
+	$(WHEEL_TOOLS)/bin/maturin build -q --release --locked --manifest-path python/Cargo.toml --out $(WHEELS)
 
-install-wheel: wheel
-	$(WHEEL_ENV)/bin/pip install -q --force-reinstall --no-deps $(TARGET)/wheels/oxbloom-*.whl
-
-test-wheel: install-wheel $(REDISBLOOM) ## Build the Python package, and test it: two minutes
-	$(MODULES) $(WHEEL_ENV)/bin/pytest -q -n auto --dist loadfile $(WHEEL_TESTS)
+# Installs the package into an environment of the tests.
+wheel-in-python wheel-in-python-oldest: wheel-in-%: wheel $(TARGET)/%/installed
+	$(TARGET)/$*/bin/pip install -q --force-reinstall --no-deps $(WHEELS)/oxbloom-*.whl
 
 # --- Benchmarks and a demonstration -----------------------------------------------------------------------------------
 
@@ -180,7 +177,7 @@ bench: build $(REDISBLOOM) ## Compare with RedisBloom and fastbloom: takes half 
 	cargo bench -p oxbloom-comparison --bench filter
 	FLOOR_MODULE=$(TARGET)/release/examples/libfloor.so $(MODULES) cargo bench -p oxbloom-comparison --bench servers
 
-bench-scrapy: build $(PYTHON_ENV)/installed ## Compare dupefilters for Scrapy: takes ten minutes (one with QUICK=1)
+bench-scrapy: wheel-in-python ## Compare dupefilters for Scrapy: takes ten minutes (one with QUICK=1)
 	@$(SETUP) npm
 	TARGET=$(TARGET) OXBLOOM_MODULE=$(MODULE) PYTHONPATH=tests/clients $(PYTHON_ENV)/bin/python python/benchmarks/dupefilters.py
 
@@ -258,17 +255,14 @@ $(OTHER_SERVERS:%=$(TARGET)/servers/%): $(TARGET)/servers/%:
 $(REDISBLOOM):
 	$(SETUP) redisbloom $@
 
-$(PYTHON_ENV)/installed: tests/clients/requirements.txt python/pyproject.toml
-	$(SETUP) python $(PYTHON_ENV)
+$(PYTHON_ENV)/installed: tests/clients/requirements.txt
+$(OLDEST_PYTHON_ENV)/installed: tests/clients/requirements-oldest.txt
+$(PYTHON_ENV)/installed $(OLDEST_PYTHON_ENV)/installed:
+	$(SETUP) python $(@D) $<
 	@touch $@
 
-$(OLDEST_PYTHON_ENV)/installed: tests/clients/requirements-oldest.txt python/pyproject.toml
-	$(SETUP) python $(OLDEST_PYTHON_ENV) $<
-	@touch $@
-
-# Without the package itself, which is built later.
-$(WHEEL_ENV)/installed: $(WHEEL_TESTS)/requirements.txt
-	$(SETUP) python-without-package $(WHEEL_ENV) $<
+$(WHEEL_TOOLS)/installed: tools/setup.sh
+	$(SETUP) wheel $(@D)
 	@touch $@
 
 $(NODE_MODULES): $(NODE_TESTS)/package-lock.json

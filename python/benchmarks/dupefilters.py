@@ -1,6 +1,6 @@
 """`make bench-scrapy`: duplicates filters for Scrapy side by side, each on a server of its own.
 
-Writes the figures into `python/README.md`, between the markers; with `QUICK=1`, which measures a tenth of the items in a minute,
+Writes the figures into `docs/scrapy.md`, between the markers; with `QUICK=1`, which measures a tenth of the items in a minute,
 into the build folder.
 
 # How the comparison is kept fair
@@ -43,7 +43,7 @@ from typing import Any
 import redis
 import report
 import urls
-from oxbloom_scrapy import RFPDupeFilter
+from oxbloom.scrapy import RFPDupeFilter
 from scrapy import Request, Spider
 from scrapy.utils.request import fingerprint
 from scrapy.utils.test import get_crawler
@@ -411,7 +411,7 @@ def main() -> None:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(figures + "\n")
     else:
-        page = ROOT / "python" / "README.md"
+        page = ROOT / "docs" / "scrapy.md"
         report.write(page, figures)
     say(f"Written to {page}")
 

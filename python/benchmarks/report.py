@@ -1,4 +1,4 @@
-"""The figures as a part of `python/README.md`."""
+"""The figures as a part of `docs/scrapy.md`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
-PACKAGES = ("redis", "Scrapy", "scrapy-redis", "Scrapy-Redis-BloomFilter", "oxbloom-scrapy")
+PACKAGES = ("redis", "Scrapy", "scrapy-redis", "Scrapy-Redis-BloomFilter")
 
 
 @dataclass

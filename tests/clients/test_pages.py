@@ -376,7 +376,7 @@ def test_the_versions_are_those_of_the_files_and_of_the_server(server):
     stated = dict(re.findall(r"^\| (.*?) \| (.*?) \| .* \|$", text(VERSIONS), re.MULTILINE))
     module, library, package = (
         dict(re.findall(r'^([a-z-]+) = "(.*)"$', (ROOT / file).read_text(), re.MULTILINE))
-        for file in ("Cargo.toml", "filter/Cargo.toml", "python/pyproject.toml")
+        for file in ("Cargo.toml", "filter/Cargo.toml", "python/Cargo.toml")
     )
     header = (ROOT / "filter/src/codec/header.rs").read_text()
     classic = (ROOT / "filter/src/codec/classic.rs").read_text()
@@ -386,9 +386,10 @@ def test_the_versions_are_those_of_the_files_and_of_the_server(server):
     assert stated["the module"] == info["bf_version"] == module["version"]
     assert f"`ver {listed[b'ver']}`" in text(VERSIONS)
     assert stated["the Rust library `oxbloom-filter`"] == library["version"]
-    assert stated["the Python package `oxbloom-scrapy`"] == package["version"]
+    assert stated["the Python package `oxbloom`"] == package["version"]
     assert stated["the oldest Rust"] == module["rust-version"] == library["rust-version"]
-    assert package["requires-python"] == f">={stated['the oldest Python, for the package']}"
+    oldest = stated["the oldest Python"]
+    assert f'requires-python = ">={oldest}"' in (ROOT / "python/pyproject.toml").read_text()
     assert re.findall(version, header) == [stated["native file format"]]
     assert re.findall(version, classic) == [stated["classic file format"]]
 

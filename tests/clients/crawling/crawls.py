@@ -24,14 +24,14 @@ LEASE = 2  # seconds
 
 PLAIN = {
     "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
-    "DUPEFILTER_CLASS": "oxbloom_scrapy.RFPDupeFilter",
+    "DUPEFILTER_CLASS": "oxbloom.scrapy.RFPDupeFilter",
 }
-LASTING = {**PLAIN, "SCHEDULER": "oxbloom_scrapy.Scheduler"}
+LASTING = {**PLAIN, "SCHEDULER": "oxbloom.scrapy.Scheduler"}
 CHECK_THEN_INSERT = {
     "SCHEDULER": "scrapy_redis_bloomfilter.scheduler.Scheduler",
     "DUPEFILTER_CLASS": "scrapy_redis_bloomfilter.dupefilter.RFPDupeFilter",
 }
-SCRAPYS_OWN = {"DUPEFILTER_CLASS": "oxbloom_scrapy.RFPDupeFilter"}
+SCRAPYS_OWN = {"DUPEFILTER_CLASS": "oxbloom.scrapy.RFPDupeFilter"}
 
 
 def pages_in_flight(server: Server) -> set[int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cluster import running_cluster
 from crawls import LASTING, Crawl, crawl
-from oxbloom_scrapy import ShardedFilter
+from oxbloom import ShardedFilter
 from scrapy import Request
 from scrapy.utils.request import RequestFingerprinter
 from servers import OXBLOOM, ROOT, running, wait_until

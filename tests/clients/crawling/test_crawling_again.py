@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from cluster import Cluster, running_cluster
 from crawls import LASTING, LEASE, PLAIN, SCRAPYS_OWN, Crawl, crawl, pages_in_flight
-from oxbloom_scrapy import ShardedFilter
+from oxbloom import ShardedFilter
 from servers import ROOT, Server, running, wait_until
 from website import Site, site
 

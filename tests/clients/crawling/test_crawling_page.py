@@ -19,7 +19,7 @@ from servers import HOST, OXBLOOM, ROOT, free_port
 from website import Site, site
 
 PAGE = page("crawling.md")
-PACKAGE_PAGE = (ROOT / "python/README.md").read_text()
+SETTINGS_PAGE = page("scrapy.md")
 # So that a crawl is not over when the page has stopped it twice, however busy the machine.
 PAGES = 200
 DELAY = 0.4  # seconds
@@ -145,17 +145,17 @@ def test_no_command_of_the_page_is_left_out() -> None:
     assert waits_are_bounded(PAGE)
 
 
-def test_all_settings_are_in_the_packages_readme_and_all_that_pages_name_exist() -> None:
-    sources = "".join(path.read_text() for path in (ROOT / "python/src").rglob("*.py"))
+def test_all_settings_are_on_their_page_and_all_that_pages_name_exist() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "python/oxbloom/scrapy").rglob("*.py"))
     name = re.compile(r"\bBLOOMFILTER_[A-Z_]+[A-Z]|\bSCHEDULER_LEASE")
     known = set(re.findall(r'"(BLOOMFILTER_[A-Z_]+[A-Z]|SCHEDULER_LEASE)"', sources))
     assert len(known) >= 8
-    assert set(name.findall(PACKAGE_PAGE)) == known
+    assert set(name.findall(SETTINGS_PAGE)) == known
     assert set(name.findall(PAGE)) <= known
 
 
 @pytest.mark.parametrize(
-    "block", re.findall(r"^```python\n(.*?)^```", PAGE + PACKAGE_PAGE, re.DOTALL | re.MULTILINE)
+    "block", re.findall(r"^```python\n(.*?)^```", PAGE + SETTINGS_PAGE, re.DOTALL | re.MULTILINE)
 )
 def test_all_code_is_python(block: str) -> None:
     compile(textwrap.dedent(block), "page", "exec")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 import redis
-from oxbloom_scrapy.deliveries import ORDERS, Deliveries
-from oxbloom_scrapy.patience import Patience
+from oxbloom.scrapy.deliveries import ORDERS, Deliveries
+from oxbloom.scrapy.retries import Retries
 from proxy import proxy
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -31,7 +31,7 @@ Taker = Callable[..., Deliveries]
 def taker(server: Server) -> Taker:
     def taker(kind: type = FifoQueue, port: int = server.port, lease: int = LEASE) -> Deliveries:
         client = redis.Redis(port=port, retry=Retry(NoBackoff(), 0))
-        return Deliveries(client, QUEUE, ORDERS[kind], lease=lease, patience=Patience(5))
+        return Deliveries(client, QUEUE, ORDERS[kind], lease=lease, retries=Retries(5))
 
     return taker
 

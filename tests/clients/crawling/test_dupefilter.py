@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 import redis
 from crawls import LASTING, PLAIN, SCRAPYS_OWN, crawl
-from oxbloom_scrapy import RFPDupeFilter
+from oxbloom.scrapy import RFPDupeFilter
 from proxy import proxy
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -298,7 +298,7 @@ def test_two_crawlers_start_with_one_filter(server, dupefilter):
 def refusal(dupefilter: RFPDupeFilter, crawler: Crawler, caplog: pytest.LogCaptureFixture) -> str:
     """What is logged about a filter that cannot be used, and closes the spider."""
     crawler.engine = SimpleNamespace(_slot=SimpleNamespace(scheduler=SimpleNamespace()))
-    with patch("oxbloom_scrapy.refusal.close_new_spider") as close:
+    with patch("oxbloom.scrapy.failures.close_new_spider") as close:
         crawler.signals.send_catch_log(signals.spider_opened, spider=crawler.spider)
     close.assert_called_once_with(crawler, "bloomfilter_unusable")
     (record,) = [record for record in caplog.records if record.levelname == "ERROR"]

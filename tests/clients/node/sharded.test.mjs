@@ -2,7 +2,7 @@
  * A filter over several keys, shared by programs in two languages.
  *
  * The placement is written here once more, in JavaScript, after nothing but the documentation of
- * `oxbloom_scrapy.sharding`. What one side adds, the other one finds.
+ * `oxbloom._sharded.placement`. What one side adds, the other one finds.
  *
  * `PYTHON` names a Python that has the package (default: the one that `make setup-test` makes).
  */
@@ -76,7 +76,7 @@ const ITEMS = [
 const PROGRAM = `
 import sys
 import redis
-from oxbloom_scrapy import ShardedFilter
+from oxbloom import ShardedFilter
 port, shards, operation = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 with redis.Redis("127.0.0.1", port) as client:
     filter = ShardedFilter(client, "seen", shards=shards, capacity=${CAPACITY}, error_rate=${ERROR_RATE})

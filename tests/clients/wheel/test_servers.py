@@ -6,7 +6,7 @@ import pytest
 import redis
 from kinds import KINDS, filled
 from oxbloom import BloomFilter
-from oxbloom._slots import slot_of, temporary_name
+from oxbloom._slots import beside, hash_slot
 from redis.crc import key_slot
 from servers import OXBLOOM, Server, free_port, running, wait_until
 
@@ -152,5 +152,5 @@ def test_filters_are_saved_in_clusters(cluster: redis.RedisCluster, key: str):
     filter, _ = filled("grown")
     filter.save_to(cluster, key)
     assert BloomFilter.load_from(cluster, key).dump() == filter.dump()
-    assert slot_of(key.encode()) == key_slot(key.encode())
-    assert slot_of(temporary_name(key.encode(), b":x")) == key_slot(key.encode())
+    assert hash_slot(key.encode()) == key_slot(key.encode())
+    assert hash_slot(beside(key.encode(), b":x")) == key_slot(key.encode())

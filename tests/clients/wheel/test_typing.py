@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import redis
-from oxbloom import BloomFilter, FilterFullError, Info, module_path
+from oxbloom import BloomFilter, FilterFullError, Info, ShardedFilter, ShardedInfo, module_path
+from oxbloom.scrapy import RFPDupeFilter
 
 seen: BloomFilter = BloomFilter(100, 0.01, growing=True, seed=3)
 old: bool = seen.add("a")
@@ -36,6 +37,10 @@ seen = BloomFilter.load(seen.dump())
 seen.save_to(redis.Redis(), "key", progress=lambda done, total: print(done, total))
 seen = BloomFilter.load_from(redis.Redis(), "key")
 path: Path = module_path()
+sharded = ShardedFilter(redis.Redis(), "key", shards=16, window=timedelta(1))
+new: list[bool] = sharded.add_many(["a", b"b"])
+facts: ShardedInfo = sharded.info()
+dupefilter = RFPDupeFilter(sharded)
 try:
     seen.add("c")
 except FilterFullError as error:
@@ -76,6 +81,6 @@ def test_mistakes_are_found(tmp_path: Path):
 
 def test_the_stub_says_what_is_there(tmp_path: Path):
     command = [sys.executable, "-m", "mypy.stubtest", "oxbloom._oxbloom", "--ignore-missing-stub"]
-    command += ["--mypy-config-file", str(ROOT / "python/oxbloom/pyproject.toml")]
+    command += ["--mypy-config-file", str(ROOT / "python/pyproject.toml")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

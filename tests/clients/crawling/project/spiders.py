@@ -6,7 +6,7 @@ import pathlib
 import time
 
 import scrapy
-from oxbloom_scrapy import RFPDupeFilter
+from oxbloom.scrapy import RFPDupeFilter
 from scrapy_redis.spiders import RedisSpider
 from website import BANNED
 

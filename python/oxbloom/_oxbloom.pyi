@@ -1,10 +1,10 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Any, BinaryIO, Protocol, TypeAlias, final, overload
+from typing import Any, BinaryIO, Protocol, Self, TypeAlias, final, overload
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import Buffer, Self
+from typing_extensions import Buffer
 
 from oxbloom._types import Info, Kind, Progress, Server
 

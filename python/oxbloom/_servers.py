@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from oxbloom._oxbloom import BloomFilter
-from oxbloom._slots import temporary_name
+from oxbloom._slots import beside
 from oxbloom._types import Progress, Server
 
 HEADER = 0  # the iterator with which BF.SCANDUMP starts
@@ -25,7 +25,7 @@ def save(
     name = _encoded(key)
     if not replace and client.execute_command("EXISTS", name):
         raise KeyError(f"the key exists: {key!r}")
-    temporary = temporary_name(name, b":oxbloom-%s" % secrets.token_hex(8).encode())
+    temporary = beside(name, b":oxbloom-%s" % secrets.token_hex(8).encode())
     try:
         total, done = filter.memory, 0
         for iterator, data in filter.chunks():

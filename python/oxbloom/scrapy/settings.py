@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from .filter import CAPACITY, ERROR_RATE
-from .patience import Patience
-from .refusal import refusing
-from .window import Window
+from oxbloom._sharded.filter import CAPACITY, ERROR_RATE
+from oxbloom._sharded.window import Window
+
+from .failures import cancel_on_error
+from .retries import Retries
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
-    from typing_extensions import Self
 
 KEY = "%(spider)s:bloomfilter"
 BIT = 30
@@ -32,7 +32,7 @@ class Options:
     error_rate: float = ERROR_RATE
     counting: bool = False
     shards: int = 1
-    patience: Patience = field(default_factory=lambda: Patience(PATIENCE))
+    retries: Retries = field(default_factory=lambda: Retries(PATIENCE))
     lease: int = LEASE
     """In seconds."""
     window: int | timedelta | None = None
@@ -41,8 +41,8 @@ class Options:
 
     @classmethod
     def of(cls, crawler: Crawler) -> Self:
-        """What a crawler's settings ask for. If they make no sense, the crawler is refused, and these are the defaults."""
-        with refusing(crawler):
+        """What a crawler's settings ask for. If they make no sense, the crawl is cancelled, and these are the defaults."""
+        with cancel_on_error(crawler):
             return cls.from_settings(crawler.settings)
         return cls()
 
@@ -59,7 +59,7 @@ class Options:
             number(settings, "BLOOMFILTER_ERROR_RATE", float, error_rate, 1e-15, 1 - 1e-9),
             counting,
             number(settings, "BLOOMFILTER_SHARDS", int, 1, 1, 16384),
-            Patience(number(settings, "BLOOMFILTER_PATIENCE", float, PATIENCE, 0, 1e9)),
+            Retries(number(settings, "BLOOMFILTER_PATIENCE", float, PATIENCE, 0, 1e9)),
             number(settings, "SCHEDULER_LEASE", int, LEASE, 1, 86_400),
             window,
             refresh,

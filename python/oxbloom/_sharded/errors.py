@@ -1,7 +1,5 @@
 """What can be wrong with a server or a key, found out before the first item is added."""
 
-import redis
-
 
 class FilterError(Exception):
     """A filter cannot be used as it was asked for."""
@@ -35,7 +33,3 @@ class FilterMismatchError(FilterError):
             f"the key {key!r} holds a filter with {there}, but {wanted} was asked for. Ask for what is there, delete the key, or "
             "choose another one"
         )
-
-
-class ServerAwayError(FilterError, redis.ConnectionError):
-    """The server did not answer, for as long as the settings say or until Ctrl-C."""

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import logging
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from scrapy.dupefilters import RFPDupeFilter as ScrapyDupeFilter
 
+from oxbloom._sharded.filter import ShardedFilter
+
 from .clients import filter_client
-from .compat import slot_of
-from .filter import ShardedFilter
-from .patience import Patience
-from .refusal import UNUSABLE, give_up, refused, refusing
+from .compat import engine_slot
+from .failures import UNUSABLE, cancel_on_error, is_cancelled, stop
+from .retries import Retries
 from .settings import KEY, PATIENCE, Options
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.statscollectors import StatsCollector
     from scrapy.utils.request import RequestFingerprinterProtocol
-    from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class RFPDupeFilter(ScrapyDupeFilter):
         *,
         debug: bool = False,
         persist: bool = True,
-        patience: Patience | None = None,
+        retries: Retries | None = None,
         fingerprinter: RequestFingerprinterProtocol | None = None,
         stats: StatsCollector | None = None,
     ) -> None:
@@ -56,7 +56,7 @@ class RFPDupeFilter(ScrapyDupeFilter):
         super().__init__(debug=debug, fingerprinter=fingerprinter)
         self.filter = filter
         self.persist = persist
-        self.patience = patience or Patience(PATIENCE)
+        self.retries = retries or Retries(PATIENCE)
         self.stats = stats
         self.usable = True
         self.crawler: Crawler | None = None
@@ -65,7 +65,7 @@ class RFPDupeFilter(ScrapyDupeFilter):
     @classmethod
     def of(cls, crawler: Crawler) -> Self:
         """Returns the filter of a crawl that runs, for `forget`."""
-        dupefilter: Self = slot_of(crawler).scheduler.df
+        dupefilter: Self = engine_slot(crawler).scheduler.df
         return dupefilter
 
     @classmethod
@@ -95,9 +95,9 @@ class RFPDupeFilter(ScrapyDupeFilter):
         settings = crawler.settings
         options = Options.of(crawler)
         client: Any = None
-        if not refused(crawler):
-            with refusing(crawler):
-                client = filter_client(settings, options.patience)
+        if not is_cancelled(crawler):
+            with cancel_on_error(crawler):
+                client = filter_client(settings, options.retries)
         filter = ShardedFilter(
             client,
             key,
@@ -113,14 +113,14 @@ class RFPDupeFilter(ScrapyDupeFilter):
             filter,
             debug=settings.getbool("DUPEFILTER_DEBUG"),
             persist=persist,
-            patience=options.patience,
+            retries=options.retries,
             fingerprinter=crawler.request_fingerprinter,
             stats=crawler.stats,
         )
-        if not refused(crawler):
-            with refusing(crawler):
+        if not is_cancelled(crawler):
+            with cancel_on_error(crawler):
                 dupefilter._prepare(flush=settings.getbool("SCHEDULER_FLUSH_ON_START"))
-        dupefilter.usable = not refused(crawler)
+        dupefilter.usable = not is_cancelled(crawler)
         if dupefilter.usable and filter.window and not lasts:
             logger.warning(SHORT_MEMORY)
         dupefilter.crawler = crawler
@@ -130,7 +130,7 @@ class RFPDupeFilter(ScrapyDupeFilter):
         """Creates the filter, or makes sure that it is as it should be."""
         if flush:
             self.clear()
-        self.patience.until_answered(self.filter.reserve)
+        self.retries.until_answered(self.filter.reserve)
 
     def request_seen(self, request: Request) -> bool:
         """Whether the request was seen before, by whichever crawler; it is from now on. One round trip.
@@ -142,9 +142,9 @@ class RFPDupeFilter(ScrapyDupeFilter):
             return True  # the crawl stops
         fingerprint = self.request_fingerprint(request)
         try:
-            answer = self.patience.until_answered(lambda: self.filter.add(fingerprint))
+            answer = self.retries.until_answered(lambda: self.filter.add(fingerprint))
         except UNUSABLE as error:
-            self._give_up(error)
+            self._stop(error)
             return True
         if answer.value:
             self.mark(request)
@@ -181,7 +181,7 @@ class RFPDupeFilter(ScrapyDupeFilter):
     def clear(self) -> None:
         """Forgets all requests, of all crawlers that share the filter. What is there instead of a filter is left alone."""
         if self.usable:
-            self.patience.until_answered(self.filter.clear)
+            self.retries.until_answered(self.filter.clear)
 
     def close(self, reason: str = "") -> None:
         """Called by Scrapy's own scheduler at the end of a crawl."""
@@ -189,19 +189,19 @@ class RFPDupeFilter(ScrapyDupeFilter):
             try:
                 self.clear()
             except UNUSABLE as error:
-                self._give_up(error)
+                self._stop(error)
 
     def log(self, request: Request, spider: Spider) -> None:
         if self.usable:
             super().log(request, spider)
             spider.crawler.stats.inc_value("bloomfilter/filtered")
 
-    def _give_up(self, error: Exception) -> None:
+    def _stop(self, error: Exception) -> None:
         """Stops the crawl because of an error, or raises it."""
         if self.crawler is None or not self.crawler.crawling:
             raise error
         self.usable = False
-        give_up(self.crawler, error, "bloomfilter_unusable")
+        stop(self.crawler, error, "bloomfilter_unusable")
 
 
 def _named_key(crawler: Crawler) -> str:

@@ -24,7 +24,9 @@ from typing import Any, TypeVar
 
 from scrapy_redis.queue import FifoQueue, LifoQueue, PriorityQueue
 
-from .patience import Patience
+from oxbloom._slots import beside
+
+from .retries import Retries
 
 T = TypeVar("T")
 
@@ -162,11 +164,6 @@ return redis.call('ZCOUNT', KEYS[3], redis.call('TIME')[1], '+inf')
 )
 
 
-def beside(key: str, name: str) -> str:
-    """A key in the same hash slot."""
-    return f"{key}:{name}" if "{" in key else f"{{{key}}}:{name}"
-
-
 class Deliveries:
     """One taker's view of a queue of scrapy-redis."""
 
@@ -177,15 +174,16 @@ class Deliveries:
         order: Order,
         *,
         lease: int,
-        patience: Patience,
+        retries: Retries,
     ) -> None:
         """`lease`: in seconds."""
         self.server = server
         self.order = order
         self.taker = uuid.uuid4().hex
         self.lease = lease
-        self.patience = patience
-        self.keys = [queue, beside(queue, "inflight"), beside(queue, "leases")]
+        self.retries = retries
+        notes = (beside(queue.encode(), suffix).decode() for suffix in (b":inflight", b":leases"))
+        self.keys = [queue, *notes]
         self._tokens = 0
         self._done: list[str] = []
         self._note, self._put, self._put_if_new, self._take, self._sign_of_life, self._leave = map(
@@ -243,4 +241,4 @@ class Deliveries:
         return answer
 
     def _run(self, command: Callable[[], T]) -> T:
-        return self.patience.until_answered(command).value
+        return self.retries.until_answered(command).value

@@ -21,9 +21,9 @@ from typing import Any, Generic, TypeVar
 import redis
 from redis.utils import str_if_bytes
 
-from . import sharding
 from .errors import FilterMismatchError, KeyTakenError, ModuleMissingError
 from .exchange import AsyncClient, Client, Command, exchange, exchange_async
+from .placement import capacity_of_each, keys, shard_of
 from .window import NONE, Window
 
 Item = str | bytes
@@ -48,7 +48,7 @@ AnyClient = TypeVar("AnyClient")
 
 
 @dataclass(frozen=True)
-class Info:
+class ShardedInfo:
     """All shards' facts together, as BF.INFO tells them of one filter."""
 
     capacity: int
@@ -90,8 +90,8 @@ class _Commands:
             raise ValueError(f"capacity must be 1 or more, not {capacity}")
         if not 0 < error_rate < 1:
             raise ValueError(f"error_rate must lie between 0 and 1, not {error_rate}")
-        self.keys = sharding.keys(name, shards)
-        self.capacity = sharding.capacity_of_each(capacity, shards)
+        self.keys = keys(name, shards)
+        self.capacity = capacity_of_each(capacity, shards)
         self.error_rate = error_rate
         self.counting = counting
         self.window = window
@@ -113,10 +113,10 @@ class _Commands:
     def card(self) -> _Call[int]:
         return _Call([("BF.CARD", key) for key in self.keys], sum)
 
-    def info(self) -> _Call[Info]:
-        def meaning(replies: list[Any]) -> Info:
+    def info(self) -> _Call[ShardedInfo]:
+        def meaning(replies: list[Any]) -> ShardedInfo:
             capacity, size, layers, items = map(sum, zip(*map(_facts, replies), strict=True))
-            return Info(capacity, size, layers, items, len(self.keys))
+            return ShardedInfo(capacity, size, layers, items, len(self.keys))
 
         return _Call([("BF.INFO", key) for key in self.keys], meaning)
 
@@ -174,7 +174,7 @@ class _Commands:
         homes = []
         for item in items:
             encoded = item.encode() if isinstance(item, str) else item
-            home = sharding.shard_of(encoded, len(self.keys))
+            home = shard_of(encoded, len(self.keys))
             homes.append(home)
             parts.setdefault(home, []).append(encoded)
 
@@ -291,7 +291,7 @@ class ShardedFilter(_Filter[Client]):
         """How many items were new, and are not forgotten."""
         return self._send(self._commands.card())
 
-    def info(self) -> Info:
+    def info(self) -> ShardedInfo:
         """The facts of all shards together. Raises `redis.ResponseError` if one is missing."""
         return self._send(self._commands.info())
 
@@ -339,7 +339,7 @@ class AsyncShardedFilter(_Filter[AsyncClient]):
     async def card(self) -> int:
         return await self._send(self._commands.card())
 
-    async def info(self) -> Info:
+    async def info(self) -> ShardedInfo:
         return await self._send(self._commands.info())
 
     async def clear(self) -> None:

@@ -2,7 +2,7 @@
 
 redis-py's own retries send a command again when its answer was lost, and take the second answer for the first. For an addition
 that may be wrong: if the first had arrived, the second is told that the item is there already, and a page that nobody has crawled
-is dropped. So our clients do not retry, and `Patience` tells when there were attempts before the one that was answered.
+is dropped. So our clients do not retry, and `Retries` tells when there were attempts before the one that was answered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from .errors import ServerAwayError
+from oxbloom._sharded.errors import FilterError
+
 from .interrupts import Interrupted, interruptible
 
 logger = logging.getLogger(__name__)
@@ -45,9 +46,13 @@ AWAY = (
     ReadOnlyError,
     RedisClusterException,
 )
-REFUSED = (AuthenticationError, AuthorizationError)
+REJECTED = (AuthenticationError, AuthorizationError)
 
 T = TypeVar("T")
+
+
+class ServerAwayError(FilterError, ConnectionError):
+    """The server did not answer, for as long as the settings say or until Ctrl-C."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Answer(Generic[T]):
 
 
 @dataclass
-class Patience:
+class Retries:
     """How long to try, in seconds. When that was in vain, there is only one attempt until there is an answer again."""
 
     seconds: float
@@ -89,7 +94,7 @@ class Patience:
             try:
                 answer = command()
             except AWAY as error:
-                if isinstance(error, REFUSED):
+                if isinstance(error, REJECTED):
                     raise
                 if time.monotonic() + pause > end:
                     self.lost = True

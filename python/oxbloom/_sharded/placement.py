@@ -19,9 +19,8 @@ costs 0.5 % of memory with a million items a shard, 5 % with 10,000.
 
 import math
 import zlib
-from itertools import count
 
-from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
+from oxbloom._slots import SLOTS, tags
 
 DEVIATIONS = 5
 
@@ -43,11 +42,11 @@ def keys(name: str, shards: int) -> list[str]:
     >>> keys("seen", 1)
     ['seen']
     """
-    if not 1 <= shards <= REDIS_CLUSTER_HASH_SLOTS:
-        raise ValueError(f"shards must be 1 to {REDIS_CLUSTER_HASH_SLOTS}, not {shards}")
+    if not 1 <= shards <= SLOTS:
+        raise ValueError(f"shards must be 1 to {SLOTS}, not {shards}")
     if shards == 1:
         return [name]
-    return [f"{{{tag}}}:{name}:{shard}/{shards}" for shard, tag in enumerate(_tags(shards))]
+    return [f"{{{tag}}}:{name}:{shard}/{shards}" for shard, tag in enumerate(tags(shards))]
 
 
 def capacity_of_each(capacity: int, shards: int) -> int:
@@ -60,13 +59,3 @@ def capacity_of_each(capacity: int, shards: int) -> int:
         return capacity
     mean = capacity / shards
     return min(capacity, math.ceil(mean + DEVIATIONS * math.sqrt(mean)))
-
-
-def _tags(shards: int) -> list[int]:
-    tags: dict[int, int] = {}
-    numbers = count()
-    while len(tags) < shards:
-        number = next(numbers)
-        part = key_slot(str(number).encode()) * shards // REDIS_CLUSTER_HASH_SLOTS
-        tags.setdefault(part, number)
-    return [tags[shard] for shard in range(shards)]

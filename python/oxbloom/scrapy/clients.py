@@ -1,4 +1,4 @@
-"""Clients as scrapy-redis creates them, except that they leave it to `patience` to send a command again."""
+"""Clients as scrapy-redis creates them, except that they leave it to `retries` to send a command again."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from scrapy.settings import BaseSettings, Settings
 from scrapy_redis import connection
 
 from .compat import without_retries
-from .patience import Patience
+from .retries import Retries
 
 TIMEOUTS = ("socket_timeout", "socket_connect_timeout")
 PLACE = ("url", "host", "port")
 
 
-def filter_client(settings: BaseSettings, patience: Patience) -> Any:
+def filter_client(settings: BaseSettings, retries: Retries) -> Any:
     """Creates a client for the filter: as `BLOOMFILTER_REDIS_PARAMS` says, or else the queue's settings."""
     own = settings.getdict("BLOOMFILTER_REDIS_PARAMS")
     if own:
-        return _client({}, own, "BLOOMFILTER_REDIS_PARAMS", patience)
-    return queue_client(settings, patience)
+        return _client({}, own, "BLOOMFILTER_REDIS_PARAMS", retries)
+    return queue_client(settings, retries)
 
 
-def queue_client(settings: BaseSettings, patience: Patience) -> Any:
+def queue_client(settings: BaseSettings, retries: Retries) -> Any:
     """Creates a client as scrapy-redis's settings say, which does not retry by itself."""
     names = connection.SETTINGS_PARAMS_MAP
     given = {name: settings.get(name) for name in names if settings.get(name)}
     params = settings.getdict("REDIS_PARAMS")
     places = [name for name in given if names[name] in PLACE]
     setting = places[0] if places else "REDIS_PARAMS" if {*PLACE} & {*params} else "REDIS_URL"
-    return _client(given, params, setting, patience)
+    return _client(given, params, setting, retries)
 
 
 def _client(
-    settings: dict[str, Any], params: dict[str, Any], setting: str, patience: Patience
+    settings: dict[str, Any], params: dict[str, Any], setting: str, retries: Retries
 ) -> Any:
-    """Creates a client, and tells `patience` which server that is. A client for a cluster connects to it at once."""
+    """Creates a client, and tells `retries` which server that is. A client for a cluster connects to it at once."""
     names = connection.SETTINGS_PARAMS_MAP
     place = {**params, **{names[name]: value for name, value in settings.items()}}
-    patience.server = f"the server {_address(place)} ({setting})"
+    retries.server = f"the server {_address(place)} ({setting})"
     params = {**params, "retry": Retry(NoBackoff(), 0)}
     for name in TIMEOUTS:
-        params[name] = min(params.get(name) or patience.attempt, patience.attempt)
+        params[name] = min(params.get(name) or retries.attempt, retries.attempt)
     settings = {**settings, "REDIS_PARAMS": params}
-    client = patience.until_answered(lambda: connection.get_redis_from_settings(Settings(settings)))
+    client = retries.until_answered(lambda: connection.get_redis_from_settings(Settings(settings)))
     return without_retries(client.value)
 
 

@@ -15,8 +15,9 @@ from weakref import WeakSet
 from redis.exceptions import RedisClusterException, RedisError
 from scrapy import signals
 
-from .compat import close_new_spider, close_spider, slot_of
-from .errors import FilterError
+from oxbloom._sharded.errors import FilterError
+
+from .compat import close_new_spider, close_spider, engine_slot
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -27,18 +28,18 @@ logger = logging.getLogger(__name__)
 UNUSABLE = (FilterError, RedisError, RedisClusterException)
 """What commands to a filter or a queue raise."""
 
-_refused: WeakSet[Crawler] = WeakSet()
+_cancelled: WeakSet[Crawler] = WeakSet()
 
 
-def refused(crawler: Crawler) -> bool:
+def is_cancelled(crawler: Crawler) -> bool:
     """Whether it is known already that a crawler cannot start."""
-    return crawler in _refused
+    return crawler in _cancelled
 
 
-def refuse(crawler: Crawler, reason: object) -> None:
+def cancel(crawler: Crawler, reason: object) -> None:
     """Says why a crawler cannot start, and ends it as soon as it is open. The first reason is enough."""
-    if not refused(crawler):
-        _refused.add(crawler)
+    if not is_cancelled(crawler):
+        _cancelled.add(crawler)
         logger.error("The crawl cannot start: %s", reason)
         crawler.signals.connect(_close, signals.spider_opened)
         # The engine is not started, and so not stopped either.
@@ -46,15 +47,15 @@ def refuse(crawler: Crawler, reason: object) -> None:
 
 
 @contextmanager
-def refusing(crawler: Crawler) -> Iterator[None]:
-    """Refuses a crawler if a setting makes no sense, or if filter or queue cannot be used."""
+def cancel_on_error(crawler: Crawler) -> Iterator[None]:
+    """Cancels a crawl if a setting makes no sense, or if filter or queue cannot be used."""
     try:
         yield
     except (*UNUSABLE, ValueError) as error:
-        refuse(crawler, error)
+        cancel(crawler, error)
 
 
-def give_up(crawler: Crawler, error: Exception, reason: str) -> None:
+def stop(crawler: Crawler, error: Exception, reason: str) -> None:
     """Says why a crawler stops, and stops it. `reason`: the finish reason."""
     logger.error("The crawler stops: queue or filter cannot be used: %s", error)
     _keep_queue(crawler)
@@ -69,7 +70,7 @@ def _close(spider: Spider) -> None:
 
 def _keep_queue(crawler: Crawler) -> None:
     """Keeps scrapy-redis's scheduler from deleting the queue, which may be that of a crawl at work."""
-    slot_of(crawler).scheduler.persist = True
+    engine_slot(crawler).scheduler.persist = True
 
 
 def exit_with_failure(crawler: Crawler, end: object = signals.engine_stopped) -> None:

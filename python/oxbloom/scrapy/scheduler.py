@@ -10,27 +10,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from redis.cluster import RedisCluster
-from redis.crc import key_slot
 from scrapy import signals
 from scrapy.exceptions import DontCloseSpider
 from scrapy.settings import Settings
 from scrapy.utils.misc import load_object
 from scrapy_redis.scheduler import Scheduler as ScrapyRedisScheduler
 
+from oxbloom._slots import hash_slot
+
 from .clients import queue_client
-from .compat import create_looping_call, slot_of
+from .compat import create_looping_call, engine_slot
 from .deliveries import ORDERS, Deliveries, Order
 from .dupefilter import RFPDupeFilter
-from .refusal import UNUSABLE, give_up, refuse, refused, refusing
+from .failures import UNUSABLE, cancel, cancel_on_error, is_cancelled, stop
 from .settings import Options
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.settings import BaseSettings
-    from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
 
@@ -65,11 +65,11 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         if kind not in ORDERS:
             known = ", ".join(cls.__name__ for cls in ORDERS)
             wrong = f"must be scrapy-redis's {known}, not {self.queue_cls}"
-            refuse(self.crawler, f"SCHEDULER_QUEUE_CLASS {wrong}")
-        if not refused(self.crawler):
-            with refusing(self.crawler):
+            cancel(self.crawler, f"SCHEDULER_QUEUE_CLASS {wrong}")
+        if not is_cancelled(self.crawler):
+            with cancel_on_error(self.crawler):
                 self._connect(spider, ORDERS[kind], options)
-        if refused(self.crawler):
+        if is_cancelled(self.crawler):
             return
         self.failed = False
         if isinstance(self.df, RFPDupeFilter):
@@ -82,14 +82,14 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         self.crawler.signals.connect(self._stay_while_others_work, signals.spider_idle)
 
     def _connect(self, spider: Spider, order: Order, options: Options) -> None:
-        self.server = queue_client(self.crawler.settings, options.patience)
-        options.patience.until_answered(self.server.ping)
+        self.server = queue_client(self.crawler.settings, options.retries)
+        options.retries.until_answered(self.server.ping)
         self.deliveries = Deliveries(
             self.server,
             self.queue_key % {"spider": spider.name},
             order,
             lease=options.lease,
-            patience=options.patience,
+            retries=options.retries,
         )
         super().open(spider)
 
@@ -125,7 +125,7 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         self.beats.stop()
 
     def _pending(self) -> int:
-        pending: int = self.deliveries.patience.until_answered(self.__len__).value
+        pending: int = self.deliveries.retries.until_answered(self.__len__).value
         return pending
 
     def _enqueue(self, request: Request) -> bool:
@@ -164,14 +164,14 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
             try:
                 return action()
             except UNUSABLE as error:
-                self._give_up(error)
+                self._stop(error)
         return otherwise
 
-    def _give_up(self, error: Exception) -> None:
+    def _stop(self, error: Exception) -> None:
         """Ends as if killed: a page whose links could not be stored is not done, and will be crawled again."""
         self.failed = True
         self.beats.stop()
-        give_up(self.crawler, error, "queue_unusable")
+        stop(self.crawler, error, "queue_unusable")
 
     def _is_beside_the_filter(self, elsewhere: Any) -> bool:
         """Whether one script can do what the filter does, and reach the queue."""
@@ -180,12 +180,12 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
             return False
         if not isinstance(self.server, RedisCluster):
             return True
-        slots = {key_slot(key.encode()) for key in (*self.deliveries.keys, *self.df.filter.keys)}
+        slots = {hash_slot(key.encode()) for key in (*self.deliveries.keys, *self.df.filter.keys)}
         return len(slots) == 1
 
     def _let_go(self) -> None:
         """Lets go of the requests that the engine is through with."""
-        slot = slot_of(self.crawler)
+        slot = engine_slot(self.crawler)
         if slot is None:
             return
         for request in [request for request in self.held if request not in slot.inprogress]:

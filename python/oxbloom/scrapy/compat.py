@@ -18,13 +18,19 @@ except ImportError:  # before Scrapy 2.14
 
     create_looping_call = task.LoopingCall  # type: ignore[assignment]
 
-__all__ = ["close_new_spider", "close_spider", "create_looping_call", "slot_of", "without_retries"]
+__all__ = [
+    "close_new_spider",
+    "close_spider",
+    "create_looping_call",
+    "engine_slot",
+    "without_retries",
+]
 
 ENGINE_STARTS_WITHIN = 0.05
 """Seconds between two looks at whether the engine runs."""
 
 
-def slot_of(crawler: Crawler) -> Any:
+def engine_slot(crawler: Crawler) -> Any:
     """Returns the engine's slot, with the scheduler and the requests in progress; None before and after the crawl."""
     engine: Any = crawler.engine
     return engine._slot if hasattr(engine, "_slot") else engine.slot  # before Scrapy 2.13

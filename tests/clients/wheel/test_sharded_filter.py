@@ -19,23 +19,24 @@ from datetime import timedelta
 from itertools import count, islice, product
 from typing import Any
 
-import oxbloom_scrapy.filter
+import oxbloom._sharded.filter
 import pytest
 import redis
 import redis.asyncio
 import redis.connection
 from cluster import Cluster, running_cluster
 from filters import most_false_positives
-from oxbloom_scrapy import (
+from oxbloom import (
     AsyncShardedFilter,
     FilterMismatchError,
-    Info,
     KeyTakenError,
     ModuleMissingError,
     ShardedFilter,
-    sharding,
+    ShardedInfo,
+    _slots,
 )
-from oxbloom_scrapy.exchange import exchange
+from oxbloom._sharded import placement
+from oxbloom._sharded.exchange import exchange
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from servers import HOST, PATIENCE, WITHIN, Server, running, wait_until
@@ -210,15 +211,15 @@ def slot(key: str) -> int:
     ],
 )
 def test_shards_are_those_of_the_documentation(item: bytes, shards: int, shard: int) -> None:
-    assert sharding.shard_of(item, shards) == shard
+    assert placement.shard_of(item, shards) == shard
     assert binascii.crc32(item) % shards == shard
 
 
 def test_keys_are_those_of_the_documentation() -> None:
-    assert sharding.keys("seen", 1) == ["seen"]
-    assert sharding.keys("seen", 2) == ["{2}:seen:0/2", "{0}:seen:1/2"]
-    assert sharding.keys("a b:{c}", 3) == ["{3}:a b:{c}:0/3", "{1}:a b:{c}:1/3", "{0}:a b:{c}:2/3"]
-    assert sharding.keys("seen", 16)[::5] == [
+    assert placement.keys("seen", 1) == ["seen"]
+    assert placement.keys("seen", 2) == ["{2}:seen:0/2", "{0}:seen:1/2"]
+    assert placement.keys("a b:{c}", 3) == ["{3}:a b:{c}:0/3", "{1}:a b:{c}:1/3", "{0}:a b:{c}:2/3"]
+    assert placement.keys("seen", 16)[::5] == [
         "{10}:seen:0/16",
         "{2}:seen:5/16",
         "{63}:seen:10/16",
@@ -234,12 +235,12 @@ def test_each_tag_is_the_smallest_number_in_its_part_of_the_slots(shards: int) -
         smallest.setdefault(slot(f"{{{number}}}") * shards // SLOTS, number)
         number += 1
     expected = [f"{{{smallest[shard]}}}:seen:{shard}/{shards}" for shard in range(shards)]
-    assert sharding.keys("seen", shards) == expected
+    assert placement.keys("seen", shards) == expected
 
 
 @pytest.mark.parametrize("shards", [2, 3, 16, 64, 1000, SLOTS])
 def test_shards_lie_in_different_slots_and_evenly_on_equal_primaries(shards: int) -> None:
-    slots = [slot(key) for key in sharding.keys("seen", shards)]
+    slots = [slot(key) for key in placement.keys("seen", shards)]
     assert len(set(slots)) == shards
     for primaries in (2, 3, 5, 7):
         share = Counter(slot * primaries // SLOTS for slot in slots)
@@ -248,14 +249,14 @@ def test_shards_lie_in_different_slots_and_evenly_on_equal_primaries(shards: int
 
 
 def test_each_primary_of_a_real_cluster_gets_its_share(cluster: Cluster) -> None:
-    shares = Counter(cluster.primary_of(key) for key in sharding.keys("seen", 64))
+    shares = Counter(cluster.primary_of(key) for key in placement.keys("seen", 64))
     assert sorted(shares.values()) == [21, 21, 22]
 
 
 def test_every_process_places_alike() -> None:
     program = """
-from oxbloom_scrapy import sharding
-print(sharding.keys("seen", 16), [sharding.shard_of(b"%d" % n, 16) for n in range(1000)])
+from oxbloom._sharded import placement
+print(placement.keys("seen", 16), [placement.shard_of(b"%d" % n, 16) for n in range(1000)])
 """
     told = {
         subprocess.run(
@@ -270,9 +271,10 @@ print(sharding.keys("seen", 16), [sharding.shard_of(b"%d" % n, 16) for n in rang
     assert told.pop().startswith(b"['{10}:seen:0/16'")
 
 
-def test_the_examples_in_the_documentation_run() -> None:
-    failed, attempted = doctest.testmod(sharding)
-    assert attempted >= 4
+@pytest.mark.parametrize("module", [placement, _slots])
+def test_the_examples_in_the_documentation_run(module: Any) -> None:
+    failed, attempted = doctest.testmod(module)
+    assert attempted >= 2
     assert failed == 0
 
 
@@ -299,7 +301,7 @@ def test_a_filter_answers_as_a_set_does(
     place: Place, shards: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(f"{place.way} {shards}")
-    monkeypatch.setattr(oxbloom_scrapy.filter, "BATCH", 37)
+    monkeypatch.setattr(oxbloom._sharded.filter, "BATCH", 37)
     # 100 for a capacity of 50: some shards grow.
     filter = place.filter(shards=shards, capacity=chance.choice([50, 5000]))
     model: set[bytes] = set()
@@ -409,7 +411,7 @@ def test_a_filter_that_grew_keeps_its_error_rate(server: Server, shards: int) ->
 def exceeding(mean: int, shards: int) -> float:
     """The probability that a shard gets more of `mean * shards` items than it has room for."""
     items, share = mean * shards, 1 / shards
-    number = sharding.capacity_of_each(items, shards) + 1
+    number = placement.capacity_of_each(items, shards) + 1
     logarithm = math.lgamma(items + 1) - math.lgamma(number + 1) - math.lgamma(items - number + 1)
     logarithm += number * math.log(share) + (items - number) * math.log1p(-share)
     term, total = math.exp(logarithm), 0.0
@@ -446,15 +448,15 @@ def test_card_and_info_are_sums_over_the_shards(place: Place, shards: int) -> No
     filter = place.filter(shards=shards, capacity=1000)
     assert filter.card() == 0
     filter.reserve()
-    each = sharding.capacity_of_each(1000, shards)
+    each = placement.capacity_of_each(1000, shards)
     empty = filter.info()
-    assert empty == Info(each * shards, empty.size, shards, 0, shards)
+    assert empty == ShardedInfo(each * shards, empty.size, shards, 0, shards)
     filter.add_many(numbered(3000) + numbered(10))
     facts = [place.one(key).execute_command("BF.INFO", key)[1::2] for key in filter.keys]
     capacity, size, layers, items, _ = (
         sum(map(int, fact)) for fact in zip(*([*fact[:4], 0] for fact in facts), strict=True)
     )
-    assert filter.info() == Info(capacity, size, layers, items, shards)
+    assert filter.info() == ShardedInfo(capacity, size, layers, items, shards)
     assert layers > shards
     assert size > empty.size
     assert filter.card() == items == 3000
@@ -662,7 +664,7 @@ def test_a_missing_shard_is_created_again_as_it_was(place: Place) -> None:
         return [answer[-1] for answer in answers]
 
     before = [facts(key) for key in filter.keys]
-    assert before[0][0] == sharding.capacity_of_each(16_000, 16)
+    assert before[0][0] == placement.capacity_of_each(16_000, 16)
     for key in filter.keys:
         place.one(key).delete(key)
     filter.add_many(numbered(1000))
@@ -850,7 +852,7 @@ def test_an_addition_whose_answer_was_lost_is_sent_again_only_by_a_client_that_r
 
 
 def same_shard(*items: str) -> bool:
-    return len({sharding.shard_of(item.encode(), 16) for item in items}) == 1
+    return len({placement.shard_of(item.encode(), 16) for item in items}) == 1
 
 
 @from_redis_py_6
@@ -928,7 +930,7 @@ def test_every_command_is_among_those_that_have_callbacks_above(
         sent.update(command[0] for command in commands)
         return exchange(client, commands, raise_on_error)
 
-    monkeypatch.setattr(oxbloom_scrapy.filter, "exchange", note)
+    monkeypatch.setattr(oxbloom._sharded.filter, "exchange", note)
     filter = ShardedFilter(server.client, "seen", shards=2, counting=True)
     for operation, words in [*OPERATIONS.items(), ("reserve", ()), ("clear", ())]:
         getattr(filter, operation)(*words)

@@ -1,0 +1,59 @@
+"""The package works without the packages that only its extras need, and says what to install."""
+
+import subprocess
+import sys
+
+import pytest
+
+# A module that is None cannot be imported, as if it were not installed.
+WITHOUT = "import sys; sys.modules[{package!r}] = None\n"
+
+CORE = """
+from oxbloom import *
+assert not any(sys.modules.get(package) for package in ("redis", "scrapy"))
+seen = BloomFilter(100)
+seen.add("item")
+assert "item" in seen and module_path().is_file()
+"""
+
+
+def run(code: str) -> str:
+    """The last line that a new process prints as an error."""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stderr.strip().rpartition("\n")[2]
+
+
+@pytest.mark.parametrize("package", ["redis", "scrapy"])
+def test_filters_in_the_process_need_neither_redis_py_nor_scrapy(package):
+    assert run(WITHOUT.format(package=package) + CORE) == ""
+
+
+@pytest.mark.parametrize(
+    ("package", "code", "extra"),
+    [
+        ("redis", "from oxbloom import ShardedFilter", "redis"),
+        ("redis", "import oxbloom; oxbloom.AsyncShardedFilter", "redis"),
+        ("redis", "from oxbloom import FilterMismatchError", "redis"),
+        ("redis", "import oxbloom.scrapy", "scrapy"),
+        ("scrapy", "import oxbloom.scrapy", "scrapy"),
+        ("scrapy_redis", "from oxbloom.scrapy import RFPDupeFilter", "scrapy"),
+    ],
+)
+def test_what_is_missing_is_named_with_the_extra_that_brings_it(package, code, extra):
+    error = f'ImportError: this needs the package {package}: pip install "oxbloom[{extra}]"'
+    assert run(WITHOUT.format(package=package) + code) == error
+
+
+def test_a_broken_package_is_not_taken_for_a_missing_one():
+    error = run(WITHOUT.format(package="redis.exceptions") + "from oxbloom import ShardedFilter")
+    assert error.startswith("ModuleNotFoundError: import of redis.exceptions halted")
+
+
+def test_sharded_filters_need_no_scrapy():
+    assert run(WITHOUT.format(package="scrapy") + "from oxbloom import ShardedFilter") == ""
+
+
+def test_other_names_are_not_there():
+    error = run("import oxbloom; oxbloom.Filter")
+    assert error.startswith("AttributeError: module 'oxbloom' has no attribute 'Filter'")
