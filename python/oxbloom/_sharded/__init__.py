@@ -4,15 +4,10 @@ from oxbloom._extras import require
 
 require("redis", "redis")
 
-from .errors import FilterError, FilterMismatchError, KeyTakenError, ModuleMissingError
-from .filter import AsyncShardedFilter, ShardedFilter, ShardedInfo
-
-__all__ = [
-    "AsyncShardedFilter",
-    "FilterError",
-    "FilterMismatchError",
-    "KeyTakenError",
-    "ModuleMissingError",
-    "ShardedFilter",
-    "ShardedInfo",
-]
+from .errors import FilterError as FilterError
+from .errors import FilterMismatchError as FilterMismatchError
+from .errors import KeyTakenError as KeyTakenError
+from .errors import ModuleMissingError as ModuleMissingError
+from .filter import AsyncShardedFilter as AsyncShardedFilter
+from .filter import ShardedFilter as ShardedFilter
+from .filter import ShardedInfo as ShardedInfo

@@ -1,7 +1,7 @@
-"""How a crawl that cannot start ends: with one line of the log, before the first request, and the exit code 1.
+"""Ends a crawl that cannot start, or cannot go on: with one error in the log, and the exit code 1.
 
-An exception from a scheduler or a duplicates filter would be reported several times over, with the traces of all parts of Scrapy
-that cannot be closed because they were not opened.
+A crawl that cannot start is cancelled before its first request. An exception from a scheduler or a dupefilter would be reported
+several times, with the tracebacks of all parts of Scrapy that cannot be closed because they were not opened.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _cancelled: WeakSet[Crawler] = WeakSet()
 
 
 def is_cancelled(crawler: Crawler) -> bool:
-    """Whether it is known already that a crawler cannot start."""
+    """Returns whether the crawl was cancelled."""
     return crawler in _cancelled
 
 
 def cancel(crawler: Crawler, reason: object) -> None:
-    """Says why a crawler cannot start, and ends it as soon as it is open. The first reason is enough."""
+    """Logs why the crawl cannot start, and closes its spider as soon as it is open. Only the first reason counts."""
     if not is_cancelled(crawler):
         _cancelled.add(crawler)
         logger.error("The crawl cannot start: %s", reason)
@@ -48,7 +48,7 @@ def cancel(crawler: Crawler, reason: object) -> None:
 
 @contextmanager
 def cancel_on_error(crawler: Crawler) -> Iterator[None]:
-    """Cancels a crawl if a setting makes no sense, or if filter or queue cannot be used."""
+    """Cancels the crawl if a setting is invalid, or if the filter or the queue cannot be used."""
     try:
         yield
     except (*UNUSABLE, ValueError) as error:
@@ -56,7 +56,7 @@ def cancel_on_error(crawler: Crawler) -> Iterator[None]:
 
 
 def stop(crawler: Crawler, error: Exception, reason: str) -> None:
-    """Says why a crawler stops, and stops it. `reason`: the finish reason."""
+    """Logs why the crawl stops, and stops it. `reason`: the finish reason."""
     logger.error("The crawler stops: queue or filter cannot be used: %s", error)
     _keep_queue(crawler)
     exit_with_failure(crawler)

@@ -41,7 +41,7 @@ class Options:
 
     @classmethod
     def of(cls, crawler: Crawler) -> Self:
-        """What a crawler's settings ask for. If they make no sense, the crawl is cancelled, and these are the defaults."""
+        """Returns what the crawler's settings ask for. If they are invalid, cancels the crawl and returns the defaults."""
         with cancel_on_error(crawler):
             return cls.from_settings(crawler.settings)
         return cls()
