@@ -226,7 +226,7 @@ test-dist: dist $(PYTHON_ENV)/installed $(ROOT_FILE_SYSTEM) $(TARGET)/servers/va
 
 clean: ## Remove everything that was built
 	cargo clean
-	rm -rf dist
+	rm -rf dist python/oxbloom/liboxbloom.so
 	rm -rf $(NODE_TESTS)/node_modules
 
 # --- Dependencies, which tools/setup.sh installs ----------------------------------------------------------------------

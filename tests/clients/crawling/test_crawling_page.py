@@ -5,6 +5,7 @@ temporary folder.
 """
 
 import json
+import os
 import re
 import textwrap
 from collections.abc import Iterator
@@ -44,11 +45,13 @@ class Reader:
 
     def __init__(self, folder: Path, pages: Site) -> None:
         self.port = free_port()
+        target = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
         values = {
             "SITE=https://quotes.toscrape.com/": f"SITE='{pages.url(0)}'",
             "PORT=6379": f"PORT={self.port}",
             "FOLDER=~/crawl": f"FOLDER={folder / 'crawl'}",
             'OXBLOOM="$PWD/target/release/liboxbloom.so"': f"OXBLOOM={Path(OXBLOOM).resolve()}",
+            'WHEELS="$PWD/target/wheels"': f"WHEELS={target / 'wheels'}",
         }
         self.client = redis.Redis(HOST, self.port, decode_responses=True)
         # Not the flags of a make that runs these tests.
