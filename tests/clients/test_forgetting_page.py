@@ -103,7 +103,7 @@ def test_the_bits_an_item_are_those_of_the_slices(server):
     """The table's figures for the default are those of docs/choosing.md, which the library's tests bound."""
     default = re.search(r"\| 8 \(default\) \| an eighth \| ([\d.]+) \| ([\d.]+) \|", PAGE)
     stated = re.search(
-        r"\*\*Filters that forget\*\* take (\d+) bits an item at 1 % .*?; at 0\.1 % they take (\d+) bits",
+        r"\*\*Filters that forget\*\* take (\d+) bits an item at 1 % .*? At 0\.1 %, they take (\d+) bits",
         (ROOT / "docs/choosing.md").read_text(),
         re.DOTALL,
     )
