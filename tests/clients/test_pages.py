@@ -40,6 +40,8 @@ BLOCKS = {
     MERGING: ["console"],
     REMOVING: ["console", "console"],
     VERSIONS: [],
+    "docs/benchmarks.md": [],
+    "docs/targets.md": [],
     "CHANGELOG.md": [],
     "SECURITY.md": [],
 }
@@ -192,17 +194,33 @@ def test_the_readmes_figures_are_those_of_the_benchmarks(line, section, row):
 
 
 def test_the_readmes_ratios_are_those_of_the_benchmarks():
-    benchmarks = text("docs/benchmarks.md")
+    targets = text("docs/targets.md")
     ratios = r"server CPU, of RedisBloom's \| [\d.]+ \| ([\d.]+) to ([\d.]+) "
-    rows = re.findall(rf"^\| ADD, EXISTS .*: {ratios}", benchmarks, re.MULTILINE)
+    rows = re.findall(rf"^\| ADD, EXISTS .*: {ratios}", targets, re.MULTILINE)
     least, most = min(low for low, _ in rows), max(high for _, high in rows)
     loading = re.search(
-        r"^\| loading, .*, of RedisBloom's \| [\d.]+ \| ([\d.]+) ", benchmarks, re.MULTILINE
+        r"^\| loading, .*, of RedisBloom's \| [\d.]+ \| ([\d.]+) ", targets, re.MULTILINE
     )
     prose = " ".join(text(README).split())
     assert loading
     assert f"the server takes {least} to {most} of the time" in prose
-    assert f"Loading a snapshot takes {loading[1]} of it" in prose
+    assert f"Loading a snapshot takes {loading[1]} times as long" in prose
+
+
+def test_the_benchmarks_begin_with_what_to_expect_and_a_picture_of_few_comparisons():
+    page = text("docs/benchmarks.md")
+    version = re.search(r'^version = "(.*)"$', text("Cargo.toml"), re.MULTILINE)
+    assert version
+    assert f"compares oxbloom {version[1]} with RedisBloom 2.8.2" in page
+    first, *others = re.findall(r"^## (.*)$", page, re.MULTILINE)
+    assert first == "What to expect"
+    assert "Targets" not in others
+    expected = pages.section(page, first)
+    for case in ("single item in a command", "Many items in a command", "BF.MERGE", "COPY"):
+        assert f"**{case}" in expected or f"**A {case}" in expected, case
+    (picture,) = re.findall(r"\((\w+\.svg)\)", expected)
+    comparisons = text(f"docs/{picture}").count('text-anchor="end"')
+    assert 6 <= comparisons <= 8
 
 
 def test_each_target_of_make_on_the_pages_is_there():

@@ -53,6 +53,11 @@ const QUICK: Scale = Scale {
     rounds: 3,
 };
 
+/// The titles of merges that the summary mentions.
+pub(crate) const UNION_INTO_ONE: &str = "union of two, into one of them";
+pub(crate) const UNION_INTO_NEW: &str = "union of two, into a new one";
+pub(crate) const UNION_OF_COUNTING: &str = "union of two counting filters, into one of them";
+
 /// The results.
 pub(crate) struct Beyond {
     filter: String,
@@ -60,7 +65,8 @@ pub(crate) struct Beyond {
     memory: Vec<(String, [f64; 2])>,
     /// The operations on items: command time in nanoseconds an item, for each of [`KINDS`].
     items: Vec<(&'static str, [Series; 2])>,
-    size: &'static str,
+    /// The size of the filters that are merged.
+    pub size: &'static str,
     /// The merges: time, and the longest wait of another client, in seconds.
     merges: Vec<(&'static str, [Series; 2])>,
     /// The time of a loop with the same reads and writes as a union into one of two filters.
@@ -168,10 +174,10 @@ fn merges(scale: &Scale) -> Vec<(&'static str, [Series; 2])> {
         fill(instance.address(), other, LENGTH, touching / 2..touching / 2 + touching);
     }
     let steps = [
-        ("union of two, into one of them", "COPY a t", "BF.MERGE t 1 b"),
+        (UNION_INTO_ONE, "COPY a t", "BF.MERGE t 1 b"),
         ("intersection of two, into one of them", "COPY a t", "BF.MERGE t 1 b INTERSECT"),
-        ("union of two, into a new one", "EXISTS a", "BF.MERGE t 2 a b"),
-        ("union of two counting filters, into one of them", "COPY c t", "BF.MERGE t 1 d"),
+        (UNION_INTO_NEW, "EXISTS a", "BF.MERGE t 2 a b"),
+        (UNION_OF_COUNTING, "COPY c t", "BF.MERGE t 1 d"),
     ];
     let mut rows = steps.map(|(title, ..)| (title, <[Series; 2]>::default()));
     for _ in 0..scale.rounds {
@@ -205,8 +211,14 @@ fn loop_over_memory(scale: &Scale) -> Series {
 }
 
 impl Beyond {
+    /// Returns the time of a merge, given its title.
+    pub(crate) fn time_of_merge(&self, title: &str) -> &Series {
+        let (_, [time, _]) = self.merges.iter().find(|(merge, _)| *merge == title).expect("a measured merge");
+        time
+    }
+
     pub(crate) fn targets(&self) -> Vec<Target> {
-        let (_, [time, _]) = &self.merges[0];
+        let time = self.time_of_merge(UNION_INTO_ONE);
         let title =
             format!("BF.MERGE of two filters of {} into one of them: time, of a loop's over plain memory", self.size);
         let ratio = |(_, [plain, counting]): &(String, [f64; 2])| counting / plain;
@@ -225,7 +237,7 @@ impl Beyond {
 
     pub(crate) fn markdown(&self) -> String {
         let mut page = format!(
-            "## Counting filters, {}\n\nCommand time, in nanoseconds an item of {LENGTH} bytes.\n\n\
+            "## Counting filters, {}\n\nThe command time, in nanoseconds an item of {LENGTH} bytes:\n\n\
              | | plain | counting | ratio |\n|---|--:|--:|--:|\n",
             self.filter
         );
@@ -243,7 +255,8 @@ impl Beyond {
         let _ = write!(
             page,
             "\n## Merging filters of {}\n\n\
-             Beside a loop in a process of its own, which ors an array of that size into another.\n\n\
+             For comparison, a loop in a process of its own ORs one array of this size into another. *Longest pause of \
+             others* is the longest time that another client waits for a reply.\n\n\
              | | time | of the loop | longest pause of others |\n|---|--:|--:|--:|\n",
             self.size
         );

@@ -1,13 +1,11 @@
 //! Draws the chart: processor time an item, as bars.
 
-use std::collections::BTreeMap;
-
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::format::describe;
-use crate::peers::Peer;
-use crate::workloads::{Delivery, Operation, Results, Workload};
+use crate::peers::{MAIN, Peer};
+use crate::workloads::{Delivery, GROWN, LARGE, Operation, Results, Subject, Workload};
 
 /// A group of bars: peer and time.
 type Bars = Vec<(Peer, f64)>;
@@ -31,24 +29,27 @@ fn color(peer: Peer) -> RGBColor {
     }
 }
 
-/// Returns true for the workloads that are shown: a command with many items, and one with one item, on each filter.
-fn is_shown(workload: Workload) -> bool {
-    let shown = match workload.delivery {
-        Delivery::Batch(items) => items == 100,
-        Delivery::Pipelined => workload.operation != Operation::AddDuplicate,
-        Delivery::Unpipelined => false,
-    };
-    shown && workload.length == LENGTH
-}
+/// The comparisons that are shown: a command with many items and one with a single item, on a filter that is larger than
+/// the cache; and a command with many items on a filter that has grown.
+const SHOWN: [(Subject, Delivery, Operation); 8] = [
+    (LARGE, Delivery::Batch(100), Operation::AddNew),
+    (LARGE, Delivery::Batch(100), Operation::ExistsHit),
+    (LARGE, Delivery::Batch(100), Operation::ExistsMiss),
+    (LARGE, Delivery::Pipelined, Operation::AddNew),
+    (LARGE, Delivery::Pipelined, Operation::ExistsHit),
+    (LARGE, Delivery::Pipelined, Operation::ExistsMiss),
+    (GROWN, Delivery::Batch(100), Operation::AddNew),
+    (GROWN, Delivery::Batch(100), Operation::ExistsHit),
+];
 
+/// Draws the processor time of the commands that matter most to a reader.
 pub(crate) fn speeds(results: &Results) -> String {
-    let mut groups: BTreeMap<Workload, Bars> = BTreeMap::new();
-    for ((workload, peer), measured) in results.iter().filter(|(key, _)| is_shown(key.0)) {
-        groups.entry(*workload).or_default().push((*peer, measured.cpu.median()));
-    }
-    let label = |workload: Workload| format!("{}: {}", workload.subject, describe(workload));
-    let groups: Vec<_> = groups.into_iter().map(|(workload, bars)| (label(workload), bars)).collect();
-    svg(&Peer::ALL.map(|peer| (peer, peer.name())), &groups).expect("a picture")
+    let groups = SHOWN.map(|(subject, delivery, operation)| {
+        let workload = Workload { subject: subject.name, delivery, operation, length: LENGTH };
+        let bars = MAIN.map(|peer| (peer, results[&(workload, peer)].cpu.median()));
+        (format!("{}: {}", subject.name, describe(workload)), bars.into())
+    });
+    svg(&MAIN.map(|peer| (peer, peer.name())), &groups).expect("a picture")
 }
 
 /// Draws labelled groups of bars.

@@ -50,3 +50,10 @@ pub(crate) fn thousands(number: f64) -> String {
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group)).collect();
     groups.join(",")
 }
+
+/// Formats ratios: the least and the greatest, or the only one.
+pub(crate) fn range(ratios: &[f64]) -> String {
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let greatest = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if ratios.len() == 1 { format!("{greatest:.2}") } else { format!("{least:.2} to {greatest:.2}") }
+}

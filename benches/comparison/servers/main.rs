@@ -1,6 +1,6 @@
 //! `make bench`: compares oxbloom, in both layouts, with RedisBloom and the floor on real servers.
 //!
-//! Writes `docs/benchmarks.md` and its charts. With `QUICK=1`, measures less in two minutes, and writes into the build
+//! Writes `docs/benchmarks.md`, its charts, and `docs/targets.md`. With `QUICK=1`, measures less in two minutes, and writes into the build
 //! folder. `cargo bench -p oxbloom-comparison --bench servers -- windows` measures only filters that forget, and writes
 //! their section into the build folder.
 
@@ -14,6 +14,7 @@ mod peers;
 mod report;
 mod requests;
 mod statistics;
+mod summary;
 mod targets;
 mod windows;
 mod workloads;
@@ -36,13 +37,14 @@ fn main() {
     peers::pin_client();
     if std::env::args().any(|argument| argument == "windows") {
         let windows = windows::measure(quick);
-        let page = report::targets_table(&windows.targets()) + &windows.markdown();
+        let page = targets::table(&windows.targets()) + "\n" + &windows.markdown();
         write(&target.join("bench"), &[("windows.md", page), (windows::CHART, windows.chart())]);
         return;
     }
     let plan = if quick { Plan::QUICK } else { Plan::FULL };
     let mut instances = Peer::ALL.map(|peer| Instance::start(peer, peer.setup()));
     let results = plan.run(&mut instances);
+    let versions = report::Versions::of(&mut instances);
     drop(instances);
     let operations = operations::measure(quick);
     let beyond = beyond::measure(quick);
@@ -52,18 +54,22 @@ fn main() {
     targets.extend(beyond.targets());
     targets.extend(windows.targets());
     let report = Report {
+        versions: &versions,
         plan: &plan,
         results: &results,
         operations: &operations,
         beyond: &beyond,
         windows: &windows,
         library: &library,
-        targets: &targets,
         chart: CHART,
     };
 
-    let files =
-        [("benchmarks.md", report.markdown()), (CHART, chart::speeds(&results)), (windows::CHART, windows.chart())];
+    let files = [
+        ("benchmarks.md", report.markdown()),
+        ("targets.md", targets::page(&targets)),
+        (CHART, chart::speeds(&results)),
+        (windows::CHART, windows.chart()),
+    ];
     write(&folder, &files);
 }
 

@@ -36,9 +36,13 @@ const LENGTH: usize = 28;
 /// The size at which the memory of growing filters has a row of its own.
 const GROWN: u64 = 1_000_000;
 
-/// The titles of the memory of filters that have grown.
+/// The titles of the memory of filters that were reserved large enough, and of filters that have grown.
+pub(crate) const MEMORY_RESERVED: &str = "MEMORY USAGE";
 pub(crate) const MEMORY_GROWN: &str = "MEMORY USAGE, grown from the defaults";
 pub(crate) const RESIDENT_GROWN: &str = "resident memory, grown from the defaults";
+
+/// The title of the time of COPY.
+pub(crate) const COPY: &str = "COPY";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
@@ -191,7 +195,7 @@ fn memory_reserved(scale: &Scale, operations: &mut Operations) {
         let mut instance = Instance::start(peer, peer.setup());
         for (error_rate, capacity, size) in scale.reserved {
             reserve(&mut instance, error_rate, *capacity);
-            operations.bytes("MEMORY USAGE", size, peer, memory_usage(&mut instance));
+            operations.bytes(MEMORY_RESERVED, size, peer, memory_usage(&mut instance));
             discard(&mut instance, "UNLINK");
         }
     }
@@ -408,7 +412,7 @@ fn copy(instance: &mut Instance, size: &'static str, operations: &mut Operations
         Err(error) if error.contains("not supported") => return,
         Err(error) => panic!("COPY: {error}"),
     }
-    operations.time("COPY", size, instance.peer, elapsed);
+    operations.time(COPY, size, instance.peer, elapsed);
     operations.time("COPY, pause of others", size, instance.peer, longest);
     assert_eq!(ask::<i64>(&mut instance.connection, "DEL copy"), 1);
 }

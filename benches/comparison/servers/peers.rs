@@ -65,6 +65,9 @@ impl Peer {
     }
 }
 
+/// The peers that are compared on every filter.
+pub(crate) const MAIN: [Peer; 3] = [Peer::Oxbloom, Peer::RedisBloom, Peer::Floor];
+
 /// A running server, pinned to its core.
 pub(crate) struct Instance {
     pub peer: Peer,
@@ -114,6 +117,19 @@ impl Instance {
         let mut lines = statistics.lines().filter_map(|line| line.split_once(':'));
         let (_, fields) = lines.find(|(line, _)| line.eq_ignore_ascii_case(name))?;
         fields.split(',').find_map(|text| text.strip_prefix(field)?.trim().parse().ok())
+    }
+
+    /// Returns the version of the module: `bf_version` of INFO if the module has it, as oxbloom does, and otherwise the
+    /// number that MODULE LIST shows.
+    pub(crate) fn module_version(&mut self) -> String {
+        let own = info(&mut self.connection, "bf", "bf_version");
+        if !own.is_empty() {
+            return own;
+        }
+        let modules: String = ask(&mut self.connection, "INFO modules");
+        let (_, listed) = modules.split_once(",ver=").expect("a module");
+        let number: u32 = listed.split(',').next().and_then(|number| number.parse().ok()).expect("its version");
+        format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
     }
 
     /// Returns a number of the server's INFO.

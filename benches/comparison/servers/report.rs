@@ -8,61 +8,81 @@ use crate::beyond::Beyond;
 use crate::format::{bytes, describe, seconds, spread, thousands};
 use crate::library;
 use crate::operations::{Operations, Unit, memory_field};
-use crate::peers::Peer;
+use crate::peers::{Instance, MAIN, Peer};
 use crate::statistics::Series;
-use crate::targets::Target;
+use crate::summary;
 use crate::windows::Windows;
 use crate::workloads::{Delivery, Measured, Plan, Results, Workload};
 use testkit::server_binary;
-
-/// The peers with columns in every table of speeds.
-const MAIN: [Peer; 3] = [Peer::Oxbloom, Peer::RedisBloom, Peer::Floor];
 
 /// The last columns of a table of speeds if the classic layout takes part: headings, rule, and a row without it.
 const CLASSIC_COLUMNS: [&str; 3] =
     [" classic: CPU | of RedisBloom | command | of RedisBloom | items/s |", "--:|--:|--:|--:|--:|", "  |  |  |  |  |"];
 
+/// The versions of what is compared, as the running servers report them.
+pub(crate) struct Versions {
+    oxbloom: String,
+    redisbloom: String,
+    server: String,
+}
+
+impl Versions {
+    pub(crate) fn of(instances: &mut [Instance]) -> Versions {
+        let mut of = |peer| {
+            let instance = instances.iter_mut().find(|instance| instance.peer == peer);
+            instance.expect("a server for each peer").module_version()
+        };
+        Versions { oxbloom: of(Peer::Oxbloom), redisbloom: of(Peer::RedisBloom), server: server_version() }
+    }
+}
+
 /// The results that are reported.
 pub(crate) struct Report<'a> {
+    pub versions: &'a Versions,
     pub plan: &'a Plan,
     pub results: &'a Results,
     pub operations: &'a Operations,
     pub beyond: &'a Beyond,
     pub windows: &'a Windows,
     pub library: &'a [library::Row],
-    pub targets: &'a [Target],
     /// The file name of the chart.
     pub chart: &'a str,
 }
 
 impl Report<'_> {
     pub(crate) fn markdown(&self) -> String {
-        let mut page = String::new();
+        let mut page = format!(
+            "# Benchmarks\n\n\
+             `make bench` writes this page. It compares oxbloom {} with RedisBloom {}, in {}.\n\n",
+            self.versions.oxbloom, self.versions.redisbloom, self.versions.server,
+        );
+        page.push_str(&summary::markdown(self.plan, self.results, self.operations, self.beyond));
         let _ = writeln!(
             page,
-            "# Benchmarks\n\n\
-             Written by `make bench`. {}\n\n\
-             - **oxbloom** {}, **RedisBloom** 2.8.2, and the **floor**: a module whose commands read their arguments, open \
-             the key and reply zeros (`benches/comparison/examples/floor.rs`). What the floor takes is the server's own.\n\
-             - **{}**: the same module with `bf-layout classic`, RedisBloom's layout. It takes part in batches, on two of \
-             the filters, and where memory, saving and loading are measured.\n\
-             - All four run in {}, pinned to one core; the client is pinned to another. They are measured in turn, {} \
-             rounds of each workload: a figure is the median of the rounds, in brackets the middle half of them; a ratio is \
-             the median of the rounds' ratios.\n\
-             - *CPU* is the processor time of the whole server process; *command* is the time in the command's own code, by \
-             `INFO commandstats`; what oxbloom does before it, looking ahead, is in CPU alone. Both are in nanoseconds \
-             an item.\n\
-             - Filters hold a tenth of their capacity or more before they are measured. Hits are drawn from all over the \
-             filter. Replies are checked: a false negative ends the run.\n\n\
-             ![Processor time an item]({})\n",
-            machine(),
-            env!("CARGO_PKG_VERSION"),
-            Peer::Classic.name(),
-            server_version(),
-            self.plan.rounds,
+            "The picture shows eight of these comparisons, on a filter that was reserved and on one that grew. The *floor* is a \
+             module that does nothing: its time is the server's own work.\n\n\
+             ![Processor time an item]({})\n\n\
+             ## How we measured\n\n\
+             - **Where and when**: {}\n\
+             - **Rounds**: all servers are pinned to one core; the client is pinned to another. The servers are measured in \
+             turn, {} rounds of each workload. A figure is the median of the rounds. The middle half of the rounds is in \
+             brackets. A ratio is the median of the rounds' ratios.\n\
+             - **CPU** is the processor time of the whole server. **Command** is the time in the command's own code, as `INFO \
+             commandstats` counts it: it leaves out the prefetching that oxbloom does before the command runs. Both are in \
+             nanoseconds an item. A **hit** is an item that is there, a **miss** an item that is not there.\n\
+             - **Filters** hold at least a tenth of their capacity. Hits are drawn from the whole filter. The replies are \
+             checked: a false negative ends the run.\n\
+             - **The floor** is a module whose commands read their arguments, open the key and reply zeros \
+             ([source](../benches/comparison/examples/floor.rs)). Its time is the server's own work.\n\
+             - **{}** is oxbloom with `bf-layout classic`, which is RedisBloom's layout. It is measured with many items in a \
+             command, on two of the filters, and in the tables of memory, saving and loading.\n\n\
+             [Targets](targets.md) compares these figures with our targets. [Performance](performance.md) explains where the \
+             time goes.\n",
             self.chart,
+            machine(),
+            self.plan.rounds,
+            Peer::Classic.name(),
         );
-        page.push_str(&targets_table(self.targets));
         self.write_operations(&mut page);
         page.push_str(&self.beyond.markdown());
         page.push_str(&self.windows.markdown());
@@ -100,8 +120,9 @@ impl Report<'_> {
         }
         page.push_str(
             "## The library, in process\n\n\
-             `cargo bench -p oxbloom-comparison --bench filter`: full filters, against the crate `fastbloom` with its default hasher (SipHash) and \
-             with foldhash. Nanoseconds an item; in brackets the confidence interval of the median, at 95 %.\n\n\
+             `cargo bench -p oxbloom-comparison --bench filter` measures full filters without a server. It compares them with \
+             the crate `fastbloom`, which is measured with its default hasher (SipHash) and with foldhash. Times are in \
+             nanoseconds an item, with the 95 % confidence interval of the median in brackets.\n\n\
              | capacity | error rate | | oxbloom, batches of 32 | oxbloom, one by one | fastbloom | fastbloom, foldhash |\n\
              |--:|--:|---|--:|--:|--:|--:|\n",
         );
@@ -124,7 +145,7 @@ impl Report<'_> {
                 cell("fastbloom-foldhash"),
             );
         }
-        page.push_str("\n| capacity | asked for | oxbloom: bits an item | measured rate | fastbloom: bits an item | measured rate |\n|--:|--:|--:|--:|--:|--:|\n");
+        page.push_str("\n| capacity | requested rate | oxbloom: bits an item | measured rate | fastbloom: bits an item | measured rate |\n|--:|--:|--:|--:|--:|--:|\n");
         for row in own.iter().filter(|row| row.operation == "miss") {
             let Some(peer) = library::peer(self.library, row, "fastbloom-foldhash") else { continue };
             let _ = writeln!(
@@ -196,23 +217,6 @@ impl Report<'_> {
         }
         page.push('\n');
     }
-}
-
-/// Returns the table of targets and results.
-pub(crate) fn targets_table(targets: &[Target]) -> String {
-    let mut page =
-        "## Targets\n\nRatios, over all lengths of items: what oxbloom takes, divided by what the other takes.\n\n\
-                    | | at most | measured | |\n|---|--:|--:|---|\n"
-            .to_owned();
-    for target in targets {
-        let (best, worst) = (target.best(), target.worst());
-        let measured =
-            if target.measured.len() == 1 { format!("{worst:.2}") } else { format!("{best:.2} to {worst:.2}") };
-        let verdict = if target.is_met() { "met" } else { "**missed**" };
-        let _ = writeln!(page, "| {} | {:.2} | {measured} | {verdict} |", target.title, target.at_most);
-    }
-    page.push('\n');
-    page
 }
 
 /// Returns the last columns of a row in which the classic layout takes part.

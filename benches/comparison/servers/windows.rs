@@ -440,9 +440,9 @@ impl Windows {
     pub(crate) fn markdown(&self) -> String {
         let mut page = format!(
             "## Filters that forget, {} at 1 %\n\n\
-             Filters with {SLICES} slices that have the items of a whole window and of one slice more, of all ages, beside \
-             plain filters that are a quarter to two thirds full. Nanoseconds an item of {LENGTH} bytes. Whole slices are \
-             added: the time to forget is included.\n\n\
+             The filters have {SLICES} slices, and the items of a whole window and of one more slice, of all ages. They are \
+             compared with plain filters that are a quarter to two thirds full. Times are in nanoseconds an item of \
+             {LENGTH} bytes. Whole slices are added, so the times include forgetting.\n\n\
              | | RedisBloom, plain | plain | WINDOW | of plain | of RedisBloom | ROLLING | of plain | of RedisBloom |\n\
              |---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
             self.size
@@ -470,9 +470,10 @@ impl Windows {
 
     fn write_pauses(&self, page: &mut String) {
         page.push_str(
-            "\n\nThe longest command while items are added with BF.MADD × 1,000, and the longest that another client waits \
-             for a reply meanwhile: the median of the rounds, and the least. What a slice brings with it is in every round; \
-             that the machine stopped the server or its client is not.\n\n\
+            "\n\nItems are added with BF.MADD × 1,000. The table shows the longest command, and the longest time that \
+             another client waits for a reply: the median of the rounds, and the least. The least leaves out the \
+             interruptions by the machine, because they are not in every round. The work of a new slice is in every \
+             round.\n\n\
              | | longest command | least | longest pause of others | least |\n|---|--:|--:|--:|--:|\n",
         );
         for (title, series) in &self.pauses {
@@ -501,11 +502,12 @@ impl Instead {
         let _ = write!(
             page,
             "### Instead of three filters and a script\n\n\
-             One filter WINDOW of {size} items at 1 %, which forgets an item one to {most} windows after it was added, beside \
-             three of RedisBloom's with a third of the error rate each, which forget one after 1 to 1.5 windows: each \
-             takes the items of half a window. A Lua script deletes the oldest and reserves a new one if it is time, looks \
-             into all three, and adds to the newest what is in none. Nanoseconds an item of {LENGTH} bytes, of the whole \
-             server.\n\n\
+             This compares two ways to remember {size} items at 1 %. The first is one filter with WINDOW, which forgets an \
+             item 1 to {most} windows after it was added. The second is three of RedisBloom's filters, each with a third of \
+             the error rate and the items of half a window. They forget an item after 1 to 1.5 windows. A Lua script checks \
+             all three, and adds an item that is in none of them to the newest. When it is time, the script deletes the \
+             oldest filter and reserves a new one. Times are the processor time of the whole server, in nanoseconds an item \
+             of {LENGTH} bytes.\n\n\
              ![Processor time an item]({CHART})\n\n\
              | | oxbloom, one filter | RedisBloom, three filters, a script | ratio |\n|---|--:|--:|--:|\n",
             size = self.size,
