@@ -67,6 +67,28 @@ def test_each_block_of_a_page_is_known_here(page):
     assert len(fences) == 2 * len(BLOCKS[page])
 
 
+# The pages with commands for a shell, each with the test that pastes it. (CONTRIBUTING.md is checked by name only.)
+PASTED = {
+    "docs/crawling.md": "tests/clients/crawling/test_crawling_page.py",
+    "docs/forgetting.md": "tests/clients/test_forgetting_page.py",
+    "docs/installing.md": "tests/dist/conftest.py",
+    "docs/migrating-from-redisbloom.md": "tests/clients/test_migrating.py",
+    "docs/operating.md": "tests/clients/test_operating.py",
+    "docs/recipes.md": "tests/clients/test_recipes.py",
+    "docs/security.md": "tests/clients/test_security_page.py",
+}
+
+
+def test_each_page_with_commands_for_a_shell_is_pasted_by_a_test():
+    folders = ("", "docs/", "docs/commands/", "python/", "filter/")
+    every = [
+        str(file.relative_to(ROOT)) for folder in folders for file in (ROOT / folder).glob("*.md")
+    ]
+    assert {page for page in every if blocks(page, "sh")} - {CONTRIBUTING} == PASTED.keys()
+    for page, test in PASTED.items():
+        assert page.removeprefix("docs/") in text(test)
+
+
 @pytest.mark.parametrize("page", [page for page in BLOCKS if session(page)])
 def test_what_is_typed_gets_the_reply_that_is_shown(server, page):
     shown = session(page)
