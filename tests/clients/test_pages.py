@@ -76,6 +76,7 @@ PASTED = {
     "docs/operating.md": "tests/clients/test_operating.py",
     "docs/recipes.md": "tests/clients/test_recipes.py",
     "docs/security.md": "tests/clients/test_security_page.py",
+    "python/README.md": "tests/clients/wheel/test_readme.py",
 }
 
 

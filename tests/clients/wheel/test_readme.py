@@ -1,9 +1,14 @@
-"""python/README.md, taken at its word: its code prints what its comments say, also when it is run again."""
+"""python/README.md, taken at its word: its commands install the package and start a server, and its code prints what its
+comments say, also when it is run again."""
 
+import os
 import re
+from pathlib import Path
 
 import pages
-from servers import ROOT, Server
+import redis
+from pasting import Shell, with_settings
+from servers import HOST, ROOT, Server, free_port, wait_until
 
 PAGE = (ROOT / "python/README.md").read_text()
 PRINT = re.compile(r"^print\(.*\)  # (.*?)(?:: .*)?$", re.MULTILINE)
@@ -18,3 +23,35 @@ def test_the_code_prints_what_its_comments_say(server: Server, capsys) -> None:
         pages.run_python(server, code)
         assert capsys.readouterr().out.splitlines() == said
     assert server.client.keys() == [b"seen"]
+
+
+def answers(client: redis.Redis) -> bool:
+    try:
+        return client.ping()
+    except redis.ConnectionError:
+        return False
+
+
+def test_the_commands_install_the_package_and_start_a_server(tmp_path: Path) -> None:
+    port = free_port()
+    wheels = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "wheels"
+    page = with_settings(
+        PAGE,
+        {
+            # The wheel was built for these tests, and docs/crawling.md's test builds it as its readers do.
+            "make wheel\n": "",
+            '"$PWD"/target/wheels': f"'{wheels}'",
+            "redis-server --loadmodule": f"redis-server --port {port} --daemonize yes --loadmodule",
+        },
+    )
+    shell = Shell(tmp_path, page, directory=tmp_path)
+    try:
+        shell.paste("python3 -m venv python", ". python/bin/activate", *pages.blocks(page))
+        with redis.Redis(HOST, port) as client:
+            wait_until(lambda: answers(client))
+            assert client.execute_command("BF.ADD", "seen", "https://example.com/")
+        assert shell.paste("python -c 'import oxbloom.scrapy; print(oxbloom.__version__)'") == [
+            "0.1.0"
+        ]
+    finally:
+        shell.close(port)
