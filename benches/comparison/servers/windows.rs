@@ -440,8 +440,8 @@ impl Windows {
     pub(crate) fn markdown(&self) -> String {
         let mut page = format!(
             "## Filters that forget, {} at 1 %\n\n\
-             The filters have {SLICES} slices, and the items of a whole window and of one more slice, of all ages. They are \
-             compared with plain filters that are a quarter to two thirds full. Times are in nanoseconds an item of \
+             Each filter has {SLICES} slices. It holds the items of a whole window and of one more slice. It is compared \
+             with plain filters that are a quarter to two thirds full. Times are in nanoseconds an item of \
              {LENGTH} bytes. Whole slices are added, so the times include forgetting.\n\n\
              | | RedisBloom, plain | plain | WINDOW | of plain | of RedisBloom | ROLLING | of plain | of RedisBloom |\n\
              |---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
