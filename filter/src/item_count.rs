@@ -31,18 +31,18 @@ impl ItemCount {
     /// It is exact if at most one operand is non-empty. Otherwise it is `estimate`, which comes from the fill, clamped
     /// to the possible range.
     pub fn merged(op: MergeOp, operands: impl Iterator<Item = ItemCount>, estimate: f64) -> ItemCount {
-        let (mut number, mut least, mut most, mut sum, mut is_estimate) = (0, u64::MAX, 0, 0u64, false);
+        let (mut number, mut min, mut max, mut sum, mut is_estimate) = (0, u64::MAX, 0, 0u64, false);
         for count in operands {
-            least = least.min(count.items());
-            most = most.max(count.items());
+            min = min.min(count.items());
+            max = max.max(count.items());
             sum = sum.saturating_add(count.items());
             is_estimate |= count.is_estimate();
             number += 1;
         }
         let (low, high) = match op {
-            MergeOp::Union => (most, sum),
-            MergeOp::Intersection if number == 1 => (least, least),
-            MergeOp::Intersection => (0, least),
+            MergeOp::Union => (max, sum),
+            MergeOp::Intersection if number == 1 => (min, min),
+            MergeOp::Intersection => (0, min),
         };
         ItemCount::new((estimate.round() as u64).clamp(low, high), is_estimate || low < high)
     }
@@ -82,7 +82,7 @@ impl ItemCount {
 
     /// Reduces the count to at most `most` items.
     #[inline]
-    pub fn limit(&mut self, most: u64) {
-        self.0 = self.0 & ItemCount::ESTIMATE | self.items().min(most);
+    pub fn limit(&mut self, max: u64) {
+        self.0 = self.0 & ItemCount::ESTIMATE | self.items().min(max);
     }
 }

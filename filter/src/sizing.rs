@@ -110,8 +110,8 @@ impl BlockShape {
             Budget::Tight => optimum * SPEED_BUDGET,
             Budget::RedisBloom { rate } => capacity as f64 * classic_bits_per_item(rate.max(LOWEST_ERROR_RATE) / 2.0),
         };
-        let search = |words, guarantee, least, most| {
-            Search { capacity, rate, blocks_per_item: 1, words, guarantee }.fewest_blocks_per_item(least, most)
+        let search = |words, guarantee, min, max| {
+            Search { capacity, rate, blocks_per_item: 1, words, guarantee }.fewest_blocks_per_item(min, max)
         };
         let guarantees = [Guarantee::Counted, Guarantee::Distinct];
         let (theirs, most_small) = match budget {
@@ -122,23 +122,23 @@ impl BlockShape {
         if words <= most_small
             && let Some(shape) = guarantees
                 .into_iter()
-                .find_map(|guarantee| small(words, |size, least, most| search(size, guarantee, least, most)))
+                .find_map(|guarantee| small(words, |size, min, max| search(size, guarantee, min, max)))
         {
             return Some(shape);
         }
-        let least = blocks_for(optimum)?.saturating_sub(1).max(1);
-        let most = match budget {
+        let min = blocks_for(optimum)?.saturating_sub(1).max(1);
+        let max = match budget {
             Budget::Tight => blocks_for(limit)?,
             Budget::RedisBloom { .. } => blocks_for(limit)?.min(words / u64::from(WORDS_OF_LINE)),
         };
-        let search = |guarantee, least, most| search(WORDS_OF_LINE, guarantee, least, most);
-        let either = |most| guarantees.into_iter().find_map(|guarantee| search(guarantee, least.min(most), most));
-        either(most).or_else(|| either(most + 1)).or_else(|| {
-            let least = most + 1;
-            let mut most = most.max(blocks_for(capacity as f64 * whole_probes_bits_per_item(rate))?);
+        let search = |guarantee, min, max| search(WORDS_OF_LINE, guarantee, min, max);
+        let either = |max| guarantees.into_iter().find_map(|guarantee| search(guarantee, min.min(max), max));
+        either(max).or_else(|| either(max + 1)).or_else(|| {
+            let min = max + 1;
+            let mut max = max.max(blocks_for(capacity as f64 * whole_probes_bits_per_item(rate))?);
             loop {
-                most = most.checked_add(most / 16 + 1).filter(|&blocks| blocks <= MAX_BLOCKS)?;
-                if let Some(shape) = search(Guarantee::Distinct, least, most) {
+                max = max.checked_add(max / 16 + 1).filter(|&blocks| blocks <= MAX_BLOCKS)?;
+                if let Some(shape) = search(Guarantee::Distinct, min, max) {
                     return Some(shape);
                 }
             }
@@ -235,19 +235,19 @@ impl Search {
     /// Returns the shape with the fewest blocks per item that fits between `least` and `most` blocks.
     ///
     /// The error rate falls with the number of blocks per item, as long as each block has a probe. So this bisects.
-    fn fewest_blocks_per_item(&self, least: u64, most: u64) -> Option<BlockShape> {
+    fn fewest_blocks_per_item(&self, min: u64, max: u64) -> Option<BlockShape> {
         let with = |blocks_per_item| Search { blocks_per_item, ..*self };
         let (mut low, mut high) =
-            (1, self.classic_probes(most).min(MAX_BLOCKS_PER_ITEM).min(u8::try_from(most).unwrap_or(u8::MAX)));
+            (1, self.classic_probes(max).min(MAX_BLOCKS_PER_ITEM).min(u8::try_from(max).unwrap_or(u8::MAX)));
         while low < high {
             let middle = low + (high - low) / 2;
-            if with(middle).keeps_rate(most).is_some() {
+            if with(middle).keeps_rate(max).is_some() {
                 high = middle;
             } else {
                 low = middle + 1;
             }
         }
-        with(low).fewest_blocks(least, most)
+        with(low).fewest_blocks(min, max)
     }
 
     /// Returns the best number of probes for `blocks` blocks, if it keeps the rate.
@@ -257,15 +257,15 @@ impl Search {
     }
 
     /// Returns the shape with the fewest blocks between `least` and `most`, to within 0.1 %, that keeps the rate.
-    fn fewest_blocks(&self, least: u64, most: u64) -> Option<BlockShape> {
-        let least = least.max(u64::from(self.blocks_per_item));
-        if least > most {
+    fn fewest_blocks(&self, min: u64, max: u64) -> Option<BlockShape> {
+        let min = min.max(u64::from(self.blocks_per_item));
+        if min > max {
             return None;
         }
-        let mut probes = self.keeps_rate(most)?;
-        let (mut low, mut high) = (least, most);
-        let step = (least >> 10).max(1);
-        let mut best = self.shape(most, probes);
+        let mut probes = self.keeps_rate(max)?;
+        let (mut low, mut high) = (min, max);
+        let step = (min >> 10).max(1);
+        let mut best = self.shape(max, probes);
         while high - low >= step {
             let blocks = low + (high - low) / 2;
             let (better, rate) = self.best_probes(blocks, probes);
@@ -316,8 +316,8 @@ impl Search {
     /// Clamps a number of probes: at least one per block, at most about twice as many as a classic filter for the rate
     /// has.
     fn probe_range(&self, probes: i64) -> u8 {
-        let most = (2.0 * -libm::log2(self.rate)) as i64 + 2;
-        probes.clamp(i64::from(self.blocks_per_item), most.clamp(i64::from(self.blocks_per_item), i64::from(u8::MAX)))
+        let max = (2.0 * -libm::log2(self.rate)) as i64 + 2;
+        probes.clamp(i64::from(self.blocks_per_item), max.clamp(i64::from(self.blocks_per_item), i64::from(u8::MAX)))
             as u8
     }
 }
@@ -601,12 +601,12 @@ mod tests {
                         Budget::RedisBloom { rate } => capacity as f64 * classic_bits_per_item(rate / 2.0),
                     };
                     assert!(shape.is_sound());
-                    let most = match budget {
+                    let max = match budget {
                         // What RedisBloom takes for its first layer, whatever the capacity.
                         Budget::RedisBloom { .. } if rate < 0.25 => (words_for(classic) + SPARE_WORDS) * WORD_BITS,
                         _ => (classic / WORD_BITS as f64) as u64 * WORD_BITS + LINE_BITS,
                     };
-                    assert!(shape.bits() <= most, "{capacity} {rate} {budget:?} {shape:?} {classic}");
+                    assert!(shape.bits() <= max, "{capacity} {rate} {budget:?} {shape:?} {classic}");
                 }
             }
         }

@@ -45,7 +45,7 @@ def test_the_page_can_be_pasted_from_top_to_bottom(server: Server, tmp_path: Pat
         if is_for_this_server(block):
             errors = [line for line in lines if re.match("[A-Z]+ ", line)]
             assert all(line.startswith("NOPERM ") for line in errors), block
-            assert len(errors) == block.count("# refused"), (block, lines)
+            assert len(errors) == block.count("# denied"), (block, lines)
             assert len(lines) >= block.count("\n") - 3
     assert len(server.client.acl_users()) == 1
 

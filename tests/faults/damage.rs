@@ -192,7 +192,7 @@ fn a_snapshot_that_was_cut_short_is_rejected() {
         on(&bytes).start();
         let (start, end) = (values[0].start as u64, bytes.len() as u64);
         for length in (0..8).map(|_| start + random.below(end - start)).chain([end - 1]) {
-            let log = on(&bytes[..length as usize]).refused(&["Short read"]);
+            let log = on(&bytes[..length as usize]).must_not_start(&["Short read"]);
             assert_no_crash(&log);
         }
     }
@@ -221,13 +221,13 @@ fn a_snapshot_in_which_a_bit_flipped_is_rejected_or_its_filters_are_whole() {
         // The filters' own checksums detect the damage first, or they alone detect it.
         for _ in 0..20 {
             let place = &snapshot.strings[random.below(snapshot.strings.len() as u64) as usize];
-            on(&snapshot.flipped_in(&mut random, place)).refused(&["rejected a filter in a file or payload: "]);
+            on(&snapshot.flipped_in(&mut random, place)).must_not_start(&["rejected a filter in a file or payload: "]);
         }
         // Damages only the checksum of the file.
         let mut damaged = snapshot.bytes;
         *damaged.last_mut().unwrap() ^= 1;
         if checksum == "yes" {
-            on(&damaged).refused(&["Wrong RDB checksum"]);
+            on(&damaged).must_not_start(&["Wrong RDB checksum"]);
         }
     }
 }
@@ -325,7 +325,7 @@ fn a_log_that_was_cut_short_is_rejected_or_what_comes_before_is_there() {
         let place = &commands[random.below(commands.len() as u64) as usize].0;
         let length = place.start + 1 + random.below(place.len() as u64 - 1) as usize;
         println!("cut to {length} of {}", log.bytes.len());
-        let rejection = limited_with_aof("no", "no").on(log.cut(length)).refused(REJECTIONS);
+        let rejection = limited_with_aof("no", "no").on(log.cut(length)).must_not_start(REJECTIONS);
         assert_rejected(&rejection);
         let server = limited_with_aof("no", "yes").on(log.cut(length)).start();
         let mut whole: Vec<_> =
@@ -383,11 +383,11 @@ fn a_rewritten_log_that_was_damaged_is_rejected_or_its_filters_are_whole() {
         let place = &commands[random.below(commands.len() as u64) as usize].0;
         let length = place.start + 1 + random.below(place.len() as u64 - 1) as usize;
         println!("cut to {length} of {}", log.bytes.len());
-        assert_rejected(&limited_with_aof("no", "no").on(log.cut(length)).refused(REJECTIONS));
+        assert_rejected(&limited_with_aof("no", "no").on(log.cut(length)).must_not_start(REJECTIONS));
         // Before version 7, the rewritten part and the later commands are one file, and this setting accepts a
         // truncated one.
         if server_version() >= (7, 0) {
-            assert_rejected(&limited_with_aof("no", "yes").on(log.cut(length)).refused(REJECTIONS));
+            assert_rejected(&limited_with_aof("no", "yes").on(log.cut(length)).must_not_start(REJECTIONS));
         }
     }
     // Damages bytes that only the filters' own checksums protect.
@@ -397,7 +397,7 @@ fn a_rewritten_log_that_was_damaged_is_rejected_or_its_filters_are_whole() {
         let (place, words) = chunks[random.below(chunks.len() as u64) as usize];
         let end = place.end - b"\r\n".len();
         let damaged = log.flipped_in(&mut random, end - words[3].len()..end);
-        limited_with_aof("no", "no").on(damaged).refused(&["rejected a chunk of the append-only file: "]);
+        limited_with_aof("no", "no").on(damaged).must_not_start(&["rejected a chunk of the append-only file: "]);
     }
     let mut rejected = 0;
     for _ in 0..60 {
@@ -429,7 +429,7 @@ fn a_log_with_a_snapshot_that_was_damaged_is_rejected_or_its_filters_are_whole()
             for _ in 0..4 {
                 let length = 1 + random.below(log.bytes.len() as u64 - 1) as usize;
                 println!("cut to {length} of {}", log.bytes.len());
-                assert_rejected(&limited_with_aof("yes", truncated).on(log.cut(length)).refused(REJECTIONS));
+                assert_rejected(&limited_with_aof("yes", truncated).on(log.cut(length)).must_not_start(REJECTIONS));
             }
         }
         for _ in 0..20 {

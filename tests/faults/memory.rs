@@ -199,7 +199,7 @@ fn a_server_that_cannot_hold_what_it_saved_says_so_and_does_not_start() {
             assert_eq!(model.observe(&mut client), model.at("new").observe(&mut client));
             // The memory suffices for the first of three filters.
             let taken = used_memory(&mut client);
-            confine(setup(), taken - LARGE * MIB + SPARE).on(server.kill()).refused(&[EXIT_MESSAGE]);
+            confine(setup(), taken - LARGE * MIB + SPARE).on(server.kill()).must_not_start(&[EXIT_MESSAGE]);
         }
     }
 }
@@ -684,7 +684,7 @@ fn a_server_without_the_memory_for_the_chunks_of_a_table_ends_rather_than_forget
         let folder = server.kill();
         let copy = copy_of(folder.path());
         model.observe(&mut setup().on(copy).start().connect());
-        confine(setup(), SPARE).on(folder).refused(&[EXIT_MESSAGE]);
+        confine(setup(), SPARE).on(folder).must_not_start(&[EXIT_MESSAGE]);
     }
 }
 

@@ -1,8 +1,7 @@
-//! The module in a real server under valgrind: whatever is asked of it, it reads and writes no memory that is not its own, or
-//! not written yet, and loses none.
+//! The module in a real server under valgrind. It accesses only its own, initialized memory, and leaks none.
 //!
-//! Valgrind knows allocations by watching the system's functions. Servers that were linked with an allocator of their own hide
-//! theirs: there, only what is outside of all memory is noticed.
+//! Valgrind tracks the system's functions for allocation. A server with an allocator of its own bypasses them. In such
+//! a server, valgrind only notices accesses outside of all memory.
 
 use std::fs;
 use std::path::Path;
@@ -25,14 +24,14 @@ use testkit::windowed_workload::{Window, WindowedWorkload};
 use testkit::wire::Wire;
 use testkit::{Server, Setup, ask, payload, run, run_words};
 
-/// The program that runs a server, and writes what it finds, in each process, to a file.
+/// Returns the command that runs a server under valgrind, which writes a report for each process to a file.
 fn memcheck(logs: &Path) -> Vec<String> {
     let log = format!("--log-file={}/%p", logs.display());
     let words = [
         "valgrind",
         "--leak-check=full",
         "--errors-for-leak-kinds=definite",
-        // Debian's server takes its allocator from another package.
+        // Debian's server links to an allocator in another library.
         "--soname-synonyms=somalloc=*jemalloc*",
         &log,
     ];
@@ -43,7 +42,7 @@ fn memcheck(logs: &Path) -> Vec<String> {
 fn memory_is_used_as_it_should_be_and_given_back() {
     let logs = TempDir::new().unwrap();
     let setup = Setup::oxbloom().module_arguments("lookahead-size 1").under(memcheck(logs.path()));
-    // The compressor reads what it did not write, and does not mind.
+    // The compressor reads memory that it did not initialize, on purpose.
     let setup = setup.set("rdbcompression no").set("appendonly yes").set("aof-use-rdb-preamble no");
     let server = with_debug(setup).set("repl-diskless-sync-delay 0").start();
     let mut client = server.connect();
@@ -60,7 +59,7 @@ fn memory_is_used_as_it_should_be_and_given_back() {
         copy_in_every_way(&server, &mut client, &model.key);
     }
     tell_and_set(&server, &mut client);
-    refuse(&server, &mut client);
+    reject(&server, &mut client);
     expire(&mut client);
     persist(&mut client);
     models.iter().for_each(|model| drop(model.observe(&mut client)));
@@ -73,7 +72,7 @@ fn memory_is_used_as_it_should_be_and_given_back() {
     let reports: Vec<String> =
         fs::read_dir(logs.path()).unwrap().map(|log| fs::read_to_string(log.unwrap().path()).unwrap()).collect();
     assert!(statuses.iter().all(ExitStatus::success), "{statuses:?}:\n{}", reports.join("\n"));
-    // The servers, and their children that wrote files.
+    // The servers, and the child processes that wrote files.
     assert!(reports.len() >= 4, "{} reports", reports.len());
     reports.iter().for_each(|report| assert!(report.contains("ERROR SUMMARY: 0 errors"), "{report}"));
     let total = |report: &String| {
@@ -84,13 +83,13 @@ fn memory_is_used_as_it_should_be_and_given_back() {
     assert!(most > allocations, "valgrind saw {most} allocations: is it blind?");
 }
 
-/// How many allocations valgrind must have seen when all is over.
+/// Returns the number of allocations that valgrind must have seen at the end.
 fn expected_allocations(server: &Server, client: &mut Connection) -> u64 {
     let is_shared = fs::read_to_string(format!("/proc/{}/maps", server.pid())).unwrap().contains("libjemalloc");
     if is_shared || info(client, "memory", "mem_allocator") == "libc" { 100_000 } else { 0 }
 }
 
-/// Items come to counting filters and go from them, until none is left.
+/// Adds items to counting filters and removes them, until none is left.
 fn come_and_go(server: &Server) {
     let mut random = Random(1);
     let mut client = Wire::resp2(server);
@@ -106,7 +105,7 @@ fn come_and_go(server: &Server) {
     }
 }
 
-/// Items come to filters that forget, and are forgotten, by the server's clock.
+/// Adds items to filters that forget, and waits until they are forgotten, by the server's clock.
 fn come_and_are_forgotten(server: &Server) {
     let mut random = Random(2);
     let mut client = Wire::resp2(server);
@@ -114,19 +113,19 @@ fn come_and_are_forgotten(server: &Server) {
     let windows = [window, Window { capacity: 1000, is_renewed: false, ..window }];
     let mut filters =
         [0, 1].map(|n| WindowedWorkload::create(&mut client, &format!("brief-{n}"), n as u64, windows[n]));
-    // A flood, and then so little that what it took is given back.
+    // Many items at first, and then so few that the memory is freed.
     for additions in [30, 1, 1, 1, 1] {
         for _ in 0..additions {
             filters.iter_mut().for_each(|filter| filter.add(&mut random, &mut client));
         }
-        // Until all are over.
+        // Waits until all windows are over.
         thread::sleep(Duration::from_millis(1300));
     }
     filters.iter().for_each(|filter| filter.check(&mut server.connect()));
     assert!(info_number(&mut server.connect(), "bf", "bf_items_forgotten") > 0);
 }
 
-/// Filters of each layout are merged, into new ones and into such as are there, and some cannot be.
+/// Merges filters of each layout, into new and existing ones. Some merges are rejected.
 fn merge(client: &mut Connection) {
     for (name, options) in [
         ("native", "SEED 5"),
@@ -147,7 +146,7 @@ fn merge(client: &mut Connection) {
         first.at(union).observe(client);
         second.at(union).observe(client);
         if name != "counting-fixed" {
-            // Where it has grown more than the destination.
+            // This source has grown more than the destination.
             second.add(client, 1000..5000);
         }
         ask::<String>(client, &format!("BF.MERGE {x} 1 {y}"));
@@ -157,26 +156,26 @@ fn merge(client: &mut Connection) {
     }
 }
 
-/// By COPY, DUMP, BF.SCANDUMP: the copies are the same, and go away in different ways.
+/// Copies a filter by COPY, DUMP and BF.SCANDUMP. The copies are the same, and are deleted in different ways.
 fn copy_in_every_way(server: &Server, client: &mut Connection, key: &str) {
     let expected = digest_of(client, key);
     assert_eq!(ask::<u64>(client, &format!("COPY {key} copy REPLACE")), 1);
     let payload: Vec<u8> = ask(client, &format!("DUMP {key}"));
     run_words(client, &[b"RESTORE".as_slice(), b"restored", b"0", &payload, b"REPLACE"]).unwrap();
     let mut wire = Wire::resp2(server);
-    for (iterator, data) in wire.scan_dump(key) {
-        assert!(!wire.load_chunk("loaded", iterator, &data).is_error());
+    for (cursor, data) in wire.scan_dump(key) {
+        assert!(!wire.load_chunk("loaded", cursor, &data).is_error());
     }
     for copy in ["copy", "restored", "loaded"] {
         assert_eq!(digest_of(client, copy), expected, "{key}");
-        // On its own from now on.
+        // The copy is changed alone.
         let _ = run(client, &format!("BF.MADD {copy} one two three"));
     }
     run(client, "RENAME loaded restored").unwrap();
     run(client, "UNLINK copy").unwrap();
 }
 
-/// All that is told of filters and commands, and what operators set.
+/// Reads all information about filters and commands, and changes the settings.
 fn tell_and_set(server: &Server, client: &mut Connection) {
     for mut wire in [Wire::resp2(server), Wire::resp3(server)] {
         for key in ["doubled", "counting-doubled", "classic-doubled"] {
@@ -211,8 +210,8 @@ fn tell_and_set(server: &Server, client: &mut Connection) {
     assert_eq!(transaction.query::<Vec<bool>>(client), Ok(vec![true, true]));
 }
 
-/// What is wrong is refused: words, keys, and payloads with a byte that is another, or that end too early.
-fn refuse(server: &Server, client: &mut Connection) {
+/// Sends invalid arguments, keys and payloads. The payloads have a changed byte, or are truncated.
+fn reject(server: &Server, client: &mut Connection) {
     run(client, "SET text value").unwrap();
     for words in [
         "BF.RESERVE doubled 0.01 100",
@@ -240,16 +239,16 @@ fn refuse(server: &Server, client: &mut Connection) {
             let mut damaged = payload.body.clone();
             damaged[place] ^= 1;
             for body in [&damaged[..], &payload.body[..place]] {
-                // Some bits are as good as others: it must answer, that is all.
+                // Changed bits may be accepted. The server only has to reply.
                 wire.run_words(&[b"RESTORE".as_slice(), b"damaged", b"0", &payload.seal(body), b"REPLACE"]);
             }
         }
-        for (iterator, data) in wire.scan_dump(key) {
+        for (cursor, data) in wire.scan_dump(key) {
             for place in (0..data.len()).step_by(7) {
                 let mut damaged = data.clone();
                 damaged[place] ^= 0x10;
                 for chunk in [&damaged[..], &data[..place]] {
-                    wire.load_chunk("damaged", iterator, chunk);
+                    wire.load_chunk("damaged", cursor, chunk);
                     wire.run("DEL damaged");
                 }
             }
@@ -265,7 +264,7 @@ fn expire(client: &mut Connection) {
     }
 }
 
-/// Snapshots, rewritten append-only files, and what is loaded of either.
+/// Saves and loads snapshots and rewritten append-only files.
 fn persist(client: &mut Connection) {
     let expected = digest(client);
     run(client, "BGSAVE").unwrap();

@@ -1,4 +1,4 @@
-//! Whether two replies to a line are the same, as far as two Bloom filters can agree.
+//! Compares two replies to a line, as far as two Bloom filters can agree.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,25 +7,26 @@ use super::differences::Difference;
 use super::lines::Line;
 use testkit::wire::Reply;
 
-/// Filters of ours with an error rate up to this one are not believed to answer wrongly in a test. (The smallest of
-/// RedisBloom's do: they have 64 bits, of which an item's positions are only a few different ones.)
+/// Our filters with an error rate up to this one are assumed to have no false positive in a test. (RedisBloom's
+/// smallest filters do: they have 64 bits, and the probes of an item hit only a few of them.)
 const RELIABLE: f64 = 1e-15;
 
-/// RedisBloom halves the error rate with each layer. From here it may come to 0, and then nothing more can be inserted.
+/// RedisBloom halves the error rate with each layer. From this rate on, it may become 0, and then all further
+/// insertions fail.
 const VANISHING: f64 = 1e-200;
 
-/// No filter of a test holds as much, or grows as fast.
+/// No filter of a test has this capacity, or an expansion like this.
 const HUGE: i64 = 10_000_000;
 
 const FULL: &str = "ERR non scaling filter is full";
 
-/// What is known of the key space, which both sides must share.
+/// The state of the key space, which must be the same on both sides.
 #[derive(Default)]
 pub(crate) struct Comparison {
     keys: HashMap<Vec<u8>, Content>,
-    /// Whether the filters of both are the same, bit for bit.
+    /// True if the filters of both sides are the same, bit for bit.
     strict: bool,
-    /// How many lines differed on purpose.
+    /// The number of lines whose replies differed on purpose.
     pub explained: usize,
 }
 
@@ -36,12 +37,12 @@ enum Content {
 
 #[derive(Default)]
 struct Filter {
-    /// All items that were added, or seemed to be present when they were.
+    /// All items that were added, or were false positives when they were added.
     items: HashSet<Vec<u8>>,
     reliable: bool,
-    /// How many items it was created for.
+    /// The capacity that the filter was created with.
     capacity: i64,
-    /// Whether one side took an item for present that it was not: the numbers of items then differ from there on.
+    /// True if one side had a false positive. The numbers of items differ from then on.
     diverged: bool,
 }
 
@@ -50,11 +51,11 @@ impl Filter {
         Filter { reliable: error_rate(line) <= RELIABLE, capacity: capacity(line), ..Filter::default() }
     }
 
-    /// Replies of BF.ADD for one item: whether it was new.
+    /// Compares replies of BF.ADD for one item, which is new or a duplicate.
     fn compare_addition(&mut self, item: &[u8], theirs: &Reply, ours: &Reply) -> Result<(), String> {
         if theirs.is_error() || ours.is_error() {
             let full = [theirs, ours].map(|reply| *reply == Reply::error(FULL));
-            // A full filter takes what seems to be present.
+            // A full filter accepts false positives.
             let seems_present = [theirs, ours].map(|reply| reply.as_bool() == Some(false));
             let one_is_wrong = !self.items.contains(item)
                 && ((full[0] && seems_present[1] && !self.reliable) || (full[1] && seems_present[0]));
@@ -67,7 +68,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Replies for one item, which are `present` if it was added before.
+    /// Compares replies for one item, which is `present` if it was added before.
     fn compare_answer(&mut self, item: &[u8], theirs: &Reply, ours: &Reply, present: bool) -> Result<(), String> {
         let both = (theirs.as_bool(), ours.as_bool());
         let (Some(theirs_answer), Some(ours_answer)) = both else { return Err("not yes or no".to_owned()) };
@@ -89,7 +90,7 @@ impl Comparison {
         Comparison { strict, ..Comparison::default() }
     }
 
-    /// What is wrong with the replies, if anything.
+    /// Compares the replies to a line. Returns what is wrong with them, if anything.
     pub(crate) fn compare(&mut self, line: &Line, theirs: &Reply, ours: &Reply) -> Result<(), String> {
         let holds_other_type = matches!(self.keys.get(line.key()), Some(Content::OtherType));
         let differences = Difference::all_of(line, holds_other_type);
@@ -157,7 +158,7 @@ impl Comparison {
         }
     }
 
-    /// Keeps up with commands that are not BF's.
+    /// Updates the state for commands that are not BF's.
     fn follow(&mut self, command: &str, line: &Line, reply: &Reply) {
         match command {
             "DEL" => {
@@ -186,7 +187,7 @@ impl Comparison {
         }
     }
 
-    /// Whether the line may have left different filters, or one that must not be used any further.
+    /// Returns true if the line may have left different filters, or one that must not be used any further.
     pub(crate) fn must_start_over(&self, line: &Line) -> bool {
         let creates = ["BF.RESERVE", "BF.INSERT"].contains(&line.command().as_str());
         let is_huge = |word: &Vec<u8>| number(word).is_some_and(|number| number > HUGE);
@@ -194,7 +195,7 @@ impl Comparison {
         creates && (vanishes || !Difference::all_of(line, false).is_empty() || line.arguments().iter().any(is_huge))
     }
 
-    /// The key was removed.
+    /// Removes the filter, since its key was removed.
     pub(crate) fn forget(&mut self, line: &Line) {
         self.keys.remove(line.key());
     }
@@ -204,18 +205,18 @@ pub(crate) fn number(word: &[u8]) -> Option<i64> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 
-/// The error rate of the filter that a line creates.
+/// Returns the error rate of the filter that a line creates.
 fn error_rate(line: &Line) -> f64 {
     let given = match line.command().as_str() {
         "BF.RESERVE" => line.words.get(2),
         "BF.INSERT" => option(line, b"ERROR"),
         _ => return 0.0,
     };
-    // What Rust does not read as a number, such as hexadecimals, is not taken for reliable.
+    // Numbers that Rust cannot parse, such as hexadecimal ones, count as unreliable rates.
     given.map_or(0.0, |word| std::str::from_utf8(word).ok().and_then(|word| word.parse().ok()).unwrap_or(1.0))
 }
 
-/// How many items the filter that a line creates is for.
+/// Returns the capacity of the filter that a line creates.
 fn capacity(line: &Line) -> i64 {
     let given = match line.command().as_str() {
         "BF.RESERVE" => line.words.get(3),
@@ -225,14 +226,14 @@ fn capacity(line: &Line) -> i64 {
     given.map_or(DEFAULT_CAPACITY, |word| number(word).unwrap_or(0))
 }
 
-/// The value of an option of BF.INSERT.
+/// Returns the value of an option of BF.INSERT.
 fn option<'a>(line: &'a Line, name: &[u8]) -> Option<&'a Vec<u8>> {
     let options = line.arguments().split(|word| word.eq_ignore_ascii_case(b"ITEMS")).next().unwrap_or(&[]);
     let place = options.iter().position(|word| word.eq_ignore_ascii_case(name));
     place.and_then(|place| options.get(place + 1))
 }
 
-/// The items that a line adds.
+/// Returns the items that a line adds.
 fn items(line: &Line) -> &[Vec<u8>] {
     if line.command() == "BF.MADD" {
         return line.arguments();
@@ -241,14 +242,14 @@ fn items(line: &Line) -> &[Vec<u8>] {
     place.map_or(&[], |place| &line.arguments()[place + 1..])
 }
 
-/// Whether both replies are, say, integers: whatever their values.
+/// Checks that both replies have the same type, whatever their values.
 fn same_kind(theirs: &Reply, ours: &Reply) -> Result<(), String> {
     let same = std::mem::discriminant(theirs) == std::mem::discriminant(ours);
     if same { Ok(()) } else { Err("not the same kind of reply".to_owned()) }
 }
 
-/// All fields must be equal as long as the filters hold the same number of items, except the size, and what differs once
-/// both have grown: ours has two layers then, and another capacity.
+/// Compares all fields, which must be equal as long as the filters have the same number of items. The size may always
+/// differ. Once both have grown, ours has two layers and another capacity.
 fn compare_info(line: &Line, filter: &Filter, theirs: &Reply, ours: &Reply) -> Result<(), String> {
     same_kind(theirs, ours)?;
     let pairs = |reply: &Reply| match reply {
@@ -285,8 +286,8 @@ fn compare_info(line: &Line, filter: &Filter, theirs: &Reply, ours: &Reply) -> R
     Ok(())
 }
 
-/// The first layers hold as many items, and are made for as many; our second layer holds as many as all further ones of
-/// theirs. The lines start with the same names.
+/// Compares the lines of BF.DEBUG. The first layers have the same items and capacity. Our second layer has the items of
+/// all further layers of RedisBloom. The lines start with the same names.
 fn compare_debug(diverged: bool, theirs: &Reply, ours: &Reply) -> Result<(), String> {
     let (theirs, ours) = (theirs.elements(), ours.elements());
     if diverged {
@@ -322,17 +323,17 @@ fn compare_debug(diverged: bool, theirs: &Reply, ours: &Reply) -> Result<(), Str
     Ok(())
 }
 
-/// An iterator and data; where a dump starts and where it has ended they are known.
+/// Compares replies of a cursor and data, which are known at the start and the end of a dump.
 fn compare_dump(line: &Line, theirs: &Reply, ours: &Reply) -> Result<(), String> {
     let shape = |reply: &Reply| match reply.elements() {
-        [Reply::Integer(iterator), Reply::Bulk(data)] => Ok((*iterator, data.is_empty())),
-        _ => Err("not an iterator and data".to_owned()),
+        [Reply::Integer(cursor), Reply::Bulk(data)] => Ok((*cursor, data.is_empty())),
+        _ => Err("not an cursor and data".to_owned()),
     };
     let (theirs, ours) = (shape(theirs)?, shape(ours)?);
-    let expected = match line.words.get(2).and_then(|iterator| number(iterator)) {
+    let expected = match line.words.get(2).and_then(|cursor| number(cursor)) {
         Some(0) => (1, false),
         Some(1..HUGE) => return Ok(()),
         _ => (0, true),
     };
-    if (theirs, ours) == (expected, expected) { Ok(()) } else { Err("not the same iterator".to_owned()) }
+    if (theirs, ours) == (expected, expected) { Ok(()) } else { Err("not the same cursor".to_owned()) }
 }

@@ -1,7 +1,7 @@
-//! What is different from RedisBloom on purpose.
+//! The intended differences from RedisBloom.
 //!
-//! A line tells which [differences](Difference) it may run into, with one exception: that a native filter has one layer for
-//! all that it grew by depends on the filter, and [`compare`](super::compare) knows about it.
+//! Each line tells which [differences](Difference) it may run into. One depends on the filter and not on the line: a
+//! native filter has one layer for all its growth. [`compare`](super::compare) handles that.
 
 use super::compare::number;
 use super::lines::Line;
@@ -18,37 +18,37 @@ const NO_SEED: &str = "ERR classic filters have no seed: leave out SEED, or add 
 const NO_MEMORY: &str =
     "ERR Insufficient memory to create filter: more than can be addressed, choose a smaller capacity or expansion";
 
-/// A difference: where RedisBloom does what its users cannot mean.
+/// A difference, in a case where users cannot mean what RedisBloom does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Difference {
-    /// BF.EXISTS and BF.MEXISTS of a key that holds something else are an error, as with all other commands. There: no
+    /// BF.EXISTS and BF.MEXISTS report an error for a key of another type, as all other commands do. RedisBloom: no
     /// item exists.
     WrongTypeIsAnError,
-    /// BF.RESERVE refuses words that it does not know. There: they are ignored.
-    UnknownOptionIsRefused,
-    /// An option may be given once. There: the first or the last is taken, depending on the command.
-    RepeatedOptionIsRefused,
-    /// BF.RESERVE and BF.INSERT take a SEED and a LAYOUT. There: unknown words.
+    /// BF.RESERVE rejects unknown options. RedisBloom: it ignores them.
+    UnknownOptionIsRejected,
+    /// An option may be given once. RedisBloom: it takes the first or the last, depending on the command.
+    RepeatedOptionIsRejected,
+    /// BF.RESERVE and BF.INSERT accept SEED and LAYOUT. RedisBloom: unknown arguments.
     FurtherOptions,
-    /// BF.RESERVE takes four words more, for the seed and the layout. There: too many.
+    /// BF.RESERVE accepts more arguments, for our options. RedisBloom: too many arguments.
     RoomForOptions,
-    /// Keys are not options. There: BF.RESERVE of a key named EXPANSION or NONSCALING reads its name as one.
+    /// A key is never an option. RedisBloom: BF.RESERVE reads a key named EXPANSION or NONSCALING as an option.
     KeyIsNotAnOption,
-    /// The options of BF.INSERT are whole words. There: one or three letters decide.
+    /// The options of BF.INSERT are whole words. RedisBloom: their first letters decide.
     OptionsAreWholeWords,
-    /// An expansion beyond 32 bits is refused. There: its upper bits are lost, and what is left may be 0.
+    /// An expansion beyond 32 bits is rejected. RedisBloom: its upper bits are lost, and the rest may be 0.
     ExpansionIsNotTruncated,
-    /// An expansion of 0 means NONSCALING, as in Redis 8. There: an error.
+    /// An expansion of 0 means NONSCALING, as in Redis 8. RedisBloom: an error.
     ZeroExpansionIsNonscaling,
-    /// A capacity that no memory can hold is refused. There: the product of capacity and bits per item overflows, and the
-    /// filter has 64 bits. (Somewhat lower capacities end the process.)
+    /// A capacity that exceeds any memory is rejected. RedisBloom: the product of capacity and bits per item overflows,
+    /// and the filter has 64 bits. (Somewhat lower capacities end the process.)
     CapacityDoesNotOverflow,
-    /// BF.INFO tells more, field by field. There: unknown fields.
+    /// BF.INFO has more fields, which must be named. RedisBloom: unknown fields.
     FurtherFields,
 }
 
 impl Difference {
-    /// The differences that a line may run into.
+    /// Returns the differences that a line may run into.
     pub(crate) fn all_of(line: &Line, holds_other_type: bool) -> Vec<Difference> {
         let mut found = Vec::new();
         let command = line.command();
@@ -87,16 +87,16 @@ impl Difference {
         found
     }
 
-    /// Whether the differences that a line runs into are why the replies are not the same.
+    /// Returns true if the differences that a line runs into explain why the replies differ.
     pub(crate) fn explain(differences: &[Difference], theirs: &Reply, ours: &Reply) -> bool {
         let explain = |ours| differences.iter().any(|difference| difference.allows(theirs, ours));
-        // A line that runs into another difference as well would have succeeded otherwise.
+        // If a line also runs into another difference, the replies are compared as if it had succeeded otherwise.
         let would_succeed =
             differences.contains(&Difference::CapacityDoesNotOverflow) && *ours == Reply::error(NO_MEMORY);
         explain(ours) || (would_succeed && explain(&Reply::simple("OK")))
     }
 
-    /// Whether this is how the replies differ.
+    /// Returns true if the replies differ in the way of this difference.
     pub(crate) fn allows(self, theirs: &Reply, ours: &Reply) -> bool {
         let ours_is = |text: &str| *ours == Reply::error(text);
         match self {
@@ -105,8 +105,8 @@ impl Difference {
                 let all_absent = matches!(theirs, Reply::Array(items) if items.iter().all(absent));
                 ours_is(WRONG_TYPE) && (absent(theirs) || all_absent)
             }
-            Difference::UnknownOptionIsRefused => ours_is(UNKNOWN) && passed_the_numbers(theirs),
-            Difference::RepeatedOptionIsRefused => ours_is(REPEATED) || ours_is("ERR no expansion"),
+            Difference::UnknownOptionIsRejected => ours_is(UNKNOWN) && passed_the_numbers(theirs),
+            Difference::RepeatedOptionIsRejected => ours_is(REPEATED) || ours_is("ERR no expansion"),
             Difference::FurtherOptions => {
                 const BAD: [&str; 3] = [BAD_SEED, BAD_LAYOUT, NO_SEED];
                 *theirs == Reply::error(UNKNOWN) || (BAD.into_iter().any(ours_is) && passed_the_numbers(theirs))
@@ -122,12 +122,12 @@ impl Difference {
                 (ours_is("ERR bad expansion") || ours_is("Bad argument received")) && passed_the_options(theirs)
             }
             Difference::ZeroExpansionIsNonscaling => {
-                const REFUSED: [&str; 3] = [
+                const REJECTED: [&str; 3] = [
                     "ERR expansion should be greater or equal to 1",
                     "Nonscaling filters cannot expand",
                     "Bad argument received",
                 ];
-                REFUSED.iter().any(|text| *theirs == Reply::error(text)) && passed_the_options(ours)
+                REJECTED.iter().any(|text| *theirs == Reply::error(text)) && passed_the_options(ours)
             }
             Difference::CapacityDoesNotOverflow => ours_is(NO_MEMORY) && !theirs.is_error(),
             Difference::FurtherFields => *theirs == Reply::error("Invalid information value") && !ours.is_error(),
@@ -135,7 +135,8 @@ impl Difference {
     }
 }
 
-/// The differences among the options of BF.RESERVE and BF.INSERT, of which `valued` have a value and `flags` have none.
+/// Finds the differences among the options of BF.RESERVE and BF.INSERT. The options in `valued` have a value, those in
+/// `flags` have none.
 fn find_in_options(words: &[Vec<u8>], valued: &[&str], flags: &[&str], found: &mut Vec<Difference>) {
     let is_insert = valued.contains(&"CAPACITY");
     let mut seen: Vec<String> = Vec::new();
@@ -158,20 +159,20 @@ fn find_in_options(words: &[Vec<u8>], valued: &[&str], flags: &[&str], found: &m
             }
         } else if !flags.contains(&word.as_str()) {
             if !is_insert {
-                found.push(Difference::UnknownOptionIsRefused);
+                found.push(Difference::UnknownOptionIsRejected);
             } else if word.starts_with(['I', 'C', 'E', 'N']) {
                 found.push(Difference::OptionsAreWholeWords);
             }
             return;
         }
         if seen.contains(&word) {
-            found.push(Difference::RepeatedOptionIsRefused);
+            found.push(Difference::RepeatedOptionIsRejected);
         }
         seen.push(word);
     }
 }
 
-/// What RedisBloom replies to BF.RESERVE once it has read the error rate and the capacity.
+/// Returns true if RedisBloom replies this to BF.RESERVE after it accepted the error rate and the capacity.
 fn passed_the_numbers(reply: &Reply) -> bool {
     let about_options = [
         "ERR no expansion",
@@ -182,7 +183,7 @@ fn passed_the_numbers(reply: &Reply) -> bool {
     passed_the_options(reply) || about_options.iter().any(|text| *reply == Reply::error(text))
 }
 
-/// What RedisBloom replies once it has read all options.
+/// Returns true if RedisBloom replies this after it accepted all options.
 fn passed_the_options(reply: &Reply) -> bool {
     let about_the_key = ["ERR item exists", "ERR not found", WRONG_TYPE];
     !reply.is_error() || about_the_key.iter().any(|text| *reply == Reply::error(text))
@@ -214,10 +215,10 @@ fn a_key_of_another_type_is_an_error_to_exists_and_mexists_and_no_items_there() 
 }
 
 #[test]
-fn reserve_refuses_unknown_words_that_are_ignored_there() {
+fn reserve_rejects_unknown_words_that_are_ignored_there() {
     let mut pair = Pair::start(Protocol::Resp2);
     for words in ["BF.RESERVE one 0.01 100 NOTHING", "BF.RESERVE two 0.01 100 EXPANSION 2 SCALING"] {
-        let (theirs, ours) = differ(&mut pair, Difference::UnknownOptionIsRefused, false, words);
+        let (theirs, ours) = differ(&mut pair, Difference::UnknownOptionIsRejected, false, words);
         assert_eq!((theirs, ours), (Reply::simple("OK"), Reply::error(UNKNOWN)));
     }
     assert_eq!(pair.agree("BF.RESERVE one 2 100 NOTHING"), Reply::error("ERR (0 < error rate range < 1) "));
@@ -225,14 +226,14 @@ fn reserve_refuses_unknown_words_that_are_ignored_there() {
 }
 
 #[test]
-fn an_option_given_twice_is_refused_and_one_of_both_is_taken_there() {
+fn an_option_given_twice_is_rejected_and_one_of_both_is_taken_there() {
     let mut pair = Pair::start(Protocol::Resp2);
-    let difference = Difference::RepeatedOptionIsRefused;
-    let refused = Reply::error(REPEATED);
+    let difference = Difference::RepeatedOptionIsRejected;
+    let rejected = Reply::error(REPEATED);
     let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE first 0.01 100 NONSCALING NONSCALING");
-    assert_eq!((theirs, ours), (Reply::simple("OK"), refused.clone()));
+    assert_eq!((theirs, ours), (Reply::simple("OK"), rejected.clone()));
     let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT last CAPACITY 5 CAPACITY 6 ITEMS a");
-    assert_eq!((theirs, ours), (Reply::integers(&[1]), refused.clone()));
+    assert_eq!((theirs, ours), (Reply::integers(&[1]), rejected.clone()));
     assert_eq!(pair.run("BF.INFO last CAPACITY").0, Reply::integers(&[6]));
     let words = "BF.RESERVE first 0.01 100 EXPANSION 2 EXPANSION";
     let (theirs, ours) = differ(&mut pair, difference, false, words);
@@ -300,7 +301,7 @@ fn options_of_insert_are_whole_words_and_known_by_their_letters_there() {
 }
 
 #[test]
-fn an_expansion_beyond_32_bits_is_refused_and_cut_off_there() {
+fn an_expansion_beyond_32_bits_is_rejected_and_cut_off_there() {
     let mut pair = Pair::start(Protocol::Resp2);
     let difference = Difference::ExpansionIsNotTruncated;
     let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE key 0.01 100 EXPANSION 4294967299");
@@ -313,22 +314,22 @@ fn an_expansion_beyond_32_bits_is_refused_and_cut_off_there() {
 }
 
 #[test]
-fn an_expansion_of_0_means_nonscaling_and_is_refused_there() {
+fn an_expansion_of_0_means_nonscaling_and_is_rejected_there() {
     let mut pair = Pair::start(Protocol::Resp2);
     let difference = Difference::ZeroExpansionIsNonscaling;
-    for (words, refused, reply) in [
+    for (words, rejected, reply) in [
         ("BF.RESERVE a 0.01 100 EXPANSION 0", "ERR expansion should be greater or equal to 1", Reply::simple("OK")),
         ("BF.RESERVE b 0.01 100 EXPANSION 0 NONSCALING", "Nonscaling filters cannot expand", Reply::simple("OK")),
         ("BF.INSERT c EXPANSION 0 ITEMS x", "Bad argument received", Reply::integers(&[1])),
     ] {
         let (theirs, ours) = differ(&mut pair, difference, false, words);
-        assert_eq!((theirs, ours), (Reply::error(refused), reply));
+        assert_eq!((theirs, ours), (Reply::error(rejected), reply));
     }
     assert_eq!(pair.run("BF.INFO a EXPANSION").1, Reply::Array(vec![Reply::NullBulk]));
 }
 
 #[test]
-fn a_capacity_beyond_all_memory_is_refused_and_overflows_there() {
+fn a_capacity_beyond_all_memory_is_rejected_and_overflows_there() {
     let mut pair = Pair::start(Protocol::Resp2);
     let difference = Difference::CapacityDoesNotOverflow;
     let most = i64::MAX;
@@ -382,10 +383,10 @@ fn a_filter_that_grew_has_one_layer_more_and_several_there() {
     }
 }
 
-/// Servers from 7.0 on know how many words our commands take, and refuse others before they are run. Where that shows, it
-/// is not in the reply to a line of its own, and so not in the list.
+/// From 7.0 on, servers know the arity of our commands, and reject a wrong number of arguments before the command runs.
+/// A line of its own gets the same reply either way, so this is not in the list.
 #[test]
-fn a_wrong_number_of_words_is_refused_by_transactions_and_scripts_and_only_when_run_there() {
+fn a_wrong_number_of_words_is_rejected_by_transactions_and_scripts_and_only_when_run_there() {
     if server_version() < (7, 0) {
         return;
     }

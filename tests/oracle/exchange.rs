@@ -1,5 +1,5 @@
-//! Filters that go from RedisBloom to this module, and back: by snapshots, append-only files, pieces and replication. On both
-//! sides they hold the same bits, say the same of themselves, and give the same answers, also the wrong ones.
+//! Filters that move from RedisBloom to this module and back, by snapshots, append-only files, chunks and replication.
+//! Both sides have the same bits, report the same figures, and give the same replies, false positives included.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,25 +16,25 @@ use testkit::server::wait_until;
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, ask, copy_of, oxbloom, redisbloom};
 
-/// Numbers from here on are never added.
+/// Items with this number or a higher one are never added.
 const ABSENT: u64 = 1 << 40;
 
 fn theirs() -> Setup {
     Setup::with_module(redisbloom())
 }
 
-/// This module, which makes classic filters.
+/// Returns the setup of this module with classic filters.
 fn ours() -> Setup {
     Setup::with_module(oxbloom()).module_arguments("bf-layout classic")
 }
 
-/// A key, and how many items were added to it: those with the numbers from 0 on.
+/// A key, and the number of items that were added to it, counted from 0.
 struct Filled {
     key: &'static str,
     items: u64,
 }
 
-/// Filters of many kinds, the last one in several pieces. Some are made by additions, with the server's defaults.
+/// Filters of many kinds. The last one has several chunks. Some are created by additions, with the server's defaults.
 const KINDS: [(&str, &str, u64); 10] = [
     ("empty", "BF.RESERVE empty 0.01 1000", 0),
     ("fixed", "BF.RESERVE fixed 0.05 4000 NONSCALING", 3_000),
@@ -45,7 +45,7 @@ const KINDS: [(&str, &str, u64); 10] = [
     ("exact", "BF.RESERVE exact 0.000000001 500", 700),
     ("added", "BF.ADD added item", 1_000),
     ("inserted", "BF.INSERT inserted CAPACITY 7 ERROR 0.2 ITEMS item", 100),
-    // 11 KB and 25 MB.
+    // Layers of 11 KB and 25 MB.
     ("large", "BF.RESERVE large 0.01 8000 EXPANSION 2000", 9_000),
 ];
 
@@ -63,7 +63,7 @@ fn words(command: &str, key: &str, from: u64, to: u64) -> Vec<Vec<u8>> {
     [command, key].into_iter().map(|word| word.as_bytes().to_vec()).chain(items).collect()
 }
 
-/// Adds items by one of the commands there are for it.
+/// Adds items by each of the commands that add.
 fn add(client: &mut Wire, key: &str, from: u64, to: u64) {
     for (index, start) in (from..to).step_by(1000).enumerate() {
         let mut words = words(if index % 2 == 0 { "BF.MADD" } else { "BF.INSERT" }, key, start, to.min(start + 1000));
@@ -75,7 +75,7 @@ fn add(client: &mut Wire, key: &str, from: u64, to: u64) {
     }
 }
 
-/// All that a server says of a filter.
+/// All replies of a server about a filter.
 #[derive(PartialEq)]
 struct Answers {
     facts: Vec<Reply>,
@@ -83,7 +83,7 @@ struct Answers {
     absent: Vec<bool>,
 }
 
-/// What is said of a filter, which must have all its items.
+/// Returns all replies about a filter, which must have all its items.
 fn answers(client: &mut Wire, filled: &Filled) -> Answers {
     let key = filled.key;
     let facts = ["BF.INFO", "BF.DEBUG", "BF.CARD", "MEMORY USAGE", "TYPE"];
@@ -112,7 +112,7 @@ fn assert_same(one: &mut Wire, other: &mut Wire, all: &[Filled]) {
     }
 }
 
-/// Adds to all filters that can take more, on both servers.
+/// Adds items to all filters that can take more, on both servers.
 fn add_to_both(clients: [&mut Wire; 2], all: &mut [Filled]) {
     let [one, other] = clients;
     for filled in all {
@@ -125,7 +125,7 @@ fn add_to_both(clients: [&mut Wire; 2], all: &mut [Filled]) {
 
 type Starter = fn() -> Setup;
 
-/// Both directions: who writes, and who reads.
+/// Returns both directions, as the server that writes and the server that reads.
 fn directions() -> [(Starter, Starter); 2] {
     [(theirs, ours), (ours, theirs)]
 }
@@ -142,7 +142,7 @@ fn a_snapshot_of_either_is_loaded_by_the_other() {
         assert_same(&mut client, &mut other_client, &all);
         add_to_both([&mut client, &mut other_client], &mut all);
         assert_same(&mut client, &mut other_client, &all);
-        // And back.
+        // And back again.
         assert_eq!(other_client.run("SAVE"), Reply::simple("OK"));
         let back = writer().on(copy_of(other.folder())).start();
         assert_same(&mut Wire::resp2(&back), &mut other_client, &all);
@@ -172,16 +172,16 @@ fn chunks_of_either_are_loaded_by_the_other() {
         let (server, other) = (writer().start(), reader().start());
         let (mut client, mut other) = (Wire::resp2(&server), Wire::resp2(&other));
         let mut all = fill(&mut client);
-        // 36 MB in one layer, and so three pieces.
+        // One layer of 36 MB, which has three chunks.
         client.run("BF.RESERVE huge 0.01 26000000");
         add(&mut client, "huge", 0, 20_000);
         all.push(Filled { key: "huge", items: 20_000 });
         for filled in &all {
             let written = client.scan_dump(filled.key);
-            for (iterator, data) in &written {
-                assert_eq!(other.load_chunk(filled.key, *iterator, data), Reply::simple("OK"));
+            for (cursor, data) in &written {
+                assert_eq!(other.load_chunk(filled.key, *cursor, data), Reply::simple("OK"));
             }
-            assert!(written == other.scan_dump(filled.key), "{}: pieces differ", filled.key);
+            assert!(written == other.scan_dump(filled.key), "{}: chunks differ", filled.key);
         }
         assert_eq!(client.scan_dump("huge").len(), 1 + 3);
         assert_eq!(client.scan_dump("large").len(), 1 + 1 + 2);
@@ -191,7 +191,7 @@ fn chunks_of_either_are_loaded_by_the_other() {
     }
 }
 
-/// A part of a filter may be asked for at any offset, and loaded in any piece of a layer.
+/// A part of a filter may be read from any offset, and loaded as any part of a layer.
 #[test]
 fn chunks_may_begin_anywhere() {
     let (their_server, our_server) = (theirs().start(), ours().start());
@@ -201,8 +201,8 @@ fn chunks_may_begin_anywhere() {
         add(client, "key", 0, 500);
     }
     let bytes: i64 = ours.scan_dump("key").last().unwrap().0;
-    for iterator in (-2..bytes + 3).chain([1 << 40, 1 << 52, i64::MAX, i64::MIN]) {
-        let line = format!("BF.SCANDUMP key {iterator}");
+    for cursor in (-2..bytes + 3).chain([1 << 40, 1 << 52, i64::MAX, i64::MIN]) {
+        let line = format!("BF.SCANDUMP key {cursor}");
         assert_eq!(theirs.run(&line), ours.run(&line), "{line}");
     }
     let (_, header) = &ours.scan_dump("key")[0];
@@ -213,9 +213,9 @@ fn chunks_may_begin_anywhere() {
     for (end, data) in &all {
         let start = end - data.len() as i64;
         for (index, part) in data.chunks(7).enumerate() {
-            let iterator = start + 7 * index as i64 + part.len() as i64;
+            let cursor = start + 7 * index as i64 + part.len() as i64;
             for client in [&mut theirs, &mut ours] {
-                assert_eq!(client.load_chunk("copy", iterator, part), Reply::simple("OK"));
+                assert_eq!(client.load_chunk("copy", cursor, part), Reply::simple("OK"));
             }
         }
     }
@@ -236,7 +236,7 @@ fn an_append_only_file_of_either_is_loaded_by_the_other() {
             let server = log(writer()).start();
             let mut client = Wire::resp2(&server);
             let mut all = fill(&mut client);
-            // As it was written, and rewritten.
+            // Both the file as written and the rewritten file are loaded.
             for rewritten in [false, true] {
                 if rewritten {
                     rewrite_aof(&mut server.connect());
@@ -259,7 +259,7 @@ fn an_append_only_file_of_either_is_loaded_by_the_other() {
 
 type Starting = Box<dyn Fn() -> Setup>;
 
-/// A server that copies another, whose link may be cut, and which may take its place.
+/// Starts a replica of a server. The test cuts its link, and promotes it.
 fn replica_with(setup: Setup, master: &Server) -> Server {
     replica_of(master, setup.set("repl-diskless-sync-delay 0")).start()
 }
@@ -275,7 +275,7 @@ fn either_is_a_replica_of_the_other_under_load_and_takes_over() {
         let mut client = Wire::resp2(&master);
         let mut all = fill(&mut client);
 
-        // Additions go on while the replica takes the snapshot, while its link is cut, and while it comes back.
+        // Additions continue while the replica takes the snapshot, while its link is cut, and while it reconnects.
         let stop = AtomicBool::new(false);
         let (replica, written) = thread::scope(|scope| {
             let writing = scope.spawn(|| write_until(&stop, Wire::resp2(&master)));
@@ -289,7 +289,7 @@ fn either_is_a_replica_of_the_other_under_load_and_takes_over() {
                 thread::sleep(Duration::from_millis(50));
             }
             assert_eq!(info(&mut on_master, "stats", "sync_full"), "1");
-            // What was a master in between takes all of it anew.
+            // A server that was a master meanwhile synchronizes in full.
             let mut other = Wire::resp2(&replica);
             for line in ["REPLICAOF NO ONE".to_owned(), format!("REPLICAOF 127.0.0.1 {}", master.port)] {
                 assert_eq!(other.run(&line), Reply::simple("OK"));
@@ -307,14 +307,14 @@ fn either_is_a_replica_of_the_other_under_load_and_takes_over() {
         let mut other = Wire::resp2(&replica);
         assert_same(&mut client, &mut other, &all);
 
-        // The replica takes over, and goes on as the master would have.
+        // The replica takes over, and behaves as the master would have.
         assert_eq!(other.run("REPLICAOF NO ONE"), Reply::simple("OK"));
         add_to_both([&mut client, &mut other], &mut all);
         assert_same(&mut client, &mut other, &all);
     }
 }
 
-/// Creates filters by additions, and adds to them, until told to stop.
+/// Creates filters by additions, and adds items to them, until it is stopped.
 fn write_until(stop: &AtomicBool, mut client: Wire) -> Vec<Filled> {
     const KEYS: [&str; 4] = ["live-1", "live-2", "live-3", "live-4"];
     let mut all: Vec<Filled> = Vec::new();
@@ -333,14 +333,14 @@ fn write_until(stop: &AtomicBool, mut client: Wire) -> Vec<Filled> {
         } else {
             add(&mut client, filled.key, filled.items, filled.items + more);
         }
-        // Some are there already.
+        // Half of these items are present.
         add(&mut client, filled.key, filled.items / 2, filled.items / 2 + 2);
         filled.items += more;
     }
     all
 }
 
-/// Filters that RedisBloom made before it hashed with 64 bits, or before it rounded otherwise; all versions of its files.
+/// Filters from before RedisBloom hashed with 64 bits, or with its earlier rounding; all versions of its files.
 #[test]
 fn filters_of_all_ages_are_restored_and_grow_as_there() {
     let (their_server, our_server) =
@@ -349,7 +349,7 @@ fn filters_of_all_ages_are_restored_and_grow_as_there() {
     theirs.run("BF.ADD key item");
     let original = Payload::parse(theirs.run("DUMP key").bytes());
     const BITS_PER_ITEM: f64 = 11.027754;
-    // Options, the number of bits, and its logarithm where it is a power of two.
+    // The options, the number of bits, and its logarithm if it is a power of two.
     for (options, bits, log2_bits) in [(5, 1152, 0), (4, 1024, 10), (1, 1152, 0), (0, 1024, 10), (13, 1152, 0)] {
         for encoding in 0..=5 {
             for expansion in [1, 2, 3] {
@@ -386,7 +386,7 @@ fn filters_of_all_ages_are_restored_and_grow_as_there() {
     }
 }
 
-/// What RedisBloom leaves behind where it could not grow: a layer without bits, by which every item is there.
+/// After a failure to grow, RedisBloom leaves a layer without bits, in which every item is present.
 #[test]
 fn a_filter_that_broke_there_is_read_as_it_is() {
     let (their_server, our_server) = (theirs().start(), ours().start());
@@ -400,7 +400,7 @@ fn a_filter_that_broke_there_is_read_as_it_is() {
     assert_eq!(ours.run("BF.MEXISTS key one three four"), Reply::integers(&[1, 1, 1]));
 }
 
-/// Thousands of capacities and error rates, most of them odd.
+/// Compares thousands of capacities and error rates, most of them odd.
 #[test]
 fn filters_have_the_same_size_whatever_is_asked_for() {
     let (their_server, our_server) = (theirs().start(), ours().start());
@@ -417,9 +417,9 @@ fn filters_have_the_same_size_whatever_is_asked_for() {
     }
 }
 
-/// Whatever is wrong with a piece, RedisBloom and we say the same. (It does not survive all that it could be sent.)
+/// RedisBloom and we reply with the same errors to all invalid chunks. (It crashes on some others, which are left out.)
 #[test]
-fn wrong_chunks_are_refused_in_the_same_words() {
+fn wrong_chunks_are_rejected_in_the_same_words() {
     let (their_server, our_server) = (theirs().start(), ours().start());
     let (mut theirs, mut ours) = (Wire::resp2(&their_server), Wire::resp2(&our_server));
     for client in [&mut theirs, &mut ours] {
@@ -429,9 +429,9 @@ fn wrong_chunks_are_refused_in_the_same_words() {
         }
     }
     let (header, bits) = {
-        let mut pieces = ours.scan_dump("key");
-        let bits = pieces.split_off(1);
-        (pieces.remove(0).1, bits)
+        let mut chunks = ours.scan_dump("key");
+        let bits = chunks.split_off(1);
+        (chunks.remove(0).1, bits)
     };
     let with = |at: usize, bytes: &[u8]| {
         let mut header = header.clone();
@@ -467,7 +467,7 @@ fn wrong_chunks_are_refused_in_the_same_words() {
         with(first_layer + 40, &[0]),
         with(first_layer + 40, &[9]),
         with(first_layer + 52, &[11]),
-        // A sum that saturates would be right.
+        // A saturating sum would be right.
         saturated,
         bits[0].1.clone(),
     ];
@@ -494,16 +494,16 @@ fn wrong_chunks_are_refused_in_the_same_words() {
         ("key", bits.last().unwrap().0, [&bits.last().unwrap().1[..], &[0; 8]].concat()),
         ("key", bits.last().unwrap().0 + 1, vec![]),
     ];
-    for (key, iterator, data) in &wrong {
-        let replies = [&mut theirs, &mut ours].map(|client| client.load_chunk(key, *iterator, data));
-        assert_eq!(replies[0], replies[1], "{key} {iterator}");
-        assert!(replies[1].is_error(), "{key} {iterator}: {:?}", replies[1]);
+    for (key, cursor, data) in &wrong {
+        let replies = [&mut theirs, &mut ours].map(|client| client.load_chunk(key, *cursor, data));
+        assert_eq!(replies[0], replies[1], "{key} {cursor}");
+        assert!(replies[1].is_error(), "{key} {cursor}: {:?}", replies[1]);
     }
     assert!(ours.run("DUMP key") == before && theirs.run("DUMP key") == before);
     assert_eq!(ours.run("EXISTS nokey"), Reply::Integer(0));
 }
 
-/// A piece that comes again, late, is another matter: there, it takes back what was added since.
+/// A chunk that comes again later is a difference: in RedisBloom, it clears the bits that were added since.
 #[test]
 fn a_chunk_that_arrives_late_clears_nothing_and_replicas_have_the_same() {
     let master = ours().set("repl-diskless-sync-delay 0").start();
@@ -515,28 +515,28 @@ fn a_chunk_that_arrives_late_clears_nothing_and_replicas_have_the_same() {
         let replica = replica_with(setup, &master);
         wait_for_replica(&mut master.connect(), &mut replica.connect());
         add(&mut client, "key", 0, 500);
-        for (iterator, data) in &old[1..] {
-            assert_eq!(client.load_chunk("key", *iterator, data), Reply::simple("OK"));
+        for (cursor, data) in &old[1..] {
+            assert_eq!(client.load_chunk("key", *cursor, data), Reply::simple("OK"));
         }
         wait_for_replica(&mut master.connect(), &mut replica.connect());
         assert_same(&mut client, &mut Wire::resp2(&replica), &all);
     }
-    // A replica has what its master has, also where that forgot.
+    // A replica has the same bits as its master, even where the master lost items.
     let master = theirs().set("repl-diskless-sync-delay 0").start();
     let mut client = Wire::resp2(&master);
     client.run("BF.RESERVE key 0.01 1000");
     let replica = replica_with(ours(), &master);
     wait_for_replica(&mut master.connect(), &mut replica.connect());
     add(&mut client, "key", 0, 500);
-    for (iterator, data) in &old[1..] {
-        assert_eq!(client.load_chunk("key", *iterator, data), Reply::simple("OK"));
+    for (cursor, data) in &old[1..] {
+        assert_eq!(client.load_chunk("key", *cursor, data), Reply::simple("OK"));
     }
     wait_for_replica(&mut master.connect(), &mut replica.connect());
     assert!(client.run("DUMP key") == Wire::resp2(&replica).run("DUMP key"));
     assert_eq!(client.run_words(&words("BF.EXISTS", "key", 0, 1)), Reply::Integer(0), "forgotten there");
 }
 
-/// RedisBloom takes words that ours refuse, and sends them on. What was acknowledged there must be here.
+/// RedisBloom accepts options that we reject, and replicates them. A replica must still get all acknowledged items.
 #[test]
 fn what_only_redisbloom_understands_is_done_for_it() {
     const LINES: [&str; 14] = [
@@ -575,16 +575,16 @@ fn what_only_redisbloom_understands_is_done_for_it() {
         let log = replica.log();
         assert!(!log.contains("CRITICAL"), "{log}");
     }
-    // What they can only have meant otherwise, and what no machine holds, is no reason to end.
+    // Commands that it cannot have meant, or that exceed any memory, do not end the process.
     client.run("BF.RESERVE absurd 0.01 9223372036854775807");
     client.run("BF.ADD absurd item");
     wait_for_replica(&mut master.connect(), &mut replica.connect());
     assert_eq!(Wire::resp2(&replica).run("BF.EXISTS absurd item"), Reply::Integer(1));
 }
 
-/// Native filters are nothing that RedisBloom could misread: each way to give it one fails, and says so.
+/// RedisBloom cannot misread native filters: each way to give it one fails with an error.
 #[test]
-fn native_filters_are_refused_there() {
+fn native_filters_are_rejected_there() {
     let server = Setup::with_module(oxbloom()).start();
     let mut client = Wire::resp2(&server);
     native_in_five_chunks(&mut server.connect(), "key");
@@ -597,19 +597,19 @@ fn native_filters_are_refused_there() {
     let dump = client.run("DUMP key");
     let restored = theirs_client.run_words(&[&b"RESTORE"[..], b"key", b"0", dump.bytes()]);
     assert_eq!(restored, Reply::error("ERR Bad data format"));
-    let pieces = client.scan_dump("key");
-    assert_eq!(pieces.len(), 5);
-    assert_eq!(theirs_client.load_chunk("key", 1, &pieces[0].1), Reply::error("ERR received bad data"));
-    for (iterator, data) in &pieces[1..] {
-        let reply = theirs_client.load_chunk("taken", *iterator, data);
+    let chunks = client.scan_dump("key");
+    assert_eq!(chunks.len(), 5);
+    assert_eq!(theirs_client.load_chunk("key", 1, &chunks[0].1), Reply::error("ERR received bad data"));
+    for (cursor, data) in &chunks[1..] {
+        let reply = theirs_client.load_chunk("taken", *cursor, data);
         assert_eq!(reply, Reply::error("ERR invalid offset - no link found"));
     }
     assert!(theirs_client.run("DUMP taken") == before);
 
     assert_eq!(client.run("SAVE"), Reply::simple("OK"));
-    theirs().on(copy_of(server.folder())).refused(&["oxbloom--"]);
+    theirs().on(copy_of(server.folder())).must_not_start(&["oxbloom--"]);
 
-    // A replica is told of each creation in words that RedisBloom refuses.
+    // A replica gets each creation with options that RedisBloom rejects.
     let master = ours().set("repl-diskless-sync-delay 0").start();
     let replica = replica_with(theirs(), &master);
     wait_for_replica(&mut master.connect(), &mut replica.connect());

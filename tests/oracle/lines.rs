@@ -1,17 +1,17 @@
-//! Command lines, made up from a seed.
+//! Random command lines, generated from a seed.
 
 use std::fmt;
 
 use testkit::random::Random;
 
-/// A command and its arguments: any bytes.
+/// A command and its arguments, which may be any bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub words: Vec<Vec<u8>>,
 }
 
 impl Line {
-    /// The command in capitals.
+    /// Returns the command in upper case.
     pub(crate) fn command(&self) -> String {
         String::from_utf8_lossy(&self.words[0]).to_ascii_uppercase()
     }
@@ -20,7 +20,7 @@ impl Line {
         self.words.get(1).map_or(b"", Vec::as_slice)
     }
 
-    /// The words behind the key.
+    /// Returns the arguments after the key.
     pub(crate) fn arguments(&self) -> &[Vec<u8>] {
         self.words.get(2..).unwrap_or(&[])
     }
@@ -52,7 +52,7 @@ impl From<&str> for Line {
     }
 }
 
-/// Keys, the usual ones several times. The last two are words of BF.RESERVE.
+/// Keys. Common ones occur several times. The last two are options of BF.RESERVE.
 const KEYS: &[&[u8]] =
     &[b"a", b"a", b"a", b"b", b"b", b"b", b"c", b"c", b"d", b"d", b"", b"\xff\0\r\n", b"nonscaling", b"EXPANSION"];
 
@@ -82,8 +82,8 @@ const CAPACITIES: &[&str] = &[
     "-9223372036854775809",
     "\0",
 ];
-/// RedisBloom's arithmetic overflows on it, and so it makes a tiny filter. At error rates from 0.25 on it would not,
-/// but ask for more memory than there is, which it does not survive.
+/// A capacity on which RedisBloom's arithmetic overflows, so that it creates a tiny filter. At error rates from 0.25
+/// on, it does not overflow, but requests more memory than there is, and crashes.
 const HUGE_CAPACITY: &str = "9223372036854775807";
 
 const USUAL_EXPANSIONS: &[&str] = &["1", "2", "3", "4"];
@@ -94,13 +94,14 @@ const SEEDS: &[&str] = &["0", "42", "18446744073709551615", "1844674407370955161
 
 const LAYOUTS: &[&str] = &["native", "classic", "CLASSIC", "", "x"];
 
-/// No option of BF.INSERT, but taken for one by its letters, except the last two.
+/// Words that are no options of BF.INSERT. RedisBloom takes all but the last two for options, because of their first
+/// letters.
 const NEAR_OPTIONS: &[&str] = &["ITEM", "CAP", "ERRORS", "EXPAND", "NOCREATED", "NONSCALE", "SCALE", "XYZ"];
 
 const FIELDS: &[&str] = &["CAPACITY", "SIZE", "FILTERS", "ITEMS", "EXPANSION"];
 const OTHER_FIELDS: &[&str] = &["ERROR", "SEED", "LAYOUT", "FILL", "FPR", "", "CAP", "CAPACITYX", "Number of filters"];
 
-/// A source of lines.
+/// A generator of lines.
 pub(crate) struct Lines {
     random: Random,
     new_items: u64,
@@ -122,8 +123,8 @@ impl Lines {
             "BF.INSERT" => huge = self.insert(&mut words),
             "BF.INFO" => self.info(&mut words),
             "BF.SCANDUMP" => {
-                let iterator = self.pick(&["0", "0", "1", "2", "9", "-1", "4611686018427387904", "x", "", "01", "1e3"]);
-                words.push(iterator.into());
+                let cursor = self.pick(&["0", "0", "1", "2", "9", "-1", "4611686018427387904", "x", "", "01", "1e3"]);
+                words.push(cursor.into());
             }
             "BF.LOADCHUNK" => self.load_chunk(&mut words),
             "SET" => words.push(b"value".to_vec()),
@@ -131,7 +132,7 @@ impl Lines {
             "RENAME" => words.push(self.random.one_of(KEYS).to_vec()),
             _ => {}
         }
-        // A word too many or too few. What is huge must not grow.
+        // One argument too few or too many. A huge filter must not grow.
         if name.starts_with("BF.") && !huge && self.random.chance(3) {
             if self.random.chance(50) {
                 words.pop();
@@ -171,7 +172,7 @@ impl Lines {
         unreachable!("the weights add up to the total")
     }
 
-    /// `true` if the filter would be huge.
+    /// Returns true if the filter would be huge.
     fn reserve(&mut self, words: &mut Vec<Vec<u8>>) -> bool {
         let (capacity, mut huge) = self.capacity();
         words.push(self.error_rate(huge));
@@ -202,7 +203,7 @@ impl Lines {
         huge
     }
 
-    /// `true` if the filter would be huge.
+    /// Returns true if the filter would be huge.
     fn insert(&mut self, words: &mut Vec<Vec<u8>>) -> bool {
         let (mut huge, mut huge_expansion) = (false, false);
         let mut options = Vec::new();
@@ -255,15 +256,15 @@ impl Lines {
         }
     }
 
-    /// Only what both must refuse, for their chunks are not the same.
+    /// Generates only chunks that both must reject, since valid chunks differ.
     fn load_chunk(&mut self, words: &mut Vec<Vec<u8>>) {
-        let iterator = self.pick(&["1", "1", "0", "-1", "4611686018427387904", "x", "", "1.0", "9223372036854775808"]);
-        words.push(iterator.into());
+        let cursor = self.pick(&["1", "1", "0", "-1", "4611686018427387904", "x", "", "1.0", "9223372036854775808"]);
+        words.push(cursor.into());
         let length = 16 + self.random.below(100);
         words.push((0..length).map(|_| self.random.below(256) as u8).collect());
     }
 
-    /// Options in random order, seldom one of them twice.
+    /// Appends options in random order. In rare cases, one of them occurs twice.
     fn disorder(&mut self, mut options: Vec<Vec<Vec<u8>>>, words: &mut Vec<Vec<u8>>) {
         if !options.is_empty() && self.random.chance(5) {
             options.push(options[self.random.below(options.len() as u64) as usize].clone());
@@ -301,7 +302,7 @@ impl Lines {
         }
     }
 
-    /// An item, mostly one of a few, so that it was often seen before.
+    /// Returns an item, mostly one of a few, so that many are duplicates.
     fn item(&mut self) -> Vec<u8> {
         match self.random.below(20) {
             0 => b"".to_vec(),

@@ -1,8 +1,8 @@
-//! RedisBloom 2.8.2 and this module side by side: the same lines go to both, and the replies must be the same.
+//! RedisBloom 2.8.2 and this module side by side: both get the same lines, and their replies must be the same.
 //!
-//! [`lines`] makes up command lines, valid and invalid; [`compare`] compares the replies, and remembers what was added, since
-//! two Bloom filters may differ about an item that was not; [`differences`] is the complete list of what is different on
-//! purpose, each with a test that shows both sides.
+//! [`lines`] generates command lines, valid and invalid. [`compare`] compares the replies, and keeps track of the
+//! items, since two Bloom filters may have different false positives. [`differences`] is the complete list of the
+//! intended differences. Each has a test that shows both sides.
 
 mod compare;
 mod differences;
@@ -16,15 +16,15 @@ use lines::{Line, Lines};
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, oxbloom, redisbloom};
 
-/// Seeds that every run uses.
+/// The seeds that every run uses.
 const SEEDS: [u64; 6] = [1, 2, 3, 4, 5, 6];
 
-/// How many more seeds are made up in each run.
+/// The number of further seeds, which are random in each run.
 const NEW_SEEDS: usize = 2;
 
 const LINES_PER_SEED: usize = 2000;
 
-/// How many items a filter is for that is created without saying how.
+/// The capacity of a filter that is created with the defaults.
 const DEFAULT_CAPACITY: i64 = 10;
 
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ enum Protocol {
 #[derive(Clone, Copy, PartialEq)]
 enum Layout {
     Native,
-    /// RedisBloom's, with which no reply may differ, but for the differences on purpose.
+    /// RedisBloom's layout, in which only the intended differences are allowed.
     Classic,
 }
 
@@ -50,7 +50,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// Filters that are created without saying how are small, so that they grow often, and hardly ever answer wrongly.
+    /// Starts both servers. Filters with the defaults are small, so they grow often, and have hardly any false
+    /// positives.
     fn start(protocol: Protocol) -> Pair {
         Pair::start_with(protocol, Layout::Native)
     }
@@ -71,7 +72,7 @@ impl Pair {
         Pair { servers, theirs, ours, layout }
     }
 
-    /// Both replies to a line: RedisBloom's, and ours.
+    /// Returns both replies to a line: RedisBloom's, and ours.
     fn run_words<W: AsRef<[u8]>>(&mut self, words: &[W]) -> (Reply, Reply) {
         self.theirs.send(words);
         self.ours.send(words);
@@ -89,7 +90,7 @@ impl Pair {
         ours
     }
 
-    /// Sends made-up lines, and compares the replies.
+    /// Sends random lines, and compares the replies.
     fn compare(&mut self, seed: u64) {
         self.agree("FLUSHALL");
         let mut comparison = Comparison::new(self.layout == Layout::Classic);
@@ -118,7 +119,7 @@ impl Pair {
                     "seed {seed}, line {number}: {line}: dumps differ"
                 );
             }
-            // What the line left behind may be different now, or too large to go on with.
+            // The line may have left different filters, or one that is too large to continue with.
             if comparison.must_start_over(line) {
                 self.agree_on_removal(line);
                 comparison.forget(line);
@@ -184,7 +185,7 @@ fn scripts_get_the_same_replies_whatever_their_client_speaks() {
                 let (theirs, ours) = pair.run_words(&["EVAL", &script, "1", "key"]);
                 assert_eq!(theirs, ours, "RESP{version}: {call}: RedisBloom's reply is on the left");
             }
-            // The size is the one number that differs, and a map has no order in Lua.
+            // Only the size differs, and the fields have no order in a Lua map.
             let names = format!(
                 "redis.setresp({version}); local names = {{}}
                  local reply = redis.call('BF.INFO', KEYS[1])

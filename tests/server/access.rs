@@ -1,4 +1,4 @@
-//! Who may run what on which key: access control lists, and the nodes of a cluster.
+//! Access control lists, which say who may run what on which key; and the nodes of a cluster.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use testkit::server::{server_version, wait_until, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup};
 
-/// Makes `user` from `rules` alone, and connects as that user.
+/// Creates `user` with these rules alone, and connects as that user.
 fn user(server: &Server, rules: &str) -> Wire {
     let mut admin = Wire::resp2(server);
     let reply = admin.run(&format!("ACL SETUSER user reset on nopass {rules}"));
@@ -26,7 +26,7 @@ fn is_denied(reply: &Reply) -> bool {
     matches!(reply, Reply::Error(text) if text.starts_with("NOPERM "))
 }
 
-/// The command's line, on another key.
+/// Returns the command's line for another key.
 fn line_on(command: &Command, key: &str) -> String {
     command.line.replace("key", key)
 }
@@ -46,11 +46,11 @@ fn a_command_is_allowed_by_its_name_alone() {
 #[test]
 fn a_command_is_denied_by_its_name_alone() {
     let server = Setup::oxbloom().start();
-    for refused in COMMANDS {
-        let mut client = user(&server, &format!("~* +@all -{}", refused.name));
+    for forbidden in COMMANDS {
+        let mut client = user(&server, &format!("~* +@all -{}", forbidden.name));
         for command in COMMANDS {
             let denied = is_denied(&client.run(command.line));
-            assert_eq!(denied, command.name == refused.name, "{} with -{}", command.line, refused.name);
+            assert_eq!(denied, command.name == forbidden.name, "{} with -{}", command.line, forbidden.name);
         }
     }
 }
@@ -65,15 +65,15 @@ fn only_keys_of_the_pattern_are_allowed() {
             assert!(is_denied(&client.run(&line_on(command, key))), "{} {key}", command.name);
         }
     }
-    // Items are no keys.
+    // Items are not keys.
     let many = client.run("BF.MADD seen:1 other xseen:1");
     assert_eq!(many, Reply::integers(&[1, 1]));
 }
 
-/// A key, or a rule for keys, and whether it is read, and written.
+/// A key, or a rule for keys, with whether it is read and whether it is written.
 type Use = (&'static str, bool, bool);
 
-/// Lines that name several keys, with what each does to them.
+/// Lines that name several keys, with the use of each.
 const SEVERAL_KEYS: &[(&str, &[Use])] = &[
     ("BF.RESERVE own LIKE other", &[("own", false, true), ("other", true, false)]),
     ("bf.reserve LIKE like LIKE", &[("LIKE", true, true)]),
@@ -126,7 +126,7 @@ fn what_selectors_allow_is_not_added_up() {
             }
         }
     }
-    // One of them has to allow all keys.
+    // One selector must allow all keys.
     for (line, keys) in SEVERAL_KEYS {
         let apart = user(&server, "(~own ~LIKE +@all) (~one ~other +@all)").run(line);
         assert_eq!(is_denied(&apart), keys.len() > 1, "{line}: {apart:?}");
@@ -161,16 +161,16 @@ fn changes_are_told_on_channels_that_are_allowed() {
     assert_eq!(events.collect::<Vec<_>>(), ["seen:1 bf.reserve", "seen:1 bf.add", "seen:2 bf.merge"]);
 }
 
-/// A script that runs the command that is its arguments.
+/// A script that runs the command given as its arguments.
 const SCRIPT: &str = "return redis.call(unpack(ARGV))";
 
-/// The same as functions, one of which may only read.
+/// The same as two functions, one of them read-only.
 const FUNCTIONS: &str = "#!lua name=callers
     local function run(keys, args) return redis.call(unpack(args)) end
     redis.register_function('run', run)
     redis.register_function{function_name='run_read_only', callback=run, flags={'no-writes'}}";
 
-/// Runs a command from within a script or function: `caller` is its command and name.
+/// Runs a command in a script or function. `caller` is the command and the name that call it.
 fn run_within(client: &mut Wire, caller: [&str; 2], words: &[String]) -> Reply {
     let words: Vec<_> = caller.into_iter().chain(["1", "key"]).chain(words.iter().map(String::as_str)).collect();
     client.run_words(&words)
@@ -189,15 +189,15 @@ fn scripts_and_functions_may_do_no_more_than_their_user() {
         assert_eq!(admin.run_words(&["FUNCTION", "LOAD", FUNCTIONS]), Reply::bulk("callers"));
         callers.push(["FCALL", "run"]);
     }
-    // In the words of later servers, and of earlier ones.
-    let is_refused = |reply: &Reply| says(reply, "ACL failure in script") || says(reply, "can't run this command");
+    // Later and earlier servers word this error differently.
+    let is_rejected = |reply: &Reply| says(reply, "ACL failure in script") || says(reply, "can't run this command");
     for caller in callers {
         for allowed in COMMANDS {
             let mut client = user(&server, &format!("~key -@all +{} +{}", caller[0].to_lowercase(), allowed.name));
             for command in COMMANDS {
                 let reply = run_within(&mut client, caller, &words(command.line));
                 let may = command.name == allowed.name;
-                assert_eq!(is_refused(&reply), !may, "{} with +{}: {reply:?}", command.name, allowed.name);
+                assert_eq!(is_rejected(&reply), !may, "{} with +{}: {reply:?}", command.name, allowed.name);
             }
             let elsewhere = run_within(&mut client, caller, &words(&line_on(allowed, "other")));
             assert!(elsewhere.is_error(), "{} in {}: {elsewhere:?}", allowed.name, caller[0]);
@@ -216,8 +216,8 @@ fn read_only_scripts_and_functions_only_read() {
     for caller in [["EVAL_RO", SCRIPT], ["FCALL_RO", "run_read_only"]] {
         for command in COMMANDS {
             let reply = run_within(&mut client, caller, &words(command.line));
-            let refused = says(&reply, "Write commands are not allowed from read-only scripts");
-            assert_eq!(refused, command.writes, "{} in {}: {reply:?}", command.name, caller[0]);
+            let rejected = says(&reply, "Write commands are not allowed from read-only scripts");
+            assert_eq!(rejected, command.writes, "{} in {}: {reply:?}", command.name, caller[0]);
         }
     }
     assert_eq!(client.run("DBSIZE"), Reply::Integer(0));
@@ -227,20 +227,20 @@ fn read_only_scripts_and_functions_only_read() {
 fn transactions_may_do_no_more_than_their_user() {
     let server = Setup::oxbloom().start();
     let mut admin = Wire::resp2(&server);
-    for refused in COMMANDS {
-        let mut client = user(&server, &format!("~key +@all -{}", refused.name));
+    for denied in COMMANDS {
+        let mut client = user(&server, &format!("~key +@all -{}", denied.name));
         client.run("MULTI");
         for command in COMMANDS {
-            assert_eq!(is_denied(&client.run(command.line)), command.name == refused.name, "{}", command.name);
+            assert_eq!(is_denied(&client.run(command.line)), command.name == denied.name, "{}", command.name);
         }
-        assert!(says(&client.run("EXEC"), "EXECABORT"), "{}", refused.name);
-        // What is forbidden once it waits is not run either.
+        assert!(says(&client.run("EXEC"), "EXECABORT"), "{}", denied.name);
+        // A command that becomes forbidden while it waits does not run either.
         let mut client = user(&server, "~key +@all");
         client.run("MULTI");
-        assert_eq!(client.run(refused.line), Reply::simple("QUEUED"));
-        admin.run(&format!("ACL SETUSER user -{}", refused.name));
+        assert_eq!(client.run(denied.line), Reply::simple("QUEUED"));
+        admin.run(&format!("ACL SETUSER user -{}", denied.name));
         let replies = client.run("EXEC");
-        assert!(replies.elements().iter().all(is_denied), "{}: {replies:?}", refused.name);
+        assert!(replies.elements().iter().all(is_denied), "{}: {replies:?}", denied.name);
     }
     assert_eq!(admin.run("DBSIZE"), Reply::Integer(0));
 }
@@ -249,7 +249,7 @@ fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-/// Words that a command may come to see behind its key, fitting or not.
+/// Arguments that follow the key, valid or not.
 const WORDS: &[&str] = &[
     "item",
     "other",
@@ -287,7 +287,7 @@ const WORDS: &[&str] = &[
     "OXB",
 ];
 
-/// Ways to call a command on the keys: the valid one, and such as nobody thought of.
+/// Returns calls of a command on the keys: the valid ones, and random ones.
 fn forms(command: &Command, keys: &[&str], random: &mut Random) -> Vec<Vec<String>> {
     let mut forms: Vec<_> = keys.iter().map(|key| words(&line_on(command, key))).collect();
     let with_one = keys.iter().flat_map(|key| WORDS.iter().map(move |word| [command.name, key, word]));
@@ -315,7 +315,7 @@ fn who_may_only_read_changes_nothing() {
         COMMANDS.iter().filter(|command| !command.writes).map(|command| format!(" +{}", command.name)).collect();
     let by_name = format!("~* -@all{names}");
     let by_category = has_categories(&server).then(|| "~* -@all +@read".to_owned());
-    // To write a key is another right than to run a command that writes.
+    // The right to write a key is separate from the right to run a command that writes.
     let by_key = (server_version() >= (7, 0)).then(|| "%R~* +@all -@dangerous".to_owned());
     let mut random = Random::unpredictable();
     for rules in [Some(by_name), by_category, by_key].into_iter().flatten() {
@@ -335,11 +335,11 @@ fn who_may_only_read_changes_nothing() {
     }
 }
 
-/// Seeds that nothing else looks like.
+/// Filters with seeds that occur nowhere else in a reply.
 const SEEDS: [(&str, &str, u64); 2] =
     [("key", "", 0xC7D5_3B92_6E8F_41A9), ("key:counting", "COUNTING", 0x94E1_6FB7_2A5D_83CB)];
 
-/// All that is in a reply, as one string of bytes.
+/// Appends all that is in a reply to one string of bytes.
 fn contents(reply: &Reply, into: &mut Vec<u8>) {
     into.push(b' ');
     match reply {
@@ -356,7 +356,7 @@ fn contents(reply: &Reply, into: &mut Vec<u8>) {
     }
 }
 
-/// How the seed is spelled somewhere in a reply, if it is.
+/// Returns the form in which a reply contains a seed, if it contains one.
 fn spelling_of_a_seed(reply: &Reply) -> Option<String> {
     let mut text = Vec::new();
     contents(reply, &mut text);
@@ -370,7 +370,8 @@ fn spelling_of_a_seed(reply: &Reply) -> Option<String> {
     found.next().map(|spelling| spelling.escape_ascii().to_string())
 }
 
-/// As a user with `rights` on the filters, and all on keys of its own, tries everything to learn their seeds. How they were found.
+/// Tries everything to learn the seeds of filters, as a user with `rights` on them and all rights on other keys.
+/// Returns the forms in which it found them.
 fn hunt_for_seeds(rights: &str) -> BTreeSet<String> {
     let server = Setup::oxbloom().set("notify-keyspace-events KEA").start();
     let mut admin = Wire::resp2(&server);
@@ -402,13 +403,13 @@ fn hunt_for_seeds(rights: &str) -> BTreeSet<String> {
             }
         }
     }
-    // Chunks of a filter of one's own, with a header that is wrong for the other.
+    // The chunks of the user's own filter, whose tags do not match the other filter.
     client.run("DEL own1");
     client.run("BF.ADD own1 item");
-    for (iterator, data) in client.scan_dump("own1") {
-        SEEDS.iter().for_each(|(key, ..)| look(&client.load_chunk(key, iterator, &data)));
+    for (cursor, data) in client.scan_dump("own1") {
+        SEEDS.iter().for_each(|(key, ..)| look(&client.load_chunk(key, cursor, &data)));
     }
-    // The server's own commands on keys, which may take a filter away, or to where more is allowed.
+    // The server's own commands on keys, which might remove a filter, or move it to a key with more rights.
     for name in admin.run("ACL CAT keyspace").elements().iter().map(Reply::text).filter(|name| !name.contains('|')) {
         for (key, ..) in SEEDS {
             for rest in ["", "own2", "own2 REPLACE", "0", "1 own2"] {
@@ -449,7 +450,7 @@ fn seeds_are_only_told_to_those_who_may_read_the_filter() {
         return;
     }
     assert_eq!(hunt_for_seeds("%W"), BTreeSet::new());
-    // The hunt finds what there is: in words, and in dumps.
+    // The hunt does find seeds: in replies, and in dumps.
     let found = hunt_for_seeds("%R");
     for (.., seed) in SEEDS {
         for spelling in [seed.to_string(), seed.to_le_bytes().escape_ascii().to_string()] {
@@ -458,7 +459,7 @@ fn seeds_are_only_told_to_those_who_may_read_the_filter() {
     }
 }
 
-/// Whether the server lets modules have categories.
+/// Returns true if the server lets modules add ACL categories.
 fn has_categories(server: &Server) -> bool {
     let has = !Wire::resp2(server).run("ACL CAT bloom").is_error();
     assert!(has || server_version() < (7, 4));
@@ -472,7 +473,7 @@ fn commands_are_in_the_categories_that_the_server_lets_modules_have() {
     let has_categories = has_categories(&server);
     let all = admin.run("ACL CAT");
     for category in all.elements().iter().map(Reply::text) {
-        // Without categories for modules, their commands are in none: what is denied by category is allowed still.
+        // If modules cannot add categories, their commands are in none, and remain allowed when a category is denied.
         let is_in = |command: &Command| match category.as_str() {
             _ if !has_categories => false,
             "bloom" => true,
@@ -498,10 +499,10 @@ fn commands_are_in_the_categories_that_the_server_lets_modules_have() {
     }
 }
 
-/// The rules that operators are to copy, and what comes of them.
+/// The page with the rules that operators copy.
 const PAGE: &str = include_str!("../../docs/security.md");
 
-/// The version in `words`, the first of some that are listed.
+/// Returns the version in `words`, the first if there are several.
 fn version_in(words: &str) -> (u32, u32) {
     let numbers = words.trim_start_matches(|letter: char| !letter.is_ascii_digit());
     let mut numbers = numbers.split(['.', ',']).map(|number| number.parse().expect("a number"));
@@ -517,7 +518,7 @@ fn the_page_on_users_is_right_to_the_letter() {
     let (mut blocks, mut lines) = (0, [0, 0]);
     for block in PAGE.split("typed <<'END'\n").skip(1) {
         let block = block.split("END\n").next().unwrap_or_default();
-        // The last one cleans up.
+        // The last block cleans up.
         if !block.contains("AUTH ") {
             continue;
         }
@@ -535,16 +536,16 @@ fn the_page_on_users_is_right_to_the_letter() {
             let (words, expected) = line.split_once(" #").unwrap_or((line, ""));
             let by_admin = words.starts_with("ACL ");
             let reply = if by_admin { admin.run(words) } else { client.run(words) };
-            let refused = expected.trim() == "refused";
-            assert!(by_admin || words.starts_with("AUTH ") || refused || expected.trim() == "allowed", "{line}");
-            assert_eq!((is_denied(&reply), reply.is_error()), (refused, refused), "{line}: {reply:?}");
-            lines[usize::from(refused)] += 1;
+            let is_forbidden = expected.trim() == "denied";
+            assert!(by_admin || words.starts_with("AUTH ") || is_forbidden || expected.trim() == "allowed", "{line}");
+            assert_eq!((is_denied(&reply), reply.is_error()), (is_forbidden, is_forbidden), "{line}: {reply:?}");
+            lines[usize::from(is_forbidden)] += 1;
         }
     }
     assert!(blocks == 5 && lines.iter().all(|&lines| lines > 5), "{blocks} {lines:?}");
 }
 
-/// A server of a cluster, which also needs the port 10000 above its own.
+/// Starts a server for a cluster. It also needs the port that is 10000 above its own.
 pub(crate) fn start_node() -> Server {
     let start = || Setup::oxbloom().set("cluster-enabled yes").try_start();
     let mut last = String::new();
@@ -601,7 +602,7 @@ fn a_key_of_another_node_is_redirected_there() {
     first.run(&format!("CLUSTER MEET 127.0.0.1 {}", nodes[1].port));
     wait_for_cluster(&mut first);
     wait_for_cluster(&mut second);
-    // Slot 12539 is the second node's, whatever the items are.
+    // Slot 12539 belongs to the second node, whatever the items are.
     let moved = Reply::Error(format!("MOVED 12539 127.0.0.1:{}", nodes[1].port));
     assert_eq!(first.run("CLUSTER KEYSLOT key"), Reply::Integer(12539));
     for command in COMMANDS {

@@ -1,5 +1,5 @@
-//! Which layout a filter gets, and what is different about classic ones for clients of this module. What is the same as with
-//! RedisBloom, the comparison with it shows.
+//! Which filters get the classic layout, and how they differ for clients of this module. `tests/oracle` compares them
+//! with RedisBloom's.
 
 use redis::Value;
 
@@ -21,7 +21,7 @@ fn layout(client: &mut Wire, key: &str) -> String {
     client.run(&format!("BF.INFO {key} LAYOUT")).elements()[0].text()
 }
 
-/// The layouts of filters that are created by each command, without saying.
+/// Returns the layouts of the filters that each command creates without LAYOUT.
 fn layouts_by_default(client: &mut Wire) -> Vec<String> {
     client.run("FLUSHALL");
     let creations =
@@ -46,7 +46,7 @@ fn the_configuration_chooses_the_layout_of_new_filters() {
         assert!(server.log().contains(&format!("layout {expected}")), "{}", server.log());
     }
     for wrong in ["bf-layout", "bf-layout flat", "bf-layout 1"] {
-        let log = Setup::oxbloom().module_arguments(wrong).try_start().err().expect("a refusal");
+        let log = Setup::oxbloom().module_arguments(wrong).try_start().err().expect("a rejection");
         assert!(log.contains("has no value") || log.contains("bf-layout must be native or classic"), "{log}");
     }
 }
@@ -90,7 +90,7 @@ fn a_command_may_choose_the_layout() {
                 client.run("DEL key");
             }
         }
-        let refused = [
+        let rejected = [
             ("BF.RESERVE key 0.01 100 LAYOUT", BAD_LAYOUT),
             ("BF.RESERVE key 0.01 100 LAYOUT flat", BAD_LAYOUT),
             ("BF.RESERVE key 0.01 100 LAYOUT native LAYOUT native", "ERR repeated argument: give each option once"),
@@ -99,10 +99,10 @@ fn a_command_may_choose_the_layout() {
             ("BF.INSERT key LAYOUT native LAYOUT native ITEMS item", "ERR repeated argument: give each option once"),
             ("BF.INSERT key SEED 7 LAYOUT classic ITEMS item", NO_SEED),
         ];
-        for (line, error) in refused {
+        for (line, error) in rejected {
             assert_eq!(client.run(line), Reply::error(error), "{line}");
         }
-        // Where filters are classic unless told otherwise, a seed tells too little.
+        // If filters are classic by default, SEED alone is not enough.
         let seeded = if default == "native" { Reply::simple("OK") } else { Reply::error(NO_SEED) };
         assert_eq!(client.run("BF.RESERVE key 0.01 100 SEED 7"), seeded);
         assert_eq!(client.run("BF.RESERVE other 0.01 100 SEED 7 LAYOUT native"), Reply::simple("OK"));
@@ -125,10 +125,10 @@ fn a_classic_filter_tells_as_much_as_a_native_one() {
     let items: Vec<String> = (0..100).map(|n| n.to_string()).collect();
     let words: Vec<&str> = ["BF.MADD", "key"].into_iter().chain(items.iter().map(String::as_str)).collect();
     client.run_words(&words);
-    // 100 items of 8 probes each in 1,152 bits leave half of them clear, and half of the error rate.
+    // 100 items with 8 probes each in 1,152 bits leave half of the bits clear, and half of the error rate unused.
     let (fill, rate) = (number(&mut client, "FILL"), number(&mut client, "FPR"));
     assert!((0.45..0.55).contains(&fill) && (0.002..0.009).contains(&rate), "{fill} {rate}");
-    // Nothing changes when the filter is read again.
+    // A filter that was restored has the same figures.
     let dump = client.run("DUMP key");
     client.run_words(&[&b"RESTORE"[..], b"copy", b"0", dump.bytes()]);
     assert_eq!(client.run("BF.INFO copy FILL"), client.run("BF.INFO key FILL"));
@@ -138,7 +138,7 @@ fn a_classic_filter_tells_as_much_as_a_native_one() {
 fn a_classic_filter_is_created_on_replicas_as_redisbloom_understands_it() {
     let setup = with_aof("no").module_arguments("bf-layout classic").set("repl-diskless-sync-delay 0");
     let master = setup.start();
-    // The defaults of a replica do not count.
+    // The defaults of a replica have no effect.
     let replica = replica_of(&master, Setup::oxbloom().set("repl-diskless-sync-delay 0")).start();
     let (mut client, mut other) = (master.connect(), replica.connect());
     wait_for_replica(&mut client, &mut other);
@@ -158,7 +158,7 @@ fn a_classic_filter_is_created_on_replicas_as_redisbloom_understands_it() {
     }
 }
 
-/// What RedisBloom cannot: COPY, and telling the contents of two filters apart.
+/// RedisBloom supports neither COPY nor a digest of the contents.
 #[test]
 fn a_classic_filter_can_be_copied_and_digested() {
     let server = with_debug(Setup::oxbloom()).start();
@@ -170,7 +170,8 @@ fn a_classic_filter_can_be_copied_and_digested() {
     }
 }
 
-/// RedisBloom's oldest files hold filters whose headers it does not take itself. Ours has to, from its own file.
+/// The oldest files of RedisBloom hold filters whose headers RedisBloom rejects in chunks. We must accept them from our
+/// own append-only file.
 #[test]
 fn a_very_old_filter_survives_the_rewriting_of_the_append_only_file() {
     use Part::{Double, String, Unsigned};
@@ -179,7 +180,8 @@ fn a_very_old_filter_survives_the_rewriting_of_the_append_only_file() {
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE key 0.01 100 LAYOUT classic").unwrap();
     let original = Payload::parse(&ask::<Vec<u8>>(&mut client, "DUMP key"));
-    // A hundred items of some eleven bits, in the 1,102 bits of 144 bytes; and the remains of one that could not grow.
+    // A hundred items of about eleven bits each, in the 1,102 bits of 144 bytes; and the empty layer of a filter that
+    // could not grow.
     let very_old = [Unsigned(0), Unsigned(1), Unsigned(100), Double(0.005), Unsigned(8), Double(11.027754)];
     let very_old = original.with_parts(0, &[&very_old[..], &[String(vec![0; 144]), Unsigned(0)]].concat());
     let void =
@@ -193,8 +195,8 @@ fn a_very_old_filter_survives_the_rewriting_of_the_append_only_file() {
         FilterModel::new(key).add(&mut client, 0..300);
         dumps.push((key, ask::<Vec<u8>>(&mut client, &format!("DUMP {key}"))));
         let (_, header): (u64, Vec<u8>) = ask(&mut client, &format!("BF.SCANDUMP {key} 0"));
-        let refused = run_words(&mut client, &[&b"BF.LOADCHUNK"[..], b"copy", b"1", &header]).unwrap_err();
-        assert_eq!(error_text(&refused), "ERR received bad data", "{key}, from a client");
+        let rejected = run_words(&mut client, &[&b"BF.LOADCHUNK"[..], b"copy", b"1", &header]).unwrap_err();
+        assert_eq!(error_text(&rejected), "ERR received bad data", "{key}, from a client");
     }
     rewrite_aof(&mut client);
     let server = log(Setup::oxbloom()).on(server.kill()).start();
@@ -204,24 +206,24 @@ fn a_very_old_filter_survives_the_rewriting_of_the_append_only_file() {
     }
 }
 
-/// Memory is asked for as with native filters, and refused as there.
+/// The limits of memory are the same as for native filters.
 #[test]
-fn a_classic_filter_beyond_the_limits_is_refused() {
+fn a_classic_filter_beyond_the_limits_is_rejected() {
     let server = Setup::oxbloom().module_arguments("bf-layout classic filter-memory-limit 1mb").start();
     let mut client = Wire::resp2(&server);
-    let refused = Reply::error(create::FILTER_LIMIT);
-    assert_eq!(client.run("BF.RESERVE key 0.01 1000000"), refused);
+    let rejected = Reply::error(create::FILTER_LIMIT);
+    assert_eq!(client.run("BF.RESERVE key 0.01 1000000"), rejected);
     assert_eq!(client.run("BF.RESERVE key 0.01 9223372036854775807"), Reply::error(create::ADDRESS));
-    assert_eq!(client.run("BF.RESERVE key 0.01 70368744177664"), refused);
+    assert_eq!(client.run("BF.RESERVE key 0.01 70368744177664"), rejected);
     assert_eq!(client.run("BF.RESERVE key 0.01 500 EXPANSION 4000000"), Reply::simple("OK"));
     let mut random = Random(3);
     let grown = (0..2000).map(|_| client.run(&format!("BF.ADD key {}", random.next_u64())));
-    let refused = grown.filter(Reply::is_error).last();
-    assert_eq!(refused, Some(Reply::error(grow::FILTER_LIMIT)));
+    let rejected = grown.filter(Reply::is_error).last();
+    assert_eq!(rejected, Some(Reply::error(grow::FILTER_LIMIT)));
     assert!(client.run("BF.CARD key").integer() >= 500);
 }
 
-/// The module looks ahead for large classic filters, too.
+/// The module also prefetches for single-item commands on large classic filters.
 #[test]
 fn looking_ahead_does_not_show() {
     let server = Setup::oxbloom().module_arguments("bf-layout classic lookahead-size 1").start();

@@ -1,4 +1,4 @@
-//! Every command: its replies in RESP2 and RESP3, its errors, its limits, and what the server knows about it.
+//! Every command: its replies in RESP2 and RESP3, its errors, its limits, and the server's information about it.
 
 use oxbloom_filter::internals::codec::chunk;
 use redis::Value;
@@ -12,10 +12,10 @@ use testkit::{Server, Setup, ask, error, run};
 pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 pub(crate) const FULL: &str = "ERR non scaling filter is full";
 
-/// What is known of a command from outside.
+/// The facts about a command that clients can see.
 pub(crate) struct Command {
     pub name: &'static str,
-    /// A valid line, `key` its key.
+    /// A valid line. Its key is `key`.
     pub line: &'static str,
     pub arity: i64,
     pub writes: bool,
@@ -62,21 +62,22 @@ const fn command(
 }
 
 impl Command {
-    /// Whether a server without memory refuses it: what only removes is how to get some back.
+    /// Returns true if a server without memory rejects the command. Commands that only remove are allowed, since they
+    /// free memory.
     fn takes_memory(&self) -> bool {
         self.writes && self.key_flags != REMOVES
     }
 
-    /// Whether it may name keys behind the first, which it looks at.
+    /// Returns true if the command may name further keys, which it reads.
     pub(crate) fn may_name_others(&self) -> bool {
         matches!(self.name, "bf.reserve" | "bf.merge")
     }
 }
 
-/// The facts of the usual reply to BF.INFO.
+/// The fields of the usual reply to BF.INFO.
 const LABELS: [&str; 5] = ["Capacity", "Size", "Number of filters", "Number of items inserted", "Expansion rate"];
 
-/// A connection of each protocol, and what yes and no are in it.
+/// Returns a connection for each protocol, with its replies for true and false.
 pub(crate) fn protocols(server: &Server) -> [(Wire, Reply, Reply); 2] {
     // Servers before 7.0 have no booleans for modules.
     let boolean = |yes: bool| if server_version() >= (7, 0) { Reply::Boolean(yes) } else { Reply::Integer(yes.into()) };
@@ -87,7 +88,7 @@ fn ok() -> Reply {
     Reply::simple("OK")
 }
 
-/// What a key holds, to be compared.
+/// Returns the contents of a key, for comparison.
 fn dump(client: &mut Wire, key: &str) -> Reply {
     client.run(&format!("DUMP {key}"))
 }
@@ -136,8 +137,8 @@ fn replies_have_their_type_in_either_protocol() {
         assert!(matches!(debug.elements(), [Reply::Bulk(_), Reply::Bulk(_)]), "{debug:?}");
         let chunks = client.scan_dump("key");
         assert_eq!(chunks[0].0, 1);
-        for (iterator, data) in chunks {
-            assert_eq!(client.load_chunk("copy", iterator, &data), ok());
+        for (cursor, data) in chunks {
+            assert_eq!(client.load_chunk("copy", cursor, &data), ok());
         }
     }
 }
@@ -181,7 +182,7 @@ fn a_key_of_another_type_is_an_error_to_every_command_and_stays_as_it_is() {
     assert_eq!(client.run("SADD filter member"), Reply::error(WRONG_TYPE));
 }
 
-/// Lines with a word too few, or too many where there is a limit.
+/// Returns lines with one argument too few, or one too many for commands with a maximum.
 fn lines_of_wrong_length() -> Vec<(&'static str, String)> {
     let most = |name| match name {
         "bf.reserve" => Some(20),
@@ -202,14 +203,15 @@ fn lines_of_wrong_length() -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Servers before 7.0 repeat the name as it was sent, in our case in upper case.
+/// Returns the error for a wrong number of arguments. Servers before 7.0 repeat the name as it was sent, which is in
+/// upper case here.
 fn wrong_arity(name: &str) -> Reply {
     let name = if server_version() < (7, 0) { name.to_ascii_uppercase() } else { name.to_owned() };
     Reply::Error(format!("ERR wrong number of arguments for '{name}' command"))
 }
 
 #[test]
-fn a_word_too_many_or_too_few_is_refused_whatever_the_key_holds() {
+fn a_word_too_many_or_too_few_is_rejected_whatever_the_key_holds() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     for prepare in ["DEL key", "SET key value", "DEL key", "BF.ADD key item"] {
@@ -233,7 +235,7 @@ fn a_word_too_many_or_too_few_is_refused_whatever_the_key_holds() {
 }
 
 #[test]
-fn a_transaction_with_a_word_too_few_is_refused_when_it_is_queued() {
+fn a_transaction_with_a_word_too_few_is_rejected_when_it_is_queued() {
     if server_version() < (7, 0) {
         return;
     }
@@ -348,7 +350,7 @@ fn a_thousand_items_in_one_line_are_answered_in_order() {
 }
 
 #[test]
-fn unknown_and_repeated_options_are_refused_and_create_nothing() {
+fn unknown_and_repeated_options_are_rejected_and_create_nothing() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     let unknown = Reply::error("Unknown argument received");
@@ -374,7 +376,7 @@ fn numbers_out_of_range_get_the_errors_of_redisbloom() {
     let mut client = Wire::resp2(&server);
     let rate_range = "ERR (0 < error rate range < 1) ";
     let expansion_range = "ERR expansion should be greater or equal to 1";
-    let refused = [
+    let rejected = [
         ("BF.RESERVE key x 100", "ERR bad error rate"),
         ("BF.RESERVE key nan 100", "ERR bad error rate"),
         ("BF.RESERVE key 0 100", rate_range),
@@ -403,7 +405,7 @@ fn numbers_out_of_range_get_the_errors_of_redisbloom() {
         ("BF.INSERT key EXPANSION -1 NONSCALING ITEMS a", "Bad argument received"),
         ("BF.INSERT key EXPANSION 4294967296 ITEMS a", "Bad argument received"),
     ];
-    for (words, text) in refused {
+    for (words, text) in rejected {
         assert_eq!(client.run(words), Reply::error(text), "{words}");
     }
     assert_eq!(client.run("DBSIZE"), Reply::Integer(0));
@@ -448,7 +450,7 @@ fn info_has_exactly_the_five_fields_of_redisbloom() {
             array => array.elements().iter().step_by(2).cloned().collect(),
         };
         assert_eq!(labels, LABELS.map(Reply::simple));
-        // The first table has room for 128.
+        // The first table holds 128 items.
         assert_eq!(*info.field("Capacity"), Reply::Integer(228));
         assert_eq!(*info.field("Number of filters"), Reply::Integer(2));
         assert_eq!(info.field("Number of items inserted"), &client.run("BF.CARD key"));
@@ -459,7 +461,7 @@ fn info_has_exactly_the_five_fields_of_redisbloom() {
             let single = client.run(&format!("BF.INFO key {token}"));
             assert_eq!(single.field_or_single(label), *info.field(label), "{token}");
         }
-        // What the server makes of a null: servers before 7.0 have one for RESP3, but no map for modules.
+        // The server's reply for a null. Servers before 7.0 have a RESP3 null for modules, but no map.
         let nothing = |reply: &Reply| match info {
             Reply::Map(_) => *reply == Reply::Null,
             _ if server_version() < (7, 0) => [Reply::Null, Reply::NullBulk].contains(reply),
@@ -491,7 +493,7 @@ fn info_tells_more_when_asked_for_it() {
         assert!((0.1..0.6).contains(&fill), "{fill}");
         let rate = field("FPR", "Estimated false positive rate").float();
         assert!((1e-6..0.001).contains(&rate), "{rate}");
-        // All at once: the five of the usual reply, and the others.
+        // ALL returns the five fields of the usual reply, and all others.
         let all = client.run("BF.INFO key all");
         let usual = client.run("BF.INFO key");
         LABELS.iter().for_each(|label| assert_eq!(all.field(label), usual.field(label), "{label}"));
@@ -523,7 +525,7 @@ fn info_tells_more_when_asked_for_it() {
 fn debug_has_a_line_for_each_layer() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
-    // Capacities and items of the layers: of blocks and a table, or of a chain.
+    // The capacities and items of the layers: for native filters blocks and a table, for classic ones a chain.
     for (options, hash_bits, layers) in
         [("SEED 7", 128, &[(10, 10), (128, 40)][..]), ("LAYOUT classic", 64, &[(10, 10), (30, 30), (90, 10)])]
     {
@@ -601,7 +603,8 @@ fn filters_without_a_seed_get_one_each_that_has_no_pattern() {
             ones.iter_mut().enumerate().for_each(|(bit, ones)| *ones += seed >> bit & 1);
         }
     }
-    // Each bit is set in half of them, within 9 standard deviations: one of the 64 is further off by chance in one test of 10^16.
+    // Each bit is set in half of the seeds, within 9 standard deviations. One of the 64 bits is further off by chance
+    // in one test of 10^16.
     let expected = FILTERS as f64 / 2.0;
     let limit = 9.0 * expected.sqrt() / 2f64.sqrt();
     assert!(ones.iter().all(|&ones| (ones as f64 - expected).abs() < limit), "{ones:?}, limit {limit}");
@@ -644,9 +647,9 @@ fn a_filter_in_chunks_is_the_same_under_another_key_and_on_another_server() {
         assert!(chunks.contains(&dumped.len()), "{key}: {}", dumped.len());
         assert!(dumped.iter().all(|(_, data)| data.len() <= chunk::BITS_CHUNK_BYTES + 16));
         client.run("DEL copy");
-        for (iterator, data) in &dumped {
-            assert_eq!(client.load_chunk("copy", *iterator, data), ok());
-            assert_eq!(other.load_chunk(key, *iterator, data), ok());
+        for (cursor, data) in &dumped {
+            assert_eq!(client.load_chunk("copy", *cursor, data), ok());
+            assert_eq!(other.load_chunk(key, *cursor, data), ok());
         }
         let original = dump(&mut client, key);
         assert!(original == dump(&mut client, "copy"), "{key}");
@@ -661,8 +664,8 @@ fn a_filter_that_was_loaded_goes_on_as_the_original() {
     let mut client = Wire::resp2(&server);
     client.run("BF.RESERVE key 0.01 100");
     add_numbers(&mut client, "key", 250);
-    for (iterator, data) in client.scan_dump("key") {
-        client.load_chunk("copy", iterator, &data);
+    for (cursor, data) in client.scan_dump("key") {
+        client.load_chunk("copy", cursor, &data);
     }
     for key in ["key", "copy"] {
         add_numbers(&mut client, key, 2000);
@@ -671,7 +674,7 @@ fn a_filter_that_was_loaded_goes_on_as_the_original() {
 }
 
 #[test]
-fn chunks_that_are_not_the_filters_are_refused_and_change_nothing() {
+fn chunks_that_are_not_the_filters_are_rejected_and_change_nothing() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     for (key, seed) in [("key", 1), ("other", 2)] {
@@ -693,30 +696,30 @@ fn chunks_that_are_not_the_filters_are_refused_and_change_nothing() {
         assert_eq!(client.load_chunk("target", 1, &header), ok());
         assert_eq!(client.load_chunk("target", chunks[that].0, &chunks[that].1), ok());
         let before = (dump(&mut client, "target"), client.run("DBSIZE"));
-        let (iterator, data) = chunks[this].clone();
+        let (cursor, data) = chunks[this].clone();
         let mut wrong = vec![
-            ("another filter's", iterator, others[this].1.clone()),
-            ("another place's", iterator, chunks[that].1.clone()),
-            ("a longer iterator", iterator + 64, data.clone()),
-            ("a shorter iterator", iterator - 64, data.clone()),
-            ("an iterator off by one", iterator + 1, data.clone()),
-            ("no iterator", 0, data.clone()),
-            ("a negative iterator", -1, data.clone()),
-            ("the least iterator", i64::MIN, data.clone()),
-            ("the largest iterator", i64::MAX, data.clone()),
-            ("the header's iterator", 1, data.clone()),
+            ("another filter's", cursor, others[this].1.clone()),
+            ("another place's", cursor, chunks[that].1.clone()),
+            ("a longer cursor", cursor + 64, data.clone()),
+            ("a shorter cursor", cursor - 64, data.clone()),
+            ("an cursor off by one", cursor + 1, data.clone()),
+            ("no cursor", 0, data.clone()),
+            ("a negative cursor", -1, data.clone()),
+            ("the least cursor", i64::MIN, data.clone()),
+            ("the largest cursor", i64::MAX, data.clone()),
+            ("the header's cursor", 1, data.clone()),
             ("the header again", 1, header.clone()),
             ("the header as a chunk", header.len() as i64 + 1, header.clone()),
-            ("truncated at the end", iterator, data[..data.len() - 1].to_vec()),
-            ("truncated by a block", iterator, data[..data.len() - 64].to_vec()),
-            ("truncated at the start", iterator, data[1..].to_vec()),
-            ("empty", iterator, vec![]),
-            ("a tag and a checksum only", iterator, data[data.len() - 16..].to_vec()),
-            ("more at the end", iterator, [&data[..], b"x"].concat()),
+            ("truncated at the end", cursor, data[..data.len() - 1].to_vec()),
+            ("truncated by a block", cursor, data[..data.len() - 64].to_vec()),
+            ("truncated at the start", cursor, data[1..].to_vec()),
+            ("empty", cursor, vec![]),
+            ("a tag and a checksum only", cursor, data[data.len() - 16..].to_vec()),
+            ("more at the end", cursor, [&data[..], b"x"].concat()),
         ];
-        wrong.extend((0..data.len() * 8).step_by(97).map(|bit| ("a bit flipped", iterator, flipped(&data, bit))));
-        for (what, iterator, data) in wrong {
-            let reply = client.load_chunk("target", iterator, &data);
+        wrong.extend((0..data.len() * 8).step_by(97).map(|bit| ("a bit flipped", cursor, flipped(&data, bit))));
+        for (what, cursor, data) in wrong {
+            let reply = client.load_chunk("target", cursor, &data);
             assert!(reply.is_error(), "chunk {this}: {what}: {reply:?}");
         }
         assert_eq!(before, (dump(&mut client, "target"), client.run("DBSIZE")));
@@ -728,12 +731,12 @@ fn chunks_that_are_not_the_filters_are_refused_and_change_nothing() {
     for length in 0..header.len() {
         assert_eq!(client.load_chunk("nokey", 1, &header[..length]), Reply::error("ERR received bad data"));
     }
-    for iterator in [0, 2, -1, i64::MAX] {
-        assert_eq!(client.load_chunk("nokey", iterator, &header), Reply::error("ERR not found"));
+    for cursor in [0, 2, -1, i64::MAX] {
+        assert_eq!(client.load_chunk("nokey", cursor, &header), Reply::error("ERR not found"));
     }
     assert_eq!(before, (dump(&mut client, "target"), client.run("DBSIZE")));
-    for (iterator, data) in &chunks[1..] {
-        assert_eq!(client.load_chunk("target", *iterator, data), ok());
+    for (cursor, data) in &chunks[1..] {
+        assert_eq!(client.load_chunk("target", *cursor, data), ok());
     }
     assert_eq!(dump(&mut client, "target"), dump(&mut client, "key"));
 }
@@ -743,26 +746,26 @@ fn iterators_are_numbers() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     client.run("BF.ADD key item");
-    for iterator in ["x", "1.0", "01", "9223372036854775808"] {
-        let scan = client.run(&format!("BF.SCANDUMP key {iterator}"));
+    for cursor in ["x", "1.0", "01", "9223372036854775808"] {
+        let scan = client.run(&format!("BF.SCANDUMP key {cursor}"));
         assert_eq!(scan, Reply::error("Second argument must be numeric"));
-        let load = client.run(&format!("BF.LOADCHUNK key {iterator} data"));
+        let load = client.run(&format!("BF.LOADCHUNK key {cursor} data"));
         assert_eq!(load, Reply::error("ERR Second argument must be numeric"));
     }
     let end = Reply::Array(vec![Reply::Integer(0), Reply::bulk("")]);
-    for iterator in ["-1", "-9223372036854775808", "9223372036854775807", "1000000"] {
-        assert_eq!(client.run(&format!("BF.SCANDUMP key {iterator}")), end);
+    for cursor in ["-1", "-9223372036854775808", "9223372036854775807", "1000000"] {
+        assert_eq!(client.run(&format!("BF.SCANDUMP key {cursor}")), end);
     }
 }
 
-/// Memory that a machine has, in bytes.
+/// Returns the machine's memory in bytes.
 fn machine_memory() -> u64 {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap();
     let line = info.lines().find(|line| line.starts_with("MemTotal:")).unwrap();
     line.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// Memory that a server's process touched, in bytes.
+/// Returns the resident memory of a server's process in bytes.
 fn resident(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -794,7 +797,7 @@ fn twenty_billion_items_are_taken_if_the_machine_has_the_memory() {
     let mut client = Wire::resp2(&server);
     let reply = client.run("BF.RESERVE key 0.01 20000000000");
     assert!(reply == ok() || reply == Reply::error(create::SYSTEM), "{reply:?}");
-    // 9.6 bits an item are 24 GB.
+    // At 9.6 bits an item, this filter takes 24 GB.
     if machine_memory() > 32 << 30 {
         assert_eq!(reply, ok());
     }
@@ -803,18 +806,18 @@ fn twenty_billion_items_are_taken_if_the_machine_has_the_memory() {
 }
 
 #[test]
-fn what_no_machine_has_is_refused_and_the_server_lives() {
+fn what_no_machine_has_is_rejected_and_the_server_lives() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
-    let refused = [create::SYSTEM, create::ADDRESS].map(Reply::error);
+    let rejected = [create::SYSTEM, create::ADDRESS].map(Reply::error);
     for capacity in [1i64 << 53, 1 << 56, 1 << 60, 1 << 61, 1 << 62, i64::MAX - 1, i64::MAX] {
         for rate in ["0.9", "0.01", "1e-9", "1e-300"] {
             for options in ["", " NONSCALING", " EXPANSION 4294967295", " NONSCALING COUNTING"] {
                 let words = format!("BF.RESERVE key {rate} {capacity}{options}");
-                assert!(refused.contains(&client.run(&words)), "{words}");
+                assert!(rejected.contains(&client.run(&words)), "{words}");
             }
             let words = format!("BF.INSERT key CAPACITY {capacity} ERROR {rate} ITEMS a");
-            assert!(refused.contains(&client.run(&words)), "{words}");
+            assert!(rejected.contains(&client.run(&words)), "{words}");
         }
     }
     assert_eq!(client.run("DBSIZE"), Reply::Integer(0));
@@ -822,17 +825,17 @@ fn what_no_machine_has_is_refused_and_the_server_lives() {
 }
 
 #[test]
-fn a_layer_that_no_machine_has_is_refused_and_the_filter_stays() {
+fn a_layer_that_no_machine_has_is_rejected_and_the_filter_stays() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     client.run("BF.RESERVE key 0.01 100000 EXPANSION 4294967295 LAYOUT classic");
-    let refused = Reply::error(grow::SYSTEM);
+    let rejected = Reply::error(grow::SYSTEM);
     add_numbers(&mut client, "key", 110_000);
     assert_eq!(client.run("BF.CARD key"), Reply::Integer(100_000));
     let before = client.run("BF.DEBUG key");
     let new = |client: &mut Wire, words: &str| (0..50).map(|n| client.run(&format!("{words}{n}"))).collect::<Vec<_>>();
-    assert!(new(&mut client, "BF.ADD key new").contains(&refused));
-    assert!(new(&mut client, "BF.MADD key new").contains(&Reply::Array(vec![refused.clone()])));
+    assert!(new(&mut client, "BF.ADD key new").contains(&rejected));
+    assert!(new(&mut client, "BF.MADD key new").contains(&Reply::Array(vec![rejected.clone()])));
     assert_eq!(client.run("BF.ADD key 0"), Reply::Integer(0));
     assert_eq!(client.run("BF.DEBUG key"), before);
 }
@@ -848,13 +851,13 @@ fn a_native_filter_grows_by_what_its_items_take_whatever_its_expansion() {
         let size = field("SIZE");
         add_numbers(&mut client, key, 50_000);
         let mut field = |name: &str| client.run(&format!("BF.INFO {key} {name}")).elements()[0].integer();
-        // An item takes some seventeen bits.
+        // Each item takes about seventeen bits.
         assert!((size + 75_000..size + 125_000).contains(&field("SIZE")), "{expansion}: {}", field("SIZE"));
     }
     assert_eq!(client.run("BF.DEBUG least"), client.run("BF.DEBUG most"));
 }
 
-/// The events of our commands on all keys, until the channel `end` is heard of.
+/// Returns the events of our commands on all keys, until one arrives on the channel `end`.
 pub(crate) fn events(subscriber: &mut Wire) -> Vec<String> {
     let mut events = Vec::new();
     loop {
@@ -903,8 +906,8 @@ fn each_change_is_an_event_and_what_changes_nothing_is_none() {
         "BF.LOADCHUNK nokey 1 data",
     ];
     assert_eq!(heard(&mut client, &nothing), [""; 0]);
-    for ((iterator, data), event) in client.scan_dump("one").into_iter().zip(["bf.reserve copy", "bf.loadchunk copy"]) {
-        client.load_chunk("copy", iterator, &data);
+    for ((cursor, data), event) in client.scan_dump("one").into_iter().zip(["bf.reserve copy", "bf.loadchunk copy"]) {
+        client.load_chunk("copy", cursor, &data);
         assert_eq!(heard(&mut client, &[]), [event]);
     }
 }
@@ -952,7 +955,7 @@ fn scripts_get_the_replies_and_the_errors() {
     assert!(eval("return redis.pcall('BF.ADD', KEYS[1])").is_error());
     let full = "redis.call('DEL', KEYS[1]); redis.call('BF.RESERVE', KEYS[1], 0.1, 1, 'NONSCALING')
                 return redis.call('BF.MADD', KEYS[1], 'a', 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k')";
-    // Valkey 9 ends a script that returns an error within an array with that error.
+    // Valkey 9 ends a script that returns an array with an error in it, and replies with that error.
     match eval(full) {
         Reply::Error(text) => assert!(server_version() >= (9, 0) && text.contains(FULL), "{text}"),
         reply => assert_eq!(reply.elements().last(), Some(&Reply::error(FULL)), "{reply:?}"),
@@ -1017,7 +1020,7 @@ fn the_server_knows_each_command() {
         let flags_of = |key: &Reply| key.field("flags").elements().iter().map(Reply::text).collect::<Vec<_>>();
         assert_eq!(flags_of(key), command.key_flags, "{}", command.name);
         assert_eq!(others.len(), usize::from(command.may_name_others()), "{}", command.name);
-        // LIKE may be a word that is no option: the server asks the command itself.
+        // An argument that reads LIKE may not be the option, so the server asks the command itself.
         let expected = if command.name == "bf.reserve" { &["RO", "access", "incomplete"][..] } else { READS };
         assert!(others.iter().all(|other| flags_of(other) == expected), "{}", command.name);
         assert_eq!(*key.field("begin_search").field("spec").field("index"), Reply::Integer(1));
@@ -1075,7 +1078,7 @@ fn each_command_is_documented_with_all_its_arguments() {
     }
 }
 
-/// A documented argument: its name and, if it has one, its token; or those of its parts, if some are of several.
+/// Returns the name of a documented argument, with its token if it has one, or those of its parts if there are several.
 fn shown(argument: &Reply) -> String {
     let parts = |separator: &str| {
         let parts: Vec<_> = argument.field("arguments").elements().iter().map(shown).collect();
@@ -1109,7 +1112,7 @@ fn no_other_command_is_registered() {
 }
 
 #[test]
-fn options_of_insert_that_contradict_a_filter_are_refused_and_creation_defaults_are_not() {
+fn options_of_insert_that_contradict_a_filter_are_rejected_and_creation_defaults_are_not() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     client.run("BF.RESERVE native 0.001 100 SEED 7");
@@ -1118,7 +1121,7 @@ fn options_of_insert_that_contradict_a_filter_are_refused_and_creation_defaults_
     let layout = "ERR the filter exists with another LAYOUT: leave out LAYOUT, or use another key";
     let seed = "ERR the filter exists with another SEED: leave out SEED, or use another key";
     let counting = "ERR the filter exists without COUNTING: leave out COUNTING, or use another key";
-    for (words, refusal) in [
+    for (words, rejection) in [
         ("native LAYOUT classic", layout),
         ("counting LAYOUT classic", layout),
         ("classic LAYOUT native", layout),
@@ -1129,7 +1132,7 @@ fn options_of_insert_that_contradict_a_filter_are_refused_and_creation_defaults_
         ("classic COUNTING", counting),
         ("native NOCREATE SEED 8", seed),
     ] {
-        assert_eq!(client.run(&format!("BF.INSERT {words} ITEMS new")), Reply::error(refusal), "{words}");
+        assert_eq!(client.run(&format!("BF.INSERT {words} ITEMS new")), Reply::error(rejection), "{words}");
     }
     for words in [
         "native SEED 7 LAYOUT native",
@@ -1210,15 +1213,15 @@ fn a_chunk_that_changes_nothing_is_neither_replicated_nor_announced() {
     for options in ["LAYOUT native", "COUNTING", "LAYOUT classic"] {
         client.run(&format!("BF.RESERVE key 0.01 100 {options}"));
         add_numbers(&mut client, "key", 90);
-        let pieces = client.scan_dump("key");
-        for (iterator, data) in &pieces {
-            assert_eq!(client.load_chunk("copy", *iterator, data), ok());
+        let chunks = client.scan_dump("key");
+        for (cursor, data) in &chunks {
+            assert_eq!(client.load_chunk("copy", *cursor, data), ok());
         }
         let written = aof_commands(server.folder()).len();
         client.run("WATCH copy");
         client.run("MULTI");
-        for (iterator, data) in &pieces[1..] {
-            assert_eq!(Wire::resp2(&server).load_chunk("copy", *iterator, data), ok());
+        for (cursor, data) in &chunks[1..] {
+            assert_eq!(Wire::resp2(&server).load_chunk("copy", *cursor, data), ok());
         }
         client.run("PING");
         assert_eq!(client.run("EXEC"), Reply::Array(vec![Reply::simple("PONG")]), "{options}: it was announced");
@@ -1227,7 +1230,8 @@ fn a_chunk_that_changes_nothing_is_neither_replicated_nor_announced() {
     }
 }
 
-/// Under libc's allocator, blocks are padded to be aligned: what that takes is not told, or replicas would differ.
+/// Under libc's allocator, blocks have padding for alignment. It is not reported, since replicas would differ
+/// otherwise.
 #[test]
 fn equal_filters_have_the_same_size_on_every_server() {
     let server = Setup::oxbloom().start();
@@ -1236,7 +1240,7 @@ fn equal_filters_have_the_same_size_on_every_server() {
         ("0.01 100", 208),
         ("0.01 10000", 13_328),
         ("0.001 10000", 19_216),
-        // These take their memory when items come.
+        // These allocate memory when items are added.
         ("0.01 100 COUNTING", 320),
         ("0.01 10000 COUNTING", 320),
         ("0.01 10000 NONSCALING COUNTING", 320),

@@ -9,12 +9,13 @@ use testkit::{Server, Setup, oxbloom, redisbloom};
 
 const RATE_RANGE: &str = "must be a number above 0 and below 1";
 
-/// Whether the server has CONFIG for modules.
+/// Returns true if the server supports CONFIG for modules.
 fn has_config() -> bool {
     server_version() >= (7, 0)
 }
 
-/// What a filter is created with by BF.ADD: error rate, capacity, expansion (`None` if it does not grow).
+/// Returns the parameters of a filter that BF.ADD creates: error rate, capacity, and expansion (`None` if it does not
+/// grow).
 fn defaults(client: &mut Wire) -> (f64, i64, Option<i64>) {
     client.run("DEL new");
     assert_eq!(client.run("BF.ADD new item"), Reply::Integer(1));
@@ -31,8 +32,8 @@ fn defaults_after_loading(arguments: &str) -> (f64, i64, Option<i64>) {
     defaults(&mut Wire::resp2(&server))
 }
 
-/// The log of a server that must not start.
-fn refusal(setup: Setup) -> String {
+/// Returns the log of a server that must not start.
+fn failed_start(setup: Setup) -> String {
     setup.try_start().err().unwrap_or_else(|| panic!("the server started"))
 }
 
@@ -108,7 +109,7 @@ fn an_expansion_of_0_makes_filters_that_do_not_grow() {
 }
 
 #[test]
-fn wrong_arguments_refuse_the_load_and_the_log_says_why() {
+fn wrong_arguments_fail_the_load_and_the_log_says_why() {
     let size = "must be a whole number from 1 to 9223372036854775807";
     let expansion = "must be a whole number from 0 to 4294967295";
     for (arguments, reason) in [
@@ -132,7 +133,7 @@ fn wrong_arguments_refuse_the_load_and_the_log_says_why() {
         ("bf.nothing 1", "'bf.nothing' is not a setting of this module".to_owned()),
         ("ERROR_RATE 0.1 100", "argument '100' has no value".to_owned()),
     ] {
-        let log = refusal(Setup::oxbloom().module_arguments(arguments));
+        let log = failed_start(Setup::oxbloom().module_arguments(arguments));
         assert!(log.contains(&reason), "{arguments}:\n{log}");
     }
 }
@@ -211,7 +212,7 @@ fn config_takes_several_settings_at_once_or_none() {
 }
 
 #[test]
-fn config_refuses_what_is_out_of_range_and_names_the_range() {
+fn config_rejects_what_is_out_of_range_and_names_the_range() {
     if !has_config() {
         return;
     }
@@ -246,7 +247,7 @@ fn settings_may_stand_in_the_servers_file() {
     }
     let server = Setup::oxbloom().set("bf.error-rate 0.05").set("bf.initial-size 1000").start();
     assert_eq!(defaults(&mut Wire::resp2(&server)), (0.05, 1000, Some(2)));
-    // The file wins over the arguments.
+    // The file takes precedence over the arguments.
     let setup = Setup::oxbloom().module_arguments("ERROR_RATE 0.2 INITIAL_SIZE 7").set("bf.error-rate 0.05");
     assert_eq!(defaults(&mut Wire::resp2(&setup.start())), (0.05, 7, Some(2)));
 }
@@ -262,15 +263,15 @@ fn what_is_wrong_in_the_servers_file_is_named_in_the_log() {
         ("bf.initial-size 0", ["bf.initial-size", "between 1 and 9223372036854775807"]),
         ("bf.lookahead-size x", ["bf.lookahead-size", "memory value"]),
         ("bf.layout nothing", ["bf.layout", "native, classic"]),
-        // Which it is, only later servers say.
+        // Only later servers name the setting.
         ("bf.nothing 1", ["Module Configuration detected", "aborting"]),
     ] {
-        let log = refusal(Setup::oxbloom().set(line));
+        let log = failed_start(Setup::oxbloom().set(line));
         assert!(reasons.iter().all(|reason| log.contains(reason)), "{line}:\n{log}");
     }
 }
 
-/// The lines about this module in a server's file.
+/// Returns the lines about this module in a server's configuration file.
 fn lines_about_us(server: &Server) -> Vec<String> {
     let file = std::fs::read_to_string(server.folder().join("server.conf")).unwrap();
     file.lines().filter(|line| line.starts_with("bf.")).map(str::to_owned).collect()
@@ -302,21 +303,21 @@ fn what_config_set_is_kept_by_config_rewrite() {
 }
 
 #[test]
-fn the_memory_limit_refuses_creation_growth_and_loading() {
+fn the_memory_limit_rejects_creation_growth_and_loading() {
     let server = Setup::oxbloom().module_arguments("filter-memory-limit 100000").start();
     let mut client = Wire::resp2(&server);
     assert_eq!(client.run("BF.RESERVE large 0.01 100000"), Reply::error(create::FILTER_LIMIT));
     assert_eq!(client.run("BF.INSERT large CAPACITY 100000 ITEMS a"), Reply::error(create::FILTER_LIMIT));
     assert_eq!(client.run("BF.RESERVE small 0.01 10000"), Reply::simple("OK"));
     let mut added = 0;
-    let refused = loop {
+    let rejected = loop {
         match client.run(&format!("BF.ADD small item{added}")) {
             Reply::Integer(_) => added += 1,
             reply => break reply,
         }
         assert!(added < 100_000);
     };
-    assert_eq!(refused, Reply::error(grow::FILTER_LIMIT));
+    assert_eq!(rejected, Reply::error(grow::FILTER_LIMIT));
     assert!(added > 20_000, "{added}");
     let size = client.run("BF.INFO small SIZE").elements()[0].integer();
     assert!(size <= 100_000, "{size}");
@@ -355,12 +356,12 @@ fn the_memory_limit_is_shown_and_set_in_the_servers_units() {
     assert_eq!(client.run("BF.RESERVE small 0.01 100000000"), Reply::simple("OK"));
 }
 
-/// A server that lets clients load modules.
+/// Starts a server that lets clients load modules.
 fn open_to_modules(setup: Setup) -> Server {
     if server_version() >= (7, 0) { setup.set("enable-module-command yes").start() } else { setup.start() }
 }
 
-fn load_refused(client: &mut Wire, module: &std::path::Path) -> bool {
+fn load_fails(client: &mut Wire, module: &std::path::Path) -> bool {
     let reply = client.run(&format!("MODULE LOAD {}", module.display()));
     matches!(&reply, Reply::Error(text) if text.contains("Error loading the extension"))
 }
@@ -369,16 +370,16 @@ const BUSY: &str =
     "not loaded: another module named 'bf' is already loaded (oxbloom, RedisBloom or valkey-bloom); load only one";
 
 #[test]
-fn a_second_load_is_refused_and_the_first_goes_on() {
+fn a_second_load_fails_and_the_first_goes_on() {
     let server = open_to_modules(Setup::oxbloom());
     let mut client = Wire::resp2(&server);
     client.run("BF.ADD key item");
-    assert!(load_refused(&mut client, &oxbloom()));
+    assert!(load_fails(&mut client, &oxbloom()));
     assert!(server.log().contains(BUSY), "{}", server.log());
     assert!(client.run("BF.ADD key other") == Reply::Integer(1) && server.is_alive());
     assert_eq!(client.run("BF.CARD key"), Reply::Integer(2));
     let twice = Setup::oxbloom().set(format!("loadmodule {}", oxbloom().display()));
-    let log = refusal(twice);
+    let log = failed_start(twice);
     assert!(log.contains(BUSY), "{log}");
 }
 
@@ -386,7 +387,7 @@ fn a_second_load_is_refused_and_the_first_goes_on() {
 fn it_is_not_loaded_beside_redisbloom() {
     let server = open_to_modules(Setup::with_module(redisbloom()));
     let mut client = Wire::resp2(&server);
-    assert!(load_refused(&mut client, &oxbloom()));
+    assert!(load_fails(&mut client, &oxbloom()));
     assert!(server.log().contains(BUSY), "{}", server.log());
     assert_eq!(client.run("BF.ADD key item"), Reply::Integer(1));
     assert_eq!(client.run("TYPE key"), Reply::simple("MBbloom--"));
@@ -397,7 +398,7 @@ fn it_is_not_loaded_beside_redisbloom() {
 fn redisbloom_is_not_loaded_beside_it() {
     let server = open_to_modules(Setup::oxbloom());
     let mut client = Wire::resp2(&server);
-    assert!(load_refused(&mut client, &redisbloom()));
+    assert!(load_fails(&mut client, &redisbloom()));
     assert!(
         server
             .log()
@@ -409,7 +410,7 @@ fn redisbloom_is_not_loaded_beside_it() {
 }
 
 #[test]
-fn a_load_that_is_refused_leaves_a_server_that_can_load_it_rightly() {
+fn a_load_that_fails_leaves_a_server_that_can_load_it_rightly() {
     let server = open_to_modules(Setup::without_module());
     let mut client = Wire::resp2(&server);
     let load = format!("MODULE LOAD {}", oxbloom().display());
@@ -421,7 +422,7 @@ fn a_load_that_is_refused_leaves_a_server_that_can_load_it_rightly() {
 }
 
 #[test]
-fn settings_that_come_with_a_load_are_taken_or_refuse_it() {
+fn settings_that_come_with_a_load_are_taken_or_fail_it() {
     if !has_config() {
         return;
     }
@@ -445,7 +446,7 @@ fn settings_that_come_with_a_load_are_taken_or_refuse_it() {
 
 #[test]
 fn a_load_with_a_setting_that_is_none_can_be_put_right() {
-    // Valkey (8.1, 9.1) fails itself then, whichever module with data types it is.
+    // Valkey (8.1, 9.1) aborts in this case, with any module that has data types.
     if !has_config() || info(&mut Setup::without_module().start().connect(), "server", "server_name") == "valkey" {
         return;
     }
@@ -453,7 +454,7 @@ fn a_load_with_a_setting_that_is_none_can_be_put_right() {
     let mut client = Wire::resp2(&server);
     let load = format!("MODULE LOADEX {}", oxbloom().display());
     assert!(client.run(&format!("{load} CONFIG bf.nothing 1")).is_error());
-    // Redis 7.0 has kept it nevertheless, later ones have not.
+    // Redis 7.0 keeps the module loaded nevertheless, later servers do not.
     if client.run("BF.ADD key item").is_error() {
         assert_eq!(client.run(&load), Reply::simple("OK"), "{}", server.log());
     }
@@ -478,12 +479,12 @@ fn the_server_lists_the_module_by_the_name_of_redisbloom() {
     let modules = client.run("MODULE LIST");
     let module = modules.elements().iter().find(|module| module.field("name").text() == "bf");
     let module = module.unwrap_or_else(|| panic!("{modules:?}"));
-    // Clients ask for at least 20400 before they use what came with RedisBloom 2.4.
+    // Clients require at least 20400 before they use what RedisBloom 2.4 introduced.
     assert_eq!(module.field("ver").integer(), 20_802);
     assert_eq!(info(&mut server.connect(), "bf", "bf_version"), env!("CARGO_PKG_VERSION"));
 }
 
-/// Redis 8 has settings without a prefix, which its own RedisBloom brings.
+/// Redis 8 has settings without the prefix of a module, for its built-in RedisBloom.
 #[test]
 fn redis_8s_settings_work_there_under_its_names_and_ours() {
     if !has_redis_8_names() {
@@ -509,7 +510,7 @@ fn redis_8s_settings_work_there_under_its_names_and_ours() {
     for (name, value) in [("bf-error-rate", "0"), ("bf-initial-size", "0"), ("bf-expansion-factor", "-1")] {
         assert!(set(&mut client, name, value).is_error(), "{name} {value}");
     }
-    // Both names are written, and neither undoes the other, also back at a default.
+    // CONFIG REWRITE writes both names. Neither overrides the other, even when one returns to its default.
     assert_eq!(set(&mut client, "bf-initial-size", "100"), Reply::simple("OK"));
     assert_eq!(client.run("CONFIG REWRITE"), Reply::simple("OK"));
     let file = std::fs::read_to_string(server.folder().join("server.conf")).unwrap();

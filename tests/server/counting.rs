@@ -1,4 +1,5 @@
-//! Filters that count: what was added is there until it was removed as often, and replicas and files follow.
+//! Filters that count: an item stays present until it was removed as often as it was added, also on replicas and after
+//! restarts.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -28,7 +29,7 @@ const CLASSIC_COUNTING: &str = "ERR COUNTING cannot be combined with LAYOUT clas
 const FOREIGN_CHUNK: &str =
     "ERR received a chunk of another filter, or one from before its last write: copy again from iterator 0";
 
-/// An error rate so low that no test ever takes an absent item for present.
+/// An error rate so low that these tests meet no false positive.
 const EXACT: &str = "0.000000000000000001";
 
 fn array<const N: usize>(elements: [&Reply; N]) -> Reply {
@@ -39,7 +40,7 @@ fn ok() -> Reply {
     Reply::simple("OK")
 }
 
-/// A field of BF.INFO that is asked for alone.
+/// Returns one field of BF.INFO.
 fn field(client: &mut Wire, key: &str, token: &str, label: &str) -> Reply {
     client.run(&format!("BF.INFO {key} {token}")).field_or_single(label)
 }
@@ -77,7 +78,7 @@ fn an_item_is_there_as_often_as_it_was_added_and_not_removed() {
             ("BF.MDEL key a b b b".into(), array([&yes, &yes, &yes, &yes])),
             ("BF.MEXISTS key a b c d".into(), array([&no, &no, &no, &no])),
             ("BF.CARD key".into(), Reply::Integer(0)),
-            // What was removed can come again.
+            // A removed item can be added again.
             ("BF.ADD key a".into(), yes.clone()),
             ("BF.COUNT key a".into(), Reply::Integer(1)),
         ];
@@ -112,7 +113,8 @@ fn filters_that_do_not_count_say_how_to_make_one_that_does_and_stay_as_they_are(
             for words in ["BF.DEL key a", "BF.DEL key z", "BF.MDEL key a z", "BF.COUNT key a", "BF.MCOUNT key a z"] {
                 assert_eq!(client.run(words), Reply::error(NOT_COUNTING), "{words}");
             }
-            // A filter that exists is as it was created, and what is there already is left alone anyway.
+            // COUNTING contradicts an existing filter without it. NX alone does not: it leaves present items alone in
+            // any filter.
             let contradicts =
                 Reply::error("ERR the filter exists without COUNTING: leave out COUNTING, or use another key");
             assert_eq!(client.run("BF.INSERT key NX COUNTING ITEMS a"), contradicts);
@@ -147,7 +149,7 @@ fn counting_is_asked_for_once_in_any_order_and_case_and_not_of_classic_filters()
             client.run("DEL key");
         }
         let repeated = "ERR repeated argument: give each option once";
-        let refused = [
+        let rejected = [
             ("BF.RESERVE key 0.01 100 COUNTING COUNTING", repeated),
             ("BF.RESERVE key 0.01 100 LAYOUT classic COUNTING", CLASSIC_COUNTING),
             ("BF.RESERVE key 0.01 100 COUNTING LAYOUT classic", CLASSIC_COUNTING),
@@ -161,7 +163,7 @@ fn counting_is_asked_for_once_in_any_order_and_case_and_not_of_classic_filters()
             ("BF.INSERT key COUNTING LAYOUT counting ITEMS a", BAD_LAYOUT),
             ("BF.INSERT key COUNT ITEMS a", "Unknown argument received"),
         ];
-        for (line, error) in refused {
+        for (line, error) in rejected {
             assert_eq!(client.run(line), Reply::error(error), "{line}");
         }
         assert_eq!(client.run("DBSIZE"), Reply::Integer(0));
@@ -195,7 +197,7 @@ fn info_tells_what_a_counting_filter_is() {
         let debug = client.run("BF.DEBUG key");
         assert_eq!(debug.elements().len(), 2);
         assert!(debug.elements()[1].text().contains("capacity:1000 size:0"), "{debug:?}");
-        // However much it grows.
+        // The same holds after growth.
         let items: Vec<String> = (0..5000).map(|number| number.to_string()).collect();
         client.run(&format!("BF.MADD key {}", items.join(" ")));
         let debug = client.run("BF.DEBUG key");
@@ -214,12 +216,12 @@ fn the_number_of_items_may_be_an_estimate_from_elsewhere() {
     let server = with_debug(Setup::oxbloom()).start();
     for (mut client, yes, _) in protocols(&server) {
         client.run("FLUSHALL");
-        // In both headers, the number of items is the third number behind the first 32 bytes.
+        // In both headers, the number of items is the third number after the first 32 bytes.
         let place = 32 + 16;
         for (key, words) in [("native", ""), ("counting", "COUNTING")] {
             client.run(&format!("BF.RESERVE {key} 0.01 100 {words}"));
             let (_, mut header) = client.scan_dump(key).remove(0);
-            // Its highest bit.
+            // The highest bit marks an estimate.
             header[place + 7] |= 0x80;
             let end = header.len() - 8;
             let checksum = xxh3_64(&header[..end]);
@@ -234,7 +236,7 @@ fn the_number_of_items_may_be_an_estimate_from_elsewhere() {
     }
 }
 
-/// Adds or removes item number `number` so often, and returns how many times it was new, or there.
+/// Adds or removes item number `number` this many times. Returns how often it was new, or present.
 fn often(client: &mut Connection, command: &str, key: &str, number: u64, mut times: u64) -> u64 {
     let mut sum = 0;
     while times > 0 {
@@ -258,14 +260,14 @@ fn a_count_is_exact_however_large_and_can_be_taken_back() {
     for parameters in [format!("{EXACT} 10"), format!("{EXACT} 1000 NONSCALING"), "0.0001 10".to_owned()] {
         run(&mut client, "DEL key").unwrap();
         run(&mut client, &format!("BF.RESERVE key {parameters} COUNTING SEED 7")).unwrap();
-        // Others, each there once, twice or three times.
+        // The other items, which are added once, twice or three times.
         for number in OTHERS {
             often(&mut client, "BF.MADD", "key", number, 1 + number % 3);
         }
         assert_eq!(often(&mut client, "BF.MADD", "key", 0, TIMES), 1);
         assert_eq!(count(&mut client, "key", 0), TIMES);
         assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), 301);
-        // All numbers on the way down are those on the way up.
+        // On the way down, every count is one that occurred on the way up.
         for left in (TIMES - 1000..TIMES).rev() {
             assert_eq!(often(&mut client, "BF.MDEL", "key", 0, 1), 1);
             assert_eq!(count(&mut client, "key", 0), left);
@@ -286,7 +288,7 @@ fn a_count_is_exact_however_large_and_can_be_taken_back() {
     }
 }
 
-/// A merge of a filter with itself: counts of any size, without as many additions.
+/// Merging a filter with its copy doubles the counts, which saves as many additions.
 #[test]
 fn counts_end_at_two_to_the_forty_eighth() {
     const MOST: u64 = 1 << 48;
@@ -309,14 +311,14 @@ fn counts_end_at_two_to_the_forty_eighth() {
     run(&mut client, "BF.MERGE key 1 copy").unwrap();
     assert_eq!(many::<Vec<u64>>(&mut client, "BF.MCOUNT", "key", &numbers), [MOST; 100]);
     run(&mut client, "DEBUG RELOAD").unwrap();
-    // What is at its end stays there, and can be removed.
+    // A saturated count stays at its maximum, and can be decremented.
     assert_eq!(many::<u64>(&mut client, "BF.ADD", "key", &[0]), 0);
     assert_eq!(count(&mut client, "key", 0), MOST);
     assert_eq!(often(&mut client, "BF.MDEL", "key", 0, 10), 10);
     assert_eq!(many::<Vec<u64>>(&mut client, "BF.MCOUNT", "key", &[0, 1]), [MOST - 10, MOST]);
 }
 
-/// Filters with large counts, and what they are in every other place that a filter can come to.
+/// Filters with large counts, compared with every kind of copy.
 #[test]
 fn large_counts_are_the_same_in_files_copies_and_replicas() {
     const TIMES: u64 = 100_000;
@@ -356,11 +358,11 @@ fn large_counts_are_the_same_in_files_copies_and_replicas() {
         run_words(&mut client, &[b"RESTORE", b"copy".as_slice(), b"0", &payload, b"REPLACE"]).unwrap();
         assert_eq!(counts(&mut client, "copy"), *expected, "a dump");
         run(&mut client, "DEL copy").unwrap();
-        for (iterator, data) in wire.scan_dump(key) {
-            assert_eq!(wire.load_chunk("copy", iterator, &data), ok());
+        for (cursor, data) in wire.scan_dump(key) {
+            assert_eq!(wire.load_chunk("copy", cursor, &data), ok());
         }
         assert_eq!(counts(&mut client, "copy"), *expected, "chunks");
-        // And they can be taken back.
+        // The occurrences can be removed from the copy.
         assert_eq!(often(&mut client, "BF.MDEL", "copy", 0, TIMES), TIMES);
         assert_eq!(counts(&mut client, "copy")[0], expected[0] - TIMES);
         run(&mut client, "DEL copy").unwrap();
@@ -391,13 +393,13 @@ fn a_full_filter_has_room_again_when_items_are_removed() {
         let full = Reply::error(FULL);
         client.run(&format!("BF.RESERVE key {EXACT} 4 NONSCALING COUNTING"));
         assert_eq!(client.run("BF.MADD key a b a c d e a"), array([&yes, &yes, &no, &yes, &yes, &full]));
-        // What is there is added again, but nothing else.
+        // Items that are present can be added again, but no others.
         assert_eq!(client.run("BF.ADD key a"), no);
         assert_eq!(client.run("BF.ADD key e"), full);
         assert_eq!(client.run("BF.MCOUNT key a e"), Reply::integers(&[3, 0]));
         assert_eq!(client.run("BF.INSERT key NX ITEMS a b e a"), array([&no, &no, &full]));
         assert_eq!(client.run("BF.MCOUNT key a b e"), Reply::integers(&[3, 1, 0]));
-        // An item that is still there takes its place.
+        // One of its two occurrences is left, so the item still takes up its slot.
         assert_eq!(client.run("BF.DEL key a"), yes);
         assert_eq!(client.run("BF.ADD key e"), full);
         assert_eq!(client.run("BF.MDEL key d e"), array([&yes, &no]));
@@ -409,7 +411,7 @@ fn a_full_filter_has_room_again_when_items_are_removed() {
     }
 }
 
-/// Adds or removes numbered items, and returns how many of them were new, or there.
+/// Adds or removes numbered items. Returns how many of them were new, or present.
 fn each(client: &mut Connection, command: &str, numbers: std::ops::Range<u64>) -> u64 {
     many::<Vec<u64>>(client, command, "key", &numbers.collect::<Vec<_>>()).iter().sum()
 }
@@ -428,7 +430,7 @@ fn items_are_removed_in_any_order_before_and_after_growth_and_the_filter_shrinks
     {
         let mut random = Random(round as u64);
         assert_eq!((usage(&mut client), state(&mut client)), empty, "{name}");
-        // Each twice, the second time when the filter has grown.
+        // Each item is added twice, the second time after the filter has grown.
         for again in [false, true] {
             for first in (0..ITEMS).step_by(1000) {
                 assert_eq!(each(&mut client, "BF.MADD", first..first + 1000), if again { 0 } else { 1000 });
@@ -476,7 +478,7 @@ fn items_are_removed_in_any_order_before_and_after_growth_and_the_filter_shrinks
     assert_eq!((usage(&mut client), state(&mut client)), empty);
 }
 
-/// A filter takes its memory as it is filled: what it was reserved for costs nothing.
+/// A filter allocates memory as it is filled. Reserving a large capacity costs nothing.
 #[test]
 fn a_filter_may_be_reserved_for_any_number_of_items_and_takes_memory_when_they_come() {
     let server = Setup::oxbloom().start();
@@ -492,20 +494,22 @@ fn a_filter_may_be_reserved_for_any_number_of_items_and_takes_memory_when_they_c
         for first in (0..64_000).step_by(4000) {
             each(&mut client, "BF.MADD", first..first + 4000);
             let now = usage(&mut client);
-            // From 10 to 17 bits an item, and the least that it takes at all.
+            // The bounds are 10 and 22 bits an item, and the minimum of a table.
             let (least, most) = ((first + 4000) * 10 / 8, (first + 4000) * 22 / 8 + 2000);
             assert!((least..most).contains(&now), "{now} bytes for {} items", first + 4000);
         }
         run(&mut client, "DEL key").unwrap();
     }
-    // What does not grow is laid out for its capacity, but takes no more memory than its items need.
+    // A filter that does not grow has a structure for its capacity, but still only takes the memory that its items
+    // need.
     run(&mut client, "BF.RESERVE key 0.01 1000000 NONSCALING COUNTING SEED 7").unwrap();
     assert!(usage(&mut client) < 1000);
     each(&mut client, "BF.MADD", 0..1);
     assert!(usage(&mut client) < 100_000, "{}", usage(&mut client));
 }
 
-/// Here up to half of the items seem to be there before they are added, and share what is stored with others.
+/// In these filters, up to half of the items are false positives when they are added, and share a fingerprint with
+/// others.
 #[test]
 fn every_removal_finds_its_item_however_careless_the_filter_is() {
     let server = Setup::oxbloom().start();
@@ -659,10 +663,10 @@ fn a_server_without_memory_still_removes() {
     client.run(&format!("BF.RESERVE key {EXACT} 2 EXPANSION 1 COUNTING"));
     client.run("BF.MADD key a b c d e f f");
     assert_eq!(client.run("CONFIG SET maxmemory 1"), ok());
-    let refused = |reply: &Reply| matches!(reply, Reply::Error(text) if text.starts_with("OOM "));
+    let rejected = |reply: &Reply| matches!(reply, Reply::Error(text) if text.starts_with("OOM "));
     for words in ["BF.ADD key a", "BF.MADD key a", "BF.INSERT key NX ITEMS a", "BF.RESERVE new 0.01 1 COUNTING"] {
         let reply = client.run(words);
-        assert!(refused(&reply), "{words}: {reply:?}");
+        assert!(rejected(&reply), "{words}: {reply:?}");
     }
     assert_eq!(client.run("BF.COUNT key f"), Reply::Integer(2));
     assert_eq!(client.run("BF.DEL key a"), Reply::Integer(1));
@@ -671,8 +675,8 @@ fn a_server_without_memory_still_removes() {
     assert_eq!(reply, Reply::Integer(1));
     assert_eq!(client.run("BF.MDEL key a c d f"), Reply::integers(&[0, 1, 1, 1]));
     assert_eq!(client.run("BF.MCOUNT key a b c d e f"), Reply::integers(&[0, 0, 0, 0, 1, 1]));
-    assert!(refused(&client.run("BF.ADD key a")));
-    // Memory is given back, even so.
+    assert!(rejected(&client.run("BF.ADD key a")));
+    // Removals give memory back nevertheless.
     client.run("CONFIG SET maxmemory 0");
     let mut connection = server.connect();
     each(&mut connection, "BF.MADD", 0..10_000);
@@ -684,9 +688,9 @@ fn a_server_without_memory_still_removes() {
     assert_eq!(client.run("BF.MADD key a e"), Reply::integers(&[1, 0]));
 }
 
-/// A replica is not limited: what its master refused, it would do.
+/// A replica has no limit of its own: it would carry out additions that its master rejected.
 #[test]
-fn an_addition_that_was_refused_reaches_no_replica_and_a_removal_makes_room() {
+fn an_addition_that_was_rejected_reaches_no_replica_and_a_removal_makes_room() {
     let setup = with_debug(Setup::oxbloom()).module_arguments("filter-memory-limit 20000");
     let master = setup.set("repl-diskless-sync-delay 0").start();
     let replica = replica_of(&master, with_debug(Setup::oxbloom())).start();
@@ -694,30 +698,30 @@ fn an_addition_that_was_refused_reaches_no_replica_and_a_removal_makes_room() {
     wait_for_replica(&mut client, &mut reader);
     let mut wire = Wire::resp2(&master);
     wire.run("BF.RESERVE key 0.000001 500 COUNTING SEED 7");
-    let refused = Reply::error(grow::FILTER_LIMIT);
-    let added = (0..100_000).take_while(|n| wire.run(&format!("BF.ADD key {n}")) != refused).count();
+    let rejected = Reply::error(grow::FILTER_LIMIT);
+    let added = (0..100_000).take_while(|n| wire.run(&format!("BF.ADD key {n}")) != rejected).count();
     assert!((3000..8000).contains(&added), "{added}");
     let size = || field(&mut Wire::resp2(&master), "key", "SIZE", "Size").integer();
     assert!((16_000..=20_000).contains(&size()), "{}", size());
-    // Some other items may still find room; soon, none does.
+    // Other items may still find room, but soon none does.
     let mut batch = vec!["BF.MADD".to_owned(), "key".to_owned()];
     batch.extend((0..10_000).map(|number| format!("other{number}")));
     for number in 0.. {
         let reply = wire.run_words(&batch);
         let replies = reply.elements();
-        assert_eq!(replies.last(), Some(&refused));
+        assert_eq!(replies.last(), Some(&rejected));
         assert!(size() <= 20_000, "{}", size());
         if replies.len() == 1 {
             break;
         }
-        // What was taken of this one is there, and does not come again.
+        // Removes the items that were added, so that none of them comes again.
         batch.drain(2..1 + replies.len());
         assert!(number < 100 && batch.len() > 2, "it takes all");
     }
     let (known, new) = (format!("{}", added - 1), batch[2].clone());
     let none = Reply::Integer(0);
-    assert_eq!(wire.run(&format!("BF.ADD key {new}")), refused);
-    assert_eq!(wire.run(&format!("BF.INSERT key NX ITEMS {known} {new}")), array([&none, &refused]));
+    assert_eq!(wire.run(&format!("BF.ADD key {new}")), rejected);
+    assert_eq!(wire.run(&format!("BF.INSERT key NX ITEMS {known} {new}")), array([&none, &rejected]));
     let removed: Vec<String> = (0..added as u64 / 2).map(|number| number.to_string()).collect();
     let reply = wire.run(&format!("BF.MDEL key {} {new}", removed.join(" ")));
     assert_eq!(reply.elements()[..removed.len()], vec![Reply::Integer(1); removed.len()]);
@@ -730,15 +734,15 @@ fn an_addition_that_was_refused_reaches_no_replica_and_a_removal_makes_room() {
     assert_figures_add_up(&mut client);
 }
 
-/// The chunk of a filter that follows an iterator.
-fn chunk_behind(client: &mut Wire, key: &str, iterator: i64) -> (i64, Vec<u8>) {
-    let reply = client.run(&format!("BF.SCANDUMP {key} {iterator}"));
+/// Returns the chunk that follows a cursor, and its own cursor.
+fn chunk_after(client: &mut Wire, key: &str, cursor: i64) -> (i64, Vec<u8>) {
+    let reply = client.run(&format!("BF.SCANDUMP {key} {cursor}"));
     let [Reply::Integer(next), data] = reply.elements() else { panic!("{reply:?}") };
     (*next, data.bytes().to_vec())
 }
 
 #[test]
-fn chunks_of_a_filter_that_was_written_to_are_refused() {
+fn chunks_of_a_filter_that_was_written_to_are_rejected() {
     let server = Setup::oxbloom().set("rdbcompression no").start();
     let mut client = Wire::resp2(&server);
     counting_in_three_chunks(&mut server.connect(), "whole");
@@ -757,27 +761,28 @@ fn chunks_of_a_filter_that_was_written_to_are_refused() {
     ] {
         client.run("DEL key copy");
         assert_eq!(client.run("COPY whole key"), Reply::Integer(1));
-        let (mut iterator, mut data) = chunk_behind(&mut client, "key", 0);
+        let (mut cursor, mut data) = chunk_after(&mut client, "key", 0);
         for _ in 0..2 {
-            assert_eq!(client.load_chunk("copy", iterator, &data), ok());
-            (iterator, data) = chunk_behind(&mut client, "key", iterator);
+            assert_eq!(client.load_chunk("copy", cursor, &data), ok());
+            (cursor, data) = chunk_after(&mut client, "key", cursor);
         }
         assert!(!client.run(words).is_error(), "{words}");
-        // What was read before is still good.
-        assert_eq!(client.load_chunk("copy", iterator, &data), ok());
+        // A chunk that was read before the write is still valid.
+        assert_eq!(client.load_chunk("copy", cursor, &data), ok());
         let before = client.run("DUMP copy");
-        (iterator, data) = chunk_behind(&mut client, "key", iterator);
-        assert!(iterator > 0, "a chunk is left");
+        (cursor, data) = chunk_after(&mut client, "key", cursor);
+        assert!(cursor > 0, "a chunk is left");
         let expected = if writes { Reply::error(FOREIGN_CHUNK) } else { ok() };
-        assert_eq!(client.load_chunk("copy", iterator, &data), expected, "after {words}");
+        assert_eq!(client.load_chunk("copy", cursor, &data), expected, "after {words}");
         assert_eq!(client.run("DUMP copy") == before, writes, "{words}");
         assert_eq!(client.run("DUMP copy") == client.run("DUMP whole"), !writes, "{words}");
     }
 }
 
-/// As many additions and removals as one likes may leave what was there. It was written to all the same.
+/// Any number of additions and removals may restore the earlier contents. Chunks are rejected nevertheless, since the
+/// filter was written to.
 #[test]
-fn chunks_of_a_filter_that_was_changed_and_changed_back_are_refused() {
+fn chunks_of_a_filter_that_was_changed_and_changed_back_are_rejected() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     for parameters in ["0.01 100", "0.01 100 NONSCALING"] {
@@ -785,15 +790,15 @@ fn chunks_of_a_filter_that_was_changed_and_changed_back_are_refused() {
             client.run("FLUSHALL");
             client.run(&format!("BF.RESERVE key {parameters} COUNTING"));
             client.run("BF.MADD key known other known");
-            let (iterator, header) = chunk_behind(&mut client, "key", 0);
-            assert_eq!(client.load_chunk("copy", iterator, &header), ok());
-            let (end, chunk) = chunk_behind(&mut client, "key", iterator);
+            let (cursor, header) = chunk_after(&mut client, "key", 0);
+            assert_eq!(client.load_chunk("copy", cursor, &header), ok());
+            let (end, chunk) = chunk_after(&mut client, "key", cursor);
             words.into_iter().for_each(|words| assert!(!client.run(words).is_error()));
-            let (late_end, late) = chunk_behind(&mut client, "key", iterator);
+            let (late_end, late) = chunk_after(&mut client, "key", cursor);
             assert_eq!((late_end, late.len()), (end, chunk.len()));
             assert_eq!(client.load_chunk("copy", end, &late), Reply::error(FOREIGN_CHUNK), "{words:?}");
             assert_eq!(client.load_chunk("copy", end, &chunk), ok());
-            // The copy, too.
+            // The copy is changed in the same way.
             words.into_iter().for_each(|words| assert!(!client.run(&words.replace("key", "copy")).is_error()));
             assert_eq!(client.load_chunk("copy", end, &chunk), Reply::error(FOREIGN_CHUNK), "{words:?}");
         }
@@ -809,19 +814,19 @@ fn a_copy_that_was_written_to_takes_no_more_chunks_and_one_that_was_not_takes_th
     assert_eq!(chunks.len(), 4);
     for (words, loaded) in [("BF.ADD copy item", 1), ("BF.ADD copy item", 2), ("BF.INSERT copy NX ITEMS item", 3)] {
         client.run("DEL copy");
-        for (iterator, data) in &chunks[..loaded] {
-            assert_eq!(client.load_chunk("copy", *iterator, data), ok());
+        for (cursor, data) in &chunks[..loaded] {
+            assert_eq!(client.load_chunk("copy", *cursor, data), ok());
         }
         assert_eq!(client.run("BF.DEL copy absent"), Reply::Integer(0));
         assert!(!client.run(words).is_error(), "{words}");
         let before = client.run("DUMP copy");
-        for (iterator, data) in &chunks[1..] {
-            assert_eq!(client.load_chunk("copy", *iterator, data), Reply::error(FOREIGN_CHUNK), "after {words}");
+        for (cursor, data) in &chunks[1..] {
+            assert_eq!(client.load_chunk("copy", *cursor, data), Reply::error(FOREIGN_CHUNK), "after {words}");
         }
         assert_eq!(client.run("DUMP copy"), before);
     }
     client.run("DEL copy");
-    // The last first; then all, over a reload, and again.
+    // The last chunk first, then all of them, across a reload, and some again.
     for at in [0, 3, 1, 2, 3, 2, 1] {
         assert_eq!(client.load_chunk("copy", chunks[at].0, &chunks[at].1), ok());
         client.run("DEBUG RELOAD");
@@ -837,11 +842,11 @@ fn a_copy_that_was_written_to_takes_no_more_chunks_and_one_that_was_not_takes_th
     assert_eq!(client.run("BF.INFO key FILL"), Reply::Array(vec![Reply::bulk("0")]));
 }
 
-/// The commands on filters that a replica gets, until it gets `SET end`.
+/// Returns the commands on filters that a replica gets before `SET end`.
 fn received(monitor: &mut Wire) -> Vec<String> {
     let mut commands = Vec::new();
     loop {
-        // `time [database address] "COMMAND" "key" …`
+        // The format is `time [database address] "COMMAND" "key" …`.
         let line = monitor.receive().text();
         let command = line.split_once("] ").map_or("", |(_, command)| command).replace('"', "");
         match command.split(' ').next() {
@@ -852,7 +857,7 @@ fn received(monitor: &mut Wire) -> Vec<String> {
     }
 }
 
-/// What the append-only file and a replica get of each command.
+/// The append-only file and a replica get the same commands.
 #[test]
 fn what_changed_the_filter_is_replicated_and_nothing_else() {
     let master = with_aof("no").set("repl-diskless-sync-delay 0").start();
@@ -911,7 +916,7 @@ fn what_changed_the_filter_is_replicated_and_nothing_else() {
     assert_eq!(ask::<Vec<u64>>(&mut reader, "BF.MCOUNT key a b c d e f g"), [2, 0, 0, 0, 1, 1, 1]);
 }
 
-/// A master and its replica, one of which is restarted now and then.
+/// A master and its replica. One of them restarts from time to time.
 struct Restarted {
     preamble: &'static str,
     master: Server,
@@ -925,7 +930,7 @@ impl Restarted {
         Restarted { preamble, master, replica }
     }
 
-    /// Everything in the append-only file.
+    /// Starts a master that writes everything to its append-only file.
     fn master(preamble: &str, folder: TempDir) -> Server {
         let setup = master_setup().set("appendonly yes").set("auto-aof-rewrite-percentage 0");
         setup.set(format!("aof-use-rdb-preamble {preamble}")).on(folder).start()
@@ -935,17 +940,17 @@ impl Restarted {
         (self.master.connect(), self.replica.connect())
     }
 
-    /// One or the other loads what it has.
+    /// Restarts one of the two in one of five ways.
     fn restart(self, how: usize) -> Restarted {
         let Restarted { preamble, master, replica } = self;
         match how % 5 {
-            // The replica from its snapshot, whereupon it goes on where it was.
+            // The replica restarts from its snapshot, and resumes.
             0 => {
                 run(&mut replica.connect(), "SAVE").unwrap();
                 let replica = replica_setup(&master).on(replica.kill()).start();
                 Restarted { preamble, master, replica }
             }
-            // The master from its append-only file, as it was written or as it was rewritten.
+            // The master restarts from its append-only file, either as written or rewritten.
             step @ (1 | 2) => {
                 if step == 2 {
                     rewrite_aof(&mut master.connect());
@@ -954,13 +959,13 @@ impl Restarted {
                 run(&mut replica.connect(), &format!("REPLICAOF 127.0.0.1 {}", master.port)).unwrap();
                 Restarted { preamble, master, replica }
             }
-            // The replica from nothing.
+            // A new replica starts without data.
             3 => {
                 drop(replica);
                 let replica = replica_setup(&master).start();
                 Restarted { preamble, master, replica }
             }
-            // The master from a snapshot.
+            // The master reloads a snapshot.
             _ => {
                 assert_eq!(run(&mut master.connect(), "DEBUG RELOAD"), Ok(Value::Okay));
                 Restarted { preamble, master, replica }
@@ -968,7 +973,7 @@ impl Restarted {
         }
     }
 
-    /// Panics unless both have the filters, and the replica the same.
+    /// Panics unless the filters have the expected items, and the replica has the same bytes.
     fn check(&self, filters: &[CountingWorkload]) {
         let (mut master, mut replica) = self.clients();
         wait_for_replica(&mut master, &mut replica);
@@ -997,12 +1002,12 @@ fn after_any_additions_and_removals_and_restarts_a_replica_is_as_its_master_and_
             ("fixed", "BF.RESERVE fixed 0.001 300 NONSCALING COUNTING SEED n"),
             ("default", "BF.INSERT default COUNTING SEED n ITEMS x"),
         ] {
-            // Answers decide what is done next: with the filters' seeds, all of a run follows from its own.
+            // The next steps depend on replies. With fixed seeds of the filters, a run depends on its own seed alone.
             let line = line.replace("SEED n", &format!("SEED {}", random.next_u64()));
             assert!(!Wire::resp2(&servers.master).run(&line).is_error());
             filters.push(CountingWorkload::new(key));
         }
-        // The item that the command could not do without.
+        // The item that BF.INSERT needed to create the filter.
         Wire::resp2(&servers.master).run("BF.DEL default x");
         for round in 0..15 {
             let mut client = Wire::resp2(&servers.master);
@@ -1029,19 +1034,19 @@ fn after_any_additions_and_removals_and_restarts_a_replica_is_as_its_master_and_
             servers.check(&filters);
         }
     }
-    // By the runs whose seeds are fixed; the other may find less to do.
+    // These bounds hold for the fixed seeds. The random one may reach less.
     assert!(largest >= 1024 && shrunk > 10, "room for up to {largest} items, {shrunk} times less");
 }
 
-/// A filter while items come and go.
+/// The state of a filter while items are added and removed.
 struct State {
     memory: u64,
     capacity: u64,
     items: u64,
 }
 
-/// Fills the key `key`, and then replaces items a hundred times as many, the oldest first or any. How the filter is after
-/// every hundred of them.
+/// Fills the key `key`, and then replaces a hundred times as many items, the oldest first or any. Returns the state of
+/// the filter after every hundredth of them.
 fn churn(client: &mut Connection, random: &mut Random, population: u64, oldest_first: bool) -> Vec<State> {
     const BATCH: u64 = 100;
     let mut present: VecDeque<u64> = VecDeque::new();
@@ -1086,7 +1091,7 @@ fn a_hundred_times_as_many_items_as_fit_may_come_and_go() {
         run(&mut client, &format!("BF.RESERVE key {kind}")).unwrap();
         let states = churn(&mut client, &mut Random(1), POPULATION, oldest_first);
         assert_eq!(states.len(), 1000);
-        // Items that seemed to be there when they were added are not counted.
+        // Items that were false positives when they were added are not counted.
         for State { items, .. } in &states {
             let (population, stray) = (POPULATION as f64, 5.0 * (POPULATION as f64).sqrt());
             let range = population * (1.0 - rate) - stray..=population + stray;

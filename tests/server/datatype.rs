@@ -1,4 +1,4 @@
-//! What the server does with filters by itself: copies, serializes, measures, moves and frees them.
+//! What the server does with filters on its own: it copies, serializes, measures, moves and frees them.
 
 use oxbloom_filter::internals::Content;
 use oxbloom_filter::internals::codec::native::Chunk;
@@ -12,7 +12,7 @@ use testkit::payload::Payload;
 use testkit::server::{wait_until, with_debug};
 use testkit::{Setup, ask, error, error_text, payload, run, run_words};
 
-/// Other defaults than the usual ones: what is restored must not depend on them.
+/// Defaults that differ from the usual ones. A restored filter must not depend on them.
 const OTHER_DEFAULTS: &str = "error-rate 0.2 initial-size 7 expansion-factor 5";
 
 fn dump(client: &mut Connection, key: &str) -> Vec<u8> {
@@ -129,9 +129,9 @@ fn a_copy_shares_nothing_with_the_original() {
     }
 }
 
-/// The error that ends the reply to a command with many items, all of them new, if enough are.
+/// Returns the error that ends the reply to a command with many new items.
 fn error_in_array(client: &mut Connection, words: &str) -> String {
-    // Some items were taken for present, so that there is room for as many, and some of these are. Never for so many.
+    // A full filter accepts false positives. In a thousand rounds, one item is none.
     let reply = (0..1000).map(|round| run(client, &format!("{words} {round}"))).find_map(Result::err);
     reply.and_then(|error| error.detail().map(str::to_owned)).unwrap_or_default()
 }
@@ -167,7 +167,7 @@ fn an_expired_filter_is_gone() {
     let mut model = FilterModel::new("key");
     model.add(&mut client, 0..1000);
     assert_eq!(ask::<i64>(&mut client, "PEXPIRE key 60000"), 1);
-    // Adding does not touch the time to live.
+    // Additions do not change the TTL.
     model.add(&mut client, 1000..1500);
     assert!((1..=60_000).contains(&ask::<i64>(&mut client, "PTTL key")));
     model.observe(&mut client);
@@ -212,14 +212,14 @@ fn memory_usage_is_the_size_of_the_filter_and_a_constant() {
     let mut client = server.connect();
     let mut overheads = Vec::new();
     for (index, model) in various(&mut client).into_iter().enumerate() {
-        // Names of one length: they count as well.
+        // All names have the same length, because they count as well.
         let key = format!("name-{index:02}");
         run(&mut client, &format!("RENAME {} {key}", model.key)).unwrap();
         let usage: u64 = ask(&mut client, &format!("MEMORY USAGE {key}"));
         let size: u64 = info_field(&mut client, &key, "SIZE");
         overheads.push(usage.checked_sub(size).unwrap_or_else(|| panic!("{}: {usage} under {size}", model.key)));
     }
-    // glibc adds to a key's name what remains of a hole, if that is less than its smallest chunk.
+    // glibc adds the rest of a hole to a key's name, if the rest is less than its smallest chunk.
     let rounding = if info(&mut client, "memory", "mem_allocator") == "libc" { 16 } else { 0 };
     let (least, most) = (overheads.iter().min().unwrap(), overheads.iter().max().unwrap());
     assert!(most - least <= rounding && *most < 300, "{overheads:?}");
@@ -248,7 +248,7 @@ fn digests_tell_filters_apart() {
     run(&mut client, "BF.RESERVE c 0.01 100 SEED 8").unwrap();
     assert_eq!(digest_of(&mut client, "a"), digest_of(&mut client, "b"));
     assert_ne!(digest_of(&mut client, "a"), digest_of(&mut client, "c"));
-    // The bits tell, whatever the order in which they were set.
+    // The digest depends on the bits, not on the order in which they were set.
     run(&mut client, "BF.MADD a one two three").unwrap();
     assert_ne!(digest_of(&mut client, "a"), digest_of(&mut client, "b"));
     run(&mut client, "BF.MADD b three two one").unwrap();
@@ -274,10 +274,10 @@ fn large_filters_are_freed_in_the_background() {
         let before = freed(&mut client);
         run(&mut client, free).unwrap();
         wait_until("the memory has returned", || returned(&mut client));
-        // The thread that frees counts afterwards.
+        // The thread that frees memory counts it afterwards.
         wait_until(&format!("{free} has freed in the background"), || freed(&mut client) > before);
     }
-    // A small one is freed at once.
+    // A small filter is freed at once.
     run(&mut client, "BF.RESERVE small 0.01 1000").unwrap();
     let before = freed(&mut client);
     run(&mut client, "UNLINK small").unwrap();
@@ -285,10 +285,10 @@ fn large_filters_are_freed_in_the_background() {
 }
 
 #[test]
-fn bits_in_another_chunks_place_are_refused() {
+fn bits_in_another_chunks_place_are_rejected() {
     let server = Setup::oxbloom().set("rdbcompression no").start();
     let mut client = server.connect();
-    // Two chunks of bits of one size, and a rest.
+    // Two chunks of bits with the same size, and a smaller one.
     run(&mut client, "BF.RESERVE wide 0.01 7000000").unwrap();
     FilterModel::new("wide").add(&mut client, 0..300);
     // One chunk of bits, and three parts of the table.
@@ -298,14 +298,14 @@ fn bits_in_another_chunks_place_are_refused() {
     {
         let payload = Payload::parse(&dump(&mut client, key));
         let mut parts = payload.parts();
-        // Behind the header, each chunk and its checksum.
+        // After the header, each chunk is followed by its checksum.
         assert_eq!(parts.len(), if *key == "wide" { 1 + 2 * 3 } else { 1 + 2 * 4 });
         for part in [1, 2] {
             parts.swap(2 * one + part, 2 * other + part);
         }
         let swapped = payload.with_parts(payload.encoding(), &parts);
-        let refused = restore(&mut client, "swapped", "0", &swapped, &[]);
-        assert_eq!(refused, Err("ERR Bad data format".to_owned()), "{key} {one} {other}");
+        let rejected = restore(&mut client, "swapped", "0", &swapped, &[]);
+        assert_eq!(rejected, Err("ERR Bad data format".to_owned()), "{key} {one} {other}");
         assert_eq!(server.log().matches("rejected a filter in a file or payload: damaged data").count(), number + 1);
         for part in [1, 2] {
             parts.swap(2 * one + part, 2 * other + part);
@@ -314,8 +314,8 @@ fn bits_in_another_chunks_place_are_refused() {
         restore(&mut client, "swapped-back", "0", &whole, &["REPLACE"]).unwrap();
     }
 
-    // Bits that the header does not count, under a checksum that fits.
-    // One checksum in 2^32 is so small that it takes fewer bytes in the file: not with this seed.
+    // Bits beyond the size that the header gives, with a checksum that matches.
+    // With this seed, the checksum does not start with zeros. One checksum in 2^32 would take fewer bytes in the file.
     run(&mut client, "BF.RESERVE key 0.01 64 SEED 7").unwrap();
     FilterModel::new("key").add(&mut client, 0..300);
     let payload = Payload::parse(&dump(&mut client, "key"));
@@ -333,12 +333,12 @@ fn bits_in_another_chunks_place_are_refused() {
     flipped[bits.start + 5] ^= 1;
     let fitting = checksum(&flipped[bits]).to_be_bytes();
     flipped[stored].copy_from_slice(&fitting);
-    let refused = restore(&mut client, "flipped", "0", &payload.seal(&flipped), &[]);
-    assert_eq!(refused, Err("ERR Bad data format".to_owned()));
+    let rejected = restore(&mut client, "flipped", "0", &payload.seal(&flipped), &[]);
+    assert_eq!(rejected, Err("ERR Bad data format".to_owned()));
     restore(&mut client, "whole", "0", &payload.seal(&payload.body), &[]).unwrap();
 }
 
-/// Makes the header of a filter that of the next version.
+/// Turns the header of a filter into one of the next version.
 fn make_newer(header: &mut [u8]) {
     header[3] += 1;
     let (body, checksum) = header.split_last_chunk_mut().expect("a header");
@@ -346,7 +346,7 @@ fn make_newer(header: &mut [u8]) {
 }
 
 #[test]
-fn what_a_later_version_wrote_is_refused_by_name() {
+fn what_a_later_version_wrote_is_rejected_by_name() {
     let server = Setup::oxbloom().set("rdbcompression no").start();
     let mut client = server.connect();
     run(&mut client, "BF.ADD key item").unwrap();
@@ -356,7 +356,7 @@ fn what_a_later_version_wrote_is_refused_by_name() {
         change(&mut body);
         payload.seal(&body)
     };
-    // The low ten bits of the module type's number are the version of its encoding; the header has its own.
+    // The low ten bits of the data type's number are the version of its encoding. The header has a version of its own.
     let by_type = newer(&|body| body[9] += 1);
     let by_header = newer(&|body| {
         let place = payload::strings(body)[0].clone();
@@ -371,8 +371,8 @@ fn what_a_later_version_wrote_is_refused_by_name() {
     let chunk: (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP key 0");
     let mut header = chunk.1;
     make_newer(&mut header);
-    let refused = run_words(&mut client, &[b"BF.LOADCHUNK".as_slice(), b"newer", b"1", &header]).unwrap_err();
-    assert_eq!(error_text(&refused), "ERR received data of a later version: upgrade the module on this server");
+    let rejected = run_words(&mut client, &[b"BF.LOADCHUNK".as_slice(), b"newer", b"1", &header]).unwrap_err();
+    assert_eq!(error_text(&rejected), "ERR received data of a later version: upgrade the module on this server");
 }
 
 #[test]
@@ -390,13 +390,13 @@ fn a_filter_that_is_loaded_in_part_can_be_saved_and_restored() {
         chunks.push(chunk);
     }
     assert_eq!(chunks.len(), 5);
-    // At every step: as a dump, as a copy, and over a reload, after which the rest still fits.
+    // At every step, the filter is restored, copied and reloaded. The remaining chunks still fit afterwards.
     for stop in 1..=chunks.len() {
         run(&mut client, "DEL part restored copy").unwrap();
         let load = |client: &mut Connection, chunks: &[(u64, Vec<u8>)]| {
-            for (iterator, data) in chunks {
+            for (cursor, data) in chunks {
                 let words =
-                    [b"BF.LOADCHUNK".as_slice(), b"part", iterator.to_string().as_bytes(), data].map(<[u8]>::to_vec);
+                    [b"BF.LOADCHUNK".as_slice(), b"part", cursor.to_string().as_bytes(), data].map(<[u8]>::to_vec);
                 assert_eq!(run_words(client, &words), Ok(Value::Okay));
             }
         };
@@ -420,14 +420,14 @@ fn a_copy_in_chunks_of_a_filter_in_use_can_be_saved_and_restored() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE key 0.01 100").unwrap();
-    let (iterator, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP key 0");
-    // The header counts no items, the chunk has bits of some that came in between.
+    let (cursor, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP key 0");
+    // The header counts no items. The chunk has bits of items that were added between the two.
     let mut model = FilterModel::new("key");
     model.add(&mut client, 0..50);
-    let (next, chunk): (u64, Vec<u8>) = ask(&mut client, &format!("BF.SCANDUMP key {iterator}"));
-    for (iterator, data) in [(iterator, header), (next, chunk)] {
-        let iterator = iterator.to_string();
-        let words = [b"BF.LOADCHUNK".as_slice(), b"copy", iterator.as_bytes(), &data];
+    let (next, chunk): (u64, Vec<u8>) = ask(&mut client, &format!("BF.SCANDUMP key {cursor}"));
+    for (cursor, data) in [(cursor, header), (next, chunk)] {
+        let cursor = cursor.to_string();
+        let words = [b"BF.LOADCHUNK".as_slice(), b"copy", cursor.as_bytes(), &data];
         assert_eq!(run_words(&mut client, &words), Ok(Value::Okay));
     }
     let copy = model.at("copy");

@@ -1,4 +1,4 @@
-//! Keys that are created with a time to live.
+//! Keys that are created with a TTL.
 
 use std::ops::RangeInclusive;
 
@@ -15,7 +15,7 @@ use crate::replication::{master_setup, replica_setup};
 /// In the year 2100, in seconds since 1970.
 const FAR: i64 = 4_102_444_800;
 
-/// What creates a filter: the words before and after the options.
+/// Commands that create a filter: the arguments before and after the options.
 const CREATIONS: [(&str, &str); 5] = [
     ("BF.RESERVE key 0.01 100", ""),
     ("BF.RESERVE key 0.01 100 COUNTING", ""),
@@ -24,8 +24,8 @@ const CREATIONS: [(&str, &str); 5] = [
     ("BF.INSERT key LAYOUT classic", "ITEMS a b"),
 ];
 
-/// When a key expires, in milliseconds since 1970, as exactly as every server tells. The first releases of Redis 6.2 take
-/// times from now on only.
+/// Returns the time at which a key expires, in milliseconds since 1970, as exactly as every server reports it. The
+/// first releases of Redis 6.2 only report the time that is left.
 fn expire_time(client: &mut Connection, key: &str) -> RangeInclusive<i64> {
     let now = |client: &mut Connection| {
         let [seconds, microseconds]: [i64; 2] = ask(client, "TIME");
@@ -54,7 +54,7 @@ fn a_key_is_created_with_a_time_to_live() {
             run(&mut client, &format!("{before} {option} {after}")).unwrap();
             assert!(expire_time(&mut client, "key").contains(&(1000 * FAR)), "{before} {option}");
         }
-        // It is the key's, not the filter's: whoever adds does not change it.
+        // The TTL belongs to the key, so later additions do not change it.
         run(&mut client, "BF.INSERT key EX 5 ITEMS c").unwrap();
         assert!(expire_time(&mut client, "key").contains(&(1000 * FAR)), "{before}");
         run(&mut client, "PERSIST key").unwrap();
@@ -63,7 +63,7 @@ fn a_key_is_created_with_a_time_to_live() {
         }
         assert_eq!(ask::<i64>(&mut client, "PTTL key"), -1, "{before}");
     }
-    // Without an option, there is none.
+    // Without an option, a key has no TTL.
     run(&mut client, "BF.RESERVE other 0.01 100").unwrap();
     assert_eq!(ask::<i64>(&mut client, "PTTL other"), -1);
 }
@@ -76,7 +76,7 @@ fn a_bad_time_to_live_is_an_error_and_creates_nothing() {
     for (before, after) in CREATIONS {
         let options = ["EX", "PX", "EXAT", "PXAT"].into_iter();
         let bad = options.clone().flat_map(|option| bad.map(|value| format!("{option} {value}")));
-        // So many milliseconds from 1970 on can be told.
+        // A time of so many milliseconds since 1970 is still valid.
         let bad = bad.filter(|option| option != "PXAT 9223372036854775807");
         let past = ["EXAT 1000000000", "PXAT 1000000000000"].map(str::to_owned);
         for option in bad.chain(past) {
@@ -169,7 +169,7 @@ fn what_expires_is_gone_on_the_replica_as_well() {
     }
 }
 
-/// What was accepted is applied, also when its time is over by then.
+/// Commands that were accepted are applied even if the TTL is over.
 #[test]
 fn a_log_is_loaded_after_the_time_to_live_is_over() {
     let server = with_aof("no").start();
@@ -178,7 +178,7 @@ fn a_log_is_loaded_after_the_time_to_live_is_over() {
         let before = before.replacen("key", &format!("key-{number}"), 1);
         run(&mut client, &format!("{before} PX 300 {after}")).unwrap();
     }
-    // Before the server notes that they are gone, if the machine is quick enough.
+    // This copies the file before the server deletes the expired keys, if the machine is fast enough.
     let copy = testkit::server::copy_of(server.folder());
     wait_until("all have expired", || ask::<i64>(&mut client, "EXISTS key-0 key-1 key-2 key-3 key-4") == 0);
     let restarted = with_aof("no").on(copy).start();

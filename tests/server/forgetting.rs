@@ -1,5 +1,5 @@
-//! Filters that forget: what the window is not over for is there, and then it is gone; here, on a replica, and after a
-//! restart. The tests turn the module's clock themselves.
+//! Filters that forget: an item is present until its window is over, and forgotten a slice later at most, also on a
+//! replica and after a restart. The tests set the module's clock.
 
 use std::collections::BTreeMap;
 
@@ -28,10 +28,10 @@ fn add(client: &mut Connection, key: &str, numbers: std::ops::Range<u64>) -> u64
     numbers.chunks(1000).map(|numbers| many::<Vec<u64>>(client, "BF.MADD", key, numbers).iter().sum::<u64>()).sum()
 }
 
-/// An error rate at which no item of these tests is taken for another.
+/// An error rate so low that these tests meet no false positive.
 const RARE: &str = "0.00000000001";
 
-/// With it, answers are the same in every run.
+/// The seed that makes replies the same in every run.
 const SEED: &str = "SEED 7";
 
 #[test]
@@ -55,7 +55,7 @@ fn an_item_is_there_for_the_window_and_gone_a_slice_later() {
         assert_eq!(add(&mut client, "key", 0..500), 0, "{options}");
         turn(&mut client, 1801 * SECOND);
         assert_eq!(add(&mut client, "key", 250..750), 250, "{options}");
-        // Within the first hour everything is there.
+        // Within the first hour, all items are present.
         turn(&mut client, 3599 * SECOND);
         assert!(all_found(&mut client, "key", 0..750), "{options}");
         assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), 750, "{options}");
@@ -69,7 +69,7 @@ fn an_item_is_there_for_the_window_and_gone_a_slice_later() {
         turn(&mut client, 5401 * SECOND + slice);
         assert!(found(&mut client, "key", &(0..750).collect::<Vec<_>>()).iter().all(|found| !found), "{options}");
         assert_eq!(info_field::<Value>(&mut client, "key", "OLDEST"), Value::Nil, "{options}");
-        // What is forgotten is new again.
+        // A forgotten item is new again.
         assert_eq!(add(&mut client, "key", 0..10), 10, "{options}");
         assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), 10, "{options}");
     }
@@ -88,7 +88,7 @@ fn items_may_live_shorter_than_the_window() {
         turn(&mut client, hours * 3600 * SECOND + if hours > 0 { SECOND } else { 0 });
         assert_eq!(ask::<Vec<u64>>(&mut client, "BF.MEXISTS tokens a b c d"), expected, "after {hours} hours");
     }
-    // A filter may be created with the first of them.
+    // BF.INSERT with TTL may also create the filter.
     assert_eq!(ask::<Vec<u64>>(&mut client, "BF.INSERT new WINDOW 60 TTL 10 ITEMS a"), [1]);
     assert_eq!(info_field::<u64>(&mut client, "new", "WINDOW"), 60);
 }
@@ -195,7 +195,7 @@ fn the_last_items_are_there_however_many_there_were() {
         let mut size = 0;
         for first in (0..20_000).step_by(500) {
             add(&mut client, "key", first..first + 500);
-            // Of these, few were taken for others that were there.
+            // A few of the items were false positives when they were added, and took no room.
             let last = (first + 500).saturating_sub(998);
             assert!(all_found(&mut client, "key", last..first + 500), "{options} {first}");
             assert!(ask::<u64>(&mut client, "BF.CARD key") <= 1500, "{options}");
@@ -205,7 +205,7 @@ fn the_last_items_are_there_however_many_there_were() {
         assert!(!all_found(&mut client, "key", 17_000..18_000), "{options}");
         let early = layout_figure(&mut client, "windowed", "slices_ended_early") - early;
         assert_eq!(early > 0, options.starts_with("WINDOW"), "{options}: {early}");
-        // Time goes by, and only a window is over then.
+        // As time passes, only WINDOW makes the filter forget.
         turn(&mut client, 2 * 86_400 * SECOND);
         assert_eq!(all_found(&mut client, "key", 19_100..20_000), !options.starts_with("WINDOW"), "{options}");
     }
@@ -225,7 +225,7 @@ fn one_that_does_not_grow_is_full_until_it_forgets() {
     let accepted = replies.elements().len() - 1;
     assert!((100..=113).contains(&accepted), "{accepted}");
     assert_eq!(replies.elements()[accepted], Reply::error("ERR non scaling filter is full"));
-    // What is there needs no room.
+    // An item that is present needs no room.
     assert_eq!(client.run("BF.ADD key 5"), Reply::Integer(0));
     turn(&mut clock, 70 * SECOND);
     assert_eq!(client.run("BF.ADD key 5"), Reply::Integer(1));
@@ -239,7 +239,7 @@ fn what_was_forgotten_is_counted_and_told() {
     run(&mut client, &format!("BF.RESERVE key {RARE} 100 WINDOW 60 {SEED}")).unwrap();
     add(&mut client, "key", 0..50);
     turn(&mut client, 100 * SECOND);
-    // Looking forgets nothing.
+    // Reading forgets nothing.
     assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), 0);
     assert_eq!(info_number(&mut client, "bf", "bf_items_forgotten"), 0);
     assert_eq!(info_number(&mut client, "bf", "bf_items"), 50);
@@ -256,7 +256,7 @@ fn what_was_forgotten_is_counted_and_told() {
     assert_eq!(events, ["bf.reserve", "bf.add", "bf.add", "bf.expire", "bf.add", "end"]);
 }
 
-/// Adds items to filters of all kinds, at times that go forward.
+/// Adds items to filters of all kinds, while the clock goes forward.
 fn fill(client: &mut Connection, random: &mut Random, clock: &mut i64, rounds: u64) {
     const KINDS: [(&str, &str); 6] = [
         ("plain", "WINDOW 3600"),
@@ -268,7 +268,7 @@ fn fill(client: &mut Connection, random: &mut Random, clock: &mut i64, rounds: u
     ];
     for (key, options) in KINDS {
         let capacity = if key == "small" { 10 } else { 2000 };
-        // It is there in later rounds.
+        // In later rounds, the filter exists.
         let _ = run(client, &format!("BF.RESERVE {key} 0.01 {capacity} {options}"));
     }
     for _ in 0..rounds {
@@ -292,7 +292,7 @@ fn fill(client: &mut Connection, random: &mut Random, clock: &mut i64, rounds: u
     }
 }
 
-/// All answers about the first items, of all filters.
+/// Returns all replies about the first items, for all filters.
 fn answers(client: &mut Connection) -> BTreeMap<String, (Vec<bool>, u64, Value)> {
     let numbers: Vec<_> = (0..2500).collect();
     let keys: Vec<String> = ask(client, "KEYS *");
@@ -304,7 +304,7 @@ fn answers(client: &mut Connection) -> BTreeMap<String, (Vec<bool>, u64, Value)>
     keys.into_iter().map(answer).collect()
 }
 
-/// Gives a replica all data anew while more is written. Whether some was, before the replica had what was there.
+/// Makes a replica synchronize anew while more is written. Returns true if anything was written before it was in sync.
 fn resynchronize(master: &Server, replica: &Server, mut write: impl FnMut()) -> bool {
     let (mut client, mut reader) = (master.connect(), replica.connect());
     let before = info_number(&mut client, "stats", "sync_full");
@@ -380,8 +380,8 @@ fn replicas_and_restarts_hold_the_same_whatever_their_clocks_say() {
             assert_eq!(digest_of(&mut client, "copy-of"), digest_of(&mut client, key), "{key}");
             run(&mut client, "DEL copy-of").unwrap();
             let mut wire = Wire::resp2(&master);
-            for (iterator, data) in wire.scan_dump(key) {
-                assert_eq!(wire.load_chunk("copy-of", iterator, &data), Reply::simple("OK"), "{key}");
+            for (cursor, data) in wire.scan_dump(key) {
+                assert_eq!(wire.load_chunk("copy-of", cursor, &data), Reply::simple("OK"), "{key}");
             }
             assert_eq!(digest_of(&mut client, "copy-of"), digest_of(&mut client, key), "{key}");
             run(&mut client, "DEL copy-of").unwrap();
@@ -434,7 +434,7 @@ fn what_changes_nothing_is_not_replicated_and_what_is_renewed_is() {
         let shown = |command: &Vec<Vec<u8>>| {
             command.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect::<Vec<_>>()
         };
-        // Servers before 7.0 put each into a transaction.
+        // Servers before 7.0 put each command into a transaction.
         let ours = commands.iter().map(shown).filter(|words| words[0].starts_with("BF."));
         ours.skip(count).collect::<Vec<_>>()
     };
@@ -452,7 +452,7 @@ fn what_changes_nothing_is_not_replicated_and_what_is_renewed_is() {
         assert_eq!((&*words[0], &*words[2]), ("BF.INSERT", "AT"));
         assert!(words[3].parse::<u64>().unwrap() > 1_700_000_000_000);
     }
-    // In the slice that they are in, items are not renewed.
+    // Items are not renewed within their slice.
     run(&mut client, "BF.RESERVE renewed 0.000001 1000 WINDOW 3155760000 SLICES 64 REFRESH SEED 7").unwrap();
     let created = last(0).len();
     run(&mut client, "BF.MADD renewed a b").unwrap();
@@ -463,7 +463,7 @@ fn what_changes_nothing_is_not_replicated_and_what_is_renewed_is() {
     run(&mut client, "BF.ADD renewed a").unwrap();
     let ends: Vec<_> = last(created).iter().map(|words| words[4..].join(" ")).collect();
     assert_eq!(ends, ["ITEMS a b", "ITEMS c b d", "ITEMS a"]);
-    // The number of items needs no time.
+    // A filter with ROLLING alone needs no time, so the commands have none.
     run(&mut client, "BF.RESERVE last 0.000001 1000 ROLLING SEED 7").unwrap();
     let created = last(0).len();
     run(&mut client, "BF.MADD last a b").unwrap();
@@ -506,7 +506,7 @@ fn a_clock_that_jumps_breaks_nothing() {
     let mut client = server.connect();
     run(&mut client, &format!("BF.RESERVE key {RARE} 1000 WINDOW 60 {SEED}")).unwrap();
     add(&mut client, "key", 0..100);
-    // Back: what is there stays, and what is added is remembered no shorter.
+    // The clock goes back: items stay present, and new items are remembered no shorter than usual.
     for ahead in [-86_400, -1_000_000_000_000, -30] {
         turn(&mut client, ahead * SECOND);
         assert!(all_found(&mut client, "key", 0..100), "{ahead}");
@@ -515,7 +515,7 @@ fn a_clock_that_jumps_breaks_nothing() {
     assert_eq!(add(&mut client, "key", 100..200), 100);
     turn(&mut client, 29 * SECOND);
     assert!(all_found(&mut client, "key", 100..200));
-    // Far ahead, and back again: what was added then is remembered, and the server goes on.
+    // The clock goes far ahead and back: items that were added meanwhile are remembered, and the server keeps running.
     for ahead in [1_000_000_000, 9_000_000_000_000, 9_000_000_000_000_000] {
         turn(&mut client, ahead * SECOND);
         add(&mut client, "key", 300..400);

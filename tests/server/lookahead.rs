@@ -1,4 +1,4 @@
-//! The module looks ahead for the next command. That it does must not show.
+//! Prefetching for the next command does not change any reply.
 
 use std::ops::Range;
 
@@ -7,15 +7,15 @@ use redis::Connection;
 use testkit::filter_model::FilterModel;
 use testkit::{Setup, ask, error, run};
 
-/// A server whose module looks ahead for every filter.
+/// Returns the setup of a server whose module prefetches for every filter.
 fn setup() -> Setup {
     Setup::oxbloom().module_arguments("lookahead-size 1")
 }
 
-/// Adds, asks, and leaves the key as a filter that the module looks ahead for.
+/// Adds and looks up items, and leaves the key as a filter that the module prefetches.
 fn use_filter(client: &mut Connection, numbers: Range<u64>) {
     let mut model = FilterModel::new("key");
-    // Creates the filter if it is not there. With this seed, none of the items below is a false positive.
+    // Creates the filter if it does not exist. With this seed, none of the items below is a false positive.
     run(client, "BF.INSERT key SEED 7 ITEMS first").unwrap();
     model.add(client, numbers);
     model.observe(client);

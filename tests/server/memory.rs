@@ -1,4 +1,4 @@
-//! What does not fit is refused in plain words, and leaves everything as it was.
+//! Requests that exceed the memory are rejected with an error that names the limit, and change nothing.
 
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
@@ -22,7 +22,7 @@ fn what_would_exceed_maxmemory_is_not_created() {
     let mut client = server.connect();
     let mut model = FilterModel::new("present");
     model.add(&mut client, 0..3000);
-    // What is copied, restored and loaded below.
+    // The filter that is copied, restored and loaded below.
     run(&mut client, &reserve("large", 20)).unwrap();
     let payload: Vec<u8> = ask(&mut client, "DUMP large");
     let (_, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP large 0");
@@ -40,35 +40,35 @@ fn what_would_exceed_maxmemory_is_not_created() {
     ];
     let check = |client: &mut Connection| {
         for (words, expected) in attempts {
-            let refusal = run_words(client, words).expect_err("what exceeds maxmemory was admitted");
-            let refusal = error_text(&refusal);
-            assert!(refusal == *expected || expected.is_empty(), "{refusal}");
+            let rejection = run_words(client, words).expect_err("what exceeds maxmemory was admitted");
+            let rejection = error_text(&rejection);
+            assert!(rejection == *expected || expected.is_empty(), "{rejection}");
             assert!(used_memory(client) <= maxmemory);
         }
         for add in ["BF.ADD new item", "BF.MADD new item other"] {
             assert_eq!(error(client, add), create::MAXMEMORY);
         }
     };
-    // With settings under which any new filter would be too large.
+    // With these settings, every new filter would be too large.
     if server_version() >= (7, 0) {
         run(&mut client, "CONFIG SET bf.initial-size 20000000").unwrap();
         check(&mut client);
         run(&mut client, "CONFIG SET bf.initial-size 100").unwrap();
     } else {
         for (words, expected) in attempts {
-            let refusal = error_text(&run_words(&mut client, words).unwrap_err());
-            assert!(refusal == *expected || expected.is_empty(), "{refusal}");
+            let rejection = error_text(&run_words(&mut client, words).unwrap_err());
+            assert!(rejection == *expected || expected.is_empty(), "{rejection}");
         }
     }
     assert!(server.log().contains("rejected a filter in a file or payload: not enough memory"));
     assert_eq!(ask::<u64>(&mut client, "EXISTS new"), 0);
     assert_eq!((digest(&mut client), model.observe(&mut client)), before);
-    // What fits is admitted.
+    // A filter that fits is admitted.
     assert_eq!(run(&mut client, &reserve("small", 2)), Ok(Value::Okay));
     model.add(&mut client, 3000..3500);
 
     unlimited(&mut client);
-    // All but what no server could have.
+    // All commands except those that no server could carry out.
     for (words, _) in attempts.iter().filter(|(words, _)| words.last() != Some(&&b"9223372036854775807"[..])) {
         run_words(&mut client, words).unwrap();
         assert_eq!(ask::<u64>(&mut client, "DEL new"), 1);
@@ -83,34 +83,34 @@ fn what_would_exceed_maxmemory_does_not_grow() {
     let mut model = FilterModel::new("key");
     model.add(&mut client, 0..900);
     limit(&mut client, 10 * MIB);
-    // Those that fit are taken, and the reply ends with the error.
+    // The items that fit are added, and the reply ends with the error.
     let numbers: Vec<u64> = (900..2000).collect();
-    let refusal = error_text(&try_many(&mut client, "BF.MADD", "key", &numbers).unwrap_err());
-    assert_eq!(refusal, grow::MAXMEMORY);
+    let rejection = error_text(&try_many(&mut client, "BF.MADD", "key", &numbers).unwrap_err());
+    assert_eq!(rejection, grow::MAXMEMORY);
     assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), 1000);
     let taken = model.found(&mut client, &numbers, true);
     assert!(taken.len() >= 90);
     model.items.extend(taken);
     let (before, info) = (digest(&mut client), filter_info(&mut client, "key"));
-    // And it goes on answering, and refusing.
+    // The server keeps running, and keeps rejecting.
     for n in 5000..5020 {
-        let refusal = try_many(&mut client, "BF.MADD", "key", &[n]).map(drop);
-        if let Err(refusal) = refusal {
-            assert_eq!(error_text(&refusal), grow::MAXMEMORY);
+        let rejection = try_many(&mut client, "BF.MADD", "key", &[n]).map(drop);
+        if let Err(rejection) = rejection {
+            assert_eq!(error_text(&rejection), grow::MAXMEMORY);
         }
     }
     model.observe(&mut client);
     assert_eq!((digest(&mut client), filter_info(&mut client, "key")), (before, info));
     let new = model.found(&mut client, &(5000..5020).collect::<Vec<_>>(), false)[0];
-    let refusal = run_words(&mut client, &[&b"BF.ADD"[..], b"key", &item(new)]).unwrap_err();
-    assert_eq!(error_text(&refusal), grow::MAXMEMORY);
+    let rejection = run_words(&mut client, &[&b"BF.ADD"[..], b"key", &item(new)]).unwrap_err();
+    assert_eq!(error_text(&rejection), grow::MAXMEMORY);
     unlimited(&mut client);
     model.add(&mut client, 900..3000);
     model.observe(&mut client);
     assert_eq!(ask::<Vec<String>>(&mut client, "BF.DEBUG key").len(), 3);
 }
 
-/// A native filter grows in small steps. Those that fit are taken, and the first that does not is refused.
+/// A native filter grows in small steps. The items that fit are added, and the first that does not is rejected.
 #[test]
 fn a_native_filter_grows_up_to_maxmemory_and_no_further() {
     let server = with_debug(Setup::oxbloom()).start();
@@ -121,14 +121,14 @@ fn a_native_filter_grows_up_to_maxmemory_and_no_further() {
     let size = |client: &mut Connection| info_field::<u64>(client, "key", "SIZE");
     let small = size(&mut client);
     limit(&mut client, MIB / 4);
-    let (mut next, mut refused) = (900, 0);
-    while refused < 20 {
+    let (mut next, mut rejected) = (900, 0);
+    while rejected < 20 {
         let numbers: Vec<u64> = (next..next + 100).collect();
         let before = (digest(&mut client), filter_info(&mut client, "key"));
         let taken = match try_many(&mut client, "BF.MADD", "key", &numbers) {
             Ok(_) => 100,
-            Err(refusal) => {
-                assert_eq!(error_text(&refusal), grow::MAXMEMORY);
+            Err(rejection) => {
+                assert_eq!(error_text(&rejection), grow::MAXMEMORY);
                 let taken = model.found(&mut client, &numbers, true);
                 assert_eq!(taken, numbers[..taken.len()]);
                 taken.len()
@@ -136,7 +136,7 @@ fn a_native_filter_grows_up_to_maxmemory_and_no_further() {
         };
         if taken == 0 {
             assert_eq!((digest(&mut client), filter_info(&mut client, "key")), before);
-            refused += 1;
+            rejected += 1;
         }
         model.items.extend(&numbers[..taken]);
         next += taken as u64;
@@ -152,7 +152,8 @@ fn a_native_filter_grows_up_to_maxmemory_and_no_further() {
 
 #[test]
 fn where_keys_may_be_evicted_a_filter_that_can_fit_is_admitted() {
-    // What is evicted in the background is not gone when the server looks, and may decide that nothing helps.
+    // With eviction in the background, the server might not see the freed memory in time, and decide that eviction does
+    // not help.
     let server = Setup::oxbloom().set("maxmemory-policy allkeys-lru").set("lazyfree-lazy-eviction no").start();
     let mut client = server.connect();
     let maxmemory = limit(&mut client, 40 * MIB);
@@ -164,7 +165,7 @@ fn where_keys_may_be_evicted_a_filter_that_can_fit_is_admitted() {
         assert_eq!(run(&mut client, &format!("BF.ADD key{n} item")), Ok(Value::Int(1)));
     }
     assert!(info_number(&mut client, "stats", "evicted_keys") > 10);
-    // The server makes room with the next command.
+    // The server evicts keys with the next command.
     wait_until("keys are evicted", || {
         let _ = run(&mut client, "SET text value");
         used_memory(&mut client) <= maxmemory
@@ -209,7 +210,7 @@ fn a_server_with_too_little_memory_loads_what_it_saved() {
     model.observe(&mut server.connect());
 }
 
-/// The header of a filter whose only layer is said to have so many blocks.
+/// Returns the header of a filter whose only layer claims to have this many blocks.
 fn header_of(client: &mut Connection, blocks: u64) -> Vec<u8> {
     run(client, "BF.RESERVE model 0.01 1000").unwrap();
     let (_, mut header): (u64, Vec<u8>) = ask(client, "BF.SCANDUMP model 0");
@@ -226,7 +227,7 @@ fn load_header(client: &mut Connection, header: &[u8]) -> Result<Value, String> 
     run_words(client, &words).map_err(|error| error_text(&error))
 }
 
-/// A server that may have so many bytes more than an idle one has.
+/// Starts a server that may use this much more memory than an idle one.
 pub(crate) fn confined(bytes: u64) -> Server {
     confine(with_debug(Setup::oxbloom()), bytes).start()
 }
@@ -251,7 +252,7 @@ fn a_replica_without_the_memory_for_a_filter_ends_rather_than_forget_its_items()
     }
 }
 
-/// The memory of a native filter that grows is asked for in small parts.
+/// A growing native filter allocates its memory in small parts.
 #[test]
 fn a_replica_without_the_memory_for_the_growth_of_a_filter_ends_rather_than_forget_its_items() {
     let master = Setup::oxbloom().set("repl-diskless-sync-delay 0").start();
@@ -260,7 +261,7 @@ fn a_replica_without_the_memory_for_the_growth_of_a_filter_ends_rather_than_forg
     run(&mut client, "BF.RESERVE grown 0.000000000000000001 10").unwrap();
     let mut replica = replica_of(&master, Setup::oxbloom()).start();
     wait_for_replica(&mut client, &mut replica.connect());
-    // The module leaves 32 MiB to the server, which needs some for what the master sends.
+    // The module leaves 32 MiB to the server. The server needs part of that for the data that the master sends.
     confine_running(&replica, Some(40 * MIB));
     for first in (0..).step_by(10_000) {
         if !replica.is_running() {
@@ -284,14 +285,14 @@ fn an_empty_filter_takes_no_memory_when_it_is_copied_or_loaded() {
     run(&mut client, "BF.ADD copy item").unwrap();
     assert_eq!(ask::<i64>(&mut client, "COPY copy other"), 1);
     run(&mut client, "DEBUG RELOAD").unwrap();
-    // Three filters of 400 MiB, and a chunk or two of 4 MiB on their way.
+    // The memory is below three filters of 400 MiB, with a chunk or two of 4 MiB.
     let wait = "the server has measured its memory";
     wait_until(wait, || resident(&mut client) < before + 150 * MIB);
     assert_eq!(run(&mut client, "BF.EXISTS other item"), Ok(Value::Int(1)));
 }
 
 #[test]
-fn what_the_system_does_not_have_is_refused() {
+fn what_the_system_does_not_have_is_rejected() {
     let server = confined(1536 * MIB);
     let mut client = server.connect();
     let mut model = FilterModel::new("witness");
@@ -305,32 +306,33 @@ fn what_the_system_does_not_have_is_refused() {
         assert_eq!(load_header(&mut client, &header), Err(create::SYSTEM.to_owned()));
     }
     assert_eq!((digest(&mut client), model.observe(&mut client)), before);
-    // A copy, and growth.
+    // The same for a copy, and for growth.
     run(&mut client, &reserve("half", 800)).unwrap();
     assert!(run(&mut client, "COPY half other").is_err());
     run(&mut client, "DEL half").unwrap();
     run(&mut client, "BF.RESERVE grown 0.01 1000 EXPANSION 4000000 LAYOUT classic").unwrap();
-    let refusal = try_many(&mut client, "BF.MADD", "grown", &(0..2000).collect::<Vec<_>>()).unwrap_err();
-    assert_eq!(error_text(&refusal), grow::SYSTEM);
+    let rejection = try_many(&mut client, "BF.MADD", "grown", &(0..2000).collect::<Vec<_>>()).unwrap_err();
+    assert_eq!(error_text(&rejection), grow::SYSTEM);
     run(&mut client, "DEL grown").unwrap();
     assert_eq!((digest(&mut client), model.observe(&mut client)), before);
     assert!(server.is_alive());
 }
 
-/// What the system is not asked about one by one could take the last that the server itself needs.
+/// The module does not ask the system about each small allocation. These must not use up the memory that the server
+/// itself needs.
 #[test]
 fn filters_of_less_than_a_megabyte_leave_the_server_some_memory() {
     let server = confined(64 * MIB);
     let mut client = server.connect();
-    // Some 950,000 bytes each.
+    // Each filter takes about 950,000 bytes.
     let mut reserve = |n| run(&mut client, &format!("BF.RESERVE key{n} 0.01 780000 NONSCALING"));
-    let refusal = (0..1000).find_map(|n| reserve(n).err()).expect("no more memory than the server may have");
-    assert_eq!(error_text(&refusal), create::SYSTEM);
+    let rejection = (0..1000).find_map(|n| reserve(n).err()).expect("no more memory than the server may have");
+    assert_eq!(error_text(&rejection), create::SYSTEM);
     (0..3000).for_each(|number| assert!(run(&mut client, &format!("SET key-{number} {number}")).is_ok()));
     assert!(server.is_alive());
 }
 
-/// What grows in small steps could take the last that the server itself needs.
+/// A filter that grows in small steps must not use up the memory that the server itself needs.
 #[test]
 fn a_filter_that_has_taken_all_memory_leaves_the_server_some() {
     for kind in ["", "COUNTING"] {
@@ -338,12 +340,12 @@ fn a_filter_that_has_taken_all_memory_leaves_the_server_some() {
         let mut client = server.connect();
         run(&mut client, &format!("BF.RESERVE key 1e-18 10 {kind}")).unwrap();
         let items = |batch: u64| (batch * 1000..(batch + 1) * 1000).collect::<Vec<_>>();
-        let refusal = (0..).find_map(|batch| try_many(&mut client, "BF.MADD", "key", &items(batch)).err()).unwrap();
-        assert_eq!(error_text(&refusal), grow::SYSTEM);
+        let rejection = (0..).find_map(|batch| try_many(&mut client, "BF.MADD", "key", &items(batch)).err()).unwrap();
+        assert_eq!(error_text(&rejection), grow::SYSTEM);
         let taken: u64 = info_field(&mut client, "key", "ITEMS");
         assert!(taken > 1_000_000, "{taken}");
         for number in 0..3000 {
-            // A segment may still have room.
+            // A segment may have room left.
             let added = run(&mut client, &format!("BF.ADD key other-{number}")).map_err(|error| error_text(&error));
             assert!(added.is_ok() || added == Err(grow::SYSTEM.to_owned()), "{added:?}");
             run(&mut client, &format!("SET key-{number} {number}")).unwrap();
@@ -353,8 +355,9 @@ fn a_filter_that_has_taken_all_memory_leaves_the_server_some() {
 }
 
 #[test]
-fn at_the_edge_of_what_the_system_has_a_filter_is_created_or_refused() {
-    // The allocator rounds up, and takes some for itself: what is asked for may fit when what is taken does not.
+fn at_the_edge_of_what_the_system_has_a_filter_is_created_or_rejected() {
+    // The allocator rounds sizes up, and takes some memory for itself. So a request may fit when its allocation does
+    // not.
     for spare in [700, 333] {
         let server = confined(spare * MIB + 123_456);
         let mut client = server.connect();
@@ -363,7 +366,7 @@ fn at_the_edge_of_what_the_system_has_a_filter_is_created_or_refused() {
             let key = format!("key{mebibytes}");
             match run(&mut client, &reserve(&key, mebibytes)).map_err(|error| error_text(&error)) {
                 Ok(_) => created.push(key),
-                Err(refusal) => assert_eq!(refusal, create::SYSTEM, "{key}"),
+                Err(rejection) => assert_eq!(rejection, create::SYSTEM, "{key}"),
             }
         }
         assert!(!created.is_empty(), "nothing was created in {spare} MiB");
@@ -396,7 +399,7 @@ fn memory_returns_when_filters_are_deleted() {
         assert_eq!(ask::<u64>(&mut client, "DBSIZE"), 0);
         wait_until("the memory has returned", || used_memory(&mut client) < start + MIB / 2);
     }
-    // Nor does anything stay behind what is refused, replaced or lost half-way.
+    // Rejected, replaced and unfinished filters leave no memory behind either.
     run(&mut client, &reserve("large", 8)).unwrap();
     let payload: Vec<u8> = ask(&mut client, "DUMP large");
     for _ in 0..100 {
@@ -410,7 +413,8 @@ fn memory_returns_when_filters_are_deleted() {
     wait_until("the memory has returned", || used_memory(&mut client) < start + MIB / 2);
 }
 
-/// A layer of a classic filter is one string in a file, and stays where the server put it: there is no second copy.
+/// A layer of a classic filter is one string in a file. It stays in the buffer that the server read it into, so there
+/// is no second copy.
 #[test]
 fn a_classic_filter_takes_its_memory_once_when_it_is_loaded() {
     let server = Setup::oxbloom().set("rdbcompression no").start();
@@ -432,9 +436,9 @@ fn a_classic_filter_takes_its_memory_once_when_it_is_loaded() {
     wait_until("the memory is given back", || used_memory(&mut client) < size / 2);
 }
 
-/// A payload may unpack to far more than the bits that it admits to.
+/// A compressed payload may expand to far more bits than its header says.
 #[test]
-fn a_payload_that_hides_its_size_in_compression_is_refused() {
+fn a_payload_that_hides_its_size_in_compression_is_rejected() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE key 0.01 20000000 LAYOUT classic").unwrap();
@@ -452,8 +456,8 @@ fn a_payload_that_hides_its_size_in_compression_is_refused() {
     let limited = Setup::oxbloom().module_arguments("filter-memory-limit 1mb").start();
     let mut other = limited.connect();
     for payload in [original.seal(&body), dump] {
-        let refused = run_words(&mut other, &[b"RESTORE".as_slice(), b"key", b"0", &payload]).unwrap_err();
-        assert_eq!(error_text(&refused), "ERR Bad data format");
+        let rejected = run_words(&mut other, &[b"RESTORE".as_slice(), b"key", b"0", &payload]).unwrap_err();
+        assert_eq!(error_text(&rejected), "ERR Bad data format");
         assert!(
             limited.log().contains("rejected a filter in a file or payload: not enough memory"),
             "{}",
@@ -461,6 +465,6 @@ fn a_payload_that_hides_its_size_in_compression_is_refused() {
         );
     }
     assert_eq!(ask::<i64>(&mut other, "DBSIZE"), 0);
-    // It is sound otherwise.
+    // Apart from that, the payload is valid.
     assert_eq!(run_words(&mut client, &[b"RESTORE".as_slice(), b"copy", b"0", &original.seal(&body)]), Ok(Value::Okay));
 }

@@ -1,4 +1,4 @@
-//! BF.MERGE and BF.RESERVE LIKE: what is merged, what is refused, and what replicas get.
+//! BF.MERGE and BF.RESERVE LIKE: what they merge and reject, and what replicas get.
 
 use redis::Connection;
 
@@ -14,12 +14,12 @@ use testkit::server::{server_version, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, ask, error, error_text, run};
 
-/// The layouts whose filters can be merged.
+/// Returns the layouts whose filters can be merged.
 fn merged() -> impl Iterator<Item = (&'static str, &'static str)> {
     LAYOUTS.into_iter().filter(|(layout, _)| *layout != "windowed")
 }
 
-/// Filters called `keys`, all alike, with items of their own and the items below 100.
+/// Creates filters called `keys` with equal parameters. Each has items of its own, and the items below 100.
 fn alike(client: &mut Connection, keys: &[&str], parameters: &str) -> Vec<FilterModel> {
     let models = keys.iter().enumerate().map(|(index, key)| {
         let like = match index {
@@ -55,7 +55,7 @@ fn a_union_holds_what_any_source_does_and_an_intersection_what_all_do() {
         let mut all = FilterModel::new("all");
         all.items.extend(0..100);
         all.observe(&mut client);
-        // Into one that exists, with the word for what is the default.
+        // Merges into an existing destination, with the option that is the default.
         assert_eq!(ask::<String>(&mut client, "bf.merge a 2 b c union"), "OK");
         union_of("a", &models).observe(&mut client);
         let dumps = ["a", "any"].map(|key| filter_info(&mut client, key));
@@ -79,14 +79,14 @@ fn counts_are_added_or_the_smaller_is_kept() {
     assert_eq!(client.run("BF.MCOUNT sum w x y z v"), Reply::integers(&[1, 5, 1, 18, 0]));
     assert_eq!(client.run("BF.MERGE least 2 a b INTERSECT"), Reply::simple("OK"));
     assert_eq!(client.run("BF.MCOUNT least w x y z v"), Reply::integers(&[0, 2, 0, 9, 0]));
-    // A source that is named twice counts twice; the destination is there once, whether it is named or not.
+    // A source that is named twice counts twice. The destination counts once, whether it is named or not.
     client.run("BF.MERGE twice 2 b b");
     assert_eq!(client.run("BF.COUNT twice w"), Reply::Integer(2));
     client.run("BF.MERGE twice 2 twice b");
     assert_eq!(client.run("BF.COUNT twice w"), Reply::Integer(3));
     client.run("BF.MERGE twice 1 twice");
     assert_eq!(client.run("BF.COUNT twice w"), Reply::Integer(3));
-    // What was merged can be removed.
+    // Items of a merged filter can be removed.
     assert_eq!(
         client.run("BF.MDEL sum w w x x x x x x").elements().iter().filter(|r| r.as_bool() == Some(true)).count(),
         6
@@ -107,7 +107,7 @@ fn the_number_of_items_is_an_estimate_that_is_marked_as_one() {
         run(&mut client, "BF.MERGE a 1 b").unwrap();
         assert_eq!(info_field::<Option<bool>>(&mut client, "a", "ESTIMATED"), is(true), "{layout}");
         let items: f64 = ask(&mut client, "BF.CARD a");
-        // Six times the square root of the number, which is more than six standard deviations.
+        // The tolerance is six times the square root of the number, which is more than six standard deviations.
         assert!((items - 700.0).abs() < 6.0 * 700f64.sqrt(), "{layout}: {items}");
         run(&mut client, "COPY a copy").unwrap();
         run(&mut client, "DEBUG RELOAD").unwrap();
@@ -147,7 +147,7 @@ fn a_union_of_counting_filters_grows_with_its_items_and_keeps_the_error_rate() {
     assert!(info_field::<f64>(&mut client, "all", "FPR") < 0.01);
     let absent: Vec<u64> = (ABSENT..ABSENT + 50_000).collect();
     let found = all.found(&mut client, &absent, true).len();
-    // The rate, and five standard deviations.
+    // The tolerance above the rate is five standard deviations.
     assert!(found < 500 + 5 * 22, "{found} of {}", absent.len());
     let card: f64 = ask(&mut client, "BF.CARD all");
     assert!((card - 10_000.0).abs() < 600.0, "{card}");
@@ -165,16 +165,16 @@ fn a_union_of_counting_filters_that_do_not_grow_may_be_overfull_and_takes_nothin
     let both = union_of("both", &models);
     both.observe(&mut client);
     let rates = ["a", "both"].map(|key| info_field::<f64>(&mut client, key, "FPR"));
-    // The first is full: what is estimated of it is near its rate, on either side.
+    // The first filter is full. Its estimated rate is close to the requested one, above or below it.
     assert!(rates[0] < 0.0105 && rates[1] > 0.015, "{rates:?}");
     assert_eq!(info_field::<u64>(&mut client, "both", "CAPACITY"), 400);
     let full = "ERR non scaling filter is full";
     let new: Vec<u64> = both.found(&mut client, &(50_000..50_100).collect::<Vec<_>>(), false);
-    let refusal = try_many(&mut client, "BF.ADD", "both", &new[..1]).unwrap_err();
-    assert_eq!(error_text(&refusal), full);
-    // What is there already is taken.
+    let rejection = try_many(&mut client, "BF.ADD", "both", &new[..1]).unwrap_err();
+    assert_eq!(error_text(&rejection), full);
+    // Items that are present are accepted.
     assert_eq!(many::<Vec<u64>>(&mut client, "BF.MADD", "both", &[0, 1000, 2000]), [0; 3]);
-    // A good part of it goes.
+    // Removes many of the items.
     assert_eq!(many::<Vec<u64>>(&mut client, "BF.MDEL", "both", &(1000..1300).collect::<Vec<_>>()), [1; 300]);
     assert_eq!(many::<Vec<u64>>(&mut client, "BF.MDEL", "both", &(2000..2200).collect::<Vec<_>>()), [1; 200]);
     assert_eq!(many::<u64>(&mut client, "BF.ADD", "both", &new[..1]), 1);
@@ -197,20 +197,20 @@ fn filters_that_grew_are_united_in_all_their_layers() {
         }
         let layers = if layout.is_empty() { 2 } else { 4 };
         assert_eq!(info_field::<u64>(&mut client, "shallow", "FILTERS"), layers, "{layout}");
-        let refusal = "ERR cannot intersect filters that have grown: create them with a larger capacity";
-        assert_eq!(error(&mut client, "BF.MERGE none 2 deep shallow INTERSECT"), refusal);
+        let rejection = "ERR cannot intersect filters that have grown: create them with a larger capacity";
+        assert_eq!(error(&mut client, "BF.MERGE none 2 deep shallow INTERSECT"), rejection);
     }
     assert_eq!(ask::<u64>(&mut client, "EXISTS none"), 0);
 }
 
-/// An error rate so low that no test ever takes an absent item for present.
+/// An error rate so low that these tests meet no false positive.
 const EXACT: &str = "0.000000000000000001";
 
 #[test]
 fn counting_filters_of_any_sizes_are_united_and_their_counts_add_up() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
-    // Which items each has: 0 to 100 are in all, the small one grows last, and the empty one never.
+    // The items of each filter. All have 0 to 100, the small one grows last, and the empty one never grows.
     let filters = [("large", 0..20_000), ("middle", 19_000..22_000), ("small", 0..100), ("none", 0..0)];
     for (index, (key, items)) in filters.iter().enumerate() {
         let like = if index == 0 { format!("{EXACT} 10 COUNTING SEED 7") } else { "LIKE large".to_owned() };
@@ -244,12 +244,12 @@ fn counting_filters_of_any_sizes_are_united_and_their_counts_add_up() {
     }
     run(&mut client, "DEL all").unwrap();
     assert_eq!(digest(&mut client), before);
-    // Into those that are there: into a larger one, a smaller one, and one without items.
+    // Merges into existing filters: a larger one, a smaller one, and one without items.
     for (target, target_part) in [("large", 0), ("small", 2), ("none", 3)] {
         run(&mut client, &format!("COPY {target} target REPLACE")).unwrap();
         run(&mut client, "BF.MERGE target 1 middle").unwrap();
         assert_eq!(counts(&mut client, "target"), sum(&[target_part, 1]), "{target}");
-        // All of it can be removed again, those of one source first.
+        // All items can be removed again, those of one source first.
         for part in [1, target_part] {
             for times in 1..=2 {
                 let there: Vec<u64> =
@@ -273,9 +273,9 @@ fn of_counting_filters_only_such_as_do_not_grow_are_intersected() {
     let mut client = server.connect();
     let models = alike(&mut client, &["a", "b"], "0.0001 1000 COUNTING SEED 7");
     let before = digest(&mut client);
-    let refusal = "ERR cannot intersect counting filters that may grow: create them with NONSCALING";
+    let rejection = "ERR cannot intersect counting filters that may grow: create them with NONSCALING";
     for line in ["BF.MERGE new 2 a b INTERSECT", "BF.MERGE a 1 b INTERSECT", "BF.MERGE a 2 a b INTERSECT REPLACE"] {
-        assert_eq!(error(&mut client, line), refusal, "{line}");
+        assert_eq!(error(&mut client, line), rejection, "{line}");
     }
     assert_eq!(digest(&mut client), before);
     models.iter().for_each(|model| drop(model.observe(&mut client)));
@@ -287,11 +287,11 @@ fn of_counting_filters_only_such_as_do_not_grow_are_intersected() {
     let mut common: Vec<u64> = (0..100).collect();
     let expected: Vec<u64> = common.iter().map(|number| if (25..50).contains(number) { 2 } else { 1 }).collect();
     assert_eq!(many::<Vec<u64>>(&mut client, "BF.MCOUNT", "new", &common), expected);
-    // Hardly anything else is there: at twice the error rate of two filters of a third of their capacity.
+    // The intersection has few other items: at most twice the error rate of filters that are a third full.
     let others: Vec<u64> = models.iter().flat_map(|model| model.items.iter().copied()).filter(|&n| n >= 100).collect();
     let found = FilterModel::new("new").found(&mut client, &others, true);
     assert!(found.len() < 5, "{found:?}");
-    // And what is common can be removed.
+    // The common items can be removed.
     common.extend(25..50);
     assert_eq!(many::<Vec<u64>>(&mut client, "BF.MDEL", "new", &common), vec![1; common.len()]);
     assert_figures_add_up(&mut client);
@@ -315,10 +315,10 @@ fn what_differs_is_named_and_nothing_changes() {
     for (parameters, what) in others {
         run(&mut client, &format!("BF.RESERVE other {parameters}")).unwrap();
         let before = digest(&mut client);
-        let refusal =
+        let rejection =
             format!("ERR cannot merge filters that differ in their {what}: create them with BF.RESERVE key LIKE other");
         for line in ["BF.MERGE base 1 other", "BF.MERGE other 1 base", "BF.MERGE new 2 base other INTERSECT"] {
-            assert_eq!(error(&mut client, line), refusal, "{line} {parameters}");
+            assert_eq!(error(&mut client, line), rejection, "{line} {parameters}");
         }
         assert_eq!(digest(&mut client), before);
         run(&mut client, "DEL other").unwrap();
@@ -340,8 +340,8 @@ fn filters_may_differ_in_their_expansion_unless_their_layers_do_as_well() {
         let before = digest(&mut client);
         for (line, destination) in [("BF.MERGE new 2 one other", "new"), ("BF.MERGE one 1 other", "one")] {
             if layout == "classic" {
-                let refusal = "ERR cannot merge filters that differ in their expansion: create them with BF.RESERVE key LIKE other";
-                assert_eq!(error(&mut client, line), refusal);
+                let rejection = "ERR cannot merge filters that differ in their expansion: create them with BF.RESERVE key LIKE other";
+                assert_eq!(error(&mut client, line), rejection);
                 assert_eq!(digest(&mut client), before);
             } else {
                 run(&mut client, line).unwrap();
@@ -353,7 +353,7 @@ fn filters_may_differ_in_their_expansion_unless_their_layers_do_as_well() {
 }
 
 #[test]
-fn what_is_no_merge_is_refused() {
+fn what_is_no_merge_is_rejected() {
     let server = Setup::oxbloom().start();
     for mut client in [Wire::resp2(&server), Wire::resp3(&server)] {
         client.run("FLUSHALL");
@@ -379,8 +379,8 @@ fn what_is_no_merge_is_refused() {
             ("BF.RESERVE text LIKE a", wrong_type),
             ("BF.RESERVE d LIKE a NONSCALING", "ERR LIKE takes one key and no options: BF.RESERVE key LIKE other"),
         ];
-        for (line, refusal) in cases {
-            assert_eq!(client.run(line), Reply::error(refusal), "{line}");
+        for (line, rejection) in cases {
+            assert_eq!(client.run(line), Reply::error(rejection), "{line}");
         }
         assert_eq!(client.run("EXISTS d"), Reply::Integer(0));
     }
@@ -408,7 +408,7 @@ fn a_filter_like_another_has_all_its_parameters_here_and_on_replicas() {
     assert_eq!(digest(&mut client), digest(&mut reader));
 }
 
-/// A master, and a replica whose defaults differ from its own.
+/// Starts a master, and a replica with other defaults.
 fn pair() -> (Server, Server) {
     let setup = || with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0");
     let master = setup().module_arguments("error-rate 0.02 initial-size 20").start();
@@ -451,7 +451,7 @@ fn a_replica_makes_the_same_of_merges() {
         }
     }
     assert_eq!(digest(&mut client), digest(&mut reader));
-    // What changed nothing is not sent.
+    // A merge that changes nothing is not replicated.
     run(&mut client, "BF.MERGE part 1 a0").unwrap();
     wait_for_replica(&mut client, &mut reader);
     let before = calls(&mut reader, "bf.merge");
@@ -523,7 +523,7 @@ fn the_server_knows_where_the_keys_are() {
     assert_eq!(keys("BF.RESERVE d LIKE a"), ["d", "a"]);
     assert_eq!(keys("bf.reserve d like a"), ["d", "a"]);
     assert_eq!(keys("BF.RESERVE d 0.01 100 NONSCALING"), ["d"]);
-    // What is no merge has no other keys, and does no harm.
+    // An invalid merge has no other keys, and does no harm.
     for line in ["BF.MERGE d 5 a", "BF.MERGE d -1 a", "BF.MERGE d x a"] {
         let reply = client.run(&format!("COMMAND GETKEYS {line}"));
         assert!(reply.is_error() || reply.elements() == [Reply::bulk("d")], "{line}: {reply:?}");
@@ -552,7 +552,8 @@ fn a_merge_stays_within_the_limits_of_memory() {
         assert_eq!(error(&mut client, "BF.MERGE b 1 a"), grow::FILTER_LIMIT, "{options}");
         assert_eq!(error(&mut client, "BF.MERGE new 2 b a"), create::FILTER_LIMIT, "{options}");
         assert_eq!(digest(&mut client), before);
-        // What fits is merged: the limit is about the filter, not about what the merge takes for a while.
+        // A merge is admitted if its result fits. The limit applies to the filter, not to the memory that the merge
+        // uses meanwhile.
         run(&mut client, &format!("CONFIG SET bf.filter-memory-limit {}", size * 5 / 4)).unwrap();
         for line in ["BF.MERGE b 1 a", "BF.MERGE c 1 a", "BF.MERGE new 2 b a"] {
             assert_eq!(ask::<String>(&mut client, line), "OK", "{line} {options}");
@@ -588,7 +589,7 @@ fn a_merge_of_counting_filters_stays_within_the_limits_of_memory() {
         let (part, whole) = (size(&mut client, "a"), size(&mut client, "whole"));
         run(&mut client, "DEL whole").unwrap();
         assert!(whole > 2 * part && whole < 4 * part, "{part} and {whole} bytes");
-        // Each of them fits, and maybe two of them.
+        // Each of the filters fits, and maybe two of them.
         let limits = [
             (format!("bf.filter-memory-limit {}", whole * 3 / 4), create::FILTER_LIMIT, grow::FILTER_LIMIT),
             (format!("maxmemory {}", used_memory(&mut client) + part / 2), create::MAXMEMORY, grow::MAXMEMORY),
@@ -609,7 +610,8 @@ fn a_merge_of_counting_filters_stays_within_the_limits_of_memory() {
         assert_eq!(error(&mut client, "BF.MERGE empty 1 a"), grow::FILTER_LIMIT, "{growth}");
         assert!(run(&mut client, "COPY a new").is_err());
         assert_eq!(digest(&mut client), before, "{growth}");
-        // What fits is merged: the limit is about the filter, not about what the merge takes for a while.
+        // A merge is admitted if its result fits. The limit applies to the filter, not to the memory that the merge
+        // uses meanwhile.
         run(&mut client, &format!("CONFIG SET bf.filter-memory-limit {}", whole * 3 / 2)).unwrap();
         for line in ["BF.MERGE new 3 a b c", "BF.MERGE empty 3 a b c", "BF.MERGE new 1 a", "BF.MERGE a 2 b c"] {
             assert_eq!(ask::<String>(&mut client, line), "OK", "{line} {growth}");
@@ -654,15 +656,15 @@ fn a_merge_that_replaces_can_be_retried_and_leaves_nothing_of_what_was_there() {
         assert_eq!(client.run("BF.MERGE sum 2 a b REPLACE"), ok);
         assert_eq!(client.run("BF.MCOUNT sum x y z"), Reply::integers(&[3, 1, 1]));
     }
-    // Without it, the destination is one of the operands.
+    // Without REPLACE, the destination is one of the operands.
     client.run("BF.MERGE sum 2 a b");
     assert_eq!(client.run("BF.MCOUNT sum x y z"), Reply::integers(&[6, 2, 2]));
-    // Named, it is one as well, and once.
+    // If the destination is also named as a source, it is an operand once.
     assert_eq!(client.run("BF.MERGE sum 2 sum b REPLACE UNION"), ok);
     assert_eq!(client.run("BF.MCOUNT sum x y z"), Reply::integers(&[7, 2, 3]));
     assert_eq!(client.run("BF.MERGE sum 2 a b INTERSECT REPLACE"), ok);
     assert_eq!(client.run("BF.MCOUNT sum x y z"), Reply::integers(&[1, 0, 0]));
-    // What the destination was made with does not matter, nor when it was to expire.
+    // With REPLACE, the parameters and the TTL of the destination have no effect.
     client.run("BF.RESERVE other 0.5 7 LAYOUT classic");
     client.run("EXPIRE other 1000");
     assert!(client.run("BF.MERGE other 1 a").is_error());
@@ -671,14 +673,14 @@ fn a_merge_that_replaces_can_be_retried_and_leaves_nothing_of_what_was_there() {
     assert_eq!(client.run("TTL other"), Reply::Integer(-1));
     client.run("SET text value");
     let before = digest(&mut connection);
-    for (words, refusal) in [
+    for (words, rejection) in [
         ("BF.MERGE text 1 a REPLACE", "WRONGTYPE Operation against a key holding the wrong kind of value"),
         ("BF.MERGE sum 1 absent REPLACE", "ERR not found"),
         ("BF.MERGE absent 2 absent a REPLACE", "ERR not found"),
         ("BF.MERGE sum 1 a REPLACE REPLACE", "ERR syntax error"),
         ("BF.MERGE sum 1 a REPLACE x", "ERR syntax error"),
     ] {
-        assert_eq!(client.run(words), Reply::error(refusal), "{words}");
+        assert_eq!(client.run(words), Reply::error(rejection), "{words}");
     }
     assert_eq!(digest(&mut connection), before);
     wait_for_replica(&mut connection, &mut reader);

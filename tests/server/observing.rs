@@ -1,4 +1,4 @@
-//! What operators see: the figures of INFO, and what the log says of refused data.
+//! What operators see: the figures of INFO, and the log lines about rejected data.
 
 use std::time::Instant;
 
@@ -13,11 +13,11 @@ use testkit::persistence::{append_to_aof, rewrite_aof};
 use testkit::server::{server_name_and_version, wait_until, with_debug};
 use testkit::{Server, Setup, ask, error_text, run, run_words};
 
-/// Why something was refused, as INFO calls it.
+/// The reasons for rejections, as INFO calls them.
 const REASONS: [&str; 6] =
     ["rejected_full", "rejected_memory", "rejected_data", "rejected_mismatch", "rejected_key", "rejected_syntax"];
 
-/// What a layout's figures are, of those that count since the server started.
+/// Returns the figures of a layout that count from the start of the server.
 fn counted(client: &mut Connection, layout: &str) -> [u64; 5] {
     ["items_added", "duplicates", "items_removed", "layers_grown", "additions_rejected"]
         .map(|figure| layout_figure(client, layout, figure))
@@ -31,16 +31,17 @@ fn what_becomes_of_items_is_counted_by_layout() {
         let counts = layout == "counting";
         run(&mut client, &format!("BF.RESERVE {layout} 0.000001 10 {options}")).unwrap();
         assert_eq!(counted(&mut client, layout), [0; 5], "{layout}");
-        // Three at once, two of them again, and one alone, and again.
+        // Adds three new items and two of them again in one command; then one item alone, twice.
         many::<Vec<bool>>(&mut client, "BF.MADD", layout, &[0, 1, 2, 1, 2]);
         many::<bool>(&mut client, "BF.ADD", layout, &[3]);
         many::<bool>(&mut client, "BF.ADD", layout, &[3]);
         assert_eq!(counted(&mut client, layout), [4, 3, 0, 0, 0], "{layout}");
-        // Looking changes nothing.
+        // Look-ups change no figure.
         many::<Vec<bool>>(&mut client, "BF.MEXISTS", layout, &[0, 100]);
         many::<bool>(&mut client, "BF.EXISTS", layout, &[0]);
         assert_eq!(counted(&mut client, layout), [4, 3, 0, 0, 0], "{layout}");
-        // The filter for ten items gets a table, or another one, or layers for twenty and forty. One that counts is always one.
+        // The filter for ten items gets a table, a larger table, or layers for twenty and forty items. A counting
+        // filter is always a single table.
         let grown = match layout {
             "counting" => 0,
             "native" | "windowed" => 1,
@@ -55,19 +56,20 @@ fn what_becomes_of_items_is_counted_by_layout() {
             many::<Vec<bool>>(&mut client, "BF.MDEL", layout, &[1, 1, 2, 1001]);
             assert_eq!(counted(&mut client, layout), [40, 7, 4, grown, 0]);
         }
-        // Five fit, of which one comes twice; the sixth ends the command. A filter that forgets has room for a slice more.
+        // Five items fit, one of which is given twice. The sixth ends the command. A filter that forgets has room for
+        // one slice more.
         let fit = if layout == "windowed" { 6 } else { 5 };
         run(&mut client, &format!("BF.RESERVE full{layout} 0.000001 5 NONSCALING {options}")).unwrap();
         let before = counted(&mut client, layout);
         try_many(&mut client, "BF.MADD", &format!("full{layout}"), &[0, 0, 1, 2, 3, 4, 5, 6, 7]).unwrap_err();
-        let [added, duplicates, _, _, refused] = counted(&mut client, layout);
-        assert_eq!([added, duplicates, refused], [before[0] + fit, before[1] + 1, 1], "{layout}");
+        let [added, duplicates, _, _, rejected] = counted(&mut client, layout);
+        assert_eq!([added, duplicates, rejected], [before[0] + fit, before[1] + 1, 1], "{layout}");
         assert_figures_add_up(&mut client);
     }
 }
 
 #[test]
-fn each_refusal_is_counted_by_its_reason() {
+fn each_rejection_is_counted_by_its_reason() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     for line in [
@@ -84,7 +86,7 @@ fn each_refusal_is_counted_by_its_reason() {
     payload[15] ^= 1;
     let damaged = damaged.seal(&payload[..payload.len() - 10]);
     let words = |line: &str| -> Vec<Vec<u8>> { line.split(' ').map(|word| word.as_bytes().to_vec()).collect() };
-    let refused = [
+    let rejected = [
         (words("BF.ADD full b"), "rejected_full"),
         (words("BF.MADD full a b"), "rejected_full"),
         (words("BF.RESERVE vast 0.01 1000000000000000"), "rejected_memory"),
@@ -100,7 +102,7 @@ fn each_refusal_is_counted_by_its_reason() {
         (words("BF.INFO key NOTHING"), "rejected_syntax"),
     ];
     let mut expected = [0; REASONS.len()];
-    for (words, reason) in refused {
+    for (words, reason) in rejected {
         let reply = run_words(&mut client, &words);
         assert_eq!(reply.is_err(), !reason.is_empty(), "{words:?}: {reply:?}");
         expected.iter_mut().zip(REASONS).filter(|(_, name)| *name == reason).for_each(|(count, _)| *count += 1);
@@ -140,7 +142,7 @@ fn figures_are_right_after_a_restart_a_reload_and_a_flush() {
     run(&mut server.connect(), "SAVE").unwrap();
     let server = restarted(Setup::oxbloom(), server.kill());
     let mut client = server.connect();
-    // Nothing was added since.
+    // Nothing was added since the restart.
     assert!(LAYOUTS.iter().all(|(layout, _)| counted(&mut client, layout) == [0; 5]));
     run(&mut client, "DEBUG RELOAD").unwrap();
     assert_figures_add_up(&mut client);
@@ -166,13 +168,13 @@ fn the_figures_are_shown_to_those_who_ask_for_them() {
         let text: String = ask(&mut client, &format!("INFO {asked}"));
         assert_eq!(text.contains("bf_filters:0"), shown, "INFO {asked}: {text}");
     }
-    // Metrics agents that know nothing of modules can ask through a script.
+    // Metrics agents that know nothing about modules can read the figures through a script.
     let text: String = ask(&mut client, "EVAL return(redis.call('INFO','bf')) 0");
     assert!(text.starts_with("# bf\r\nbf_version:") && text.contains("\r\nbf_filters:0\r\n"), "{text}");
 }
 
 #[test]
-fn the_log_tells_which_key_was_refused_and_why() {
+fn the_log_tells_which_key_was_rejected_and_why() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     run(&mut client, "BF.ADD key item").unwrap();
@@ -184,8 +186,8 @@ fn the_log_tells_which_key_was_refused_and_why() {
     let keys = [(&b"%s\xff"[..], "%s\u{fffd}"), (b"a\nb')\x1b[2J", r"a\nb\')\u{1b}[2J"), (&long, "kkk")];
     for (key, shown) in keys {
         let words = [b"RESTORE".to_vec(), key.to_vec(), b"0".to_vec(), parsed.seal(&body)];
-        let refused = run_words(&mut client, &words).unwrap_err();
-        assert_eq!(error_text(&refused), "ERR Bad data format");
+        let rejected = run_words(&mut client, &words).unwrap_err();
+        assert_eq!(error_text(&rejected), "ERR Bad data format");
         let log = server.log();
         let line = log.lines().find(|line| {
             line.contains("rejected a filter in a file or payload: damaged data (key '") && line.contains(shown)
@@ -195,7 +197,7 @@ fn the_log_tells_which_key_was_refused_and_why() {
 }
 
 #[test]
-fn the_log_tells_what_was_refused_of_an_append_only_file() {
+fn the_log_tells_what_was_rejected_of_an_append_only_file() {
     let setup = || Setup::oxbloom().set("appendonly yes").set("aof-use-rdb-preamble no");
     let server = setup().start();
     let mut client = server.connect();
@@ -208,12 +210,12 @@ fn the_log_tells_what_was_refused_of_an_append_only_file() {
     assert!(log.contains(line), "{log}");
     let mut client = server.connect();
     assert_eq!(info(&mut client, "bf", "bf_rejected_key"), "1");
-    // Clients read their replies.
+    // Commands of clients are not logged like this, since clients read their replies.
     run(&mut client, "BF.ADD text b").unwrap_err();
     assert_eq!(server.log().matches("rejected BF.ADD 'text' from the master").count(), 1);
 }
 
-/// The lines about rejected commands.
+/// Returns the log lines about rejected commands.
 fn rejections(server: &Server) -> Vec<String> {
     let log = server.log();
     let lines = log.lines().filter_map(|line| Some(line.split_once("<bf> rejected ")?.1.to_owned()));
@@ -226,7 +228,7 @@ fn a_rejection_is_logged_with_its_command_key_client_and_reason() {
     let mut client = server.connect();
     let facts: String = ask(&mut client, "CLIENT INFO");
     let fact = |name: &str| facts.split(' ').find_map(|word| word.strip_prefix(name)).expect("a fact").to_owned();
-    // Valkey cannot be asked for the address of every client.
+    // Valkey reports the address of a client only in some commands.
     let address =
         if server_name_and_version().0 == "Valkey" { format!("client {}", fact("id=")) } else { fact("addr=") };
     assert_eq!(info(&mut client, "bf", "bf_last_rejection"), "");
@@ -237,11 +239,11 @@ fn a_rejection_is_logged_with_its_command_key_client_and_reason() {
     let (seconds, shown) = shown.split_once(' ').expect("a time and a rejection");
     assert!(seconds.parse::<u64>().is_ok_and(|seconds| seconds > 1_700_000_000), "{seconds}");
     assert_eq!(shown, expected);
-    // Another reason has a line of its own, at once.
+    // A rejection for another reason is logged at once, in a line of its own.
     run(&mut client, "BF.RESERVE k 2 100").unwrap_err();
     assert_eq!(rejections(&server).len(), 2);
     assert!(info(&mut client, "bf", "bf_last_rejection").ends_with(": ERR (0 < error rate range < 1)"));
-    // A script has no connection, and a transaction might be another module's.
+    // A script has no connection, and a transaction might have been started by another module.
     run(&mut client, "MULTI").unwrap();
     run(&mut client, "BF.INFO in-transaction").unwrap();
     run(&mut client, "EXEC").unwrap_err();
@@ -257,7 +259,7 @@ fn however_many_commands_are_rejected_the_log_stays_short_and_says_how_many_ther
     let mut client = server.connect();
     let started = Instant::now();
     let mut rejected = 0;
-    // The second line comes with the first rejection after a second.
+    // The second line comes with the first rejection after a second has passed.
     while rejections(&server).len() < 2 {
         for _ in 0..100 {
             run(&mut client, "BF.INFO absent").unwrap_err();
@@ -299,7 +301,7 @@ fn what_a_master_or_a_file_says_and_is_rejected_is_counted_apart_from_clients_mi
     let folder = server.kill();
     append_to_aof(folder.path(), &[&[b"BF.ADD", b"text", b"a"], &[b"BF.ADD", b"text", b"b"]]);
     let server = setup().on(folder).start();
-    // Each has its line, however soon they come after one another.
+    // Each of them is logged, however little time is between them.
     assert_eq!(rejections(&server).len(), 2);
     assert_eq!(info_number(&mut server.connect(), "bf", "bf_rejected_replicated"), 2);
 }
@@ -327,7 +329,7 @@ fn the_lines_that_redis_exporter_knows_are_the_figures() {
     assert!(text.contains("bf_bloom_defrag_hits:0\r\n") && text.contains("bf_bloom_defrag_misses:0\r\n"), "{text}");
     run(&mut client, "FLUSHALL").unwrap();
     for field in ["total_memory_bytes", "num_objects", "num_items_across_objects", "capacity_across_objects"] {
-        // Some servers free what is flushed in the background.
+        // Some servers free flushed data in the background.
         wait_until("the figures are those of no filter", || number(&mut client, &format!("bf_bloom_{field}")) == 0);
     }
 }

@@ -1,4 +1,4 @@
-//! A panic inside the module is an error reply and a line in the log, and nothing else.
+//! A panic in the module only causes an error reply and a line in the log.
 
 use redis::Value;
 
@@ -40,7 +40,7 @@ fn a_panic_is_an_error_and_the_server_goes_on() {
     model.observe(&mut server.connect());
 }
 
-/// An array that is shorter than it was said to be would take the replies to the next commands for its own.
+/// If an array were shorter than announced, clients would take the next replies for its elements.
 #[test]
 fn a_panic_within_a_reply_leaves_those_that_follow_in_their_places() {
     let server = faulty();
@@ -101,8 +101,8 @@ fn a_panic_in_a_script_is_an_error_to_the_script() {
 fn a_release_cannot_be_made_to_panic() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
-    let refusal = error(&mut client, "BF.PANIC key").to_ascii_lowercase();
-    assert!(refusal.starts_with("err unknown command"), "{refusal}");
+    let rejection = error(&mut client, "BF.PANIC key").to_ascii_lowercase();
+    assert!(rejection.starts_with("err unknown command"), "{rejection}");
     let infos: Vec<Value> = ask(&mut client, "COMMAND INFO bf.panic bf.add");
     assert_eq!(infos[0], Value::Nil);
     assert_ne!(infos[1], Value::Nil);

@@ -1,4 +1,4 @@
-//! What is acknowledged is there after a restart.
+//! Everything that was acknowledged is present after a restart.
 
 use std::fs;
 
@@ -12,10 +12,10 @@ use testkit::server::{with_aof, with_debug};
 use testkit::wire::{Chunk, Reply, Wire};
 use testkit::{Server, Setup, ask, run, run_words};
 
-/// Other defaults than the usual ones: what is loaded must not depend on them.
+/// Defaults that differ from the usual ones. A loaded filter must not depend on them.
 const OTHER_DEFAULTS: &str = "error-rate 0.2 initial-size 7 expansion-factor 5";
 
-/// Filters, and what they answered before a restart.
+/// Filters, with their replies before a restart.
 struct Before {
     models: Vec<FilterModel>,
     observed: Vec<Observed>,
@@ -23,7 +23,7 @@ struct Before {
 }
 
 impl Before {
-    /// Fills a server with filters of many kinds, one of them in several chunks, and one that holds only room.
+    /// Fills a server with filters of many kinds. One of them has several chunks, and one is reserved but empty.
     fn fill(client: &mut Connection) -> Before {
         let mut models = various(client);
         for (key, parameters, items) in [("chunks", "0.01 16000000", 5000), ("room", "0.001 50000000", 0)] {
@@ -67,7 +67,7 @@ fn a_snapshot_is_loaded_whole_by_a_server_with_other_defaults() {
     let folder = server.kill();
     let server = with_debug(Setup::oxbloom().module_arguments(OTHER_DEFAULTS)).on(folder).start();
     before.check(&server);
-    // And what was created under the old defaults goes on by them, before and after.
+    // Filters that were created under the old defaults keep their parameters when they grow, before and after.
     let mut client = server.connect();
     let mut model = before.models.into_iter().find(|model| model.key == "doubled").unwrap();
     model.add(&mut client, 10_000..15_000);
@@ -100,7 +100,7 @@ fn an_append_only_file_is_loaded_whole() {
         let folder = server.kill();
         let server = with_aof(preamble).module_arguments(OTHER_DEFAULTS).on(folder).start();
         before.check(&server);
-        // Rewritten by a server that loaded it, and with more behind what was rewritten.
+        // The file is rewritten by a server that loaded it, and further commands follow.
         let mut client = server.connect();
         rewrite_aof(&mut client);
         let mut models = before.models;
@@ -167,7 +167,7 @@ fn of_a_thousand_items_the_three_new_ones_are_written() {
     let written: Vec<_> = commands[before..].iter().filter(|command| command[0].starts_with(b"BF.")).collect();
     let expected = [b"BF.MADD".to_vec(), b"key".to_vec(), item(997), item(998), item(999)];
     assert_eq!(written, [&expected.to_vec()]);
-    // An item that comes twice in one command is new once.
+    // An item that occurs twice in a command is new once.
     let twice: Vec<u64> = many(&mut client, "BF.MADD", "key", &[7, 2000, 2000, 8, 2000]);
     assert_eq!(twice, [0, 1, 0, 0, 0]);
     let commands = aof_commands(server.folder());
@@ -205,7 +205,7 @@ fn a_creation_is_written_with_all_its_parameters() {
         let expected = format!("BF.RESERVE {key} {parameters} SEED {} LAYOUT native", seed(&mut client, key));
         assert!(commands.contains(&expected), "no {expected} in {commands:#?}");
     }
-    // Creation and items are one transaction, also nested.
+    // The creation and the items are one transaction, also within another transaction.
     let position = |wanted: &str| {
         commands.iter().position(|command| command.starts_with(wanted)).unwrap_or_else(|| panic!("no {wanted}"))
     };
@@ -238,24 +238,25 @@ fn a_filter_that_is_loaded_in_part_outlives_a_restart_and_is_completed_after_it(
                 model
             }
         };
-        let walk = Wire::resp2(&server).scan_dump("whole");
-        assert!(walk.len() > 3);
-        let load = |server: &Server, key: &str, pieces: &[Chunk]| {
-            for (iterator, data) in pieces {
-                assert_eq!(Wire::resp2(server).load_chunk(key, *iterator, data), Reply::simple("OK"), "{words}");
+        let chunks = Wire::resp2(&server).scan_dump("whole");
+        assert!(chunks.len() > 3);
+        let load = |server: &Server, key: &str, chunks: &[Chunk]| {
+            for (cursor, data) in chunks {
+                assert_eq!(Wire::resp2(server).load_chunk(key, *cursor, data), Reply::simple("OK"), "{words}");
             }
         };
         let keys = ["whole", "header", "part"];
-        load(&server, "header", &walk[..1]);
-        load(&server, "part", &walk[..2]);
+        load(&server, "header", &chunks[..1]);
+        load(&server, "part", &chunks[..2]);
         let mut expected = keys.map(|key| digest_of(&mut client, key));
-        // As commands, as chunks that more follow, as a snapshot in the log, and as one alone.
+        // The rest is loaded after each of these: commands in the log, chunks with further ones after them, a snapshot
+        // in the log, and a snapshot alone.
         let mut server = with_aof("no").on(server.kill()).start();
-        for (preamble, from, to) in [("no", 2, 3), ("yes", 3, walk.len())] {
+        for (preamble, from, to) in [("no", 2, 3), ("yes", 3, chunks.len())] {
             let mut client = server.connect();
             assert_eq!(keys.map(|key| digest_of(&mut client, key)), expected, "{words}");
             rewrite_aof(&mut client);
-            load(&server, "part", &walk[from..to]);
+            load(&server, "part", &chunks[from..to]);
             expected = keys.map(|key| digest_of(&mut client, key));
             server = with_aof(preamble).on(server.kill()).start();
         }

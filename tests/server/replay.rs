@@ -1,4 +1,5 @@
-//! What a master or an append-only file says is done, whatever is in the way; and what RedisBloom says, as RedisBloom does it.
+//! Commands from a master or an append-only file are always applied, whatever is in their way. Commands from RedisBloom
+//! are applied as RedisBloom applies them.
 
 use redis::Connection;
 
@@ -12,7 +13,7 @@ use testkit::{Server, Setup, ask, run, run_words};
 
 const REPLACED: &str = "it exists here, but not where the master or the append-only file creates it";
 
-/// Runs a command that neither replicas nor the append-only file get.
+/// Runs a command that is hidden from replicas and from the append-only file.
 fn in_secret<W: AsRef<[u8]>>(client: &mut Connection, words: &[W]) {
     const SCRIPT: &str = "if redis.replicate_commands then redis.replicate_commands() end \
                           redis.set_repl(redis.REPL_NONE) return redis.call(unpack(ARGV))";
@@ -29,7 +30,7 @@ fn commands(server: &Server) -> impl FnMut(&str) + use<> {
     }
 }
 
-/// Ways to create the filter `k`, some of which take another filter, `other`, or a setting.
+/// Commands that create the filter `k`. Some read another filter, `other`.
 const CREATIONS: [&str; 7] = [
     "BF.RESERVE k 0.01 100 SEED 7 LAYOUT native",
     "BF.RESERVE k 0.01 100 SEED 7 COUNTING",
@@ -40,7 +41,7 @@ const CREATIONS: [&str; 7] = [
     "BF.MERGE k 1 other",
 ];
 
-/// Creates filters where this server has nothing, and those that follow it have what `obstacle` makes.
+/// Creates filters. This server has no key of that name, but its replicas have what `obstacle` creates.
 fn create_in_their_way(server: &Server, creation: &str, obstacle: &[&str]) {
     let mut client = server.connect();
     let mut run_line = commands(server);
@@ -95,15 +96,15 @@ fn a_replica_has_what_its_master_created_whatever_was_in_the_way() {
     assert!(replica.log().contains(REPLACED));
 }
 
-/// Lets the replicas have chunks that fit nothing that they have.
+/// Sends chunks to the replicas that match none of their keys.
 fn send_foreign_chunks(server: &Server, keys: &[&str; 3], words: &str) {
     let mut client = server.connect();
     let mut run_line = commands(server);
     run_line(&format!("BF.RESERVE source 0.01 1000 {words}"));
     FilterModel::new("source").add(&mut client, 0..500);
-    let pieces = Wire::resp2(server).scan_dump("source");
-    let (iterator, header) = &pieces[0];
-    assert_eq!(Wire::resp2(server).load_chunk("blank", *iterator, header), Reply::simple("OK"));
+    let chunks = Wire::resp2(server).scan_dump("source");
+    let (cursor, header) = &chunks[0];
+    assert_eq!(Wire::resp2(server).load_chunk("blank", *cursor, header), Reply::simple("OK"));
     let blank: Vec<u8> = ask(&mut client, "DUMP blank");
     let [absent, text, other] = keys;
     run_line(&format!("SET {text} text"));
@@ -111,8 +112,8 @@ fn send_foreign_chunks(server: &Server, keys: &[&str; 3], words: &str) {
     for key in keys {
         in_secret(&mut client, &["DEL", key]);
         in_secret(&mut client, &[&b"RESTORE"[..], key.as_bytes(), b"0", &blank]);
-        for (iterator, data) in &pieces[1..] {
-            let loaded = Wire::resp2(server).load_chunk(key, *iterator, data);
+        for (cursor, data) in &chunks[1..] {
+            let loaded = Wire::resp2(server).load_chunk(key, *cursor, data);
             assert_eq!(loaded, Reply::simple("OK"));
         }
     }
@@ -147,18 +148,18 @@ fn a_chunk_that_is_damaged_in_itself_ends_the_process_whatever_the_key_holds() {
         let mut client = server.connect();
         run(&mut client, &format!("BF.RESERVE source 0.01 1000 {words}")).unwrap();
         FilterModel::new("source").add(&mut client, 0..500);
-        let (iterator, mut chunk) = Wire::resp2(&server).scan_dump("source").remove(1);
+        let (cursor, mut chunk) = Wire::resp2(&server).scan_dump("source").remove(1);
         run(&mut client, "SET text text").unwrap();
         run(&mut client, "BF.RESERVE other 0.001 3").unwrap();
         let (folder, _) = server.shut_down();
         let middle = chunk.len() / 2;
         chunk[middle] ^= 1;
-        append_to_aof(folder.path(), &[&[b"BF.LOADCHUNK", key.as_bytes(), iterator.to_string().as_bytes(), &chunk]]);
-        with_aof("no").on(folder).refused(&["rejected a chunk of the append-only file: "]);
+        append_to_aof(folder.path(), &[&[b"BF.LOADCHUNK", key.as_bytes(), cursor.to_string().as_bytes(), &chunk]]);
+        with_aof("no").on(folder).must_not_start(&["rejected a chunk of the append-only file: "]);
     }
 }
 
-/// What RedisBloom wrote to its append-only file for commands of its clients.
+/// Commands as RedisBloom writes them to its append-only file.
 const REDISBLOOM_LINES: [&str; 7] = [
     "BF.RESERVE reserved 0.01 100",
     "BF.RESERVE native 0.01 100 LAYOUT native",
@@ -169,7 +170,7 @@ const REDISBLOOM_LINES: [&str; 7] = [
     "BF.INSERT seeded COUNTING NONSCALING ITEMS a",
 ];
 
-/// A server on an append-only file of RedisBloom's that has these lines.
+/// Starts a server on an append-only file from RedisBloom with these commands.
 fn on_redisbloom_file(setup: impl Fn() -> Setup, lines: &[&str]) -> Server {
     let server = setup().start();
     run(&mut server.connect(), "SET some key").unwrap();
@@ -191,7 +192,7 @@ fn what_redisbloom_created_is_classic_whatever_the_settings_are_and_stays_so() {
         for key in ["reserved", "native", "inserted", "fixed", "added", "several"] {
             assert_eq!(client.run(&format!("BF.INFO {key} LAYOUT")).elements()[0].text(), "classic", "{key}");
         }
-        // There, an option that begins with N is NONSCALING.
+        // In RedisBloom, an option that starts with N is NONSCALING.
         assert_eq!(client.run("BF.INFO fixed EXPANSION"), Reply::Array(vec![Reply::NullBulk]));
         assert_eq!(client.run("BF.INFO inserted EXPANSION"), Reply::integers(&[2]));
         let before = digest(&mut server.connect());
@@ -205,7 +206,8 @@ fn what_redisbloom_created_is_classic_whatever_the_settings_are_and_stays_so() {
 
 #[test]
 fn an_option_that_redisbloom_does_not_know_is_no_option_of_ours_in_its_stream() {
-    // It takes COUNTING for a capacity, which is no number then, so that it never wrote this.
+    // RedisBloom reads COUNTING as a capacity, and rejects the command because the capacity is not a number. So it
+    // never writes this.
     let server = on_redisbloom_file(|| with_aof("no"), &REDISBLOOM_LINES[6..]);
     assert!(!ask::<bool>(&mut server.connect(), "EXISTS seeded"));
     assert!(server.log().contains("rejected BF.INSERT 'seeded' from the master or the append-only file"));
@@ -232,7 +234,7 @@ fn our_own_stream_says_all_that_matters() {
     assert_eq!(digest(&mut server.connect()), before);
 }
 
-/// The error rate of a filter's first layer, and whether the filter grows.
+/// Returns the error rate of a filter's first layer, and whether the filter grows.
 fn shape(client: &mut Wire, key: &str) -> (String, bool) {
     let layer = client.run(&format!("BF.DEBUG {key}")).elements()[1].text();
     let rate = layer.split(' ').find_map(|word| word.strip_prefix("ratio:")).expect("a ratio").to_owned();

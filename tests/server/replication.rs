@@ -1,4 +1,5 @@
-//! A replica answers as its master does, whatever its own defaults are, and gets nothing that changed nothing.
+//! A replica gives the same replies as its master, whatever its own defaults are. Commands that changed nothing are not
+//! replicated.
 
 use redis::{Connection, Value};
 
@@ -11,7 +12,7 @@ use testkit::replication::{replica_of, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
 use testkit::{Server, Setup, ask, error, error_text, run, run_words};
 
-/// A master, and replicas whose defaults differ from its own.
+/// A master, and replicas with other defaults.
 struct Pair {
     master: Server,
     replica: Server,
@@ -97,7 +98,7 @@ fn a_replica_follows_creation_and_growth() {
         assert_eq!(layers[0], layers[1]);
         assert_eq!(layers[0].len(), 3, "{key} has not grown");
     }
-    // Seeds are not the same for all.
+    // Seeds differ between filters.
     assert_ne!(info_field::<String>(&mut master, "add", "SEED"), info_field::<String>(&mut master, "madd", "SEED"));
 }
 
@@ -122,7 +123,7 @@ fn a_replica_gets_nothing_that_changed_nothing() {
     }
     wait_for_replica(&mut master, &mut replica);
     assert_eq!(counted(&mut replica), before);
-    // What is new comes as one command more.
+    // All new items arrive as one more command.
     assert!(model.add(&mut master, 1500..2400) > 0);
     wait_for_replica(&mut master, &mut replica);
     assert_eq!(calls(&mut replica, "bf.madd"), before[0] + 1);
@@ -159,7 +160,7 @@ fn transactions_scripts_and_functions_replicate() {
         assert_eq!(redis::from_redis_value::<Vec<u64>>(new).unwrap(), [1, 1, 0]);
         keys.push("function");
     }
-    // The client that wrote can wait until a replica has it.
+    // The client that wrote can wait until a replica has the write.
     assert_eq!(ask::<i64>(&mut master, "WAIT 1 240000"), 1);
     assert_alike(&[model], &mut master, &mut replica);
     for key in keys {
@@ -170,7 +171,7 @@ fn transactions_scripts_and_functions_replicate() {
 }
 
 #[test]
-fn a_replica_reads_and_refuses_to_write_until_it_is_promoted() {
+fn a_replica_reads_and_rejects_writes_until_it_is_promoted() {
     let pair = Pair::start();
     let (mut master, mut replica) = pair.clients();
     let mut model = FilterModel::new("key");
@@ -193,12 +194,12 @@ fn a_replica_reads_and_refuses_to_write_until_it_is_promoted() {
     }
     assert_eq!(run(&mut replica, "REPLICAOF NO ONE"), Ok(Value::Okay));
     model.add(&mut replica, 500..1500);
-    // Grown by what the filter was created with; new ones by the replica's own defaults.
+    // Existing filters grow by their own parameters, and new ones get the replica's defaults.
     assert_eq!(info_field::<u64>(&mut replica, "key", "EXPANSION"), 2);
     run(&mut replica, "BF.ADD new item").unwrap();
     assert_eq!(info_field::<u64>(&mut replica, "new", "EXPANSION"), 7);
     let observed = model.observe(&mut replica);
-    // The old master comes back as a replica of the new one.
+    // The old master becomes a replica of the new one.
     run(&mut master, &format!("REPLICAOF 127.0.0.1 {}", pair.replica.port)).unwrap();
     wait_for_replica(&mut replica, &mut master);
     assert_eq!(model.observe(&mut master), observed);
@@ -241,10 +242,10 @@ fn a_replica_gets_a_filter_that_is_loaded_in_part() {
     let mut client = master.connect();
     let mut model = FilterModel::new("whole");
     model.add(&mut client, 0..500);
-    let mut iterator = 0;
+    let mut cursor = 0;
     let mut replica = None;
     loop {
-        let (next, data): (u64, Vec<u8>) = ask(&mut client, &format!("BF.SCANDUMP whole {iterator}"));
+        let (next, data): (u64, Vec<u8>) = ask(&mut client, &format!("BF.SCANDUMP whole {cursor}"));
         if next == 0 {
             break;
         }
@@ -256,7 +257,7 @@ fn a_replica_gets_a_filter_that_is_loaded_in_part() {
             wait_for_replica(&mut client, &mut reader);
             assert_eq!(digest(&mut client), digest(&mut reader));
         }
-        iterator = next;
+        cursor = next;
     }
     let copy = model.at("copy");
     assert_alike(&[model, copy], &mut client, &mut replica.expect("started above").connect());
@@ -282,7 +283,7 @@ fn after_any_commands_a_replica_answers_as_its_master() {
             keyspace.check([&mut master, &mut replica]).unwrap_or_else(|fault| panic!("{fault} after {history:#?}"));
         }
         assert!(calls(&mut replica, "bf.madd") > 0 && calls(&mut replica, "bf.reserve") > 0);
-        // A replica that joins now has the same from the snapshot alone.
+        // A replica that joins now gets the same data from the snapshot alone.
         let late = replica_setup(&pair.master).start();
         let mut reader = late.connect();
         wait_for_replica(&mut master, &mut reader);
@@ -292,12 +293,12 @@ fn after_any_commands_a_replica_answers_as_its_master() {
 }
 
 #[test]
-fn a_partial_refusal_replicates_what_was_added() {
+fn a_partial_rejection_replicates_what_was_added() {
     let pair = Pair::start();
     let (mut master, mut replica) = pair.clients();
     run(&mut master, "BF.RESERVE key 0.0001 10 NONSCALING").unwrap();
-    let refused = try_many(&mut master, "BF.MADD", "key", &(0..30).collect::<Vec<_>>()).unwrap_err();
-    assert!(error_text(&refused).contains("non scaling filter is full"), "{refused}");
+    let rejected = try_many(&mut master, "BF.MADD", "key", &(0..30).collect::<Vec<_>>()).unwrap_err();
+    assert!(error_text(&rejected).contains("non scaling filter is full"), "{rejected}");
     assert_eq!(ask::<u64>(&mut master, "BF.CARD key"), 10);
     let mut model = FilterModel::new("key");
     model.items.extend(model.found(&mut master, &(0..30).collect::<Vec<_>>(), true));

@@ -1,4 +1,4 @@
-//! What a server offers to modules: as it is, as the log says, and as docs/versions.md says.
+//! The features that a server offers to modules: in fact, in the log, and in docs/versions.md.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,10 +8,10 @@ use testkit::server::server_name_and_version;
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup};
 
-/// Whether something is seen to work on a server.
+/// A check whether a feature works on a server.
 type Probe = fn(&Server) -> bool;
 
-/// What not every server offers to modules.
+/// The features that only some servers offer to modules.
 const FEATURES: [(&str, Probe); 6] = [
     ("settings in CONFIG", has_settings),
     ("settings named bf-… as in Redis 8", takes_redis_8_settings),
@@ -48,18 +48,18 @@ fn migrates_slots(_: &Server) -> bool {
     let server = Setup::oxbloom().set("cluster-enabled yes").start();
     let nobody = "0".repeat(40);
     let reply = Wire::resp2(&server).run(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE 0 0 NODE {nobody}"));
-    let Reply::Error(refusal) = reply else { panic!("{reply:?}") };
+    let Reply::Error(rejection) = reply else { panic!("{reply:?}") };
     // A server that has the command asks its modules before it looks for the slot.
-    assert!(!refusal.contains("module"), "{refusal}");
-    !refusal.to_lowercase().contains("unknown subcommand")
+    assert!(!rejection.contains("module"), "{rejection}");
+    !rejection.to_lowercase().contains("unknown subcommand")
 }
 
-/// The lines that the module has logged on this server.
+/// Returns the lines that the module logged on this server.
 pub(crate) fn logged(server: &Server) -> Vec<String> {
     server.log().lines().filter_map(|line| Some(line.split_once("<bf> ")?.1.to_owned())).collect()
 }
 
-/// What the log says that the server lacks, each with what there is instead.
+/// Returns the missing features that the log lists, each with its fallback.
 pub(crate) fn lacking(server: &Server) -> BTreeMap<String, String> {
     let lines = logged(server);
     let lists = lines
@@ -72,14 +72,14 @@ pub(crate) fn lacking(server: &Server) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A file of the project.
+/// Returns a file of the project.
 fn file(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The cells of the table in docs/versions.md, without their Markdown: a line for the names of the servers, and one for
-/// each feature.
+/// Returns the cells of the table in docs/versions.md, without their Markdown: a line with the names of the servers,
+/// and a line for each feature.
 fn table() -> Vec<Vec<String>> {
     let page = file("docs/versions.md");
     let section = page.split("\n## ").find(|section| section.starts_with("Servers\n")).expect("a section");
@@ -99,7 +99,7 @@ fn the_log_and_the_page_name_what_this_server_lacks() {
     assert!(rows.iter().map(|row| row[0].as_str()).eq(FEATURES.map(|(feature, _)| feature)), "{rows:?}");
     for (row, (feature, is_seen)) in rows.iter().zip(FEATURES) {
         assert_eq!(is_seen(&server), !lacking.contains_key(feature), "{feature}: {lacking:?}");
-        // Servers between those of the table have what the log says.
+        // Servers whose version is not in the table have the features that the log says.
         if let Some(column) = column {
             assert_eq!(&row[column], lacking.get(feature).map_or("yes", String::as_str), "{feature}");
         }

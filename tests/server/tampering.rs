@@ -1,4 +1,4 @@
-//! Payloads that lie: whatever RESTORE and BF.LOADCHUNK are given, the server answers, and what is not taken changes nothing.
+//! Forged payloads: the server survives whatever RESTORE and BF.LOADCHUNK are given, and rejected data changes nothing.
 
 use oxbloom_filter::internals::codec::chunk;
 use redis::{Connection, Value};
@@ -13,13 +13,13 @@ use testkit::server::with_debug;
 use testkit::wire::{Chunk, Reply, Wire};
 use testkit::{Server, Setup, ask, error_text, payload, run, run_words};
 
-/// Returns the number of payloads of each kind that are sent: once with a seed that is always the same, and once with
-/// another. `PAYLOADS` sets it.
+/// Returns the number of payloads of each kind that are sent: once with a fixed seed, and once with a random one.
+/// `PAYLOADS` sets it.
 fn rounds() -> usize {
     std::env::var("PAYLOADS").map_or(6000, |number| number.parse().expect("PAYLOADS is a number"))
 }
 
-/// Numbers that headers lie with.
+/// Numbers that forged headers contain.
 const NUMBERS: [u64; 14] =
     [0, 1, 2, 3, 63, 1 << 16, 1 << 24, 1 << 31, 1 << 32, 1 << 40, 1 << 57, 1 << 61, i64::MAX as u64, u64::MAX];
 const FLOATS: [f64; 10] = [0.0, -0.0, -1.0, 1.0, 0.5, 1e-300, 5e-324, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
@@ -30,7 +30,7 @@ fn start() -> Server {
     limited(with_debug(Setup::oxbloom()).set("rdbcompression no")).start()
 }
 
-/// Makes the key `made`: a filter of some kind with items.
+/// Creates the key `made`, a filter of some kind with items.
 fn make(client: &mut Connection, kind: &str, words: &str, items: u64) {
     run(client, "DEL made").unwrap();
     run(client, &format!("BF.RESERVE made {kind} {words}")).unwrap();
@@ -41,7 +41,7 @@ fn anywhere(random: &mut Random, length: usize) -> usize {
     random.below(length.max(1) as u64) as usize
 }
 
-/// Flips bits, cuts, repeats or removes a part, or writes at random: anywhere from byte `first` on.
+/// Flips bits, cuts off, repeats or removes a part, or overwrites a part with random bytes, from byte `first` on.
 fn damage(random: &mut Random, bytes: &mut Vec<u8>, first: usize) {
     if bytes.len() <= first {
         return;
@@ -68,41 +68,42 @@ fn damage(random: &mut Random, bytes: &mut Vec<u8>, first: usize) {
     }
 }
 
-fn lie(random: &mut Random) -> u64 {
+fn forged_number(random: &mut Random) -> u64 {
     random.one_of(&NUMBERS).wrapping_add(random.below(3))
 }
 
-/// Overwrites fields of a header, as far as `end`.
-fn lie_in_header(random: &mut Random, header: &mut [u8], end: usize) {
+/// Overwrites fields of a header before `end`.
+fn forge_header(random: &mut Random, header: &mut [u8], end: usize) {
     for _ in 0..=random.below(2) {
         let at = anywhere(random, end);
-        let bytes = if random.chance(30) { random.one_of(&FLOATS).to_le_bytes() } else { lie(random).to_le_bytes() };
+        let bytes =
+            if random.chance(30) { random.one_of(&FLOATS).to_le_bytes() } else { forged_number(random).to_le_bytes() };
         let width = random.one_of(&[1, 4, 8]).min(end - at);
         header[at..at + width].copy_from_slice(&bytes[..width]);
     }
 }
 
-/// As [`lie_in_header`], under the checksum that a native header ends with.
-fn lie_in_native_header(random: &mut Random, header: &mut [u8]) {
+/// Does the same as [`forge_header`], and renews the checksum at the end of a native header.
+fn forge_native_header(random: &mut Random, header: &mut [u8]) {
     let end = header.len() - 8;
-    lie_in_header(random, header, end);
+    forge_header(random, header, end);
     let checksum = xxh3_64(&header[..end]);
     header[end..].copy_from_slice(&checksum.to_le_bytes());
 }
 
 /// Gives a chunk the checksum that matches its content.
-fn renew_checksum(iterator: i64, chunk: &mut [u8]) {
+fn renew_checksum(cursor: i64, chunk: &mut [u8]) {
     let Some((rest, checksum)) = chunk.split_last_chunk_mut::<8>() else { return };
     let Some((content, tag)) = rest.split_last_chunk::<8>() else { return };
-    let end = (iterator as u64).wrapping_sub(chunk::FIRST_CHUNK_CURSOR);
+    let end = (cursor as u64).wrapping_sub(chunk::FIRST_CHUNK_CURSOR);
     *checksum = chunk::checksum(content, end, u64::from_le_bytes(*tag)).to_le_bytes();
 }
 
-/// Changes a payload at random.
+/// Returns a payload with random changes.
 fn tamper_with(random: &mut Random, original: &Payload, layout: &str) -> Vec<u8> {
     if random.chance(40) {
         let mut body = original.body.clone();
-        // What comes before is not the module's to read.
+        // The bytes before these belong to the server.
         damage(random, &mut body, payload::TYPE_BYTES);
         return original.seal(&body);
     }
@@ -118,9 +119,9 @@ fn tamper_with(random: &mut Random, original: &Payload, layout: &str) -> Vec<u8>
                 let other = anywhere(random, parts.len());
                 parts.swap(index, other);
             }
-            (Part::Unsigned(number), _) => *number = lie(random),
+            (Part::Unsigned(number), _) => *number = forged_number(random),
             (Part::Double(number), _) => *number = random.one_of(&FLOATS),
-            (Part::String(header), _) if layout != "classic" && index == 0 => lie_in_native_header(random, header),
+            (Part::String(header), _) if layout != "classic" && index == 0 => forge_native_header(random, header),
             (Part::String(bytes), _) => damage(random, bytes, 0),
         }
     }
@@ -130,7 +131,7 @@ fn tamper_with(random: &mut Random, original: &Payload, layout: &str) -> Vec<u8>
 }
 
 #[test]
-fn a_payload_that_was_tampered_with_is_refused_or_works() {
+fn a_payload_that_was_tampered_with_is_rejected_or_works() {
     let server = start();
     let mut client = server.connect();
     for (layout, words) in LAYOUTS {
@@ -155,48 +156,48 @@ fn a_payload_that_was_tampered_with_is_refused_or_works() {
                     Err(error) => assert_eq!(error_text(&error), "ERR Bad data format"),
                 }
             }
-            // Without checksums, bits that changed are as good as any.
-            let most = if layout == "classic" { rounds() / 2 } else { rounds() / 3 };
-            assert!(accepted < most, "{layout}: {accepted} of {} were accepted", rounds());
+            // A classic filter has no checksums, so changed bits are accepted.
+            let max = if layout == "classic" { rounds() / 2 } else { rounds() / 3 };
+            assert!(accepted < max, "{layout}: {accepted} of {} were accepted", rounds());
             assert_eq!(digest(&mut client), before);
         }
     }
     assert!(server.is_alive());
 }
 
-/// A piece of some walk, at a place of its own or of another, whole or damaged.
-fn wrong_piece(random: &mut Random, walks: &[Vec<Chunk>], layout: &str) -> Chunk {
-    let walk = &walks[anywhere(random, walks.len())];
-    let (mut iterator, mut data) = walk[anywhere(random, walk.len())].clone();
-    if iterator == 1 && random.chance(70) {
+/// Returns a chunk of some dump, with its own cursor or another one, whole or damaged.
+fn wrong_chunk(random: &mut Random, dumps: &[Vec<Chunk>], layout: &str) -> Chunk {
+    let chunks = &dumps[anywhere(random, dumps.len())];
+    let (mut cursor, mut data) = chunks[anywhere(random, chunks.len())].clone();
+    if cursor == 1 && random.chance(70) {
         let end = data.len();
         if layout == "classic" {
-            lie_in_header(random, &mut data, end)
+            forge_header(random, &mut data, end)
         } else {
-            lie_in_native_header(random, &mut data)
+            forge_native_header(random, &mut data)
         };
     } else if random.chance(60) {
         damage(random, &mut data, 0);
         if layout != "classic" && random.chance(50) {
-            renew_checksum(iterator, &mut data);
+            renew_checksum(cursor, &mut data);
         }
     }
     match random.below(10) {
-        0 => iterator = lie(random) as i64,
-        1 => iterator = iterator.wrapping_add(random.one_of(&[-64, -8, -1, 1, 8, 64])),
-        2 => iterator = data.len() as i64 + random.one_of(&[-1, 0, 1]),
+        0 => cursor = forged_number(random) as i64,
+        1 => cursor = cursor.wrapping_add(random.one_of(&[-64, -8, -1, 1, 8, 64])),
+        2 => cursor = data.len() as i64 + random.one_of(&[-1, 0, 1]),
         3 => {
-            let other = &walks[anywhere(random, walks.len())];
-            iterator = other[anywhere(random, other.len())].0;
+            let other = &dumps[anywhere(random, dumps.len())];
+            cursor = other[anywhere(random, other.len())].0;
         }
-        4 => iterator = i64::from(random.chance(50)) - 1,
+        4 => cursor = i64::from(random.chance(50)) - 1,
         _ => {}
     }
-    (iterator, data)
+    (cursor, data)
 }
 
 #[test]
-fn a_piece_that_was_tampered_with_is_refused_or_works() {
+fn a_chunk_that_was_tampered_with_is_rejected_or_works() {
     const ERRORS: [&str; 8] = [
         "ERR received bad data",
         "ERR invalid offset - no link found",
@@ -209,19 +210,19 @@ fn a_piece_that_was_tampered_with_is_refused_or_works() {
     ];
     let server = start();
     let (mut client, mut wire) = (server.connect(), Wire::resp2(&server));
-    // Walks of all layouts: pieces of one are offered to filters of the others, too.
-    let mut walks: [Vec<Vec<Chunk>>; LAYOUTS.len()] = Default::default();
-    for (walks, (_, words)) in walks.iter_mut().zip(LAYOUTS) {
+    // Dumps of all layouts. Chunks of one layout are also offered to filters of the others.
+    let mut dumps: [Vec<Vec<Chunk>>; LAYOUTS.len()] = Default::default();
+    for (dumps, (_, words)) in dumps.iter_mut().zip(LAYOUTS) {
         for (kind, items) in KINDS.into_iter().zip([0, 40, 40, 40, 300]) {
             make(&mut client, kind, words, items);
-            walks.push(wire.scan_dump("made"));
+            dumps.push(wire.scan_dump("made"));
         }
     }
     run(&mut client, "DEL made").unwrap();
-    for (at, (theirs, (layout, _))) in walks.iter().zip(LAYOUTS).enumerate() {
-        for (walk, (kind, items)) in theirs.iter().zip(KINDS.into_iter().zip([0, 40, 40, 40, 300])) {
-            for (iterator, data) in walk {
-                assert_eq!(wire.load_chunk("target", *iterator, data), Reply::simple("OK"));
+    for (at, (theirs, (layout, _))) in dumps.iter().zip(LAYOUTS).enumerate() {
+        for (chunks, (kind, items)) in theirs.iter().zip(KINDS.into_iter().zip([0, 40, 40, 40, 300])) {
+            for (cursor, data) in chunks {
+                assert_eq!(wire.load_chunk("target", *cursor, data), Reply::simple("OK"));
             }
             let mut target = FilterModel::new("target");
             target.items.extend(0..items);
@@ -230,22 +231,22 @@ fn a_piece_that_was_tampered_with_is_refused_or_works() {
                     let foreign = random.chance(15);
                     let others = 1 + anywhere(&mut random, LAYOUTS.len() - 1);
                     let source = if foreign { (at + others) % LAYOUTS.len() } else { at };
-                    let piece = wrong_piece(&mut random, &walks[source], LAYOUTS[source].0);
+                    let chunk = wrong_chunk(&mut random, &dumps[source], LAYOUTS[source].0);
                     let key = random.one_of(&["target", "nokey"]);
                     let before = digest(&mut client);
-                    match wire.load_chunk(key, piece.0, &piece.1) {
+                    match wire.load_chunk(key, chunk.0, &chunk.1) {
                         Reply::Simple(_) if key == "nokey" => {
                             use_in_every_way(&mut client, "nokey");
                             assert_eq!(run(&mut client, "DEL nokey"), Ok(Value::Int(1)));
                         }
-                        // Where a native piece belongs, a classic filter has nothing. Elsewhere, any bits will do for it.
+                        // A classic filter has no chunk at the cursors of native ones. Elsewhere, it accepts any bits.
                         Reply::Simple(_) => assert!(
-                            !foreign || layout == "classic" && piece.0 < chunk::FIRST_CHUNK_CURSOR as i64,
-                            "{kind}: a {layout} filter took a piece of another layout: {piece:?}"
+                            !foreign || layout == "classic" && chunk.0 < chunk::FIRST_CHUNK_CURSOR as i64,
+                            "{kind}: a {layout} filter took a chunk of another layout: {chunk:?}"
                         ),
                         Reply::Error(error) => {
                             assert!(ERRORS.contains(&error.as_str()), "{error}");
-                            assert_eq!(digest(&mut client), before, "{kind}: refused, but changed: {piece:?}");
+                            assert_eq!(digest(&mut client), before, "{kind}: rejected, but changed: {chunk:?}");
                         }
                         other => panic!("{other:?}"),
                     }

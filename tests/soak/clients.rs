@@ -226,8 +226,8 @@ fn move_elsewhere_and_back(random: &mut Random, client: &mut Wire, key: &str) {
             assert_eq!(restored, Reply::simple("OK"));
         }
         _ => {
-            for (iterator, data) in client.scan_dump(key) {
-                assert_eq!(client.load_chunk(&elsewhere, iterator, &data), Reply::simple("OK"));
+            for (cursor, data) in client.scan_dump(key) {
+                assert_eq!(client.load_chunk(&elsewhere, cursor, &data), Reply::simple("OK"));
             }
         }
     }

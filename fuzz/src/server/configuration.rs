@@ -96,15 +96,15 @@ pub(super) unsafe extern "C" fn register_numeric_config(
     name: *const c_char,
     default: c_longlong,
     _flags: c_uint,
-    least: c_longlong,
-    most: c_longlong,
+    min: c_longlong,
+    max: c_longlong,
     get: raw::RedisModuleConfigGetNumericFunc,
     set: raw::RedisModuleConfigSetNumericFunc,
     _apply: raw::RedisModuleConfigApplyFunc,
     private: *mut c_void,
 ) -> c_int {
-    assert!((least..=most).contains(&default));
-    register(name, Setting::Number(get, set, private, least..=most))
+    assert!((min..=max).contains(&default));
+    register(name, Setting::Number(get, set, private, min..=max))
 }
 
 pub(super) unsafe extern "C" fn register_enum_config(

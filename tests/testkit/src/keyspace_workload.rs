@@ -177,9 +177,9 @@ impl KeyspaceWorkload {
         run(client, &format!("DEL {to}")).unwrap();
         self.model.create(to);
         let stop_after = random.below(8);
-        let mut iterator = 0;
+        let mut cursor = 0;
         for step in 0.. {
-            let (next, data): (u64, Vec<u8>) = ask(client, &format!("BF.SCANDUMP {from} {iterator}"));
+            let (next, data): (u64, Vec<u8>) = ask(client, &format!("BF.SCANDUMP {from} {cursor}"));
             if next == 0 {
                 self.model.merge(to, &[to, from], true);
                 break;
@@ -197,7 +197,7 @@ impl KeyspaceWorkload {
                 let number = random.below(ITEMS);
                 self.add(client, "BF.ADD", to, &[], &[number]);
             }
-            iterator = next;
+            cursor = next;
         }
         format!("BF.LOADCHUNK {to} (from {from})")
     }

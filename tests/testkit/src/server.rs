@@ -107,9 +107,9 @@ impl Setup {
     }
 
     /// Starts the server, which must fail to start and log one of `reasons`. Returns the log.
-    pub fn refused(self, reasons: &[&str]) -> String {
+    pub fn must_not_start(self, reasons: &[&str]) -> String {
         let log = self.attempt(reasons).err().expect("a server that does not start");
-        assert!(reasons.iter().any(|reason| log.contains(reason)), "refused for none of {reasons:?}:\n{log}");
+        assert!(reasons.iter().any(|reason| log.contains(reason)), "failed for none of {reasons:?}:\n{log}");
         log
     }
 
@@ -208,7 +208,7 @@ impl Server {
     fn wait_until_ready(&mut self, reasons: &[&str]) -> Result<(), String> {
         const GRACE: Duration = Duration::from_millis(200);
         let started = Instant::now();
-        let mut refused: Option<Instant> = None;
+        let mut failed: Option<Instant> = None;
         while started.elapsed() < PATIENCE {
             if let Some(status) = self.process.try_wait().expect("our own child") {
                 return Err(format!("the server ended: {status}"));
@@ -216,12 +216,12 @@ impl Server {
             if answers(self.process.id(), self.port) {
                 return Ok(());
             }
-            if refused.is_some_and(|refused| refused.elapsed() > GRACE) {
-                return Err("the server refused to start".to_owned());
+            if failed.is_some_and(|failed| failed.elapsed() > GRACE) {
+                return Err("the server did not start".to_owned());
             }
-            if refused.is_none() && !reasons.is_empty() {
+            if failed.is_none() && !reasons.is_empty() {
                 let log = self.log();
-                refused = reasons.iter().any(|reason| log.contains(reason)).then(Instant::now);
+                failed = reasons.iter().any(|reason| log.contains(reason)).then(Instant::now);
             }
             std::thread::sleep(Duration::from_millis(5));
         }

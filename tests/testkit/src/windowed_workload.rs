@@ -30,11 +30,11 @@ pub struct Window {
     pub is_renewed: bool,
 }
 
-/// The time when an item is forgotten, in milliseconds since 1970: not before `least`, and not after `most`.
+/// The time when an item is forgotten, in milliseconds since 1970: not before `min`, and not after `most`.
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
-    least: u64,
-    most: u64,
+    min: u64,
+    max: u64,
 }
 
 impl WindowedWorkload {
@@ -60,18 +60,18 @@ impl WindowedWorkload {
         let reply = client.run_words(&words);
         let after = time(&client.run("TIME"));
         let slice = (1000 * self.window.length).div_ceil(self.window.slices);
-        let added = Remembered { least: before + 1000 * lifetime, most: after + 1000 * lifetime + slice };
+        let added = Remembered { min: before + 1000 * lifetime, max: after + 1000 * lifetime + slice };
         for (&number, reply) in numbers.iter().zip(reply.elements()) {
             let known = self.model.get(&number).copied();
             if reply.as_bool().expect("an item that is added") {
-                assert!(known.is_none_or(|known| known.least <= after), "{}: item {number} was new", self.key);
+                assert!(known.is_none_or(|known| known.min <= after), "{}: item {number} was new", self.key);
                 self.model.insert(number, added);
                 continue;
             }
-            let known = known.filter(|known| known.most > before);
+            let known = known.filter(|known| known.max > before);
             let known = known.unwrap_or_else(|| panic!("{}: item {number} was not new", self.key));
             if self.window.is_renewed {
-                let renewed = Remembered { least: known.least.max(added.least), most: known.most.max(added.most) };
+                let renewed = Remembered { min: known.min.max(added.min), max: known.max.max(added.max) };
                 self.model.insert(number, renewed);
             }
         }
@@ -90,8 +90,8 @@ impl WindowedWorkload {
         for (number, found) in numbers.into_iter().zip(found) {
             let known = self.model.get(&number);
             let is_sound = match known {
-                Some(known) if found => known.most > before,
-                Some(known) => known.least <= after,
+                Some(known) if found => known.max > before,
+                Some(known) => known.min <= after,
                 None => !found,
             };
             assert!(is_sound, "{}: item {number} is there: {found}, at {before} to {after}: {known:?}", self.key);

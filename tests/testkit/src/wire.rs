@@ -174,20 +174,20 @@ impl Wire {
     pub fn scan_dump(&mut self, key: &str) -> Vec<Chunk> {
         let mut chunks: Vec<Chunk> = Vec::new();
         loop {
-            let iterator = chunks.last().map_or(0, |(iterator, _)| *iterator);
-            let reply = self.run(&format!("BF.SCANDUMP {key} {iterator}"));
+            let cursor = chunks.last().map_or(0, |(cursor, _)| *cursor);
+            let reply = self.run(&format!("BF.SCANDUMP {key} {cursor}"));
             let [Reply::Integer(next), Reply::Bulk(data)] = reply.elements() else { panic!("{reply:?}") };
             if *next == 0 {
                 assert!(data.is_empty());
                 return chunks;
             }
-            assert!(*next > iterator, "{next} after {iterator}");
+            assert!(*next > cursor, "{next} after {cursor}");
             chunks.push((*next, data.clone()));
         }
     }
 
-    pub fn load_chunk(&mut self, key: &str, iterator: i64, data: &[u8]) -> Reply {
-        self.run_words(&[&b"BF.LOADCHUNK"[..], key.as_bytes(), iterator.to_string().as_bytes(), data])
+    pub fn load_chunk(&mut self, key: &str, cursor: i64, data: &[u8]) -> Reply {
+        self.run_words(&[&b"BF.LOADCHUNK"[..], key.as_bytes(), cursor.to_string().as_bytes(), data])
     }
 
     pub fn send<W: AsRef<[u8]>>(&mut self, words: &[W]) {
