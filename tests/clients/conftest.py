@@ -1,4 +1,4 @@
-"""What all tests of clients share: a server for each file of them, with nothing in it when a test begins."""
+"""The fixtures that all tests of clients share: a server for each file, emptied before each test."""
 
 import signal
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from servers import OXBLOOM, Server, running
 
 
 def pytest_configure() -> None:
-    """A run that is told to stop ends as at Ctrl-C: its servers with it."""
+    """Ends a run on SIGTERM as on Ctrl-C, so that its servers end too."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 

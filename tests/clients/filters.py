@@ -1,4 +1,4 @@
-"""Filters of all kinds under load: threads that write to them, and what is certain of every item from what was answered."""
+"""Filters of all kinds under load: threads that write to them, and checks of what the replies promised."""
 
 import math
 import re
@@ -20,10 +20,10 @@ from servers import wait_until
 BATCH = 40  # items that a writer adds at a time
 WAITS = 50  # milliseconds, for replicas
 BORN = 8  # filters that a writer creates by adding to them
-ASKED = 1000  # items that are asked for at a time
+ASKED = 1000  # items that are looked up at a time
 ABSENT = 10_000  # items that nobody adds, for each filter
 
-# Nothing is sent again unless a server said that it has not done it: a removal that is done twice is a wrong one.
+# Only commands that a server rejected without running them are sent again: repeating a removal would remove too much.
 ONCE = Retry(NoBackoff(), 0)
 
 FAILURES = (redis.RedisError, RedisClusterException)
@@ -32,7 +32,7 @@ ADD_BY_SCRIPT = "return redis.call('BF.MADD', KEYS[1], unpack(ARGV))"
 
 
 def speaks_of_roles(error: Exception) -> bool:
-    """Whether it is that a server is not the primary, or not there."""
+    """Returns true if a server says that it is no primary, or cannot be reached."""
     kinds = (
         redis.ConnectionError,
         redis.TimeoutError,
@@ -62,15 +62,16 @@ KINDS = {
     "fixed": Kind(0.01, 500_000, ("NONSCALING",)),
     "classic": Kind(0.01, 1000, ("LAYOUT", "classic")),
     "counting": Kind(0.01, 1000, ("COUNTING",)),
-    # Its window is not over when the tests are.
+    # Its window is longer than the tests take.
     "windowed": Kind(0.01, 1000, ("WINDOW", "604800", "REFRESH")),
 }
 
 
 def most_false_positives(trials: int, rate: float) -> float:
-    """What a number with the binomial distribution B(trials, rate) exceeds with a probability below 2e-14.
+    """Returns a bound that a number with the binomial distribution B(trials, rate) exceeds with a probability below
+    2e-14.
 
-    Bernstein's inequality, at eight standard deviations: filter/tests/promises/rates.rs explains it.
+    It is Bernstein's inequality at eight standard deviations, which filter/tests/promises/rates.rs explains.
     """
     z = 8
     variance = trials * rate * (1 - rate)
@@ -78,7 +79,7 @@ def most_false_positives(trials: int, rate: float) -> float:
 
 
 def reserve(client: Any, prefix: str, kinds: dict[str, Kind] = KINDS) -> dict[str, Kind]:
-    """Filters of all kinds, by key."""
+    """Creates filters of all kinds. Returns them by key."""
     keys = {f"{prefix}{name}": kind for name, kind in kinds.items()}
     for key, (rate, capacity, options) in keys.items():
         client.execute_command("BF.RESERVE", key, rate, capacity, *options)
@@ -87,16 +88,16 @@ def reserve(client: Any, prefix: str, kinds: dict[str, Kind] = KINDS) -> dict[st
 
 @dataclass
 class Occurrences:
-    """How often an item is in a filter, as far as that is known."""
+    """The bounds of how often an item is in a filter."""
 
     least: int = 0
     most: int = 0
 
 
 class Writer(threading.Thread):
-    """Adds items of its own to filters, and removes some of them where that can be, until it is told to stop.
+    """Adds its own items to filters, and removes some from filters that support it, until it is told to stop.
 
-    What was answered is certain; with `replicas`, only once as many of them have it.
+    A write counts as certain when it was acknowledged; with `replicas`, when that many replicas have it.
     """
 
     def __init__(self, name: str, client: Any, keys: dict[str, Kind], replicas: int = 0) -> None:
@@ -108,7 +109,7 @@ class Writer(threading.Thread):
             lambda: defaultdict(Occurrences)
         )
         self.rounds, self.errors = 0, list[Exception]()
-        self.denied: list[str] = []  # items that were there for certain, and could not be removed
+        self.denied: list[str] = []  # items that were certainly present, but could not be removed
         self.stopped = threading.Event()
 
     def run(self) -> None:
@@ -116,7 +117,7 @@ class Writer(threading.Thread):
         numbers = count()
         while not self.stopped.is_set():
             errors = len(self.errors)
-            # Every other round, one more of its own.
+            # In every other round, the writer creates one more filter of its own.
             keys = islice(self.keys.items(), len(self.shared) + self.rounds // 2)
             for (key, kind), way in zip(keys, ways, strict=False):
                 items = [f"{self.label} {next(numbers)}" for _ in range(BATCH)]
@@ -151,7 +152,7 @@ class Writer(threading.Thread):
                 each.least += 1
 
     def _remove(self, key: str, items: list[str]) -> None:
-        """Removes what is there for certain."""
+        """Removes items that are certainly present."""
         items = [item for item in items if self.items[key][item].least > 0]
         known = [self.items[key][item] for item in items]
         for each in known:
@@ -163,10 +164,10 @@ class Writer(threading.Thread):
                 each.most -= 1
 
     def _send(self, key: str, *command: Any) -> tuple[Any, bool]:
-        """Sends a command. The reply, and whether what it says is certain to last."""
+        """Sends a command. Returns the reply, and whether its effect is certain to last."""
         if not self.replicas:
             return self.client.execute_command(*command), True
-        # One connection has to send both: WAIT asks for what was written by it.
+        # Both go over one connection, since WAIT applies to the writes of its connection.
         with self._connection(key).pipeline(transaction=False) as connection:
             connection.execute_command(*command).execute_command("WAIT", self.replicas, WAITS)
             reply, reached = connection.execute()
@@ -178,7 +179,7 @@ class Writer(threading.Thread):
         return self.client.get_redis_connection(self.client.get_node_from_key(key))
 
     def _look_around(self) -> None:
-        """Asks who serves what by now."""
+        """Finds out again which server serves which slot."""
         time.sleep(0.01)
         if isinstance(self.client, redis.RedisCluster):
             with suppress(*FAILURES):
@@ -187,7 +188,7 @@ class Writer(threading.Thread):
 
 @contextmanager
 def writing(*writers: Writer) -> Iterator[None]:
-    """Writers at work."""
+    """Runs writers."""
     for writer in writers:
         writer.start()
     try:
@@ -200,7 +201,7 @@ def writing(*writers: Writer) -> Iterator[None]:
 
 
 def go_on(*writers: Writer, rounds: int = 2) -> None:
-    """Waits until writers have written to all filters so many times more, without an error."""
+    """Waits until writers have written to all filters this many times more, without an error."""
     goals = [(writer, writer.rounds + rounds) for writer in writers]
     wait_until(lambda: all(writer.rounds >= goal for writer, goal in goals))
 
@@ -212,13 +213,13 @@ def ask(client: Any, command: str, key: str, items: Iterable[str]) -> list[int]:
 
 
 def keys_of(*writers: Writer) -> dict[str, Kind]:
-    """The filters that were written to."""
+    """Returns the filters that were written to."""
     keys = {key: kind for writer in writers for key, kind in writer.keys.items()}
     return {key: keys[key] for key in keys if any(key in writer.items for writer in writers)}
 
 
 def check(client: Any, *writers: Writer) -> None:
-    """That filters have all that was added to them, and little else."""
+    """Checks that filters have all items that were added, and few false positives."""
     assert [item for writer in writers for item in writer.denied] == []
     for key, kind in keys_of(*writers).items():
         known = {item: each for writer in writers for item, each in writer.items[key].items()}
@@ -238,7 +239,7 @@ def check(client: Any, *writers: Writer) -> None:
 
 
 def check_alike(one: redis.Redis, other: redis.Redis, keys: Iterable[str]) -> None:
-    """That two servers have the same filters, bit for bit, and so call the same items present."""
+    """Checks that two servers have the same filters, bit for bit."""
     absent = [f"absent {number}" for number in range(ABSENT)]
     for key in keys:
         assert one.dump(key) == other.dump(key) is not None, key

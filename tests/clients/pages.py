@@ -1,4 +1,4 @@
-"""Pages of documentation as tests read them: sections, code, and what is typed into redis-cli."""
+"""Pages of the documentation as tests read them: sections, code, and redis-cli sessions."""
 
 import contextlib
 import re
@@ -18,7 +18,7 @@ def page(name: str) -> str:
 
 
 def section(text: str, heading: str) -> str:
-    """The text below a heading of the second level, up to the next."""
+    """Returns the text from a heading of the second level to the next one."""
     found = re.search(
         rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE
     )
@@ -27,13 +27,14 @@ def section(text: str, heading: str) -> str:
 
 
 def blocks(text: str, *languages: str) -> list[str]:
-    """The blocks of code in some languages, in the page's order, without their indentation. By default, those of the shell."""
+    """Returns the blocks of code in some languages, in the order of the page and without indentation. The default is
+    the shell."""
     fence = rf"^ *```(?:{'|'.join(languages or ['sh'])})\n(.*?)^ *```"
     return [textwrap.dedent(code) for code in re.findall(fence, text, re.DOTALL | re.MULTILINE)]
 
 
 def typed(text: str) -> list[tuple[str, str]]:
-    """The commands that are typed into redis-cli, and the replies that are shown."""
+    """Returns the commands that are typed into redis-cli, with the replies that the page shows."""
     console = "".join(blocks(text, "console"))
     return [
         (found["command"], found["reply"]) for found in re.finditer(TYPED, console, re.MULTILINE)
@@ -41,7 +42,7 @@ def typed(text: str) -> list[tuple[str, str]]:
 
 
 def redis_cli(server: Server, command: str) -> str:
-    """What redis-cli prints when a command is typed into it."""
+    """Returns the output of redis-cli for a command."""
     program = [CLI, "-h", HOST, "-p", str(server.port), "--no-raw"]
     done = subprocess.run(
         program, input=f"{command}\n", stdout=subprocess.PIPE, text=True, check=True
@@ -50,11 +51,11 @@ def redis_cli(server: Server, command: str) -> str:
 
 
 def run_python(server: Server, code: str) -> None:
-    """Runs code that is written for a server on the usual port."""
+    """Runs code that was written for a server on the default port."""
     with contextlib.ExitStack() as stack:
         names: dict = {}
         exec(code.replace("redis.Redis(", f"redis.Redis(port={server.port}, "), names)  # noqa: S102
-        # The code leaves its connection to Python to close.
+        # The code leaves it to Python to close its connection.
         for value in names.values():
             if isinstance(value, redis.Redis):
                 stack.callback(value.close)

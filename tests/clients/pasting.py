@@ -1,7 +1,7 @@
 """Pages of the documentation, pasted from top to bottom into one shell, as their readers do.
 
-The shell knows nothing but what the page defines: a variable that it forgot ends it (`set -u`), and so does a command that fails, or
-one that does not come back.
+The shell only knows what the page defines. A variable without a value ends it (`set -u`). So does a command that fails,
+or that does not return.
 """
 
 import os
@@ -19,12 +19,12 @@ from pages import blocks
 from servers import HOST, ROOT, WITHIN
 
 DONE = "### done"
-# What every shell has.
+# The variables that every shell has.
 GIVEN = {"HOME", "PATH", "PWD"}
 
 
 def with_settings(text: str, settings: dict[str, str]) -> str:
-    """A page as its reader pastes it: with values of their own where the page says `NAME=value`."""
+    """Returns a page with the reader's own values where it says `NAME=value`."""
     for on_the_page, here in settings.items():
         assert on_the_page in text, on_the_page
         text = text.replace(on_the_page, here)
@@ -32,14 +32,14 @@ def with_settings(text: str, settings: dict[str, str]) -> str:
 
 
 def waits_are_bounded(text: str) -> bool:
-    """Whether the only loop that waits is that of the function `wait_until`, which gives up at last."""
+    """Returns true if the only loop that waits is in the function `wait_until`, which gives up after a time."""
     code = "\n".join(blocks(text))
     function = re.search(r"^wait_until\(\) \{.*?^\}", code, re.DOTALL | re.MULTILINE)
     return bool(function) and "gave up" in function[0] and code.count("sleep ") == 1
 
 
 def redis_cli_at(folder: Path, port: int) -> Path:
-    """A folder with a redis-cli that finds the server where the pages' readers have it, at the default port."""
+    """Creates a folder with a redis-cli that connects to the server when it is told to use the default port."""
     program = shutil.which("redis-cli")
     assert program
     folder.mkdir()
@@ -60,7 +60,7 @@ class Shell:
         programs: Path | None = None,
         **environment: str,
     ) -> None:
-        """`programs`: a folder that comes before all others in the search path."""
+        """Starts the shell. `programs` is a folder that comes first in the search path."""
         named = set(re.findall(r"\$\{?(\w+)", "\n".join(blocks(text)))) - GIVEN
         known = {name: value for name, value in os.environ.items() if name not in named}
         if programs:
@@ -79,7 +79,7 @@ class Shell:
             )
 
     def paste(self, *code: str) -> list[str]:
-        """The lines that the code prints. It is given up after a while."""
+        """Pastes code, and gives up after a while. Returns the lines that it prints."""
         lines = []
         late = threading.Timer(WITHIN, self.end)
         late.start()
@@ -100,12 +100,12 @@ class Shell:
         pytest.fail(f"{''.join(code)}\n{lines}\n{errors}", pytrace=False)
 
     def end(self) -> None:
-        """Ends the shell, and all that it started and that did not leave it."""
+        """Ends the shell, and all processes that it started and that are still in its group."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def close(self, *ports: int) -> None:
-        """Ends the shell, and the servers that the page has started."""
+        """Ends the shell, and the servers that the page started."""
         self.end()
         self.process.wait(WITHIN)
         for pipe in (self.process.stdin, self.process.stdout):

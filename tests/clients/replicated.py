@@ -1,4 +1,4 @@
-"""A primary with its replicas, and the sentinels that make one of these the next."""
+"""A primary with its replicas, and sentinels that choose the next primary."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,15 +16,15 @@ REPLICAS = 2
 SENTINELS = 3
 QUORUM = 2
 WATCH = {"down-after-milliseconds": 2000, "failover-timeout": 10_000}
-# In milliseconds. How soon a primary that is one no more is told so follows from the latter.
+# Times in milliseconds. The second one determines how soon a former primary learns about its successor.
 PERIODS = {"info-period": 1000, "publish-period": 500}
 
 
 class Replicated:
-    """Servers, the first of which is made the primary. Which is so later, they tell themselves."""
+    """A primary with its replicas. At first, the first server is the primary; later, the servers say which one is."""
 
     def __init__(self, stack: ExitStack, servers: list[Server], sentinels: list[Server]) -> None:
-        """`stack`: closes the clients."""
+        """Starts the replication. `stack` closes the clients."""
         self._stack = stack
         self.servers, self.sentinels = servers, sentinels
         primary, *replicas = servers
@@ -41,7 +41,7 @@ class Replicated:
         wait_until(lambda: all(self._knows_all(sentinel) for sentinel in sentinels))
 
     def client(self, **options: Any) -> redis.Redis:
-        """A client that asks the sentinels who is the primary."""
+        """Returns a client that asks the sentinels for the primary."""
         asked = Sentinel([(HOST, sentinel.port) for sentinel in self.sentinels])
         client = asked.master_for(NAME, socket_timeout=PATIENCE, **options)
         for each in (client, *asked.sentinels):
@@ -49,7 +49,7 @@ class Replicated:
         return client
 
     def clients(self, **options: Any) -> list[redis.Redis]:
-        """A client of each server, whatever becomes of that."""
+        """Returns a client of each server, whatever its role is."""
         clients = [redis.Redis(HOST, server.port, **options) for server in self.servers]
         for each in clients:
             self._stack.callback(each.close)
@@ -64,21 +64,21 @@ class Replicated:
         return self._of_role(b"slave")
 
     def kill_primary(self) -> Server:
-        """Kills the primary, and returns it when another has taken over."""
+        """Kills the primary. Returns it once another server has taken over."""
         killed = self.primary()
         killed.kill()
         wait_until(lambda: self._is_replaced(killed))
         return killed
 
     def fail_over(self) -> None:
-        """Lets a sentinel make another the primary."""
+        """Lets a sentinel choose another primary."""
         old = self.primary()
-        # It refuses until it knows of a replica that is good enough.
+        # The sentinel rejects this until it knows a suitable replica.
         wait_until(self._told_to_fail_over)
         wait_until(lambda: self._is_replaced(old))
 
     def hand_over(self) -> None:
-        """Lets the primary make another the primary, which all follow then, without sentinels."""
+        """Lets the primary hand over to another server, which all follow afterwards. This needs no sentinels."""
         next_one, *others = self.replicas()
         self.primary().client.execute_command("FAILOVER", "TO", HOST, next_one.port)
         wait_until(lambda: next_one in self._of_role(b"master"))
@@ -87,13 +87,13 @@ class Replicated:
         wait_until(self.settled)
 
     def wait(self) -> bool:
-        """Whether all replicas have all that was written to the primary before."""
+        """Returns true if all replicas have all earlier writes."""
         with self.primary().client.pipeline(transaction=False) as connection:
             connection.set("marker", "").execute_command("WAIT", len(self.replicas()), 1000)
             return connection.execute()[1] >= len(self.replicas())
 
     def settled(self) -> bool:
-        """Whether there is one primary, all others follow it, and it knows that they are online."""
+        """Returns true if there is one primary, all others follow it, and it knows that they are online."""
         primaries, replicas = self._of_role(b"master"), self.replicas()
         if len(primaries) != 1:
             return False
@@ -115,7 +115,7 @@ class Replicated:
             return False
 
     def _is_replaced(self, old: Server) -> bool:
-        """Whether all agree on another primary."""
+        """Returns true if all agree on another primary."""
         ports = {self._primary_for(sentinel) for sentinel in self.sentinels}
         return (
             ports == {server.port for server in self._of_role(b"master")} != {old.port}
@@ -123,7 +123,7 @@ class Replicated:
         )
 
     def _primary_for(self, sentinel: Server) -> int:
-        """The port of the primary that a sentinel believes in."""
+        """Returns the port of the primary, according to a sentinel."""
         facts = sentinel.client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)
         return int(facts[1])
 

@@ -1,12 +1,12 @@
-"""Real servers, with either module or none.
+"""Real servers, with one of the modules or none.
 
-The environment tells what to run:
+The environment says what to run:
 
-* ``REDISBLOOM_MODULE``: path of RedisBloom's shared library (default: where ``make setup-test`` puts it);
-* ``OXBLOOM_MODULE``: path of the module's (default: where ``make build`` puts it);
-* ``SERVER_BIN``: the server's program (default ``redis-server``).
+* ``REDISBLOOM_MODULE``: the path of RedisBloom's library (default: where ``make setup-test`` puts it);
+* ``OXBLOOM_MODULE``: the path of our module (default: where ``make build`` puts it);
+* ``SERVER_BIN``: the server's program (default: ``redis-server``).
 
-They listen on free loopback ports, keep their files in temporary folders, and leave nothing behind.
+The servers listen on free loopback ports, keep their files in temporary folders, and leave nothing behind.
 """
 
 import os
@@ -28,22 +28,22 @@ import redis
 ROOT = Path(__file__).parents[2]
 REDISBLOOM = os.environ.get("REDISBLOOM_MODULE", str(ROOT / "target/redisbloom/redisbloom.so"))
 OXBLOOM = os.environ.get("OXBLOOM_MODULE", str(ROOT / "target/release/liboxbloom.so"))
-# With a command that stops the clock by which filters forget.
+# This build has a command that stops the clock of forgetting filters.
 OXBLOOM_WITH_CLOCK = os.environ.get(
     "OXBLOOM_FAULTY_MODULE", str(ROOT / "target/debug/liboxbloom.so")
 )
 SERVER = os.environ.get("SERVER_BIN", "redis-server")
 HOST = "127.0.0.1"
-# Below those that the system gives to connections: nobody takes one by chance while its server is down.
+# These ports are below those that the system gives to connections, so no connection takes one while its server is down.
 PORTS = range(10_000, 20_000)
 ATTEMPTS = 3  # another process may hold a port for a moment
-WITHIN = 240  # seconds, for whatever has to happen soon, on a machine as busy as it may be
-PATIENCE = 60  # seconds, for an answer
+WITHIN = 240  # seconds, for all that should happen soon, even on a busy machine
+PATIENCE = 60  # seconds, for a reply
 
 
 @cache
 def server_version() -> tuple[int, int]:
-    """Major and minor. Valkey's own, which is above that of the Redis it descends from."""
+    """Returns the major and minor version. For Valkey, this is its own version, not that of Redis."""
     told = subprocess.run(
         [SERVER, "--version"], stdout=subprocess.PIPE, text=True, check=True
     ).stdout
@@ -65,9 +65,11 @@ def wait_until(condition: Callable[[], object], within: float = WITHIN) -> None:
 
 
 def free_port(*beside: int) -> int:
-    """A port that is free, as are those so far above it: for whoever this process tells of it, as long as it lasts.
+    """Returns a free port, whose neighbours at the given distances are free too. No other test process gets them while
+    this one runs.
 
-    A server may listen where somebody else is only bound, if both allow that. A second search there finds the port taken.
+    A server may listen on a port that another process has only bound, if both allow that. A second search then finds
+    the port taken.
     """
     while True:
         port = random.choice(PORTS)
@@ -88,7 +90,7 @@ def free_port(*beside: int) -> int:
 
 
 class Server:
-    """A server with a module or none, in a folder and at a port that it keeps over restarts."""
+    """A server with a module or none. It keeps its folder and its port over restarts."""
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class Server:
         configuration: Path | None = None,
         beside: tuple[int, ...] = (),
     ) -> None:
-        """`beside`: distances to other ports that the server takes."""
+        """Starts a server. `beside` are the distances to other ports that it uses."""
         self.log = folder / "server.log"
         program = [shutil.which(SERVER) or SERVER, *([str(configuration)] if configuration else [])]
         options = ("--save", "", "--bind", HOST, "--dir", str(folder), *options)
@@ -125,7 +127,7 @@ class Server:
         pytest.fail(f"{' '.join(self.command)} does not start; its log:\n{log}", pytrace=False)
 
     def _comes_up(self) -> bool:
-        """Starts the server, and waits until it answers. One that does not is ended."""
+        """Starts the server, and waits until it replies. Ends it if it does not."""
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
@@ -142,7 +144,7 @@ class Server:
         return self.process.poll() is not None
 
     def answers(self) -> bool:
-        """Whether it is this server that answers on its port, with all that it has loaded."""
+        """Returns true if this server replies on its port, and has loaded its data."""
         try:
             self.client.ping()
             return self.client.info("server")["process_id"] == self.process.pid
@@ -154,13 +156,13 @@ class Server:
         self.process.wait()
 
     def chunks_loaded(self) -> int:
-        """BF.LOADCHUNK commands that succeeded, headers among them."""
+        """Returns the number of successful BF.LOADCHUNK commands, headers included."""
         counts = self.client.info("commandstats").get("cmdstat_bf.loadchunk")
         return counts["calls"] - counts["failed_calls"] if counts else 0
 
 
 def start(stack: ExitStack, module: str | None, *options: str, **more: Any) -> Server:
-    """A server that lasts as long as the stack."""
+    """Starts a server that ends with the stack."""
     if module and not Path(module).is_file():
         pytest.fail(f"no such module: {module}", pytrace=False)
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="oxbloom-"))

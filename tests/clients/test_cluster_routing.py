@@ -1,4 +1,4 @@
-"""Every command reaches the server of a cluster that has its keys, and is redirected by all others."""
+"""Every command reaches the server of a cluster that serves its keys. All other servers redirect it."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -18,7 +18,7 @@ from redis.exceptions import (
 )
 from servers import HOST, Server, server_version, wait_until
 
-# What is said of a filter with one item, of one that is like it, and of a key that is not there.
+# Commands that read a filter with one item, a filter like it, and a missing key.
 READS = [
     "BF.EXISTS {filter} item",
     "BF.MEXISTS {filter} item other",
@@ -46,12 +46,12 @@ CREATIONS = [
     "BF.LOADCHUNK {absent} 1 {header}",
 ]
 WRITES = CHANGES + TWO_FILTERS + FROM_ANOTHER + CREATIONS
-# What a missing key is no error to.
+# Commands that succeed for a missing key.
 LENIENT = ["BF.EXISTS {absent} item", "BF.MEXISTS {absent} item", "BF.CARD {absent}"]
 
 
 class Keys:
-    """Keys of a slot, with filters in two of them."""
+    """Keys in one slot. Two of them hold filters."""
 
     def __init__(self, client: Any, tag: str) -> None:
         names = ("filter", "alike", "absent")
@@ -85,7 +85,7 @@ def cluster(running: Cluster) -> Cluster:
 
 
 def outcomes(cluster: Cluster, name: str) -> dict[int, tuple[int, int]]:
-    """How often each primary carried a command out, and how often it refused it."""
+    """Returns how often each primary ran a command, and how often it rejected it."""
     counts = {
         primary.port: primary.client.info("commandstats").get(f"cmdstat_{name}")
         for primary in cluster.primaries()
@@ -110,12 +110,12 @@ def test_a_cluster_client_sends_every_command_straight_to_the_server_that_has_it
             before = outcomes(cluster, name)
             client.execute_command(*keys.line(line))
             after = outcomes(cluster, name)
-            calls, refused = before[primary.port]
-            assert after == {**before, primary.port: (calls + 1, refused)}, line
+            calls, rejected = before[primary.port]
+            assert after == {**before, primary.port: (calls + 1, rejected)}, line
             keys.drop_absent()
 
 
-def test_keys_of_two_slots_are_refused_by_every_server(cluster: Cluster):
+def test_keys_of_two_slots_are_rejected_by_every_server(cluster: Cluster):
     client = cluster.client()
     first, second, *_ = cluster.primaries()
     here, beside = islice(cluster.tags_of(first), 2)
@@ -133,8 +133,8 @@ def test_keys_of_two_slots_are_refused_by_every_server(cluster: Cluster):
         cluster.clear()
 
 
-def refused(server: Server | redis.Redis, words: list[str | bytes], kind: type[AskError]) -> int:
-    """The port that a server redirects a command to."""
+def rejected(server: Server | redis.Redis, words: list[str | bytes], kind: type[AskError]) -> int:
+    """Returns the port that a server redirects a command to."""
     client = server.client if isinstance(server, Server) else server
     with pytest.raises(kind) as redirection:
         client.execute_command(*words)
@@ -148,7 +148,7 @@ def test_every_other_server_says_where_the_keys_are(cluster: Cluster):
     keys = Keys(cluster.client(), next(cluster.tags_of(owner)))
     for server in [*others, *cluster.replicas_of(owner), *cluster.replicas_of(others[0])]:
         for line in READS + WRITES + LENIENT:
-            assert refused(server, keys.line(line), MovedError) == owner.port, line
+            assert rejected(server, keys.line(line), MovedError) == owner.port, line
 
 
 def test_a_replica_answers_as_its_primary_does_once_it_is_asked_to(cluster: Cluster):
@@ -162,14 +162,14 @@ def test_a_replica_answers_as_its_primary_does_once_it_is_asked_to(cluster: Clus
             words = keys.line(line)
             assert reader.execute_command(*words) == primary.client.execute_command(*words), line
         for line in WRITES:
-            assert refused(reader, keys.line(line), MovedError) == primary.port, line
+            assert rejected(reader, keys.line(line), MovedError) == primary.port, line
         reader.readwrite()
         for line in READS + LENIENT:
-            assert refused(reader, keys.line(line), MovedError) == primary.port, line
+            assert rejected(reader, keys.line(line), MovedError) == primary.port, line
 
 
 class Moving:
-    """A slot on its way from one primary to another."""
+    """A slot that moves from one primary to another."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -204,17 +204,17 @@ def test_a_key_that_has_not_moved_is_served_where_it_was(moving: Moving):
     keys, source, target = moving.keys, moving.source, moving.target
     for line in READS + CHANGES + TWO_FILTERS:
         source.client.execute_command(*keys.line(line))
-        assert refused(target, keys.line(line), MovedError) == source.port, line
+        assert rejected(target, keys.line(line), MovedError) == source.port, line
     for line in CREATIONS + LENIENT:
-        assert refused(source, keys.line(line), AskError) == target.port, line
+        assert rejected(source, keys.line(line), AskError) == target.port, line
 
 
 def test_a_key_that_has_moved_is_served_where_it_is_to_those_who_were_sent_there(moving: Moving):
     keys, source, target = moving.keys, moving.source, moving.target
     moving.move("filter", "alike")
     for line in READS + CHANGES + TWO_FILTERS + CREATIONS + LENIENT:
-        assert refused(source, keys.line(line), AskError) == target.port, line
-        assert refused(target, keys.line(line), MovedError) == source.port, line
+        assert rejected(source, keys.line(line), AskError) == target.port, line
+        assert rejected(target, keys.line(line), MovedError) == source.port, line
         reply = moving.ask_target(line)
         assert not isinstance(reply, Exception), line
         moving.ask_target("UNLINK {absent}")
@@ -224,7 +224,7 @@ def test_keys_on_both_sides_of_a_move_have_to_wait_for_its_end(moving: Moving):
     keys, source = moving.keys, moving.source
     client = moving.cluster.client()
     moving.move("filter")
-    # Servers before 7.0 send the client on, where it is told to wait.
+    # Servers before 7.0 redirect the client where later ones tell it to wait.
     waiting = AskError if server_version() < (7, 0) else TryAgainError
     for line in TWO_FILTERS:
         with pytest.raises(waiting):

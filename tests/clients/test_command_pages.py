@@ -1,8 +1,8 @@
 """docs/commands/, compared with a server.
 
-Each command has a page, with what the server says of it: summary, syntax, complexity, arity, flags,
-categories and keys. What is typed into redis-cli there gets the reply that is shown, also on the wire, in
-both protocols. The Python code prints what it says. Each error is provoked by the command beside it.
+Each command has a page with the facts that the server reports: summary, syntax, complexity, arity, flags, categories
+and keys. Commands that the page types into redis-cli get the reply that it shows, also on the wire, in both protocols.
+The Python code prints what its comments say. Each error is caused by the command next to it.
 """
 
 import itertools
@@ -22,8 +22,7 @@ INDEX = (FOLDER / "README.md").read_text()
 PAGES = {file.stem: file.read_text() for file in sorted(FOLDER.glob("bf.*.md"))}
 ALL_PAGES = {"README": INDEX, **PAGES}
 
-# Errors that no command provokes on demand: those for lack of memory, for data that only another
-# program can make, and for mistakes of the module.
+# Errors that no command causes on demand: for lack of memory, for data from other programs, and for bugs of the module.
 UNPROVOKED = {
     "ERR Insufficient memory to create filter: the system has no more, add memory or delete keys",
     "ERR Insufficient memory to grow filter: more than can be addressed, choose a smaller capacity or expansion",
@@ -50,14 +49,14 @@ def default_settings(server: Server) -> Iterator[None]:
 
 
 def told(server: Server, *command: str) -> Any:
-    """A reply in RESP3, as the server sends it."""
+    """Returns a reply in RESP3, as the server sends it."""
     with redis.Redis(HOST, server.port, protocol=3, decode_responses=True) as client:
         client.response_callbacks.clear()
         return client.execute_command(*command)
 
 
 def commands(server: Server) -> dict[str, list]:
-    """What COMMAND tells of each of the module's commands."""
+    """Returns what COMMAND reports about each of the module's commands."""
     return {
         command[0]: command for command in told(server, "COMMAND") if command[0].startswith("bf.")
     }
@@ -82,7 +81,7 @@ def test_the_index_lists_each_command(server):
 
 
 def syntax(argument: dict) -> str:
-    """An argument as redis.io writes it."""
+    """Returns the syntax of an argument, as redis.io writes it."""
     parts = [syntax(part) for part in argument.get("arguments", ())]
     kind, token, flags = argument["type"], argument.get("token"), argument.get("flags", ())
     text = {
@@ -100,7 +99,7 @@ def syntax(argument: dict) -> str:
 
 
 def forms(name: str, arguments: list[dict]) -> list[str]:
-    """The lines of a command's syntax: one for each form that it has."""
+    """Returns the syntax of a command, one line for each of its forms."""
     choices = [
         argument["arguments"] if syntax(argument).startswith("<") else [argument]
         for argument in arguments
@@ -111,7 +110,7 @@ def forms(name: str, arguments: list[dict]) -> list[str]:
 
 
 def explained(argument: dict) -> list[str]:
-    """What has to be explained of an argument: each of several that it is one of, or consists of."""
+    """Returns the names that a page must explain for an argument: its own, or those of its parts."""
     if argument["type"] in ("oneof", "block") and not argument.get("token"):
         return [text for part in argument["arguments"] for text in explained(part)]
     flags = [flag for flag in argument.get("flags", ()) if flag != "optional"]
@@ -119,7 +118,7 @@ def explained(argument: dict) -> list[str]:
 
 
 def keys(arguments: list[dict]) -> Iterator[tuple[str, int]]:
-    """The arguments that are keys, with the numbers of their specifications."""
+    """Yields the arguments that are keys, with the numbers of their specifications."""
     for argument in arguments:
         if argument["type"] == "key":
             yield argument["name"], argument["key_spec_index"]
@@ -131,7 +130,7 @@ def code(words: Iterator[str] | list[str]) -> str:
 
 
 def facts(info: list, docs: dict) -> dict[str, str]:
-    """The table at the top of a page."""
+    """Returns the table at the top of a page."""
     _, arity, flags, *_, categories, _, specifications, _ = info
     # Before Redis 7.4, commands of modules are in no category.
     categories = categories or [
@@ -160,7 +159,7 @@ def test_the_facts_are_those_of_the_server(server, name):
     assert title == f"# {name.upper()}"
     assert " ".join(summary.split()) == docs["summary"]
     (shown,) = pages.blocks(f"{block}\n", "text")
-    # A line that is indented continues the one above.
+    # An indented line continues the one above.
     assert re.sub(r"\n +", " ", shown).splitlines() == forms(name, docs["arguments"])
     stated = dict(re.findall(r"^\| ([A-Z][\w ]+) \| (.*) \|$", head, re.MULTILINE))
     assert stated == facts(info, docs)
@@ -173,7 +172,7 @@ def test_each_argument_is_explained(server, name):
     assert named == [text for argument in docs["arguments"] for text in explained(argument)]
 
 
-# Options that create a filter, each with a value.
+# The options that create a filter, each with a value.
 OPTIONS = {
     name: f"{name} {value}".split()
     for name, value in {
@@ -200,7 +199,7 @@ def accepts(server: Server, *command: str) -> bool:
 
 
 def restrictions(name: str) -> tuple[set[frozenset[str]], dict[str, set[str]]]:
-    """The pairs of options that cannot be combined, and of which some each option requires one."""
+    """Returns the pairs of options that cannot be combined, and the options that each option requires."""
     conflicts, required = set(), {}
     for item in pages.section(PAGES[name], "Arguments").split("\n- **`")[1:]:
         option, text = item.split()[0].strip("`*:"), " ".join(item.split())
@@ -233,7 +232,7 @@ def test_the_options_that_cannot_be_combined_are_those_that_are_rejected(
             assert accepted == allowed, words
 
 
-# --- What is typed, and what is replied
+# --- Commands and their replies
 
 
 @pytest.mark.parametrize("name", ALL_PAGES)
@@ -250,7 +249,7 @@ def test_what_is_typed_gets_the_reply_that_is_shown(server, name):
 
 
 def unquoted(word: str) -> bytes:
-    """A word as redis-cli reads it."""
+    """Returns a word as redis-cli reads it."""
     return word.strip('"').encode().decode("unicode_escape").encode("latin-1")
 
 
@@ -263,7 +262,7 @@ class Wire:
         self.run(f"HELLO {protocol}")
 
     def run(self, command: str) -> str:
-        """The reply to a command, with a space for each CRLF."""
+        """Returns the reply to a command, with a space for each CRLF."""
         words = [unquoted(word) for word in re.findall(r'"[^"]*"|\S+', command)]
         self.file.write(b"*%d\r\n" % len(words))
         self.file.writelines(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
@@ -271,7 +270,7 @@ class Wire:
         return " ".join(self.read())
 
     def read(self) -> list[str]:
-        """The parts of the next reply."""
+        """Returns the parts of the next reply."""
         line = self.file.readline().decode().removesuffix("\r\n")
         kind, length = line[0], line[1:]
         if kind in "*%~":
@@ -288,7 +287,7 @@ class Wire:
 
 
 def matches(shown: str, reply: str) -> bool:
-    """Whether a reply is as shown, where … stands for anything."""
+    """Returns true if a reply is as shown. An … stands for any text."""
     return re.fullmatch(re.escape(shown).replace("…", ".*"), reply, re.DOTALL) is not None
 
 
@@ -333,7 +332,7 @@ def test_each_error_is_provoked_as_shown(server, name):
 
 
 def test_the_pages_have_all_errors():
-    """docs/operating.md has all that there are."""
+    """The list of all errors is in docs/operating.md."""
     operating = pages.section((ROOT / "docs/operating.md").read_text(), "Errors")
     rows = re.findall(r"^\| (`.*?) \|", operating, re.MULTILINE)
     known = {text for row in rows for text in re.findall("`([^`]*)`", row)}

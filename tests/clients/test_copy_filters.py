@@ -1,4 +1,4 @@
-"""``copy_filters.py`` copies every filter between real servers, and loses nothing if disturbed."""
+"""``copy_filters.py`` copies every filter between real servers, and loses nothing when it is interrupted."""
 
 import json
 import re
@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from servers import HOST, OXBLOOM, REDISBLOOM, ROOT, Server, free_port, running, wait_until
 
-DESTINATION = OXBLOOM  # what the copies are loaded into
+DESTINATION = OXBLOOM  # the module that loads the copies
 
 TOOL = ROOT / "tools/copy_filters.py"
 MIB = 1 << 20
-CHUNK = 16 * MIB  # RedisBloom's
+CHUNK = 16 * MIB  # the size of RedisBloom's chunks
 LARGE = b"large"
 LARGE_CAPACITY = 60_000_000  # at an error rate of 0.01: 83 MB
 LARGE_CHUNKS = 5
@@ -42,12 +42,12 @@ def shut_down(*sockets: socket.socket) -> None:
     for end in sockets:
         try:
             end.shutdown(socket.SHUT_RDWR)
-        except OSError:  # was closed already
+        except OSError:  # already closed
             pass
 
 
 class Gate:
-    """A proxy that lets only so many bytes through to a server, or those before a word."""
+    """A proxy that lets a limited number of bytes through to a server, or the bytes before a word."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -102,7 +102,7 @@ class Gate:
             self.changed.notify_all()
 
     def open_and_wait(self, limit: float = float("inf"), word: bytes = b"") -> None:
-        """Lets some through, and returns when more is waiting."""
+        """Lets some bytes through, and returns when more are waiting."""
         self.open(limit, word)
         wait_until(lambda: self.waiting)
 
@@ -139,7 +139,7 @@ class Tool:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # Whoever is started in the background of a shell ignores it otherwise.
+            # A process that a shell starts in the background would ignore the interrupt otherwise.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         self.processes.append(process)
@@ -163,7 +163,7 @@ def tool(tmp_path: Path) -> Iterator[Tool]:
 
 
 def ends(process: subprocess.Popen, status: int = 0) -> str:
-    """What a process wrote: its errors, then its summary."""
+    """Returns what a process wrote: its errors, then its summary."""
     output, errors = process.communicate()
     assert process.returncode == status, errors + output
     assert "Traceback" not in errors
@@ -264,7 +264,7 @@ def test_expiry_is_carried_over_as_a_point_in_time(tool, destination, command_kn
         source.client.pexpireat("expires", at)
         tool.run(source, destination)
         took = (time.monotonic() - begin) * 1000
-    # Without the command, two others are sent, and the time between them counts.
+    # Without the command, the tool sends two others, and the time between them counts.
     assert 0 <= destination.client.pexpiretime("expires") - at <= (0 if command_known else took)
     assert destination.client.ttl("stays") == -1
 
@@ -333,7 +333,7 @@ def test_verify_finds_other_bits_under_the_same_header(tool, source, destination
 
 
 def stop_after_two_chunks(tool: Tool, source: Server, gate: Gate) -> subprocess.Popen:
-    """The tool as it waits in the middle of the third chunk."""
+    """Starts the tool, which then waits in the middle of the third chunk."""
     reserve_large(source)
     process = tool.start(source.url, gate.url)
     gate.open_and_wait(2 * CHUNK + CHUNK // 2)
@@ -396,7 +396,7 @@ def test_a_lost_connection_is_made_again(tool, source, destination, gate):
 def test_nothing_is_missing_if_the_destination_crashes(
     tool, source, destination, gate, moment, saved
 ):
-    """What it had saved has the same header, but not the chunks since."""
+    """The saved data has the same header, but lacks the later chunks."""
     process = stop_after_two_chunks(tool, source, gate)
     if saved:
         destination.client.save()
@@ -533,14 +533,14 @@ def test_errors_take_one_line(tool, source, destination):
             assert output.startswith(f"copy_filters: {expected}") and output.count("\n") == 1
 
 
-def test_wrong_arguments_are_refused(tool, source, destination):
+def test_wrong_arguments_are_rejected(tool, source, destination):
     assert "usage:" in ends(tool.start(source.url, destination.url, "--passes", "0"), 2)
     tool.progress.write_text("somebody's notes\n")
     assert "not a progress file of this tool" in tool.run(source, destination, status=2)
     assert tool.progress.read_text() == "somebody's notes\n"
 
 
-def test_servers_without_the_commands_are_refused(tool, source):
+def test_servers_without_the_commands_are_rejected(tool, source):
     with running() as bare:
         assert "the source rejects BF.SCANDUMP: unknown" in tool.run(bare, source, status=2)
         assert "the destination rejects BF.LOADCHUNK: unknown" in tool.run(source, bare, status=2)

@@ -1,7 +1,7 @@
-"""A replica that takes over in a cluster has every item that is certain to be there, whatever becomes of the primary.
+"""A replica that takes over in a cluster has every item that is certain to last.
 
-A cluster replicates without waiting. What was acknowledged is certain to last if the primary hands over, and if it dies, or another
-takes over by force, only what a WAIT said that the replica had.
+A cluster replicates asynchronously. If the primary hands over, all acknowledged writes are certain. If it dies, or
+another server takes over by force, only writes that a WAIT confirmed for the replica are.
 """
 
 from collections.abc import Iterator
@@ -23,16 +23,16 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def tags(cluster: Cluster) -> Iterator[str]:
-    """Of keys that no test has used, on servers that none has failed over to.
+    """Yields tags of keys that no test has used, on servers that took no part in a failover.
 
-    A server that is to be elected twice within some seconds takes the old votes for new ones, and gives way again.
+    If a server is elected twice within seconds, it mistakes old votes for new ones, and steps down again.
     """
     return iter([next(cluster.tags_of(primary)) for primary in cluster.primaries()])
 
 
 @pytest.fixture
 def keys(cluster: Cluster, tags: Iterator[str]) -> dict[str, Kind]:
-    """Filters that the replica has, too."""
+    """Creates filters, and waits until the replica has them."""
     keys = reserve(cluster.client(), next(tags))
     wait_until(cluster.wait_all)
     return keys

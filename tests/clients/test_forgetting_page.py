@@ -1,7 +1,8 @@
-"""docs/forgetting.md, taken at its word.
+"""docs/forgetting.md, compared with a server.
 
-It is pasted into one shell from top to bottom, and replied to as shown. Where the page says that so much time goes by, the module's
-clock is turned. The code for redis-py runs, and the script for keys that are rotated promises no more than the window.
+The page is pasted into one shell from top to bottom, and its commands get the replies that it shows. Where the page
+says that time passes, the test sets the module's clock. The code for redis-py runs. The script for rotated keys
+promises no more than the window.
 """
 
 import re
@@ -37,14 +38,14 @@ def server() -> Iterator[Server]:
 
 
 def turn(server: Server, seconds: int) -> None:
-    """Stops the clock by which filters forget, so long after the beginning."""
+    """Stops the clock of forgetting filters at this time after the start."""
     server.client.execute_command("BF.CLOCK", "any", 1000 * (BEGIN + seconds))
 
 
 def test_the_page_can_be_pasted_from_top_to_bottom_and_replies_as_shown_at_each_time(
     server, tmp_path
 ):
-    """Into one shell. The Python code is run where it stands."""
+    """Pastes the page into one shell. The Python code runs where it stands."""
     programs = pasting.redis_cli_at(tmp_path / "programs", server.port)
     shell = Shell(tmp_path, PAGE, directory=tmp_path, programs=programs)
     later = commands = waits = codes = 0
@@ -55,7 +56,7 @@ def test_the_page_can_be_pasted_from_top_to_bottom_and_replies_as_shown_at_each_
                 turn(server, later)
                 waits += 1
             elif step["shell"]:
-                # As it is pasted, with the comments.
+                # The code is pasted with its comments.
                 shown = shell.paste(step["shell"])
                 expected = [reply["reply"] for reply in COMMAND.finditer(step["shell"])]
                 assert shown == ", ".join(expected).split(", "), f"{step['shell']}, {later} seconds later"
@@ -75,7 +76,7 @@ def test_the_page_can_be_pasted_from_top_to_bottom_and_replies_as_shown_at_each_
 
 
 def test_the_window_promises_what_the_keys_do(server):
-    """Day after day, the script and the window give the same answers, and the window is what replaces both."""
+    """The script and the window give the same replies, day after day."""
     (script,) = re.findall(r"<<'END'\n(-- KEYS.*?)^END$", PAGE, re.DOTALL | re.MULTILINE)
     client, day = server.client, SECONDS["day"]
     rotated = client.register_script(script)
@@ -100,7 +101,7 @@ def test_the_window_promises_what_the_keys_do(server):
 
 
 def test_the_bits_an_item_are_those_of_the_slices(server):
-    """The table's figures for the default are those of docs/choosing.md, which the library's tests bound."""
+    """The table's figures for the default are those of docs/choosing.md. The library's tests bound them."""
     default = re.search(r"\| 8 \(default\) \| an eighth \| ([\d.]+) \| ([\d.]+) \|", PAGE)
     stated = re.search(
         r"\*\*Filters that forget\*\* take (\d+) bits an item at 1 % .*? At 0\.1 %, they take (\d+) bits",

@@ -1,4 +1,4 @@
-"""docs/how-it-works.md: its figures of shapes are what a server chooses."""
+"""The shapes that docs/how-it-works.md shows are those that a server chooses."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def server() -> Iterator[Server]:
 
 
 def shape(server: Server, rate: str, *options: str) -> tuple[str, str, str]:
-    """Blocks per item, probes, and bits per item of a filter for a million items."""
+    """Returns the blocks per item, the probes, and the bits per item of a filter for a million items."""
     client = server.client
     client.flushall()
     client.execute_command("BF.RESERVE", "filter", rate, 1_000_000, *options)

@@ -1,6 +1,6 @@
-"""`make install` and `make uninstall`, as root runs them: without cargo, without a network.
+"""`make install` and `make uninstall`, run as root would: without cargo, and without a network.
 
-The library that is tested is copied to where `make build` puts it, so that nothing is built here.
+The library under test is copied to where `make build` puts it, so that nothing is built.
 """
 
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from servers import OXBLOOM, ROOT, start
 
-# All that is in the PATH. Neither cargo nor apt-get is.
+# All programs in the PATH. Neither cargo nor apt-get is among them.
 TOOLS = ["sh", "install", "sed", "strip", "rm", "rmdir", "dirname", "printf"]
 LAYOUTS = {
     "default": ([], "usr/local/lib/redis/modules", "usr/local/etc/redis"),
@@ -22,7 +22,7 @@ LAYOUTS = {
 
 
 class Root:
-    """Who installs: a checkout with a library that is built, and a PATH with few programs."""
+    """A user who installs: a checkout with a built library, and a PATH with few programs."""
 
     def __init__(self, folder: Path) -> None:
         self.target, self.path, self.destination = (
@@ -75,7 +75,7 @@ def test_it_installs_without_cargo_and_a_server_runs_what_it_installed(root, tmp
     lines = re.findall(r"^    (include|loadmodule) (/.*)$", shown, re.MULTILINE)
     assert [name for name, _ in lines] == ["include", "loadmodule"]
     configuration = tmp_path / "redis.conf"
-    # The files are where they are staged.
+    # The files are in the staging folder.
     staged = "".join(f"{name} {root.destination}{path}\n" for name, path in lines)
     configuration.write_text(staged + "bf.error-rate 0.003\n")
     with ExitStack() as stack:
@@ -119,10 +119,10 @@ def test_uninstalling_needs_no_library(root):
 
 
 def test_what_is_not_built_is_not_installed_but_the_message_says_what_to_do(root):
-    refused = root.make("install", f"DESTDIR={root.destination}")
-    assert refused.returncode != 0
+    rejected = root.make("install", f"DESTDIR={root.destination}")
+    assert rejected.returncode != 0
     assert (
-        f"{root.target}/release/liboxbloom.so is missing: run `make build' first" in refused.stdout
+        f"{root.target}/release/liboxbloom.so is missing: run `make build' first" in rejected.stdout
     )
     assert root.files() == set()
 

@@ -1,4 +1,4 @@
-"""Links between the pages of the project: the files and the headings that they lead to exist."""
+"""All links between the pages of the project lead to existing files and headings."""
 
 import re
 from functools import cache
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from servers import ROOT
 
-# What is built or installed, and what fuzzers found, is not ours to check.
+# Built or installed files, and those of the fuzzers, are not checked.
 ELSEWHERE = {"target", "node_modules", "corpus", ".git", ".venv"}
 PAGES = sorted(
     page for page in ROOT.rglob("*.md") if not ELSEWHERE.intersection(page.relative_to(ROOT).parts)
@@ -19,14 +19,14 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]*)\)")
 
 
 def links(page: Path) -> list[str]:
-    """Where the links of a page lead, except those to other sites."""
+    """Returns the targets of a page's links, except links to other sites."""
     prose = CODE.sub("code", FENCE.sub("", page.read_text()))
     return [link for link in LINK.findall(prose) if not re.match(r"[a-z]+:", link)]
 
 
 @cache
 def anchors(page: Path) -> set[str]:
-    """The names that GitHub gives to the headings of a page."""
+    """Returns the names that GitHub gives to the headings of a page."""
     found: dict[str, int] = {}
     names = set()
     for heading in re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE):

@@ -1,6 +1,6 @@
-"""docs/migrating-from-redisbloom.md, followed to the letter: its commands are run as they stand there.
+"""docs/migrating-from-redisbloom.md, followed to the letter: its commands run as they are written.
 
-Only the values that the reader is asked to set are others: free ports, the module that was built, a temporary folder.
+Only the values that the page asks its readers to set differ: the ports, the path of the module, and the folder.
 """
 
 import re
@@ -18,12 +18,12 @@ from pasting import Shell, with_settings
 from servers import HOST, OXBLOOM, REDISBLOOM, ROOT, Server, free_port, running, wait_until
 
 PAGE = pages.page("migrating-from-redisbloom.md")
-LAYERED = 3000  # items in a filter that was made for 100
+LAYERED = 3000  # items in a filter that was created for 100
 QUESTIONS = ["BF.INFO", "BF.DEBUG", "BF.CARD", "MEMORY USAGE", "DUMP"]
 
 
 def blocks(heading: str) -> list[str]:
-    """The commands below a heading of the page, block by block."""
+    """Returns the blocks of commands below a heading of the page."""
     return pages.blocks(pages.section(PAGE, heading))
 
 
@@ -43,7 +43,7 @@ NEW_SERVERS = {
 
 
 class Move:
-    """A reader at work, with a shell for each method: so all new servers may be one."""
+    """A reader with one shell at a time, so all new servers may have the same port."""
 
     def __init__(self, old: Server, folder: Path) -> None:
         self.old, self.folder = old, folder
@@ -52,11 +52,11 @@ class Move:
         self.shell: Shell | None = None
 
     def settings(self, ports: list[int], folders: list[Path]) -> dict[str, str]:
-        """What the reader sets, in place of what the page has."""
+        """Returns the reader's values for the settings of the page."""
         settings = {
             "OLD_PORT=6379": f"OLD_PORT={self.old.port}",
             "OXBLOOM=/usr/local/lib/redis/modules/liboxbloom.so": f"OXBLOOM={Path(OXBLOOM).resolve()}",
-            # That of these tests has the packages.
+            # The Python of these tests has the packages.
             "PYTHON=~/oxbloom-python": f"PYTHON={sys.prefix}",
         }
         for page, port, folder in zip(NEW_SERVERS.items(), ports, folders, strict=True):
@@ -64,7 +64,7 @@ class Move:
         return settings
 
     def paste(self, page: str, *blocks: str) -> str:
-        """What the blocks print, in the shell of this page."""
+        """Pastes blocks into the shell of this page. Returns what they print."""
         if not self.shell:
             (self.folder / "tools").symlink_to(ROOT / "tools")
             quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
@@ -79,7 +79,7 @@ class Move:
 
 
 def with_known(settings: dict[str, str], block: str) -> str:
-    """A block with those of the settings that it has."""
+    """Returns a block with those settings that occur in it."""
     return with_settings(block, {name: here for name, here in settings.items() if name in block})
 
 
@@ -94,7 +94,7 @@ def move(tmp_path: Path) -> Iterator[Move]:
 
 
 class Model:
-    """Filters, and every item whose addition was acknowledged."""
+    """Filters, with every item whose addition was acknowledged."""
 
     def __init__(self, client: redis.Redis) -> None:
         client.execute_command("BF.RESERVE", "reserved", "0.001", 5000, "EXPANSION", 4)
@@ -126,14 +126,14 @@ def same(one: redis.Redis, other: redis.Redis, model: Model) -> None:
 
 
 class Writer(threading.Thread):
-    """Adds items to whichever server takes them, until it is told to stop."""
+    """Adds items to the server that accepts them, until it is told to stop."""
 
     def __init__(self, model: Model, *servers: redis.Redis) -> None:
         super().__init__()
         self.model, self.servers, self.stopped = model, servers, threading.Event()
 
     def run(self) -> None:
-        # Also to filters that additions create.
+        # It also adds to filters that additions create.
         keys = ["reserved", "large", "added", *(f"live {n}" for n in range(50))]
         rounds = 0
         while not self.stopped.is_set():
@@ -142,7 +142,7 @@ class Writer(threading.Thread):
                     self.model.add(server, keys[rounds % len(keys)], 7)
                     rounds += 1
                     break
-                except redis.RedisError:  # a replica, or between two masters
+                except redis.RedisError:  # the server is a replica, or no server is the master
                     pass
 
     def __enter__(self) -> "Writer":
@@ -169,7 +169,7 @@ def test_by_replica_and_back(move: Move) -> None:
         move.run(REPLICATE)
         move.run(TAKE_OVER)
         wait_until(lambda: old.info("replication")["role"] == "slave")
-        # The new one serves, the old one follows.
+        # The new server is the master, and the old one follows it.
         count = model.items["large"]
         wait_until(lambda: model.items["large"] > count)
     wait_until(lambda: caught_up(new, old))
@@ -250,7 +250,7 @@ def test_chunk_by_chunk_and_back(move: Move) -> None:
     same(move.old.client, move.new, model)
     assert move.new.dbsize() == 4
 
-    # What has changed since is copied by the last run.
+    # The last run copies the changes since then.
     model.add(move.old.client, "reserved", 1000)
     assert "copied 1 filters" in move.run(COPY_AGAIN)
     model.check(move.new)
@@ -279,7 +279,8 @@ def test_what_has_to_stay_is_listed(move: Move) -> None:
 
 
 def test_the_page_can_be_pasted_from_top_to_bottom(move: Move, tmp_path: Path) -> None:
-    """One method after another: a replica that takes over, a server with the snapshot, one with copies; and the way back."""
+    """One method after another: a replica that takes over, a server with the snapshot, and one with copies; then the
+    way back."""
     ports = [free_port() for _ in NEW_SERVERS]
     folders = [tmp_path / f"new {n}".replace(" ", "-") for n in range(len(ports))]
     page = with_settings(PAGE, move.settings(ports, folders))

@@ -1,7 +1,8 @@
-"""docs/operating.md, followed to the letter: its commands are typed into a shell, its script runs in the exporter, its alerts
-fire when they should and not when clients send wrong commands, and its tables have every figure and every error that there is.
+"""docs/operating.md, followed to the letter. Its commands are typed into a shell, and its script runs in the exporter.
+Its alerts fire when they should, but not when clients send wrong commands. Its tables have every figure and every
+error.
 
-Only the values that the reader is asked to set are others: ports, and folders.
+Only the values that the page asks its readers to set differ: ports and folders.
 """
 
 import json
@@ -37,7 +38,7 @@ EXPORTERS = ["redis_exporter", "prometheus-redis-exporter"]
 
 
 def blocks(heading: str, language: str = "sh") -> list[str]:
-    """The code of a language below a heading."""
+    """Returns the code in a language below a heading."""
     return pages.blocks(pages.section(PAGE, heading), language)
 
 
@@ -48,7 +49,7 @@ def program(*names: str) -> str:
 
 
 class Reader:
-    """Who pastes commands of the page into one shell, after the first ones, which all others need."""
+    """A reader who pastes commands of the page into one shell, after the first ones, which all others need."""
 
     def __init__(self, server: Server, folder: Path) -> None:
         self.ports = {"NEW_PORT": free_port(), "CHECK_PORT": free_port()}
@@ -65,7 +66,7 @@ class Reader:
         self.types(*pages.blocks(self.page.split("\n## ")[0]))
 
     def types(self, *commands: str) -> str:
-        """What the commands print."""
+        """Types commands. Returns what they print."""
         return "\n".join(self.shell.paste(*commands))
 
     def close(self) -> None:
@@ -93,7 +94,7 @@ def reader(server: Server, tmp_path: Path) -> Iterator[Reader]:
 
 
 def rejects(server: Server, *command: str | bytes | int) -> str:
-    """The error that a command gets, also if it is in an array."""
+    """Returns the error of a command, also if it is in an array."""
     try:
         reply = server.client.execute_command(*command)
     except redis.ResponseError as error:
@@ -107,7 +108,7 @@ def figures(text: str) -> dict[str, str]:
 
 
 def info_text(server: Server, section: str) -> str:
-    """What the server sends: redis-py makes a dictionary of it."""
+    """Returns the text that the server sends, which redis-py would turn into a dictionary."""
     command = ["redis-cli", "-h", HOST, "-p", str(server.port), "INFO", section]
     return subprocess.run(command, check=True, capture_output=True).stdout.decode()
 
@@ -130,7 +131,7 @@ def test_each_figure_is_explained_and_each_explained_one_is_there(reader):
     layouts = [name for name, value in shown.items() if "=" in value]
     assert sorted(explained) == sorted(shown.keys() - layouts)
     assert all(f"`{layout}`" in section for layout in layouts)
-    # What is told of each layout is told of all as well.
+    # Figures of a layout are also reported for all layouts together.
     for layout in layouts:
         names = [figure.split("=")[0] for figure in shown[layout].split(",")]
         assert {f"bf_{name}" for name in names} <= set(explained)
@@ -163,7 +164,7 @@ def test_the_other_names_of_figures_are_those_of_the_table(server):
 
 
 def test_the_exporters_own_names_have_lines_as_it_reads_them(server):
-    """It splits INFO MODULES into lines, and takes those with a name that it knows, one colon, and a number."""
+    """The exporter splits INFO MODULES into lines, and takes those with a known name, one colon, and a number."""
     info = info_text(server, "modules")
     _, _, section = info.partition("\r\n# bf\r\n")
     lines = section.partition("\r\n#")[0].split("\r\n")
@@ -181,7 +182,7 @@ def test_the_exporters_own_names_have_lines_as_it_reads_them(server):
 
 
 def errors_for_lack_of_memory(source: str) -> set[str]:
-    """Each of the texts with each limit. Without saying for what, memory is only asked of the system."""
+    """Returns each of the texts with each limit. An error that names no purpose only occurs with the system's limit."""
     texts = dict(re.findall(r'(\w+)\(limit: Limit\) => no_memory!\("([^"]*)", limit\)', source))
     limits = dict(
         re.findall(r'Limit::(\w+) => (?:\{\s*)?c_str\(concat!\(\$words, "([^"]*?)\\0"', source)
@@ -216,7 +217,7 @@ def test_each_error_is_explained():
 def test_each_line_of_the_log_is_explained(reader):
     section = PAGE[PAGE.index("## The log") : PAGE.index("## Errors")]
     explained = " ".join(re.findall("`([^`]*)`", section))
-    # The words that are in the sources as they are in the log.
+    # The parts of a log line in the sources that occur in the log unchanged.
     for source in (ROOT / "src").rglob("*.rs"):
         call = r"(?:log_warning|log_and_exit)\(\s*&?(?:format!\(\s*)?\"([^\"]*)\""
         # A backslash at the end of a line joins it to the next.
@@ -255,7 +256,7 @@ def test_the_lines_of_the_log_about_rejected_commands_are_as_shown(server):
 
 
 def log_of_two(*modules: str) -> str:
-    """The log of a server that is to load two modules, and does not start."""
+    """Returns the log of a server that loads two modules, and does not start."""
     command = [SERVER, "--port", str(free_port()), "--save", ""]
     for module in modules:
         command += ["--loadmodule", str(Path(module).resolve())]
@@ -279,7 +280,7 @@ def test_of_two_modules_the_last_line_of_the_log_names_the_second(modules):
 
 @contextmanager
 def exporter(server: Server, script: Path) -> Iterator[str]:
-    """The address at which an exporter tells the metrics."""
+    """Starts an exporter. Yields the address of its metrics."""
     listen = f"{HOST}:{free_port()}"
     address = f"redis://{HOST}:{server.port}"
     command = [program(*EXPORTERS), "-redis.addr", address, "-script", str(script)]
@@ -328,7 +329,7 @@ def test_the_exporter_reports_each_figure(server, reader, tmp_path):
     assert float(reported["bf_counting_items"]) == 2
 
 
-# For each alert: what the exporter reports, minute by minute, that makes it go off.
+# For each alert: metrics, minute by minute, that make it fire.
 ALARMING = {
     "OxbloomInternalError": {"bf_internal_errors": "0x5 1x10"},
     "OxbloomReplicationRejected": {"bf_rejected_replicated": "0x5 1x10"},
@@ -363,7 +364,7 @@ def test_each_alert_goes_off_when_it_should_and_not_before(tmp_path):
     assert summaries.keys() == ALARMING.keys()
 
     def case(values: dict[str, str], minutes: int, alert: str, goes_off: bool) -> dict:
-        # What compares two values has the labels that both have; `and` has those of the left side.
+        # The result of a comparison has the labels of both sides; that of `and` has those of the left side.
         key = next(iter(values))
         keys = {} if alert == "OxbloomMemoryShort" else {"key": key}
         alerts = {
@@ -386,7 +387,7 @@ def test_each_alert_goes_off_when_it_should_and_not_before(tmp_path):
 
 def check_rules(folder: Path, rules: str, cases: list[dict]) -> None:
     (folder / "rules.yml").write_text(rules)
-    # A file of JSON is one of YAML.
+    # JSON is valid YAML.
     tests = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": cases}
     (folder / "tests.yml").write_text(json.dumps(tests))
     promtool = program("promtool")
@@ -398,7 +399,7 @@ def check_rules(folder: Path, rules: str, cases: list[dict]) -> None:
 
 
 def reported_by(server: Server, folder: Path) -> dict[str, str]:
-    """What the exporter reports of a server: the figures, and its memory."""
+    """Returns what the exporter reports about a server: the figures, and its memory."""
     (script,) = blocks("Prometheus", "lua")
     (folder / "oxbloom.lua").write_text(script)
     with exporter(server, folder / "oxbloom.lua") as address:
@@ -409,7 +410,7 @@ def reported_by(server: Server, folder: Path) -> dict[str, str]:
 
 
 def abuse(server: Server) -> None:
-    """All that a client can do that has no rights but to add, create, restore and load chunks: and nothing of it works."""
+    """Does all that a client can do who may only add, create, restore and load chunks. Nothing of it works."""
     client = server.client
     client.execute_command("BF.RESERVE", "fixed", "0.01", 1, "NONSCALING")
     client.execute_command("BF.RESERVE", "layers", "0.01", 1, "EXPANSION", 1, "LAYOUT", "classic")
@@ -451,7 +452,7 @@ def test_a_client_without_special_rights_sets_off_no_alert(server, tmp_path):
     for figure in [*(f"bf_rejected_{reason}" for reason in reasons), "bf_additions_rejected"]:
         assert float(after[figure]) >= float(before[figure]) + 20, figure
     assert float(after["bf_layers"]) > 8 * float(after["bf_filters"])
-    # As the exporter reports it before and after, for an hour.
+    # The metrics of the exporter before and after, for an hour.
     values = {name: f"{before[name]}x10 {number}x60" for name, number in after.items()}
     expressions = re.findall(r"^ *expr: (.*)$", rules, re.MULTILINE)
     assert len(expressions) == len(ALARMING)
@@ -495,12 +496,12 @@ def test_the_page_can_be_pasted_from_top_to_bottom(reader, server):
     shown = [reader.types(block) for block in pages.blocks(reader.page)]
     backup = next(text for text in shown if "RDB looks OK" in text)
     assert figures(backup)["bf_filters"] == "3"
-    # With the one that was restored from the backup.
+    # The server that was restored from the backup also runs.
     check_upgrade(reader, server, shown[-1], filters=4)
 
 
 def test_a_wait_that_is_in_vain_is_given_up_and_nothing_is_done_then(reader, server):
-    """By a clock that is quick. The new server does not start, so nobody takes over, and the old one goes on."""
+    """The clock is fast here. The new server does not start, so nobody takes over, and the old one continues."""
     (commands,) = blocks("Upgrade")
     quick = "date() { echo $((SECONDS * 500)); }"
     reader.types(f"OXBLOOM=/nowhere.so\n{quick}\n{{\n{commands}}} || echo gave up")

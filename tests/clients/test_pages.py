@@ -1,10 +1,11 @@
-"""The pages for users, taken at their word.
+"""The pages for users, checked against a server and the files of the project.
 
-What a page types into redis-cli is typed into it here, and gets the reply that is shown. The Python code prints what its comments
-say, also when it is run again. Where a page has figures, names or errors that a server or a file can confirm, it does.
+Commands that a page types into redis-cli get the reply that it shows. The Python code prints what its comments say,
+also when it runs again. Figures, names and errors are compared with a server or a file where that is possible.
 
-Other pages have tests of their own: `../dist/test_installing.py`, `test_operating.py`, `test_migrating.py`, `test_forgetting_page.py`, `test_pybloom_page.py`,
-`crawling/test_crawling_page.py`; the code for node-redis is run by `node/bloom.test.mjs`.
+Other pages have tests of their own: `../dist/test_installing.py`, `test_operating.py`, `test_migrating.py`,
+`test_forgetting_page.py`, `test_pybloom_page.py`, `crawling/test_crawling_page.py`; `node/bloom.test.mjs` runs the code
+for node-redis.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ MERGING = "docs/merging.md"
 REMOVING = "docs/removing.md"
 VERSIONS = "docs/versions.md"
 
-# What is in each page: blocks of code, by their language. Those in sh are checked by name only.
+# The blocks of code in each page, by language. Those in sh are only checked by name.
 BLOCKS = {
     README: ["console", "console", "python", "js", "console"],
     CHOOSING: ["console"],
@@ -56,7 +57,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def session(page: str) -> list[tuple[str, str]]:
-    """Commands and their replies."""
+    """Returns commands and their replies."""
     return pages.typed(text(page))
 
 
@@ -158,7 +159,7 @@ def test_the_readme_links_to_each_page():
 
 
 def amount(shown: str) -> float:
-    """The number of a figure with its unit: bytes, or seconds."""
+    """Returns the number of a figure with its unit: bytes or seconds."""
     units = {"kB": 1e3, "MB": 1e6, "ns": 1e-9, "ms": 1e-3, "s": 1.0}
     number, unit = shown.split()
     return float(number) * units[unit]
@@ -171,7 +172,7 @@ def rounds_to(measured: str, stated: str) -> bool:
     return f"{amount(measured) / unit:.{digits}f}" == number
 
 
-# After `make bench`, its new figures belong into the README.
+# After `make bench`, the README must get the new figures.
 @pytest.mark.parametrize(
     ("line", "section", "row"),
     [
@@ -208,7 +209,7 @@ def test_the_readmes_figures_are_those_of_the_benchmarks(line, section, row):
         re.DOTALL | re.MULTILINE,
     )
     (cells,) = re.findall(rf"^\| {re.escape(row)} \| (.*) \|$", part, re.MULTILINE)
-    # Without the range of the rounds. Times of commands are in nanoseconds.
+    # The range of the rounds is left out. Times of commands are in nanoseconds.
     measured = [re.sub(r" \(.*\)", "", cell) for cell in cells.split(" | ")]
     measured = [f"{cell} ns" if cell.isdigit() else cell for cell in measured]
     compared = [pair for pair in zip(measured, stated, strict=False) if pair[1] != "no merging"]
@@ -359,7 +360,7 @@ def test_the_table_of_memory_is_what_a_server_says(server):
         assert f"{size(server, rate, 100 * million) / 10**6:.0f}" == large
 
 
-# Full, on a server. Those that grow depend on the number of items, and are measured over many numbers elsewhere.
+# These are full filters on a server. Growing ones depend on the number of items, and are measured elsewhere.
 @pytest.mark.parametrize(
     ("filter_of_a_line", "options", "capacity"),
     [
@@ -398,7 +399,7 @@ def test_each_setting_is_in_the_table_and_explained(server):
 
 @pytest.fixture
 def configured() -> Iterator[Server]:
-    """A server with the arguments of `loadmodule` that the page shows."""
+    """Starts a server with the arguments of `loadmodule` that the page shows."""
     (line,) = blocks(CONFIGURATION, "text")
     name, _, *arguments = line.split()
     assert name == "loadmodule"
@@ -435,7 +436,7 @@ def test_the_versions_are_those_of_the_files_and_of_the_server(server):
     assert re.findall(version, classic) == [stated["classic file format"]]
 
 
-# Merging, and what is different elsewhere
+# Merging, and differences from other servers
 
 
 def test_a_retried_merge_into_a_counting_filter_doubles_the_counts_without_replace(server):

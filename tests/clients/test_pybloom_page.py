@@ -1,4 +1,4 @@
-"""docs/pybloom.md, taken at its word: each line of its table is run on pybloom and on a server, and both answer as it says."""
+"""docs/pybloom.md: each line of its table runs on pybloom and on a server, and both reply as it says."""
 
 import re
 import subprocess
@@ -14,10 +14,10 @@ CLI = "redis-cli"
 
 
 def lines() -> list[list[str]]:
-    """The cells of the table, without their Markdown."""
+    """Returns the cells of the table, without their Markdown."""
     rows = re.findall(r"^\| (`.*) \|$", PAGE, re.MULTILINE)
     cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)] for row in rows]
-    # What follows the first code of a cell explains it.
+    # The text after the first code of a cell explains it.
     code = re.compile(r"`([^`]*)`")
     return [
         [found[1].replace("\\|", "|") if (found := code.match(cell)) else "" for cell in row]
@@ -27,7 +27,7 @@ def lines() -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    """For all lines, in their order."""
+    """Starts a server for all lines, which run in their order."""
     with running(OXBLOOM) as server:
         yield server
 
@@ -39,19 +39,19 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def names() -> dict:
-    """What Python has names for: for all lines, in their order."""
+    """Returns the names that Python knows. All lines share them, in their order."""
     return {name: getattr(pybloom_live, name) for name in ["BloomFilter", "ScalableBloomFilter"]}
 
 
 def redis_cli(server: Server, line: str) -> str:
-    """What a line of shell prints, in which redis-cli has found the server."""
+    """Returns what a line of shell prints. Its redis-cli connects to the server."""
     script = f'{CLI}() {{ command {CLI} -h {HOST} -p {server.port} "$@"; }}\n{line}'
     command = ["bash", "-c", script]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
 
 
 def answer(code: str, names: dict) -> str:
-    """What Python shows of an expression, or the exception that it raises; nothing of a statement."""
+    """Returns the value of an expression as Python shows it, or the exception that it raises. A statement has none."""
     try:
         return repr(eval(code, names))
     except SyntaxError:
@@ -68,7 +68,7 @@ def test_both_answer_as_the_table_says(
     server, folder, names, monkeypatch, pybloom, answers, oxbloom, replies
 ):
     monkeypatch.chdir(folder)
-    # With a seed that is always the same, so that none of a hundred items is now and then a false positive.
+    # With a fixed seed, none of a hundred items is a false positive.
     oxbloom = re.sub(r"^BF\.RESERVE.*", r"\g<0> SEED 7", oxbloom)
     shown = answer(pybloom, names)
     assert shown == answers or not answers

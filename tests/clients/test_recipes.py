@@ -1,5 +1,5 @@
-"""docs/recipes.md, pasted from top to bottom: what is typed into the shell gets the replies that are shown, and the Python code,
-run where it stands, prints what it says.
+"""docs/recipes.md, pasted from top to bottom. Commands in the shell get the replies that the page shows, and the Python
+code prints what its comments say.
 """
 
 import re
@@ -49,7 +49,7 @@ def test_the_page_can_be_pasted_from_top_to_bottom(server: Server, tmp_path: Pat
     finally:
         shell.close()
     assert steps == {"sh": 5, "python": 5}
-    # Those with an expiry have one.
+    # Keys with an expiry do expire.
     assert server.client.ttl("ad:17") > 2_000_000
     assert server.client.ttl("visits:monday") > 1_000_000
     assert server.client.ttl("visits:template") == -1

@@ -1,9 +1,8 @@
-"""redis-py's own ``client.bf()`` works against the module as it does against RedisBloom.
+"""redis-py's own ``client.bf()`` works with the module as it does with RedisBloom.
 
-Every method and keyword argument is called over RESP2 and RESP3, with legacy and with unified
-responses, and has to give the reply type that the client promises in that mode. Membership is checked
-against a set that remembers everything. Where a value depends on how a filter is laid out (its size,
-the chunks of a dump), only what every Bloom filter must satisfy is asserted.
+Every method and keyword argument is called over RESP2 and RESP3, with legacy and with unified responses, and must
+return the type that the client documents for that mode. Membership is compared with a set. Where a value depends on a
+filter's structure (its size, the chunks of a dump), the tests only check what every Bloom filter must satisfy.
 """
 
 import asyncio
@@ -22,16 +21,16 @@ from servers import HOST, server_version
 WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 FULL = "non scaling filter is full"
 
-# So strict an error rate that distinct items of a small test are never taken for one another.
+# An error rate so low that the items of a small test have no false positives.
 TIGHT = 1e-18
 
-# More than any dump in these tests has: an endless SCANDUMP fails rather than hangs.
+# More chunks than any dump here has, so that an endless SCANDUMP fails instead of hanging.
 MOST_CHUNKS = 1000
 
-# Servers before 7.0 have neither booleans nor maps for modules, whatever the client speaks.
+# Servers before 7.0 have neither booleans nor maps for modules, whatever protocol the client uses.
 SPEAKS_RESP3 = server_version() >= (7, 0)
 
-# Where the allocator does not align to cache lines, as in builds without jemalloc, a layer may take one more.
+# If the allocator does not align to cache lines, as in builds without jemalloc, a layer may take one line more.
 CACHE_LINE = 64
 
 BINARY_ITEMS = [
@@ -50,7 +49,7 @@ BINARY_ITEMS = [
 
 
 class Mode(NamedTuple):
-    """How a client talks to the server, and in which shape it hands out replies."""
+    """The protocol of a client, and the form of its responses."""
 
     protocol: int | None
     legacy: bool
@@ -61,7 +60,7 @@ class Mode(NamedTuple):
 
     @property
     def flag(self) -> type:
-        """What an added / present flag is: a number in RESP2, a boolean in RESP3."""
+        """Returns the type of a flag for an item: int in RESP2, bool in RESP3."""
         return int if self.protocol == 2 or not SPEAKS_RESP3 else bool
 
     def flags(self, *values: int) -> list:
@@ -113,14 +112,14 @@ def read_info(reply: BFInfo | dict | list) -> Info:
 
 
 def assert_alike(copy: BFInfo | dict | list, original: BFInfo | dict | list) -> None:
-    """Equal, but for what the allocator makes of the size."""
+    """Compares two replies. The sizes may differ by what the allocator adds."""
     ours, theirs = read_info(copy), read_info(original)
     assert ours == theirs._replace(size=ours.size)
     assert abs(ours.size - theirs.size) <= CACHE_LINE * ours.filters
 
 
 def typed(reply):
-    """A reply together with its types, for 1 == True in Python."""
+    """Returns a reply together with its types, since 1 == True in Python."""
     if isinstance(reply, list):
         return [typed(element) for element in reply]
     return type(reply), reply
@@ -143,12 +142,12 @@ def answers(bf, key, members, batch=1000) -> list[bool]:
 
 
 def ideal_bytes(capacity: int, rate: float) -> float:
-    """The textbook size of a Bloom filter: n ln(1/p) / (ln 2)^2 bits."""
+    """Returns the textbook size of a Bloom filter: n ln(1/p) / (ln 2)^2 bits."""
     return capacity * math.log(1 / rate) / math.log(2) ** 2 / 8
 
 
 def copy_filter(bf, source, target) -> None:
-    """Copies a filter by SCANDUMP and LOADCHUNK, checking the types on the way."""
+    """Copies a filter by SCANDUMP and LOADCHUNK, and checks the types."""
     position = 0
     for _ in range(MOST_CHUNKS):
         position, data = bf.scandump(source, position)
@@ -210,7 +209,7 @@ def test_create_makes_the_filter_that_its_arguments_describe(
     assert info == Info(1234, info.size, 1, 0, expansion)
 
 
-def test_create_refuses_an_existing_filter_and_leaves_it_alone(bf):
+def test_create_rejects_an_existing_filter_and_leaves_it_alone(bf):
     bf.create("filter", 0.01, 1000)
     bf.add("filter", "member")
     before = read_info(bf.info("filter"))
@@ -235,7 +234,7 @@ def test_create_refuses_an_existing_filter_and_leaves_it_alone(bf):
     ],
     ids=str,
 )
-def test_create_refuses_bad_arguments_and_makes_no_key(client, bf, arguments):
+def test_create_rejects_bad_arguments_and_makes_no_key(client, bf, arguments):
     with pytest.raises(ResponseError):
         bf.create("filter", **arguments)
     assert client.exists("filter") == 0
@@ -248,7 +247,7 @@ def test_size_is_near_that_of_a_textbook_filter(bf, rate):
     assert ideal_bytes(100_000, rate) / 2 < size < ideal_bytes(100_000, rate) * 2
 
 
-# Adding and asking
+# Adding and checking
 
 
 def test_add_tells_new_items_from_known_ones(bf, mode):
@@ -402,7 +401,7 @@ def test_a_full_filter_grows_as_far_as_it_must(bf, expansion):
     assert all(answers(bf, "filter", members))
 
 
-def test_a_full_filter_that_may_not_scale_refuses_new_items(bf, mode):
+def test_a_full_filter_that_may_not_scale_rejects_new_items(bf, mode):
     bf.create("filter", TIGHT, 2, noScale=True)
     bf.madd("filter", "a", "b")
     with pytest.raises(ResponseError, match=f"^{FULL}$"):
@@ -455,7 +454,7 @@ def test_a_missing_key_is_reported_as_not_found(client, bf, method, arguments):
         ("loadchunk", (1, b"data")),
     ],
 )
-def test_a_key_of_another_type_is_refused_and_left_alone(client, bf, method, arguments):
+def test_a_key_of_another_type_is_rejected_and_left_alone(client, bf, method, arguments):
     client.set("string", "value")
     with pytest.raises(ResponseError, match=f"^{WRONG_TYPE}$"):
         getattr(bf, method)("string", *arguments)
@@ -528,7 +527,7 @@ def test_a_dump_is_not_loaded_over_an_existing_filter(bf):
 
 
 @pytest.mark.parametrize("junk", [b"", b"\0", b"junk", b"\xff" * 100], ids=repr)
-def test_a_header_that_is_none_is_refused_and_makes_no_key(client, bf, junk):
+def test_a_header_that_is_none_is_rejected_and_makes_no_key(client, bf, junk):
     with pytest.raises(ResponseError):
         bf.loadchunk("filter", 1, junk)
     assert client.exists("filter") == 0

@@ -1,6 +1,6 @@
-"""docs/security.md, pasted into one shell: users may do what the page says, and none of them is left at the end.
+"""docs/security.md, pasted into one shell. Users may do what the page says, and none of them is left at the end.
 
-The tests of the module send each line of it alone (tests/server/access.rs).
+tests/server/access.rs sends each line of the page on its own.
 """
 
 import re
@@ -25,7 +25,7 @@ def server() -> Iterator[Server]:
 
 
 def is_for_this_server(block: str) -> bool:
-    """Blocks for some servers begin with a comment that says which."""
+    """Returns true if a block is for this server. Some blocks start with a comment that names their servers."""
     found = re.search(r"<<'END'\n# (before )?\D*(\d+)\.(\d+)", block)
     if not found:
         return True

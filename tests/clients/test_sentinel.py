@@ -1,4 +1,4 @@
-"""Clients write on when another server becomes the primary, and find every item that is certain to be there."""
+"""Clients continue when another server becomes the primary, and find every item that is certain to be present."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ ROUNDS = 5
 
 
 def filters(servers: Replicated) -> dict[str, Kind]:
-    """Filters that all servers have."""
+    """Creates filters, and waits until all servers have them."""
     keys = reserve(servers.primary().client, "")
     wait_until(servers.wait)
     return keys
@@ -35,7 +35,7 @@ def check_all(servers: Replicated, writers: list[Writer]) -> None:
 
 
 def test_what_all_replicas_had_is_there_when_sentinels_have_made_one_of_them_the_primary():
-    """Sentinels choose by what replicas last told them: any may be the next."""
+    """Sentinels choose a replica by its last report, so any of them may become the primary."""
     with running_replicated() as servers:
         keys = filters(servers)
 
@@ -59,7 +59,7 @@ def test_what_all_replicas_had_is_there_when_sentinels_have_made_one_of_them_the
 
 
 class Whoever:
-    """Sends to a server, and to the next once it follows."""
+    """A client that sends to one server, and to the next one when the first becomes a replica."""
 
     def __init__(self, servers: Replicated) -> None:
         self.clients = servers.clients(retry=ONCE)

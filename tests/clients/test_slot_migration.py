@@ -1,4 +1,4 @@
-"""Filters that move from server to server of a cluster, with their slot, while clients write to them."""
+"""Filters that move between the servers of a cluster, with their slot, while clients write to them."""
 
 import resource
 import threading
@@ -30,23 +30,23 @@ from redis.cluster import RedisCluster
 from redis.exceptions import ResponseError
 from servers import OXBLOOM_WITH_CLOCK, Server, server_version, wait_until
 
-MOVES_ATOMICALLY = server_version() >= (9, 0)  # which only Valkey is
+MOVES_ATOMICALLY = server_version() >= (9, 0)  # only Valkey has such versions
 
 TAG = "{moving}"
 WRITERS = 3
 MOVES = 4
-# In seconds. The clock is only stopped where a slice begins.
+# Times in seconds. The clock only stops where a slice begins.
 BEGIN, SLICE_OF_WINDOW, SLICES_OF_WINDOW = 1_800_000_000, 900, 4
-CHUNK = 16 << 20  # bytes that travel at a time
+CHUNK = 16 << 20  # bytes that are sent at a time
 
 LARGE = {
-    # Grows from small to large.
+    # This filter grows from small to large.
     "classic": Kind(0.01, 1000, ("EXPANSION", "20000", "LAYOUT", "classic")),
-    # Grow when they are large, a part at a time: with as many items as below, every two hundred.
+    # These filters grow in small steps when they are large: with the number of items below, every two hundred items.
     "native": Kind(1e-15, 1000),
     "counting": Kind(1e-15, 1000, ("COUNTING",)),
 }
-FILLED, SLICE = 2_140_000, 53_500  # items of the last two, in all and of a script
+FILLED, SLICE = 2_140_000, 53_500  # items of the last two filters: in total, and for each script
 HUGE = {"huge": Kind(0.01, 60_000_000, ("NONSCALING",))}
 
 FILL = """
@@ -60,7 +60,7 @@ end
 
 @pytest.fixture
 def new_cluster() -> Iterator[Cluster]:
-    """One whose servers have freed nothing yet: what an allocator keeps, it can hand out whatever the limit."""
+    """Starts a cluster whose servers have freed nothing yet. Memory that an allocator keeps would bypass the limit."""
     with running_cluster() as cluster:
         yield cluster
 
@@ -161,20 +161,20 @@ def test_nothing_is_lost_while_a_slot_moves_atomically(cluster: Cluster):
 
 
 def stop_clocks(cluster: Cluster, seconds: int) -> None:
-    """Stops the clocks of all primaries so long after the beginning."""
+    """Stops the clocks of all primaries at this time after the start."""
     for primary in cluster.primaries():
         key = next(cluster.tags_of(primary))
         primary.client.execute_command("BF.CLOCK", key, 1000 * (BEGIN + seconds))
 
 
 def added_during(act: Callable[[], object], client: RedisCluster, key: str, name: str) -> list[str]:
-    """The items that were added to a filter while something was done, after a first one."""
+    """Returns the items that were added to a filter while `act` ran, after a first one."""
     items, over = list[str](), threading.Event()
 
     def write() -> None:
         for number in count():
             item = f"{name} {number}"
-            # Servers may send a client to and fro until all know who has the slot.
+            # Servers may redirect a client back and forth until all know who serves the slot.
             with suppress(*FAILURES):
                 client.execute_command("BF.ADD", key, item)
                 items.append(item)
@@ -216,7 +216,7 @@ def test_items_are_forgotten_in_time_wherever_the_filter_is(atomically: bool):
 
 @contextmanager
 def short_of_memory(server: Server) -> Iterator[None]:
-    """While this lasts, a server gets no more than half of what a huge filter takes."""
+    """Limits a server to half of the memory of a huge filter."""
     unlimited = resource.prlimit(server.process.pid, resource.RLIMIT_AS)
     pages = int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + HUGE["huge"].capacity // 2

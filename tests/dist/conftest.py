@@ -1,6 +1,6 @@
-"""Machines on which the files of a release are installed: a new Debian with a server, as root, without a network.
+"""Machines for installing the files of a release: a new Debian with a server, as root, without a network.
 
-`make test-dist` builds those files and the Debian, a tar file.
+`make test-dist` builds the files, and the Debian as a tar file.
 """
 
 import os
@@ -24,7 +24,7 @@ ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
 }
 
-# What the page's commands are here. No systemd runs in a folder, and rpm's database knows nothing of what Debian installed.
+# Replacements for commands of the page. No systemd runs in a folder, and rpm's database lacks the packages of Debian.
 PROGRAMS = {
     "sudo": 'exec "$@"',
     "systemctl": 'exec service "${2%-server}-server" "$1"',
@@ -32,7 +32,7 @@ PROGRAMS = {
 }
 
 
-# A layer above the Debian, in memory, so that each machine is a new one. All that is mounted goes with the first process.
+# A layer over the Debian, in memory, which makes each machine a new one. The mounts disappear with the first process.
 START = """
 mount -t tmpfs none {folder}
 mkdir {folder}/upper {folder}/work {folder}/root
@@ -45,7 +45,7 @@ exec chroot . sh -c 'echo ready; exec sleep infinity'
 
 
 class Machine:
-    """A new Debian, in network, process and mount namespaces of its own."""
+    """A new Debian with its own network, processes and mounts."""
 
     def __init__(self, folder: Path) -> None:
         start = START.format(folder=folder, lower=TARGET / "root-file-system")
@@ -72,7 +72,7 @@ class Machine:
         self.process.stdout.close()
 
     def runs(self, script: str) -> str:
-        """What a script prints, in the folder of the release's files."""
+        """Runs a script in the folder of the release's files. Returns what it prints."""
         command = ["nsenter", "--target", self.init, "--mount", "--net", "--pid", "--root"]
         done = subprocess.run(
             [*command, "--wd=/", "sh", "-euxc", f"cd /release\n{script}"],
@@ -93,13 +93,13 @@ class Machine:
             shutil.copy(file, self.root / "release")
 
     def files(self) -> set[str]:
-        """All files and folders, except those of the tests and of the system's bookkeeping."""
+        """Returns all files and folders, except those of the tests and of the system's bookkeeping."""
         bookkeeping = r"/(release|run|tmp|var/(log|cache|lib))(/|$)"
         found = self.runs("find / -xdev").splitlines()
         return {path for path in found if not re.match(bookkeeping, path)}
 
     def speaks(self) -> bool:
-        """Whether the server has filters, on which `BF.ADD` works once."""
+        """Returns true if the server has filters: BF.ADD adds an item once."""
         self.runs("until redis-cli ping; do sleep 0.1; done")
         return self.runs("redis-cli DEL seen; redis-cli BF.ADD seen item").split()[-1] == "1"
 
@@ -112,12 +112,12 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def commands(heading: str) -> list[str]:
-    """The blocks of shell commands below a heading of docs/installing.md."""
+    """Returns the blocks of shell commands below a heading of docs/installing.md."""
     return pages.blocks(pages.section(PAGE, heading), "sh")
 
 
 def version() -> str:
-    """The only place where the version is written."""
+    """Returns the version, which is written only there."""
     found = re.search(r'^version = "(.*)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)
     assert found
     return found[1]

@@ -1,6 +1,6 @@
 """The Dockerfiles of the release, built and run with buildah.
 
-The public images are not downloaded: the servers are in a Debian of our own, which is as old as theirs or older.
+The public images are not downloaded. The servers are in our own Debian, which is as old as the images or older.
 """
 
 import json
@@ -21,7 +21,7 @@ BASE = "localhost/server"
 
 
 class Builder:
-    """Images in a folder of their own, without a service and without downloads."""
+    """Builds images in a folder of its own, without a service and without downloads."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class Builder:
 
     @contextmanager
     def running(self, image: str) -> Iterator[redis.Redis]:
-        """A client of the server that an image's CMD starts, here on a free port."""
+        """Starts the CMD of an image with a free port. Yields a client of its server."""
         container = self.buildah("from", "--pull-never", image)
         cmd = json.loads(self.buildah("inspect", container))["OCIv1"]["config"]["Cmd"]
         port = free_port()

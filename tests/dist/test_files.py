@@ -1,4 +1,4 @@
-"""What `make dist` built, before it is installed."""
+"""The files that `make dist` built, before they are installed."""
 
 import hashlib
 import re
@@ -68,7 +68,7 @@ def test_the_links_of_the_pages_lead_somewhere_in_the_archive(tmp_path):
     (archive,) = DIST.glob("*.tar.gz")
     printed("tar", "xzf", archive, "-C", tmp_path)
     (folder,) = tmp_path.iterdir()
-    # That page is for a checkout.
+    # This page is for a checkout.
     found = [page for page in folder.rglob("*.md") if page.name != "CONTRIBUTING.md"]
     assert len(found) > 30
     for page in found:
@@ -81,7 +81,7 @@ def test_the_links_of_the_pages_lead_somewhere_in_the_archive(tmp_path):
 def test_building_elsewhere_gives_the_same_files(tmp_path):
     clone = tmp_path / "another/clone"
     printed("git", "clone", "-q", ROOT, clone)
-    # Also what is not committed yet.
+    # This includes changes that are not committed.
     printed("sh", "-c", f"cd {ROOT} && git ls-files -z | xargs -0 cp --parents -t {clone}")
     printed("git", "-C", clone, "add", "--all")
     (clone / "target").mkdir()

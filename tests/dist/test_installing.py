@@ -37,7 +37,7 @@ def removal(installed: str) -> str:
 
 
 def check(machine: Machine) -> None:
-    """What the page says to check."""
+    """Runs the checks of the page."""
     assert machine.speaks()
     machine.runs("redis-cli DEL seen")
     for reply in ("1", "0"):
@@ -138,7 +138,7 @@ def test_the_archive_is_installed_and_leaves_nothing(machine):
 
 
 def test_debians_service_runs_what_is_installed(machine):
-    """No systemd runs here: its rules are read, and what they do to a library elsewhere is done with a mount."""
+    """Checks the rules of the service. No systemd runs here, so a mount has the same effect on a library elsewhere."""
     service = (machine.root / "lib/systemd/system/redis-server.service").read_text()
     (allowed,) = re.findall(r"^ExecPaths=(.*)$", service, re.MULTILINE)
     assert "/usr/lib" in allowed.split()

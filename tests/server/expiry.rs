@@ -12,7 +12,7 @@ use testkit::{Setup, ask, error, run};
 
 use crate::replication::{master_setup, replica_setup};
 
-/// In the year 2100, in seconds since 1970.
+/// A time in the year 2100, in seconds since 1970.
 const FAR: i64 = 4_102_444_800;
 
 /// Commands that create a filter: the arguments before and after the options.

@@ -186,7 +186,7 @@ pub fn read_chunks(header: &NativeHeader, source: &mut impl Source) -> Result<Na
 pub struct Chunk<'a> {
     /// The offset in bytes at which the bits start.
     pub offset: u64,
-    /// Whole blocks.
+    /// The bits of whole blocks.
     pub bits: &'a [u8],
 }
 

@@ -40,9 +40,12 @@
 //!
 //! # Files
 //!
-//! - `bits`: fields of bits in bytes; `path`: the bits of a hash; `entry`: values and counts; `segment`: groups of slots
-//! - `directory`: from a path to its segment; `fingerprint`: lengths and error rates; `coverage`: the false-positive rate
-//! - `lookup`, `update`, `growth`, `merge`, `forgetting` and `stored`: the operations; `dispatch`: code for each processor
+//! - `bits`: fields of bits in bytes; `path`: the bits of a hash; `entry`: values and counts; `segment`: groups of
+//!   slots;
+//! - `directory`: from a path to its segment; `fingerprint`: lengths and error rates; `coverage`: the false-positive
+//!   rate;
+//! - `lookup`, `update`, `growth`, `merge`, `forgetting` and `stored`: the operations; `dispatch`: code for each
+//!   processor.
 
 #[macro_use]
 mod dispatch;

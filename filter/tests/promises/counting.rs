@@ -536,7 +536,7 @@ impl Peak {
     }
 }
 
-/// As with sessions, leases or recent visitors, as many items are removed as are added.
+/// In this test, as many items are removed as are added, as happens with sessions, leases or recent visitors.
 #[test]
 fn a_filter_whose_items_come_and_go_stays_as_large_as_it_was() {
     for rate in [0.3, 0.1, 0.01] {

@@ -1,4 +1,4 @@
-"""Real crawlers: processes of Scrapy, as `scrapy crawl` starts them."""
+"""Real crawlers: processes of Scrapy, started as `scrapy crawl` starts them."""
 
 import json
 import os
@@ -35,14 +35,14 @@ SCRAPYS_OWN = {"DUPEFILTER_CLASS": "oxbloom.scrapy.RFPDupeFilter"}
 
 
 def pages_in_flight(server: Server) -> set[int]:
-    """Of the requests that crawlers have taken and not dealt with, by the server's account."""
+    """Returns the pages of the requests that crawlers have taken and not finished, according to the server."""
     entries = server.client.hvals(IN_FLIGHT)
     urls = [urlsplit(pickle.loads(entry.split(b" ", 1)[1])["url"]) for entry in entries]
     return {int(parse_qs(url.query)["id"][0]) for url in urls if url.path == "/page"}
 
 
 class Crawler:
-    """A running crawler, and what it leaves behind."""
+    """A running crawler, with its output."""
 
     def __init__(
         self, log: Path, spider: str, arguments: dict[str, str], settings: dict[str, Any]
@@ -67,7 +67,7 @@ class Crawler:
         return self.log.read_text(errors="replace")
 
     def finish(self, code: int = 0) -> dict[str, int | str]:
-        """Waits for the end; the stats."""
+        """Waits until the crawler ends. Returns its stats."""
         try:
             assert self.process.wait(WITHIN) == code, self.text()
         except subprocess.TimeoutExpired:
@@ -84,7 +84,7 @@ class Crawler:
 
 
 class Crawl:
-    """Crawlers of one site with one server, and the journal that they share."""
+    """Crawlers of one site that share a server and a journal."""
 
     def __init__(self, server: Server, folder: Path, **settings: Any) -> None:
         self.server, self.folder = server, folder
@@ -101,12 +101,12 @@ class Crawl:
         return crawler
 
     def follow(self, *urls: str, again: str = "", always: str = "", **settings: Any) -> Crawler:
-        """Starts a crawler that follows links from `urls` on, as soon as `go` is called."""
+        """Starts a crawler that follows links from `urls`. It waits for `go`."""
         arguments = {"urls": " ".join(urls), "again": again, "always": always}
         return self.start("follow", arguments, **settings)
 
     def go(self) -> None:
-        """Lets all crawlers go, at one moment, when each is ready, or has ended."""
+        """Starts all crawlers at the same moment, when each is ready or has ended."""
         wait_until(lambda: all(map(self.is_ready, self.crawlers)))
         self.flag.touch()
 
@@ -115,7 +115,7 @@ class Crawl:
         return ready.exists() or crawler.process.poll() is not None
 
     def crawled(self) -> Counter[int]:
-        """How often each page was dealt with."""
+        """Returns how often each page was crawled."""
         return Counter(
             int(parse_qs(urlsplit(url).query)["id"][0])
             for url in self.journal.read_text().splitlines()

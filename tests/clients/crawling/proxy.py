@@ -1,4 +1,4 @@
-"""A network between a client and a server that can lose what the server says."""
+"""A network between a client and a server that can lose replies."""
 
 import selectors
 import socket
@@ -10,7 +10,7 @@ from servers import HOST
 
 
 class Proxy:
-    """Passes on all that a client sends to `port`, and what comes back, unless it is told to lose that."""
+    """Forwards all data between clients and `port`, unless it is told to lose a reply."""
 
     def __init__(self, port: int) -> None:
         self.server_port = port
@@ -48,7 +48,7 @@ class Proxy:
 
 @contextmanager
 def proxy(port: int) -> Iterator[Proxy]:
-    """`lose.set()` loses the next answer, and the connection with it."""
+    """Starts a proxy. `lose.set()` loses the next reply, and its connection."""
     proxy = Proxy(port)
     thread = threading.Thread(target=proxy.run)
     thread.start()

@@ -1,9 +1,9 @@
-"""Crawls whose filter is spread over a cluster: nothing is forgotten while slots move, and as little as can be when a primary dies.
+"""Crawls whose filter is spread over a cluster. Nothing is forgotten while slots move, and little when a primary dies.
 
-A cluster replicates without waiting: what a primary acknowledged in its last moment, its replica may not have heard of. `WAIT` bounds
-that. It is sent to each primary after a write of its own, and so tells whether the replica has everything up to there. All pages that
-had been served before it was sent were in the filter by then, as a request is added before it is queued, and queued before it is
-served. So these may not be crawled again; pages that came after the last `WAIT` may.
+A cluster replicates asynchronously: the last writes that a primary acknowledged may not have reached its replica.
+`WAIT` bounds this. The test sends it to each primary after a write, so it says whether the replica has everything up to
+there. A request is added to the filter before it is queued, and queued before it is served. So all pages that were
+served before the `WAIT` were in the filter, and must not be crawled again. Later pages may be.
 """
 
 import re
@@ -24,7 +24,7 @@ CRAWLERS = 2
 
 
 def settings_of_the_page() -> dict:
-    """What the page on crawling says about more than one server."""
+    """Returns the settings of the page on crawling for more than one server."""
     section = PAGE.split("## More than one server")[1]
     block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     assert block
@@ -82,7 +82,7 @@ def test_what_was_crawled_before_a_wait_is_not_crawled_again_when_a_primary_is_k
 
         assert set(crawled.crawled()) == set(range(pages.pages))
         twice = {page for page, times in pages.visits().items() if times > 1}
-        # Of a request whose answer was lost nobody knows whether it is new, and so it is let through.
+        # If a reply is lost, nobody knows whether the request is new, so it is let through.
         uncertain = sum(one.get("bloomfilter/uncertain", 0) for one in stats)
         assert len(twice & before) <= uncertain < len(before) / 4
         assert len(before) < pages.pages

@@ -1,7 +1,7 @@
 """Crawls whose filter forgets: a page is crawled again when its window is over, and not before.
 
-Nobody waits for that. The module's clock stands still and is turned, by a command that is there for tests: what happens does not
-depend on how long a crawl takes.
+The tests do not wait for that. They set the module's clock by a command for tests, so that the result does not depend
+on the duration of a crawl.
 """
 
 import os
@@ -31,7 +31,7 @@ CRAWLERS = 2
 
 
 def settings_of_the_page() -> dict[str, Any]:
-    """What the page on crawling says about crawling again."""
+    """Returns the settings of the page on crawling for crawling again."""
     section = PAGE.split("## Crawl pages again")[1]
     block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     assert block
@@ -60,13 +60,15 @@ def server(server_with_clock: Server) -> Server:
 
 
 def turn(server: Server, ahead: timedelta, key: str = "any") -> None:
-    """Stops the clock by which filters forget, so long after the beginning. In a cluster, the server must serve the key."""
+    """Sets the clock of forgetting filters to this time after the start. In a cluster, the server must serve the
+    key."""
     milliseconds = (BEGIN + ahead) // timedelta(milliseconds=1)
     assert server.client.execute_command("BF.CLOCK", key, milliseconds) == b"OK"
 
 
 def crawled_by(crawl: Crawl, *urls: str, crawlers: int = 1, **settings: Any) -> Counter[int]:
-    """Lets crawlers go from some pages on, at one moment; how often they crawled each page."""
+    """Crawls from some pages with several crawlers, which start at the same moment. Returns how often they crawled each
+    page."""
     before = crawl.crawled()
     crawl.flag.unlink(missing_ok=True)
     running = [crawl.follow(*urls, **settings) for _ in range(crawlers)]
@@ -103,7 +105,7 @@ def test_a_page_is_crawled_again_after_the_window_and_not_before(server, tmp_pat
         assert crawled_by(weekly, *urls) == Counter()
         turn(server, FORGOTTEN)
         assert crawled_by(weekly, *urls) == once(pages)
-        # From now on, the second time counts.
+        # From here on, the second crawl counts.
         turn(server, FORGOTTEN + REMEMBERED)
         assert crawled_by(weekly, *urls) == Counter()
         turn(server, 2 * FORGOTTEN)
@@ -120,7 +122,7 @@ def test_pages_that_lead_to_the_others_can_be_crawled_each_time(server, tmp_path
         ]:
             turn(server, when)
             crawled = crawled_by(weekly, pages.url(0), always="yes")
-            # A link that leads back to it is followed, too.
+            # A link back to the page is followed too.
             assert crawled == expected + Counter({0: 1})
 
 
@@ -137,7 +139,7 @@ def test_with_refresh_a_page_is_crawled_again_when_it_was_not_met_for_a_window(
         assert crawled_by(refreshed, *[urls[page] for page in met]) == Counter()
         turn(server, FORGOTTEN)
         assert crawled_by(refreshed, *urls) == Counter(others | (set() if refresh else met))
-        # Met once more, all of them.
+        # All pages are met once more.
         turn(server, FORGOTTEN + REMEMBERED)
         assert crawled_by(refreshed, *urls) == Counter()
         turn(server, FORGOTTEN + REMEMBERED + FORGOTTEN)

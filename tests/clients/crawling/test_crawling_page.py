@@ -1,7 +1,7 @@
-"""docs/crawling.md, followed to the letter: its commands are typed into one shell, as a reader types them.
+"""docs/crawling.md, followed to the letter: its commands are typed into one shell.
 
-Only the values that the reader is asked to set are others: a site on loopback, a free port; and the server keeps its files in a
-temporary folder.
+Only the values that the page asks its readers to set differ: the site, which is on loopback, and the port. The server
+keeps its files in a temporary folder.
 """
 
 import json
@@ -21,13 +21,13 @@ from website import Site, site
 
 PAGE = page("crawling.md")
 SETTINGS_PAGE = page("scrapy.md")
-# So that a crawl is not over when the page has stopped it twice, however busy the machine.
+# The delay of a page. The crawl must not end before the page has stopped it twice, however busy the machine is.
 PAGES = 200
 DELAY = 0.4  # seconds
 
 
 def blocks(heading: str) -> list[str]:
-    """The commands below a heading of the page, block by block."""
+    """Returns the blocks of commands below a heading of the page."""
     return blocks_of(section(PAGE, heading))
 
 
@@ -41,7 +41,7 @@ MOVE, FINGERPRINTS = blocks("Coming from another filter")
 
 
 class Reader:
-    """Who follows the page, in one shell."""
+    """A reader who follows the page in one shell."""
 
     def __init__(self, folder: Path, pages: Site) -> None:
         self.port = free_port()
@@ -54,16 +54,16 @@ class Reader:
             'WHEELS="$PWD/target/wheels"': f"WHEELS={target / 'wheels'}",
         }
         self.client = redis.Redis(HOST, self.port, decode_responses=True)
-        # Not the flags of a make that runs these tests.
+        # Without the flags of a make that runs these tests.
         self.shell = Shell(folder, PAGE, MAKEFLAGS="")
         self.type(with_settings(SETTINGS, values), FUNCTION)
 
     def type(self, *commands: str) -> list[str]:
-        """The lines that the commands print."""
+        """Types commands. Returns the lines that they print."""
         return self.shell.paste(*commands)
 
     def items(self) -> list[str]:
-        """The URLs of the items in the server."""
+        """Returns the URLs of the items in the server."""
         return sorted(json.loads(item)["url"] for item in self.client.lrange("pages:items", 0, -1))
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ def test_the_page_can_be_followed(reader: Reader, pages: Site) -> None:
         items
     ]
 
-    # The queue is empty, and so not there.
+    # The queue is empty, so its key does not exist.
     assert reader.type(ANEW) == ["2"]
     assert reader.type(MANY) == [str(PAGES)]
 
@@ -120,7 +120,7 @@ def test_the_page_can_be_followed(reader: Reader, pages: Site) -> None:
     assert int(card) == client.execute_command("BF.CARD", "pages:bloomfilter") > PAGES
     assert f"| 100 million | 132 MB | 191 MB | 256 MB | {round(int(size) / 1e6)} MB |" in PAGE
 
-    # A crawl with scrapy-redis's set, which goes on with a filter.
+    # A crawl with the set of scrapy-redis, which continues with a filter.
     reader.type(ANEW)
     reader.type("cp settings.py before.py")
     reader.type(
@@ -142,7 +142,7 @@ def test_the_page_can_be_followed(reader: Reader, pages: Site) -> None:
 
 
 def test_no_command_of_the_page_is_left_out() -> None:
-    """In the order of the page, too: all are typed into one shell above."""
+    """Checks that the headings have the order of the page, since all commands are typed into one shell above."""
     typed = [SETTINGS, FUNCTION, START, INSTALL, FIRST, LASTING, INTERRUPT, KILL, FINISH, ANEW]
     assert blocks_of(PAGE) == [*typed, MANY, SIZES, MOVE, FINGERPRINTS, STOP]
     assert waits_are_bounded(PAGE)

@@ -1,4 +1,4 @@
-"""Real crawls of a real site with a real server: what is seen is seen once, and nothing is missing."""
+"""Real crawls of a real site with a real server: each page is crawled once, and none is missing."""
 
 from itertools import count
 
@@ -30,7 +30,7 @@ def every_page_once(crawl: Crawl, site: Site) -> None:
 
 
 def together(crawl: Crawl, site: Site, crawlers: int) -> list[dict]:
-    """Lets crawlers go at one moment, from the same pages on; their stats."""
+    """Starts crawlers at the same moment, from the same pages. Returns their stats."""
     urls = [site.url(page) for page in range(STARTS)]
     running = [crawl.follow(*urls) for _ in range(crawlers)]
     crawl.go()
@@ -83,7 +83,8 @@ def test_to_check_and_then_to_insert_crawls_pages_twice(server, tmp_path, crawle
             together(many, pages, crawlers)
             return max(pages.visits().values()) > 1
 
-    # Two crawlers have to ask at one moment: on a busy machine not every crawl has one. It goes on until one has.
+    # Two crawlers have to check a request at the same moment. On a busy machine, not every crawl has such a moment, so
+    # this repeats.
     assert any(map(crawls_a_page_twice, count()))
 
 
@@ -117,7 +118,7 @@ def test_whoever_is_stopped_first_leaves_the_crawl_to_the_others(server, tmp_pat
 
 
 def until_pages_are_in_flight(crawl: Crawl, site: Site, share: float) -> None:
-    """Waits until a share of the pages has been dealt with, and others, not only redirects, are on their way."""
+    """Waits until a share of the pages has been crawled, and others, not only redirects, are in flight."""
     wait_until(lambda: len(crawl.crawled()) > share * site.pages and site.serving["page"] > 3)
 
 
@@ -166,7 +167,7 @@ def test_nothing_is_lost_and_only_what_was_in_flight_is_crawled_twice_when_all_a
 
 
 def test_without_our_scheduler_what_was_in_flight_is_lost(server, tmp_path):
-    """As in the test above, with scrapy-redis's: so the kills hit what they are meant to hit."""
+    """As in the test above, but with the scheduler of scrapy-redis: this shows that the kills have an effect."""
     settings = {**PLAIN, "SCHEDULER_PERSIST": True}
     with site(delay=0.2) as pages, crawl(server, tmp_path, **settings) as killed:
         crawler = killed.follow(pages.url(0))
@@ -189,14 +190,15 @@ def test_crawlers_that_are_fed_by_redis_share_what_they_have_seen(server, tmp_pa
         running = [fed.start("fed", {}) for _ in range(2)]
         for crawler in running:
             crawler.finish()
-        # scrapy-redis sends what it is fed past the filter, so that it may be crawled again when a link leads there.
+        # scrapy-redis lets the URLs that it is given bypass the filter. They may be crawled again when a link leads to
+        # them.
         times = fed.crawled()
         assert {times.pop(0), times.pop(1)} <= {1, 2}
         assert dict(times) == dict.fromkeys(range(2, pages.pages), 1)
 
 
 class Faults:
-    """What can keep a crawler from storing requests, and its end."""
+    """Faults that keep a crawler from storing requests, and their ends."""
 
     @staticmethod
     def the_server_is_away(server: Server) -> None:
@@ -229,7 +231,7 @@ def test_a_crawler_that_cannot_store_requests_stops_and_nothing_is_lost(
 ):
     monkeypatch.setattr(website, "LINKS", 0)  # so that each page is linked to once
     impatient = {"BLOOMFILTER_PATIENCE": 1, "SCHEDULER_LEASE": LEASE}
-    # Small enough to grow; and no page is taken for another, and so for one that was seen.
+    # The filter is small enough to grow, and its error rate too low for false positives.
     size = {"BLOOMFILTER_CAPACITY": 100, "BLOOMFILTER_SHARDS": 4, "BLOOMFILTER_ERROR_RATE": 1e-15}
     settings = {**LASTING, "SCHEDULER_PERSIST": True, **size, **impatient}
     with (

@@ -1,4 +1,4 @@
-"""The queue that lets go of a request when it is done: whoever dies, and whatever answer is lost."""
+"""The queue that removes a request when it is done. The tests kill crawlers, and lose replies."""
 
 import random
 import time
@@ -20,7 +20,7 @@ QUEUE = "quotes:requests"
 FILTER = "quotes:bloomfilter"
 ORDER = ORDERS[FifoQueue]
 LEASE = 1  # second
-LONG = 600  # of those who are not to be taken for dead, however busy the machine
+LONG = 600  # for takers that must not count as dead, however busy the machine is
 KINDS = pytest.mark.parametrize("kind", ORDERS, ids=lambda kind: kind.__name__)
 
 
@@ -37,7 +37,7 @@ def taker(server: Server) -> Taker:
 
 
 def entry(number: int, priority: int = 0) -> bytes:
-    """Data with everything in it that a separator could be mistaken for."""
+    """Returns data with every character that could be mistaken for a separator."""
     return b"%d %d a b\n\0: c" % (-priority, number)
 
 
@@ -95,13 +95,13 @@ def test_after_an_outage_everyone_gets_the_time_to_give_a_sign_of_life(taker, fi
     one.take()
     other.sign_of_life()
     time.sleep(6.1)  # times are whole seconds
-    # Nobody could reach the server; then this one is the first, and takes one step after the other.
+    # Nobody could reach the server. This taker is the first that reaches it, and works step by step.
     getattr(other, first)()
     assert other.sign_of_life() == (0, 1)
     assert other.sign_of_life() == (0, 1)
     one.sign_of_life()
     assert other.sign_of_life() == (0, 1)
-    # Who lets that time pass is dead.
+    # A taker that lets this time pass counts as dead.
     wait_until(lambda: other.sign_of_life()[1] == 0)
     assert number(other.take()) == 1
 
@@ -226,7 +226,7 @@ def test_every_entry_is_done_once_whoever_dies(server, taker, kind):
         lost.update(held.pop(dead).values())
         takers.append(taker(kind, lease=LONG))
         held[takers[-1]] = {}
-        # As when its lease is over.
+        # The same happens when its lease is over.
         *_, leases = dead.keys
         assert server.client.zadd(leases, {dead.taker: 1}, xx=True, ch=True) == 1
         for one in takers:

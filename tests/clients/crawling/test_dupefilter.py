@@ -1,4 +1,5 @@
-"""The duplicates filter by itself, with a real server: what its settings mean, and what it does when things go wrong."""
+"""The duplicates filter on its own, with a real server: the effect of its settings, and its behaviour when something
+fails."""
 
 import logging
 import threading
@@ -58,7 +59,7 @@ def info(server: Server, field: str, key: str = KEY) -> Any:
         ({}, 1_000_000, 1e-6),
         ({"BLOOMFILTER_CAPACITY": "5000"}, 5000, 1e-6),
         ({"BLOOMFILTER_ERROR_RATE": "0.001"}, 1_000_000, 0.001),
-        # m ln 2 / k items, at 2^-k.
+        # The textbook formula: m ln 2 / k items at the rate 2^-k.
         ({"BLOOMFILTER_BIT": 20, "BLOOMFILTER_HASH_NUMBER": 8}, 90_852, 1 / 256),
         ({"BLOOMFILTER_BIT": 10}, 118, 1 / 64),
         ({"BLOOMFILTER_HASH_NUMBER": 10}, 74_426_111, 1 / 1024),
@@ -96,7 +97,7 @@ def test_the_filter_is_as_large_as_the_settings_say(
 def test_settings_that_make_no_sense_are_named(server, spider, caplog, name, value):
     quotes = spider(**{name: value})
     unusable = RFPDupeFilter.from_spider(quotes)
-    assert refusal(unusable, quotes.crawler, caplog).startswith(
+    assert rejection(unusable, quotes.crawler, caplog).startswith(
         f"The crawl cannot start: {name} must be a number from "
     )
     assert server.client.dbsize() == 0
@@ -109,7 +110,7 @@ YEARS = timedelta(days=36_525)  # a hundred
     ("settings", "options"),
     [
         ({"BLOOMFILTER_WINDOW": 7 * 24 * 3600}, [604_800, 8, 0]),
-        # As on the command line.
+        # A setting from the command line is a string.
         ({"BLOOMFILTER_WINDOW": "60", "BLOOMFILTER_REFRESH": "True"}, [60, 8, 1]),
         ({"BLOOMFILTER_WINDOW": "60", "BLOOMFILTER_SLICES": "64"}, [60, 64, 0]),
         ({"BLOOMFILTER_WINDOW": timedelta(days=1), "BLOOMFILTER_SLICES": 2}, [86_400, 2, 0]),
@@ -122,7 +123,7 @@ YEARS = timedelta(days=36_525)  # a hundred
 def test_the_filter_forgets_as_the_settings_say(server, dupefilter, settings, options):
     for seen in (dupefilter(**settings), dupefilter(**settings)):
         assert [info(server, field) for field in ("WINDOW", "SLICES", "REFRESH")] == options
-        # The filter is made anew as it was.
+        # A new filter has the same options.
         seen.clear()
         assert not seen.request_seen(PAGE)
         assert [info(server, field) for field in ("WINDOW", "SLICES", "REFRESH")] == options
@@ -166,7 +167,7 @@ WEEK = {"BLOOMFILTER_WINDOW": 604_800}
 def test_a_window_that_makes_no_sense_is_told(server, spider, caplog, settings, says):
     quotes = spider(**settings)
     unusable = RFPDupeFilter.from_spider(quotes)
-    assert refusal(unusable, quotes.crawler, caplog).startswith(f"The crawl cannot start: {says}")
+    assert rejection(unusable, quotes.crawler, caplog).startswith(f"The crawl cannot start: {says}")
     assert server.client.dbsize() == 0
 
 
@@ -199,7 +200,7 @@ def test_a_filter_with_another_window_is_an_error(
     assert not dupefilter(**there).request_seen(PAGE)
     quotes = spider(**wanted)
     unusable = RFPDupeFilter.from_spider(quotes)
-    told = refusal(unusable, quotes.crawler, caplog)
+    told = rejection(unusable, quotes.crawler, caplog)
     assert f"the key {KEY!r} holds a filter with {says}. Ask for what is there, delete" in told
     assert dupefilter(**there).request_seen(PAGE)
 
@@ -211,7 +212,7 @@ def test_a_filter_that_forgets_when_it_is_full_is_an_error(server, spider, caplo
     server.client.execute_command("BF.RESERVE", KEY, 1e-6, 1000, *options)
     quotes = spider(**wanted)
     unusable = RFPDupeFilter.from_spider(quotes)
-    assert "ROLLING), but " in refusal(unusable, quotes.crawler, caplog)
+    assert "ROLLING), but " in rejection(unusable, quotes.crawler, caplog)
 
 
 @pytest.mark.parametrize("settings", [PLAIN, LASTING, SCRAPYS_OWN])
@@ -295,8 +296,8 @@ def test_two_crawlers_start_with_one_filter(server, dupefilter):
     assert other.request_seen(PAGE)
 
 
-def refusal(dupefilter: RFPDupeFilter, crawler: Crawler, caplog: pytest.LogCaptureFixture) -> str:
-    """What is logged about a filter that cannot be used, and closes the spider."""
+def rejection(dupefilter: RFPDupeFilter, crawler: Crawler, caplog: pytest.LogCaptureFixture) -> str:
+    """Returns the logged error about a filter that cannot be used, and checks that it closes the spider."""
     crawler.engine = SimpleNamespace(_slot=SimpleNamespace(scheduler=SimpleNamespace()))
     with patch("oxbloom.scrapy.failures.close_new_spider") as close:
         crawler.signals.send_catch_log(signals.spider_opened, spider=crawler.spider)
@@ -316,7 +317,7 @@ def test_a_filter_that_was_made_otherwise_is_an_error(server, spider, dupefilter
     ]:
         quotes = spider(**settings)
         unusable = RFPDupeFilter.from_spider(quotes)
-        assert says in refusal(unusable, quotes.crawler, caplog)
+        assert says in rejection(unusable, quotes.crawler, caplog)
     assert server.client.exists(KEY)
 
 
@@ -329,7 +330,7 @@ def test_what_other_filters_left_at_the_key_is_an_error_unless_it_is_to_be_flush
     server.client.execute_command(*left)
     quotes = spider()
     unusable = RFPDupeFilter.from_spider(quotes)
-    assert f"{KEY!r} holds no Bloom filter" in refusal(unusable, quotes.crawler, caplog)
+    assert f"{KEY!r} holds no Bloom filter" in rejection(unusable, quotes.crawler, caplog)
     assert server.client.exists(KEY)
     assert not dupefilter(SCHEDULER_FLUSH_ON_START=True).request_seen(PAGE)
 
@@ -338,7 +339,7 @@ def test_a_user_who_may_not_create_filters_is_told_at_the_start(server, spider, 
     server.client.acl_setuser("reader", enabled=True, nopass=True, keys="*", commands=["+@read"])
     quotes = spider(REDIS_PARAMS={"username": "reader", "password": "any"})
     unusable = RFPDupeFilter.from_spider(quotes)
-    assert "no permissions" in refusal(unusable, quotes.crawler, caplog)
+    assert "no permissions" in rejection(unusable, quotes.crawler, caplog)
     server.client.acl_deluser("reader")
 
 
@@ -372,7 +373,7 @@ def test_with_scrapys_scheduler_the_filter_lasts_as_long_as_it_is_needed(
     monkeypatch.chdir(tmp_path)
     one, other = (RFPDupeFilter.from_crawler(spider(**settings).crawler) for _ in range(2))
     assert not one.request_seen(PAGE)
-    # Without a key of the project's, nobody else has this one.
+    # Without a key in the settings, the key is unique.
     assert other.request_seen(PAGE) is (key is not None)
     if key:
         assert one.filter.keys == [key]
@@ -439,7 +440,7 @@ def test_a_request_whose_answer_was_lost_is_crawled(server, dupefilter, counting
         assert network.lost == 1
         assert seen.stats.get_value("bloomfilter/uncertain") == 1
         assert seen.request_seen(PAGE)
-        # As it would be with redis-py's own retries.
+        # The same happens with redis-py's own retries.
         retrying = {"retry": Retry(NoBackoff(), 1), "retry_on_error": [redis.ConnectionError]}
         client = redis.Redis(port=network.port, **retrying)
         client.ping()
@@ -455,7 +456,7 @@ def test_a_server_that_is_away_is_waited_for(dupefilter, server, caplog, monkeyp
         with pytest.raises(redis.ConnectionError), caplog.at_level(logging.WARNING):
             seen.request_seen(PAGE)
         assert caplog.text.count("does not answer") == 1
-        # Once is enough: a page has many links.
+        # One line is enough, since a page has many links.
         with monkeypatch.context() as patch:
             patch.setattr(time, "sleep", lambda _: pytest.fail("it waits again"))
             for _ in range(100):

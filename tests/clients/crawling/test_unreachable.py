@@ -1,4 +1,5 @@
-"""Crawls whose server cannot be reached: one clear error within the time that the settings name, and Ctrl-C works meanwhile."""
+"""Crawls whose server cannot be reached: one clear error within the time that the settings name. Ctrl-C works
+meanwhile."""
 
 import signal
 import socket
@@ -15,27 +16,27 @@ from website import site
 
 SHORT = 3  # seconds, of patience
 LONG = 600
-SOON = 20  # seconds more, on a machine as busy as it may be. A client's own timeout is 30.
+SOON = 20  # further seconds, for a busy machine. A client's own timeout is 30.
 WITH_A_FILTER_ELSEWHERE = "BLOOMFILTER_REDIS_PARAMS"
 ESTABLISHED, CONNECTING = "01", "02"
 
 
 @contextmanager
 def refusing() -> Iterator[int]:
-    """The port of no server."""
+    """Yields a port without a server."""
     yield free_port()
 
 
 @contextmanager
 def silent() -> Iterator[int]:
-    """The port of a server that never answers: the system accepts connections, and nobody reads from them."""
+    """Yields the port of a server that never replies: the system accepts connections, but nobody reads from them."""
     with socket.create_server((HOST, 0)) as listener:
         yield listener.getsockname()[1]
 
 
 @contextmanager
 def black_hole() -> Iterator[int]:
-    """The port of a server that no connection reaches: as many wait already as the system keeps."""
+    """Yields the port of a server that accepts no connection, since the system's queue for it is full."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server((HOST, 0), backlog=0))
         for _ in range(4):
@@ -46,7 +47,7 @@ def black_hole() -> Iterator[int]:
 
 
 def waits_for_an_answer(process: int, port: int) -> bool:
-    """Whether the process connects to the port in vain, or has sent what nobody has read."""
+    """Returns true if the process tries to connect to the port, or has sent data that nobody read."""
     inodes = set()
     for link in Path(f"/proc/{process}/fd").iterdir():
         try:
@@ -87,13 +88,13 @@ UNREACHABLE = pytest.mark.parametrize(
 
 
 def at(named: str, port: int) -> dict[str, Any]:
-    """The setting that says that the server is at a port."""
+    """Returns the setting that says that the server is at a port."""
     url = f"redis://:secret@{HOST}:{port}"
     return {named: {"url": url} if named == WITH_A_FILTER_ELSEWHERE else url}
 
 
 def the_error_of(crawler: Crawler, within: float) -> str:
-    """The one error that a crawler logs before it ends, in time, with the exit code 1."""
+    """Returns the one error that a crawler logs before it ends, in time and with exit code 1."""
     began = time.monotonic()
     crawler.finish(code=1)
     assert time.monotonic() - began < within, crawler.text()
@@ -163,7 +164,7 @@ OUTAGES = pytest.mark.parametrize(
 def interrupted_crawl(
     queue: Server, folder: Path, outage: Callable[[Server], None], named: str, **settings: Any
 ) -> Iterator[tuple[Crawl, Server]]:
-    """A crawl in the middle of which its server is gone."""
+    """Starts a crawl, and stops its server in the middle of it."""
     with running(OXBLOOM) as server, site(delay=0.2) as pages:
         settings = {**settings, **at(named, server.port)}
         server.client.config_set("requirepass", "secret")
@@ -180,7 +181,7 @@ def interrupted_crawl(
 def test_in_the_middle_of_a_crawl_it_is_one_error_that_names_the_server_and_the_settings(
     server, tmp_path, settings, named, outage
 ):
-    # Our scheduler stops as if killed, so that no request is lost.
+    # Our scheduler stops as if it was killed, so that no request is lost.
     reason = "queue_unusable" if settings is LASTING else "bloomfilter_unusable"
     settings = {**settings, "BLOOMFILTER_PATIENCE": SHORT}
     with interrupted_crawl(server, tmp_path, outage, named, **settings) as (stopped, lost):

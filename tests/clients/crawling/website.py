@@ -1,6 +1,7 @@
-"""A web site on loopback: pages that link to each other over and over, in more than one spelling, and by way of redirects.
+"""A web site on loopback. Its pages link to each other many times, with different spellings of their URLs, and through
+redirects.
 
-It notes every request that it serves, in their order.
+It records the requests that it serves, in their order.
 """
 
 import random
@@ -20,16 +21,16 @@ SPELLINGS = ("/page?id={}&lang=en", "/page?lang=en&id={}", "/page?id={}&lang=en#
 
 
 class Site:
-    """Pages 0 to `pages` - 1, all to be reached from page 0."""
+    """Pages 0 to `pages` - 1. Links lead from page 0 to all of them."""
 
     def __init__(self, pages: int, delay: float) -> None:
-        """`delay`: seconds that a page takes."""
+        """Starts the site. `delay` is the time in seconds that a page takes."""
         self.pages, self.delay = pages, delay
         self.served: list[str] = []
         self.serving: Counter[str] = (
             Counter()
-        )  # how many are served at this moment, by the first part of their path
-        self.bans: Counter[int] = Counter()  # how often more a page turns crawlers away
+        )  # the number of requests in progress, by the first part of their path
+        self.bans: Counter[int] = Counter()  # how many more times a page bans crawlers
         self.lock = threading.Lock()
         site = self
 
@@ -47,7 +48,7 @@ class Site:
             request_queue_size = 128
 
             def handle_error(self, *_: object) -> None:
-                """Crawlers that are killed break connections off."""
+                """Ignores broken connections, which killed crawlers leave."""
 
         self.http = Server((HOST, 0), Handler)
         self.root = f"http://{HOST}:{self.http.server_port}"
@@ -96,7 +97,7 @@ class Site:
         return "".join(f'<a href="{link}">{link}</a>\n' for link in links)
 
     def visits(self) -> Counter[int]:
-        """How often each page was served."""
+        """Returns how often each page was served."""
         return Counter(
             int(parse_qs(url.query)["id"][0])
             for url in map(urlsplit, list(self.served))

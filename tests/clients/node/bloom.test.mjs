@@ -16,10 +16,10 @@ import { inspect } from 'node:util';
 import { createClient, ErrorReply, MultiErrorReply, RESP_TYPES, WatchError } from 'redis';
 import { startServer } from './server.mjs';
 
-// So strict an error rate that distinct items of a small test are never taken for one another.
+// An error rate so low that the items of a small test have no false positives.
 const TIGHT = 1e-18;
 
-// More than any dump in these tests has: an endless SCANDUMP fails rather than hangs.
+// More chunks than any dump here has, so that an endless SCANDUMP fails instead of hanging.
 const MOST_CHUNKS = 1000;
 
 const FULL = 'ERR non scaling filter is full';
@@ -34,7 +34,7 @@ const INFO_NAMES = [
   'Expansion rate',
 ];
 
-// Those that are only told one by one.
+// Fields that must be named.
 const FURTHER_FIELDS = ['ERROR', 'SEED', 'LAYOUT', 'FILL', 'FPR', 'ESTIMATED', 'WINDOW', 'SLICES', 'REFRESH', 'ROLLING', 'OLDEST'];
 
 const BINARY_ITEMS = [
@@ -217,7 +217,7 @@ for (const RESP of [2, 3]) {
       });
     }
 
-    test('reserve refuses an existing filter and leaves it alone', async () => {
+    test('reserve rejects an existing filter and leaves it alone', async () => {
       await bf.reserve('filter', 0.01, 1000);
       await bf.add('filter', 'member');
       await assert.rejects(bf.reserve('filter', 0.5, 7), errorReply('ERR item exists'));
@@ -233,13 +233,13 @@ for (const RESP of [2, 3]) {
       [0.1, 'many'],
       [0.1, 10, { EXPANSION: 2, NONSCALING: true }],
     ]) {
-      test(`reserve refuses ${inspect([rate, capacity, options])} and makes no key`, async () => {
+      test(`reserve rejects ${inspect([rate, capacity, options])} and makes no key`, async () => {
         await assert.rejects(bf.reserve('filter', rate, capacity, options), ErrorReply);
         assert.equal(await client.exists('filter'), 0);
       });
     }
 
-    // Adding and asking
+    // Adding and checking
 
     test('add tells new items from known ones', async () => {
       assert.equal(await bf.add('filter', 'a'), true);
@@ -405,7 +405,7 @@ for (const RESP of [2, 3]) {
       });
     }
 
-    test('a full filter that may not scale refuses new items', async () => {
+    test('a full filter that may not scale rejects new items', async () => {
       await bf.reserve('filter', TIGHT, 2, { NONSCALING: true });
       await bf.mAdd('filter', ['a', 'b']);
       await assert.rejects(bf.add('filter', 'c'), errorReply(FULL));
@@ -420,7 +420,7 @@ for (const RESP of [2, 3]) {
         const replies = await bf[method]('filter', ['a', 'a', 'b', 'c', 'd', 'a']);
         const last = replies.pop();
         assert.deepEqual(replies, [true, false, true]);
-        // Over RESP 2 the client turns every element into a boolean, the error too.
+        // Over RESP 2, the client turns every element into a boolean, even the error.
         if (RESP === 2) assert.equal(last, false);
         else assert.ok(errorReply(FULL)(last));
         assert.equal(await bf.card('filter'), 2);
@@ -446,7 +446,7 @@ for (const RESP of [2, 3]) {
       ['scanDump', 0],
       ['loadChunk', 1, 'data'],
     ]) {
-      test(`${method} refuses a key of another type and leaves it alone`, async () => {
+      test(`${method} rejects a key of another type and leaves it alone`, async () => {
         await client.set('string', 'value');
         await assert.rejects(bf[method]('string', ...args), errorReply(WRONG_TYPE));
         assert.equal(await client.get('string'), 'value');
@@ -508,7 +508,7 @@ for (const RESP of [2, 3]) {
     });
 
     for (const junk of ['', '\0', 'junk', Buffer.alloc(16, 0xff)]) {
-      test(`the dump header ${inspect(junk)} is refused and makes no key`, async () => {
+      test(`the dump header ${inspect(junk)} is rejected and makes no key`, async () => {
         await assert.rejects(bf.loadChunk('filter', 1, junk), ErrorReply);
         assert.equal(await client.exists('filter'), 0);
       });

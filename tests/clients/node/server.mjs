@@ -17,7 +17,7 @@ import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const HOST = '127.0.0.1';
-const READY_WITHIN_MS = 240_000; // on a machine as busy as it may be
+const READY_WITHIN_MS = 240_000; // even on a busy machine
 const ATTEMPTS = 3; // another process may take a free port before the server binds it
 
 function whatToRun() {

@@ -72,7 +72,7 @@ const ITEMS = [
   Buffer.alloc(70_000, 0xab),
 ];
 
-// Items come as lines of hexadecimal digits; each answer is a line.
+// The program reads items as lines of hexadecimal digits, and replies with a line to each.
 const PROGRAM = `
 import sys
 import redis

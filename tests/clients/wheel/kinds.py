@@ -1,4 +1,4 @@
-"""Filters of all kinds, empty and filled, and grown where they grow."""
+"""Filters of all kinds: empty, filled, and grown if they grow."""
 
 from collections.abc import Callable
 from datetime import timedelta

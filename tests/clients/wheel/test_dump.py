@@ -1,4 +1,4 @@
-"""DUMP payloads: those of the package are those of servers, and what is no payload is rejected."""
+"""DUMP payloads: the package and servers write the same ones, and invalid ones are rejected."""
 
 import io
 import random
@@ -122,7 +122,7 @@ def test_several_filters_share_a_file():
 
 
 class Reluctant(io.RawIOBase):
-    """A file that takes a few bytes at a time."""
+    """A file that accepts a few bytes at a time."""
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -167,7 +167,7 @@ TABLE = [shifted(byte) for byte in range(256)]
 
 
 def crc64(data: bytes) -> int:
-    """The checksum of servers, byte by byte."""
+    """Returns the checksum that servers use, computed byte by byte."""
     checksum = 0
     for byte in data:
         checksum = checksum >> 8 ^ TABLE[(checksum ^ byte) & 0xFF]
@@ -184,7 +184,7 @@ def test_the_checksum_is_that_of_servers():
     assert sealed(payload[:-8]) == payload
 
 
-# Those with a few bytes, so that each of them is changed.
+# The small ones, since every byte of them is changed.
 SMALL = {
     "native": lambda: BloomFilter(5, 0.01, seed=1),
     "grown": lambda: BloomFilter(5, 0.01, seed=1, growing=True),
@@ -220,7 +220,8 @@ def test_damaged_payloads_are_rejected(name: str):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_forged_payloads_are_rejected_or_sound(name: str):
-    """Whoever forges a payload fixes the checksum as well. What is loaded then can be used like any other filter."""
+    """Tests payloads with renewed checksums, as a forger would send them. Filters that load can be used like any
+    other."""
     payload, rng, loaded = small(name)[:-8], random.Random(name), 0
     for number in range(3000):
         forged = bytearray(payload)
@@ -279,7 +280,7 @@ def length(number: int) -> bytes:
 
 
 def classic_payload(*, bits: int, array: bytes, version: int = 4) -> bytes:
-    """A payload of RedisBloom's type, with a bit array that is written in any way."""
+    """Returns a payload of RedisBloom's type. The bit array may be in any form."""
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     kind = 0
     for letter in "MBbloom--":
@@ -307,7 +308,7 @@ def compressed(packed: bytes, unpacked: int) -> bytes:
         (compressed(b"\x00a\xe0\x02\x00", 12), b"a" * 12),
         (compressed(b"\x01ab\xe0\x01\x01", 12), b"ab" * 6),
         (compressed(b"\x03abcd\xa0\x03\x00d", 12), b"abcdabcdabcd"),
-        # As servers write short strings that are numbers.
+        # Servers write short strings that are numbers in this form.
         (b"\xc0\x85", b"-123"),
         (b"\xc1\x39\x30", b"12345"),
         (b"\xc2\x15\xcd\x5b\x07", b"123456789"),

@@ -74,7 +74,7 @@ def test_other_types_are_rejected(item):
     for call in (filter.add_all, filter.contains_all, filter.remove_all, filter.count_all):
         with pytest.raises(TypeError, match="must be str or bytes, not"):
             call(["before", item, "after"])
-    # The items before it are handled.
+    # The items before it are added.
     assert filter.count_of("before") == 0
     assert filter.count == 0
 
@@ -375,7 +375,7 @@ def test_numpy_gets_numpy():
     assert isinstance(answer, np.ndarray)
     assert answer.dtype == bool
     assert answer.tolist() == [False, False, True]
-    answer[0] = True  # it is the caller's own
+    answer[0] = True  # it belongs to the caller
     assert filter.count_all(np.array(["a"])).dtype == np.uint64
     assert np.array(["c", "a"])[filter.contains_all(np.array(["c", "a"]))].tolist() == ["a"]
 
@@ -423,7 +423,8 @@ def test_columns_that_are_not_unicode_are_rejected():
 
 
 def test_other_threads_run_while_items_are_hashed():
-    """A thread that counts gets on while a long batch is hashed, which would otherwise hold it up for all of it."""
+    """A counting thread makes progress while a long batch is hashed. Otherwise, the batch would hold it up to its
+    end."""
     column = np.array([b"x" * 1000], "S1000").repeat(300_000)
     filter = BloomFilter(1_000_000)
     stamps: list[float] = []
@@ -490,7 +491,7 @@ def test_filters_are_merged_both_ways_at_once():
 
 
 def test_help_shows_what_editors_show():
-    """The docstrings of the stub, which editors show, are those of the library, which help() shows."""
+    """The docstrings of the stub, which editors show, are the same as those of the library, which help() shows."""
     stub = ast.parse((Path(oxbloom.__file__).parent / "_oxbloom.pyi").read_text())
     [kind] = [each for each in stub.body if getattr(each, "name", "") == "BloomFilter"]
     assert isinstance(kind, ast.ClassDef)

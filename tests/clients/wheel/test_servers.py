@@ -1,4 +1,4 @@
-"""Filters are saved in keys of servers and loaded from them, in chunks."""
+"""Filters are saved in keys of servers, and loaded from them, in chunks."""
 
 from collections.abc import Iterator
 

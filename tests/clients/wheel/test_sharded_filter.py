@@ -1,4 +1,4 @@
-"""What `ShardedFilter` and `AsyncShardedFilter` promise, on one server and on a cluster, over both versions of the protocol."""
+"""The promises of `ShardedFilter` and `AsyncShardedFilter`, on one server and on a cluster, with both protocols."""
 
 import asyncio
 import binascii
@@ -49,7 +49,7 @@ EVERY_SHARDS = [1, 3, 16, 64]
 
 @dataclass(frozen=True)
 class Way:
-    """A way to talk to servers."""
+    """A kind of client."""
 
     asynchronous: bool
     clustered: bool
@@ -69,7 +69,8 @@ FOUR_WAYS = [
     Way(True, True, 2, True),
 ]
 four_ways = pytest.mark.parametrize("way", FOUR_WAYS, ids=str)
-# Before, most clients do not retry by default, and pipelines to clusters do not recover when slots move or a primary fails.
+# Before redis-py 6, most clients do not retry by default, and pipelines to clusters do not recover when slots move or a
+# primary fails.
 from_redis_py_6 = pytest.mark.skipif(
     int(redis.__version__.split(".")[0]) < 6,
     reason="clients retry as documented from redis-py 6 on",
@@ -77,7 +78,7 @@ from_redis_py_6 = pytest.mark.skipif(
 
 
 class Blocking:
-    """An asynchronous object, whose methods wait for their answers."""
+    """Wraps an asynchronous object. Its methods wait for their results."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, target: Any) -> None:
         self.loop, self.target = loop, target
@@ -91,7 +92,7 @@ class Blocking:
 
 @dataclass
 class Place:
-    """A server or a cluster, and one way to talk to it."""
+    """A server or a cluster, with one kind of client."""
 
     way: Way
     servers: list[Server]
@@ -105,7 +106,7 @@ class Place:
         socket_timeout: float = PATIENCE,
         **options: Any,
     ) -> Any:
-        """A filter with a client of its own, synchronous on the outside."""
+        """Returns a filter with a client of its own. Its methods are synchronous."""
         client = self.client(retries, socket_timeout)
         options = {"shards": 16, "error_rate": TIGHT, "capacity": 5000, **options}
         if isinstance(client, Blocking):
@@ -136,11 +137,11 @@ class Place:
         return blocking
 
     def one(self, key: str) -> redis.Redis:
-        """A plain client of the server that serves a key."""
+        """Returns a plain client of the server that serves a key."""
         return (self.cluster.primary_of(key) if self.cluster else self.servers[0]).client
 
     def calls(self, command: str) -> int:
-        """How often all servers together were sent a command."""
+        """Returns how often a command was sent to any of the servers."""
         stats = [server.client.info("commandstats") for server in self.servers]
         return sum(each.get(f"cmdstat_{command}", {"calls": 0})["calls"] for each in stats)
 
@@ -193,14 +194,14 @@ def numbered(count: int, stem: str = "item") -> list[str]:
 
 
 def slot(key: str) -> int:
-    """The hash slot of a key with a tag, by the specification of clusters."""
+    """Returns the hash slot of a key with a tag, as specified for clusters."""
     return binascii.crc_hqx(key[key.index("{") + 1 : key.index("}")].encode(), 0) % SLOTS
 
 
 @pytest.mark.parametrize(
     ("item", "shards", "shard"),
     [
-        # The check value of CRC-32: 0xCBF43926.
+        # The check value of CRC-32 is 0xCBF43926.
         (b"123456789", 16384, 0x3926),
         (b"123456789", 16, 6),
         (b"123456789", 3, 2),
@@ -244,7 +245,7 @@ def test_shards_lie_in_different_slots_and_evenly_on_equal_primaries(shards: int
     assert len(set(slots)) == shards
     for primaries in (2, 3, 5, 7):
         share = Counter(slot * primaries // SLOTS for slot in slots)
-        # Both ends of a primary's part may cut a shard's in two.
+        # A primary's part may cut a shard's part in two at both ends.
         assert all(abs(share[n] - shards / primaries) < 2 for n in range(primaries)), share
 
 
@@ -286,7 +287,7 @@ def test_text_is_its_utf8_bytes(place: Place) -> None:
     assert filter.contains_many(text.encode() for text in texts) == [True] * 5
     assert filter.add_many(text.encode() for text in texts) == [False] * 5
     assert filter.add("straße".encode("latin-1"))
-    # And each lies in its shard, where other programs look for it.
+    # Each item is in its shard, where other programs look for it.
     for text in texts:
         key = filter.keys[binascii.crc32(text.encode()) % 16]
         assert place.one(key).execute_command("BF.EXISTS", key, text) == 1
@@ -302,7 +303,7 @@ def test_a_filter_answers_as_a_set_does(
 ) -> None:
     chance = random.Random(f"{place.way} {shards}")
     monkeypatch.setattr(oxbloom._sharded.filter, "BATCH", 37)
-    # 100 for a capacity of 50: some shards grow.
+    # 100 items for a capacity of 50, so some shards grow.
     filter = place.filter(shards=shards, capacity=chance.choice([50, 5000]))
     model: set[bytes] = set()
 
@@ -328,7 +329,7 @@ def test_a_filter_answers_as_a_set_does(
         assert filter.contains(single) is there(single)
         assert filter.add(single) is add(single)
     assert filter.card() == len(model)
-    # Another one with the same name finds it all.
+    # Another filter of the same name finds all items.
     assert place.filter(shards=shards).contains_many(model) == [True] * len(model)
 
 
@@ -392,7 +393,7 @@ def test_as_many_items_fit_as_were_asked_for_at_the_error_rate_that_was(
     assert filter.contains_many(item(number) for number in range(capacity)) == [True] * capacity
     wrong = sum(filter.contains_many(item(number + capacity) for number in range(strangers)))
     assert wrong <= most_false_positives(strangers, rate)
-    # A rate of 0 would be a test that asks nothing.
+    # At a rate of 0, the test would check nothing.
     assert wrong > strangers * rate / 20
 
 
@@ -409,7 +410,7 @@ def test_a_filter_that_grew_keeps_its_error_rate(server: Server, shards: int) ->
 
 
 def exceeding(mean: int, shards: int) -> float:
-    """The probability that a shard gets more of `mean * shards` items than it has room for."""
+    """Returns the probability that a shard gets more of `mean * shards` items than it has room for."""
     items, share = mean * shards, 1 / shards
     number = placement.capacity_of_each(items, shards) + 1
     logarithm = math.lgamma(items + 1) - math.lgamma(number + 1) - math.lgamma(items - number + 1)
@@ -529,7 +530,7 @@ def test_another_filter_at_the_keys_is_told_before_anything_is_added(place: Plac
 
 
 def windows(place: Place, filter: Any) -> list[list[Any]]:
-    """What the shards' servers say of their windows."""
+    """Returns what the servers of the shards report about their windows."""
     return [
         [
             place.one(key).execute_command("BF.INFO", key, field)[-1]
@@ -576,7 +577,7 @@ def test_another_window_at_the_keys_is_told_before_anything_is_added(place: Plac
     ]:
         with pytest.raises(FilterMismatchError, match=says):
             place.filter(name, **options).reserve()
-    # One shard is enough.
+    # One shard is enough for the error.
     filter = place.filter("week", window=604_800)
     key = filter.keys[9]
     place.one(key).delete(key)
@@ -598,7 +599,7 @@ def test_another_window_at_the_keys_is_told_before_anything_is_added(place: Plac
         ({"refresh": True}, "^refresh needs window"),
     ],
 )
-def test_windows_that_make_no_sense_are_refused(kind: Any, options: Any, says: str) -> None:
+def test_windows_that_make_no_sense_are_rejected(kind: Any, options: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         kind(None, "seen", shards=1, **options)
 
@@ -646,7 +647,7 @@ def test_a_missing_module_is_told_by_every_operation(bare_place: Place, shards: 
         *(("shards", shards) for shards in (0, -1, 16385)),
     ],
 )
-def test_wrong_arguments_are_refused_before_anything_is_sent(
+def test_wrong_arguments_are_rejected_before_anything_is_sent(
     kind: Any, name: str, value: float
 ) -> None:
     with pytest.raises(ValueError, match=f"{name} must"):
@@ -689,7 +690,7 @@ def test_what_was_added_twice_and_removed_once_is_gone(place: Place) -> None:
 
 
 @four_ways
-def test_removing_from_what_does_not_count_is_refused(place: Place) -> None:
+def test_removing_from_what_does_not_count_is_rejected(place: Place) -> None:
     filter = place.filter()
     filter.add("item")
     before = place.calls("bf.mdel")
@@ -709,7 +710,7 @@ def test_removing_from_a_missing_filter_finds_nothing(place: Place) -> None:
 
 @contextmanager
 def limited(place: Place, limit: int) -> Iterator[None]:
-    """No filter may take more bytes than that."""
+    """Limits the memory of each filter to this many bytes."""
     for server in place.servers:
         server.client.config_set("bf.filter-memory-limit", limit)
     try:
@@ -781,7 +782,7 @@ def test_a_batch_is_sent_to_all_servers_before_an_answer_is_waited_for(
 
 
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What clients do on their connections from now on."""
+    """Records what clients do on their connections from now on."""
     events: list[str] = []
 
     def noting(event: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -801,7 +802,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def lose_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next answer arrives nowhere, and its connection breaks."""
+    """Loses the next reply, and breaks its connection."""
     sync, asynchronous = CONNECTIONS
     lost = threading.Event()
 
@@ -834,7 +835,7 @@ def test_an_addition_whose_answer_was_lost_is_sent_again_only_by_a_client_that_r
     patient, impatient = place.filter(), place.filter(retries=0)
     for filter in (patient, impatient):
         filter.add("first")  # opens a connection to the server
-    # The same shard, so the same connection.
+    # These items have the same shard, and so the same connection.
     once, twice = islice((n for n in numbered(1000) if same_shard(n, "first")), 2)
 
     before = place.calls("bf.insert")
@@ -938,7 +939,7 @@ def test_every_command_is_among_those_that_have_callbacks_above(
 
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException) -> None:
-    """Raises an error in place of reading a reply, as a signal handler may, and leaves the connection as it is."""
+    """Raises an error instead of reading a reply, as a signal handler may. Leaves the connection as it is."""
     sync, asynchronous = CONNECTIONS
     replies = count(1)
 
@@ -1004,7 +1005,7 @@ def test_after_an_interrupt_the_next_command_gets_its_own_reply(
 
 @contextmanager
 def paused(place: Place) -> Iterator[None]:
-    """The servers keep additions waiting."""
+    """Makes the servers hold back additions."""
     for server in place.servers:
         server.client.client_pause(WITHIN * 1000, all=False)
     try:
@@ -1015,7 +1016,7 @@ def paused(place: Place) -> Iterator[None]:
 
 
 def waiting(place: Place) -> bool:
-    """Whether each server keeps a client waiting."""
+    """Returns true if each server holds back a client."""
     return all(server.client.info("clients")["blocked_clients"] for server in place.servers)
 
 
@@ -1028,8 +1029,9 @@ def test_after_a_cancellation_the_next_command_gets_its_own_reply(place: Place) 
         adding = asyncio.create_task(filter.target.add_many(numbered(200)))
         while not waiting(place):
             await asyncio.sleep(0.005)
-        # Until Python 3.12, `asyncio.wait_for` loses a cancellation between the end of what it awaits and its own
-        # (cpython#86296). redis-py sends with it, and the server may be waiting before asyncio has noticed.
+        # Until Python 3.12, `asyncio.wait_for` loses a cancellation that comes after the awaited call has ended
+        # (cpython#86296). redis-py uses it to send, and the server may receive the command before asyncio notices the
+        # end.
         for _ in range(100):
             await asyncio.sleep(0)
         assert not adding.done(), f"it did not wait: {adding}"
@@ -1046,11 +1048,11 @@ def test_after_a_cancellation_the_next_command_gets_its_own_reply(place: Place) 
 @pytest.mark.parametrize("way", EVERY_WAY, ids=str)
 def test_after_a_timeout_the_next_command_gets_its_own_reply(place: Place) -> None:
     def in_time(call: Callable[[], Any]) -> Any:
-        """What the call returns once it is answered in time, however busy the machine is."""
+        """Returns the result of a call that must reply in time, however busy the machine is."""
         answers: list[Any] = []
 
         def answered() -> bool:
-            # Without an answer in time, a client of a cluster finds none of its servers.
+            # If no server replies in time, a client of a cluster finds none of the servers.
             with suppress(redis.TimeoutError, redis.exceptions.RedisClusterException):
                 answers.append(call())
             return bool(answers)
@@ -1058,7 +1060,7 @@ def test_after_a_timeout_the_next_command_gets_its_own_reply(place: Place) -> No
         wait_until(answered)
         return answers[0]
 
-    # A client of a cluster asks for its servers when it is made.
+    # A client of a cluster asks for the servers when it is created.
     filter = in_time(lambda: place.filter(retries=0, socket_timeout=0.1))
 
     def answer(operation: str, *words: Any) -> Any:
@@ -1075,7 +1077,7 @@ def test_after_a_timeout_the_next_command_gets_its_own_reply(place: Place) -> No
 
 
 class Adder(threading.Thread):
-    """Adds items, batch by batch, each until it is acknowledged."""
+    """Adds items, one batch after another. Repeats each batch until it is acknowledged."""
 
     def __init__(self, filter: Any) -> None:
         super().__init__()
@@ -1099,7 +1101,7 @@ class Adder(threading.Thread):
                 self.stopped.wait(0.02)
 
     def wait_for_more(self) -> None:
-        """Waits for two more batches: one of them is begun after the call."""
+        """Waits for two more batches, one of which started after the call."""
         count = len(self.acknowledged)
         wait_until(lambda: len(self.acknowledged) >= count + 100)
 
@@ -1116,7 +1118,7 @@ def adding_to(filter: Any) -> Iterator[Adder]:
 
 
 def redirections(servers: list[Server]) -> int:
-    """How often servers told a client to ask another one."""
+    """Returns how often servers redirected a client."""
     stats = [server.client.info("errorstats") for server in servers]
     counts = [each.get(f"errorstat_{name}") for each in stats for name in ("MOVED", "ASK")]
     return sum(count["count"] for count in counts if count)
@@ -1145,7 +1147,7 @@ def test_nothing_is_lost_while_slots_move(place: Place, counting: bool) -> None:
     assert redirections(place.servers) > before
     assert adder.errors == []
     assert filter.contains_many(adder.acknowledged) == [True] * len(adder.acknowledged)
-    # Whoever comes later finds all of it, too, and each shard once.
+    # A later client finds all items too, each in one shard.
     late = place.filter(counting=counting)
     assert late.add_many(adder.acknowledged[:5000]) == [False] * min(5000, len(adder.acknowledged))
     assert filter.info().layers == 16
@@ -1173,11 +1175,11 @@ def test_what_a_replica_had_heard_of_outlives_its_primary(place: Place) -> None:
             cluster.start_again(killed)
     assert len(safe) >= 100
     assert filter.contains_many(safe) == [True] * len(safe)
-    # What was added since the other one took over is there, too; but for a batch that had begun before.
+    # Items that were added after the take-over are present too, except for a batch that started before it.
     later = adder.acknowledged[count + 50 :]
     assert len(later) >= 50
     assert filter.contains_many(later) == [True] * len(later)
-    # No shard was made anew with the server's defaults.
+    # No shard was created again with the server's defaults.
     assert filter.reserve() is False
     assert filter.info().capacity >= 200_000
     assert filter.add_many(numbered(100, "afterwards")) == [True] * 100
@@ -1185,7 +1187,7 @@ def test_what_a_replica_had_heard_of_outlives_its_primary(place: Place) -> None:
 
 @on_clusters
 def test_a_cluster_that_lost_a_shard_makes_it_again_as_it_was(place: Place) -> None:
-    """As when a primary fails before its replica has heard of a filter."""
+    """The same happens when a primary fails before its replica knows about a filter."""
     filter = place.filter(capacity=200_000)
     filter.add_many(numbered(100))
     facts = filter.info()

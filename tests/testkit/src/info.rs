@@ -49,8 +49,8 @@ pub fn info_number(client: &mut Connection, section: &str, field: &str) -> u64 {
 /// The gauges of a layout in INFO: filters, layers, bytes, items.
 type Present = [u64; 4];
 
-/// The layouts, as INFO calls them, each with the arguments that create it. The same items always give the same filter, except
-/// that a filter that forgets also holds when they came. It forgets long after the tests have ended.
+/// The layouts, as INFO calls them, with the arguments that create them. The same items always give the same filter,
+/// except that a filter that forgets also stores their times. It forgets long after the tests have ended.
 pub const LAYOUTS: [(&str, &str); 4] = [
     ("native", "LAYOUT native SEED 7"),
     ("counting", "COUNTING SEED 8"),

@@ -1,4 +1,4 @@
-"""A project as users have it, but for the telnet console. The tests say the rest with `scrapy crawl -s`."""
+"""The settings of a usual project, except for the telnet console. The tests pass all others with `scrapy crawl -s`."""
 
 SPIDER_MODULES = ["spiders"]
 ITEM_PIPELINES = {"spiders.Journal": 300}

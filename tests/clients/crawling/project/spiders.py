@@ -1,4 +1,4 @@
-"""What the crawlers of the tests run."""
+"""The spiders that the tests run."""
 
 import asyncio
 import os
@@ -14,7 +14,8 @@ TICK = 0.05  # seconds
 
 
 class Journal:
-    """Notes each page that was dealt with as a line of a file that crawlers share: at once, and for good."""
+    """Writes a line for each crawled page to a file that the crawlers share. Each line is written at once, and
+    lasts."""
 
     @classmethod
     def from_crawler(cls, crawler):
@@ -29,7 +30,7 @@ class Journal:
 
 
 class WithoutSeven(RFPDupeFilter):
-    """A filter of the project's own, by which page 7 is always seen."""
+    """A filter of the project's own, for which page 7 is always a duplicate."""
 
     def request_seen(self, request):
         return request.url.endswith("?id=7") or super().request_seen(request)
@@ -53,16 +54,17 @@ class Textbook(scrapy.Spider):
 
 
 class Follow(scrapy.Spider):
-    """Follows every link, once there is a file named `go`.
+    """Follows every link, once a file named `go` exists.
 
-    `again`: what it does with a page that it is banned from. It requests it again (`now`), or leaves that to others (`later`), and
-    forgets it first; or it only requests it again (`unforgotten`). `always`: whether it sends its first requests past the filter.
+    `again` says what the spider does when it is banned from a page: it forgets the page, and either requests it
+    again (`now`) or leaves it to others (`later`); or it requests it without forgetting it (`unforgotten`). `always`
+    says whether its first requests bypass the filter.
     """
 
     name = "follow"
 
     def start_requests(self):  # before Scrapy 2.13
-        # No generator: Scrapy would begin it when the queue of an earlier crawl is empty.
+        # This is no generator, since Scrapy would not start a generator before the queue of an earlier crawl is empty.
         self.say_ready()
         while not os.path.exists(self.go):
             time.sleep(0.01)
@@ -81,7 +83,8 @@ class Follow(scrapy.Spider):
     def first_requests(self):
         begin = os.stat(self.go).st_mtime + TICK
         for number, url in enumerate(self.urls.split()):
-            # All crawlers of a crawl ask for the same page at the same moment. Nothing else may happen before, so this blocks.
+            # All crawlers of a crawl request the same page at the same moment. Nothing else may happen before, so this
+            # blocks.
             time.sleep(max(0, begin + number * TICK - time.time()))
             yield scrapy.Request(url, dont_filter=bool(self.always))
 
@@ -98,7 +101,7 @@ class Follow(scrapy.Spider):
 
 
 class Fed(RedisSpider):
-    """Follows every link, from where it is told to start by a list in Redis; ends after a while without anything to do."""
+    """Follows every link, from the URLs in a list in Redis. Ends when it has been idle for a while."""
 
     name = "fed"
     max_idle_time = 2
