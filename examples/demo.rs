@@ -19,15 +19,15 @@
 //! * The filter is reserved for exactly the number of distinct URLs, not for a comfortable round number above it: it is
 //!   as full as it may be when pass 3 measures the false positives. The rate during pass 1 is lower, because the filter
 //!   begins empty; the table shows both.
-//! * It is reserved as most people would, with a plain `BF.RESERVE key rate capacity`. Such a filter may grow, and keeps
-//!   part of the permitted error for the layers to come, so expect it to do better than asked.
+//! * It is reserved as most people would, with a plain `BF.RESERVE key rate capacity`. Such a filter may grow, and
+//!   keeps part of the error rate for its growth, so its measured rate is lower than requested.
 //! * Both structures get the same URLs in the same batches and pipelines. The two take turns every few thousand URLs,
 //!   and swap who goes first, so that whatever else the machine is doing disturbs both alike.
 //! * Only the round trips are timed: sending a pipeline whose bytes are ready, the server's work, and receiving the
 //!   replies. Reading the data, encoding the commands and checking the answers are not.
 //! * Both memory figures are the server's own `MEMORY USAGE key SAMPLES 0`, which counts every member of the set.
 //!
-//! One difference remains: `SADD` replies with a count for each batch, whereas `BF.MADD` tells for each item whether it
+//! One difference remains: `SADD` replies with a count for each batch, whereas `BF.MADD` says for each item whether it
 //! was new.
 //!
 //! # Running it

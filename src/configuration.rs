@@ -212,7 +212,7 @@ pub(crate) fn read_arguments(ctx: &Context, args: Args) -> Result<(), String> {
     for pair in args.chunks(2) {
         let name = pair.at(0).lossy();
         if pair.len() < 2 {
-            return Err(format!("argument '{name}' has no value"));
+            return Err(format!("argument '{name}' has no value: write a value after each name"));
         }
         read_argument(ctx, &name, pair.at(1))?;
     }
@@ -248,7 +248,7 @@ fn read_argument(ctx: &Context, given: &str, value: Arg) -> Result<(), String> {
         log_unused(ctx, given);
         return Ok(());
     }
-    Err(format!("'{given}' is not a setting of this module"))
+    Err(format!("'{given}' is not a setting of this module: see docs/configuration.md"))
 }
 
 fn log_unused(server: &Server, name: &str) {

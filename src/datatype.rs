@@ -227,9 +227,9 @@ pub(crate) unsafe extern "C" fn free(value: *mut c_void) {
     });
 }
 
-/// Returns the work that freeing a filter takes, in the server's unit: allocations. Returning the pages of a large
-/// allocation to the system takes time too, so each 64 KiB counts as one. Filters from 4 MiB on are therefore freed in
-/// the background. A table has one allocation for each segment.
+/// Returns the work of freeing a filter in the server's unit, allocations. The system takes time to get back the pages
+/// of a large allocation, so each 64 KiB counts as one. Filters from 4 MiB on are therefore freed in the background. A
+/// table has one allocation for each segment.
 unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
     const UNIT: usize = 64 << 10;
     // SAFETY: the server hands over one of our values for the time of the call.

@@ -5,7 +5,7 @@
 //! Each module uses only those below it:
 //!
 //! ```text
-//!  registration                             what is registered with the server when it loads the module
+//!  registration                             registers everything with the server when it loads the module
 //!  commands/                                the commands
 //!  filter_key   lookahead                   keys that hold filters; prefetching before a command runs
 //!  datatype     info_section                callbacks of the data types; the section of INFO

@@ -29,7 +29,9 @@ impl std::fmt::Display for Error {
             Error::InvalidErrorRate => "the error rate must be above 0 and below 1",
             Error::InvalidCapacity => "the capacity must be at least 1",
             Error::InvalidExpansion => "the expansion must be at least 1",
-            Error::InvalidWindow => "the window must be from 1 millisecond to 100 years, in 2 to 64 slices, and a rolling filter cannot grow",
+            Error::InvalidWindow => {
+                "the window must be from 1 millisecond to 100 years, in 2 to 64 slices, and a rolling filter cannot grow"
+            }
             Error::OutOfMemory => "not enough memory",
             Error::Full => "the filter is full",
             Error::CannotGrow => "the filter is full and cannot grow any further",

@@ -80,7 +80,7 @@ impl ItemCount {
         self.0 -= u64::from(is_gone && self.items() > 0);
     }
 
-    /// Reduces the count to at most `most` items.
+    /// Reduces the count to at most `max` items.
     #[inline]
     pub fn limit(&mut self, max: u64) {
         self.0 = self.0 & ItemCount::ESTIMATE | self.items().min(max);

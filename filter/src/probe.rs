@@ -249,7 +249,8 @@ mod tests {
     proptest! {
         #[test]
         fn the_blocks_of_an_item_differ(item: Vec<u8>, seed: u64, per_item in 1u8..=16, more in 0u64..1 << 57) {
-            let shape = BlockShape { blocks: u64::from(per_item) + more, words: WORDS_OF_LINE, blocks_per_item: per_item, probes: per_item };
+            let blocks = u64::from(per_item) + more;
+            let shape = BlockShape { blocks, words: WORDS_OF_LINE, blocks_per_item: per_item, probes: per_item };
             let mut seen: Vec<usize> = blocks_of(Hash::xxh3(&item, seed), shape).collect();
             prop_assert_eq!(seen.len(), usize::from(per_item));
             prop_assert!(seen.iter().all(|&block| (block as u64) < shape.blocks));

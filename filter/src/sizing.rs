@@ -75,8 +75,7 @@ pub struct BlockShape {
 pub enum Budget {
     /// Up to 2 % over the classic optimum, or a few words.
     Tight,
-    /// As much as RedisBloom takes for the first layer of a growing filter: the classic optimum for half of the
-    /// filter's `rate`.
+    /// The memory of RedisBloom's first layer of a growing filter: the classic optimum for half of the filter's `rate`.
     RedisBloom {
         /// The filter's false-positive rate.
         rate: f64,
@@ -232,7 +231,7 @@ struct Search {
 }
 
 impl Search {
-    /// Returns the shape with the fewest blocks per item that fits between `least` and `most` blocks.
+    /// Returns the shape with the fewest blocks per item that fits between `min` and `max` blocks.
     ///
     /// The error rate falls with the number of blocks per item, as long as each block has a probe. So this bisects.
     fn fewest_blocks_per_item(&self, min: u64, max: u64) -> Option<BlockShape> {
@@ -256,7 +255,7 @@ impl Search {
         (rate <= self.rate).then_some(probes)
     }
 
-    /// Returns the shape with the fewest blocks between `least` and `most`, to within 0.1 %, that keeps the rate.
+    /// Returns the shape with the fewest blocks between `min` and `max`, to within 0.1 %, that keeps the rate.
     fn fewest_blocks(&self, min: u64, max: u64) -> Option<BlockShape> {
         let min = min.max(u64::from(self.blocks_per_item));
         if min > max {
@@ -602,7 +601,7 @@ mod tests {
                     };
                     assert!(shape.is_sound());
                     let max = match budget {
-                        // What RedisBloom takes for its first layer, whatever the capacity.
+                        // The size of RedisBloom's first layer, whatever the capacity.
                         Budget::RedisBloom { .. } if rate < 0.25 => (words_for(classic) + SPARE_WORDS) * WORD_BITS,
                         _ => (classic / WORD_BITS as f64) as u64 * WORD_BITS + LINE_BITS,
                     };

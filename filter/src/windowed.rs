@@ -144,7 +144,7 @@ impl WindowedFilter {
         (self.cursors, self.history) = (cursors, history);
     }
 
-    /// Returns the hasher for the filter's items.
+    /// Returns the hash function of the filter.
     #[inline(never)]
     pub fn hasher(&self) -> Hasher {
         Hasher::Xxh3 { seed: self.spec.seed }
@@ -178,7 +178,7 @@ impl WindowedFilter {
         size_of::<WindowedFilter>() + self.slices.allocated() + self.expected.allocated() + beyond
     }
 
-    /// Returns the share of filled slots in the second table, or in the first if there is no second table.
+    /// Returns the fraction of filled slots in the second table, or in the first if there is no second table.
     pub fn fill(&self) -> f64 {
         self.beyond.as_deref().unwrap_or(&self.expected).fill()
     }

@@ -5,7 +5,7 @@
 //! - [`forgetting`]: adds items to filters that forget, at arbitrary times, and loads arbitrary states of them;
 //! - [`commands`]: sends arbitrary commands to the whole module in a mock [`server`].
 
-#![allow(missing_docs, reason = "not published: names say what the rest is")]
+#![allow(missing_docs, reason = "not published, and most names explain themselves")]
 
 pub mod commands;
 pub mod decoding;

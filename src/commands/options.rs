@@ -145,8 +145,8 @@ impl Timing {
     /// Returns the options with which items are inserted into a filter.
     pub(super) fn insert_options(&self, ctx: &Context, filter: &Filter, on_duplicate: OnDuplicate) -> InsertOptions {
         let now = self.at.unwrap_or_else(|| time_for(ctx, filter));
-        // An item that is new to the master may be a false positive here, if memory that was rejected to the master has
-        // divided its table in another way. It is remembered here as long as there.
+        // An item that is new to the master may be a false positive here, if the master lacked memory and split its
+        // table in another way. Refreshing makes both remember it equally long.
         let refresh = filter.windowed().is_some() && ctx.is_replicated_or_loading();
         InsertOptions { on_duplicate, now, lifetime: self.ttl, refresh }
     }

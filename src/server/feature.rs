@@ -23,7 +23,7 @@ macro_rules! has {
     ($($function:ident),+) => { $(available!($function).is_some())&&+ };
 }
 
-/// From Redis 7.0 on.
+/// Offered by Redis from 7.0 on.
 pub(crate) const CONFIG: Feature = Feature {
     name: "settings in CONFIG",
     fallback: "only as arguments of loadmodule",
@@ -37,28 +37,28 @@ pub(crate) const CONFIG: Feature = Feature {
     },
 };
 
-/// From Redis 8.0 on.
+/// Offered by Redis from 8.0 on.
 pub(crate) const UNPREFIXED_CONFIG: Feature = Feature {
     name: "settings named bf-… as in Redis 8",
     fallback: "write bf.… in redis.conf and leave out cf-…",
     is_offered: is_redis_8,
 };
 
-/// From Redis 7.0 on.
+/// Offered by Redis from 7.0 on.
 pub(crate) const COMMAND_INFO: Feature = Feature {
     name: "COMMAND DOCS",
     fallback: "commands are not described",
     is_offered: || has!(RedisModule_GetCommand, RedisModule_SetCommandInfo),
 };
 
-/// From Redis 7.0 on.
+/// Offered by Redis from 7.0 on.
 pub(crate) const RESP3: Feature = Feature {
     name: "RESP3 booleans and maps",
     fallback: "integers and arrays",
     is_offered: || has!(RedisModule_ReplyWithBool, RedisModule_ReplyWithMap),
 };
 
-/// From Redis 7.4 on.
+/// Offered by Redis from 7.4 on.
 pub(crate) const ACL_CATEGORIES: Feature = Feature {
     name: "ACL categories",
     fallback: "commands are allowed by name",
@@ -68,8 +68,8 @@ pub(crate) const ACL_CATEGORIES: Feature = Feature {
 /// The module option with which a module supports slot migration.
 pub(crate) const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
 
-/// From Valkey 9.0 on. Valkey only migrates slots if all modules set this option. Redis may give the bit another
-/// meaning, so this is false there.
+/// Offered by Valkey from 9.0 on. Valkey only migrates slots if all modules set this option. Redis may give the bit
+/// another meaning, so this is false there.
 pub(crate) const SLOT_MIGRATION: Feature = Feature {
     name: "CLUSTER MIGRATESLOTS",
     fallback: "slots move key by key",

@@ -1,4 +1,4 @@
-//! Many clients, a replica, and an operator that has files written and read. Each client has keys of its own, and knows
+//! Many clients, a replica, and an operator that saves and loads files. Each client has keys of its own, and knows
 //! their content. At intervals, all clients pause, and the content of both servers is compared with theirs.
 
 use std::thread;

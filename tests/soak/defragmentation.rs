@@ -11,7 +11,7 @@ use testkit::random::Random;
 use testkit::server::{wait_until, with_debug};
 use testkit::{Server, Setup, run};
 
-/// Kinds of filters, and how many items each gets: filter n those from n on.
+/// Kinds of filters, each with the number of items in each filter. Filter n gets the items from number n on.
 const KINDS: [(&str, u64); 12] = [
     ("0.01 10", 2),
     ("0.01 100", 3),
@@ -95,7 +95,7 @@ pub(crate) fn soak(filters: u64, mut random: Random) {
     );
 }
 
-/// Runs a command on a large filter, with its items. Returns of how many it said yes.
+/// Runs a command on a large filter, with its items. Returns the number of replies that were true.
 fn large(client: &mut Connection, command: &str, key: &str) -> u64 {
     let numbers: Vec<u64> = LARGE_ITEMS.collect();
     let yes = |numbers: &[u64]| many::<Vec<bool>>(client, command, key, numbers).into_iter().filter(|yes| *yes).count();

@@ -34,5 +34,5 @@ fn main() {
         "windows" => windows::soak(amount, random),
         _ => panic!("{USAGE}"),
     }
-    println!("Nothing was wrong, for {} seconds.", started.elapsed().as_secs());
+    println!("No errors in {} seconds.", started.elapsed().as_secs());
 }

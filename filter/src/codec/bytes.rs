@@ -69,7 +69,8 @@ impl Filter {
         Filter::from_bytes_within(bytes, u64::MAX)
     }
 
-    /// As [`from_bytes`](Filter::from_bytes), but rejects a filter whose layers take more than `max_memory` bytes.
+    /// Decodes a filter as [`from_bytes`](Filter::from_bytes) does, but rejects one whose layers take more than
+    /// `max_memory` bytes.
     ///
     /// # Errors
     ///

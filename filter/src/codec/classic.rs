@@ -15,7 +15,8 @@
 //! ```text
 //!  u64 items   u32 layers   u32 options   u32 expansion
 //!  per layer:
-//!    u64 bytes   u64 bits   u64 items   f64 error rate   f64 bits per item   u32 probes   u64 capacity   u8 log2 of bits
+//!    u64 bytes   u64 bits   u64 items   f64 error rate   f64 bits per item   u32 probes   u64 capacity
+//!    u8 log2 of bits
 //! ```
 //!
 //! and the bit arrays, laid end to end, in chunks of at most 16 MiB of one layer. The cursor of a chunk is one more

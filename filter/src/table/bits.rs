@@ -347,7 +347,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fields_are_what_was_set(bytes in prop::collection::vec(any::<u8>(), 16..40), at in 0usize..64, width in 1..=MAX_WIDTH, value: u64) {
+        fn fields_are_what_was_set(
+            bytes in prop::collection::vec(any::<u8>(), 16..40),
+            at in 0usize..64,
+            width in 1..=MAX_WIDTH,
+            value: u64,
+        ) {
             let before = padded(bytes);
             let mut after = before.clone();
             set_field(&mut after, at, width, value & low_bits(width));
@@ -359,7 +364,12 @@ mod tests {
         }
 
         #[test]
-        fn moves_move_and_keep_the_rest(bytes in prop::collection::vec(any::<u8>(), 40), a in 0usize..256, b in 0usize..256, by in 1usize..64) {
+        fn moves_move_and_keep_the_rest(
+            bytes in prop::collection::vec(any::<u8>(), 40),
+            a in 0usize..256,
+            b in 0usize..256,
+            by in 1usize..64,
+        ) {
             let (from, to) = (a.min(b), a.max(b));
             let before = padded(bytes);
             let mut up = before.clone();
@@ -417,7 +427,10 @@ mod tests {
         }
 
         #[test]
-        fn what_is_appended_is_in_order_and_the_rest_stays(before in prop::collection::vec(any::<u8>(), 200), fields in prop::collection::vec((any::<u64>(), 0..=MAX_WIDTH), 0..20)) {
+        fn what_is_appended_is_in_order_and_the_rest_stays(
+            before in prop::collection::vec(any::<u8>(), 200),
+            fields in prop::collection::vec((any::<u64>(), 0..=MAX_WIDTH), 0..20),
+        ) {
             let from = 8;
             let (mut up, mut down) = (before.clone(), before.clone());
             let (mut ascending, mut descending) = (AscendingWriter::new(from), DescendingWriter::new(180));

@@ -55,8 +55,9 @@ dispatched! {
     /// # Errors
     ///
     /// The same as for [`add`](Table::add). A failed addition forgets nothing.
-    pub fn add_to_slice(table: &mut Table, hash: Hash, addition: SliceAddition, admit: Admit<'_>) -> Result<AddOutcome, Error> =
-        add_to_slice_with
+    pub fn add_to_slice(
+        table: &mut Table, hash: Hash, addition: SliceAddition, admit: Admit<'_>
+    ) -> Result<AddOutcome, Error> = add_to_slice_with
 }
 
 impl Table {

@@ -64,12 +64,12 @@ impl Table {
         if self.segment_bytes <= IN_CACHE {
             return;
         }
-        let mut noted = [None; BATCH];
-        for (noted, (segment, group)) in noted.iter_mut().zip(groups) {
+        let mut located = [None; BATCH];
+        for (located, (segment, group)) in located.iter_mut().zip(groups) {
             segment.prefetch_offset(group);
-            *noted = Some((segment, group));
+            *located = Some((segment, group));
         }
-        noted.iter().flatten().for_each(|(segment, group)| segment.prefetch_group(*group));
+        located.iter().flatten().for_each(|(segment, group)| segment.prefetch_group(*group));
     }
 
     #[inline(always)]

@@ -344,7 +344,7 @@ fn a_look_up_examines_a_bounded_number_of_probes_and_what_it_finds_stays_found()
     for layer in 0..u64::from(layers) {
         load(&mut filter, layer, &with_gap(Some(gap)));
         if exhausted.is_some() {
-            assert!(found(&filter), "what was found is not any more, with layer {layer}");
+            assert!(found(&filter), "an item was lost with layer {layer}");
         } else if found(&filter) {
             exhausted = Some(layer + 1);
         }

@@ -879,11 +879,11 @@ fn a_chunk_that_was_made_before_a_write_is_rejected_after_it() {
 
     let questions: &[(&str, Change)] = &[
         ("a look-up", |filter| assert!(filter.contains(item(FIRST)))),
-        ("an item that is there, if it is absent", |filter| {
+        ("a present item, only if it is absent", |filter| {
             let hash = filter.hash(&item(FIRST));
             filter.insert_hashes(&[hash], &mut [true], &mut [], &OnDuplicate::Skip.into(), &mut |_| true).unwrap();
         }),
-        ("a removal of what is not there", |filter| assert!(!remove(filter, b"absent"))),
+        ("a removal of an absent item", |filter| assert!(!remove(filter, b"absent"))),
     ];
     for (what, question) in questions {
         let mut source = grown();
@@ -907,8 +907,8 @@ fn a_chunk_of_a_filter_with_the_same_counts_is_rejected() {
     }
     assert_eq!(twin.len(), other.len());
     for (chunk, others) in chunks(&twin).iter().zip(&chunks(&other)) {
-        assert_rejected(&mut built_like(&twin), others, "of a copy that went its own way");
-        assert_rejected(&mut built_like(&other), chunk, "of a copy that went its own way");
+        assert_rejected(&mut built_like(&twin), others, "of a copy that diverged");
+        assert_rejected(&mut built_like(&other), chunk, "of a copy that diverged");
     }
 }
 

@@ -146,8 +146,8 @@ fn numbers_that_cannot_be_are_rejected() {
         ("more ones than bits", FIRST_LAYER + 24, number(u64::MAX)),
         ("no lines", FIRST_LAYER + 32, vec![0]),
         ("17 lines", FIRST_LAYER + 32, vec![17, 17]),
-        ("more lines than blocks", FIRST_LAYER + 32, vec![4, 8]),
-        ("more lines than probes", FIRST_LAYER + 32, vec![2, 1]),
+        ("more blocks per item than blocks", FIRST_LAYER + 32, vec![4, 8]),
+        ("more blocks per item than probes", FIRST_LAYER + 32, vec![2, 1]),
         ("no probes", FIRST_LAYER + 33, vec![0]),
         ("no words", FIRST_LAYER + 34, vec![0]),
         ("32 words", FIRST_LAYER + 34, vec![32]),
@@ -283,8 +283,8 @@ fn a_forged_chunk_cannot_leave_its_layer() {
         ("not at a block", 1, 64, DecodeError::Corrupt),
         ("over the end of the blocks", first - 64, 128, DecodeError::Foreign),
         ("more than a chunk", 0, chunk::BITS_CHUNK_BYTES + 64, DecodeError::Foreign),
-        ("behind the blocks", first, 64, DecodeError::Foreign),
-        ("far behind the filter", 1 << 62, 64, DecodeError::NoSuchOffset),
+        ("after the blocks", first, 64, DecodeError::Foreign),
+        ("far after the filter", 1 << 62, 64, DecodeError::NoSuchOffset),
     ] {
         let bytes = forged(&copy, offset, &vec![0xFF; length]);
         let cursor = chunk::FIRST_CHUNK_CURSOR + offset + length as u64;

@@ -88,7 +88,7 @@ fn assert_same(filter: &Filter, copy: &Filter, questions: &[Vec<u8>]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// The `insert` of [`insert_each`] is also held to its own promise: `true` exactly for what was not yet claimed.
+    /// Also, `insert` returns true exactly for the items that were absent: [`insert_each`] checks this.
     #[test]
     fn an_accepted_item_is_never_lost(params in any_params(), items in any_items()) {
         let mut filter = Filter::create(params, |_| true).unwrap();

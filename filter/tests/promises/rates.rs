@@ -214,7 +214,7 @@ fn a_fixed_filter_that_rejects_exceeds_a_high_rate_by_no_more_than_is_stated() {
     for (rate, factor) in [(0.5, 1.4), (0.25, 1.25), (0.1, 1.1)] {
         for capacity in [100, 1_000, 10_000, 1_000_000] {
             let make = |seed| filter(rate, capacity, Growth::Fixed, seed);
-            let what = format!("refusing, rate {rate}, capacity {capacity}");
+            let what = format!("rejecting, rate {rate}, capacity {capacity}");
             let fill = |filter: &mut Filter, fresh: &mut Fresh| fill_to(filter, filter.capacity(), fresh);
             let filters = (1_000_000 / capacity).max(4);
             failures.extend(Measurement::new(what, make, fill, filters, 1_000_000).exceeds(factor * rate));

@@ -24,7 +24,7 @@ pub(super) enum Setting {
 pub(crate) fn configured(name: &[u8]) -> Option<Vec<u8>> {
     let setting = with(|state| state.settings.get(name).cloned())?;
     let name = c"".as_ptr();
-    // SAFETY: what the module registered, called as it wants it.
+    // SAFETY: the module registered this callback, and expects these arguments.
     let shown = unsafe {
         match setting {
             Setting::Text(get, _) => {
@@ -48,7 +48,8 @@ pub(crate) fn configured(name: &[u8]) -> Option<Vec<u8>> {
 pub(crate) fn configure(name: &[u8], value: &[u8]) -> bool {
     let Some(setting) = with(|state| state.settings.get(name).cloned()) else { return false };
     let (any_name, mut message) = (c"".as_ptr(), ptr::null_mut());
-    // SAFETY: what the module registered, called as it wants it, with strings for the time of the call.
+    // SAFETY: the module registered this callback, and expects these arguments. The strings live for the time of the
+    // call.
     let status = unsafe {
         match setting {
             Setting::Text(_, set) => {

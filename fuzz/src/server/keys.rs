@@ -167,7 +167,7 @@ pub(super) unsafe extern "C" fn key_at_pos(_ctx: *mut raw::RedisModuleCtx, posit
 }
 
 pub(super) unsafe extern "C" fn key_at_pos_with_flags(ctx: *mut raw::RedisModuleCtx, position: c_int, _flags: c_int) {
-    // SAFETY: as of this function.
+    // SAFETY: the same contract as this function's.
     unsafe { key_at_pos(ctx, position) }
 }
 

@@ -47,7 +47,7 @@ pub fn info_number(client: &mut Connection, section: &str, field: &str) -> u64 {
 }
 
 /// The gauges of a layout in INFO: filters, layers, bytes, items.
-type Present = [u64; 4];
+type Gauges = [u64; 4];
 
 /// The layouts, as INFO calls them, with the arguments that create them. The same items always give the same filter,
 /// except that a filter that forgets also stores their times. It forgets long after the tests have ended.
@@ -80,7 +80,7 @@ pub fn assert_figures_add_up(client: &mut Connection) {
             continue;
         }
         let layout: String = info_field(client, &key, "LAYOUT");
-        let sums: &mut Present = &mut expected[LAYOUTS.iter().position(|(name, _)| *name == layout).expect("a layout")];
+        let sums: &mut Gauges = &mut expected[LAYOUTS.iter().position(|(name, _)| *name == layout).expect("a layout")];
         sums[0] += 1;
         for (sum, field) in sums[1..].iter_mut().zip(["FILTERS", "SIZE"]) {
             *sum += info_field::<u64>(client, &key, field);

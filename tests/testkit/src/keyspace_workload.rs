@@ -17,7 +17,7 @@ const ITEMS: u64 = 4000;
 /// A window that outlasts the tests: a filter with it forgets nothing.
 const LONG_WINDOW: [&str; 2] = ["WINDOW", "1000000000"];
 
-/// Some keys, which nobody else writes to, and the model of their filters.
+/// Some keys that only this client writes to, and the model of their filters.
 pub struct KeyspaceWorkload {
     /// The prefix of the keys.
     prefix: String,

@@ -5,8 +5,8 @@
 //! - [`clock`]: servers whose clock the tests stop, for filters that forget;
 //! - [`counting_model`], [`keyspace_model`]: models of the items that a filter, or the filters of a key space, must
 //!   contain;
-//! - [`filter_model`], [`counting_workload`], [`windowed_workload`], [`keyspace_workload`]: filters on a server with such
-//!   models, and random commands that are checked against them;
+//! - [`filter_model`], [`counting_workload`], [`windowed_workload`], [`keyspace_workload`]: filters on a server with
+//!   such models, and random commands that are checked against them;
 //! - [`info`], [`persistence`], [`replication`]: INFO and BF.INFO, files, and replicas;
 //! - [`payload`], [`proxy`], [`memory`]: DUMP payloads and their parts, links that break, servers short of memory;
 //! - [`random`]: random numbers that a seed repeats.
@@ -15,7 +15,7 @@
 //! release build), `REDISBLOOM_MODULE` RedisBloom (default: where `make setup-test` puts it). A test fails if one of
 //! them is missing.
 
-#![allow(missing_docs, reason = "not published: names say what the rest is")]
+#![allow(missing_docs, reason = "not published, and most names explain themselves")]
 
 pub mod clock;
 pub mod command;

@@ -142,7 +142,7 @@ impl Link {
             state.open.push(Arc::clone(&connection));
             let (link, down) = (Arc::clone(self), Arc::clone(&connection));
             thread::spawn(move || {
-                // Either may be gone, or the connection is cut.
+                // Either side may have closed its end, or the connection was cut.
                 let _ = link.pass(&down);
                 down.close();
                 link.state().open.retain(|open| !Arc::ptr_eq(open, &down));

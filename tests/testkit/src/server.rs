@@ -225,7 +225,7 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        Err("the server did not come to serve".to_owned())
+        Err("the server did not become ready".to_owned())
     }
 
     /// Returns a connection that uses RESP2.

@@ -30,7 +30,7 @@ pub struct Window {
     pub is_renewed: bool,
 }
 
-/// The time when an item is forgotten, in milliseconds since 1970: not before `min`, and not after `most`.
+/// The time when an item is forgotten, in milliseconds since 1970: not before `min`, and not after `max`.
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
     min: u64,
