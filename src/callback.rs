@@ -32,7 +32,7 @@ fn log_panic(what: &CStr, panic: &(dyn Any + Send)) {
     statistics::count_panic();
     let message = panic.downcast_ref::<&str>().copied();
     let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-    Server::detached().log_warning(&format!(
+    Server::without_context().log_warning(&format!(
         "internal error in {}: {message} (a bug of the module, please report it)",
         what.to_string_lossy()
     ));

@@ -125,10 +125,10 @@ pub(crate) enum Dialect {
 /// Returns the configured dialect, or by default the one of the server's version.
 pub(crate) fn dialect() -> Dialect {
     const AUTO: i32 = 0;
-    const TWO: i32 = 1;
+    const VERSION_2: i32 = 1;
     match REDISBLOOM_VERSION.get() {
         AUTO if feature::is_redis_8() => Dialect::Redis8,
-        AUTO | TWO => Dialect::RedisBloom2,
+        AUTO | VERSION_2 => Dialect::RedisBloom2,
         _ => Dialect::Redis8,
     }
 }
@@ -373,7 +373,7 @@ impl Choice {
 
 /// Returns true if the server is only setting the default of a name that its file does not mention. If the setting has
 /// two names, the default would otherwise overwrite the value that the file sets under the other name.
-fn is_mere_default<T: PartialEq>(value: T, default: T) -> bool {
+fn is_unset_default<T: PartialEq>(value: T, default: T) -> bool {
     IS_APPLYING.load(Ordering::Relaxed) && value == default
 }
 
@@ -406,10 +406,10 @@ unsafe extern "C" fn set_number(
     // SAFETY: the server returns what `register` handed over.
     let number: &Number = unsafe { setting(private) };
     // The server checked the range.
-    if !is_mere_default(value, number.default.load(Ordering::Relaxed)) {
+    if !is_unset_default(value, number.default.load(Ordering::Relaxed)) {
         number.set(value);
         if !number.is_used {
-            catch_panic(c"set_number", (), || log_unused(&Server::detached(), &number.name.to_string_lossy()));
+            catch_panic(c"set_number", (), || log_unused(&Server::without_context(), &number.name.to_string_lossy()));
         }
     }
     OK
@@ -437,7 +437,7 @@ static SHOWN_ERROR_RATE: AtomicPtr<raw::RedisModuleString> = AtomicPtr::new(ptr:
 
 unsafe extern "C" fn get_error_rate(_name: *const c_char, _private: *mut c_void) -> *mut raw::RedisModuleString {
     catch_panic(c"get_error_rate", ptr::null_mut(), || {
-        let shown = Server::detached().string(error_rate().get().to_string().as_bytes()).into_raw();
+        let shown = Server::without_context().string(error_rate().get().to_string().as_bytes()).into_raw();
         let last = SHOWN_ERROR_RATE.swap(shown, Ordering::Relaxed);
         if !last.is_null() {
             // SAFETY: the string is ours, and the server no longer uses it.
@@ -457,10 +457,10 @@ unsafe extern "C" fn set_error_rate_config(
         // SAFETY: the server hands over a live string for the time of the call.
         let value = unsafe { Arg::new(value) };
         let default = f64::from_bits(DEFAULT_RATE.load(Ordering::Relaxed));
-        if value.float().is_some_and(|rate| is_mere_default(rate, default)) || set_error_rate(value).is_some() {
+        if value.float().is_some_and(|rate| is_unset_default(rate, default)) || set_error_rate(value).is_some() {
             return OK;
         }
-        let message = Server::detached().string(ERROR_RATE_RANGE.as_bytes()).into_raw();
+        let message = Server::without_context().string(ERROR_RATE_RANGE.as_bytes()).into_raw();
         // SAFETY: the server hands over a place for the message, and frees the message.
         unsafe { *error = message };
         FAILED

@@ -147,7 +147,7 @@ fn load_filter(
     decode: impl FnOnce(&mut RdbStream, &Admission) -> Result<Filter, DecodeError>,
 ) -> *mut c_void {
     catch_panic(c"rdb_load", ptr::null_mut(), || {
-        let server = Server::detached();
+        let server = Server::without_context();
         let admission = Admission::new(&server, 0);
         match decode(&mut file, &admission) {
             Ok(filter) => into_value(filter),
@@ -187,7 +187,7 @@ unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::Re
 /// writes (SAVE, DUMP), it goes on, and the incomplete value is rejected when it is loaded.
 fn save_or_exit(what: &CStr, save: impl FnOnce() -> bool) {
     if !catch_panic(what, false, save) {
-        let server = Server::detached();
+        let server = Server::without_context();
         server.log_warning(&format!(
             "{} failed, out of memory or by a bug of the module: what was written is incomplete",
             what.to_string_lossy()
@@ -245,7 +245,7 @@ unsafe extern "C" fn copy(
     // SAFETY: the server hands over one of our values for the time of the call.
     let filter = unsafe { filter(value) };
     catch_panic(c"copy", ptr::null_mut(), || {
-        admission::copy(&Server::detached(), filter).map_or_else(
+        admission::copy(&Server::without_context(), filter).map_or_else(
             |error| {
                 statistics::count_rejection(error);
                 ptr::null_mut()

@@ -28,11 +28,11 @@ struct Rejections {
     /// The log lines by reason. The last element is for internal errors, which have no reason.
     logged: [Logged; Reason::ALL.len() + 1],
     /// The last rejection, as INFO shows it.
-    last: Line,
+    last: LogLine,
 }
 
 static REJECTIONS: Mutex<Rejections> =
-    Mutex::new(Rejections { logged: [Logged { at: None, left_out: 0 }; Reason::ALL.len() + 1], last: Line::new() });
+    Mutex::new(Rejections { logged: [Logged { at: None, left_out: 0 }; Reason::ALL.len() + 1], last: LogLine::new() });
 
 /// Counts a rejected command, stores it for INFO, and logs it unless a command was just logged for the same reason.
 pub(crate) fn record(ctx: &Context, args: Args, error: Error) {
@@ -42,11 +42,11 @@ pub(crate) fn record(ctx: &Context, args: Args, error: Error) {
         statistics::count_replicated_rejection();
     }
     let now = ctx.milliseconds();
-    let mut rejection = Line::new();
+    let mut rejection = LogLine::new();
     rejection.describe(ctx, args, error, is_replicated);
     // Only a crash report on another thread can hold the lock: skip the record then.
     let Ok(mut rejections) = REJECTIONS.try_lock() else { return };
-    rejections.last = Line::new();
+    rejections.last = LogLine::new();
     let _ = write!(rejections.last, "{} {}", now / 1000, rejection.text());
     let index = error.reason().map_or(Reason::ALL.len(), |reason| reason as usize);
     let logged = &mut rejections.logged[index];
@@ -58,7 +58,7 @@ pub(crate) fn record(ctx: &Context, args: Args, error: Error) {
     }
     let left_out = std::mem::replace(logged, Logged { at: Some(now), left_out: 0 }).left_out;
     drop(rejections);
-    let mut line = Line::new();
+    let mut line = LogLine::new();
     let _ = write!(line, "rejected {}", rejection.text());
     if left_out > 0 {
         let _ = write!(line, " (and {left_out} like it since the last such line)");
@@ -77,16 +77,16 @@ pub(crate) fn show_last(show: impl FnOnce(&std::ffi::CStr)) {
 }
 
 /// A line of text of bounded length, followed by a NUL. Longer text is cut off.
-struct Line {
-    bytes: [u8; Line::MAX + 1],
+struct LogLine {
+    bytes: [u8; LogLine::MAX + 1],
     length: usize,
 }
 
-impl Line {
+impl LogLine {
     const MAX: usize = 1023;
 
-    const fn new() -> Line {
-        Line { bytes: [0; Line::MAX + 1], length: 0 }
+    const fn new() -> LogLine {
+        LogLine { bytes: [0; LogLine::MAX + 1], length: 0 }
     }
 
     fn text(&self) -> &str {
@@ -135,12 +135,12 @@ impl Line {
     }
 }
 
-impl fmt::Write for Line {
+impl fmt::Write for LogLine {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         // Some clients parse a value of INFO with an equals sign as a list of pairs.
         for character in text.chars().map(|character| if character == '=' { '~' } else { character }) {
             let length = character.len_utf8();
-            if self.length + length > Line::MAX {
+            if self.length + length > LogLine::MAX {
                 return Err(fmt::Error);
             }
             character.encode_utf8(&mut self.bytes[self.length..]);

@@ -129,7 +129,7 @@ impl BlockArray {
 
     /// Returns the blocks of an item, as [`blocks_of`](Self::blocks_of) does, if the blocks are cache lines.
     #[inline]
-    pub fn lines_of(&self, hash: Hash) -> ItemBlocks {
+    pub fn line_blocks_of(&self, hash: Hash) -> ItemBlocks {
         self.pattern().blocks_of(hash, self.lines().len())
     }
 

@@ -87,14 +87,14 @@ impl Filter {
         let longest = longest(sources).ok_or(MergeError::OutOfMemory)?;
         longest.check_mergeable(sources, op)?;
         Ok(match longest.content() {
-            Content::Native(_) => NativeFilter::merged(&natives(sources)?, op, admit)?.into(),
+            Content::Native(_) => NativeFilter::merged(&native_filters(sources)?, op, admit)?.into(),
             Content::Counting(_) => {
-                let filters = countings(sources)?;
+                let filters = counting_filters(sources)?;
                 let (first, others) = filters.split_first().ok_or(Error::OutOfMemory)?;
                 Filter::try_from(first.merged_with(others, op, admit)?.0)?
             }
             Content::Windowed(_) => return Err(MergeError::MergedWindows),
-            Content::Classic(_) => ClassicFilter::merged(&classics(sources)?, op, admit)?.into(),
+            Content::Classic(_) => ClassicFilter::merged(&classic_filters(sources)?, op, admit)?.into(),
         })
     }
 
@@ -104,14 +104,14 @@ impl Filter {
     pub fn merge(&mut self, sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<bool, MergeError> {
         self.check_mergeable(sources, op)?;
         Ok(match self.content_mut() {
-            Content::Native(filter) => filter.merge(&natives(sources)?, op, admit)?,
+            Content::Native(filter) => filter.merge(&native_filters(sources)?, op, admit)?,
             Content::Counting(filter) => {
-                let (merged, changed) = filter.merged_with(&countings(sources)?, op, admit)?;
+                let (merged, changed) = filter.merged_with(&counting_filters(sources)?, op, admit)?;
                 **filter = merged;
                 changed
             }
             Content::Windowed(_) => return Err(MergeError::MergedWindows),
-            Content::Classic(filter) => filter.merge(&classics(sources)?, op, admit)?,
+            Content::Classic(filter) => filter.merge(&classic_filters(sources)?, op, admit)?,
         })
     }
 }
@@ -192,14 +192,14 @@ fn contents<'a, T>(filters: &[&'a Filter], content: impl Fn(&'a Content) -> Opti
     Ok(contents)
 }
 
-fn natives<'a>(filters: &[&'a Filter]) -> Result<Vec<&'a NativeFilter>, Error> {
+fn native_filters<'a>(filters: &[&'a Filter]) -> Result<Vec<&'a NativeFilter>, Error> {
     contents(filters, |content| if let Content::Native(filter) = content { Some(filter) } else { None })
 }
 
-fn countings<'a>(filters: &[&'a Filter]) -> Result<Vec<&'a CountingFilter>, Error> {
+fn counting_filters<'a>(filters: &[&'a Filter]) -> Result<Vec<&'a CountingFilter>, Error> {
     contents(filters, |content| if let Content::Counting(filter) = content { Some(&**filter) } else { None })
 }
 
-fn classics<'a>(filters: &[&'a Filter]) -> Result<Vec<&'a ClassicFilter>, Error> {
+fn classic_filters<'a>(filters: &[&'a Filter]) -> Result<Vec<&'a ClassicFilter>, Error> {
     contents(filters, |content| if let Content::Classic(filter) = content { Some(filter) } else { None })
 }

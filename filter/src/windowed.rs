@@ -342,7 +342,7 @@ impl WindowedFilter {
     /// In a steady stream, additions reach most groups within a slice, and this sweep has nothing to do.
     fn sweep(&mut self) {
         let items = self.slices.items();
-        let has_many = |table: &Table, items: u64| table.slots() > items + items / 4 + FEW_SLOTS;
+        let has_many = |table: &Table, items: u64| table.slots() > items + items / 4 + UNSWEPT_SLOTS;
         if has_many(&self.expected, items[EXPECTED]) {
             self.cursors[EXPECTED] = self.expected.sweep(self.cursors[EXPECTED]);
         }
@@ -354,7 +354,7 @@ impl WindowedFilter {
         if has_many(beyond, items[BEYOND]) {
             self.cursors[BEYOND] = beyond.sweep(self.cursors[BEYOND]);
         }
-        if beyond.slots() == 0 || items[BEYOND] == 0 && beyond.slots() <= FEW_SLOTS {
+        if beyond.slots() == 0 || items[BEYOND] == 0 && beyond.slots() <= UNSWEPT_SLOTS {
             (self.beyond, self.cursors[BEYOND]) = (None, 0);
         }
     }
@@ -400,4 +400,4 @@ fn rates(spec: &OwnSpec) -> [f64; 2] {
 }
 
 /// The number of forgotten slots, in addition to a quarter of the items, that a table may have before it is swept.
-const FEW_SLOTS: u64 = 64;
+const UNSWEPT_SLOTS: u64 = 64;

@@ -26,7 +26,7 @@ pub(crate) struct Server<'a> {
 impl Server<'static> {
     /// Returns the server without a context, as in the callbacks of the data types. Its log lines start with `<module>`
     /// instead of `<bf>`.
-    pub(crate) fn detached() -> Server<'static> {
+    pub(crate) fn without_context() -> Server<'static> {
         Server { ctx: ptr::null_mut(), lifetime: PhantomData }
     }
 }

@@ -16,7 +16,7 @@ impl Context<'_> {
     /// client would otherwise consume the next replies as elements.
     pub(crate) fn reply_error(&self, error: Error) {
         while self.pending_replies.get() > 0 {
-            self.note_sent(1);
+            self.count_sent(1);
             // SAFETY: the context is alive, and the text ends with a NUL.
             unsafe {
                 match error {
@@ -28,35 +28,35 @@ impl Context<'_> {
     }
 
     #[inline]
-    fn note_sent(&self, replies: usize) {
+    fn count_sent(&self, replies: usize) {
         self.pending_replies.set(self.pending_replies.get().saturating_sub(replies));
     }
 
-    fn note_announced(&self, elements: usize) {
+    fn count_announced(&self, elements: usize) {
         self.pending_replies.set(self.pending_replies.get() + elements);
     }
 
     pub(crate) fn reply_simple(&self, text: &CStr) {
-        self.note_sent(1);
+        self.count_sent(1);
         // SAFETY: the context is alive, and the text ends with a NUL.
         unsafe { call!(RedisModule_ReplyWithSimpleString(self.as_raw(), text.as_ptr())) };
     }
 
     pub(crate) fn reply_bulk(&self, bytes: &[u8]) {
-        self.note_sent(1);
+        self.count_sent(1);
         // SAFETY: the context is alive, and the server copies the bytes.
         unsafe { call!(RedisModule_ReplyWithStringBuffer(self.as_raw(), bytes.as_ptr().cast(), bytes.len())) };
     }
 
     pub(crate) fn reply_null(&self) {
-        self.note_sent(1);
+        self.count_sent(1);
         // SAFETY: the context is alive.
         unsafe { call!(RedisModule_ReplyWithNull(self.as_raw())) };
     }
 
     /// Replies with an integer. The maximum in RESP is `2^63 - 1`, which is also sent for larger numbers.
     pub(crate) fn reply_integer(&self, number: u64) {
-        self.note_sent(1);
+        self.count_sent(1);
         let number = c_longlong::try_from(number).unwrap_or(c_longlong::MAX);
         // SAFETY: the context is alive.
         unsafe { call!(RedisModule_ReplyWithLongLong(self.as_raw(), number)) };
@@ -65,7 +65,7 @@ impl Context<'_> {
     /// Replies with a double; in RESP2, with the shortest text that parses to the same number.
     pub(crate) fn reply_double(&self, number: f64) {
         if self.has_maps() {
-            self.note_sent(1);
+            self.count_sent(1);
             // SAFETY: the context is alive.
             unsafe { call!(RedisModule_ReplyWithDouble(self.as_raw(), number)) };
         } else {
@@ -87,7 +87,7 @@ impl Context<'_> {
     /// Replies with several booleans, each as [`reply_bool`](Self::reply_bool) does.
     #[inline]
     pub(crate) fn reply_bools(&self, all: &[bool]) {
-        self.note_sent(all.len());
+        self.count_sent(all.len());
         let has_booleans = feature::RESP3.is_offered();
         for &yes in all {
             // SAFETY: the context is alive.
@@ -103,8 +103,8 @@ impl Context<'_> {
 
     /// Starts an array of `length` replies.
     pub(crate) fn reply_array(&self, length: usize) {
-        self.note_sent(1);
-        self.note_announced(length);
+        self.count_sent(1);
+        self.count_announced(length);
         // SAFETY: the context is alive.
         unsafe { call!(RedisModule_ReplyWithArray(self.as_raw(), length as c_long)) };
     }
@@ -112,8 +112,8 @@ impl Context<'_> {
     /// Starts a map of `length` pairs.
     pub(crate) fn reply_map(&self, length: usize) {
         if feature::RESP3.is_offered() {
-            self.note_sent(1);
-            self.note_announced(2 * length);
+            self.count_sent(1);
+            self.count_announced(2 * length);
             // SAFETY: the context is alive.
             unsafe { call!(RedisModule_ReplyWithMap(self.as_raw(), length as c_long)) };
         } else {

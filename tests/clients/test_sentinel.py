@@ -58,7 +58,7 @@ def test_what_all_replicas_had_is_there_when_sentinels_have_made_one_of_them_the
         check_all(servers, first + then)
 
 
-class Whoever:
+class FollowingClient:
     """A client that sends to one server, and to the next one when the first becomes a replica."""
 
     def __init__(self, servers: Replicated) -> None:
@@ -74,7 +74,7 @@ class Whoever:
 
 def test_nothing_that_was_acknowledged_is_lost_when_a_primary_hands_over():
     with running_replicated(sentinels=0) as servers:
-        at_work = writers(filters(servers), lambda: Whoever(servers), replicas=0)
+        at_work = writers(filters(servers), lambda: FollowingClient(servers), replicas=0)
         with writing(*at_work):
             for _ in range(3):
                 go_on(*at_work, rounds=ROUNDS)

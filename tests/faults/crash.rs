@@ -65,15 +65,15 @@ fn while_writing<T>(
                 }
             });
         }
-        let _over = Over(&over);
+        let _over = StopOnDrop(&over);
         act(random, &acknowledged)
     })
 }
 
 /// Stops the writers when it is dropped, even after a panic.
-struct Over<'a>(&'a AtomicBool);
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

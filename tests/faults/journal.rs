@@ -10,8 +10,8 @@ use testkit::command::{item, many};
 use testkit::random::Random;
 use testkit::{Server, Setup, ask, run, run_words};
 
-/// A sort of filters. Filters of the same writer and sort have equal parameters, except for the last sort.
-struct Sort {
+/// Parameters of filters. Those of one writer with the same variant can be merged, except for the last variant.
+struct Variant {
     name: &'static str,
     /// The error rate and the capacity; `None` for the server's defaults.
     parameters: Option<(&'static str, &'static str)>,
@@ -32,26 +32,26 @@ const MANY: u64 = 1 << 40;
 /// forgotten after exactly this time.
 const WINDOW: i64 = 4 * SECOND;
 
-static SORTS: [Sort; 13] = [
-    Sort::new("plain", EXACT, "5000", "", 1000, &["UNION", "INTERSECT"]),
-    Sort::new("grown", "0.05", "10", "EXPANSION 2", 3000, &["UNION"]),
-    Sort::new("grown-exact", EXACT, "10", "EXPANSION 2", 2000, &[]),
-    Sort::new("counting", EXACT, "5000", "COUNTING", 500, &["UNION"]),
-    Sort::new("counting-fixed", EXACT, "5000", "NONSCALING COUNTING", 500, &["UNION", "INTERSECT"]),
-    Sort::new("counting-grown", EXACT, "10", "EXPANSION 2 COUNTING", 2000, &["UNION"]),
-    Sort::new("counting-careless", "0.1", "10", "EXPANSION 1 COUNTING", 300, &["UNION"]),
-    Sort::new("windowed", EXACT, "5000", "WINDOW 4 SLICES 4 NONSCALING", 500, &[]),
-    Sort::new("windowed-grown", EXACT, "10", "WINDOW 4 SLICES 4 REFRESH", 1000, &[]),
-    Sort::new("rolling", EXACT, "500", "ROLLING", 500, &[]),
-    Sort::new("classic", "0.01", "5000", "LAYOUT classic", 1000, &["UNION", "INTERSECT"]),
-    Sort::new("classic-grown", "0.05", "10", "EXPANSION 2 LAYOUT classic", 3000, &["UNION"]),
-    Sort { name: "default", parameters: None, options: "", items: 2000, merges: &[] },
+static VARIANTS: [Variant; 13] = [
+    Variant::new("plain", EXACT, "5000", "", 1000, &["UNION", "INTERSECT"]),
+    Variant::new("grown", "0.05", "10", "EXPANSION 2", 3000, &["UNION"]),
+    Variant::new("grown-exact", EXACT, "10", "EXPANSION 2", 2000, &[]),
+    Variant::new("counting", EXACT, "5000", "COUNTING", 500, &["UNION"]),
+    Variant::new("counting-fixed", EXACT, "5000", "NONSCALING COUNTING", 500, &["UNION", "INTERSECT"]),
+    Variant::new("counting-grown", EXACT, "10", "EXPANSION 2 COUNTING", 2000, &["UNION"]),
+    Variant::new("counting-careless", "0.1", "10", "EXPANSION 1 COUNTING", 300, &["UNION"]),
+    Variant::new("windowed", EXACT, "5000", "WINDOW 4 SLICES 4 NONSCALING", 500, &[]),
+    Variant::new("windowed-grown", EXACT, "10", "WINDOW 4 SLICES 4 REFRESH", 1000, &[]),
+    Variant::new("rolling", EXACT, "500", "ROLLING", 500, &[]),
+    Variant::new("classic", "0.01", "5000", "LAYOUT classic", 1000, &["UNION", "INTERSECT"]),
+    Variant::new("classic-grown", "0.05", "10", "EXPANSION 2 LAYOUT classic", 3000, &["UNION"]),
+    Variant { name: "default", parameters: None, options: "", items: 2000, merges: &[] },
 ];
 
-/// The largest number of filters of each sort per writer.
+/// The largest number of filters of each variant per writer.
 const SLOTS: u64 = 3;
 
-impl Sort {
+impl Variant {
     const fn new(
         name: &'static str,
         error_rate: &'static str,
@@ -59,8 +59,8 @@ impl Sort {
         options: &'static str,
         items: u64,
         merges: &'static [&'static str],
-    ) -> Sort {
-        Sort { name, parameters: Some((error_rate, capacity)), options, items, merges }
+    ) -> Variant {
+        Variant { name, parameters: Some((error_rate, capacity)), options, items, merges }
     }
 
     fn counts(&self) -> bool {
@@ -107,7 +107,7 @@ impl Clock {
 /// The content of a filter.
 #[derive(Clone)]
 struct Filter {
-    sort: &'static Sort,
+    variant: &'static Variant,
     /// True if all chunks of the filter were loaded.
     whole: bool,
     /// True if the filter has no false positives.
@@ -119,9 +119,9 @@ struct Filter {
 }
 
 impl Filter {
-    fn new(sort: &'static Sort) -> Filter {
-        let exact = sort.parameters.is_some_and(|(error_rate, _)| error_rate == EXACT);
-        Filter { sort, whole: true, exact, counts: BTreeMap::new(), ends: BTreeMap::new() }
+    fn new(variant: &'static Variant) -> Filter {
+        let exact = variant.parameters.is_some_and(|(error_rate, _)| error_rate == EXACT);
+        Filter { variant, whole: true, exact, counts: BTreeMap::new(), ends: BTreeMap::new() }
     }
 
     fn count(&self, number: u64) -> u64 {
@@ -131,16 +131,16 @@ impl Filter {
     /// Adds an item. Returns true if it is new.
     fn add(&mut self, number: u64) -> bool {
         let count = self.counts.entry(number).or_default();
-        *count = if self.sort.counts() { *count + 1 } else { 1 };
+        *count = if self.variant.counts() { *count + 1 } else { 1 };
         *count == 1
     }
 
     /// Adds an item that a filter that forgets should forget at a given time. Returns true if it is new.
     fn add_until(&mut self, number: u64, end: i64) -> bool {
         let is_new = self.add(number);
-        if self.sort.forgets() {
+        if self.variant.forgets() {
             let last = self.ends.entry(number).or_insert(end);
-            if self.sort.options.contains("REFRESH") {
+            if self.variant.options.contains("REFRESH") {
                 *last = end.max(*last);
             }
         }
@@ -174,7 +174,7 @@ impl Filter {
                 let (ours, theirs) = (self.count(number), other.count(number));
                 let count = match operation {
                     "INTERSECT" => ours.min(theirs),
-                    _ if self.sort.counts() => ours + theirs,
+                    _ if self.variant.counts() => ours + theirs,
                     _ => ours.max(theirs),
                 };
                 (number, count)
@@ -186,7 +186,7 @@ impl Filter {
 
     /// Returns a description of the difference between the server's filter and this one in these items, or `None`.
     fn difference(&self, client: &mut Connection, key: &str, numbers: &[u64]) -> Option<String> {
-        let command = if self.sort.counts() { "BF.MCOUNT" } else { "BF.MEXISTS" };
+        let command = if self.variant.counts() { "BF.MCOUNT" } else { "BF.MEXISTS" };
         numbers.chunks(1000).find_map(|numbers| {
             let found: Vec<u64> = many(client, command, key, numbers);
             numbers.iter().zip(found).find_map(|(&number, found)| {
@@ -239,28 +239,28 @@ impl Step {
         Step { commands: Vec::new(), after: before.clone(), now }
     }
 
-    fn change(&mut self, key: &str, sort: &'static Sort) -> &mut Filter {
-        Arc::make_mut(self.after.entry(key.to_owned()).or_insert_with(|| Arc::new(Filter::new(sort))))
+    fn change(&mut self, key: &str, variant: &'static Variant) -> &mut Filter {
+        Arc::make_mut(self.after.entry(key.to_owned()).or_insert_with(|| Arc::new(Filter::new(variant))))
     }
 
-    fn add(&mut self, random: &mut Random, key: &str, sort: &'static Sort, options: &str) {
+    fn add(&mut self, random: &mut Random, key: &str, variant: &'static Variant, options: &str) {
         let exists = self.after.contains_key(key);
         let mut choices = vec!["BF.ADD", "BF.MADD", "BF.MADD"];
-        if !exists && sort.parameters.is_some() {
+        if !exists && variant.parameters.is_some() {
             choices.clear();
         }
         choices.push(if exists { "BF.INSERT NOCREATE ITEMS" } else { "BF.INSERT ITEMS" });
-        if exists && sort.forgets() {
+        if exists && variant.forgets() {
             choices.push("BF.INSERT NOCREATE TTL 2 ITEMS");
         }
         let now = self.now;
-        let filter = self.change(key, sort);
-        if exists && filter.exact && !sort.forgets() {
+        let filter = self.change(key, variant);
+        if exists && filter.exact && !variant.forgets() {
             choices.push("BF.INSERT NOCREATE NX ITEMS");
         }
         let choice = random.one_of(&choices);
         let most = if choice == "BF.ADD" { 1 } else { 20 };
-        let numbers: Vec<u64> = (0..=random.below(most)).map(|_| random.below(sort.items)).collect();
+        let numbers: Vec<u64> = (0..=random.below(most)).map(|_| random.below(variant.items)).collect();
         let only_new = choice.contains("NX");
         let end = now + if choice.contains("TTL 2") { 2 * SECOND } else { WINDOW };
         let mut new = Vec::new();
@@ -303,29 +303,29 @@ impl Step {
         }
     }
 
-    /// Returns the other completely loaded filters of the same sort.
-    fn others(&self, key: &str, sort: &Sort) -> Vec<String> {
+    /// Returns the other completely loaded filters of the same variant.
+    fn others(&self, key: &str, variant: &Variant) -> Vec<String> {
         let others = self
             .after
             .iter()
-            .filter(|(other, filter)| *other != key && filter.whole && std::ptr::eq(filter.sort, sort));
+            .filter(|(other, filter)| *other != key && filter.whole && std::ptr::eq(filter.variant, variant));
         others.map(|(other, _)| other.clone()).collect()
     }
 
-    fn reserve(&mut self, random: &mut Random, key: &str, sort: &'static Sort, seed: &str) {
-        let (None, Some((error_rate, capacity))) = (self.after.get(key), sort.parameters) else { return };
-        let others = self.others(key, sort);
+    fn reserve(&mut self, random: &mut Random, key: &str, variant: &'static Variant, seed: &str) {
+        let (None, Some((error_rate, capacity))) = (self.after.get(key), variant.parameters) else { return };
+        let others = self.others(key, variant);
         let words = if others.is_empty() || random.chance(50) {
-            format!("BF.RESERVE {key} {error_rate} {capacity} {} {seed}", sort.options)
+            format!("BF.RESERVE {key} {error_rate} {capacity} {} {seed}", variant.options)
         } else {
             format!("BF.RESERVE {key} LIKE {}", others[random.below(others.len() as u64) as usize])
         };
-        self.change(key, sort);
+        self.change(key, variant);
         self.commands.push(Command::new(&words, Value::Okay));
     }
 
-    fn copy(&mut self, random: &mut Random, key: &str, sort: &'static Sort) {
-        let others = self.others(key, sort);
+    fn copy(&mut self, random: &mut Random, key: &str, variant: &'static Variant) {
+        let others = self.others(key, variant);
         if !others.is_empty() {
             let from = &others[random.below(others.len() as u64) as usize];
             self.after.insert(key.to_owned(), self.after[from].clone());
@@ -333,13 +333,13 @@ impl Step {
         }
     }
 
-    fn merge(&mut self, random: &mut Random, key: &str, sort: &'static Sort) {
-        let mut sources = self.others(key, sort);
-        if sources.is_empty() || sort.merges.is_empty() {
+    fn merge(&mut self, random: &mut Random, key: &str, variant: &'static Variant) {
+        let mut sources = self.others(key, variant);
+        if sources.is_empty() || variant.merges.is_empty() {
             return;
         }
         sources.truncate(1 + random.below(sources.len() as u64) as usize);
-        let operation = random.one_of(sort.merges);
+        let operation = random.one_of(variant.merges);
         let mut parts = sources.iter().map(|source| self.after[source].clone()).collect::<Vec<_>>();
         parts.extend(self.after.get(key).cloned());
         if parts.iter().any(|part| part.is_crowded()) {
@@ -433,13 +433,13 @@ impl Journal {
             forget(&mut after, now);
             self.decide(client, after);
         }
-        for key in SORTS.iter().flat_map(|sort| (0..SLOTS).map(|slot| self.key(sort, slot))) {
+        for key in VARIANTS.iter().flat_map(|variant| (0..SLOTS).map(|slot| self.key(variant, slot))) {
             let filter = self.acknowledged.get(&key);
             let exists: bool = ask(client, &format!("EXISTS {key}"));
             assert_eq!(exists, filter.is_some(), "whether {key} exists");
             if let Some(filter) = filter {
                 let numbers: Vec<u64> = if filter.exact {
-                    (0..filter.sort.items).collect()
+                    (0..filter.variant.items).collect()
                 } else {
                     filter.counts.keys().copied().collect()
                 };
@@ -479,8 +479,8 @@ impl Journal {
                     lesser.merge(&after[key], "INTERSECT");
                     // The times of items are not certain either: a filter that forgets is only checked, and then
                     // deleted.
-                    lesser.whole &= after[key].whole && !lesser.sort.forgets();
-                    lesser.exact &= !lesser.sort.forgets();
+                    lesser.whole &= after[key].whole && !lesser.variant.forgets();
+                    lesser.exact &= !lesser.variant.forgets();
                     certain.insert(key.clone(), Arc::new(lesser));
                 }
                 self.acknowledged.extend(certain);
@@ -488,12 +488,12 @@ impl Journal {
         }
     }
 
-    fn key(&self, sort: &Sort, slot: u64) -> String {
-        format!("{}-{}-{slot}", self.writer, sort.name)
+    fn key(&self, variant: &Variant, slot: u64) -> String {
+        format!("{}-{}-{slot}", self.writer, variant.name)
     }
 
-    fn seed(&self, sort: &Sort) -> String {
-        if sort.options.contains("classic") { String::new() } else { format!("SEED {}", self.writer) }
+    fn seed(&self, variant: &Variant) -> String {
+        if variant.options.contains("classic") { String::new() } else { format!("SEED {}", self.writer) }
     }
 
     /// Chooses the next steps.
@@ -514,37 +514,37 @@ impl Journal {
 
     /// Adds one or more commands to a step.
     fn extend(&self, random: &mut Random, step: &mut Step) {
-        let (sort, key) = self.any(random);
+        let (variant, key) = self.any(random);
         let before = step.commands.len();
         if step.after.get(&key).is_some_and(|filter| !filter.whole) {
             return step.delete(&key);
         }
         match random.below(100) {
-            0..25 if sort.counts() => step.remove(random, &key),
+            0..25 if variant.counts() => step.remove(random, &key),
             25..28 => step.delete(&key),
-            28..35 => step.reserve(random, &key, sort, &self.seed(sort)),
-            35..40 => step.copy(random, &key, sort),
-            40..47 => step.merge(random, &key, sort),
+            28..35 => step.reserve(random, &key, variant, &self.seed(variant)),
+            35..40 => step.copy(random, &key, variant),
+            40..47 => step.merge(random, &key, variant),
             _ => {}
         }
         if step.commands.len() == before {
-            let options = sort.parameters.map_or_else(String::new, |(error_rate, capacity)| {
-                format!("ERROR {error_rate} CAPACITY {capacity} {} {}", sort.options, self.seed(sort))
+            let options = variant.parameters.map_or_else(String::new, |(error_rate, capacity)| {
+                format!("ERROR {error_rate} CAPACITY {capacity} {} {}", variant.options, self.seed(variant))
             });
-            step.add(random, &key, sort, &options);
+            step.add(random, &key, variant, &options);
         }
     }
 
-    fn any(&self, random: &mut Random) -> (&'static Sort, String) {
-        let sort = &SORTS[random.below(SORTS.len() as u64) as usize];
-        (sort, self.key(sort, random.below(SLOTS)))
+    fn any(&self, random: &mut Random) -> (&'static Variant, String) {
+        let variant = &VARIANTS[random.below(VARIANTS.len() as u64) as usize];
+        (variant, self.key(variant, random.below(SLOTS)))
     }
 
     /// Replaces a filter by a copy of another, which is loaded chunk by chunk.
     fn copy_in_chunks(&self, random: &mut Random, client: &mut Connection, now: i64) -> RedisResult<Vec<Step>> {
-        let (sort, key) = self.any(random);
+        let (variant, key) = self.any(random);
         let mut step = Step::new(&self.acknowledged, now);
-        let others = step.others(&key, sort);
+        let others = step.others(&key, variant);
         let Some(from) = others.first() else { return Ok(Vec::new()) };
         let mut chunks: Vec<(i64, Vec<u8>)> = Vec::new();
         loop {
@@ -565,7 +565,7 @@ impl Journal {
         let copied = self.acknowledged[from].clone();
         let last = chunks.len() - 1;
         for (index, (cursor, data)) in chunks.into_iter().enumerate() {
-            let part = Filter { whole: false, exact: false, ..Filter::new(sort) };
+            let part = Filter { whole: false, exact: false, ..Filter::new(variant) };
             after.insert(key.clone(), if index == last { copied.clone() } else { Arc::new(part) });
             let mut command = Command::new(&format!("BF.LOADCHUNK {key} {cursor}"), Value::Okay);
             command.words.push(data);

@@ -71,10 +71,10 @@ fn only_keys_of_the_pattern_are_allowed() {
 }
 
 /// A key, or a rule for keys, with whether it is read and whether it is written.
-type Use = (&'static str, bool, bool);
+type KeyUse = (&'static str, bool, bool);
 
 /// Lines that name several keys, with the use of each.
-const SEVERAL_KEYS: &[(&str, &[Use])] = &[
+const SEVERAL_KEYS: &[(&str, &[KeyUse])] = &[
     ("BF.RESERVE own LIKE other", &[("own", false, true), ("other", true, false)]),
     ("bf.reserve LIKE like LIKE", &[("LIKE", true, true)]),
     ("BF.MERGE own 1 other", &[("own", true, true), ("other", true, false)]),
@@ -85,7 +85,7 @@ const SEVERAL_KEYS: &[(&str, &[Use])] = &[
 #[test]
 fn each_key_takes_the_right_to_read_it_or_to_write_it() {
     let server = Setup::oxbloom().start();
-    let rights: &[Use] = match server_version() {
+    let rights: &[KeyUse] = match server_version() {
         (..7, _) => &[("~none:", false, false), ("~", true, true)],
         _ => &[("~none:", false, false), ("%R~", true, false), ("%W~", false, true), ("%RW~", true, true)],
     };

@@ -74,7 +74,7 @@ pub fn read_rdb(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> b
     let count = source.unsigned()?;
     let options = if version >= 2 { source.unsigned()? } else { 0 };
     let expansion = if version >= 4 { source.unsigned()? } else { OLD_EXPANSION.into() };
-    let spec = spec(narrow(options)?, narrow(expansion)?)?;
+    let spec = spec(checked_cast(options)?, checked_cast(expansion)?)?;
     if !(1..=classic::MAX_LAYERS as u64).contains(&count) {
         return Err(DecodeError::Corrupt);
     }
@@ -94,11 +94,11 @@ fn read_layer(
 ) -> Result<ClassicLayer, DecodeError> {
     let capacity = source.unsigned()?;
     let error_rate = source.double()?;
-    let probes = narrow(source.unsigned()?)?;
+    let probes = checked_cast(source.unsigned()?)?;
     let bits_per_item = source.double()?;
     let (bits, log2_bits) = match version {
         0 => ((capacity as f64 * bits_per_item) as u64, 0),
-        _ => (source.unsigned()?, narrow(source.unsigned()?)?),
+        _ => (source.unsigned()?, checked_cast(source.unsigned()?)?),
     };
     let mut layer =
         ClassicLayerSpec { bytes: bits.div_ceil(8), bits, log2_bits, probes, capacity, error_rate, bits_per_item };
@@ -119,7 +119,7 @@ fn spec(options: u32, expansion: u32) -> Result<ClassicSpec, DecodeError> {
     Ok(ClassicSpec { options: Options::new(options).ok_or(DecodeError::Corrupt)?, expansion })
 }
 
-fn narrow<T: TryFrom<u64>>(number: u64) -> Result<T, DecodeError> {
+fn checked_cast<T: TryFrom<u64>>(number: u64) -> Result<T, DecodeError> {
     number.try_into().map_err(|_| DecodeError::Corrupt)
 }
 

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::chunk::{self, FIRST_CHUNK_CURSOR, SealedChunk};
-use super::header::{self, Kind, Preamble};
+use super::header::{self, EncodedKind, Preamble};
 use super::table::{self, each_part, next_part};
 use super::{DumpChunk, HEADER_CURSOR, LoadedChunk, Sink, Source};
 use crate::counting::CountingFilter;
@@ -27,7 +27,7 @@ const RECORD_BYTES: usize = 16 + table::RECORD_BYTES;
 
 /// See [`encode_header`](super::encode_header).
 pub fn encode_header(filter: &CountingFilter) -> Result<Vec<u8>, Error> {
-    header::encode(Kind::Counting, filter.spec(), 1, RECORD_BYTES, |header| {
+    header::encode(EncodedKind::Counting, filter.spec(), 1, RECORD_BYTES, |header| {
         for number in [filter.initial_capacity(), filter.history()] {
             header.extend_from_slice(&number.to_le_bytes());
         }

@@ -34,7 +34,7 @@ const CHECKSUM_BYTES: usize = 8;
 
 /// The kinds of our own filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EncodedKind {
     /// Blocks of bits, and a table if the filter has grown.
     Native,
     /// A table that counts.
@@ -46,7 +46,7 @@ pub enum Kind {
 /// The fields with which all of our headers start.
 pub struct Preamble<'a> {
     /// The kind of the filter.
-    pub kind: Kind,
+    pub kind: EncodedKind,
     /// The parameters of the filter.
     pub spec: OwnSpec,
     /// The number of records.
@@ -73,9 +73,9 @@ impl Preamble<'_> {
             Ordering::Greater => return Err(DecodeError::NewerVersion),
         }
         let kind = match fields.u8()? {
-            0 => Kind::Native,
-            2 => Kind::Counting,
-            3 => Kind::Windowed,
+            0 => EncodedKind::Native,
+            2 => EncodedKind::Counting,
+            3 => EncodedKind::Windowed,
             _ => return Err(DecodeError::Corrupt),
         };
         fields.zeros(3)?;
@@ -89,16 +89,16 @@ impl Preamble<'_> {
 
 /// Encodes a header with `records` records, which `append` appends and which have `record_bytes` bytes in total.
 pub fn encode(
-    kind: Kind,
+    kind: EncodedKind,
     spec: &OwnSpec,
     records: usize,
     record_bytes: usize,
     append: impl FnOnce(&mut Vec<u8>),
 ) -> Result<Vec<u8>, Error> {
     let code = match kind {
-        Kind::Native => 0,
-        Kind::Counting => 2,
-        Kind::Windowed => 3,
+        EncodedKind::Native => 0,
+        EncodedKind::Counting => 2,
+        EncodedKind::Windowed => 3,
     };
     let mut header = try_vec(FIXED_BYTES + record_bytes + CHECKSUM_BYTES)?;
     header.extend_from_slice(MAGIC);

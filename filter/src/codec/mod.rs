@@ -136,9 +136,9 @@ impl Header {
     fn decode_own(body: &[u8]) -> Result<Header, DecodeError> {
         let preamble = header::Preamble::decode(body)?;
         match preamble.kind {
-            header::Kind::Native => native::NativeHeader::decode(preamble).map(Header::Native),
-            header::Kind::Counting => counting::CountingHeader::decode(preamble).map(Header::Counting),
-            header::Kind::Windowed => windowed::WindowedHeader::decode(preamble).map(Header::Windowed),
+            header::EncodedKind::Native => native::NativeHeader::decode(preamble).map(Header::Native),
+            header::EncodedKind::Counting => counting::CountingHeader::decode(preamble).map(Header::Counting),
+            header::EncodedKind::Windowed => windowed::WindowedHeader::decode(preamble).map(Header::Windowed),
         }
     }
 

@@ -41,7 +41,7 @@ pub fn encode_header(filter: &NativeFilter) -> Result<Vec<u8>, Error> {
     let (layer, table) = (filter.layer(), filter.table());
     let records = 1 + usize::from(table.is_some());
     let bytes = LAYER_BYTES + table.map_or(0, |_| table::RECORD_BYTES);
-    header::encode(header::Kind::Native, filter.spec(), records, bytes, |header| {
+    header::encode(header::EncodedKind::Native, filter.spec(), records, bytes, |header| {
         let BlockShape { blocks, words, blocks_per_item, probes } = layer.array().shape();
         for number in [blocks, layer.spec().capacity, layer.count().to_stored(), layer.set_bits()] {
             header.extend_from_slice(&number.to_le_bytes());

@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::chunk::{self, FIRST_CHUNK_CURSOR, SealedChunk};
 use super::fields::{Fields, decode_all};
-use super::header::{self, Kind, Preamble};
+use super::header::{self, EncodedKind, Preamble};
 use super::table::{self, each_part, next_part};
 use super::{DumpChunk, HEADER_CURSOR, LoadedChunk, Sink, Source};
 use crate::array::try_box;
@@ -42,7 +42,7 @@ pub fn encode_header(filter: &WindowedFilter) -> Result<Vec<u8>, Error> {
     let (slices, (expected, beyond)) = (filter.slices(), filter.tables());
     let tables = 1 + usize::from(beyond.is_some());
     let bytes = FIXED_BYTES + SLICE_BYTES * slices.remembered().len() + tables * table::RECORD_BYTES;
-    header::encode(Kind::Windowed, filter.spec(), tables, bytes, |header| {
+    header::encode(EncodedKind::Windowed, filter.spec(), tables, bytes, |header| {
         let Window { length, slices: number, refresh, rolling } = slices.window();
         let flags = if refresh { REFRESH } else { 0 } | if rolling { ROLLING } else { 0 };
         let append = |header: &mut Vec<u8>, numbers: &[u64]| {

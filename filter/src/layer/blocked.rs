@@ -261,7 +261,10 @@ impl BlockedLayer {
     /// Not inlined: most layers have one block per item, and most misses end there.
     #[inline(never)]
     fn other_blocks_contain(&self, hash: Hash, mut positions: Probes) -> bool {
-        self.array.lines_of(hash).skip(1).all(|(block, probes)| self.block_contains(block, probes, &mut positions))
+        self.array
+            .line_blocks_of(hash)
+            .skip(1)
+            .all(|(block, probes)| self.block_contains(block, probes, &mut positions))
     }
 
     /// Returns true if the next `probes` of `positions` are set in a block.
@@ -276,7 +279,7 @@ impl BlockedLayer {
 
     #[inline(never)]
     fn set_in_other_blocks(&mut self, hash: Hash, mut positions: Probes) -> u64 {
-        let others = self.array.lines_of(hash).skip(1);
+        let others = self.array.line_blocks_of(hash).skip(1);
         others.map(|(block, probes)| self.set_in_block(block, probes, &mut positions)).sum()
     }
 

@@ -424,8 +424,8 @@ impl ClassicLayer {
     }
 
     #[inline]
-    fn probes(&self, hash: Hash) -> Probes {
-        Probes::new(hash, self.modulus)
+    fn probes(&self, hash: Hash) -> ClassicProbes {
+        ClassicProbes::new(hash, self.modulus)
     }
 
     /// Returns the number of probes that are read first, and the number of the others.
@@ -447,8 +447,8 @@ impl ClassicLayer {
         let (first, others) = self.split();
         let large = self.bytes().len() > IN_CACHE;
         let (mut present, mut likely, mut checked) = (BatchMask::EMPTY, 0, 0);
-        let mut waiting = [(0, Probes::default()); BATCH];
-        let check = |(item, probes): (usize, Probes), present: BatchMask| {
+        let mut waiting = [(0, ClassicProbes::default()); BATCH];
+        let check = |(item, probes): (usize, ClassicProbes), present: BatchMask| {
             if self.others_are_set(probes, others) { present.with(item) } else { present }
         };
         for item in items.iter() {
@@ -472,7 +472,7 @@ impl ClassicLayer {
     /// Returns true if the next `count` of `probes` are set. Branchless: all are read at once, and a branch for each
     /// would be mispredicted half of the time.
     #[inline]
-    fn first_are_set(&self, probes: &mut Probes, count: u32) -> bool {
+    fn first_are_set(&self, probes: &mut ClassicProbes, count: u32) -> bool {
         let bits = self.bytes().view_bits::<Lsb0>();
         (0..count).fold(true, |all, _| all & bits[probes.next(self.modulus)])
     }
@@ -480,14 +480,14 @@ impl ClassicLayer {
     /// Returns true if the next `count` of `probes` are set. Most often they are, so this stops at the first that is
     /// not.
     #[inline]
-    fn others_are_set(&self, mut probes: Probes, count: u32) -> bool {
+    fn others_are_set(&self, mut probes: ClassicProbes, count: u32) -> bool {
         let bits = self.bytes().view_bits::<Lsb0>();
         (0..count).all(|_| bits[probes.next(self.modulus)])
     }
 
     /// Prefetches the next `count` of `probes`.
     #[inline]
-    fn prefetch_next(&self, probes: &mut Probes, count: u32) {
+    fn prefetch_next(&self, probes: &mut ClassicProbes, count: u32) {
         let bytes = self.bytes.span();
         (0..count).for_each(|_| bytes.prefetch(probes.next(self.modulus) / 8));
     }
@@ -584,7 +584,7 @@ impl ClassicHint {
 
     /// Prefetches all probes of an item.
     pub fn prefetch(&self, item: &[u8]) {
-        let mut probes = Probes::new(self.hasher.hash(item), self.modulus);
+        let mut probes = ClassicProbes::new(self.hasher.hash(item), self.modulus);
         (0..self.probes).for_each(|_| self.bytes.prefetch(probes.next(self.modulus) / 8));
     }
 }
@@ -623,7 +623,7 @@ impl Modulus {
 
 /// The bit positions of an item: `(first + i * second) mod 2^64 mod divisor` for `i = 0, 1, …`.
 #[derive(Clone, Copy, Debug, Default)]
-struct Probes {
+struct ClassicProbes {
     sum: u64,
     addend: u64,
     position: u64,
@@ -631,11 +631,11 @@ struct Probes {
     step_with_carry: u64,
 }
 
-impl Probes {
+impl ClassicProbes {
     #[inline]
-    fn new(hash: Hash, modulus: Modulus) -> Probes {
+    fn new(hash: Hash, modulus: Modulus) -> ClassicProbes {
         let step = modulus.of(hash.second);
-        Probes {
+        ClassicProbes {
             sum: hash.first,
             addend: hash.second,
             position: modulus.of(hash.first),
@@ -668,7 +668,7 @@ mod tests {
             divisor in prop_oneof![1..=MAX_BITS, 1u64..1000, (0u32..=60).prop_map(|bits| 1 << bits)],
         ) {
             let modulus = Modulus::new(divisor);
-            let mut probes = Probes::new(Hash { first, second }, modulus);
+            let mut probes = ClassicProbes::new(Hash { first, second }, modulus);
             for probe in 0..64u64 {
                 let expected = first.wrapping_add(probe.wrapping_mul(second)) % divisor;
                 prop_assert_eq!(probes.next(modulus) as u64, expected);

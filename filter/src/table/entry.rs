@@ -98,7 +98,7 @@ pub(super) fn slot_content(value: u64, count: u64, width: u32, index: usize) -> 
 
 /// Converts a value of `from` bits to one of `to` bits with the same fingerprint. Cuts the fingerprint off if it does
 /// not fit.
-fn refit(value: u64, from: u32, to: u32) -> u64 {
+fn resize_value(value: u64, from: u32, to: u32) -> u64 {
     match to.checked_sub(from) {
         Some(more) => value << more,
         None if value.trailing_zeros() >= from - to => value >> (from - to),
@@ -128,7 +128,7 @@ pub(super) fn doubled(
             && entry.value != void
         {
             let bit = (entry.value >> (from - 1)) as u32;
-            let value = refit(entry.value & (void - 1), from - 1, to);
+            let value = resize_value(entry.value & (void - 1), from - 1, to);
             doubled.push(ListedEntry { quotient: entry.quotient << 1 | bit, value, content: entry.content });
             continue;
         }
@@ -138,7 +138,7 @@ pub(super) fn doubled(
                 if value == void {
                     push(&mut doubled, start, ListedEntry { quotient, value: new_void, content }, payload);
                 } else if value >> (from - 1) == u64::from(bit) {
-                    let value = refit(value & (void - 1), from - 1, to);
+                    let value = resize_value(value & (void - 1), from - 1, to);
                     push(&mut doubled, start, ListedEntry { quotient, value, content }, payload);
                 }
             }
@@ -159,7 +159,7 @@ pub(super) fn halved(entries: &[ListedEntry], from: u32, to: u32, payload: Paylo
     for run in entries.chunk_by(|a, b| a.quotient / 2 == b.quotient / 2) {
         let start = halved.len();
         for &ListedEntry { quotient, value, content } in run {
-            let value = refit(u64::from(quotient & 1) << from | value, from + 1, to);
+            let value = resize_value(u64::from(quotient & 1) << from | value, from + 1, to);
             push(&mut halved, start, ListedEntry { quotient: quotient / 2, value, content }, payload);
         }
     }
@@ -219,9 +219,9 @@ mod tests {
 
     #[test]
     fn values_keep_their_first_bits() {
-        assert_eq!(refit(0b1011, 4, 6), 0b101100);
-        assert_eq!(refit(0b101100, 6, 4), 0b1011);
-        assert_eq!(refit(0b101101, 6, 4), 0b1011);
+        assert_eq!(resize_value(0b1011, 4, 6), 0b101100);
+        assert_eq!(resize_value(0b101100, 6, 4), 0b1011);
+        assert_eq!(resize_value(0b101101, 6, 4), 0b1011);
     }
 
     #[test]

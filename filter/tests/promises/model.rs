@@ -226,8 +226,8 @@ impl Header {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Header, DecodeError> {
         let preamble = Preamble::decode(header::body(bytes).ok_or(DecodeError::Corrupt)?)?;
         match preamble.kind {
-            header::Kind::Native => native::NativeHeader::decode(preamble).map(Header),
-            header::Kind::Counting | header::Kind::Windowed => Err(DecodeError::Corrupt),
+            header::EncodedKind::Native => native::NativeHeader::decode(preamble).map(Header),
+            header::EncodedKind::Counting | header::EncodedKind::Windowed => Err(DecodeError::Corrupt),
         }
     }
 

@@ -177,8 +177,8 @@ impl Segment {
 /// Returns true if a value occurs twice. May reorder the values.
 fn has_repeated(values: &mut [u64]) -> bool {
     /// The largest number of values for which comparing all pairs is faster than sorting.
-    const FEW: usize = 8;
-    if values.len() <= FEW {
+    const PAIRWISE_MAX: usize = 8;
+    if values.len() <= PAIRWISE_MAX {
         return (1..values.len()).any(|index| values[..index].contains(&values[index]));
     }
     values.sort_unstable();
