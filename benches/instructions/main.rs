@@ -123,7 +123,10 @@ fn explain(recorded: &Recorded) {
     );
     let compiler = compiler();
     if compiler != recorded.compiler {
-        println!("Perhaps it is the compiler: this is {compiler}, and that was {}.", recorded.compiler);
+        println!(
+            "The compiler may be the reason: this is {compiler}, and the costs were recorded with {}.",
+            recorded.compiler
+        );
     }
 }
 

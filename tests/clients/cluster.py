@@ -154,7 +154,7 @@ class Cluster:
             server.client.cluster("SETSLOT", slot, "STABLE")
 
     def close_slot(self, key: str, to: Server) -> None:
-        """Makes a primary serve a slot whose keys it has."""
+        """Lets a primary serve a slot whose keys it has."""
         slot, source = key_slot(key.encode()), self.primary_of(key)
         others = [server for server in self.primaries() if server not in (source, to)]
         for server in (to, source, *others):

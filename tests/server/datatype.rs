@@ -1,4 +1,4 @@
-//! What the server does with filters on its own: it copies, serializes, measures, moves and frees them.
+//! Operations of the server itself on filters: it copies, serializes, measures, moves and frees them.
 
 use oxbloom_filter::internals::Content;
 use oxbloom_filter::internals::codec::native::Chunk;

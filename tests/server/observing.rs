@@ -1,4 +1,4 @@
-//! What operators see: the figures of INFO, and the log lines about rejected data.
+//! The view of operators: the figures of INFO, and the log lines about rejected data.
 
 use std::time::Instant;
 

@@ -29,8 +29,8 @@ fn color(peer: Peer) -> RGBColor {
     }
 }
 
-/// The comparisons that are shown: a command with many items and one with a single item, on a filter that is larger than
-/// the cache; and a command with many items on a filter that has grown.
+/// The comparisons that are shown: a command with many items and one with a single item, on a filter that is larger
+/// than the cache; and a command with many items on a filter that has grown.
 const SHOWN: [(Subject, Delivery, Operation); 8] = [
     (LARGE, Delivery::Batch(100), Operation::AddNew),
     (LARGE, Delivery::Batch(100), Operation::ExistsHit),

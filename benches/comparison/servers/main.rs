@@ -1,8 +1,8 @@
 //! `make bench`: compares oxbloom, in both layouts, with RedisBloom and the floor on real servers.
 //!
-//! Writes `docs/benchmarks.md`, its charts, and `docs/targets.md`. With `QUICK=1`, measures less in two minutes, and writes into the build
-//! folder. `cargo bench -p oxbloom-comparison --bench servers -- windows` measures only filters that forget, and writes
-//! their section into the build folder.
+//! Writes `docs/benchmarks.md`, its charts, and `docs/targets.md`. With `QUICK=1`, measures less in two minutes, and
+//! writes into the build folder. `cargo bench -p oxbloom-comparison --bench servers -- windows` measures only filters
+//! that forget, and writes their section into the build folder.
 
 mod beyond;
 mod chart;
