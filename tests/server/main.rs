@@ -18,3 +18,4 @@ mod replay;
 mod replication;
 mod servers;
 mod tampering;
+mod window_options;
