@@ -15,13 +15,16 @@ use crate::replication::{master_setup, replica_setup};
 /// A time in the year 2100, in seconds since 1970.
 const FAR: i64 = 4_102_444_800;
 
-/// Commands that create a filter: the arguments before and after the options.
-const CREATIONS: [(&str, &str); 5] = [
+/// What creates a filter: the words before and after the options.
+const CREATIONS: [(&str, &str); 8] = [
     ("BF.RESERVE key 0.01 100", ""),
     ("BF.RESERVE key 0.01 100 COUNTING", ""),
     ("BF.RESERVE key 0.01 100 LAYOUT classic", ""),
     ("BF.INSERT key", "ITEMS a b"),
     ("BF.INSERT key LAYOUT classic", "ITEMS a b"),
+    ("BF.RESERVE key 0.01 100 WINDOW 604800", ""),
+    ("BF.RESERVE key 0.01 100 ROLLING", ""),
+    ("BF.INSERT key WINDOW 604800 REFRESH TTL 1000", "ITEMS a b"),
 ];
 
 /// Returns the time at which a key expires, in milliseconds since 1970, as exactly as every server reports it. The
@@ -180,10 +183,12 @@ fn a_log_is_loaded_after_the_time_to_live_is_over() {
     }
     // This copies the file before the server deletes the expired keys, if the machine is fast enough.
     let copy = testkit::server::copy_of(server.folder());
-    wait_until("all have expired", || ask::<i64>(&mut client, "EXISTS key-0 key-1 key-2 key-3 key-4") == 0);
+    let keys: Vec<_> = (0..CREATIONS.len()).map(|number| format!("key-{number}")).collect();
+    let there = format!("EXISTS {}", keys.join(" "));
+    wait_until("all have expired", || ask::<i64>(&mut client, &there) == 0);
     let restarted = with_aof("no").on(copy).start();
     let mut client = restarted.connect();
-    assert_eq!(ask::<i64>(&mut client, "EXISTS key-0 key-1 key-2 key-3 key-4"), 0);
+    assert_eq!(ask::<i64>(&mut client, &there), 0);
     assert_eq!(info_number(&mut client, "bf", "bf_rejected_replicated"), 0);
     assert!(!restarted.log().contains("rejected"), "{}", restarted.log());
 }
