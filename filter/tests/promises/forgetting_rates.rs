@@ -38,7 +38,7 @@ fn stream(filter: &mut Filter, fresh: &mut Fresh, per_window: u64, windows: u64,
 type Scenario = (&'static str, fn(&mut Filter, &mut Fresh, u64));
 
 /// The histories of filters that are measured. Each gets the number of items per window.
-const SCENARIOS: [Scenario; 6] = [
+const SCENARIOS: [Scenario; 7] = [
     ("a stream that just began", |filter, fresh, capacity| {
         stream(filter, fresh, capacity, 1, START);
     }),
@@ -53,6 +53,14 @@ const SCENARIOS: [Scenario; 6] = [
         let end = stream(filter, fresh, capacity, 2, START);
         stream(filter, fresh, capacity / 2, 1, end + LENGTH / 2);
     }),
+    ("a stream of items that come again", |filter, fresh, capacity| {
+        for step in 0..480 {
+            let (per_step, now) = (capacity / 160, START + step * LENGTH / 160);
+            add(filter, fresh, per_step, now);
+            let mut again = Fresh::from(fresh.drawn().saturating_sub(20 * per_step));
+            add(filter, &mut again, per_step, now);
+        }
+    }),
     ("a stream after a flood", |filter, fresh, capacity| {
         add(filter, fresh, 10 * capacity, START);
         stream(filter, fresh, capacity, 2, START + LENGTH / 4);
@@ -65,10 +73,14 @@ fn the_error_rate_holds_at_every_moment() {
     let mut failures = Vec::new();
     for rate in [0.01, 0.001] {
         for slices in [2, 4, 8, 16] {
-            for (growth, rolling) in [(Growth::Fixed, false), (by(2), false), (Growth::Fixed, true)] {
-                let window = Window { rolling, ..window(slices, slices == 4) };
+            for (growth, window) in [
+                (Growth::Fixed, window(slices, false)),
+                (by(2), window(slices, true)),
+                (Growth::Fixed, Window { rolling: true, ..window(slices, true) }),
+                (Growth::Fixed, Window { length: None, rolling: true, ..window(slices, false) }),
+            ] {
                 for (name, scenario) in SCENARIOS {
-                    let what = format!("{name}: rate {rate}, {slices} slices, {growth:?}, rolling {rolling}");
+                    let what = format!("{name}: rate {rate}, {growth:?}, {window:?}");
                     let make = |seed| windowed(rate, CAPACITY, growth, window, seed);
                     let fill = |filter: &mut Filter, fresh: &mut Fresh| scenario(filter, fresh, CAPACITY);
                     failures.extend(Measurement::new(what, make, fill, 16, queries(rate)).exceeds(rate));
@@ -104,6 +116,46 @@ fn a_steady_stream_takes_little_more_than_a_plain_filter() {
             assert!(times <= most && filter.num_layers() == 1, "{rate} {growth:?} refresh {refresh}: {times}");
         }
     }
+}
+
+/// The rows of the table on the page: the number of slices, and the bits of an item at 1 % and at 0.1 %.
+fn rows_of_the_page() -> Vec<(u8, [f64; 2])> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/forgetting.md");
+    let page = std::fs::read_to_string(path).expect("the page");
+    let row = |line: &str| {
+        let mut cells = line.trim().trim_matches('|').split('|').map(str::trim);
+        let slices = cells.next()?.split(' ').next()?.parse().ok()?;
+        let bits: Vec<f64> = cells.skip(1).filter_map(|cell| cell.parse().ok()).collect();
+        Some((slices, bits.try_into().ok()?))
+    };
+    page.lines().filter_map(row).collect()
+}
+
+#[test]
+fn an_item_takes_as_many_bits_as_the_page_says() {
+    const CAPACITY: u64 = 400_000;
+    /// The number of additions in a window. Each slice has equally many.
+    const STEPS: u64 = 192;
+    let rows = rows_of_the_page();
+    assert_eq!(rows.iter().map(|(slices, _)| *slices).collect::<Vec<_>>(), [2, 4, 8, 16, 64]);
+    let mut wrong = Vec::new();
+    for (slices, stated) in rows {
+        for (rate, stated) in [0.01, 0.001].into_iter().zip(stated) {
+            let mut filter = windowed(rate, CAPACITY, by(2), window(slices, false), 7);
+            let (mut fresh, mut most) = (Fresh::default(), 0);
+            for step in 0..3 * STEPS {
+                add(&mut filter, &mut fresh, CAPACITY / STEPS, START + step * LENGTH / STEPS);
+                most = most.max(filter.memory_usage());
+            }
+            let bits = most as f64 * 8.0 / CAPACITY as f64;
+            println!(
+                "{slices} slices at {rate}: {bits:.2} bits an item, {stated} stated, {} parts",
+                filter.num_layers()
+            );
+            wrong.extend(((bits - stated).abs() > 0.1).then(|| format!("{slices} slices at {rate}: {bits:.2}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
 }
 
 #[test]
