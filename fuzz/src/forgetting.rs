@@ -112,6 +112,7 @@ impl Subject {
         let handled = inserted.map_or_else(|interrupted| interrupted.handled, |()| hashes.len());
         let until = self.time().saturating_add(lifetime.or(window.length).map_or(0, NonZeroU64::get));
         for (index, &number) in numbers[..handled].iter().enumerate() {
+            assert!(window.rolling || self.filter.contains_at(&item(number), self.now), "{number} is not there");
             assert!(!new[index] || !self.must_remember(number), "{number} was forgotten");
             if new[index] || renewed[index] {
                 assert!(!renewed[index] || window.refresh);
