@@ -160,11 +160,15 @@ def test_nothing_is_lost_while_a_slot_moves_atomically(cluster: Cluster):
     check_all(cluster, at_work)
 
 
+def stop_clock(cluster: Cluster, primary: Server, seconds: int) -> None:
+    """Stops the clock of a primary so long after the beginning."""
+    key = next(cluster.tags_of(primary))
+    primary.client.execute_command("BF.CLOCK", key, 1000 * (BEGIN + seconds))
+
+
 def stop_clocks(cluster: Cluster, seconds: int) -> None:
-    """Stops the clocks of all primaries at this time after the start."""
     for primary in cluster.primaries():
-        key = next(cluster.tags_of(primary))
-        primary.client.execute_command("BF.CLOCK", key, 1000 * (BEGIN + seconds))
+        stop_clock(cluster, primary, seconds)
 
 
 def added_during(act: Callable[[], object], client: RedisCluster, key: str, name: str) -> list[str]:
@@ -192,7 +196,10 @@ def added_during(act: Callable[[], object], client: RedisCluster, key: str, name
     return items
 
 
-@pytest.mark.parametrize("atomically", [False, True] if MOVES_ATOMICALLY else [False])
+ATOMICALLY = pytest.mark.parametrize("atomically", [False, True] if MOVES_ATOMICALLY else [False])
+
+
+@ATOMICALLY
 def test_items_are_forgotten_in_time_wherever_the_filter_is(atomically: bool):
     key = f"{TAG}window"
     with running_cluster(OXBLOOM_WITH_CLOCK) as cluster:
@@ -212,6 +219,33 @@ def test_items_are_forgotten_in_time_wherever_the_filter_is(atomically: bool):
                 assert all(ask(client, "BF.MEXISTS", key, items)), items[0]
             for items in came[:-SLICES_OF_WINDOW]:
                 assert not any(ask(client, "BF.MEXISTS", key, items[:10])), items[0]
+
+
+@ATOMICALLY
+@pytest.mark.parametrize("options", [(), ("REFRESH",)], ids=["plain", "refresh"])
+def test_no_item_is_forgotten_early_whose_filter_moves_to_a_clock_that_is_behind(
+    atomically: bool, options: tuple[str, ...]
+):
+    """The new primary takes the times of the old one, although they are in its own future."""
+    key, window = f"{TAG}window", SLICES_OF_WINDOW * SLICE_OF_WINDOW
+    with running_cluster(OXBLOOM_WITH_CLOCK) as cluster:
+        client = cluster.client()
+        stop_clocks(cluster, 0)
+        source, target = cluster.primary_of(TAG), next_primary(cluster)
+        stop_clock(cluster, source, window)
+        command = ("BF.RESERVE", key, 1e-12, 1000, "WINDOW", window, "SLICES", SLICES_OF_WINDOW)
+        client.execute_command(*command, *options, "SEED", 7)
+        move = cluster.move_slot_atomically if atomically else cluster.move_slot
+        items = added_during(partial(move, TAG, target), client, key, "item")
+        assert cluster.primary_of(TAG) is target
+        items += ["after the move"]
+        client.execute_command("BF.ADD", key, items[-1])
+        assert client.execute_command("BF.CARD", key) == len(set(items))
+        for seconds in (0, window, 2 * window - 1):
+            stop_clock(cluster, target, seconds)
+            assert all(ask(client, "BF.MEXISTS", key, items)), seconds
+        stop_clock(cluster, target, 2 * window + SLICE_OF_WINDOW)
+        assert not any(ask(client, "BF.MEXISTS", key, items))
 
 
 @contextmanager
