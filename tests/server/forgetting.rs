@@ -422,6 +422,26 @@ fn a_replica_that_takes_over_in_the_middle_of_a_slice_keeps_the_promise() {
     }
 }
 
+/// A replica may find an item that is new to its master: a false positive. It then remembers the item as long as the
+/// master does. Here, clients of the replica added the item to it.
+#[test]
+fn a_replica_remembers_an_item_as_long_as_its_master_even_if_it_was_there_before() {
+    let master = stopped(with_clock());
+    let replica = stopped(replica_of(&master, with_clock().set("replica-read-only no")));
+    let (mut client, mut reader) = (master.connect(), replica.connect());
+    run(&mut client, &format!("BF.RESERVE key {RARE} 100 WINDOW 3600 SLICES 4 {SEED}")).unwrap();
+    wait_for_replica(&mut client, &mut reader);
+    assert_eq!(add(&mut reader, "key", 0..20), 20);
+    turn(&mut client, 1800 * SECOND);
+    assert_eq!(add(&mut client, "key", 10..30), 20);
+    wait_for_replica(&mut client, &mut reader);
+    turn(&mut reader, 5399 * SECOND);
+    let all: Vec<_> = (0..30).collect();
+    assert_eq!(found(&mut reader, "key", &all), all.iter().map(|&number| number >= 10).collect::<Vec<_>>());
+    turn(&mut reader, 6301 * SECOND);
+    assert!(!found(&mut reader, "key", &all).contains(&true));
+}
+
 #[test]
 fn what_changes_nothing_is_not_replicated_and_what_is_renewed_is() {
     let server = stopped(with_clock().set("appendonly yes").set("aof-use-rdb-preamble no"));
