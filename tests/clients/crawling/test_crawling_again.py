@@ -1,7 +1,7 @@
 """Crawls whose filter forgets: a page is crawled again when its window is over, and not before.
 
-The tests do not wait for that. They set the module's clock by a command for tests, so that the result does not depend
-on the duration of a crawl.
+One test waits for that, with a short window. In the others, a command for tests stops and turns the module's clock, so that
+the results do not depend on the duration of a crawl.
 """
 
 import os
@@ -15,7 +15,7 @@ import pytest
 from cluster import Cluster, running_cluster
 from crawls import LASTING, LEASE, PLAIN, SCRAPYS_OWN, Crawl, crawl, pages_in_flight
 from oxbloom import ShardedFilter
-from servers import ROOT, Server, running, wait_until
+from servers import OXBLOOM, ROOT, WITHIN, Server, running, wait_until
 from website import Site, site
 
 MODULE = os.environ.get("OXBLOOM_FAULTY_MODULE", str(ROOT / "target/debug/liboxbloom.so"))
@@ -111,6 +111,32 @@ def test_a_page_is_crawled_again_after_the_window_and_not_before(server, tmp_pat
         turn(server, 2 * FORGOTTEN)
         assert crawled_by(weekly, pages.url(0)) == once(pages)
         assert pages.visits() == weekly.crawled()
+
+
+def test_a_page_is_crawled_again_after_a_short_window_by_the_servers_own_clock(tmp_path):
+    def now() -> float:
+        seconds, microseconds = server.client.time()
+        return seconds + microseconds / 1e6
+
+    settings = {**LASTING, "SCHEDULER_PERSIST": True}
+    with running(OXBLOOM) as server, site(PAGES) as pages:
+        urls = every_url(pages)
+        # Two crawls take less time than one of these windows, on any machine.
+        for window in (10, 20, 40, 80, 160):
+            server.client.flushall()
+            folder = tmp_path / str(window)
+            folder.mkdir()
+            with crawl(server, folder, **settings, BLOOMFILTER_WINDOW=window) as short:
+                began = now()
+                crawls = [crawled_by(short, *urls) for _ in range(2)]
+                if now() - began >= window:
+                    continue
+                assert crawls == [once(pages), Counter()]
+                wait_until(lambda: server.client.execute_command("BF.CARD", KEY) == 0)
+                assert began + window <= now() <= began + 1.125 * window + WITHIN
+                assert set(crawled_by(short, *urls)) == set(range(PAGES))
+                return
+        pytest.fail("two crawls take minutes")
 
 
 def test_pages_that_lead_to_the_others_can_be_crawled_each_time(server, tmp_path):
