@@ -100,6 +100,37 @@ def test_the_window_promises_what_the_keys_do(server):
     assert [row[2] for row in answers["window"]] == [1, 0, 0, 1, 0, 0, 1, 0, 0, 1]
 
 
+def test_keys_are_replaced_by_a_window_as_the_page_says_and_no_item_is_forgotten_early(server):
+    """The new items of a day go into its key, and from the change on into the window only."""
+    change, window = 4, 2  # days
+    client, day = server.client, SECONDS["day"]
+    keys = [f"before:{number}" for number in range(change)]
+    for key in keys:
+        client.execute_command("BF.RESERVE", key, "0.0000001", 1000, "SEED", 7)
+    came: dict[str, int] = {}
+    for number in range(4 * change):
+        # After all other times of this file.
+        turn(server, 1000 * day + number * day)
+        if number == change:
+            command = ("BF.RESERVE", "after", "0.0000001", 1000, "WINDOW", window * day)
+            client.execute_command(*command, "SLICES", window, "SEED", 7)
+        if number == change + window:
+            client.delete(*keys)
+        # Today, yesterday, the day before; then the last three.
+        checked = keys[max(0, min(number, change - 1) - 2) : number + 1]
+        checked += ["after"] if number >= change else []
+        for item in (*(f"{n}" for n in range(number + 1)), "always"):
+            seen = any(client.execute_command("BF.EXISTS", key, item) for key in checked)
+            age = number - came.get(item, -window)
+            assert seen or age >= window, f"{item} on day {number}"
+            if number >= change + window:
+                assert not seen or age <= window + 1, f"{item} on day {number}"
+            if not seen:
+                came[item] = number
+                client.execute_command("BF.ADD", checked[-1], item)
+    assert client.exists(*keys) == 0
+
+
 def test_the_bits_an_item_are_those_of_the_slices(server):
     """The table's figures for the default are those of docs/choosing.md. The library's tests bound them."""
     default = re.search(r"\| 8 \(default\) \| an eighth \| ([\d.]+) \| ([\d.]+) \|", PAGE)
