@@ -401,6 +401,89 @@ fn no_header_makes_a_filter_that_fails() {
     }
 }
 
+/// The fields of a header that say where the slices are in time, and the offsets of each.
+struct Times {
+    body: Vec<u8>,
+    forgotten: usize,
+    latest: usize,
+    /// The time when each slice is forgotten.
+    ends: Vec<usize>,
+    is_rolling: bool,
+}
+
+impl Times {
+    fn of(filter: &Filter) -> Times {
+        let (body, latest) = (body(filter), filter.time_of_change().to_le_bytes());
+        let latest = body.windows(8).position(|field| field == latest).expect("the time of the last change");
+        let slices = filter.windowed().expect("a filter that forgets").slices();
+        let ends = (0..slices.remembered().len()).map(|slice| latest + 32 + 24 * slice).collect();
+        Times { body, forgotten: latest - 8, latest, ends, is_rolling: slices.window().rolling }
+    }
+
+    fn get(&self, at: usize) -> u64 {
+        u64::from_le_bytes(*self.body[at..].first_chunk().unwrap())
+    }
+
+    fn set(&mut self, at: usize, number: u64) {
+        self.body[at..at + 8].copy_from_slice(&number.to_le_bytes());
+    }
+
+    /// Moves everything by a number of slices.
+    fn shift(&mut self, slices: i64, length: u64) {
+        for at in self.ends.iter().copied().chain([self.latest]).collect::<Vec<_>>() {
+            self.set(at, self.get(at).wrapping_add_signed(slices * length as i64));
+        }
+        // If slices are also full by number, their own numbers have nothing to do with time.
+        if !self.is_rolling {
+            self.set(self.forgotten, self.get(self.forgotten).wrapping_add_signed(slices));
+        }
+    }
+
+    fn load(&self) -> Option<Filter> {
+        Header::decode(&with_checksum(&self.body), Origin::Client).ok().map(|header| header.build().unwrap())
+    }
+}
+
+#[test]
+fn slices_in_the_past_and_in_the_future_load_and_those_that_are_out_of_order_do_not() {
+    for window in [window(1000, 8), Window { rolling: true, ..window(1000, 8) }] {
+        let mut filter = windowed(EXACT, 1000, Growth::Fixed, window);
+        for step in 0..8 {
+            insert(&mut filter, &(step * 10..step * 10 + 10).collect::<Vec<_>>(), START + step * 125, None);
+        }
+        let (items, now) = (filter.len(), filter.time_of_change());
+        let edited = |edit: &dyn Fn(&mut Times)| {
+            let mut times = Times::of(&filter);
+            edit(&mut times);
+            times.load()
+        };
+        assert_eq!(edited(&|_| ()).expect("an unchanged header").len_at(now), items);
+        let unsound: [&dyn Fn(&mut Times); 6] = [
+            &|times| {
+                let (one, other) = (times.get(times.ends[1]), times.get(times.ends[2]));
+                times.set(times.ends[1], other);
+                times.set(times.ends[2], one);
+            },
+            &|times| times.set(times.ends[7], u64::MAX),
+            &|times| times.set(times.ends[7], times.get(times.ends[7]) + 100_000),
+            &|times| times.set(times.ends[0], times.get(times.ends[7]) + 1),
+            &|times| times.set(times.latest, times.get(times.latest) - 100_000),
+            &|times| times.set(times.latest, u64::MAX),
+        ];
+        for (number, edit) in unsound.into_iter().enumerate() {
+            assert!(edited(edit).is_none(), "{window:?}, edit {number}");
+        }
+        // In the past, all is over. In the future, time stands still, and nothing is forgotten.
+        for (slices, expected) in [(-1_000_000, 0), (-20, 0), (20, items), (1_000_000_000, items)] {
+            let mut shifted = edited(&|times| times.shift(slices, 125)).expect("slices in order");
+            assert_eq!(shifted.len_at(now), expected, "{window:?} {slices}");
+            assert_eq!(insert(&mut shifted, &[1000], now, None), [Answer::New]);
+            assert!(contains(&shifted, 1000, now) && contains(&shifted, 1000, now + 999), "{window:?} {slices}");
+            assert!(whole(&through_a_file(&shifted)) == whole(&shifted));
+        }
+    }
+}
+
 #[test]
 fn filters_that_forget_are_not_merged() {
     let mut one = windowed(0.01, 100, by(2), window(1000, 8));
