@@ -23,7 +23,7 @@ SETUP := tools/setup.sh
 TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz --features fault-injection
 
 .DEFAULT_GOAL := help
-.PHONY: help run build check test bench bench-scrapy demo install uninstall dist test-dist clean
+.PHONY: help run build check test bench bench-scrapy bench-python demo install uninstall dist test-dist clean
 .PHONY: lint lint-rust lint-python build-tests build-asan build-instructions
 .PHONY: test-rust test-crash test-clients test-instructions test-package test-memcheck test-asan test-matrix soak
 .PHONY: wheel wheel-in-python wheel-in-python-oldest
@@ -180,6 +180,10 @@ bench: build $(REDISBLOOM) ## Compare with RedisBloom and fastbloom: takes half 
 bench-scrapy: wheel-in-python ## Compare dupefilters for Scrapy: takes ten minutes (one with QUICK=1)
 	@$(SETUP) npm
 	TARGET=$(TARGET) OXBLOOM_MODULE=$(MODULE) PYTHONPATH=tests/clients $(PYTHON_ENV)/bin/python python/benchmarks/dupefilters.py
+
+bench-python: wheel-in-python ## Compare Bloom filters in a Python process: takes twenty minutes (two with QUICK=1)
+	$(PYTHON_ENV)/bin/pip install -q -r python/benchmarks/requirements.txt
+	TARGET=$(TARGET) OXBLOOM_MODULE=$(MODULE) PYTHONPATH=tests/clients $(PYTHON_ENV)/bin/python python/benchmarks/filters.py
 
 demo: build ## Deduplicate 2.7 million real URLs with a Bloom filter, and with a Redis set for comparison
 	cargo run --release --example demo -- --module $(MODULE) --data $(TARGET)/demo

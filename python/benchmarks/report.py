@@ -1,4 +1,4 @@
-"""The figures as a part of `docs/scrapy.md`."""
+"""The figures of `make bench-scrapy` as a part of `docs/scrapy.md`, and what other benchmarks write in the same way."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ class Report:
         return "\n\n".join(part() for part in parts)
 
     def _setup(self) -> str:
-        machine = f"{os.cpu_count()} cores of {processor()}, {platform.system()}"
-        return f"Written by `make bench-scrapy`, {date.today()}, on {machine}. {self.server}; {versions()}."
+        named = f"{self.server}; {versions(PACKAGES)}"
+        return f"Written by `make bench-scrapy`, {date.today()}, on {machine()}. {named}."
 
     def _speeds(self) -> str:
         ours = next(row for row in self.rows if row.name == "oxbloom").speed.whole
@@ -167,11 +167,15 @@ def interval(hits: int, of: int) -> tuple[float, float]:
     return (low if hits else 0.0), high
 
 
-def versions() -> str:
+def versions(packages: Iterable[str]) -> str:
     parsing = "with hiredis" if installed("hiredis") else "without hiredis"
-    packages = [f"{name} {metadata.version(name)}" for name in PACKAGES]
-    packages[0] = f"{packages[0]} ({parsing})".replace("redis", "redis-py", 1)
-    return ", ".join([f"{platform.python_implementation()} {platform.python_version()}", *packages])
+    named = [f"{name} {metadata.version(name)}" for name in packages]
+    named[0] = f"{named[0]} ({parsing})".replace("redis", "redis-py", 1)
+    return ", ".join([f"{platform.python_implementation()} {platform.python_version()}", *named])
+
+
+def machine() -> str:
+    return f"{os.cpu_count()} cores of {processor()}, {platform.system()}"
 
 
 def installed(package: str) -> bool:

@@ -1,0 +1,459 @@
+"""`make bench-python`: Bloom filters in a Python process, side by side.
+
+Writes the figures into `docs/python-benchmarks.md`, between the markers; with `QUICK=1`, which leaves out the filters of 10^8 items
+and takes two minutes, into the build folder.
+
+# How the comparison is kept fair
+
+* All filters get the same items, of type str, in the same order, at an error rate of 1 %. They are half full before they are timed.
+* Each round times one operation on a block of items, for each filter in turn, and the first one changes. A figure is the median of
+  the rounds, and a ratio the median of the rounds' ratios. The items are created while the clock is stopped.
+* Single items go through the method that a program calls in a loop: `filter.add(item)`, `item in filter`. The loop is part of the
+  time.
+* Replies are checked: a false negative ends the run.
+* False positives are counted in full filters.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import redis
+import report
+from fastbloom_rs import BloomFilter as FastBloomFilter
+from oxbloom import BloomFilter
+from pybloom_live import BloomFilter as PyBloomFilter
+from rbloom import Bloom
+from servers import OXBLOOM, ROOT, Server, running
+
+ERROR_RATE = 0.01
+PACKAGES = ("redis", "pybloom-live", "rbloom", "fastbloom-rs", "numpy", "pyarrow")
+CHUNK = 1_000_000
+"""Items that are created at a time, to fill a filter."""
+SLOW = 1_000_000
+"""Items that pybloom is filled with. Larger filters get random bits instead: adding 10^8 items would take a quarter of an hour."""
+SINGLE, BATCH = 2_000, 50_000
+"""Items of a round, one by one and in a batch. Additions are fewer if they would not fit."""
+SMALL = 10_000
+"""The largest filters that are created anew for each round of additions, so that these can be many."""
+MADD = 1_000
+"""Items of a BF.MADD."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    sizes: tuple[int, ...]
+    rounds: int
+    shipped: int
+    """Items of the filter that is built offline, and shipped."""
+
+
+FULL = Plan((10_000, 1_000_000, 100_000_000), 31, 100_000_000)
+QUICK = Plan((10_000, 1_000_000), 7, 1_000_000)
+
+
+def items(start: int, end: int) -> list[str]:
+    return [f"https://example.com/{number:x}" for number in range(start, end)]
+
+
+def chunks(start: int, end: int) -> Iterator[list[str]]:
+    return (items(at, min(at + CHUNK, end)) for at in range(start, end, CHUNK))
+
+
+# ---- The filters ----------------------------------------------------------------------------------------------------
+
+
+class Contender:
+    """A filter of one of the libraries."""
+
+    name: str
+    filter: Any
+
+    def fill(self, start: int, end: int) -> None:
+        for chunk in chunks(start, end):
+            self.add_all(chunk)
+
+    def add(self, wanted: Sequence[str]) -> object:
+        add = self.filter.add
+        for item in wanted:
+            add(item)
+        return None
+
+    def look_up(self, wanted: Sequence[str]) -> list[bool]:
+        seen = self.filter
+        return [item in seen for item in wanted]
+
+    def add_all(self, wanted: Sequence[str]) -> object:
+        return self.add(wanted)
+
+    def look_up_all(self, wanted: Sequence[str]) -> Sequence[bool]:
+        return self.look_up(wanted)
+
+    def memory(self) -> int:
+        raise NotImplementedError
+
+    def save(self, path: Path) -> None:
+        raise NotImplementedError
+
+    def load(self, path: Path) -> object:
+        raise NotImplementedError
+
+
+class Oxbloom(Contender):
+    name = "oxbloom"
+
+    def __init__(self, capacity: int) -> None:
+        self.filter = BloomFilter(capacity, ERROR_RATE)
+
+    def add_all(self, wanted: Sequence[str]) -> object:
+        return self.filter.add_all(wanted)
+
+    def look_up_all(self, wanted: Sequence[str]) -> Sequence[bool]:
+        return self.filter.contains_all(wanted)
+
+    def memory(self) -> int:
+        return self.filter.memory
+
+    def save(self, path: Path) -> None:
+        with path.open("wb") as file:
+            self.filter.tofile(file)
+
+    def load(self, path: Path) -> object:
+        with path.open("rb") as file:
+            return BloomFilter.fromfile(file)
+
+
+class PyBloom(Contender):
+    name = "pybloom-live"
+
+    def __init__(self, capacity: int) -> None:
+        self.filter = PyBloomFilter(capacity, ERROR_RATE)
+
+    def fill(self, start: int, end: int) -> None:
+        if end - start <= SLOW:
+            super().fill(start, end)
+            return
+        # With so many of its bits set, a filter with `end` items looks like this.
+        share = 1 - (1 - 1 / self.filter.bits_per_slice) ** end
+        random = np.random.default_rng(1)
+        bits = self.filter.bitarray
+        for at in range(0, len(bits), CHUNK * 8):
+            part = random.random(min(CHUNK * 8, len(bits) - at), dtype=np.float32) < share
+            bits[at : at + len(part)] |= type(bits)(part.tolist())
+        super().fill(max(start, end - SLOW // 10), end)
+
+    def memory(self) -> int:
+        return len(self.filter.bitarray) // 8
+
+    def save(self, path: Path) -> None:
+        with path.open("wb") as file:
+            self.filter.tofile(file)
+
+    def load(self, path: Path) -> object:
+        with path.open("rb") as file:
+            return PyBloomFilter.fromfile(file)
+
+
+class RBloom(Contender):
+    name = "rbloom"
+
+    def __init__(self, capacity: int) -> None:
+        self.filter = Bloom(capacity, ERROR_RATE)
+
+    def add_all(self, wanted: Sequence[str]) -> object:
+        return self.filter.update(wanted)
+
+    def memory(self) -> int:
+        return self.filter.size_in_bits // 8
+
+
+class FastBloom(Contender):
+    name = "fastbloom-rs"
+
+    def __init__(self, capacity: int) -> None:
+        self.filter = FastBloomFilter(capacity, ERROR_RATE)
+
+    def add(self, wanted: Sequence[str]) -> object:
+        add = self.filter.add_str
+        for item in wanted:
+            add(item)
+        return None
+
+    def look_up(self, wanted: Sequence[str]) -> list[bool]:
+        contains = self.filter.contains_str
+        return [contains(item) for item in wanted]
+
+    def add_all(self, wanted: Sequence[str]) -> object:
+        return self.filter.add_str_batch(wanted)
+
+    def look_up_all(self, wanted: Sequence[str]) -> Sequence[bool]:
+        return self.filter.contains_str_batch(wanted)
+
+    def memory(self) -> int:
+        return self.filter.config().size() // 8
+
+    def save(self, path: Path) -> None:
+        self.filter.save_to_file_with_hashes(str(path))
+
+    def load(self, path: Path) -> object:
+        return FastBloomFilter.from_file_with_hashes(str(path))
+
+
+CONTENDERS = (Oxbloom, PyBloom, RBloom, FastBloom)
+
+
+# ---- Measuring ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Measured:
+    """What was measured of one filter."""
+
+    name: str
+    memory: int = 0
+    false_positives: int = 0
+    times: dict[str, list[float]] = field(default_factory=dict)
+    """For each operation, the nanoseconds an item in each round."""
+
+
+OPERATIONS = ("add", "hit", "miss", "add, batch", "hit, batch", "miss, batch")
+ARRAYS = ("hit, NumPy array", "hit, Arrow array")
+
+
+def timed(call: Callable[[], Any], count: int) -> tuple[float, Any]:
+    begin = time.perf_counter()
+    returned = call()
+    return (time.perf_counter() - begin) / count * 1e9, returned
+
+
+def half_full(kind: Callable[[int], Contender], size: int) -> Contender:
+    contender = kind(size)
+    contender.fill(0, size // 2)
+    return contender
+
+
+def measure(size: int, plan: Plan) -> list[Measured]:
+    say(f"filling {len(CONTENDERS)} filters for {size:,} items")
+    contenders = [half_full(kind, size) for kind in CONTENDERS]
+    half = size // 2
+    measured = {each.name: Measured(each.name) for each in contenders}
+    # What is added has to fit into the other half of the filter.
+    most = half if size <= SMALL else half // (2 * plan.rounds)
+    random = np.random.default_rng(2)
+    next_new, next_absent = half, 1 << 40
+    gc.collect()
+    gc.freeze()
+    say("timing")
+    for turn in range(plan.rounds):
+        first = turn % len(contenders)
+        for operation in OPERATIONS:
+            count = BATCH if "batch" in operation else SINGLE
+            if operation.startswith("add"):
+                count = min(count, most)
+                wanted = items(next_new, next_new + count)
+                next_new += count if size > SMALL else 0
+            elif operation.startswith("hit"):
+                # The last items are in all filters, also in those with random bits.
+                recent = min(half, SLOW // 10)
+                wanted = [
+                    items(n, n + 1)[0] for n in half - 1 - random.integers(recent, size=count)
+                ]
+            else:
+                wanted = items(next_absent, next_absent + count)
+                next_absent += count
+            for each in contenders[first:] + contenders[:first]:
+                is_new = operation.startswith("add") and size <= SMALL
+                timed_filter = half_full(type(each), size) if is_new else each
+                method = "add" if operation.startswith("add") else "look_up"
+                call = getattr(timed_filter, f"{method}_all" if "batch" in operation else method)
+                took, found = timed(partial(call, wanted), count)
+                if operation.startswith("hit") and not all(found):
+                    sys.exit(f"{each.name}: a false negative")
+                measured[each.name].times.setdefault(operation, []).append(took)
+        present = items(half - min(BATCH, half), half)
+        for name, array in zip(
+            ARRAYS, (np.array(present, np.bytes_), pa.array(present)), strict=True
+        ):
+            took, found = timed(partial(contenders[0].look_up_all, array), len(present))
+            if not all(found):
+                sys.exit("oxbloom: a false negative")
+            measured[contenders[0].name].times.setdefault(name, []).append(took)
+    absent = items(1 << 41, (1 << 41) + CHUNK)
+    say("counting false positives")
+    for each in contenders:
+        each.fill(next_new, size)
+        measured[each.name].memory = each.memory()
+        measured[each.name].false_positives = sum(each.look_up_all(absent))
+    return list(measured.values())
+
+
+def files(size: int) -> list[tuple[str, int, float, float]]:
+    """The name, the bytes of a file, and the milliseconds to save and to load it."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in (Oxbloom, PyBloom, FastBloom):
+            each, path = kind(size), Path(folder, kind.name)
+            each.fill(0, size)
+            saving, loading = [], []
+            for _ in range(5):
+                saving.append(timed(partial(each.save, path), 1)[0])
+                loading.append(timed(partial(each.load, path), 1)[0])
+            medians = (statistics.median(times) / 1e6 for times in (saving, loading))
+            rows.append((each.name, path.stat().st_size, *medians))
+    return rows
+
+
+# ---- Building offline, and shipping ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Shipped:
+    name: str
+    seconds: float
+    server_cpu: float
+    peak: int
+    """The largest resident memory of the program, in bytes."""
+    server_peak: int
+
+
+def shipped(count: int) -> list[Shipped]:
+    return [
+        ship(name, way, count) for name, way in (("built offline", offline), ("BF.MADD", by_madd))
+    ]
+
+
+def ship(name: str, way: Callable[[str, int], float], count: int) -> Shipped:
+    """Lets a process of its own bring items to a server of its own."""
+    say(f"{name}: {count:,} items")
+    with running(OXBLOOM) as server, get_context("spawn").Pool(1) as pool:
+        before = cpu(server)
+        seconds, peak = pool.apply(in_process, (way, server.url, count))
+        if server.client.execute_command("BF.CARD", "seen") < 0.98 * count:
+            sys.exit(f"{name}: items are missing")
+        memory = server.client.info("memory")["used_memory_peak"]
+        return Shipped(name, seconds, cpu(server) - before, peak, memory)
+
+
+def cpu(server: Server) -> float:
+    usage = server.client.info("cpu")
+    return float(usage["used_cpu_user"]) + float(usage["used_cpu_sys"])
+
+
+def in_process(way: Callable[[str, int], float], url: str, count: int) -> tuple[float, int]:
+    seconds = way(url, count)
+    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def offline(url: str, count: int) -> float:
+    client, seen = redis.Redis.from_url(url), BloomFilter(count, ERROR_RATE)
+    spent = sum(timed(partial(seen.add_all, chunk), 1)[0] for chunk in chunks(0, count))
+    return (spent + timed(partial(seen.save_to, client, "seen"), 1)[0]) / 1e9
+
+
+def by_madd(url: str, count: int) -> float:
+    client = redis.Redis.from_url(url)
+    client.execute_command("BF.RESERVE", "seen", ERROR_RATE, count, "NONSCALING")
+
+    def send(chunk: list[str]) -> None:
+        with client.pipeline(transaction=False) as pipeline:
+            for at in range(0, len(chunk), MADD):
+                pipeline.execute_command("BF.MADD", "seen", *chunk[at : at + MADD])
+            pipeline.execute()
+
+    parts = (
+        chunk[at : at + 10 * MADD]
+        for chunk in chunks(0, count)
+        for at in range(0, len(chunk), 10 * MADD)
+    )
+    return sum(timed(partial(send, part), 1)[0] for part in parts) / 1e9
+
+
+# ---- The run --------------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    quick = os.environ.get("QUICK", "") not in ("", "0")
+    plan = QUICK if quick else FULL
+    figures = "\n\n".join(parts(plan))
+    print(figures)
+    if quick:
+        page = Path(os.environ.get("TARGET", ROOT / "target")) / "bench" / "filters.md"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(figures + "\n")
+    else:
+        page = ROOT / "docs" / "python-benchmarks.md"
+        report.write(page, figures)
+    say(f"Written to {page}")
+
+
+def parts(plan: Plan) -> Iterator[str]:
+    yield (
+        f"Written by `make bench-python`, {date.today()}, on {report.machine()}. "
+        f"{report.versions(PACKAGES)}. Medians of {plan.rounds} rounds."
+    )
+    for size in plan.sizes:
+        yield f"### {size:,} items"
+        yield from speeds(measure(size, plan))
+    size = plan.sizes[1]
+    rows = [
+        [name, f"{size_of_file / 1e6:.2f} MB", f"{saving:.2f} ms", f"{loading:.2f} ms"]
+        for name, size_of_file, saving, loading in files(size)
+    ]
+    yield f"### Files of {size:,} items"
+    yield report.table("size|save|load", rows)
+    yield f"### {plan.shipped:,} items on a server"
+    yield report.table(
+        "seconds|server's processor time|memory of the program|memory of the server",
+        [
+            [
+                each.name,
+                f"{each.seconds:.1f} s",
+                f"{each.server_cpu:.2f} s",
+                f"{each.peak / 1e6:.0f} MB",
+                f"{each.server_peak / 1e6:.0f} MB",
+            ]
+            for each in shipped(plan.shipped)
+        ],
+    )
+
+
+def speeds(measured: list[Measured]) -> Iterable[str]:
+    ours = measured[0]
+
+    def cell(each: Measured, operation: str) -> str:
+        times = each.times[operation]
+        if each is ours:
+            return f"{statistics.median(times):.0f}"
+        ratios = (a / b for a, b in zip(ours.times[operation], times, strict=True))
+        return f"{statistics.median(times):.0f} ({statistics.median(ratios):.2f})"
+
+    rows = [[op, *(cell(each, op) for each in measured)] for op in OPERATIONS]
+    rows += [[op, cell(ours, op), *([""] * (len(measured) - 1))] for op in ARRAYS]
+    rows.append(["memory", *(f"{each.memory / 1e3:,.0f} kB" for each in measured)])
+    rows.append(
+        ["false positives", *(report.percent(each.false_positives / CHUNK) for each in measured)]
+    )
+    yield report.table("|".join(each.name for each in measured), rows)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
