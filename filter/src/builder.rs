@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::filter::Filter;
+use crate::plan::Plan;
 use crate::spec::{CreateParams, ErrorRate, FilterKind, Growth, Layout};
 use crate::window::{DEFAULT_SLICES, Window};
 
@@ -232,12 +233,23 @@ impl FilterBuilder {
     /// assert_eq!(Filter::builder().capacity(0).build().err(), Some(Error::InvalidCapacity));
     /// ```
     pub fn build(self) -> Result<Filter, Error> {
+        Filter::create(self.params()?, |_bytes| true)
+    }
+
+    /// Predicts the filter with `items` distinct items. Errors are those of [`build`](Self::build) and of [`Plan::new`].
+    #[doc(hidden)]
+    pub fn plan(self, items: u64) -> Result<Plan, Error> {
+        Plan::new(self.params()?, items)
+    }
+
+    /// Returns the parameters that these options stand for.
+    fn params(self) -> Result<CreateParams, Error> {
         let growth = match self.expansion {
             None => Growth::Fixed,
             Some(expansion) => Growth::By(NonZeroU32::new(expansion).ok_or(Error::InvalidExpansion)?),
         };
         let seed = self.seed.unwrap_or_else(random_seed);
-        let params = CreateParams {
+        Ok(CreateParams {
             error_rate: ErrorRate::new(self.error_rate).ok_or(Error::InvalidErrorRate)?,
             capacity: NonZeroU64::new(self.capacity).ok_or(Error::InvalidCapacity)?,
             growth,
@@ -252,8 +264,7 @@ impl FilterBuilder {
                 }
                 FilterKind::Classic => Layout::Classic { stored_expansion: DEFAULT_STORED_EXPANSION },
             },
-        };
-        Filter::create(params, |_bytes| true)
+        })
     }
 }
 

@@ -10,6 +10,8 @@ use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::layer::classic::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec};
 use crate::memory::{Admit, try_vec};
+use crate::plan::Plan;
+use crate::spec::ErrorRate;
 
 /// A chain of layers, oldest first, and their common parameters.
 pub struct ClassicFilter {
@@ -29,6 +31,30 @@ impl ClassicFilter {
         let mut chain = ClassicFilter::from_layers(spec, Vec::new());
         chain.append(std::iter::once(first), admit)?;
         Ok(chain)
+    }
+
+    /// Predicts a filter with `items` items. See [`Plan::new`].
+    pub fn plan(spec: ClassicSpec, capacity: u64, error_rate: ErrorRate, items: u64) -> Result<Plan, Error> {
+        let mut layer = spec.first(capacity, error_rate.get())?;
+        let (probes, mut layers, mut bytes, mut left, mut log_negative) = (layer.probes, 1, layer.bytes, items, 0.0);
+        while left > layer.capacity {
+            log_negative += libm::log1p(-layer.false_positive_rate(layer.capacity));
+            left -= layer.capacity;
+            layer = spec.next(&layer)?;
+            layers += 1;
+            bytes = bytes.saturating_add(layer.bytes);
+            if layers > classic::MAX_LAYERS {
+                return Err(Error::CannotGrow);
+            }
+        }
+        log_negative += libm::log1p(-layer.false_positive_rate(left));
+        Ok(Plan {
+            memory: bytes.saturating_add(overhead(layers) as u64),
+            false_positive_rate: -libm::expm1(log_negative),
+            is_estimate: false,
+            probes,
+            shape: None,
+        })
     }
 
     /// Returns a chain of empty layers that are like the first `num_layers` of this chain. `admit` as for
@@ -60,7 +86,7 @@ impl ClassicFilter {
 
     /// Adds a layer to a full chain. `admit` as for [`new`](Self::new).
     fn grow(&mut self, admit: impl FnOnce(u64) -> bool) -> Result<(), Error> {
-        let next = self.spec.next(self.layers.last().ok_or(Error::OutOfMemory)?)?;
+        let next = self.spec.next(&self.layers.last().ok_or(Error::OutOfMemory)?.spec())?;
         self.append(std::iter::once(next), admit)
     }
 
@@ -248,7 +274,7 @@ impl ClassicFilter {
     /// Returns the memory that RedisBloom reports for such a filter, a few bytes less than ours takes.
     pub fn memory_usage(&self) -> usize {
         let bits: usize = self.layers.iter().map(|layer| layer.bytes().len()).sum();
-        classic::FILTER_BYTES + classic::LAYER_BYTES * self.layers.len() + bits
+        overhead(self.layers.len()) + bits
     }
 
     /// Returns the fraction of bits that are set, or 1 if there are no bits: such a filter matches every item.
@@ -264,6 +290,11 @@ impl ClassicFilter {
         let log_negative: f64 = self.layers.iter().map(|layer| libm::log1p(-layer.false_positive_rate())).sum();
         -libm::expm1(log_negative)
     }
+}
+
+/// Returns the bytes that RedisBloom takes for a filter beside its bits.
+fn overhead(layers: usize) -> usize {
+    classic::FILTER_BYTES + classic::LAYER_BYTES * layers
 }
 
 /// Returns the chain with the most layers.

@@ -8,8 +8,9 @@ use crate::hash::{GOLDEN, Hash, Hasher};
 use crate::item_count::{ItemCount, MergeOp};
 use crate::layer::LayerInfo;
 use crate::memory::Admit;
+use crate::plan::Plan;
 use crate::spec::{Growth, OwnSpec};
-use crate::table::{Addressing, Payload, Table};
+use crate::table::{Addressing, Payload, Sample, Table};
 
 /// The treatment of an item that a counting filter already contains. Other filters ignore such items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +34,31 @@ pub struct CountingFilter {
 impl CountingFilter {
     /// Creates an empty filter. It allocates memory when items are added.
     pub fn new(spec: OwnSpec, capacity: u64) -> Result<CountingFilter, Error> {
+        Ok(CountingFilter::from_parts(spec, capacity, CountingFilter::new_table(&spec, capacity)?))
+    }
+
+    fn new_table(spec: &OwnSpec, capacity: u64) -> Result<Table, Error> {
         let rate = spec.error_rate.get();
-        let table = match spec.growth {
+        match spec.growth {
             Growth::Fixed => Table::fixed(capacity, rate, Payload::Count),
             Growth::By(_) => Table::growing(rate, Payload::Count),
-        };
-        Ok(CountingFilter::from_parts(spec, capacity, table?))
+        }
+    }
+
+    /// Predicts a filter with `items` items. See [`Plan::new`].
+    pub fn plan(spec: OwnSpec, capacity: u64, items: u64) -> Result<Plan, Error> {
+        if spec.growth == Growth::Fixed && items > capacity {
+            return Err(Error::Full);
+        }
+        let mut table = Sample::new(CountingFilter::new_table(&spec, capacity)?, items)?;
+        table.fill(items)?;
+        Ok(Plan {
+            memory: table.allocated().saturating_add(size_of::<CountingFilter>() as u64),
+            false_positive_rate: table.false_positive_rate(),
+            is_estimate: true,
+            probes: 1,
+            shape: None,
+        })
     }
 
     /// Creates a filter from an existing table.

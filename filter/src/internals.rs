@@ -15,6 +15,7 @@ pub use crate::layer::blocked::BlockedLayer;
 pub use crate::layer::classic::{self, ClassicLayer};
 pub use crate::memory::{Admit, try_vec};
 pub use crate::native::NativeFilter;
+pub use crate::plan::Plan;
 pub use crate::prefetch_hint::PrefetchHint;
 pub use crate::spec::{CreateParams, ErrorRate, FilterKind, Growth, Layout};
 pub use crate::table::{END, Payload, Position, Stamps, Table, end_of};

@@ -39,7 +39,8 @@
 //! - `table`: fingerprints in segments; `layer`: bits, in blocks or in RedisBloom's layout;
 //! - `window`: how long a filter remembers; `native`, `counting`, `windowed` and `classic`: the four kinds of filters;
 //!   `prefetch_hint`: where a filter looks first;
-//! - `filter`: the public type; `builder`: creates filters; `merge`: set operations; `codec`: filters as bytes.
+//! - `filter`: the public type; `builder`: creates filters; `plan`: predicts their sizes; `merge`: set operations;
+//!   `codec`: filters as bytes.
 
 #![deny(missing_docs)]
 
@@ -62,6 +63,7 @@ mod memory;
 mod merge;
 mod murmur;
 mod native;
+mod plan;
 mod prefetch_hint;
 mod probe;
 mod sizing;

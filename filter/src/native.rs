@@ -14,8 +14,10 @@ use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::layer::blocked::{BlockedLayer, BlockedSpec};
 use crate::memory::{Admit, try_vec};
+use crate::plan::Plan;
+use crate::sizing::BlockShape;
 use crate::spec::{Growth, OwnSpec};
-use crate::table::{Payload, Position, Table};
+use crate::table::{Payload, Position, Sample, Table};
 
 /// A filter of bits that may grow.
 pub struct NativeFilter {
@@ -41,6 +43,36 @@ impl NativeFilter {
             return Err(Error::OutOfMemory);
         }
         Ok(NativeFilter::from_parts(spec, BlockedLayer::new(layer)?, None))
+    }
+
+    /// Predicts a filter with `items` items. See [`Plan::new`].
+    pub fn plan(spec: OwnSpec, capacity: u64, items: u64) -> Result<Plan, Error> {
+        let layer = BlockedSpec::new(&spec, capacity)?;
+        let BlockShape { probes, .. } = layer.shape;
+        let of_layer = layer.shape.false_positive_rate(items.min(capacity) as f64).min(spec.error_rate.get());
+        let plan = Plan {
+            memory: layer.bytes(),
+            false_positive_rate: of_layer,
+            is_estimate: false,
+            probes: probes.into(),
+            shape: Some(layer.shape),
+        };
+        let beyond = items.saturating_sub(capacity);
+        match spec.growth {
+            _ if beyond == 0 => Ok(plan),
+            Growth::Fixed => Err(Error::Full),
+            Growth::By(_) => {
+                let mut table = Sample::new(Table::growing(rate_of_table(&spec, &layer), Payload::Nothing)?, beyond)?;
+                table.fill(beyond)?;
+                let of_table = table.false_positive_rate();
+                Ok(Plan {
+                    memory: plan.memory.saturating_add(size_of::<Table>() as u64).saturating_add(table.allocated()),
+                    false_positive_rate: of_layer + of_table - of_layer * of_table,
+                    is_estimate: true,
+                    ..plan
+                })
+            }
+        }
     }
 
     /// Creates a filter from its parts.
@@ -145,9 +177,9 @@ impl NativeFilter {
         std::iter::once(layer).chain(table)
     }
 
-    /// Returns the part of the error rate that the blocks leave: at least a quarter of it.
+    /// See [`rate_of_table`].
     fn rate_of_table(&self) -> f64 {
-        self.spec.error_rate.get() - self.layer.spec().full_rate(&self.spec)
+        rate_of_table(&self.spec, &self.layer.spec())
     }
 
     /// Prefetches the memory that any operation on the items reads first.
@@ -304,6 +336,11 @@ impl NativeFilter {
             table.relocate(start, relocate, should_stop)
         }
     }
+}
+
+/// Returns the part of the error rate that the blocks leave for the table: at least a quarter of it.
+fn rate_of_table(spec: &OwnSpec, layer: &BlockedSpec) -> f64 {
+    spec.error_rate.get() - layer.full_rate(spec)
 }
 
 /// Returns the number of items that fit into a table before it grows again.

@@ -17,8 +17,9 @@ use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::layer::LayerInfo;
 use crate::memory::Admit;
+use crate::plan::Plan;
 use crate::spec::{Growth, OwnSpec};
-use crate::table::{AddOutcome, END, Payload, Position, SliceAddition, Stamps, Table};
+use crate::table::{AddOutcome, END, Payload, Position, Sample, SliceAddition, Stamps, Table};
 use crate::window::{Slices, Step, Window};
 
 /// The options of an insertion.
@@ -78,10 +79,37 @@ impl WindowedFilter {
     /// Creates an empty filter. The first addition allocates its memory.
     pub fn new(spec: OwnSpec, capacity: u64, window: Window) -> Result<WindowedFilter, Error> {
         let slices = Slices::new(window, capacity)?;
-        let [rate, _] = rates(&spec);
-        let (room, stamps) = (window.room_for(capacity), Stamps { forgotten: 0, span: window.span() });
-        let expected = Table::fixed(room, rate.max(MIN_ERROR_RATE), Payload::Slice(stamps))?;
-        Ok(WindowedFilter::from_parts(spec, capacity, slices, expected, None))
+        let [expected, _] = rates(&spec);
+        Ok(WindowedFilter::from_parts(spec, capacity, slices, first_table(expected, capacity, window)?, None))
+    }
+
+    /// Predicts a filter with a steady stream of `items` items per window. See [`Plan::new`].
+    pub fn plan(spec: OwnSpec, capacity: u64, window: Window, items: u64) -> Result<Plan, Error> {
+        let beyond = match spec.growth {
+            _ if window.rolling => 0,
+            Growth::Fixed if items > capacity => return Err(Error::Full),
+            Growth::Fixed | Growth::By(_) => items.saturating_sub(capacity),
+        };
+        let [rate_of_expected, rate_of_beyond] = rates(&spec);
+        let fill = |table, items: u64| {
+            let mut table = Sample::new(table, items)?;
+            table.stream(items, window.slices.into(), PLANNED_WINDOWS)?;
+            Ok::<_, Error>(table)
+        };
+        // Slices that end by number are all full.
+        let most = window.length.map_or(u64::from(window.slices) * window.slice_capacity(capacity), |_| capacity);
+        let items_of_expected = if items < capacity { items } else { most };
+        let expected = fill(first_table(rate_of_expected, capacity, window)?, items_of_expected)?;
+        let mut memory = (size_of::<WindowedFilter>() + Slices::new(window, capacity)?.allocated()) as u64;
+        memory = memory.saturating_add(expected.allocated());
+        let mut rate = expected.false_positive_rate();
+        if beyond > 0 {
+            let payload = Payload::Slice(Stamps { forgotten: 0, span: window.span() });
+            let beyond = fill(Table::growing(rate_of_beyond.max(MIN_ERROR_RATE), payload)?, beyond)?;
+            memory = memory.saturating_add(size_of::<Table>() as u64).saturating_add(beyond.allocated());
+            rate += (1.0 - rate) * beyond.false_positive_rate();
+        }
+        Ok(Plan { memory, false_positive_rate: rate, is_estimate: true, probes: 1, shape: None })
     }
 
     /// Creates a filter from its slices and tables.
@@ -388,6 +416,16 @@ impl WindowedFilter {
             beyond.relocate(start.saturating_sub(END), relocate, should_stop).map(|next| END + next)
         }
     }
+}
+
+/// The number of windows for which a stream is simulated to predict a filter. After two, forgotten slots have reached
+/// their steady share.
+const PLANNED_WINDOWS: u64 = 3;
+
+/// Returns the empty table for the expected items.
+fn first_table(error_rate: f64, capacity: u64, window: Window) -> Result<Table, Error> {
+    let stamps = Stamps { forgotten: 0, span: window.span() };
+    Table::fixed(window.room_for(capacity), error_rate.max(MIN_ERROR_RATE), Payload::Slice(stamps))
 }
 
 /// Returns the error rates of the first and the second table.

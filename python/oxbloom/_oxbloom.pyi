@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
-from oxbloom._types import Info, Kind, Progress, Server
+from oxbloom._types import Info, Kind, Plan, Progress, Server
 
 class _ArrowArray(Protocol):
     def __arrow_c_array__(
@@ -21,6 +21,20 @@ _NumPyItems: TypeAlias = npt.NDArray[np.str_] | npt.NDArray[np.bytes_]
 
 class FilterFullError(IndexError):
     """The filter is full and does not grow, or cannot grow any further. An IndexError, as in pybloom."""
+
+def plan(
+    items: int,
+    capacity: int,
+    error_rate: float,
+    *,
+    growing: bool | int | None = None,
+    counting: bool = False,
+    window: timedelta | None = None,
+    rolling: bool = False,
+    slices: int | None = None,
+    classic: bool = False,
+) -> Plan:
+    """Predicts a filter with `items` items, without allocating it. The other arguments are those of BloomFilter."""
 
 @final
 class BloomFilter:

@@ -26,6 +26,18 @@ class Part(TypedDict):
     count: int
 
 
+class Plan(TypedDict):
+    """What a filter will take."""
+
+    memory: int
+    false_positive_rate: float
+    estimated: bool
+    probes: int
+    blocks: int | None
+    block_bytes: int | None
+    blocks_per_item: int | None
+
+
 class Info(TypedDict):
     """What is known of a filter."""
 

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use oxbloom_filter::internals::codec;
 use oxbloom_filter::internals::{BATCH, FilterKind, InsertOptions, Interrupted, LayerInfo, Window};
-use oxbloom_filter::{DecodeError, Filter, MergeError};
+use oxbloom_filter::{DecodeError, Filter, FilterBuilder, MergeError};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyList};
@@ -216,6 +216,52 @@ fn expansion(growing: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
     })
 }
 
+/// The options of a new filter, as Python gives them.
+pub(crate) struct Options<'a, 'py> {
+    pub(crate) growing: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) seed: Option<u64>,
+    pub(crate) counting: bool,
+    pub(crate) window: Option<Duration>,
+    pub(crate) rolling: bool,
+    pub(crate) refresh: bool,
+    pub(crate) slices: Option<u8>,
+    pub(crate) classic: bool,
+}
+
+impl Options<'_, '_> {
+    /// Returns the options as those of the library.
+    pub(crate) fn builder(self, capacity: i64, error_rate: f64) -> PyResult<FilterBuilder> {
+        let Options { growing, seed, counting, window, rolling, refresh, slices, classic } = self;
+        let forgets = window.is_some() || rolling;
+        if usize::from(counting) + usize::from(forgets) + usize::from(classic) > 1 {
+            return Err(PyValueError::new_err("counting, classic, and window or rolling cannot be combined"));
+        }
+        if !forgets && (refresh || slices.is_some()) {
+            return Err(PyValueError::new_err("refresh and slices need a window or rolling"));
+        }
+        if classic && seed.is_some() {
+            return Err(PyValueError::new_err("classic filters have no seed"));
+        }
+        let mut builder = Filter::builder().error_rate(error_rate).capacity(u64::try_from(capacity).unwrap_or(0));
+        if let Some(expansion) = growing.map_or(Ok(None), expansion)? {
+            builder = builder.growing(expansion);
+        }
+        if let Some(seed) = seed {
+            builder = builder.seed(seed);
+        }
+        if let Some(window) = window {
+            builder = builder.window(window);
+        }
+        if let Some(slices) = slices {
+            builder = builder.slices(slices);
+        }
+        builder = if counting { builder.counting() } else { builder };
+        builder = if rolling { builder.rolling() } else { builder };
+        builder = if refresh { builder.refresh() } else { builder };
+        Ok(if classic { builder.classic() } else { builder })
+    }
+}
+
 /// Returns the bytes of an object that has some.
 fn bytes_like<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     if let Ok(bytes) = data.cast::<PyBytes>() {
@@ -270,34 +316,8 @@ impl BloomFilter {
         slices: Option<u8>,
         classic: bool,
     ) -> PyResult<BloomFilter> {
-        let forgets = window.is_some() || rolling;
-        if usize::from(counting) + usize::from(forgets) + usize::from(classic) > 1 {
-            return Err(PyValueError::new_err("counting, classic, and window or rolling cannot be combined"));
-        }
-        if !forgets && (refresh || slices.is_some()) {
-            return Err(PyValueError::new_err("refresh and slices need a window or rolling"));
-        }
-        if classic && seed.is_some() {
-            return Err(PyValueError::new_err("classic filters have no seed"));
-        }
-        let mut builder = Filter::builder().error_rate(error_rate).capacity(u64::try_from(capacity).unwrap_or(0));
-        if let Some(expansion) = growing.map_or(Ok(None), expansion)? {
-            builder = builder.growing(expansion);
-        }
-        if let Some(seed) = seed {
-            builder = builder.seed(seed);
-        }
-        if let Some(window) = window {
-            builder = builder.window(window);
-        }
-        if let Some(slices) = slices {
-            builder = builder.slices(slices);
-        }
-        builder = if counting { builder.counting() } else { builder };
-        builder = if rolling { builder.rolling() } else { builder };
-        builder = if refresh { builder.refresh() } else { builder };
-        builder = if classic { builder.classic() } else { builder };
-        builder.build().map(BloomFilter::from).map_err(failed)
+        let options = Options { growing, seed, counting, window, rolling, refresh, slices, classic };
+        options.builder(capacity, error_rate)?.build().map(BloomFilter::from).map_err(failed)
     }
 
     // --- Items --------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ mod dump;
 mod error;
 mod filter;
 mod items;
+mod plan;
 
 use pyo3::prelude::*;
 
@@ -29,4 +30,6 @@ mod _oxbloom {
     use crate::error::FilterFullError;
     #[pymodule_export]
     use crate::filter::BloomFilter;
+    #[pymodule_export]
+    use crate::plan::plan;
 }

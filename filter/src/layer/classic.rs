@@ -28,6 +28,7 @@ use crate::error::Error;
 use crate::hash::{Hash, Hasher};
 use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
 use crate::line::count_ones;
+use crate::sizing::classic_false_positive_rate;
 use crate::spec::Growth;
 
 /// `ln^2 2` and `ln 2` with RedisBloom's digits. One more digit would give different filters.
@@ -143,12 +144,12 @@ impl ClassicSpec {
     ///
     /// [`Error::Full`] if the filter does not grow; [`Error::CannotGrow`] or [`Error::OutOfMemory`] if no such layer is
     /// possible.
-    pub fn next(&self, newest: &ClassicLayer) -> Result<ClassicLayerSpec, Error> {
+    pub fn next(&self, newest: &ClassicLayerSpec) -> Result<ClassicLayerSpec, Error> {
         if self.options.is_fixed() {
             return Err(Error::Full);
         }
-        let capacity = newest.spec.capacity.checked_mul(self.expansion.into()).ok_or(Error::OutOfMemory)?;
-        self.layer(capacity, newest.spec.error_rate / 2.0)
+        let capacity = newest.capacity.checked_mul(self.expansion.into()).ok_or(Error::OutOfMemory)?;
+        self.layer(capacity, newest.error_rate / 2.0)
     }
 
     /// Returns a layer for `capacity` items with an error rate of its own.
@@ -234,6 +235,14 @@ impl ClassicLayerSpec {
     fn is_void(&self) -> bool {
         let is_nothing = (self.bytes, self.bits, self.probes, self.capacity) == (0, 0, 0, 0);
         is_nothing && (self.error_rate, self.bits_per_item) == (0.0, 0.0)
+    }
+
+    /// Returns the false-positive rate after `items` distinct items were inserted.
+    pub fn false_positive_rate(&self, items: u64) -> f64 {
+        match items {
+            0 => 0.0,
+            _ => classic_false_positive_rate(self.used_bits().unwrap_or(0) as f64 / items as f64, self.probes),
+        }
     }
 
     /// Returns the number of bits that items are spread over.

@@ -74,6 +74,21 @@ impl FingerprintLengths {
         (flat + SMALL.saturating_sub(level) + level.saturating_sub(LARGE)).min(MAX_LENGTH)
     }
 
+    /// Returns the expected false-positive rate of a table that has grown to `items` items.
+    pub(super) fn error_rate_at(self, items: u64) -> f64 {
+        let items = items as f64;
+        let added_at = |level: u32| {
+            let quotients = libm::exp2(f64::from(level));
+            if level == FIRST_LEVEL {
+                items.min(quotients)
+            } else {
+                (items - quotients / 2.0).clamp(0.0, quotients / 2.0)
+            }
+        };
+        let matched = |level: u32| libm::exp2(-f64::from(level + self.at(level)));
+        (FIRST_LEVEL..u64::BITS).map(|level| added_at(level) * matched(level)).sum()
+    }
+
     /// Returns the limit of the error rate of a table that grows without end.
     pub(super) fn error_rate(self) -> f64 {
         let share = |level| libm::exp2(-f64::from(self.at(level))) / 2.0;
@@ -128,8 +143,7 @@ impl AddressSpace {
     /// Returns the approximate size of the segments that hold these items, in bytes. It is infinite if the items do not
     /// fit.
     fn bytes_for(self, items: f64, stamp_bits: u32) -> f64 {
-        let used = if self.scale == 0 { 1.0 } else { self.scale as f64 / libm::exp2(64.0) };
-        let segments = (used * libm::exp2(f64::from(self.depth()))).max(1.0);
+        let segments = (self.used() * libm::exp2(f64::from(self.depth()))).max(1.0);
         let mean = items / segments;
         // The number of slots has a Poisson distribution: few segments exceed the mean by more than two deviations.
         let most = if segments > 1.0 { mean + 2.0 * libm::sqrt(mean) } else { mean };
@@ -138,6 +152,11 @@ impl AddressSpace {
             return f64::INFINITY;
         }
         segments * bytes_of_segment(libm::ceil(most) as usize, self.log_groups(), format) as f64
+    }
+
+    /// Returns the fraction of the quotients that is used.
+    pub(super) fn used(self) -> f64 {
+        if self.scale == 0 { 1.0 } else { self.scale as f64 / libm::exp2(64.0) }
     }
 
     /// Returns true if the space is within the limits, for stamps of `stamp_bits` bits.
@@ -182,6 +201,8 @@ mod tests {
             assert!(lengths.error_rate() >= 0.88 * rate, "{rate} {lengths:?} {}", lengths.error_rate());
             assert!((1..64).all(|level| lengths.at(level + 1) + 1 >= lengths.at(level)));
             assert_eq!(FingerprintLengths::from_bytes(lengths.to_bytes()), Some(lengths));
+            let limit = lengths.error_rate_at(u64::MAX) / lengths.error_rate();
+            assert!((0.999..=1.0).contains(&limit), "{rate} {lengths:?} {limit}");
         }
     }
 

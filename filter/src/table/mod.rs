@@ -45,7 +45,8 @@
 //! - `directory`: from a path to its segment; `fingerprint`: lengths and error rates; `coverage`: the false-positive
 //!   rate;
 //! - `lookup`, `update`, `growth`, `merge`, `forgetting` and `stored`: the operations; `dispatch`: code for each
-//!   processor.
+//!   processor;
+//! - `sample`: a part of a table, to predict the size of the whole.
 
 #[macro_use]
 mod dispatch;
@@ -59,6 +60,7 @@ mod growth;
 mod lookup;
 mod merge;
 mod path;
+mod sample;
 mod segment;
 mod stored;
 mod update;
@@ -79,6 +81,7 @@ use fingerprint::FIRST_LEVEL;
 pub(crate) use fingerprint::{AddressSpace, FingerprintLengths};
 pub(crate) use forgetting::{AddOutcome, SliceAddition};
 use path::Path;
+pub(crate) use sample::Sample;
 use segment::{Address, GROUP_QUOTIENTS, MAX_LOG_GROUPS, QUOTIENT_BITS, Segment, SlotFormat};
 use stored::path_at;
 pub use stored::{END, Position, end_of};
@@ -302,8 +305,8 @@ impl Table {
     /// Returns the false-positive rate of the table with its present entries.
     pub fn false_positive_rate(&self) -> f64 {
         let space = match self.addressing {
-            Addressing::Fixed(AddressSpace { scale, .. }) if scale > 0 => scale as f64 / libm::exp2(64.0),
-            _ => 1.0,
+            Addressing::Fixed(space) => space.used(),
+            Addressing::Growing(_) => 1.0,
         };
         (self.coverage.get() as f64 / libm::exp2(f64::from(COVERAGE_BITS)) / space).min(1.0)
     }

@@ -8,7 +8,8 @@
 //! - [`adversary`]: false-positive rates when an adversary chooses the items;
 //! - [`merging`]: unions and intersections of filters;
 //! - [`decoding`]: damaged and forged bytes;
-//! - [`memory`]: the memory of a filter, compared with RedisBloom's for the same request.
+//! - [`memory`]: the memory of a filter, compared with RedisBloom's for the same request;
+//! - [`planning`]: predictions of memory and rates.
 
 mod adversary;
 mod classic;
@@ -21,5 +22,6 @@ mod membership;
 mod memory;
 mod merging;
 mod model;
+mod planning;
 mod rates;
 mod table;
