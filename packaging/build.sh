@@ -43,7 +43,7 @@ END
 cargo about generate --locked --offline --fail -c packaging/about.toml -o "$staged/THIRD-PARTY-LICENSES" packaging/about.hbs
 # The pages, and the files that they link to.
 git ls-files -z README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md redis.conf.example docs filter/README.md python/README.md \
-  tools/copy_filters.py benches/instructions/recorded.txt | xargs -0 cp --parents -t "$staged/doc"
+  benches/instructions/recorded.txt | xargs -0 cp --parents -t "$staged/doc"
 find "$staged" -exec touch -d "@$SOURCE_DATE_EPOCH" {} +
 
 archive=oxbloom-$version-linux-$arch

@@ -15,7 +15,7 @@ import pasting
 import pytest
 import redis
 from pasting import Shell, with_settings
-from servers import HOST, OXBLOOM, REDISBLOOM, ROOT, Server, free_port, running, wait_until
+from servers import HOST, OXBLOOM, REDISBLOOM, Server, free_port, running, wait_until
 
 PAGE = pages.page("migrating-from-redisbloom.md")
 LAYERED = 3000  # items in a filter that was created for 100
@@ -58,6 +58,7 @@ class Move:
             "OXBLOOM=/usr/local/lib/redis/modules/liboxbloom.so": f"OXBLOOM={Path(OXBLOOM).resolve()}",
             # The Python of these tests has the packages.
             "PYTHON=~/oxbloom-python": f"PYTHON={sys.prefix}",
+            "WHEELS=$PWD/target/wheels": f"WHEELS={Path(OXBLOOM).resolve().parents[1] / 'wheels'}",
         }
         for page, port, folder in zip(NEW_SERVERS.items(), ports, folders, strict=True):
             settings |= {page[0]: f"NEW_PORT={port}", page[1]: f"NEW_DIR={folder}"}
@@ -66,7 +67,6 @@ class Move:
     def paste(self, page: str, *blocks: str) -> str:
         """Pastes blocks into the shell of this page. Returns what they print."""
         if not self.shell:
-            (self.folder / "tools").symlink_to(ROOT / "tools")
             quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
             self.shell = Shell(self.folder, page, directory=self.folder, **quiet)
         return "\n".join(self.shell.paste(*blocks))

@@ -1,36 +1,13 @@
-#!/usr/bin/env python3
-"""Copies all Bloom filters of one server to another, over the network.
+"""`oxbloom copy`: all filters of a server, or of a cluster, to another. See `copy_arguments` for what it promises.
 
-Use it if a server, such as a managed one, gives access neither to its RDB file nor to replication.
-Both servers need RedisBloom or oxbloom. The tool reads filters with BF.SCANDUMP, and writes them
-with BF.LOADCHUNK. Each side may be a cluster. The tool needs the Python packages redis and tqdm.
-
-The tool loads each filter into a temporary key (`user:1` into `{user:1}:oxbloom-copy`), sets its
-expiry, and renames it in one step: no client sees an incomplete filter. The tool guarantees:
-
-* A copy has every item that was added before the copy started. If a filter changes while it is
-  copied, the tool copies it again. After --passes attempts, it reports the filter. Stop the writers
-  before the last run.
-* After an interruption, the same command continues: it skips filters that the destination has, and
-  continues an incomplete copy after its last chunk. If a server was restarted, it may have lost
-  unsaved data, so the tool starts the incomplete copy from the beginning.
-* Without --replace, the tool overwrites no key of the destination, except temporary keys.
-
-The tool considers filters equal if their headers are equal (sizes, layers, numbers of items). With
---verify, it also compares the bits. It may miss keys that are created while it runs: run it again.
-Never run two copies of the tool at the same time: they would share their temporary keys.
-
-Exit status: 0 if all filters were copied, 1 if some were not (the tool lists them), 2 if the tool
-could not run, 130 if it was interrupted.
+Considers filters equal if their headers are equal, and after a restart of a server starts an incomplete copy from the beginning:
+the server may have lost unsaved data.
 """
 
 import argparse
 import base64
-import functools
 import hashlib
 import json
-import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -38,12 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO, TypeVar
 
+from oxbloom._extras import require
+
+require("redis", "redis")
+# isort: split
 from redis import Redis, RedisError, ResponseError, exceptions
-from redis.backoff import ExponentialBackoff, NoBackoff
-from redis.cluster import RedisCluster
-from redis.crc import key_slot
+from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 from tqdm import tqdm
+
+from oxbloom._cli.errors import CommandError, say
+from oxbloom._cli.servers import Client, connect
+from oxbloom._cli.text import shown
+from oxbloom._slots import beside
 
 CLASSIC, NATIVE = "MBbloom--", "oxbloom--"  # data types: RedisBloom's, and oxbloom's own
 NO_EXPIRY, NO_KEY = -1, -2  # what PEXPIRETIME and PTTL reply
@@ -64,19 +48,14 @@ ATTEMPTS = 20  # with these waits: three minutes
 TAKEN = "the destination has another key of this name"
 CONTINUE = "the same command continues"
 
-Client = Redis | RedisCluster
 T = TypeVar("T")
 
 
-class Fatal(Exception):
-    """The reason why the tool cannot run."""
-
-
-class NotCopied(Exception):
+class NotCopiedError(Exception):
     """The reason why a filter was not copied."""
 
 
-class Gone(Exception):
+class GoneError(Exception):
     """The source no longer has the filter."""
 
 
@@ -112,43 +91,21 @@ class Job:
 # --- Servers --------------------------------------------------------------------------------------
 
 
-def connect(url: str, side: str, command: str) -> Client:
-    settings: dict[str, Any] = dict(protocol=2, socket_timeout=60, socket_connect_timeout=10)
-    settings["retry"] = Retry(NoBackoff(), 0)  # left to `insist`
-    try:
-        client: Client = Redis.from_url(url, **settings)
-        client.ping()
-        if is_cluster(client):
-            client.close()
-            client = RedisCluster.from_url(url, **settings)
-    except (RedisError, exceptions.RedisClusterException, ValueError, TypeError) as error:
-        raise Fatal(f"cannot connect to the {side}: {error}") from None
-    try:
-        client.execute_command(command, SUFFIX)
-    except RedisError as error:  # that an argument is missing, if all is well
-        if "wrong number of arguments" not in str(error).lower():
-            raise Fatal(f"the {side} rejects {command}: {error}") from None
-    return client
-
-
-def is_cluster(client: Client) -> bool:
-    try:
-        return client.execute_command("INFO", "cluster").get("cluster_enabled") == 1
-    except ResponseError:  # not permitted
-        return False
-
-
 def insist(do: Callable[[], T]) -> T:
     """Calls `do` again as long as the connection is lost."""
 
-    def tell(error: Exception, failures: int) -> None:
-        if failures == 1:
+    told = False
+
+    def tell(error: Exception) -> None:
+        nonlocal told
+        if not told:
+            told = True
             say(f"connection lost ({error}), trying again")
 
     try:
-        return Retry(WAIT, ATTEMPTS, PASSING).call_with_retry(do, tell, with_failure_count=True)
+        return Retry(WAIT, ATTEMPTS, PASSING).call_with_retry(do, tell)
     except PASSING as error:
-        raise Fatal(f"connection lost: {error}; {CONTINUE}") from None
+        raise CommandError(f"connection lost: {error}; {CONTINUE}") from None
 
 
 def ask(client: Client, *command: bytes | str | int) -> Any:
@@ -198,7 +155,8 @@ def sizes(source: Client, keys: list[bytes]) -> list[int]:
         with source.pipeline(transaction=False) as pipeline:
             for key in keys:
                 pipeline.execute_command("BF.INFO", key, "SIZE")
-            return pipeline.execute(raise_on_error=False)
+            replies: list[Any] = pipeline.execute(raise_on_error=False)
+            return replies
 
     return [reply[0] if isinstance(reply, list) else 0 for reply in insist(replies)]
 
@@ -206,7 +164,8 @@ def sizes(source: Client, keys: list[bytes]) -> list[int]:
 def header_of(client: Client, key: bytes) -> bytes | None:
     """Returns the header of a filter; None without the key, b"" if it has another type."""
     try:
-        return ask(client, "BF.SCANDUMP", key, 0)[1]
+        header: bytes = ask(client, "BF.SCANDUMP", key, 0)[1]
+        return header
     except ResponseError as error:
         if "not found" in str(error):
             return None
@@ -227,26 +186,11 @@ def chunks(client: Client, key: bytes, cursor: int = HEADER) -> Iterator[tuple[i
 def expiry_of(source: Client, key: bytes) -> int:
     """Returns when a key expires, in Unix milliseconds, or NO_EXPIRY or NO_KEY."""
     try:
-        return ask(source, "PEXPIRETIME", key)
+        return int(ask(source, "PEXPIRETIME", key))
     except ResponseError:  # before Redis 7.0
-        left = ask(source, "PTTL", key)
+        left = int(ask(source, "PTTL", key))
         seconds, microseconds = ask_node(source, key, "TIME")
-        return left if left < 0 else left + seconds * 1000 + microseconds // 1000
-
-
-def temporary_name(key: bytes) -> bytes:
-    """Returns the temporary name of a key, which is in the same slot of a cluster."""
-    slot = key_slot(key)
-    for name in (key + SUFFIX, b"{" + key + b"}" + SUFFIX):
-        if key_slot(name) == slot:
-            return name
-    # A key with braces of its own, such as `}{`, gets a number of the same slot as a hash tag.
-    return b"{%d}" % numbers_by_slot()[slot] + key + SUFFIX
-
-
-@functools.cache
-def numbers_by_slot() -> dict[int, int]:
-    return {key_slot(b"%d" % number): number for number in range(1 << 18)}  # these reach all slots
+        return left if left < 0 else left + int(seconds) * 1000 + int(microseconds) // 1000
 
 
 # --- Copying --------------------------------------------------------------------------------------
@@ -257,20 +201,20 @@ def copy_filter(job: Job, filter: Filter) -> bool:
     for _ in range(job.options.passes):
         header = header_of(job.source, filter.key)
         if not header:
-            raise Gone
+            raise GoneError
         present = header_of(job.destination, filter.key)
         if present == header and (not job.options.verify or same_bits(job, filter.key, filter.key)):
             return False
         if present is not None and not job.options.replace:
-            raise NotCopied(TAKEN)
+            raise NotCopiedError(TAKEN)
         if copy_once(job, filter):
             return True
-    raise NotCopied("changed while it was copied")
+    raise NotCopiedError("changed while it was copied")
 
 
 def copy_once(job: Job, filter: Filter) -> bool:
     """Copies a filter. Returns False if the filter or a server changed in between."""
-    key, temporary = filter.key, temporary_name(filter.key)
+    key, temporary = filter.key, beside(filter.key, SUFFIX)
     before, header = runs(job, key), header_of(job.source, key)
     if not header:
         return False
@@ -278,16 +222,16 @@ def copy_once(job: Job, filter: Filter) -> bool:
     try:
         load(job, filter, temporary, header, before)
         if header_of(job.destination, temporary) != header:
-            failure = NotCopied("the copy is incomplete")
+            failure = NotCopiedError("the copy is incomplete")
         elif job.options.verify and not same_bits(job, key, temporary):
-            failure = NotCopied("the copy differs from the filter")
+            failure = NotCopiedError("the copy differs from the filter")
     except ResponseError as error:
         failure = error
     expiry = expiry_of(job.source, key)
     if header_of(job.source, key) != header or runs(job, key) != before:
         return False
     if failure and filter.native and "bad data" in str(failure):
-        raise NotCopied("native layout: cannot be copied to RedisBloom")
+        raise NotCopiedError("native layout: cannot be copied to RedisBloom")
     if failure:
         raise failure
     return publish(job, key, temporary, expiry)
@@ -339,10 +283,10 @@ def publish(job: Job, key: bytes, temporary: bytes, expiry: int) -> bool:
         return False
     except ResponseError as error:
         if expiry != NO_EXPIRY and "no such key" in str(error):
-            raise Gone from None
+            raise GoneError from None
         raise
     if not renamed:
-        raise NotCopied(TAKEN)
+        raise NotCopiedError(TAKEN)
     return True
 
 
@@ -355,10 +299,10 @@ def copy_all(job: Job, filters: list[Filter]) -> tuple[int, int, list[str]]:
                 copied += 1
             else:
                 skipped += 1
-        except (Gone, NotCopied, ResponseError) as error:
+        except (GoneError, NotCopiedError, ResponseError) as error:
             with suppress(ResponseError):
-                ask(job.destination, "UNLINK", temporary_name(filter.key))
-            if isinstance(error, Gone):
+                ask(job.destination, "UNLINK", beside(filter.key, SUFFIX))
+            if isinstance(error, GoneError):
                 say(f"{shown(filter.key)}: the source no longer has it")
             else:
                 failures.append(f"{shown(filter.key)}: {error}")
@@ -378,7 +322,7 @@ def last_record(path: Path) -> Record | None:
         with suppress(ValueError, TypeError):  # the last may be cut short
             records.append(Record(**json.loads(line)))
     if lines and not records:
-        raise Fatal(f"{path} is not a progress file of this tool")
+        raise CommandError(f"{path} is not a progress file of this command")
     return records[-1] if records else None
 
 
@@ -398,48 +342,28 @@ def encoded(key: bytes) -> str:
     return base64.b64encode(key).decode()
 
 
-def shown(key: bytes) -> str:
-    return repr(key.decode(errors="backslashreplace"))
-
-
 def megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f}"
-
-
-def say(line: str) -> None:
-    tqdm.write(line, file=sys.stderr)
 
 
 # --- The command ----------------------------------------------------------------------------------
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Copies all Bloom filters of one server to another.",
-        epilog="URLs: redis://[user:password@]host:port[/db], or rediss:// for TLS.",
-    )
-    add = parser.add_argument
-    add("source", metavar="SOURCE_URL")
-    add("destination", metavar="DESTINATION_URL")
-    add("--match", metavar="GLOB", type=os.fsencode, help="copy only keys that match this pattern")
-    add("--replace", action="store_true", help="overwrite existing keys of the destination")
-    add("--verify", action="store_true", help="read each copy back and compare its bits")
-    add("--progress-file", metavar="FILE", type=Path, default="copy_filters.progress",
-        help="file for the progress of an interrupted run (default: %(default)s)")  # fmt: skip
-    add("--passes", metavar="N", type=positive, default=3,
-        help="maximum attempts to copy a filter that changes (default: %(default)s)")  # fmt: skip
-    return parser.parse_args()
-
-
-def positive(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError
-    return int(text)
-
-
 def run(options: argparse.Namespace) -> int:
-    source = connect(options.source, "source", "BF.SCANDUMP")
-    destination = connect(options.destination, "destination", "BF.LOADCHUNK")
+    """Copies, and returns the exit status."""
+    try:
+        return copy(options)
+    except RedisError as error:
+        raise CommandError(str(error)) from None
+    except KeyboardInterrupt as interrupt:
+        if not interrupt.args:
+            interrupt.args = (f"; {CONTINUE}",)
+        raise
+
+
+def copy(options: argparse.Namespace) -> int:
+    source = connect(options.source, "BF.SCANDUMP", name="source")
+    destination = connect(options.destination, "BF.LOADCHUNK", name="destination")
     path = options.progress_file
     record = last_record(path)
     filters = find_filters(source, options.match)
@@ -457,18 +381,3 @@ def run(options: argparse.Namespace) -> int:
         f"{len(failures)} not copied"
     )
     return 1 if failures else 0
-
-
-def main() -> int:
-    try:
-        return run(parse_arguments())
-    except (Fatal, RedisError, OSError) as error:
-        say(f"copy_filters: {error}")
-        return 2
-    except KeyboardInterrupt:
-        say(f"interrupted; {CONTINUE}")
-        return 130
-
-
-if __name__ == "__main__":
-    sys.exit(main())

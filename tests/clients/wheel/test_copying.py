@@ -1,4 +1,4 @@
-"""``copy_filters.py`` copies every filter between real servers, and loses nothing when it is interrupted."""
+"""``oxbloom copy`` copies every filter between real servers, and loses nothing if disturbed."""
 
 import json
 import re
@@ -6,18 +6,17 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from servers import HOST, OXBLOOM, REDISBLOOM, ROOT, Server, free_port, running, wait_until
+from gates import Gate
+from servers import HOST, OXBLOOM, REDISBLOOM, Server, free_port, running, wait_until
 
 DESTINATION = OXBLOOM  # the module that loads the copies
 
-TOOL = ROOT / "tools/copy_filters.py"
 MIB = 1 << 20
 CHUNK = 16 * MIB  # the size of RedisBloom's chunks
 LARGE = b"large"
@@ -38,86 +37,6 @@ def destination() -> Iterator[Server]:
         yield server
 
 
-def shut_down(*sockets: socket.socket) -> None:
-    for end in sockets:
-        try:
-            end.shutdown(socket.SHUT_RDWR)
-        except OSError:  # already closed
-            pass
-
-
-class Gate:
-    """A proxy that lets a limited number of bytes through to a server, or the bytes before a word."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.passed, self.limit, self.word = 0, 0.0, b""
-        self.waiting = False
-        self.changed = threading.Condition()
-        self.sockets: list[socket.socket] = []
-        self.threads: list[threading.Thread] = []
-        self.listener = socket.create_server((HOST, 0))
-        self.url = f"redis://{HOST}:{self.listener.getsockname()[1]}"
-        self.run(self.accept)
-
-    def run(self, target: Callable, *arguments: object) -> None:
-        self.threads.append(threading.Thread(target=target, args=arguments, daemon=True))
-        self.threads[-1].start()
-
-    def accept(self) -> None:
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            try:
-                upstream = socket.create_connection((HOST, self.server.port))
-            except OSError:
-                client.close()
-                continue
-            self.sockets += [client, upstream]
-            self.run(self.forward, client, upstream, True)
-            self.run(self.forward, upstream, client, False)
-
-    def forward(self, inward: socket.socket, outward: socket.socket, limited: bool) -> None:
-        try:
-            while data := inward.recv(64 * 1024):
-                if limited:
-                    with self.changed:
-                        self.passed += len(data)
-                        self.changed.wait_for(lambda: not self.holds(data))
-                outward.sendall(data)
-        except OSError:
-            pass
-        shut_down(inward, outward)
-        inward.close()
-
-    def holds(self, data: bytes) -> bool:
-        self.waiting = self.passed > self.limit or bool(self.word and self.word in data)
-        return self.waiting
-
-    def open(self, limit: float = float("inf"), word: bytes = b"") -> None:
-        with self.changed:
-            self.limit, self.word, self.waiting = limit, word, False
-            self.changed.notify_all()
-
-    def open_and_wait(self, limit: float = float("inf"), word: bytes = b"") -> None:
-        """Lets some bytes through, and returns when more are waiting."""
-        self.open(limit, word)
-        wait_until(lambda: self.waiting)
-
-    def drop_connections(self) -> None:
-        shut_down(*self.sockets)
-        self.open()  # for what waits to see it
-
-    def close(self) -> None:
-        shut_down(self.listener)
-        self.drop_connections()
-        for thread in self.threads:
-            thread.join()
-        self.listener.close()
-
-
 @pytest.fixture
 def gate(destination: Server) -> Iterator[Gate]:
     gate = Gate(destination)
@@ -126,21 +45,21 @@ def gate(destination: Server) -> Iterator[Gate]:
 
 
 class Tool:
-    """The tool as a process, with a progress file of its own."""
+    """The command as a process, with a progress file of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.progress = folder / "progress"
         self.processes: list[subprocess.Popen] = []
 
     def start(self, source: str, destination: str, *options: str) -> subprocess.Popen:
-        command = [sys.executable, str(TOOL), source, destination, *options]
+        command = [sys.executable, "-m", "oxbloom", "copy", source, destination, *options]
         process = subprocess.Popen(
             [*command, "--progress-file", str(self.progress)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             # A process that a shell starts in the background would ignore the interrupt otherwise.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
         self.processes.append(process)
         return process
@@ -299,7 +218,8 @@ def test_another_key_at_the_destination_is_reported_and_kept(tool, source, desti
 
     assert "'filter': the destination has another key of this name" in output
     assert "'string': the destination has another key of this name" in output
-    assert "copied 1 filters" in output and "2 not copied" in output
+    assert "copied 1 filters" in output
+    assert "2 not copied" in output
     assert description(destination, b"filter") == before
     assert destination.client.get("string") == b"kept"
     assert destination.client.dbsize() == 3
@@ -353,7 +273,8 @@ def test_an_interrupted_copy_is_continued(tool, source, destination, gate, how):
     assert before == 3
     add(source, b"an early key", [b"item"])  # is not copied before the one that was half copied
     output = tool.run(source, destination, "--verify")
-    assert "'large': continuing after 33.6 MB" in output and "copied 2 filters" in output
+    assert "'large': continuing after 33.6 MB" in output
+    assert "copied 2 filters" in output
     assert destination.chunks_loaded() - before == (LARGE_CHUNKS - 2) + 2  # with the other key's
     assert_copied(source, destination, LARGE, LARGE_ITEMS)
     assert set(destination.client.scan_iter()) == {LARGE, b"an early key"}
@@ -365,7 +286,8 @@ def test_a_copy_starts_over_if_the_filter_changed_since(tool, source, destinatio
     gate.drop_connections()
     add(source, LARGE, [b"one more"])
     output = tool.run(source, destination)
-    assert "continuing" not in output and "copied 1 filters" in output
+    assert "continuing" not in output
+    assert "copied 1 filters" in output
     assert_copied(source, destination, LARGE, [*LARGE_ITEMS, b"one more"])
 
 
@@ -386,7 +308,8 @@ def test_a_lost_connection_is_made_again(tool, source, destination, gate):
     process = stop_after_two_chunks(tool, source, gate)
     gate.drop_connections()
     output = ends(process)
-    assert "connection lost" in output and "copied 1 filters" in output
+    assert "connection lost" in output
+    assert "copied 1 filters" in output
     assert destination.chunks_loaded() == 1 + LARGE_CHUNKS
     assert_copied(source, destination, LARGE, LARGE_ITEMS)
 
@@ -443,7 +366,8 @@ def test_a_filter_that_never_rests_is_reported_and_not_left_behind(tool, source,
     gate.open()
     output = ends(process, 1)
     assert "'large': changed while it was copied" in output
-    assert "copied 1 filters" in output and "1 not copied" in output
+    assert "copied 1 filters" in output
+    assert "1 not copied" in output
     assert list(destination.client.scan_iter()) == [b"quiet"]
 
 
@@ -452,7 +376,8 @@ def test_a_filter_that_is_deleted_meanwhile_is_left_out(tool, source, destinatio
     source.client.delete(LARGE)
     gate.open()
     output = ends(process)
-    assert "'large': the source no longer has it" in output and "0 not copied" in output
+    assert "'large': the source no longer has it" in output
+    assert "0 not copied" in output
     assert destination.client.dbsize() == 0
 
 
@@ -478,7 +403,8 @@ def test_clusters_are_recognized_on_both_sides(tool, source):
             tool.run(there, further, "--verify"),
             tool.run(source, further, "--replace", "--verify"),
         ):
-            assert f"{len(ODD_KEYS)} filters" in output and " 0 not copied" in output
+            assert f"{len(ODD_KEYS)} filters" in output
+            assert " 0 not copied" in output
         for key in ODD_KEYS:
             assert_copied(source, further, key, [key])
         assert 0 < further.client.ttl("plain") <= 1000
@@ -530,13 +456,14 @@ def test_errors_take_one_line(tool, source, destination):
         ]
         for first, second, expected in cases:
             output = ends(tool.start(first, second), 2)
-            assert output.startswith(f"copy_filters: {expected}") and output.count("\n") == 1
+            assert output.startswith(f"oxbloom: {expected}")
+            assert output.count("\n") == 1
 
 
 def test_wrong_arguments_are_rejected(tool, source, destination):
     assert "usage:" in ends(tool.start(source.url, destination.url, "--passes", "0"), 2)
     tool.progress.write_text("somebody's notes\n")
-    assert "not a progress file of this tool" in tool.run(source, destination, status=2)
+    assert "not a progress file of this command" in tool.run(source, destination, status=2)
     assert tool.progress.read_text() == "somebody's notes\n"
 
 

@@ -1,0 +1,45 @@
+"""`oxbloom build`: a filter of lines."""
+
+import argparse
+
+from oxbloom._cli import arguments, lines, store
+from oxbloom._cli.errors import CommandError
+from oxbloom._cli.text import size
+from oxbloom._oxbloom import BloomFilter, FilterFullError
+
+
+def add_to(commands: arguments.Subparsers) -> None:
+    parser = commands.add_parser(
+        "build",
+        help="build a filter of lines",
+        description="Builds a filter of the lines of files or of standard input. Each line is an item, without its line "
+        "feed. The filter appears when it is complete, or not at all.",
+    )
+    arguments.add_filter(parser)
+    arguments.add_lines(parser)
+    parser.add_argument("--replace", action="store_true", help="overwrite the file or the key")
+    arguments.add_kind(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    try:
+        filter = BloomFilter(options.capacity, options.error_rate, **arguments.kind_of(options))
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    destination = store.destination(options)
+    added = present = 0
+    for batch in lines.batches(options.lines, what="building"):
+        try:
+            present += sum(filter.add_all(batch))
+        except FilterFullError:
+            raise CommandError(
+                f"the filter is full after {len(filter):,} items: use a larger --capacity, or --growing"
+            ) from None
+        added += len(batch)
+    destination.save(filter)
+    print(
+        f"added {added:,} lines to {destination.name}: {added - present:,} new, {present:,} already there; "
+        f"{size(filter.memory)}"
+    )
+    return 0

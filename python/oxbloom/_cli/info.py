@@ -1,0 +1,132 @@
+"""`oxbloom info`: what a filter holds."""
+
+import argparse
+import json
+from typing import Any
+
+from oxbloom._cli import arguments, store
+from oxbloom._cli.errors import CommandError
+from oxbloom._cli.text import shown, size, table
+
+Facts = dict[str, Any]
+
+# What BF.INFO key ALL replies: the name of the field, its name here, and how it is read.
+FIELDS: dict[str, tuple[str, Any]] = {
+    "Layout": ("kind", bytes.decode),
+    "Capacity": ("capacity", int),
+    "Number of items inserted": ("count", int),
+    "Number of items is an estimate": ("estimated", bool),
+    "Error rate": ("error_rate", float),
+    "Estimated false positive rate": ("false_positive_rate", float),
+    "Fill ratio": ("fill", float),
+    "Size": ("memory", int),
+    "Expansion rate": ("growing", int),
+    "Seed": ("seed", int),
+    "Window": ("window", float),
+    "Slices": ("slices", int),
+    "Refresh": ("refresh", bool),
+    "Rolling": ("rolling", bool),
+}
+# The same for a part in a reply of BF.DEBUG.
+PART_FIELDS = {
+    "bytes": "bytes",
+    "blocks": "blocks_per_item",
+    "hashes": "probes",
+    "capacity": "capacity",
+    "size": "count",
+}
+
+
+def add_to(commands: arguments.Subparsers) -> None:
+    parser = commands.add_parser(
+        "info",
+        help="describe a filter",
+        description="Prints what a file or a key holds. The seed, with which one can craft collisions, is only in the "
+        "output of --json.",
+    )
+    arguments.add_filter(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON, with numbers as they are")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    facts = of_file(options.filter) if options.server is None else of_key(options)
+    print(json.dumps(facts, indent=2) if options.json else as_table(facts))
+    return 0
+
+
+def of_file(path: bytes) -> Facts:
+    facts: Facts = {**store.load_file(path).info()}
+    window = facts["window"]
+    return facts | {"window": window and window.total_seconds()}
+
+
+def of_key(options: argparse.Namespace) -> Facts:
+    from oxbloom._cli import servers
+
+    key = options.filter
+    client = servers.connect_for_filter(options.server, "BF.INFO")
+    try:
+        with servers.errors():
+            try:
+                reply = client.execute_command("BF.INFO", key, "ALL")
+            except servers.Rejection as error:
+                if "invalid information" not in str(error).lower():
+                    raise
+                reply = client.execute_command("BF.INFO", key)  # of RedisBloom, which has no ALL
+            parts = client.execute_command("BF.DEBUG", key)[1:]
+    except CommandError as error:
+        if "not found" in str(error):
+            raise CommandError(f"the server has no key {shown(key)}") from None
+        raise
+    known = {name.decode(): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
+    facts: Facts = {}
+    for field, (name, read) in FIELDS.items():
+        value = known.get(field)
+        facts[name] = None if value is None else read(value)
+    facts["parts"] = [of_part(part.decode()) for part in parts]
+    return facts
+
+
+def of_part(text: str) -> Facts:
+    known = dict(pair.split(":", 1) for pair in text.split())
+    return {
+        name: int(known[field]) if field in known else None for field, name in PART_FIELDS.items()
+    }
+
+
+def as_table(facts: Facts) -> str:
+    rows = [
+        ["kind", facts["kind"] or "of RedisBloom"],
+        ["items", f"{facts['count']:,}{' (an estimate)' if facts['estimated'] else ''}"],
+        ["capacity", f"{facts['capacity']:,}"],
+        ["grows", "no" if facts["growing"] is None else f"yes, with expansion {facts['growing']}"],
+        ["error rate", number(facts["error_rate"])],
+        ["false positives now", number(facts["false_positive_rate"])],
+        ["fill", number(facts["fill"])],
+        ["memory", size(facts["memory"])],
+        ["bits per item", bits_per_item(facts)],
+    ]
+    if facts["window"] is not None:
+        rows.append(["window", f"{facts['window']:,g} seconds"])
+    if facts["slices"] is not None:
+        rows.append(["slices", str(facts["slices"])])
+    rows += [[name, "yes"] for name in ("refresh", "rolling") if facts[name]]
+    for index, part in enumerate(facts["parts"], 1):
+        blocks = part["blocks_per_item"]
+        where = "" if blocks is None else f" in {blocks} blocks"
+        rows.append(
+            [
+                f"part {index}",
+                f"{part['count']:,} of {part['capacity']:,} items, {size(part['bytes'])}, {part['probes']} probes{where}",
+            ]
+        )
+    return table([row for row in rows if row[1]])
+
+
+def number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def bits_per_item(facts: Facts) -> str:
+    return f"{8 * facts['memory'] / facts['count']:.2f}" if facts["count"] else ""

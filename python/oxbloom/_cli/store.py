@@ -1,0 +1,128 @@
+"""Filters in files and in keys: where they are loaded from, and saved to."""
+
+import argparse
+import errno
+import os
+import secrets
+import stat
+from contextlib import suppress
+
+from oxbloom._cli.errors import CommandError, reason
+from oxbloom._cli.progress import reported
+from oxbloom._cli.text import shown
+from oxbloom._oxbloom import BloomFilter
+
+NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+def load(options: argparse.Namespace) -> BloomFilter:
+    """Returns the filter of a file or a key."""
+    if options.server is None:
+        return load_file(options.filter)
+    from oxbloom._cli import servers
+
+    client = servers.connect_for_filter(options.server, "BF.SCANDUMP")
+    try:
+        with servers.errors(), reported("loading") as progress:
+            return BloomFilter.load_from(client, options.filter, progress=progress)
+    except KeyError:
+        raise CommandError(f"the server has no key {shown(options.filter)}") from None
+    except (ValueError, RuntimeError) as error:
+        raise CommandError(f"key {shown(options.filter)}: {error}") from None
+
+
+def load_file(path: bytes) -> BloomFilter:
+    try:
+        with open(path, "rb") as file:
+            return BloomFilter.fromfile(file)
+    except OSError as error:
+        raise CommandError(f"cannot read {shown(path)}: {reason(error)}") from None
+    except ValueError as error:
+        raise CommandError(f"{shown(path)}: {error}") from None
+
+
+class File:
+    """A file that gets a filter, as a whole or not at all."""
+
+    def __init__(self, path: bytes, replace: bool) -> None:
+        self.path = os.path.realpath(path)  # to replace not a link, but what it leads to
+        self.replace = replace
+        self.name = shown(path)
+        try:
+            status = os.stat(self.path)
+        except FileNotFoundError:
+            folder = os.path.dirname(self.path)
+            if not os.path.isdir(folder):
+                raise CommandError(f"cannot write {self.name}: no such folder") from None
+        except OSError as error:
+            raise CommandError(f"cannot write {self.name}: {reason(error)}") from None
+        else:
+            if not stat.S_ISREG(status.st_mode):
+                raise CommandError(f"{self.name} is no regular file")
+            if not replace:
+                raise self.exists()
+
+    def exists(self) -> CommandError:
+        return CommandError(f"{self.name} exists: use --replace to overwrite it")
+
+    def save(self, filter: BloomFilter) -> None:
+        temporary = b"%s.%s.unfinished" % (self.path, secrets.token_hex(8).encode())
+        try:
+            with open(temporary, "xb") as file:
+                filter.tofile(file)
+                file.flush()
+                os.fsync(file.fileno())
+            if self.replace:
+                os.replace(temporary, self.path)
+            else:
+                self.publish(temporary)
+        except OSError as error:
+            raise CommandError(f"cannot write {self.name}: {reason(error)}") from None
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary)
+
+    def publish(self, temporary: bytes) -> None:
+        """Gives a file its name, unless another file has got it meanwhile."""
+        try:
+            os.link(temporary, self.path)
+        except FileExistsError:
+            raise self.exists() from None
+        except OSError as error:
+            if error.errno not in NO_HARD_LINKS:
+                raise
+            if os.path.lexists(self.path):
+                raise self.exists() from None
+            os.rename(temporary, self.path)
+
+
+class Key:
+    """A key of a server that gets a filter, as a whole or not at all."""
+
+    def __init__(self, url: str, key: bytes, replace: bool) -> None:
+        from oxbloom._cli import servers
+
+        self.key, self.replace = key, replace
+        self.name = shown(key)
+        self.errors = servers.errors
+        self.client = servers.connect_for_filter(url, "BF.LOADCHUNK")
+        with self.errors():
+            if not replace and self.client.execute_command("EXISTS", key):
+                raise self.exists()
+
+    def exists(self) -> CommandError:
+        return CommandError(f"the key {self.name} exists: use --replace to overwrite it")
+
+    def save(self, filter: BloomFilter) -> None:
+        try:
+            with self.errors(), reported("saving") as progress:
+                filter.save_to(self.client, self.key, replace=self.replace, progress=progress)
+        except KeyError:
+            raise self.exists() from None
+
+
+def destination(options: argparse.Namespace) -> File | Key:
+    """Returns where a new filter goes. Fails if something else is there."""
+    if options.server is None:
+        return File(options.filter, options.replace)
+    return Key(options.server, options.filter, options.replace)

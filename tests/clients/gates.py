@@ -1,0 +1,86 @@
+"""A proxy in front of a server, which holds back what a client sends, for tests that interrupt it there."""
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from servers import HOST, Server, wait_until
+
+
+def shut_down(*sockets: socket.socket) -> None:
+    for end in sockets:
+        with suppress(OSError):  # was closed already
+            end.shutdown(socket.SHUT_RDWR)
+
+
+class Gate:
+    """A proxy that lets only so many bytes through to a server, or those before a word."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.passed, self.limit, self.word = 0, 0.0, b""
+        self.waiting = False
+        self.changed = threading.Condition()
+        self.sockets: list[socket.socket] = []
+        self.threads: list[threading.Thread] = []
+        self.listener = socket.create_server((HOST, 0))
+        self.url = f"redis://{HOST}:{self.listener.getsockname()[1]}"
+        self.run(self.accept)
+
+    def run(self, target: Callable, *arguments: object) -> None:
+        self.threads.append(threading.Thread(target=target, args=arguments, daemon=True))
+        self.threads[-1].start()
+
+    def accept(self) -> None:
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            try:
+                upstream = socket.create_connection((HOST, self.server.port))
+            except OSError:
+                client.close()
+                continue
+            self.sockets += [client, upstream]
+            self.run(self.forward, client, upstream, True)
+            self.run(self.forward, upstream, client, False)
+
+    def forward(self, inward: socket.socket, outward: socket.socket, limited: bool) -> None:
+        try:
+            while data := inward.recv(64 * 1024):
+                if limited:
+                    with self.changed:
+                        self.passed += len(data)
+                        self.changed.wait_for(lambda: not self.holds(data))
+                outward.sendall(data)
+        except OSError:
+            pass
+        shut_down(inward, outward)
+        inward.close()
+
+    def holds(self, data: bytes) -> bool:
+        self.waiting = self.passed > self.limit or bool(self.word and self.word in data)
+        return self.waiting
+
+    def open(self, limit: float = float("inf"), word: bytes = b"") -> None:
+        with self.changed:
+            self.limit, self.word, self.waiting = limit, word, False
+            self.changed.notify_all()
+
+    def open_and_wait(self, limit: float = float("inf"), word: bytes = b"") -> None:
+        """Lets some through, and returns when more is waiting."""
+        self.open(limit, word)
+        wait_until(lambda: self.waiting)
+
+    def drop_connections(self) -> None:
+        shut_down(*self.sockets)
+        self.open()  # for what waits to see it
+
+    def close(self) -> None:
+        shut_down(self.listener)
+        self.drop_connections()
+        for thread in self.threads:
+            thread.join()
+        self.listener.close()

@@ -1,0 +1,826 @@
+"""The command ``oxbloom``, run as its users do. ``oxbloom copy`` is in ``test_copying.py``."""
+
+import io
+import json
+import os
+import pty
+import random
+import resource
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from gates import Gate
+from kinds import KINDS, filled
+from oxbloom import BloomFilter, __version__, module_path
+from servers import HOST, OXBLOOM, REDISBLOOM, WITHIN, Server, running, wait_until
+
+OXBLOOM_COMMAND = [sys.executable, "-m", "oxbloom"]
+MILLION = 1_000_000
+
+
+class Done:
+    """A command that has ended, and what it wrote."""
+
+    def __init__(self, status: int, output: bytes, errors: bytes) -> None:
+        self.status, self.output, self.errors = status, output, errors.decode()
+
+    @property
+    def lines(self) -> list[bytes]:
+        return self.output.splitlines()
+
+
+def run(*arguments: object, stdin: bytes = b"", status: int = 0, **more: Any) -> Done:
+    command = [
+        *OXBLOOM_COMMAND,
+        *(each if isinstance(each, bytes) else str(each) for each in arguments),
+    ]
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, timeout=WITHIN, check=False, **more
+    )
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    assert done.returncode == status, (done.stdout, done.stderr)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def fails(*arguments: object, stdin: bytes = b"", **more: Any) -> str:
+    """The one line that a command says when it gives up."""
+    done = run(*arguments, stdin=stdin, status=2, **more)
+    assert done.output == b""
+    assert done.errors.count("\n") == 1, done.errors
+    assert done.errors.startswith("oxbloom: ")
+    return done.errors.removeprefix("oxbloom: ").strip()
+
+
+def start(*arguments: object, **more: Any) -> subprocess.Popen:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [*OXBLOOM_COMMAND, *map(str, arguments)],
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        # Whoever is started in the background of a shell ignores it otherwise.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+        **more,
+    )
+
+
+def ends(process: subprocess.Popen, status: int) -> str:
+    output, errors = process.communicate(timeout=WITHIN)
+    assert process.returncode == status, (output, errors)
+    assert b"Traceback" not in errors
+    return errors.decode()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "filters"
+    folder.mkdir()
+    return folder
+
+
+def write(path: Path, lines: list[bytes], *, last: bytes = b"\n") -> Path:
+    path.write_bytes(b"\n".join(lines) + last)
+    return path
+
+
+def odd_lines(seed: int, count: int) -> list[bytes]:
+    """Lines of any bytes and lengths, some of them often."""
+    rng = random.Random(seed)
+    lines = [b"", b"\r", b" ", "фильтр".encode(), b"\xff\xfe\x00", b"a\rb", b"x" * 3_000_000]
+    while len(lines) < count:
+        lines.append(rng.randbytes(rng.randrange(1, 30)).replace(b"\n", b"\t"))
+        if rng.random() < 0.2:
+            lines.append(rng.choice(lines[:6]))
+    rng.shuffle(lines)
+    return lines
+
+
+def model_of(output: bytes) -> list[bytes]:
+    """The lines of an output, as they were written."""
+    *lines, nothing = output.split(b"\n")
+    assert nothing == b""
+    return lines
+
+
+# --- Files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("last", [b"\n", b""])
+@pytest.mark.parametrize("how", ["file", "files", "stdin", "dash"])
+def test_what_was_built_is_found_and_the_rest_is_not(
+    folder: Path, tmp_path: Path, how: str, last: bytes
+) -> None:
+    lines = odd_lines(1, 4000)
+    lines[-1] = lines[-1] or b"not empty"  # an empty last line without a line feed is none
+    one = write(tmp_path / "one", lines[:1000])
+    other = write(tmp_path / "other", lines[1000:], last=last)
+    whole = write(tmp_path / "whole", lines, last=last)
+    given: dict[str, tuple[list[object], bytes]] = {
+        "file": ([whole], b""),
+        "files": ([one, other], b""),
+        "stdin": ([], whole.read_bytes()),
+        "dash": ([one, "-"], other.read_bytes()),
+    }
+    files, stdin = given[how]
+    built = run(
+        "build", folder / "filter", *files, "--capacity", "1e4", "--error-rate", "1e-6", stdin=stdin
+    )
+    assert f"added {len(lines):,} lines".encode() in built.output
+    assert (
+        f": {len(set(lines)):,} new, {len(lines) - len(set(lines)):,} already there".encode()
+        in built.output
+    )
+    assert os.listdir(folder) == ["filter"]
+
+    with (folder / "filter").open("rb") as file:
+        filter = BloomFilter.fromfile(file)
+    assert all(filter.contains_all(lines))
+    assert (filter.capacity, filter.error_rate, len(filter)) == (10_000, 1e-6, len(set(lines)))
+
+    absent = [b"absent %d" % number for number in range(1000)]
+    mixed = [*lines[:500], *absent, *lines[500:]]
+    text = b"\n".join(mixed) + last
+    assert model_of(run("check", folder / "filter", stdin=text).output) == lines
+    assert model_of(run("check", "-v", folder / "filter", stdin=text).output) == absent
+    every = model_of(run("check", "--all", folder / "filter", stdin=text).output)
+    assert every == [(b"no\t" if line in absent else b"yes\t") + line for line in mixed]
+    assert run("check", "--count", folder / "filter", stdin=text).output == b"%d\n" % len(lines)
+    assert run("check", "-vc", folder / "filter", stdin=text).output == b"1000\n"
+
+
+def test_options_stand_anywhere(folder: Path, tmp_path: Path) -> None:
+    lines, more = write(tmp_path / "lines", [b"apple"]), write(tmp_path / "more", [b"pear"])
+    run("build", "-c", 10, folder / "filter", "-e", "1%", lines, "--counting", more)
+    found = run("check", "-v", folder / "filter", lines, "-c", more, status=1)
+    assert found.output == b"0\n"
+
+
+def test_the_status_of_check_is_that_of_grep(folder: Path) -> None:
+    path = folder / "filter"
+    run("build", path, "-c", 10, stdin=b"apple\npear\n")
+    for options, stdin, status, output in [
+        ([], b"apple\nplum\n", 0, b"apple\n"),
+        ([], b"plum\n", 1, b""),
+        ([], b"", 1, b""),
+        (["-v"], b"apple\n", 1, b""),
+        (["-v"], b"plum", 0, b"plum\n"),
+        (["-q"], b"plum\napple\n", 0, b""),
+        (["-q"], b"plum\n", 1, b""),
+        (["-a"], b"plum\n", 1, b"no\tplum\n"),
+        (["-av"], b"plum\n", 0, b"yes\tplum\n"),
+        (["-c"], b"plum\n", 1, b"0\n"),
+    ]:
+        assert run("check", path, *options, stdin=stdin, status=status).output == output
+
+
+OPTIONS: dict[str, tuple[list[object], dict[str, Any]]] = {
+    "native": ([], {"kind": "native", "growing": None, "seed": None}),
+    "seed": (["--seed", 42], {"kind": "native", "seed": 42}),
+    "growing": (["--growing"], {"kind": "native", "growing": 2}),
+    "expansion": (["--growing", 4], {"kind": "native", "growing": 4}),
+    "counting": (["--counting"], {"kind": "counting", "growing": None}),
+    "growing counting": (["--counting", "--growing"], {"kind": "counting", "growing": 2}),
+    "window": (
+        ["--window", "7d"],
+        {"kind": "windowed", "window": 604_800.0, "slices": 8, "refresh": False},
+    ),
+    "short window": (["--window", "1500ms"], {"kind": "windowed", "window": 1.5}),
+    "refreshed": (
+        ["--window", "90", "--slices", 4, "--refresh"],
+        {"kind": "windowed", "window": 90.0, "slices": 4, "refresh": True},
+    ),
+    "rolling": (["--rolling"], {"kind": "windowed", "window": None, "rolling": True}),
+    "classic": (["--classic"], {"kind": "classic", "seed": None}),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_choose_the_kind(folder: Path, name: str) -> None:
+    options, expected = OPTIONS[name]
+    path = folder / "filter"
+    run("build", path, "-c", "1_000", "-e", "1%", *options, stdin=b"apple\npear\n")
+    facts = json.loads(run("info", path, "--json").output)
+    assert (facts["capacity"], facts["error_rate"], facts["count"]) == (
+        1000,
+        0.01,
+        2 if name != "short window" else facts["count"],
+    )
+    for fact, value in expected.items():
+        if not (fact == "seed" and value is None and facts["kind"] != "classic"):
+            assert facts[fact] == value, fact
+    text = run("info", path).output.decode()
+    assert facts["kind"] in text
+    assert "seed" not in text
+    assert str(facts["seed"]) not in text or facts["seed"] in (None, 42)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_info_says_what_a_file_and_a_key_hold(server: Server, folder: Path, name: str) -> None:
+    filter, _ = filled(name)
+    with (folder / "filter").open("wb") as file:
+        filter.tofile(file)
+    filter.save_to(server.client, "key")
+    estimates = ("fill", "false_positive_rate")  # a server replies with four digits
+    of_file = json.loads(run("info", folder / "filter", "--json").output)
+    of_key = json.loads(run("info", "key", "--server", server.url, "--json").output)
+    info = filter.info()
+    window = info["window"]
+    assert of_file == {**info, "window": window and window.total_seconds()}
+    for fact, value in of_file.items():
+        assert of_key[fact] == (pytest.approx(value, rel=1e-3) if fact in estimates else value), (
+            fact
+        )
+    assert run("info", folder / "filter").output == run("info", "key", "-s", server.url).output
+
+
+def test_info_describes_filters_of_redisbloom() -> None:
+    with running(REDISBLOOM) as server:
+        server.client.execute_command("BF.RESERVE", "key", 0.01, 100)
+        server.client.execute_command("BF.MADD", "key", *range(500))
+        facts = json.loads(run("info", "key", "-s", server.url, "--json").output)
+        count = server.client.execute_command("BF.CARD", "key")
+        assert (facts["count"], facts["growing"], facts["kind"]) == (count, 2, None)
+        assert sum(part["count"] for part in facts["parts"]) == count
+        assert f"{count:,}".encode() in run("info", "key", "-s", server.url).output
+
+
+def test_a_million_lines(folder: Path) -> None:
+    lines = [b"line %d" % number for number in range(MILLION)]
+    text = b"\n".join(lines)
+    built = run("build", folder / "filter", "-c", MILLION, "-e", 0.001, stdin=text)
+    assert b"added 1,000,000 lines" in built.output
+    # None is missing.
+    assert run("check", folder / "filter", "-v", stdin=text, status=1).output == b""
+    others = b"\n".join(b"other %d" % number for number in range(MILLION))
+    # At 0.1 %, a thousand false positives are expected, with a deviation of 32.
+    assert 700 < int(run("check", folder / "filter", "-c", stdin=others).output) < 1300
+
+
+def test_input_is_not_held(folder: Path) -> None:
+    """A gigabyte goes through a process of a few megabytes."""
+    program = (
+        "import sys\n"
+        "from oxbloom._cli import main\n"
+        "status = main(sys.argv[1:])\n"
+        "print([line for line in open('/proc/self/status') if line.startswith('VmHWM')][0])\n"
+        "sys.exit(status)\n"
+    )
+    block = b"\n".join(b"%0999d" % number for number in range(1000)) + b"\n"
+    for arguments in (
+        ["build", str(folder / "filter"), "-c", "10000"],
+        ["check", "-c", str(folder / "filter")],
+    ):
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdin
+        for _ in range(1000):
+            process.stdin.write(block)
+        output, _ = process.communicate(timeout=WITHIN)
+        assert process.returncode == 0
+        kilobytes = int(output.split()[-2])
+        assert kilobytes < 150_000, kilobytes
+
+
+def test_lines_are_answered_as_they_come(folder: Path) -> None:
+    run("build", folder / "filter", "-c", 10, stdin=b"apple\n")
+    process = start("check", "-a", folder / "filter")
+    assert process.stdin
+    assert process.stdout
+    for line, answer in [
+        (b"apple\n", b"yes\tapple\n"),
+        (b"plum\n", b"no\tplum\n"),
+        (b"apple\n", b"yes\tapple\n"),
+    ]:
+        process.stdin.write(line)
+        process.stdin.flush()
+        assert process.stdout.readline() == answer
+    ends(process, 0)
+
+
+# --- Keys -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [b"plain", b"}{", b"a b", "фильтр".encode(), b"\xff\xfe"])
+def test_a_key_is_built_and_checked(server: Server, key: bytes) -> None:
+    lines = odd_lines(2, 3000)
+    text = b"\n".join(lines) + b"\n"
+    at = ("--server", server.url)
+    run("build", key, *at, "-c", 5000, "-e", "1e-6", stdin=text)
+    assert list(server.client.scan_iter()) == [key]
+    assert server.client.ttl(key) == -1
+    assert all(server.client.execute_command("BF.MEXISTS", key, *lines))
+    absent = b"absent 1\nabsent 2"
+    for options in ((), ("--fetch",)):
+        assert model_of(run("check", key, *at, *options, stdin=text + absent).output) == lines
+        assert run("check", key, *at, *options, "-v", stdin=text + absent).output == absent + b"\n"
+    assert list(server.client.scan_iter()) == [key]
+
+
+def test_a_file_and_a_key_of_the_same_seed_are_the_same(server: Server, folder: Path) -> None:
+    for target in ((folder / "filter",), ("key", "-s", server.url)):
+        run("build", *target, "-c", 1000, "--seed", 7, "--counting", stdin=b"apple\npear\napple\n")
+    loaded = BloomFilter.load((folder / "filter").read_bytes())
+    assert loaded.dump() == BloomFilter.load_from(server.client, "key").dump()
+    assert server.client.execute_command("BF.COUNT", "key", "apple") == 2
+
+
+def test_lines_are_checked_by_a_server_with_redisbloom() -> None:
+    with running(REDISBLOOM) as server:
+        server.client.execute_command("BF.MADD", "key", "apple", "pear")
+        assert run("check", "key", "-s", server.url, stdin=b"plum\npear\n").output == b"pear\n"
+        run("build", "built", "-s", server.url, "-c", 100, "--classic", stdin=b"apple\n")
+        assert server.client.execute_command("BF.EXISTS", "built", "apple") == 1
+        assert "the server failed: " in fails(
+            "build", "native", "-s", server.url, "-c", 100, stdin=b"apple\n"
+        )
+        assert set(server.client.scan_iter()) == {b"key", b"built"}
+
+
+def test_keys_of_a_cluster() -> None:
+    with running(OXBLOOM, "--cluster-enabled", "yes", "--cluster-port", "0") as server:
+        server.client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        wait_until(lambda: b"cluster_state:ok" in server.client.execute_command("CLUSTER", "INFO"))
+        for key in ("a", "b", "}{"):
+            run("build", key, "-s", server.url, "-c", 100, stdin=b"apple\n")
+            assert run("check", key, "-s", server.url, stdin=b"apple\nplum\n").output == b"apple\n"
+            assert b"native" in run("info", key, "-s", server.url).output
+        assert server.client.dbsize() == 3
+
+
+def test_the_password_is_that_of_redis_cli() -> None:
+    with running(OXBLOOM) as server:
+        server.client.config_set("requirepass", "secret")
+        known = {"env": os.environ | {"REDISCLI_AUTH": "secret"}}
+        run("build", "key", "-s", server.url, "-c", 10, stdin=b"apple\n", **known)
+        with_password = server.url.replace("//", "//:secret@")
+        for url, more in ((server.url, known), (with_password, {})):
+            assert run("check", "key", "-s", url, stdin=b"apple\n", **more).output == b"apple\n"
+        assert "cannot connect to the server: " in fails("info", "key", "-s", server.url)
+        server.client.execute_command("AUTH", "secret")
+
+
+# --- What is there already ------------------------------------------------------------------------
+
+
+def test_nothing_is_overwritten_unasked(server: Server, folder: Path) -> None:
+    path = folder / "filter"
+    path.write_bytes(b"kept")
+    server.client.set("key", "kept")
+    expected = "use --replace to overwrite it"
+    assert fails("build", path, "-c", 10) == f"'{path}' exists: {expected}"
+    assert fails("build", "key", "-s", server.url, "-c", 10) == f"the key 'key' exists: {expected}"
+    assert path.read_bytes() == server.client.get("key") == b"kept"
+    for target in ((path,), ("key", "-s", server.url)):
+        run("build", *target, "-c", 10, "--replace", stdin=b"apple\n")
+        assert run("check", *target, stdin=b"apple\n").output == b"apple\n"
+    assert os.listdir(folder) == ["filter"]
+    assert server.client.dbsize() == 1
+
+
+def test_what_appears_meanwhile_is_not_overwritten(server: Server, folder: Path) -> None:
+    path = folder / "filter"
+    to_file, to_key = (
+        start("build", path, "-c", 10),
+        start("build", "key", "-s", server.url, "-c", 10),
+    )
+    for process in (to_file, to_key):  # both have looked whether it exists, and wait for lines
+        assert process.stdin
+        process.stdin.write(b"apple\n" * 1_000_000)
+        process.stdin.flush()
+    path.write_bytes(b"kept")
+    server.client.set("key", "kept")
+    assert "exists: use --replace" in ends(to_file, 2)
+    assert "exists: use --replace" in ends(to_key, 2)
+    assert path.read_bytes() == server.client.get("key") == b"kept"
+    assert os.listdir(folder) == ["filter"]
+    assert server.client.dbsize() == 1
+
+
+def test_a_link_is_followed(folder: Path) -> None:
+    (folder / "real").write_bytes(b"old")
+    (folder / "link").symlink_to("real")
+    run("build", folder / "link", "-c", 10, "--replace", stdin=b"apple\n")
+    assert (folder / "link").is_symlink()
+    assert run("check", folder / "real", stdin=b"apple\n").output == b"apple\n"
+
+
+# --- Interruptions --------------------------------------------------------------------------------
+
+SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_interrupted_build_leaves_no_file(folder: Path, number: signal.Signals) -> None:
+    path = folder / "filter"
+    path.write_bytes(b"old")
+    process = start("build", path, "-c", MILLION, "--replace")
+    assert process.stdin
+    process.stdin.write(b"apple\n" * 1_000_000)
+    process.stdin.flush()
+    process.send_signal(number)
+    errors = ends(process, SIGNALS[number])
+    assert errors == ("oxbloom: interrupted\n" if number == signal.SIGINT else "")
+    assert os.listdir(folder) == ["filter"]
+    assert path.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_build_leaves_no_key(server: Server, number: signal.Signals) -> None:
+    gate = Gate(server)
+    process = start("build", "key", "-s", gate.url, "-c", 100 * MILLION)
+    assert process.stdin
+    process.stdin.write(b"apple\n")
+    process.stdin.close()
+    gate.open_and_wait(50 << 20)  # in the middle of 180 MB
+    process.send_signal(number)
+    if number != signal.SIGKILL:
+        # The command removes what it has loaded, for which it needs the server.
+        gate.drop_connections()
+    process.wait(WITHIN)
+    gate.close()
+    assert process.returncode == SIGNALS.get(number, -number)
+    assert process.stderr
+    assert b"Traceback" not in process.stderr.read()
+    assert not server.client.exists("key")
+    if number == signal.SIGKILL:
+        # What is left is removed by the server.
+        assert all(0 < server.client.ttl(key) <= 3600 for key in server.client.scan_iter())
+    else:
+        assert server.client.dbsize() == 0
+    for pipe in (process.stdout, process.stderr):
+        assert pipe
+        pipe.close()
+
+
+def test_a_full_disk_leaves_no_file(folder: Path) -> None:
+    """The limit on the size of files stands for a full disk."""
+    path = folder / "filter"
+    path.write_bytes(b"old")
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
+
+    error = fails("build", path, "-c", MILLION, "--replace", stdin=b"apple\n", preexec_fn=limit)
+    assert error == f"cannot write '{path}': File too large"
+    assert os.listdir(folder) == ["filter"]
+    assert path.read_bytes() == b"old"
+
+
+def test_a_broken_pipe_is_no_error(folder: Path) -> None:
+    path = folder / "filter"
+    lines = b"\n".join(b"line %d" % number for number in range(MILLION))
+    run("build", path, "-c", MILLION, stdin=lines)
+    (folder / "lines").write_bytes(lines)
+    check = " ".join(
+        shlex.quote(part) for part in (*OXBLOOM_COMMAND, "check", str(path), str(folder / "lines"))
+    )
+    script = f"{check} | head -n 1; echo ${{PIPESTATUS[@]}}"
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=WITHIN, check=True
+    )
+    assert done.stdout == "line 0\n141 0\n"
+    assert done.stderr == ""
+
+
+def test_a_connection_that_is_lost_is_one_error(server: Server) -> None:
+    gate = Gate(server)
+    process = start("build", "key", "-s", gate.url, "-c", 100 * MILLION)
+    assert process.stdin
+    process.stdin.write(b"apple\n")
+    process.stdin.close()
+    gate.open_and_wait(50 << 20)
+    gate.drop_connections()
+    process.wait(WITHIN)
+    gate.close()
+    assert process.stderr
+    assert process.stdout
+    errors = process.stderr.read().decode()
+    assert process.returncode == 2
+    assert errors.startswith("oxbloom: the server failed: ")
+    assert errors.count("\n") == 1
+    assert server.client.dbsize() == 0
+    process.stdout.close()
+    process.stderr.close()
+
+
+# --- Errors ---------------------------------------------------------------------------------------
+
+
+def test_a_full_filter_is_an_error(folder: Path) -> None:
+    error = fails("build", folder / "filter", "-c", 3, stdin=b"1\n2\n3\n4\n")
+    assert error == "the filter is full after 3 items: use a larger --capacity, or --growing"
+    assert os.listdir(folder) == []
+    run("build", folder / "filter", "-c", 3, stdin=b"1\n2\n3\n1\n")
+    run("build", folder / "filter", "-c", 3, "--growing", "--replace", stdin=b"1\n2\n3\n4\n")
+
+
+def test_unusable_files_are_errors(folder: Path) -> None:
+    good = folder / "good"
+    run("build", good, "-c", 1000, stdin=b"apple\n")
+    damaged, cut, text, empty = (folder / name for name in ("damaged", "cut", "text", "empty"))
+    content = good.read_bytes()
+    damaged.write_bytes(content[:50] + bytes([content[50] ^ 1]) + content[51:])
+    cut.write_bytes(content[:-20])
+    text.write_bytes(b"apple\npear\n")
+    empty.write_bytes(b"")
+    locked = folder / "locked"
+    for bad in (damaged, cut, text, empty):
+        for command in ("info", "check"):
+            assert fails(command, bad).startswith(f"'{bad}': no filter of oxbloom or RedisBloom")
+    assert fails("info", folder) == f"cannot read '{folder}': Is a directory"
+    assert fails("info", locked) == f"cannot read '{locked}': No such file or directory"
+    assert fails("check", good, locked) == f"cannot read {locked}: No such file or directory"
+    assert (
+        fails("build", folder / "new", locked, "-c", 9)
+        == f"cannot read {locked}: No such file or directory"
+    )
+    assert (
+        fails("build", folder / "new", folder, "-c", 9) == f"cannot read {folder}: Is a directory"
+    )
+    assert fails("build", locked / "new", "-c", 9) == f"cannot write '{locked}/new': no such folder"
+    assert fails("build", text / "new", "-c", 9) == f"cannot write '{text}/new': Not a directory"
+    assert fails("build", folder, "-c", 9, "--replace") == f"'{folder}' is no regular file"
+    assert fails("build", "/dev/null", "-c", 9, "--replace") == "'/dev/null' is no regular file"
+    assert sorted(os.listdir(folder)) == ["cut", "damaged", "empty", "good", "text"]
+
+
+def test_output_that_cannot_be_written_is_an_error(folder: Path) -> None:
+    run("build", folder / "filter", "-c", 10, stdin=b"apple\n")
+    for arguments in (["check"], ["check", "-c"], ["info"], ["info", "--json"]):
+        with Path("/dev/full").open("wb") as full:
+            done = subprocess.run(
+                [*OXBLOOM_COMMAND, arguments[0], folder / "filter", *arguments[1:]],
+                input=b"apple\n", stdout=full, stderr=subprocess.PIPE, timeout=WITHIN, check=False,
+            )  # fmt: skip
+        assert done.stderr == b"oxbloom: [Errno 28] No space left on device\n", arguments
+        assert done.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "arguments are required: COMMAND"),
+        (["destroy"], "invalid choice: 'destroy'"),
+        (["build", "f"], "required: -c/--capacity"),
+        (["build", "f", "-c", "0"], "not a whole number from 1 on: '0'"),
+        (["build", "f", "-c", "1.5"], "not a whole number from 1 on: '1.5'"),
+        (["build", "f", "-c", "many"], "not a whole number from 1 on: 'many'"),
+        (["build", "f", "-c", "nan"], "not a whole number from 1 on: 'nan'"),
+        (["build", "f", "-c", "1e30"], "not a whole number from 1 on: '1e30'"),
+        (["build", "f", "-c", "9", "-e", "1"], "not an error rate above 0 and below 1: '1'"),
+        (["build", "f", "-c", "9", "-e", "200%"], "not an error rate above 0 and below 1: '200%'"),
+        (["build", "f", "-c", "9", "-e", "%"], "not an error rate above 0 and below 1: '%'"),
+        (["build", "f", "-c", "9", "--window", "soon"], "not a length of time such as"),
+        (["build", "f", "-c", "9", "--window", "0s"], "not a length of time such as"),
+        (["build", "f", "-c", "9", "--window", "1e300w"], "not a length of time such as"),
+        (["build", "f", "-c", "9", "--seed", "-1"], "not a whole number below 2^64"),
+        (["build", "f", "-c", "9", "--seed", "1e30"], "not a whole number below 2^64"),
+        (["check", "f", "-a", "-c"], "not allowed with argument"),
+        (["copy", "redis://a"], "required: DESTINATION_URL"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_rejected(folder: Path, arguments: list[str], expected: str) -> None:
+    done = run(*arguments, status=2, cwd=folder)
+    assert expected in done.errors
+    assert "usage: oxbloom" in done.errors
+    assert os.listdir(folder) == []
+
+
+def test_options_that_contradict_are_rejected(folder: Path) -> None:
+    for options, expected in [
+        (
+            ["--counting", "--classic"],
+            "counting, classic, and window or rolling cannot be combined",
+        ),
+        (["--refresh"], "refresh and slices need a window or rolling"),
+        (["--classic", "--seed", 1], "classic filters have no seed"),
+        (["--window", "1h", "--slices", 65], ""),
+        (["--window", "6000w"], ""),
+        (["--growing", "1e15"], ""),
+        (["-c", "1e18"], "memory"),
+    ]:
+        assert expected in fails("build", folder / "filter", "-c", 10, *options)
+    assert fails("check", folder / "filter", "--fetch") == "--fetch needs --server"
+    assert os.listdir(folder) == []
+
+
+def test_unusable_servers_are_errors(server: Server, folder: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind((HOST, 0))
+        nobody = f"redis://{HOST}:{unused.getsockname()[1]}"
+        for arguments in (["info", "key"], ["check", "key"], ["build", "key", "-c", 9]):
+            assert fails(*arguments, "-s", nobody).startswith("cannot connect to the server: ")
+            assert "the server: Redis URL must" in fails(*arguments, "-s", "localhost")
+    with running() as bare:
+        for arguments in (["info", "key"], ["check", "key"], ["build", "key", "-c", 9]):
+            assert "the server rejects BF." in fails(*arguments, "-s", bare.url)
+    for arguments in (["info", "no key"], ["check", "no key"], ["check", "no key", "--fetch"]):
+        assert fails(*arguments, "-s", server.url) == "the server has no key 'no key'"
+    server.client.set("text", "value")
+    for arguments in (["info", "text"], ["check", "text"], ["check", "text", "--fetch"]):
+        assert "WRONGTYPE" in fails(*arguments, "-s", server.url, stdin=b"apple\n")
+
+
+def test_only_servers_need_redis(folder: Path) -> None:
+    program = "import sys\nsys.modules['redis'] = None\nfrom oxbloom._cli import main\nsys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program]
+    path = str(folder / "filter")
+
+    def without_redis(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [*command, *arguments], input=stdin, capture_output=True, timeout=WITHIN, check=False
+        )
+
+    for arguments in (
+        ["build", path, "-c", "9"],
+        ["check", path],
+        ["info", path],
+        ["size", "-c", "9"],
+        ["module-path"],
+    ):
+        assert without_redis(*arguments, stdin=b"apple\n").returncode == 0
+    at = ["-s", "redis://localhost"]
+    for arguments in (
+        ["build", "key", "-c", "9", *at],
+        ["check", "key", *at],
+        ["info", "key", *at],
+        ["copy", "a", "b"],
+    ):
+        done = without_redis(*arguments)
+        assert done.returncode == 2
+        assert b'pip install "oxbloom[redis]"' in done.stderr
+        assert done.stderr.count(b"\n") == 1
+
+
+# --- Progress -------------------------------------------------------------------------------------
+
+
+def shown_on_a_terminal(*arguments: object) -> str:
+    """What a command writes to standard error if that is a terminal."""
+    terminal, end = pty.openpty()
+    termios.tcsetwinsize(end, (24, 80))
+    process = subprocess.Popen(
+        [*OXBLOOM_COMMAND, *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=end,
+    )
+    os.close(end)
+    shown = io.BytesIO()
+    while True:
+        try:
+            data = os.read(terminal, 65536)
+        except OSError:  # nobody has the other end any more
+            break
+        if not data:
+            break
+        shown.write(data)
+    os.close(terminal)
+    assert process.wait(WITHIN) == 0
+    return shown.getvalue().decode()
+
+
+def test_a_terminal_gets_a_progress_bar(server: Server, folder: Path) -> None:
+    (folder / "lines").write_bytes(b"".join(b"%d\n" % number for number in range(300_000)))
+    target = ("key", "-s", server.url)
+    shown = shown_on_a_terminal("build", *target, folder / "lines", "-c", MILLION)
+    assert "building: " in shown
+    assert "saving: " in shown
+    assert "checking: " in shown_on_a_terminal("check", *target, folder / "lines")
+    assert "loading: " in shown_on_a_terminal("check", *target, folder / "lines", "--fetch")
+    # A pipe gets none.
+    assert run("build", *target, folder / "lines", "-c", MILLION, "--replace").errors == ""
+    assert run("check", *target, folder / "lines").errors == ""
+
+
+# --- Sizes ----------------------------------------------------------------------------------------
+
+
+def sizes(*arguments: object) -> dict[str, dict[str, Any]]:
+    rows = json.loads(run("size", "--json", *arguments).output)
+    return {row["name"]: row | (row["plan"] or {}) for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("capacity", "rate"), [(1, 0.5), (100, 0.01), (12_345, 0.001), (300_000, 1e-6)]
+)
+def test_sizes_are_those_of_filters(capacity: int, rate: float) -> None:
+    rows = sizes("-c", capacity, "-e", rate)
+    kinds: dict[str, Callable[[], BloomFilter]] = {
+        "fixed": lambda: BloomFilter(capacity, rate),
+        "may grow": lambda: BloomFilter(capacity, rate, growing=True),
+        "RedisBloom, fixed": lambda: BloomFilter(capacity, rate, classic=True),
+        "RedisBloom, may grow": lambda: BloomFilter(capacity, rate, classic=True, growing=True),
+        f"RedisBloom, grown from {min(capacity, 100)}": lambda: BloomFilter(
+            min(capacity, 100), rate, classic=True, growing=True
+        ),
+        f"grown from {min(capacity, 100)}": lambda: BloomFilter(
+            min(capacity, 100), rate, growing=True
+        ),
+        "counting, fixed": lambda: BloomFilter(capacity, rate, counting=True),
+    }
+    for name, create in kinds.items():
+        filter, row = create(), rows[name]
+        number = 0
+        while len(filter) < capacity:
+            missing = capacity - len(filter)
+            filter.add_all(f"item {each}" for each in range(number, number + missing))
+            number += missing
+        part = filter.info()["parts"][0]
+        assert (row["probes"], row["blocks_per_item"]) == (part["probes"], part["blocks_per_item"])
+        if row["estimated"]:
+            assert row["memory"] == pytest.approx(filter.memory, rel=0.1), name
+        else:
+            assert row["memory"] == filter.memory, name
+        if row["blocks"] and name == "fixed":
+            assert row["blocks"] * row["block_bytes"] == part["bytes"]
+        if capacity >= 100:  # the rate of a filter with one item depends on its hash
+            assert row["false_positive_rate"] <= 1.01 * rate
+
+
+def test_the_commands_create_such_filters(server: Server) -> None:
+    with running(REDISBLOOM) as redisbloom:
+        for name, row in sizes("-c", 5000, "-e", 0.01, "--slices", 4).items():
+            theirs = name.startswith("RedisBloom")
+            client = redisbloom.client if theirs else server.client
+            client.flushall()
+            assert client.execute_command(row["command"]) == b"OK"
+            facts = json.loads(
+                run("info", "key", "--json", "-s", redisbloom.url if theirs else server.url).output
+            )
+            kinds = {"counting": "counting", "window": "windowed", "last items": "windowed"}
+            expected = [kind for text, kind in kinds.items() if text in name]
+            assert facts["kind"] == (None if theirs else expected[0] if expected else "native"), (
+                name
+            )
+            assert facts["slices"] == (4 if expected == ["windowed"] else None)
+            assert (facts["growing"] is not None) == ("grow" in name), name
+            assert facts["capacity"] == 5000 or "grown" in name
+            if name in ("fixed", "may grow", "RedisBloom, fixed", "RedisBloom, may grow"):
+                assert facts["memory"] == row["memory"]
+
+
+def test_sizes_of_any_capacity_are_said() -> None:
+    text = run("size", "-c", "1e12", "-e", "1e-9").output.decode()
+    assert "1,000,000,000,000 items at an error rate of 1e-09" in text
+    assert "TB" in text
+    huge = run("size", "-c", "9e18").output.decode()
+    assert "too large" in huge
+    assert "100 of" not in run("size", "-c", 1).output.decode()
+    assert fails("size", "-c", 10, "--slices", 1) == "--slices must be from 2 to 64"
+
+
+@pytest.mark.parametrize("what", ["rate", "memory"])
+@pytest.mark.parametrize("capacity", [1, 50, 100, MILLION])
+def test_a_chart_is_drawn(what: str, capacity: int) -> None:
+    environment = os.environ | {"COLUMNS": "80"}
+    text = run("size", "-c", capacity, "-e", "1%", "--chart", what, env=environment).output.decode()
+    chart = text.split("\n\n", 2)[2]
+    assert "(items)" in chart
+    assert f"grown from {min(100, capacity)}" in chart
+    assert max(map(len, chart.splitlines())) <= 80
+    assert "\x1b" not in chart  # no colors, since it is no terminal
+    assert chart.count("x") > 1
+
+
+# --- The rest -------------------------------------------------------------------------------------
+
+
+def test_a_server_loads_the_module() -> None:
+    path = run("module-path").output.decode().strip()
+    assert path == str(module_path())
+    with running(path) as server:
+        assert server.client.execute_command("BF.ADD", "key", "apple") == 1
+
+
+def test_the_program_is_installed() -> None:
+    program = Path(sys.executable).with_name("oxbloom")
+    told = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, timeout=WITHIN, check=True
+    )
+    assert told.stdout == f"oxbloom {__version__}\n"
+
+
+def test_each_command_has_help() -> None:
+    listed = run("--help").output.decode()
+    for command in ("build", "check", "info", "size", "copy", "module-path"):
+        assert f"\n    {command}" in listed
+        assert f"usage: oxbloom {command}" in run(command, "--help").output.decode()
+
+
+def test_a_client_of_redis_py_sees_the_same(server: Server) -> None:
+    run("build", "key", "-s", server.url, "-c", 100, stdin=b"apple\n")
+    with redis.Redis.from_url(server.url) as client:
+        assert client.bf().exists("key", "apple") == 1
