@@ -12,7 +12,9 @@ use std::num::NonZeroU64;
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::chunk::{self, SealedChunk};
 use oxbloom_filter::internals::codec::{self, Header, Origin, windowed};
-use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, InsertOptions, Layout, OnDuplicate, Window};
+use oxbloom_filter::internals::{
+    CreateParams, ErrorRate, Growth, InsertOptions, Layout, OnDuplicate, Window, WindowedFilter,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::decoding::{MEMORY_LIMIT, sealed};
@@ -38,7 +40,6 @@ struct Subject {
     /// The time until which each item must be remembered, and the number of items that were new before it.
     due: BTreeMap<u64, (u64, u64)>,
     new: u64,
-    capacity: u64,
 }
 
 impl Subject {
@@ -59,11 +60,16 @@ impl Subject {
             layout: Layout::Windowed { seed: 7, window },
         };
         let filter = Filter::create(params, |_| true).expect("little memory");
-        Some(Subject { filter, now: START, due: BTreeMap::new(), new: 0, capacity })
+        Some(Subject { filter, now: START, due: BTreeMap::new(), new: 0 })
     }
 
     fn window(&self) -> Window {
         self.filter.windowed().expect("a filter that forgets").slices().window()
+    }
+
+    /// Returns the capacity, which an edited header may have changed.
+    fn capacity(&self) -> u64 {
+        self.filter.windowed().map_or(0, WindowedFilter::initial_capacity)
     }
 
     /// Returns the filter's time, which may be ahead of ours.
@@ -128,7 +134,7 @@ impl Subject {
         self.due.get(&number).is_some_and(|&(due, before)| {
             // A renewed item may share a slice with any number of others, and is forgotten with them if the slice is
             // full.
-            (!window.rolling || !window.refresh && self.new - before <= self.capacity)
+            (!window.rolling || !window.refresh && self.new - before <= self.capacity())
                 && (window.length.is_none() || self.time() < due)
         })
     }
@@ -163,7 +169,7 @@ impl Subject {
             });
             assert!((0.0..=1.0).contains(&used.false_positive_rate_at(now)));
         }
-        let subject = Subject { filter, now: self.now, due: BTreeMap::new(), new: 0, capacity: self.capacity };
+        let subject = Subject { filter, now: self.now, due: BTreeMap::new(), new: 0 };
         let copy = subject.copied();
         check_same(&copy, &subject.filter);
         *self = Subject { filter: copy, ..subject };

@@ -1,5 +1,5 @@
-//! Runs the fuzz targets on the files in `corpus/`, and then on mutations of them. `PAYLOADS` sets the number of
-//! mutations.
+//! Runs the fuzz targets, or those that are named, on the files in `corpus/`, and then on mutations of them. `PAYLOADS`
+//! sets the number of mutations.
 //!
 //! This has no test harness, since the target of the whole module needs a process with one thread, like a server.
 
@@ -24,7 +24,11 @@ const MUTATIONS: u64 = 1000;
 
 fn main() {
     let mutations = std::env::var("PAYLOADS").map_or(MUTATIONS, |number| number.parse().expect("a number"));
+    let named: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     for (target, run) in TARGETS {
+        if !named.is_empty() && !named.iter().any(|name| name == target) {
+            continue;
+        }
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
         let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         let mut paths: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
