@@ -65,7 +65,8 @@ lint-rust: setup
 	RUSTDOCFLAGS='-D warnings' cargo doc -q --no-deps --document-private-items -p oxbloom -p oxbloom-filter
 
 PYTHON_SOURCES := python tests/dist tests/clients/crawling $(WHEEL_TESTS) $(addprefix tests/clients/, \
-  conftest.py servers.py gates.py cluster.py replicated.py filters.py pages.py pasting.py test_pages.py test_pybloom_page.py \
+  conftest.py servers.py gates.py cluster.py replicated.py filters.py monitoring.py pages.py pasting.py test_pages.py \
+  test_pybloom_page.py test_dashboard.py \
   test_links.py test_command_pages.py test_operating.py test_security_page.py test_recipes.py test_how_it_works.py \
   test_install.py test_slot_migration.py test_cluster_routing.py test_failover.py test_sentinel.py)
 lint-python: $(PYTHON_ENV)/installed

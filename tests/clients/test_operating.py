@@ -7,21 +7,18 @@ Only the values that the page asks its readers to set differ: ports and folders.
 
 import json
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from urllib.request import urlopen
 
 import pages
 import pasting
 import pytest
 import redis
+from monitoring import exporter, figures, get, info_text, numbers, program
 from pasting import Shell, with_settings
 from servers import (
-    HOST,
     OXBLOOM,
     REDISBLOOM,
     ROOT,
@@ -34,18 +31,11 @@ from servers import (
 )
 
 PAGE = pages.page("operating.md")
-EXPORTERS = ["redis_exporter", "prometheus-redis-exporter"]
 
 
 def blocks(heading: str, language: str = "sh") -> list[str]:
     """Returns the code in a language below a heading."""
     return pages.blocks(pages.section(PAGE, heading), language)
-
-
-def program(*names: str) -> str:
-    found = next(filter(None, map(shutil.which, names)), None)
-    assert found, f"none of {names} is installed"
-    return found
 
 
 class Reader:
@@ -101,16 +91,6 @@ def rejects(server: Server, *command: str | bytes | int) -> str:
         return str(error)
     assert isinstance(reply[-1], redis.ResponseError), command
     return str(reply[-1])
-
-
-def figures(text: str) -> dict[str, str]:
-    return dict(line.split(":", 1) for line in text.splitlines() if line.startswith("bf_"))
-
-
-def info_text(server: Server, section: str) -> str:
-    """Returns the text that the server sends, which redis-py would turn into a dictionary."""
-    command = ["redis-cli", "-h", HOST, "-p", str(server.port), "INFO", section]
-    return subprocess.run(command, check=True, capture_output=True).stdout.decode()
 
 
 def figures_of(server: Server) -> dict[str, str]:
@@ -278,33 +258,6 @@ def test_of_two_modules_the_last_line_of_the_log_names_the_second(modules):
     assert ("loaded as 'bf', so RedisBloom" in log) == (modules[0] == OXBLOOM)
 
 
-@contextmanager
-def exporter(server: Server, script: Path) -> Iterator[str]:
-    """Starts an exporter. Yields the address of its metrics."""
-    listen = f"{HOST}:{free_port()}"
-    address = f"redis://{HOST}:{server.port}"
-    command = [program(*EXPORTERS), "-redis.addr", address, "-script", str(script)]
-    process = subprocess.Popen([*command, "-web.listen-address", listen], stderr=subprocess.DEVNULL)
-    try:
-        wait_until(lambda: answers(f"http://{listen}/metrics"))
-        yield f"http://{listen}/metrics"
-    finally:
-        process.kill()
-        process.wait()
-
-
-def answers(address: str) -> bool:
-    try:
-        return bool(get(address))
-    except OSError:
-        return False
-
-
-def get(address: str) -> str:
-    with urlopen(address, timeout=WITHIN) as reply:
-        return reply.read().decode()
-
-
 def test_the_exporter_reports_each_figure(server, reader, tmp_path):
     (script,) = blocks("Prometheus", "lua")
     (tmp_path / "oxbloom.lua").write_text(script)
@@ -315,17 +268,9 @@ def test_the_exporter_reports_each_figure(server, reader, tmp_path):
     reported = dict(
         re.findall(r'^redis_script_values\{key="(\w+)"[^}]*\} (\S+)$', metrics, re.MULTILINE)
     )
-    expected = {}
-    for name, value in figures(reader.types("cli INFO bf")).items():
-        if "=" in value:
-            pairs = [figure.split("=") for figure in value.split(",")]
-            expected |= {f"{name}_{figure}": number for figure, number in pairs}
-        elif value.isdigit():
-            expected[name] = value
+    expected = numbers(reader.types("cli INFO bf"))
     assert reported.keys() == expected.keys()
-    assert {name: float(value) for name, value in reported.items()} == {
-        name: float(value) for name, value in expected.items()
-    }
+    assert {name: float(value) for name, value in reported.items()} == expected
     assert float(reported["bf_counting_items"]) == 2
 
 

@@ -1,0 +1,127 @@
+"""What watches a server: INFO, redis_exporter with the script of docs/operating.md, and Prometheus."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+from servers import HOST, WITHIN, Server, free_port, wait_until
+
+EXPORTERS = ["redis_exporter", "prometheus-redis-exporter"]
+
+
+def program(*names: str) -> str:
+    found = next(filter(None, map(shutil.which, names)), None)
+    assert found, f"none of {names} is installed"
+    return found
+
+
+def info_text(server: Server, section: str) -> str:
+    """Returns the text that the server sends, which redis-py would turn into a dictionary."""
+    command = ["redis-cli", "-h", HOST, "-p", str(server.port), "INFO", section]
+    return subprocess.run(command, check=True, capture_output=True).stdout.decode()
+
+
+def figures(text: str) -> dict[str, str]:
+    """The module's lines of INFO."""
+    return dict(line.split(":", 1) for line in text.splitlines() if line.startswith("bf_"))
+
+
+def numbers(text: str) -> dict[str, float]:
+    """The module's figures of INFO that are numbers. Those of one layout have the layout in their name."""
+    found = {}
+    for name, value in figures(text).items():
+        if name == "bf_last_rejection":
+            continue
+        if "=" in value:
+            pairs = [figure.split("=") for figure in value.split(",")]
+            found |= {f"{name}_{figure}": float(number) for figure, number in pairs}
+        elif value.isdigit():
+            found[name] = float(value)
+    return found
+
+
+def get(address: str) -> str:
+    with urlopen(address, timeout=WITHIN) as reply:
+        return reply.read().decode()
+
+
+def answers(address: str) -> bool:
+    try:
+        return bool(get(address))
+    except OSError:
+        return False
+
+
+@contextmanager
+def listening(address: str, *command: str, folder: Path | None = None) -> Iterator[None]:
+    """A program that answers at an address."""
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: process.poll() is not None or answers(address))
+        assert process.poll() is None, f"{command[0]} does not start"
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def exporter(server: Server, script: Path) -> Iterator[str]:
+    """Starts an exporter. Yields the address of its metrics."""
+    listen = f"{HOST}:{free_port()}"
+    address = f"http://{listen}/metrics"
+    command = [program(*EXPORTERS), "-redis.addr", server.url, "-script", str(script)]
+    with listening(address, *command, "-web.listen-address", listen):
+        yield address
+
+
+class Prometheus:
+    """A Prometheus, as its HTTP API shows it."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def api(self, path: str, **parameters: str) -> Any:
+        """The data that it replies with."""
+        query = urlencode({name.replace("match", "match[]"): v for name, v in parameters.items()})
+        reply = json.loads(get(f"{self.address}/api/v1/{path}?{query}"))
+        assert reply["status"] == "success", reply
+        return reply["data"]
+
+    def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """The labels and the value of each series of the result."""
+        result = self.api("query", query=expression)["result"]
+        return [(series["metric"], float(series["value"][1])) for series in result]
+
+    def firing(self) -> set[tuple[str, str]]:
+        """The alerts that fire, and the exporter that each is about."""
+        return {
+            (alert["labels"]["alertname"], alert["labels"]["instance"])
+            for alert in self.api("alerts")["alerts"]
+            if alert["state"] == "firing"
+        }
+
+
+@contextmanager
+def prometheus(folder: Path, rules: str, *targets: str) -> Iterator[Prometheus]:
+    """A Prometheus that scrapes each second, and keeps its files in a folder."""
+    (folder / "rules.yml").write_text(rules)
+    scraped = {"job_name": "redis", "static_configs": [{"targets": list(targets)}]}
+    configuration = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": ["rules.yml"],
+        "scrape_configs": [scraped],
+    }
+    # A file of JSON is one of YAML.
+    (folder / "prometheus.yml").write_text(json.dumps(configuration))
+    listen = f"{HOST}:{free_port()}"
+    options = ["--config.file=prometheus.yml", "--storage.tsdb.path=data"]
+    command = [program("prometheus"), *options, f"--web.listen-address={listen}"]
+    with listening(f"http://{listen}/-/ready", *command, folder=folder):
+        yield Prometheus(f"http://{listen}")
