@@ -12,9 +12,7 @@ use std::num::NonZeroU64;
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::chunk::{self, SealedChunk};
 use oxbloom_filter::internals::codec::{self, Header, Origin, windowed};
-use oxbloom_filter::internals::{
-    CreateParams, ErrorRate, Growth, InsertOptions, Layout, OnDuplicate, Window, WindowedFilter,
-};
+use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, InsertOptions, Layout, OnDuplicate, Window};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::decoding::{MEMORY_LIMIT, sealed};
@@ -40,6 +38,10 @@ struct Subject {
     /// The time until which each item must be remembered, and the number of items that were new before it.
     due: BTreeMap<u64, (u64, u64)>,
     new: u64,
+    capacity: u64,
+    /// True if the content was edited. If the slices do not fit the capacity, more items than a slice has can be
+    /// forgotten together.
+    edited: bool,
 }
 
 impl Subject {
@@ -60,16 +62,11 @@ impl Subject {
             layout: Layout::Windowed { seed: 7, window },
         };
         let filter = Filter::create(params, |_| true).expect("little memory");
-        Some(Subject { filter, now: START, due: BTreeMap::new(), new: 0 })
+        Some(Subject { filter, now: START, due: BTreeMap::new(), new: 0, capacity, edited: false })
     }
 
     fn window(&self) -> Window {
         self.filter.windowed().expect("a filter that forgets").slices().window()
-    }
-
-    /// Returns the capacity, which an edited header may have changed.
-    fn capacity(&self) -> u64 {
-        self.filter.windowed().map_or(0, WindowedFilter::initial_capacity)
     }
 
     /// Returns the filter's time, which may be ahead of ours.
@@ -134,7 +131,7 @@ impl Subject {
         self.due.get(&number).is_some_and(|&(due, before)| {
             // A renewed item may share a slice with any number of others, and is forgotten with them if the slice is
             // full.
-            (!window.rolling || !window.refresh && self.new - before <= self.capacity())
+            (!window.rolling || !window.refresh && !self.edited && self.new - before <= self.capacity)
                 && (window.length.is_none() || self.time() < due)
         })
     }
@@ -169,7 +166,9 @@ impl Subject {
             });
             assert!((0.0..=1.0).contains(&used.false_positive_rate_at(now)));
         }
-        let subject = Subject { filter, now: self.now, due: BTreeMap::new(), new: 0 };
+        let [before, after] = [&self.filter, &filter].map(|filter| filter.to_bytes().expect("little memory"));
+        let edited = self.edited || before != after;
+        let subject = Subject { filter, now: self.now, due: BTreeMap::new(), new: 0, capacity: self.capacity, edited };
         let copy = subject.copied();
         check_same(&copy, &subject.filter);
         *self = Subject { filter: copy, ..subject };
