@@ -16,22 +16,26 @@ version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH CARGO_TARGET_DIR="$target" PATH="$target/dist-tools/bin:$PATH"
 
-# The library must not contain folders of this machine. So this builds in a subfolder: in the root of the project,
-# cargo-zigbuild would pass relative paths of zig's headers to bindgen, which runs elsewhere and would not find them.
+# The libraries must not contain folders of this machine.
+remapped="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$PWD=/oxbloom"
+
+# This builds in a subfolder: in the root of the project, cargo-zigbuild would pass relative paths of zig's headers to
+# bindgen, which runs elsewhere and would not find them.
 (
   export CARGO_PROFILE_RELEASE_STRIP=symbols
-  export RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$PWD=/oxbloom"
+  export RUSTFLAGS="$remapped"
   cd packaging
   cargo zigbuild --manifest-path ../Cargo.toml --package oxbloom --lib --release --locked --target "$triple.$glibc"
 )
 
-# The contents of the packages. Both tools look for target/release/… in cargo's target folder. All files get the time of
+# The contents of the packages and of the wheel. Both tools look for target/release/… in cargo's target folder. All files get the time of
 # the commit, which the packages record.
 built=$target/$triple/release
 staged=$built/dist
 rm -rf dist "$staged" "$target/dist"
 mkdir -p dist "$staged/doc" "$target/dist"
 cp "$built/liboxbloom.so" LICENSE "$staged"
+install -m 755 "$built/liboxbloom.so" python/oxbloom/liboxbloom.so
 sed -e '/^# The server/,$d' -e 's,/usr/local/lib/redis/modules,/usr/lib/oxbloom,' redis.conf.example > "$staged/oxbloom.conf"
 gzip -9n > "$staged/changelog.Debian.gz" <<END
 oxbloom ($version-1) unstable; urgency=medium
@@ -56,6 +60,13 @@ tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owne
 
 cargo deb --no-build --no-strip --package oxbloom --target "$triple" --output dist
 cargo generate-rpm --target "$triple" --target-dir "$target" --source-date "$SOURCE_DATE_EPOCH" --payload-compress gzip --output dist
+
+(
+  export RUSTFLAGS="$remapped"
+  cd packaging
+  maturin build -q --release --locked --manifest-path ../python/Cargo.toml --zig --target "$triple" \
+    --compatibility "manylinux_$(echo $glibc | tr . _)" --out ../dist
+)
 
 cd dist
 sha256sum -- * > SHA256SUMS

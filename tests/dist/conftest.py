@@ -22,6 +22,9 @@ ENVIRONMENT = {
     "HOME": "/root",
     "LC_ALL": "C.UTF-8",
     "DEBIAN_FRONTEND": "noninteractive",
+    # Without a network, pip takes what a test has copied.
+    "PIP_NO_INDEX": "1",
+    "PIP_FIND_LINKS": "/release",
 }
 
 # Replacements for commands of the page. No systemd runs in a folder, and rpm's database lacks the packages of Debian.

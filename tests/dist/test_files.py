@@ -3,6 +3,7 @@
 import hashlib
 import re
 import subprocess
+import sys
 
 import pytest
 from conftest import DIST, TARGET, version
@@ -24,6 +25,7 @@ def test_the_files_have_the_version_of_cargo_toml():
         f"oxbloom-{version()}-linux-x86_64.tar.gz",
         f"oxbloom_{version()}-1_amd64.deb",
         f"oxbloom-{version()}-1.x86_64.rpm",
+        f"oxbloom-{version()}-cp311-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
         "SHA256SUMS",
     }
 
@@ -51,15 +53,17 @@ def test_the_library_names_no_folder_of_this_machine():
     assert b"/.cargo/" not in library
 
 
-def test_all_three_have_this_library(tmp_path):
+def test_all_have_this_library(tmp_path):
     (archive,), (deb,), (rpm,) = (DIST.glob(f"*.{kind}") for kind in ("tar.gz", "deb", "rpm"))
     (tmp_path / "tar").mkdir()
     printed("tar", "xzf", archive, "-C", tmp_path / "tar")
     printed("dpkg-deb", "-x", deb, tmp_path / "deb")
     (tmp_path / "rpm").mkdir()
     printed("sh", "-c", f"rpm2archive - < {rpm} | tar -xz -C {tmp_path}/rpm")
+    (wheel,) = DIST.glob("*.whl")
+    printed(sys.executable, "-m", "zipfile", "-e", wheel, tmp_path / "whl")
     found = [file.read_bytes() for file in tmp_path.rglob("liboxbloom.so")]
-    assert found == [LIBRARY.read_bytes()] * 3
+    assert found == [LIBRARY.read_bytes()] * 4
     for name in ("THIRD-PARTY-LICENSES", "redis.conf.example", "installing.md"):
         assert len(list(tmp_path.rglob(name))) == 3, name
 
@@ -90,7 +94,7 @@ def test_building_elsewhere_gives_the_same_files(tmp_path):
     assert (clone / "dist/SHA256SUMS").read_text() == (DIST / "SHA256SUMS").read_text()
 
 
-@pytest.mark.parametrize("kind", ["tar.gz", "deb", "rpm"])
+@pytest.mark.parametrize("kind", ["tar.gz", "deb", "rpm", "whl"])
 def test_the_checksums_are_of_these_files(kind):
     (file,) = DIST.glob(f"*.{kind}")
     digest = hashlib.sha256(file.read_bytes()).hexdigest()

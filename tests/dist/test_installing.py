@@ -1,6 +1,8 @@
 """docs/installing.md, followed to the letter on new machines: see `conftest.py`."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 from conftest import DIST, PAGE, Machine, commands, version
@@ -25,6 +27,7 @@ def test_each_block_of_the_page_is_known_here():
         "Fedora and RHEL": 1,
         "Other systems": 1,
         "Docker": 3,
+        "Python": 2,
         "From source": 1,
         "Check that it works": 1,
     }
@@ -163,3 +166,20 @@ def test_the_page_names_each_file(kind):
     stated = re.findall(r"^\| `(.*)` \| \[", PAGE, re.MULTILINE)
     patterns = [re.escape(name).replace("…", ".*") for name in stated]
     assert sum(bool(re.fullmatch(pattern, file.name)) for pattern in patterns) == 1
+
+
+def test_the_wheel_is_installed_and_leaves_nothing(machine):
+    before = machine.files()
+    machine.downloads("*.whl")
+    with_dependencies = [sys.executable, "-m", "pip", "download", "-q", "--only-binary", ":all:"]
+    release = machine.root / "release"
+    (wheel,) = release.glob("*.whl")
+    subprocess.run([*with_dependencies, "-d", release, wheel], check=True)
+    install, start = commands("Python")
+    assert "BF.RESERVE" in machine.runs(install)
+    machine.runs(f"{start.strip()} --daemonize yes")
+    machine.runs("until redis-cli -p 6390 ping; do sleep 0.1; done")
+    assert machine.runs("redis-cli -p 6390 BF.ADD seen item").split() == ["1"]
+    machine.runs("redis-cli -p 6390 SHUTDOWN NOSAVE")
+    machine.runs(removal("wheel"))
+    assert machine.files() == before
