@@ -18,7 +18,7 @@ pub use crate::native::NativeFilter;
 pub use crate::plan::Plan;
 pub use crate::prefetch_hint::PrefetchHint;
 pub use crate::spec::{CreateParams, ErrorRate, FilterKind, Growth, Layout};
-pub use crate::table::{END, Payload, Position, Stamps, Table, end_of};
+pub use crate::table::{Addressing, END, Payload, Position, Stamps, Table, end_of};
 pub use crate::window::{DEFAULT_SLICES, MAX_LENGTH, SLICES, Slice, Window};
 pub use crate::windowed::{InsertOptions, WindowedFilter};
 
