@@ -27,6 +27,7 @@ TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz --features fault-injectio
 .PHONY: lint lint-rust lint-python build-tests build-asan build-instructions
 .PHONY: test-rust test-crash test-clients test-instructions test-package test-memcheck test-asan test-matrix soak
 .PHONY: wheel wheel-in-python wheel-in-python-oldest
+.PHONY: site test-calculator
 .PHONY: setup setup-test setup-servers setup-valgrind setup-monitoring
 
 help: ## Show this list
@@ -48,7 +49,8 @@ check: lint build ## Lint, and test the library (without its statistical tests) 
 
 # All suites, the longest first. `make test` first builds everything, which uses all cores. Then it runs two suites at a
 # time, since they wait half of the time.
-SUITES = test-clients test-rust $(OTHER_SERVERS:%=test-on-%) soak test-asan test-memcheck test-instructions test-package
+SUITES = test-clients test-rust $(OTHER_SERVERS:%=test-on-%) soak test-asan test-memcheck test-instructions \
+  test-package test-calculator
 test: lint build-tests build-asan build-instructions setup-servers ## Install missing packages, and run all checks: takes twenty minutes
 	@$(call two_at_a_time,$(SUITES))
 	@echo "All tests passed."
@@ -170,6 +172,22 @@ wheel: build $(WHEEL_TOOLS)/installed ## Build the Python package, with the modu
 # Installs the package into an environment of the tests.
 wheel-in-python wheel-in-python-oldest: wheel-in-%: wheel $(TARGET)/%/installed
 	$(TARGET)/$*/bin/pip install -q --force-reinstall --no-deps $(WHEELS)/oxbloom-*.whl
+
+# --- The site ---------------------------------------------------------------------------------------------------------
+
+SITE_ENV := $(TARGET)/site-env
+# With the address of the repository's files in REPOSITORY_URL, links to source files lead there.
+site: $(SITE_ENV)/installed ## Build the pages as a site that any web server can serve, into target/site
+	NO_MKDOCS_2_WARNING=1 $(SITE_ENV)/bin/mkdocs build -q --strict -f site/mkdocs.yml -d $(TARGET)/site
+
+# Compares the calculator with the library.
+test-calculator: build-tests
+	cargo build $(TESTED) --example sizes
+	SIZES=$(TARGET)/debug/examples/sizes node --test tests/site/
+
+$(SITE_ENV)/installed: site/requirements.txt
+	$(SETUP) python-without-package $(SITE_ENV) $<
+	@touch $@
 
 # --- Benchmarks and a demonstration -----------------------------------------------------------------------------------
 
