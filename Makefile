@@ -186,7 +186,7 @@ test-calculator: build-tests
 	SIZES=$(TARGET)/debug/examples/sizes node --test tests/site/
 
 $(SITE_ENV)/installed: site/requirements.txt
-	$(SETUP) python-without-package $(SITE_ENV) $<
+	$(SETUP) python $(SITE_ENV) $<
 	@touch $@
 
 # --- Benchmarks and a demonstration -----------------------------------------------------------------------------------
