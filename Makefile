@@ -27,7 +27,7 @@ TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz --features fault-injectio
 .PHONY: lint lint-rust lint-python build-tests build-asan build-instructions
 .PHONY: test-rust test-crash test-clients test-instructions test-package test-memcheck test-asan test-matrix soak
 .PHONY: wheel wheel-in-python wheel-in-python-oldest
-.PHONY: site test-calculator
+.PHONY: site test-calculator test-site
 .PHONY: setup setup-test setup-servers setup-valgrind setup-monitoring
 
 help: ## Show this list
@@ -181,9 +181,16 @@ site: $(SITE_ENV)/installed ## Build the pages as a site that any web server can
 	NO_MKDOCS_2_WARNING=1 $(SITE_ENV)/bin/mkdocs build -q --strict -f site/mkdocs.yml -d $(TARGET)/site
 
 # Compares the calculator with the library.
+SIZES := $(TARGET)/debug/examples/sizes
 test-calculator: build-tests
 	cargo build $(TESTED) --example sizes
-	SIZES=$(TARGET)/debug/examples/sizes node --test tests/site/
+	SIZES=$(SIZES) node --test tests/site/calculator.test.mjs
+
+test-site: site ## Open all pages of the site in Chromium: takes two minutes
+	@$(SETUP) chromium
+	npm install --prefix tests/site --no-package-lock --no-audit --no-fund --loglevel=error
+	cargo build $(TESTED) --example sizes
+	SITE=$(TARGET)/site SIZES=$(SIZES) node --test tests/site/browser.test.mjs
 
 $(SITE_ENV)/installed: site/requirements.txt
 	$(SETUP) python $(SITE_ENV) $<

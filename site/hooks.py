@@ -7,7 +7,6 @@ files). Otherwise it becomes plain text.
 
 import os
 import posixpath
-import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,13 +16,25 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parent.parent
 
-PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "python/README.md", "filter/README.md"]
+PAGES = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "python/README.md",
+    "filter/README.md",
+]
 FOLDERS = {"docs": ["**/*.md", "**/*.svg"]}
 
 
 def pages() -> list[Path]:
     """The files of the site, from the root of the repository."""
-    found = [path for folder, patterns in FOLDERS.items() for pattern in patterns for path in (ROOT / folder).glob(pattern)]
+    found = [
+        path
+        for folder, patterns in FOLDERS.items()
+        for pattern in patterns
+        for path in (ROOT / folder).glob(pattern)
+    ]
     return [Path(page) for page in PAGES] + sorted(path.relative_to(ROOT) for path in found)
 
 

@@ -7,6 +7,7 @@
 #   tools/setup.sh monitoring             promtool and redis_exporter
 #   tools/setup.sh node                   Node.js and the packages that its tests use
 #   tools/setup.sh npm                    npm
+#   tools/setup.sh chromium               Chromium, and Node.js with npm
 #   tools/setup.sh python FOLDER FILE     a Python environment with the packages that FILE requires
 #   tools/setup.sh wheel FOLDER           maturin, which builds the Python package
 #   tools/setup.sh redisbloom FILE        RedisBloom 2.8.2
@@ -73,6 +74,9 @@ case ${1:-} in
       prometheus prometheus-redis-exporter ;;
   npm)
     needs 'command -v npm' npm ;;
+  chromium)
+    needs 'command -v chromium' chromium
+    needs 'command -v node && command -v npm' nodejs npm ;;
   node)
     needs 'command -v node && command -v npm' nodejs npm
     cd "$root/tests/clients/node" && npm ci ;;

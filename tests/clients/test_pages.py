@@ -416,10 +416,12 @@ def test_the_arguments_of_loadmodule_are_understood(configured):
 
 def test_the_versions_are_those_of_the_files_and_of_the_server(server):
     stated = dict(re.findall(r"^\| (.*?) \| (.*?) \| .* \|$", text(VERSIONS), re.MULTILINE))
-    module, library, package = (
+    module, library = (
         dict(re.findall(r'^([a-z-]+) = "(.*)"$', (ROOT / file).read_text(), re.MULTILINE))
-        for file in ("Cargo.toml", "filter/Cargo.toml", "python/Cargo.toml")
+        for file in ("Cargo.toml", "filter/Cargo.toml")
     )
+    for manifest in ("Cargo.toml", "filter/Cargo.toml", "python/Cargo.toml"):
+        assert "\nversion.workspace = true\n" in (ROOT / manifest).read_text()
     header = (ROOT / "filter/src/codec/header.rs").read_text()
     classic = (ROOT / "filter/src/codec/classic.rs").read_text()
     version = r"pub const VERSION: \w+ = (\d+);"
@@ -427,8 +429,8 @@ def test_the_versions_are_those_of_the_files_and_of_the_server(server):
     (listed,) = server.client.module_list()
     assert stated["the module"] == info["bf_version"] == module["version"]
     assert f"`ver {listed[b'ver']}`" in text(VERSIONS)
-    assert stated["the Rust library `oxbloom-filter`"] == library["version"]
-    assert stated["the Python package `oxbloom`"] == package["version"]
+    assert stated["the Rust library `oxbloom-filter`"] == module["version"]
+    assert stated["the Python package `oxbloom`"] == module["version"]
     assert stated["the oldest Rust"] == module["rust-version"] == library["rust-version"]
     oldest = stated["the oldest Python"]
     assert f'requires-python = ">={oldest}"' in (ROOT / "python/pyproject.toml").read_text()

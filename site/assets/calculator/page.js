@@ -146,14 +146,14 @@ function rowsOf({ items, capacity, errorRate, kind }, filter) {
   const rows = [["empty", "Memory of the new filter", `${grouped(filter.emptyBytes)} bytes (${size(filter.emptyBytes)})`]];
   rows.push(["memory", `Memory with ${grouped(held)} items`, memory(items, bytes)]);
   if (held > 0) {
-    rows.push(["bits", "Bits an item", `${kindOf(items)}${((8 * bytes) / held).toFixed(1)}`]);
+    rows.push(["bits", "Bits per item", `${kindOf(items)}${((8 * bytes) / held).toFixed(1)}`]);
   }
   rows.push(["rate", `False-positive rate with ${grouped(held)} items`, percent(filter.rateWith(items))]);
   if (filter.shape) {
     const { blocks, words, blocksPerItem, probes } = filter.shape;
     rows.push(["blocks", "Blocks", `${grouped(blocks)} of ${words * 8} bytes: ${grouped(bytesOf(filter.shape))} bytes`]);
-    rows.push(["blocksPerItem", "Blocks an item (cache misses)", `${blocksPerItem}`]);
-    rows.push(["probes", "Probes an item", `${probes}`]);
+    rows.push(["blocksPerItem", "Blocks per item (cache misses)", `${blocksPerItem}`]);
+    rows.push(["probes", "Probes per item", `${probes}`]);
   }
   if (filter.space) rows.push(["fingerprint", "Bits of a fingerprint", `${filter.space.width}`]);
   if (items > filter.most) {
@@ -190,5 +190,5 @@ function percent(rate) {
   return rate < 1e-6 ? Number(rate.toPrecision(3)).toExponential() : `${Number((rate * 100).toPrecision(3))} %`;
 }
 
-const place = document.getElementById("calculator");
+const place = document.getElementById("filter-calculator");
 if (place) start(place);

@@ -1,0 +1,173 @@
+// The site in headless Chromium: its pages, links, search and calculator. SITE is the folder of the built site, and SIZES the program
+// filter/examples/sizes.rs.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { readFile, readdir } from "node:fs/promises";
+import { createServer } from "node:http";
+import { extname, join } from "node:path";
+import { after, before, test } from "node:test";
+
+import { chromium } from "playwright-core";
+
+const SITE = process.env.SITE;
+const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".json": "application/json" };
+/** Without these, Chromium looks for hosts of its vendor. */
+const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+const PHONE = { width: 360, height: 700 };
+/** The least contrast of text (WCAG 2.1, level AA). */
+const MIN_CONTRAST = 4.5;
+
+let server;
+let browser;
+let root;
+let pages;
+
+before(async () => {
+  server = createServer(async (request, response) => {
+    const path = join(SITE, decodeURIComponent(new URL(request.url, "http://localhost").pathname));
+    try {
+      const body = await readFile(path);
+      response.writeHead(200, { "content-type": TYPES[extname(path)] ?? "application/octet-stream" }).end(body);
+    } catch {
+      response.writeHead(404).end();
+    }
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  root = `http://127.0.0.1:${server.address().port}`;
+  browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: FLAGS });
+  const files = await readdir(SITE, { recursive: true });
+  pages = files.filter((file) => file.endsWith(".html") && file !== "404.html").sort();
+  assert.ok(pages.length > 45, "the site has all pages");
+});
+
+after(async () => {
+  await browser?.close();
+  server?.close();
+});
+
+/** Opens a page, and returns what must not happen on it: errors, and requests to other hosts. */
+async function open(context, path) {
+  const page = await context.newPage();
+  const problems = [];
+  page.on("console", (message) => message.type() === "error" && problems.push(`${path}: ${message.text()}`));
+  page.on("pageerror", (error) => problems.push(`${path}: ${error}`));
+  page.on("request", (request) => request.url().startsWith(`${root}/`) || request.url().startsWith("data:") || problems.push(`${path}: ${request.url()}`));
+  page.on("response", (response) => response.status() < 400 || problems.push(`${path}: ${response.status()} ${response.url()}`));
+  await page.goto(`${root}/${path}`);
+  await page.waitForLoadState("networkidle");
+  return { page, problems };
+}
+
+test("every page loads, and its links and anchors lead somewhere", { timeout: 300_000 }, async () => {
+  const context = await browser.newContext();
+  const anchors = new Map();
+  const links = [];
+  for (const path of pages) {
+    const { page, problems } = await open(context, path);
+    assert.deepEqual(problems, []);
+    assert.ok((await page.locator("h1").first().innerText()).length > 1, path);
+    anchors.set(`/${path}`, new Set(await page.$$eval("[id]", (all) => all.map((element) => element.id))));
+    const hrefs = await page.$$eval("a[href]", (all) => all.map((link) => link.href));
+    links.push(...hrefs.map((href) => [path, new URL(href)]));
+    const broken = await page.$$eval("img", (all) => all.filter((image) => image.naturalWidth === 0).map((image) => image.src));
+    assert.deepEqual(broken, [], path);
+    await page.close();
+  }
+  const dead = links.filter(([, url]) => url.origin === root).filter(([, url]) => {
+    const found = anchors.get(url.pathname === "/" ? "/index.html" : url.pathname);
+    return !found || (url.hash && !found.has(decodeURIComponent(url.hash.slice(1))));
+  });
+  assert.deepEqual(dead.map(([path, url]) => `${path}: ${url.pathname}${url.hash}`), []);
+  await context.close();
+});
+
+test("pages are as wide as a phone, and wide tables scroll within themselves", { timeout: 300_000 }, async () => {
+  const context = await browser.newContext({ viewport: PHONE });
+  for (const path of pages) {
+    const { page } = await open(context, path);
+    assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= PHONE.width, path);
+    await page.close();
+  }
+  await context.close();
+});
+
+/** Returns the texts of a page whose contrast is too low. */
+function faint(least) {
+  const channels = (color) => color.match(/[\d.]+/g).map(Number);
+  const luminance = (color) => {
+    const [r, g, b] = channels(color).map((value) => (value / 255 <= 0.04045 ? value / 3294.6 : ((value / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const background = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const color = getComputedStyle(at).backgroundColor;
+      if ((channels(color)[3] ?? 1) > 0.5) return color;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const texts = [...document.querySelectorAll(".md-content :is(p, li, td, th, h1, h2, h3, a, code, label)")];
+  return texts.filter((element) => element.innerText?.trim() && element.offsetParent && !element.matches(".headerlink")).flatMap((element) => {
+    const [one, other] = [luminance(getComputedStyle(element).color), luminance(background(element))];
+    const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    return contrast < least ? [`${element.tagName} ${contrast.toFixed(2)}: ${element.innerText.slice(0, 40)}`] : [];
+  });
+}
+
+for (const colorScheme of ["light", "dark"]) {
+  test(`text can be read in ${colorScheme} mode`, { timeout: 300_000 }, async () => {
+    const context = await browser.newContext({ colorScheme });
+    for (const path of ["index.html", "docs/commands/bf.reserve.html", "docs/benchmarks.html", "docs/calculator.html", "docs/how-it-works.html"]) {
+      const { page } = await open(context, path);
+      const isDark = await page.evaluate(() => document.body.dataset.mdColorScheme === "slate");
+      assert.equal(isDark, colorScheme === "dark", path);
+      // Headings may have less contrast, since they are large.
+      assert.deepEqual((await page.evaluate(faint, MIN_CONTRAST)).filter((text) => !text.startsWith("H")), [], path);
+      await page.close();
+    }
+    await context.close();
+  });
+}
+
+test("the search finds a false positive", { timeout: 60_000 }, async () => {
+  const context = await browser.newContext();
+  const { page, problems } = await open(context, "index.html");
+  await page.locator("[data-md-component=search-query]").click();
+  await page.keyboard.type("false positive");
+  await page.locator(".md-search-result__item").first().waitFor();
+  assert.ok((await page.locator(".md-search-result__item").count()) > 3);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test("the calculator shows what the library says, and rejects bad input", { timeout: 120_000 }, async () => {
+  const context = await browser.newContext();
+  const { page, problems } = await open(context, "docs/calculator.html");
+  const shown = (name) => page.locator(`[data-result=${name}]`).innerText();
+  const fill = (name, value) => page.locator(`.calculator [name=${name}]`).fill(String(value));
+  const cases = execFileSync(process.env.SIZES, ["shapes", "300"], { encoding: "utf8" }).trim().split("\n").map(JSON.parse);
+  for (const { kind, errorRate, capacity, bytes, shape, tooLarge, slices } of cases) {
+    await page.locator(".calculator [name=kind]").selectOption(kind);
+    await fill("errorRate", errorRate);
+    await fill("capacity", capacity);
+    if (kind.includes("window") || kind.includes("rolling")) await fill("slices", slices);
+    const about = `${kind} ${errorRate} ${capacity}`;
+    if (tooLarge) {
+      assert.match(await page.locator(".calculator-error").innerText(), /memory/, about);
+      continue;
+    }
+    assert.ok((await shown("empty")).startsWith(`${bytes.toLocaleString("en-US")} bytes`), about);
+    if (shape) assert.equal(await shown("probes"), String(shape.probes), about);
+    assert.ok((await shown("command")).startsWith("BF.RESERVE key "), about);
+  }
+  for (const [name, value, message] of [["errorRate", "1.5", /error rate/], ["capacity", "-1", /capacity/], ["items", "many", /number of items/]]) {
+    const good = await page.locator(`.calculator [name=${name}]`).inputValue();
+    await fill(name, value);
+    assert.match(await page.locator(".calculator-error").innerText(), message);
+    assert.ok(await page.locator(".calculator-results").isHidden());
+    await fill(name, good);
+  }
+  assert.ok(await page.locator(".calculator-results").isVisible());
+  assert.equal(await page.locator("figure[data-chart] svg").count(), 2);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
