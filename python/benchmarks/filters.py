@@ -35,6 +35,7 @@ import numpy as np
 import pyarrow as pa
 import redis
 import report
+from bitarray import bitarray
 from fastbloom_rs import BloomFilter as FastBloomFilter
 from oxbloom import BloomFilter
 from pybloom_live import BloomFilter as PyBloomFilter
@@ -46,7 +47,8 @@ PACKAGES = ("redis", "pybloom-live", "rbloom", "fastbloom-rs", "numpy", "pyarrow
 CHUNK = 1_000_000
 """Items that are created at a time, to fill a filter."""
 SLOW = 1_000_000
-"""Items that pybloom is filled with. Larger filters get random bits instead: adding 10^8 items would take a quarter of an hour."""
+"""The most items that pybloom's filters are filled with. For more, a tenth of these are added, and random bits are set
+for the others: adding 10^8 items would take about ten minutes."""
 SINGLE, BATCH = 2_000, 50_000
 """Items of a round, one by one and in a batch. Additions are fewer if they would not fit."""
 SMALL = 10_000
@@ -148,14 +150,22 @@ class PyBloom(Contender):
         if end - start <= SLOW:
             super().fill(start, end)
             return
-        # With so many of its bits set, a filter with `end` items looks like this.
-        share = 1 - (1 - 1 / self.filter.bits_per_slice) ** end
-        random = np.random.default_rng(1)
+        added = SLOW // 10
+        self.set_random_bits(end - start - added)
+        super().fill(end - added, end)
+
+    def set_random_bits(self, count: int) -> None:
+        """Sets as many more bits as `count` items would. Each item has a bit in each slice.
+
+        The generator has no seed, so that the bits of two calls are independent.
+        """
+        share = 1 - (1 - 1 / self.filter.bits_per_slice) ** count
+        random = np.random.default_rng()
         bits = self.filter.bitarray
         for at in range(0, len(bits), CHUNK * 8):
-            part = random.random(min(CHUNK * 8, len(bits) - at), dtype=np.float32) < share
-            bits[at : at + len(part)] |= type(bits)(part.tolist())
-        super().fill(max(start, end - SLOW // 10), end)
+            is_set = random.random(min(CHUNK * 8, len(bits) - at), dtype=np.float32) < share
+            part = bitarray(np.packbits(is_set, bitorder="little").tobytes(), endian="little")
+            bits[at : at + len(is_set)] |= part[: len(is_set)]
 
     def memory(self) -> int:
         return len(self.filter.bitarray) // 8
