@@ -65,6 +65,26 @@ def test_str_stands_for_its_utf8_bytes():
         filter.add("\ud800")
 
 
+def test_subclasses_are_the_items_that_they_hold():
+    class Name(str):
+        pass
+
+    class Data(bytes):
+        pass
+
+    filter = BloomFilter(100)
+    filter.add(Name("é"))
+    filter.add_all([Name("b"), Data(b"c")])
+    assert all(filter.contains_all(["é", b"b", "c"]))
+
+
+def test_a_batch_ends_before_text_that_has_no_utf8():
+    filter = BloomFilter(100)
+    with pytest.raises(UnicodeEncodeError):
+        filter.add_all(["before", "\ud800", "after"])
+    assert filter.contains_all(["before", "after"]) == [True, False]
+
+
 @pytest.mark.parametrize("item", [1, None, 1.5, ["a"], ("a",), bytearray(b"a"), memoryview(b"a")])
 def test_other_types_are_rejected(item):
     filter = BloomFilter(100, counting=True)
@@ -469,6 +489,27 @@ def test_threads_share_a_filter():
         thread.join()
     assert errors == []
     assert all(filter.contains_all(f"{n}:{each}" for n in range(4) for each in range(2500, 5000)))
+
+
+def test_a_list_may_change_while_its_items_are_added():
+    """A batch has references to the items that it hashes: another thread may drop them from the list."""
+    names = items(200_000)
+    stopped = threading.Event()
+
+    def change() -> None:
+        while not stopped.is_set():
+            for number in range(0, len(names), 1000):
+                names[number] = f"other {number}"
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    filter = BloomFilter(400_000)
+    try:
+        assert len(filter.add_all(names)) == len(names)
+    finally:
+        stopped.set()
+        thread.join()
+    assert all(filter.contains_all(name for name in names if name.startswith("item")))
 
 
 def test_filters_are_merged_both_ways_at_once():
