@@ -61,6 +61,8 @@ tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owne
 cargo deb --no-build --no-strip --package oxbloom --target "$triple" --output dist
 cargo generate-rpm --target "$triple" --target-dir "$target" --source-date "$SOURCE_DATE_EPOCH" --payload-compress gzip --output dist
 
+cargo about generate --locked --offline --fail -c packaging/about.toml -m python/Cargo.toml packaging/about.hbs |
+  cat "$staged/THIRD-PARTY-LICENSES" - > python/oxbloom/THIRD-PARTY-LICENSES
 (
   export RUSTFLAGS="$remapped"
   cd packaging
