@@ -116,6 +116,7 @@ case ${1:-} in
     needs 'command -v buildah' buildah
     needs 'command -v ip' iproute2
     needs 'command -v readelf' binutils
+    needs 'command -v rpm2archive' rpm
     rm -rf "$2" "$2.unfinished"
     mmdebstrap -q --variant=apt --include=mount,python3-venv,redis-server,rpm bookworm "$2.unfinished"
     mv "$2.unfinished" "$2" ;;

@@ -1,6 +1,7 @@
 """docs/installing.md, followed to the letter on new machines: see `conftest.py`."""
 
 import re
+import shutil
 import subprocess
 import sys
 
@@ -52,7 +53,7 @@ def test_the_files_are_checked(machine):
     machine.downloads("*")
     machine.runs("rm *.rpm")
     (check_files,) = commands("Check the files")
-    assert len(re.findall(r": OK$", machine.runs(check_files), re.MULTILINE)) == 2
+    assert len(re.findall(r": OK$", machine.runs(check_files), re.MULTILINE)) == 3
     machine.runs(f"echo >> oxbloom_{version()}-1_amd64.deb; ! {check_files}")
 
 
@@ -168,13 +169,14 @@ def test_the_page_names_each_file(kind):
     assert sum(bool(re.fullmatch(pattern, file.name)) for pattern in patterns) == 1
 
 
-def test_the_wheel_is_installed_and_leaves_nothing(machine):
+def test_the_wheel_is_installed_and_leaves_nothing(machine, tmp_path_factory):
     before = machine.files()
-    machine.downloads("*.whl")
+    downloads = tmp_path_factory.mktemp("downloads")
     with_dependencies = [sys.executable, "-m", "pip", "download", "-q", "--only-binary", ":all:"]
-    release = machine.root / "release"
-    (wheel,) = release.glob("*.whl")
-    subprocess.run([*with_dependencies, "-d", release, wheel], check=True)
+    (wheel,) = DIST.glob("*.whl")
+    subprocess.run([*with_dependencies, "-d", downloads, wheel], check=True)
+    for file in downloads.iterdir():
+        shutil.copy(file, machine.root / "release")
     install, start = commands("Python")
     assert "BF.RESERVE" in machine.runs(install)
     machine.runs(f"{start.strip()} --daemonize yes")

@@ -1,5 +1,5 @@
-// The site in headless Chromium: its pages, links, search and calculator. SITE is the folder of the built site, and SIZES the program
-// filter/examples/sizes.rs.
+// The site in headless Chromium: its pages, links, search and calculator. SITE is the folder of the built site, and SIZES
+// the program filter/examples/sizes.rs.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readFile, readdir } from "node:fs/promises";

@@ -1,7 +1,7 @@
 // The sizing of native filters: the blocks, the blocks per item and the probes for an error rate and a capacity.
 //
-// This is filter/src/sizing.rs in JavaScript, function by function, and that file explains it. A test compares both. All
-// whole numbers stay below 2^53.
+// This is filter/src/sizing.rs in JavaScript, function by function, and that file explains it. A test compares both.
+// All whole numbers stay below 2^53.
 
 import { log, log1p, log2, powerOfTwo } from "./libm.js";
 

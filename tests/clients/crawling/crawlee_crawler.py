@@ -1,7 +1,7 @@
 """A crawler with Crawlee, in a process of its own: crawlee_crawler.py SERVER_URL QUEUE START_URL BLOCKED_SECONDS.
 
-Follows all links to `/page`. A queue with this name goes on where another process left it. A request that was fetched and
-not handled is available again after BLOCKED_SECONDS.
+Follows all links to `/page`. A queue with this name continues where another process left it. A request that was fetched
+and not handled is available again after BLOCKED_SECONDS.
 """
 
 import asyncio
