@@ -22,10 +22,9 @@ remapped="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-pr
 # This builds in a subfolder: in the root of the project, cargo-zigbuild would pass relative paths of zig's headers to
 # bindgen, which runs elsewhere and would not find them.
 (
-  export CARGO_PROFILE_RELEASE_STRIP=symbols
-  export RUSTFLAGS="$remapped"
   cd packaging
-  cargo zigbuild --manifest-path ../Cargo.toml --package oxbloom --lib --release --locked --target "$triple.$glibc"
+  CARGO_PROFILE_RELEASE_STRIP=symbols RUSTFLAGS=$remapped cargo zigbuild --manifest-path ../Cargo.toml \
+    --package oxbloom --lib --release --locked --target "$triple.$glibc"
 )
 
 # The contents of the packages and of the wheel. Both tools look for target/release/… in cargo's target folder. All files get the time of
@@ -64,9 +63,8 @@ cargo generate-rpm --target "$triple" --target-dir "$target" --source-date "$SOU
 cargo about generate --locked --offline --fail -c packaging/about.toml -m python/Cargo.toml packaging/about.hbs |
   cat "$staged/THIRD-PARTY-LICENSES" - > python/oxbloom/THIRD-PARTY-LICENSES
 (
-  export RUSTFLAGS="$remapped"
   cd packaging
-  maturin build -q --release --locked --manifest-path ../python/Cargo.toml --zig --target "$triple" \
+  RUSTFLAGS=$remapped maturin build -q --release --locked --manifest-path ../python/Cargo.toml --zig --target "$triple" \
     --compatibility "manylinux_$(echo $glibc | tr . _)" --out ../dist
 )
 
