@@ -27,8 +27,8 @@ remapped="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-pr
     --package oxbloom --lib --release --locked --target "$triple.$glibc"
 )
 
-# The contents of the packages and of the wheel. Both tools look for target/release/… in cargo's target folder. All files get the time of
-# the commit, which the packages record.
+# The contents of the packages and of the wheel. Both tools for packages look for target/release/… in cargo's target
+# folder. All files get the time of the commit, which the packages record.
 built=$target/$triple/release
 staged=$built/dist
 rm -rf dist "$staged" "$target/dist"
