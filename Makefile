@@ -53,12 +53,14 @@ check: lint build ## Lint, and test the library (without its statistical tests) 
 # time, since they wait half of the time.
 SUITES = test-clients test-rust $(OTHER_SERVERS:%=test-on-%) soak test-asan test-memcheck test-instructions \
   test-package test-calculator
-test: lint build-tests build-asan build-instructions setup-servers ## Install missing packages, and run all checks: takes twenty minutes
+test: lint build-tests build-asan build-instructions wheel-in-python wheel-in-python-oldest setup-servers ## Install missing packages, and run all checks: takes twenty minutes
 	@$(call two_at_a_time,$(SUITES))
 	@echo "All tests passed."
 
-# Runs all goals, even if one fails, and does not mix their output.
-two_at_a_time = $(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(1)
+# Runs all goals, even if one fails, and does not mix their output. With BUILT, goals do not build again what they need, so
+# that all can start at once, and the longest starts first.
+two_at_a_time = $(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target BUILT=1 $(1)
+needs = $(if $(BUILT),,$(1))
 
 lint: lint-rust lint-python
 
@@ -85,7 +87,7 @@ build-tests: build setup-test
 	cargo test $(TESTED) --no-run --test memcheck --test soak
 
 # Without MAKEFLAGS, since rustdoc would warn that it cannot reach make's jobserver.
-test-rust: build-tests
+test-rust: $(call needs,build-tests)
 	$(MODULES) env -u MAKEFLAGS cargo test $(TESTED)
 
 test-crash: build-tests ## Kill servers at random moments, and look for lost items, 1000 times (or ROUNDS=5000)
@@ -97,7 +99,7 @@ test-crash: build-tests ## Kill servers at random moments, and look for lost ite
 OLDEST_PYTEST = $(OLDEST_PYTHON_ENV)/bin/pytest -W ignore::DeprecationWarning --ignore tests/clients/crawling/test_crawling_page.py \
   --ignore tests/clients/crawling/test_crawlee.py
 OLDEST_TESTS := tests/clients/crawling $(addprefix $(WHEEL_TESTS)/,test_servers.py test_sharded_filter.py)
-test-clients: build-tests wheel-in-python wheel-in-python-oldest
+test-clients: $(call needs,build-tests wheel-in-python wheel-in-python-oldest)
 	$(MODULES) $(PYTHON_ENV)/bin/pytest -q -n auto --dist loadfile tests/clients
 	$(MODULES) $(OLDEST_PYTEST) -q -n auto $(OLDEST_TESTS)
 	cd $(NODE_TESTS) && OXBLOOM_MODULE=$(MODULE) node --test
@@ -105,14 +107,14 @@ test-clients: build-tests wheel-in-python wheel-in-python-oldest
 build-instructions: build
 	cargo bench --bench instructions --no-run
 
-test-instructions: build-instructions setup-valgrind
+test-instructions: $(call needs,build-instructions setup-valgrind)
 	OXBLOOM_MODULE=$(MODULE) cargo bench --bench instructions
 
 # Builds the library only from the files that would be published.
 test-package: setup
 	cargo publish --dry-run --allow-dirty -p oxbloom-filter
 
-test-memcheck: build-tests ## Look for memory errors and leaks in a server under valgrind
+test-memcheck: $(call needs,build-tests) ## Look for memory errors and leaks in a server under valgrind
 	OXBLOOM_MODULE=$(MODULE) cargo test $(TESTED) --test memcheck
 
 # Only our own crates are compiled with AddressSanitizer (see tests/asan.sh). The other crates are hard links to the
@@ -127,7 +129,7 @@ build-asan: build-tests
 
 # Without the statistical tests, which insert millions of items, and with a quarter of the cases of the others. An
 # allocation that is too large fails, as with other allocators, instead of aborting the process.
-test-asan: build-asan ## Look for memory errors and leaks in the library's tests with AddressSanitizer
+test-asan: $(call needs,build-asan) ## Look for memory errors and leaks in the library's tests with AddressSanitizer
 	PROPTEST_CASES=64 ASAN_OPTIONS=allocator_may_return_null=1 $(TEST_WITH_ASAN) -- --skip rates:: --skip adversary::
 
 # SECONDS is the time of random commands, FILTERS the number of filters that a server moves, OPERATIONS the number of
@@ -137,7 +139,7 @@ FILTERS ?= 1000000
 OPERATIONS ?= 20000000
 SEED ?=
 MOVING_SERVER := $(TARGET)/servers/redis-8.2
-soak: build-tests $(MOVING_SERVER) ## Run random commands (SECONDS=60), defragmentation (FILTERS=1000000), removals (OPERATIONS=20000000)
+soak: $(call needs,build-tests $(MOVING_SERVER)) ## Run random commands (SECONDS=60), defragmentation (FILTERS=1000000), removals (OPERATIONS=20000000)
 	OXBLOOM_MODULE=$(MODULE) cargo test $(TESTED) --test soak -- clients $(SECONDS) $(SEED)
 	SERVER_BIN=$(MOVING_SERVER) OXBLOOM_MODULE=$(MODULE) cargo test $(TESTED) --test soak -- defragmentation $(FILTERS) $(SEED)
 	cargo test $(TESTED) --test soak -- removals $(OPERATIONS) $(SEED)
@@ -185,7 +187,7 @@ site: $(SITE_ENV)/installed ## Build the pages as a site that any web server can
 
 # Compares the calculator with the library.
 SIZES := $(TARGET)/debug/examples/sizes
-test-calculator: build-tests
+test-calculator: $(call needs,build-tests)
 	cargo build $(TESTED) --example sizes
 	SIZES=$(SIZES) node --test tests/site/calculator.test.mjs
 
