@@ -4,7 +4,7 @@
 #
 #   tools/setup.sh build                  a server, a C compiler and libclang
 #   tools/setup.sh valgrind               valgrind
-#   tools/setup.sh monitoring             promtool and redis_exporter
+#   tools/setup.sh monitoring             Prometheus, promtool and redis_exporter
 #   tools/setup.sh node                   Node.js and the packages that its tests use
 #   tools/setup.sh npm                    npm
 #   tools/setup.sh chromium               Chromium, and Node.js with npm
@@ -71,7 +71,7 @@ case ${1:-} in
   valgrind)
     needs 'command -v valgrind' valgrind ;;
   monitoring)
-    needs 'command -v promtool && { command -v redis_exporter || command -v prometheus-redis-exporter; }' \
+    needs 'command -v prometheus && command -v promtool && { command -v redis_exporter || command -v prometheus-redis-exporter; }' \
       prometheus prometheus-redis-exporter ;;
   npm)
     needs 'command -v npm' npm ;;

@@ -21,8 +21,9 @@ warnings.filterwarnings("ignore", message="The RedisStorageClient is experimenta
 
 
 async def main(url: str, queue: str, start: str, blocked: str) -> None:
-    # Crawlee has no setting for this.
+    # Crawlee has no setting for these.
     _request_queue_client.RedisRequestQueueClient._BLOCK_REQUEST_TIME = int(1000 * float(blocked))
+    _request_queue_client.RedisRequestQueueClient._RECLAIM_INTERVAL = timedelta(seconds=1)
     client = RedisStorageClient(connection_string=url, queue_dedup_strategy="bloom")
     settings = Configuration(purge_on_start=False)
     requests = await RequestQueue.open(name=queue, storage_client=client, configuration=settings)
