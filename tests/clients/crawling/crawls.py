@@ -61,6 +61,8 @@ class Crawler:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                # If the tests run in the background of a shell, the crawler would ignore the interrupt otherwise.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
             )
 
     def text(self) -> str:
