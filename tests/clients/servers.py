@@ -12,6 +12,7 @@ The servers listen on free loopback ports, keep their files in temporary folders
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -49,6 +50,11 @@ def server_version() -> tuple[int, int]:
     ).stdout
     major, minor, *_ = told.partition("v=")[2].split(".")
     return int(major), int(minor)
+
+
+def hear_interrupts() -> None:
+    """Is for `preexec_fn`: a process that a shell starts in the background, and its children, ignore SIGINT otherwise."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def happens(condition: Callable[[], object], within: float = WITHIN) -> bool:

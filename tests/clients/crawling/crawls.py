@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from servers import WITHIN, Server, wait_until
+from servers import WITHIN, Server, hear_interrupts, wait_until
 
 HERE = Path(__file__).parent
 
@@ -61,8 +61,7 @@ class Crawler:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                # If the tests run in the background of a shell, the crawler would ignore the interrupt otherwise.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+                preexec_fn=hear_interrupts,  # noqa: PLW1509
             )
 
     def text(self) -> str:

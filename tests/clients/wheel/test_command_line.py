@@ -21,7 +21,16 @@ import redis
 from gates import Gate
 from kinds import KINDS, filled
 from oxbloom import BloomFilter, __version__, module_path
-from servers import HOST, OXBLOOM, REDISBLOOM, WITHIN, Server, running, wait_until
+from servers import (
+    HOST,
+    OXBLOOM,
+    REDISBLOOM,
+    WITHIN,
+    Server,
+    hear_interrupts,
+    running,
+    wait_until,
+)
 
 OXBLOOM_COMMAND = [sys.executable, "-m", "oxbloom"]
 MILLION = 1_000_000
@@ -67,8 +76,7 @@ def start(*arguments: object, **more: Any) -> subprocess.Popen:
         stdin=pipe,
         stdout=pipe,
         stderr=pipe,
-        # Whoever is started in the background of a shell ignores it otherwise.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+        preexec_fn=hear_interrupts,  # noqa: PLW1509
         **more,
     )
 

@@ -13,7 +13,16 @@ from pathlib import Path
 
 import pytest
 from gates import Gate
-from servers import HOST, OXBLOOM, REDISBLOOM, Server, free_port, running, wait_until
+from servers import (
+    HOST,
+    OXBLOOM,
+    REDISBLOOM,
+    Server,
+    free_port,
+    hear_interrupts,
+    running,
+    wait_until,
+)
 
 DESTINATION = OXBLOOM  # the module that loads the copies
 
@@ -58,8 +67,7 @@ class Tool:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # A process that a shell starts in the background would ignore the interrupt otherwise.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+            preexec_fn=hear_interrupts,  # noqa: PLW1509
         )
         self.processes.append(process)
         return process
