@@ -405,15 +405,8 @@ def main() -> None:
     quick = os.environ.get("QUICK", "") not in ("", "0")
     target = Path(os.environ.get("TARGET", ROOT / "target"))
     figures = run(QUICK if quick else FULL, target / "demo").markdown()
-    print(figures)
-    if quick:
-        page = target / "bench" / "dupefilters.md"
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(figures + "\n")
-    else:
-        page = ROOT / "docs" / "scrapy.md"
-        report.write(page, figures)
-    say(f"Written to {page}")
+    page = ROOT / "docs" / "scrapy.md"
+    report.publish(figures, page, target / "bench" / "dupefilters.md" if quick else None)
 
 
 def run(plan: Plan, data: Path) -> report.Report:

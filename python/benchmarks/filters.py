@@ -398,16 +398,10 @@ def by_madd(url: str, count: int) -> float:
 def main() -> None:
     quick = os.environ.get("QUICK", "") not in ("", "0")
     plan = QUICK if quick else FULL
+    target = Path(os.environ.get("TARGET", ROOT / "target"))
     figures = "\n\n".join(parts(plan))
-    print(figures)
-    if quick:
-        page = Path(os.environ.get("TARGET", ROOT / "target")) / "bench" / "filters.md"
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(figures + "\n")
-    else:
-        page = ROOT / "docs" / "python-benchmarks.md"
-        report.write(page, figures)
-    say(f"Written to {page}")
+    page = ROOT / "docs" / "python-benchmarks.md"
+    report.publish(figures, page, target / "bench" / "filters.md" if quick else None)
 
 
 def parts(plan: Plan) -> Iterator[str]:

@@ -195,6 +195,17 @@ def processor() -> str:
     return models[0] if models else platform.processor()
 
 
+def publish(figures: str, page: Path, quick: Path | None) -> None:
+    """Prints the figures, and writes them into the page, or those of a quick run into a file of their own."""
+    print(figures)
+    if quick:
+        quick.parent.mkdir(parents=True, exist_ok=True)
+        quick.write_text(figures + "\n")
+    else:
+        write(page, figures)
+    print(f"Written to {quick or page}", file=sys.stderr, flush=True)
+
+
 def write(page: Path, figures: str) -> None:
     """Puts the figures where the page has its markers."""
     before, begin, rest = page.read_text().partition(BEGIN)
