@@ -261,8 +261,8 @@ test-dist: dist $(PYTHON_ENV)/installed $(ROOT_FILE_SYSTEM) $(TARGET)/servers/va
 
 clean: ## Remove everything that was built
 	cargo clean
-	rm -rf dist python/oxbloom/liboxbloom.so
-	rm -rf $(NODE_TESTS)/node_modules
+	rm -rf dist python/oxbloom/liboxbloom.so python/oxbloom/THIRD-PARTY-LICENSES
+	rm -rf $(NODE_TESTS)/node_modules tests/site/node_modules
 
 # --- Dependencies, which tools/setup.sh installs ----------------------------------------------------------------------
 
