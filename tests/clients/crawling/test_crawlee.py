@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers import OXBLOOM, REDISBLOOM, ROOT, Server, happens, running, wait_until
+from pages import blocks, page
+from servers import OXBLOOM, REDISBLOOM, ROOT, WITHIN, Server, happens, running, wait_until
 from website import Site, site
 
 CRAWLER = Path(__file__).with_name("crawlee_crawler.py")
@@ -77,6 +78,24 @@ def test_a_crawl_visits_each_page_once_and_a_second_one_none(server, website, cr
         assert server.client.bf().info(key).capacity == 100_000
     crawlers.finish(crawlers.start())
     assert website.visits() == dict.fromkeys(range(PAGES), 1)
+
+
+def test_the_example_on_the_page_crawls_with_bloom_filters(server, website, tmp_path):
+    [example] = [code for code in blocks(page("crawling.md"), "python") if "crawlee" in code]
+    crawl = f"""
+import asyncio
+
+@crawler.router.default_handler
+async def handle(context):
+    await context.add_requests([{website.url(1)!r}, {website.url(1)!r}])
+
+asyncio.run(crawler.run([{website.url(0)!r}]))
+"""
+    code = example.replace("redis://127.0.0.1:6379", server.url) + crawl
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=WITHIN)
+    assert website.visits() == {0: 1, 1: 1}
+    [added] = server.client.scan_iter("request_queues:*:added_bloom_filter")
+    assert server.client.execute_command("BF.CARD", added) == 2
 
 
 def test_two_crawlers_share_the_pages(website, crawlers):
