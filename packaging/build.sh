@@ -4,6 +4,9 @@
 # TARGET is cargo's target folder, with the tools of `tools/setup.sh dist` in TARGET/dist-tools. ARCH is x86_64, or
 # aarch64 after `rustup target add aarch64-unknown-linux-gnu` (which was not tried). The same commit and tools give the
 # same files.
+#
+# PyPI shows the README in the wheel, but cannot follow its links to other files. With the address of the repository's
+# files in REPOSITORY_URL, they lead there. Otherwise, they become plain text.
 set -eu
 cd "$(dirname "$0")/.."
 target=$1 arch=$2
@@ -65,8 +68,16 @@ cargo about generate --locked --offline --fail -c packaging/about.toml -m python
 (
   cd packaging
   RUSTFLAGS=$remapped maturin build -q --release --locked --manifest-path ../python/Cargo.toml --zig --target "$triple" \
-    --compatibility "manylinux_$(echo $glibc | tr . _)" --out ../dist
+    --compatibility "manylinux_$(echo $glibc | tr . _)" --out "$target/dist"
 )
+if [ -n "${REPOSITORY_URL:-}" ]; then
+  adapted="s,\]\(\.\./,](${REPOSITORY_URL%/}/,g"
+else
+  adapted='s,\[([^][]*)\]\(\.\./[^)]*\),\1,g'
+fi
+wheel unpack --dest "$target/dist" "$target/dist"/oxbloom-*.whl
+sed -z -E -i "$adapted" "$target/dist/oxbloom-$version/oxbloom-$version.dist-info/METADATA"
+wheel pack --dest-dir dist "$target/dist/oxbloom-$version"
 
 cd dist
 sha256sum -- * > SHA256SUMS

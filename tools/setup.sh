@@ -105,7 +105,7 @@ case ${1:-} in
     needs_python
     needs 'command -v dpkg-shlibdeps' dpkg-dev
     python3 -m venv "$2"
-    "$2/bin/pip" install -q cargo-zigbuild==0.24.0 maturin==1.16.0 ziglang==0.15.2
+    "$2/bin/pip" install -q cargo-zigbuild==0.24.0 maturin==1.16.0 wheel==0.48.0 ziglang==0.15.2
     cargo install -q --locked --root "$2" cargo-deb@3.8.0 cargo-generate-rpm@0.21.1
     cargo install -q --locked --root "$2" --features cli cargo-about@0.9.3 ;;
   root-file-system)

@@ -4,6 +4,7 @@ import hashlib
 import re
 import subprocess
 import sys
+import zipfile
 
 import pytest
 from conftest import DIST, TARGET, version
@@ -83,6 +84,14 @@ def test_the_links_of_the_pages_lead_somewhere_in_the_archive(tmp_path):
         # The archive has no sources.
         targets = [target for target in targets if not target.endswith(".rs")]
         assert [target for target in targets if not (page.parent / target).exists()] == [], page
+
+
+def test_pypi_can_follow_the_links_in_the_wheel():
+    (wheel,) = DIST.glob("*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        readme = files.read(f"oxbloom-{version()}.dist-info/METADATA").decode()
+    assert "The command `oxbloom` builds, checks and copies filters" in " ".join(readme.split())
+    assert "](../" not in readme
 
 
 def test_building_elsewhere_gives_the_same_files(tmp_path):
