@@ -1,4 +1,4 @@
-//! Access control lists, which say who may run what on which key; and the nodes of a cluster.
+//! ACL permissions for commands, keys and channels, and redirections between the nodes of a cluster.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use testkit::server::{server_version, wait_until, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup};
 
-/// Creates `user` with these rules alone, and connects as that user.
+/// Creates the user `user` with only these rules, and connects as that user.
 fn user(server: &Server, rules: &str) -> Wire {
     let mut admin = Wire::resp2(server);
     let reply = admin.run(&format!("ACL SETUSER user reset on nopass {rules}"));
@@ -26,13 +26,13 @@ fn is_denied(reply: &Reply) -> bool {
     matches!(reply, Reply::Error(text) if text.starts_with("NOPERM "))
 }
 
-/// Returns the command's line for another key.
+/// Returns the command's line with another key.
 fn line_on(command: &Command, key: &str) -> String {
     command.line.replace("key", key)
 }
 
 #[test]
-fn a_command_is_allowed_by_its_name_alone() {
+fn allowing_a_command_allows_no_other() {
     let server = Setup::oxbloom().start();
     for allowed in COMMANDS {
         let mut client = user(&server, &format!("~* -@all +{}", allowed.name));
@@ -44,7 +44,7 @@ fn a_command_is_allowed_by_its_name_alone() {
 }
 
 #[test]
-fn a_command_is_denied_by_its_name_alone() {
+fn denying_a_command_denies_no_other() {
     let server = Setup::oxbloom().start();
     for forbidden in COMMANDS {
         let mut client = user(&server, &format!("~* +@all -{}", forbidden.name));
@@ -56,7 +56,7 @@ fn a_command_is_denied_by_its_name_alone() {
 }
 
 #[test]
-fn only_keys_of_the_pattern_are_allowed() {
+fn only_keys_that_match_the_pattern_are_allowed() {
     let server = Setup::oxbloom().start();
     let mut client = user(&server, "~seen:* +@all");
     for command in COMMANDS {
@@ -65,15 +65,15 @@ fn only_keys_of_the_pattern_are_allowed() {
             assert!(is_denied(&client.run(&line_on(command, key))), "{} {key}", command.name);
         }
     }
-    // Items are not keys.
+    // The pattern does not apply to items.
     let many = client.run("BF.MADD seen:1 other xseen:1");
     assert_eq!(many, Reply::integers(&[1, 1]));
 }
 
-/// A key, or a rule for keys, with whether it is read and whether it is written.
+/// A key, or the start of an ACL rule for keys. The flags stand for reading and for writing.
 type KeyUse = (&'static str, bool, bool);
 
-/// Lines that name several keys, with the use of each.
+/// Commands with several keys, and the use of each key.
 const SEVERAL_KEYS: &[(&str, &[KeyUse])] = &[
     ("BF.RESERVE own LIKE other", &[("own", false, true), ("other", true, false)]),
     ("bf.reserve LIKE like LIKE", &[("LIKE", true, true)]),
@@ -83,7 +83,7 @@ const SEVERAL_KEYS: &[(&str, &[KeyUse])] = &[
 ];
 
 #[test]
-fn each_key_takes_the_right_to_read_it_or_to_write_it() {
+fn a_command_needs_permission_to_read_or_write_each_of_its_keys() {
     let server = Setup::oxbloom().start();
     let rights: &[KeyUse] = match server_version() {
         (..7, _) => &[("~none:", false, false), ("~", true, true)],
@@ -111,7 +111,7 @@ fn each_key_takes_the_right_to_read_it_or_to_write_it() {
 }
 
 #[test]
-fn what_selectors_allow_is_not_added_up() {
+fn permissions_of_several_selectors_are_not_combined() {
     if server_version() < (7, 0) {
         return;
     }
@@ -126,7 +126,7 @@ fn what_selectors_allow_is_not_added_up() {
             }
         }
     }
-    // One selector must allow all keys.
+    // A single selector must allow all keys of a command.
     for (line, keys) in SEVERAL_KEYS {
         let apart = user(&server, "(~own ~LIKE +@all) (~one ~other +@all)").run(line);
         assert_eq!(is_denied(&apart), keys.len() > 1, "{line}: {apart:?}");
@@ -136,7 +136,7 @@ fn what_selectors_allow_is_not_added_up() {
 }
 
 #[test]
-fn changes_are_told_on_channels_that_are_allowed() {
+fn changes_are_announced_on_allowed_channels_only() {
     let server = Setup::oxbloom().set("notify-keyspace-events KEA").start();
     let mut listener = user(&server, "-@all +subscribe +psubscribe resetchannels &__keyspace@0__:seen:* &end");
     for channel in ["__keyevent@0__:bf.add", "__keyspace@0__:other", "__keyspace@0__:seen"] {
@@ -148,8 +148,8 @@ fn changes_are_told_on_channels_that_are_allowed() {
     assert!(!is_denied(&listener.run("PSUBSCRIBE __keyspace@0__:seen:*")));
     assert!(!is_denied(&listener.run("SUBSCRIBE end")));
     let mut client = Wire::resp2(&server);
-    let made = ["BF.ADD seen:1 item", "BF.ADD other item", "BF.ADD seen item", "BF.MERGE seen:2 1 seen:1"];
-    made.iter().for_each(|line| assert!(!client.run(line).is_error(), "{line}"));
+    let changes = ["BF.ADD seen:1 item", "BF.ADD other item", "BF.ADD seen item", "BF.MERGE seen:2 1 seen:1"];
+    changes.iter().for_each(|line| assert!(!client.run(line).is_error(), "{line}"));
     client.run("PUBLISH end end");
     let mut heard = Vec::new();
     while heard.last().is_none_or(|last| last != "end end") {
@@ -164,13 +164,13 @@ fn changes_are_told_on_channels_that_are_allowed() {
 /// A script that runs the command given as its arguments.
 const SCRIPT: &str = "return redis.call(unpack(ARGV))";
 
-/// The same as two functions, one of them read-only.
+/// Two functions that do the same. The second is read-only.
 const FUNCTIONS: &str = "#!lua name=callers
     local function run(keys, args) return redis.call(unpack(args)) end
     redis.register_function('run', run)
     redis.register_function{function_name='run_read_only', callback=run, flags={'no-writes'}}";
 
-/// Runs a command in a script or function. `caller` is the command and the name that call it.
+/// Runs a command in a script or a function. `caller` is the start of the command that calls this script or function.
 fn run_within(client: &mut Wire, caller: [&str; 2], words: &[String]) -> Reply {
     let words: Vec<_> = caller.into_iter().chain(["1", "key"]).chain(words.iter().map(String::as_str)).collect();
     client.run_words(&words)
@@ -189,7 +189,7 @@ fn scripts_and_functions_may_do_no_more_than_their_user() {
         assert_eq!(admin.run_words(&["FUNCTION", "LOAD", FUNCTIONS]), Reply::bulk("callers"));
         callers.push(["FCALL", "run"]);
     }
-    // Later and earlier servers word this error differently.
+    // The wording depends on the server's version.
     let is_rejected = |reply: &Reply| says(reply, "ACL failure in script") || says(reply, "can't run this command");
     for caller in callers {
         for allowed in COMMANDS {
@@ -234,7 +234,7 @@ fn transactions_may_do_no_more_than_their_user() {
             assert_eq!(is_denied(&client.run(command.line)), command.name == denied.name, "{}", command.name);
         }
         assert!(says(&client.run("EXEC"), "EXECABORT"), "{}", denied.name);
-        // A command that becomes forbidden while it waits does not run either.
+        // A command that is denied only after it was queued does not run either.
         let mut client = user(&server, "~key +@all");
         client.run("MULTI");
         assert_eq!(client.run(denied.line), Reply::simple("QUEUED"));
@@ -249,7 +249,7 @@ fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-/// Arguments that follow the key, valid or not.
+/// Arguments that follow the key, valid and invalid.
 const WORDS: &[&str] = &[
     "item",
     "other",
@@ -287,7 +287,7 @@ const WORDS: &[&str] = &[
     "OXB",
 ];
 
-/// Returns calls of a command on the keys: the valid ones, and random ones.
+/// Returns calls of a command on the keys: valid ones, ones with a single further argument, and random ones.
 fn forms(command: &Command, keys: &[&str], random: &mut Random) -> Vec<Vec<String>> {
     let mut forms: Vec<_> = keys.iter().map(|key| words(&line_on(command, key))).collect();
     let with_one = keys.iter().flat_map(|key| WORDS.iter().map(move |word| [command.name, key, word]));
@@ -303,7 +303,7 @@ fn forms(command: &Command, keys: &[&str], random: &mut Random) -> Vec<Vec<Strin
 }
 
 #[test]
-fn who_may_only_read_changes_nothing() {
+fn a_user_who_may_only_read_changes_nothing() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut admin = server.connect();
     various(&mut admin);
@@ -315,7 +315,7 @@ fn who_may_only_read_changes_nothing() {
         COMMANDS.iter().filter(|command| !command.writes).map(|command| format!(" +{}", command.name)).collect();
     let by_name = format!("~* -@all{names}");
     let by_category = has_categories(&server).then(|| "~* -@all +@read".to_owned());
-    // The right to write a key is separate from the right to run a command that writes.
+    // From 7.0 on, reading and writing a key are separate permissions.
     let by_key = (server_version() >= (7, 0)).then(|| "%R~* +@all -@dangerous".to_owned());
     let mut random = Random::unpredictable();
     for rules in [Some(by_name), by_category, by_key].into_iter().flatten() {
@@ -335,11 +335,11 @@ fn who_may_only_read_changes_nothing() {
     }
 }
 
-/// Filters with seeds that occur nowhere else in a reply.
+/// The keys, options and seeds of two filters. The seeds occur nowhere else in a reply.
 const SEEDS: [(&str, &str, u64); 2] =
     [("key", "", 0xC7D5_3B92_6E8F_41A9), ("key:counting", "COUNTING", 0x94E1_6FB7_2A5D_83CB)];
 
-/// Appends all that is in a reply to one string of bytes.
+/// Appends all texts and numbers of a reply to `into`.
 fn contents(reply: &Reply, into: &mut Vec<u8>) {
     into.push(b' ');
     match reply {
@@ -356,7 +356,7 @@ fn contents(reply: &Reply, into: &mut Vec<u8>) {
     }
 }
 
-/// Returns the form in which a reply contains a seed, if it contains one.
+/// Returns the spelling of a seed in a reply, if the reply contains one.
 fn spelling_of_a_seed(reply: &Reply) -> Option<String> {
     let mut text = Vec::new();
     contents(reply, &mut text);
@@ -370,19 +370,19 @@ fn spelling_of_a_seed(reply: &Reply) -> Option<String> {
     found.next().map(|spelling| spelling.escape_ascii().to_string())
 }
 
-/// Tries everything to learn the seeds of filters, as a user with `rights` on them and all rights on other keys.
-/// Returns the forms in which it found them.
+/// Tries to learn the seeds of the filters by all commands, as a user with the permissions `rights` on their keys, and
+/// all permissions on some other keys. Returns the spellings of the seeds in the replies.
 fn hunt_for_seeds(rights: &str) -> BTreeSet<String> {
     let server = Setup::oxbloom().set("notify-keyspace-events KEA").start();
     let mut admin = Wire::resp2(&server);
-    let make = |admin: &mut Wire| {
+    let create_filters = |admin: &mut Wire| {
         for (key, kind, seed) in SEEDS {
             admin.run(&format!("DEL {key}"));
-            let made = admin.run(&format!("BF.INSERT {key} SEED {seed} {kind} ITEMS item"));
-            assert_eq!(made, Reply::integers(&[1]));
+            let added = admin.run(&format!("BF.INSERT {key} SEED {seed} {kind} ITEMS item"));
+            assert_eq!(added, Reply::integers(&[1]));
         }
     };
-    make(&mut admin);
+    create_filters(&mut admin);
     admin.run_words(&["FUNCTION", "LOAD", FUNCTIONS]);
     let mut client = user(&server, &format!("{rights}~key* ~own* &* +@all -@admin -@dangerous +info +client|list"));
     let mut listener = Wire::resp2(&server);
@@ -403,17 +403,18 @@ fn hunt_for_seeds(rights: &str) -> BTreeSet<String> {
             }
         }
     }
-    // The chunks of the user's own filter, whose tags do not match the other filter.
+    // Loads chunks of the user's own filter. Their tags do not match the other filters.
     client.run("DEL own1");
     client.run("BF.ADD own1 item");
     for (cursor, data) in client.scan_dump("own1") {
         SEEDS.iter().for_each(|(key, ..)| look(&client.load_chunk(key, cursor, &data)));
     }
-    // The server's own commands on keys, which might remove a filter, or move it to a key with more rights.
+    // The server's own commands may copy or move a filter to a key that the user may read. Some delete the filter, so
+    // it is created again for each.
     for name in admin.run("ACL CAT keyspace").elements().iter().map(Reply::text).filter(|name| !name.contains('|')) {
         for (key, ..) in SEEDS {
             for rest in ["", "own2", "own2 REPLACE", "0", "1 own2"] {
-                make(&mut admin);
+                create_filters(&mut admin);
                 client.run("DEL own2");
                 look(&client.run(format!("{name} {key} {rest}").trim_end()));
                 ["BF.INFO own2 SEED", "BF.SCANDUMP own2 0", "DUMP own2"]
@@ -422,7 +423,7 @@ fn hunt_for_seeds(rights: &str) -> BTreeSet<String> {
             }
         }
     }
-    make(&mut admin);
+    create_filters(&mut admin);
     let lines = [
         "INFO everything",
         "COMMAND",
@@ -445,12 +446,12 @@ fn hunt_for_seeds(rights: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn seeds_are_only_told_to_those_who_may_read_the_filter() {
+fn seeds_are_only_shown_to_users_who_may_read_the_filter() {
     if server_version() < (7, 0) {
         return;
     }
     assert_eq!(hunt_for_seeds("%W"), BTreeSet::new());
-    // The hunt does find seeds: in replies, and in dumps.
+    // With read permission, the same commands show the seeds in replies and in dumps.
     let found = hunt_for_seeds("%R");
     for (.., seed) in SEEDS {
         for spelling in [seed.to_string(), seed.to_le_bytes().escape_ascii().to_string()] {
@@ -467,7 +468,7 @@ fn has_categories(server: &Server) -> bool {
 }
 
 #[test]
-fn commands_are_in_the_categories_that_the_server_lets_modules_have() {
+fn commands_are_in_acl_categories_if_the_server_supports_this() {
     let server = Setup::oxbloom().start();
     let mut admin = Wire::resp2(&server);
     let has_categories = has_categories(&server);
@@ -502,7 +503,7 @@ fn commands_are_in_the_categories_that_the_server_lets_modules_have() {
 /// The page with the rules that operators copy.
 const PAGE: &str = include_str!("../../docs/security.md");
 
-/// Returns the version in `words`, the first if there are several.
+/// Returns the first version in a text.
 fn version_in(words: &str) -> (u32, u32) {
     let numbers = words.trim_start_matches(|letter: char| !letter.is_ascii_digit());
     let mut numbers = numbers.split(['.', ',']).map(|number| number.parse().expect("a number"));
@@ -510,7 +511,7 @@ fn version_in(words: &str) -> (u32, u32) {
 }
 
 #[test]
-fn the_page_on_users_is_right_to_the_letter() {
+fn the_commands_on_the_security_page_do_what_it_says() {
     for command in COMMANDS {
         assert!(PAGE.contains(&command.name.to_uppercase()), "{}", command.name);
     }
@@ -545,7 +546,7 @@ fn the_page_on_users_is_right_to_the_letter() {
     assert!(blocks == 5 && lines.iter().all(|&lines| lines > 5), "{blocks} {lines:?}");
 }
 
-/// Starts a server for a cluster. It also needs the port that is 10000 above its own.
+/// Starts a node of a cluster. It also needs the port 10000 above its own, which may be taken: then it tries again.
 pub(crate) fn start_node() -> Server {
     let start = || Setup::oxbloom().set("cluster-enabled yes").try_start();
     let mut last = String::new();
@@ -555,7 +556,7 @@ pub(crate) fn start_node() -> Server {
             Err(log) => last = log,
         }
     }
-    panic!("no node of a cluster started:\n{last}")
+    panic!("no cluster node started:\n{last}")
 }
 
 pub(crate) fn serve_slots(node: &mut Wire, slots: std::ops::Range<u32>) {
@@ -594,7 +595,7 @@ fn a_cluster_of_one_node_serves_every_command() {
 }
 
 #[test]
-fn a_key_of_another_node_is_redirected_there() {
+fn commands_on_a_key_of_another_node_are_redirected() {
     let nodes = [start_node(), start_node()];
     let [mut first, mut second] = [Wire::resp2(&nodes[0]), Wire::resp2(&nodes[1])];
     serve_slots(&mut first, 0..8192);
@@ -602,7 +603,7 @@ fn a_key_of_another_node_is_redirected_there() {
     first.run(&format!("CLUSTER MEET 127.0.0.1 {}", nodes[1].port));
     wait_for_cluster(&mut first);
     wait_for_cluster(&mut second);
-    // Slot 12539 belongs to the second node, whatever the items are.
+    // The slot of `key`, 12539, belongs to the second node.
     let moved = Reply::Error(format!("MOVED 12539 127.0.0.1:{}", nodes[1].port));
     assert_eq!(first.run("CLUSTER KEYSLOT key"), Reply::Integer(12539));
     for command in COMMANDS {

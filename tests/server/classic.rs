@@ -1,4 +1,4 @@
-//! Which filters get the classic layout, and how they differ for clients of this module. `tests/oracle` compares them
+//! The classic layout: how a filter gets it, and how it differs for clients. `tests/oracle` compares classic filters
 //! with RedisBloom's.
 
 use redis::Value;
@@ -21,7 +21,7 @@ fn layout(client: &mut Wire, key: &str) -> String {
     client.run(&format!("BF.INFO {key} LAYOUT")).elements()[0].text()
 }
 
-/// Returns the layouts of the filters that each command creates without LAYOUT.
+/// Returns the layout of the filter that each command creates without LAYOUT.
 fn layouts_by_default(client: &mut Wire) -> Vec<String> {
     client.run("FLUSHALL");
     let creations =
@@ -102,7 +102,7 @@ fn a_command_may_choose_the_layout() {
         for (line, error) in rejected {
             assert_eq!(client.run(line), Reply::error(error), "{line}");
         }
-        // If filters are classic by default, SEED alone is not enough.
+        // If filters are classic by default, SEED needs LAYOUT native.
         let seeded = if default == "native" { Reply::simple("OK") } else { Reply::error(NO_SEED) };
         assert_eq!(client.run("BF.RESERVE key 0.01 100 SEED 7"), seeded);
         assert_eq!(client.run("BF.RESERVE other 0.01 100 SEED 7 LAYOUT native"), Reply::simple("OK"));
@@ -110,7 +110,7 @@ fn a_command_may_choose_the_layout() {
 }
 
 #[test]
-fn a_classic_filter_tells_as_much_as_a_native_one() {
+fn info_has_the_same_fields_for_classic_and_native_filters() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     client.run("BF.RESERVE key 0.01 100 EXPANSION 4 LAYOUT classic");
@@ -125,20 +125,20 @@ fn a_classic_filter_tells_as_much_as_a_native_one() {
     let items: Vec<String> = (0..100).map(|n| n.to_string()).collect();
     let words: Vec<&str> = ["BF.MADD", "key"].into_iter().chain(items.iter().map(String::as_str)).collect();
     client.run_words(&words);
-    // 100 items with 8 probes each in 1,152 bits leave half of the bits clear, and half of the error rate unused.
+    // 100 items with 8 probes each set about half of the 1,152 bits. The estimated rate is about half of 0.01.
     let (fill, rate) = (number(&mut client, "FILL"), number(&mut client, "FPR"));
     assert!((0.45..0.55).contains(&fill) && (0.002..0.009).contains(&rate), "{fill} {rate}");
-    // A filter that was restored has the same figures.
+    // A restored filter has the same figures.
     let dump = client.run("DUMP key");
     client.run_words(&[&b"RESTORE"[..], b"copy", b"0", dump.bytes()]);
     assert_eq!(client.run("BF.INFO copy FILL"), client.run("BF.INFO key FILL"));
 }
 
 #[test]
-fn a_classic_filter_is_created_on_replicas_as_redisbloom_understands_it() {
+fn the_creation_of_a_classic_filter_is_replicated_in_commands_of_redisbloom() {
     let setup = with_aof("no").module_arguments("bf-layout classic").set("repl-diskless-sync-delay 0");
     let master = setup.start();
-    // The defaults of a replica have no effect.
+    // The replica's own defaults have no effect.
     let replica = replica_of(&master, Setup::oxbloom().set("repl-diskless-sync-delay 0")).start();
     let (mut client, mut other) = (master.connect(), replica.connect());
     wait_for_replica(&mut client, &mut other);
@@ -170,18 +170,18 @@ fn a_classic_filter_can_be_copied_and_digested() {
     }
 }
 
-/// The oldest files of RedisBloom hold filters whose headers RedisBloom rejects in chunks. We must accept them from our
-/// own append-only file.
+/// RedisBloom's oldest files hold filters whose headers BF.LOADCHUNK rejects. We must accept such headers from our own
+/// append-only file.
 #[test]
-fn a_very_old_filter_survives_the_rewriting_of_the_append_only_file() {
+fn a_very_old_filter_survives_a_rewrite_of_the_append_only_file() {
     use Part::{Double, String, Unsigned};
     let log = |setup: Setup| setup.set("appendonly yes").set("aof-use-rdb-preamble no").set("rdbcompression no");
     let server = log(Setup::oxbloom()).start();
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE key 0.01 100 LAYOUT classic").unwrap();
     let original = Payload::parse(&ask::<Vec<u8>>(&mut client, "DUMP key"));
-    // A hundred items of about eleven bits each, in the 1,102 bits of 144 bytes; and the empty layer of a filter that
-    // could not grow.
+    // One filter has 100 items of about 11 bits each: 1,102 bits, in 144 bytes. The other has the empty layer that
+    // RedisBloom leaves when growth fails.
     let very_old = [Unsigned(0), Unsigned(1), Unsigned(100), Double(0.005), Unsigned(8), Double(11.027754)];
     let very_old = original.with_parts(0, &[&very_old[..], &[String(vec![0; 144]), Unsigned(0)]].concat());
     let void =
@@ -206,7 +206,7 @@ fn a_very_old_filter_survives_the_rewriting_of_the_append_only_file() {
     }
 }
 
-/// The limits of memory are the same as for native filters.
+/// The memory limits are the same as for native filters.
 #[test]
 fn a_classic_filter_beyond_the_limits_is_rejected() {
     let server = Setup::oxbloom().module_arguments("bf-layout classic filter-memory-limit 1mb").start();
@@ -225,7 +225,7 @@ fn a_classic_filter_beyond_the_limits_is_rejected() {
 
 /// The module also prefetches for single-item commands on large classic filters.
 #[test]
-fn looking_ahead_does_not_show() {
+fn prefetching_changes_no_reply() {
     let server = Setup::oxbloom().module_arguments("bf-layout classic lookahead-size 1").start();
     let mut client = server.connect();
     let mut model = FilterModel::new("key");

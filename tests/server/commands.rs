@@ -12,10 +12,10 @@ use testkit::{Server, Setup, ask, error, run};
 pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 pub(crate) const FULL: &str = "ERR non scaling filter is full";
 
-/// The facts about a command that clients can see.
+/// The properties of a command that clients can see.
 pub(crate) struct Command {
     pub name: &'static str,
-    /// A valid line. Its key is `key`.
+    /// A valid command line. Its key is `key`.
     pub line: &'static str,
     pub arity: i64,
     pub writes: bool,
@@ -62,8 +62,8 @@ const fn command(
 }
 
 impl Command {
-    /// Returns true if a server without memory rejects the command. Commands that only remove are allowed, since they
-    /// free memory.
+    /// Returns true if a server that is out of memory rejects the command. Commands that only remove items are allowed,
+    /// since they free memory.
     fn takes_memory(&self) -> bool {
         self.writes && self.key_flags != REMOVES
     }
@@ -74,7 +74,7 @@ impl Command {
     }
 }
 
-/// The fields of the usual reply to BF.INFO.
+/// The fields of the reply to BF.INFO without further arguments.
 const LABELS: [&str; 5] = ["Capacity", "Size", "Number of filters", "Number of items inserted", "Expansion rate"];
 
 /// Returns a connection for each protocol, with its replies for true and false.
@@ -115,7 +115,7 @@ fn an_item_is_new_once_and_present_ever_after() {
 }
 
 #[test]
-fn replies_have_their_type_in_either_protocol() {
+fn replies_have_the_right_type_in_both_protocols() {
     let server = Setup::oxbloom().start();
     for (mut client, yes, no) in protocols(&server) {
         client.run("FLUSHALL");
@@ -166,7 +166,7 @@ fn a_missing_key_holds_nothing_and_is_created_by_adding() {
 }
 
 #[test]
-fn a_key_of_another_type_is_an_error_to_every_command_and_stays_as_it_is() {
+fn every_command_rejects_a_key_of_another_type_and_leaves_it_unchanged() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     client.run("SET key value");
@@ -182,7 +182,7 @@ fn a_key_of_another_type_is_an_error_to_every_command_and_stays_as_it_is() {
     assert_eq!(client.run("SADD filter member"), Reply::error(WRONG_TYPE));
 }
 
-/// Returns lines with one argument too few, or one too many for commands with a maximum.
+/// Returns command lines with too few arguments, and with one too many if the command has a maximum.
 fn lines_of_wrong_length() -> Vec<(&'static str, String)> {
     let most = |name| match name {
         "bf.reserve" => Some(20),
@@ -211,7 +211,7 @@ fn wrong_arity(name: &str) -> Reply {
 }
 
 #[test]
-fn a_word_too_many_or_too_few_is_rejected_whatever_the_key_holds() {
+fn a_wrong_number_of_arguments_is_rejected_whatever_the_key_holds() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     for prepare in ["DEL key", "SET key value", "DEL key", "BF.ADD key item"] {
@@ -235,7 +235,7 @@ fn a_word_too_many_or_too_few_is_rejected_whatever_the_key_holds() {
 }
 
 #[test]
-fn a_transaction_with_a_word_too_few_is_rejected_when_it_is_queued() {
+fn a_command_with_too_few_arguments_is_rejected_when_it_is_queued() {
     if server_version() < (7, 0) {
         return;
     }
@@ -253,7 +253,7 @@ fn a_transaction_with_a_word_too_few_is_rejected_when_it_is_queued() {
 }
 
 #[test]
-fn a_transaction_replies_as_its_commands_do_alone() {
+fn commands_get_the_same_replies_in_a_transaction() {
     let server = Setup::oxbloom().start();
     for (mut client, yes, no) in protocols(&server) {
         client.run("FLUSHALL");
@@ -292,7 +292,7 @@ fn commands_and_options_may_be_in_any_case() {
 }
 
 #[test]
-fn an_item_is_any_bytes() {
+fn an_item_may_be_any_bytes() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     client.run("BF.RESERVE key 0.000000001 1000");
@@ -315,7 +315,7 @@ fn an_item_is_any_bytes() {
 }
 
 #[test]
-fn an_item_is_as_long_as_the_server_takes() {
+fn an_item_may_be_as_long_as_the_server_accepts() {
     const LENGTH: usize = 512 << 20;
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
@@ -333,7 +333,7 @@ fn an_item_is_as_long_as_the_server_takes() {
 }
 
 #[test]
-fn a_thousand_items_in_one_line_are_answered_in_order() {
+fn a_thousand_items_in_one_command_get_their_replies_in_order() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     client.run("BF.RESERVE key 0.000000001 10 SEED 7");
@@ -415,7 +415,7 @@ fn numbers_out_of_range_get_the_errors_of_redisbloom() {
 }
 
 #[test]
-fn a_full_filter_takes_what_fits_and_stops_with_the_error() {
+fn a_full_filter_adds_the_items_that_fit_and_ends_the_reply_with_the_error() {
     let server = Setup::oxbloom().start();
     for (mut client, yes, no) in protocols(&server) {
         for line in ["BF.MADD key", "BF.INSERT key ITEMS", "BF.INSERT key NOCREATE ITEMS"] {
@@ -461,7 +461,7 @@ fn info_has_exactly_the_five_fields_of_redisbloom() {
             let single = client.run(&format!("BF.INFO key {token}"));
             assert_eq!(single.field_or_single(label), *info.field(label), "{token}");
         }
-        // The server's reply for a null. Servers before 7.0 have a RESP3 null for modules, but no map.
+        // Returns true for a null. Servers before 7.0 let modules reply with a RESP3 null, but not with a map.
         let nothing = |reply: &Reply| match info {
             Reply::Map(_) => *reply == Reply::Null,
             _ if server_version() < (7, 0) => [Reply::Null, Reply::NullBulk].contains(reply),
@@ -476,7 +476,7 @@ fn info_has_exactly_the_five_fields_of_redisbloom() {
 }
 
 #[test]
-fn info_tells_more_when_asked_for_it() {
+fn info_has_further_fields_which_must_be_named() {
     let server = Setup::oxbloom().start();
     for (mut client, ..) in protocols(&server) {
         client.run("FLUSHALL");
@@ -493,7 +493,7 @@ fn info_tells_more_when_asked_for_it() {
         assert!((0.1..0.6).contains(&fill), "{fill}");
         let rate = field("FPR", "Estimated false positive rate").float();
         assert!((1e-6..0.001).contains(&rate), "{rate}");
-        // ALL returns the five fields of the usual reply, and all others.
+        // ALL returns these five fields, and all others.
         let all = client.run("BF.INFO key all");
         let usual = client.run("BF.INFO key");
         LABELS.iter().for_each(|label| assert_eq!(all.field(label), usual.field(label), "{label}"));
@@ -525,7 +525,7 @@ fn info_tells_more_when_asked_for_it() {
 fn debug_has_a_line_for_each_layer() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
-    // The capacities and items of the layers: for native filters blocks and a table, for classic ones a chain.
+    // The capacity and the number of items of each layer. The layers of a native filter are blocks and a table.
     for (options, hash_bits, layers) in
         [("SEED 7", 128, &[(10, 10), (128, 40)][..]), ("LAYOUT classic", 64, &[(10, 10), (30, 30), (90, 10)])]
     {
@@ -556,7 +556,7 @@ fn debug_has_a_line_for_each_layer() {
 }
 
 #[test]
-fn a_capacity_may_be_beyond_32_bits() {
+fn a_capacity_may_exceed_32_bits() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     for capacity in [(1 << 30) + 1, (1 << 31) + 1, 1 << 33] {
@@ -571,7 +571,7 @@ fn a_capacity_may_be_beyond_32_bits() {
 }
 
 #[test]
-fn filters_with_one_seed_hold_the_same_bits() {
+fn filters_with_the_same_seed_hold_the_same_bits() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     client.run("BF.RESERVE a 0.01 50 SEED 42");
@@ -585,7 +585,7 @@ fn filters_with_one_seed_hold_the_same_bits() {
 }
 
 #[test]
-fn filters_without_a_seed_get_one_each_that_has_no_pattern() {
+fn each_filter_gets_a_random_seed_of_its_own() {
     const FILTERS: u64 = 2000;
     let servers = [Setup::oxbloom().start(), Setup::oxbloom().start()];
     let mut seeds = std::collections::HashSet::new();
@@ -603,8 +603,8 @@ fn filters_without_a_seed_get_one_each_that_has_no_pattern() {
             ones.iter_mut().enumerate().for_each(|(bit, ones)| *ones += seed >> bit & 1);
         }
     }
-    // Each bit is set in half of the seeds, within 9 standard deviations. One of the 64 bits is further off by chance
-    // in one test of 10^16.
+    // Each bit is set in half of the seeds, within 9 standard deviations. By chance, one of the 64 bits exceeds this in
+    // fewer than one run in 10^16.
     let expected = FILTERS as f64 / 2.0;
     let limit = 9.0 * expected.sqrt() / 2f64.sqrt();
     assert!(ones.iter().all(|&ones| (ones as f64 - expected).abs() < limit), "{ones:?}, limit {limit}");
@@ -625,7 +625,7 @@ fn card_counts_new_items_over_all_layers() {
 }
 
 #[test]
-fn a_filter_in_chunks_is_the_same_under_another_key_and_on_another_server() {
+fn a_copy_in_chunks_is_the_same_under_another_key_and_on_another_server() {
     let servers = [Setup::oxbloom().start(), Setup::oxbloom().start()];
     let [mut client, mut other] = [Wire::resp2(&servers[0]), Wire::resp2(&servers[1])];
     client.run("BF.RESERVE empty 0.01 100");
@@ -659,7 +659,7 @@ fn a_filter_in_chunks_is_the_same_under_another_key_and_on_another_server() {
 }
 
 #[test]
-fn a_filter_that_was_loaded_goes_on_as_the_original() {
+fn a_loaded_filter_grows_like_the_original() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     client.run("BF.RESERVE key 0.01 100");
@@ -674,7 +674,7 @@ fn a_filter_that_was_loaded_goes_on_as_the_original() {
 }
 
 #[test]
-fn chunks_that_are_not_the_filters_are_rejected_and_change_nothing() {
+fn damaged_chunks_and_those_of_another_filter_are_rejected_and_change_nothing() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     for (key, seed) in [("key", 1), ("other", 2)] {
@@ -683,7 +683,7 @@ fn chunks_that_are_not_the_filters_are_rejected_and_change_nothing() {
     }
     let chunks = client.scan_dump("key");
     let others = client.scan_dump("other");
-    // The header, the bits, and the table.
+    // The chunks are the header, the bits, and the table.
     assert_eq!(chunks.len(), 3);
     let (_, header) = chunks[0].clone();
     let flipped = |data: &[u8], bit: usize| {
@@ -699,13 +699,13 @@ fn chunks_that_are_not_the_filters_are_rejected_and_change_nothing() {
         let (cursor, data) = chunks[this].clone();
         let mut wrong = vec![
             ("another filter's", cursor, others[this].1.clone()),
-            ("another place's", cursor, chunks[that].1.clone()),
+            ("another chunk's", cursor, chunks[that].1.clone()),
             ("a longer cursor", cursor + 64, data.clone()),
             ("a shorter cursor", cursor - 64, data.clone()),
-            ("an cursor off by one", cursor + 1, data.clone()),
+            ("a cursor off by one", cursor + 1, data.clone()),
             ("no cursor", 0, data.clone()),
             ("a negative cursor", -1, data.clone()),
-            ("the least cursor", i64::MIN, data.clone()),
+            ("the smallest cursor", i64::MIN, data.clone()),
             ("the largest cursor", i64::MAX, data.clone()),
             ("the header's cursor", 1, data.clone()),
             ("the header again", 1, header.clone()),
@@ -742,7 +742,7 @@ fn chunks_that_are_not_the_filters_are_rejected_and_change_nothing() {
 }
 
 #[test]
-fn iterators_are_numbers() {
+fn cursors_are_numbers() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     client.run("BF.ADD key item");
@@ -792,7 +792,7 @@ fn a_filter_of_ten_gigabytes_takes_memory_only_as_it_is_used() {
 }
 
 #[test]
-fn twenty_billion_items_are_taken_if_the_machine_has_the_memory() {
+fn a_filter_for_twenty_billion_items_is_created_if_the_machine_has_the_memory() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     let reply = client.run("BF.RESERVE key 0.01 20000000000");
@@ -806,7 +806,7 @@ fn twenty_billion_items_are_taken_if_the_machine_has_the_memory() {
 }
 
 #[test]
-fn what_no_machine_has_is_rejected_and_the_server_lives() {
+fn a_filter_too_large_for_any_machine_is_rejected_and_the_server_keeps_running() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     let rejected = [create::SYSTEM, create::ADDRESS].map(Reply::error);
@@ -825,7 +825,7 @@ fn what_no_machine_has_is_rejected_and_the_server_lives() {
 }
 
 #[test]
-fn a_layer_that_no_machine_has_is_rejected_and_the_filter_stays() {
+fn a_layer_too_large_for_any_machine_is_rejected_and_the_filter_stays_as_it_is() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     client.run("BF.RESERVE key 0.01 100000 EXPANSION 4294967295 LAYOUT classic");
@@ -841,7 +841,7 @@ fn a_layer_that_no_machine_has_is_rejected_and_the_filter_stays() {
 }
 
 #[test]
-fn a_native_filter_grows_by_what_its_items_take_whatever_its_expansion() {
+fn a_native_filter_grows_as_its_items_need_whatever_its_expansion_is() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     for (key, expansion) in [("least", 1), ("most", u32::MAX)] {
@@ -857,7 +857,7 @@ fn a_native_filter_grows_by_what_its_items_take_whatever_its_expansion() {
     assert_eq!(client.run("BF.DEBUG least"), client.run("BF.DEBUG most"));
 }
 
-/// Returns the events of our commands on all keys, until one arrives on the channel `end`.
+/// Returns the events of our commands that arrive before the event `end`, each with its key.
 pub(crate) fn events(subscriber: &mut Wire) -> Vec<String> {
     let mut events = Vec::new();
     loop {
@@ -873,7 +873,7 @@ pub(crate) fn events(subscriber: &mut Wire) -> Vec<String> {
 }
 
 #[test]
-fn each_change_is_an_event_and_what_changes_nothing_is_none() {
+fn only_commands_that_change_a_filter_cause_an_event() {
     let server = Setup::oxbloom().set("notify-keyspace-events KEA").start();
     let mut subscriber = Wire::resp2(&server);
     subscriber.run("PSUBSCRIBE __keyevent@0__:*");
@@ -913,7 +913,7 @@ fn each_change_is_an_event_and_what_changes_nothing_is_none() {
 }
 
 #[test]
-fn a_watched_key_is_only_touched_by_what_changes_it() {
+fn only_commands_that_change_a_watched_key_abort_the_transaction() {
     let server = Setup::oxbloom().start();
     let (mut watcher, mut client) = (Wire::resp2(&server), Wire::resp2(&server));
     let mut aborts = |words: &str| {
@@ -989,7 +989,7 @@ fn functions_get_the_replies() {
 }
 
 #[test]
-fn the_server_knows_each_command() {
+fn the_server_knows_the_flags_and_keys_of_each_command() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     for command in COMMANDS {
@@ -1020,7 +1020,7 @@ fn the_server_knows_each_command() {
         let flags_of = |key: &Reply| key.field("flags").elements().iter().map(Reply::text).collect::<Vec<_>>();
         assert_eq!(flags_of(key), command.key_flags, "{}", command.name);
         assert_eq!(others.len(), usize::from(command.may_name_others()), "{}", command.name);
-        // An argument that reads LIKE may not be the option, so the server asks the command itself.
+        // The argument LIKE may also be a key or a value, so the server has to ask the command for its keys.
         let expected = if command.name == "bf.reserve" { &["RO", "access", "incomplete"][..] } else { READS };
         assert!(others.iter().all(|other| flags_of(other) == expected), "{}", command.name);
         assert_eq!(*key.field("begin_search").field("spec").field("index"), Reply::Integer(1));
@@ -1078,7 +1078,7 @@ fn each_command_is_documented_with_all_its_arguments() {
     }
 }
 
-/// Returns the name of a documented argument, with its token if it has one, or those of its parts if there are several.
+/// Returns the name of a documented argument, with its token if it has one. Blocks are shown by their parts.
 fn shown(argument: &Reply) -> String {
     let parts = |separator: &str| {
         let parts: Vec<_> = argument.field("arguments").elements().iter().map(shown).collect();
@@ -1112,7 +1112,7 @@ fn no_other_command_is_registered() {
 }
 
 #[test]
-fn options_of_insert_that_contradict_a_filter_are_rejected_and_creation_defaults_are_not() {
+fn insert_rejects_another_layout_or_seed_than_the_filters_but_not_another_capacity() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     client.run("BF.RESERVE native 0.001 100 SEED 7");
@@ -1150,7 +1150,7 @@ fn options_of_insert_that_contradict_a_filter_are_rejected_and_creation_defaults
 }
 
 #[test]
-fn numbers_are_as_short_as_they_can_be_and_estimates_have_four_digits() {
+fn numbers_are_as_short_as_possible_and_estimates_have_four_digits() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     let mut field = |rate: &str, field: &str| {
@@ -1177,7 +1177,7 @@ fn numbers_are_as_short_as_they_can_be_and_estimates_have_four_digits() {
 }
 
 #[test]
-fn the_keys_of_reserve_are_its_first_and_that_of_like_and_no_other_word() {
+fn the_keys_of_reserve_are_its_first_argument_and_the_one_after_like() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     for (words, keys) in [
@@ -1230,8 +1230,8 @@ fn a_chunk_that_changes_nothing_is_neither_replicated_nor_announced() {
     }
 }
 
-/// Under libc's allocator, blocks have padding for alignment. It is not reported, since replicas would differ
-/// otherwise.
+/// Under libc's allocator, blocks have padding for alignment. The reported size leaves it out, so that it is the same
+/// on every server.
 #[test]
 fn equal_filters_have_the_same_size_on_every_server() {
     let server = Setup::oxbloom().start();
@@ -1240,7 +1240,7 @@ fn equal_filters_have_the_same_size_on_every_server() {
         ("0.01 100", 208),
         ("0.01 10000", 13_328),
         ("0.001 10000", 19_216),
-        // These allocate memory when items are added.
+        // Counting filters allocate memory when items are added.
         ("0.01 100 COUNTING", 320),
         ("0.01 10000 COUNTING", 320),
         ("0.01 10000 NONSCALING COUNTING", 320),

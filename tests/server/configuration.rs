@@ -1,4 +1,4 @@
-//! Settings: as arguments of `loadmodule`, in the server's configuration file, and by CONFIG; and loading itself.
+//! Loading the module, and its settings: as arguments of `loadmodule`, in the configuration file, and by CONFIG.
 
 use crate::servers::{lacking, logged};
 use testkit::info::info;
@@ -9,7 +9,7 @@ use testkit::{Server, Setup, oxbloom, redisbloom};
 
 const RATE_RANGE: &str = "must be a number above 0 and below 1";
 
-/// Returns true if the server supports CONFIG for modules.
+/// Returns true if the server supports settings of modules in CONFIG.
 fn has_config() -> bool {
     server_version() >= (7, 0)
 }
@@ -46,7 +46,7 @@ fn set(client: &mut Wire, name: &str, value: &str) -> Reply {
 }
 
 #[test]
-fn without_settings_filters_are_as_those_of_redisbloom() {
+fn the_defaults_are_those_of_redisbloom() {
     assert_eq!(defaults_after_loading(""), (0.01, 100, Some(2)));
 }
 
@@ -95,7 +95,7 @@ fn an_argument_may_be_a_size_in_the_servers_units() {
 }
 
 #[test]
-fn an_expansion_of_0_makes_filters_that_do_not_grow() {
+fn with_an_expansion_of_0_filters_do_not_grow() {
     let server = Setup::oxbloom().module_arguments("expansion-factor 0 initial-size 2 error-rate 1e-9").start();
     let mut client = Wire::resp2(&server);
     assert_eq!(defaults(&mut client), (1e-9, 2, None));
@@ -139,7 +139,7 @@ fn wrong_arguments_fail_the_load_and_the_log_says_why() {
 }
 
 #[test]
-fn cuckoo_filters_settings_are_ignored_with_a_notice() {
+fn settings_of_cuckoo_filters_are_ignored_with_a_notice() {
     let server = Setup::oxbloom().module_arguments("CF_MAX_EXPANSIONS 16 ERROR_RATE 0.05").start();
     let log = server.log();
     assert!(log.contains("CF_MAX_EXPANSIONS is ignored"), "{log}");
@@ -147,7 +147,7 @@ fn cuckoo_filters_settings_are_ignored_with_a_notice() {
 }
 
 #[test]
-fn the_log_tells_the_version_and_the_settings_and_what_the_server_lacks_in_a_line_each() {
+fn the_log_has_a_line_with_version_and_settings_and_one_with_missing_features() {
     let server = Setup::oxbloom().module_arguments("ERROR_RATE 0.05 INITIAL_SIZE 1000").start();
     let lines = logged(&server);
     let parts = [env!("CARGO_PKG_VERSION"), "error-rate 0.05", "initial-size 1000", "expansion-factor 2"];
@@ -198,7 +198,7 @@ fn config_shows_and_changes_the_defaults_of_new_filters() {
 }
 
 #[test]
-fn config_takes_several_settings_at_once_or_none() {
+fn config_changes_several_settings_at_once_or_none() {
     if !has_config() {
         return;
     }
@@ -212,7 +212,7 @@ fn config_takes_several_settings_at_once_or_none() {
 }
 
 #[test]
-fn config_rejects_what_is_out_of_range_and_names_the_range() {
+fn config_rejects_values_out_of_range_and_names_the_range() {
     if !has_config() {
         return;
     }
@@ -241,7 +241,7 @@ fn config_rejects_what_is_out_of_range_and_names_the_range() {
 }
 
 #[test]
-fn settings_may_stand_in_the_servers_file() {
+fn settings_may_be_in_the_configuration_file() {
     if !has_config() {
         return;
     }
@@ -253,7 +253,7 @@ fn settings_may_stand_in_the_servers_file() {
 }
 
 #[test]
-fn what_is_wrong_in_the_servers_file_is_named_in_the_log() {
+fn the_log_names_errors_in_the_configuration_file() {
     if !has_config() {
         return;
     }
@@ -263,7 +263,7 @@ fn what_is_wrong_in_the_servers_file_is_named_in_the_log() {
         ("bf.initial-size 0", ["bf.initial-size", "between 1 and 9223372036854775807"]),
         ("bf.lookahead-size x", ["bf.lookahead-size", "memory value"]),
         ("bf.layout nothing", ["bf.layout", "native, classic"]),
-        // Only later servers name the setting.
+        // Older servers do not name the setting.
         ("bf.nothing 1", ["Module Configuration detected", "aborting"]),
     ] {
         let log = failed_start(Setup::oxbloom().set(line));
@@ -278,7 +278,7 @@ fn lines_about_us(server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn what_config_set_is_kept_by_config_rewrite() {
+fn config_rewrite_keeps_the_values_of_config_set() {
     if !has_config() {
         return;
     }
@@ -343,7 +343,7 @@ fn the_memory_limit_rejects_creation_growth_and_loading() {
 }
 
 #[test]
-fn the_memory_limit_is_shown_and_set_in_the_servers_units() {
+fn the_memory_limit_is_set_in_the_servers_units_and_shown_in_bytes() {
     if !has_config() {
         return;
     }
@@ -370,7 +370,7 @@ const BUSY: &str =
     "not loaded: another module named 'bf' is already loaded (oxbloom, RedisBloom or valkey-bloom); load only one";
 
 #[test]
-fn a_second_load_fails_and_the_first_goes_on() {
+fn a_second_load_fails_and_the_first_module_keeps_working() {
     let server = open_to_modules(Setup::oxbloom());
     let mut client = Wire::resp2(&server);
     client.run("BF.ADD key item");
@@ -384,7 +384,7 @@ fn a_second_load_fails_and_the_first_goes_on() {
 }
 
 #[test]
-fn it_is_not_loaded_beside_redisbloom() {
+fn oxbloom_is_not_loaded_next_to_redisbloom() {
     let server = open_to_modules(Setup::with_module(redisbloom()));
     let mut client = Wire::resp2(&server);
     assert!(load_fails(&mut client, &oxbloom()));
@@ -395,7 +395,7 @@ fn it_is_not_loaded_beside_redisbloom() {
 }
 
 #[test]
-fn redisbloom_is_not_loaded_beside_it() {
+fn redisbloom_is_not_loaded_next_to_oxbloom() {
     let server = open_to_modules(Setup::oxbloom());
     let mut client = Wire::resp2(&server);
     assert!(load_fails(&mut client, &redisbloom()));
@@ -410,7 +410,7 @@ fn redisbloom_is_not_loaded_beside_it() {
 }
 
 #[test]
-fn a_load_that_fails_leaves_a_server_that_can_load_it_rightly() {
+fn a_load_with_wrong_arguments_can_be_repeated_with_right_ones() {
     let server = open_to_modules(Setup::without_module());
     let mut client = Wire::resp2(&server);
     let load = format!("MODULE LOAD {}", oxbloom().display());
@@ -422,7 +422,7 @@ fn a_load_that_fails_leaves_a_server_that_can_load_it_rightly() {
 }
 
 #[test]
-fn settings_that_come_with_a_load_are_taken_or_fail_it() {
+fn settings_of_module_loadex_are_applied_or_fail_the_load() {
     if !has_config() {
         return;
     }
@@ -445,7 +445,7 @@ fn settings_that_come_with_a_load_are_taken_or_fail_it() {
 }
 
 #[test]
-fn a_load_with_a_setting_that_is_none_can_be_put_right() {
+fn a_load_with_an_unknown_setting_can_be_repeated_without_it() {
     // Valkey (8.1, 9.1) aborts in this case, with any module that has data types.
     if !has_config() || info(&mut Setup::without_module().start().connect(), "server", "server_name") == "valkey" {
         return;
@@ -454,7 +454,7 @@ fn a_load_with_a_setting_that_is_none_can_be_put_right() {
     let mut client = Wire::resp2(&server);
     let load = format!("MODULE LOADEX {}", oxbloom().display());
     assert!(client.run(&format!("{load} CONFIG bf.nothing 1")).is_error());
-    // Redis 7.0 keeps the module loaded nevertheless, later servers do not.
+    // Redis 7.0 keeps the module loaded after the error. Later servers do not.
     if client.run("BF.ADD key item").is_error() {
         assert_eq!(client.run(&load), Reply::simple("OK"), "{}", server.log());
     }
@@ -463,7 +463,7 @@ fn a_load_with_a_setting_that_is_none_can_be_put_right() {
 }
 
 #[test]
-fn it_cannot_be_unloaded_while_its_type_is_known() {
+fn the_module_cannot_be_unloaded_since_it_has_a_data_type() {
     let server = open_to_modules(Setup::oxbloom());
     let mut client = Wire::resp2(&server);
     client.run("BF.ADD key item");
@@ -484,9 +484,9 @@ fn the_server_lists_the_module_by_the_name_of_redisbloom() {
     assert_eq!(info(&mut server.connect(), "bf", "bf_version"), env!("CARGO_PKG_VERSION"));
 }
 
-/// Redis 8 has settings without the prefix of a module, for its built-in RedisBloom.
+/// Redis 8 names the settings of its built-in RedisBloom `bf-…`, without the prefix `bf.` of a module.
 #[test]
-fn redis_8s_settings_work_there_under_its_names_and_ours() {
+fn on_redis_8_settings_work_under_its_names_and_ours() {
     if !has_redis_8_names() {
         return;
     }
@@ -496,7 +496,7 @@ fn redis_8s_settings_work_there_under_its_names_and_ours() {
     let mut client = Wire::resp2(&server);
     assert_eq!(defaults(&mut client), (0.02, 700, None));
     assert!(server.log().contains("cf-bucket-size is ignored: it is for cuckoo filters"), "{}", server.log());
-    assert!(!server.log().contains("cf-initial-size is ignored"), "a default is nothing to be told");
+    assert!(!server.log().contains("cf-initial-size is ignored"), "a notice about a default value");
     let both = [("error-rate", "0.02"), ("initial-size", "700"), ("expansion-factor", "0")];
     for (name, value) in both {
         for prefix in ["bf-", "bf."] {
@@ -510,7 +510,7 @@ fn redis_8s_settings_work_there_under_its_names_and_ours() {
     for (name, value) in [("bf-error-rate", "0"), ("bf-initial-size", "0"), ("bf-expansion-factor", "-1")] {
         assert!(set(&mut client, name, value).is_error(), "{name} {value}");
     }
-    // CONFIG REWRITE writes both names. Neither overrides the other, even when one returns to its default.
+    // CONFIG REWRITE writes both names. Neither overrides the other, even if a setting has its default again.
     assert_eq!(set(&mut client, "bf-initial-size", "100"), Reply::simple("OK"));
     assert_eq!(client.run("CONFIG REWRITE"), Reply::simple("OK"));
     let file = std::fs::read_to_string(server.folder().join("server.conf")).unwrap();
@@ -522,7 +522,7 @@ fn redis_8s_settings_work_there_under_its_names_and_ours() {
 }
 
 #[test]
-fn one_name_of_a_setting_in_the_file_is_not_undone_by_the_default_of_the_other() {
+fn a_setting_in_the_file_is_not_overridden_by_the_default_of_its_other_name() {
     if !has_redis_8_names() {
         return;
     }
@@ -540,7 +540,7 @@ fn one_name_of_a_setting_in_the_file_is_not_undone_by_the_default_of_the_other()
 }
 
 #[test]
-fn elsewhere_the_log_says_what_to_write_instead_of_redis_8s_settings() {
+fn on_other_servers_the_log_says_what_replaces_redis_8s_settings() {
     if has_redis_8_names() {
         return;
     }

@@ -1,5 +1,5 @@
-//! Filters that count: an item stays present until it was removed as often as it was added, also on replicas and after
-//! restarts.
+//! Counting filters: an item stays present until it has been removed as often as it was added, also on replicas and
+//! after restarts.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -50,7 +50,7 @@ fn layout(client: &mut Wire, key: &str) -> String {
 }
 
 #[test]
-fn an_item_is_there_as_often_as_it_was_added_and_not_removed() {
+fn the_count_of_an_item_is_its_additions_minus_its_removals() {
     let server = Setup::oxbloom().start();
     for (mut client, yes, no) in protocols(&server) {
         client.run("FLUSHALL");
@@ -102,7 +102,7 @@ fn a_missing_key_has_nothing_to_remove_or_count() {
 }
 
 #[test]
-fn filters_that_do_not_count_say_how_to_make_one_that_does_and_stay_as_they_are() {
+fn other_filters_reject_removals_with_advice_and_stay_as_they_are() {
     let server = Setup::oxbloom().start();
     for (mut client, yes, no) in protocols(&server) {
         for name in ["native", "classic"] {
@@ -113,8 +113,8 @@ fn filters_that_do_not_count_say_how_to_make_one_that_does_and_stay_as_they_are(
             for words in ["BF.DEL key a", "BF.DEL key z", "BF.MDEL key a z", "BF.COUNT key a", "BF.MCOUNT key a z"] {
                 assert_eq!(client.run(words), Reply::error(NOT_COUNTING), "{words}");
             }
-            // COUNTING contradicts an existing filter without it. NX alone does not: it leaves present items alone in
-            // any filter.
+            // COUNTING is rejected for an existing filter without it. NX alone is accepted: in any filter, it skips
+            // items that are present.
             let contradicts =
                 Reply::error("ERR the filter exists without COUNTING: leave out COUNTING, or use another key");
             assert_eq!(client.run("BF.INSERT key NX COUNTING ITEMS a"), contradicts);
@@ -130,7 +130,7 @@ fn filters_that_do_not_count_say_how_to_make_one_that_does_and_stay_as_they_are(
 }
 
 #[test]
-fn counting_is_asked_for_once_in_any_order_and_case_and_not_of_classic_filters() {
+fn the_option_counting_is_given_once_in_any_order_and_case_and_not_with_layout_classic() {
     for default in ["native", "classic"] {
         let server = Setup::oxbloom().module_arguments(&format!("bf-layout {default}")).start();
         let mut client = Wire::resp2(&server);
@@ -171,7 +171,7 @@ fn counting_is_asked_for_once_in_any_order_and_case_and_not_of_classic_filters()
 }
 
 #[test]
-fn info_tells_what_a_counting_filter_is() {
+fn info_reports_the_figures_of_a_counting_filter() {
     let server = Setup::oxbloom().start();
     for (mut client, _, no) in protocols(&server) {
         client.run("FLUSHALL");
@@ -197,7 +197,7 @@ fn info_tells_what_a_counting_filter_is() {
         let debug = client.run("BF.DEBUG key");
         assert_eq!(debug.elements().len(), 2);
         assert!(debug.elements()[1].text().contains("capacity:1000 size:0"), "{debug:?}");
-        // The same holds after growth.
+        // It still has a single layer after growth.
         let items: Vec<String> = (0..5000).map(|number| number.to_string()).collect();
         client.run(&format!("BF.MADD key {}", items.join(" ")));
         let debug = client.run("BF.DEBUG key");
@@ -212,11 +212,11 @@ fn info_tells_what_a_counting_filter_is() {
 }
 
 #[test]
-fn the_number_of_items_may_be_an_estimate_from_elsewhere() {
+fn a_loaded_header_may_mark_the_number_of_items_as_an_estimate() {
     let server = with_debug(Setup::oxbloom()).start();
     for (mut client, yes, _) in protocols(&server) {
         client.run("FLUSHALL");
-        // In both headers, the number of items is the third number after the first 32 bytes.
+        // In both headers, the number of items is the third 64-bit number after the first 32 bytes.
         let place = 32 + 16;
         for (key, words) in [("native", ""), ("counting", "COUNTING")] {
             client.run(&format!("BF.RESERVE {key} 0.01 100 {words}"));
@@ -236,7 +236,8 @@ fn the_number_of_items_may_be_an_estimate_from_elsewhere() {
     }
 }
 
-/// Adds or removes item number `number` this many times. Returns how often it was new, or present.
+/// Adds or removes item number `number` this many times. Returns the number of additions that found it new, or of
+/// removals that found it present.
 fn often(client: &mut Connection, command: &str, key: &str, number: u64, mut times: u64) -> u64 {
     let mut sum = 0;
     while times > 0 {
@@ -252,7 +253,7 @@ fn count(client: &mut Connection, key: &str, number: u64) -> u64 {
 }
 
 #[test]
-fn a_count_is_exact_however_large_and_can_be_taken_back() {
+fn a_count_is_exact_however_large_and_removals_bring_it_back_to_0() {
     const TIMES: u64 = 100_000;
     const OTHERS: Range<u64> = 1..301;
     let server = Setup::oxbloom().start();
@@ -260,14 +261,14 @@ fn a_count_is_exact_however_large_and_can_be_taken_back() {
     for parameters in [format!("{EXACT} 10"), format!("{EXACT} 1000 NONSCALING"), "0.0001 10".to_owned()] {
         run(&mut client, "DEL key").unwrap();
         run(&mut client, &format!("BF.RESERVE key {parameters} COUNTING SEED 7")).unwrap();
-        // The other items, which are added once, twice or three times.
+        // Adds the other items once, twice or three times.
         for number in OTHERS {
             often(&mut client, "BF.MADD", "key", number, 1 + number % 3);
         }
         assert_eq!(often(&mut client, "BF.MADD", "key", 0, TIMES), 1);
         assert_eq!(count(&mut client, "key", 0), TIMES);
         assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), 301);
-        // On the way down, every count is one that occurred on the way up.
+        // The first 1,000 removals and the last 20 are checked one by one.
         for left in (TIMES - 1000..TIMES).rev() {
             assert_eq!(often(&mut client, "BF.MDEL", "key", 0, 1), 1);
             assert_eq!(count(&mut client, "key", 0), left);
@@ -288,9 +289,9 @@ fn a_count_is_exact_however_large_and_can_be_taken_back() {
     }
 }
 
-/// Merging a filter with its copy doubles the counts, which saves as many additions.
+/// Merging a filter with its copy doubles the counts, so the test needs few additions.
 #[test]
-fn counts_end_at_two_to_the_forty_eighth() {
+fn counts_saturate_at_two_to_the_forty_eighth() {
     const MOST: u64 = 1 << 48;
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
@@ -311,14 +312,13 @@ fn counts_end_at_two_to_the_forty_eighth() {
     run(&mut client, "BF.MERGE key 1 copy").unwrap();
     assert_eq!(many::<Vec<u64>>(&mut client, "BF.MCOUNT", "key", &numbers), [MOST; 100]);
     run(&mut client, "DEBUG RELOAD").unwrap();
-    // A saturated count stays at its maximum, and can be decremented.
+    // An addition does not change a saturated count. A removal decrements it.
     assert_eq!(many::<u64>(&mut client, "BF.ADD", "key", &[0]), 0);
     assert_eq!(count(&mut client, "key", 0), MOST);
     assert_eq!(often(&mut client, "BF.MDEL", "key", 0, 10), 10);
     assert_eq!(many::<Vec<u64>>(&mut client, "BF.MCOUNT", "key", &[0, 1]), [MOST - 10, MOST]);
 }
 
-/// Filters with large counts, compared with every kind of copy.
 #[test]
 fn large_counts_are_the_same_in_files_copies_and_replicas() {
     const TIMES: u64 = 100_000;
@@ -399,7 +399,7 @@ fn a_full_filter_has_room_again_when_items_are_removed() {
         assert_eq!(client.run("BF.MCOUNT key a e"), Reply::integers(&[3, 0]));
         assert_eq!(client.run("BF.INSERT key NX ITEMS a b e a"), array([&no, &no, &full]));
         assert_eq!(client.run("BF.MCOUNT key a b e"), Reply::integers(&[3, 1, 0]));
-        // One of its two occurrences is left, so the item still takes up its slot.
+        // Two of its three occurrences are left, so the item still takes up its slot.
         assert_eq!(client.run("BF.DEL key a"), yes);
         assert_eq!(client.run("BF.ADD key e"), full);
         assert_eq!(client.run("BF.MDEL key d e"), array([&yes, &no]));
@@ -411,7 +411,7 @@ fn a_full_filter_has_room_again_when_items_are_removed() {
     }
 }
 
-/// Adds or removes numbered items. Returns how many of them were new, or present.
+/// Adds or removes numbered items. Returns the number of items that were new when added, or present when removed.
 fn each(client: &mut Connection, command: &str, numbers: std::ops::Range<u64>) -> u64 {
     many::<Vec<u64>>(client, command, "key", &numbers.collect::<Vec<_>>()).iter().sum()
 }
@@ -461,7 +461,7 @@ fn items_are_removed_in_any_order_before_and_after_growth_and_the_filter_shrinks
                 assert_eq!(many::<Vec<u64>>(&mut client, "BF.MCOUNT", "key", &all), left, "{name}");
                 let there = left.iter().filter(|&&count| count > 0).count() as u64;
                 assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), there, "{name}");
-                // An eighth of the items takes less than a quarter of the memory.
+                // An eighth of the occurrences takes less than a quarter of the memory.
                 let occurrences: u64 = left.iter().sum();
                 assert!(occurrences > ITEMS / 4 || now.0 < largest.0 / 4, "{name}: {now:?} of {largest:?}");
             }
@@ -478,9 +478,9 @@ fn items_are_removed_in_any_order_before_and_after_growth_and_the_filter_shrinks
     assert_eq!((usage(&mut client), state(&mut client)), empty);
 }
 
-/// A filter allocates memory as it is filled. Reserving a large capacity costs nothing.
+/// A counting filter allocates memory as it is filled. Reserving a large capacity costs nothing.
 #[test]
-fn a_filter_may_be_reserved_for_any_number_of_items_and_takes_memory_when_they_come() {
+fn a_filter_may_be_reserved_for_any_number_of_items_and_takes_memory_when_they_are_added() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     let usage = |client: &mut Connection| ask::<u64>(client, "MEMORY USAGE key");
@@ -494,24 +494,23 @@ fn a_filter_may_be_reserved_for_any_number_of_items_and_takes_memory_when_they_c
         for first in (0..64_000).step_by(4000) {
             each(&mut client, "BF.MADD", first..first + 4000);
             let now = usage(&mut client);
-            // The bounds are 10 and 22 bits an item, and the minimum of a table.
+            // The bounds are 10 and 22 bits an item. The upper one also allows for the smallest table.
             let (least, most) = ((first + 4000) * 10 / 8, (first + 4000) * 22 / 8 + 2000);
             assert!((least..most).contains(&now), "{now} bytes for {} items", first + 4000);
         }
         run(&mut client, "DEL key").unwrap();
     }
-    // A filter that does not grow has a structure for its capacity, but still only takes the memory that its items
-    // need.
+    // A filter that does not grow is laid out for its full capacity, but still takes memory only for its items.
     run(&mut client, "BF.RESERVE key 0.01 1000000 NONSCALING COUNTING SEED 7").unwrap();
     assert!(usage(&mut client) < 1000);
     each(&mut client, "BF.MADD", 0..1);
     assert!(usage(&mut client) < 100_000, "{}", usage(&mut client));
 }
 
-/// In these filters, up to half of the items are false positives when they are added, and share a fingerprint with
-/// others.
+/// In these filters, up to half of the items are false positives when they are added: they have the fingerprint of
+/// another item.
 #[test]
-fn every_removal_finds_its_item_however_careless_the_filter_is() {
+fn every_removal_finds_its_item_however_high_the_error_rate_is() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     for (mut random, kind) in [(Random(1), "EXPANSION 1"), (Random(2), "EXPANSION 2"), (Random::unpredictable(), "")] {
@@ -534,7 +533,7 @@ fn every_removal_finds_its_item_however_careless_the_filter_is() {
 }
 
 #[test]
-fn digests_tell_counts_apart_but_not_the_order_of_additions() {
+fn digests_depend_on_counts_but_not_on_the_order_of_additions() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
     for (key, words) in [("a", "COUNTING"), ("b", "COUNTING"), ("bits", "")] {
@@ -634,7 +633,7 @@ fn transactions_scripts_and_functions_remove_and_count() {
 }
 
 #[test]
-fn items_are_any_bytes_and_as_many_as_wanted() {
+fn items_may_be_any_bytes_and_a_command_may_have_many() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     run(&mut client, &format!("BF.RESERVE key {EXACT} 10 COUNTING")).unwrap();
@@ -657,7 +656,7 @@ fn items_are_any_bytes_and_as_many_as_wanted() {
 }
 
 #[test]
-fn a_server_without_memory_still_removes() {
+fn a_server_that_is_out_of_memory_still_removes_items() {
     let server = Setup::oxbloom().set("maxmemory-policy noeviction").start();
     let mut client = Wire::resp2(&server);
     client.run(&format!("BF.RESERVE key {EXACT} 2 EXPANSION 1 COUNTING"));
@@ -676,7 +675,7 @@ fn a_server_without_memory_still_removes() {
     assert_eq!(client.run("BF.MDEL key a c d f"), Reply::integers(&[0, 1, 1, 1]));
     assert_eq!(client.run("BF.MCOUNT key a b c d e f"), Reply::integers(&[0, 0, 0, 0, 1, 1]));
     assert!(rejected(&client.run("BF.ADD key a")));
-    // Removals give memory back nevertheless.
+    // Removals give memory back, even if the server is out of memory.
     client.run("CONFIG SET maxmemory 0");
     let mut connection = server.connect();
     each(&mut connection, "BF.MADD", 0..10_000);
@@ -688,9 +687,9 @@ fn a_server_without_memory_still_removes() {
     assert_eq!(client.run("BF.MADD key a e"), Reply::integers(&[1, 0]));
 }
 
-/// A replica has no limit of its own: it would carry out additions that its master rejected.
+/// A replica applies no limit of its own, so it would accept additions that its master rejected.
 #[test]
-fn an_addition_that_was_rejected_reaches_no_replica_and_a_removal_makes_room() {
+fn a_rejected_addition_reaches_no_replica_and_removals_make_room() {
     let setup = with_debug(Setup::oxbloom()).module_arguments("filter-memory-limit 20000");
     let master = setup.set("repl-diskless-sync-delay 0").start();
     let replica = replica_of(&master, with_debug(Setup::oxbloom())).start();
@@ -703,7 +702,7 @@ fn an_addition_that_was_rejected_reaches_no_replica_and_a_removal_makes_room() {
     assert!((3000..8000).contains(&added), "{added}");
     let size = || field(&mut Wire::resp2(&master), "key", "SIZE", "Size").integer();
     assert!((16_000..=20_000).contains(&size()), "{}", size());
-    // Other items may still find room, but soon none does.
+    // Some other items may still fit, but soon none does.
     let mut batch = vec!["BF.MADD".to_owned(), "key".to_owned()];
     batch.extend((0..10_000).map(|number| format!("other{number}")));
     for number in 0.. {
@@ -714,9 +713,9 @@ fn an_addition_that_was_rejected_reaches_no_replica_and_a_removal_makes_room() {
         if replies.len() == 1 {
             break;
         }
-        // Removes the items that were added, so that none of them comes again.
+        // Removes the added items from the batch, so that they are not sent again.
         batch.drain(2..1 + replies.len());
-        assert!(number < 100 && batch.len() > 2, "it takes all");
+        assert!(number < 100 && batch.len() > 2, "the filter accepts every item");
     }
     let (known, new) = (format!("{}", added - 1), batch[2].clone());
     let none = Reply::Integer(0);
@@ -734,7 +733,7 @@ fn an_addition_that_was_rejected_reaches_no_replica_and_a_removal_makes_room() {
     assert_figures_add_up(&mut client);
 }
 
-/// Returns the chunk that follows a cursor, and its own cursor.
+/// Returns the chunk after a cursor, with its own cursor.
 fn chunk_after(client: &mut Wire, key: &str, cursor: i64) -> (i64, Vec<u8>) {
     let reply = client.run(&format!("BF.SCANDUMP {key} {cursor}"));
     let [Reply::Integer(next), data] = reply.elements() else { panic!("{reply:?}") };
@@ -771,7 +770,7 @@ fn chunks_of_a_filter_that_was_written_to_are_rejected() {
         assert_eq!(client.load_chunk("copy", cursor, &data), ok());
         let before = client.run("DUMP copy");
         (cursor, data) = chunk_after(&mut client, "key", cursor);
-        assert!(cursor > 0, "a chunk is left");
+        assert!(cursor > 0, "no chunk is left");
         let expected = if writes { Reply::error(FOREIGN_CHUNK) } else { ok() };
         assert_eq!(client.load_chunk("copy", cursor, &data), expected, "after {words}");
         assert_eq!(client.run("DUMP copy") == before, writes, "{words}");
@@ -779,8 +778,7 @@ fn chunks_of_a_filter_that_was_written_to_are_rejected() {
     }
 }
 
-/// Any number of additions and removals may restore the earlier contents. Chunks are rejected nevertheless, since the
-/// filter was written to.
+/// Additions and removals may restore the earlier contents. Chunks are still rejected, since the filter was written to.
 #[test]
 fn chunks_of_a_filter_that_was_changed_and_changed_back_are_rejected() {
     let server = Setup::oxbloom().start();
@@ -798,7 +796,7 @@ fn chunks_of_a_filter_that_was_changed_and_changed_back_are_rejected() {
             assert_eq!((late_end, late.len()), (end, chunk.len()));
             assert_eq!(client.load_chunk("copy", end, &late), Reply::error(FOREIGN_CHUNK), "{words:?}");
             assert_eq!(client.load_chunk("copy", end, &chunk), ok());
-            // The copy is changed in the same way.
+            // The same commands on the copy have the same effect.
             words.into_iter().for_each(|words| assert!(!client.run(&words.replace("key", "copy")).is_error()));
             assert_eq!(client.load_chunk("copy", end, &chunk), Reply::error(FOREIGN_CHUNK), "{words:?}");
         }
@@ -806,7 +804,7 @@ fn chunks_of_a_filter_that_was_changed_and_changed_back_are_rejected() {
 }
 
 #[test]
-fn a_copy_that_was_written_to_takes_no_more_chunks_and_one_that_was_not_takes_them_in_any_order() {
+fn a_copy_accepts_chunks_in_any_order_until_it_is_written_to() {
     let server = with_debug(Setup::oxbloom()).set("rdbcompression no").start();
     let (mut client, mut connection) = (Wire::resp2(&server), server.connect());
     let model = counting_in_three_chunks(&mut connection, "key");
@@ -826,7 +824,7 @@ fn a_copy_that_was_written_to_takes_no_more_chunks_and_one_that_was_not_takes_th
         assert_eq!(client.run("DUMP copy"), before);
     }
     client.run("DEL copy");
-    // The last chunk first, then all of them, across a reload, and some again.
+    // After the header, loads the last chunk first, then the others, and all again, with a reload after each.
     for at in [0, 3, 1, 2, 3, 2, 1] {
         assert_eq!(client.load_chunk("copy", chunks[at].0, &chunks[at].1), ok());
         client.run("DEBUG RELOAD");
@@ -846,7 +844,7 @@ fn a_copy_that_was_written_to_takes_no_more_chunks_and_one_that_was_not_takes_th
 fn received(monitor: &mut Wire) -> Vec<String> {
     let mut commands = Vec::new();
     loop {
-        // The format is `time [database address] "COMMAND" "key" …`.
+        // A line of MONITOR is `time [database address] "COMMAND" "key" …`.
         let line = monitor.receive().text();
         let command = line.split_once("] ").map_or("", |(_, command)| command).replace('"', "");
         match command.split(' ').next() {
@@ -859,7 +857,7 @@ fn received(monitor: &mut Wire) -> Vec<String> {
 
 /// The append-only file and a replica get the same commands.
 #[test]
-fn what_changed_the_filter_is_replicated_and_nothing_else() {
+fn only_changes_are_replicated() {
     let master = with_aof("no").set("repl-diskless-sync-delay 0").start();
     let replica = replica_setup(&master).start();
     let (mut client, mut reader) = (master.connect(), replica.connect());
@@ -930,7 +928,7 @@ impl Restarted {
         Restarted { preamble, master, replica }
     }
 
-    /// Starts a master that writes everything to its append-only file.
+    /// Starts a master with an append-only file that is not rewritten on its own.
     fn master(preamble: &str, folder: TempDir) -> Server {
         let setup = master_setup().set("appendonly yes").set("auto-aof-rewrite-percentage 0");
         setup.set(format!("aof-use-rdb-preamble {preamble}")).on(folder).start()
@@ -940,11 +938,11 @@ impl Restarted {
         (self.master.connect(), self.replica.connect())
     }
 
-    /// Restarts one of the two in one of five ways.
+    /// Restarts or reloads one of the two, in one of five ways.
     fn restart(self, how: usize) -> Restarted {
         let Restarted { preamble, master, replica } = self;
         match how % 5 {
-            // The replica restarts from its snapshot, and resumes.
+            // The replica restarts from its snapshot, and resumes replication.
             0 => {
                 run(&mut replica.connect(), "SAVE").unwrap();
                 let replica = replica_setup(&master).on(replica.kill()).start();
@@ -959,7 +957,7 @@ impl Restarted {
                 run(&mut replica.connect(), &format!("REPLICAOF 127.0.0.1 {}", master.port)).unwrap();
                 Restarted { preamble, master, replica }
             }
-            // A new replica starts without data.
+            // A new replica without data takes the place of the old one.
             3 => {
                 drop(replica);
                 let replica = replica_setup(&master).start();
@@ -990,7 +988,7 @@ impl Restarted {
 }
 
 #[test]
-fn after_any_additions_and_removals_and_restarts_a_replica_is_as_its_master_and_nothing_is_missing() {
+fn after_any_additions_removals_and_restarts_a_replica_equals_its_master_and_no_item_is_missing() {
     let (mut largest, mut shrunk) = (0, 0);
     for (mut random, preamble) in [(Random(1), "no"), (Random(2), "yes"), (Random::unpredictable(), "no")] {
         let mut servers = Restarted::start(preamble);
@@ -1002,12 +1000,13 @@ fn after_any_additions_and_removals_and_restarts_a_replica_is_as_its_master_and_
             ("fixed", "BF.RESERVE fixed 0.001 300 NONSCALING COUNTING SEED n"),
             ("default", "BF.INSERT default COUNTING SEED n ITEMS x"),
         ] {
-            // The next steps depend on replies. With fixed seeds of the filters, a run depends on its own seed alone.
+            // The steps depend on replies, and these on the filters' seeds. So `random` chooses the seeds, too: then a
+            // run can be repeated.
             let line = line.replace("SEED n", &format!("SEED {}", random.next_u64()));
             assert!(!Wire::resp2(&servers.master).run(&line).is_error());
             filters.push(CountingWorkload::new(key));
         }
-        // The item that BF.INSERT needed to create the filter.
+        // Removes the item that BF.INSERT needed to create the filter.
         Wire::resp2(&servers.master).run("BF.DEL default x");
         for round in 0..15 {
             let mut client = Wire::resp2(&servers.master);
@@ -1034,8 +1033,8 @@ fn after_any_additions_and_removals_and_restarts_a_replica_is_as_its_master_and_
             servers.check(&filters);
         }
     }
-    // These bounds hold for the fixed seeds. The random one may reach less.
-    assert!(largest >= 1024 && shrunk > 10, "room for up to {largest} items, {shrunk} times less");
+    // The runs with fixed seeds reach these bounds. The random one need not.
+    assert!(largest >= 1024 && shrunk > 10, "largest capacity {largest}, shrunk {shrunk} times");
 }
 
 /// The state of a filter while items are added and removed.
@@ -1045,8 +1044,8 @@ struct State {
     items: u64,
 }
 
-/// Fills the key `key`, and then replaces a hundred times as many items, the oldest first or any. Returns the state of
-/// the filter after every hundredth of them.
+/// Fills the filter `key` with `population` items, and then replaces a hundred times as many: the oldest first, or
+/// random ones. Returns the state of the filter after each batch of 100 items.
 fn churn(client: &mut Connection, random: &mut Random, population: u64, oldest_first: bool) -> Vec<State> {
     const BATCH: u64 = 100;
     let mut present: VecDeque<u64> = VecDeque::new();
@@ -1073,7 +1072,7 @@ fn churn(client: &mut Connection, random: &mut Random, population: u64, oldest_f
 }
 
 #[test]
-fn a_hundred_times_as_many_items_as_fit_may_come_and_go() {
+fn a_hundred_times_as_many_items_as_fit_may_be_added_and_removed() {
     const POPULATION: u64 = 1000;
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
@@ -1099,9 +1098,11 @@ fn a_hundred_times_as_many_items_as_fit_may_come_and_go() {
         }
         let (early, late) = states.split_at(200);
         let most = |states: &[State], of: fn(&State) -> u64| states.iter().map(of).max().expect("a state");
-        for (what, of) in [("bytes", (|state| state.memory) as fn(&State) -> u64), ("room", |state| state.capacity)] {
+        for (what, of) in
+            [("memory", (|state| state.memory) as fn(&State) -> u64), ("capacity", |state| state.capacity)]
+        {
             let (early, late) = (most(early, of), most(late, of));
-            assert!(late <= early + early / 4, "{kind}: {late} {what}, from {early}");
+            assert!(late <= early + early / 4, "{kind}: {what} {late}, at first {early}");
         }
         let absent: Vec<u64> = (ABSENT..ABSENT + 10_000).collect();
         let found = FilterModel::new("key").found(&mut client, &absent, true).len() as f64;

@@ -1,4 +1,4 @@
-//! Operations of the server itself on filters: it copies, serializes, measures, moves and frees them.
+//! The server's own operations on filters: copying, serializing, measuring, moving and freeing them.
 
 use oxbloom_filter::internals::Content;
 use oxbloom_filter::internals::codec::native::Chunk;
@@ -50,7 +50,7 @@ fn a_dump_restores_to_the_same_filter_on_any_server() {
 }
 
 #[test]
-fn a_restored_filter_goes_on_growing_as_the_original_does() {
+fn a_restored_filter_grows_like_the_original() {
     let server = with_debug(Setup::oxbloom()).start();
     let other = with_debug(Setup::oxbloom().module_arguments(OTHER_DEFAULTS)).start();
     let (mut here, mut there) = (server.connect(), other.connect());
@@ -67,7 +67,7 @@ fn a_restored_filter_goes_on_growing_as_the_original_does() {
 }
 
 #[test]
-fn restore_replaces_and_keeps_time() {
+fn restore_replaces_keys_and_sets_a_ttl() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     let mut model = FilterModel::new("key");
@@ -129,9 +129,9 @@ fn a_copy_shares_nothing_with_the_original() {
     }
 }
 
-/// Returns the error that ends the reply to a command with many new items.
+/// Repeats a command, each time with another last item, until the reply has an error. Returns the error.
 fn error_in_array(client: &mut Connection, words: &str) -> String {
-    // A full filter accepts false positives. In a thousand rounds, one item is none.
+    // A full filter accepts false positives. A thousand items cannot all be false positives.
     let reply = (0..1000).map(|round| run(client, &format!("{words} {round}"))).find_map(Result::err);
     reply.and_then(|error| error.detail().map(str::to_owned)).unwrap_or_default()
 }
@@ -181,7 +181,7 @@ fn an_expired_filter_is_gone() {
 }
 
 #[test]
-fn the_server_tells_what_a_filter_is() {
+fn the_server_reports_the_type_and_encoding_of_a_filter() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     let keys = various(&mut client).into_iter().map(|model| model.key);
@@ -212,14 +212,14 @@ fn memory_usage_is_the_size_of_the_filter_and_a_constant() {
     let mut client = server.connect();
     let mut overheads = Vec::new();
     for (index, model) in various(&mut client).into_iter().enumerate() {
-        // All names have the same length, because they count as well.
+        // All names have the same length, since MEMORY USAGE includes them.
         let key = format!("name-{index:02}");
         run(&mut client, &format!("RENAME {} {key}", model.key)).unwrap();
         let usage: u64 = ask(&mut client, &format!("MEMORY USAGE {key}"));
         let size: u64 = info_field(&mut client, &key, "SIZE");
         overheads.push(usage.checked_sub(size).unwrap_or_else(|| panic!("{}: {usage} under {size}", model.key)));
     }
-    // glibc adds the rest of a hole to a key's name, if the rest is less than its smallest chunk.
+    // glibc hands out a whole free block if its rest would be too small to use. So a key's name may take more memory.
     let rounding = if info(&mut client, "memory", "mem_allocator") == "libc" { 16 } else { 0 };
     let (least, most) = (overheads.iter().min().unwrap(), overheads.iter().max().unwrap());
     assert!(most - least <= rounding && *most < 300, "{overheads:?}");
@@ -240,7 +240,7 @@ fn a_reload_changes_nothing() {
 }
 
 #[test]
-fn digests_tell_filters_apart() {
+fn filters_with_different_bits_have_different_digests() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE a 0.01 100 SEED 7").unwrap();
@@ -274,7 +274,7 @@ fn large_filters_are_freed_in_the_background() {
         let before = freed(&mut client);
         run(&mut client, free).unwrap();
         wait_until("the memory has returned", || returned(&mut client));
-        // The thread that frees memory counts it afterwards.
+        // The background thread counts an object only after it has freed it.
         wait_until(&format!("{free} has freed in the background"), || freed(&mut client) > before);
     }
     // A small filter is freed at once.
@@ -285,13 +285,13 @@ fn large_filters_are_freed_in_the_background() {
 }
 
 #[test]
-fn bits_in_another_chunks_place_are_rejected() {
+fn payloads_with_swapped_chunks_or_flipped_bits_are_rejected() {
     let server = Setup::oxbloom().set("rdbcompression no").start();
     let mut client = server.connect();
-    // Two chunks of bits with the same size, and a smaller one.
+    // Creates a filter with two chunks of bits of the same size, and a smaller one.
     run(&mut client, "BF.RESERVE wide 0.01 7000000").unwrap();
     FilterModel::new("wide").add(&mut client, 0..300);
-    // One chunk of bits, and three parts of the table.
+    // Creates a filter with one chunk of bits, and three parts of the table.
     native_in_five_chunks(&mut client, "deep");
     for (number, (key, one, other)) in
         [("wide", 0, 1), ("wide", 1, 2), ("deep", 0, 1), ("deep", 1, 2)].iter().enumerate()
@@ -314,8 +314,8 @@ fn bits_in_another_chunks_place_are_rejected() {
         restore(&mut client, "swapped-back", "0", &whole, &["REPLACE"]).unwrap();
     }
 
-    // Bits beyond the size that the header gives, with a checksum that matches.
-    // With this seed, the checksum does not start with zeros. One checksum in 2^32 would take fewer bytes in the file.
+    // Flips a bit, and renews the checksum. The number of set bits in the header does not match any more.
+    // With this seed, the checksum takes 8 bytes in the file. One checksum in 2^32 starts with zeros, and takes fewer.
     run(&mut client, "BF.RESERVE key 0.01 64 SEED 7").unwrap();
     FilterModel::new("key").add(&mut client, 0..300);
     let payload = Payload::parse(&dump(&mut client, "key"));
@@ -323,13 +323,13 @@ fn bits_in_another_chunks_place_are_rejected() {
     let header = Header::decode(&payload.body[strings[0].clone()], Origin::Client);
     let filter = header.and_then(|header| header.build());
     let filter = filter.expect("a filter");
-    let Content::Native(filter) = filter.content() else { panic!("no native filter") };
+    let Content::Native(filter) = filter.content() else { panic!("not a native filter") };
     let checksum = |bits: &[u8]| Chunk { offset: 0, bits }.checksum(filter);
     let mut flipped = payload.body.clone();
     let bits = strings[1].clone();
     let stored = bits.end + 2..bits.end + 10;
     let in_file = u64::from_be_bytes(flipped[stored.clone()].try_into().unwrap());
-    assert_eq!(in_file, checksum(&flipped[bits.clone()]), "where the checksum is");
+    assert_eq!(in_file, checksum(&flipped[bits.clone()]), "the checksum is not here");
     flipped[bits.start + 5] ^= 1;
     let fitting = checksum(&flipped[bits]).to_be_bytes();
     flipped[stored].copy_from_slice(&fitting);
@@ -338,15 +338,15 @@ fn bits_in_another_chunks_place_are_rejected() {
     restore(&mut client, "whole", "0", &payload.seal(&payload.body), &[]).unwrap();
 }
 
-/// Turns the header of a filter into one of the next version.
-fn make_newer(header: &mut [u8]) {
+/// Raises the version of a header, and renews its checksum.
+fn raise_version(header: &mut [u8]) {
     header[3] += 1;
     let (body, checksum) = header.split_last_chunk_mut().expect("a header");
     *checksum = xxh3_64(body).to_le_bytes();
 }
 
 #[test]
-fn what_a_later_version_wrote_is_rejected_by_name() {
+fn data_of_a_later_version_is_rejected_with_an_error_that_says_so() {
     let server = Setup::oxbloom().set("rdbcompression no").start();
     let mut client = server.connect();
     run(&mut client, "BF.ADD key item").unwrap();
@@ -360,7 +360,7 @@ fn what_a_later_version_wrote_is_rejected_by_name() {
     let by_type = newer(&|body| body[9] += 1);
     let by_header = newer(&|body| {
         let place = payload::strings(body)[0].clone();
-        make_newer(&mut body[place]);
+        raise_version(&mut body[place]);
     });
     for (count, payload) in [by_type, by_header].into_iter().enumerate() {
         assert_eq!(restore(&mut client, "newer", "0", &payload, &[]), Err("ERR Bad data format".to_owned()));
@@ -370,7 +370,7 @@ fn what_a_later_version_wrote_is_rejected_by_name() {
     assert_eq!(ask::<i64>(&mut client, "EXISTS newer"), 0);
     let chunk: (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP key 0");
     let mut header = chunk.1;
-    make_newer(&mut header);
+    raise_version(&mut header);
     let rejected = run_words(&mut client, &[b"BF.LOADCHUNK".as_slice(), b"newer", b"1", &header]).unwrap_err();
     assert_eq!(error_text(&rejected), "ERR received data of a later version: upgrade the module on this server");
 }
@@ -390,7 +390,7 @@ fn a_filter_that_is_loaded_in_part_can_be_saved_and_restored() {
         chunks.push(chunk);
     }
     assert_eq!(chunks.len(), 5);
-    // At every step, the filter is restored, copied and reloaded. The remaining chunks still fit afterwards.
+    // At every step, the filter is restored, copied and reloaded. The remaining chunks can be loaded afterwards.
     for stop in 1..=chunks.len() {
         run(&mut client, "DEL part restored copy").unwrap();
         let load = |client: &mut Connection, chunks: &[(u64, Vec<u8>)]| {
@@ -421,7 +421,7 @@ fn a_copy_in_chunks_of_a_filter_in_use_can_be_saved_and_restored() {
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE key 0.01 100").unwrap();
     let (cursor, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP key 0");
-    // The header counts no items. The chunk has bits of items that were added between the two.
+    // The header says that there are no items. The chunk has the bits of items that were added after it.
     let mut model = FilterModel::new("key");
     model.add(&mut client, 0..50);
     let (next, chunk): (u64, Vec<u8>) = ask(&mut client, &format!("BF.SCANDUMP key {cursor}"));

@@ -15,7 +15,7 @@ use crate::replication::{master_setup, replica_setup};
 /// A time in the year 2100, in seconds since 1970.
 const FAR: i64 = 4_102_444_800;
 
-/// What creates a filter: the words before and after the options.
+/// Commands that create a filter: the parts before and after the options.
 const CREATIONS: [(&str, &str); 8] = [
     ("BF.RESERVE key 0.01 100", ""),
     ("BF.RESERVE key 0.01 100 COUNTING", ""),
@@ -27,8 +27,8 @@ const CREATIONS: [(&str, &str); 8] = [
     ("BF.INSERT key WINDOW 604800 REFRESH TTL 1000", "ITEMS a b"),
 ];
 
-/// Returns the time at which a key expires, in milliseconds since 1970, as exactly as every server reports it. The
-/// first releases of Redis 6.2 only report the time that is left.
+/// Returns a range that contains the time at which a key expires, in milliseconds since 1970. The range is wide before
+/// 7.0: the first releases of Redis 6.2 only let modules set a relative TTL.
 fn expire_time(client: &mut Connection, key: &str) -> RangeInclusive<i64> {
     let now = |client: &mut Connection| {
         let [seconds, microseconds]: [i64; 2] = ask(client, "TIME");
@@ -42,7 +42,7 @@ fn expire_time(client: &mut Connection, key: &str) -> RangeInclusive<i64> {
 }
 
 #[test]
-fn a_key_is_created_with_a_time_to_live() {
+fn a_key_is_created_with_a_ttl() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     for (before, after) in CREATIONS {
@@ -72,14 +72,14 @@ fn a_key_is_created_with_a_time_to_live() {
 }
 
 #[test]
-fn a_bad_time_to_live_is_an_error_and_creates_nothing() {
+fn a_bad_ttl_is_an_error_and_creates_nothing() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     let bad = ["0", "-1", "soon", "1.5", "9223372036854775807", "9223372036854775808", "''"];
     for (before, after) in CREATIONS {
         let options = ["EX", "PX", "EXAT", "PXAT"].into_iter();
         let bad = options.clone().flat_map(|option| bad.map(|value| format!("{option} {value}")));
-        // A time of so many milliseconds since 1970 is still valid.
+        // PXAT accepts this number: it is a valid time in milliseconds.
         let bad = bad.filter(|option| option != "PXAT 9223372036854775807");
         let past = ["EXAT 1000000000", "PXAT 1000000000000"].map(str::to_owned);
         for option in bad.chain(past) {
@@ -109,7 +109,7 @@ fn a_bad_time_to_live_is_an_error_and_creates_nothing() {
 }
 
 #[test]
-fn a_replica_and_a_restart_keep_the_time_to_live() {
+fn a_replica_and_a_restart_keep_the_ttl() {
     for preamble in ["yes", "no"] {
         let master = with_aof(preamble).set("repl-diskless-sync-delay 0").start();
         let mut client = master.connect();
@@ -157,7 +157,7 @@ fn a_replica_and_a_restart_keep_the_time_to_live() {
 }
 
 #[test]
-fn what_expires_is_gone_on_the_replica_as_well() {
+fn an_expired_key_is_also_gone_on_the_replica() {
     let master = master_setup().start();
     let mut client = master.connect();
     let replica = replica_setup(&master).start();
@@ -172,9 +172,9 @@ fn what_expires_is_gone_on_the_replica_as_well() {
     }
 }
 
-/// Commands that were accepted are applied even if the TTL is over.
+/// The commands in the file are applied even if their TTL is over.
 #[test]
-fn a_log_is_loaded_after_the_time_to_live_is_over() {
+fn an_append_only_file_is_loaded_after_the_ttl_is_over() {
     let server = with_aof("no").start();
     let mut client = server.connect();
     for (number, (before, after)) in CREATIONS.into_iter().enumerate() {
@@ -206,7 +206,7 @@ fn no_time_passes_in_a_transaction() {
 }
 
 #[test]
-fn a_time_to_live_is_an_event() {
+fn setting_a_ttl_is_an_event() {
     let server = Setup::oxbloom().set("notify-keyspace-events KEA").start();
     let mut subscriber = Wire::resp2(&server);
     subscriber.run("PSUBSCRIBE __keyspace@0__:key");

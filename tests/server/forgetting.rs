@@ -1,5 +1,5 @@
-//! Filters that forget: an item is present until its window is over, and forgotten a slice later at most, also on a
-//! replica and after a restart. The tests set the module's clock.
+//! Filters with WINDOW or ROLLING, which forget old items: an item is present until its window is over, and is
+//! forgotten at most one slice later, also on replicas and after restarts. The tests set the module's clock.
 
 use std::collections::BTreeMap;
 
@@ -31,11 +31,11 @@ fn add(client: &mut Connection, key: &str, numbers: std::ops::Range<u64>) -> u64
 /// An error rate so low that these tests meet no false positive.
 const RARE: &str = "0.00000000001";
 
-/// The seed that makes replies the same in every run.
+/// A fixed seed, so that the replies are the same in every run.
 const SEED: &str = "SEED 7";
 
 #[test]
-fn an_item_is_there_for_the_window_and_gone_a_slice_later() {
+fn an_item_is_present_for_the_window_and_gone_a_slice_later() {
     let server = stopped(with_clock());
     let mut client = server.connect();
     for (options, refresh) in [
@@ -76,7 +76,7 @@ fn an_item_is_there_for_the_window_and_gone_a_slice_later() {
 }
 
 #[test]
-fn items_may_live_shorter_than_the_window() {
+fn items_may_have_a_ttl_shorter_than_the_window() {
     let server = stopped(with_clock());
     let mut client = server.connect();
     run(&mut client, &format!("BF.RESERVE tokens {RARE} 1000 WINDOW 86400 SLICES 24 {SEED}")).unwrap();
@@ -94,7 +94,7 @@ fn items_may_live_shorter_than_the_window() {
 }
 
 #[test]
-fn the_last_items_are_there_however_many_there_were() {
+fn a_rolling_filter_has_its_last_items_however_many_were_added() {
     let server = stopped(with_clock());
     let replica = stopped(replica_of(&server, with_clock()));
     let (mut client, mut reader) = (server.connect(), replica.connect());
@@ -105,7 +105,7 @@ fn the_last_items_are_there_however_many_there_were() {
         let early = layout_figure(&mut client, "windowed", "slices_ended_early");
         let (mut size, mut end) = (0, 0);
         let slices: u64 = info_field(&mut client, "key", "SLICES");
-        // Steps of a prime number end at every place of a slice.
+        // Steps of a prime number of items end at every place of a slice.
         while end < 20_000 {
             assert_eq!(add(&mut client, "key", end..end + 83), 83, "{options} {end}");
             end += 83;
@@ -123,14 +123,14 @@ fn the_last_items_are_there_however_many_there_were() {
         assert!(!all_found(&mut client, "key", 17_000..18_000), "{options}");
         let early = layout_figure(&mut client, "windowed", "slices_ended_early") - early;
         assert_eq!(early > 0, options.starts_with("WINDOW"), "{options}: {early}");
-        // As time passes, only WINDOW makes the filter forget.
+        // As time passes, only a filter with WINDOW forgets.
         turn(&mut client, 2 * 86_400 * SECOND);
         assert_eq!(all_found(&mut client, "key", 19_100..20_000), !options.starts_with("WINDOW"), "{options}");
     }
 }
 
 #[test]
-fn one_that_does_not_grow_is_full_until_it_forgets() {
+fn a_filter_that_does_not_grow_is_full_until_it_forgets() {
     let server = stopped(with_clock());
     let mut client = Wire::resp2(&server);
     let mut clock = server.connect();
@@ -150,14 +150,14 @@ fn one_that_does_not_grow_is_full_until_it_forgets() {
 }
 
 #[test]
-fn what_was_forgotten_is_counted_and_told() {
+fn forgotten_items_are_counted_and_cause_an_event() {
     let server = stopped(with_clock().set("notify-keyspace-events KEA"));
     let (mut client, mut subscriber) = (server.connect(), Wire::resp2(&server));
     subscriber.run("PSUBSCRIBE __keyspace@0__:key");
     run(&mut client, &format!("BF.RESERVE key {RARE} 100 WINDOW 60 {SEED}")).unwrap();
     add(&mut client, "key", 0..50);
     turn(&mut client, 100 * SECOND);
-    // Reading forgets nothing.
+    // Reads do not drop items whose window is over.
     assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), 0);
     assert_eq!(info_number(&mut client, "bf", "bf_items_forgotten"), 0);
     assert_eq!(info_number(&mut client, "bf", "bf_items"), 50);
@@ -186,7 +186,7 @@ fn fill(client: &mut Connection, random: &mut Random, clock: &mut i64, rounds: u
     ];
     for (key, options) in KINDS {
         let capacity = if key == "small" { 10 } else { 2000 };
-        // In later rounds, the filter exists.
+        // In later calls, the filter exists, and this is rejected.
         let _ = run(client, &format!("BF.RESERVE {key} 0.01 {capacity} {options}"));
     }
     for _ in 0..rounds {
@@ -210,7 +210,7 @@ fn fill(client: &mut Connection, random: &mut Random, clock: &mut i64, rounds: u
     }
 }
 
-/// Returns all replies about the first items, for all filters.
+/// Returns the replies about the first 2,500 items and the facts about each filter.
 fn answers(client: &mut Connection) -> BTreeMap<String, (Vec<bool>, u64, Value)> {
     let numbers: Vec<_> = (0..2500).collect();
     let keys: Vec<String> = ask(client, "KEYS *");
@@ -222,16 +222,17 @@ fn answers(client: &mut Connection) -> BTreeMap<String, (Vec<bool>, u64, Value)>
     keys.into_iter().map(answer).collect()
 }
 
-/// Makes a replica synchronize anew while more is written. Returns true if anything was written before it was in sync.
+/// Synchronizes a replica in full, and calls `write` until its link is up. Returns true if `write` ran while the link
+/// was down.
 fn resynchronize(master: &Server, replica: &Server, mut write: impl FnMut()) -> bool {
     let (mut client, mut reader) = (master.connect(), replica.connect());
     let before = info_number(&mut client, "stats", "sync_full");
     run(&mut client, "CONFIG SET rdb-key-save-delay 200000").unwrap();
     run(&mut reader, "REPLICAOF NO ONE").unwrap();
     follow(&mut reader, master.port);
-    wait_until("it has begun", || info_number(&mut client, "stats", "sync_full") > before);
+    wait_until("the synchronization has begun", || info_number(&mut client, "stats", "sync_full") > before);
     let mut hit = false;
-    wait_until("the replica has got everything", || {
+    wait_until("the replica's link is up", || {
         write();
         let is_up = info(&mut reader, "replication", "master_link_status") == "up";
         hit |= !is_up;
@@ -242,7 +243,7 @@ fn resynchronize(master: &Server, replica: &Server, mut write: impl FnMut()) -> 
 }
 
 #[test]
-fn replicas_and_restarts_hold_the_same_whatever_their_clocks_say() {
+fn replicas_and_restarted_servers_have_the_same_filters_whatever_their_clocks_say() {
     let master = stopped(with_clock().set("appendonly yes").set("aof-use-rdb-preamble no"));
     let mut client = master.connect();
     let (mut random, mut clock) = (Random(1), 0);
@@ -309,7 +310,7 @@ fn replicas_and_restarts_hold_the_same_whatever_their_clocks_say() {
 }
 
 #[test]
-fn copies_that_are_restored_a_week_later_have_forgotten_what_is_over_and_nothing_else() {
+fn a_copy_that_is_restored_a_week_later_has_forgotten_expired_items_and_no_others() {
     const WEEK: i64 = 7 * 86_400;
     let source = stopped(with_clock());
     let mut client = source.connect();
@@ -323,7 +324,7 @@ fn copies_that_are_restored_a_week_later_have_forgotten_what_is_over_and_nothing
             add(client, &key(number), numbers.clone());
         }
     };
-    // A window has eight days.
+    // The window is eight days.
     for (day, numbers) in [(0, 0..60), (1, 40..90), (3, 0..30), (3, 100..130)] {
         turn(&mut client, day * 86_400 * SECOND);
         fill(&mut client, &numbers);
@@ -353,7 +354,7 @@ fn copies_that_are_restored_a_week_later_have_forgotten_what_is_over_and_nothing
         }
         copies.push(server);
     }
-    // On the source, time passes as well.
+    // The clock of the source moves on by the same week.
     for copy in &copies {
         turn(&mut client, (3 * 86_400 + WEEK) * SECOND);
         let mut other = copy.connect();
@@ -364,7 +365,7 @@ fn copies_that_are_restored_a_week_later_have_forgotten_what_is_over_and_nothing
             let all: Vec<_> = (0..140).collect();
             let present = found(&mut other, &key, &all);
             assert_eq!(present, found(&mut client, &key, &all), "{options}");
-            // It came on the first day, and again on the last.
+            // Item 0 was added on the first day, and again on the last.
             assert_eq!(present[0], options.contains("REFRESH") || options == "ROLLING", "{options}");
             assert!(present[100..130].iter().all(|found| *found), "{options}: items of the last day");
             assert_eq!(
@@ -374,7 +375,7 @@ fn copies_that_are_restored_a_week_later_have_forgotten_what_is_over_and_nothing
             );
         }
     }
-    // All of them go on alike.
+    // All copies change in the same way from then on.
     let mut clients: Vec<_> = copies.iter().chain([&source]).map(Server::connect).collect();
     for later in [WEEK, WEEK + 86_400, 2 * WEEK] {
         let digests = clients.iter_mut().map(|client| {
@@ -388,7 +389,7 @@ fn copies_that_are_restored_a_week_later_have_forgotten_what_is_over_and_nothing
 }
 
 #[test]
-fn a_replica_that_takes_over_in_the_middle_of_a_slice_keeps_the_promise() {
+fn a_replica_that_takes_over_in_the_middle_of_a_slice_remembers_items_for_the_window() {
     let master = stopped(with_clock());
     let mut client = master.connect();
     run(&mut client, &format!("BF.RESERVE key {RARE} 1000 WINDOW 3600 SLICES 4 {SEED}")).unwrap();
@@ -405,7 +406,7 @@ fn a_replica_that_takes_over_in_the_middle_of_a_slice_keeps_the_promise() {
     wait_for_replica(&mut client, &mut other);
     run(&mut client, "SHUTDOWN NOSAVE").unwrap_err();
     run(&mut other, "REPLICAOF NO ONE").unwrap();
-    // Its clock is five minutes behind at first.
+    // The replica's clock is five minutes behind at first.
     turn(&mut other, 150 * SECOND);
     for key in ["key", "renewed"] {
         assert!(all_found(&mut other, key, 0..200), "{key}");
@@ -422,10 +423,10 @@ fn a_replica_that_takes_over_in_the_middle_of_a_slice_keeps_the_promise() {
     }
 }
 
-/// A replica may find an item that is new to its master: a false positive. It then remembers the item as long as the
-/// master does. Here, clients of the replica added the item to it.
+/// An item that is new to the master may be a false positive on a replica. The replica must still remember it as long
+/// as the master does. Here, a client of the replica has added the item.
 #[test]
-fn a_replica_remembers_an_item_as_long_as_its_master_even_if_it_was_there_before() {
+fn a_replica_remembers_an_item_as_long_as_its_master_even_if_it_was_present_before() {
     let master = stopped(with_clock());
     let replica = stopped(replica_of(&master, with_clock().set("replica-read-only no")));
     let (mut client, mut reader) = (master.connect(), replica.connect());
@@ -443,7 +444,7 @@ fn a_replica_remembers_an_item_as_long_as_its_master_even_if_it_was_there_before
 }
 
 #[test]
-fn what_changes_nothing_is_not_replicated_and_what_is_renewed_is() {
+fn unchanged_items_are_not_replicated_and_renewed_ones_are() {
     let server = stopped(with_clock().set("appendonly yes").set("aof-use-rdb-preamble no"));
     let mut client = server.connect();
     let last = |count: usize| {
@@ -451,7 +452,7 @@ fn what_changes_nothing_is_not_replicated_and_what_is_renewed_is() {
         let shown = |command: &Vec<Vec<u8>>| {
             command.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect::<Vec<_>>()
         };
-        // Servers before 7.0 put each command into a transaction.
+        // This leaves out MULTI and EXEC: servers before 7.0 put each command into a transaction.
         let ours = commands.iter().map(shown).filter(|words| words[0].starts_with("BF."));
         ours.skip(count).collect::<Vec<_>>()
     };
@@ -469,7 +470,7 @@ fn what_changes_nothing_is_not_replicated_and_what_is_renewed_is() {
         assert_eq!((&*words[0], &*words[2]), ("BF.INSERT", "AT"));
         assert!(words[3].parse::<u64>().unwrap() > 1_700_000_000_000);
     }
-    // Items are not renewed within their slice.
+    // An item is not renewed while its slice is still the current one.
     run(&mut client, "BF.RESERVE renewed 0.000001 1000 WINDOW 3155760000 SLICES 64 REFRESH SEED 7").unwrap();
     let created = last(0).len();
     run(&mut client, "BF.MADD renewed a b").unwrap();
@@ -480,7 +481,7 @@ fn what_changes_nothing_is_not_replicated_and_what_is_renewed_is() {
     run(&mut client, "BF.ADD renewed a").unwrap();
     let ends: Vec<_> = last(created).iter().map(|words| words[4..].join(" ")).collect();
     assert_eq!(ends, ["ITEMS a b", "ITEMS c b d", "ITEMS a"]);
-    // A filter with ROLLING alone needs no time, so the commands have none.
+    // A filter with only ROLLING needs no time, so its commands have none.
     run(&mut client, "BF.RESERVE last 0.000001 1000 ROLLING SEED 7").unwrap();
     let created = last(0).len();
     run(&mut client, "BF.MADD last a b").unwrap();
@@ -523,7 +524,7 @@ fn a_clock_that_jumps_breaks_nothing() {
     let mut client = server.connect();
     run(&mut client, &format!("BF.RESERVE key {RARE} 1000 WINDOW 60 {SEED}")).unwrap();
     add(&mut client, "key", 0..100);
-    // The clock goes back: items stay present, and new items are remembered no shorter than usual.
+    // The clock goes back: items stay present, and new items are remembered at least as long as usual.
     for ahead in [-86_400, -1_000_000_000_000, -30] {
         turn(&mut client, ahead * SECOND);
         assert!(all_found(&mut client, "key", 0..100), "{ahead}");
@@ -532,7 +533,7 @@ fn a_clock_that_jumps_breaks_nothing() {
     assert_eq!(add(&mut client, "key", 100..200), 100);
     turn(&mut client, 29 * SECOND);
     assert!(all_found(&mut client, "key", 100..200));
-    // The clock goes far ahead and back: items that were added meanwhile are remembered, and the server keeps running.
+    // The clock goes far ahead and back: items that were added in between are remembered, and the server keeps running.
     for ahead in [1_000_000_000, 9_000_000_000_000, 9_000_000_000_000_000] {
         turn(&mut client, ahead * SECOND);
         add(&mut client, "key", 300..400);
@@ -547,7 +548,7 @@ fn a_clock_that_jumps_breaks_nothing() {
 }
 
 #[test]
-fn a_filter_that_was_idle_gives_its_memory_back_as_it_is_written_to() {
+fn a_filter_that_was_idle_gives_memory_back_when_it_is_written_to() {
     let server = stopped(with_clock());
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE key 0.01 1000 WINDOW 3600").unwrap();

@@ -12,7 +12,7 @@ fn setup() -> Setup {
     Setup::oxbloom().module_arguments("lookahead-size 1")
 }
 
-/// Adds and looks up items, and leaves the key as a filter that the module prefetches.
+/// Adds items to the filter `key`, and looks them up. The module prefetches for this filter from then on.
 fn use_filter(client: &mut Connection, numbers: Range<u64>) {
     let mut model = FilterModel::new("key");
     // Creates the filter if it does not exist. With this seed, none of the items below is a false positive.
@@ -26,7 +26,7 @@ fn use_filter(client: &mut Connection, numbers: Range<u64>) {
 }
 
 #[test]
-fn what_took_the_place_of_a_filter_is_what_counts() {
+fn a_prefetched_filter_that_was_replaced_or_deleted_is_not_used() {
     let server = setup().start();
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE key 0.001 100000 SEED 7").unwrap();
@@ -82,7 +82,7 @@ fn a_counting_filter_grows_and_shrinks() {
 }
 
 #[test]
-fn other_commands_of_three_words_are_as_they_were() {
+fn other_commands_with_two_arguments_work_as_usual() {
     let server = setup().start();
     let mut client = server.connect();
     use_filter(&mut client, 0..100);

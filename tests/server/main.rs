@@ -1,4 +1,4 @@
-//! The module in a real server, from a client's point of view.
+//! Tests of the module in a real server, from a client's point of view.
 
 mod access;
 mod classic;

@@ -17,12 +17,12 @@ fn unlimited(client: &mut Connection) {
 }
 
 #[test]
-fn what_would_exceed_maxmemory_is_not_created() {
+fn a_filter_that_would_exceed_maxmemory_is_not_created() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
     let mut model = FilterModel::new("present");
     model.add(&mut client, 0..3000);
-    // The filter that is copied, restored and loaded below.
+    // Creates the filter that is copied, restored and loaded below.
     run(&mut client, &reserve("large", 20)).unwrap();
     let payload: Vec<u8> = ask(&mut client, "DUMP large");
     let (_, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP large 0");
@@ -40,7 +40,7 @@ fn what_would_exceed_maxmemory_is_not_created() {
     ];
     let check = |client: &mut Connection| {
         for (words, expected) in attempts {
-            let rejection = run_words(client, words).expect_err("what exceeds maxmemory was admitted");
+            let rejection = run_words(client, words).expect_err("a filter beyond maxmemory was admitted");
             let rejection = error_text(&rejection);
             assert!(rejection == *expected || expected.is_empty(), "{rejection}");
             assert!(used_memory(client) <= maxmemory);
@@ -49,7 +49,7 @@ fn what_would_exceed_maxmemory_is_not_created() {
             assert_eq!(error(client, add), create::MAXMEMORY);
         }
     };
-    // With these settings, every new filter would be too large.
+    // With this setting, every new filter would be too large.
     if server_version() >= (7, 0) {
         run(&mut client, "CONFIG SET bf.initial-size 20000000").unwrap();
         check(&mut client);
@@ -68,7 +68,7 @@ fn what_would_exceed_maxmemory_is_not_created() {
     model.add(&mut client, 3000..3500);
 
     unlimited(&mut client);
-    // All commands except those that no server could carry out.
+    // Without the limit, all these commands succeed, except the one that no server could carry out.
     for (words, _) in attempts.iter().filter(|(words, _)| words.last() != Some(&&b"9223372036854775807"[..])) {
         run_words(&mut client, words).unwrap();
         assert_eq!(ask::<u64>(&mut client, "DEL new"), 1);
@@ -76,7 +76,7 @@ fn what_would_exceed_maxmemory_is_not_created() {
 }
 
 #[test]
-fn what_would_exceed_maxmemory_does_not_grow() {
+fn a_filter_does_not_grow_beyond_maxmemory() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE key 0.01 1000 EXPANSION 30000 LAYOUT classic").unwrap();
@@ -110,9 +110,9 @@ fn what_would_exceed_maxmemory_does_not_grow() {
     assert_eq!(ask::<Vec<String>>(&mut client, "BF.DEBUG key").len(), 3);
 }
 
-/// A native filter grows in small steps. The items that fit are added, and the first that does not is rejected.
+/// A native filter grows in small steps. The items that fit are added, and the first one that does not fit is rejected.
 #[test]
-fn a_native_filter_grows_up_to_maxmemory_and_no_further() {
+fn a_native_filter_grows_in_small_steps_up_to_maxmemory() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE key 0.000000001 1000").unwrap();
@@ -140,7 +140,7 @@ fn a_native_filter_grows_up_to_maxmemory_and_no_further() {
         }
         model.items.extend(&numbers[..taken]);
         next += taken as u64;
-        assert!(next < 200_000, "it takes all");
+        assert!(next < 200_000, "the filter accepts every item");
     }
     assert!((small + MIB / 8..small + MIB / 4).contains(&size(&mut client)), "{}", size(&mut client));
     model.observe(&mut client);
@@ -151,7 +151,7 @@ fn a_native_filter_grows_up_to_maxmemory_and_no_further() {
 }
 
 #[test]
-fn where_keys_may_be_evicted_a_filter_that_can_fit_is_admitted() {
+fn with_eviction_a_filter_is_admitted_if_it_can_fit() {
     // With eviction in the background, the server might not see the freed memory in time, and decide that eviction does
     // not help.
     let server = Setup::oxbloom().set("maxmemory-policy allkeys-lru").set("lazyfree-lazy-eviction no").start();
@@ -176,7 +176,7 @@ fn where_keys_may_be_evicted_a_filter_that_can_fit_is_admitted() {
 }
 
 #[test]
-fn a_replica_takes_what_its_master_granted() {
+fn a_replica_accepts_filters_that_its_master_admitted() {
     let master = with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0").start();
     let mut client = master.connect();
     run(&mut client, &reserve("before", 20)).unwrap();
@@ -199,7 +199,7 @@ fn a_replica_takes_what_its_master_granted() {
 }
 
 #[test]
-fn a_server_with_too_little_memory_loads_what_it_saved() {
+fn a_server_loads_its_snapshot_even_beyond_maxmemory() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
     run(&mut client, &reserve("large", 20)).unwrap();
@@ -233,7 +233,7 @@ pub(crate) fn confined(bytes: u64) -> Server {
 }
 
 #[test]
-fn a_replica_without_the_memory_for_a_filter_ends_rather_than_forget_its_items() {
+fn a_replica_without_the_memory_for_a_filter_exits_instead_of_losing_items() {
     let master = Setup::oxbloom().set("repl-diskless-sync-delay 0").start();
     let mut client = master.connect();
     for (command, create) in [("BF.ADD key item", reserve("key", 2_000)), ("BF.ADD grown 2", String::new())] {
@@ -246,7 +246,7 @@ fn a_replica_without_the_memory_for_a_filter_ends_rather_than_forget_its_items()
             run(&mut client, &create).unwrap();
         }
         run(&mut client, command).unwrap();
-        wait_until("the replica has ended", || !replica.is_running());
+        wait_until("the replica has exited", || !replica.is_running());
         assert!(replica.log().contains(EXIT_MESSAGE), "{}", replica.log());
         assert_eq!(run(&mut client, &command.replace("ADD", "EXISTS")), Ok(Value::Int(1)));
     }
@@ -254,7 +254,7 @@ fn a_replica_without_the_memory_for_a_filter_ends_rather_than_forget_its_items()
 
 /// A growing native filter allocates its memory in small parts.
 #[test]
-fn a_replica_without_the_memory_for_the_growth_of_a_filter_ends_rather_than_forget_its_items() {
+fn a_replica_without_the_memory_for_the_growth_of_a_filter_exits_instead_of_losing_items() {
     let master = Setup::oxbloom().set("repl-diskless-sync-delay 0").start();
     let mut client = master.connect();
     let mut model = FilterModel::new("grown");
@@ -285,14 +285,14 @@ fn an_empty_filter_takes_no_memory_when_it_is_copied_or_loaded() {
     run(&mut client, "BF.ADD copy item").unwrap();
     assert_eq!(ask::<i64>(&mut client, "COPY copy other"), 1);
     run(&mut client, "DEBUG RELOAD").unwrap();
-    // The memory is below three filters of 400 MiB, with a chunk or two of 4 MiB.
+    // Three filters of 400 MiB would take far more. Only a few chunks of 4 MiB have been written to.
     let wait = "the server has measured its memory";
     wait_until(wait, || resident(&mut client) < before + 150 * MIB);
     assert_eq!(run(&mut client, "BF.EXISTS other item"), Ok(Value::Int(1)));
 }
 
 #[test]
-fn what_the_system_does_not_have_is_rejected() {
+fn a_filter_is_rejected_if_the_system_lacks_the_memory() {
     let server = confined(1536 * MIB);
     let mut client = server.connect();
     let mut model = FilterModel::new("witness");
@@ -306,7 +306,7 @@ fn what_the_system_does_not_have_is_rejected() {
         assert_eq!(load_header(&mut client, &header), Err(create::SYSTEM.to_owned()));
     }
     assert_eq!((digest(&mut client), model.observe(&mut client)), before);
-    // The same for a copy, and for growth.
+    // Copies and growth are rejected in the same way.
     run(&mut client, &reserve("half", 800)).unwrap();
     assert!(run(&mut client, "COPY half other").is_err());
     run(&mut client, "DEL half").unwrap();
@@ -318,15 +318,15 @@ fn what_the_system_does_not_have_is_rejected() {
     assert!(server.is_alive());
 }
 
-/// The module does not ask the system about each small allocation. These must not use up the memory that the server
-/// itself needs.
+/// The module does not ask the system about each small allocation. Small allocations must not use up the memory that
+/// the server itself needs.
 #[test]
 fn filters_of_less_than_a_megabyte_leave_the_server_some_memory() {
     let server = confined(64 * MIB);
     let mut client = server.connect();
     // Each filter takes about 950,000 bytes.
     let mut reserve = |n| run(&mut client, &format!("BF.RESERVE key{n} 0.01 780000 NONSCALING"));
-    let rejection = (0..1000).find_map(|n| reserve(n).err()).expect("no more memory than the server may have");
+    let rejection = (0..1000).find_map(|n| reserve(n).err()).expect("the server takes more memory than it may have");
     assert_eq!(error_text(&rejection), create::SYSTEM);
     (0..3000).for_each(|number| assert!(run(&mut client, &format!("SET key-{number} {number}")).is_ok()));
     assert!(server.is_alive());
@@ -334,7 +334,7 @@ fn filters_of_less_than_a_megabyte_leave_the_server_some_memory() {
 
 /// A filter that grows in small steps must not use up the memory that the server itself needs.
 #[test]
-fn a_filter_that_has_taken_all_memory_leaves_the_server_some() {
+fn a_filter_that_grows_until_it_is_rejected_leaves_the_server_some_memory() {
     for kind in ["", "COUNTING"] {
         let server = confined(100 * MIB);
         let mut client = server.connect();
@@ -345,7 +345,7 @@ fn a_filter_that_has_taken_all_memory_leaves_the_server_some() {
         let taken: u64 = info_field(&mut client, "key", "ITEMS");
         assert!(taken > 1_000_000, "{taken}");
         for number in 0..3000 {
-            // A segment may have room left.
+            // A segment may have room left for this item.
             let added = run(&mut client, &format!("BF.ADD key other-{number}")).map_err(|error| error_text(&error));
             assert!(added.is_ok() || added == Err(grow::SYSTEM.to_owned()), "{added:?}");
             run(&mut client, &format!("SET key-{number} {number}")).unwrap();
@@ -355,7 +355,7 @@ fn a_filter_that_has_taken_all_memory_leaves_the_server_some() {
 }
 
 #[test]
-fn at_the_edge_of_what_the_system_has_a_filter_is_created_or_rejected() {
+fn close_to_the_limit_of_the_system_a_filter_is_created_or_rejected() {
     // The allocator rounds sizes up, and takes some memory for itself. So a request may fit when its allocation does
     // not.
     for spare in [700, 333] {
@@ -399,7 +399,7 @@ fn memory_returns_when_filters_are_deleted() {
         assert_eq!(ask::<u64>(&mut client, "DBSIZE"), 0);
         wait_until("the memory has returned", || used_memory(&mut client) < start + MIB / 2);
     }
-    // Rejected, replaced and unfinished filters leave no memory behind either.
+    // Rejected and replaced filters leak no memory either.
     run(&mut client, &reserve("large", 8)).unwrap();
     let payload: Vec<u8> = ask(&mut client, "DUMP large");
     for _ in 0..100 {
@@ -416,7 +416,7 @@ fn memory_returns_when_filters_are_deleted() {
 /// A layer of a classic filter is one string in a file. It stays in the buffer that the server read it into, so there
 /// is no second copy.
 #[test]
-fn a_classic_filter_takes_its_memory_once_when_it_is_loaded() {
+fn loading_a_classic_filter_takes_its_memory_only_once() {
     let server = Setup::oxbloom().set("rdbcompression no").start();
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE key 0.01 40000000 LAYOUT classic").unwrap();
@@ -465,6 +465,6 @@ fn a_payload_that_hides_its_size_in_compression_is_rejected() {
         );
     }
     assert_eq!(ask::<i64>(&mut other, "DBSIZE"), 0);
-    // Apart from that, the payload is valid.
+    // Without the limit, the payload is accepted.
     assert_eq!(run_words(&mut client, &[b"RESTORE".as_slice(), b"copy", b"0", &original.seal(&body)]), Ok(Value::Okay));
 }

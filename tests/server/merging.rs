@@ -1,4 +1,4 @@
-//! BF.MERGE and BF.RESERVE LIKE: what they merge and reject, and what replicas get.
+//! BF.MERGE and BF.RESERVE LIKE: their results, their errors, and their replication.
 
 use redis::Connection;
 
@@ -14,12 +14,12 @@ use testkit::server::{server_version, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, ask, error, error_text, run};
 
-/// Returns the layouts whose filters can be merged.
-fn merged() -> impl Iterator<Item = (&'static str, &'static str)> {
+/// Returns the layouts whose filters can be merged, with their options.
+fn mergeable() -> impl Iterator<Item = (&'static str, &'static str)> {
     LAYOUTS.into_iter().filter(|(layout, _)| *layout != "windowed")
 }
 
-/// Creates filters called `keys` with equal parameters. Each has items of its own, and the items below 100.
+/// Creates filters with the same parameters. All have the items below 100, and each has 300 items of its own.
 fn alike(client: &mut Connection, keys: &[&str], parameters: &str) -> Vec<FilterModel> {
     let models = keys.iter().enumerate().map(|(index, key)| {
         let like = match index {
@@ -43,10 +43,10 @@ fn union_of(key: &str, models: &[FilterModel]) -> FilterModel {
 }
 
 #[test]
-fn a_union_holds_what_any_source_does_and_an_intersection_what_all_do() {
+fn a_union_has_the_items_of_any_source_and_an_intersection_those_of_all() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
-    for (_, layout) in merged() {
+    for (_, layout) in mergeable() {
         run(&mut client, "FLUSHALL").unwrap();
         let models = alike(&mut client, &["a", "b", "c"], &format!("0.01 2000 NONSCALING {layout}"));
         assert_eq!(ask::<String>(&mut client, "BF.MERGE any 3 a b c"), "OK");
@@ -55,7 +55,7 @@ fn a_union_holds_what_any_source_does_and_an_intersection_what_all_do() {
         let mut all = FilterModel::new("all");
         all.items.extend(0..100);
         all.observe(&mut client);
-        // Merges into an existing destination, with the option that is the default.
+        // Merges into an existing destination, with UNION, which is the default.
         assert_eq!(ask::<String>(&mut client, "bf.merge a 2 b c union"), "OK");
         union_of("a", &models).observe(&mut client);
         let dumps = ["a", "any"].map(|key| filter_info(&mut client, key));
@@ -68,7 +68,7 @@ fn a_union_holds_what_any_source_does_and_an_intersection_what_all_do() {
 }
 
 #[test]
-fn counts_are_added_or_the_smaller_is_kept() {
+fn a_union_adds_counts_and_an_intersection_keeps_the_smallest() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp3(&server);
     client.run("BF.RESERVE a 0.0001 1000 NONSCALING COUNTING");
@@ -98,7 +98,7 @@ fn counts_are_added_or_the_smaller_is_kept() {
 fn the_number_of_items_is_an_estimate_that_is_marked_as_one() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
-    for (_, layout) in merged() {
+    for (_, layout) in mergeable() {
         run(&mut client, "FLUSHALL").unwrap();
         alike(&mut client, &["a", "b"], &format!("0.01 2000 {layout}"));
         let mut estimated = |key: &str| info_field::<Option<bool>>(&mut client, key, "ESTIMATED");
@@ -117,7 +117,7 @@ fn the_number_of_items_is_an_estimate_that_is_marked_as_one() {
 }
 
 #[test]
-fn a_union_that_is_overfull_says_so_and_grows_with_the_next_item() {
+fn an_overfull_union_reports_its_higher_error_rate_and_grows_with_the_next_item() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     for layout in ["LAYOUT native", "LAYOUT classic"] {
@@ -157,7 +157,7 @@ fn a_union_of_counting_filters_grows_with_its_items_and_keeps_the_error_rate() {
 }
 
 #[test]
-fn a_union_of_counting_filters_that_do_not_grow_may_be_overfull_and_takes_nothing_new_until_it_has_room() {
+fn an_overfull_union_of_nonscaling_counting_filters_accepts_no_new_item_until_others_are_removed() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     let models = alike(&mut client, &["a", "b"], "0.01 400 NONSCALING COUNTING SEED 7");
@@ -174,7 +174,6 @@ fn a_union_of_counting_filters_that_do_not_grow_may_be_overfull_and_takes_nothin
     assert_eq!(error_text(&rejection), full);
     // Items that are present are accepted.
     assert_eq!(many::<Vec<u64>>(&mut client, "BF.MADD", "both", &[0, 1000, 2000]), [0; 3]);
-    // Removes many of the items.
     assert_eq!(many::<Vec<u64>>(&mut client, "BF.MDEL", "both", &(1000..1300).collect::<Vec<_>>()), [1; 300]);
     assert_eq!(many::<Vec<u64>>(&mut client, "BF.MDEL", "both", &(2000..2200).collect::<Vec<_>>()), [1; 200]);
     assert_eq!(many::<u64>(&mut client, "BF.ADD", "both", &new[..1]), 1);
@@ -184,7 +183,7 @@ fn a_union_of_counting_filters_that_do_not_grow_may_be_overfull_and_takes_nothin
 }
 
 #[test]
-fn filters_that_grew_are_united_in_all_their_layers() {
+fn all_layers_of_filters_that_grew_are_united() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     for layout in ["", "LAYOUT classic"] {
@@ -210,7 +209,7 @@ const EXACT: &str = "0.000000000000000001";
 fn counting_filters_of_any_sizes_are_united_and_their_counts_add_up() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
-    // The items of each filter. All have 0 to 100, the small one grows last, and the empty one never grows.
+    // The items of each filter. The items below 100 are then added to all filters but the empty one.
     let filters = [("large", 0..20_000), ("middle", 19_000..22_000), ("small", 0..100), ("none", 0..0)];
     for (index, (key, items)) in filters.iter().enumerate() {
         let like = if index == 0 { format!("{EXACT} 10 COUNTING SEED 7") } else { "LIKE large".to_owned() };
@@ -268,7 +267,7 @@ fn counting_filters_of_any_sizes_are_united_and_their_counts_add_up() {
 }
 
 #[test]
-fn of_counting_filters_only_such_as_do_not_grow_are_intersected() {
+fn counting_filters_are_intersected_only_if_they_do_not_grow() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
     let models = alike(&mut client, &["a", "b"], "0.0001 1000 COUNTING SEED 7");
@@ -287,7 +286,7 @@ fn of_counting_filters_only_such_as_do_not_grow_are_intersected() {
     let mut common: Vec<u64> = (0..100).collect();
     let expected: Vec<u64> = common.iter().map(|number| if (25..50).contains(number) { 2 } else { 1 }).collect();
     assert_eq!(many::<Vec<u64>>(&mut client, "BF.MCOUNT", "new", &common), expected);
-    // The intersection has few other items: at most twice the error rate of filters that are a third full.
+    // Few other items are found in the intersection, since both filters are less than half full.
     let others: Vec<u64> = models.iter().flat_map(|model| model.items.iter().copied()).filter(|&n| n >= 100).collect();
     let found = FilterModel::new("new").found(&mut client, &others, true);
     assert!(found.len() < 5, "{found:?}");
@@ -298,7 +297,7 @@ fn of_counting_filters_only_such_as_do_not_grow_are_intersected() {
 }
 
 #[test]
-fn what_differs_is_named_and_nothing_changes() {
+fn the_error_names_the_parameter_that_differs_and_nothing_changes() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
     run(&mut client, "BF.INSERT base ERROR 0.01 CAPACITY 100 EXPANSION 2 SEED 1 ITEMS x").unwrap();
@@ -326,10 +325,10 @@ fn what_differs_is_named_and_nothing_changes() {
 }
 
 #[test]
-fn filters_may_differ_in_their_expansion_unless_their_layers_do_as_well() {
+fn filters_may_differ_in_their_expansion_except_classic_ones() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
-    for (layout, options) in merged() {
+    for (layout, options) in mergeable() {
         run(&mut client, "FLUSHALL").unwrap();
         let mut models = ["one", "other"].map(FilterModel::new);
         for (model, (expansion, items)) in models.iter_mut().zip([(1, 0..700), (4, 500..3000)]) {
@@ -353,7 +352,7 @@ fn filters_may_differ_in_their_expansion_unless_their_layers_do_as_well() {
 }
 
 #[test]
-fn what_is_no_merge_is_rejected() {
+fn invalid_merges_and_invalid_uses_of_like_are_rejected() {
     let server = Setup::oxbloom().start();
     for mut client in [Wire::resp2(&server), Wire::resp3(&server)] {
         client.run("FLUSHALL");
@@ -390,7 +389,7 @@ fn what_is_no_merge_is_rejected() {
 fn a_filter_like_another_has_all_its_parameters_here_and_on_replicas() {
     let (master, replica) = pair();
     let (mut client, mut reader) = (master.connect(), replica.connect());
-    for (index, (_, layout)) in merged().enumerate() {
+    for (index, (_, layout)) in mergeable().enumerate() {
         run(&mut client, &format!("BF.RESERVE first{index} 0.003 70 EXPANSION 3 {layout}")).unwrap();
         FilterModel::new(&format!("first{index}")).add(&mut client, 0..500);
         run(&mut client, &format!("BF.RESERVE like{index} LIKE first{index}")).unwrap();
@@ -418,11 +417,11 @@ fn pair() -> (Server, Server) {
 }
 
 #[test]
-fn a_replica_makes_the_same_of_merges() {
+fn a_replica_gets_the_same_results_of_merges() {
     let (master, replica) = pair();
     let (mut client, mut reader) = (master.connect(), replica.connect());
     let mut random = Random::unpredictable();
-    let layouts = merged().map(|(_, layout)| layout).chain(["NONSCALING COUNTING SEED 8"]);
+    let layouts = mergeable().map(|(_, layout)| layout).chain(["NONSCALING COUNTING SEED 8"]);
     for (index, layout) in layouts.enumerate() {
         let keys = ["a", "b", "c", "d"].map(|key| format!("{key}{index}"));
         let mut models = alike(&mut client, &keys.each_ref().map(String::as_str), &format!("0.01 3000 {layout}"));
@@ -467,7 +466,7 @@ fn merges_survive_an_append_only_file_and_a_snapshot() {
     let mut server = with_aof("no").start();
     let mut client = server.connect();
     let mut models = Vec::new();
-    for (index, (_, layout)) in merged().enumerate() {
+    for (index, (_, layout)) in mergeable().enumerate() {
         let keys = ["a", "b"].map(|key| format!("{key}{index}"));
         let two = alike(&mut client, &keys.each_ref().map(String::as_str), &format!("0.01 500 {layout}"));
         run(&mut client, &format!("BF.MERGE both{index} 2 a{index} b{index}")).unwrap();
@@ -511,7 +510,7 @@ fn filters_in_one_slot_of_a_cluster_are_merged_and_others_are_not() {
 }
 
 #[test]
-fn the_server_knows_where_the_keys_are() {
+fn the_server_finds_the_keys_of_a_command() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     let mut keys = |line: &str| -> Vec<String> {
@@ -523,7 +522,7 @@ fn the_server_knows_where_the_keys_are() {
     assert_eq!(keys("BF.RESERVE d LIKE a"), ["d", "a"]);
     assert_eq!(keys("bf.reserve d like a"), ["d", "a"]);
     assert_eq!(keys("BF.RESERVE d 0.01 100 NONSCALING"), ["d"]);
-    // An invalid merge has no other keys, and does no harm.
+    // For an invalid merge, the server finds only the destination, or replies with an error.
     for line in ["BF.MERGE d 5 a", "BF.MERGE d -1 a", "BF.MERGE d x a"] {
         let reply = client.run(&format!("COMMAND GETKEYS {line}"));
         assert!(reply.is_error() || reply.elements() == [Reply::bulk("d")], "{line}: {reply:?}");
@@ -532,7 +531,7 @@ fn the_server_knows_where_the_keys_are() {
 }
 
 #[test]
-fn a_merge_stays_within_the_limits_of_memory() {
+fn a_merge_stays_within_the_memory_limits() {
     let server = with_debug(Setup::oxbloom()).module_arguments("filter-memory-limit 100000").start();
     let mut client = server.connect();
     for options in ["", "LAYOUT classic"] {
@@ -553,7 +552,7 @@ fn a_merge_stays_within_the_limits_of_memory() {
         assert_eq!(error(&mut client, "BF.MERGE new 2 b a"), create::FILTER_LIMIT, "{options}");
         assert_eq!(digest(&mut client), before);
         // A merge is admitted if its result fits. The limit applies to the filter, not to the memory that the merge
-        // uses meanwhile.
+        // needs while it runs.
         run(&mut client, &format!("CONFIG SET bf.filter-memory-limit {}", size * 5 / 4)).unwrap();
         for line in ["BF.MERGE b 1 a", "BF.MERGE c 1 a", "BF.MERGE new 2 b a"] {
             assert_eq!(ask::<String>(&mut client, line), "OK", "{line} {options}");
@@ -569,7 +568,7 @@ fn a_merge_stays_within_the_limits_of_memory() {
 }
 
 #[test]
-fn a_merge_of_counting_filters_stays_within_the_limits_of_memory() {
+fn a_merge_of_counting_filters_stays_within_the_memory_limits() {
     if server_version() < (7, 0) {
         return;
     }
@@ -589,7 +588,7 @@ fn a_merge_of_counting_filters_stays_within_the_limits_of_memory() {
         let (part, whole) = (size(&mut client, "a"), size(&mut client, "whole"));
         run(&mut client, "DEL whole").unwrap();
         assert!(whole > 2 * part && whole < 4 * part, "{part} and {whole} bytes");
-        // Each of the filters fits, and maybe two of them.
+        // Within these limits, each source fits, and maybe the union of two, but not that of all three.
         let limits = [
             (format!("bf.filter-memory-limit {}", whole * 3 / 4), create::FILTER_LIMIT, grow::FILTER_LIMIT),
             (format!("maxmemory {}", used_memory(&mut client) + part / 2), create::MAXMEMORY, grow::MAXMEMORY),
@@ -611,7 +610,7 @@ fn a_merge_of_counting_filters_stays_within_the_limits_of_memory() {
         assert!(run(&mut client, "COPY a new").is_err());
         assert_eq!(digest(&mut client), before, "{growth}");
         // A merge is admitted if its result fits. The limit applies to the filter, not to the memory that the merge
-        // uses meanwhile.
+        // needs while it runs.
         run(&mut client, &format!("CONFIG SET bf.filter-memory-limit {}", whole * 3 / 2)).unwrap();
         for line in ["BF.MERGE new 3 a b c", "BF.MERGE empty 3 a b c", "BF.MERGE new 1 a", "BF.MERGE a 2 b c"] {
             assert_eq!(ask::<String>(&mut client, line), "OK", "{line} {growth}");
@@ -627,7 +626,7 @@ fn a_merge_of_counting_filters_stays_within_the_limits_of_memory() {
 }
 
 #[test]
-fn listeners_are_told_of_a_merge_and_watchers_of_a_change() {
+fn a_merge_is_an_event_only_if_it_changes_a_filter() {
     let server = Setup::oxbloom().set("notify-keyspace-events Ed").start();
     let mut client = server.connect();
     alike(&mut client, &["a", "b"], "0.01 1000");
@@ -641,7 +640,7 @@ fn listeners_are_told_of_a_merge_and_watchers_of_a_change() {
 }
 
 #[test]
-fn a_merge_that_replaces_can_be_retried_and_leaves_nothing_of_what_was_there() {
+fn a_merge_with_replace_can_be_retried_and_keeps_nothing_of_the_destination() {
     let server = with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0").start();
     let replica = replica_of(&server, with_debug(Setup::oxbloom())).start();
     let (mut connection, mut reader) = (server.connect(), replica.connect());
@@ -659,12 +658,12 @@ fn a_merge_that_replaces_can_be_retried_and_leaves_nothing_of_what_was_there() {
     // Without REPLACE, the destination is one of the operands.
     client.run("BF.MERGE sum 2 a b");
     assert_eq!(client.run("BF.MCOUNT sum x y z"), Reply::integers(&[6, 2, 2]));
-    // If the destination is also named as a source, it is an operand once.
+    // With REPLACE, a destination that is also named as a source is an operand once.
     assert_eq!(client.run("BF.MERGE sum 2 sum b REPLACE UNION"), ok);
     assert_eq!(client.run("BF.MCOUNT sum x y z"), Reply::integers(&[7, 2, 3]));
     assert_eq!(client.run("BF.MERGE sum 2 a b INTERSECT REPLACE"), ok);
     assert_eq!(client.run("BF.MCOUNT sum x y z"), Reply::integers(&[1, 0, 0]));
-    // With REPLACE, the parameters and the TTL of the destination have no effect.
+    // REPLACE drops the parameters and the TTL of the old destination.
     client.run("BF.RESERVE other 0.5 7 LAYOUT classic");
     client.run("EXPIRE other 1000");
     assert!(client.run("BF.MERGE other 1 a").is_error());

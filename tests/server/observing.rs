@@ -1,4 +1,4 @@
-//! The view of operators: the figures of INFO, and the log lines about rejected data.
+//! The figures of INFO, and the log lines about rejected commands and data.
 
 use std::time::Instant;
 
@@ -13,18 +13,18 @@ use testkit::persistence::{append_to_aof, rewrite_aof};
 use testkit::server::{server_name_and_version, wait_until, with_debug};
 use testkit::{Server, Setup, ask, error_text, run, run_words};
 
-/// The reasons for rejections, as INFO calls them.
+/// The reasons for rejections, as INFO names them.
 const REASONS: [&str; 6] =
     ["rejected_full", "rejected_memory", "rejected_data", "rejected_mismatch", "rejected_key", "rejected_syntax"];
 
-/// Returns the figures of a layout that count from the start of the server.
+/// Returns the figures of a layout that count events since the start of the server.
 fn counted(client: &mut Connection, layout: &str) -> [u64; 5] {
     ["items_added", "duplicates", "items_removed", "layers_grown", "additions_rejected"]
         .map(|figure| layout_figure(client, layout, figure))
 }
 
 #[test]
-fn what_becomes_of_items_is_counted_by_layout() {
+fn additions_removals_and_rejections_are_counted_by_layout() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     for (layout, options) in LAYOUTS {
@@ -40,8 +40,8 @@ fn what_becomes_of_items_is_counted_by_layout() {
         many::<Vec<bool>>(&mut client, "BF.MEXISTS", layout, &[0, 100]);
         many::<bool>(&mut client, "BF.EXISTS", layout, &[0]);
         assert_eq!(counted(&mut client, layout), [4, 3, 0, 0, 0], "{layout}");
-        // The filter for ten items gets a table, a larger table, or layers for twenty and forty items. A counting
-        // filter is always a single table.
+        // The filter for ten items grows: a native one gets a table, a windowed one a larger table, and a classic one
+        // layers for twenty and forty items. A counting filter is always a single table.
         let grown = match layout {
             "counting" => 0,
             "native" | "windowed" => 1,
@@ -56,8 +56,8 @@ fn what_becomes_of_items_is_counted_by_layout() {
             many::<Vec<bool>>(&mut client, "BF.MDEL", layout, &[1, 1, 2, 1001]);
             assert_eq!(counted(&mut client, layout), [40, 7, 4, grown, 0]);
         }
-        // Five items fit, one of which is given twice. The sixth ends the command. A filter that forgets has room for
-        // one slice more.
+        // Five items fit. One of them is given twice. The sixth ends the command. A windowed filter has room for one
+        // more slice, which is one item here.
         let fit = if layout == "windowed" { 6 } else { 5 };
         run(&mut client, &format!("BF.RESERVE full{layout} 0.000001 5 NONSCALING {options}")).unwrap();
         let before = counted(&mut client, layout);
@@ -121,7 +121,7 @@ fn figures_are_right_after_a_restart_a_reload_and_a_flush() {
         for line in [
             "BF.MERGE merged 1 counting-fixed",
             "COPY linear copy",
-            // A merge that makes a filter grow.
+            // The last of these makes a filter grow by a merge.
             "BF.RESERVE united LIKE linear",
             "BF.ADD united item",
             "BF.MERGE united 1 linear",
@@ -161,7 +161,7 @@ fn figures_are_right_after_a_restart_a_reload_and_a_flush() {
 }
 
 #[test]
-fn the_figures_are_shown_to_those_who_ask_for_them() {
+fn info_shows_the_figures_in_the_sections_for_modules() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     for (asked, shown) in [("bf", true), ("modules", true), ("everything", true), ("memory", false)] {
@@ -174,7 +174,7 @@ fn the_figures_are_shown_to_those_who_ask_for_them() {
 }
 
 #[test]
-fn the_log_tells_which_key_was_rejected_and_why() {
+fn the_log_says_which_key_was_rejected_and_why() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     run(&mut client, "BF.ADD key item").unwrap();
@@ -197,7 +197,7 @@ fn the_log_tells_which_key_was_rejected_and_why() {
 }
 
 #[test]
-fn the_log_tells_what_was_rejected_of_an_append_only_file() {
+fn the_log_says_which_commands_of_an_append_only_file_were_rejected() {
     let setup = || Setup::oxbloom().set("appendonly yes").set("aof-use-rdb-preamble no");
     let server = setup().start();
     let mut client = server.connect();
@@ -243,7 +243,7 @@ fn a_rejection_is_logged_with_its_command_key_client_and_reason() {
     run(&mut client, "BF.RESERVE k 2 100").unwrap_err();
     assert_eq!(rejections(&server).len(), 2);
     assert!(info(&mut client, "bf", "bf_last_rejection").ends_with(": ERR (0 < error rate range < 1)"));
-    // A script has no connection, and a transaction might have been started by another module.
+    // In scripts and transactions, no client is named: a script has none, and another module may run the transaction.
     run(&mut client, "MULTI").unwrap();
     run(&mut client, "BF.INFO in-transaction").unwrap();
     run(&mut client, "EXEC").unwrap_err();
@@ -259,7 +259,7 @@ fn however_many_commands_are_rejected_the_log_stays_short_and_says_how_many_ther
     let mut client = server.connect();
     let started = Instant::now();
     let mut rejected = 0;
-    // The second line comes with the first rejection after a second has passed.
+    // The second line is written at the first rejection after a second has passed.
     while rejections(&server).len() < 2 {
         for _ in 0..100 {
             run(&mut client, "BF.INFO absent").unwrap_err();
@@ -276,7 +276,7 @@ fn however_many_commands_are_rejected_the_log_stays_short_and_says_how_many_ther
 }
 
 #[test]
-fn what_a_client_wrote_forges_no_line_and_no_value() {
+fn a_key_cannot_forge_a_log_line_or_a_field_of_info() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     let long = [b'k'; 3000];
@@ -290,7 +290,7 @@ fn what_a_client_wrote_forges_no_line_and_no_value() {
 }
 
 #[test]
-fn what_a_master_or_a_file_says_and_is_rejected_is_counted_apart_from_clients_mistakes() {
+fn rejected_commands_from_a_master_or_a_file_are_counted_separately() {
     let setup = || Setup::oxbloom().set("appendonly yes").set("aof-use-rdb-preamble no");
     let server = setup().start();
     let mut client = server.connect();
@@ -307,7 +307,7 @@ fn what_a_master_or_a_file_says_and_is_rejected_is_counted_apart_from_clients_mi
 }
 
 #[test]
-fn the_lines_that_redis_exporter_knows_are_the_figures() {
+fn the_fields_for_redis_exporter_have_the_same_figures() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     various(&mut client);
@@ -330,6 +330,6 @@ fn the_lines_that_redis_exporter_knows_are_the_figures() {
     run(&mut client, "FLUSHALL").unwrap();
     for field in ["total_memory_bytes", "num_objects", "num_items_across_objects", "capacity_across_objects"] {
         // Some servers free flushed data in the background.
-        wait_until("the figures are those of no filter", || number(&mut client, &format!("bf_bloom_{field}")) == 0);
+        wait_until("the figures are 0", || number(&mut client, &format!("bf_bloom_{field}")) == 0);
     }
 }

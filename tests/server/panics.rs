@@ -1,4 +1,4 @@
-//! A panic in the module only causes an error reply and a line in the log.
+//! A panic in the module only causes an error reply and a log line.
 
 use redis::Value;
 
@@ -19,7 +19,7 @@ fn panics(server: &Server) -> usize {
 }
 
 #[test]
-fn a_panic_is_an_error_and_the_server_goes_on() {
+fn a_panic_is_an_error_and_the_server_keeps_running() {
     let server = faulty();
     let mut client = server.connect();
     let mut model = FilterModel::new("key");
@@ -42,7 +42,7 @@ fn a_panic_is_an_error_and_the_server_goes_on() {
 
 /// If an array were shorter than announced, clients would take the next replies for its elements.
 #[test]
-fn a_panic_within_a_reply_leaves_those_that_follow_in_their_places() {
+fn after_a_panic_within_a_reply_clients_still_get_the_right_replies() {
     let server = faulty();
     for mut client in [Wire::resp2(&server), Wire::resp3(&server)] {
         for (length, sent) in [(3, 0), (3, 1), (200, 130), (2, 2), (0, 0)] {
@@ -98,7 +98,7 @@ fn a_panic_in_a_script_is_an_error_to_the_script() {
 }
 
 #[test]
-fn a_release_cannot_be_made_to_panic() {
+fn a_release_has_no_command_that_panics() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     let rejection = error(&mut client, "BF.PANIC key").to_ascii_lowercase();

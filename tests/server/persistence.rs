@@ -1,4 +1,4 @@
-//! Everything that was acknowledged is present after a restart.
+//! All acknowledged items are present after a restart.
 
 use std::fs;
 
@@ -67,7 +67,7 @@ fn a_snapshot_is_loaded_whole_by_a_server_with_other_defaults() {
     let folder = server.kill();
     let server = with_debug(Setup::oxbloom().module_arguments(OTHER_DEFAULTS)).on(folder).start();
     before.check(&server);
-    // Filters that were created under the old defaults keep their parameters when they grow, before and after.
+    // A filter keeps the parameters that it was created with when it grows, before and after the restart.
     let mut client = server.connect();
     let mut model = before.models.into_iter().find(|model| model.key == "doubled").unwrap();
     model.add(&mut client, 10_000..15_000);
@@ -100,7 +100,7 @@ fn an_append_only_file_is_loaded_whole() {
         let folder = server.kill();
         let server = with_aof(preamble).module_arguments(OTHER_DEFAULTS).on(folder).start();
         before.check(&server);
-        // The file is rewritten by a server that loaded it, and further commands follow.
+        // The server that loaded the file rewrites it, and appends further commands.
         let mut client = server.connect();
         rewrite_aof(&mut client);
         let mut models = before.models;
@@ -134,7 +134,7 @@ fn an_append_only_file_is_rewritten_as_chunks() {
 }
 
 #[test]
-fn what_changes_nothing_is_not_written() {
+fn commands_that_change_nothing_are_not_written() {
     let server = with_aof("no").start();
     let mut client = server.connect();
     let mut model = FilterModel::new("key");
@@ -155,7 +155,7 @@ fn what_changes_nothing_is_not_written() {
 }
 
 #[test]
-fn of_a_thousand_items_the_three_new_ones_are_written() {
+fn only_the_three_new_items_of_a_thousand_are_written() {
     let server = with_aof("no").start();
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE key 0.000001 10000 SEED 1").unwrap();
@@ -167,7 +167,7 @@ fn of_a_thousand_items_the_three_new_ones_are_written() {
     let written: Vec<_> = commands[before..].iter().filter(|command| command[0].starts_with(b"BF.")).collect();
     let expected = [b"BF.MADD".to_vec(), b"key".to_vec(), item(997), item(998), item(999)];
     assert_eq!(written, [&expected.to_vec()]);
-    // An item that occurs twice in a command is new once.
+    // An item that occurs several times in a command is written once.
     let twice: Vec<u64> = many(&mut client, "BF.MADD", "key", &[7, 2000, 2000, 8, 2000]);
     assert_eq!(twice, [0, 1, 0, 0, 0]);
     let commands = aof_commands(server.folder());
@@ -224,7 +224,7 @@ fn a_creation_is_written_with_all_its_parameters() {
 }
 
 #[test]
-fn a_filter_that_is_loaded_in_part_outlives_a_restart_and_is_completed_after_it() {
+fn a_filter_that_is_loaded_in_part_survives_a_restart_and_can_be_completed() {
     for words in ["LAYOUT native", "COUNTING", "LAYOUT classic"] {
         let server = with_aof("no").start();
         let mut client = server.connect();
@@ -249,8 +249,8 @@ fn a_filter_that_is_loaded_in_part_outlives_a_restart_and_is_completed_after_it(
         load(&server, "header", &chunks[..1]);
         load(&server, "part", &chunks[..2]);
         let mut expected = keys.map(|key| digest_of(&mut client, key));
-        // The rest is loaded after each of these: commands in the log, chunks with further ones after them, a snapshot
-        // in the log, and a snapshot alone.
+        // The server restarts from commands in the file, from chunks with further ones after them, from a snapshot in
+        // the file, and from a snapshot alone. The remaining chunks are loaded after the first two restarts.
         let mut server = with_aof("no").on(server.kill()).start();
         for (preamble, from, to) in [("no", 2, 3), ("yes", 3, chunks.len())] {
             let mut client = server.connect();

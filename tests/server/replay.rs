@@ -1,5 +1,5 @@
-//! Commands from a master or an append-only file are always applied, whatever is in their way. Commands from RedisBloom
-//! are applied as RedisBloom applies them.
+//! Commands from a master or an append-only file. Creations are applied even if another key is in their way. Commands
+//! from RedisBloom are applied as RedisBloom applies them.
 
 use redis::Connection;
 
@@ -13,8 +13,8 @@ use testkit::{Server, Setup, ask, run, run_words};
 
 const REPLACED: &str = "it exists here, but not where the master or the append-only file creates it";
 
-/// Runs a command that is hidden from replicas and from the append-only file.
-fn in_secret<W: AsRef<[u8]>>(client: &mut Connection, words: &[W]) {
+/// Runs a command that is neither replicated nor written to the append-only file.
+fn without_replication<W: AsRef<[u8]>>(client: &mut Connection, words: &[W]) {
     const SCRIPT: &str = "if redis.replicate_commands then redis.replicate_commands() end \
                           redis.set_repl(redis.REPL_NONE) return redis.call(unpack(ARGV))";
     let words = words.iter().map(AsRef::as_ref);
@@ -41,14 +41,15 @@ const CREATIONS: [&str; 7] = [
     "BF.MERGE k 1 other",
 ];
 
-/// Creates filters. This server has no key of that name, but its replicas have what `obstacle` creates.
-fn create_in_their_way(server: &Server, creation: &str, obstacle: &[&str]) {
+/// Creates the filter `k`. The server has no key of that name, but its replicas and its append-only file have the key
+/// that `obstacle` creates.
+fn create_despite_obstacle(server: &Server, creation: &str, obstacle: &[&str]) {
     let mut client = server.connect();
     let mut run_line = commands(server);
     run_line("BF.RESERVE other 0.01 100 SEED 7 LAYOUT native");
     run_line("BF.ADD other first");
     run_words(&mut client, obstacle).unwrap();
-    in_secret(&mut client, &["DEL", "k"]);
+    without_replication(&mut client, &["DEL", "k"]);
     run_line(creation);
     FilterModel::new("k").add(&mut client, 0..200);
 }
@@ -67,14 +68,14 @@ fn an_append_only_file_is_loaded_whatever_is_in_the_way_of_a_creation() {
         for (creation, obstacle) in CREATIONS.into_iter().flat_map(|creation| OBSTACLES.map(|words| (creation, words)))
         {
             let server = setup().start();
-            create_in_their_way(&server, creation, obstacle);
+            create_despite_obstacle(&server, creation, obstacle);
             let before = digest(&mut server.connect());
             let (folder, _) = server.shut_down();
             let server = setup().on(folder).start();
             let is_told = server.log().contains(&format!("replaced key 'k': {REPLACED}"));
             let mut client = server.connect();
             assert_eq!(digest(&mut client), before, "{layout}: {creation} after {obstacle:?}:\n{}", server.log());
-            // A merge says REPLACE.
+            // BF.MERGE is replicated with REPLACE, which logs nothing.
             assert!(is_told || creation.starts_with("BF.MERGE"), "{}", server.log());
             assert!(ask::<bool>(&mut client, "BF.EXISTS other first"));
         }
@@ -88,7 +89,7 @@ fn a_replica_has_what_its_master_created_whatever_was_in_the_way() {
     let (mut client, mut reader) = (master.connect(), replica.connect());
     wait_for_replica(&mut client, &mut reader);
     for (creation, obstacle) in CREATIONS.into_iter().flat_map(|creation| OBSTACLES.map(|words| (creation, words))) {
-        create_in_their_way(&master, creation, obstacle);
+        create_despite_obstacle(&master, creation, obstacle);
         wait_for_replica(&mut client, &mut reader);
         assert_eq!(digest(&mut client), digest(&mut reader), "{creation} after {obstacle:?}:\n{}", replica.log());
         run(&mut client, "FLUSHALL").unwrap();
@@ -96,7 +97,7 @@ fn a_replica_has_what_its_master_created_whatever_was_in_the_way() {
     assert!(replica.log().contains(REPLACED));
 }
 
-/// Sends chunks to the replicas that match none of their keys.
+/// Sends the replicas chunks that match none of their keys.
 fn send_foreign_chunks(server: &Server, keys: &[&str; 3], words: &str) {
     let mut client = server.connect();
     let mut run_line = commands(server);
@@ -110,8 +111,8 @@ fn send_foreign_chunks(server: &Server, keys: &[&str; 3], words: &str) {
     run_line(&format!("SET {text} text"));
     run_line(&format!("BF.RESERVE {other} 0.001 3 EXPANSION 1 SEED 1"));
     for key in keys {
-        in_secret(&mut client, &["DEL", key]);
-        in_secret(&mut client, &[&b"RESTORE"[..], key.as_bytes(), b"0", &blank]);
+        without_replication(&mut client, &["DEL", key]);
+        without_replication(&mut client, &[&b"RESTORE"[..], key.as_bytes(), b"0", &blank]);
         for (cursor, data) in &chunks[1..] {
             let loaded = Wire::resp2(server).load_chunk(key, *cursor, data);
             assert_eq!(loaded, Reply::simple("OK"));
@@ -121,7 +122,7 @@ fn send_foreign_chunks(server: &Server, keys: &[&str; 3], words: &str) {
 }
 
 #[test]
-fn a_chunk_that_fits_nothing_is_left_out_and_does_not_keep_a_server_from_starting() {
+fn a_chunk_that_matches_no_filter_is_rejected_and_the_server_starts() {
     for (layout, words) in LAYOUTS {
         let server = with_aof("no").start();
         send_foreign_chunks(&server, &["absent", "text", "other"], words);
@@ -141,7 +142,7 @@ fn a_chunk_that_fits_nothing_is_left_out_and_does_not_keep_a_server_from_startin
 }
 
 #[test]
-fn a_chunk_that_is_damaged_in_itself_ends_the_process_whatever_the_key_holds() {
+fn the_server_exits_at_a_damaged_chunk_whatever_the_key_holds() {
     let with_checksums = LAYOUTS.into_iter().filter(|(layout, _)| *layout != "classic");
     for ((_, words), key) in with_checksums.flat_map(|layout| ["absent", "text", "other"].map(|key| (layout, key))) {
         let server = with_aof("no").start();
@@ -159,7 +160,7 @@ fn a_chunk_that_is_damaged_in_itself_ends_the_process_whatever_the_key_holds() {
     }
 }
 
-/// Commands as RedisBloom writes them to its append-only file.
+/// Commands as RedisBloom writes them to its append-only file. It never writes the last one.
 const REDISBLOOM_LINES: [&str; 7] = [
     "BF.RESERVE reserved 0.01 100",
     "BF.RESERVE native 0.01 100 LAYOUT native",
@@ -170,7 +171,7 @@ const REDISBLOOM_LINES: [&str; 7] = [
     "BF.INSERT seeded COUNTING NONSCALING ITEMS a",
 ];
 
-/// Starts a server on an append-only file from RedisBloom with these commands.
+/// Starts a server on an append-only file with these commands, as if RedisBloom had written them.
 fn on_redisbloom_file(setup: impl Fn() -> Setup, lines: &[&str]) -> Server {
     let server = setup().start();
     run(&mut server.connect(), "SET some key").unwrap();
@@ -183,7 +184,7 @@ fn on_redisbloom_file(setup: impl Fn() -> Setup, lines: &[&str]) -> Server {
 }
 
 #[test]
-fn what_redisbloom_created_is_classic_whatever_the_settings_are_and_stays_so() {
+fn filters_from_redisbloom_are_classic_whatever_the_settings_are() {
     let mut digests = Vec::new();
     for layout in ["native", "classic"] {
         let setup = || with_aof("no").module_arguments(&format!("LAYOUT {layout}"));
@@ -192,7 +193,7 @@ fn what_redisbloom_created_is_classic_whatever_the_settings_are_and_stays_so() {
         for key in ["reserved", "native", "inserted", "fixed", "added", "several"] {
             assert_eq!(client.run(&format!("BF.INFO {key} LAYOUT")).elements()[0].text(), "classic", "{key}");
         }
-        // In RedisBloom, an option that starts with N is NONSCALING.
+        // RedisBloom reads NX as NONSCALING, since it only looks at the first letters.
         assert_eq!(client.run("BF.INFO fixed EXPANSION"), Reply::Array(vec![Reply::NullBulk]));
         assert_eq!(client.run("BF.INFO inserted EXPANSION"), Reply::integers(&[2]));
         let before = digest(&mut server.connect());
@@ -205,16 +206,16 @@ fn what_redisbloom_created_is_classic_whatever_the_settings_are_and_stays_so() {
 }
 
 #[test]
-fn an_option_that_redisbloom_does_not_know_is_no_option_of_ours_in_its_stream() {
-    // RedisBloom reads COUNTING as a capacity, and rejects the command because the capacity is not a number. So it
-    // never writes this.
+fn options_that_only_we_have_are_not_recognized_in_commands_from_redisbloom() {
+    // RedisBloom reads COUNTING as CAPACITY, and rejects the command, since NONSCALING is not a number. So it never
+    // writes this.
     let server = on_redisbloom_file(|| with_aof("no"), &REDISBLOOM_LINES[6..]);
     assert!(!ask::<bool>(&mut server.connect(), "EXISTS seeded"));
     assert!(server.log().contains("rejected BF.INSERT 'seeded' from the master or the append-only file"));
 }
 
 #[test]
-fn our_own_stream_says_all_that_matters() {
+fn our_own_commands_create_the_same_filters_whatever_the_settings_are() {
     let server = with_aof("no").start();
     let mut run_line = commands(&server);
     for line in [
@@ -234,7 +235,7 @@ fn our_own_stream_says_all_that_matters() {
     assert_eq!(digest(&mut server.connect()), before);
 }
 
-/// Returns the error rate of a filter's first layer, and whether the filter grows.
+/// Returns the error rate of a filter's first layer, and true if the filter grows.
 fn shape(client: &mut Wire, key: &str) -> (String, bool) {
     let layer = client.run(&format!("BF.DEBUG {key}")).elements()[1].text();
     let rate = layer.split(' ').find_map(|word| word.strip_prefix("ratio:")).expect("a ratio").to_owned();
@@ -242,7 +243,7 @@ fn shape(client: &mut Wire, key: &str) -> (String, bool) {
 }
 
 #[test]
-fn a_stream_makes_the_filters_of_the_redisbloom_that_it_comes_from() {
+fn commands_from_redisbloom_create_the_filters_of_the_version_that_wrote_them() {
     let lines = [
         "BF.RESERVE high 0.5 100",
         "BF.RESERVE low 0.25 100",
@@ -273,7 +274,7 @@ fn a_stream_makes_the_filters_of_the_redisbloom_that_it_comes_from() {
 }
 
 #[test]
-fn clients_keep_their_rates_and_an_expansion_of_0_means_nonscaling() {
+fn clients_get_the_error_rate_that_they_ask_for_and_an_expansion_of_0_means_nonscaling() {
     for version in ["2", "8"] {
         let server = Setup::oxbloom().module_arguments(&format!("redisbloom-version {version}")).start();
         let mut client = Wire::resp2(&server);

@@ -12,7 +12,7 @@ use testkit::replication::{replica_of, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
 use testkit::{Server, Setup, ask, error, error_text, run, run_words};
 
-/// A master, and replicas with other defaults.
+/// A master, and a replica with other defaults.
 struct Pair {
     master: Server,
     replica: Server,
@@ -103,7 +103,7 @@ fn a_replica_follows_creation_and_growth() {
 }
 
 #[test]
-fn a_replica_gets_nothing_that_changed_nothing() {
+fn commands_that_changed_nothing_are_not_replicated() {
     let pair = Pair::start();
     let (mut master, mut replica) = pair.clients();
     let mut model = FilterModel::new("key");
@@ -123,7 +123,7 @@ fn a_replica_gets_nothing_that_changed_nothing() {
     }
     wait_for_replica(&mut master, &mut replica);
     assert_eq!(counted(&mut replica), before);
-    // All new items arrive as one more command.
+    // All new items arrive in one more command.
     assert!(model.add(&mut master, 1500..2400) > 0);
     wait_for_replica(&mut master, &mut replica);
     assert_eq!(calls(&mut replica, "bf.madd"), before[0] + 1);
@@ -160,7 +160,7 @@ fn transactions_scripts_and_functions_replicate() {
         assert_eq!(redis::from_redis_value::<Vec<u64>>(new).unwrap(), [1, 1, 0]);
         keys.push("function");
     }
-    // The client that wrote can wait until a replica has the write.
+    // The client can wait until the replica has its writes.
     assert_eq!(ask::<i64>(&mut master, "WAIT 1 240000"), 1);
     assert_alike(&[model], &mut master, &mut replica);
     for key in keys {
@@ -171,7 +171,7 @@ fn transactions_scripts_and_functions_replicate() {
 }
 
 #[test]
-fn a_replica_reads_and_rejects_writes_until_it_is_promoted() {
+fn a_replica_serves_reads_and_rejects_writes_until_it_is_promoted() {
     let pair = Pair::start();
     let (mut master, mut replica) = pair.clients();
     let mut model = FilterModel::new("key");
@@ -224,7 +224,7 @@ fn a_replica_that_lost_its_link_catches_up() {
 }
 
 #[test]
-fn a_replica_of_a_replica_answers_the_same() {
+fn a_replica_of_a_replica_gives_the_same_replies() {
     let pair = Pair::start();
     let last = replica_setup(&pair.replica).start();
     let (mut master, mut replica) = pair.clients();
@@ -264,7 +264,7 @@ fn a_replica_gets_a_filter_that_is_loaded_in_part() {
 }
 
 #[test]
-fn after_any_commands_a_replica_answers_as_its_master() {
+fn after_any_commands_a_replica_gives_the_same_replies_as_its_master() {
     let mut randoms: Vec<Random> = [1, 2].map(Random).into();
     randoms.push(Random::unpredictable());
     for mut random in randoms {
@@ -293,7 +293,7 @@ fn after_any_commands_a_replica_answers_as_its_master() {
 }
 
 #[test]
-fn a_partial_rejection_replicates_what_was_added() {
+fn items_that_were_added_before_a_rejection_are_replicated() {
     let pair = Pair::start();
     let (mut master, mut replica) = pair.clients();
     run(&mut master, "BF.RESERVE key 0.0001 10 NONSCALING").unwrap();

@@ -1,4 +1,4 @@
-//! The features that a server offers to modules: in fact, in the log, and in docs/versions.md.
+//! The optional features that servers offer to modules. The log and docs/versions.md must list the missing ones.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,11 +8,11 @@ use testkit::server::server_name_and_version;
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup};
 
-/// A check whether a feature works on a server.
-type Probe = fn(&Server) -> bool;
+/// A check that returns true if a feature works on a server.
+type Check = fn(&Server) -> bool;
 
-/// The features that only some servers offer to modules.
-const FEATURES: [(&str, Probe); 6] = [
+/// The features that only some servers offer to modules, with their checks.
+const FEATURES: [(&str, Check); 6] = [
     ("settings in CONFIG", has_settings),
     ("settings named bf-… as in Redis 8", takes_redis_8_settings),
     ("COMMAND DOCS", describes_commands),
@@ -49,7 +49,7 @@ fn migrates_slots(_: &Server) -> bool {
     let nobody = "0".repeat(40);
     let reply = Wire::resp2(&server).run(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE 0 0 NODE {nobody}"));
     let Reply::Error(rejection) = reply else { panic!("{reply:?}") };
-    // A server that has the command asks its modules before it looks for the slot.
+    // The server first checks that its modules support the command. Ours does, so the error is not about modules.
     assert!(!rejection.contains("module"), "{rejection}");
     !rejection.to_lowercase().contains("unknown subcommand")
 }
@@ -72,14 +72,14 @@ pub(crate) fn lacking(server: &Server) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Returns a file of the project.
+/// Returns the text of a file of the project.
 fn file(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns the cells of the table in docs/versions.md, without their Markdown: a line with the names of the servers,
-/// and a line for each feature.
+/// Returns the cells of the table in docs/versions.md, without backticks. The first row has the names of the servers,
+/// and each further row is about one feature.
 fn table() -> Vec<Vec<String>> {
     let page = file("docs/versions.md");
     let section = page.split("\n## ").find(|section| section.starts_with("Servers\n")).expect("a section");
@@ -89,7 +89,7 @@ fn table() -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_log_and_the_page_name_what_this_server_lacks() {
+fn the_log_and_the_page_name_the_features_that_this_server_lacks() {
     let server = Setup::oxbloom().start();
     let lacking = lacking(&server);
     let table = table();
@@ -99,7 +99,7 @@ fn the_log_and_the_page_name_what_this_server_lacks() {
     assert!(rows.iter().map(|row| row[0].as_str()).eq(FEATURES.map(|(feature, _)| feature)), "{rows:?}");
     for (row, (feature, is_seen)) in rows.iter().zip(FEATURES) {
         assert_eq!(is_seen(&server), !lacking.contains_key(feature), "{feature}: {lacking:?}");
-        // Servers whose version is not in the table have the features that the log says.
+        // The table has no column for some versions.
         if let Some(column) = column {
             assert_eq!(&row[column], lacking.get(feature).map_or("yes", String::as_str), "{feature}");
         }

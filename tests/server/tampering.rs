@@ -1,4 +1,4 @@
-//! Forged payloads: the server survives whatever RESTORE and BF.LOADCHUNK are given, and rejected data changes nothing.
+//! Forged payloads: the server survives any data in RESTORE and BF.LOADCHUNK, and rejected data changes nothing.
 
 use oxbloom_filter::internals::codec::chunk;
 use redis::{Connection, Value};
@@ -13,8 +13,8 @@ use testkit::server::with_debug;
 use testkit::wire::{Chunk, Reply, Wire};
 use testkit::{Server, Setup, ask, error_text, payload, run, run_words};
 
-/// Returns the number of payloads of each kind that are sent: once with a fixed seed, and once with a random one.
-/// `PAYLOADS` sets it.
+/// Returns the number of payloads for each layout and each of two seeds, a fixed and a random one. The environment
+/// variable `PAYLOADS` sets it.
 fn rounds() -> usize {
     std::env::var("PAYLOADS").map_or(6000, |number| number.parse().expect("PAYLOADS is a number"))
 }
@@ -30,18 +30,18 @@ fn start() -> Server {
     limited(with_debug(Setup::oxbloom()).set("rdbcompression no")).start()
 }
 
-/// Creates the key `made`, a filter of some kind with items.
-fn make(client: &mut Connection, kind: &str, words: &str, items: u64) {
-    run(client, "DEL made").unwrap();
-    run(client, &format!("BF.RESERVE made {kind} {words}")).unwrap();
-    FilterModel::new("made").add(client, 0..items);
+/// Creates the filter `source` with these parameters and a number of items.
+fn create_source(client: &mut Connection, kind: &str, words: &str, items: u64) {
+    run(client, "DEL source").unwrap();
+    run(client, &format!("BF.RESERVE source {kind} {words}")).unwrap();
+    FilterModel::new("source").add(client, 0..items);
 }
 
 fn anywhere(random: &mut Random, length: usize) -> usize {
     random.below(length.max(1) as u64) as usize
 }
 
-/// Flips bits, cuts off, repeats or removes a part, or overwrites a part with random bytes, from byte `first` on.
+/// Damages the bytes from `first` on: flips bits, truncates them, or repeats, removes or overwrites a part.
 fn damage(random: &mut Random, bytes: &mut Vec<u8>, first: usize) {
     if bytes.len() <= first {
         return;
@@ -72,7 +72,7 @@ fn forged_number(random: &mut Random) -> u64 {
     random.one_of(&NUMBERS).wrapping_add(random.below(3))
 }
 
-/// Overwrites fields of a header before `end`.
+/// Overwrites one or two places of a header before `end` with forged numbers.
 fn forge_header(random: &mut Random, header: &mut [u8], end: usize) {
     for _ in 0..=random.below(2) {
         let at = anywhere(random, end);
@@ -83,7 +83,7 @@ fn forge_header(random: &mut Random, header: &mut [u8], end: usize) {
     }
 }
 
-/// Does the same as [`forge_header`], and renews the checksum at the end of a native header.
+/// Does the same as [`forge_header`] for a native header, and renews its checksum.
 fn forge_native_header(random: &mut Random, header: &mut [u8]) {
     let end = header.len() - 8;
     forge_header(random, header, end);
@@ -103,7 +103,7 @@ fn renew_checksum(cursor: i64, chunk: &mut [u8]) {
 fn tamper_with(random: &mut Random, original: &Payload, layout: &str) -> Vec<u8> {
     if random.chance(40) {
         let mut body = original.body.clone();
-        // The bytes before these belong to the server.
+        // The earlier bytes belong to the server.
         damage(random, &mut body, payload::TYPE_BYTES);
         return original.seal(&body);
     }
@@ -137,10 +137,10 @@ fn a_payload_that_was_tampered_with_is_rejected_or_works() {
     for (layout, words) in LAYOUTS {
         let mut originals = Vec::new();
         for (kind, items) in KINDS.into_iter().flat_map(|kind| [(kind, 0), (kind, 40)]) {
-            make(&mut client, kind, words, items);
-            originals.push(Payload::parse(&ask::<Vec<u8>>(&mut client, "DUMP made")));
+            create_source(&mut client, kind, words, items);
+            originals.push(Payload::parse(&ask::<Vec<u8>>(&mut client, "DUMP source")));
         }
-        run(&mut client, &format!("RENAME made {layout}")).unwrap();
+        run(&mut client, &format!("RENAME source {layout}")).unwrap();
         let before = digest(&mut client);
         for mut random in [Random(1), Random::unpredictable()] {
             let mut accepted = 0;
@@ -214,11 +214,11 @@ fn a_chunk_that_was_tampered_with_is_rejected_or_works() {
     let mut dumps: [Vec<Vec<Chunk>>; LAYOUTS.len()] = Default::default();
     for (dumps, (_, words)) in dumps.iter_mut().zip(LAYOUTS) {
         for (kind, items) in KINDS.into_iter().zip([0, 40, 40, 40, 300]) {
-            make(&mut client, kind, words, items);
-            dumps.push(wire.scan_dump("made"));
+            create_source(&mut client, kind, words, items);
+            dumps.push(wire.scan_dump("source"));
         }
     }
-    run(&mut client, "DEL made").unwrap();
+    run(&mut client, "DEL source").unwrap();
     for (at, (theirs, (layout, _))) in dumps.iter().zip(LAYOUTS).enumerate() {
         for (chunks, (kind, items)) in theirs.iter().zip(KINDS.into_iter().zip([0, 40, 40, 40, 300])) {
             for (cursor, data) in chunks {
@@ -239,7 +239,7 @@ fn a_chunk_that_was_tampered_with_is_rejected_or_works() {
                             use_in_every_way(&mut client, "nokey");
                             assert_eq!(run(&mut client, "DEL nokey"), Ok(Value::Int(1)));
                         }
-                        // A classic filter has no chunk at the cursors of native ones. Elsewhere, it accepts any bits.
+                        // A classic filter has no chunk at the cursors of native ones. At its own, it accepts any bits.
                         Reply::Simple(_) => assert!(
                             !foreign || layout == "classic" && chunk.0 < chunk::FIRST_CHUNK_CURSOR as i64,
                             "{kind}: a {layout} filter took a chunk of another layout: {chunk:?}"

@@ -1,4 +1,4 @@
-//! The options of filters that forget: the filters that they create, and the errors of bad ones, which change nothing.
+//! The options of filters that forget: the filters that they create, and their errors, which change nothing.
 
 use redis::{Connection, Value};
 
@@ -28,7 +28,7 @@ const EXPIRY: &str =
 const UNKNOWN: &str = "Unknown argument received";
 const MERGED: &str = "ERR cannot merge filters with WINDOW or ROLLING: add all items to one filter";
 
-/// A server with filters of all kinds. The first items of those with a window are over, and still in memory.
+/// A server with filters of all kinds. If they have a window, their first items are older, and still in memory.
 struct Filled {
     server: Server,
     client: Connection,
@@ -61,7 +61,7 @@ impl Filled {
         Filled { server, client, subscriber }
     }
 
-    /// Panics unless a command is rejected with an error, and changes nothing.
+    /// Panics unless a command is rejected with this error, and changes nothing.
     fn reject(&mut self, line: &str, text: &str) {
         let state = |client: &mut Connection| (digest(client), aof_commands(self.server.folder()).len());
         let before = state(&mut self.client);
@@ -69,7 +69,7 @@ impl Filled {
         assert_eq!(state(&mut self.client), before, "{line}");
     }
 
-    /// Panics if anything was announced.
+    /// Panics if there was a keyspace event.
     fn assert_silent(&mut self) {
         ask::<u64>(&mut self.client, "PUBLISH __keyspace@0__:key end");
         assert_eq!(self.subscriber.receive().elements()[3].text(), "end");
@@ -88,7 +88,7 @@ fn bad_options_of_a_new_filter_are_errors_and_change_nothing() {
         ("WINDOW +60", WINDOW),
         ("WINDOW 3155760001", WINDOW),
         ("WINDOW 9223372036854775807", WINDOW),
-        // In milliseconds, these overflow 64 bits, the second one to a minute or so.
+        // In milliseconds, these overflow 64 bits. The second one would become about a minute.
         ("WINDOW 18446744073709551615", WINDOW),
         ("WINDOW 18446744073709612", WINDOW),
         ("WINDOW 18446744073709551616", WINDOW),
@@ -132,11 +132,11 @@ fn bad_options_of_a_new_filter_are_errors_and_change_nothing() {
         }
         assert_eq!(ask::<u64>(&mut filled.client, "EXISTS key"), 0, "{options}");
     }
-    // At the end of a command, a value is missing.
+    // At the end of a command, the value of an option is missing.
     for (options, text) in [("WINDOW", WINDOW), ("WINDOW 60 SLICES", SLICES), ("WINDOW 60 EX", EXPIRY)] {
         filled.reject(&format!("BF.RESERVE key 0.01 100 {options}"), text);
     }
-    // These options are for items.
+    // Only BF.INSERT has these options.
     for options in ["WINDOW 60 TTL 10", "WINDOW 60 AT 1000", "WINDOW 60 NOCREATE", "WINDOW 60 NX"] {
         filled.reject(&format!("BF.RESERVE key 0.01 100 {options}"), UNKNOWN);
     }
@@ -171,7 +171,7 @@ fn bad_options_of_items_are_errors_and_change_nothing() {
         ("WINDOW 60 AT -1", TIME),
         ("WINDOW 60 AT now", TIME),
         ("WINDOW 60 AT 1 AT 1", REPEATED),
-        // An option without its value takes the next word for it.
+        // An option without a value takes the next argument, ITEMS, as its value.
         ("WINDOW 60 TTL", TTL),
         ("WINDOW 60 AT", TIME),
         ("NOCREATE", "ERR not found"),
@@ -234,7 +234,7 @@ fn bad_options_of_items_are_errors_and_change_nothing() {
 }
 
 #[test]
-fn options_may_be_given_in_any_order_and_again_to_the_filter_that_they_made() {
+fn options_may_be_given_in_any_order_and_again_for_the_filter_that_they_created() {
     let server = stopped(with_clock());
     let mut client = server.connect();
     for options in [
@@ -261,7 +261,7 @@ fn options_may_be_given_in_any_order_and_again_to_the_filter_that_they_made() {
     }
 }
 
-/// What BF.INFO says of a window: WINDOW, SLICES, REFRESH, ROLLING and OLDEST, each alone and with ALL.
+/// Returns the fields WINDOW, SLICES, REFRESH, ROLLING and OLDEST of BF.INFO. Each must be the same alone and with ALL.
 fn facts(client: &mut Wire, has_booleans: bool, key: &str) -> [Option<i64>; 5] {
     let all = client.run(&format!("BF.INFO {key} ALL"));
     [
@@ -279,7 +279,7 @@ fn facts(client: &mut Wire, has_booleans: bool, key: &str) -> [Option<i64>; 5] {
             Reply::Integer(number) if !(is_flag && has_booleans) => Some(number),
             Reply::Boolean(yes) if is_flag && has_booleans => Some(yes.into()),
             Reply::NullBulk if !has_booleans => None,
-            // Redis 6.2 has it, and no booleans for modules.
+            // Redis 6.2 lets modules reply with this null, but not with booleans.
             Reply::Null if has_booleans || server_version() < (7, 0) => None,
             other => panic!("{token}: {other:?}"),
         }
@@ -287,7 +287,7 @@ fn facts(client: &mut Wire, has_booleans: bool, key: &str) -> [Option<i64>; 5] {
 }
 
 #[test]
-fn the_window_of_a_filter_is_told_in_both_protocols() {
+fn info_reports_the_window_in_both_protocols() {
     let server = stopped(with_clock());
     let mut clock = server.connect();
     let has_booleans = server_version() >= (7, 0);
@@ -315,7 +315,7 @@ fn the_window_of_a_filter_is_told_in_both_protocols() {
     }
 }
 
-/// It is the age that the oldest item that is remembered has at most: an item may come when its slice begins.
+/// OLDEST is the highest age that a remembered item can have: an item may have been added right when its slice began.
 #[test]
 fn the_age_of_the_oldest_slice_is_that_of_the_oldest_item_or_up_to_a_slice_more() {
     let server = stopped(with_clock());
@@ -345,7 +345,7 @@ fn the_age_of_the_oldest_slice_is_that_of_the_oldest_item_or_up_to_a_slice_more(
 }
 
 #[test]
-fn a_filter_like_another_forgets_as_it_does() {
+fn a_filter_created_like_another_forgets_in_the_same_way() {
     let master = stopped(with_clock());
     let mut client = master.connect();
     let replica = stopped(replica_of(&master, with_clock().module_arguments("layout classic")));
@@ -366,7 +366,7 @@ fn a_filter_like_another_forgets_as_it_does() {
             turn(&mut client, (5000 + later) * SECOND);
             for key in ["other", "twin-of-other"] {
                 let numbers: Vec<_> = (later as u64..later as u64 + 90).collect();
-                // Some do not fit into a filter that does not grow.
+                // Some items do not fit into a filter that does not grow.
                 let _ = try_many(&mut client, "BF.MADD", key, &numbers);
             }
             assert_eq!(digest_of(&mut client, "other"), digest_of(&mut client, "twin-of-other"), "{options} {later}");
