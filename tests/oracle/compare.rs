@@ -8,14 +8,14 @@ use super::lines::Line;
 use testkit::wire::Reply;
 
 /// Our filters with an error rate up to this one are assumed to have no false positive in a test. (RedisBloom's
-/// smallest filters do: they have 64 bits, and the probes of an item hit only a few of them.)
+/// smallest filters have some: of their 64 bits, the probes of an item hit only a few.)
 const RELIABLE: f64 = 1e-15;
 
-/// RedisBloom halves the error rate with each layer. From this rate on, it may become 0, and then all further
-/// insertions fail.
+/// RedisBloom halves the error rate with each layer. Below this rate, it may become 0, and then all further additions
+/// fail.
 const VANISHING: f64 = 1e-200;
 
-/// No filter of a test has this capacity, or an expansion like this.
+/// The usual capacities, expansions and cursors are lower.
 const HUGE: i64 = 10_000_000;
 
 const FULL: &str = "ERR non scaling filter is full";
@@ -24,9 +24,9 @@ const FULL: &str = "ERR non scaling filter is full";
 #[derive(Default)]
 pub(crate) struct Comparison {
     keys: HashMap<Vec<u8>, Content>,
-    /// True if the filters of both sides are the same, bit for bit.
+    /// True if the filters of both sides must be the same, bit for bit.
     strict: bool,
-    /// The number of lines whose replies differed on purpose.
+    /// The number of lines whose replies had an intended difference.
     pub explained: usize,
 }
 
@@ -42,7 +42,7 @@ struct Filter {
     reliable: bool,
     /// The capacity that the filter was created with.
     capacity: i64,
-    /// True if one side had a false positive. The numbers of items differ from then on.
+    /// True if only one side had a false positive. The numbers of items may differ from then on.
     diverged: bool,
 }
 
@@ -51,7 +51,7 @@ impl Filter {
         Filter { reliable: error_rate(line) <= RELIABLE, capacity: capacity(line), ..Filter::default() }
     }
 
-    /// Compares replies of BF.ADD for one item, which is new or a duplicate.
+    /// Compares the replies to the addition of an item.
     fn compare_addition(&mut self, item: &[u8], theirs: &Reply, ours: &Reply) -> Result<(), String> {
         if theirs.is_error() || ours.is_error() {
             let full = [theirs, ours].map(|reply| *reply == Reply::error(FULL));
@@ -61,18 +61,20 @@ impl Filter {
                 && ((full[0] && seems_present[1] && !self.reliable) || (full[1] && seems_present[0]));
             self.diverged |= one_is_wrong;
             let allowed = theirs == ours || (self.diverged && (full[0] || full[1]));
-            return if allowed { Ok(()) } else { Err("not the same error".to_owned()) };
+            return if allowed { Ok(()) } else { Err("the errors differ".to_owned()) };
         }
-        self.compare_answer(item, theirs, ours, false)?;
+        self.compare_item(item, theirs, ours, false)?;
         self.items.insert(item.to_vec());
         Ok(())
     }
 
-    /// Compares replies for one item, which is `present` if it was added before.
-    fn compare_answer(&mut self, item: &[u8], theirs: &Reply, ours: &Reply, present: bool) -> Result<(), String> {
+    /// Compares the replies about an item. Both must equal `present` if the item was added before.
+    fn compare_item(&mut self, item: &[u8], theirs: &Reply, ours: &Reply, present: bool) -> Result<(), String> {
         let both = (theirs.as_bool(), ours.as_bool());
-        let (Some(theirs_answer), Some(ours_answer)) = both else { return Err("not yes or no".to_owned()) };
-        same_kind(theirs, ours)?;
+        let (Some(theirs_answer), Some(ours_answer)) = both else {
+            return Err("a reply is neither true nor false".to_owned());
+        };
+        same_type(theirs, ours)?;
         let known = self.items.contains(item);
         if known && (theirs_answer, ours_answer) != (present, present) {
             return Err(format!("'{}' was added", item.escape_ascii()));
@@ -90,7 +92,7 @@ impl Comparison {
         Comparison { strict, ..Comparison::default() }
     }
 
-    /// Compares the replies to a line. Returns what is wrong with them, if anything.
+    /// Compares the replies to a line. Returns an error if they differ in an unintended way.
     pub(crate) fn compare(&mut self, line: &Line, theirs: &Reply, ours: &Reply) -> Result<(), String> {
         let holds_other_type = matches!(self.keys.get(line.key()), Some(Content::OtherType));
         let differences = Difference::all_of(line, holds_other_type);
@@ -100,7 +102,7 @@ impl Comparison {
         }
         if self.strict {
             self.follow(&line.command(), line, ours);
-            return if theirs == ours { Ok(()) } else { Err("not the same reply".to_owned()) };
+            return if theirs == ours { Ok(()) } else { Err("the replies differ".to_owned()) };
         }
         self.compare_same(line, theirs, ours)
     }
@@ -128,29 +130,29 @@ impl Comparison {
                     filter.compare_addition(item, theirs, ours)?;
                 }
                 let same_length = theirs.elements().len() == ours.elements().len();
-                if same_length || filter.diverged { Ok(()) } else { Err("not as many replies".to_owned()) }
+                if same_length || filter.diverged { Ok(()) } else { Err("the numbers of replies differ".to_owned()) }
             }
             "BF.EXISTS" if ours.as_bool().is_some() => {
                 let mut absent = Filter { reliable: true, ..Filter::default() };
-                filter.unwrap_or(&mut absent).compare_answer(&line.words[2], theirs, ours, true)
+                filter.unwrap_or(&mut absent).compare_item(&line.words[2], theirs, ours, true)
             }
             "BF.MEXISTS" if arrays => {
                 if theirs.elements().len() != ours.elements().len() {
-                    return Err("not as many replies".to_owned());
+                    return Err("the numbers of replies differ".to_owned());
                 }
                 let mut absent = Filter { reliable: true, ..Filter::default() };
                 let filter = filter.unwrap_or(&mut absent);
                 let replies = theirs.elements().iter().zip(ours.elements());
                 let mut items = line.arguments().iter().zip(replies);
-                items.try_for_each(|(item, (theirs, ours))| filter.compare_answer(item, theirs, ours, true))
+                items.try_for_each(|(item, (theirs, ours))| filter.compare_item(item, theirs, ours, true))
             }
-            "BF.CARD" if diverged => same_kind(theirs, ours),
+            "BF.CARD" if diverged => same_type(theirs, ours),
             "BF.INFO" if !ours.is_error() => {
                 compare_info(line, filter.as_deref().ok_or("no such filter")?, theirs, ours)
             }
             "BF.DEBUG" if arrays => compare_debug(diverged, theirs, ours),
             "BF.SCANDUMP" if arrays => compare_dump(line, theirs, ours),
-            _ if theirs != ours => Err("not the same reply".to_owned()),
+            _ if theirs != ours => Err("the replies differ".to_owned()),
             command => {
                 self.follow(command, line, ours);
                 Ok(())
@@ -158,7 +160,7 @@ impl Comparison {
         }
     }
 
-    /// Updates the state for commands that are not BF's.
+    /// Updates the state after one of the server's own commands.
     fn follow(&mut self, command: &str, line: &Line, reply: &Reply) {
         match command {
             "DEL" => {
@@ -195,7 +197,7 @@ impl Comparison {
         creates && (vanishes || !Difference::all_of(line, false).is_empty() || line.arguments().iter().any(is_huge))
     }
 
-    /// Removes the filter, since its key was removed.
+    /// Forgets the key, which was deleted on both sides.
     pub(crate) fn forget(&mut self, line: &Line) {
         self.keys.remove(line.key());
     }
@@ -243,15 +245,15 @@ fn items(line: &Line) -> &[Vec<u8>] {
 }
 
 /// Checks that both replies have the same type, whatever their values.
-fn same_kind(theirs: &Reply, ours: &Reply) -> Result<(), String> {
+fn same_type(theirs: &Reply, ours: &Reply) -> Result<(), String> {
     let same = std::mem::discriminant(theirs) == std::mem::discriminant(ours);
-    if same { Ok(()) } else { Err("not the same kind of reply".to_owned()) }
+    if same { Ok(()) } else { Err("the types of the replies differ".to_owned()) }
 }
 
 /// Compares all fields, which must be equal as long as the filters have the same number of items. The size may always
 /// differ. Once both have grown, ours has two layers and another capacity.
 fn compare_info(line: &Line, filter: &Filter, theirs: &Reply, ours: &Reply) -> Result<(), String> {
-    same_kind(theirs, ours)?;
+    same_type(theirs, ours)?;
     let pairs = |reply: &Reply| match reply {
         Reply::Map(pairs) => pairs.clone(),
         single if single.elements().len() == 1 => {
@@ -262,13 +264,13 @@ fn compare_info(line: &Line, filter: &Filter, theirs: &Reply, ours: &Reply) -> R
     };
     let (theirs, ours) = (pairs(theirs), pairs(ours));
     if theirs.len() != ours.len() {
-        return Err("not as many fields".to_owned());
+        return Err("the numbers of fields differ".to_owned());
     }
     for ((their_label, their_value), (our_label, our_value)) in theirs.iter().zip(&ours) {
         if their_label != our_label {
-            return Err("not the same fields".to_owned());
+            return Err("the fields differ".to_owned());
         }
-        same_kind(their_value, our_value)?;
+        same_type(their_value, our_value)?;
         let agree = match our_label.text().to_ascii_lowercase().as_str() {
             _ if filter.diverged => true,
             "size" => true,
@@ -280,21 +282,21 @@ fn compare_info(line: &Line, filter: &Filter, theirs: &Reply, ours: &Reply) -> R
             _ => their_value == our_value,
         };
         if !agree {
-            return Err(format!("not the same {}", our_label.text()));
+            return Err(format!("different {}", our_label.text()));
         }
     }
     Ok(())
 }
 
 /// Compares the lines of BF.DEBUG. The first layers have the same items and capacity. Our second layer has the items of
-/// all further layers of RedisBloom. The lines start with the same names.
+/// all further layers of RedisBloom. The facts in a line have the same names.
 fn compare_debug(diverged: bool, theirs: &Reply, ours: &Reply) -> Result<(), String> {
     let (theirs, ours) = (theirs.elements(), ours.elements());
     if diverged {
         return Ok(());
     }
     if theirs.len().min(3) != ours.len() || theirs[0] != ours[0] {
-        return Err("not as many layers or items".to_owned());
+        return Err("the numbers of layers or items differ".to_owned());
     }
     let facts = |line: &Reply| -> Vec<(String, String)> {
         let line = line.text();
@@ -306,28 +308,28 @@ fn compare_debug(diverged: bool, theirs: &Reply, ours: &Reply) -> Result<(), Str
     for (theirs, ours) in theirs.iter().zip(ours).skip(1) {
         let names = facts(theirs).into_iter().zip(facts(ours));
         if let Some((_, (name, _))) = names.into_iter().find(|(theirs, ours)| theirs.0 != ours.0) {
-            return Err(format!("not the name {name}"));
+            return Err(format!("the name {name} differs"));
         }
     }
     for name in ["capacity", "size"] {
         if fact(&theirs[1], name) != fact(&ours[1], name) {
-            return Err(format!("not the same {name}"));
+            return Err(format!("different {name}"));
         }
     }
     if let Some(further) = ours.get(2) {
         let sizes: Option<i64> = theirs[2..].iter().map(|layer| fact(layer, "size")).sum();
         if fact(further, "size") != sizes || fact(further, "capacity") < sizes {
-            return Err("not the same items in further layers".to_owned());
+            return Err("the items in further layers differ".to_owned());
         }
     }
     Ok(())
 }
 
-/// Compares replies of a cursor and data, which are known at the start and the end of a dump.
+/// Compares replies to BF.SCANDUMP. Only those at the start and at the end of a dump are known in advance.
 fn compare_dump(line: &Line, theirs: &Reply, ours: &Reply) -> Result<(), String> {
     let shape = |reply: &Reply| match reply.elements() {
         [Reply::Integer(cursor), Reply::Bulk(data)] => Ok((*cursor, data.is_empty())),
-        _ => Err("not an cursor and data".to_owned()),
+        _ => Err("not a cursor and data".to_owned()),
     };
     let (theirs, ours) = (shape(theirs)?, shape(ours)?);
     let expected = match line.words.get(2).and_then(|cursor| number(cursor)) {
@@ -335,5 +337,5 @@ fn compare_dump(line: &Line, theirs: &Reply, ours: &Reply) -> Result<(), String>
         Some(1..HUGE) => return Ok(()),
         _ => (0, true),
     };
-    if (theirs, ours) == (expected, expected) { Ok(()) } else { Err("not the same cursor".to_owned()) }
+    if (theirs, ours) == (expected, expected) { Ok(()) } else { Err("the cursors differ".to_owned()) }
 }

@@ -1,7 +1,7 @@
 //! The intended differences from RedisBloom.
 //!
-//! Each line tells which [differences](Difference) it may run into. One depends on the filter and not on the line: a
-//! native filter has one layer for all its growth. [`compare`](super::compare) handles that.
+//! [`Difference::all_of`] returns the differences that a command line may cause. One more difference depends on the
+//! filter: a native filter has one layer for all its growth. [`compare`](super::compare) handles it.
 
 use super::compare::number;
 use super::lines::Line;
@@ -18,37 +18,37 @@ const NO_SEED: &str = "ERR classic filters have no seed: leave out SEED, or add 
 const NO_MEMORY: &str =
     "ERR Insufficient memory to create filter: more than can be addressed, choose a smaller capacity or expansion";
 
-/// A difference, in a case where users cannot mean what RedisBloom does.
+/// An intended difference. In each case, users cannot want what RedisBloom does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Difference {
-    /// BF.EXISTS and BF.MEXISTS report an error for a key of another type, as all other commands do. RedisBloom: no
-    /// item exists.
+    /// BF.EXISTS and BF.MEXISTS report an error for a key of another type, as all other commands do. RedisBloom replies
+    /// that no item exists.
     WrongTypeIsAnError,
-    /// BF.RESERVE rejects unknown options. RedisBloom: it ignores them.
+    /// BF.RESERVE rejects unknown options. RedisBloom ignores them.
     UnknownOptionIsRejected,
-    /// An option may be given once. RedisBloom: it takes the first or the last, depending on the command.
+    /// An option may be given once. RedisBloom takes the first or the last, depending on the command.
     RepeatedOptionIsRejected,
-    /// BF.RESERVE and BF.INSERT accept SEED and LAYOUT. RedisBloom: unknown arguments.
+    /// BF.RESERVE and BF.INSERT accept SEED and LAYOUT. RedisBloom does not know these options.
     FurtherOptions,
-    /// BF.RESERVE accepts more arguments, for our options. RedisBloom: too many arguments.
+    /// BF.RESERVE accepts more arguments, for our options. RedisBloom rejects such a number of arguments.
     RoomForOptions,
-    /// A key is never an option. RedisBloom: BF.RESERVE reads a key named EXPANSION or NONSCALING as an option.
+    /// A key is never an option. RedisBloom's BF.RESERVE reads a key named EXPANSION or NONSCALING as an option.
     KeyIsNotAnOption,
-    /// The options of BF.INSERT are whole words. RedisBloom: their first letters decide.
+    /// The options of BF.INSERT are whole words. RedisBloom looks only at their first letters.
     OptionsAreWholeWords,
-    /// An expansion beyond 32 bits is rejected. RedisBloom: its upper bits are lost, and the rest may be 0.
+    /// An expansion beyond 32 bits is rejected. RedisBloom drops the upper bits, and the rest may be 0.
     ExpansionIsNotTruncated,
-    /// An expansion of 0 means NONSCALING, as in Redis 8. RedisBloom: an error.
+    /// An expansion of 0 means NONSCALING, as in Redis 8. RedisBloom rejects it.
     ZeroExpansionIsNonscaling,
-    /// A capacity that exceeds any memory is rejected. RedisBloom: the product of capacity and bits per item overflows,
-    /// and the filter has 64 bits. (Somewhat lower capacities end the process.)
+    /// A capacity that exceeds any memory is rejected. In RedisBloom, the product of capacity and bits per item
+    /// overflows, and the filter has 64 bits. (Somewhat lower capacities crash RedisBloom.)
     CapacityDoesNotOverflow,
-    /// BF.INFO has more fields, which must be named. RedisBloom: unknown fields.
+    /// BF.INFO has more fields, which must be named. RedisBloom does not know these names.
     FurtherFields,
 }
 
 impl Difference {
-    /// Returns the differences that a line may run into.
+    /// Returns the differences that a line may cause.
     pub(crate) fn all_of(line: &Line, holds_other_type: bool) -> Vec<Difference> {
         let mut found = Vec::new();
         let command = line.command();
@@ -87,16 +87,16 @@ impl Difference {
         found
     }
 
-    /// Returns true if the differences that a line runs into explain why the replies differ.
+    /// Returns true if one of the differences explains why the replies differ.
     pub(crate) fn explain(differences: &[Difference], theirs: &Reply, ours: &Reply) -> bool {
         let explain = |ours| differences.iter().any(|difference| difference.allows(theirs, ours));
-        // If a line also runs into another difference, the replies are compared as if it had succeeded otherwise.
+        // If our side rejects only the capacity, other differences are applied as if it had replied OK.
         let would_succeed =
             differences.contains(&Difference::CapacityDoesNotOverflow) && *ours == Reply::error(NO_MEMORY);
         explain(ours) || (would_succeed && explain(&Reply::simple("OK")))
     }
 
-    /// Returns true if the replies differ in the way of this difference.
+    /// Returns true if this difference explains why the replies differ.
     pub(crate) fn allows(self, theirs: &Reply, ours: &Reply) -> bool {
         let ours_is = |text: &str| *ours == Reply::error(text);
         match self {
@@ -172,7 +172,7 @@ fn find_in_options(words: &[Vec<u8>], valued: &[&str], flags: &[&str], found: &m
     }
 }
 
-/// Returns true if RedisBloom replies this to BF.RESERVE after it accepted the error rate and the capacity.
+/// Returns true if this is a reply to a BF.RESERVE whose error rate and capacity were accepted.
 fn passed_the_numbers(reply: &Reply) -> bool {
     let about_options = [
         "ERR no expansion",
@@ -183,13 +183,13 @@ fn passed_the_numbers(reply: &Reply) -> bool {
     passed_the_options(reply) || about_options.iter().any(|text| *reply == Reply::error(text))
 }
 
-/// Returns true if RedisBloom replies this after it accepted all options.
+/// Returns true if this is a reply to a command whose options were all accepted.
 fn passed_the_options(reply: &Reply) -> bool {
     let about_the_key = ["ERR item exists", "ERR not found", WRONG_TYPE];
     !reply.is_error() || about_the_key.iter().any(|text| *reply == Reply::error(text))
 }
 
-/// Runs a line, and checks that its replies differ, by `difference` and no other.
+/// Runs a line, and checks that `difference` alone explains why the replies differ.
 fn differ(pair: &mut Pair, difference: Difference, holds_other_type: bool, words: &str) -> (Reply, Reply) {
     let line = Line::from(words);
     let (theirs, ours) = pair.run_words(&line.words);
@@ -199,7 +199,7 @@ fn differ(pair: &mut Pair, difference: Difference, holds_other_type: bool, words
 }
 
 #[test]
-fn a_key_of_another_type_is_an_error_to_exists_and_mexists_and_no_items_there() {
+fn exists_and_mexists_reject_a_key_of_another_type_and_redisbloom_finds_no_items() {
     for (protocol, no) in [(Protocol::Resp2, Reply::Integer(0)), (Protocol::Resp3, Reply::Boolean(false))] {
         let mut pair = Pair::start(protocol);
         pair.agree("SET text value");
@@ -215,7 +215,7 @@ fn a_key_of_another_type_is_an_error_to_exists_and_mexists_and_no_items_there() 
 }
 
 #[test]
-fn reserve_rejects_unknown_words_that_are_ignored_there() {
+fn reserve_rejects_unknown_options_which_redisbloom_ignores() {
     let mut pair = Pair::start(Protocol::Resp2);
     for words in ["BF.RESERVE one 0.01 100 NOTHING", "BF.RESERVE two 0.01 100 EXPANSION 2 SCALING"] {
         let (theirs, ours) = differ(&mut pair, Difference::UnknownOptionIsRejected, false, words);
@@ -226,7 +226,7 @@ fn reserve_rejects_unknown_words_that_are_ignored_there() {
 }
 
 #[test]
-fn an_option_given_twice_is_rejected_and_one_of_both_is_taken_there() {
+fn a_repeated_option_is_rejected_and_redisbloom_takes_one_of_both() {
     let mut pair = Pair::start(Protocol::Resp2);
     let difference = Difference::RepeatedOptionIsRejected;
     let rejected = Reply::error(REPEATED);
@@ -241,7 +241,7 @@ fn an_option_given_twice_is_rejected_and_one_of_both_is_taken_there() {
 }
 
 #[test]
-fn seed_and_layout_can_be_given_and_are_unknown_words_there() {
+fn seed_and_layout_are_options_which_redisbloom_does_not_know() {
     let mut pair = Pair::start(Protocol::Resp2);
     let difference = Difference::FurtherOptions;
     let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT key SEED 42 ITEMS item");
@@ -261,7 +261,7 @@ fn seed_and_layout_can_be_given_and_are_unknown_words_there() {
 }
 
 #[test]
-fn reserve_takes_thirteen_words_more_for_what_is_ours() {
+fn reserve_accepts_thirteen_more_arguments_for_our_options() {
     let mut pair = Pair::start(Protocol::Resp2);
     let (theirs, ours) = pair.run("BF.RESERVE key 0.01 100 EXPANSION 4 SEED 42");
     let many = Reply::error("ERR wrong number of arguments for 'bf.reserve' command");
@@ -272,7 +272,7 @@ fn reserve_takes_thirteen_words_more_for_what_is_ours() {
 }
 
 #[test]
-fn a_key_may_have_the_name_of_an_option_which_is_taken_for_one_there() {
+fn a_key_may_be_named_like_an_option_which_redisbloom_reads_as_the_option() {
     let mut pair = Pair::start(Protocol::Resp2);
     let difference = Difference::KeyIsNotAnOption;
     let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE expansion 0.01 100");
@@ -286,7 +286,7 @@ fn a_key_may_have_the_name_of_an_option_which_is_taken_for_one_there() {
 }
 
 #[test]
-fn options_of_insert_are_whole_words_and_known_by_their_letters_there() {
+fn options_of_insert_are_whole_words_and_redisbloom_looks_at_their_first_letters() {
     let mut pair = Pair::start(Protocol::Resp2);
     for option in
         ["ITEM a", "COPACITY 5 ITEMS a", "ERRORS 0.1 ITEMS a", "EXPAND 2 ITEMS a", "NO ITEMS a", "NOS ITEMS a"]
@@ -301,7 +301,7 @@ fn options_of_insert_are_whole_words_and_known_by_their_letters_there() {
 }
 
 #[test]
-fn an_expansion_beyond_32_bits_is_rejected_and_cut_off_there() {
+fn an_expansion_beyond_32_bits_is_rejected_and_redisbloom_truncates_it() {
     let mut pair = Pair::start(Protocol::Resp2);
     let difference = Difference::ExpansionIsNotTruncated;
     let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE key 0.01 100 EXPANSION 4294967299");
@@ -314,7 +314,7 @@ fn an_expansion_beyond_32_bits_is_rejected_and_cut_off_there() {
 }
 
 #[test]
-fn an_expansion_of_0_means_nonscaling_and_is_rejected_there() {
+fn an_expansion_of_0_means_nonscaling_and_redisbloom_rejects_it() {
     let mut pair = Pair::start(Protocol::Resp2);
     let difference = Difference::ZeroExpansionIsNonscaling;
     for (words, rejected, reply) in [
@@ -329,7 +329,7 @@ fn an_expansion_of_0_means_nonscaling_and_is_rejected_there() {
 }
 
 #[test]
-fn a_capacity_beyond_all_memory_is_rejected_and_overflows_there() {
+fn a_capacity_beyond_all_memory_is_rejected_and_overflows_in_redisbloom() {
     let mut pair = Pair::start(Protocol::Resp2);
     let difference = Difference::CapacityDoesNotOverflow;
     let most = i64::MAX;
@@ -343,7 +343,7 @@ fn a_capacity_beyond_all_memory_is_rejected_and_overflows_there() {
 }
 
 #[test]
-fn info_tells_more_fields_that_are_unknown_there() {
+fn info_has_more_fields_than_redisbloom_knows() {
     let mut pair = Pair::start(Protocol::Resp2);
     pair.agree("BF.ADD key item");
     for field in ["ERROR", "seed", "Layout", "FILL", "FPR"] {
@@ -356,7 +356,7 @@ fn info_tells_more_fields_that_are_unknown_there() {
 }
 
 #[test]
-fn a_filter_that_grew_has_one_layer_more_and_several_there() {
+fn a_filter_that_grew_has_one_more_layer_and_several_in_redisbloom() {
     let mut pair = Pair::start(Protocol::Resp2);
     assert_eq!(pair.agree("BF.RESERVE key 1e-18 2"), Reply::simple("OK"));
     assert_eq!(pair.agree("BF.MADD key a b"), Reply::integers(&[1, 1]));
@@ -384,9 +384,9 @@ fn a_filter_that_grew_has_one_layer_more_and_several_there() {
 }
 
 /// From 7.0 on, servers know the arity of our commands, and reject a wrong number of arguments before the command runs.
-/// A line of its own gets the same reply either way, so this is not in the list.
+/// Outside of transactions and scripts, the reply is the same, so this is not a [`Difference`].
 #[test]
-fn a_wrong_number_of_words_is_rejected_by_transactions_and_scripts_and_only_when_run_there() {
+fn transactions_and_scripts_reject_a_wrong_number_of_arguments_before_the_command_runs() {
     if server_version() < (7, 0) {
         return;
     }
@@ -404,7 +404,7 @@ fn a_wrong_number_of_words_is_rejected_by_transactions_and_scripts_and_only_when
 }
 
 #[test]
-fn a_filter_of_the_lowest_error_rate_grows_and_is_stuck_there() {
+fn a_filter_of_the_lowest_error_rate_grows_but_not_in_redisbloom() {
     let mut pair = Pair::start(Protocol::Resp2);
     assert_eq!(pair.agree("BF.RESERVE key 1e-320 1 EXPANSION 1"), Reply::simple("OK"));
     let replies: Vec<_> = (0..40).map(|item| pair.run(&format!("BF.ADD key {item}"))).collect();

@@ -28,13 +28,14 @@ fn ours() -> Setup {
     Setup::with_module(oxbloom()).module_arguments("bf-layout classic")
 }
 
-/// A key, and the number of items that were added to it, counted from 0.
+/// A filter's key, and its number of items. The items are numbered from 0.
 struct Filled {
     key: &'static str,
     items: u64,
 }
 
-/// Filters of many kinds. The last one has several chunks. Some are created by additions, with the server's defaults.
+/// Filters of many kinds: the key, the command that creates the filter, and the number of items. Some are created by
+/// additions, with the server's defaults. The last one has several chunks.
 const KINDS: [(&str, &str, u64); 10] = [
     ("empty", "BF.RESERVE empty 0.01 1000", 0),
     ("fixed", "BF.RESERVE fixed 0.05 4000 NONSCALING", 3_000),
@@ -63,7 +64,7 @@ fn words(command: &str, key: &str, from: u64, to: u64) -> Vec<Vec<u8>> {
     [command, key].into_iter().map(|word| word.as_bytes().to_vec()).chain(items).collect()
 }
 
-/// Adds items by each of the commands that add.
+/// Adds items by BF.MADD and BF.INSERT in turn.
 fn add(client: &mut Wire, key: &str, from: u64, to: u64) {
     for (index, start) in (from..to).step_by(1000).enumerate() {
         let mut words = words(if index % 2 == 0 { "BF.MADD" } else { "BF.INSERT" }, key, start, to.min(start + 1000));
@@ -75,7 +76,7 @@ fn add(client: &mut Wire, key: &str, from: u64, to: u64) {
     }
 }
 
-/// All replies of a server about a filter.
+/// A server's replies about a filter.
 #[derive(PartialEq)]
 struct Answers {
     facts: Vec<Reply>,
@@ -83,7 +84,7 @@ struct Answers {
     absent: Vec<bool>,
 }
 
-/// Returns all replies about a filter, which must have all its items.
+/// Returns a server's replies about a filter. Panics if an item is missing.
 fn answers(client: &mut Wire, filled: &Filled) -> Answers {
     let key = filled.key;
     let facts = ["BF.INFO", "BF.DEBUG", "BF.CARD", "MEMORY USAGE", "TYPE"];
@@ -94,7 +95,7 @@ fn answers(client: &mut Wire, filled: &Filled) -> Answers {
     };
     let present = found(0, filled.items);
     assert_eq!(present.len() as u64, filled.items);
-    assert!(present.iter().all(|&present| present), "{key}: items are forgotten");
+    assert!(present.iter().all(|&present| present), "{key}: items are missing");
     let absent = found(ABSENT, ABSENT + 3000);
     Answers {
         facts: facts.map(|question| client.run(&format!("{question} {key}"))).into(),
@@ -112,7 +113,7 @@ fn assert_same(one: &mut Wire, other: &mut Wire, all: &[Filled]) {
     }
 }
 
-/// Adds items to all filters that can take more, on both servers.
+/// Adds the same items to all filters on both servers.
 fn add_to_both(clients: [&mut Wire; 2], all: &mut [Filled]) {
     let [one, other] = clients;
     for filled in all {
@@ -125,7 +126,7 @@ fn add_to_both(clients: [&mut Wire; 2], all: &mut [Filled]) {
 
 type Starter = fn() -> Setup;
 
-/// Returns both directions, as the server that writes and the server that reads.
+/// Returns both directions of a move: the setups of the server that writes and of the one that reads.
 fn directions() -> [(Starter, Starter); 2] {
     [(theirs, ours), (ours, theirs)]
 }
@@ -142,7 +143,7 @@ fn a_snapshot_of_either_is_loaded_by_the_other() {
         assert_same(&mut client, &mut other_client, &all);
         add_to_both([&mut client, &mut other_client], &mut all);
         assert_same(&mut client, &mut other_client, &all);
-        // And back again.
+        // Moves the filters back.
         assert_eq!(other_client.run("SAVE"), Reply::simple("OK"));
         let back = writer().on(copy_of(other.folder())).start();
         assert_same(&mut Wire::resp2(&back), &mut other_client, &all);
@@ -191,7 +192,7 @@ fn chunks_of_either_are_loaded_by_the_other() {
     }
 }
 
-/// A part of a filter may be read from any offset, and loaded as any part of a layer.
+/// BF.SCANDUMP reads from any cursor, and BF.LOADCHUNK accepts any part of a layer.
 #[test]
 fn chunks_may_begin_anywhere() {
     let (their_server, our_server) = (theirs().start(), ours().start());
@@ -257,9 +258,9 @@ fn an_append_only_file_of_either_is_loaded_by_the_other() {
     }
 }
 
-type Starting = Box<dyn Fn() -> Setup>;
+type BoxedStarter = Box<dyn Fn() -> Setup>;
 
-/// Starts a replica of a server. The test cuts its link, and promotes it.
+/// Starts a replica of a server.
 fn replica_with(setup: Setup, master: &Server) -> Server {
     replica_of(master, setup.set("repl-diskless-sync-delay 0")).start()
 }
@@ -268,14 +269,14 @@ fn replica_with(setup: Setup, master: &Server) -> Server {
 fn either_is_a_replica_of_the_other_under_load_and_takes_over() {
     let defaults =
         |setup: Setup, layout: &str| setup.module_arguments(&format!("ERROR_RATE 0.03 INITIAL_SIZE 20 {layout}"));
-    let theirs: Starting = Box::new(move || defaults(theirs(), ""));
-    let ours: Starting = Box::new(move || defaults(ours(), "bf-layout classic"));
+    let theirs: BoxedStarter = Box::new(move || defaults(theirs(), ""));
+    let ours: BoxedStarter = Box::new(move || defaults(ours(), "bf-layout classic"));
     for (master, replica) in [(&theirs, &ours), (&ours, &theirs)] {
         let master = master().set("repl-backlog-size 64mb").set("repl-diskless-sync-delay 0").start();
         let mut client = Wire::resp2(&master);
         let mut all = fill(&mut client);
 
-        // Additions continue while the replica takes the snapshot, while its link is cut, and while it reconnects.
+        // Additions continue while the replica receives the snapshot, while its link is cut, and while it reconnects.
         let stop = AtomicBool::new(false);
         let (replica, written) = thread::scope(|scope| {
             let writing = scope.spawn(|| write_until(&stop, Wire::resp2(&master)));
@@ -289,7 +290,7 @@ fn either_is_a_replica_of_the_other_under_load_and_takes_over() {
                 thread::sleep(Duration::from_millis(50));
             }
             assert_eq!(info(&mut on_master, "stats", "sync_full"), "1");
-            // A server that was a master meanwhile synchronizes in full.
+            // A replica that was a master in between synchronizes in full.
             let mut other = Wire::resp2(&replica);
             for line in ["REPLICAOF NO ONE".to_owned(), format!("REPLICAOF 127.0.0.1 {}", master.port)] {
                 assert_eq!(other.run(&line), Reply::simple("OK"));
@@ -333,23 +334,24 @@ fn write_until(stop: &AtomicBool, mut client: Wire) -> Vec<Filled> {
         } else {
             add(&mut client, filled.key, filled.items, filled.items + more);
         }
-        // Half of these items are present.
+        // Most of these items are present.
         add(&mut client, filled.key, filled.items / 2, filled.items / 2 + 2);
         filled.items += more;
     }
     all
 }
 
-/// Filters from before RedisBloom hashed with 64 bits, or with its earlier rounding; all versions of its files.
+/// Restores filters in all versions of RedisBloom's file format. Some are from before it hashed with 64 bits, and some
+/// have its earlier rounding.
 #[test]
-fn filters_of_all_ages_are_restored_and_grow_as_there() {
+fn filters_of_all_versions_are_restored_and_grow_as_in_redisbloom() {
     let (their_server, our_server) =
         (theirs().set("rdbcompression no").start(), ours().set("rdbcompression no").start());
     let (mut theirs, mut ours) = (Wire::resp2(&their_server), Wire::resp2(&our_server));
     theirs.run("BF.ADD key item");
     let original = Payload::parse(theirs.run("DUMP key").bytes());
     const BITS_PER_ITEM: f64 = 11.027754;
-    // The options, the number of bits, and its logarithm if it is a power of two.
+    // The option flags, the number of bits, and its logarithm if it is a power of two.
     for (options, bits, log2_bits) in [(5, 1152, 0), (4, 1024, 10), (1, 1152, 0), (0, 1024, 10), (13, 1152, 0)] {
         for encoding in 0..=5 {
             for expansion in [1, 2, 3] {
@@ -388,7 +390,7 @@ fn filters_of_all_ages_are_restored_and_grow_as_there() {
 
 /// After a failure to grow, RedisBloom leaves a layer without bits, in which every item is present.
 #[test]
-fn a_filter_that_broke_there_is_read_as_it_is() {
+fn a_filter_that_broke_in_redisbloom_is_restored_as_it_is() {
     let (their_server, our_server) = (theirs().start(), ours().start());
     let (mut theirs, mut ours) = (Wire::resp2(&their_server), Wire::resp2(&our_server));
     theirs.run("BF.INSERT key CAPACITY 2 EXPANSION 4294967296 ITEMS one two three");
@@ -400,9 +402,9 @@ fn a_filter_that_broke_there_is_read_as_it_is() {
     assert_eq!(ours.run("BF.MEXISTS key one three four"), Reply::integers(&[1, 1, 1]));
 }
 
-/// Compares thousands of capacities and error rates, most of them odd.
+/// Compares thousands of random capacities and error rates.
 #[test]
-fn filters_have_the_same_size_whatever_is_asked_for() {
+fn filters_have_the_same_size_for_any_capacity_and_error_rate() {
     let (their_server, our_server) = (theirs().start(), ours().start());
     let (mut theirs, mut ours) = (Wire::resp2(&their_server), Wire::resp2(&our_server));
     let mut random = Random::unpredictable();
@@ -417,9 +419,9 @@ fn filters_have_the_same_size_whatever_is_asked_for() {
     }
 }
 
-/// RedisBloom and we reply with the same errors to all invalid chunks. (It crashes on some others, which are left out.)
+/// Both modules reply with the same errors to invalid chunks. (Chunks on which RedisBloom crashes are left out.)
 #[test]
-fn wrong_chunks_are_rejected_in_the_same_words() {
+fn invalid_chunks_are_rejected_with_the_same_errors() {
     let (their_server, our_server) = (theirs().start(), ours().start());
     let (mut theirs, mut ours) = (Wire::resp2(&their_server), Wire::resp2(&our_server));
     for client in [&mut theirs, &mut ours] {
@@ -467,7 +469,7 @@ fn wrong_chunks_are_rejected_in_the_same_words() {
         with(first_layer + 40, &[0]),
         with(first_layer + 40, &[9]),
         with(first_layer + 52, &[11]),
-        // A saturating sum would be right.
+        // With a saturating sum of the layers' items, this header would be valid.
         saturated,
         bits[0].1.clone(),
     ];
@@ -503,9 +505,9 @@ fn wrong_chunks_are_rejected_in_the_same_words() {
     assert_eq!(ours.run("EXISTS nokey"), Reply::Integer(0));
 }
 
-/// A chunk that comes again later is a difference: in RedisBloom, it clears the bits that were added since.
+/// A chunk that is loaded again later is an intended difference: in RedisBloom, it clears the bits that were set since.
 #[test]
-fn a_chunk_that_arrives_late_clears_nothing_and_replicas_have_the_same() {
+fn a_chunk_that_is_loaded_again_clears_no_bits_also_on_replicas() {
     let master = ours().set("repl-diskless-sync-delay 0").start();
     let mut client = Wire::resp2(&master);
     client.run("BF.RESERVE key 0.01 1000");
@@ -533,12 +535,12 @@ fn a_chunk_that_arrives_late_clears_nothing_and_replicas_have_the_same() {
     }
     wait_for_replica(&mut master.connect(), &mut replica.connect());
     assert!(client.run("DUMP key") == Wire::resp2(&replica).run("DUMP key"));
-    assert_eq!(client.run_words(&words("BF.EXISTS", "key", 0, 1)), Reply::Integer(0), "forgotten there");
+    assert_eq!(client.run_words(&words("BF.EXISTS", "key", 0, 1)), Reply::Integer(0), "RedisBloom still has the item");
 }
 
 /// RedisBloom accepts options that we reject, and replicates them. A replica must still get all acknowledged items.
 #[test]
-fn what_only_redisbloom_understands_is_done_for_it() {
+fn options_that_only_redisbloom_accepts_are_applied_in_its_commands() {
     const LINES: [&str; 14] = [
         "BF.INSERT letters CAP 9 ERRATIC 0.2 EX 3 ITEMS a b c",
         "BF.INSERT shorter c 9 er 0.2 e 3 i a b c",
@@ -575,7 +577,7 @@ fn what_only_redisbloom_understands_is_done_for_it() {
         let log = replica.log();
         assert!(!log.contains("CRITICAL"), "{log}");
     }
-    // Commands that it cannot have meant, or that exceed any memory, do not end the process.
+    // A capacity that exceeds any memory does not make the replica exit.
     client.run("BF.RESERVE absurd 0.01 9223372036854775807");
     client.run("BF.ADD absurd item");
     wait_for_replica(&mut master.connect(), &mut replica.connect());
@@ -584,7 +586,7 @@ fn what_only_redisbloom_understands_is_done_for_it() {
 
 /// RedisBloom cannot misread native filters: each way to give it one fails with an error.
 #[test]
-fn native_filters_are_rejected_there() {
+fn redisbloom_rejects_native_filters() {
     let server = Setup::with_module(oxbloom()).start();
     let mut client = Wire::resp2(&server);
     native_in_five_chunks(&mut server.connect(), "key");
@@ -609,7 +611,7 @@ fn native_filters_are_rejected_there() {
     assert_eq!(client.run("SAVE"), Reply::simple("OK"));
     theirs().on(copy_of(server.folder())).must_not_start(&["oxbloom--"]);
 
-    // A replica gets each creation with options that RedisBloom rejects.
+    // The creation of a native filter is replicated with options that RedisBloom rejects.
     let master = ours().set("repl-diskless-sync-delay 0").start();
     let replica = replica_with(theirs(), &master);
     wait_for_replica(&mut master.connect(), &mut replica.connect());

@@ -52,7 +52,7 @@ impl From<&str> for Line {
     }
 }
 
-/// Keys. Common ones occur several times. The last two are options of BF.RESERVE.
+/// Keys. Frequent ones occur several times. The last two are also options of BF.RESERVE.
 const KEYS: &[&[u8]] =
     &[b"a", b"a", b"a", b"b", b"b", b"b", b"c", b"c", b"d", b"d", b"", b"\xff\0\r\n", b"nonscaling", b"EXPANSION"];
 
@@ -82,8 +82,8 @@ const CAPACITIES: &[&str] = &[
     "-9223372036854775809",
     "\0",
 ];
-/// A capacity on which RedisBloom's arithmetic overflows, so that it creates a tiny filter. At error rates from 0.25
-/// on, it does not overflow, but requests more memory than there is, and crashes.
+/// A capacity on which RedisBloom's arithmetic overflows, so that it creates a tiny filter. At error rates of 0.25 and
+/// higher, RedisBloom requests more memory than there is instead, and crashes.
 const HUGE_CAPACITY: &str = "9223372036854775807";
 
 const USUAL_EXPANSIONS: &[&str] = &["1", "2", "3", "4"];
@@ -94,14 +94,14 @@ const SEEDS: &[&str] = &["0", "42", "18446744073709551615", "1844674407370955161
 
 const LAYOUTS: &[&str] = &["native", "classic", "CLASSIC", "", "x"];
 
-/// Words that are no options of BF.INSERT. RedisBloom takes all but the last two for options, because of their first
+/// Words that are not options of BF.INSERT. RedisBloom takes all but the last two as options, because of their first
 /// letters.
 const NEAR_OPTIONS: &[&str] = &["ITEM", "CAP", "ERRORS", "EXPAND", "NOCREATED", "NONSCALE", "SCALE", "XYZ"];
 
 const FIELDS: &[&str] = &["CAPACITY", "SIZE", "FILTERS", "ITEMS", "EXPANSION"];
 const OTHER_FIELDS: &[&str] = &["ERROR", "SEED", "LAYOUT", "FILL", "FPR", "", "CAP", "CAPACITYX", "Number of filters"];
 
-/// A generator of lines.
+/// A generator of random lines.
 pub(crate) struct Lines {
     random: Random,
     new_items: u64,
@@ -112,7 +112,7 @@ impl Lines {
         Lines { random: Random(seed), new_items: 0 }
     }
 
-    pub(crate) fn make(&mut self) -> Line {
+    pub(crate) fn next_line(&mut self) -> Line {
         let (name, key) = (self.name(), self.random.one_of(KEYS).to_vec());
         let mut words = vec![self.any_case(name).into_bytes(), key];
         let mut huge = false;
@@ -132,7 +132,7 @@ impl Lines {
             "RENAME" => words.push(self.random.one_of(KEYS).to_vec()),
             _ => {}
         }
-        // One argument too few or too many. A huge filter must not grow.
+        // Some lines have one argument too few or too many, except those for a huge filter, which must not grow.
         if name.starts_with("BF.") && !huge && self.random.chance(3) {
             if self.random.chance(50) {
                 words.pop();
@@ -172,7 +172,7 @@ impl Lines {
         unreachable!("the weights add up to the total")
     }
 
-    /// Returns true if the filter would be huge.
+    /// Appends the arguments of BF.RESERVE. Returns true if the filter would be huge.
     fn reserve(&mut self, words: &mut Vec<Vec<u8>>) -> bool {
         let (capacity, mut huge) = self.capacity();
         words.push(self.error_rate(huge));
@@ -196,14 +196,14 @@ impl Lines {
             let unknown = self.pick(&["NOTHING", "100", "", "EXPAND", "NONSCALE", "ERROR"]);
             options.push(vec![unknown.into()]);
         }
-        self.disorder(options, words);
+        self.append_shuffled(options, words);
         if self.random.chance(3) {
             words.push(self.option("EXPANSION"));
         }
         huge
     }
 
-    /// Returns true if the filter would be huge.
+    /// Appends the arguments of BF.INSERT. Returns true if the filter would be huge.
     fn insert(&mut self, words: &mut Vec<Vec<u8>>) -> bool {
         let (mut huge, mut huge_expansion) = (false, false);
         let mut options = Vec::new();
@@ -236,7 +236,7 @@ impl Lines {
             options.push(vec![self.pick(NEAR_OPTIONS).into()]);
         }
         huge |= huge_expansion;
-        self.disorder(options, words);
+        self.append_shuffled(options, words);
         if huge || self.random.chance(96) {
             words.push(self.option("ITEMS"));
         }
@@ -256,7 +256,7 @@ impl Lines {
         }
     }
 
-    /// Generates only chunks that both must reject, since valid chunks differ.
+    /// Appends a cursor and a chunk that both modules must reject, since their valid chunks differ.
     fn load_chunk(&mut self, words: &mut Vec<Vec<u8>>) {
         let cursor = self.pick(&["1", "1", "0", "-1", "4611686018427387904", "x", "", "1.0", "9223372036854775808"]);
         words.push(cursor.into());
@@ -265,7 +265,7 @@ impl Lines {
     }
 
     /// Appends options in random order. In rare cases, one of them occurs twice.
-    fn disorder(&mut self, mut options: Vec<Vec<Vec<u8>>>, words: &mut Vec<Vec<u8>>) {
+    fn append_shuffled(&mut self, mut options: Vec<Vec<Vec<u8>>>, words: &mut Vec<Vec<u8>>) {
         if !options.is_empty() && self.random.chance(5) {
             options.push(options[self.random.below(options.len() as u64) as usize].clone());
         }
@@ -302,7 +302,7 @@ impl Lines {
         }
     }
 
-    /// Returns an item, mostly one of a few, so that many are duplicates.
+    /// Returns an item. Most are chosen from a few, so that many are duplicates.
     fn item(&mut self) -> Vec<u8> {
         match self.random.below(20) {
             0 => b"".to_vec(),

@@ -1,8 +1,8 @@
 //! RedisBloom 2.8.2 and this module side by side: both get the same lines, and their replies must be the same.
 //!
 //! [`lines`] generates command lines, valid and invalid. [`compare`] compares the replies, and keeps track of the
-//! items, since two Bloom filters may have different false positives. [`differences`] is the complete list of the
-//! intended differences. Each has a test that shows both sides.
+//! items, since two Bloom filters may have different false positives. [`differences`] lists the intended
+//! differences between replies. Each has a test that shows both sides.
 
 mod compare;
 mod differences;
@@ -50,8 +50,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// Starts both servers. Filters with the defaults are small, so they grow often, and have hardly any false
-    /// positives.
+    /// Starts both servers. By default, filters are small and have a very low error rate. So they grow often, and have
+    /// hardly any false positives.
     fn start(protocol: Protocol) -> Pair {
         Pair::start_with(protocol, Layout::Native)
     }
@@ -97,7 +97,7 @@ impl Pair {
         let mut lines = Lines::new(seed);
         let mut sent: Vec<(Line, Reply, Reply)> = Vec::new();
         for number in 0..LINES_PER_SEED {
-            let line = lines.make();
+            let line = lines.next_line();
             let (theirs, ours) = self.run_words(&line.words);
             let verdict = comparison.compare(&line, &theirs, &ours);
             sent.push((line, theirs, ours));
@@ -121,19 +121,19 @@ impl Pair {
             }
             // The line may have left different filters, or one that is too large to continue with.
             if comparison.must_start_over(line) {
-                self.agree_on_removal(line);
+                self.delete_key(line);
                 comparison.forget(line);
             }
         }
         assert!(
             (1..LINES_PER_SEED / 8).contains(&comparison.explained),
-            "seed {seed}: {} differences",
+            "seed {seed}: {} intended differences",
             comparison.explained
         );
         assert!(self.servers.iter().all(Server::is_alive));
     }
 
-    fn agree_on_removal(&mut self, line: &Line) {
+    fn delete_key(&mut self, line: &Line) {
         self.run_words(&[b"DEL", line.key()]);
     }
 }
@@ -157,17 +157,17 @@ fn thousands_of_lines_get_the_same_replies_in_resp3() {
 }
 
 #[test]
-fn classic_filters_are_the_same_to_the_bit_in_resp2() {
+fn classic_filters_are_the_same_bit_for_bit_in_resp2() {
     compare_all(Protocol::Resp2, Layout::Classic);
 }
 
 #[test]
-fn classic_filters_are_the_same_to_the_bit_in_resp3() {
+fn classic_filters_are_the_same_bit_for_bit_in_resp3() {
     compare_all(Protocol::Resp3, Layout::Classic);
 }
 
 #[test]
-fn scripts_get_the_same_replies_whatever_their_client_speaks() {
+fn scripts_get_the_same_replies_in_both_protocols() {
     const CALLS: [&str; 7] = [
         "'BF.ADD', KEYS[1], 'item'",
         "'BF.MADD', KEYS[1], 'item', 'other'",
@@ -185,7 +185,7 @@ fn scripts_get_the_same_replies_whatever_their_client_speaks() {
                 let (theirs, ours) = pair.run_words(&["EVAL", &script, "1", "key"]);
                 assert_eq!(theirs, ours, "RESP{version}: {call}: RedisBloom's reply is on the left");
             }
-            // Only the size differs, and the fields have no order in a Lua map.
+            // The size differs, and the fields have no order in a Lua map, so only their sorted names are compared.
             let names = format!(
                 "redis.setresp({version}); local names = {{}}
                  local reply = redis.call('BF.INFO', KEYS[1])
@@ -201,7 +201,7 @@ fn scripts_get_the_same_replies_whatever_their_client_speaks() {
 }
 
 #[test]
-fn no_filter_takes_more_memory_than_redisblooms_and_a_cache_line() {
+fn no_filter_takes_more_memory_than_redisblooms_plus_a_cache_line() {
     let mut pair = Pair::start(Protocol::Resp2);
     let capacities = (0..8).flat_map(|exponent| [10, 15, 37, 64].map(|first| first * 10u64.pow(exponent) / 10));
     let capacities: Vec<u64> = capacities.filter(|&capacity| capacity <= 10_000_000).collect();
