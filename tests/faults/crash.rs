@@ -1,4 +1,4 @@
-//! Servers that are killed at any time, and restarted with the same files: all acknowledged changes are present.
+//! Kills servers at random times, and restarts them with the same files. All acknowledged changes must be present.
 //!
 //! `CRASH_ROUNDS` is the total number of kills (default: 50). `make test-crash ROUNDS=1000` sets it.
 
@@ -26,8 +26,8 @@ use testkit::{Server, ask, run};
 
 const WRITERS: u64 = 4;
 
-/// The least duration of a save, a rewrite or a synchronization. It is slowed down so that it can be killed while it
-/// runs.
+/// The minimum duration of a save, a rewrite or a synchronization. The tests slow them down, so that a kill can hit
+/// them while they run.
 const LASTING: Duration = Duration::from_millis(400);
 
 /// Returns `share` per cent of all rounds.
@@ -46,8 +46,7 @@ fn check(journals: &mut [Journal], server: &Server) {
     journals.iter_mut().for_each(|journal| journal.check(&mut client));
 }
 
-/// Lets all clients write while a closure runs, which may kill the server. The closure gets the number of acknowledged
-/// commands.
+/// Runs a closure while all clients write. It may kill the server, and gets the number of acknowledged commands.
 fn while_writing<T>(
     journals: &mut [Journal],
     random: &mut Random,
@@ -79,10 +78,10 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Waits until more commands are acknowledged.
+/// Waits until `more` further commands are acknowledged.
 fn wait_for_more(acknowledged: &AtomicU64, more: u64) {
     let before = acknowledged.load(Ordering::Relaxed);
-    wait_until("more is acknowledged", || acknowledged.load(Ordering::Relaxed) >= before + more);
+    wait_until("more commands are acknowledged", || acknowledged.load(Ordering::Relaxed) >= before + more);
 }
 
 fn write_some(journals: &mut [Journal], random: &mut Random, client: &mut Connection) {
@@ -107,7 +106,7 @@ fn slow_down_saving(client: &mut Connection) {
     slow_down(client, "rdb-key-save-delay", keys);
 }
 
-/// Waits for a random time, at most half the least duration. The other half is a reserve for busy machines.
+/// Waits for a random time, at most half of [`LASTING`]. The other half is a reserve for busy machines.
 fn wait_within(random: &mut Random) {
     thread::sleep(Duration::from_micros(random.below(LASTING.as_micros() as u64 / 2)));
 }
@@ -122,12 +121,13 @@ fn remove_unfinished(folder: &Path) {
     unfinished(folder).into_iter().for_each(|file| fs::remove_file(file).unwrap());
 }
 
-/// Starts a slow save or rewrite, and waits for a random time while it runs. The server may be too busy to reply.
+/// Starts a slow save or rewrite, and waits for a random time while it runs. The command has its own thread, since SAVE
+/// only replies at its end.
 fn wait_for_the_middle_of(command: &'static str, server: &Server, random: &mut Random) {
     let mut client = server.connect();
     slow_down_saving(&mut client);
     thread::spawn(move || run(&mut client, command));
-    wait_until("it has begun", || !unfinished(server.folder()).is_empty());
+    wait_until("the save or rewrite has begun", || !unfinished(server.folder()).is_empty());
     wait_within(random);
 }
 
@@ -153,8 +153,8 @@ impl Orphans {
 }
 
 impl Orphan {
-    /// Returns true if the process is alive. Its number may belong to another process by now, and a zombie has no
-    /// folder.
+    /// Returns true if the process is alive. By now, its PID may belong to a process with another folder; a zombie has
+    /// no folder.
     fn lives(&self) -> bool {
         fs::read_link(format!("/proc/{}/cwd", self.pid)).is_ok_and(|folder| folder == self.folder)
     }
@@ -165,7 +165,7 @@ impl Drop for Orphans {
         for orphan in self.0.iter().filter(|orphan| orphan.lives()) {
             // SAFETY: the call touches no memory. The process is a child of a server that the test has killed.
             unsafe { libc::kill(orphan.pid, libc::SIGKILL) };
-            wait_until("an orphan has ended", || !orphan.lives());
+            wait_until("an orphan has exited", || !orphan.lives());
         }
     }
 }
@@ -178,15 +178,15 @@ fn kill(server: Server) -> TempDir {
     folder
 }
 
-/// The time of a kill.
+/// The operation that runs when the server is killed.
 #[derive(Clone, Copy)]
-enum Moment {
-    Load,
+enum Running {
+    Nothing,
     Snapshot,
     Rewrite,
 }
 
-/// The number of kills, and the number of kills that hit a running operation.
+/// The number of kills, and how many of them hit a running operation.
 #[derive(Default)]
 struct Hits {
     tries: u64,
@@ -200,19 +200,19 @@ impl Hits {
     }
 
     fn assert_fair(&self, what: &str) {
-        println!("{what}: {} of {} were hit in their middle", self.hits, self.tries);
-        assert!(self.hits * 4 >= self.tries, "{what}: of {}, only {} were hit in their middle", self.tries, self.hits);
+        println!("{} of {} kills hit {what}", self.hits, self.tries);
+        assert!(self.hits * 4 >= self.tries, "only {} of {} kills hit {what}", self.hits, self.tries);
     }
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_any_crash() {
+fn acknowledged_changes_are_present_after_any_crash() {
     let mut random = Random::unpredictable();
     let (mut journals, clock) = journals();
     let (mut folder, mut orphans) = (TempDir::new().unwrap(), Orphans::none());
     let (mut snapshots, mut rewrites) = (Hits::default(), Hits::default());
     for round in 0..rounds(60) {
-        let moment = [Moment::Load, Moment::Snapshot, Moment::Rewrite][round as usize % 3];
+        let running = [Running::Nothing, Running::Snapshot, Running::Rewrite][round as usize % 3];
         let setup = with_clock().keeping_aof(random.one_of(&["yes", "no"])).set("appendfsync always");
         let server = clock.start(setup.on(folder));
         check(&mut journals, &server);
@@ -221,29 +221,29 @@ fn what_was_acknowledged_is_there_after_any_crash() {
         let hit;
         (folder, orphans, hit) = while_writing(&mut journals, &mut random, writers(&server), |random, acknowledged| {
             wait_for_more(acknowledged, 1 + random.below(400));
-            match moment {
-                Moment::Load if random.chance(50) => {}
-                Moment::Load => {
+            match running {
+                Running::Nothing if random.chance(50) => {}
+                Running::Nothing => {
                     rewrite_aof(&mut server.connect());
                     wait_for_more(acknowledged, 1 + random.below(100));
                 }
-                Moment::Snapshot => wait_for_the_middle_of("BGSAVE", &server, random),
-                Moment::Rewrite => wait_for_the_middle_of("BGREWRITEAOF", &server, random),
+                Running::Snapshot => wait_for_the_middle_of("BGSAVE", &server, random),
+                Running::Rewrite => wait_for_the_middle_of("BGREWRITEAOF", &server, random),
             }
             let hit = !unfinished(server.folder()).is_empty();
             let orphans = Orphans::of(&server);
             (server.kill(), if random.chance(50) { orphans } else { Orphans::none() }, hit)
         });
         clock.pass(&mut random);
-        match moment {
-            Moment::Load => assert!(!hit),
-            Moment::Snapshot => snapshots.count(hit),
-            Moment::Rewrite => rewrites.count(hit),
+        match running {
+            Running::Nothing => assert!(!hit),
+            Running::Snapshot => snapshots.count(hit),
+            Running::Rewrite => rewrites.count(hit),
         }
     }
     check(&mut journals, &clock.start(with_clock().keeping_aof("yes").on(folder)));
-    snapshots.assert_fair("snapshots");
-    rewrites.assert_fair("rewrites");
+    snapshots.assert_fair("a running snapshot");
+    rewrites.assert_fair("a running rewrite");
 }
 
 #[test]
@@ -271,10 +271,10 @@ fn a_crash_during_a_snapshot_leaves_the_last_one_whole() {
         remove_unfinished(folder.path());
     }
     check(&mut journals, &clock.start(with_clock().on(folder)));
-    hits.assert_fair("snapshots");
+    hits.assert_fair("a running snapshot");
 }
 
-/// The victim of a kill.
+/// The server that is killed.
 #[derive(Clone, Copy, PartialEq)]
 enum Victim {
     Master,
@@ -334,7 +334,7 @@ fn a_crash_during_a_full_synchronization_loses_nothing() {
             (Some(master), _) => (master, replica_on(folder)),
             (_, Some(replica)) => {
                 let mut client = replica.connect();
-                wait_until("the replica has loaded what it got", || info(&mut client, "persistence", "loading") == "0");
+                wait_until("the replica has loaded its data", || info(&mut client, "persistence", "loading") == "0");
                 (master_on(folder), replica)
             }
             _ => unreachable!("one of them is killed"),
@@ -358,5 +358,5 @@ fn a_crash_during_a_full_synchronization_loses_nothing() {
         (masters, replicas) = (master.kill(), replica.kill());
         [&masters, &replicas].into_iter().for_each(|folder| remove_unfinished(folder.path()));
     }
-    hits.assert_fair("synchronizations");
+    hits.assert_fair("a running synchronization");
 }

@@ -1,8 +1,7 @@
-//! Truncated files, and files with flipped bits. The server rejects them with a line in the log, or their filters are
-//! intact.
+//! Truncated files, and files with flipped bits. The server rejects them with a log line, or their filters are intact.
 //!
-//! Our filters have checksums. Classic filters have RedisBloom's format, which has none. Their flipped bits are not
-//! detected unless the server has a checksum for the file.
+//! Our filters have checksums. Classic filters have RedisBloom's format, which has none: only the server's checksum of
+//! the whole file detects their flipped bits.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,7 +28,7 @@ use testkit::{Setup, ask, copy_of, run, run_words, server_binary};
 pub(crate) const REJECTIONS: &[&str] = &[
     "rejected a filter in a file or payload: ",
     "rejected a chunk of the append-only file: ",
-    // The damaged header of a classic filter can describe a larger filter.
+    // The damaged header of a classic filter can describe a filter that does not fit in memory.
     EXIT_MESSAGE,
     "Short read",
     "Internal error in RDB reading",
@@ -52,7 +51,7 @@ pub(crate) const REJECTIONS: &[&str] = &[
 const DUPLICATED_KEY: &str = "RDB has duplicated key";
 
 /// Returns true if a server crashed in its own code for reading values. This happens if damage changed the type of a
-/// key, since old servers read the values of their own types unchecked.
+/// key, since old servers do not validate values of their own types.
 fn crashed_in_own_type(log: &str) -> bool {
     log.contains("crashed by signal") && log.contains("(rdbLoadObject") && !log.contains("liboxbloom.so(")
 }
@@ -63,7 +62,7 @@ pub(crate) fn assert_rejected(log: &str) {
     } else if crashed_in_own_type(log) {
         &[BUG_REPORT, "crashed by signal"]
     } else {
-        assert!(REJECTIONS.iter().any(|rejection| log.contains(rejection)), "no word of a rejection:\n{log}");
+        assert!(REJECTIONS.iter().any(|rejection| log.contains(rejection)), "the log has no rejection:\n{log}");
         &[]
     };
     let others = CRASHES.iter().filter(|crash| !allowed.contains(crash));
@@ -100,14 +99,14 @@ pub(crate) fn fill(client: &mut Connection) -> RecordedAnswers {
 
 /// Checks a server that accepted damaged data. With the server's checksum, all filters must be intact. Without it,
 /// existing filters with checksums of their own must be intact, and classic filters must be usable.
-pub(crate) fn check_taken(checksum: &str, recorded: &RecordedAnswers, client: &mut Connection) {
+pub(crate) fn check_accepted(checksum: &str, recorded: &RecordedAnswers, client: &mut Connection) {
     match checksum {
         "yes" => recorded.check(client),
-        _ => check_unvouched(recorded, client),
+        _ => check_without_checksum(recorded, client),
     }
 }
 
-fn check_unvouched(recorded: &RecordedAnswers, client: &mut Connection) {
+fn check_without_checksum(recorded: &RecordedAnswers, client: &mut Connection) {
     let exists = |model: &FilterModel, client: &mut Connection| ask::<bool>(client, &format!("EXISTS {}", model.key));
     recorded.check_if(client, |model, client| exists(model, client) && !model.key.starts_with("classic"));
     for model in recorded.models().filter(|model| model.key.starts_with("classic")) {
@@ -136,7 +135,7 @@ impl Snapshot {
         let bytes = fs::read(server.folder().join("dump.rdb")).unwrap();
         let (mut values, mut all_strings) = (Vec::new(), Vec::new());
         for model in recorded.models() {
-            // A payload is one byte for the type, the bytes that the module wrote, and ten bytes of the server.
+            // A payload is a byte for the type, the bytes that the module wrote, and the server's footer of ten bytes.
             let payload: Vec<u8> = ask(&mut client, &format!("DUMP {}", model.key));
             let written = &payload[1..payload.len() - 10];
             let start =
@@ -185,7 +184,7 @@ fn on(snapshot: &[u8]) -> Setup {
 }
 
 #[test]
-fn a_snapshot_that_was_cut_short_is_rejected() {
+fn a_truncated_snapshot_is_rejected() {
     let mut random = Random::unpredictable();
     for checksum in ["yes", "no"] {
         let Snapshot { bytes, values, .. } = Snapshot::take(checksum);
@@ -199,7 +198,7 @@ fn a_snapshot_that_was_cut_short_is_rejected() {
 }
 
 #[test]
-fn a_snapshot_in_which_a_bit_flipped_is_rejected_or_its_filters_are_whole() {
+fn a_snapshot_with_a_flipped_bit_is_rejected_or_its_filters_are_intact() {
     let mut random = Random::unpredictable();
     for checksum in ["yes", "no"] {
         let snapshot = Snapshot::take(checksum);
@@ -212,13 +211,13 @@ fn a_snapshot_in_which_a_bit_flipped_is_rejected_or_its_filters_are_whole() {
                     rejected += 1;
                 }
                 Ok(server) => {
-                    check_taken(checksum, &snapshot.recorded, &mut server.connect());
+                    check_accepted(checksum, &snapshot.recorded, &mut server.connect());
                     assert_no_crash(&server.log());
                 }
             }
         }
         println!("{rejected} of 40 were rejected");
-        // The filters' own checksums detect the damage first, or they alone detect it.
+        // The filters' own checksums reject this damage, with or without the server's checksum.
         for _ in 0..20 {
             let place = &snapshot.strings[random.below(snapshot.strings.len() as u64) as usize];
             on(&snapshot.flipped_in(&mut random, place)).must_not_start(&["rejected a filter in a file or payload: "]);
@@ -235,7 +234,7 @@ fn a_snapshot_in_which_a_bit_flipped_is_rejected_or_its_filters_are_whole() {
 /// The append-only log of a server, with all data in one file.
 struct Log {
     folder: TempDir,
-    /// The bytes of that file.
+    /// The path of that file in the folder.
     name: PathBuf,
     bytes: Vec<u8>,
     recorded: RecordedAnswers,
@@ -263,7 +262,7 @@ impl Log {
         Log { bytes: fs::read(&file).unwrap(), folder, name, recorded }
     }
 
-    /// Returns a copy of the folder with other bytes in that file.
+    /// Returns a copy of the folder with these bytes in that file.
     fn with(&self, bytes: &[u8]) -> TempDir {
         let folder = copy_of(self.folder.path());
         fs::write(folder.path().join(&self.name), bytes).unwrap();
@@ -293,7 +292,7 @@ fn limited_with_aof(preamble: &str, truncated: &str) -> Setup {
     limited(with_aof(preamble)).set(format!("aof-load-truncated {truncated}"))
 }
 
-/// Panics unless all items are present that these commands add and do not remove.
+/// Panics unless all items that these commands add and do not remove are present.
 fn check_commands<'a>(commands: impl IntoIterator<Item = &'a Vec<Vec<u8>>>, client: &mut Connection) {
     let mut held: BTreeMap<&[u8], BTreeMap<&[u8], i64>> = BTreeMap::new();
     for command in commands {
@@ -310,13 +309,13 @@ fn check_commands<'a>(commands: impl IntoIterator<Item = &'a Vec<Vec<u8>>>, clie
         let words: Vec<&[u8]> = [b"BF.MEXISTS", key].into_iter().chain(there).collect();
         if words.len() > 2 {
             let found: Vec<bool> = redis::from_redis_value(run_words(client, &words).unwrap()).unwrap();
-            assert!(found.iter().all(|&found| found), "{}: items are forgotten", String::from_utf8_lossy(key));
+            assert!(found.iter().all(|&found| found), "{}: items are missing", String::from_utf8_lossy(key));
         }
     }
 }
 
 #[test]
-fn a_log_that_was_cut_short_is_rejected_or_what_comes_before_is_there() {
+fn a_truncated_log_is_rejected_or_keeps_its_complete_commands() {
     let mut random = Random::unpredictable();
     let log = Log::write(with_aof("no"), false);
     let commands = commands_in(&log.bytes);
@@ -340,7 +339,7 @@ fn a_log_that_was_cut_short_is_rejected_or_what_comes_before_is_there() {
 }
 
 #[test]
-fn a_log_in_which_a_bit_flipped_is_rejected_or_what_it_did_not_hit_is_there() {
+fn a_log_with_a_flipped_bit_is_rejected_or_keeps_its_intact_commands() {
     let mut random = Random::unpredictable();
     let log = Log::write(with_aof("no"), false);
     let commands = commands_in(&log.bytes);
@@ -355,8 +354,7 @@ fn a_log_in_which_a_bit_flipped_is_rejected_or_what_it_did_not_hit_is_there() {
             }
             Ok(server) => {
                 let mut client = server.connect();
-                // The flipped bit may have changed the name of a filter or the database, and all that follows goes
-                // there.
+                // In any other command, the flipped bit may have changed the database or the key of all later commands.
                 if hit[0] == b"BF.MADD" || hit[0] == b"BF.MDEL" {
                     let added = |command: &&Vec<Vec<u8>>| *command != hit || hit[0] == b"BF.MDEL";
                     check_commands(commands.iter().map(|(_, command)| command).filter(added), &mut client);
@@ -374,7 +372,7 @@ fn a_log_in_which_a_bit_flipped_is_rejected_or_what_it_did_not_hit_is_there() {
 }
 
 #[test]
-fn a_rewritten_log_that_was_damaged_is_rejected_or_its_filters_are_whole() {
+fn a_damaged_rewritten_log_is_rejected_or_its_filters_are_intact() {
     let mut random = Random::unpredictable();
     let log = Log::write(with_aof("no"), true);
     log.recorded.check(&mut limited_with_aof("no", "no").on(log.with(&log.bytes)).start().connect());
@@ -407,9 +405,9 @@ fn a_rewritten_log_that_was_damaged_is_rejected_or_its_filters_are_whole() {
                 rejected += 1;
             }
             Ok(server) => {
-                // If the bit is in the name of a key, no chunk is damaged: the server skips the chunk, and logs that.
+                // A flipped bit in a key damages no chunk: the server skips the chunk, and logs this.
                 if !server.log().contains("rejected BF.LOADCHUNK ") {
-                    check_unvouched(&log.recorded, &mut server.connect());
+                    check_without_checksum(&log.recorded, &mut server.connect());
                 }
                 assert_no_crash(&server.log());
             }
@@ -419,7 +417,7 @@ fn a_rewritten_log_that_was_damaged_is_rejected_or_its_filters_are_whole() {
 }
 
 #[test]
-fn a_log_with_a_snapshot_that_was_damaged_is_rejected_or_its_filters_are_whole() {
+fn a_damaged_log_with_a_snapshot_is_rejected_or_its_filters_are_intact() {
     let mut random = Random::unpredictable();
     for checksum in ["yes", "no"] {
         let setup = with_aof("yes").set("rdbcompression no").set(format!("rdbchecksum {checksum}"));
@@ -436,7 +434,7 @@ fn a_log_with_a_snapshot_that_was_damaged_is_rejected_or_its_filters_are_whole()
             match limited_with_aof("yes", "no").on(log.flipped(&mut random).0).attempt(REJECTIONS) {
                 Err(log) => assert_rejected(&log),
                 Ok(server) => {
-                    check_taken(checksum, &log.recorded, &mut server.connect());
+                    check_accepted(checksum, &log.recorded, &mut server.connect());
                     assert_no_crash(&server.log());
                 }
             }
@@ -456,7 +454,7 @@ fn passes(tool: &str, file: &Path) -> bool {
 }
 
 #[test]
-fn the_servers_own_tools_tell_whole_files_from_damaged_ones() {
+fn the_servers_own_tools_distinguish_intact_and_damaged_files() {
     let mut random = Random::unpredictable();
     let snapshot = Snapshot::take("yes");
     let folder = TempDir::new().unwrap();
@@ -467,7 +465,7 @@ fn the_servers_own_tools_tell_whole_files_from_damaged_ones() {
     };
     assert!(check(&snapshot.bytes));
     for _ in 0..10 {
-        // In other places, some versions of the tool do not terminate.
+        // With damage in other places, some versions of the tool do not terminate.
         let place = &snapshot.strings[random.below(snapshot.strings.len() as u64) as usize];
         assert!(!check(&snapshot.flipped_in(&mut random, place)));
         assert!(!check(&snapshot.bytes[..place.start + 1 + random.below(place.len() as u64 - 1) as usize]));
@@ -487,7 +485,7 @@ fn the_servers_own_tools_tell_whole_files_from_damaged_ones() {
         };
         assert!(check(log.with(&log.bytes)));
         for _ in 0..5 {
-            // A log that ends after a complete command is intact.
+            // Cuts into the last command, since a log that ends after a complete command is intact.
             assert!(!check(log.cut(log.bytes.len() - 1 - random.below(8) as usize)));
         }
     }

@@ -1,8 +1,8 @@
 //! A full disk: the server reports it, continues to answer, keeps its data, and saves again when there is room.
 //!
-//! The disk is a small file system in memory that only the server sees. To mount it takes root or user namespaces,
-//! which some containers do not have. Every test therefore also uses a second way to make writes fail: a limit on the
-//! size of files.
+//! The disk is a small file system in memory that only the server sees. Mounting it requires root or user namespaces,
+//! which some containers lack. Every test therefore also uses a second way to make writes fail: a limit on the size of
+//! files.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -20,7 +20,7 @@ use testkit::persistence::{rewrite_aof, wait_for_bgsave};
 use testkit::server::{wait_until, with_aof};
 use testkit::{Server, Setup, copy_of, error, error_text, run};
 
-/// The reason for which writes fail.
+/// The reason why writes fail.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Shortage {
     /// The file system has no room.
@@ -29,7 +29,7 @@ enum Shortage {
     Size,
 }
 
-/// The bytes that are left on a full disk or for a file, less than any save takes.
+/// The free space of a full disk, or the limited size of a file, in bytes. Every save needs more.
 const LEFT: u64 = 64 << 10;
 
 /// The size of the file system.
@@ -55,8 +55,7 @@ impl Shortage {
         let space = ["-m", "-Urm"].map(mounted).into_iter().find(works);
         if space.is_none() {
             // Written directly, since the test harness captures the output of macros.
-            let _ =
-                writeln!(std::io::stderr(), "no file system can be mounted here: files are limited in size instead");
+            let _ = writeln!(std::io::stderr(), "cannot mount a file system here: only testing with limited files");
         }
         all.extend(space.map(|prefix| (Shortage::Space, prefix)));
         all
@@ -67,9 +66,9 @@ impl Shortage {
 struct Disk {
     shortage: Shortage,
     server: Server,
-    /// Outlives the server, and its file system.
+    /// The server's folder. The open file keeps its file system after the server has exited.
     data: File,
-    /// A file without a name.
+    /// A file without a name that fills the disk.
     ballast: Option<File>,
 }
 
@@ -137,7 +136,7 @@ impl Disk {
             Shortage::Space => "No space left on device",
             Shortage::Size => "File too large",
         };
-        // It logs a short write without a reason if a part of the data still fitted.
+        // If part of the data fitted, the server logs a short write without a reason.
         let log = self.server.log();
         assert!([reason, "Short write"].iter().any(|words| log.contains(words)), "{log}");
     }
@@ -166,7 +165,7 @@ fn add_until_rejected(model: &mut FilterModel, client: &mut Connection) -> redis
 }
 
 #[test]
-fn a_snapshot_that_finds_no_room_leaves_the_last_one_whole() {
+fn a_snapshot_on_a_full_disk_leaves_the_last_one_intact() {
     for shortage in Shortage::all() {
         let mut disk = Disk::start(shortage, Setup::oxbloom().set("save 3600 1000000"));
         let mut client = disk.server.connect();
@@ -179,7 +178,7 @@ fn a_snapshot_that_finds_no_room_leaves_the_last_one_whole() {
         disk.fill();
         assert!(error(&mut client, "SAVE").starts_with("ERR"));
         run(&mut client, "BGSAVE").unwrap();
-        wait_until("it has failed", || info_number(&mut client, "persistence", "rdb_bgsave_in_progress") == 0);
+        wait_until("the save has failed", || info_number(&mut client, "persistence", "rdb_bgsave_in_progress") == 0);
         assert_eq!(info(&mut client, "persistence", "rdb_last_bgsave_status"), "err");
         disk.check_log();
         assert!(error(&mut client, "BF.ADD doubled item").starts_with("MISCONF"));
@@ -198,7 +197,7 @@ fn a_snapshot_that_finds_no_room_leaves_the_last_one_whole() {
 }
 
 #[test]
-fn a_rewrite_that_finds_no_room_leaves_the_log_whole() {
+fn a_rewrite_on_a_full_disk_leaves_the_log_intact() {
     for (shortage, preamble) in
         Shortage::all().into_iter().flat_map(|shortage| [(shortage.clone(), "yes"), (shortage, "no")])
     {
@@ -211,13 +210,13 @@ fn a_rewrite_that_finds_no_room_leaves_the_log_whole() {
 
         disk.fill();
         run(&mut client, "BGREWRITEAOF").unwrap();
-        wait_until("it has failed", || info(&mut client, "persistence", "aof_last_bgrewrite_status") == "err");
+        wait_until("the rewrite has failed", || info(&mut client, "persistence", "aof_last_bgrewrite_status") == "err");
         disk.check_log();
         assert_eq!(observe_all(&models, &mut client), expected);
         disk.check_files(with_aof(preamble), &models);
 
         disk.clear();
-        wait_until("it can be written to", || info(&mut client, "persistence", "aof_last_write_status") == "ok");
+        wait_until("the log is writable", || info(&mut client, "persistence", "aof_last_write_status") == "ok");
         add_to_all(&mut models, &mut client, 110_000);
         disk.check_files(with_aof(preamble), &models);
         rewrite_aof(&mut client);
@@ -227,7 +226,7 @@ fn a_rewrite_that_finds_no_room_leaves_the_log_whole() {
 }
 
 #[test]
-fn an_addition_that_the_log_has_no_room_for_is_kept_until_there_is_some() {
+fn an_addition_is_kept_in_memory_until_the_log_has_room() {
     for shortage in Shortage::all() {
         let mut disk = Disk::start(shortage, with_aof("yes"));
         let mut client = disk.server.connect();
@@ -243,7 +242,7 @@ fn an_addition_that_the_log_has_no_room_for_is_kept_until_there_is_some() {
         disk.check_files(with_aof("yes"), &written);
 
         disk.clear();
-        wait_until("it is written", || info(&mut client, "persistence", "aof_last_write_status") == "ok");
+        wait_until("the log is written", || info(&mut client, "persistence", "aof_last_write_status") == "ok");
         assert_eq!(observe_all(&models, &mut client), expected);
         disk.check_files(with_aof("yes"), &models);
         add_to_all(&mut models, &mut client, 110_000);
@@ -252,7 +251,7 @@ fn an_addition_that_the_log_has_no_room_for_is_kept_until_there_is_some() {
 }
 
 #[test]
-fn a_server_that_must_not_lose_additions_ends_rather_than_acknowledge_one_that_the_log_has_no_room_for() {
+fn with_appendfsync_always_a_server_exits_rather_than_acknowledge_an_addition_that_it_cannot_log() {
     for shortage in Shortage::all() {
         let mut disk = Disk::start(shortage, with_aof("yes").set("appendfsync always"));
         let mut client = disk.server.connect();
@@ -261,7 +260,7 @@ fn a_server_that_must_not_lose_additions_ends_rather_than_acknowledge_one_that_t
         let model = models.iter_mut().find(|model| model.key == "doubled").unwrap();
         let lost = add_until_rejected(model, &mut client);
         assert!(lost.is_io_error() || lost.is_connection_dropped(), "{lost}");
-        wait_until("it has ended", || disk.server.log().contains("Can't recover from AOF write error"));
+        wait_until("the server has exited", || disk.server.log().contains("Can't recover from AOF write error"));
         disk.check_log();
         disk.check_files(with_aof("yes"), &models);
     }

@@ -10,7 +10,7 @@ use testkit::command::{item, many};
 use testkit::random::Random;
 use testkit::{Server, Setup, ask, run, run_words};
 
-/// Parameters of filters. Those of one writer with the same variant can be merged, except for the last variant.
+/// The parameters of a kind of filter. All filters of a writer and a variant with `merges` can be merged.
 struct Variant {
     name: &'static str,
     /// The error rate and the capacity; `None` for the server's defaults.
@@ -18,17 +18,17 @@ struct Variant {
     options: &'static str,
     /// The largest number of different items.
     items: u64,
-    /// The supported merge operations. A union that exceeds its capacity has false positives.
+    /// The merge operations that the journal can check. A union that exceeds its capacity has false positives.
     merges: &'static [&'static str],
 }
 
 /// An error rate that is low enough to rule out false positives in any test.
 const EXACT: &str = "0.000000000000000001";
 
-/// The count from which a filter is no longer merged. Merges add counts up, and can double them.
+/// Filters with counts above this are no longer merged, since a merge can double a count.
 const MANY: u64 = 1 << 40;
 
-/// The window of filters that forget, in milliseconds. The clock only stops at the start of a slice, so items are
+/// The window of filters that forget, in milliseconds. The tests set the clock only to starts of slices, so items are
 /// forgotten after exactly this time.
 const WINDOW: i64 = 4 * SECOND;
 
@@ -72,7 +72,7 @@ impl Variant {
     }
 }
 
-/// The clock of the servers' filters that forget.
+/// The clock of all servers in a test, for their filters that forget.
 #[derive(Default)]
 pub(crate) struct Clock(RwLock<i64>);
 
@@ -91,12 +91,12 @@ impl Clock {
         now
     }
 
-    /// Advances the time by any number of slices while no server runs.
+    /// Advances the time by up to two slices while no server runs.
     pub(crate) fn pass(&self, random: &mut Random) {
         *self.0.write().expect("no writer panicked") += random.below(3) as i64 * SECOND;
     }
 
-    /// Advances the time by some slices while others write.
+    /// Advances the time by up to three slices, between the commands of all writers.
     fn go_on(&self, random: &mut Random, client: &mut Connection) -> RedisResult<()> {
         let mut now = self.0.write().expect("no writer panicked");
         *now += (1 + random.below(3)) as i64 * SECOND;
@@ -112,7 +112,7 @@ struct Filter {
     whole: bool,
     /// True if the filter has no false positives.
     exact: bool,
-    /// The least count of each item. Removed items have the count 0.
+    /// The minimum count of each item. Removed items have the count 0.
     counts: BTreeMap<u64, u64>,
     /// The time when each item is forgotten, in a filter that forgets.
     ends: BTreeMap<u64, i64>,
@@ -135,7 +135,7 @@ impl Filter {
         *count == 1
     }
 
-    /// Adds an item that a filter that forgets should forget at a given time. Returns true if it is new.
+    /// Adds an item, and the time when a filter that forgets will forget it. Returns true if it is new.
     fn add_until(&mut self, number: u64, end: i64) -> bool {
         let is_new = self.add(number);
         if self.variant.forgets() {
@@ -184,7 +184,7 @@ impl Filter {
         self.ends.retain(|number, end| other.ends.get(number).inspect(|&&theirs| *end = theirs.min(*end)).is_some());
     }
 
-    /// Returns a description of the difference between the server's filter and this one in these items, or `None`.
+    /// Describes the first of these items whose count on the server differs from this filter's.
     fn difference(&self, client: &mut Connection, key: &str, numbers: &[u64]) -> Option<String> {
         let command = if self.variant.counts() { "BF.MCOUNT" } else { "BF.MEXISTS" };
         numbers.chunks(1000).find_map(|numbers| {
@@ -192,7 +192,7 @@ impl Filter {
             numbers.iter().zip(found).find_map(|(&number, found)| {
                 let expected = self.count(number);
                 let fits = if self.exact { found == expected } else { found >= expected };
-                (!fits).then(|| format!("{key}: item {number} is there {expected} times, but found {found} times"))
+                (!fits).then(|| format!("{key}: the count of item {number} is {found}, not {expected}"))
             })
         })
     }
@@ -201,7 +201,7 @@ impl Filter {
 /// Filters by key.
 type State = BTreeMap<String, Arc<Filter>>;
 
-/// Forgets the items of all filters whose time is over.
+/// Forgets the items whose time is over, in all filters.
 fn forget(state: &mut State, now: i64) {
     state.values_mut().filter(|filter| filter.is_over(now)).for_each(|filter| Arc::make_mut(filter).forget(now));
 }
@@ -382,7 +382,7 @@ impl Step {
 pub(crate) struct Journal {
     writer: u64,
     acknowledged: State,
-    /// The state if the server ran the last commands before it stopped without acknowledging them.
+    /// The state after the last commands, if they were not acknowledged: the server may or may not have run them.
     doubtful: Option<State>,
     clock: Arc<Clock>,
 }
@@ -436,7 +436,7 @@ impl Journal {
         for key in VARIANTS.iter().flat_map(|variant| (0..SLOTS).map(|slot| self.key(variant, slot))) {
             let filter = self.acknowledged.get(&key);
             let exists: bool = ask(client, &format!("EXISTS {key}"));
-            assert_eq!(exists, filter.is_some(), "whether {key} exists");
+            assert_eq!(exists, filter.is_some(), "EXISTS {key}");
             if let Some(filter) = filter {
                 let numbers: Vec<u64> = if filter.exact {
                     (0..filter.variant.items).collect()
@@ -468,7 +468,7 @@ impl Journal {
             })
         };
         match [fits(client, before), fits(client, &after)] {
-            [false, false] => panic!("{changed:?}: neither as before what was asked for last, nor as after it"),
+            [false, false] => panic!("{changed:?}: neither the state before the last commands, nor the one after them"),
             [true, false] => {}
             [false, true] => self.acknowledged = after,
             // Both states are possible: only their common content is certain.
@@ -477,7 +477,7 @@ impl Journal {
                 for (key, before) in before.iter().filter(|(key, _)| changed.contains(*key)) {
                     let mut lesser = Filter::clone(before);
                     lesser.merge(&after[key], "INTERSECT");
-                    // The times of items are not certain either: a filter that forgets is only checked, and then
+                    // The times of items are not certain either, so a filter that forgets is only checked and then
                     // deleted.
                     lesser.whole &= after[key].whole && !lesser.variant.forgets();
                     lesser.exact &= !lesser.variant.forgets();
@@ -540,7 +540,7 @@ impl Journal {
         (variant, self.key(variant, random.below(SLOTS)))
     }
 
-    /// Replaces a filter by a copy of another, which is loaded chunk by chunk.
+    /// Replaces a filter by a copy of another one, chunk by chunk.
     fn copy_in_chunks(&self, random: &mut Random, client: &mut Connection, now: i64) -> RedisResult<Vec<Step>> {
         let (variant, key) = self.any(random);
         let mut step = Step::new(&self.acknowledged, now);

@@ -1,4 +1,4 @@
-//! Failed allocations: in a running server, a starting server and a replica, and for each request by itself.
+//! Failed allocations, in running servers, starting servers and replicas. Some tests fail each request in turn.
 
 use std::ops::Range;
 
@@ -15,13 +15,13 @@ use testkit::server::{server_version, wait_until, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, ask, copy_of, error, error_text, oxbloom_with_faults, run, run_words};
 
-/// The free memory of a server that cannot hold another filter of the size [`LARGE`], in bytes.
+/// The free memory of a server, in bytes. It does not suffice for a filter of the size [`LARGE`].
 const SPARE: u64 = 20 * MIB;
 
 /// The size of a large filter, in MiB.
 const LARGE: u64 = 24;
 
-/// The arguments of a command, as any bytes.
+/// A command and its arguments. They can be any bytes.
 type Words = Vec<Vec<u8>>;
 
 fn words<const N: usize>(words: [&[u8]; N]) -> Words {
@@ -55,7 +55,7 @@ fn fill_large(client: &mut Connection, (layout, flags): (&str, &str)) -> FilterM
     model
 }
 
-/// Adds items until the filter counts `count` of them. The filter may have items that its model does not have.
+/// Adds items until BF.CARD returns `count`. It does not count items that are false positives when they are added.
 fn fill_up(client: &mut Connection, model: &mut FilterModel, count: u64) {
     for number in 0.. {
         let missing = count - ask::<u64>(client, &format!("BF.CARD {}", model.key));
@@ -103,7 +103,7 @@ fn a_failed_allocation_is_an_error_until_there_is_memory_again() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
     let mut models = LAYOUTS.map(|layout| fill_large(&mut client, layout)).to_vec();
-    // Another server creates the payloads, since this one could reuse the memory that it frees after that.
+    // Another server creates the payloads, since this one could later reuse the memory that they took.
     let other = Setup::oxbloom().start();
     let mut maker = other.connect();
     let ways = LAYOUTS.map(|layout| {
@@ -153,7 +153,7 @@ fn a_failed_allocation_is_an_error_until_there_is_memory_again() {
 }
 
 #[test]
-fn the_memory_of_filters_that_are_gone_can_be_had_again() {
+fn the_memory_of_deleted_filters_can_be_reused() {
     // In earlier versions, a module cannot request memory without the risk that the server exits.
     if server_version() < (7, 0) {
         return;
@@ -163,7 +163,7 @@ fn the_memory_of_filters_that_are_gone_can_be_had_again() {
     confine_running(&server, Some(1000 * MIB));
     for mebibytes in [700, 500, 700, 100, 700] {
         // The server may free deleted filters in the background.
-        wait_until("the memory can be had", || run(&mut client, &reserve("key", mebibytes)).is_ok());
+        wait_until("the memory is free", || run(&mut client, &reserve("key", mebibytes)).is_ok());
         assert_eq!(error(&mut client, &reserve("other", 950)), create::SYSTEM);
         let mut model = FilterModel::new("key");
         model.add(&mut client, 0..1000);
@@ -173,7 +173,7 @@ fn the_memory_of_filters_that_are_gone_can_be_had_again() {
 }
 
 #[test]
-fn a_server_that_cannot_hold_what_it_saved_says_so_and_does_not_start() {
+fn a_server_that_cannot_hold_its_saved_data_logs_this_and_does_not_start() {
     for (persistence, settings) in
         [("SAVE", &["save 900 1"][..]), ("", &["appendonly yes", "aof-use-rdb-preamble no", "appendfsync always"])]
     {
@@ -205,13 +205,13 @@ fn a_server_that_cannot_hold_what_it_saved_says_so_and_does_not_start() {
 }
 
 #[test]
-fn a_replica_that_cannot_copy_or_restore_what_its_master_did_ends() {
+fn a_replica_exits_if_it_cannot_copy_or_restore_what_its_master_did() {
     let master = Setup::oxbloom().set("repl-diskless-sync-delay 0").start();
     let mut client = master.connect();
     for layout in LAYOUTS {
         fill_large(&mut client, layout);
         let ways = ways_with_little_memory(&mut client, layout);
-        // Commands that are the same for all layouts are tried with one.
+        // BF commands are only tried with one layout.
         let ways = ways.iter().filter(|(command, _)| layout.0 == "native" || !command[0].starts_with(b"BF."));
         for (command, _) in ways {
             let mut replica = replica_of(&master, Setup::oxbloom()).start();
@@ -219,7 +219,7 @@ fn a_replica_that_cannot_copy_or_restore_what_its_master_did_ends() {
             wait_for_replica(&mut client, &mut reader);
             confine_running(&replica, Some(SPARE));
             run_words(&mut client, command).unwrap();
-            wait_until("the replica has ended", || !replica.is_running());
+            wait_until("the replica has exited", || !replica.is_running());
             let shown = String::from_utf8_lossy(&command[0]);
             assert!(replica.log().contains(EXIT_MESSAGE), "{shown} {layout:?}: {}", replica.log());
             run(&mut client, "DEL new").unwrap();
@@ -229,7 +229,7 @@ fn a_replica_that_cannot_copy_or_restore_what_its_master_did_ends() {
 }
 
 #[test]
-fn what_a_client_asks_of_a_replica_that_may_be_written_to_does_not_end_it() {
+fn a_failed_allocation_for_a_client_does_not_end_a_writable_replica() {
     let master = Setup::oxbloom().set("repl-diskless-sync-delay 0").start();
     let mut client = master.connect();
     let models = LAYOUTS.map(|layout| fill_large(&mut client, layout));
@@ -240,7 +240,7 @@ fn what_a_client_asks_of_a_replica_that_may_be_written_to_does_not_end_it() {
     for layout in LAYOUTS {
         for (command, expected) in ways_with_little_memory(&mut client, layout) {
             let rejection =
-                error_text(&run_words(&mut reader, &command).expect_err("memory that is not there was had"));
+                error_text(&run_words(&mut reader, &command).expect_err("a command that needs too much memory"));
             assert!(rejection == expected || expected.is_empty(), "{rejection}");
         }
     }
@@ -250,7 +250,7 @@ fn what_a_client_asks_of_a_replica_that_may_be_written_to_does_not_end_it() {
 }
 
 #[test]
-fn a_replica_without_the_memory_for_its_masters_data_ends() {
+fn a_replica_without_the_memory_for_its_masters_data_exits() {
     let master = Setup::oxbloom().set("repl-diskless-sync-delay 0").start();
     let mut client = master.connect();
     for layout in LAYOUTS {
@@ -259,7 +259,7 @@ fn a_replica_without_the_memory_for_its_masters_data_ends() {
             let mut replica = Setup::oxbloom().set(format!("repl-diskless-load {load}")).start();
             confine_running(&replica, Some(SPARE));
             follow(&mut replica.connect(), master.port);
-            wait_until("the replica has ended", || !replica.is_running());
+            wait_until("the replica has exited", || !replica.is_running());
             assert!(replica.log().contains(EXIT_MESSAGE), "{layout:?} {load}: {}", replica.log());
         }
         run(&mut client, "FLUSHALL").unwrap();
@@ -267,7 +267,7 @@ fn a_replica_without_the_memory_for_its_masters_data_ends() {
 }
 
 #[test]
-fn filters_that_are_evicted_go_whole_and_those_that_stay_have_everything() {
+fn eviction_deletes_whole_filters_and_the_others_keep_all_items() {
     const FILTERS: usize = 45;
     for (policy, lazy) in
         [("allkeys-lru", "yes"), ("allkeys-random", "no"), ("volatile-lru", "yes"), ("volatile-ttl", "no")]
@@ -322,8 +322,8 @@ fn insert_if_there(client: &mut Connection, model: &mut FilterModel, numbers: Ra
     ask::<i64>(client, &format!("EXISTS {}", model.key)) == 1
 }
 
-/// The least size of a request that BF.STARVE counts and fails, in bytes. Smaller requests include those of the server
-/// itself, which must not fail.
+/// The minimum size of a request that BF.STARVE counts and fails, in bytes. Smaller requests include those of the
+/// server itself, which must not fail.
 const LEAST: u64 = 32 << 10;
 
 /// The same for commands on small counting filters, which make small allocations.
@@ -336,7 +336,7 @@ const LEAST_OF_SEGMENTS: u64 = 256;
 struct Clients {
     asks: Wire,
     looks: Connection,
-    /// The least size of a request that may fail, in bytes.
+    /// The minimum size of a request that may fail, in bytes.
     least: u64,
 }
 
@@ -360,16 +360,16 @@ impl Clients {
                 // A request is repeated if the allocator returns unaligned memory, so the number of requests can vary.
                 let Reply::Error(rejection) = end else { return requests };
                 assert!(REJECTIONS.iter().any(|expected| rejection.starts_with(expected)), "{shown}: {rejection}");
-                assert_eq!(requests, request, "{shown} went on");
+                assert_eq!(requests, request, "{shown} made further requests after one had failed");
                 if time == 0 {
                     used = used_memory(&mut self.looks);
                 }
             }
-            assert_eq!(digest(&mut self.looks), before, "{shown} changed something, without request {request}");
-            let returned = format!("what {shown} took is given back, without request {request}");
+            assert_eq!(digest(&mut self.looks), before, "request {request} failed, but {shown} changed something");
+            let returned = format!("{shown} has freed its memory after request {request} failed");
             wait_until(&returned, || used_memory(&mut self.looks) < used + TIMES * least.max(LEAST / 8) / 2);
         }
-        unreachable!("all commands end")
+        unreachable!("all commands succeed in the end")
     }
 }
 
@@ -399,7 +399,7 @@ fn each_request_for_memory_may_fail_and_then_nothing_has_changed() {
         let (_, header): (u64, Vec<u8>) = ask(client, "BF.SCANDUMP grown 0");
         let payload: Vec<u8> = ask(client, "DUMP grown");
         let many = |command: &str, numbers: Range<u64>| split(command).into_iter().chain(numbers.map(item)).collect();
-        // Each command has the least number of its requests. The key that it creates is `new`.
+        // Each command has its minimum number of requests. Keys that are created are called `new`.
         let mut commands: Vec<(u64, Words)> = vec![
             (1, split(&format!("BF.RESERVE new {parameters}"))),
             (1, split("BF.RESERVE new LIKE grown")),
@@ -434,13 +434,13 @@ fn each_request_for_memory_may_fail_and_then_nothing_has_changed() {
 }
 
 #[test]
-fn each_request_for_memory_of_a_table_may_be_rejected_and_then_nothing_has_changed() {
+fn each_request_for_memory_of_a_table_may_fail_and_then_nothing_has_changed() {
     let master = stopped(with_clock());
     let replica = stopped(replica_of(&master, with_clock()));
     let mut clients = Clients { asks: Wire::resp2(&master), looks: master.connect(), least: LEAST };
     let many_items = |command: &str, numbers: Range<u64>| split(command).into_iter().chain(numbers.map(item)).collect();
-    // Requests that grow with the number of items in a command. The table itself makes no large requests, since it does
-    // not split.
+    // These requests grow with the number of items in a command. The table itself makes no large requests, since it
+    // does not split.
     run(&mut clients.looks, "BF.RESERVE wide 0.01 500000 NONSCALING COUNTING SEED 7").unwrap();
     for (least, command) in [
         (1, many_items("BF.MADD wide", 0..70_000)),
@@ -475,7 +475,7 @@ fn each_request_for_memory_of_a_table_may_be_rejected_and_then_nothing_has_chang
             (options.contains("COUNTING"), ["WINDOW", "ROLLING"].iter().any(|word| options.contains(word)));
         let client = &mut clients.looks;
         let payload: Vec<u8> = ask(client, "DUMP grown");
-        // Each command has the least number of its requests. The key that it creates is `new`.
+        // Each command has its minimum number of requests. Keys that are created are called `new`.
         let mut commands: Vec<(u64, Words)> = vec![
             (2, split("COPY grown new")),
             (2, words([b"RESTORE", b"new", b"0", &payload])),
@@ -502,7 +502,7 @@ fn each_request_for_memory_of_a_table_may_be_rejected_and_then_nothing_has_chang
         assert!(requests >= 2, "{options}: a chunk made {requests} requests");
         assert_eq!(clients.asks.run("DUMP new"), Reply::bulk(&payload));
 
-        // Adds single items, some of which need memory.
+        // Adds single items. Some additions need memory.
         let mut rejected = 0;
         for number in 10_000.. {
             if grown.items.len() == 5500 || rejected == 12 {
@@ -551,11 +551,11 @@ fn each_request_for_memory_of_a_table_may_be_rejected_and_then_nothing_has_chang
     }
 }
 
-/// An addition that fails may have forgotten the items whose window is over, and no others.
 #[test]
-fn each_request_for_memory_may_fail_while_items_are_forgotten_and_only_those_that_are_over_are_gone() {
-    /// The number of items in the busiest window, and in total.
+fn a_failed_addition_forgets_at_most_the_items_whose_window_is_over() {
+    /// The number of items in the busiest window.
     const BUSY: usize = 3000;
+    /// The total number of items.
     const ALL: u64 = 8000;
     const WINDOW: i64 = 3600 * SECOND;
     let master = stopped(with_clock());
@@ -566,7 +566,7 @@ fn each_request_for_memory_may_fail_while_items_are_forgotten_and_only_those_tha
         (10, "SLICES 64"),
         (2 * BUSY, "NONSCALING"),
         (2 * BUSY, "ROLLING"),
-        // Each item ends a slice.
+        // Each slice has one item.
         (64, "ROLLING SLICES 64"),
     ] {
         run(&mut client, &format!("BF.RESERVE key 0.0000001 {capacity} WINDOW 3600 {options} SEED 7")).unwrap();
@@ -575,16 +575,16 @@ fn each_request_for_memory_may_fail_while_items_are_forgotten_and_only_those_tha
         let check = |client: &mut Connection, came: &[i64], clock: i64| {
             let numbers: Vec<u64> = (0..=came.len() as u64).collect();
             let mut found: Vec<bool> = many(client, "BF.MEXISTS", "key", &numbers);
-            assert_eq!(found.pop(), Some(false), "{options}: an item that was not added is there");
+            assert_eq!(found.pop(), Some(false), "{options}: an item that was not added is found");
             for (number, (since, found)) in came.iter().zip(found).enumerate() {
                 let is_last = !options.contains("ROLLING") || number + capacity >= came.len();
                 assert!(found || since + WINDOW <= clock || !is_last, "{options}: item {number} was forgotten");
-                assert!(!found || since + WINDOW + slice > clock, "{options}: item {number} is there");
+                assert!(!found || since + WINDOW + slice > clock, "{options}: item {number} was not forgotten");
             }
         };
         let (mut came, mut clock, mut rejected, mut changed) = (Vec::new(), 0, 0, 0);
         for number in 0..ALL {
-            // A flood, then a stream, and then a pause that is longer than the window.
+            // A pause that is longer than the window, then a fast stream of items, then one at half the speed.
             clock += match number % 4000 {
                 0 => 2 * WINDOW,
                 1..1500 => WINDOW / BUSY as i64,
@@ -609,12 +609,12 @@ fn each_request_for_memory_may_fail_while_items_are_forgotten_and_only_those_tha
             }
             came.push(clock);
         }
-        assert!(changed > 2, "{options}: {rejected} rejected, of which {changed} forgot");
+        assert!(changed > 2, "{options}: only {changed} of {rejected} failed additions forgot items");
         assert_figures_add_up(&mut client);
         wait_for_replica(&mut client, &mut reader);
         turn(&mut reader, clock);
         check(&mut reader, &came, clock);
-        // The replica may have had the memory to split a growing table when the primary had not.
+        // The replica may have split a growing table when the master had no memory for that.
         if capacity > 10 {
             assert_eq!(digest(&mut reader), digest(&mut client), "{options}");
         }
@@ -622,7 +622,7 @@ fn each_request_for_memory_may_fail_while_items_are_forgotten_and_only_those_tha
     }
 }
 
-/// A table keeps its loaded chunks if the memory does not suffice for the others.
+/// A table keeps its loaded chunks if there is no memory for the others.
 #[test]
 fn a_chunk_for_which_there_is_no_memory_is_rejected_and_can_be_loaded_later() {
     for (layout, flags) in LAYOUTS.into_iter().filter(|(layout, _)| is_table(layout)) {
@@ -660,7 +660,7 @@ fn a_chunk_for_which_there_is_no_memory_is_rejected_and_can_be_loaded_later() {
 
 /// The log has a header and chunks, like the stream of a master.
 #[test]
-fn a_server_without_the_memory_for_the_chunks_of_a_table_ends_rather_than_forget_its_items() {
+fn a_server_without_the_memory_for_the_chunks_of_a_table_exits_rather_than_forget_its_items() {
     for (layout, flags) in LAYOUTS.into_iter().filter(|(layout, _)| is_table(layout)) {
         let setup = || with_debug(Setup::oxbloom()).set("appendonly yes").set("aof-use-rdb-preamble no");
         let server = setup().set("repl-diskless-sync-delay 0").start();
@@ -676,7 +676,7 @@ fn a_server_without_the_memory_for_the_chunks_of_a_table_ends_rather_than_forget
         for (cursor, data) in &chunks {
             assert_eq!(wire.load_chunk(layout, *cursor, data), Reply::simple("OK"));
         }
-        wait_until("the replica has ended", || !replica.is_running());
+        wait_until("the replica has exited", || !replica.is_running());
         assert!(replica.log().contains(EXIT_MESSAGE), "{}", replica.log());
 
         rewrite_aof(&mut client);
@@ -688,11 +688,11 @@ fn a_server_without_the_memory_for_the_chunks_of_a_table_ends_rather_than_forget
     }
 }
 
-/// Some requests grow with the number of layers: a header, for example, has some dozens of bytes per layer.
+/// Some requests grow with the number of layers, such as those for a header.
 #[test]
 fn requests_that_grow_with_the_number_of_layers_may_fail_and_none_ends_the_server() {
     const MANY: u64 = 1000;
-    // The size of a header with this number of layers. Few other requests are as large.
+    // A header with this number of layers is larger than this. Few other requests are as large.
     const LEAST: u64 = 40 * MANY;
     let faulty = || with_debug(Setup::with_module(oxbloom_with_faults())).set("appendonly yes");
     let server = faulty().set("aof-use-rdb-preamble no").start();
@@ -702,7 +702,7 @@ fn requests_that_grow_with_the_number_of_layers_may_fail_and_none_ends_the_serve
         let mut model = FilterModel::new("deep");
         let is_table = layout != "classic";
         if is_table {
-            // The filter has one or two layers, with a chunk of about this size.
+            // The filter has one or two layers, and a chunk of about this size.
             run(&mut client, &format!("BF.RESERVE deep 0.0000001 1000 {flags}")).unwrap();
             model.add(&mut client, 0..20_000);
         } else {
@@ -716,7 +716,7 @@ fn requests_that_grow_with_the_number_of_layers_may_fail_and_none_ends_the_serve
         }
         let (cursor, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP deep 0");
         let payload: Vec<u8> = ask(&mut client, "DUMP deep");
-        // The last chunk is that of the table.
+        // The last chunk is the table's.
         let chunks = Wire::resp2(&server).scan_dump("deep");
         let before_last = chunks[chunks.len() - 2].0;
         assert!(is_table || header.len() as u64 > LEAST, "{layout}: {}", header.len());
@@ -729,7 +729,7 @@ fn requests_that_grow_with_the_number_of_layers_may_fail_and_none_ends_the_serve
                     assert!(!reply.is_error(), "{layout}: {reply:?}");
                     return request - 1;
                 }
-                // A module cannot make DUMP fail. It returns a payload that cannot be restored instead.
+                // A module cannot make DUMP fail, so it writes a payload that RESTORE rejects.
                 if let Reply::Bulk(cut) = &reply {
                     let restored = wire.run_words(&[b"RESTORE".to_vec(), b"cut".to_vec(), b"0".to_vec(), cut.clone()]);
                     assert_eq!(restored, Reply::error("ERR Bad data format"), "{layout}");
@@ -744,9 +744,9 @@ fn requests_that_grow_with_the_number_of_layers_may_fail_and_none_ends_the_serve
                 }
                 wire.run("DEL new");
             }
-            unreachable!("all commands end")
+            unreachable!("all commands succeed in the end")
         };
-        // The number of requests for all layers: at least the header, if the command encodes one.
+        // The minimum number of requests that grow with the layers.
         let of_layers = u64::from(!is_table);
         for (least, command) in [
             (of_layers, split("BF.SCANDUMP deep 0")),

@@ -1,5 +1,5 @@
-//! Full synchronizations that break off: a replica then has all its old data, no data, or all new data, but never a
-//! part.
+//! Full synchronizations that break off. The replica then has all its old data, no data, or all the new data, but never
+//! a part.
 
 use std::thread;
 
@@ -14,7 +14,7 @@ use testkit::replication::{follow, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
 use testkit::{Server, Setup, ask, error, run};
 
-/// The number of bytes before the snapshot when a replica connects, with a reserve.
+/// The maximum number of bytes that a connecting replica gets before the snapshot.
 const GREETING: u64 = 10_000;
 
 /// Returns the values of `repl-diskless-load` that this server supports.

@@ -1,5 +1,5 @@
-//! Replication streams that break off, or with flipped bits. The replica rejects the data with a line in the log, or
-//! its filters are intact. In the end, it gets all filters.
+//! Replication streams that break off or have flipped bits. The replica rejects the data with a log line, or its
+//! filters are intact. In the end, it gets all filters.
 
 use std::fs;
 use std::thread;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Client, Connection, RedisResult};
 
-use super::damage::{REJECTIONS, assert_no_crash, assert_rejected, check_taken, fill};
+use super::damage::{REJECTIONS, assert_no_crash, assert_rejected, check_accepted, fill};
 use testkit::command::{ABSENT, many};
 use testkit::filter_model::FilterModel;
 use testkit::info::{LAYOUTS, digest, digest_of, info};
@@ -38,13 +38,13 @@ fn is_settled(replica: &Server) -> bool {
     ["master_sync_in_progress:0", "loading:0"].iter().all(|fact| facts.lines().any(|line| line == *fact))
 }
 
-/// Waits until the log of a replica says, after `from`, that it has synchronized or rejected the data. Returns true if
-/// it has exited or would exit: some servers examine the rejected file first, without end.
+/// Waits until a replica has synchronized or rejected the data, as its log says after the first `from` bytes. Returns
+/// true if it has exited, or will: some servers first examine the rejected file, which may never end.
 fn ends(replica: &mut Server, from: usize) -> bool {
     const GRACE: Duration = Duration::from_millis(300);
     let mut rejected: Option<Instant> = None;
     let mut ends = false;
-    wait_until("the replica has dealt with it", || {
+    wait_until("the replica has synchronized or rejected the data", || {
         ends = !replica.is_running() || rejected.is_some_and(|rejected| rejected.elapsed() > GRACE);
         let log = &replica.log()[from..];
         if rejected.is_none() && log.contains("Internal error in RDB reading") {
@@ -55,7 +55,7 @@ fn ends(replica: &mut Server, from: usize) -> bool {
     ends
 }
 
-/// Synchronizes replicas with damage on the way, and then without.
+/// Synchronizes replicas, first with damage to the data on its way, then without.
 fn synchronize_with_damage(random: &mut Random, diskless: &str, load: &str, checksum: &str) {
     let master = with_debug(Setup::oxbloom())
         .set("repl-diskless-sync-delay 0")
@@ -68,7 +68,7 @@ fn synchronize_with_damage(random: &mut Random, diskless: &str, load: &str, chec
     run(&mut client, "SAVE").unwrap();
     let length = fs::metadata(master.folder().join("dump.rdb")).unwrap().len();
     let proxy = Proxy::to(&master);
-    // After the flip of a length, a replica may wait for data that does not come.
+    // If a bit of a length flips, a replica may wait for data that never comes.
     let setup =
         || limited(with_debug(Setup::oxbloom())).set(format!("repl-diskless-load {load}")).set("repl-timeout 10");
     for round in 0..4 {
@@ -98,9 +98,9 @@ fn synchronize_with_damage(random: &mut Random, diskless: &str, load: &str, chec
             proxy.mend();
             follow(&mut reader, proxy.port);
         } else if is_linked(&mut reader) {
-            assert!(matches!(damage, Damage::Flip(_)), "half a snapshot was taken");
+            assert!(matches!(damage, Damage::Flip(_)), "a truncated snapshot was accepted");
             run(&mut reader, "REPLICAOF NO ONE").unwrap();
-            check_taken(checksum, &recorded, &mut reader);
+            check_accepted(checksum, &recorded, &mut reader);
             proxy.mend();
             follow(&mut reader, proxy.port);
         } else {
@@ -116,7 +116,7 @@ fn synchronize_with_damage(random: &mut Random, diskless: &str, load: &str, chec
 }
 
 #[test]
-fn a_synchronization_that_is_damaged_is_rejected_or_its_filters_are_whole() {
+fn a_damaged_synchronization_is_rejected_or_its_filters_are_intact() {
     let mut random = Random::unpredictable();
     thread::scope(|scope| {
         for (diskless, load) in [("no", "disabled"), ("yes", "disabled"), ("yes", "swapdb")] {
@@ -131,7 +131,7 @@ fn a_synchronization_that_is_damaged_is_rejected_or_its_filters_are_whole() {
 }
 
 #[test]
-fn a_replica_outlives_damaged_commands_and_can_be_synchronized_anew() {
+fn a_replica_survives_damaged_commands_and_can_be_synchronized_again() {
     let mut random = Random::unpredictable();
     thread::scope(|scope| {
         for mut random in [(); 3].map(|()| Random(random.next_u64())) {
@@ -206,9 +206,9 @@ fn a_chunk_that_is_damaged_on_its_way_to_a_replica_is_rejected_there_and_the_log
         proxy.plan(Place::FromNow(chunk.len() as u64 / 2), Damage::Flip(1));
         Wire::resp2(&master).load_chunk(copy, *cursor, chunk);
         let rejection = format!("rejected BF.LOADCHUNK '{copy}' from the master or the append-only file: ");
-        wait_until("it is rejected", || replica.log().contains(&rejection));
+        wait_until("the chunk is rejected", || replica.log().contains(&rejection));
         assert_ne!(digest_of(&mut client, copy), digest_of(&mut reader, copy));
-        // As docs/operating.md advises.
+        // docs/operating.md advises this.
         run(&mut reader, "REPLICAOF NO ONE").unwrap();
         proxy.mend();
         follow(&mut reader, proxy.port);

@@ -1,5 +1,5 @@
-//! Many clients, a replica, and an operator that saves and loads files. Each client has keys of its own, and knows
-//! their content. At intervals, all clients pause, and the content of both servers is compared with theirs.
+//! Many clients, a replica, and an operator that saves and loads files. Each client has keys of its own, and a model of
+//! their content. At intervals, all clients pause, and the content of both servers is compared with the models.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,8 +26,8 @@ const STRETCH: Duration = Duration::from_secs(10);
 /// Log lines that only appear if something is wrong.
 const ALARMS: [&str; 4] = ["internal error", "BUG REPORT", "rejected a filter", "failed"];
 
-/// The most memory, in bytes, that may remain in use after all keys are deleted: less than a byte per step of half a
-/// minute.
+/// The memory that may remain in use after all keys are deleted, in bytes. This is less than a byte for each step of a
+/// run of half a minute.
 const SLACK: u64 = 64 << 10;
 
 pub(crate) fn soak(time: Duration, mut random: Random) {
@@ -64,26 +64,27 @@ pub(crate) fn soak(time: Duration, mut random: Random) {
     assert!(steps > 0 && most > before + SLACK, "{steps} steps, {most} bytes");
     assert_eq!(run(&mut operator, "FLUSHALL SYNC"), Ok(Value::Okay));
     drop(clients);
-    wait_until("the memory has returned", || held(&mut operator) < before + SLACK);
+    wait_until("the memory is freed", || held(&mut operator) < before + SLACK);
     let after = held(&mut operator);
     for server in [&master, &replica] {
         let log = server.log();
         assert!(!ALARMS.iter().any(|alarm| log.contains(alarm)), "{log}");
     }
     println!(
-        "{CLIENTS} clients took {steps} steps, with {pauses} pauses. Bytes: {before}, then up to {most}, then {after}."
+        "{CLIENTS} clients took {steps} steps, with {pauses} pauses. Memory in bytes: {before} at first, up to {most}, \
+         then {after}."
     );
 }
 
-/// A server that writes everything to an append-only file.
+/// Starts a server that writes everything to an append-only file.
 fn master() -> Server {
     let setup = with_debug(Setup::oxbloom()).module_arguments("lookahead-size 1").set("repl-diskless-sync-delay 0");
     let setup = setup.set("appendonly yes").set("appendfsync no").set("aof-use-rdb-preamble no");
-    // The server keeps a histogram for each command that it has run.
+    // With latency tracking, the server keeps a histogram for each command that it has run.
     if server_version() >= (7, 0) { setup.set("latency-tracking no").start() } else { setup.start() }
 }
 
-/// Starts a replica of the master, with other defaults, on these files.
+/// Starts a replica of the master, with other defaults and with these files.
 fn follow(master: &Server, folder: TempDir) -> Server {
     let setup = with_debug(Setup::oxbloom()).module_arguments("error-rate 0.3 initial-size 5 expansion-factor 7");
     let replica = replica_of(master, setup).on(folder).start();
@@ -91,7 +92,7 @@ fn follow(master: &Server, folder: TempDir) -> Server {
     replica
 }
 
-/// Returns the memory of the server without that for clients, replicas and files.
+/// Returns the memory that the server uses, without its buffers for clients, replicas and files.
 fn held(client: &mut Connection) -> u64 {
     let mut number = |field: &str| info_number(client, "memory", field);
     let buffers = ["mem_clients_normal", "mem_clients_slaves", "mem_replication_backlog", "mem_aof_buffer"];
@@ -99,13 +100,13 @@ fn held(client: &mut Connection) -> u64 {
     number("used_memory").saturating_sub(buffers)
 }
 
-/// Performs an action of the operator while clients are at work.
+/// Performs an action of the operator while the clients run commands.
 fn operate(random: &mut Random, client: &mut Connection) {
     match random.below(3) {
-        // A snapshot and a rewrite cannot run at the same time.
+        // The reply is an error if a save or a rewrite is already running.
         0 => drop(run(client, "BGSAVE")),
         1 => drop(run(client, "BGREWRITEAOF")),
-        _ => drop(run(client, "INFO everything").expect("what the server tells")),
+        _ => drop(run(client, "INFO everything").expect("the server's information")),
     }
     thread::sleep(Duration::from_millis(200));
     for (field, what) in [("rdb_last_bgsave_status", "a snapshot"), ("aof_last_bgrewrite_status", "a rewrite")] {
@@ -113,8 +114,8 @@ fn operate(random: &mut Random, client: &mut Connection) {
     }
 }
 
-/// Reloads all data from a snapshot or from the append-only file. The clients must pause: with these commands, the
-/// server does not tell the replica about a key that expires during the reload.
+/// Reloads all data from a snapshot or from the append-only file. The clients must pause: the server does not replicate
+/// the expiry of a key during such a reload.
 fn reload(random: &mut Random, client: &mut Connection) {
     // A running save would replace the snapshot that is to be read.
     wait_for_bgsave(client);
@@ -129,7 +130,7 @@ fn compare(clients: &mut [Client], master: &Server, replica: &Server) {
         assert_figures_add_up(&mut client);
         digest(&mut client)
     });
-    assert_eq!(digests[0], digests[1], "of the master, and of the replica");
+    assert_eq!(digests[0], digests[1], "the digests of the master and the replica");
     thread::scope(|scope| {
         for client in clients {
             scope.spawn(|| {
@@ -160,7 +161,7 @@ fn restart(random: &mut Random, master: &Server, replica: Server) -> Server {
     follow(master, folder)
 }
 
-/// A client, with the content of its keys.
+/// A client, with the models of its keys.
 struct Client {
     random: Random,
     connection: Connection,

@@ -1,4 +1,4 @@
-//! Active defragmentation of many small filters and some large ones: no answer changes.
+//! Active defragmentation of many small filters and some large ones. No reply changes.
 
 use std::ops::Range;
 use std::thread;
@@ -11,7 +11,7 @@ use testkit::random::Random;
 use testkit::server::{wait_until, with_debug};
 use testkit::{Server, Setup, run};
 
-/// Kinds of filters, each with the number of items in each filter. Filter n gets the items from number n on.
+/// Kinds of filters, each with the number of items in a filter. The items of filter `n` are `n`, `n + 1`, and so on.
 const KINDS: [(&str, u64); 12] = [
     ("0.01 10", 2),
     ("0.01 100", 3),
@@ -54,7 +54,7 @@ pub(crate) fn soak(filters: u64, mut random: Random) {
     }
     let before = digest(&mut client);
     // The server checks its fragmentation at intervals.
-    wait_until("holes are seen", || holes(&mut client) > used_memory(&mut client) / 4);
+    wait_until("the memory is fragmented", || holes(&mut client) > used_memory(&mut client) / 4);
     let holes_before = holes(&mut client);
     for setting in [
         "active-defrag-ignore-bytes 1",
@@ -76,21 +76,21 @@ pub(crate) fn soak(filters: u64, mut random: Random) {
     wait_until("half of the holes are gone", || holes(&mut client) < holes_before / 2);
     let hits = info_number(&mut client, "stats", "active_defrag_hits");
     assert_eq!(digest(&mut client), before);
-    assert!(of_each(&server, "BF.MEXISTS", &kept, own_items), "an item was forgotten");
+    assert!(of_each(&server, "BF.MEXISTS", &kept, own_items), "an item is missing");
     for (key, _) in LARGE {
-        assert_eq!(large(&mut client, "BF.MEXISTS", key), LARGE_ITEMS.end, "an item of {key} was forgotten");
+        assert_eq!(large(&mut client, "BF.MEXISTS", key), LARGE_ITEMS.end, "an item of {key} is missing");
     }
     // The filters are still intact: they can grow, and can be freed.
     let growing: Vec<u64> = kept.iter().copied().step_by(GROWING).collect();
     let more = |_| ABSENT..ABSENT + 100;
     of_each(&server, "BF.MADD", &growing, more);
-    assert!(of_each(&server, "BF.MEXISTS", &growing, more), "an item was forgotten");
+    assert!(of_each(&server, "BF.MEXISTS", &growing, more), "an item is missing");
     let holes_after = holes(&mut client);
     assert_eq!(run(&mut client, "FLUSHALL SYNC"), Ok(Value::Okay));
     assert_figures_add_up(&mut client);
     println!(
-        "Of {filters} filters {} were kept; {hits} allocations were moved, and {holes_before} bytes in holes became \
-         {holes_after}.",
+        "{} of {filters} filters were kept, and {hits} allocations were moved. Unused bytes in pages: {holes_before} \
+         before, {holes_after} after.",
         kept.len()
     );
 }

@@ -1,4 +1,4 @@
-//! Counting filters that grow and shrink, compared with exact counts. No item is missing or counted too low, and a
+//! Counting filters that grow and shrink, compared with exact counts. No item is missing, no count is too low, and a
 //! filter without items is small.
 
 use oxbloom_filter::Filter;
@@ -8,11 +8,11 @@ use testkit::random::Random;
 /// quotients.
 const FILTERS: [(f64, bool); 4] = [(0.01, true), (0.4, true), (1e-7, true), (0.01, false)];
 
-/// The number of different items. Some have high counts.
+/// The number of different items, and the highest count of an item.
 const UNIVERSE: u64 = 1 << 21;
 const MOST: u8 = 200;
 
-/// The most bytes that an empty filter may take.
+/// The maximum size of an empty filter, in bytes.
 const SMALL: usize = 1000;
 
 /// Performs `operations` random additions and removals.
@@ -23,7 +23,7 @@ pub(crate) fn soak(operations: u64, mut random: Random) {
         let mut counts = vec![0u8; UNIVERSE as usize];
         let mut left = operations / FILTERS.len() as u64;
         while left > 0 {
-            // In the first half of a wave, most operations are additions; in the second half, most are removals.
+            // The percentage of additions is random at first, and then falls in steps.
             for percent in [random.below(100), 90, 60, 40, 10] {
                 let steps = left.min(UNIVERSE / 2);
                 (0..steps).for_each(|_| step(&mut filter, &mut counts, &mut random, percent));
@@ -54,13 +54,13 @@ fn step(filter: &mut Filter, counts: &mut [u8], random: &mut Random, percent: u6
 }
 
 fn remove(filter: &mut Filter, number: u64) {
-    assert_eq!(filter.remove(number.to_le_bytes()), Ok(true), "item {number} was there");
+    assert_eq!(filter.remove(number.to_le_bytes()), Ok(true), "removal of item {number}");
 }
 
 /// Panics if an item is missing, or its count is too low.
 fn check(filter: &Filter, counts: &[u8]) {
     for (number, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
         let told = filter.count((number as u64).to_le_bytes()).expect("a counting filter");
-        assert!(told >= count.into(), "item {number} was added {count} times, and counts {told}");
+        assert!(told >= count.into(), "item {number} was added {count} times, but its count is {told}");
     }
 }

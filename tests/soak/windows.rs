@@ -6,7 +6,7 @@ use std::time::Duration;
 use oxbloom_filter::Filter;
 use testkit::random::Random;
 
-/// The error rates, the numbers of slices, and true if the filter grows and renews items.
+/// The error rate and the number of slices of each filter, whether it grows, and whether it renews items.
 const FILTERS: [(f64, u8, bool, bool); 4] =
     [(0.01, 8, true, false), (0.4, 3, true, true), (1e-6, 64, false, false), (0.01, 16, true, true)];
 
@@ -14,8 +14,8 @@ const FILTERS: [(f64, u8, bool, bool); 4] =
 const UNIVERSE: u64 = 1 << 20;
 const WINDOW: u64 = 3_600_000;
 
-/// The most bytes of a filter that has forgotten all but some hundred items. Each of these may be in a segment of its
-/// own.
+/// The maximum size of a filter that has forgotten all but some hundred items, in bytes. Each of these may be in a
+/// segment of its own.
 const SMALL: usize = 400_000;
 
 /// Performs `operations` random additions.
@@ -62,6 +62,6 @@ pub(crate) fn soak(operations: u64, mut random: Random) {
 /// Panics if an item is missing before its window is over.
 fn check(filter: &Filter, due: &[u64], now: u64) {
     for (number, _) in due.iter().enumerate().filter(|(_, due)| **due > now) {
-        assert!(filter.contains((number as u64).to_le_bytes()), "item {number} is forgotten early");
+        assert!(filter.contains((number as u64).to_le_bytes()), "item {number} was forgotten early");
     }
 }

@@ -1,4 +1,4 @@
-//! The stopped clock of filters that forget.
+//! Stops and sets the clock of filters that forget.
 
 use redis::{Connection, RedisResult, Value};
 

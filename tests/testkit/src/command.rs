@@ -39,14 +39,14 @@ pub fn error_text(error: &redis::RedisError) -> String {
     }
 }
 
-/// Returns item number `n`: any bytes, of various lengths.
+/// Returns item number `n`. Items are binary, and of various lengths.
 pub fn item(n: u64) -> Vec<u8> {
     let mut item = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes().to_vec();
     item.extend_from_slice(&b"\r\n\0 \xff%s"[..(n % 8) as usize]);
     item
 }
 
-/// Numbers from here on are never added by [`FilterModel::add`].
+/// Numbers from here on never belong to a `FilterModel`.
 pub const ABSENT: u64 = 1 << 40;
 
 /// Runs `command key item…`.

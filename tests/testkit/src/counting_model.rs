@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-/// The items of one filter, each with its additions minus its removals. A filter that does not count has the same
-/// model, but no removals.
+/// The items of a filter, and the count of each: its additions minus its removals. The model also fits a filter without
+/// counts, which has no removals.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CountingModel<T> {
     counts: BTreeMap<T, u64>,
     /// True if the filter may contain other items than its replies said: it was loaded from arbitrary bytes, or an
-    /// absent item was removed. Then each removal may remove other items too.
+    /// absent item was removed. In both cases, each removal may remove other items too.
     is_uncertain: bool,
 }
 
@@ -51,7 +51,7 @@ impl<T: Clone + Ord> CountingModel<T> {
         self.counts.contains_key(item)
     }
 
-    /// Returns true if the filter may return `count` for an item: it must not be too low.
+    /// Returns true if the filter may return `count` for an item. A count must not be too low.
     pub fn allows(&self, item: &T, count: u64) -> bool {
         count >= self.count(item)
     }

@@ -21,7 +21,7 @@ impl CountingWorkload {
         CountingWorkload { key: key.to_owned(), model: CountingModel::default() }
     }
 
-    /// Adds some items, some of them again, and a few many times, until one does not fit.
+    /// Adds random items, or one item a hundred times, until one does not fit. Some of the items are already present.
     pub fn add(&mut self, random: &mut Random, client: &mut Wire) {
         let (command, options) = random.one_of(&[
             ("BF.ADD", ""),
@@ -48,8 +48,8 @@ impl CountingWorkload {
                 break;
             };
             let count = self.model.count(number);
-            assert!(!new || count == 0, "{command} {}: item {number} has {count} occurrences, and was new", self.key);
-            // NX also ignores false positives.
+            assert!(!new || count == 0, "{command} {}: item {number} was new, but had the count {count}", self.key);
+            // NX also skips false positives.
             if new || !options.contains("NX") {
                 self.model.add(*number);
             }
@@ -99,7 +99,7 @@ impl CountingWorkload {
         assert_eq!(client.run(&format!("BF.RESERVE {empty} LIKE {key}")), Reply::simple("OK"));
         for field in ["ITEMS", "FILTERS", "CAPACITY", "FILL", "FPR", "SIZE"] {
             let [now, never] = [key, &empty].map(|key| client.run(&format!("BF.INFO {key} {field}")));
-            assert_eq!(now, never, "{field} of {key}, from which all was removed, and of an empty filter");
+            assert_eq!(now, never, "{field} of the emptied filter {key}, and of a new one");
         }
         let all: Vec<u64> = (0..ITEMS).collect();
         let counts = self.ask(client, "BF.MCOUNT", "", &all);
@@ -116,7 +116,7 @@ impl CountingWorkload {
             for (number, (count, found)) in numbers.iter().zip(counts.into_iter().zip(found)) {
                 let held = self.model.count(number);
                 let is_sound = found && self.model.allows(number, count);
-                assert!(is_sound, "{}: item {number} has {held} occurrences, and its count is {count}", self.key);
+                assert!(is_sound, "{}: item {number} was added {held} times; found {found}, count {count}", self.key);
             }
         }
     }

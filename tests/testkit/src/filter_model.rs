@@ -1,4 +1,4 @@
-//! A filter on a server, with every item that the server acknowledged; and filters of many kinds.
+//! A model of a filter on a server, and filters of many kinds.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -48,7 +48,7 @@ impl FilterModel {
         self.key.starts_with("windowed")
     }
 
-    /// Adds items, all of which must be accepted. Returns the number of new ones.
+    /// Adds items. Panics if one is rejected. Returns the number of new ones.
     pub fn add(&mut self, client: &mut Connection, numbers: Range<u64>) -> u64 {
         let numbers: Vec<u64> = numbers.collect();
         let mut new = 0;
@@ -65,7 +65,7 @@ impl FilterModel {
     pub fn observe(&self, client: &mut Connection) -> Observed {
         let items: Vec<u64> = self.items.iter().copied().collect();
         let forgotten = self.found(client, &items, false);
-        assert!(forgotten.is_empty(), "{}: {} of {} items are forgotten", self.key, forgotten.len(), items.len());
+        assert!(forgotten.is_empty(), "{}: {} of {} items are missing", self.key, forgotten.len(), items.len());
         let absent: Vec<u64> = (ABSENT..ABSENT + 2000).collect();
         let found = self.found(client, &absent, true);
         Observed {
@@ -77,7 +77,7 @@ impl FilterModel {
         }
     }
 
-    /// Returns those of `numbers` whose presence is `expected`.
+    /// Returns those of `numbers` for which BF.MEXISTS replies `expected`.
     pub fn found(&self, client: &mut Connection, numbers: &[u64], expected: bool) -> Vec<u64> {
         let mut found = Vec::new();
         for numbers in numbers.chunks(1000) {
@@ -88,7 +88,7 @@ impl FilterModel {
     }
 }
 
-/// Uses a filter that was created from untrusted data: items that are added are found, and no command hangs.
+/// Uses a filter that was created from untrusted data. Added items must be found, and no command may hang.
 pub fn use_in_every_way(client: &mut Connection, key: &str) {
     let mut pipe = redis::pipe();
     for question in ["BF.INFO", "BF.DEBUG", "BF.CARD", "DUMP", "DEBUG DIGEST-VALUE", "MEMORY USAGE"] {
@@ -103,14 +103,14 @@ pub fn use_in_every_way(client: &mut Connection, key: &str) {
     pipe.cmd("BF.SCANDUMP").arg(key).arg(1);
     let _: Vec<Value> = pipe.query(client).expect("answers");
     let counts = info_field::<String>(client, key, "LAYOUT") == "counting";
-    // In a script time stands still: the data may tell the filter to forget after a millisecond.
+    // Time stands still in a script. Elsewhere the filter could forget the item first: its window may be a millisecond.
     let add_and_look = "redis.call('BF.ADD', KEYS[1], ARGV[1]) return redis.call('BF.EXISTS', KEYS[1], ARGV[1])";
     for n in 0..30 {
         let words = [b"EVAL", add_and_look.as_bytes(), b"1", key.as_bytes(), &item(n)];
         match run_words(client, &words).map_err(|error| error_text(&error)) {
             Ok(found) => {
                 assert_eq!(found, Value::Int(1));
-                // Every other item is removed again.
+                // Removes every other item.
                 if counts && n % 2 == 1 {
                     assert!(many::<Vec<u64>>(client, "BF.MCOUNT", key, &[n - 1, n]).iter().all(|&count| count > 0));
                     assert_eq!(many::<Vec<u64>>(client, "BF.MDEL", key, &[n]), [1]);
@@ -150,7 +150,7 @@ pub fn counting_in_three_chunks(client: &mut Connection, key: &str) -> FilterMod
 }
 
 /// Creates filters of many kinds, in all layouts: empty, fixed and full, grown to many layers, with many false
-/// positives, large. The windows of filters that forget end long after the tests.
+/// positives, and large. The windows of filters that forget end long after the tests.
 pub fn various(client: &mut Connection) -> Vec<FilterModel> {
     let kinds = [
         ("empty", "0.01 1000", 0),

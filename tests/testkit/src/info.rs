@@ -7,11 +7,10 @@ use redis::{Connection, FromRedisValue, Value};
 use crate::command::ask;
 use crate::server::PATIENCE;
 
-/// Returns the whole reply of BF.INFO, without a size that cannot be compared.
+/// Returns the reply of BF.INFO, without the size if it can differ between equal filters.
 ///
-/// Under some allocators, the alignment of an allocation varies, and a filter takes some bytes more or less: with
-/// these, the size is left out. It is also left out for counting filters: their unused memory depends on the order of
-/// the writes.
+/// With allocators other than jemalloc, it varies by some bytes, with the alignment of allocations. For a counting
+/// filter, it depends on the order of the writes.
 pub fn filter_info(client: &mut Connection, key: &str) -> Vec<Value> {
     let mut facts: Vec<Value> = ask(client, &format!("BF.INFO {key}"));
     let counts = info_field::<String>(client, key, "LAYOUT") == "counting";
@@ -29,7 +28,7 @@ pub fn info_field<T: FromRedisValue>(client: &mut Connection, key: &str, field: 
     redis::from_redis_value(value).unwrap_or_else(|error| panic!("BF.INFO {key} {field}: {error}"))
 }
 
-/// Returns true if a key has a filter, of any data type.
+/// Returns true if a key has a filter, of our data type or RedisBloom's.
 pub fn is_filter(client: &mut Connection, key: &str) -> bool {
     ["oxbloom--", "MBbloom--"].contains(&ask::<String>(client, &format!("TYPE {key}")).as_str())
 }
@@ -49,8 +48,8 @@ pub fn info_number(client: &mut Connection, section: &str, field: &str) -> u64 {
 /// The gauges of a layout in INFO: filters, layers, bytes, items.
 type Gauges = [u64; 4];
 
-/// The layouts, as INFO calls them, with the arguments that create them. The same items always give the same filter,
-/// except that a filter that forgets also stores their times. It forgets long after the tests have ended.
+/// The layouts by their names in INFO, with the arguments that create them. The seeds are fixed, so the same items
+/// always give the same filter; a filter that forgets also stores times. Its window ends long after the tests.
 pub const LAYOUTS: [(&str, &str); 4] = [
     ("native", "LAYOUT native SEED 7"),
     ("counting", "COUNTING SEED 8"),
@@ -65,14 +64,14 @@ pub fn layout_figure(client: &mut Connection, layout: &str, figure: &str) -> u64
     number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {figure} of {layout} in '{figures}'"))
 }
 
-/// Returns the number of items that a filter holds. Forgotten items count until something is added.
+/// Returns the number of items in a filter's memory. Forgotten items count until the next addition.
 fn items_in_memory(client: &mut Connection, key: &str) -> u64 {
     let lines: Vec<String> = ask(client, &format!("BF.DEBUG {key}"));
     let items = lines[1..].iter().flat_map(|line| line.split(' ')).filter_map(|fact| fact.strip_prefix("size:"));
     items.map(|items| items.parse::<u64>().expect("a number")).sum()
 }
 
-/// Panics unless the gauges of `INFO bf` are the sums of BF.INFO's fields of all filters.
+/// Panics unless the gauges of `INFO bf` are the sums of the fields of BF.INFO over all filters.
 pub fn assert_figures_add_up(client: &mut Connection) {
     let mut expected = [[0; 4]; LAYOUTS.len()];
     for key in ask::<Vec<String>>(client, "KEYS *") {
@@ -96,7 +95,7 @@ pub fn assert_figures_add_up(client: &mut Connection) {
     while shown(client) != expected && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(shown(client), expected, "{figures:?} of {LAYOUTS:?}: shown, and there");
+    assert_eq!(shown(client), expected, "{figures:?} of {LAYOUTS:?} in INFO, and as sums over all filters");
     for (index, figure) in figures.into_iter().enumerate() {
         let total = expected.iter().map(|sums| sums[index]).sum::<u64>();
         assert_eq!(info_number(client, "bf", &format!("bf_{figure}")), total, "{figure}");

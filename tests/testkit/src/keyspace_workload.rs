@@ -14,7 +14,7 @@ const KEYS: u64 = 6;
 /// The number of items in random commands.
 const ITEMS: u64 = 4000;
 
-/// A window that outlasts the tests: a filter with it forgets nothing.
+/// A window that is longer than the tests, so that filters forget nothing.
 const LONG_WINDOW: [&str; 2] = ["WINDOW", "1000000000"];
 
 /// Some keys that only this client writes to, and the model of their filters.
@@ -57,7 +57,7 @@ impl KeyspaceWorkload {
                     0 => words.extend(["SEED".to_owned(), random.next_u64().to_string()]),
                     1 => words.extend(LONG_WINDOW.map(str::to_owned)),
                     2 => words.extend([LONG_WINDOW[0], LONG_WINDOW[1], "SLICES", "3", "REFRESH"].map(str::to_owned)),
-                    // There is room for all items.
+                    // A capacity for all items, so that none is forgotten.
                     3 => {
                         words[3] = ITEMS.to_string();
                         words.push("ROLLING".to_owned());
@@ -136,7 +136,7 @@ impl KeyspaceWorkload {
                 return Err(format!("{key} differs: {seeds:?} {facts:?}"));
             }
             if let Some(number) = filter.items().find(|&&number| answers[0][number as usize] == 0) {
-                return Err(format!("{key} has forgotten item {number}"));
+                return Err(format!("{key}: item {number} is missing"));
             }
         }
         Ok(())
@@ -236,7 +236,7 @@ impl KeyspaceWorkload {
             words.extend(numbers.iter().map(|&number| item(number)));
             run_words(client, &words).unwrap();
         }
-        // The replies are not parsed here, so add the items again: present items stay.
+        // The replies are not parsed, so it is unknown which items were added. Adding all again settles that.
         for key in keys {
             if is_filter(client, key) {
                 self.model.get_or_create(key);
@@ -247,7 +247,7 @@ impl KeyspaceWorkload {
     }
 }
 
-/// Runs a command, and returns the reply with its errors.
+/// Runs a command, and returns its reply, in which some elements may be errors.
 trait RawReply {
     fn req_packed_command_raw(&mut self, command: &redis::Cmd) -> Value;
 }

@@ -9,11 +9,16 @@
 //!   such models, and random commands that are checked against them;
 //! - [`info`], [`persistence`], [`replication`]: INFO and BF.INFO, files, and replicas;
 //! - [`payload`], [`proxy`], [`memory`]: DUMP payloads and their parts, links that break, servers short of memory;
-//! - [`random`]: random numbers that a seed repeats.
+//! - [`random`]: reproducible random numbers.
 //!
-//! `SERVER_BIN` names the server under test (default: `redis-server`), `OXBLOOM_MODULE` the module (default: the
-//! release build), `REDISBLOOM_MODULE` RedisBloom (default: where `make setup-test` puts it). A test fails if one of
-//! them is missing.
+//! Environment variables with paths:
+//!
+//! - `SERVER_BIN`: the server under test (default: `redis-server`);
+//! - `OXBLOOM_MODULE`: the module under test (default: the release build);
+//! - `OXBLOOM_FAULTY_MODULE`: the module with fault injection (default: the debug build);
+//! - `REDISBLOOM_MODULE`: RedisBloom (default: the one that `make setup` installs).
+//!
+//! A test fails if a file that it needs is missing.
 
 #![allow(missing_docs, reason = "not published, and most names explain themselves")]
 

@@ -29,7 +29,7 @@ pub mod grow {
 /// The log message of a server that exits to avoid losing items.
 pub const EXIT_MESSAGE: &str = "exiting to avoid losing items";
 
-/// Returns a BF.RESERVE for a filter of about `mebibytes` MiB.
+/// Returns the BF.RESERVE command for a filter of about `mebibytes` MiB.
 pub fn reserve(key: &str, mebibytes: u64) -> String {
     format!("BF.RESERVE {key} 0.01 {} NONSCALING", mebibytes * MIB * 8 / 10)
 }
@@ -46,18 +46,18 @@ pub fn limited(setup: Setup) -> Setup {
     setup.module_arguments("filter-memory-limit 512mb").limit_address_space(4 << 30)
 }
 
-/// Limits a server that is not started yet to `bytes` bytes more than an idle server has.
+/// Limits a server that is not started yet to `bytes` bytes more than an idle server uses.
 pub fn confine(setup: Setup, bytes: u64) -> Setup {
     let idle = with_debug(Setup::oxbloom()).limit_address_space(libc::RLIM_INFINITY).start();
     setup.limit_address_space(address_space(&idle) + bytes)
 }
 
-/// Limits a running server to `bytes` bytes more than it has; `None` removes the limit.
+/// Limits a running server to `bytes` bytes more than it uses; `None` removes the limit.
 pub fn confine_running(server: &Server, bytes: Option<u64>) {
     let most = bytes.map_or(libc::RLIM_INFINITY, |bytes| address_space(server) + bytes);
     let limit = libc::rlimit { rlim_cur: most, rlim_max: libc::RLIM_INFINITY };
     let pid = server.pid().try_into().expect("a process number");
-    // SAFETY: the limit lives for the time of the call, and the place for the old one may be null.
+    // SAFETY: the new limit outlives the call, and the pointer for the old one may be null.
     let status = unsafe { libc::prlimit(pid, libc::RLIMIT_AS, &limit, std::ptr::null_mut()) };
     assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
 }

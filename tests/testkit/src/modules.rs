@@ -17,7 +17,7 @@ pub fn oxbloom_with_faults() -> PathBuf {
     module("OXBLOOM_FAULTY_MODULE", "target/debug/liboxbloom.so", "cargo build --features fault-injection")
 }
 
-/// Returns the path of a module: that in the environment variable `variable`, or `default` in the build folder.
+/// Returns the path of a module: the value of an environment variable, or `default` in the workspace.
 pub fn module(variable: &str, default: &str, remedy: &str) -> PathBuf {
     let path = std::env::var_os(variable).map_or_else(|| repository().join(default), PathBuf::from);
     assert!(path.is_file(), "{} is missing: run `{remedy}`, or set {variable}", path.display());

@@ -10,16 +10,16 @@ pub enum Part {
     String(Vec<u8>),
 }
 
-/// A DUMP payload: the type, the values that it wrote, and the version of the RDB format.
+/// A DUMP payload: its type and values (`body`), and the version of the RDB format.
 pub struct Payload {
     pub body: Vec<u8>,
     version: [u8; 2],
 }
 
-/// The size of the type: one byte for the kind of value, nine for the module's type.
+/// The size of the type in a body: one byte for the kind of value, nine for the module's type.
 pub const TYPE_BYTES: usize = 10;
 
-/// The codes before each part, and after the last.
+/// The codes before the parts, and the code after the last one.
 const END: u64 = 0;
 const UNSIGNED: u64 = 2;
 const DOUBLE: u64 = 4;
@@ -80,7 +80,7 @@ impl Payload {
     }
 }
 
-/// Returns the byte ranges of the strings of a body.
+/// Returns the byte ranges of the strings in a body.
 pub fn strings(body: &[u8]) -> Vec<Range<usize>> {
     let mut reader = Reader::new(body);
     let parts = std::iter::from_fn(|| reader.next());
@@ -146,9 +146,9 @@ fn write_length(body: &mut Vec<u8>, length: u64) {
     }
 }
 
-/// Returns the checksum of RDB files and payloads: CRC-64 after Jones.
+/// Returns the checksum of RDB files and payloads: CRC-64 with the polynomial of Jones.
 pub fn crc64(bytes: &[u8]) -> u64 {
-    /// `0xad93d23594c935a9`, its bits in reverse.
+    /// `0xad93d23594c935a9`, with its bits reversed.
     const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
     bytes
         .iter()

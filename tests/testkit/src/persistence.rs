@@ -24,7 +24,7 @@ pub fn rewrite_aof(client: &mut Connection) {
             && info_number(client, "persistence", "aof_rewrite_scheduled") == 0
             && info_number(client, "persistence", "rdb_bgsave_in_progress") == 0
     };
-    wait_until("no rewrite is under way", || idle(client));
+    wait_until("no rewrite or save is running", || idle(client));
     run(client, "BGREWRITEAOF").expect("a rewrite that starts");
     wait_until("the rewrite ends", || idle(client));
     assert_eq!(info(client, "persistence", "aof_last_bgrewrite_status"), "ok");
@@ -45,7 +45,7 @@ pub fn aof_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Writes commands at the end of a server's append-only file.
+/// Appends commands to a server's append-only file.
 pub fn append_to_aof(folder: &Path, commands: &[&[&[u8]]]) {
     let files = aof_files(folder);
     // Before version 7 there is one file; later versions have a base and increments.
@@ -62,7 +62,7 @@ pub fn append_to_aof(folder: &Path, commands: &[&[&[u8]]]) {
     }
 }
 
-/// Returns the commands in the append-only files of a server without an RDB preamble.
+/// Returns the commands in a server's append-only files, which must not have an RDB preamble.
 pub fn aof_commands(folder: &Path) -> Vec<Vec<Vec<u8>>> {
     let files = aof_files(folder).into_iter().map(|file| fs::read(file).expect("a file that can be read"));
     files.flat_map(|bytes| commands_in(&bytes)).map(|(_, command)| command).collect()
@@ -75,7 +75,7 @@ pub fn commands_in(log: &[u8]) -> Vec<(Range<usize>, Vec<Vec<u8>>)> {
     while !rest.is_empty() {
         let start = log.len() - rest.len();
         let line = take_line(&mut rest);
-        // Annotations, such as timestamps.
+        // Skips annotations, such as timestamps.
         if line.starts_with(b"#") {
             continue;
         }
@@ -100,7 +100,7 @@ fn take_line<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
 }
 
 fn number(line: &[u8], mark: u8) -> usize {
-    let digits = line.strip_prefix(&[mark]).unwrap_or_else(|| panic!("{line:?} starts otherwise"));
+    let digits = line.strip_prefix(&[mark]).unwrap_or_else(|| panic!("{line:?} starts with another byte"));
     std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).expect("a number")
 }
 

@@ -19,7 +19,7 @@ const MAGIC_LENGTH: usize = MAGICS[0].len();
 /// A kind of damage to a byte.
 #[derive(Clone, Copy, Debug)]
 pub enum Damage {
-    /// Ends the connection before the byte.
+    /// Closes the connection before the byte.
     Cut,
     /// Flips these bits of the byte.
     Flip(u8),
@@ -32,11 +32,11 @@ pub enum Place {
     OfConnection(u64),
     /// An offset from the start of a snapshot.
     OfSnapshot(u64),
-    /// An offset from the next byte.
+    /// An offset from the next byte that the master sends.
     FromNow(u64),
 }
 
-/// A port whose connections lead to a master.
+/// A local port that forwards connections to a master.
 pub struct Proxy {
     pub port: u16,
     link: Arc<Link>,
@@ -60,7 +60,7 @@ enum Mode {
     Whole,
     /// Each connection becomes slow after this number of bytes.
     Slow(u64),
-    /// A byte is to be damaged, once.
+    /// One byte will be damaged. Then the link is broken.
     Harmful(Place, Damage),
     /// New connections are rejected.
     Broken,
@@ -105,7 +105,7 @@ impl Proxy {
         state.open.iter().for_each(|connection| connection.close());
     }
 
-    /// Returns true if the damage was done.
+    /// Returns true if the link was cut or has damaged its byte.
     pub fn is_broken(&self) -> bool {
         matches!(self.link.state().mode, Mode::Broken)
     }
@@ -120,14 +120,14 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.cut();
         self.link.state().is_over = true;
-        // For the thread that waits for it.
+        // Wakes the thread that accepts connections, so that it returns.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
     }
 }
 
 impl Link {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread panics with it")
+        self.state.lock().expect("no thread panics while it holds the lock")
     }
 
     fn accept(self: &Arc<Link>, listener: &TcpListener) {
@@ -142,7 +142,7 @@ impl Link {
             state.open.push(Arc::clone(&connection));
             let (link, down) = (Arc::clone(self), Arc::clone(&connection));
             thread::spawn(move || {
-                // Either side may have closed its end, or the connection was cut.
+                // An error only means that the connection was closed or cut.
                 let _ = link.pass(&down);
                 down.close();
                 link.state().open.retain(|open| !Arc::ptr_eq(open, &down));
@@ -187,14 +187,14 @@ impl Link {
 #[derive(Default)]
 struct Flow {
     passed: u64,
-    /// The last bytes, which may be the start of a snapshot's first ones.
+    /// The last bytes, in case the first bytes of a snapshot come in two reads.
     tail: Vec<u8>,
-    /// The offset at which a snapshot started, if one did.
+    /// The offset of the snapshot, once it has started.
     snapshot: Option<u64>,
 }
 
 impl Flow {
-    /// Reads the next bytes.
+    /// Looks for the start of a snapshot in the next bytes.
     fn see(&mut self, bytes: &[u8]) {
         if self.snapshot.is_none() {
             let start = self.passed - self.tail.len() as u64;
@@ -207,7 +207,7 @@ impl Flow {
 }
 
 impl State {
-    /// Returns the position among the next bytes of a connection that is to be damaged, and how.
+    /// Returns the planned damage if it hits the next `length` bytes of a connection, and its position among them.
     fn strike(&mut self, flow: &Flow, length: usize) -> Option<(usize, Damage)> {
         let Mode::Harmful(place, damage) = self.mode else { return None };
         let at = match place {

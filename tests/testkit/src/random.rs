@@ -1,10 +1,11 @@
-//! Random numbers that a seed repeats.
+//! Reproducible random numbers.
 
-/// Random numbers from a seed (splitmix64).
+/// A generator of random numbers from a seed (splitmix64).
 pub struct Random(pub u64);
 
 impl Random {
-    /// Returns numbers from a seed that differs from run to run. Prints the seed, so that a failure can be repeated.
+    /// Creates a generator with a seed that differs from run to run. Prints the seed, so that a failure can be
+    /// reproduced.
     pub fn unpredictable() -> Random {
         use std::hash::{BuildHasher as _, RandomState};
         let seed = RandomState::new().hash_one(0);
@@ -25,7 +26,7 @@ impl Random {
         self.next_u64() % limit
     }
 
-    /// Returns true in `percent` of 100 cases.
+    /// Returns true with a probability of `percent` per cent.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

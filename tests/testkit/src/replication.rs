@@ -1,4 +1,4 @@
-//! Replicas: makes a server a replica, and waits until it has caught up.
+//! Makes a server a replica, and waits until it has caught up.
 
 use redis::{Connection, Value};
 
@@ -16,7 +16,7 @@ pub fn follow(replica: &mut Connection, port: u16) {
     assert_eq!(run(replica, &format!("REPLICAOF 127.0.0.1 {port}")), Ok(Value::Okay));
 }
 
-/// Waits until the replica has seen all that the master did.
+/// Waits until the replica has applied all commands of the master.
 pub fn wait_for_replica(master: &mut Connection, replica: &mut Connection) {
     wait_until("the replica has caught up", || {
         info(replica, "replication", "master_link_status") == "up"

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use crate::command::run;
 use crate::modules::oxbloom;
 
-/// The maximum time in which a server must start, load its data, or synchronize.
+/// The maximum time for a server to start, load its data, or synchronize.
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Returns the path of the server under test.
@@ -78,13 +78,13 @@ impl Setup {
         self
     }
 
-    /// Starts the server on the files of another one.
+    /// Makes the server start with the files of another one.
     pub fn on(mut self, folder: TempDir) -> Setup {
         self.folder = Some(folder);
         self
     }
 
-    /// Limits the address space of the process, in bytes.
+    /// Limits the address space of the process to `bytes` bytes.
     pub fn limit_address_space(mut self, bytes: u64) -> Setup {
         self.limit_address_space = Some(bytes);
         self
@@ -96,7 +96,7 @@ impl Setup {
         self
     }
 
-    /// Starts the server and waits until it serves.
+    /// Starts the server, and waits until it is ready.
     pub fn start(self) -> Server {
         self.try_start().unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
     }
@@ -115,10 +115,10 @@ impl Setup {
 
     /// Starts the server. Returns its log if it does not become ready, or logs one of `reasons`.
     ///
-    /// Some servers examine a damaged file without end, so this does not wait until they exit.
+    /// Some servers never finish examining a damaged file, so this does not wait until they exit.
     pub fn attempt(mut self, reasons: &[&str]) -> Result<Server, String> {
         let mut folder = self.folder.take().unwrap_or_else(|| TempDir::new().expect("a temporary folder"));
-        // Another process may take the port before the server starts: then try the next port.
+        // If another process takes the port before the server starts, tries another one.
         for _ in 0..10 {
             let port = free_port();
             self.write_configuration(&folder, port);
@@ -154,8 +154,8 @@ impl Setup {
         let mut command = Command::new(words.next().expect("at least the server"));
         command.args(words).arg("server.conf").current_dir(folder.path()).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        // A limit does not apply to memory that glibc's allocator already holds. So that tests know how much that is,
-        // all threads share one arena, and large allocations are returned to the system at once.
+        // A limit does not apply to free memory that glibc's allocator already holds. It holds little if all threads
+        // share one arena, and large allocations are returned to the system at once.
         command.env("MALLOC_ARENA_MAX", "1").env("MALLOC_MMAP_THRESHOLD_", "131072");
         if let Some(bytes) = self.limit_address_space {
             let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
@@ -211,7 +211,7 @@ impl Server {
         let mut failed: Option<Instant> = None;
         while started.elapsed() < PATIENCE {
             if let Some(status) = self.process.try_wait().expect("our own child") {
-                return Err(format!("the server ended: {status}"));
+                return Err(format!("the server exited: {status}"));
             }
             if answers(self.process.id(), self.port) {
                 return Ok(());
@@ -243,7 +243,7 @@ impl Server {
         client.get_connection().unwrap_or_else(|error| panic!("{error}:\n{}", self.log()))
     }
 
-    /// Returns the log. It may contain bytes of clients that are not UTF-8.
+    /// Returns the log. Bytes that are not UTF-8 are replaced.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.folder().join("log")).unwrap_or_default()).into_owned()
     }
@@ -290,7 +290,7 @@ impl Drop for Server {
     }
 }
 
-/// Copies a server's files, so that another server can start on them.
+/// Copies a server's files, so that another server can start with them.
 pub fn copy_of(folder: &Path) -> TempDir {
     let copy = TempDir::new().expect("a temporary folder");
     copy_all(folder, copy.path());
@@ -310,8 +310,8 @@ fn copy_all(from: &Path, to: &Path) {
     }
 }
 
-/// Returns the server's name, and its major and minor version: `("Redis", (7, 0))`. Valkey's version is its own, not
-/// that of the Redis that it is derived from.
+/// Returns the server's name, and its major and minor version: `("Redis", (7, 0))`. For Valkey, this is its own
+/// version, not that of the Redis that it is compatible with.
 pub fn server_name_and_version() -> (&'static str, (u32, u32)) {
     static TEXT: OnceLock<String> = OnceLock::new();
     let text = TEXT.get_or_init(|| {
@@ -328,7 +328,7 @@ pub fn server_version() -> (u32, u32) {
     server_name_and_version().1
 }
 
-/// Allows DEBUG on a server. From version 7 on, it must be allowed.
+/// Allows the DEBUG command on a server, which rejects it by default from version 7 on.
 pub fn with_debug(setup: Setup) -> Setup {
     if server_version() >= (7, 0) { setup.set("enable-debug-command yes") } else { setup }
 }
@@ -343,7 +343,7 @@ pub fn with_aof(preamble: &str) -> Setup {
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        assert!(Instant::now() < deadline, "timed out while waiting until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,4 +1,4 @@
-//! Random additions to a server's filter that forgets, by the server's own clock, with a model of its answers.
+//! Random additions to a filter that forgets, on a server with a running clock, checked against a model.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ struct Remembered {
 }
 
 impl WindowedWorkload {
-    /// Creates the filter. Its seed must always be the same.
+    /// Creates the filter. The seed must be the same in all runs, since [`EXACT`] does not suffice for all seeds.
     pub fn create(client: &mut Wire, key: &str, seed: u64, window: Window) -> WindowedWorkload {
         let Window { capacity, length, slices, is_renewed } = window;
         let refresh = if is_renewed { "REFRESH" } else { "" };
@@ -64,12 +64,13 @@ impl WindowedWorkload {
         for (&number, reply) in numbers.iter().zip(reply.elements()) {
             let known = self.model.get(&number).copied();
             if reply.as_bool().expect("an item that is added") {
-                assert!(known.is_none_or(|known| known.min <= after), "{}: item {number} was new", self.key);
+                let was_due = known.is_none_or(|known| known.min <= after);
+                assert!(was_due, "{}: item {number} was forgotten too early", self.key);
                 self.model.insert(number, added);
                 continue;
             }
             let known = known.filter(|known| known.max > before);
-            let known = known.unwrap_or_else(|| panic!("{}: item {number} was not new", self.key));
+            let known = known.unwrap_or_else(|| panic!("{}: item {number} should have been new", self.key));
             if self.window.is_renewed {
                 let renewed = Remembered { min: known.min.max(added.min), max: known.max.max(added.max) };
                 self.model.insert(number, renewed);
@@ -94,7 +95,7 @@ impl WindowedWorkload {
                 Some(known) => known.min <= after,
                 None => !found,
             };
-            assert!(is_sound, "{}: item {number} is there: {found}, at {before} to {after}: {known:?}", self.key);
+            assert!(is_sound, "{}: item {number}: found {found} at {before} to {after}, model {known:?}", self.key);
         }
     }
 }

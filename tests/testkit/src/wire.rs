@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use crate::server::{PATIENCE, Server};
 
-/// A reply, by the first byte of its line.
+/// A reply of RESP2 or RESP3.
 #[derive(Clone, PartialEq)]
 pub enum Reply {
     Simple(String),
@@ -15,7 +15,7 @@ pub enum Reply {
     Double(f64),
     Boolean(bool),
     Bulk(Vec<u8>),
-    /// `$-1`, a null bulk string: RESP2 has no other null for a single value.
+    /// `$-1`, the null bulk string. RESP2 has no other null for a single value.
     NullBulk,
     /// `*-1`
     NullArray,
@@ -114,7 +114,7 @@ impl Reply {
         value.unwrap_or_else(|| panic!("no {name} in {self:?}"))
     }
 
-    /// Returns the value of a single field of BF.INFO: the element of an array, or the value of its name in a map.
+    /// Returns the value of a single field of BF.INFO: the only element of an array, or the only value in a map.
     pub fn field_or_single(&self, label: &str) -> Reply {
         match self {
             Reply::Map(pairs) => {
