@@ -2,7 +2,7 @@
 //!
 //! - An added item is present until it is removed, and its count is not too low.
 //! - A follower that applies the replicated commands has the same filters, whatever its defaults.
-//! - A command that does not change a filter is neither replicated nor announced; one that does is both.
+//! - A command that changes a filter is replicated and announced. A command that only reads is neither.
 //! - Files, rewritten append-only files, copies and moved values have the same content.
 //!
 //! The bytes are a script:
@@ -25,7 +25,7 @@ use super::decoding::{MEMORY_LIMIT, sealed};
 use super::input::{Reader, item};
 use super::server::{self, Age, Circumstances, Outcome, Reply, Words, whole_number};
 
-/// The arguments that a byte stands for. Append new ones, so that the corpus keeps its meaning.
+/// The arguments that bytes below [`ITEM`] stand for. Append new ones at the end, so that the corpus keeps its meaning.
 #[rustfmt::skip]
 pub const WORDS: &[&str] = &[
     "BF.RESERVE", "BF.ADD", "BF.MADD", "BF.INSERT", "BF.EXISTS", "BF.MEXISTS", "BF.DEL", "BF.MDEL", "BF.COUNT", "BF.MCOUNT",
@@ -71,17 +71,17 @@ const FRACTION: u8 = 0xE7;
 /// Bytes from here on are small numbers.
 const SMALL_NUMBER: u8 = 0xE8;
 
-/// The bit of the circumstances that says that a command comes from a master.
+/// The bit of the circumstances for a command from a master.
 pub const FROM_MASTER: u8 = 1;
-/// The client uses RESP3.
+/// The bit for a client that uses RESP3.
 const RESP3: u8 = 2;
-/// Zeroed memory cannot be allocated.
+/// The bit for a server that cannot allocate zeroed memory.
 const OUT_OF_MEMORY: u8 = 4;
-/// The server is almost at `maxmemory`.
+/// The bit for a server that is almost at `maxmemory`.
 const FULL: u8 = 8;
-/// The server may evict other keys.
+/// The bit for a server that may evict other keys.
 const EVICTS: u8 = 16;
-/// The follower is a server that loads a file, not a replica.
+/// The bit for a follower that loads a file, and is not a replica.
 const LOADS: u8 = 32;
 
 /// The maximum number of arguments of a command.
@@ -94,7 +94,7 @@ const SERVER: usize = 0;
 const FOLLOWER: usize = 1;
 const RESTARTED: usize = 2;
 
-/// The maximum of a number in a command from a master. A replica must allocate the memory for it, or exit.
+/// The maximum number in a command from a master. A replica must allocate the memory for it, or exit.
 const GRANTED: i64 = 100;
 
 /// Runs a script.
@@ -156,7 +156,7 @@ struct Session {
 impl Session {
     fn start(script: &mut Script<'_>) -> Option<Session> {
         let age = if script.rest.u8()? & 1 == 0 { Age::New } else { Age::Old };
-        // In this process, settings outlive a load, so all of them are set.
+        // In this process, settings survive when the module is loaded again, so all of them are set.
         let defaults = "error-rate 0.01 initial-size 100 expansion-factor 2 layout native lookahead-size 1";
         let defaults = defaults.split(' ').map(|word| word.as_bytes().to_vec());
         let limit = [b"filter-memory-limit".to_vec(), MEMORY_LIMIT.to_string().into_bytes()];
@@ -203,7 +203,7 @@ impl Session {
                 self.command(script, &name, &words, circumstances, following);
             }
         } else {
-            // Not from a master: a replica must apply any file of its master, whatever memory it takes.
+            // These commands never come from a master: a replica must apply any file of its master, or exit.
             let flags = circumstances.flags & !raw::REDISMODULE_CTX_FLAGS_REPLICATED;
             let circumstances = Circumstances { flags, ..circumstances };
             self.command_of_the_server(script, &name, &words, circumstances, following);
@@ -259,10 +259,10 @@ impl Session {
         }
     }
 
-    /// Reads the filter of a key, which the follower must have too. Returns true if it changed.
+    /// Reads the digest of a key's filter, which must be the same on the follower. Returns true if it changed.
     fn look(&mut self, key: &[u8]) -> bool {
         let digest = server::digest(SERVER, key);
-        assert!(digest == server::digest(FOLLOWER, key), "{key:?} differs");
+        assert!(digest == server::digest(FOLLOWER, key), "{key:?} differs on the follower");
         match digest.map(|digest| xxh3_64(&digest)) {
             Some(digest) => self.digests.insert(key.to_vec(), digest) != Some(digest),
             None => self.digests.remove(key).is_some(),
@@ -282,7 +282,7 @@ impl Session {
                 let absent_only = absent_only && !is_from_master;
                 let filter = self.model.get_or_create(key);
                 for (item, new) in items.iter().zip(numbers) {
-                    assert!(new == 0 || !filter.contains(item), "{item:?} was present, and was new");
+                    assert!(new == 0 || !filter.contains(item), "{item:?} was present, but reported as new");
                     if new == 1 || !absent_only {
                         filter.add(item.clone());
                     }
@@ -291,7 +291,7 @@ impl Session {
             b"bf.del" | b"bf.mdel" => {
                 let filter = self.model.get_or_create(key);
                 for (item, removed) in words[2..].iter().zip(numbers) {
-                    assert!(removed == 1 || !filter.contains(item), "{item:?} was present, and not removed");
+                    assert!(removed == 1 || !filter.contains(item), "{item:?} was present, but not removed");
                     if removed == 1 {
                         filter.remove(item);
                     }
@@ -346,14 +346,14 @@ impl Session {
         let counts = ask("BF.MCOUNT");
         let is_enough =
             filter.items().zip(counts.integers()).all(|(item, count)| filter.allows(item, count.cast_unsigned()));
-        assert!(counts.is_error() || is_enough, "an item of {key:?} is not counted as often as it was added");
+        assert!(counts.is_error() || is_enough, "the count of an item of {key:?} is too low");
     }
 
     /// Panics unless all filters are complete and unchanged since the last check.
     fn check_all(&mut self) {
         server::delete_expired();
         for key in server::keys(SERVER) {
-            assert!(!self.look(&key), "{key:?} changed by itself");
+            assert!(!self.look(&key), "{key:?} changed without a command");
             self.check(&key);
         }
         assert_eq!(server::keys(SERVER), server::keys(FOLLOWER));
@@ -452,7 +452,7 @@ impl Session {
                 let outcome = server::run(RESTARTED, &words, loading).expect("a command of the module");
                 assert!(outcome.reply == Reply::Simple(b"OK".to_vec()), "{:?}", outcome.reply);
             }
-            assert!(server::digest(SERVER, &key) == server::digest(RESTARTED, &key), "{key:?} differs");
+            assert!(server::digest(SERVER, &key) == server::digest(RESTARTED, &key), "{key:?} differs after a rewrite");
             server::delete(RESTARTED, &key);
         }
     }
@@ -483,18 +483,18 @@ fn with_other_defaults(f: impl FnOnce()) {
     }
 }
 
-/// Returns the items of a command that adds items, and whether it skips present items.
+/// Returns the items of a command that adds items, and true if it skips present items.
 fn added<'a>(name: &[u8], words: &'a Words) -> (&'a [Vec<u8>], bool) {
     if name != b"bf.insert" {
         return (&words[2..], false);
     }
-    // A master may abbreviate ITEMS. No accepted value of an option starts with this letter.
+    // A master may abbreviate ITEMS. No other accepted argument starts with an I.
     let options = words[2..].iter().take_while(|word| !word.first().is_some_and(|first| b"iI".contains(first))).count();
     let absent_only = words[2..][..options].iter().any(|word| word.eq_ignore_ascii_case(b"NX"));
     (words.get(2 + options + 1..).unwrap_or(&[]), absent_only)
 }
 
-/// Returns true if an argument, a number or the name of a setting, does not lead to large allocations.
+/// Returns true if an argument cannot lead to large allocations, as a large number or a setting for memory can.
 fn is_granted(word: &[u8]) -> bool {
     let is_little = whole_number(word).is_none_or(|number| (0..=GRANTED).contains(&number));
     is_little && !word.to_ascii_lowercase().windows(6).any(|part| part == b"memory")

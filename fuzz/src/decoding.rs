@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::input::{Reader, Writer, item};
 use crate::part::{self, END, Shape};
 
-/// The maximum number of bytes with which a filter is built. It may grow to twice as many.
+/// The maximum size of a new filter, in bytes. It may grow to twice this size.
 pub const MEMORY_LIMIT: u64 = 256 << 10;
 
 /// The number of items that are inserted into each filter: more than a batch.
@@ -27,8 +27,8 @@ const ITEMS: u64 = 48;
 /// The kinds of counting filters in the `chunks` target.
 pub const COUNTING_KINDS: Range<u8> = 9..12;
 
-/// The kinds of filters that start with so many items that their tables have many segments. The first one does not
-/// count.
+/// The kinds of filters that start with so many items that their tables have many segments. The first kind is native,
+/// the others are counting.
 pub const LARGE_KINDS: RangeInclusive<u8> = LARGE_NATIVE..=255;
 const LARGE_NATIVE: u8 = 251;
 
@@ -45,15 +45,15 @@ const BYTES_PER_DUMPED_BYTE: usize = 128;
 pub fn header(bytes: &[u8]) {
     let bytes = &sealed(bytes);
     let Some(mut filter) = Header::decode(bytes, Origin::Client).ok().and_then(|header| built(&header)) else { return };
-    // Our own headers have the number of set bits or filled slots, and there are none yet.
+    // Our own headers contain the number of set bits or filled slots, which is still 0 in the new filter.
     let is_whole = matches!(filter.content(), Content::Classic(_));
     assert!(!is_whole || codec::encode_header(&filter).unwrap() == *bytes);
     use_in_every_way(&mut filter);
     check_same(&filter, &through_a_dump(&filter));
 }
 
-/// Decodes a file. The first byte is its kind: up to 6, a classic filter of this version; 7, a native or counting
-/// filter; from 8 on, one whose checksums, and numbers of set bits or filled slots, are corrected first.
+/// Decodes a file. The first byte is its kind: up to 6, a classic filter of this version; 7, one of our own filters;
+/// from 8 on, one of our own filters whose checksums and numbers of set bits or filled slots are corrected first.
 pub fn file(bytes: &[u8]) {
     let Some((&kind, file)) = bytes.split_first() else { return };
     let loaded = match kind {
@@ -63,7 +63,7 @@ pub fn file(bytes: &[u8]) {
     };
     let Ok(mut filter) = loaded else { return };
     if kind == 4 {
-        // Without the sum of the layers' items, which is not checked.
+        // The first number is the sum of the layers' items, which the decoder does not check.
         let saved = saved(&filter);
         assert!(saved[8..] == file[8..saved.len()]);
     }
@@ -90,12 +90,12 @@ fn use_in_every_way(filter: &mut Filter) {
     let is_said_to_be_empty = filter.counting().is_some_and(|counting| counting.table().occurrences() == 0);
     let inserted = insert(filter, OnDuplicate::Count, 0..ITEMS);
     if filter.windowed().is_some_and(|filter| filter.slices().window().rolling) {
-        // A rolling filter forgets items for new ones: see `forgetting`.
+        // A rolling filter forgets items to make room for new ones. The `forgetting` target checks it.
         return;
     }
     assert!((0..inserted).all(|number| filter.contains(item(number))));
     assert!((inserted..ITEMS).all(|number| !before[number as usize] || filter.contains(item(number))));
-    // All items are present now, and change nothing.
+    // These items are present now, so that adding them again with `Skip` changes nothing.
     let after = whole(filter);
     assert!(insert(filter, OnDuplicate::Skip, 0..inserted) == inserted);
     assert!(whole(filter) == after);
@@ -114,14 +114,14 @@ fn use_in_every_way(filter: &mut Filter) {
     if filter.counting().is_some() {
         remove(filter, 0..inserted);
         check_figures(filter);
-        // Items that were present before still are, unless a header wrongly said that the table is empty. Additions
-        // beyond the maximum count are not counted, but removed.
+        // Items that were present before are still present, with two exceptions: a header may wrongly say that the
+        // table is empty; and a removal lowers a count at its maximum, which the addition before it did not raise.
         let is_there = |(now, before)| now >= before || before >= MAX_COUNT;
         assert!(is_said_to_be_empty || self::counts(filter).into_iter().zip(counts).all(is_there));
     }
 }
 
-/// Adds another occurrence of present items, if the filter counts them, and removes it.
+/// If the filter counts its items, adds another occurrence of present items, and removes it again.
 fn count_again(filter: &mut Filter, numbers: Range<u64>) {
     if filter.counting().is_some() {
         let numbers = numbers.start..numbers.start + insert(filter, OnDuplicate::Count, numbers);
@@ -154,8 +154,8 @@ fn check_merges(filter: &Filter) {
     }
 }
 
-/// Returns the merge of two filters, if it is possible and takes little memory. Checks that a merge that returns false
-/// changed nothing.
+/// Returns the merge of two filters, if it is possible and takes little memory. Checks that a merge that is given too
+/// little memory changes nothing.
 fn merged(one: &Filter, other: &Filter, op: MergeOp) -> Option<Filter> {
     let mut merged = one.try_clone().expect("a copy");
     let present = (one.memory_usage() + other.memory_usage()) as u64;
@@ -343,7 +343,7 @@ fn whole(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
 /// Returns the filter of a header, if it is small.
 fn built(header: &Header) -> Option<Filter> {
     let filter = (header.memory() <= MEMORY_LIMIT).then(|| header.build().expect("little memory"))?;
-    // The first item of a table for many items allocates directories of megabytes, which only takes time.
+    // The first item of a table for many items allocates directories of megabytes, which only slows the target down.
     let is_small = table(&filter).is_none() || Shape::of(&filter).depth() <= 26;
     is_small.then_some(filter)
 }
@@ -424,7 +424,7 @@ pub fn sealed(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Returns a native or counting file with the right checksums, and the right numbers of set bits and filled slots.
-/// Keeps those that are 0.
+/// Checksums and numbers that are 0 stay 0.
 fn sealed_file(file: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let mut file = Reader(file);
     let mut header = sealed(file.string()?);
@@ -463,7 +463,7 @@ fn seal_bits(
     Ok(())
 }
 
-/// Writes the chunks of a table of a [`sealed_file`], and the numbers of a filter that accepted them into the header.
+/// Writes the chunks of a table of a [`sealed_file`]. Loads them into a filter, and writes its numbers into the header.
 fn seal_parts(
     mut filter: Filter,
     header: &mut [u8],
@@ -582,7 +582,7 @@ impl Subject {
         Some(())
     }
 
-    /// Returns any number, or one near to the cursor of a chunk.
+    /// Returns any number, or one near the cursor of a chunk.
     fn cursor(&self, reference: u8, rest: &mut Reader<'_>) -> Option<u64> {
         // Positions in a table are much further apart than offsets of bytes.
         let (bits, is_table) = (bits(&self.filter).len() as u64, table(&self.filter).is_some());
@@ -753,7 +753,7 @@ impl Subject {
     fn load_tagged(&mut self, part: &[u8], reference: u8, origin: Origin) {
         let (cursor, chunk) = sealed_part(&self.filter, part, tag(&self.filter));
         if reference & 1 == 1 {
-            // Its counts are those of the header, so nothing is certain.
+            // The new filter has no entries, so no item is certain to be present.
             *self = Subject { is_loaded: true, ..Subject::of(emptied(&self.filter), CountingModel::default()) };
         }
         self.load(cursor, &chunk, origin);
@@ -783,12 +783,12 @@ fn has_part(filter: &Filter, part: &[u8]) -> bool {
     chunk.is_none_or(|chunk| content(&chunk.data)[16..].starts_with(&segments[8..]))
 }
 
-/// Returns a small filter of any layout.
+/// Returns a small filter of a kind.
 fn filter_of_kind(kind: u8) -> Filter {
     let native = Layout::Native { seed: 7 };
     let counting = Layout::Counting { seed: 7 };
     let classic = Layout::Classic { stored_expansion: 2 };
-    // Other kinds wrap around at the kinds that existed first, so that the corpus keeps its meaning.
+    // All other numbers stand for the kinds that existed first, so that the corpus keeps its meaning.
     let is_later = COUNTING_KINDS.contains(&kind) || LARGE_KINDS.contains(&kind);
     let kind = if is_later { kind } else { kind % COUNTING_KINDS.start };
     let (error_rate, capacity, expansion, layout) = match kind {

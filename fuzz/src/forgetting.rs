@@ -1,4 +1,4 @@
-//! Filters that forget: adds arbitrary items at arbitrary times, and loads arbitrary states as files and as chunks.
+//! Adds arbitrary items at arbitrary times to filters that forget, and loads arbitrary states as files and as chunks.
 //!
 //! ```text
 //!  script     window, operations
@@ -39,8 +39,8 @@ struct Subject {
     due: BTreeMap<u64, (u64, u64)>,
     new: u64,
     capacity: u64,
-    /// True if the content was edited. If the slices do not fit the capacity, more items than a slice has can be
-    /// forgotten together.
+    /// True if the content was edited. The slices may then have more items than the capacity allows, all of which can
+    /// be forgotten together.
     edited: bool,
 }
 
@@ -115,8 +115,8 @@ impl Subject {
         let handled = inserted.map_or_else(|interrupted| interrupted.handled, |()| hashes.len());
         let until = self.time().saturating_add(lifetime.or(window.length).map_or(0, NonZeroU64::get));
         for (index, &number) in numbers[..handled].iter().enumerate() {
-            assert!(window.rolling || self.filter.contains_at(&item(number), self.now), "{number} is not there");
-            assert!(!new[index] || !self.must_remember(number), "{number} was forgotten");
+            assert!(window.rolling || self.filter.contains_at(&item(number), self.now), "item {number} is missing");
+            assert!(!new[index] || !self.must_remember(number), "item {number} was forgotten");
             if new[index] || renewed[index] {
                 assert!(!renewed[index] || window.refresh);
                 self.due.insert(number, (until, self.new));
@@ -138,7 +138,9 @@ impl Subject {
 
     fn check(&self) {
         let must_be_there = self.due.keys().filter(|&&number| self.must_remember(number));
-        must_be_there.for_each(|&number| assert!(self.filter.contains_at(&item(number), self.now), "{number}"));
+        must_be_there.for_each(|&number| {
+            assert!(self.filter.contains_at(&item(number), self.now), "item {number} is missing");
+        });
         let rate = self.filter.false_positive_rate_at(self.now);
         assert!((0.0..=1.0).contains(&rate) && (0.0..=1.0).contains(&self.filter.fill()));
         assert!(self.filter.len_at(self.now) <= self.filter.len() && self.filter.len() <= self.filter.capacity());
@@ -195,7 +197,7 @@ impl Subject {
             let data = chunk::seal(sound.content, sound.end, tag).expect("little memory");
             let _ = codec::load_chunk(&mut other, *cursor, &data, Origin::Client);
         }
-        // When a client copies, a header and its chunks need not agree.
+        // A header and chunks that a client loads need not agree.
         self.replace(other);
         Some(())
     }

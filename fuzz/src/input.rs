@@ -9,8 +9,8 @@ pub fn item(number: u64) -> Vec<u8> {
     number.to_string().repeat(1 + number as usize % 4).into_bytes()
 }
 
-/// A file as bytes: numbers and doubles have eight bytes, strings a length of four bytes and their content, all
-/// little-endian.
+/// A file in memory. A number or a double takes eight bytes; a string takes four bytes for its length, and its content.
+/// All are little-endian.
 #[derive(Default)]
 pub struct Writer(pub Vec<u8>);
 
@@ -29,7 +29,7 @@ impl Sink for Writer {
     }
 }
 
-/// Reads files of [`Writer`], and other numbers.
+/// Reads files of [`Writer`], and numbers of other sizes.
 pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {

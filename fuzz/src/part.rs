@@ -1,4 +1,4 @@
-//! Parts of a filter's table: reads them, edits them, and composes them of arbitrary entries.
+//! Reads and edits parts of a filter's table, and composes them of arbitrary entries.
 //!
 //! The format is that of `filter/src/table/stored.rs`. This is an independent implementation, so that a table can be
 //! compared with its own dump.
@@ -31,7 +31,7 @@ pub(crate) struct Shape {
     level: u32,
     width: u32,
     scale: u64,
-    /// The parameters of the lengths of fingerprints.
+    /// The parameters for the lengths of fingerprints.
     shortest: u32,
     longer_below: u32,
 }
@@ -69,14 +69,14 @@ impl Shape {
         self.width == 0
     }
 
-    /// Returns the bits of a slot at a level.
+    /// Returns the width of a slot at a level, in bits.
     fn width_at(&self, level: u32) -> u32 {
         let length = self.shortest + u32::from(level < self.longer_below);
         let length = (length + 13u32.saturating_sub(level) + level.saturating_sub(24)).min(56);
         if self.is_growing() { length + 1 } else { self.width }
     }
 
-    /// Returns the path of an item that is not longer than 16 bytes.
+    /// Returns the path of an item, which must not be longer than 16 bytes. Longer ones would need the filter's secret.
     fn path(&self, number: u64) -> u128 {
         let path = xxh3_128_with_seed(&item(number), self.seed).rotate_left(64);
         match (self.is_growing(), u128::from(self.scale)) {
@@ -97,7 +97,7 @@ impl Shape {
             };
             (path ^ entry.prefix) >> (128 - entry.length) == 0
         };
-        // All entries have more bits than this.
+        // The prefixes of all entries are longer than this.
         let bucket = |prefix: u128| prefix >> (128 - LOG_GROUP);
         let first = entries.partition_point(|entry| bucket(entry.prefix) < bucket(path));
         let candidates = entries[first..].iter().take_while(|entry| bucket(entry.prefix) == bucket(path));
@@ -198,7 +198,7 @@ pub(crate) fn edit(part: &mut Vec<u8>, what: u8, at: usize, value: u8) {
     if part.is_empty() {
         return;
     }
-    // Most edits should hit the start, the end and the first segment's header, which are few bytes among many.
+    // Half of the edits hit the start, the end and the first segment's header, which are only a few of the bytes.
     let at = if what & 0x80 == 0 { at } else { at % (PLACES + SEGMENT_HEADER) } % part.len();
     match what & 7 {
         0 => part[at] ^= value,
@@ -227,8 +227,7 @@ pub(crate) fn edit(part: &mut Vec<u8>, what: u8, at: usize, value: u8) {
     }
 }
 
-/// Composes a part from the numbers that follow. It is sound if all numbers are possible. Returns `None` if there are
-/// too few.
+/// Composes a part from numbers in the input. It is valid if all numbers are. Returns `None` if there are too few.
 ///
 /// ```text
 ///  part      start (two bytes), segments
@@ -266,7 +265,7 @@ impl Shape {
     /// Reads an entry: its quotient, its value and its count.
     fn entry(&self, rest: &mut Reader<'_>, position: u64, depth: u32, level: u32) -> Option<(usize, u64, u64)> {
         let (quotient, bits, length, count) = (rest.u16()?, rest.u16()?, rest.u8()?, rest.u8()?);
-        // The entry of an item, if the item is in this segment.
+        // The bit for the entry of an item, provided that the item is in this segment.
         let is_of_item = length & 0x80 > 0;
         let start = u128::from(position) << (128 - POSITION_BITS);
         let places = |path: u128| (path.wrapping_sub(start) << depth, path << level);
@@ -306,7 +305,8 @@ fn slots_of(value: u64, count: u64, width: u32) -> Vec<u64> {
     }
 }
 
-/// Writes a group: a zero for each quotient and a one for each of its slots, then a zero; and the slots, from the end.
+/// Writes a group: for each quotient, a zero and then a one for each of its slots; a last zero; and the slots, from the
+/// end.
 fn write_group(runs: &[Vec<u64>], width: u32, bytes: &mut Vec<u8>) {
     let mut upper = runs.iter().flat_map(|run| [&[false][..], &vec![true; run.len()]].concat()).collect::<Vec<_>>();
     upper.push(false);

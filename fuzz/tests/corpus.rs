@@ -1,5 +1,5 @@
-//! Runs the fuzz targets, or those that are named, on the files in `corpus/`, and then on mutations of them. `PAYLOADS`
-//! sets the number of mutations.
+//! Runs all fuzz targets, or those that the arguments name, on the files in `corpus/`, and then on mutations of them.
+//! `PAYLOADS` sets the number of mutations.
 //!
 //! This has no test harness, since the target of the whole module needs a process with one thread, like a server.
 
@@ -44,7 +44,7 @@ fn main() {
         for _ in 0..mutations {
             run_on(run, &mutation(&files, &mut random), &mutated);
         }
-        println!("{target}: {} files and {mutations} mutations break no promise", paths.len());
+        println!("{target}: {} files and {mutations} mutations passed", paths.len());
     }
 }
 
@@ -55,8 +55,8 @@ fn run_on(run: fn(&[u8]), bytes: &[u8], path: &Path) {
     std::mem::forget(failed);
 }
 
-/// Returns one of the files with up to four changes: to a byte, to a number, to its length, or by a part of another
-/// file.
+/// Returns one of the files with up to four changes. A change flips bits, writes a number, changes the length, or
+/// inserts a part of another file.
 fn mutation(files: &[&[u8]], random: &mut Random) -> Vec<u8> {
     const NUMBERS: [u64; 6] = [0, 1, 1 << 31, 1 << 40, i64::MAX as u64, u64::MAX];
     const SIZES: [usize; 4] = [1, 2, 4, 8];
@@ -90,6 +90,6 @@ struct Failed<'a> {
 impl Drop for Failed<'_> {
     fn drop(&mut self) {
         let kept = fs::write(self.path, self.bytes);
-        eprintln!("This broke a promise: {} ({kept:?})", self.path.display());
+        eprintln!("The target panicked on {} (written: {kept:?})", self.path.display());
     }
 }

@@ -42,7 +42,7 @@ pub(super) const LATER: &[&str] = &[
 ];
 
 pub(super) unsafe extern "C" fn get_api(name: *const c_char, place: *mut c_void) -> c_int {
-    // SAFETY: the name of a function, and the place for it.
+    // SAFETY: the module passes the name of a function, and a valid pointer for its address.
     let (name, place) = unsafe { (CStr::from_ptr(name), &mut *place.cast::<*const c_void>()) };
     let name = name.to_str().expect("a name");
     let is_missing = AGE.get() == Age::Old && LATER.contains(&name);
@@ -148,8 +148,8 @@ functions! {
     RedisModule_TryRealloc: realloc,
     RedisModule_WrongArity: wrong_arity,
 }
-// Rust cannot define variadic functions. These have the arguments that the module passes, which are passed in the same
-// way on Linux.
+// Rust cannot define variadic functions. These functions have fixed arguments, those that the module passes. On Linux,
+// both are called in the same way.
 variadic {
     RedisModule_EmitAOF: emit_aof as unsafe extern "C" fn(_, _, _, _, _, _, _),
     RedisModule_Log: log as unsafe extern "C" fn(_, _, _, _),

@@ -6,7 +6,7 @@ use std::ptr;
 use redis_module::raw;
 
 use super::strings::{Strings, bytes, free_string, number, text, whole_number};
-use super::{OK, check_given_back, with};
+use super::{OK, check_leaks, with};
 
 pub(super) type Getter<T> = Option<unsafe extern "C" fn(*const c_char, *mut c_void) -> T>;
 pub(super) type Setter<T> =
@@ -40,7 +40,7 @@ pub(crate) fn configured(name: &[u8]) -> Option<Vec<u8>> {
             }
         }
     };
-    check_given_back();
+    check_leaks();
     Some(shown)
 }
 
@@ -48,8 +48,7 @@ pub(crate) fn configured(name: &[u8]) -> Option<Vec<u8>> {
 pub(crate) fn configure(name: &[u8], value: &[u8]) -> bool {
     let Some(setting) = with(|state| state.settings.get(name).cloned()) else { return false };
     let (any_name, mut message) = (c"".as_ptr(), ptr::null_mut());
-    // SAFETY: the module registered this callback, and expects these arguments. The strings live for the time of the
-    // call.
+    // SAFETY: the module registered this callback, and expects these arguments. The strings outlive the call.
     let status = unsafe {
         match setting {
             Setting::Text(_, set) => {
@@ -71,9 +70,9 @@ pub(crate) fn configure(name: &[u8], value: &[u8]) -> bool {
     if !message.is_null() {
         free_string(ptr::null_mut(), message);
     }
-    check_given_back();
+    check_leaks();
     if status == OK {
-        let shown = configured(name).expect("what was just set");
+        let shown = configured(name).expect("the new value");
         assert!(shown.eq_ignore_ascii_case(value) || number(&shown).is_some_and(|shown| Some(shown) == number(value)));
     }
     status == OK
@@ -121,13 +120,13 @@ pub(super) unsafe extern "C" fn register_enum_config(
     _apply: raw::RedisModuleConfigApplyFunc,
     private: *mut c_void,
 ) -> c_int {
-    // SAFETY: as many names and values.
+    // SAFETY: the module passes `count` names and values.
     let choices = (0..count as usize).map(|index| unsafe { (bytes(*names.add(index)), *values.add(index)) });
     register(name, Setting::Choice(get, set, private, choices.collect()))
 }
 
 pub(super) fn register(name: *const c_char, setting: Setting) -> c_int {
-    // SAFETY: a text of the module's.
+    // SAFETY: the module passes a text that ends with a NUL.
     let name = unsafe { bytes(name) };
     assert!(with(|state| state.settings.insert(name, setting)).is_none());
     OK

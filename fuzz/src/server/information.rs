@@ -15,15 +15,15 @@ pub(crate) fn check_figures() {
     let mut expected = [0; 4];
     for space in 0..SPACES {
         for (_, value, _) in keys(space).iter().filter_map(|key| module_value(space, key)) {
-            // SAFETY: a value of the module's types is a filter, and nobody changes it now.
+            // SAFETY: all values of the module's types are filters, and nothing changes this one now.
             let filter = unsafe { &*value.cast::<Filter>() };
             let weights = [1, filter.num_layers() as u64, filter.memory_usage() as u64, filter.len()];
-            // Wraps as in the module: a payload may claim any number of items.
+            // The sum wraps as in the module, since a payload may claim any number of items.
             expected.iter_mut().zip(weights).for_each(|(sum, weight): (&mut u64, _)| *sum = sum.wrapping_add(weight));
         }
     }
     let show = with(|state| state.info).expect("a callback");
-    // SAFETY: a context that is only handed back.
+    // SAFETY: the module only passes the context back to the mock.
     unsafe { show(ptr::null_mut(), 0) };
     let shown = with(|state| ["filters", "layers", "bytes", "items"].map(|name| state.figures[name]));
     assert_eq!(shown, expected, "filters, layers, bytes and items");
@@ -38,7 +38,7 @@ pub(super) unsafe extern "C" fn get_random_bytes(start: *mut c_uchar, length: us
         state.random = state.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         state.random
     });
-    // SAFETY: a place for as many bytes.
+    // SAFETY: the module passes a buffer of this length.
     (0..length).for_each(|index| unsafe { *start.add(index) = seed.to_le_bytes()[index % 8] });
 }
 
@@ -55,13 +55,13 @@ pub(super) unsafe extern "C" fn info_add_section(_info: *mut raw::RedisModuleInf
     OK
 }
 
-/// Begins a dictionary. Its fields are ignored, since the sums come first.
+/// Stores a number. The totals precede the dictionaries, whose fields of the same names are ignored.
 pub(super) unsafe extern "C" fn info_add_field_ulong_long(
     _info: *mut raw::RedisModuleInfoCtx,
     name: *const c_char,
     figure: c_ulonglong,
 ) -> c_int {
-    // SAFETY: a text of the module's.
+    // SAFETY: the module passes a text that ends with a NUL.
     let name = String::from_utf8(unsafe { bytes(name) }).expect("a name");
     with(|state| {
         state.figures.entry(name).or_insert(figure);
@@ -74,9 +74,9 @@ pub(super) unsafe extern "C" fn info_add_field_c_string(
     _name: *const c_char,
     text: *const c_char,
 ) -> c_int {
-    // SAFETY: a text of the module's.
+    // SAFETY: the module passes a text that ends with a NUL.
     let text = unsafe { bytes(text) };
-    assert!(text.iter().all(|byte| !byte.is_ascii_control()), "a value that is more than a line");
+    assert!(text.iter().all(|byte| !byte.is_ascii_control()), "a value with control characters");
     OK
 }
 
@@ -97,12 +97,12 @@ pub(super) unsafe extern "C" fn log(
     format: *const c_char,
     message: *const c_char,
 ) {
-    // SAFETY: texts of the module's.
+    // SAFETY: the module passes texts that end with a NUL.
     let (level, format, message) = unsafe { (bytes(level), bytes(format), bytes(message)) };
     assert_eq!(format, b"%s");
     let message = String::from_utf8_lossy(&message).into_owned();
     // A replica without memory would exit, but no script asks for so much memory.
-    assert!(!message.contains("internal error") && !message.contains("ending"), "{message}");
+    assert!(!message.contains("internal error") && !message.contains("exiting"), "{message}");
     if level == b"warning" {
         with(|state| state.warnings.push(message));
     }

@@ -9,7 +9,7 @@ use redis_module::raw;
 
 use super::events::{self, Event};
 use super::strings::{Strings, buffer, text};
-use super::{Call, Circumstances, ERR, OK, SPACES, check_given_back, in_their_circumstances, with};
+use super::{Call, Circumstances, ERR, OK, SPACES, call_module, check_leaks, with};
 use crate::decoding::MEMORY_LIMIT;
 
 /// The value of a key.
@@ -36,23 +36,23 @@ pub(crate) fn digest(space: usize, key: &[u8]) -> Option<Vec<u8>> {
     let mut digest = Vec::new();
     let usage = methods.mem_usage.expect("a callback");
     let effort = methods.free_effort.expect("a callback");
-    // SAFETY: one of the module's values, and a digest for the time of the call.
+    // SAFETY: the module created the value, and the digest outlives the call.
     unsafe {
         methods.digest.expect("a callback")(ptr::from_mut(&mut digest).cast(), value);
         assert!(usage(value) > 0 && effort(ptr::null_mut(), value) > 0);
     }
-    check_given_back();
+    check_leaks();
     Some(digest)
 }
 
 /// Returns the bytes that a filter would allocate to add items; 0 if there is no filter.
 pub(crate) fn growth(space: usize, key: &[u8], items: &[Vec<u8>]) -> u64 {
     let Some((_, value, _)) = module_value(space, key) else { return 0 };
-    // SAFETY: a value of the module's types is a filter, and nobody changes it now.
+    // SAFETY: all values of the module's types are filters, and nothing changes this one now.
     let mut copy = unsafe { &*value.cast::<Filter>() }.try_clone().expect("little memory");
     let hashes: Vec<_> = items.iter().map(|item| copy.hash(item)).collect();
     let mut wanted = 0u64;
-    // A filter that does not grow is full then.
+    // An error is ignored: the filter may also be full.
     let _ = copy.insert_hashes(
         &hashes,
         &mut vec![false; hashes.len()],
@@ -66,7 +66,7 @@ pub(crate) fn growth(space: usize, key: &[u8], items: &[Vec<u8>]) -> u64 {
     wanted
 }
 
-/// Returns the type and the value of a key, if the value is of a module's type.
+/// Returns the type, the value and the type's methods, if the value of a key is of one of the module's types.
 pub(super) fn module_value(space: usize, key: &[u8]) -> Option<(usize, *mut c_void, raw::RedisModuleTypeMethods)> {
     with(|state| match state.spaces[space].get(key) {
         Some(&Value::Module(data_type, value)) => Some((data_type, value, state.types[data_type].methods)),
@@ -87,7 +87,7 @@ pub(super) fn put(space: usize, key: &[u8], value: Value) {
 /// Deletes a key, if it exists.
 pub(crate) fn delete(space: usize, key: &[u8]) {
     remove(space, key);
-    check_given_back();
+    check_leaks();
 }
 
 /// Removes a key from its space, and frees its value.
@@ -99,7 +99,7 @@ fn remove(space: usize, key: &[u8]) {
     });
     if let Some(Value::Module(number, value)) = removed {
         let free = with(|state| state.types[number].methods.free).expect("a callback");
-        // SAFETY: one of the module's values, which is used no more.
+        // SAFETY: the module created the value, which is not used after this call.
         unsafe { free(value) };
     }
 }
@@ -140,10 +140,10 @@ pub(crate) fn copy(space: usize, from: &[u8], to: &[u8], circumstances: Circumst
     let Some((data_type, value, methods)) = module_value(space, from) else { return false };
     with(|state| state.call = Call { circumstances, space, ..Call::default() });
     let names = Strings::new(&[from.to_vec(), to.to_vec()]);
-    // SAFETY: one of the module's values, and names for the time of the call.
-    let copy = in_their_circumstances(|| unsafe { methods.copy.expect("a callback")(names.0[0], names.0[1], value) });
+    // SAFETY: the module created the value, and the names outlive the call.
+    let copy = call_module(|| unsafe { methods.copy.expect("a callback")(names.0[0], names.0[1], value) });
     drop(names);
-    check_given_back();
+    check_leaks();
     if !copy.is_null() {
         put(space, to, Value::Module(data_type, copy));
     }
@@ -167,7 +167,7 @@ pub(super) unsafe extern "C" fn key_at_pos(_ctx: *mut raw::RedisModuleCtx, posit
 }
 
 pub(super) unsafe extern "C" fn key_at_pos_with_flags(ctx: *mut raw::RedisModuleCtx, position: c_int, _flags: c_int) {
-    // SAFETY: the same contract as this function's.
+    // SAFETY: `key_at_pos` has the same contract as this function.
     unsafe { key_at_pos(ctx, position) }
 }
 
@@ -176,13 +176,13 @@ pub(super) unsafe extern "C" fn open_key(
     name: *mut raw::RedisModuleString,
     mode: c_int,
 ) -> *mut raw::RedisModuleKey {
-    // SAFETY: a string that was handed out.
+    // SAFETY: the string comes from the mock.
     let name = unsafe { text(name) };
     let is_writable = mode as u32 & raw::REDISMODULE_WRITE != 0;
     let (space, has_expired) = with(|state| {
         let call = &state.call;
         let is_named = call.keys.iter().any(|&position| call.words.get(position).is_some_and(|word| word == name));
-        assert!(is_named, "a key that was not named: {name:?}");
+        assert!(is_named, "the command does not name this key: {name:?}");
         assert!(call.may_write || !is_writable);
         (call.space, state.expired.contains(&(call.space, name.to_vec())))
     });
@@ -201,13 +201,13 @@ pub(super) unsafe extern "C" fn open_key(
 
 pub(super) unsafe extern "C" fn close_key(key: *mut raw::RedisModuleKey) {
     with(|state| state.call.open_keys -= 1);
-    // SAFETY: an open key, which is used no more.
+    // SAFETY: the key is open, and is not used after this call.
     drop(unsafe { Box::from_raw(key.cast::<Key>()) });
 }
 
 /// Calls `f` with the value of an open key.
 pub(super) fn with_value<T>(key: *mut raw::RedisModuleKey, f: impl FnOnce(Option<&Value>) -> T) -> T {
-    // SAFETY: an open key.
+    // SAFETY: the key is open.
     let key = unsafe { &*key.cast::<Key>() };
     with(|state| f(state.spaces[state.call.space].get(&key.name)))
 }
@@ -233,7 +233,7 @@ pub(super) unsafe extern "C" fn module_type_set_value(
     data_type: *mut raw::RedisModuleType,
     value: *mut c_void,
 ) -> c_int {
-    // SAFETY: an open key.
+    // SAFETY: the key is open.
     let key = unsafe { &*key.cast::<Key>() };
     assert!(key.is_writable && !value.is_null());
     let space = with(|state| state.call.space);
@@ -243,9 +243,9 @@ pub(super) unsafe extern "C" fn module_type_set_value(
     OK
 }
 
-/// Sets the time at which a key expires. Times are counted from 0, which is now.
+/// Sets the time at which a key expires. The current time is always 0, so an absolute time is equal to a relative one.
 pub(super) unsafe extern "C" fn set_expire(key: *mut raw::RedisModuleKey, time: raw::mstime_t) -> c_int {
-    // SAFETY: an open key.
+    // SAFETY: the key is open.
     let Key { name, is_writable } = unsafe { &*key.cast::<Key>() };
     assert!(*is_writable && time >= 0);
     let space = with(|state| state.call.space);
@@ -260,10 +260,10 @@ pub(super) unsafe extern "C" fn signal_modified_key(
     _ctx: *mut raw::RedisModuleCtx,
     name: *mut raw::RedisModuleString,
 ) -> c_int {
-    // SAFETY: a string that was handed out.
+    // SAFETY: the string comes from the mock.
     let name = unsafe { text(name) }.to_vec();
     with(|state| {
-        assert_eq!(state.call.open_keys, 0, "listeners may do anything, to open keys as well");
+        assert_eq!(state.call.open_keys, 0, "an open key, which listeners may change");
         state.call.signalled.insert(name);
     });
     OK
@@ -275,7 +275,7 @@ pub(super) unsafe extern "C" fn notify_keyspace_event(
     _event: *const c_char,
     name: *mut raw::RedisModuleString,
 ) -> c_int {
-    // SAFETY: a string that was handed out.
+    // SAFETY: the string comes from the mock.
     let name = unsafe { text(name) };
     assert!(with(|state| state.call.signalled.contains(name)));
     OK
@@ -286,7 +286,7 @@ pub(super) unsafe extern "C" fn digest_add_string_buffer(
     start: *const c_char,
     length: usize,
 ) {
-    // SAFETY: the digest that a callback was called with, and as many bytes.
+    // SAFETY: `digest` is what a callback was called with. The module passes a buffer of this length.
     unsafe { (*digest.cast::<Vec<u8>>()).extend_from_slice(buffer(start, length)) };
 }
 

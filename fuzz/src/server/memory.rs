@@ -1,4 +1,4 @@
-//! Memory. All of it is the system's, as before the module is loaded.
+//! Memory. Both the mock and the module use the system's allocator.
 
 use std::ffi::{c_char, c_int, c_ulong, c_ulonglong, c_void};
 use std::ptr;
@@ -7,46 +7,46 @@ use redis_module::raw;
 
 use super::keys::{Value, module_value};
 use super::strings::{Strings, bytes};
-use super::{OK, OUT_OF_MEMORY, check_given_back, with};
+use super::{OK, OUT_OF_MEMORY, check_leaks, with};
 
-/// Moves some allocations of a filter.
+/// Defragments a filter: moves some of its allocations.
 pub(crate) fn defragment(space: usize, key: &[u8]) {
     let Some((data_type, mut value, methods)) = module_value(space, key) else { return };
     let name = Strings::new(&[key.to_vec()]);
     with(|state| state.cursor = 0);
-    // SAFETY: the place of one of the module's values, and a name for the time of the call.
+    // SAFETY: the module created the value, and the name outlives the call.
     while unsafe { methods.defrag.expect("a callback")(ptr::null_mut(), name.0[0], &raw mut value) } != 0 {}
     drop(name);
-    check_given_back();
+    check_leaks();
     with(|state| state.spaces[space].insert(key.to_vec(), Value::Module(data_type, value)));
 }
 
 pub(super) unsafe extern "C" fn alloc(bytes: usize) -> *mut c_void {
-    // SAFETY: any size will do.
+    // SAFETY: every size is valid.
     unsafe { libc::malloc(bytes) }
 }
 
 pub(super) unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
-    // SAFETY: any size will do.
+    // SAFETY: every size is valid.
     unsafe { libc::calloc(count, size) }
 }
 
 pub(super) unsafe extern "C" fn try_calloc(count: usize, size: usize) -> *mut c_void {
-    // SAFETY: any size will do.
+    // SAFETY: every size is valid.
     if OUT_OF_MEMORY.get() { ptr::null_mut() } else { unsafe { libc::calloc(count, size) } }
 }
 
 pub(super) unsafe extern "C" fn realloc(old: *mut c_void, bytes: usize) -> *mut c_void {
-    // SAFETY: what was allocated here.
+    // SAFETY: `old` was allocated here.
     unsafe { libc::realloc(old, bytes) }
 }
 
 pub(super) unsafe extern "C" fn free(old: *mut c_void) {
-    // SAFETY: what was allocated here.
+    // SAFETY: `old` was allocated here.
     unsafe { libc::free(old) }
 }
 
-/// Moves two of three allocations.
+/// Moves two of every three allocations.
 pub(super) unsafe extern "C" fn defrag_alloc(_ctx: *mut raw::RedisModuleDefragCtx, old: *mut c_void) -> *mut c_void {
     let stays = with(|state| {
         state.moves += 1;
@@ -55,7 +55,7 @@ pub(super) unsafe extern "C" fn defrag_alloc(_ctx: *mut raw::RedisModuleDefragCt
     if stays {
         return ptr::null_mut();
     }
-    // SAFETY: what was allocated here, which is copied as far as it goes, and given back.
+    // SAFETY: `old` was allocated here. All its bytes are copied before it is freed.
     unsafe {
         let size = libc::malloc_usable_size(old);
         let moved = libc::malloc(size);
@@ -71,14 +71,14 @@ pub(super) unsafe extern "C" fn defrag_should_stop(_ctx: *mut raw::RedisModuleDe
 }
 
 pub(super) unsafe extern "C" fn defrag_cursor_get(_ctx: *mut raw::RedisModuleDefragCtx, cursor: *mut c_ulong) -> c_int {
-    // SAFETY: the caller's place for a number.
+    // SAFETY: the module passes a valid pointer to a number.
     unsafe { *cursor = with(|state| state.cursor) };
     OK
 }
 
 pub(super) unsafe extern "C" fn defrag_cursor_set(_ctx: *mut raw::RedisModuleDefragCtx, cursor: c_ulong) -> c_int {
     with(|state| {
-        assert!(cursor > state.cursor, "it goes on");
+        assert!(cursor > state.cursor, "the cursor does not advance");
         state.cursor = cursor;
     });
     OK
@@ -96,7 +96,7 @@ pub(super) unsafe extern "C" fn get_server_info(
     _ctx: *mut raw::RedisModuleCtx,
     section: *const c_char,
 ) -> *mut raw::RedisModuleServerInfoData {
-    // SAFETY: a text of the module's.
+    // SAFETY: the module passes a text that ends with a NUL.
     assert_eq!(unsafe { bytes(section) }, b"memory");
     with(|state| state.call.open_keys += 1);
     ptr::without_provenance_mut(1)
@@ -107,7 +107,7 @@ pub(super) unsafe extern "C" fn server_info_get_field_unsigned(
     field: *const c_char,
     status: *mut c_int,
 ) -> c_ulonglong {
-    // SAFETY: a text of the module's, and a place for the status.
+    // SAFETY: the module passes a text that ends with a NUL, and a valid pointer for the status.
     unsafe {
         assert_eq!(bytes(field), b"maxmemory");
         *status = OK;

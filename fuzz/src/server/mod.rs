@@ -58,7 +58,7 @@ pub(crate) use strings::whole_number;
 /// The arguments of a command, its name first.
 pub(crate) type Words = Vec<Vec<u8>>;
 
-/// The functions that the server offers.
+/// The age of the server, which determines the functions that it offers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Age {
     /// The functions of Redis 6.2.
@@ -74,7 +74,7 @@ pub(crate) struct Circumstances {
     pub flags: u32,
     /// True if zeroed memory cannot be allocated.
     pub out_of_memory: bool,
-    /// True if all memory under `maxmemory` but one KiB is used.
+    /// True if one KiB is left under `maxmemory`.
     pub full: bool,
 }
 
@@ -93,7 +93,7 @@ struct Call {
     circumstances: Circumstances,
     space: usize,
     words: Words,
-    /// The positions of the keys that it may open.
+    /// The positions of the keys that the module may open.
     keys: BTreeSet<usize>,
     /// True if the command is only called for the positions of its keys.
     is_request: bool,
@@ -107,7 +107,7 @@ struct Call {
     signalled: BTreeSet<Vec<u8>>,
 }
 
-/// The number of key spaces: that of the server, and those of others that follow it.
+/// The number of key spaces: one for the server, and two for servers that run its replicated or rewritten commands.
 pub(crate) const SPACES: usize = 3;
 
 #[derive(Default)]
@@ -152,10 +152,10 @@ pub(crate) fn load(age: Age, arguments: &[Vec<u8>]) -> Result<(), String> {
     with(|state| *state = State { filters: std::mem::take(&mut state.filters), ..State::default() });
     AGE.set(age);
     let strings = Strings::new(arguments);
-    // SAFETY: a context, and as many strings, for the time of the call.
+    // SAFETY: the context and this number of strings outlive the call.
     let status = unsafe { RedisModule_OnLoad(context(), strings.0.as_ptr().cast_mut(), strings.0.len() as c_int) };
     drop(strings);
-    let warnings = check_given_back();
+    let warnings = check_leaks();
     if status == OK { Ok(()) } else { Err(warnings.join("\n")) }
 }
 
@@ -165,37 +165,37 @@ pub(crate) fn run(space: usize, words: &[Vec<u8>], circumstances: Circumstances)
     let command = with(|state| state.commands.get(&name).copied())?;
     let strings = Strings::new(words);
     let filters = with(|state| state.filters.clone());
-    // SAFETY: a command's strings, for the time of the call.
+    // SAFETY: the strings outlive the call.
     filters.iter().for_each(|filter| unsafe { filter(ptr::from_ref(&strings).cast_mut().cast()) });
     let call = Call { circumstances, space, words: words.to_vec(), is_request: true, ..Call::default() };
     with(|state| state.call = call);
-    if command.is_asked {
+    if command.reports_keys {
         command.call(&strings);
     }
     with(|state| {
         let call = &mut state.call;
         call.is_request = false;
         call.may_write = command.writes;
-        if !command.is_asked {
+        if !command.reports_keys {
             call.keys.insert(1);
         }
-        assert!(!command.is_asked || call.keys.iter().all(|&position| position < call.words.len()));
+        assert!(!command.reports_keys || call.keys.iter().all(|&position| position < call.words.len()));
     });
     command.call(&strings);
     drop(strings);
-    check_given_back();
+    check_leaks();
     let Call { parts, replicated, signalled, .. } = with(|state| std::mem::take(&mut state.call));
     let mut parts = parts.into_iter();
     let reply = Reply::of(&mut parts);
-    assert!(parts.next().is_none(), "more than a reply to {words:?}");
+    assert!(parts.next().is_none(), "more than one reply to {words:?}");
     assert!(command.writes || replicated.is_empty() && signalled.is_empty());
     Some(Outcome { reply, replicated, signalled })
 }
 
 impl Command {
     fn call(self, strings: &Strings) {
-        // SAFETY: a context, and as many strings, for the time of the call.
-        let status = in_their_circumstances(|| unsafe {
+        // SAFETY: the context and this number of strings outlive the call.
+        let status = call_module(|| unsafe {
             (self.callback)(context(), strings.0.as_ptr().cast_mut(), strings.0.len() as c_int)
         });
         assert_eq!(status, OK);
@@ -203,18 +203,18 @@ impl Command {
 }
 
 /// Calls the module, without memory if the circumstances say so.
-fn in_their_circumstances<T>(call: impl FnOnce() -> T) -> T {
+fn call_module<T>(call: impl FnOnce() -> T) -> T {
     OUT_OF_MEMORY.set(with(|state| state.call.circumstances.out_of_memory));
     let value = call();
     OUT_OF_MEMORY.set(false);
     value
 }
 
-/// Panics if the module leaked anything or panicked. Returns its warnings.
-fn check_given_back() -> Vec<String> {
+/// Panics if the module leaked keys or strings. Returns its warnings.
+fn check_leaks() -> Vec<String> {
     with(|state| {
         let Call { strings, open_keys, .. } = state.call;
-        assert_eq!((open_keys, strings), (0, 0), "keys and strings that were not given back");
+        assert_eq!((open_keys, strings), (0, 0), "the module leaked keys or strings");
         std::mem::take(&mut state.warnings)
     })
 }

@@ -1,4 +1,4 @@
-//! Files: saves, loads, and rewrites the append-only file.
+//! Saves and loads files, and rewrites the append-only file.
 
 use std::ffi::{c_char, c_int, c_longlong};
 use std::ptr;
@@ -9,7 +9,7 @@ use redis_module::raw;
 
 use super::keys::{Value, module_value, put};
 use super::strings::{Strings, buffer, bytes, text};
-use super::{Call, Circumstances, Words, check_given_back, in_their_circumstances, with};
+use super::{Call, Circumstances, Words, call_module, check_leaks, with};
 use crate::input::{Reader, Writer};
 
 /// A file or payload that is read or written, or an append-only file.
@@ -24,14 +24,14 @@ pub(super) struct Stream<'a> {
 pub(crate) fn save(space: usize, key: &[u8]) -> Option<(usize, Vec<u8>)> {
     let (data_type, value, methods) = module_value(space, key)?;
     let mut stream = Stream::reading(&[]);
-    // SAFETY: one of the module's values, and a stream for the time of the call.
+    // SAFETY: the module created the value, and the stream outlives the call.
     unsafe { methods.rdb_save.expect("a callback")(stream.as_raw(), value) };
-    check_given_back();
+    check_leaks();
     Some((data_type, stream.written.0))
 }
 
-/// Restores a key from a file, whose version differs from the current one by `versions_on`. Returns true if the file
-/// was sound.
+/// Restores a key from a file, whose version differs from the current one by `versions_on`. Returns true if the file is
+/// valid.
 pub(crate) fn restore(
     space: usize,
     key: &[u8],
@@ -47,15 +47,15 @@ pub(crate) fn restore(
     with(|state| state.call = Call { circumstances, space, ..Call::default() });
     let mut stream = Stream::reading(file);
     let load = methods.rdb_load.expect("a callback");
-    // SAFETY: a stream for the time of the call.
-    let value = in_their_circumstances(|| unsafe { load(stream.as_raw(), version + versions_on) });
-    check_given_back();
+    // SAFETY: the stream outlives the call.
+    let value = call_module(|| unsafe { load(stream.as_raw(), version + versions_on) });
+    check_leaks();
     if value.is_null() {
         return false;
     }
     // A server rejects a payload that is too short or too long, whatever the module returns.
     if stream.failed || !stream.rest.0.is_empty() {
-        // SAFETY: one of the module's values, which is used no more.
+        // SAFETY: the module created the value, which is not used after this call.
         unsafe { methods.free.expect("a callback")(value) };
         return false;
     }
@@ -68,10 +68,10 @@ pub(crate) fn rewrite(space: usize, key: &[u8]) -> Vec<Words> {
     let Some((_, value, methods)) = module_value(space, key) else { return Vec::new() };
     let mut stream = Stream::reading(&[]);
     let name = Strings::new(&[key.to_vec()]);
-    // SAFETY: one of the module's values, a stream and a name for the time of the call.
+    // SAFETY: the module created the value, and the stream and the name outlive the call.
     unsafe { methods.aof_rewrite.expect("a callback")(stream.as_raw(), name.0[0], value) };
     drop(name);
-    check_given_back();
+    check_leaks();
     stream.commands
 }
 
@@ -97,37 +97,37 @@ pub(super) unsafe extern "C" fn get_key_name_from_io(_io: *mut raw::RedisModuleI
 
 /// # Safety
 ///
-/// It must be what a callback was called with.
+/// `io` must be the stream that a callback was called with.
 pub(super) unsafe fn stream<'a>(io: *mut raw::RedisModuleIO) -> &'a mut Stream<'a> {
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller upholds the contract of this function.
     unsafe { &mut *io.cast() }
 }
 
 pub(super) unsafe extern "C" fn is_io_error(io: *mut raw::RedisModuleIO) -> c_int {
-    // SAFETY: what a callback was called with.
+    // SAFETY: `io` is the stream that a callback was called with.
     unsafe { stream(io) }.failed.into()
 }
 
 pub(super) unsafe extern "C" fn load_unsigned(io: *mut raw::RedisModuleIO) -> u64 {
-    // SAFETY: what a callback was called with.
+    // SAFETY: `io` is the stream that a callback was called with.
     let stream = unsafe { stream(io) };
     let read = stream.rest.unsigned();
     stream.check(read).unwrap_or(0)
 }
 
 pub(super) unsafe extern "C" fn load_double(io: *mut raw::RedisModuleIO) -> f64 {
-    // SAFETY: what a callback was called with.
+    // SAFETY: `io` is the stream that a callback was called with.
     let stream = unsafe { stream(io) };
     let read = stream.rest.double();
     stream.check(read).unwrap_or(0.0)
 }
 
 pub(super) unsafe extern "C" fn load_string_buffer(io: *mut raw::RedisModuleIO, length: *mut usize) -> *mut c_char {
-    // SAFETY: what a callback was called with.
+    // SAFETY: `io` is the stream that a callback was called with.
     let stream = unsafe { stream(io) };
     let read = stream.rest.string();
     let Some(string) = stream.check(read) else { return ptr::null_mut() };
-    // SAFETY: a place for the length, and a new allocation of as many bytes.
+    // SAFETY: the module passes a valid pointer for the length, and the new allocation has as many bytes.
     unsafe {
         *length = string.len();
         let copy = libc::malloc(string.len().max(1));
@@ -137,17 +137,17 @@ pub(super) unsafe extern "C" fn load_string_buffer(io: *mut raw::RedisModuleIO, 
 }
 
 pub(super) unsafe extern "C" fn save_unsigned(io: *mut raw::RedisModuleIO, number: u64) {
-    // SAFETY: what a callback was called with.
+    // SAFETY: `io` is the stream that a callback was called with.
     unsafe { stream(io) }.written.unsigned(number);
 }
 
 pub(super) unsafe extern "C" fn save_double(io: *mut raw::RedisModuleIO, number: f64) {
-    // SAFETY: what a callback was called with.
+    // SAFETY: `io` is the stream that a callback was called with.
     unsafe { stream(io) }.written.double(number);
 }
 
 pub(super) unsafe extern "C" fn save_string_buffer(io: *mut raw::RedisModuleIO, start: *const c_char, length: usize) {
-    // SAFETY: what a callback was called with, and as many bytes.
+    // SAFETY: `io` is the stream that a callback was called with. The module passes a buffer of this length.
     unsafe { stream(io).written.string(buffer(start, length)) };
 }
 
@@ -160,7 +160,8 @@ pub(super) unsafe extern "C" fn emit_aof(
     start: *const c_char,
     length: usize,
 ) {
-    // SAFETY: what a callback was called with, texts of the module's, a string that was handed out, and as many bytes.
+    // SAFETY: `io` is the stream that a callback was called with. The module passes texts that end with a NUL, a string
+    // of the mock, and a buffer of this length.
     unsafe {
         assert_eq!(bytes(format), b"slb");
         let number = number.to_string().into_bytes();

@@ -19,8 +19,8 @@ pub(super) struct Command {
     pub(super) callback:
         unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int,
     pub(super) writes: bool,
-    /// True if the command is called for the positions of its keys.
-    pub(super) is_asked: bool,
+    /// True if the server calls the command to get the positions of its keys.
+    pub(super) reports_keys: bool,
 }
 
 pub(super) unsafe extern "C" fn is_module_name_busy(_name: *const c_char) -> c_int {
@@ -41,12 +41,12 @@ pub(super) unsafe extern "C" fn create_command(
     step: c_int,
 ) -> c_int {
     assert_eq!((first_key, last_key, step), (1, 1, 1));
-    // SAFETY: texts of the module's.
+    // SAFETY: the module passes texts that end with a NUL.
     let (name, flags) = unsafe { (bytes(name), bytes(flags)) };
     let has = |flag: &[u8]| flags.split(|&byte| byte == b' ').any(|given| given == flag);
     assert!(has(b"write") != has(b"readonly"));
     let callback = callback.expect("a callback");
-    let command = Command { callback, writes: has(b"write"), is_asked: has(b"getkeys-api") };
+    let command = Command { callback, writes: has(b"write"), reports_keys: has(b"getkeys-api") };
     assert!(with(|state| state.commands.insert(name, command)).is_none());
     OK
 }
@@ -57,7 +57,7 @@ pub(super) unsafe extern "C" fn create_data_type(
     version: c_int,
     methods: *mut raw::RedisModuleTypeMethods,
 ) -> *mut raw::RedisModuleType {
-    // SAFETY: the module's callbacks.
+    // SAFETY: the module passes a valid table of callbacks.
     let methods = unsafe { *methods };
     with(|state| {
         state.types.push(DataType { version, methods });

@@ -15,7 +15,7 @@ pub(super) unsafe extern "C" fn replicate(
     arguments: *const *mut raw::RedisModuleString,
     count: usize,
 ) -> c_int {
-    // SAFETY: texts of the module's, a string that was handed out, and as many more.
+    // SAFETY: the module passes texts that end with a NUL, a string of the mock, and `count` more of them.
     let words = unsafe {
         assert_eq!(bytes(format), b"sv");
         let arguments = (0..count).map(|index| text(*arguments.add(index)).to_vec());

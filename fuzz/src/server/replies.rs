@@ -29,7 +29,7 @@ pub(super) enum Part {
 
 impl Reply {
     pub(super) fn of(parts: &mut impl Iterator<Item = Part>) -> Reply {
-        match parts.next().expect("a reply that is whole") {
+        match parts.next().expect("a complete reply") {
             Part::Whole(reply) => reply,
             Part::Array(length) => Reply::Array((0..length).map(|_| Reply::of(parts)).collect()),
             Part::Map(length) => Reply::Map((0..2 * length).map(|_| Reply::of(parts)).collect()),
@@ -65,7 +65,7 @@ pub(super) unsafe extern "C" fn wrong_arity(_ctx: *mut raw::RedisModuleCtx) -> c
 }
 
 pub(super) unsafe extern "C" fn reply_with_error(_ctx: *mut raw::RedisModuleCtx, error: *const c_char) -> c_int {
-    // SAFETY: a text of the module's.
+    // SAFETY: the module passes a text that ends with a NUL.
     let error = unsafe { bytes(error) };
     assert!(error != b"ERR internal error: see the log, and report it");
     reply(Part::Whole(Reply::Error(error)))
@@ -75,7 +75,7 @@ pub(super) unsafe extern "C" fn reply_with_simple_string(
     _ctx: *mut raw::RedisModuleCtx,
     simple: *const c_char,
 ) -> c_int {
-    // SAFETY: a text of the module's.
+    // SAFETY: the module passes a text that ends with a NUL.
     reply(Part::Whole(Reply::Simple(unsafe { bytes(simple) })))
 }
 
@@ -84,7 +84,7 @@ pub(super) unsafe extern "C" fn reply_with_string_buffer(
     start: *const c_char,
     length: usize,
 ) -> c_int {
-    // SAFETY: as many bytes.
+    // SAFETY: the module passes a buffer of this length.
     reply(Part::Whole(Reply::Bulk(unsafe { buffer(start, length) }.to_vec())))
 }
 

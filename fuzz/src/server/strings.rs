@@ -7,7 +7,7 @@ use redis_module::raw;
 
 use super::{ERR, OK, with};
 
-/// A string of the server.
+/// Strings of the server.
 pub(super) struct Strings(pub(super) Vec<*mut raw::RedisModuleString>);
 
 impl Strings {
@@ -18,7 +18,7 @@ impl Strings {
 
 impl Drop for Strings {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, and given back by the module.
+        // SAFETY: `new` created the strings, and the module no longer uses them.
         self.0.iter().for_each(|&string| drop(unsafe { Box::from_raw(string.cast::<Box<[u8]>>()) }));
     }
 }
@@ -27,28 +27,28 @@ impl Drop for Strings {
 ///
 /// # Safety
 ///
-/// It must have been handed out, and not be given back during `'a`.
+/// The string must come from the mock, and must not be freed during `'a`.
 pub(super) unsafe fn text<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller upholds the contract of this function.
     unsafe { &*string.cast::<Box<[u8]>>() }
 }
 
 /// # Safety
 ///
-/// As for `slice::from_raw_parts`, except that it may be null if it is empty.
+/// The contract is that of `slice::from_raw_parts`, but `start` may be null if the buffer is empty.
 pub(super) unsafe fn buffer<'a>(start: *const c_char, length: usize) -> &'a [u8] {
     if length == 0 {
         return &[];
     }
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller upholds the contract of this function.
     unsafe { std::slice::from_raw_parts(start.cast(), length) }
 }
 
 /// # Safety
 ///
-/// As for `CStr::from_ptr`.
+/// The contract is that of `CStr::from_ptr`.
 pub(super) unsafe fn bytes(text: *const c_char) -> Vec<u8> {
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller upholds the contract of this function.
     unsafe { CStr::from_ptr(text) }.to_bytes().to_vec()
 }
 
@@ -69,7 +69,7 @@ pub(super) fn number(text: &[u8]) -> Option<f64> {
     }
     let copy = [text, b"\0"].concat();
     let mut end = ptr::null_mut();
-    // SAFETY: a text that ends with a NUL, and a place for where the number ends.
+    // SAFETY: the text ends with a NUL, and the pointer for the end of the number is valid.
     let number = unsafe {
         *libc::__errno_location() = 0;
         libc::strtod(copy.as_ptr().cast(), &raw mut end)
@@ -84,14 +84,14 @@ pub(super) unsafe extern "C" fn create_string(
     length: usize,
 ) -> *mut raw::RedisModuleString {
     with(|state| state.call.strings += 1);
-    // SAFETY: as many bytes.
+    // SAFETY: the module passes a buffer of this length.
     let copy: Box<[u8]> = unsafe { buffer(start, length) }.into();
     Box::into_raw(Box::new(copy)).cast()
 }
 
 pub(super) extern "C" fn free_string(_ctx: *mut raw::RedisModuleCtx, string: *mut raw::RedisModuleString) {
     with(|state| state.call.strings = state.call.strings.saturating_sub(1));
-    // SAFETY: a string that was created, and is used no more.
+    // SAFETY: `create_string` created the string, which is not used after this call.
     drop(unsafe { Box::from_raw(string.cast::<Box<[u8]>>()) });
 }
 
@@ -99,7 +99,7 @@ pub(super) unsafe extern "C" fn string_ptr_len(
     string: *const raw::RedisModuleString,
     length: *mut usize,
 ) -> *const c_char {
-    // SAFETY: a string that was handed out, and a place for its length.
+    // SAFETY: the string comes from the mock, and the module passes a valid pointer for its length.
     unsafe {
         *length = text(string).len();
         text(string).as_ptr().cast()
@@ -110,23 +110,23 @@ pub(super) unsafe extern "C" fn string_to_long_long(
     string: *const raw::RedisModuleString,
     place: *mut c_longlong,
 ) -> c_int {
-    // SAFETY: a string that was handed out.
+    // SAFETY: the string comes from the mock.
     let Some(number) = whole_number(unsafe { text(string) }) else { return ERR };
-    // SAFETY: a place for the number.
+    // SAFETY: the module passes a valid pointer to a number.
     unsafe { *place = number };
     OK
 }
 
 pub(super) unsafe extern "C" fn string_to_double(string: *const raw::RedisModuleString, place: *mut f64) -> c_int {
-    // SAFETY: a string that was handed out.
+    // SAFETY: the string comes from the mock.
     let Some(number) = number(unsafe { text(string) }) else { return ERR };
-    // SAFETY: a place for the number.
+    // SAFETY: the module passes a valid pointer to a number.
     unsafe { *place = number };
     OK
 }
 
 pub(super) unsafe extern "C" fn command_filter_args_count(command: *mut raw::RedisModuleCommandFilterCtx) -> c_int {
-    // SAFETY: what a command filter was called with.
+    // SAFETY: `command` is what a command filter was called with.
     unsafe { &*command.cast::<Strings>() }.0.len() as c_int
 }
 
@@ -134,6 +134,6 @@ pub(super) unsafe extern "C" fn command_filter_arg_get(
     command: *mut raw::RedisModuleCommandFilterCtx,
     position: c_int,
 ) -> *mut raw::RedisModuleString {
-    // SAFETY: what a command filter was called with.
+    // SAFETY: `command` is what a command filter was called with.
     unsafe { &*command.cast::<Strings>() }.0[position as usize]
 }
