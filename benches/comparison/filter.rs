@@ -14,9 +14,9 @@
 //! - Items are created before the clock starts, in one array that is read from start to end, so that the processor
 //!   prefetches them. The compiler does not know their length.
 //! - A pool has up to 2^22 items, drawn at random from all. They touch nearly every block of a filter of 10^8 items,
-//!   120 megabytes, so that its blocks are not in the cache when the pool is used again. With fewer items, they would
-//!   be; more would make no difference. A pool has at least 2^17 items, so that the branch predictor cannot learn the
-//!   outcomes.
+//!   120 megabytes, so that its blocks are not in the cache when the pool is used again. With fewer items, some would
+//!   still be in the cache; more items would make no difference. A pool has at least 2^17 items, so that the branch
+//!   predictor cannot learn the outcomes.
 //! - Hits and misses are looked up in a full filter. Inserts add new items to a filter that is half full. When it is
 //!   full, or the pool is used up, a copy of the half-full filter replaces it while the clock is stopped.
 //! - One iteration is one item, so Criterion's times are times per item. The clock is the thread's processor time,
@@ -51,8 +51,8 @@ const PREFIX: &[u8] = b"https://example.com/";
 const DIGITS: usize = 8;
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// The number of the first item that is inserted while the clock runs. Items have numbers below 2^40; filters contain
-/// the first.
+/// The number of the first item that is inserted while the clock runs. All numbers are below 2^40. Filters contain the
+/// items from number 0 on.
 const NEW: u64 = 1 << 38;
 /// The number of the first item that is never inserted.
 const ABSENT: u64 = 1 << 39;
@@ -65,7 +65,7 @@ const BATCHES: &str = "oxbloom-batches";
 const SIPHASH: &str = "fastbloom";
 const FOLDHASH: &str = "fastbloom-foldhash";
 
-/// The measurements, and their times.
+/// The extent of the measurements.
 struct Plan {
     capacities: &'static [u64],
     error_rates: &'static [f64],
@@ -258,7 +258,7 @@ impl<L: Library> Subject<L> {
         })
     }
 
-    /// Returns the full filter. It is created from the half-full one, which is gone then.
+    /// Returns the full filter. Creates it from the half-full one, which then no longer exists.
     fn full(&mut self) -> &L {
         if self.full.is_none() {
             self.half_full();
@@ -334,7 +334,7 @@ type Slices<'a> = ChunksExact<'a, u8>;
 /// Items that are created when they are first needed.
 type Pool = LazyCell<Items, Box<dyn FnOnce() -> Items>>;
 
-/// Items, end to end.
+/// Items, stored end to end.
 struct Items {
     bytes: Vec<u8>,
     /// The length of an item, hidden from the compiler.
@@ -469,8 +469,8 @@ impl Report {
         }));
     }
 
-    /// Returns Criterion's estimate of a median, if it is from this run. There may be one from an earlier run, or none
-    /// if Criterion was told to list, test or skip the function.
+    /// Returns Criterion's estimate of a median, if it is from this run. The file may be from an earlier run, or missing,
+    /// since Criterion can be told to list, test or skip a function.
     fn median(&self, size: Size, operation: &str, library: &str) -> Option<Value> {
         let file = self.directory.join(size.name(operation, "_")).join(library).join("new/estimates.json");
         let is_new = fs::metadata(&file).and_then(|metadata| metadata.modified()).is_ok_and(|time| time >= self.start);

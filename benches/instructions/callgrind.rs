@@ -7,7 +7,7 @@ use std::process::Command;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub instructions: u64,
-    /// The calls into other object files.
+    /// The number of calls into other object files.
     pub calls: u64,
 }
 
@@ -26,7 +26,8 @@ pub(crate) fn require() {
     version.unwrap_or_else(|error| panic!("valgrind cannot be run, please install it: {error}"));
 }
 
-/// Returns the path of a workload's profile. Callgrind gives `%` in a file name a special meaning, so this replaces it.
+/// Returns the path of a workload's profile. In file names, `%` has a special meaning for callgrind, so this replaces
+/// it.
 pub(crate) fn profile_of(workload: &str, folder: &Path) -> PathBuf {
     folder.join(workload.replace(|character: char| !character.is_ascii_alphanumeric(), "_"))
 }
@@ -69,5 +70,5 @@ impl Counts {
 
 fn first_number(text: &str) -> u64 {
     let number = text.split(' ').next().and_then(|number| number.parse().ok());
-    number.unwrap_or_else(|| panic!("callgrind wrote something else than a number: {text}"))
+    number.unwrap_or_else(|| panic!("callgrind's profile has no number here: {text}"))
 }

@@ -1,4 +1,4 @@
-//! Measures the library's cost of an item.
+//! Measures the library's cost per item.
 //!
 //! For each workload, the benchmark runs itself under callgrind, which counts only within [`measured`].
 
@@ -13,11 +13,11 @@ use oxbloom_filter::internals::{BATCH, CreateParams, ErrorRate, Growth, Layout, 
 use super::Cost;
 use super::callgrind::{self, Counts};
 
-/// The argument that makes the benchmark run the workload that follows.
+/// The argument that makes the benchmark run one workload. The next argument names it.
 pub(crate) const WORKLOAD_FLAG: &str = "--workload";
 
-/// The settings with which glibc maps every array of bits that the filter wants aligned, so that all of them are
-/// padded. On glibc's heap, some arrays happen to be aligned, and take fewer instructions.
+/// The settings that make glibc map every array of bits that the filter aligns, so that all of them must be padded. On
+/// glibc's heap, some arrays happen to be aligned, and take fewer instructions.
 const MAP_LARGE_ARRAYS: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "4096"), ("MALLOC_TOP_PAD_", "0")];
 
 const ITEMS: usize = 1 << 14;
@@ -80,7 +80,7 @@ const WORKLOADS: &[Workload] = &[
     Workload::new("miss, one by one", MissAlone, 0.01, ITEMS),
 ];
 
-/// Measures the cost of an item in each workload.
+/// Measures the cost per item in each workload.
 pub(crate) fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost)> {
     callgrind::require();
     fs::create_dir_all(profiles).expect("a folder for the profiles");

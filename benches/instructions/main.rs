@@ -4,7 +4,7 @@
 //! Callgrind counts the instructions in our own object file: this benchmark with the library in it, or the module in a
 //! server. It also counts the calls into other object files: the server's API, its allocator, the C library. The
 //! instructions there are not ours, and differ between versions. Both counts are the same in every run, however busy
-//! the machine is. The time of the instructions, above all of cache misses, is for the other benchmarks to measure.
+//! the machine is. The other benchmarks measure the time, above all that of cache misses.
 //!
 //! ```text
 //!  cargo bench --bench instructions                compares with recorded.txt
@@ -37,7 +37,7 @@ struct Cost {
 impl Cost {
     fn of_each(counts: Counts, times: usize) -> Cost {
         assert!(counts.instructions > 0, "callgrind saw nothing of our code");
-        // Rounded like the recorded counts.
+        // Rounds the counts like those in the file.
         let of_each = |count: u64, unit: f64| (count as f64 / times as f64 / unit).round() * unit;
         Cost { instructions: of_each(counts.instructions, 0.01), calls: of_each(counts.calls, 0.001) }
     }
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     let differing = compare(&costs, &recorded);
     println!("\nThe profiles, for callgrind_annotate, are in {}.", profiles.display());
     if !is_as_recorded() {
-        println!("The recorded costs are for x86-64 with AVX2: nothing is compared.");
+        println!("The recorded costs are for x86-64 with AVX2, so nothing is compared here.");
     } else if record {
         Recorded::write(&compiler(), &costs);
         println!("Recorded in {}.", recorded::FILE);
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
         explain(&recorded);
         return ExitCode::FAILURE;
     } else {
-        println!("All is within {} % of what was recorded.", TOLERANCE * 100.0);
+        println!("All costs are within {} % of the recorded ones.", TOLERANCE * 100.0);
     }
     ExitCode::SUCCESS
 }

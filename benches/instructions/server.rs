@@ -1,4 +1,4 @@
-//! Measures the module's cost of a command, in a real server.
+//! Measures the module's cost per command, in a real server.
 //!
 //! The server runs under callgrind. Whenever a PING begins, callgrind writes a profile of the time since the last one.
 
@@ -15,7 +15,7 @@ use testkit::{Server, Setup};
 /// The number of times that each command is sent.
 const TIMES: usize = 100;
 
-/// The number of items of a command with many items.
+/// The number of items in a command with many items.
 const MANY: usize = 100;
 
 /// The workloads. They are sent in this order, and each finds the items of those before it.
@@ -28,7 +28,7 @@ const WORKLOADS: &[Workload] = &[
     Workload { name: "BF.ADD, a known item", command: "BF.ADD", key: SMALL, items: 1, from: 0, ones: 0 },
     Workload { name: "BF.EXISTS, a hit", command: "BF.EXISTS", key: SMALL, items: 1, from: 0, ones: 1 },
     Workload { name: "BF.EXISTS, a miss", command: "BF.EXISTS", key: SMALL, items: 1, from: ABSENT, ones: 0 },
-    // With the lookahead.
+    // These commands use the lookahead.
     Workload { name: "BF.ADD, looking ahead", command: "BF.ADD", key: LARGE, items: 1, from: 0, ones: 1 },
     Workload { name: "BF.EXISTS, looking ahead", command: "BF.EXISTS", key: LARGE, items: 1, from: 0, ones: 1 },
 ];
@@ -48,7 +48,7 @@ struct Workload {
     items: usize,
     /// The number of the first item of the first command. Each further command continues with the next item.
     from: usize,
-    /// The number of items of each command whose reply is 1, except a few false positives.
+    /// The expected number of ones in the reply to a command. A few false positives may change it.
     ones: usize,
 }
 
@@ -82,7 +82,7 @@ fn ones(reply: &Value) -> usize {
     }
 }
 
-/// Measures the module's cost of a command in each workload.
+/// Measures the module's cost per command in each workload.
 pub(crate) fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost)> {
     let module = fs::canonicalize(testkit::oxbloom()).expect("the path of the module");
     let server = ProfiledServer::start();

@@ -1,5 +1,5 @@
 //! The floor of every benchmark: a module whose BF.ADD, BF.EXISTS, BF.MADD and BF.MEXISTS read their arguments, open
-//! the key and reply zeros. Its time is that of the server; the rest of another module's time is that of the filter.
+//! the key and reply with zeros. Its time is the server's own. The additional time of another module is the filter's.
 
 use std::ffi::{CStr, c_char, c_int, c_long};
 use std::hint::black_box;
@@ -19,16 +19,16 @@ macro_rules! call {
     };
 }
 
-/// Returns the arguments of a command, for the time of the call.
+/// Returns the arguments of a command. They are valid during the call.
 fn arguments<'a>(argv: *mut *mut RedisModuleString, argc: c_int) -> &'a [*mut RedisModuleString] {
-    // SAFETY: the server hands over `argc` strings, the command's name first.
+    // SAFETY: the server passes `argc` strings, the command's name first.
     unsafe { slice::from_raw_parts(argv, argc as usize) }
 }
 
 fn read(item: *mut RedisModuleString) {
     let mut length = 0;
     let start = call!(RedisModule_StringPtrLen(item, &mut length));
-    // SAFETY: the server's own string.
+    // SAFETY: the pointer and the length are those of a string of the server.
     black_box(unsafe { slice::from_raw_parts(start.cast::<u8>(), length) }.first());
 }
 

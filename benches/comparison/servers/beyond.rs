@@ -16,7 +16,7 @@ use crate::workloads::fill;
 use testkit::ask;
 use testkit::random::Random;
 
-/// The length of items, a usual URL's.
+/// The length of an item, that of a typical URL.
 const LENGTH: usize = 28;
 /// The number of items of a command.
 const BATCH: usize = 1000;
@@ -26,13 +26,14 @@ const KINDS: [(&str, &str); 2] = [("plain", ""), ("counting", "COUNTING")];
 
 /// The extent of the measurements.
 struct Scale {
-    /// The filters in which items are measured, at 1 %: capacity, its text, items in them.
+    /// The filters for operations on items, at 1 %: their capacity, its text, and the number of items in them.
     counted: (u64, &'static str, u64),
     /// The sizes to which counting filters grow from the defaults.
     grown: &'static [u64],
     /// The number of items of a measurement.
     items: u64,
-    /// The filters that are merged, at 1 %: capacity, the text of their size, items that touch nearly all pages.
+    /// The filters that are merged, at 1 %: their capacity, the text of their size, and a number of items that touch
+    /// nearly all pages.
     merged: (u64, &'static str, u64),
     rounds: usize,
 }
@@ -63,11 +64,11 @@ pub(crate) struct Beyond {
     filter: String,
     /// The memory of counting filters: a title, MEMORY USAGE of a plain fixed filter, and of the counting one.
     memory: Vec<(String, [f64; 2])>,
-    /// The operations on items: command time in nanoseconds an item, for each of [`KINDS`].
+    /// The operations on items: a title, and the command time in nanoseconds per item, for each of [`KINDS`].
     items: Vec<(&'static str, [Series; 2])>,
     /// The size of the filters that are merged.
     pub size: &'static str,
-    /// The merges: time, and the longest wait of another client, in seconds.
+    /// The merges: a title, the time, and the longest wait of another client, in seconds.
     merges: Vec<(&'static str, [Series; 2])>,
     /// The time of a loop with the same reads and writes as a union into one of two filters.
     loop_over_memory: Series,
@@ -155,11 +156,11 @@ fn items(scale: &Scale) -> Vec<(&'static str, [Series; 2])> {
     rows
 }
 
-/// Returns the command time in nanoseconds an item.
+/// Returns the command time in nanoseconds per item.
 fn command_time(instance: &mut Instance, command: &str, requests: &Requests) -> f64 {
     let before = instance.command_time(command);
     let outcome = client::pipelined(instance.address(), requests);
-    assert!(command != "BF.MDEL" || outcome.ones == requests.items(), "items that were added are removed");
+    assert!(command != "BF.MDEL" || outcome.ones == requests.items(), "an added item was not removed");
     (instance.command_time(command) - before) as f64 / requests.items() as f64
 }
 

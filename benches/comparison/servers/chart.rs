@@ -1,4 +1,4 @@
-//! Draws the chart: processor time an item, as bars.
+//! Draws the chart: bars for the processor time per item.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -7,7 +7,7 @@ use crate::format::describe;
 use crate::peers::{MAIN, Peer};
 use crate::workloads::{Delivery, GROWN, LARGE, Operation, Results, Subject, Workload};
 
-/// A group of bars: peer and time.
+/// A group of bars, each with its peer and time.
 type Bars = Vec<(Peer, f64)>;
 
 /// The length of the items that are shown.

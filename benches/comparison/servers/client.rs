@@ -37,7 +37,7 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
 }
 
 /// Sends requests in flights, on two connections in turn. While the server handles one flight, the client reads the
-/// other.
+/// replies to the other.
 pub(crate) fn pipelined(address: SocketAddr, requests: &Requests) -> Outcome {
     let mut streams = [connect(address), connect(address)];
     let flight = match requests.items_each {

@@ -30,7 +30,7 @@ const WITH_CLASSIC: [Peer; 3] = [Peer::Oxbloom, Peer::Classic, Peer::RedisBloom]
 /// The filter of every measurement.
 const KEY: &str = "filter";
 
-/// The length of items, a usual URL's.
+/// The length of an item, that of a typical URL.
 const LENGTH: usize = 28;
 
 /// The size at which the memory of growing filters has a row of its own.
@@ -103,7 +103,7 @@ impl Operations {
 
 /// The extent of the measurements.
 struct Scale {
-    /// The filters of which only the memory is measured: error rate, capacity, and its text.
+    /// The filters whose memory alone is measured: error rate, capacity, and its text.
     reserved: &'static [(&'static str, u64, &'static str)],
     /// The filter that is saved and loaded, at 1 %. Half of it is filled.
     saved: (u64, &'static str),
@@ -117,8 +117,8 @@ struct Scale {
     grown: &'static [(u64, &'static str)],
     /// The number of times that a filter grows from the defaults, to measure the pauses of other clients.
     growths: usize,
-    /// The filter that is copied and deleted, at 1 %, and the number of items that touch nearly all of its pages: eight
-    /// a page.
+    /// The filter that is copied and deleted, at 1 %, and a number of items that touch nearly all of its pages: eight
+    /// per page.
     deleted: (u64, &'static str),
     touching: u64,
     deletions: usize,
@@ -203,8 +203,8 @@ fn memory_reserved(scale: &Scale, operations: &mut Operations) {
 
 /// Measures the memory of a filter that grows from size to size.
 ///
-/// jemalloc keeps freed memory for ten seconds, or until it is told to return it, and the first commands touch memory
-/// of the server itself. So this compares the memory that remains, and only that of the filter.
+/// jemalloc keeps freed memory for ten seconds, so it is told to return it before the resident memory is read. The
+/// first commands touch memory of the server itself, so a filter is created and deleted before the measurement.
 fn memory_grown(scale: &Scale, operations: &mut Operations) {
     for peer in WITH_CLASSIC {
         let mut instance = Instance::start(peer, peer.setup());
@@ -224,7 +224,8 @@ fn memory_grown(scale: &Scale, operations: &mut Operations) {
     }
 }
 
-/// Measures filters that grow, peers in turn. Another client measures the pause of each command with a thousand items.
+/// Measures filters that grow, peers in turn. While commands with a thousand items each fill a filter, another client
+/// measures its longest wait.
 fn growing(scale: &Scale, operations: &mut Operations) {
     let mut instances = WITH_CLASSIC.map(|peer| Instance::start(peer, peer.setup()));
     for _ in 0..scale.growths {
@@ -237,7 +238,7 @@ fn growing(scale: &Scale, operations: &mut Operations) {
     }
 }
 
-/// Measures SAVE, BGSAVE, and a start on the file that they wrote, peers in turn.
+/// Measures SAVE, BGSAVE, and a start with the file that they wrote, peers in turn.
 fn saving(scale: &Scale, operations: &mut Operations) {
     let (capacity, size) = scale.saved;
     let mut instances = WITH_CLASSIC.map(|peer| {
@@ -260,7 +261,7 @@ fn saving(scale: &Scale, operations: &mut Operations) {
 
 fn save(instance: &mut Instance, size: &'static str, operations: &mut Operations) {
     let elapsed = timed(|| ask::<String>(&mut instance.connection, "SAVE"));
-    let file = fs::metadata(instance.server.folder().join("dump.rdb")).expect("what was saved");
+    let file = fs::metadata(instance.server.folder().join("dump.rdb")).expect("the saved file");
     operations.time("SAVE", size, instance.peer, elapsed);
     operations.bytes("dump.rdb", size, instance.peer, file.len());
 }
@@ -291,7 +292,7 @@ fn background_save(instance: &mut Instance, size: &'static str, operations: &mut
     operations.bytes("BGSAVE, rdb_last_cow_size", size, peer, copied);
 }
 
-/// Stops the server, and starts another one on its files.
+/// Stops the server, and starts another one with its files.
 fn reload(instance: Instance, size: &'static str, operations: &mut Operations) -> Instance {
     let Instance { peer, server, .. } = instance;
     let setup = peer.setup().on(server.kill());
@@ -342,7 +343,7 @@ fn propagation(scale: &Scale, operations: &mut Operations) {
     }
 }
 
-/// Returns the bytes of the append-only file, and those sent to replicas.
+/// Returns the number of bytes in the append-only file, and the number of bytes that were sent to replicas.
 fn written(master: &mut Instance) -> (u64, u64) {
     (master.info("aof_current_size"), master.info("master_repl_offset"))
 }
@@ -356,7 +357,7 @@ fn replica(master: &mut Instance) -> Instance {
 /// Measures BF.RESERVE of more memory than many machines have, and the memory that it touches.
 fn reserving(scale: &Scale, operations: &mut Operations) {
     let (capacity, size) = scale.vast;
-    // If a module touches all of it, the machine must have enough memory: at 1 %, an item takes 11 bits.
+    // A module might touch all the memory, so the machine must have it. At 1 %, an item takes 11 bits.
     let needed = capacity / 8 * 12;
     let available = memory_field("/proc/meminfo", "MemAvailable").expect("Linux");
     if available < needed {
@@ -401,7 +402,7 @@ fn touch(instance: &mut Instance, scale: &Scale) {
     fill(instance.address(), KEY, LENGTH, 0..scale.touching);
 }
 
-/// Copies the filter if the peer can.
+/// Copies the filter, if the peer supports this.
 fn copy(instance: &mut Instance, size: &'static str, operations: &mut Operations) {
     let mut reply = Ok(Value::Nil);
     let address = instance.address();
@@ -417,8 +418,8 @@ fn copy(instance: &mut Instance, size: &'static str, operations: &mut Operations
     assert_eq!(ask::<i64>(&mut instance.connection, "DEL copy"), 1);
 }
 
-/// Returns the time of `operation`, and the longest wait of another client, which sends one PING after the other from
-/// shortly before it until a while after it.
+/// Returns the time of `operation`, and the longest wait of another client. This client sends one PING after the other,
+/// from shortly before the operation until shortly after it.
 pub(crate) fn longest_pause(address: SocketAddr, operation: impl FnOnce()) -> (Duration, Duration) {
     const BEFORE: Duration = Duration::from_millis(20);
     const AFTER: Duration = Duration::from_millis(300);

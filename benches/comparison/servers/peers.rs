@@ -22,10 +22,10 @@ const CLIENT_CORE: &str = "1";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Peer {
     Oxbloom,
-    /// oxbloom with RedisBloom's layout, only where it matters for a migration.
+    /// oxbloom with RedisBloom's layout. It is only measured where it matters for a migration.
     Classic,
     RedisBloom,
-    /// A module that reads the arguments, opens the key, and replies zeros.
+    /// A module that reads the arguments, opens the key, and replies with zeros.
     Floor,
 }
 
@@ -119,8 +119,8 @@ impl Instance {
         fields.split(',').find_map(|text| text.strip_prefix(field)?.trim().parse().ok())
     }
 
-    /// Returns the version of the module: `bf_version` of INFO if the module has it, as oxbloom does, and otherwise the
-    /// number that MODULE LIST shows.
+    /// Returns the version of the module: the field `bf_version` of INFO if there is one, as with oxbloom, or else the
+    /// number in the section `modules`.
     pub(crate) fn module_version(&mut self) -> String {
         let own = info(&mut self.connection, "bf", "bf_version");
         if !own.is_empty() {

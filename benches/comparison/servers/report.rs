@@ -19,7 +19,7 @@ use testkit::server_binary;
 const CLASSIC_COLUMNS: [&str; 3] =
     [" classic: CPU | of RedisBloom | command | of RedisBloom | items/s |", "--:|--:|--:|--:|--:|", "  |  |  |  |  |"];
 
-/// The versions of what is compared, as the running servers report them.
+/// The versions of the modules and of the server.
 pub(crate) struct Versions {
     oxbloom: String,
     redisbloom: String,

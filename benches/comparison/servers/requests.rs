@@ -3,13 +3,13 @@
 use std::io::Write as _;
 use std::ops::Range;
 
-/// The lengths of items in bytes: a short identifier, a usual URL, a long URL.
+/// The lengths of items in bytes: those of a short identifier, a typical URL, and a long URL.
 pub(crate) const LENGTHS: [usize; 3] = [16, 28, 200];
 
 /// The number of base-36 digits at the end of an item, enough for 2^41 items.
 const DIGITS: usize = 8;
 
-/// The index from which items are never inserted.
+/// The index of the first item that is never inserted.
 pub(crate) const NEVER_INSERTED: u64 = 1 << 40;
 
 /// Encoded requests of one command, all with the same number of items.
@@ -21,7 +21,7 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Returns a request with one item for each of `indexes`. `words` are the command, the key, and options.
+    /// Returns requests with one item each. `words` are the command, the key, and options.
     pub(crate) fn single(words: &[&str], length: usize, indexes: impl Iterator<Item = u64>) -> Requests {
         Requests { is_array: false, ..Requests::batches(words, length, 1, indexes) }
     }
@@ -73,7 +73,7 @@ impl Requests {
         self.reply_header() + self.items_each * INTEGER
     }
 
-    /// Returns the number of items in `replies` with a 1, or with another count of one digit.
+    /// Returns the number of integers from 1 to 9 in `replies`. The other integers must be 0.
     pub(crate) fn count_ones(&self, replies: &[u8]) -> usize {
         let integers =
             replies.chunks(self.reply_length()).flat_map(|reply| reply[self.reply_header()..].chunks(INTEGER));
@@ -81,7 +81,7 @@ impl Requests {
             .map(|integer| match integer {
                 b":0\r\n" => 0,
                 [b':', b'1'..=b'9', b'\r', b'\n'] => 1,
-                _ => panic!("not the reply that was expected: {}", replies.escape_ascii()),
+                _ => panic!("unexpected reply: {}", replies.escape_ascii()),
             })
             .sum()
     }

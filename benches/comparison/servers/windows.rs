@@ -1,5 +1,5 @@
-//! Measures filters that forget: compared with plain filters, compared with a script that uses three filters, and at
-//! the start of a slice.
+//! Measures filters that forget. Compares them with plain filters, and with a script that uses three filters. Measures
+//! the pauses at the start of a slice.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -21,11 +21,10 @@ use testkit::random::Random;
 /// The file name of the chart.
 pub(crate) const CHART: &str = "windows.svg";
 
-/// The length of items, a usual URL's.
+/// The length of an item, that of a typical URL.
 const LENGTH: usize = 28;
 
-/// A window, and its default number of slices. No slice ends by itself during the measurement: additions give their
-/// time.
+/// A window, and its default number of slices. Additions set their own time, so no slice ends while a measurement runs.
 const WINDOW: &str = "WINDOW 28800";
 const SLICES: u64 = 8;
 const SLICE_MILLISECONDS: u64 = 28_800_000 / SLICES;
@@ -37,7 +36,7 @@ struct Kind {
     peer: Peer,
     key: &'static str,
     parameters: &'static str,
-    /// The number of slices of items before the measurement. A filter that forgets then has its maximum.
+    /// The number of slices that are filled before the measurement. A filter that forgets is then as full as it can be.
     slices_before: u64,
 }
 
@@ -65,7 +64,7 @@ struct Scale {
     filters: (u64, &'static str),
     /// The number of slices that are added and measured.
     slices: u64,
-    /// The same for the filter that replaces three.
+    /// The filter that replaces three, at 1 %: capacity, and its text.
     instead: (u64, &'static str),
     /// The numbers of items and rounds of the other measurements.
     items: u64,
@@ -83,9 +82,9 @@ pub(crate) struct Windows {
     size: &'static str,
     /// The operations on each of [`KINDS`].
     items: Vec<(Step, [Measured; KINDS.len()])>,
-    /// The MEMORY USAGE of each.
+    /// The MEMORY USAGE of each of [`KINDS`].
     memory: [f64; KINDS.len()],
-    /// The longest command and the longest ping of another client, in seconds.
+    /// The pauses: a title, the longest command, and the longest wait of another client, in seconds.
     pauses: Vec<(String, [Series; 2])>,
     instead: Instead,
 }
@@ -108,7 +107,7 @@ struct Step {
 
 const ADD: Step = Step { title: "MADD × 1,000, new: command", delivery: Delivery::Batch(1000), time: |m| &m.command };
 
-/// The look-ups: of present items, and of absent ones.
+/// The look-ups, each with true if its items are present.
 const LOOKUPS: [(Step, bool); 4] = [
     (Step { title: "MEXISTS × 1,000, hit: command", ..ADD }, true),
     (Step { title: "MEXISTS × 1,000, miss: command", ..ADD }, false),
@@ -188,8 +187,8 @@ impl Stream {
         if self.kind.parameters == WINDOW { "BF.INSERT" } else { "BF.MADD" }
     }
 
-    /// Returns how many more items the slice takes, after `added` items. If a slice ends at a number of items, false
-    /// positives do not count, since they are not added.
+    /// Returns the number of items that the slice still takes after `added` items. A slice of a rolling filter ends at a
+    /// number of items, in which false positives do not count.
     fn left(&self, instance: &mut Instance, added: u64) -> u64 {
         if self.kind.parameters != "ROLLING" {
             return self.per_slice - added;
@@ -280,7 +279,7 @@ fn lookups(
                     (true, true) => 0.99..=1.0,
                     (true, false) => 1.0..=1.0,
                 };
-                assert!(expected.contains(&share), "{}, {}: {share} are there", filter.kind.title, step.title);
+                assert!(expected.contains(&share), "{}, {}: {share} are present", filter.kind.title, step.title);
             }
         }
     }
@@ -300,8 +299,8 @@ fn requests(words: &[&str], delivery: Delivery, indexes: impl Iterator<Item = u6
     }
 }
 
-/// The start of the scripts, which begins a slice if it is time. KEYS has a filter for each slice, the newest first;
-/// the fourth is too old.
+/// The start of the scripts. If the newest slice has no filter, this creates it, and deletes the oldest one. KEYS has
+/// the filters of four slices, the newest first; the fourth is too old.
 const ROTATE: &str = "
     if redis.call('EXISTS', KEYS[1]) == 0 then
       redis.call('UNLINK', KEYS[4])
@@ -315,7 +314,7 @@ const ONE_ITEM: &str = "
     end
     return redis.call('BF.ADD', KEYS[1], ARGV[1])";
 
-/// Adds many items in the same way. BF.MADD returns which of them were in the newest filter.
+/// Adds many items in the same way. The reply of BF.MADD shows which of them were new to the newest filter.
 const MANY_ITEMS: &str = "
     local newer = redis.call('BF.MEXISTS', KEYS[2], unpack(ARGV))
     local oldest = redis.call('BF.MEXISTS', KEYS[3], unpack(ARGV))
@@ -334,7 +333,7 @@ const MANY_ITEMS: &str = "
     end
     return replies";
 
-/// The operations on one filter and on three: title, delivery, and whether the items are new.
+/// The operations on one filter and on three: title, delivery, and true if the items are new.
 const INSTEAD: [(&str, Delivery, bool); 4] = [
     ("one item a command, new", Delivery::Pipelined, true),
     ("one item a command, duplicate", Delivery::Pipelined, false),
@@ -342,10 +341,10 @@ const INSTEAD: [(&str, Delivery, bool); 4] = [
     ("100 items a command, duplicate", Delivery::Batch(100), false),
 ];
 
-/// The index of the newest slice, so that three filters exist.
+/// The index of the newest slice. The three filters are those of the slices 3 to 5.
 const NEWEST: usize = 5;
 
-/// Returns the arguments before the items that run a script, given the newest slice.
+/// Returns the arguments that run a script, up to its items, given the newest slice.
 fn script<'a>(hash: &'a str, keys: &'a [String], newest: usize) -> Vec<&'a str> {
     let keys = keys[newest - 3..=newest].iter().rev().map(String::as_str);
     ["EVALSHA", hash, "4"].into_iter().chain(keys).collect()
@@ -486,7 +485,7 @@ impl Windows {
         page.push('\n');
     }
 
-    /// Returns the chart: what users do today, and its replacement.
+    /// Returns the chart, which compares one filter that forgets with the three filters that it replaces.
     pub(crate) fn chart(&self) -> String {
         let legend = [(Peer::Oxbloom, "oxbloom, WINDOW"), (Peer::RedisBloom, "three filters, a script")];
         let bars = |[one, three]: &[Measured; 2]| {

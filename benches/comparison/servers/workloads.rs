@@ -20,8 +20,8 @@ pub(crate) struct Subject {
     reserve: Option<(&'static str, u64)>,
     /// The number of items in the filter before it is measured.
     filled: u64,
-    /// True if each length of item has a filter of its own, which is created again in each round. Otherwise the filter
-    /// would get full.
+    /// True if each length of items has a filter of its own, which is created anew in each round. A single filter would
+    /// get full.
     renewed: bool,
     /// The numbers of items of a measurement: batches, pipelined, unpipelined.
     items: [u64; 3],
@@ -90,7 +90,7 @@ impl Subject {
         if self.renewed { self.filled } else { self.filled / lengths as u64 }
     }
 
-    /// Creates the filter of a length, and fills it with `lengths`.
+    /// Creates the filter of a length, and fills it with items of `lengths`.
     fn create(&self, instance: &mut Instance, length: usize, lengths: &[usize]) {
         let key = self.key(length);
         let _: i64 = ask(&mut instance.connection, &format!("DEL {key}"));
@@ -107,12 +107,12 @@ impl Subject {
     }
 }
 
-/// Adds items, all of which must be new, except false positives.
+/// Adds items. Panics if more of them are present than a few false positives.
 pub(crate) fn fill(address: SocketAddr, key: &str, length: usize, indexes: Range<u64>) {
     fill_by(address, &["BF.MADD", key], length, indexes);
 }
 
-/// Adds new items with another command.
+/// Adds items like [`fill`], with another command.
 pub(crate) fn fill_by(address: SocketAddr, words: &[&str], length: usize, indexes: Range<u64>) {
     const AT_A_TIME: usize = 1_000_000;
     for start in indexes.clone().step_by(AT_A_TIME) {
@@ -135,7 +135,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Returns the range of the fraction of ones in correct replies.
+    /// Returns the minimum and the maximum fraction of ones in correct replies.
     fn expected_ones(self) -> (f64, f64) {
         match self {
             Operation::AddNew => (0.97, 1.0),
@@ -153,11 +153,11 @@ impl Operation {
 /// The way in which requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Delivery {
-    /// This number of items a command.
+    /// This number of items per command.
     Batch(usize),
-    /// One item a command, [`client::PIPELINED`] commands at a time.
+    /// One item per command, [`client::PIPELINED`] commands at a time.
     Pipelined,
-    /// One item a command, [`client::CONNECTIONS`] connections.
+    /// One item per command, on [`client::CONNECTIONS`] connections.
     Unpipelined,
 }
 
@@ -190,11 +190,11 @@ impl Workload {
 /// The results of one workload and peer, with an element for each round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measured {
-    /// The processor time of the whole server, in nanoseconds an item.
+    /// The processor time of the whole server, in nanoseconds per item.
     pub cpu: Series,
-    /// The time in the command's code, in nanoseconds an item.
+    /// The time in the command's code, in nanoseconds per item.
     pub command: Series,
-    /// The number of items a second.
+    /// The number of items per second.
     pub throughput: Series,
     /// The median time from request to reply, in microseconds; only without pipelining.
     pub p50: Series,
