@@ -12,7 +12,7 @@
 //!
 //! A `HashSet` in this process knows the right answer to each of these questions. A URL that the filter fails to
 //! recognise is a false negative, which a Bloom filter must never produce: a single one makes the program exit with an
-//! error. A new or absent URL that it claims to know is a false positive, which it may produce at the rate asked for.
+//! error. A new or absent URL that it claims to know is a false positive, which it may produce at the requested rate.
 //!
 //! # How the comparison is kept fair
 //!
@@ -379,7 +379,7 @@ impl Report {
             row(&format!("  of {} {name} URLs", count(of)), [count(wrong), count(0), blank()]);
             row("    rate", [percent(wrong as f64 / of as f64), percent(0.0), blank()]);
         }
-        row("    rate asked for", [percent(ERROR_RATE), blank(), blank()]);
+        row("    requested rate", [percent(ERROR_RATE), blank(), blank()]);
 
         row("Memory", [size(filter.bytes), size(set.bytes), blank()]);
         let bits = |bytes: u64| format!("{:.1}", 8.0 * bytes as f64 / distinct as f64);
@@ -475,7 +475,7 @@ fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// Names the server and its modules, with versions.
+/// Returns the names and the versions of the server and its modules.
 fn describe(connection: &mut Connection) -> Result<String> {
     let info: InfoDict = redis::cmd("INFO").arg("server").query(connection)?;
     let version = |field| info.get::<String>(field);

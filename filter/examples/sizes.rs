@@ -1,4 +1,4 @@
-//! Prints what filters take, as lines of JSON: what the calculator of the site is compared with.
+//! Prints the sizes of filters, as lines of JSON. A test compares the calculator of the site with them.
 //!
 //! ```text
 //! cargo run --release -p oxbloom-filter --example sizes -- shapes 10000     new filters, of any size
@@ -14,13 +14,13 @@ use oxbloom_filter::internals::sizing::{BlockShape, Budget, LAYER_SHARE};
 use oxbloom_filter::internals::{Addressing, Content, DEFAULT_SLICES, Payload, Table};
 use oxbloom_filter::{Error, Filter, FilterBuilder};
 
-/// The largest blocks that are allocated, in bytes. The bytes of larger ones are computed.
+/// The maximum size of filters that are allocated, in bytes. The sizes of larger ones are only computed.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// The window of filters that forget.
 const WINDOW: Duration = Duration::from_secs(3600);
 
-/// The kinds of filters, by the names that the calculator has for them.
+/// The kinds of filters, by their names in the calculator.
 const KINDS: [&str; 8] = [
     "native",
     "nonscaling",
@@ -70,8 +70,8 @@ fn print_shape(random: &mut Random) {
     println!("{{{}, \"items\": {items}, {described}}}", options.json());
 }
 
-/// Returns the shape of a filter and its bytes. For blocks, also returns the error rate with `items` items, with as many
-/// as the capacity, and the table that a growing filter gets later.
+/// Returns the shape of a filter and its bytes. For filters with blocks, adds the error rates with `items` items and at
+/// capacity, and the table that a growing filter gets later.
 fn describe(options: &Options, items: u64) -> Result<String, Error> {
     let budget = match options.kind {
         "native" => Budget::RedisBloom { rate: options.error_rate },
@@ -205,7 +205,7 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// Returns a number from 0 to 1, without 1.
+    /// Returns a number that is at least 0 and less than 1.
     fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }

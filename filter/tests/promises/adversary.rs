@@ -29,8 +29,8 @@ const RATE: f64 = 0.01;
 /// The seed that the adversary knows.
 const KNOWN: u64 = 0x3C6E_F372_FE94_F82B;
 
-/// Seeds that the adversary does not know: neighbours and the complement of the known one, simple ones, and random
-/// ones.
+/// Seeds that the adversary does not know: neighbours and the complement of the known seed, simple ones, and a random
+/// one.
 const OTHERS: [u64; 8] =
     [KNOWN + 1, KNOWN - 1, KNOWN ^ (1 << 63), !KNOWN, KNOWN.swap_bytes(), 0, 1, 0xA54F_F53A_5F1D_36F1];
 
@@ -106,7 +106,7 @@ fn spread(empty: &Filter, candidates: &mut impl Iterator<Item = Vec<u8>>) -> Ite
     (0..CAPACITY).map(|_| best()).collect()
 }
 
-/// Finds as many items whose bits are all in the first quarter of the filter.
+/// Finds as many items as the filter's capacity. All their bits are in the first quarter of the filter.
 fn crowd(empty: &Filter, candidates: &mut impl Iterator<Item = Vec<u8>>) -> Items {
     let quarter = 8 * bits(empty).len() / 4;
     candidates.filter(|item| marks(empty, item).iter().all(|&mark| mark < quarter)).take(CAPACITY).collect()
@@ -157,7 +157,8 @@ fn starts_low(hash: u128) -> bool {
     [hash as u64, (hash >> 64) as u64].iter().all(|word| word >> 62 == 0)
 }
 
-/// A table has one entry per item, wherever it lies. No choice of items uses up more than its share of the error rate.
+/// A table has one entry per item, whatever the item's hash is. So chosen items raise the error rate no more than
+/// random ones.
 #[test]
 fn no_items_pollute_a_counting_filter() {
     let layout = Layout::Counting { seed: KNOWN };
@@ -186,8 +187,8 @@ fn every_classic_filter_can_be_forged_and_polluted() {
 
 /// Returns `2^pairs` items of `16 * pairs` bytes that have the same MurmurHash64A hash under every seed.
 ///
-/// The hash function mixes each word of an item by itself before it is combined with the hash. The next step preserves
-/// a change of the top bit, so an equal change in the next word cancels it.
+/// The hash function first mixes each word of an item alone, and then combines it with the hash. The multiplication
+/// that follows preserves a change of the top bit, so an equal change in the next word cancels it.
 fn murmur_twins(pairs: usize) -> Items {
     const FACTOR: u64 = 0xC6A4_A793_5BD1_E995;
     // The inverse of an odd number, by Newton's method.
@@ -203,7 +204,7 @@ fn murmur_twins(pairs: usize) -> Items {
 }
 
 #[test]
-fn some_items_are_one_to_every_classic_filter_and_different_to_others() {
+fn some_items_collide_in_every_classic_filter_but_in_no_other() {
     let twins = murmur_twins(8);
     assert_eq!(twins.iter().collect::<HashSet<_>>().len(), 256);
     let filter = |layout, error_rate: f64, capacity: u64| {
@@ -275,9 +276,9 @@ fn short_pair() -> [Vec<u8>; 2] {
 /// Returns the number of seeds under which the items of a pair have the same hash: in XXH3, and in a filter.
 fn collisions([item, twin]: &[Vec<u8>; 2], seeds: impl Iterator<Item = u64>) -> [u64; 2] {
     seeds.fold([0, 0], |[to_xxh3, to_filter], seed| {
-        let is_one_to_xxh3 = xxh3_128_with_seed(item, seed) == xxh3_128_with_seed(twin, seed);
-        let is_one_to_filter = Hash::xxh3(item, seed) == Hash::xxh3(twin, seed);
-        [to_xxh3 + u64::from(is_one_to_xxh3), to_filter + u64::from(is_one_to_filter)]
+        let collides_in_xxh3 = xxh3_128_with_seed(item, seed) == xxh3_128_with_seed(twin, seed);
+        let collides_in_filter = Hash::xxh3(item, seed) == Hash::xxh3(twin, seed);
+        [to_xxh3 + u64::from(collides_in_xxh3), to_filter + u64::from(collides_in_filter)]
     })
 }
 
@@ -287,7 +288,7 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn pairs_that_are_one_to_xxh3_under_many_seeds_are_two_to_a_filter() {
+fn pairs_that_collide_in_xxh3_under_many_seeds_do_not_collide_in_a_filter() {
     for (pair, bits) in [
         (long_pair(1000, PLACES, likely_differences(DISTANCE, 6)[0], false), 6),
         (long_pair(264, [64, 192], 0x8823_410A, true), 8),

@@ -31,7 +31,7 @@ fn positions(filter: &Filter) -> Vec<usize> {
     (0..8 * bits.len()).filter(|position| bits[position / 8] >> (position % 8) & 1 == 1).collect()
 }
 
-/// Returns the packed header of one layer.
+/// Returns the packed header of a filter with one layer.
 fn header(options: u32, bits: u64, probes: u32, bits_per_item: f64, log2_bits: u8) -> Vec<u8> {
     let mut header =
         [&0u64.to_le_bytes()[..], &1u32.to_le_bytes(), &options.to_le_bytes(), &2u32.to_le_bytes()].concat();
@@ -58,7 +58,7 @@ fn items_set_the_same_bits_as_in_redisbloom() {
         (4, 1024, 10, b"abc", [77, 228, 368, 379, 519, 670, 810, 961]),
         (4, 1024, 10, b"\x00\xff\x80", [754, 768, 782, 796, 810, 824, 838, 852]),
         (4, 1024, 10, &long, [56, 178, 300, 422, 507, 629, 751, 873]),
-        // A size that is a power of two by chance is handled like a rounded one.
+        // A logarithm in the header takes precedence over the number of bits.
         (5, 1152, 10, b"ab", [44, 46, 48, 50, 52, 54, 56, 58]),
         (0, 1024, 10, b"abcd", [56, 100, 144, 412, 456, 500, 768, 812]),
         (0, 1024, 10, b"\x00\xff\x80", [235, 275, 563, 603, 643, 891, 931, 971]),
@@ -106,7 +106,7 @@ fn impossible_filters_are_rejected() {
     assert_eq!(Filter::create(params(0.01, 100, by(2)), |bytes| bytes < 144).err(), Some(Error::OutOfMemory));
     let mut full = classic_filter(0.01, 1, Growth::Fixed);
     assert_eq!((full.insert(b"one"), full.insert(b"two")), (Ok(true), Err(Error::Full)));
-    // The lowest error rate becomes 0 when each layer halves it.
+    // Each layer halves the error rate, until it becomes 0.
     let mut vanishing = classic_filter(1e-322, 1, by(1));
     let rejected = (0..100).find_map(|number| vanishing.insert(item(number)).err());
     assert_eq!(rejected, Some(Error::CannotGrow));
@@ -187,14 +187,14 @@ proptest! {
 }
 
 #[test]
-fn a_chunk_that_arrives_late_clears_nothing_unless_it_is_to() {
+fn a_late_chunk_clears_bits_only_if_it_comes_from_a_master() {
     let mut filter = classic_filter(0.01, 100, by(2));
     let early = filter.try_clone().unwrap();
     (0..90).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
     let (before, fill) = (whole(&filter), filter.fill());
     let chunk = codec::next_chunk(&early, codec::HEADER_CURSOR).unwrap().unwrap();
     let loaded = codec::load_chunk(&mut filter, chunk.cursor, &chunk.data, Origin::Client).unwrap();
-    assert_eq!(loaded, LoadedChunk { bytes: &before.1, changed: false }, "what is there now is told");
+    assert_eq!(loaded, LoadedChunk { bytes: &before.1, changed: false }, "the stored bytes are returned");
     assert!(whole(&filter) == before);
     assert_eq!(filter.fill(), fill);
     let loaded = codec::load_chunk(&mut filter, chunk.cursor, &chunk.data, Origin::Replication).unwrap();
@@ -204,7 +204,7 @@ fn a_chunk_that_arrives_late_clears_nothing_unless_it_is_to() {
 
 /// The item count at the start of a classic header can look like the start of a native header.
 #[test]
-fn a_classic_header_is_told_from_a_native_one() {
+fn a_classic_header_is_never_taken_for_a_native_one() {
     let mut header = header(5, 1152, 8, 11.027754, 0);
     for version in 0..=255 {
         let items = [b'O', b'X', b'B', version, 0, 0, 0, 0];
@@ -297,15 +297,15 @@ fn no_filter_has_more_layers_than_its_error_rate_can_be_halved() {
     for origin in [Origin::Client, Origin::Replication] {
         assert_eq!(Header::decode(&forged(most + 1, 64, 0), origin).err(), Some(DecodeError::Corrupt));
     }
-    // A filter that grows by additions stops at this number of layers, and finds every item.
+    // A filter that grows by additions has fewer layers, and finds every item.
     let mut deepest = classic_filter(0.9, 1, by(1));
     let rejected = (0..100_000).find_map(|number| deepest.insert(item(number)).err().map(|error| (number, error)));
-    let (held, error) = rejected.expect("an end");
+    let (held, error) = rejected.expect("an addition that fails");
     assert_eq!((error, deepest.num_layers()), (Error::CannotGrow, classic::MAX_LAYERS - 2));
     assert!((0..held).all(|number| deepest.contains(item(number))));
     // The limit on probes per look-up is not reached, so absent items are not found.
     let found = (200_000..202_000).filter(|&number| deepest.contains(item(number))).count();
-    assert!(found < 2_000, "everything seems to be there");
+    assert!(found < 2_000, "all absent items are found");
 }
 
 /// In a forged filter, all probes of an item but the last can pass in each layer. A look-up then stops after a bounded
@@ -352,7 +352,7 @@ fn a_look_up_examines_a_bounded_number_of_probes_and_what_it_finds_stays_found()
     let needed = u64::from(classic::MAX_LOOKUP_PROBES) / passing;
     let exhausted = exhausted.expect("a look-up that gives up");
     assert!((needed / 2..=2 * needed + 1).contains(&exhausted), "{exhausted} layers of {passing} probes");
-    // The item stays present when bits and layers are added.
+    // The item stays present when further bits are set.
     load(&mut filter, 50, &with_gap(None));
     assert!(found(&filter));
 }

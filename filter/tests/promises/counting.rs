@@ -1,7 +1,7 @@
 //! Counting filters: an item that was added and not removed is present, whatever else was added or removed.
 //!
-//! Most tests compare a filter with an exact multiset. They use error rates up to 0.3, since shorter fingerprints make
-//! more false positives. All tests are deterministic, except for the inputs that proptest draws.
+//! Most tests compare a filter with an exact multiset. They use error rates up to 0.3, since the many false positives
+//! of short fingerprints are the hard cases. All tests are deterministic, except for the inputs that proptest draws.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::model::{self, body, built, by, chunks, insert_batch, item, params, with_checksum};
 use crate::rates::{Fresh, Measurement, offer, queries};
 
-/// The most bytes that these tests allocate for a header, so that they run on small machines.
+/// The maximum number of bytes that these tests allocate for a header, so that they run on small machines.
 const MEMORY_LIMIT: u64 = 16 << 20;
 
 fn counting_params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> CreateParams {
@@ -96,7 +96,7 @@ impl Modelled {
                     assert_eq!((error, self.filter.expansion(), held), (Error::Full, None, 0));
                     0
                 }
-                (_, Ok(new)) if new && held > 0 => panic!("forgotten: {number}, held {held} times"),
+                (_, Ok(new)) if new && held > 0 => panic!("{number} was missing, but is held {held} times"),
                 (Act::Add, Ok(_)) => held + 1,
                 // A false positive is not added.
                 (Act::AddAbsent, Ok(new)) => held + u64::from(new),
@@ -494,8 +494,8 @@ fn the_estimated_rate_of_a_counting_filter_is_the_measured_one() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// A counting filter of fixed size has at most 1.15 times the bits per item of a plain filter at 1 %, and no more at
-/// 0.1 %. A growing one has 1.8 times as many on average.
+/// A counting filter of fixed size has at most 1.15 times the bits per item of a plain filter at 1 %, and at most as
+/// many at 0.1 %. A growing one has at most 1.8 times as many on average.
 #[test]
 fn a_counting_filter_takes_hardly_more_memory_than_a_plain_one() {
     for (rate, most) in [(0.01, 1.15), (0.001, 1.0), (1e-4, 1.0)] {
@@ -521,7 +521,7 @@ fn a_counting_filter_takes_hardly_more_memory_than_a_plain_one() {
     }
 }
 
-/// The largest values of a filter over some time.
+/// The largest memory of a filter over some time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peak {
     memory: usize,
@@ -530,7 +530,7 @@ struct Peak {
 impl Peak {
     fn look(&mut self, filter: &Filter, held: usize) {
         self.memory = self.memory.max(filter.memory_usage());
-        // False positives are not counted; the rest is drift.
+        // False positives are not counted, and the count may drift a little.
         let (items, held) = (filter.len() as f64, held as f64);
         assert!(items <= held && items >= held * (1.0 - 2.0 * filter.error_rate()) - 30.0, "{items} of {held}");
     }
@@ -612,7 +612,7 @@ fn grown() -> Filter {
 }
 
 fn decode(bytes: &[u8]) -> Result<Header, DecodeError> {
-    // No native header is taken for a classic one.
+    // Even from a master, no damaged header is taken for a classic one.
     Header::decode(bytes, Origin::Replication)
 }
 
@@ -669,7 +669,7 @@ fn a_counting_header_that_is_damaged_is_rejected() {
 }
 
 #[test]
-fn numbers_of_a_table_that_cannot_be_are_rejected() {
+fn impossible_numbers_of_a_table_are_rejected() {
     const RECORD: usize = 32;
     let number = |value: u64| value.to_le_bytes().to_vec();
     let impossible: &[(&str, usize, Vec<u8>)] = &[
@@ -684,13 +684,13 @@ fn numbers_of_a_table_that_cannot_be_are_rejected() {
         ("more items than occurrences", RECORD + 16, number(1 << 40)),
         ("slots without items", RECORD + 16, [number(0), number(0)].concat()),
         ("no segments", RECORD + 40, number(0)),
-        ("a level", RECORD + 48, vec![12]),
+        ("a level in a table that grows", RECORD + 48, vec![12]),
         ("fingerprints without bits", RECORD + 50, vec![0]),
         ("fingerprints of too many bits", RECORD + 50, vec![57]),
-        ("a step where none is", RECORD + 51, vec![13]),
-        ("stamps", RECORD + 52, vec![1]),
+        ("a step of lengths at a wrong level", RECORD + 51, vec![13]),
+        ("stamps in a filter that does not forget", RECORD + 52, vec![1]),
         ("reserved bytes at the end", RECORD + 55, vec![1]),
-        ("a scale", RECORD + 56, number(1)),
+        ("a scale in a table that grows", RECORD + 56, number(1)),
     ];
     for (what, at, bytes) in impossible {
         let mut body = body(&grown());
@@ -699,8 +699,8 @@ fn numbers_of_a_table_that_cannot_be_are_rejected() {
     }
     // Plausible numbers pass, whatever the chunks contain.
     let possible: &[(&str, usize, Vec<u8>)] = &[
-        ("as many occurrences as can be", RECORD + 24, number(u64::MAX)),
-        ("as many writes as can be", RECORD + 8, number(u64::MAX)),
+        ("the maximum number of occurrences", RECORD + 24, number(u64::MAX)),
+        ("the maximum number of writes", RECORD + 8, number(u64::MAX)),
         ("other slots", RECORD + 32, number(77)),
         ("other lengths", RECORD + 50, vec![3, 14]),
     ];
@@ -740,7 +740,7 @@ fn any_edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-/// Returns a small filter with counts of all sizes, of either kind.
+/// Returns a small filter with low and high counts, which grows or does not.
 fn small(growing: bool) -> Filter {
     let mut filter = counting(0.3, 150, if growing { by(2) } else { Growth::Fixed }, 7);
     for number in 0..100 {
@@ -780,7 +780,7 @@ proptest! {
         prop_assert_eq!(copy.fill(), 0.0);
     }
 
-    /// A client that forges the checksum of a chunk can add other entries, but break nothing else.
+    /// A client that forges the checksum of a chunk can add other entries, but cannot break the filter.
     #[test]
     fn a_table_that_was_forged_is_rejected_or_makes_a_sound_filter(growing: bool, edits in vec(any_edit(), 1..5)) {
         let filter = small(growing);
@@ -827,21 +827,21 @@ fn chunks_of_a_table_may_arrive_in_any_order_and_more_than_once() {
     assert!(model::whole(&model::through_a_file(&filter)) == model::whole(&filter));
 }
 
-/// An operation that changes a filter, or seems to.
+/// An operation on a filter.
 type Change = fn(&mut Filter);
 
-/// Otherwise, items that were removed or moved in between would be loaded in part.
+/// If it were accepted, items that the write removed or moved could be loaded in part.
 #[test]
-fn a_chunk_that_was_made_before_a_write_is_rejected_after_it() {
+fn a_chunk_from_before_a_write_is_rejected_after_it() {
     const FIRST: u64 = 1;
     let writes: &[(&str, Change)] = &[
         ("a new item", |filter| assert_eq!(filter.insert(b"new"), Ok(true))),
         ("another occurrence", |filter| assert_eq!(filter.insert(item(FIRST)), Ok(false))),
         ("a removal", |filter| assert!(remove(filter, &item(FIRST)))),
-        ("an addition that is taken back", |filter| {
+        ("an addition that is undone", |filter| {
             assert!(filter.insert(b"new").is_ok() && remove(filter, b"new"));
         }),
-        ("a removal that is made good", |filter| {
+        ("a removal that is undone", |filter| {
             assert!(remove(filter, &item(FIRST)) && filter.insert(item(FIRST)).is_ok());
         }),
         ("one item for another", |filter| {
@@ -858,7 +858,7 @@ fn a_chunk_that_was_made_before_a_write_is_rejected_after_it() {
         let mut whole = model::through_a_client(&source);
         write(&mut source);
         let mut late = built_like(&source);
-        // All chunks are from before the write or all from after it.
+        // A copy takes chunks from before the write or from after it, but not both.
         for chunk in &before {
             assert_eq!(assert_rejected(&mut late, chunk, what), DecodeError::Foreign);
         }
@@ -930,7 +930,7 @@ fn a_chunk_of_another_counting_filter_or_place_is_rejected() {
     }
 }
 
-/// A server can save at any time, even between a client's header and its last chunk. Loading must then continue.
+/// A server can save at any time, even between a client's header and its last chunk. Later chunks must then still load.
 #[test]
 fn a_counting_filter_that_is_still_being_loaded_can_be_saved() {
     let filter = grown();

@@ -12,7 +12,7 @@ use proptest::sample::{Index, select};
 
 use crate::model::{self, Header, body, built, by, filter, item, layer, native_of, with_checksum};
 
-/// The most bytes that these tests allocate for a header, so that they run on small machines.
+/// The maximum number of bytes that these tests allocate for a header, so that they run on small machines.
 const MEMORY_LIMIT: u64 = 64 << 20;
 
 fn filled(error_rate: f64, capacity: u64, growth: Growth, seed: u64, items: u64) -> Filter {
@@ -104,7 +104,7 @@ fn a_header_with_a_flipped_bit_is_rejected() {
 }
 
 #[test]
-fn a_later_version_is_told_from_damage() {
+fn a_later_version_is_reported_and_not_taken_for_damage() {
     for version in 0..=u8::MAX {
         let mut body = body(&grown());
         body[3] = version;
@@ -114,7 +114,7 @@ fn a_later_version_is_told_from_damage() {
             _ => Some(DecodeError::NewerVersion),
         };
         assert_eq!(Header::decode(&with_checksum(&body)).err(), expected, "version {version}");
-        // Only that version knows the format of the bytes between its number and the checksum.
+        // Only that version knows the format of the bytes between the version number and the checksum.
         if version > header::VERSION {
             assert_eq!(Header::decode(&with_checksum(&body[..20])).err(), expected, "version {version}");
         }
@@ -122,7 +122,7 @@ fn a_later_version_is_told_from_damage() {
 }
 
 #[test]
-fn numbers_that_cannot_be_are_rejected() {
+fn impossible_numbers_are_rejected() {
     const FIRST_LAYER: usize = 32;
     let number = |value: u64| value.to_le_bytes().to_vec();
     let impossible: &[(&str, usize, Vec<u8>)] = &[
@@ -133,7 +133,7 @@ fn numbers_that_cannot_be_are_rejected() {
         ("no layers", 12, vec![0; 4]),
         ("no record of the table", 12, vec![1]),
         ("too many layers", 12, vec![4]),
-        ("as many layers as can be", 12, vec![0xFF; 4]),
+        ("the maximum number of layers", 12, vec![0xFF; 4]),
         ("error rate 0", 24, 0f64.to_le_bytes().to_vec()),
         ("error rate 1", 24, 1f64.to_le_bytes().to_vec()),
         ("error rate below 0", 24, (-0.01f64).to_le_bytes().to_vec()),
@@ -143,9 +143,9 @@ fn numbers_that_cannot_be_are_rejected() {
         ("blocks whose bytes overflow", FIRST_LAYER, number(1 << 58)),
         ("capacity 0", FIRST_LAYER + 8, number(0)),
         ("more items than capacity", FIRST_LAYER + 16, number(101)),
-        ("more ones than bits", FIRST_LAYER + 24, number(u64::MAX)),
-        ("no lines", FIRST_LAYER + 32, vec![0]),
-        ("17 lines", FIRST_LAYER + 32, vec![17, 17]),
+        ("more set bits than bits", FIRST_LAYER + 24, number(u64::MAX)),
+        ("no blocks per item", FIRST_LAYER + 32, vec![0]),
+        ("17 blocks per item", FIRST_LAYER + 32, vec![17, 17]),
         ("more blocks per item than blocks", FIRST_LAYER + 32, vec![4, 8]),
         ("more blocks per item than probes", FIRST_LAYER + 32, vec![2, 1]),
         ("no probes", FIRST_LAYER + 33, vec![0]),
@@ -292,7 +292,7 @@ fn a_forged_chunk_cannot_leave_its_layer() {
     }
     let (last, bits) = (u64::MAX - 63, [0xFF; 64]);
     let wrapped = forged(&copy, last, &bits);
-    assert_rejected(&mut copy, 0, &wrapped, "around the end of all numbers");
+    assert_rejected(&mut copy, 0, &wrapped, "an offset that overflows");
 
     // The same forgery is accepted at the right position.
     let bytes = forged(&copy, first - 64, &[0xFF; 64]);
@@ -349,7 +349,7 @@ fn a_chunk_that_arrives_late_clears_nothing() {
 }
 
 #[test]
-fn chunks_may_arrive_in_any_order_and_one_that_is_missing_shows() {
+fn chunks_may_arrive_in_any_order_and_a_missing_one_is_noticed() {
     // The layer has about 6 MB, and therefore two chunks.
     let filter = filled(0.01, 5_000_000, Growth::Fixed, 7, 1_000);
     let header = Header::decode(&codec::encode_header(&filter).unwrap()).unwrap();

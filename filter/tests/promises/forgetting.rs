@@ -36,7 +36,7 @@ fn contains(filter: &Filter, number: u64, now: u64) -> bool {
 /// An error rate at which no item of these tests is a false positive.
 const EXACT: f64 = 1e-12;
 
-/// The answer of a filter to an addition: new, renewed, or neither.
+/// The answer of a filter to an addition.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Answer {
     New,
@@ -45,7 +45,7 @@ enum Answer {
     Full,
 }
 
-/// Adds items in one command.
+/// Adds items that arrive in one command.
 fn insert(filter: &mut Filter, numbers: &[u64], now: u64, lifetime: Option<u64>) -> Vec<Answer> {
     let hashes: Vec<_> = numbers.iter().map(|&number| filter.hash(&item(number))).collect();
     let options = InsertOptions { now, lifetime: lifetime.and_then(NonZeroU64::new), ..OnDuplicate::Count.into() };
@@ -120,7 +120,7 @@ impl Modelled {
         self.window.length.map_or(0, |length| length.get().div_ceil(self.window.slices.into()))
     }
 
-    /// Adds items in one command. Checks that no item is new that must be remembered.
+    /// Adds items that arrive in one command. Checks that no item that must be remembered is new.
     fn add(&mut self, numbers: &[u64], lifetime: Option<u64>) {
         let there = || self.due.values().filter(|due| due.until + self.slice() + 1 > self.now).count();
         let is_crowded = self.window.rolling && there() + numbers.len() > self.capacity as usize;
@@ -129,9 +129,9 @@ impl Modelled {
             self.crowded = u64::MAX;
         }
         for (&number, answer) in numbers.iter().zip(answers) {
-            // In a filter that rolls, later items of the command may have pushed it out.
+            // In a rolling filter, later items of the command may have pushed this item out.
             let is_kept = answer != Answer::Full && !self.window.rolling;
-            assert!(!is_kept || contains(&self.filter, number, self.now), "{number}: {answer:?}, and not there");
+            assert!(!is_kept || contains(&self.filter, number, self.now), "{number} is missing: {answer:?}");
             let must_be_there = self.must_remember(number);
             let until = self.now + lifetime.or(self.window.length.map(NonZeroU64::get)).unwrap_or(0);
             match answer {
@@ -185,7 +185,7 @@ impl Modelled {
         assert!(items <= self.due.values().filter(|due| is_held(due)).count() as u64);
         if self.filter.error_rate() <= EXACT {
             for (&number, due) in self.due.iter().filter(|(_, due)| !is_held(due)) {
-                assert!(!contains(&self.filter, number, self.now), "{number}: {due:?} is there at {}", self.now);
+                assert!(!contains(&self.filter, number, self.now), "{number}: {due:?} is found at {}", self.now);
             }
         }
         if self.window.rolling {
@@ -204,7 +204,7 @@ enum Act {
     Add(u64, u64),
     /// Adds items with a lifetime that is a share of the window.
     AddFor(u64, u64, Index),
-    /// Advances the clock by a share of four windows.
+    /// Advances the clock by up to half a window.
     Wait(Index),
     /// Sets the clock back for a while.
     GoBack,
@@ -285,12 +285,12 @@ proptest! {
     }
 }
 
-/// The most bytes that these tests allocate for a header.
+/// The maximum number of bytes that these tests allocate for a header.
 const MEMORY_LIMIT: u64 = 16 << 20;
 
 #[test]
-fn it_grows_and_shrinks_through_many_doublings() {
-    // Fingerprints are so short that many entries become void, and match every item of their quotients.
+fn a_filter_that_forgets_grows_and_shrinks_through_many_doublings() {
+    // At 0.4, fingerprints are so short that many entries become void, and match every item of their quotients.
     for (rate, refresh) in [(0.4, true), (0.01, false)] {
         let length = 64_000;
         let mut model = Modelled::new(rate, 10, by(2), Window { refresh, ..window(length, 8) });
@@ -391,7 +391,7 @@ fn no_header_makes_a_filter_that_fails() {
                 }
                 let copy = through_a_file(&filter);
                 assert_eq!(whole(&copy), whole(&filter), "{at} {value}");
-                // The chunks of the original load only if the edit changed no field that binds them.
+                // These chunks may be rejected, but must not cause a panic.
                 for (cursor, data) in crate::model::chunks(&filter) {
                     let mut other = header.build().unwrap();
                     let _ = codec::load_chunk(&mut other, cursor, &data, Origin::Client);
@@ -401,7 +401,7 @@ fn no_header_makes_a_filter_that_fails() {
     }
 }
 
-/// The fields of a header that say where the slices are in time, and the offsets of each.
+/// A header without its checksum, and the offsets of its fields with the times of slices.
 struct Times {
     body: Vec<u8>,
     forgotten: usize,
@@ -428,12 +428,12 @@ impl Times {
         self.body[at..at + 8].copy_from_slice(&number.to_le_bytes());
     }
 
-    /// Moves everything by a number of slices.
+    /// Moves all times by a number of slices.
     fn shift(&mut self, slices: i64, length: u64) {
         for at in self.ends.iter().copied().chain([self.latest]).collect::<Vec<_>>() {
             self.set(at, self.get(at).wrapping_add_signed(slices * length as i64));
         }
-        // If slices are also full by number, their own numbers have nothing to do with time.
+        // A slice of a rolling filter also ends when it is full, so the numbers of slices do not depend on the time.
         if !self.is_rolling {
             self.set(self.forgotten, self.get(self.forgotten).wrapping_add_signed(slices));
         }
@@ -473,7 +473,8 @@ fn slices_in_the_past_and_in_the_future_load_and_those_that_are_out_of_order_do_
         for (number, edit) in unsound.into_iter().enumerate() {
             assert!(edited(edit).is_none(), "{window:?}, edit {number}");
         }
-        // In the past, all is over. In the future, time stands still, and nothing is forgotten.
+        // Items in past slices are forgotten. If slices are in the future, the filter's time stands still, and nothing
+        // is forgotten.
         for (slices, expected) in [(-1_000_000, 0), (-20, 0), (20, items), (1_000_000_000, items)] {
             let mut shifted = edited(&|times| times.shift(slices, 125)).expect("slices in order");
             assert_eq!(shifted.len_at(now), expected, "{window:?} {slices}");
@@ -512,7 +513,7 @@ fn renewing_some_items_pushes_no_others_out() {
 }
 
 #[test]
-fn a_table_for_few_items_more_goes_when_they_are_forgotten() {
+fn a_second_table_is_freed_when_its_items_are_forgotten() {
     let mut model = Modelled::new(0.01, 100, by(2), window(1000, 8));
     model.add(&(0..150).collect::<Vec<_>>(), None);
     assert_eq!(model.filter.num_layers(), 2);

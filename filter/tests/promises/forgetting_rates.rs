@@ -19,7 +19,7 @@ fn window(slices: u8, refresh: bool) -> Window {
     Window { length: LENGTH.try_into().ok(), slices, refresh, rolling: false }
 }
 
-/// Adds `items` fresh items at a time, as far as they fit.
+/// Adds `items` fresh items at the time `now`, as far as they fit.
 fn add(filter: &mut Filter, fresh: &mut Fresh, items: u64, now: u64) {
     let options = InsertOptions { now, ..OnDuplicate::Count.into() };
     let hashes = fresh.hashes(filter, items);
@@ -37,7 +37,7 @@ fn stream(filter: &mut Filter, fresh: &mut Fresh, per_window: u64, windows: u64,
 
 type Scenario = (&'static str, fn(&mut Filter, &mut Fresh, u64));
 
-/// The histories of filters that are measured. Each gets the number of items per window.
+/// The histories of the measured filters. The last argument is the number of items per window.
 const SCENARIOS: [Scenario; 7] = [
     ("a stream that just began", |filter, fresh, capacity| {
         stream(filter, fresh, capacity, 1, START);
@@ -118,7 +118,7 @@ fn a_steady_stream_takes_little_more_than_a_plain_filter() {
     }
 }
 
-/// The rows of the table on the page: the number of slices, and the bits of an item at 1 % and at 0.1 %.
+/// Returns the rows of the table on the page: the number of slices, and the bits of an item at 1 % and at 0.1 %.
 fn rows_of_the_page() -> Vec<(u8, [f64; 2])> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/forgetting.md");
     let page = std::fs::read_to_string(path).expect("the page");

@@ -87,7 +87,7 @@ fn damaged_bytes_are_rejected() {
     }
 }
 
-/// Replaces the checksum at the end by a correct one.
+/// Replaces the checksum at the end with the correct one.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let content = bytes.len() - 8;
     let checksum = xxh3_64(&bytes[..content]).to_le_bytes();
@@ -114,7 +114,7 @@ fn forged_bytes_are_rejected_or_harmless() {
 }
 
 #[test]
-fn later_versions_are_told_from_damage() {
+fn later_versions_are_reported_and_not_taken_for_damage() {
     let mut bytes = Filter::new(0.01, 100).unwrap().to_bytes().unwrap();
     bytes[7] += 1;
     assert_eq!(Filter::from_bytes(&sealed(bytes)).err(), Some(DecodeError::NewerVersion));
@@ -122,7 +122,6 @@ fn later_versions_are_told_from_damage() {
 
 #[test]
 fn a_filter_larger_than_the_limit_is_not_built() {
-    // A petabyte, which takes no more than a header to request.
     let small = Filter::builder().capacity(1000).seed(7).build().unwrap().to_bytes().unwrap();
     assert_eq!(Filter::from_bytes_within(&small, 100).err(), Some(DecodeError::OutOfMemory));
     assert!(Filter::from_bytes_within(&small, 2000).is_ok());
@@ -172,7 +171,7 @@ fn seeds_are_random_and_stay_out_of_logs() {
 }
 
 #[test]
-fn filters_and_errors_go_wherever_values_go() {
+fn filters_and_errors_have_the_usual_traits() {
     fn is_usual<T: Send + Sync + Clone + std::fmt::Debug + 'static>() {}
     fn is_error<T: std::error::Error + Send + Sync + Copy + PartialEq + 'static>() {}
     is_usual::<Filter>();

@@ -9,7 +9,9 @@
 //! - [`merging`]: unions and intersections of filters;
 //! - [`decoding`]: damaged and forged bytes;
 //! - [`memory`]: the memory of a filter, compared with RedisBloom's for the same request;
-//! - [`planning`]: predictions of memory and rates.
+//! - [`planning`]: predictions of memory and rates;
+//! - [`classic`]: the same bits as RedisBloom;
+//! - [`table`]: the quotient table by itself.
 
 mod adversary;
 mod classic;

@@ -71,7 +71,7 @@ fn assert_same(filter: &Filter, copy: &Filter, questions: &[Vec<u8>]) {
         (filter.seed(), filter.error_rate(), filter.expansion(), filter.len(), filter.capacity())
     );
     assert_eq!((copy.fill(), copy.false_positive_rate()), (filter.fill(), filter.false_positive_rate()));
-    // A table that was loaded has other slack; the allocator's luck with alignment may cost a line.
+    // A loaded table has another amount of slack. An array that is not aligned by chance takes 64 bytes more.
     if filter.num_layers() == 1 {
         assert_eq!(model::memory_when_aligned(copy), model::memory_when_aligned(filter));
         assert!(copy.memory_usage().abs_diff(filter.memory_usage()) <= 64);
@@ -88,7 +88,7 @@ fn assert_same(filter: &Filter, copy: &Filter, questions: &[Vec<u8>]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Also, `insert` returns true exactly for the items that were absent: [`insert_each`] checks this.
+    /// [`insert_each`] also checks that `insert` returns true exactly for the items that were absent.
     #[test]
     fn an_accepted_item_is_never_lost(params in any_params(), items in any_items()) {
         let mut filter = Filter::create(params, |_| true).unwrap();
@@ -172,7 +172,7 @@ proptest! {
                 Ok(_) => taken.push(item),
                 Err(_) => rejected += 1,
             }
-            prop_assert!(whole.is_none_or(|whole| whole == model::whole(&filter)), "full, yet changed");
+            prop_assert!(whole.is_none_or(|whole| whole == model::whole(&filter)), "a full filter changed");
         }
         prop_assert!(filter.len() <= capacity && (rejected == 0 || filter.len() == capacity));
         prop_assert!(taken.iter().all(|item| filter.contains(item) && filter.insert(item) == Ok(false)));
@@ -248,7 +248,7 @@ fn an_error_rate_lies_between_zero_and_one() {
 }
 
 #[test]
-fn a_rate_that_is_lower_than_any_need_costs_no_more_than_the_lowest() {
+fn a_rate_below_the_lowest_supported_one_gives_the_same_filter() {
     for growth in [Growth::Fixed, by(2)] {
         let lowest = filter(LOWEST_ERROR_RATE, 100, growth, 1);
         for rate in [LOWEST_ERROR_RATE / 2.0, 1e-100, 1e-300, f64::MIN_POSITIVE, f64::from_bits(1)] {
@@ -259,7 +259,8 @@ fn a_rate_that_is_lower_than_any_need_costs_no_more_than_the_lowest() {
     }
 }
 
-/// Clients choose the parameters while the server waits, so all must be fast. (All of these take a tenth of a second.)
+/// Clients choose the parameters, and the server waits while it creates the filter, so this must be fast for all of
+/// them. (All of these together take a tenth of a second.)
 #[test]
 fn any_rate_and_capacity_are_answered() {
     const PATIENCE: Duration = Duration::from_secs(240);
@@ -281,7 +282,7 @@ fn any_rate_and_capacity_are_answered() {
         match answers.recv_timeout(PATIENCE) {
             Ok(answered) => last = Some(answered),
             Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => panic!("the one after {last:?} takes more than {PATIENCE:?}"),
+            Err(RecvTimeoutError::Timeout) => panic!("the filter after {last:?} takes more than {PATIENCE:?}"),
         }
     }
     assert_eq!(last, Some((by(2), rates[rates.len() - 1], u64::MAX)));

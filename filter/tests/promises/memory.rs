@@ -109,7 +109,7 @@ fn a_growing_filter_takes_no_more_than_redisbloom() {
         let ours = memory_when_aligned(&filter(error_rate, capacity, by(2), 1)) + KEY_BYTES;
         assert!(ours <= theirs, "{error_rate} {capacity}: {ours} against {theirs}");
     }
-    // A classic filter takes what RedisBloom's does.
+    // A classic filter takes as much memory as RedisBloom's.
     for error_rate in [0.5, 0.2, 0.01, 0.001, 1e-5, 1e-9] {
         for capacity in (1..600).chain((600..=10_000).step_by(97)) {
             let builder = Filter::builder().error_rate(error_rate).capacity(capacity).growing(2);
@@ -120,7 +120,7 @@ fn a_growing_filter_takes_no_more_than_redisbloom() {
 }
 
 #[test]
-fn a_fixed_filter_takes_at_most_2_percent_and_a_line_more_than_redisbloom() {
+fn a_fixed_filter_takes_at_most_2_percent_and_64_bytes_more_than_redisbloom() {
     for &(error_rate, capacity, _, theirs) in REDISBLOOM {
         let ours = memory_when_aligned(&filter(error_rate, capacity, Growth::Fixed, 1)) + KEY_BYTES;
         assert!(ours as f64 <= theirs as f64 * 1.02 + 64.0, "{error_rate} {capacity}: {ours} against {theirs}");

@@ -106,7 +106,7 @@ fn an_intersection_has_the_items_of_all() {
 }
 
 #[test]
-fn filters_that_grew_are_merged_part_by_part() {
+fn filters_that_grew_are_merged_layer_by_layer() {
     for layout in [NATIVE, CLASSIC] {
         let shallow = filled(layout, by(2), 0..900);
         let deep = filled(layout, by(2), 5000..14_000);
@@ -120,7 +120,7 @@ fn filters_that_grew_are_merged_part_by_part() {
             assert_eq!(both.num_layers(), deep.num_layers());
             assert!(contains_hashes(&both, (0..900).chain(5000..14_000)), "{layout:?}");
             let [united, deep] = [&both, &deep].map(|filter| filter.layers().skip(1).collect::<Vec<_>>());
-            assert_eq!(united, deep, "what only one of them had");
+            assert_eq!(united, deep, "the layers that only one filter has");
         }
     }
 }
@@ -228,8 +228,8 @@ proptest! {
     }
 }
 
-/// The standard deviation of the estimate is less than that of a sample of the union's size, `sqrt(n)`. The test allows
-/// six deviations.
+/// For a union of `n` items, the standard deviation of the estimate is less than `sqrt(n)`. The test allows six
+/// deviations.
 #[test]
 fn the_items_of_a_union_are_estimated_from_its_fill() {
     for layout in LAYOUTS {
@@ -238,7 +238,7 @@ fn the_items_of_a_union_are_estimated_from_its_fill() {
                 [0..500, 500 - overlap..1000 - overlap].map(|numbers| filled(layout, Growth::Fixed, numbers));
             let both = merged(&[&one, &other], MergeOp::Union);
             let (items, truth) = (both.len() as f64, 1000.0 - overlap as f64);
-            // In the sources, a few items were false positives, and were not counted.
+            // The sources did not count the few items that were false positives.
             assert!((items - truth).abs() < 6.0 * truth.sqrt(), "{layout:?} {overlap}: {items}");
             assert_eq!(both.is_estimate(), if layout == CLASSIC { None } else { Some(true) });
             assert!(whole(&through_a_file(&both)) == whole(&both));
@@ -248,7 +248,7 @@ fn the_items_of_a_union_are_estimated_from_its_fill() {
 }
 
 #[test]
-fn where_there_is_nothing_to_estimate_items_stay_counted() {
+fn the_number_of_items_stays_exact_if_nothing_has_to_be_estimated() {
     for layout in LAYOUTS {
         let one = filled(layout, Growth::Fixed, 0..500);
         let none = filled(layout, Growth::Fixed, 0..0);
@@ -269,7 +269,7 @@ fn where_there_is_nothing_to_estimate_items_stay_counted() {
 }
 
 #[test]
-fn a_merge_that_changes_nothing_says_so() {
+fn a_merge_that_changes_nothing_returns_false() {
     for layout in [NATIVE, CLASSIC] {
         let (mut all, part) = (filled(layout, Growth::Fixed, 0..500), filled(layout, Growth::Fixed, 0..100));
         let before = whole(&all);
@@ -292,7 +292,7 @@ fn a_merge_that_only_adds_layers_is_a_change() {
 }
 
 #[test]
-fn an_overfull_union_tells_its_error_rate_and_grows_with_the_next_item() {
+fn an_overfull_union_reports_its_error_rate_and_grows_with_the_next_item() {
     for layout in LAYOUTS {
         for growth in [Growth::Fixed, by(2)] {
             let [one, other] = [0..1000, 5000..6000].map(|numbers| {
@@ -355,7 +355,7 @@ fn tables_of_other_shapes_are_not_merged() {
     let (shallow, deep) = (filled(NATIVE, by(2), 0..900), filled(NATIVE, by(2), 0..2000));
     assert_eq!((shallow.num_layers(), deep.num_layers()), (1, 2));
     let mut header = body(&deep);
-    // The length of the table's fingerprints.
+    // Changes the length of the table's fingerprints.
     header[32 + 40 + 34] += 1;
     let other = built(&with_checksum(&header)).unwrap();
     let rejected = Err(MergeError::SourcesDiffer(Mismatch::Size));

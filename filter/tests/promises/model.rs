@@ -32,7 +32,7 @@ pub(crate) fn by(expansion: u32) -> Growth {
 pub(crate) fn native_of(filter: &Filter) -> &NativeFilter {
     match filter.content() {
         Content::Native(filter) => filter,
-        Content::Counting(_) | Content::Windowed(_) | Content::Classic(_) => panic!("no filter of bits in cache lines"),
+        Content::Counting(_) | Content::Windowed(_) | Content::Classic(_) => panic!("not a native filter"),
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn chunks(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
     all.split_off(1)
 }
 
-/// Returns the header and the content of a filter. Two filters with equal ones are the same filter.
+/// Returns the header and the content of a filter. Filters are the same if both are equal.
 pub(crate) fn whole(filter: &Filter) -> (Vec<u8>, Vec<u8>) {
     (codec::encode_header(filter).unwrap(), bits(filter))
 }
@@ -120,7 +120,7 @@ pub(crate) fn with_checksum(body: &[u8]) -> Vec<u8> {
     [body, &xxh3_64(body).to_le_bytes()].concat()
 }
 
-/// An RDB file in memory.
+/// A value in an RDB file.
 #[derive(Clone, Debug, PartialEq)]
 enum Value {
     Unsigned(u64),
@@ -128,6 +128,7 @@ enum Value {
     String(Vec<u8>),
 }
 
+/// An RDB file in memory.
 #[derive(Default)]
 struct File(VecDeque<Value>);
 

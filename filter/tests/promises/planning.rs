@@ -1,4 +1,4 @@
-//! Predictions, compared with filters that are filled.
+//! Compares predictions with filters that are filled.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ fn filled(builder: FilterBuilder, items: u64) -> Filter {
     filter
 }
 
-/// Asserts that a number is near another.
+/// Panics unless two numbers are close.
 fn assert_near(planned: f64, real: f64, tolerance: f64, what: &str) {
     println!("{what}: {planned} planned, {real} real, {:+.2} %", 100.0 * (planned / real - 1.0));
     assert!((planned / real - 1.0).abs() <= tolerance, "{what}: {planned} planned, {real} real");
 }
 
 #[test]
-fn the_size_of_bits_is_exact() {
+fn the_planned_memory_of_arrays_of_bits_is_exact() {
     for rate in RATES {
         for capacity in [1, 10, 100, 300, 1000, 4321, 100_000] {
             let builder = Filter::builder().error_rate(rate).capacity(capacity);
@@ -51,7 +51,7 @@ fn classic_filters_grow_as_planned() {
 }
 
 #[test]
-fn the_false_positive_rate_is_that_of_the_filter() {
+fn the_planned_false_positive_rate_is_that_of_the_filter() {
     for rate in RATES {
         let builder = Filter::builder().error_rate(rate).capacity(10_000);
         let builders = [
@@ -68,7 +68,7 @@ fn the_false_positive_rate_is_that_of_the_filter() {
         for (number, (builder, items)) in builders.into_iter().enumerate() {
             let planned = builder.plan(items).unwrap().false_positive_rate;
             let real = filled(builder, items).false_positive_rate();
-            // Items that were false positives are in the filter, but neither counted nor planned.
+            // The filter also has items that were false positives, which are neither counted nor planned for.
             assert_near(planned, real, 0.05 + rate / 2.0, &format!("kind {number} at {rate}"));
         }
     }
@@ -95,7 +95,7 @@ fn the_size_of_a_table_is_estimated() {
     }
 }
 
-/// Adds a steady stream of `items` items a window for some windows.
+/// Returns a filter after a steady stream of `items` items per window, for some windows.
 fn streamed(builder: FilterBuilder, items: u64, windows: u64) -> Filter {
     const STEPS: u64 = 160;
     let mut filter = builder.seed(7).build().unwrap();
@@ -135,7 +135,7 @@ fn the_size_of_a_filter_that_forgets_is_estimated() {
 }
 
 #[test]
-fn plans_of_any_size_are_made_without_memory() {
+fn plans_of_any_size_take_no_memory() {
     let builder = Filter::builder().error_rate(0.01);
     let bits_per_item = |plan: Plan, items: u64| 8.0 * plan.memory as f64 / items as f64;
     for exponent in 6..=14 {
@@ -151,7 +151,7 @@ fn plans_of_any_size_are_made_without_memory() {
 }
 
 #[test]
-fn what_no_filter_can_hold_is_rejected() {
+fn plans_of_impossible_filters_are_rejected() {
     let builder = Filter::builder().error_rate(0.01).capacity(100);
     assert_eq!(builder.plan(101).err(), Some(Error::Full));
     assert_eq!(builder.counting().plan(101).err(), Some(Error::Full));

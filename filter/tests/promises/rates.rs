@@ -25,8 +25,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::model::{body, built, by, filter, item, layer, native_of, with_checksum};
 
 /// The number of standard deviations that a measurement may deviate. At 6.3, a measurement fails by chance with a
-/// probability of `exp(-6.3^2/2) = 2.4e-9`. With about 300 measurements, any of them fails with less than one in a
-/// million.
+/// probability of `exp(-6.3^2/2) = 2.4e-9`. The probability that any of about 300 measurements fails by chance is less
+/// than one in a million.
 const Z: f64 = 6.3;
 
 const RATES: [f64; 7] = [0.25, 0.1, 0.05, 0.01, 0.001, 1e-4, 1e-5];
@@ -88,7 +88,7 @@ pub(crate) struct Measurement {
 }
 
 impl Measurement {
-    /// Fills filters, and looks up items in them.
+    /// Fills filters, and looks up items in them. The seeds depend on `what`.
     pub(crate) fn new(
         what: String,
         make: impl Fn(u64) -> Filter,
@@ -144,7 +144,7 @@ impl Measurement {
     pub(crate) fn exceeds(&self, rate: f64) -> Option<String> {
         let limit = rate * self.asked + self.tolerance(rate);
         let line = format!(
-            "{}: {} of {} are false positives, {:.3} of the rate asked for, limit {:.3}",
+            "{}: {} of {} are false positives, {:.3} times the requested rate, limit {:.3}",
             self.what,
             self.false_positives,
             self.asked,
@@ -182,7 +182,7 @@ fn assert_rates_are_kept(growth: Growth, rates: &[f64], filled: &str, fill: impl
                 fill(filter, fresh);
                 assert_eq!(filter.num_layers(), 1);
             };
-            // The only block of the smallest filter stays nearly empty, so fewer look-ups suffice.
+            // The only block of the smallest filters stays nearly empty, so fewer look-ups suffice.
             let queries = if capacity < 64 { 1_000_000 } else { queries(rate) };
             let filters = (queries / capacity.max(16)).max(4);
             failures.extend(Measurement::new(what, make, fill, filters, queries).exceeds(rate));
@@ -206,8 +206,8 @@ fn a_fixed_filter_keeps_its_rate_when_it_counted_its_capacity() {
 }
 
 /// False positives are not counted. At high error rates, a filter has therefore been offered many more distinct items
-/// than its capacity before it rejects one. In the memory of a classic filter, its error rate is then higher.
-/// docs/choosing.md states the largest excess.
+/// than its capacity before it rejects one. It takes no more memory than a classic filter, so its error rate is then
+/// higher than requested. docs/choosing.md states the largest excess.
 #[test]
 fn a_fixed_filter_that_rejects_exceeds_a_high_rate_by_no_more_than_is_stated() {
     let mut failures = Vec::new();
@@ -253,12 +253,12 @@ fn a_filter_keeps_its_rate_however_far_it_grows() {
 
 /// The tests above can fail: they detect a filter with twice its capacity, or with 1.2 times its error rate.
 #[test]
-fn a_filter_that_breaks_its_rate_is_found_out() {
+fn a_filter_that_exceeds_its_rate_is_detected() {
     for rate in &RATES[..4] {
-        let made_for_more = |seed| filter(rate * 1.2, 10_000, Growth::Fixed, seed);
+        let created_for_more = |seed| filter(rate * 1.2, 10_000, Growth::Fixed, seed);
         let fill = |filter: &mut Filter, fresh: &mut Fresh| offer(filter, 10_000, fresh);
         let what = format!("made for 1.2 times the rate {rate}");
-        assert!(Measurement::new(what, made_for_more, fill, 100, queries(*rate)).exceeds(*rate).is_some(), "{rate}");
+        assert!(Measurement::new(what, created_for_more, fill, 100, queries(*rate)).exceeds(*rate).is_some(), "{rate}");
     }
     for rate in RATES {
         for capacity in [1_000, 10_000] {

@@ -345,7 +345,7 @@ fn moved_block(old: NonNull<u8>) -> NonNull<u8> {
     }
 }
 
-/// Returns a growing table at an error rate of 1/2 with one entry, in its first quotient: a value of eleven bits.
+/// Returns a growing table at an error rate of 1/2. Its only entry is in its first quotient, and has eleven bits.
 fn with_entry(value: u16) -> Table {
     let places = [0u64.to_le_bytes(), END.to_le_bytes()].concat();
     let (depth, log_groups, slots) = (0, 1, 1);
@@ -359,7 +359,7 @@ fn with_entry(value: u16) -> Table {
 }
 
 #[test]
-fn a_union_with_an_entry_that_matches_more_holds_it() {
+fn a_union_keeps_the_entry_that_matches_more() {
     let (long, short) = (with_entry(0b000_0000_1011), with_entry(0b010_0000_0000));
     assert!(long.false_positive_rate() < short.false_positive_rate());
     for (one, other) in [(&long, &short), (&short, &long)] {
