@@ -1,7 +1,7 @@
 //! Deduplicates the repository URLs of the whole npm registry, once with a Bloom filter and once with a Redis set, and
 //! compares the replies of both with the exact answers.
 //!
-//! The data are the URLs in the npm package `all-the-package-repos`: 2.76 million, of which 1.69 million are distinct.
+//! The data are the URLs in the npm package `all-the-package-repos`: 2.76 million, 1.69 million of them distinct.
 //! They are downloaded once with `npm pack` and kept in the data folder. The program starts a server of its own with
 //! the module loaded, on a free loopback port and in a temporary folder, and removes both at the end, on errors and on
 //! Ctrl-C too. Then it makes three passes:

@@ -420,7 +420,7 @@ fn random(draw: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// Collects Criterion's results.
+/// The collected results of Criterion.
 struct Report {
     directory: PathBuf,
     start: SystemTime,
@@ -469,8 +469,8 @@ impl Report {
         }));
     }
 
-    /// Returns Criterion's estimate of a median, if it is from this run. The file may be from an earlier run, or missing,
-    /// since Criterion can be told to list, test or skip a function.
+    /// Returns Criterion's estimate of a median, if it is from this run. The file may be from an earlier run, or
+    /// missing, since Criterion can be told to list, test or skip a function.
     fn median(&self, size: Size, operation: &str, library: &str) -> Option<Value> {
         let file = self.directory.join(size.name(operation, "_")).join(library).join("new/estimates.json");
         let is_new = fs::metadata(&file).and_then(|metadata| metadata.modified()).is_ok_and(|time| time >= self.start);

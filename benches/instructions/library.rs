@@ -131,7 +131,7 @@ type Item = [u8; 27];
 
 /// Returns items, numbered from `from` on.
 fn items(from: usize) -> Vec<Item> {
-    let url = |number| format!("https://example.com/{number:07}").into_bytes().try_into().expect("so many bytes");
+    let url = |number| format!("https://example.com/{number:07}").into_bytes().try_into().expect("an item of 27 bytes");
     (from..from + ITEMS).map(url).collect()
 }
 

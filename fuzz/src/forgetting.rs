@@ -39,8 +39,8 @@ struct Subject {
     due: BTreeMap<u64, (u64, u64)>,
     new: u64,
     capacity: u64,
-    /// True if the content was edited. The slices may then have more items than the capacity allows, all of which can
-    /// be forgotten together.
+    /// True if the content was edited. A slice may then have more items than the capacity allows, and they can all be
+    /// forgotten together.
     edited: bool,
 }
 

@@ -87,7 +87,7 @@ fn wait_for_more(acknowledged: &AtomicU64, more: u64) {
 fn write_some(journals: &mut [Journal], random: &mut Random, client: &mut Connection) {
     for _ in 0..300 {
         let journal = &mut journals[random.below(WRITERS) as usize];
-        assert!(journal.write(random, client), "the server is gone");
+        assert!(journal.write(random, client), "the server has stopped");
     }
 }
 

@@ -159,7 +159,7 @@ impl Filter {
 
     /// Removes one occurrence of an item.
     fn remove(&mut self, number: u64) {
-        *self.counts.get_mut(&number).expect("an item that is there") -= 1;
+        *self.counts.get_mut(&number).expect("a present item") -= 1;
     }
 
     fn is_crowded(&self) -> bool {

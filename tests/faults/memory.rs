@@ -1,4 +1,4 @@
-//! Failed allocations, in running servers, starting servers and replicas. Some tests fail each request in turn.
+//! Failed allocations, in running servers, starting servers and replicas. Some tests make each request fail in turn.
 
 use std::ops::Range;
 

@@ -120,7 +120,7 @@ fn cut_again_and_again(load: &str, sync: &str, mut random: Random) {
             model.observe(&mut reader);
         });
         assert_memory_returns(&mut reader, full);
-        assert!(load != "flush-before-load" || bytes != whole / 2, "{load} {sync}: the old data is still there");
+        assert!(load != "flush-before-load" || bytes != whole / 2, "{load} {sync}: the old data is still present");
     }
     proxy.mend();
     wait_for_replica(&mut client, &mut reader);

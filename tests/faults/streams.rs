@@ -38,8 +38,8 @@ fn is_settled(replica: &Server) -> bool {
     ["master_sync_in_progress:0", "loading:0"].iter().all(|fact| facts.lines().any(|line| line == *fact))
 }
 
-/// Waits until a replica has synchronized or rejected the data, as its log says after the first `from` bytes. Returns
-/// true if it has exited, or will: some servers first examine the rejected file, which may never end.
+/// Waits until the log of a replica, from byte `from` on, says that it has synchronized or rejected the data. Returns
+/// true if the replica has exited or is about to. (Some servers first examine the rejected file, and never finish.)
 fn ends(replica: &mut Server, from: usize) -> bool {
     const GRACE: Duration = Duration::from_millis(300);
     let mut rejected: Option<Instant> = None;

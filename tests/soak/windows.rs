@@ -6,7 +6,7 @@ use std::time::Duration;
 use oxbloom_filter::Filter;
 use testkit::random::Random;
 
-/// The error rate and the number of slices of each filter, whether it grows, and whether it renews items.
+/// For each filter: the error rate, the number of slices, true if it grows, and true if additions renew items.
 const FILTERS: [(f64, u8, bool, bool); 4] =
     [(0.01, 8, true, false), (0.4, 3, true, true), (1e-6, 64, false, false), (0.01, 16, true, true)];
 
@@ -49,7 +49,7 @@ pub(crate) fn soak(operations: u64, mut random: Random) {
             most = most.max(filter.memory_usage());
             check(&filter, &due, now);
         }
-        // Each further addition sweeps one more group for forgotten slots.
+        // Each further addition removes the forgotten slots of one more group.
         for number in 0..200_000u64 {
             now += WINDOW / 100;
             filter.advance_to(Duration::from_millis(now));

@@ -17,7 +17,7 @@ pub(crate) const PIPELINED: usize = 100;
 /// The number of items that are sent at a time on each of two connections, in commands with many items.
 const ITEMS_PIPELINED: usize = 1000;
 
-/// The number of connections, each of which waits for its reply before it sends the next request.
+/// The number of connections. Each waits for its reply before it sends the next request.
 pub(crate) const CONNECTIONS: usize = 50;
 
 /// The outcome of some requests.

@@ -187,8 +187,8 @@ impl Stream {
         if self.kind.parameters == WINDOW { "BF.INSERT" } else { "BF.MADD" }
     }
 
-    /// Returns the number of items that the slice still takes after `added` items. A slice of a rolling filter ends at a
-    /// number of items, in which false positives do not count.
+    /// Returns the number of items that the slice still takes after `added` items. A slice of a rolling filter ends at
+    /// a number of items, in which false positives do not count.
     fn left(&self, instance: &mut Instance, added: u64) -> u64 {
         if self.kind.parameters != "ROLLING" {
             return self.per_slice - added;

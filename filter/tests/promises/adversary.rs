@@ -119,7 +119,7 @@ fn measured(layout: Layout, how: &str, items: &Items) -> Measurement {
 }
 
 #[test]
-fn forged_items_are_forged_for_one_seed() {
+fn forged_items_are_false_positives_for_one_seed_only() {
     for (layout, lengths) in SEEDED.iter().flat_map(|layout| LENGTHS.iter().map(move |lengths| (layout, lengths))) {
         let mut candidates = candidates(lengths);
         let contents: Items = candidates.by_ref().take(CAPACITY).collect();
@@ -135,7 +135,7 @@ fn forged_items_are_forged_for_one_seed() {
 }
 
 #[test]
-fn polluting_items_pollute_for_one_seed() {
+fn polluting_items_pollute_for_one_seed_only() {
     let layout = |seed| Layout::Native { seed };
     for lengths in &LENGTHS {
         let own = empty(layout(KNOWN));

@@ -291,7 +291,7 @@ fn a_file_with_items_that_cannot_be_counted_is_rejected() {
 }
 
 #[test]
-fn no_filter_has_more_layers_than_its_error_rate_can_be_halved() {
+fn no_filter_has_more_layers_than_halvings_of_its_error_rate() {
     let most = classic::MAX_LAYERS as u32;
     assert!(Header::decode(&forged(most, 64, 0), Origin::Client).is_ok());
     for origin in [Origin::Client, Origin::Replication] {

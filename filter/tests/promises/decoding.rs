@@ -79,7 +79,7 @@ fn undamaged_bytes_are_read() {
 }
 
 #[test]
-fn a_header_that_is_cut_short_or_goes_on_is_rejected() {
+fn a_truncated_or_extended_header_is_rejected() {
     let header = codec::encode_header(&grown()).unwrap();
     for length in 0..header.len() {
         assert_eq!(Header::decode(&header[..length]).err(), Some(DecodeError::Corrupt), "{length} bytes");
@@ -237,7 +237,7 @@ proptest! {
 }
 
 #[test]
-fn a_chunk_that_is_cut_short_or_goes_on_is_rejected() {
+fn a_truncated_or_extended_chunk_is_rejected() {
     let filter = grown();
     let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
     for chunk in native::chunks(native_of(&filter)) {

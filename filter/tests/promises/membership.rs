@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn a_batch_answers_and_leaves_the_filter_as_single_items_do(
+    fn batches_give_the_same_answers_and_the_same_filter_as_single_items(
         params in any_params(),
         items in any_items(),
         absent in any_items(),
@@ -262,7 +262,7 @@ fn a_rate_below_the_lowest_supported_one_gives_the_same_filter() {
 /// Clients choose the parameters, and the server waits while it creates the filter, so this must be fast for all of
 /// them. (All of these together take a tenth of a second.)
 #[test]
-fn any_rate_and_capacity_are_answered() {
+fn filters_of_any_rate_and_capacity_are_created_or_rejected_fast() {
     const PATIENCE: Duration = Duration::from_secs(240);
     let (answer, answers) = mpsc::channel();
     let rates =

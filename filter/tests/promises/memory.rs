@@ -129,7 +129,7 @@ fn a_fixed_filter_takes_at_most_2_percent_and_64_bytes_more_than_redisbloom() {
 
 /// A replica gets only the accepted items, and must have the same filter.
 #[test]
-fn an_item_without_memory_leaves_no_part_of_a_table() {
+fn an_addition_without_memory_leaves_no_part_of_a_table() {
     for steps in 0..4 {
         let mut filter = filter(0.01, 10, by(2), 1);
         let hashes: Vec<_> = (0..20).map(|number| filter.hash(&item(number))).collect();

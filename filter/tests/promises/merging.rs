@@ -79,7 +79,7 @@ fn a_union_is_the_filter_that_all_items_would_have_made() {
         assert!(bits(&merged(&[&one, &other, &third], MergeOp::Union)) == bits(&all), "{layout:?}");
         assert!(bits(&merged_into(&one, &[&other, &third], MergeOp::Union)) == bits(&all), "{layout:?}");
     }
-    // Each item in both counts twice.
+    // An item that is in both filters counts twice.
     let all = filled(COUNTING, Growth::Fixed, (0..300).chain(200..600));
     let [one, other] = [0..300, 200..600].map(|numbers| filled(COUNTING, Growth::Fixed, numbers));
     assert!(count_alike(&merged(&[&one, &other], MergeOp::Union), &all));

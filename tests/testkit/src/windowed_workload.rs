@@ -38,7 +38,7 @@ struct Remembered {
 }
 
 impl WindowedWorkload {
-    /// Creates the filter. The seed must be the same in all runs, since [`EXACT`] does not suffice for all seeds.
+    /// Creates the filter. The seed must be the same in all runs, since `EXACT` does not suffice for all seeds.
     pub fn create(client: &mut Wire, key: &str, seed: u64, window: Window) -> WindowedWorkload {
         let Window { capacity, length, slices, is_renewed } = window;
         let refresh = if is_renewed { "REFRESH" } else { "" };
