@@ -1,7 +1,6 @@
 //! Draws the chart: bars for the processor time per item.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::format::describe;
 use crate::peers::{MAIN, Peer};
@@ -13,12 +12,23 @@ type Bars = Vec<(Peer, f64)>;
 /// The length of the items that are shown.
 const LENGTH: usize = 28;
 
-const WIDTH: u32 = 900;
-const BAR: i32 = 13;
-const GAP: i32 = 14;
-const LABELS: i32 = 290;
-const VALUES: i32 = 60;
-const TOP: i32 = 64;
+/// Lengths in pixels. The picture is narrow, so that its text can be read on a phone.
+const WIDTH: i32 = 440;
+const MARGIN: i32 = 10;
+const TOP: i32 = 82;
+const LABEL: i32 = 18;
+const BAR: i32 = 15;
+const GAP: i32 = 10;
+const VALUES: i32 = 48;
+
+/// Colours for dark backgrounds. Rules of a style sheet take precedence over the attributes that plotters writes.
+const DARK: &str = r##"<style>
+  @media (prefers-color-scheme: dark) {
+    rect[fill="#FFFFFF"] { fill: #0d1117 } text { fill: #f0f6fc }
+    rect[fill="#C8501E"] { fill: #e8703c } rect[fill="#CDD2DC"] { fill: #4d5560 }
+  }
+</style>
+"##;
 
 fn color(peer: Peer) -> RGBColor {
     match peer {
@@ -56,36 +66,37 @@ pub(crate) fn speeds(results: &Results) -> String {
 pub(crate) fn svg(legend: &[(Peer, &str)], groups: &[(String, Bars)]) -> Result<String, Box<dyn std::error::Error>> {
     let bars = || groups.iter().flat_map(|(_, bars)| bars);
     let longest = bars().map(|&(_, time)| time).fold(1.0, f64::max);
-    let scale = f64::from(WIDTH as i32 - LABELS - VALUES) / longest;
-    let height = TOP + bars().count() as i32 * BAR + groups.len() as i32 * GAP;
+    let scale = f64::from(WIDTH - MARGIN - VALUES) / longest;
+    let height = TOP + bars().count() as i32 * BAR + groups.len() as i32 * (LABEL + GAP);
 
     let mut image = String::new();
     {
-        let area = SVGBackend::with_string(&mut image, (WIDTH, height as u32)).into_drawing_area();
+        let area = SVGBackend::with_string(&mut image, (WIDTH as u32, height as u32)).into_drawing_area();
         area.fill(&WHITE)?;
         let font = |size: i32| ("sans-serif", size).into_font().color(&BLACK);
-        let title =
-            format!("Processor time of the whole server, in nanoseconds an item of {LENGTH} bytes (shorter is better)");
-        area.draw(&Text::new(title, (10, 12), font(16)))?;
+        area.draw(&Text::new("Processor time of the whole server", (MARGIN, 10), font(18)))?;
+        let unit = format!("in nanoseconds for an item of {LENGTH} bytes; shorter is better");
+        area.draw(&Text::new(unit, (MARGIN, 29), font(15)))?;
         for (index, &(peer, name)) in legend.iter().enumerate() {
-            let left = LABELS + (WIDTH as i32 - LABELS) / legend.len() as i32 * index as i32;
-            area.draw(&Rectangle::new([(left, 40), (left + 12, 52)], color(peer).filled()))?;
-            area.draw(&Text::new(name, (left + 18, 40), font(13)))?;
+            let left = MARGIN + (WIDTH - MARGIN) / legend.len() as i32 * index as i32;
+            area.draw(&Rectangle::new([(left, 55), (left + 12, 67)], color(peer).filled()))?;
+            area.draw(&Text::new(name, (left + 18, 55), font(15)))?;
         }
         let mut top = TOP;
         for (label, bars) in groups {
-            let middle = top + bars.len() as i32 * BAR / 2;
-            let right = font(13).pos(Pos::new(HPos::Right, VPos::Center));
-            area.draw(&Text::new(label.as_str(), (LABELS - 10, middle), right))?;
+            area.draw(&Text::new(label.as_str(), (MARGIN, top), font(15)))?;
+            top += LABEL;
             for &(peer, time) in bars {
-                let end = LABELS + (time * scale) as i32;
-                area.draw(&Rectangle::new([(LABELS, top), (end, top + BAR - 2)], color(peer).filled()))?;
-                area.draw(&Text::new(format!("{time:.0}"), (end + 5, top), font(11)))?;
+                let end = MARGIN + (time * scale) as i32;
+                area.draw(&Rectangle::new([(MARGIN, top), (end, top + BAR - 2)], color(peer).filled()))?;
+                area.draw(&Text::new(format!("{time:.0}"), (end + 5, top), font(14)))?;
                 top += BAR;
             }
             top += GAP;
         }
         area.present()?;
     }
+    let start = image.find('>').map_or(0, |end| end + 1);
+    image.insert_str(start, &format!("\n{}", DARK.trim_end()));
     Ok(image)
 }
