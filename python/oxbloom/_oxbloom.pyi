@@ -20,7 +20,7 @@ _Items: TypeAlias = Iterable[str | bytes] | _ArrowArray | _ArrowStream
 _NumPyItems: TypeAlias = npt.NDArray[np.str_] | npt.NDArray[np.bytes_]
 
 class FilterFullError(IndexError):
-    """The filter is full and does not grow, or cannot grow any further. An IndexError, as in pybloom."""
+    """Raised if a filter is full and cannot grow (any further). It is an IndexError, as in pybloom."""
 
 def plan(
     items: int,
@@ -34,27 +34,31 @@ def plan(
     slices: int | None = None,
     classic: bool = False,
 ) -> Plan:
-    """Predicts a filter with `items` items, without allocating it. The other arguments are those of BloomFilter."""
+    """Predicts the memory and the false-positive rate of a filter with `items` items, without creating it.
+
+    The other arguments are those of BloomFilter.
+    """
 
 @final
 class BloomFilter:
-    """A Bloom filter: a set of items that takes few bits for each.
+    """A Bloom filter: a set that stores each item in a few bits.
 
-    `item in filter` is never False for an item that was added. It is True for other items at most at the error rate: these are
-    false positives. The bits are those of an oxbloom filter on a server, so that filters travel between both.
+    `item in filter` is always True for an item that was added. For other items, it is True at most at the error rate:
+    these are false positives. The bits are the same as in an oxbloom filter on a server, so filters can be copied
+    between both.
 
-    An item is a str, which stands for its UTF-8 bytes, or bytes: what clients send to a server. Anything else is a TypeError.
+    An item is bytes, or a str, which stands for its UTF-8 bytes, as in clients of servers. Other types raise TypeError.
 
-    capacity: how many distinct items fit, at least 1.
-    error_rate: the share of false positives in a full filter, above 0 and below 1.
-    growing: True if the filter grows when it is full, at the same error rate; or the expansion, as BF.RESERVE takes it.
-    seed: the seed of the hash. It is random by default, and anyone who knows it can craft items that collide. Only filters
-    with equal seeds can be united: see empty_like.
-    counting: True for a filter from which items can be removed, and that counts them.
-    window: how long an item is remembered: for that time at least, and a slice longer at most.
+    capacity: the number of distinct items that fit, at least 1.
+    error_rate: the false-positive rate of a full filter, above 0 and below 1.
+    growing: True if the filter grows when it is full, at the same error rate; or the expansion, as for BF.RESERVE.
+    seed: the seed of the hash, random by default. Anyone who knows it can craft items that collide. Only filters with
+    equal seeds can be merged: see empty_like.
+    counting: True for a filter that counts its items, so that they can be removed.
+    window: the time for which an item is remembered. It is forgotten at most one slice of the window later.
     rolling: True for a filter that remembers the last `capacity` items. Can be combined with a window.
-    refresh: True if an item that is added again is remembered anew.
-    slices: into how many slices a window is divided, 2 to 64: 8 by default.
+    refresh: True if an item's time starts again when the item is added again.
+    slices: the number of slices of a window, from 2 to 64, by default 8. The filter forgets one slice at a time.
     classic: True for RedisBloom's layout.
     """
 
@@ -73,9 +77,10 @@ class BloomFilter:
         classic: bool = False,
     ) -> BloomFilter: ...
     def add(self, item: str | bytes) -> bool:
-        """Adds an item. Returns True if it was there already, or seemed to be, and False if it is new, as pybloom does.
+        """Adds an item. As in pybloom, returns True if it was already there (or is a false positive), and False if it
+        is new.
 
-        BF.ADD replies the other way around. Raises FilterFullError if there is no room for the item.
+        BF.ADD returns the opposite. Raises FilterFullError if there is no room for the item.
         """
 
     def __contains__(self, item: str | bytes, /) -> bool:
@@ -88,64 +93,66 @@ class BloomFilter:
         """
 
     def count_of(self, item: str | bytes) -> int:
-        """Returns how often an item is in a counting filter: at the error rate, more often than it was added."""
+        """Returns the count of an item in a counting filter. It is too high at most at the error rate."""
 
     @overload
     def add_all(self, items: _NumPyItems) -> npt.NDArray[np.bool_]: ...  # type: ignore[overload-overlap]
     @overload
     def add_all(self, items: _Items) -> list[bool]:
-        """Adds items in order. Returns for each whether it was there already, as add does.
+        """Adds items in order. For each item, returns whether it was already there, like add.
 
-        Takes any iterable of str and bytes, NumPy arrays of the dtypes S and U, and Arrow arrays of strings. These arrays are
-        read without a loop in Python, and NumPy's get an array as the answer. Other threads run while items are hashed.
+        Takes any iterable of str and bytes, NumPy arrays of the dtypes S and U, and Arrow arrays of strings. Arrays are
+        read without a loop in Python. For a NumPy array, the result is also a NumPy array. Other threads run while
+        items are hashed.
 
-        If an item cannot be added, those before it are in the filter.
+        If an item cannot be added, the items before it are in the filter.
         """
 
     @overload
     def contains_all(self, items: _NumPyItems) -> npt.NDArray[np.bool_]: ...  # type: ignore[overload-overlap]
     @overload
     def contains_all(self, items: _Items) -> list[bool]:
-        """Returns for each item whether it is in the filter. Takes what add_all takes."""
+        """For each item, returns whether it is in the filter. Takes the same types as add_all."""
 
     @overload
     def remove_all(self, items: _NumPyItems) -> npt.NDArray[np.bool_]: ...  # type: ignore[overload-overlap]
     @overload
     def remove_all(self, items: _Items) -> list[bool]:
-        """Removes one occurrence of each item from a counting filter. Returns for each whether it was there."""
+        """Removes one occurrence of each item from a counting filter. For each, returns whether it was there."""
 
     @overload
     def count_all(self, items: _NumPyItems) -> npt.NDArray[np.uint64]: ...  # type: ignore[overload-overlap]
     @overload
     def count_all(self, items: _Items) -> list[int]:
-        """Returns for each item how often it is in a counting filter. Takes what add_all takes."""
+        """For each item, returns its count in a counting filter. Takes the same types as add_all."""
 
     def __len__(self) -> int: ...
     def advance_to(self, time: float | datetime) -> None:
-        """Tells a filter with a window what time it is, in seconds since 1970 or as a datetime.
+        """Sets the time of a filter with a window, in seconds since 1970 or as a datetime.
 
-        Without this call, the filter reads the system's clock. From the first call on, it has the time that it was told last.
-        Time does not go back: an earlier time changes nothing.
+        Until the first call, the filter uses the system's clock. After that, its time is the latest that was set. An
+        earlier time changes nothing.
         """
 
     def copy(self) -> BloomFilter:
-        """Returns a copy that shares nothing with the filter."""
+        """Returns an independent copy."""
 
     def __copy__(self) -> BloomFilter: ...
     def __deepcopy__(self, memo: object) -> BloomFilter: ...
     def empty_like(self) -> BloomFilter:
-        """Returns an empty filter with the same options and seed, so that the two can be united."""
+        """Returns an empty filter with the same options and seed, so that the two can be merged."""
 
     def union(self, other: BloomFilter) -> BloomFilter:
-        """Returns a filter with all items of both. In counting filters, the counts add up.
+        """Returns a filter with the items of both filters. In counting filters, the counts are added.
 
-        Raises ValueError if the filters differ in their options or seeds, or forget.
+        Raises ValueError if the options or the seeds differ, or if the filters forget.
         """
 
     def intersection(self, other: BloomFilter) -> BloomFilter:
-        """Returns a filter with the items that are in both, and more false positives than in either.
+        """Returns a filter with the items that are in both filters.
 
-        Raises ValueError as union does, and if a filter has grown, or is a counting filter that may grow.
+        It has more false positives than a filter to which only these items were added. Raises ValueError like union,
+        and also if a filter has grown, or is a counting filter that can grow.
         """
 
     def __or__(self, other: BloomFilter, /) -> BloomFilter: ...
@@ -154,15 +161,15 @@ class BloomFilter:
     def __iand__(self, other: BloomFilter, /) -> Self: ...
     @property
     def capacity(self) -> int:
-        """How many distinct items fit before the filter is full, or grows further."""
+        """The number of distinct items that fit before the filter is full or grows again."""
 
     @property
     def error_rate(self) -> float:
-        """The share of false positives that the filter was created for."""
+        """The error rate that the filter was created with."""
 
     @property
     def count(self) -> int:
-        """The number of items that were new when they were added, as len(filter): an estimate after a union."""
+        """The number of items that were new when they were added, like len(filter). Unions make it an estimate."""
 
     @property
     def seed(self) -> int | None:
@@ -170,51 +177,51 @@ class BloomFilter:
 
     @property
     def growing(self) -> int | None:
-        """The expansion of a filter that grows, or None."""
+        """The expansion, or None if the filter does not grow."""
 
     @property
     def kind(self) -> Kind:
-        """What the filter is made of: native, counting, windowed or classic."""
+        """The kind of filter: native, counting, windowed or classic."""
 
     @property
     def memory(self) -> int:
-        """The bytes that the filter takes."""
+        """The memory of the filter, in bytes."""
 
     def info(self) -> Info:
-        """Returns all that is known of the filter, and of each of its parts."""
+        """Returns information about the filter and each of its parts."""
 
     def dump(self) -> bytes:
-        """Returns the filter as bytes: what DUMP replies and RESTORE takes, with a checksum. They contain the seed."""
+        """Returns the filter as a DUMP payload, which RESTORE accepts. It has a checksum, and contains the seed."""
 
     @staticmethod
     def load(data: Buffer, *, max_memory: int | None = None) -> BloomFilter:
-        """Returns the filter of a DUMP payload of oxbloom or RedisBloom, or of the bytes of the Rust library.
+        """Loads a filter from a DUMP payload of oxbloom or RedisBloom, or from bytes that the Rust library wrote.
 
-        Raises ValueError if the data is damaged or something else, or if the filter takes more than max_memory bytes. Set
-        max_memory for data from others: a few bytes can describe a filter of any size.
+        Raises ValueError if the data is damaged or is not a filter, or if the filter takes more than max_memory bytes.
+        Set max_memory for data from others: a few bytes can describe a filter of any size.
         """
 
     def __reduce__(self) -> tuple[Any, ...]: ...
     @staticmethod
     def _restore(data: bytes, is_driven: bool) -> BloomFilter: ...
     def tofile(self, file: BinaryIO) -> None:
-        """Writes the filter to a binary file: what dump returns."""
+        """Writes the filter to a binary file, in the format of dump."""
 
     @staticmethod
     def fromfile(file: BinaryIO, n: int = -1, *, max_memory: int | None = None) -> BloomFilter:
-        """Returns the filter of a binary file, or of its next n bytes. Raises ValueError as load does."""
+        """Loads a filter from a binary file, or from its next n bytes. Raises ValueError like load."""
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
-        """Returns the filter in chunks: iterators and data, as BF.SCANDUMP replies with them and BF.LOADCHUNK takes them.
+        """Returns the chunks of the filter: a cursor and data each, as BF.SCANDUMP returns and BF.LOADCHUNK accepts.
 
-        The filter must not change meanwhile.
+        The filter must not change until the last chunk has been read.
         """
 
     @staticmethod
     def from_chunks(
         chunks: Iterable[tuple[int, bytes]], *, max_memory: int | None = None
     ) -> BloomFilter:
-        """Returns the filter of the chunks of BF.SCANDUMP, all of them in order. Raises ValueError as load does."""
+        """Loads a filter from all chunks of BF.SCANDUMP, in order. Raises ValueError like load."""
 
     def save_to(
         self,
@@ -224,13 +231,14 @@ class BloomFilter:
         replace: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        """Saves the filter in a key of a server, in chunks, so that it may be of any size.
+        """Saves the filter in a key of a server. It is sent in chunks, so it may have any size.
 
-        It is loaded into a key beside this one, and takes its name when it is whole. The key's time to live is lost.
+        The chunks are loaded into a temporary key, which is renamed when the filter is complete. An overwritten key
+        loses its TTL.
 
-        client: of redis-py or valkey-py; one of a cluster, too.
-        replace: True to overwrite the key. Otherwise KeyError is raised if it exists.
-        progress: is called with the bytes that are done and those that there are, after each chunk.
+        client: a client of redis-py or valkey-py, for a server or a cluster.
+        replace: True to overwrite the key. Otherwise, raises KeyError if it exists.
+        progress: a function that is called after each chunk, with the bytes that are done and the total.
         """
 
     @staticmethod
@@ -241,13 +249,13 @@ class BloomFilter:
         max_memory: int | None = None,
         progress: Progress | None = None,
     ) -> BloomFilter:
-        """Returns the filter in a key of a server, in chunks, so that it may be of any size.
+        """Loads the filter in a key of a server. It is read in chunks, so it may have any size.
 
-        Raises KeyError if there is no such key, and RuntimeError if the filter changes again and again while it is read.
+        Raises KeyError if there is no such key, and RuntimeError if the filter changed during each of three attempts.
 
-        client: of redis-py or valkey-py; one of a cluster, too. It must not decode replies.
-        max_memory: the most bytes that the filter may take. Raises ValueError if it takes more.
-        progress: is called with the bytes that are done and those that there are, after each chunk.
+        client: a client of redis-py or valkey-py, for a server or a cluster.
+        max_memory: the maximum memory of the filter, in bytes. Raises ValueError if it takes more.
+        progress: a function that is called after each chunk, with the bytes that are done and the total.
         """
 
     def _header(self) -> bytes: ...

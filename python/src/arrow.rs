@@ -1,11 +1,12 @@
-//! Arrow arrays of strings, through the [Arrow C data interface](https://arrow.apache.org/docs/format/CDataInterface.html):
-//! those of pyarrow, Polars, pandas and others. None of them is needed to build.
+//! Reads Arrow arrays of strings through the
+//! [Arrow C data interface](https://arrow.apache.org/docs/format/CDataInterface.html): those of pyarrow, Polars, pandas
+//! and others. The build needs none of these.
 //!
-//! An object has a method `__arrow_c_stream__` or `__arrow_c_array__`, which returns capsules with the structures below. Whoever
-//! imports a structure calls its `release` when done.
+//! An Arrow object has a method `__arrow_c_stream__` or `__arrow_c_array__`, which returns capsules with the structures
+//! below. The importer of a structure calls its `release` when done.
 //!
-//! The structures are believed, as the interface has it: what an object says about its memory cannot be checked. Offsets are
-//! checked, so that no mistake in them reads beyond the bytes.
+//! The structures are trusted, because the sizes of their buffers cannot be checked. Only the offsets of strings are
+//! checked, so that a wrong offset does not read beyond the data.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Range;
@@ -53,7 +54,7 @@ struct Stream {
     private_data: *mut c_void,
 }
 
-/// A structure that was imported, and is released when dropped.
+/// An imported structure, which is released when it is dropped.
 trait Released {
     /// Returns a structure that holds nothing.
     fn empty() -> Self;
@@ -69,7 +70,7 @@ macro_rules! released {
 
             fn release(&mut self) {
                 if let Some(release) = self.release {
-                    // SAFETY: the structure was imported, and is not released yet.
+                    // SAFETY: the structure was imported, and has not been released.
                     unsafe { release(self) }
                 }
             }
@@ -104,25 +105,25 @@ released!(Array {
 });
 released!(Stream { get_schema: None, get_next: None, get_last_error: None });
 
-/// Takes the structure out of a capsule, which is left empty.
+/// Moves the structure out of a capsule, and leaves an empty one in it.
 ///
 /// # Safety
 ///
-/// What is in a capsule of this name must be a `T`.
+/// A capsule of this name must contain a `T`.
 unsafe fn take<T: Released>(capsule: &Bound<'_, PyAny>, name: &CStr) -> PyResult<T> {
     let place = capsule.cast::<PyCapsule>()?.pointer_checked(Some(name))?.cast::<T>().as_ptr();
-    // SAFETY: as promised by the caller. A structure without `release` is one that was taken.
+    // SAFETY: the caller promises that the types match. The empty structure has no `release`, which marks it as moved.
     Ok(unsafe { ptr::replace(place, T::empty()) })
 }
 
-/// How the strings of an array lie in memory.
+/// The memory layout of the strings in an array.
 #[derive(Clone, Copy)]
 enum Layout {
     /// Offsets of 32 bits.
     Small,
     /// Offsets of 64 bits.
     Large,
-    /// 16 bytes a string, of which long ones are elsewhere.
+    /// 16 bytes per string: a short string itself, or the place of a long one.
     View,
 }
 
@@ -131,7 +132,7 @@ impl Layout {
         if schema.format.is_null() {
             return Err(PyValueError::new_err("the Arrow schema has no format"));
         }
-        // SAFETY: the format is a string, as the interface has it.
+        // SAFETY: in the interface, the format is a NUL-terminated string.
         let format = unsafe { CStr::from_ptr(schema.format) };
         match (format.to_bytes(), schema.dictionary.is_null()) {
             (b"u" | b"z", true) => Ok(Layout::Small),
@@ -153,20 +154,20 @@ pub(crate) struct Strings {
     layout: Layout,
 }
 
-// SAFETY: the memory belongs to the array until it is released, never changes, and has no tie to a thread.
+// SAFETY: the array owns the memory until it is released. The memory never changes, and is not bound to a thread.
 unsafe impl Sync for Strings {}
 // SAFETY: as above; `release` may be called on any thread.
 unsafe impl Send for Strings {}
 
-/// Returns the arrays of an object, if it has the methods of the interface.
+/// Returns the arrays of an object, or `None` if it does not have the methods of the interface.
 pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Strings>>> {
     if let Ok(method) = object.getattr("__arrow_c_stream__") {
-        // SAFETY: a capsule with this name has a stream.
+        // SAFETY: a capsule with this name contains a stream.
         return read_stream(unsafe { take(&method.call0()?, c"arrow_array_stream") }?).map(Some);
     }
     let Ok(method) = object.getattr("__arrow_c_array__") else { return Ok(None) };
     let capsules = method.call0()?.cast_into::<PyTuple>()?;
-    // SAFETY: capsules with these names have a schema and an array.
+    // SAFETY: capsules with these names contain a schema and an array.
     let (schema, array) = unsafe {
         (take::<Schema>(&capsules.get_item(0)?, c"arrow_schema")?, take(&capsules.get_item(1)?, c"arrow_array")?)
     };
@@ -178,7 +179,7 @@ fn read_stream(mut stream: Stream) -> PyResult<Vec<Strings>> {
         return Err(PyValueError::new_err("the Arrow stream was read already"));
     };
     let mut schema = Schema::empty();
-    // SAFETY: the stream is not released, and the schema is a place to write to.
+    // SAFETY: the stream has not been released, and the empty schema may be overwritten.
     let status = unsafe { get_schema(&mut stream, &mut schema) };
     check(&mut stream, status)?;
     let layout = Layout::of(&schema)?;
@@ -206,7 +207,7 @@ fn check(stream: &mut Stream, status: c_int) -> PyResult<()> {
     Err(PyValueError::new_err(format!("the Arrow stream cannot be read: {text}")))
 }
 
-/// Returns the number at the start of some bytes.
+/// Returns the integer at an index of a buffer, or `None` if it is negative. `width` is 4 or 8 bytes.
 fn offset_at(bytes: &[u8], index: usize, width: usize) -> Option<usize> {
     let bytes = &bytes[index * width..][..width];
     match width {
@@ -235,17 +236,17 @@ impl Strings {
         if index as i64 >= self.array.n_buffers {
             return Err(BadItem::Layout);
         }
-        // SAFETY: there are so many buffers, and the caller takes the length from what the array says of itself.
+        // SAFETY: the index is below the number of buffers.
         let start = unsafe { *self.array.buffers.add(index) };
         if start.is_null() {
             return Err(BadItem::Layout);
         }
-        // SAFETY: as above; the buffer lives as long as the array.
+        // SAFETY: callers compute the length from the array's fields. The buffer lives as long as the array.
         Ok(unsafe { slice::from_raw_parts(start.cast(), length) })
     }
 
     fn check_nulls(&self, range: &Range<usize>) -> Result<(), BadItem> {
-        // SAFETY: there are three buffers at least.
+        // SAFETY: there are at least three buffers.
         let validity = unsafe { *self.array.buffers };
         if self.array.null_count == 0 || validity.is_null() {
             return Ok(());
@@ -276,7 +277,7 @@ impl Strings {
         const INLINE: usize = 12;
         let (start, end) = (self.array.offset as usize + range.start, self.array.offset as usize + range.end);
         let (views, _) = self.buffer(1, end * VIEW)?.as_chunks::<VIEW>();
-        // The last buffer has the sizes of those with the bytes.
+        // The last buffer has the sizes of the data buffers.
         let data_buffers = self.array.n_buffers as usize - 3;
         let sizes = self.buffer(data_buffers + 2, data_buffers * 8)?;
         let string = |view: &'_ [u8; VIEW]| {

@@ -1,4 +1,4 @@
-//! Filters in chunks, as BF.SCANDUMP replies with them and BF.LOADCHUNK takes them.
+//! Splits filters into the chunks that BF.SCANDUMP returns and BF.LOADCHUNK accepts, and loads filters from them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,15 +12,16 @@ use pyo3::types::PyBytes;
 use crate::error::{failed, too_large, undecodable};
 use crate::filter::BloomFilter;
 
-/// The chunks of a filter, one after the other. The filter must not change meanwhile.
+/// An iterator over the chunks of a filter. The filter must not change until the last chunk has been read.
 #[pyclass(frozen, module = "oxbloom")]
 pub(crate) struct Chunks {
     filter: Py<BloomFilter>,
     cursor: AtomicU64,
 }
 
-/// The cursor with which BF.SCANDUMP starts, and after the last chunk.
+/// The cursor with which BF.SCANDUMP starts.
 const START: u64 = 0;
+/// Marks the end. No chunk has this cursor.
 const END: u64 = u64::MAX;
 
 impl Chunks {
@@ -53,7 +54,7 @@ fn next(filter: &Filter, cursor: u64) -> Result<Option<(u64, Vec<u8>)>, oxbloom_
     Ok(codec::next_chunk(filter, cursor)?.map(|chunk| (chunk.cursor, chunk.data.into_owned())))
 }
 
-/// Returns the filter of some chunks.
+/// Loads a filter from its chunks.
 pub(crate) fn load(py: Python<'_>, chunks: &Bound<'_, PyAny>, max_memory: u64) -> PyResult<Filter> {
     let mut loader: Option<Loader> = None;
     for chunk in chunks.try_iter()? {
@@ -93,8 +94,8 @@ impl Loader {
         Ok(())
     }
 
-    /// Returns the filter if it is whole: then its header is that with which it began. The header of a classic filter tells
-    /// nothing of its bits but how many there are.
+    /// Returns the filter if it is complete: then its header equals the first chunk. The header of a classic filter does
+    /// not depend on its bits, so its loaded bytes are counted instead.
     fn finish(self) -> PyResult<Filter> {
         let is_whole = match self.filter.kind() {
             FilterKind::Classic => self.loaded == self.expected,

@@ -1,7 +1,7 @@
-//! NumPy arrays of strings of a fixed width, through the buffer protocol: neither needs NumPy to build.
+//! Reads NumPy arrays of fixed-width strings through the buffer protocol. The build does not need NumPy.
 //!
-//! An array of dtype `S` has bytes, padded with NUL; one of dtype `U` has a 32-bit code point for each character. As in NumPy
-//! itself, NULs at the end are no part of an item.
+//! An array of dtype `S` has bytes, padded with NULs. An array of dtype `U` has a 32-bit code point for each character.
+//! As in NumPy itself, NULs at the end do not belong to an item.
 
 use std::ops::Range;
 use std::slice;
@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 
 use crate::items::{BadItem, Column};
 
-/// An array of strings of a fixed width, one dimension.
+/// A one-dimensional array of fixed-width strings.
 pub(crate) struct FixedWidth {
     buffer: PyUntypedBuffer,
     start: *const u8,
@@ -22,17 +22,17 @@ pub(crate) struct FixedWidth {
     unicode: bool,
 }
 
-// SAFETY: the memory belongs to the buffer, which keeps it in place, and is only read.
+// SAFETY: the buffer owns the memory and keeps it in place. It is only read here.
 unsafe impl Sync for FixedWidth {}
 // SAFETY: as above.
 unsafe impl Send for FixedWidth {}
 
 impl FixedWidth {
-    /// Returns the array, if the object is one of such strings.
+    /// Returns the array, or `None` if the object is not an array of fixed-width strings.
     pub(crate) fn new(object: &Bound<'_, PyAny>) -> PyResult<Option<FixedWidth>> {
         let Ok(buffer) = PyUntypedBuffer::get(object) else { return Ok(None) };
         let format = buffer.format().to_bytes();
-        // As NumPy writes it in the machine's own byte order: `12s`, `12w`. What is otherwise is iterated over.
+        // NumPy's formats in native byte order are `12s` and `12w`. Objects with other formats are iterated over.
         let unicode = match format.split_last() {
             Some((b's', digits)) if digits.iter().all(u8::is_ascii_digit) => false,
             Some((b'w', digits)) if digits.iter().all(u8::is_ascii_digit) => true,
@@ -73,7 +73,7 @@ impl Column for FixedWidth {
             let (points, _) = self.item(index).as_chunks::<4>();
             let used = points.iter().rposition(|point| *point != [0; 4]).map_or(0, |last| last + 1);
             let points = points[..used].iter().map(|point| u32::from_ne_bytes(*point));
-            // Most items are ASCII. Without a branch for each letter, the compiler vectorizes this.
+            // Most items are ASCII. This check has no branch for each character, so the compiler vectorizes it.
             if points.clone().fold(0, |all, point| all | point) < 0x80 {
                 text.extend(points.map(|point| point as u8));
             } else {

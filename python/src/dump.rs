@@ -1,22 +1,22 @@
-//! DUMP payloads: what DUMP replies and RESTORE takes, and what files hold.
+//! Encodes and decodes DUMP payloads, which DUMP returns, RESTORE accepts, and files contain.
 //!
 //! ```text
-//!  7                    the RDB type: a value of a module
-//!  length               the module's data type: nine characters of six bits, and ten bits for the version of its encoding
+//!  7                    the RDB type: a module's value
+//!  length               the module's data type: nine characters of six bits, and a version of ten bits
 //!  2, length            an unsigned number   │
-//!  4, eight bytes       a double             │ as many as there are, in any order
+//!  4, eight bytes       a double             │ any number of these, in any order
 //!  5, string            a string             │
 //!  0                    the end
 //!  u16                  the version of RDB: one that all servers accept
-//!  u64                  CRC-64 of all before it
+//!  u64                  the CRC-64 of all bytes before it
 //! ```
 //!
-//! A *length* takes 1, 2, 5 or 9 bytes. A *string* is a length and the bytes; or, if its first byte starts with two bits set, a
-//! number in decimal, or bytes that were compressed with LZF, as servers do with all strings of more than 20 bytes. The values
-//! are those of [`codec`], of the data types `oxbloom--` and `MBbloom--`.
+//! A *length* takes 1, 2, 5 or 9 bytes. A *string* is a length and the bytes. If the top two bits of its first byte are
+//! set, it is instead an integer, which stands for its decimal digits, or bytes compressed with LZF. (Servers compress
+//! strings of more than 20 bytes.) [`codec`] describes the values of the data types `oxbloom--` and `MBbloom--`.
 //!
-//! Reading trusts nothing: the checksum finds what was damaged by accident, and every length is compared with the bytes that are
-//! left before memory is requested.
+//! The decoder trusts nothing. The checksum detects accidental damage, and each length is compared with the number of
+//! bytes left before memory is allocated.
 
 use std::borrow::Cow;
 
@@ -31,9 +31,9 @@ const UNSIGNED: u64 = 2;
 const DOUBLE: u64 = 4;
 const STRING: u64 = 5;
 
-/// The version of RDB of Redis 5 to 7.0. Later servers take it, and the values of modules have not changed since.
+/// The RDB version of Redis 5 to 7.0. Later servers accept it, and the format of modules' values has not changed since.
 const RDB_VERSION: u16 = 9;
-/// The first version of RDB that has values of modules.
+/// The first RDB version that has modules' values.
 const FIRST_RDB_VERSION: u16 = 8;
 
 const FOOTER_BYTES: usize = 2 + 8;
@@ -42,7 +42,7 @@ const OWN_TYPE: u64 = type_id(b"oxbloom--");
 const CLASSIC_TYPE: u64 = type_id(b"MBbloom--");
 const VERSION_BITS: u32 = 10;
 
-/// Returns the bits of a data type's name, without a version.
+/// Returns the ID of a data type, without a version.
 const fn type_id(name: &[u8; 9]) -> u64 {
     let (mut id, mut index) = (0, 0);
     while index < name.len() {
@@ -60,7 +60,7 @@ const fn type_id(name: &[u8; 9]) -> u64 {
     id << VERSION_BITS
 }
 
-/// Returns a filter as a DUMP payload.
+/// Encodes a filter as a DUMP payload.
 pub(crate) fn encode(filter: &Filter) -> Result<Vec<u8>, Error> {
     let id = match filter.kind() {
         FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => OWN_TYPE | u64::from(header::VERSION),
@@ -77,7 +77,7 @@ pub(crate) fn encode(filter: &Filter) -> Result<Vec<u8>, Error> {
     if writer.failed { Err(Error::OutOfMemory) } else { Ok(writer.bytes) }
 }
 
-/// A payload that is written. Once there is no memory, nothing more is.
+/// A payload that is being written. After a failed allocation, nothing more is written.
 struct Writer {
     bytes: Vec<u8>,
     failed: bool,
@@ -91,7 +91,7 @@ impl Writer {
         }
     }
 
-    /// Writes a length in as few bytes as servers do.
+    /// Writes a length in the fewest bytes, as servers do.
     fn length(&mut self, length: u64) {
         match length {
             0..=0x3f => self.append(&[length as u8]),
@@ -126,7 +126,7 @@ impl Sink for Writer {
     }
 }
 
-/// Returns the filter of a DUMP payload. `admit` gets the bytes that it will take, and may reject them.
+/// Decodes a DUMP payload. Calls `admit` with the bytes that the filter will take; `admit` may reject them.
 pub(crate) fn decode(payload: &[u8], admit: impl Fn(u64) -> bool) -> Result<Filter, DecodeError> {
     let (checked, checksum) = payload.split_last_chunk().ok_or(DecodeError::Corrupt)?;
     let (value, version) = checked.split_last_chunk().ok_or(DecodeError::Corrupt)?;
@@ -145,15 +145,15 @@ pub(crate) fn decode(payload: &[u8], admit: impl Fn(u64) -> bool) -> Result<Filt
     if reader.length()? == END && reader.0.is_empty() { Ok(filter) } else { Err(DecodeError::Corrupt) }
 }
 
-/// Returns true if bytes are more likely a DUMP payload than anything else.
+/// Returns true if the bytes look like a DUMP payload.
 pub(crate) fn is_payload(bytes: &[u8]) -> bool {
     bytes.first() == Some(&MODULE_VALUE) && bytes.len() > FOOTER_BYTES
 }
 
-/// What is left of a payload.
+/// The unread rest of a payload.
 struct Reader<'a>(&'a [u8]);
 
-/// How a string begins.
+/// The start of a string.
 enum StringStart {
     Plain(u64),
     Number(i64),
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a length, or what stands in the place of a string's.
+    /// Reads a length, or the start of a string in one of the other two forms.
     fn start(&mut self) -> Result<StringStart, DecodeError> {
         let [first] = self.bytes()?;
         Ok(match (first >> 6, first & 0x3f) {
@@ -235,15 +235,15 @@ impl<'a> Source for Reader<'a> {
     }
 }
 
-/// The most bytes that three bytes of LZF can stand for.
+/// The length of the longest copy in LZF, which takes three bytes.
 const MOST_UNPACKED: u64 = 264;
 
-/// Unpacks bytes that were compressed with LZF: runs of bytes as they are, and copies of what was unpacked before.
+/// Decompresses LZF, which consists of literal bytes, and of copies of bytes that were decompressed before.
 ///
 /// ```text
-///  000xxxxx                     x + 1 bytes follow as they are
-///  xxxyyyyy yyyyyyyy            x + 2 bytes from y + 1 bytes before the end; x from 1 to 6
-///  111yyyyy xxxxxxxx yyyyyyyy   x + 9 bytes
+///  000xxxxx                     x + 1 literal bytes follow
+///  xxxyyyyy yyyyyyyy            copy x + 2 bytes, from y + 1 bytes before the end of the output (x is 1 to 6)
+///  111yyyyy xxxxxxxx yyyyyyyy   copy x + 9 bytes, from the same place
 /// ```
 fn unpack(packed: &[u8], unpacked: u64) -> Result<Vec<u8>, DecodeError> {
     if unpacked > (packed.len() as u64).saturating_mul(MOST_UNPACKED) {
@@ -278,17 +278,17 @@ fn unpack(packed: &[u8], unpacked: u64) -> Result<Vec<u8>, DecodeError> {
         if distance >= length {
             bytes.extend_from_within(start..start + length);
         } else {
-            // The copy overlaps with what it appends to: a pattern that is repeated.
+            // The copy overlaps its own output, so it repeats a pattern.
             (start..start + length).for_each(|index| bytes.push(bytes[index]));
         }
     }
     if bytes.len() == unpacked { Ok(bytes) } else { Err(DecodeError::Corrupt) }
 }
 
-/// The polynomial of servers' CRC-64 (that of Jones), with its bits reversed.
+/// The polynomial of the servers' CRC-64 (that of Jones), with its bits reversed.
 const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
 
-/// `TABLES[n][byte]` is the checksum of a byte and `n` zeros, so that eight bytes are handled at once.
+/// `TABLES[n][byte]` is the checksum of a byte and `n` zero bytes. So [`crc64`] can handle eight bytes at once.
 static TABLES: [[u64; 256]; 8] = tables();
 
 const fn tables() -> [[u64; 256]; 8] {

@@ -1,4 +1,4 @@
-//! Errors as Python's exceptions.
+//! Converts errors to Python's exceptions.
 
 use oxbloom_filter::internals::Interrupted;
 use oxbloom_filter::{DecodeError, Error, MergeError};
@@ -9,7 +9,7 @@ pyo3::create_exception!(
     oxbloom,
     FilterFullError,
     PyIndexError,
-    "The filter is full and does not grow, or cannot grow any further. An IndexError, as in pybloom."
+    "Raised if a filter is full and cannot grow (any further). It is an IndexError, as in pybloom."
 );
 
 /// Returns the exception for an operation that failed.
@@ -37,7 +37,7 @@ pub(crate) fn interrupted(Interrupted { handled, error }: Interrupted) -> PyErr 
     }
 }
 
-/// Returns the exception for bytes that are no filter.
+/// Returns the exception for bytes that are not a filter.
 pub(crate) fn undecodable(error: DecodeError) -> PyErr {
     match error {
         DecodeError::OutOfMemory => PyMemoryError::new_err("not enough memory for the filter"),
@@ -64,7 +64,7 @@ pub(crate) fn unmergeable(error: MergeError) -> PyErr {
     }
 }
 
-/// Returns the exception for a filter during whose change a bug was met: nobody knows what it holds.
+/// Returns the exception for a filter with a poisoned lock: a change of it panicked, so its content is unknown.
 pub(crate) fn broken() -> PyErr {
-    PyRuntimeError::new_err("an earlier operation on this filter failed with a bug of oxbloom: load or create it anew")
+    PyRuntimeError::new_err("an earlier operation on this filter hit a bug in oxbloom: load or create the filter again")
 }

@@ -1,4 +1,4 @@
-//! The class `BloomFilter`. What its methods do is said where Python's tools look for it: in `_oxbloom.pyi`.
+//! The class `BloomFilter`. For editors and type checkers, `_oxbloom.pyi` repeats its documentation.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{RwLock, TryLockError};
@@ -16,34 +16,35 @@ use crate::dump;
 use crate::error::{broken, failed, interrupted, too_large, undecodable, unmergeable};
 use crate::items::{Items, bytes_of};
 
-/// The expansion of filters with `growing=True`, as the module's default.
+/// The expansion of filters with `growing=True`: the module's default.
 const DEFAULT_EXPANSION: u32 = 2;
 
-/// Bytes of an item from which on it is hashed without Python's lock.
+/// Items of at least this many bytes are hashed without the GIL.
 const LARGE_ITEM: usize = 64 << 10;
 
-/// A Bloom filter: a set of items that takes few bits for each.
+/// A Bloom filter: a set that stores each item in a few bits.
 ///
-/// `item in filter` is never False for an item that was added. It is True for other items at most at the error rate: these are
-/// false positives. The bits are those of an oxbloom filter on a server, so that filters travel between both.
+/// `item in filter` is always True for an item that was added. For other items, it is True at most at the error rate:
+/// these are false positives. The bits are the same as in an oxbloom filter on a server, so filters can be copied
+/// between both.
 ///
-/// An item is a str, which stands for its UTF-8 bytes, or bytes: what clients send to a server. Anything else is a TypeError.
+/// An item is bytes, or a str, which stands for its UTF-8 bytes, as in clients of servers. Other types raise TypeError.
 ///
-/// capacity: how many distinct items fit, at least 1.
-/// error_rate: the share of false positives in a full filter, above 0 and below 1.
-/// growing: True if the filter grows when it is full, at the same error rate; or the expansion, as BF.RESERVE takes it.
-/// seed: the seed of the hash. It is random by default, and anyone who knows it can craft items that collide. Only filters
-/// with equal seeds can be united: see empty_like.
-/// counting: True for a filter from which items can be removed, and that counts them.
-/// window: how long an item is remembered: for that time at least, and a slice longer at most.
+/// capacity: the number of distinct items that fit, at least 1.
+/// error_rate: the false-positive rate of a full filter, above 0 and below 1.
+/// growing: True if the filter grows when it is full, at the same error rate; or the expansion, as for BF.RESERVE.
+/// seed: the seed of the hash, random by default. Anyone who knows it can craft items that collide. Only filters with
+/// equal seeds can be merged: see empty_like.
+/// counting: True for a filter that counts its items, so that they can be removed.
+/// window: the time for which an item is remembered. It is forgotten at most one slice of the window later.
 /// rolling: True for a filter that remembers the last `capacity` items. Can be combined with a window.
-/// refresh: True if an item that is added again is remembered anew.
-/// slices: into how many slices a window is divided, 2 to 64: 8 by default.
+/// refresh: True if an item's time starts again when the item is added again.
+/// slices: the number of slices of a window, from 2 to 64, by default 8. The filter forgets one slice at a time.
 /// classic: True for RedisBloom's layout.
 #[pyclass(frozen, weakref, module = "oxbloom")]
 pub(crate) struct BloomFilter {
     filter: RwLock<Filter>,
-    /// Whether `advance_to` tells the time, and not the system's clock.
+    /// True if `advance_to` sets the time, false if the system's clock does.
     is_driven: AtomicBool,
 }
 
@@ -53,9 +54,9 @@ impl From<Filter> for BloomFilter {
     }
 }
 
-/// Access to the filter. A thread that has to wait for it gives up Python's lock meanwhile.
+/// Access to the filter. A thread releases the GIL while it waits for the filter's lock.
 impl BloomFilter {
-    /// Reads the filter, briefly.
+    /// Calls `read` with the filter. `read` may hold the GIL, so it must be quick.
     pub(crate) fn with<T: Send>(&self, py: Python<'_>, read: impl FnOnce(&Filter) -> T + Send) -> PyResult<T> {
         match self.filter.try_read() {
             Ok(filter) => Ok(read(&filter)),
@@ -64,12 +65,12 @@ impl BloomFilter {
         }
     }
 
-    /// Reads the filter on a thread that does not hold Python's lock.
+    /// Calls `read` with the filter. The thread must not hold the GIL.
     fn with_detached<T>(&self, read: impl FnOnce(&Filter) -> T) -> PyResult<T> {
         self.filter.read().map(|filter| read(&filter)).map_err(|_| broken())
     }
 
-    /// Changes the filter, briefly.
+    /// Calls `change` with the filter. `change` may hold the GIL, so it must be quick.
     fn with_mut<T: Send>(&self, py: Python<'_>, change: impl FnOnce(&mut Filter) -> T + Send) -> PyResult<T> {
         match self.filter.try_write() {
             Ok(mut filter) => Ok(change(&mut filter)),
@@ -78,11 +79,12 @@ impl BloomFilter {
         }
     }
 
+    /// Calls `change` with the filter. The thread must not hold the GIL.
     fn with_mut_detached<T>(&self, change: impl FnOnce(&mut Filter) -> T) -> PyResult<T> {
         self.filter.write().map(|mut filter| change(&mut filter)).map_err(|_| broken())
     }
 
-    /// Returns the time by which the filter forgets, in milliseconds since 1970; 0 stands for that of its last change.
+    /// Returns the time for a filter that forgets, in milliseconds since 1970. With 0, it keeps the time that it has.
     fn now(&self, filter: &Filter) -> u64 {
         if !filter.needs_time() || self.is_driven.load(Ordering::Relaxed) {
             return 0;
@@ -95,21 +97,21 @@ impl BloomFilter {
         py.detach(|| self.with_detached(Filter::try_clone))?.map_err(failed)
     }
 
-    /// Returns another filter with the same clock.
+    /// Wraps another filter, which gets its time from the same source as this one.
     fn alike(&self, filter: Filter) -> BloomFilter {
         let alike = BloomFilter::from(filter);
         alike.is_driven.store(self.is_driven.load(Ordering::Relaxed), Ordering::Relaxed);
         alike
     }
 
-    /// Returns the merge of this filter and another.
+    /// Returns the merge of this filter and `other`.
     fn merged(&self, py: Python<'_>, other: &BloomFilter, merge: Merge) -> PyResult<BloomFilter> {
         let mut copy = self.copied(py)?;
         py.detach(|| other.with_detached(|other| merge(&mut copy, other)))?.map_err(unmergeable)?;
         Ok(self.alike(copy))
     }
 
-    /// Merges another filter into this one. It is copied first, so that only one lock is held at a time.
+    /// Merges `other` into this filter. Copies `other` first, so that the thread holds only one lock at a time.
     fn merge(&self, py: Python<'_>, other: &BloomFilter, merge: Merge) -> PyResult<()> {
         let other = other.copied(py)?;
         py.detach(|| self.with_mut_detached(|filter| merge(filter, &other)))?.map_err(unmergeable)?;
@@ -117,12 +119,12 @@ impl BloomFilter {
     }
 }
 
-/// What pickle keeps: a function that restores the filter, and its arguments.
+/// The result of `__reduce__`: a function that restores the filter, and its arguments.
 type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, bool));
 
 type Merge = fn(&mut Filter, &Filter) -> Result<bool, MergeError>;
 
-/// What is done with the items of a group, at most [`BATCH`] at a time. The answers are appended.
+/// Operations on a group of items. They append the answers to a vector.
 impl BloomFilter {
     fn add_group(&self, items: &[&[u8]], present: &mut Vec<bool>) -> PyResult<()> {
         let done = present.len();
@@ -175,7 +177,7 @@ impl BloomFilter {
     }
 }
 
-/// Does something with all items, a group at a time, and returns the answers.
+/// Calls `handle` for each group of items, which appends the answers. Returns all answers, converted by `list`.
 fn answers<'py, T: Send>(
     items: &Bound<'py, PyAny>,
     mut handle: impl FnMut(&[&[u8]], &mut Vec<T>) -> PyResult<()> + Send,
@@ -188,7 +190,7 @@ fn answers<'py, T: Send>(
     list(py, all, items.is_numpy())
 }
 
-/// Returns answers as a list, or as a NumPy array.
+/// Returns flags as a list, or as a NumPy array.
 fn flags(py: Python<'_>, flags: Vec<bool>, as_numpy: bool) -> PyResult<Bound<'_, PyAny>> {
     if as_numpy {
         let bytes: Vec<u8> = flags.into_iter().map(u8::from).collect();
@@ -206,7 +208,7 @@ fn numbers(py: Python<'_>, numbers: Vec<u64>, as_numpy: bool) -> PyResult<Bound<
     PyList::new(py, numbers).map(Bound::into_any)
 }
 
-/// How a filter grows: `growing` is True, False, or the expansion.
+/// Returns the expansion, or `None` if the filter does not grow. `growing` is True, False or the expansion.
 fn expansion(growing: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
     if let Ok(growing) = growing.cast::<PyBool>() {
         return Ok(growing.is_true().then_some(DEFAULT_EXPANSION));
@@ -216,7 +218,7 @@ fn expansion(growing: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
     })
 }
 
-/// The options of a new filter, as Python gives them.
+/// The options of a new filter, as arguments from Python.
 pub(crate) struct Options<'a, 'py> {
     pub(crate) growing: Option<&'a Bound<'py, PyAny>>,
     pub(crate) seed: Option<u64>,
@@ -229,7 +231,7 @@ pub(crate) struct Options<'a, 'py> {
 }
 
 impl Options<'_, '_> {
-    /// Returns the options as those of the library.
+    /// Converts the options to those of the library.
     pub(crate) fn builder(self, capacity: i64, error_rate: f64) -> PyResult<FilterBuilder> {
         let Options { growing, seed, counting, window, rolling, refresh, slices, classic } = self;
         let forgets = window.is_some() || rolling;
@@ -262,17 +264,17 @@ impl Options<'_, '_> {
     }
 }
 
-/// Returns the bytes of an object that has some.
+/// Returns the content of a bytes-like object.
 fn bytes_like<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     if let Ok(bytes) = data.cast::<PyBytes>() {
         return Ok(bytes.clone());
     }
-    // A copy, since others may change what is not of the type `bytes`.
+    // Other types are copied, since other threads may change their content.
     let view = data.py().import("builtins")?.call_method1("memoryview", (data,))?;
     Ok(view.call_method0("tobytes")?.cast_into()?)
 }
 
-/// Decodes a DUMP payload, or what `Filter::to_bytes` of the Rust library returns.
+/// Decodes a DUMP payload, or bytes of the Rust library's `Filter::to_bytes`.
 fn decode(bytes: &[u8], max_memory: u64) -> PyResult<Filter> {
     if !dump::is_payload(bytes) {
         return Filter::from_bytes_within(bytes, max_memory).map_err(|error| match error {
@@ -301,8 +303,8 @@ fn larger(max_memory: u64) -> PyErr {
 #[pymethods]
 impl BloomFilter {
     #[new]
-    #[pyo3(signature = (capacity, error_rate=0.001, *, growing=None, seed=None, counting=false, window=None, rolling=false,
-                        refresh=false, slices=None, classic=false))]
+    #[pyo3(signature = (capacity, error_rate=0.001, *, growing=None, seed=None, counting=false, window=None,
+                        rolling=false, refresh=false, slices=None, classic=false))]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     fn new(
         capacity: i64,
@@ -320,11 +322,12 @@ impl BloomFilter {
         options.builder(capacity, error_rate)?.build().map(BloomFilter::from).map_err(failed)
     }
 
-    // --- Items --------------------------------------------------------------------------------------------------------
+    // --- Items -------------------------------------------------------------------------------------------------------
 
-    /// Adds an item. Returns True if it was there already, or seemed to be, and False if it is new, as pybloom does.
+    /// Adds an item. As in pybloom, returns True if it was already there (or is a false positive), and False if it
+    /// is new.
     ///
-    /// BF.ADD replies the other way around. Raises FilterFullError if there is no room for the item.
+    /// BF.ADD returns the opposite. Raises FilterFullError if there is no room for the item.
     fn add(&self, py: Python<'_>, item: &Bound<'_, PyAny>) -> PyResult<bool> {
         let item = bytes_of(item)?;
         let insert = |filter: &mut Filter| {
@@ -357,33 +360,34 @@ impl BloomFilter {
         self.with_mut(py, |filter| filter.remove(item))?.map_err(failed)
     }
 
-    /// Returns how often an item is in a counting filter: at the error rate, more often than it was added.
+    /// Returns the count of an item in a counting filter. It is too high at most at the error rate.
     fn count_of(&self, py: Python<'_>, item: &Bound<'_, PyAny>) -> PyResult<u64> {
         let item = bytes_of(item)?;
         self.with(py, |filter| filter.count(item))?.map_err(failed)
     }
 
-    /// Adds items in order. Returns for each whether it was there already, as add does.
+    /// Adds items in order. For each item, returns whether it was already there, like add.
     ///
-    /// Takes any iterable of str and bytes, NumPy arrays of the dtypes S and U, and Arrow arrays of strings. These arrays are
-    /// read without a loop in Python, and NumPy's get an array as the answer. Other threads run while items are hashed.
+    /// Takes any iterable of str and bytes, NumPy arrays of the dtypes S and U, and Arrow arrays of strings. Arrays are
+    /// read without a loop in Python. For a NumPy array, the result is also a NumPy array. Other threads run while
+    /// items are hashed.
     ///
-    /// If an item cannot be added, those before it are in the filter.
+    /// If an item cannot be added, the items before it are in the filter.
     fn add_all<'py>(&self, items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         answers(items, |items, present| self.add_group(items, present), flags)
     }
 
-    /// Returns for each item whether it is in the filter. Takes what add_all takes.
+    /// For each item, returns whether it is in the filter. Takes the same types as add_all.
     fn contains_all<'py>(&self, items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         answers(items, |items, present| self.find_group(items, present), flags)
     }
 
-    /// Removes one occurrence of each item from a counting filter. Returns for each whether it was there.
+    /// Removes one occurrence of each item from a counting filter. For each, returns whether it was there.
     fn remove_all<'py>(&self, items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         answers(items, |items, removed| self.remove_group(items, removed), flags)
     }
 
-    /// Returns for each item how often it is in a counting filter. Takes what add_all takes.
+    /// For each item, returns its count in a counting filter. Takes the same types as add_all.
     fn count_all<'py>(&self, items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         answers(items, |items, counts| self.count_group(items, counts), numbers)
     }
@@ -392,12 +396,12 @@ impl BloomFilter {
         Ok(usize::try_from(self.count(py)?).unwrap_or(isize::MAX as usize))
     }
 
-    // --- Time ---------------------------------------------------------------------------------------------------------
+    // --- Time --------------------------------------------------------------------------------------------------------
 
-    /// Tells a filter with a window what time it is, in seconds since 1970 or as a datetime.
+    /// Sets the time of a filter with a window, in seconds since 1970 or as a datetime.
     ///
-    /// Without this call, the filter reads the system's clock. From the first call on, it has the time that it was told last.
-    /// Time does not go back: an earlier time changes nothing.
+    /// Until the first call, the filter uses the system's clock. After that, its time is the latest that was set. An
+    /// earlier time changes nothing.
     fn advance_to(&self, py: Python<'_>, time: &Bound<'_, PyAny>) -> PyResult<()> {
         let seconds: f64 = match time.getattr("timestamp") {
             Ok(method) => method.call0()?.extract()?,
@@ -406,15 +410,15 @@ impl BloomFilter {
         let time = Duration::try_from_secs_f64(seconds)
             .map_err(|_| PyValueError::new_err("the time must be in seconds since 1970"))?;
         if !self.with(py, |filter| filter.needs_time())? {
-            return Err(PyTypeError::new_err("the filter forgets nothing by time: create it with a window"));
+            return Err(PyTypeError::new_err("the filter does not forget by time: create it with a window"));
         }
         self.is_driven.store(true, Ordering::Relaxed);
         self.with_mut(py, |filter| filter.advance_to(time))
     }
 
-    // --- Copies and sets ----------------------------------------------------------------------------------------------
+    // --- Copies and sets ---------------------------------------------------------------------------------------------
 
-    /// Returns a copy that shares nothing with the filter.
+    /// Returns an independent copy.
     fn copy(&self, py: Python<'_>) -> PyResult<BloomFilter> {
         Ok(self.alike(self.copied(py)?))
     }
@@ -427,22 +431,23 @@ impl BloomFilter {
         self.copy(py)
     }
 
-    /// Returns an empty filter with the same options and seed, so that the two can be united.
+    /// Returns an empty filter with the same options and seed, so that the two can be merged.
     fn empty_like(&self, py: Python<'_>) -> PyResult<BloomFilter> {
         let empty = self.with(py, |filter| filter.empty_like(|_bytes| true))?.map_err(failed)?;
         Ok(self.alike(empty))
     }
 
-    /// Returns a filter with all items of both. In counting filters, the counts add up.
+    /// Returns a filter with the items of both filters. In counting filters, the counts are added.
     ///
-    /// Raises ValueError if the filters differ in their options or seeds, or forget.
+    /// Raises ValueError if the options or the seeds differ, or if the filters forget.
     fn union(&self, py: Python<'_>, other: &Bound<'_, BloomFilter>) -> PyResult<BloomFilter> {
         self.merged(py, other.get(), Filter::union_with)
     }
 
-    /// Returns a filter with the items that are in both, and more false positives than in either.
+    /// Returns a filter with the items that are in both filters.
     ///
-    /// Raises ValueError as union does, and if a filter has grown, or is a counting filter that may grow.
+    /// It has more false positives than a filter to which only these items were added. Raises ValueError like union,
+    /// and also if a filter has grown, or is a counting filter that can grow.
     fn intersection(&self, py: Python<'_>, other: &Bound<'_, BloomFilter>) -> PyResult<BloomFilter> {
         self.merged(py, other.get(), Filter::intersect_with)
     }
@@ -463,21 +468,21 @@ impl BloomFilter {
         self.merge(py, other.get(), Filter::intersect_with)
     }
 
-    // --- What is known of the filter ----------------------------------------------------------------------------------
+    // --- Information -------------------------------------------------------------------------------------------------
 
-    /// How many distinct items fit before the filter is full, or grows further.
+    /// The number of distinct items that fit before the filter is full or grows again.
     #[getter]
     fn capacity(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, Filter::capacity)
     }
 
-    /// The share of false positives that the filter was created for.
+    /// The error rate that the filter was created with.
     #[getter]
     fn error_rate(&self, py: Python<'_>) -> PyResult<f64> {
         self.with(py, Filter::error_rate)
     }
 
-    /// The number of items that were new when they were added, as len(filter): an estimate after a union.
+    /// The number of items that were new when they were added, like len(filter). Unions make it an estimate.
     #[getter]
     fn count(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |filter| filter.len_at(self.now(filter)))
@@ -489,13 +494,13 @@ impl BloomFilter {
         self.with(py, Filter::seed)
     }
 
-    /// The expansion of a filter that grows, or None.
+    /// The expansion, or None if the filter does not grow.
     #[getter]
     fn growing(&self, py: Python<'_>) -> PyResult<Option<u32>> {
         self.with(py, Filter::expansion)
     }
 
-    /// What the filter is made of: native, counting, windowed or classic.
+    /// The kind of filter: native, counting, windowed or classic.
     #[getter]
     fn kind(&self, py: Python<'_>) -> PyResult<&'static str> {
         Ok(match self.with(py, Filter::kind)? {
@@ -506,13 +511,13 @@ impl BloomFilter {
         })
     }
 
-    /// The bytes that the filter takes.
+    /// The memory of the filter, in bytes.
     #[getter]
     fn memory(&self, py: Python<'_>) -> PyResult<usize> {
         self.with(py, Filter::memory_usage)
     }
 
-    /// Returns all that is known of the filter, and of each of its parts.
+    /// Returns information about the filter and each of its parts.
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let facts = self.with(py, |filter| Facts::of(filter, self.now(filter)))?;
         let info = PyDict::new(py);
@@ -550,18 +555,18 @@ impl BloomFilter {
         Ok(format!("<BloomFilter: {kind}, {count} of {capacity} items, error rate {rate}, {memory} bytes>"))
     }
 
-    // --- Bytes, files and servers -------------------------------------------------------------------------------------
+    // --- Bytes, files and servers ------------------------------------------------------------------------------------
 
-    /// Returns the filter as bytes: what DUMP replies and RESTORE takes, with a checksum. They contain the seed.
+    /// Returns the filter as a DUMP payload, which RESTORE accepts. It has a checksum, and contains the seed.
     fn dump<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let payload = py.detach(|| self.with_detached(dump::encode))?.map_err(failed)?;
         Ok(PyBytes::new(py, &payload))
     }
 
-    /// Returns the filter of a DUMP payload of oxbloom or RedisBloom, or of the bytes of the Rust library.
+    /// Loads a filter from a DUMP payload of oxbloom or RedisBloom, or from bytes that the Rust library wrote.
     ///
-    /// Raises ValueError if the data is damaged or something else, or if the filter takes more than max_memory bytes. Set
-    /// max_memory for data from others: a few bytes can describe a filter of any size.
+    /// Raises ValueError if the data is damaged or is not a filter, or if the filter takes more than max_memory bytes.
+    /// Set max_memory for data from others: a few bytes can describe a filter of any size.
     #[staticmethod]
     #[pyo3(signature = (data, *, max_memory=None))]
     fn load(data: &Bound<'_, PyAny>, max_memory: Option<u64>) -> PyResult<BloomFilter> {
@@ -576,7 +581,7 @@ impl BloomFilter {
         Ok((py.get_type::<BloomFilter>().getattr("_restore")?, (this.get().dump(py)?, driven)))
     }
 
-    /// Returns what was pickled.
+    /// Restores a pickled filter.
     #[staticmethod]
     fn _restore(data: &Bound<'_, PyAny>, is_driven: bool) -> PyResult<BloomFilter> {
         let filter = BloomFilter::load(data, None)?;
@@ -584,13 +589,13 @@ impl BloomFilter {
         Ok(filter)
     }
 
-    /// Writes the filter to a binary file: what dump returns.
+    /// Writes the filter to a binary file, in the format of dump.
     fn tofile(&self, py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<()> {
-        const PIECE: usize = 1 << 20;
+        const CHUNK: usize = 1 << 20;
         let payload = py.detach(|| self.with_detached(dump::encode))?.map_err(failed)?;
-        for piece in payload.chunks(PIECE) {
-            let mut rest = PyBytes::new(py, piece);
-            // A file without a buffer may take less than it is given, and says how much.
+        for chunk in payload.chunks(CHUNK) {
+            let mut rest = PyBytes::new(py, chunk);
+            // An unbuffered file may write only a part. It returns the length of that part.
             loop {
                 let written: Option<usize> = file.call_method1("write", (&rest,))?.extract()?;
                 match rest.as_bytes().get(written.unwrap_or(usize::MAX)..) {
@@ -602,34 +607,35 @@ impl BloomFilter {
         Ok(())
     }
 
-    /// Returns the filter of a binary file, or of its next n bytes. Raises ValueError as load does.
+    /// Loads a filter from a binary file, or from its next n bytes. Raises ValueError like load.
     #[staticmethod]
     #[pyo3(signature = (file, n=-1, *, max_memory=None), text_signature = "(file, n=-1, *, max_memory=None)")]
     fn fromfile(file: &Bound<'_, PyAny>, n: i64, max_memory: Option<u64>) -> PyResult<BloomFilter> {
         BloomFilter::load(&file.call_method1("read", (n,))?, max_memory)
     }
 
-    /// Returns the filter in chunks: iterators and data, as BF.SCANDUMP replies with them and BF.LOADCHUNK takes them.
+    /// Returns the chunks of the filter: a cursor and data each, as BF.SCANDUMP returns and BF.LOADCHUNK accepts.
     ///
-    /// The filter must not change meanwhile.
+    /// The filter must not change until the last chunk has been read.
     fn chunks(this: Py<Self>) -> Chunks {
         Chunks::new(this)
     }
 
-    /// Returns the filter of the chunks of BF.SCANDUMP, all of them in order. Raises ValueError as load does.
+    /// Loads a filter from all chunks of BF.SCANDUMP, in order. Raises ValueError like load.
     #[staticmethod]
     #[pyo3(signature = (chunks, *, max_memory=None))]
     fn from_chunks(chunks: &Bound<'_, PyAny>, max_memory: Option<u64>) -> PyResult<BloomFilter> {
         chunks::load(chunks.py(), chunks, max_memory.unwrap_or(u64::MAX)).map(BloomFilter::from)
     }
 
-    /// Saves the filter in a key of a server, in chunks, so that it may be of any size.
+    /// Saves the filter in a key of a server. It is sent in chunks, so it may have any size.
     ///
-    /// It is loaded into a key beside this one, and takes its name when it is whole. The key's time to live is lost.
+    /// The chunks are loaded into a temporary key, which is renamed when the filter is complete. An overwritten key
+    /// loses its TTL.
     ///
-    /// client: of redis-py or valkey-py; one of a cluster, too.
-    /// replace: True to overwrite the key. Otherwise KeyError is raised if it exists.
-    /// progress: is called with the bytes that are done and those that there are, after each chunk.
+    /// client: a client of redis-py or valkey-py, for a server or a cluster.
+    /// replace: True to overwrite the key. Otherwise, raises KeyError if it exists.
+    /// progress: a function that is called after each chunk, with the bytes that are done and the total.
     #[pyo3(signature = (client, key, **options))]
     fn save_to(
         this: &Bound<'_, Self>,
@@ -641,13 +647,13 @@ impl BloomFilter {
         Ok(())
     }
 
-    /// Returns the filter in a key of a server, in chunks, so that it may be of any size.
+    /// Loads the filter in a key of a server. It is read in chunks, so it may have any size.
     ///
-    /// Raises KeyError if there is no such key, and RuntimeError if the filter changes again and again while it is read.
+    /// Raises KeyError if there is no such key, and RuntimeError if the filter changed during each of three attempts.
     ///
-    /// client: of redis-py or valkey-py; one of a cluster, too. It must not decode replies.
-    /// max_memory: the most bytes that the filter may take. Raises ValueError if it takes more.
-    /// progress: is called with the bytes that are done and those that there are, after each chunk.
+    /// client: a client of redis-py or valkey-py, for a server or a cluster.
+    /// max_memory: the maximum memory of the filter, in bytes. Raises ValueError if it takes more.
+    /// progress: a function that is called after each chunk, with the bytes that are done and the total.
     #[staticmethod]
     #[pyo3(signature = (client, key, **options))]
     fn load_from<'py>(
@@ -658,14 +664,14 @@ impl BloomFilter {
         client.py().import("oxbloom._servers")?.call_method("load", (client, key), options)
     }
 
-    /// Returns the header of the filter's chunks: filters with equal headers have as many items, bits and parts.
+    /// Returns the header of the filter's chunks. Filters with equal headers have equal numbers of items and set bits.
     fn _header<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let header = self.with(py, codec::encode_header)?.map_err(failed)?;
         Ok(PyBytes::new(py, &header))
     }
 }
 
-/// What [`BloomFilter::info`] tells beyond the properties.
+/// The facts that [`BloomFilter::info`] returns in addition to the properties.
 struct Facts {
     is_estimate: Option<bool>,
     false_positive_rate: f64,

@@ -1,4 +1,4 @@
-//! Items from Python: `str` and `bytes`, one at a time, from any iterable, and from columns of them.
+//! Reads items from Python: a single `str` or `bytes`, any iterable of them, and columns (NumPy and Arrow arrays).
 
 use std::ops::Range;
 
@@ -9,10 +9,10 @@ use pyo3::types::{PyByteArray, PyBytes, PyString};
 use crate::arrow;
 use crate::column::FixedWidth;
 
-/// Items that are handed over at a time: enough that taking the locks costs nothing.
+/// The number of items in a group: large enough that the time to take the locks does not matter.
 const GROUP: usize = 4096;
 
-/// Returns the bytes of an item: those that clients send for it.
+/// Returns the bytes of an item, as clients send them to a server.
 pub(crate) fn bytes_of<'a>(item: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
     if let Ok(text) = item.cast::<PyString>() {
         return text.to_str().map(str::as_bytes);
@@ -24,52 +24,52 @@ pub(crate) fn bytes_of<'a>(item: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
     Err(PyTypeError::new_err(format!("an item must be str or bytes, not {name}")))
 }
 
-/// Why an item in a column is none.
+/// The reason why an item in a column cannot be read.
 pub(crate) enum BadItem {
-    /// It is null.
+    /// The item at this index is null.
     Null(usize),
-    /// It is not Unicode.
+    /// The item at this index is not valid Unicode.
     NotUnicode(usize),
-    /// The column is not laid out as it says.
+    /// The column does not have the layout that its schema describes.
     Layout,
 }
 
 impl From<BadItem> for PyErr {
     fn from(bad: BadItem) -> PyErr {
         match bad {
-            BadItem::Null(index) => PyTypeError::new_err(format!("an item must not be null, as number {index} is")),
+            BadItem::Null(index) => PyTypeError::new_err(format!("item number {index} is null")),
             BadItem::NotUnicode(index) => PyValueError::new_err(format!("item number {index} is not valid Unicode")),
             BadItem::Layout => PyValueError::new_err("the column is not laid out as its schema says"),
         }
     }
 }
 
-/// Many items in one piece of memory, which are read without Python.
+/// An array of items in memory, which is read without the GIL.
 pub(crate) trait Column: Sync {
     fn len(&self) -> usize;
 
-    /// Returns the bytes of some items. `text` is for those that have to be converted.
+    /// Returns the bytes of the items in `range`. Items that must be converted are written into `text`.
     fn group<'a>(&'a self, range: Range<usize>, text: &'a mut Vec<u8>) -> Result<Vec<&'a [u8]>, BadItem>;
 }
 
-/// Where many items come from.
+/// The source of many items.
 pub(crate) enum Items<'py> {
     /// A NumPy array.
     FixedWidth(FixedWidth),
-    /// Arrow arrays, one after the other.
+    /// Arrow arrays, in order.
     Arrow(Vec<arrow::Strings>),
-    /// Anything else.
+    /// Any other iterable.
     Iterable(Bound<'py, PyAny>),
 }
 
 impl<'py> Items<'py> {
-    /// Finds out what `items` is.
+    /// Finds out which kind of source `items` is.
     pub(crate) fn new(items: &Bound<'py, PyAny>) -> PyResult<Items<'py>> {
         if items.is_instance_of::<PyString>()
             || items.is_instance_of::<PyBytes>()
             || items.is_instance_of::<PyByteArray>()
         {
-            return Err(PyTypeError::new_err("expected many items: a single one goes in a list"));
+            return Err(PyTypeError::new_err("expected an iterable of items: put a single item into a list"));
         }
         if let Some(column) = FixedWidth::new(items)? {
             return Ok(Items::FixedWidth(column));
@@ -80,12 +80,12 @@ impl<'py> Items<'py> {
         Ok(Items::Iterable(items.clone()))
     }
 
-    /// Returns true if the items are in a NumPy array: the answers will be, too.
+    /// Returns true if the items are in a NumPy array. Then the answers are returned in a NumPy array, too.
     pub(crate) fn is_numpy(&self) -> bool {
         matches!(self, Items::FixedWidth(_))
     }
 
-    /// Hands the items to `handle`, many at a time, without Python's lock.
+    /// Calls `handle` for each group of items, without the GIL.
     pub(crate) fn each_group<E>(
         &self,
         py: Python<'py>,
@@ -115,7 +115,7 @@ fn each_group_of<E: Into<PyErr>>(
     Ok(())
 }
 
-/// The items before one that is wrong, or before an exception of the iterable, are handled.
+/// See [`Items::each_group`]. If an item is invalid, or the iterable raises, the items before it are handled.
 fn each_group_of_iterable<E: Into<PyErr> + Send>(
     py: Python<'_>,
     items: &Bound<'_, PyAny>,

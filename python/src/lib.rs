@@ -1,4 +1,4 @@
-//! The Python package `oxbloom`: filters in a Python process, with the bits that they have on a server.
+//! The Python package `oxbloom`: Bloom filters in a Python process, with the same bits as on a server.
 //!
 //! ```text
 //!  bytes, str, lists ─┐                              ┌─ DUMP, RESTORE, files: `dump`
@@ -6,11 +6,11 @@
 //!  Arrow: `arrow`    ─┘                              └─ BF.SCANDUMP, BF.LOADCHUNK: `chunks`
 //! ```
 //!
-//! The filters are those of the crate `oxbloom-filter`. This one turns Python's items into bytes, filters into DUMP payloads and
-//! back, and errors into exceptions (`error`). What talks to servers is written in Python, beside it.
+//! The filters are those of the crate `oxbloom-filter`. This crate converts Python's items to bytes, filters to DUMP
+//! payloads and back, and errors to exceptions (`error`). The Python files in `oxbloom/` talk to servers.
 //!
-//! A filter is behind a lock, which no thread waits for while it holds Python's own (the GIL). Batches are hashed without it, so
-//! that other threads run.
+//! Each filter has a lock. No thread waits for it while it holds the GIL, Python's own lock. Batches are hashed without
+//! the GIL, so that other threads run.
 
 mod arrow;
 mod chunks;
@@ -23,7 +23,7 @@ mod plan;
 
 use pyo3::prelude::*;
 
-/// Bloom filters, in Rust: see the package `oxbloom`.
+/// Bloom filters in Rust. See the package `oxbloom`.
 #[pymodule]
 mod _oxbloom {
     #[pymodule_export]

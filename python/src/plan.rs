@@ -1,4 +1,4 @@
-//! What a filter will take, for the command `oxbloom size`.
+//! Predicts the memory of a filter, for the command `oxbloom size`.
 
 use std::time::Duration;
 
@@ -9,10 +9,12 @@ use pyo3::types::PyDict;
 use crate::error::failed;
 use crate::filter::Options;
 
-/// Predicts a filter with `items` items, without allocating it. The other arguments are those of BloomFilter.
+/// Predicts the memory and the false-positive rate of a filter with `items` items, without creating it.
+///
+/// The other arguments are those of BloomFilter.
 #[pyfunction]
-#[pyo3(signature = (items, capacity, error_rate, *, growing=None, counting=false, window=None, rolling=false, slices=None,
-                    classic=false))]
+#[pyo3(signature = (items, capacity, error_rate, *, growing=None, counting=false, window=None, rolling=false,
+                    slices=None, classic=false))]
 #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
 pub(crate) fn plan<'py>(
     py: Python<'py>,
