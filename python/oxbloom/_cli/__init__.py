@@ -1,8 +1,8 @@
-"""The command `oxbloom`: filters in files and in keys of servers, from the shell.
+"""The command `oxbloom`, which works with filters in files and in keys of servers.
 
-Each subcommand is a module with a function `add_to`, which declares its arguments, and a function `run`, which returns the exit
-status. They share `arguments`, `lines` (what is read), `progress` and `servers`. Modules that need redis-py or a chart are only
-imported when they are used.
+Each subcommand is a module with a function `add_to`, which declares its arguments, and a function `run`, which returns
+the exit status. They share `arguments`, `lines` (reads the input), `progress` and `servers`. Modules that need redis-py
+or plotille are only imported when they are used.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from oxbloom._cli import build, check, copy_arguments, info, size
 from oxbloom._cli.arguments import Parser
 from oxbloom._cli.errors import ERROR, CommandError, say
 
-STATUS_OF_SIGNALS = 128  # what shells add to a signal's number
+STATUS_OF_SIGNALS = 128  # shells add this to a signal's number
 TERMINATING = (signal.SIGTERM, signal.SIGHUP)
 
 DESCRIPTION = """\
@@ -28,7 +28,7 @@ A filter is a file, unless --server names a server: then it is a key of this ser
 
 
 class Terminated(KeyboardInterrupt):
-    """A signal that ends the process, raised so that nothing unfinished is left behind."""
+    """Raised by a signal that ends the process, so that unfinished files and keys are deleted."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Terminated(KeyboardInterrupt):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command, and returns its exit status."""
     for number in TERMINATING:
-        if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores one of them
+        if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP
             signal.signal(number, terminate)
     try:
         status = run(parser().parse_args(arguments))
@@ -46,11 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     except CommandError as error:
         say(f"oxbloom: {error}")
-    except ImportError as error:  # of `require`
+    except ImportError as error:  # from `require`
         if error.name != "redis":
             raise
         say(f"oxbloom: {error}")
-    except BrokenPipeError:  # whoever reads the output has enough
+    except BrokenPipeError:  # the reader of the output has closed it
         return STATUS_OF_SIGNALS + signal.SIGPIPE
     except OSError as error:
         say(f"oxbloom: {error}")
@@ -76,7 +76,7 @@ def terminate(number: int, _frame: FrameType | None) -> None:
 
 
 def discard_output() -> None:
-    """Writes what is left of the output, or drops it, so that Python does not fail to write it at the end."""
+    """Writes the rest of the output. If that fails, drops it, so that Python does not try it again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -100,7 +100,7 @@ def parser() -> argparse.ArgumentParser:
     path = commands.add_parser(
         "module-path",
         help="print the path of the server module",
-        description="Prints the path of the module that this package contains, for a server's loadmodule.",
+        description="Prints the path of the server module in this package, for a server's loadmodule.",
     )
     path.set_defaults(run=print_module_path)
     return whole

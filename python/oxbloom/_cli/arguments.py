@@ -1,4 +1,4 @@
-"""Arguments that several subcommands have."""
+"""The arguments that several subcommands share."""
 
 import argparse
 import os
@@ -7,7 +7,7 @@ from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-Subparsers = Any  # of argparse, which has no public name for them
+Subparsers = Any  # argparse has no public name for this type
 
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 DEFAULT_ERROR_RATE = 0.001  # that of BloomFilter
@@ -15,14 +15,14 @@ DEFAULT_EXPANSION = 2
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of a subcommand, whose options may stand anywhere between its files."""
+    """The parser of a subcommand. Its options and files may be in any order."""
 
     _is_mixing = False
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        if self._is_mixing:  # called by the method below
+        if self._is_mixing:  # called by parse_known_intermixed_args
             return super().parse_known_args(args, namespace)
         self._is_mixing = True
         try:
@@ -75,7 +75,7 @@ def duration(text: str) -> timedelta:
 
 
 def add_filter(parser: argparse.ArgumentParser) -> None:
-    """Adds the filter: a file or a key."""
+    """Adds the arguments that name the filter: a file or a key."""
     parser.add_argument(
         "filter", metavar="FILTER", type=os.fsencode, help="a file, or with --server a key"
     )
@@ -89,12 +89,12 @@ def add_filter(parser: argparse.ArgumentParser) -> None:
 
 
 def add_lines(parser: argparse.ArgumentParser) -> None:
-    """Adds the files whose lines are read."""
+    """Adds the argument for the input files."""
     parser.add_argument(
         "lines",
         metavar="FILE",
         nargs="*",
-        help="files with an item in each line; without any, or for -, standard input",
+        help="files with one item per line; without a file, or for -, standard input",
     )
 
 
@@ -113,7 +113,7 @@ def add_kind(parser: argparse.ArgumentParser) -> None:
         help="forget each item after this time, such as 90s, 12h or 7d")  # fmt: skip
     add("--rolling", action="store_true", help="remember the last items, as many as the capacity")
     add("--slices", metavar="N", type=count, help="slices of a window, 2 to 64 (default: 8)")
-    add("--refresh", action="store_true", help="remember an item anew when it is added again")
+    add("--refresh", action="store_true", help="restart an item's window when it is added again")
     add("--classic", action="store_true", help="RedisBloom's layout, for servers with RedisBloom")
     add("--seed", metavar="N", type=seed,
         help="seed of the hash, which is random by default; anyone who knows it can craft collisions")  # fmt: skip

@@ -1,4 +1,4 @@
-"""`oxbloom build`: a filter of lines."""
+"""`oxbloom build`: builds a filter from lines."""
 
 import argparse
 
@@ -11,9 +11,9 @@ from oxbloom._oxbloom import BloomFilter, FilterFullError
 def add_to(commands: arguments.Subparsers) -> None:
     parser = commands.add_parser(
         "build",
-        help="build a filter of lines",
-        description="Builds a filter of the lines of files or of standard input. Each line is an item, without its line "
-        "feed. The filter appears when it is complete, or not at all.",
+        help="build a filter from lines",
+        description="Builds a filter from the lines of files or of standard input. Each line is an item, without its "
+        "line feed. The filter appears when it is complete, or not at all.",
     )
     arguments.add_filter(parser)
     arguments.add_lines(parser)

@@ -1,4 +1,4 @@
-"""Charts of `oxbloom size`, which plotille draws."""
+"""Draws the charts of `oxbloom size`, with plotille."""
 
 import argparse
 import math
@@ -16,12 +16,12 @@ from oxbloom._types import Plan
 
 POINTS = 60
 HEIGHT = 16
-MARGIN = 24  # of the axis and its labels
+MARGIN = 24  # for the axis and its labels
 MIN_WIDTH, MAX_WIDTH = 30, 96
 
 
 def of_rate(options: argparse.Namespace) -> str:
-    """Draws the false-positive rate, up to the capacity."""
+    """Returns a chart of the false-positive rate, for 1 item up to the capacity."""
     first, capacity, rate = smallest(options), options.capacity, options.error_rate
     curves = {
         f"fixed, for {capacity:,}": ({}, capacity, "o"),
@@ -39,7 +39,7 @@ def of_rate(options: argparse.Namespace) -> str:
 
 
 def of_memory(options: argparse.Namespace) -> str:
-    """Draws the memory of filters that grow. Both axes are logarithmic."""
+    """Returns a chart of the memory of filters that grow. Both axes are logarithmic."""
     first, capacity, rate = smallest(options), options.capacity, options.error_rate
     curves = {
         f"oxbloom, grown from {first:,}": ({"growing": True}, "o"),
@@ -65,7 +65,7 @@ def smallest(options: argparse.Namespace) -> int:
 
 
 def planned(items: list[int], capacity: int, rate: float, kind: Any) -> list[tuple[int, Plan]]:
-    """Returns the plans for numbers of items, as far as there are such filters."""
+    """Returns the plans for these numbers of items. Leaves out filters that are too large."""
     plans = ((number, sizes.planned(number, capacity, rate, **kind)) for number in items)
     return [(number, each) for number, each in plans if each is not None]
 
@@ -89,7 +89,7 @@ def new_figure(x: str, y: str) -> Any:
 
 def label_axes(figure: Any, *, x: Callable[[float], str], y: Callable[[float], str]) -> None:
     def formatted(value: float, chars: int, delta: float, left: bool = False) -> str:
-        # plotille asks for labels of the x-axis on the left of their place.
+        # plotille sets `left` for labels of the x-axis.
         return x(value).ljust(chars) if left else y(value).rjust(chars)
 
     figure.register_label_formatter(float, formatted)
@@ -97,5 +97,5 @@ def label_axes(figure: Any, *, x: Callable[[float], str], y: Callable[[float], s
 
 def shown(figure: Any) -> str:
     drawn: str = figure.show(legend=True)
-    lines: str = drawn.replace("\u2800", " ")  # of Braille, without dots
+    lines: str = drawn.replace("\u2800", " ")  # the Braille character without dots
     return "\n".join(line.rstrip() for line in lines.splitlines())

@@ -1,4 +1,4 @@
-"""`oxbloom check`: which lines are in a filter."""
+"""`oxbloom check`: prints the lines that are in a filter."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ from oxbloom._cli import arguments, lines, store
 from oxbloom._cli.errors import CommandError
 from oxbloom._cli.text import shown
 
-FOUND, NOT_FOUND = 0, 1  # exit statuses, as of grep
+FOUND, NOT_FOUND = 0, 1  # exit statuses, as in grep
 ITEMS_PER_COMMAND = 1000
 PREFIXES = (b"no\t", b"yes\t")
 
@@ -76,7 +76,7 @@ def write(batch: list[bytes], found: list[bool], *, all_lines: bool) -> None:
 
 
 def question(options: argparse.Namespace) -> Contains:
-    """Returns the function that says which items are in the filter."""
+    """Returns a function that checks which items are in the filter."""
     if options.server is None and options.fetch:
         raise CommandError("--fetch needs --server")
     if options.server is None or options.fetch:

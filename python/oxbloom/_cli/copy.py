@@ -1,7 +1,7 @@
-"""`oxbloom copy`: all filters of a server, or of a cluster, to another. See `copy_arguments` for what it promises.
+"""`oxbloom copy`: copies all filters of a server or a cluster to another. `copy_arguments` describes its guarantees.
 
-Considers filters equal if their headers are equal, and after a restart of a server starts an incomplete copy from the beginning:
-the server may have lost unsaved data.
+Filters count as equal if their headers are equal. After a restart of a server, an incomplete copy starts from the
+beginning, since the server may have lost unsaved data.
 """
 
 import argparse
@@ -30,12 +30,12 @@ from oxbloom._cli.text import shown
 from oxbloom._slots import beside
 
 CLASSIC, NATIVE = "MBbloom--", "oxbloom--"  # data types: RedisBloom's, and oxbloom's own
-NO_EXPIRY, NO_KEY = -1, -2  # what PEXPIRETIME and PTTL reply
-HEADER = 1  # the cursor that comes with a filter's header
+NO_EXPIRY, NO_KEY = -1, -2  # replies of PEXPIRETIME and PTTL
+HEADER = 1  # the cursor of a filter's header
 SUFFIX = b":oxbloom-copy"
 SCAN_COUNT = 1000
 INFO_BATCH = 500  # commands in a pipeline
-SECONDS_BETWEEN_LINES = 10  # of progress, if there is no terminal
+SECONDS_BETWEEN_LINES = 10  # lines of progress, without a terminal
 PASSING = (
     exceptions.ConnectionError,
     exceptions.TimeoutError,
@@ -44,7 +44,7 @@ PASSING = (
     exceptions.TryAgainError,
 )
 WAIT = ExponentialBackoff(cap=10, base=0.5)
-ATTEMPTS = 20  # with these waits: three minutes
+ATTEMPTS = 20  # these take about three minutes
 TAKEN = "the destination has another key of this name"
 CONTINUE = "the same command continues"
 
@@ -66,11 +66,11 @@ class Filter(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A line of the progress file: the part of a filter that its temporary key has."""
+    """A line of the progress file: how much of a filter is in its temporary key."""
 
     key: str  # base64
-    header: str  # digest
-    runs: list[str]  # the runs of the two servers
+    header: str  # a digest
+    runs: list[str]  # the run IDs of both servers
     cursor: int
     size: int
 
@@ -81,8 +81,8 @@ class Job:
     destination: Client
     options: argparse.Namespace
     file: TextIO
-    record: Record | None  # of the run before
-    bar: Any  # a tqdm, which has no types
+    record: Record | None  # the last one of the previous run
+    bar: Any  # a tqdm, which has no type annotations
     position: int = 0
     copied_bytes: int = 0
     next_line: float = time.monotonic() + SECONDS_BETWEEN_LINES
@@ -92,7 +92,7 @@ class Job:
 
 
 def insist(do: Callable[[], T]) -> T:
-    """Calls `do` again as long as the connection is lost."""
+    """Calls `do`, and repeats it while the connection is lost."""
 
     told = False
 
@@ -113,7 +113,7 @@ def ask(client: Client, *command: bytes | str | int) -> Any:
 
 
 def ask_node(client: Client, key: bytes, *command: str) -> Any:
-    """Sends a command without a key to the node that has `key`."""
+    """Sends a command that has no key to the node that has `key`."""
     if isinstance(client, Redis):
         return ask(client, *command)
     return insist(
@@ -122,7 +122,7 @@ def ask_node(client: Client, key: bytes, *command: str) -> Any:
 
 
 def runs(job: Job, key: bytes) -> list[str]:
-    """Identifies the runs of both servers' processes: these change when one is restarted."""
+    """Returns the run IDs of both servers. A restarted server has a new one."""
     sides = (job.source, job.destination)
     return [str(ask_node(side, key, "INFO", "server").get("run_id")) for side in sides]
 
@@ -162,7 +162,7 @@ def sizes(source: Client, keys: list[bytes]) -> list[int]:
 
 
 def header_of(client: Client, key: bytes) -> bytes | None:
-    """Returns the header of a filter; None without the key, b"" if it has another type."""
+    """Returns the header of a filter, None if there is no key, or b"" if it has another type."""
     try:
         header: bytes = ask(client, "BF.SCANDUMP", key, 0)[1]
         return header
@@ -184,7 +184,7 @@ def chunks(client: Client, key: bytes, cursor: int = HEADER) -> Iterator[tuple[i
 
 
 def expiry_of(source: Client, key: bytes) -> int:
-    """Returns when a key expires, in Unix milliseconds, or NO_EXPIRY or NO_KEY."""
+    """Returns the expiry of a key in Unix milliseconds, NO_EXPIRY or NO_KEY."""
     try:
         return int(ask(source, "PEXPIRETIME", key))
     except ResponseError:  # before Redis 7.0
@@ -213,7 +213,7 @@ def copy_filter(job: Job, filter: Filter) -> bool:
 
 
 def copy_once(job: Job, filter: Filter) -> bool:
-    """Copies a filter. Returns False if the filter or a server changed in between."""
+    """Tries to copy a filter. Returns False if it changed, or if a server was restarted."""
     key, temporary = filter.key, beside(filter.key, SUFFIX)
     before, header = runs(job, key), header_of(job.source, key)
     if not header:
@@ -237,14 +237,14 @@ def copy_once(job: Job, filter: Filter) -> bool:
     return publish(job, key, temporary, expiry)
 
 
-def load(job: Job, filter: Filter, temporary: bytes, header: bytes, between: list[str]) -> None:
+def load(job: Job, filter: Filter, temporary: bytes, header: bytes, run_ids: list[str]) -> None:
     """Loads a filter, or its missing chunks, into its temporary key."""
 
-    def start_over() -> None:  # a header is rejected if the key has a filter
+    def start_over() -> None:  # an existing key rejects a header
         job.destination.execute_command("UNLINK", temporary)
         job.destination.execute_command("BF.LOADCHUNK", temporary, HEADER, header)
 
-    record = Record(encoded(filter.key), hashlib.sha256(header).hexdigest(), between, HEADER, 0)
+    record = Record(encoded(filter.key), hashlib.sha256(header).hexdigest(), run_ids, HEADER, 0)
     earlier, job.record = job.record, None
     if earlier and earlier[:3] == record[:3] and header_of(job.destination, temporary):
         record = earlier
@@ -270,9 +270,9 @@ def same_bits(job: Job, key: bytes, copy: bytes) -> bool:
 
 
 def publish(job: Job, key: bytes, temporary: bytes, expiry: int) -> bool:
-    """Sets the expiration and the name of a copy, unless the connection is lost.
+    """Sets the expiry of a copy, and renames it. Returns False if the connection is lost.
 
-    Does not retry: a destination that comes back may have lost a part of the copy.
+    Does not retry, since a restarted destination may have lost a part of the copy.
     """
     expire = ("PERSIST",) if expiry == NO_EXPIRY else ("PEXPIREAT", expiry)
     rename = "RENAME" if job.options.replace else "RENAMENX"
@@ -291,7 +291,7 @@ def publish(job: Job, key: bytes, temporary: bytes, expiry: int) -> bool:
 
 
 def copy_all(job: Job, filters: list[Filter]) -> tuple[int, int, list[str]]:
-    """Returns the numbers of copied and of skipped filters, and the reasons for the others."""
+    """Copies filters. Returns how many were copied and skipped, and why the others were not."""
     copied, skipped, failures, end = 0, 0, [], 0
     for filter in filters:
         try:
@@ -306,7 +306,7 @@ def copy_all(job: Job, filters: list[Filter]) -> tuple[int, int, list[str]]:
                 say(f"{shown(filter.key)}: the source no longer has it")
             else:
                 failures.append(f"{shown(filter.key)}: {error}")
-        job.file.truncate(0)  # a finished copy is recognized at the destination
+        job.file.truncate(0)  # the next run recognizes the finished copy by its header
         end += planned_bytes(job.options, filter)
         advance(job, end - job.position)
     return copied, skipped, failures
@@ -319,7 +319,7 @@ def last_record(path: Path) -> Record | None:
     lines = path.read_bytes().splitlines() if path.exists() else []
     records = []
     for line in lines:
-        with suppress(ValueError, TypeError):  # the last may be cut short
+        with suppress(ValueError, TypeError):  # the last line may be incomplete
             records.append(Record(**json.loads(line)))
     if lines and not records:
         raise CommandError(f"{path} is not a progress file of this command")
@@ -350,7 +350,7 @@ def megabytes(size: int) -> str:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Copies, and returns the exit status."""
+    """Runs the command, and returns its exit status."""
     try:
         return copy(options)
     except RedisError as error:

@@ -1,4 +1,4 @@
-"""`oxbloom copy`: its arguments. What it does is in `copy`, which needs redis-py."""
+"""The arguments of `oxbloom copy`. The command itself is in `copy`, which needs redis-py."""
 
 import argparse
 import os
@@ -12,26 +12,28 @@ DEFAULT_PASSES = 3
 DESCRIPTION = """\
 Copies all Bloom filters of one server to another, over the network.
 
-Use it if a server, such as a managed one, gives access neither to its RDB file nor to replication. Both servers need RedisBloom
-or oxbloom, and each may be a cluster. Filters are read with BF.SCANDUMP, and written with BF.LOADCHUNK.
+Use it if a server, such as a managed one, gives access neither to its RDB file nor to replication. Both servers need
+RedisBloom or oxbloom, and each may be a cluster. Filters are read with BF.SCANDUMP, and written with BF.LOADCHUNK.
 
-Each filter is loaded into a temporary key, gets its expiry, and is renamed in one step: no client sees an incomplete filter.
+Each filter is loaded into a temporary key, gets its expiry, and is renamed in one step: no client sees an incomplete
+filter.
 
-* A copy has every item that was added before the copy started. A filter that changes while it is copied is copied again. After
-  --passes attempts, it is reported. Stop the writers before the last run.
-* After an interruption, the same command continues: it skips filters that the destination has, and continues an incomplete copy
-  after its last chunk.
+* A copy has every item that was added before the copy started. A filter that changes while it is copied is copied
+  again. After --passes attempts, it is reported. Stop the writers before the last run.
+* After an interruption, the same command continues: it skips filters that the destination has, and continues an
+  incomplete copy after its last chunk.
 * Without --replace, no key of the destination is overwritten, except temporary keys.
 
-Filters are equal if their headers are equal (sizes, layers, numbers of items). With --verify, the bits are compared as well. Keys
-that are created meanwhile may be missed: run the command again. Never run it twice at the same time for the same servers: both
-would use the same temporary keys.
+Filters are equal if their headers are equal (sizes, layers, numbers of items). With --verify, the bits are also
+compared. Keys that are created while the command runs may be missed: run it again. Never run it twice at the same time
+for the same servers: both runs would use the same temporary keys.
 """
 
 EPILOG = """\
 URLs: redis://[user:password@]host:port[/db], or rediss:// for TLS.
 
-Exit status: 0 if all filters were copied, 1 if some were not (they are listed), 2 after an error, 130 after an interruption.
+Exit status: 0 if all filters were copied, 1 if some were not (they are listed), 2 after an error, 130 after an
+interruption.
 """
 
 

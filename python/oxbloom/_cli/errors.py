@@ -1,12 +1,12 @@
-"""Errors of the command, and how they are told."""
+"""The errors of the command, and messages to standard error."""
 
 import sys
 
-ERROR = 2  # the exit status after an error, as of grep
+ERROR = 2  # the exit status after an error, as in grep
 
 
 class CommandError(Exception):
-    """A reason to give up, in one line for the user."""
+    """An error that ends the command. Its text is one line for the user."""
 
 
 def say(line: str) -> None:
@@ -19,5 +19,5 @@ def say(line: str) -> None:
 
 
 def reason(error: OSError) -> str:
-    """Returns what the system says of an error."""
+    """Returns the system's text for an error."""
     return error.strerror or str(error)

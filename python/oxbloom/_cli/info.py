@@ -1,4 +1,4 @@
-"""`oxbloom info`: what a filter holds."""
+"""`oxbloom info`: describes a filter."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ from oxbloom._cli.text import shown, size, table
 
 Facts = dict[str, Any]
 
-# What BF.INFO key ALL replies: the name of the field, its name here, and how it is read.
+# The fields of BF.INFO key ALL. Each has its name here, and a function that converts its value.
 FIELDS: dict[str, tuple[str, Any]] = {
     "Layout": ("kind", bytes.decode),
     "Capacity": ("capacity", int),
@@ -27,7 +27,7 @@ FIELDS: dict[str, tuple[str, Any]] = {
     "Refresh": ("refresh", bool),
     "Rolling": ("rolling", bool),
 }
-# The same for a part in a reply of BF.DEBUG.
+# The fields of a part in BF.DEBUG, and their names here.
 PART_FIELDS = {
     "bytes": "bytes",
     "blocks": "blocks_per_item",
@@ -41,11 +41,11 @@ def add_to(commands: arguments.Subparsers) -> None:
     parser = commands.add_parser(
         "info",
         help="describe a filter",
-        description="Prints what a file or a key holds. The seed, with which one can craft collisions, is only in the "
-        "output of --json.",
+        description="Describes the filter in a file or a key. Only --json prints the seed, since anyone who knows it "
+        "can craft collisions.",
     )
     arguments.add_filter(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON, with numbers as they are")
+    parser.add_argument("--json", action="store_true", help="print JSON, with exact numbers")
     parser.set_defaults(run=run)
 
 
@@ -73,7 +73,7 @@ def of_key(options: argparse.Namespace) -> Facts:
             except servers.Rejection as error:
                 if "invalid information" not in str(error).lower():
                     raise
-                reply = client.execute_command("BF.INFO", key)  # of RedisBloom, which has no ALL
+                reply = client.execute_command("BF.INFO", key)  # RedisBloom has no ALL
             parts = client.execute_command("BF.DEBUG", key)[1:]
     except CommandError as error:
         if "not found" in str(error):
@@ -97,7 +97,7 @@ def of_part(text: str) -> Facts:
 
 def as_table(facts: Facts) -> str:
     rows = [
-        ["kind", facts["kind"] or "of RedisBloom"],
+        ["kind", facts["kind"] or "RedisBloom's"],
         ["items", f"{facts['count']:,}{' (an estimate)' if facts['estimated'] else ''}"],
         ["capacity", f"{facts['capacity']:,}"],
         ["grows", "no" if facts["growing"] is None else f"yes, with expansion {facts['growing']}"],
@@ -115,11 +115,9 @@ def as_table(facts: Facts) -> str:
     for index, part in enumerate(facts["parts"], 1):
         blocks = part["blocks_per_item"]
         where = "" if blocks is None else f" in {blocks} blocks"
+        items = f"{part['count']:,} of {part['capacity']:,} items"
         rows.append(
-            [
-                f"part {index}",
-                f"{part['count']:,} of {part['capacity']:,} items, {size(part['bytes'])}, {part['probes']} probes{where}",
-            ]
+            [f"part {index}", f"{items}, {size(part['bytes'])}, {part['probes']} probes{where}"]
         )
     return table([row for row in rows if row[1]])
 

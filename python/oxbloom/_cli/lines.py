@@ -1,4 +1,4 @@
-"""Lines of files, as bytes, a batch at a time."""
+"""Reads lines of files as bytes, in batches."""
 
 import os
 import stat
@@ -14,9 +14,9 @@ READ_BYTES = 1 << 20
 
 
 def batches(paths: Sequence[str], *, what: str, hidden: bool = False) -> Iterator[list[bytes]]:
-    """Yields the lines of files, without their line feeds, as soon as they are there. The last needs no line feed.
+    """Yields lines of files in batches, as soon as they can be read, without their line feeds.
 
-    what: names the progress bar, which `hidden` hides.
+    The last line needs no line feed. `what` is the name of the progress bar, which `hidden` hides.
     """
     paths = paths or [STANDARD_INPUT]
     with bar(total_size(paths), what=what, hidden=hidden or sys.stdin.isatty()) as shown:
@@ -30,7 +30,7 @@ def batches(paths: Sequence[str], *, what: str, hidden: bool = False) -> Iterato
 
 
 def lines_of(file: BinaryIO, shown: Bar) -> Iterator[list[bytes]]:
-    begun: list[bytes] = []  # of a line whose end was not read yet
+    begun: list[bytes] = []  # parts of a line whose end was not read yet
     while data := file.read(READ_BYTES):
         shown.update(len(data))
         first, *others = data.split(b"\n")
@@ -52,12 +52,12 @@ def opened(path: str) -> BinaryIO:
 
 
 def total_size(paths: Sequence[str]) -> int | None:
-    """Returns the size of all files, or None if one of them has none."""
+    """Returns the total size of the files, or None if one is not a regular file."""
     total = 0
     for path in paths:
         try:
             status = os.fstat(sys.stdin.fileno()) if path == STANDARD_INPUT else os.stat(path)
-        except OSError:  # which is told when the file is read
+        except OSError:  # reported when the file is read
             return None
         if not stat.S_ISREG(status.st_mode):
             return None

@@ -6,7 +6,7 @@ from typing import Any
 
 from oxbloom._types import Progress
 
-Bar = Any  # a tqdm, which has no types
+Bar = Any  # a tqdm, which has no type annotations
 
 
 def bar(total: int | None, *, what: str = "", hidden: bool = False) -> Bar:
@@ -19,7 +19,7 @@ def bar(total: int | None, *, what: str = "", hidden: bool = False) -> Bar:
         unit="B",
         unit_scale=True,
         leave=False,
-        disable=True if hidden else None,  # None: unless standard error is a terminal
+        disable=True if hidden else None,  # None disables it unless standard error is a terminal
     )
 
 

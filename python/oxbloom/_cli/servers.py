@@ -1,4 +1,4 @@
-"""Connections to servers and clusters, and filters in their keys. Importing this needs redis-py."""
+"""Connects to servers and clusters. Importing this needs redis-py."""
 
 import os
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ PASSWORD_VARIABLE = "REDISCLI_AUTH"  # that of redis-cli
 ANY_KEY = b":oxbloom"
 UNREACHABLE = (RedisError, exceptions.RedisClusterException)
 
-Rejection = ResponseError  # the reply to a command that a server rejects
+Rejection = ResponseError  # an error as the reply to a command
 Client = Any  # a Redis or a RedisCluster, whose types differ between versions of redis-py
 
 
 def connect(url: str, command: str, *, name: str = "server", password: str | None = None) -> Client:
-    """Returns a client of a server or a cluster, if the server has a command.
+    """Returns a client of a server or a cluster. Raises CommandError if it lacks `command`.
 
-    name: what messages call the server. password: the one that counts if the URL has none.
+    name: the name of the server in messages. password: is used if the URL has none.
     """
     settings: dict[str, Any] = {
         "protocol": 2,
@@ -46,7 +46,7 @@ def connect(url: str, command: str, *, name: str = "server", password: str | Non
         raise CommandError(f"cannot connect to the {name}: {error}") from None
     try:
         client.execute_command(command, ANY_KEY)
-    except RedisError as error:  # that an argument is missing, or that there is no such key
+    except RedisError as error:  # an argument is missing, or there is no such key
         expected = ("wrong number of arguments", "not found")
         if not any(text in str(error).lower() for text in expected):
             raise CommandError(f"the {name} rejects {command}: {error}") from None
@@ -54,7 +54,7 @@ def connect(url: str, command: str, *, name: str = "server", password: str | Non
 
 
 def connect_for_filter(url: str, command: str) -> Client:
-    """Returns a client for the key that --server and the filter name."""
+    """Returns a client for --server, with the password in the environment."""
     return connect(url, command, password=os.environ.get(PASSWORD_VARIABLE))
 
 
@@ -67,7 +67,7 @@ def is_cluster(client: Client) -> bool:
 
 @contextmanager
 def errors() -> Iterator[None]:
-    """Turns errors of servers into those of the command."""
+    """Converts errors of servers to CommandError."""
     try:
         yield
     except UNREACHABLE as error:

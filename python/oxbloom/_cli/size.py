@@ -1,4 +1,4 @@
-"""`oxbloom size`: what filters for a number of items take. All figures come from the library."""
+"""`oxbloom size`: prints the memory of filters. All figures come from the library."""
 
 import argparse
 import json
@@ -11,17 +11,17 @@ from oxbloom._cli.text import size, table
 from oxbloom._oxbloom import plan
 from oxbloom._types import Plan
 
-DEFAULT_FIRST = 100  # the capacity of a filter that BF.ADD creates
+DEFAULT_FIRST = 100  # the default capacity of a filter that BF.ADD creates
 DEFAULT_SLICES = 8
 DAY = timedelta(days=1)
 ESTIMATE = "~"
 
-# The errors for filters that no machine can hold.
+# The exceptions for filters that are too large for any machine.
 IMPOSSIBLE = (MemoryError, ValueError, IndexError)
 
 
 class Row(NamedTuple):
-    """A filter that the items fit in, and how to create it on a server."""
+    """A filter that has room for the items, and the command that creates it on a server."""
 
     name: str
     plan: Plan | None
@@ -31,17 +31,18 @@ class Row(NamedTuple):
 def add_to(commands: arguments.Subparsers) -> None:
     parser = commands.add_parser(
         "size",
-        help="say what a filter takes",
-        description="Prints the memory of filters of all kinds for a number of items and an error rate, and the commands "
-        f"that create them. Sizes after {ESTIMATE} are estimates: they depend on the hashes of the items.",
+        help="print the memory of filters, and how to create them",
+        description="Prints the memory of filters of all kinds for a number of items and an error rate, and the "
+        f"commands that create them. Sizes after {ESTIMATE} are estimates: they depend on the hashes of the items.",
     )
     add = parser.add_argument
     add("-c", "--capacity", metavar="N", type=arguments.count, required=True,
         help="number of distinct items, such as 1000000 or 1e6")  # fmt: skip
-    add("-e", "--error-rate", metavar="RATE", type=arguments.rate, default=arguments.DEFAULT_ERROR_RATE,
+    add("-e", "--error-rate", metavar="RATE", type=arguments.rate,
+        default=arguments.DEFAULT_ERROR_RATE,
         help="share of false positives, such as 0.01 or 1%% (default: %(default)s)")  # fmt: skip
     add("--first", metavar="N", type=arguments.count, default=DEFAULT_FIRST,
-        help="capacity with which growing filters begin (default: %(default)s)")  # fmt: skip
+        help="capacity with which growing filters start (default: %(default)s)")  # fmt: skip
     add("--slices", metavar="N", type=arguments.count, default=DEFAULT_SLICES,
         help="slices of windows (default: %(default)s)")  # fmt: skip
     output = parser.add_mutually_exclusive_group()
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def planned(items: int, capacity: int, error_rate: float, **kind: Any) -> Plan | None:
-    """Returns the plan of a filter, or None if there is no such filter."""
+    """Returns the plan of a filter, or None if the filter is too large."""
     try:
         return plan(items, capacity, error_rate, **kind)
     except IMPOSSIBLE:

@@ -1,4 +1,4 @@
-"""Filters in files and in keys: where they are loaded from, and saved to."""
+"""Loads filters from files and keys, and saves them there."""
 
 import argparse
 import errno
@@ -16,7 +16,7 @@ NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 def load(options: argparse.Namespace) -> BloomFilter:
-    """Returns the filter of a file or a key."""
+    """Loads the filter in a file or a key."""
     if options.server is None:
         return load_file(options.filter)
     from oxbloom._cli import servers
@@ -42,10 +42,10 @@ def load_file(path: bytes) -> BloomFilter:
 
 
 class File:
-    """A file that gets a filter, as a whole or not at all."""
+    """A file for a new filter, which is saved completely or not at all."""
 
     def __init__(self, path: bytes, replace: bool) -> None:
-        self.path = os.path.realpath(path)  # to replace not a link, but what it leads to
+        self.path = os.path.realpath(path)  # replaces the target of a link, not the link
         self.replace = replace
         self.name = shown(path)
         try:
@@ -83,7 +83,7 @@ class File:
                 os.unlink(temporary)
 
     def publish(self, temporary: bytes) -> None:
-        """Gives a file its name, unless another file has got it meanwhile."""
+        """Renames a temporary file, unless another file has got the name by now."""
         try:
             os.link(temporary, self.path)
         except FileExistsError:
@@ -97,7 +97,7 @@ class File:
 
 
 class Key:
-    """A key of a server that gets a filter, as a whole or not at all."""
+    """A key for a new filter, which is saved completely or not at all."""
 
     def __init__(self, url: str, key: bytes, replace: bool) -> None:
         from oxbloom._cli import servers
@@ -122,7 +122,7 @@ class Key:
 
 
 def destination(options: argparse.Namespace) -> File | Key:
-    """Returns where a new filter goes. Fails if something else is there."""
+    """Returns the destination of a new filter. Fails if it exists, unless --replace is set."""
     if options.server is None:
         return File(options.filter, options.replace)
     return Key(options.server, options.filter, options.replace)

@@ -1,4 +1,4 @@
-"""Numbers and names as users read them."""
+"""Formats numbers and names for users."""
 
 UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -9,7 +9,7 @@ def shown(name: bytes) -> str:
 
 
 def size(number: int) -> str:
-    """Returns a number of bytes in the unit that fits."""
+    """Returns a number of bytes, in a suitable unit."""
     value, index = float(number), 0
     while value >= 999.5 and index < len(UNITS) - 1:
         value, index = value / 1000, index + 1
@@ -19,7 +19,7 @@ def size(number: int) -> str:
 
 
 def table(rows: list[list[str]], numbers: frozenset[int] = frozenset()) -> str:
-    """Returns rows as aligned columns. Columns of `numbers` are aligned on the right."""
+    """Returns rows as aligned columns. The columns in `numbers` are aligned on the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = (
         "  ".join(
