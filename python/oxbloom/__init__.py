@@ -1,4 +1,4 @@
-"""Bloom filters: in this process, with the bits that they have on a server with oxbloom, and on such servers.
+"""Bloom filters in this process, and on Redis and Valkey servers with oxbloom. The bits are the same in both places.
 
 >>> from oxbloom import BloomFilter
 >>> seen = BloomFilter(capacity=1_000_000, error_rate=0.001)
@@ -7,8 +7,8 @@ False
 >>> "https://example.com/" in seen
 True
 
-With redis-py (`pip install "oxbloom[redis]"`), `ShardedFilter` and `AsyncShardedFilter` are filters on a server, spread over
-several keys. With Scrapy (`pip install "oxbloom[scrapy]"`), `oxbloom.scrapy` is a dupefilter.
+`pip install "oxbloom[redis]"` adds `ShardedFilter` and `AsyncShardedFilter`, which are filters on servers, spread over
+several keys. `pip install "oxbloom[scrapy]"` adds `oxbloom.scrapy`, a dupefilter and a scheduler for Scrapy.
 """
 
 from importlib import import_module
@@ -34,7 +34,7 @@ __version__ = version("oxbloom")
 
 
 def module_path() -> Path:
-    """Returns where the server module is that comes with this package, for the server's loadmodule.
+    """Returns the path of the server module in this package, for the server's loadmodule.
 
     Raises FileNotFoundError if the package was built without it.
     """
@@ -59,7 +59,7 @@ _ON_SERVERS = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what needs redis-py when it is first used."""
+    """Imports the classes that need redis-py when they are first used."""
     if name not in _ON_SERVERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module("oxbloom._sharded"), name)

@@ -1,10 +1,10 @@
-"""Packages that only a part of oxbloom needs, and that `pip install "oxbloom[extra]"` installs."""
+"""Checks for packages that only a part of oxbloom needs. `pip install "oxbloom[EXTRA]"` installs them."""
 
 from importlib import import_module
 
 
 def require(extra: str, *packages: str) -> None:
-    """Raises ImportError, and says what to install, if one of an extra's packages is not installed."""
+    """Raises ImportError, which says what to install, if a package of an extra is not installed."""
     for package in packages:
         try:
             import_module(package)

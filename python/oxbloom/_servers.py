@@ -1,4 +1,4 @@
-"""Filters in keys of servers: saved and loaded in chunks, with BF.LOADCHUNK and BF.SCANDUMP."""
+"""Saves filters in keys of servers, with BF.LOADCHUNK, and loads them from there, with BF.SCANDUMP."""
 
 import secrets
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from oxbloom._oxbloom import BloomFilter
 from oxbloom._slots import beside
 from oxbloom._types import Progress, Server
 
-HEADER = 0  # the iterator with which BF.SCANDUMP starts
-PASSES = 3  # how often a filter is read that changes meanwhile
-TEMPORARY_SECONDS = 3600  # after which a key that an interrupted save left behind is deleted
+HEADER = 0  # the cursor with which BF.SCANDUMP starts
+PASSES = 3  # attempts to read a filter that changes while it is read
+TEMPORARY_SECONDS = 3600  # the TTL of a temporary key, for the case that the save is killed
 
 
 def save(
@@ -28,8 +28,8 @@ def save(
     temporary = beside(name, b":oxbloom-%s" % secrets.token_hex(8).encode())
     try:
         total, done = filter.memory, 0
-        for iterator, data in filter.chunks():
-            client.execute_command("BF.LOADCHUNK", temporary, iterator, data)
+        for cursor, data in filter.chunks():
+            client.execute_command("BF.LOADCHUNK", temporary, cursor, data)
             client.execute_command("EXPIRE", temporary, TEMPORARY_SECONDS)
             done += len(data)
             if progress:
@@ -77,27 +77,27 @@ def _chunks(
     client: Server, key: bytes, header: bytes, progress: Progress | None
 ) -> Iterator[tuple[int, bytes]]:
     total = _size(client, key) if progress else 0
-    iterator, data, done = 1, header, 0
-    while iterator:
-        yield iterator, data
+    cursor, data, done = 1, header, 0
+    while cursor:
+        yield cursor, data
         done += len(data)
         if progress:
             progress(done, max(done, total))
-        iterator, data = _scandump(client, key, iterator)
+        cursor, data = _scandump(client, key, cursor)
 
 
 def _header(client: Server, key: bytes) -> bytes | None:
     try:
         return _scandump(client, key, HEADER)[1]
-    except Exception as error:  # of whichever library the client is
+    except Exception as error:  # the client's library has its own class of errors
         if "not found" in str(error):
             return None
         raise
 
 
-def _scandump(client: Server, key: bytes, iterator: int) -> tuple[int, bytes]:
-    # The option is for clients that decode replies otherwise.
-    reply = client.execute_command("BF.SCANDUMP", key, iterator, NEVER_DECODE=True)
+def _scandump(client: Server, key: bytes, cursor: int) -> tuple[int, bytes]:
+    # Without this option, clients with decode_responses would decode the data.
+    reply = client.execute_command("BF.SCANDUMP", key, cursor, NEVER_DECODE=True)
     return int(reply[0]), reply[1]
 
 

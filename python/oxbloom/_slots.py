@@ -1,4 +1,4 @@
-"""Hash slots of a cluster: the one of a key, and names that lie in a given slot or part of the slots."""
+"""Computes the hash slots of keys in a cluster, and finds keys that lie in given slots."""
 
 import functools
 from binascii import crc_hqx
@@ -16,7 +16,7 @@ def hash_slot(key: bytes) -> int:
 
 
 def beside(key: bytes, suffix: bytes) -> bytes:
-    """Returns a name in the hash slot of a key, always the same one for a key and a suffix.
+    """Returns a name for another key in the same hash slot. The same arguments always give the same name.
 
     >>> beside(b"seen", b":copy"), beside(b"{user}:seen", b":copy")
     (b'{seen}:copy', b'{user}:seen:copy')
@@ -25,13 +25,13 @@ def beside(key: bytes, suffix: bytes) -> bytes:
     for name in (key + suffix, b"{" + key + b"}" + suffix):
         if hash_slot(name) == slot:
             return name
-    # A key with braces of its own, such as `}{`, gets the tag of its slot.
+    # Some keys with braces, such as `}{`, need the numeric tag of their slot.
     return b"{%d}" % tags(SLOTS)[slot] + key + suffix
 
 
 @functools.cache
 def tags(parts: int) -> tuple[int, ...]:
-    """Returns, for each of N equal parts of the hash slots, the smallest number whose decimal digits lie in it.
+    """For each of `parts` equal ranges of hash slots, returns the smallest number that lies in it as a key.
 
     >>> tags(3)
     (3, 1, 0)

@@ -1,17 +1,17 @@
-"""Types of what methods take and return."""
+"""The types of arguments and results."""
 
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Literal, Protocol, TypedDict
 
 Progress = Callable[[int, int], object]
-"""What is called with the bytes that are done and those that there are."""
+"""A function that is called with the bytes that are done and the total."""
 
 Kind = Literal["native", "counting", "windowed", "classic"]
 
 
 class Server(Protocol):
-    """A client of a server or a cluster, as those of redis-py and valkey-py."""
+    """A client of a server or a cluster, such as those of redis-py and valkey-py."""
 
     def execute_command(self, *args: Any, **options: Any) -> Any: ...
 
@@ -27,7 +27,7 @@ class Part(TypedDict):
 
 
 class Plan(TypedDict):
-    """What a filter will take."""
+    """The predicted memory and false-positive rate of a filter."""
 
     memory: int
     false_positive_rate: float
@@ -39,7 +39,7 @@ class Plan(TypedDict):
 
 
 class Info(TypedDict):
-    """What is known of a filter."""
+    """The result of `BloomFilter.info`."""
 
     kind: Kind
     capacity: int

@@ -1,4 +1,4 @@
-"""A Bloom filter spread over many keys: `ShardedFilter` and `AsyncShardedFilter`, on a client of redis-py."""
+"""Bloom filters that are spread over many keys: `ShardedFilter` and `AsyncShardedFilter`, for clients of redis-py."""
 
 from oxbloom._extras import require
 

@@ -1,12 +1,12 @@
-"""What can be wrong with a server or a key, found out before the first item is added."""
+"""The exceptions for servers and keys that cannot be used for a filter."""
 
 
 class FilterError(Exception):
-    """A filter cannot be used as it was asked for."""
+    """The base class of these exceptions."""
 
 
 class ModuleMissingError(FilterError):
-    """The server has no Bloom filters."""
+    """Raised if the server does not have the module."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -16,20 +16,20 @@ class ModuleMissingError(FilterError):
 
 
 class KeyTakenError(FilterError):
-    """The key holds something else."""
+    """Raised if the key holds something other than a Bloom filter."""
 
     def __init__(self, key: str) -> None:
         super().__init__(
-            f"the key {key!r} holds no Bloom filter, but something else: a set of scrapy-redis, perhaps, or the bitmap of another "
-            "filter. Delete it, or choose another key"
+            f"the key {key!r} holds no Bloom filter, but something else, perhaps a set of scrapy-redis or the bitmap "
+            "of another filter. Delete it, or choose another key"
         )
 
 
 class FilterMismatchError(FilterError):
-    """The key holds a filter that was made otherwise."""
+    """Raised if the key holds a filter that was created with other options."""
 
     def __init__(self, key: str, there: object, wanted: object) -> None:
         super().__init__(
-            f"the key {key!r} holds a filter with {there}, but {wanted} was asked for. Ask for what is there, delete the key, or "
-            "choose another one"
+            f"the key {key!r} holds a filter with {there}, but {wanted} was asked for. Use the same options, delete "
+            "the key, or choose another one"
         )

@@ -1,16 +1,16 @@
 """Sends commands through a client of redis-py, and returns the replies as the server sent them.
 
-redis-py passes each reply to the response callback of its command, if there is one, and programs register more of
-them. The first call of a client's `bf()` registers one for BF.INFO, which raises `KeyError` for a single field. Hence
-two rules:
+This follows two rules:
 
-* **No callback sees our replies.** redis-py splits a command's name at spaces (`CONFIG GET`), but looks up callbacks by
-  the whole name. So `BF.INFO` is sent as `BF.INFO `, with a space at the end, which has no callback. redis-py removes
-  the space before it sends the command.
+* **No callback sees our replies.** redis-py passes each reply to the response callback of its command, if there is one.
+  Programs can register callbacks, and the first call of a client's `bf()` registers one for BF.INFO, which raises
+  `KeyError` for a single field. redis-py splits a command's name at spaces (`CONFIG GET`), but looks up callbacks by
+  the whole name. So we pass `BF.INFO `, with a space at the end, which has no callback. redis-py removes the space
+  before it sends the command.
 * **No connection with unread replies goes back to the pool**, whatever is raised: the next command would take them for
   its own. redis-py closes a connection if reading from it raises, but not if something is raised between two replies,
-  such as `KeyboardInterrupt`. So with a single server we lend a connection to a pipeline, and close it after any error
-  but a reply's.
+  such as `KeyboardInterrupt`. So with a single server, we lend a connection to a pipeline, and close it after every
+  exception except an error reply.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AsyncClient = redis.asyncio.Redis | redis.asyncio.cluster.RedisCluster
 
 
 def exchange(client: Client, commands: Sequence[Command], raise_on_error: bool) -> list[Any]:
-    """Sends commands together and returns the replies. Returns errors in their places, or raises the first."""
+    """Sends commands together and returns the replies. Raises the first error reply, or returns errors in place."""
     if isinstance(client, redis.cluster.RedisCluster):
         return _exchange_with_cluster(client, commands, raise_on_error)
     pipeline = _filled(client, commands)
@@ -73,7 +73,7 @@ async def exchange_async(
 
 
 # A cluster's pipeline sends a command again if its reply was lost, even for a client without retries. So a single
-# command goes without a pipeline.
+# command is sent without a pipeline.
 
 
 def _exchange_with_cluster(
@@ -87,7 +87,7 @@ def _exchange_with_cluster(
     except redis.RedisError:
         raise  # redis-py has closed the connection, or read all replies
     except BaseException:
-        # An interrupt: redis-py may have returned a connection with unread replies.
+        # An interrupt: redis-py may have returned a connection with unread replies to its pool.
         for node in client.get_nodes():
             if node.redis_connection:
                 node.redis_connection.connection_pool.disconnect(inuse_connections=False)
@@ -117,7 +117,7 @@ def _without_callback(command: Command) -> Command:
 
 
 class _Loan:
-    """Lends a pipeline one connection of a pool. The pipeline cannot return it, so that we can close it first."""
+    """Lends a pipeline one connection of a pool. The pipeline cannot return it, so we can close it first."""
 
     def __init__(self, pool: Any) -> None:
         self.pool = pool

@@ -1,11 +1,13 @@
-"""One logical Bloom filter over several keys, on one server or all over a cluster.
+"""One logical Bloom filter over several keys, on one server or on all servers of a cluster.
 
-`ShardedFilter` is for `redis.Redis` and `redis.cluster.RedisCluster`, `AsyncShardedFilter` for their namesakes in
-`redis.asyncio`. Both send the same commands, which `_Commands` makes: what is sent together is one pipeline, which goes to all
-servers that have a part in it at once. So a batch takes one round trip, however many shards it touches, up to 10,000 items.
+`ShardedFilter` is for `redis.Redis` and `redis.cluster.RedisCluster`, `AsyncShardedFilter` for the classes of the same
+names in `redis.asyncio`. Both send the commands that `_Commands` creates. Commands that belong together form one
+pipeline, which is sent to all servers at once. So a batch of up to 10,000 items takes one round trip, however many
+shards it touches.
 
-Every addition names the capacity, the error rate and the window. A shard whose key is gone (it was deleted, or a primary failed
-before its replica had heard of it) is created again as it was, not with the server's defaults.
+Every addition includes the capacity, the error rate and the window. If a shard's key is gone (because it was deleted,
+or because a primary failed before it replicated the key), the next addition creates it again with the same options,
+and not with the server's defaults.
 """
 
 from __future__ import annotations
@@ -29,16 +31,16 @@ from .window import NONE, Window
 Item = str | bytes
 
 BATCH = 10_000
-"""Items that are sent at once: two or three thousandths of a second of one server's time, or of several servers' together."""
+"""The number of items that are sent at once. They take 2 to 3 ms of a server's time in total."""
 
 CAPACITY = 1_000_000
-"""The number of items that filters are created for by default."""
+"""The default capacity."""
 
 ERROR_RATE = 1e-6
-"""The share of new items that are taken for seen, by default.
+"""The default error rate.
 
-Of a million new pages, one is lost. That takes 29.9 bits an item, where 0.001 takes 15.3 and loses a
-thousand.
+Of a million new pages, one is a false positive and is lost. This takes 29.9 bits an item. An error rate of 0.001 takes
+15.3 bits, and loses a thousand pages.
 """
 
 CELLS = {False: "bits", True: "counters (COUNTING)"}
@@ -49,22 +51,22 @@ AnyClient = TypeVar("AnyClient")
 
 @dataclass(frozen=True)
 class ShardedInfo:
-    """All shards' facts together, as BF.INFO tells them of one filter."""
+    """The fields of BF.INFO, summed over all shards."""
 
     capacity: int
-    """Items that fit before a shard grows, if they fall to the shards evenly."""
+    """The number of items that fit before a shard grows, if they are spread evenly."""
     size: int
     """Bytes of memory."""
     layers: int
-    """Layers of all shards: as many as there are shards, until one grows that does not count."""
+    """The layers of all shards: one for each, and more for those that have grown. Counting shards always have one."""
     items: int
-    """Items that were new, and are not forgotten."""
+    """The number of items that were new when they were added, and are not forgotten."""
     shards: int
 
 
 @dataclass(frozen=True)
 class _Call(Generic[T]):
-    """Commands that are sent together, and what their replies mean."""
+    """Commands that are sent together, and a function that converts their replies to a result."""
 
     commands: list[Command]
     meaning: Callable[[list[Any]], T]
@@ -75,7 +77,7 @@ _Operation = Callable[[Sequence[Item]], _Call[list[bool]]]
 
 
 class _Commands:
-    """What to send for each operation of a filter, and how to read the replies: neither knows how they travel."""
+    """The commands for each operation of a filter, and the meaning of the replies. It does not send them."""
 
     def __init__(
         self,
@@ -124,7 +126,7 @@ class _Commands:
         return _Call([("UNLINK", key) for key in self.keys], lambda _: None)
 
     def reserve(self) -> _Call[list[str]]:
-        """Creates the shards; the keys of those that were there."""
+        """Creates the shards. The result is the keys of shards that already existed."""
 
         def meaning(replies: list[Any]) -> list[str]:
             there = []
@@ -142,7 +144,7 @@ class _Commands:
         )
 
     def check(self, keys: list[str]) -> _Call[None]:
-        """Whether filters that are there are such as these are."""
+        """Checks that existing shards have the same options as this filter."""
 
         def meaning(replies: list[Any]) -> None:
             for key, reply in zip(keys, replies, strict=True):
@@ -169,7 +171,7 @@ class _Commands:
     def _by_shard(
         self, command: str, items: Sequence[Item], *options: str | float
     ) -> _Call[list[bool]]:
-        """A command for each shard that has a part in the batch; the answers in the order of the items."""
+        """Creates a command for each shard that has items of the batch. The result is in the order of the items."""
         parts: dict[int, list[bytes]] = {}
         homes = []
         for item in items:
@@ -190,7 +192,7 @@ class _Commands:
 
 
 class _Filter(Generic[AnyClient]):
-    """What filters know before they talk to anybody."""
+    """The common part of both classes, which sends nothing."""
 
     def __init__(
         self,
@@ -205,14 +207,15 @@ class _Filter(Generic[AnyClient]):
         refresh: bool = False,
         slices: int | None = None,
     ) -> None:
-        """Talks to nobody yet.
+        """Sends nothing yet.
 
-        `capacity` is the number of items that fit before anything grows (from 1); `error_rate` the share of items that are
-        said to be there though they are not (above 0, below 1); `shards` 1 to 16384.
-
-        `window` is for how long an item is remembered, in whole seconds (up to 100 years); `refresh` whether that is counted
-        from when it was added last, not first; `slices` (2 to 64, by default 8) how precisely: an item is forgotten one slice of
-        the window late, at most.
+        capacity: the number of items that fit before a shard grows, at least 1.
+        error_rate: the false-positive rate, above 0 and below 1.
+        shards: the number of keys, from 1 to 16384.
+        counting: True for a filter that supports `remove`.
+        window: the time for which items are remembered, a timedelta or whole seconds, up to 100 years.
+        refresh: True if an item's window starts again when the item is added again.
+        slices: the number of slices of a window, from 2 to 64, by default 8. Items are forgotten up to one slice late.
         """
         self.client = client
         self.counting = counting
@@ -221,11 +224,11 @@ class _Filter(Generic[AnyClient]):
 
     @property
     def keys(self) -> list[str]:
-        """The keys of the shards, in their order."""
+        """The keys of the shards, in order."""
         return list(self._commands.keys)
 
     def addition(self, item: Item) -> Command:
-        """The command that `add` sends, for scripts that do more in the same step."""
+        """Returns the command that `add` sends, for scripts that do more in the same step."""
         return self._commands.add([item]).commands[0]
 
 
@@ -238,26 +241,27 @@ class ShardedFilter(_Filter[Client]):
     >>> seen.add_many(["https://example.com/", "https://example.com/about"])
     [False, True]
 
-    Capacity and error rate are those of the whole. All who use a filter must name the same number of shards. It cannot be changed
-    later: choose it so that each of as many servers as you may ever have gets a few.
+    Capacity and error rate are those of all shards together. All programs that use a filter must name the same number
+    of shards. It cannot be changed later: choose a few for each of the servers that you may ever have.
 
-    With `counting`, items can be removed. They are counted once, however often they are added.
+    With `counting`, items can be removed. An item is counted once, however often it is added.
 
-    With a `window`, items are forgotten when it is over, and the capacity is that of a window:
+    With a `window`, items are forgotten when it is over. The capacity is the number of items in a window:
 
     >>> week = ShardedFilter(client, "week", shards=16, window=7 * 24 * 3600)
 
-    The client's own retries apply. If an answer was lost and the command sent again, an item that was new is said to have been there:
-    where that matters, use a client with `retry=Retry(NoBackoff(), 0)`, and see to lost answers yourself. (Before redis-py 6, clients
-    for clusters need `cluster_error_retry_attempts=0`, too.) Only `add_many` to a cluster
-    sends to a shard again nevertheless, as redis-py's pipelines to clusters do; those of `redis.asyncio` do not.
+    The client repeats commands as it is configured to. If a reply is lost and the client sends the command again, `add`
+    and `add_many` return False for an item that was new. To prevent this, use a client with
+    `retry=Retry(NoBackoff(), 0)`, and handle lost replies yourself. (Before redis-py 6, clients for clusters also need
+    `cluster_error_retry_attempts=0`.) Even then, `add_many` to a cluster can send commands again, because redis-py's
+    pipelines to clusters do so. Those of `redis.asyncio` do not.
     """
 
     def reserve(self) -> bool:
-        """Creates the shards that are missing; whether there was one.
+        """Creates the shards that are missing. Returns True if at least one was missing.
 
-        Raises `ModuleMissingError`, `KeyTakenError` or, if a shard has another error rate or window, or is counting and should not
-        be (or the other way round), `FilterMismatchError`.
+        Raises `ModuleMissingError` or `KeyTakenError`. Raises `FilterMismatchError` if a shard has another error rate
+        or window, or if it is counting and this filter is not, or the other way round.
         """
         there = self._send(self._commands.reserve())
         if there:
@@ -265,38 +269,38 @@ class ShardedFilter(_Filter[Client]):
         return len(there) < len(self._commands.keys)
 
     def add(self, item: Item) -> bool:
-        """Adds an item; whether it was new."""
+        """Adds an item. Returns True if it was new."""
         return self._send(self._commands.add([item]))[0]
 
     def add_many(self, items: Iterable[Item]) -> list[bool]:
-        """Adds items; of each, whether it was new. If this raises, some were added; all may be added again."""
+        """Adds items. For each, returns True if it was new. If this raises, some were added; all can be added again."""
         return self._send_batches(self._commands.add, items)
 
     def contains(self, item: Item) -> bool:
-        """Whether an item was added. `False` is certain, `True` is wrong at the error rate."""
+        """Returns False if an item is not in the filter, and True if it probably is."""
         return self._send(self._commands.contains([item]))[0]
 
     def contains_many(self, items: Iterable[Item]) -> list[bool]:
-        """Of each item, whether it was added."""
+        """For each item, returns whether it is in the filter."""
         return self._send_batches(self._commands.contains, items)
 
     def remove(self, item: Item) -> bool:
-        """Removes an item from a counting filter; whether it was there.
+        """Removes an item from a counting filter. Returns True if it was there.
 
-        Only remove what was added, and once only: otherwise another item may disappear.
+        Only remove an item that was added, and only once: otherwise another item may disappear.
         """
         return self._send(self._commands.remove([item]))[0]
 
     def card(self) -> int:
-        """How many items were new, and are not forgotten."""
+        """Returns the number of items that were new when they were added, and are not forgotten."""
         return self._send(self._commands.card())
 
     def info(self) -> ShardedInfo:
-        """The facts of all shards together. Raises `redis.ResponseError` if one is missing."""
+        """Returns the fields of BF.INFO, summed over all shards. Raises `redis.ResponseError` if a shard is missing."""
         return self._send(self._commands.info())
 
     def clear(self) -> None:
-        """Deletes all shards, and what else may be at their keys."""
+        """Deletes the keys of all shards, whatever they hold."""
         self._send(self._commands.clear())
 
     def _send_batches(self, operation: _Operation, items: Iterable[Item]) -> list[bool]:
@@ -360,37 +364,37 @@ class AsyncShardedFilter(_Filter[AsyncClient]):
 
 def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
     if isinstance(items, str | bytes):
-        raise TypeError("items must be several, not one string")
+        raise TypeError("expected an iterable of items, not a str or bytes")
     rest = iter(items)
     while batch := list(islice(rest, BATCH)):
         yield batch
 
 
 def _booleans(reply: list[Any], expected: int) -> Iterator[bool]:
-    """The answers in a reply, which ends with an error if the filter could not grow."""
+    """Returns the answers in a reply. Raises its last element if that is an error: the filter could not grow."""
     for answer in reply:
         if isinstance(answer, Exception):
             raise answer
     if len(reply) != expected:
-        raise redis.ResponseError(f"{expected} answers expected, not {len(reply)}")
+        raise redis.ResponseError(f"expected {expected} answers, not {len(reply)}")
     return map(bool, reply)
 
 
 def _facts(reply: Any) -> tuple[int, int, int, int]:
-    """Capacity, size, layers and items, from what BF.INFO replies in either version of the protocol."""
+    """Returns capacity, size, layers and items from a reply of BF.INFO, in RESP2 or RESP3."""
     values = list(reply.values()) if isinstance(reply, dict) else reply[1::2]
     capacity, size, layers, items = map(int, values[:4])
     return capacity, size, layers, items
 
 
 def _all_facts(reply: Any) -> dict[str, Any]:
-    """What `BF.INFO key ALL` replies in either version of the protocol, to clients that decode replies or do not."""
+    """Returns the fields of a reply of `BF.INFO key ALL`, in RESP2 or RESP3, decoded or not."""
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     return {str_if_bytes(name): str_if_bytes(value) for name, value in pairs}
 
 
 def _raise_error(reply: Any, key: str) -> None:
-    """Raises a reply that is an error."""
+    """Raises the reply if it is an error."""
     if not isinstance(reply, Exception):
         return
     if re.search("WRONGTYPE|wrong kind of value", str(reply)):
@@ -400,7 +404,10 @@ def _raise_error(reply: Any, key: str) -> None:
 
 @contextmanager
 def _explaining() -> Iterator[None]:
-    """Tells a missing module from other errors, by the server's words or those of clients for clusters, which look commands up first."""
+    """Raises `ModuleMissingError` if an error says that the command does not exist.
+
+    The error comes from the server, or from a client for clusters, which looks commands up first.
+    """
     try:
         yield
     except redis.RedisError as error:

@@ -1,20 +1,23 @@
-"""Where the parts of a sharded filter lie, and which of them an item belongs to.
+"""Computes the keys of a sharded filter, the shard of an item, and the capacity of each shard.
 
-A filter of N shards is N keys, each of them a filter of its own with a share of the capacity. All clients must agree on two
-things, whatever language they are written in:
+A filter of N shards has N keys. Each key holds a filter with a part of the capacity. All programs, in any language,
+must agree on two things:
 
-* **The shard of an item** is the CRC-32 of its bytes (the one of zlib, PNG and gzip), modulo N. Text is encoded as UTF-8.
-* **The key of shard i** of the filter `name` is `{tag}:name:i/N`. The tag is the smallest number, in decimal digits, whose hash
-  slot lies in the i-th of N equal parts of a cluster's 16384 slots: `slot(tag) * N / 16384`, rounded down, is i. A hash slot is
-  the CRC-16 (XMODEM) of the tag modulo 16384, as in every client for clusters. With one shard the key is `name` itself.
+* **The shard of an item** is the CRC-32 of its bytes (the one of zlib, PNG and gzip), modulo N. Text is encoded as
+  UTF-8.
+* **The key of shard i** of the filter `name` is `{tag}:name:i/N`. The tag is the smallest number, in decimal digits,
+  whose hash slot lies in the i-th of N equal parts of a cluster's 16384 slots: `slot(tag) * N / 16384`, rounded down,
+  is i. A hash slot is the CRC-16 (XMODEM) of the tag modulo 16384, as in every client for clusters. With one shard, the
+  key is `name` itself.
 
-So the shards lie in N hash slots that are spread evenly, and so on all primaries alike, as long as these have equal, contiguous
-parts of the slots, as `redis-cli --cluster create` deals them out.
+So the shards are spread evenly over the hash slots. They are also spread evenly over the primaries if these have equal,
+contiguous parts of the slots, as after `redis-cli --cluster create`.
 
-A shard holds the capacity's N-th part and five standard deviations more. How many of n items fall to one of N shards is
-binomially distributed, with a mean of n / N and a deviation below its square root. When the whole is full, more than that has
-fallen to one shard in three million at most if there are a million items for each, to one in 800,000 if there are a hundred. It
-costs 0.5 % of memory with a million items a shard, 5 % with 10,000.
+The capacity of a shard is an N-th of the whole, plus five standard deviations. The number of items in a shard has a
+binomial distribution: for n items in total, the mean is n / N, and the standard deviation is below its square root.
+When the filter is full, at most one shard in three million has more items than its capacity, with a mean of a million
+items. With a mean of a hundred items, it is one in 800,000. The five deviations cost 0.5 % of memory with a million
+items a shard, and 5 % with 10,000.
 """
 
 import math
@@ -26,7 +29,7 @@ DEVIATIONS = 5
 
 
 def shard_of(item: bytes, shards: int) -> int:
-    """The number of the shard that an item belongs to, from 0.
+    """Returns the number of the shard of an item, from 0.
 
     >>> shard_of(b"https://example.com/", 16)
     4
@@ -35,7 +38,7 @@ def shard_of(item: bytes, shards: int) -> int:
 
 
 def keys(name: str, shards: int) -> list[str]:
-    """The keys of a filter, one for each shard.
+    """Returns the keys of a filter, one for each shard.
 
     >>> keys("seen", 3)
     ['{3}:seen:0/3', '{1}:seen:1/3', '{0}:seen:2/3']
@@ -50,7 +53,7 @@ def keys(name: str, shards: int) -> list[str]:
 
 
 def capacity_of_each(capacity: int, shards: int) -> int:
-    """How many items each shard must have room for, so that `capacity` items fit into all of them.
+    """Returns the capacity of each shard, so that `capacity` items fit into all of them together.
 
     >>> capacity_of_each(16_000_000, 16)
     1005000

@@ -1,4 +1,4 @@
-"""For how long a filter remembers its items: what can be asked for, the options that say it, and what BF.INFO says of it."""
+"""The window of a filter: checks it, converts it to options of commands, and reads it from BF.INFO."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from datetime import timedelta
 from typing import Any
 
 SLICES = 8
-"""The slices of a window by default: an item is forgotten late by at most an eighth of the window."""
+"""The default number of slices: an item is forgotten at most an eighth of the window late."""
 
 NONE = "no window"
 
 FEWEST, MOST = 2, 64
 LONGEST = 100 * 31_557_600
-"""Seconds: a hundred years."""
+"""A hundred years, in seconds."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Each item is remembered for so many seconds, and for one slice more at most."""
+    """The time for which items are remembered. They are forgotten at most one slice of it late."""
 
     seconds: int
-    """0 if only the number of items counts, as in a filter that was created with ROLLING alone."""
+    """0 if items are forgotten only by their number, as in a filter that was created with ROLLING alone."""
     slices: int = SLICES
     refresh: bool = False
-    """Whether the window begins anew whenever an item is added."""
+    """True if an item's window starts again when the item is added again."""
     rolling: bool = False
-    """Whether the oldest items are forgotten when there is no room. Only filters that others created do that."""
+    """True if a full filter forgets the oldest items. This package does not create such filters on servers."""
 
     @classmethod
     def of(
@@ -39,7 +39,10 @@ class Window:
         counting: bool,
         name: Callable[[str], str] = str,
     ) -> Window | None:
-        """Returns the window that arguments or settings ask for. Raises ValueError, with the `name` of what makes no sense."""
+        """Returns the window for some arguments or settings.
+
+        Raises ValueError for invalid ones. `name` converts an argument's name to the one in the message.
+        """
         if window is None:
             for what, given in (("refresh", refresh), ("slices", slices is not None)):
                 if given:
@@ -66,7 +69,7 @@ class Window:
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> Window | None:
-        """Returns the window of a filter, from what `BF.INFO key ALL` says of it."""
+        """Returns the window of a filter, from the fields of `BF.INFO key ALL`."""
         if facts["Slices"] is None:
             return None
         seconds, slices = facts["Window"] or 0, facts["Slices"]
@@ -74,7 +77,7 @@ class Window:
 
     @property
     def options(self) -> tuple[str | int, ...]:
-        """The options of BF.RESERVE and BF.INSERT."""
+        """The options of BF.RESERVE and BF.INSERT for this window."""
         options = ("WINDOW", self.seconds, "SLICES", self.slices)
         return (*options, "REFRESH") if self.refresh else options
 
@@ -86,7 +89,7 @@ class Window:
 
 
 def _whole(value: Any) -> int | None:
-    """Returns a whole number, the seconds of a time; None for anything else."""
+    """Converts a number, a text or a timedelta to a whole number (of seconds). Returns None if it is not one."""
     if isinstance(value, timedelta):
         value = value / timedelta(seconds=1)
     if isinstance(value, bool):

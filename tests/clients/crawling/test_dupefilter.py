@@ -201,7 +201,7 @@ def test_a_filter_with_another_window_is_an_error(
     quotes = spider(**wanted)
     unusable = RFPDupeFilter.from_spider(quotes)
     told = rejection(unusable, quotes.crawler, caplog)
-    assert f"the key {KEY!r} holds a filter with {says}. Ask for what is there, delete" in told
+    assert f"the key {KEY!r} holds a filter with {says}. Use the same options, delete" in told
     assert dupefilter(**there).request_seen(PAGE)
 
 
