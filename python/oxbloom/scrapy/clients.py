@@ -1,4 +1,4 @@
-"""Clients as scrapy-redis creates them, except that they leave it to `retries` to send a command again."""
+"""Creates clients like scrapy-redis, except that they do not retry. The module `retries` does that instead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLACE = ("url", "host", "port")
 
 
 def filter_client(settings: BaseSettings, retries: Retries) -> Any:
-    """Creates a client for the filter: as `BLOOMFILTER_REDIS_PARAMS` says, or else the queue's settings."""
+    """Creates a client for the filter from `BLOOMFILTER_REDIS_PARAMS`, or by default from the queue's settings."""
     own = settings.getdict("BLOOMFILTER_REDIS_PARAMS")
     if own:
         return _client({}, own, "BLOOMFILTER_REDIS_PARAMS", retries)
@@ -26,7 +26,7 @@ def filter_client(settings: BaseSettings, retries: Retries) -> Any:
 
 
 def queue_client(settings: BaseSettings, retries: Retries) -> Any:
-    """Creates a client as scrapy-redis's settings say, which does not retry by itself."""
+    """Creates a client from scrapy-redis's settings. It does not retry by itself."""
     names = connection.SETTINGS_PARAMS_MAP
     given = {name: settings.get(name) for name in names if settings.get(name)}
     params = settings.getdict("REDIS_PARAMS")
@@ -38,7 +38,7 @@ def queue_client(settings: BaseSettings, retries: Retries) -> Any:
 def _client(
     settings: dict[str, Any], params: dict[str, Any], setting: str, retries: Retries
 ) -> Any:
-    """Creates a client, and tells `retries` which server that is. A client for a cluster connects to it at once."""
+    """Creates a client, and sets the server's name in `retries`. A client for a cluster connects at once."""
     names = connection.SETTINGS_PARAMS_MAP
     place = {**params, **{names[name]: value for name, value in settings.items()}}
     retries.server = f"the server {_address(place)} ({setting})"
@@ -51,7 +51,7 @@ def _client(
 
 
 def _address(place: dict[str, Any]) -> str:
-    """Returns where a server is, without the password that a URL may have."""
+    """Returns the address of a server, without the password that a URL may have."""
     url = urlsplit(place.get("url") or "")
     if url.scheme == "unix":
         return url.path

@@ -1,4 +1,4 @@
-"""The differences between the supported versions of Scrapy and redis-py. Nothing else in the package depends on a version."""
+"""Hides the differences between the supported versions of Scrapy and redis-py from the rest of the package."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = [
     "without_retries",
 ]
 
-ENGINE_STARTS_WITHIN = 0.05
-"""Seconds between two looks at whether the engine runs."""
+SECONDS_BETWEEN_CHECKS = 0.05
+"""The time after which it is checked again whether the engine runs."""
 
 
 def engine_slot(crawler: Crawler) -> Any:
-    """Returns the engine's slot, with the scheduler and the requests in progress; None before and after the crawl."""
+    """Returns the engine's slot, which has the scheduler and the requests in progress. Outside a crawl, it is None."""
     engine: Any = crawler.engine
     return engine._slot if hasattr(engine, "_slot") else engine.slot  # before Scrapy 2.13
 
@@ -49,7 +49,7 @@ def close_new_spider(crawler: Crawler, reason: str) -> None:
     """Closes a spider before its first request. For handlers of `spider_opened`."""
     if version_info >= (2, 18):
         raise CloseSpider(reason)
-    # An older engine can close a spider only when it runs. It is paused, and has nothing to start with, until then.
+    # Older engines can only close a spider while they run. Until then, the engine is paused and has no start requests.
     engine: Any = crawler.engine
     engine.pause()
     if hasattr(engine, "_start"):  # from Scrapy 2.13 on
@@ -61,11 +61,11 @@ def close_new_spider(crawler: Crawler, reason: str) -> None:
             close_spider(crawler, reason)
 
     waiting = create_looping_call(close_if_running)
-    waiting.start(ENGINE_STARTS_WITHIN)
+    waiting.start(SECONDS_BETWEEN_CHECKS)
 
 
 def without_retries(client: Any) -> Any:
-    """Keeps a client that was made with `Retry(NoBackoff(), 0)` from sending any command again."""
-    if hasattr(client, "cluster_error_retry_attempts"):  # of clusters, before redis-py 6
+    """Disables the retries that a client with `Retry(NoBackoff(), 0)` would still make."""
+    if hasattr(client, "cluster_error_retry_attempts"):  # for clusters, before redis-py 6
         client.cluster_error_retry_attempts = 0
     return client

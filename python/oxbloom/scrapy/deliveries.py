@@ -1,18 +1,19 @@
-"""A queue in Redis that lets go of an entry when it is done, not when it is taken.
+"""A queue in Redis that deletes an entry when it is done, not when it is taken.
 
-What is taken moves from the queue to a hash, `{queue}:inflight`, in the same step, under a token of the taker. There it stays until
-the taker says that it is done. Each taker has an entry in a sorted set, `{queue}:leases`, with the time at which its lease ends; each
-sign of life extends it. Whose lease has ended is taken for dead, and what it had goes back to where the next one takes from.
+An entry that is taken moves from the queue to the hash `{queue}:inflight` in one step. It stays there, under a token of
+the taker, until the taker reports that it is done. The sorted set `{queue}:leases` has the time at which each taker's
+lease ends. Each sign of life extends the lease. A taker whose lease has ended counts as dead, and its entries go back
+to the queue, where they are taken next.
 
-All of it happens in scripts, on keys of one hash slot, and every script may be sent again if its answer was lost:
+Scripts do all of this, on keys of one hash slot. Each script can be sent again if its reply was lost:
 
-* `TAKE` finds what it moved for the same token the first time;
-* `PUT` with an addition to a filter finds the item there the second time, and the entry was queued together with it;
-* `PUT` of an entry that was noted queues it as long as the note is there, and takes it away.
+* `TAKE` finds the entry that it moved for the same token the first time.
+* `PUT_IF_NEW` finds the item in the filter the second time. The first time, it queued the entry in the same step.
+* `PUT` only queues an entry while its note exists, and deletes the note.
 
-Times are the server's, so the takers' clocks do not matter. When no lease is left, the server was away, or all takers are dead: then
-whoever comes first renews the lease of everyone, so that all get the time to give a sign of life. And who was itself without a lease
-declares nobody dead.
+Times are those of the server, so the takers' clocks do not matter. If all leases have ended, the server was away or all
+takers are dead. Then the first taker that gives a sign of life renews the leases of all, so that the others have time
+for theirs. A taker whose own lease has ended does not declare others dead.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Order:
-    """The commands that put an entry in, take one out, and put it back where it would be taken next."""
+    """The commands that put an entry into the queue, take one, and put it back where it is taken next."""
 
     put: str
     take: str
@@ -46,7 +47,7 @@ ORDERS = {
     LifoQueue: Order("LPUSH", "LPOP", "LPUSH"),
 }
 
-# An entry is a score, a space and the data; the data alone are in the queue, whose members scrapy-redis reads as well.
+# An entry is a score, a space and the data. The queue contains only the data, since scrapy-redis also reads it.
 PUSH = """
 local function push(command, entry)
   local space = string.find(entry, ' ', 1, true)
@@ -55,7 +56,7 @@ local function push(command, entry)
 end
 """
 
-# Puts back what those takers have of whom a function says so; how many entries these are.
+# Puts back the entries of all takers for which the function `whose` returns true. Returns their number.
 PUT_BACK = (
     PUSH
     + """
@@ -73,7 +74,8 @@ end
 """
 )
 
-# A sign of life: extends the taker's lease, and before that, if none is left, everyone's. `mine` was the end of the taker's.
+# A sign of life: extends the taker's lease. If all leases have ended, first renews those of all takers. `mine` is the
+# time at which the taker's lease ended before.
 SIGN = """
 local now, lease = tonumber(redis.call('TIME')[1]), tonumber(ARGV[2])
 local mine = tonumber(redis.call('ZSCORE', KEYS[3], ARGV[1]) or '-1')
@@ -92,7 +94,8 @@ if redis.call('HDEL', KEYS[2], ARGV[3]) == 1 then push(ARGV[1], ARGV[2]) end
 """
 )
 
-# KEYS: queue, filter. ARGV: the command that puts, the entry, the arguments of the addition. Whether the item was new.
+# KEYS: queue, filter. ARGV: the command that puts, the entry, the arguments of the addition.
+# Returns 1 if the item was new, otherwise 0, or an error.
 PUT_IF_NEW = (
     PUSH
     + """
@@ -112,8 +115,8 @@ redis.call('HSET', KEYS[2], ARGV[3], ARGV[4])
 """
 )
 
-# KEYS: queue, inflight, leases. ARGV: the taker, its lease in seconds, the command that takes, the token, tokens that are done. The
-# data, or nil.
+# KEYS: queue, inflight, leases. ARGV: the taker, its lease in seconds, the command that takes, the token, tokens that
+# are done. Returns the data, or nil.
 TAKE = (
     SIGN
     + """
@@ -135,8 +138,8 @@ return string.sub(entry, string.find(entry, ' ', 1, true) + 1)
 """
 )
 
-# KEYS: queue, inflight, leases. ARGV: the taker, its lease in seconds, the command that puts back, tokens that are done. How many
-# entries went back, and how many are in flight.
+# KEYS: queue, inflight, leases. ARGV: the taker, its lease in seconds, the command that puts back, tokens that are
+# done. Returns the number of entries that went back, and the number of those in flight.
 SIGN_OF_LIFE = (
     PUT_BACK
     + SIGN
@@ -151,8 +154,8 @@ return {back, redis.call('HLEN', KEYS[2])}
 """
 )
 
-# KEYS: queue, inflight, leases. ARGV: the taker, the command that puts back, tokens that are done. All else of the taker goes back. How
-# many other takers have a lease.
+# KEYS: queue, inflight, leases. ARGV: the taker, the command that puts back, tokens that are done.
+# Puts back the other entries of the taker. Returns the number of other takers that have a lease.
 LEAVE = (
     PUT_BACK
     + """
@@ -165,7 +168,7 @@ return redis.call('ZCOUNT', KEYS[3], redis.call('TIME')[1], '+inf')
 
 
 class Deliveries:
-    """One taker's view of a queue of scrapy-redis."""
+    """A queue of scrapy-redis, as one taker uses it."""
 
     def __init__(
         self,
@@ -191,42 +194,42 @@ class Deliveries:
         )
 
     def note(self, entry: bytes) -> str:
-        """Keeps an entry that may be put into the queue, as if it had been taken; its token."""
+        """Stores an entry that may be put into the queue, as if it had been taken. Returns its token."""
         token = self._token()
         self._reporting(self._note, self.lease, token, entry)
         return token
 
     def put(self, entry: bytes, token: str) -> None:
-        """Puts an entry into the queue that was noted, and takes its note away."""
+        """Puts a noted entry into the queue, and deletes its note."""
         self._run(lambda: self._put(self.keys[:2], [self.order.put, entry, token]))
 
     def put_if_new(self, entry: bytes, filter_key: str, addition: Sequence[Any]) -> bool:
-        """Puts an entry into the queue if the addition of an item to a filter in the same hash slot says that it is new."""
+        """Adds an item to a filter in the same hash slot, and puts an entry into the queue if the item is new."""
         keys = [self.keys[0], filter_key]
         return bool(self._run(lambda: self._put_if_new(keys, [self.order.put, entry, *addition])))
 
     def take(self) -> tuple[str, bytes] | None:
-        """A token and the data of the next entry, if there is one."""
+        """Takes the next entry, and returns its token and its data. Returns None if the queue is empty."""
         token = self._token()
         data = self._reporting(self._take, self.lease, self.order.take, token)
         return None if data is None else (token, data)
 
     def done(self, token: str) -> None:
-        """Lets go of an entry. The server hears of it with the next command that tells it who sends it."""
+        """Marks an entry as done. The next script that names this taker reports it to the server."""
         self._done.append(token)
 
     def sign_of_life(self) -> tuple[int, int]:
-        """How many entries of the dead went back to the queue, and how many entries are in flight."""
+        """Extends the lease. Returns how many entries of dead takers were put back, and how many are in flight."""
         back, in_flight = self._reporting(self._sign_of_life, self.lease, self.order.put_back)
         return back, in_flight
 
     def leave(self) -> int:
-        """Puts back what is not done; how many others are at work."""
+        """Puts back the entries that are not done. Returns the number of other takers at work."""
         others: int = self._reporting(self._leave, self.order.put_back)
         return others
 
     def clear(self) -> None:
-        """Deletes what is in flight, of all takers."""
+        """Deletes the entries in flight and the leases, of all takers."""
         self._run(lambda: self.server.delete(*self.keys[1:]))
 
     def _token(self) -> str:
@@ -234,7 +237,7 @@ class Deliveries:
         return f"{self.taker}:{self._tokens}"
 
     def _reporting(self, script: Callable[..., Any], *arguments: str | bytes | int) -> Any:
-        """Runs a script that is told what is done."""
+        """Runs a script, and passes it the tokens that are done."""
         reported = list(self._done)
         answer = self._run(lambda: script(self.keys, [self.taker, *arguments, *reported]))
         del self._done[: len(reported)]

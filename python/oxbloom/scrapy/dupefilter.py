@@ -1,6 +1,6 @@
-"""A duplicates filter for Scrapy: which requests were seen, kept in a Bloom filter that all crawlers share.
+"""A dupefilter for Scrapy. It stores the requests that were seen in a Bloom filter that all crawlers share.
 
-A request is asked for and added in one command, so of two crawlers that find a link at the same moment exactly one follows it.
+It checks and adds a request with one command. If two crawlers find a link at the same moment, exactly one follows it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LET_THROUGH = "bloomfilter"
-"""Where a request's meta tells under which fingerprint a counting filter let it through; None once that is forgotten."""
+"""The key in a request's meta for the fingerprint under which a counting filter let it through. None after `forget`."""
 
 SHORT_MEMORY = (
-    "BLOOMFILTER_WINDOW is of use during this crawl only: the filter is deleted at its end, and the next crawl crawls every page. "
-    "Set SCHEDULER_PERSIST = True to keep the filter"
+    "BLOOMFILTER_WINDOW is of use during this crawl only: the filter is deleted when the crawl ends, and the next "
+    "crawl crawls every page. Set SCHEDULER_PERSIST = True to keep the filter"
 )
 
 
 class RFPDupeFilter(ScrapyDupeFilter):
-    """Scrapy's duplicates filter (`DUPEFILTER_CLASS`), for one crawler or for many that share a Redis or Valkey server.
+    """A dupefilter for `DUPEFILTER_CLASS`, for one crawler or for many that share a Redis or Valkey server.
 
-    It takes a request's fingerprint from `REQUEST_FINGERPRINTER_CLASS`, as Scrapy's own does.
+    Like Scrapy's own, it gets a request's fingerprint from `REQUEST_FINGERPRINTER_CLASS`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class RFPDupeFilter(ScrapyDupeFilter):
         fingerprinter: RequestFingerprinterProtocol | None = None,
         stats: StatsCollector | None = None,
     ) -> None:
-        """Talks to nobody yet. `persist`: whether `close` leaves the filter as it is."""
+        """Sends nothing yet. `persist`: True if `close` keeps the filter."""
         super().__init__(debug=debug, fingerprinter=fingerprinter)
         self.filter = filter
         self.persist = persist
@@ -60,27 +60,27 @@ class RFPDupeFilter(ScrapyDupeFilter):
         self.stats = stats
         self.usable = True
         self.crawler: Crawler | None = None
-        """The crawler to stop when the filter cannot be used. Without one, and before it crawls, errors are raised."""
+        """The crawler that stops if the filter cannot be used. Without a running crawler, errors are raised."""
 
     @classmethod
     def of(cls, crawler: Crawler) -> Self:
-        """Returns the filter of a crawl that runs, for `forget`."""
+        """Returns the dupefilter of a running crawl, for `forget`."""
         dupefilter: Self = engine_slot(crawler).scheduler.df
         return dupefilter
 
     @classmethod
     def from_spider(cls, spider: Spider) -> Self:
-        """For scrapy-redis's scheduler, which decides itself when to clear the filter."""
+        """Creates the dupefilter for scrapy-redis's scheduler, which decides itself when to clear it."""
         lasts = spider.crawler.settings.getbool("SCHEDULER_PERSIST")
         return cls._for_key(spider.crawler, _named_key(spider.crawler), persist=True, lasts=lasts)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """For Scrapy's own scheduler.
+        """Creates the dupefilter for Scrapy's own scheduler.
 
-        With SCHEDULER_PERSIST or JOBDIR the filter outlasts the crawl. Otherwise it is deleted when the crawl ends, and its key is
-        the crawl's own, unless SCHEDULER_DUPEFILTER_KEY gives one: what a crawl that was killed left behind must not
-        keep the next one from crawling.
+        With SCHEDULER_PERSIST or JOBDIR, the filter is kept after the crawl. Otherwise it is deleted when the crawl
+        ends. Then each crawl has its own key, unless SCHEDULER_DUPEFILTER_KEY is set: the filter of a crawl that was
+        killed must not keep the next crawl from crawling.
         """
         settings = crawler.settings
         persist = settings.getbool("SCHEDULER_PERSIST") or bool(settings.get("JOBDIR"))
@@ -91,7 +91,7 @@ class RFPDupeFilter(ScrapyDupeFilter):
 
     @classmethod
     def _for_key(cls, crawler: Crawler, key: str, *, persist: bool, lasts: bool) -> Self:
-        """`persist`: whether `close` leaves the filter as it is. `lasts`: whether whoever ends the crawl does."""
+        """`persist`: True if `close` keeps the filter. `lasts`: True if the filter is kept after the crawl."""
         settings = crawler.settings
         options = Options.of(crawler)
         client: Any = None
@@ -127,16 +127,17 @@ class RFPDupeFilter(ScrapyDupeFilter):
         return dupefilter
 
     def _prepare(self, *, flush: bool) -> None:
-        """Creates the filter, or makes sure that it is as it should be."""
+        """Creates the filter, or checks the options of the existing one."""
         if flush:
             self.clear()
         self.retries.until_answered(self.filter.reserve)
 
     def request_seen(self, request: Request) -> bool:
-        """Whether the request was seen before, by whichever crawler; it is from now on. One round trip.
+        """Returns True if any crawler has seen the request before, and adds it otherwise. Takes one round trip.
 
-        If the server's answer was lost, and a second attempt finds the request there, nobody can tell whether the first one put
-        it there. It is let through then: better a page is crawled twice than never. `bloomfilter/uncertain` counts these.
+        If the server's reply was lost, and a second attempt finds the request in the filter, the first attempt may have
+        added it. Such a request is let through, because it is better to crawl a page twice than never. The statistic
+        `bloomfilter/uncertain` counts these requests.
         """
         if not self.usable:
             return True  # the crawl stops
@@ -153,19 +154,19 @@ class RFPDupeFilter(ScrapyDupeFilter):
         return not answer.value and answer.certain
 
     def addition(self, request: Request) -> tuple[Any, ...]:
-        """The command that `request_seen` sends, for scripts that do more in the same step."""
+        """Returns the command that `request_seen` sends, for scripts that do more in the same step."""
         return self.filter.addition(self.request_fingerprint(request))
 
     def mark(self, request: Request) -> None:
-        """Notes in a request that it is let through, for `forget`, wherever it travels before."""
+        """Notes in a request's meta that it is let through, for `forget`. The note stays with it in the queue."""
         if self.filter.counting:
             request.meta[LET_THROUGH] = self.request_fingerprint(request)
 
     def forget(self, request: Request) -> bool:
-        """Takes a request back, so that it is followed when it is found again; whether it was there.
+        """Removes a request, so that it is followed when it is found again. Returns True if it was there.
 
-        For requests that this filter let through, such as the one of a response that turned out to be a ban page. A request that
-        was sent past the filter with `dont_filter` was never added, and is left alone, unless it is a retry of one that was.
+        This is for requests that the filter let through, for example if the response was a ban page. It ignores
+        requests that bypassed the filter with `dont_filter`, except retries of requests that the filter let through.
         Needs `BLOOMFILTER_COUNTING`.
         """
         if not self.filter.counting:
@@ -179,12 +180,15 @@ class RFPDupeFilter(ScrapyDupeFilter):
         return forgotten
 
     def clear(self) -> None:
-        """Forgets all requests, of all crawlers that share the filter. What is there instead of a filter is left alone."""
+        """Deletes the filter, for all crawlers that share it.
+
+        Does nothing if the filter cannot be used, since its key may hold something else.
+        """
         if self.usable:
             self.retries.until_answered(self.filter.clear)
 
     def close(self, reason: str = "") -> None:
-        """Called by Scrapy's own scheduler at the end of a crawl."""
+        """Deletes the filter unless it is kept. Scrapy's own scheduler calls this at the end of a crawl."""
         if not self.persist:
             try:
                 self.clear()
@@ -197,7 +201,7 @@ class RFPDupeFilter(ScrapyDupeFilter):
             spider.crawler.stats.inc_value("bloomfilter/filtered")
 
     def _stop(self, error: Exception) -> None:
-        """Stops the crawl because of an error, or raises it."""
+        """Stops the crawl because of an error, or raises the error if no crawl is running."""
         if self.crawler is None or not self.crawler.crawling:
             raise error
         self.usable = False

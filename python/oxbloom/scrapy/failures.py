@@ -1,7 +1,8 @@
-"""Ends a crawl that cannot start, or cannot go on: with one error in the log, and the exit code 1.
+"""Ends a crawl that cannot start or cannot continue, with one error in the log and the exit code 1.
 
-A crawl that cannot start is cancelled before its first request. An exception from a scheduler or a dupefilter would be reported
-several times, with the tracebacks of all parts of Scrapy that cannot be closed because they were not opened.
+A crawl that cannot start is cancelled before its first request. If a scheduler or a dupefilter raised an exception
+instead, Scrapy would report it several times, with the tracebacks of all its parts that cannot be closed because they
+were not opened.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 UNUSABLE = (FilterError, RedisError, RedisClusterException)
-"""What commands to a filter or a queue raise."""
+"""The exceptions that commands to a filter or a queue raise."""
 
 _cancelled: WeakSet[Crawler] = WeakSet()
 
@@ -37,12 +38,12 @@ def is_cancelled(crawler: Crawler) -> bool:
 
 
 def cancel(crawler: Crawler, reason: object) -> None:
-    """Logs why the crawl cannot start, and closes its spider as soon as it is open. Only the first reason counts."""
+    """Logs why the crawl cannot start, and closes its spider as soon as it is open. Only the first reason is logged."""
     if not is_cancelled(crawler):
         _cancelled.add(crawler)
         logger.error("The crawl cannot start: %s", reason)
         crawler.signals.connect(_close, signals.spider_opened)
-        # The engine is not started, and so not stopped either.
+        # The engine does not start, so it does not send `engine_stopped`.
         exit_with_failure(crawler, signals.spider_closed)
 
 
@@ -69,12 +70,12 @@ def _close(spider: Spider) -> None:
 
 
 def _keep_queue(crawler: Crawler) -> None:
-    """Keeps scrapy-redis's scheduler from deleting the queue, which may be that of a crawl at work."""
+    """Keeps scrapy-redis's scheduler from deleting the queue, which another crawler may use."""
     engine_slot(crawler).scheduler.persist = True
 
 
 def exit_with_failure(crawler: Crawler, end: object = signals.engine_stopped) -> None:
-    """Makes the process exit with 1, as Scrapy does for a crawler that has no spider at the end."""
+    """Makes the process exit with 1. Scrapy does this if a crawler has no spider at the end."""
     crawler.signals.connect(_forget_spider, end)
 
 

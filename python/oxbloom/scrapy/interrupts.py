@@ -1,8 +1,8 @@
-"""Breaks off a command that blocks the event loop at Ctrl-C.
+"""Interrupts a command that blocks the event loop, at Ctrl-C or SIGTERM.
 
-Scrapy's handler of SIGINT and SIGTERM only asks the event loop to stop, and the loop does not run while a command waits for
-a server. So our own handler calls Scrapy's, and if a command still waits GRACE seconds after it began, an alarm breaks it
-off. Quicker commands are finished, so that a crawl whose server answers stops in order.
+Scrapy's handler of SIGINT and SIGTERM only asks the event loop to stop, and the loop does not run while a command waits
+for a server. So our own handler calls Scrapy's. If a command still waits GRACE seconds after it began, an alarm
+interrupts it. Quicker commands are finished, so a crawl whose server answers stops in order.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ GRACE = 1.0
 
 
 class Interrupted(BaseException):
-    """A command was broken off. It is no `Exception`, so that no client takes it for an error of the connection."""
+    """Raised in a command to interrupt it. It is not an `Exception`, so no client takes it for a connection error."""
 
 
 class _Handler:
-    """Handles a signal that ends the process, in place of the handler that was there, which it calls."""
+    """Handles a signal that ends the process, and then calls the handler that it replaced."""
 
     def __init__(self) -> None:
         self.replaced: dict[int, Any] = {}
         self.began: float | None = None
-        """The time at which the present command began."""
+        """The time at which the current command began, or None between commands."""
         self.alarmed = False
 
     def install(self) -> None:
-        """Takes the place of all handlers that are not this one. Scrapy replaces its own at the first signal."""
+        """Replaces all handlers that are not this one. Scrapy installs another handler at the first signal."""
         for number in SIGNALS:
             present = signal.getsignal(number)
             if present is not self and callable(present):
@@ -65,7 +65,7 @@ _handler = _Handler()
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raises `Interrupted` at Ctrl-C. Does nothing outside the main thread, and on Windows, which has no alarm."""
+    """Raises `Interrupted` at Ctrl-C or SIGTERM. Does nothing outside the main thread, or on Windows (no alarm)."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(
         signal, "setitimer"
     ):

@@ -1,8 +1,8 @@
-"""Commands to a server that may be away for a while: it restarts, or its replica takes over.
+"""Repeats commands to a server that is away for a while, because it restarts or its replica takes over.
 
-redis-py's own retries send a command again when its answer was lost, and take the second answer for the first. For an addition
-that may be wrong: if the first had arrived, the second is told that the item is there already, and a page that nobody has crawled
-is dropped. So our clients do not retry, and `Retries` tells when there were attempts before the one that was answered.
+redis-py's own retries send a command again if its reply was lost, and return the second reply. After an addition, this
+reply can be wrong: if the first attempt added the item, the second one finds it, and a page that nobody has crawled is
+dropped. So our clients do not retry, and `Retries` also returns whether an earlier attempt may have had an effect.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from .interrupts import Interrupted, interruptible
 logger = logging.getLogger(__name__)
 
 PAUSES = (0.02, 1.0)
-"""Seconds between attempts: the first pause, which doubles, and the longest."""
+"""The first and the longest pause between attempts, in seconds. Pauses double."""
 
 SHARE = 1 / 6
-"""The part of the time that one attempt may take, but at least SHORTEST seconds."""
+"""The share of the time that one attempt may take. It may always take SHORTEST seconds."""
 
 SHORTEST = 1.0
 
@@ -52,23 +52,23 @@ T = TypeVar("T")
 
 
 class ServerAwayError(FilterError, ConnectionError):
-    """The server did not answer, for as long as the settings say or until Ctrl-C."""
+    """The server did not answer within the time in the settings, or before Ctrl-C."""
 
 
 @dataclass(frozen=True)
 class Answer(Generic[T]):
     value: T
     certain: bool
-    """Whether no earlier attempt can have had the effect already."""
+    """False if an earlier attempt may have had the effect already."""
 
 
 @dataclass
 class Retries:
-    """How long to try, in seconds. When that was in vain, there is only one attempt until there is an answer again."""
+    """Repeats commands for some seconds. After a failure, tries each command only once, until the server answers."""
 
     seconds: float
     server: str = "the server"
-    """The name of the server in messages, with the setting that says where it is."""
+    """The name of the server in messages, with the setting that has its address."""
     lost: bool = field(default=False, init=False)
 
     @property
@@ -77,7 +77,7 @@ class Retries:
         return max(SHORTEST, self.seconds * SHARE)
 
     def until_answered(self, command: Callable[[], T]) -> Answer[T]:
-        """Tries until there is an answer. Raises `ServerAwayError` when the time is over, or at Ctrl-C."""
+        """Repeats a command until there is an answer. Raises `ServerAwayError` when the time is over, or at Ctrl-C."""
         try:
             with interruptible():
                 return self._until_answered(command)
@@ -106,7 +106,7 @@ class Retries:
                         "%s does not answer (%s); trying for %g s", self.server, error, self.seconds
                     )
                 attempts += 1
-                # Nothing can have had an effect if there was nobody to connect to.
+                # If the connection was refused, the command was not sent, so it had no effect.
                 certain = certain and isinstance(error.__context__, ConnectionRefusedError)
             else:
                 self.lost = False

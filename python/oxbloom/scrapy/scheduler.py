@@ -1,9 +1,9 @@
-"""scrapy-redis's scheduler, from which a crawler that is killed takes nothing along.
+"""scrapy-redis's scheduler, except that a crawler that is killed loses no request.
 
-scrapy-redis loses pages in two places when a process dies: a request that was taken from the queue is nowhere but in the crawler's
-memory until its page has been dealt with, and one that has been added to the filter, but not yet to the queue, is never crawled.
-Here a request stays in Redis until its callbacks and item pipelines are through with it, and is added to filter and queue in one
-step, which is one round trip less as well. See `deliveries` for how.
+scrapy-redis loses pages when a crawler is killed. A request that was taken from the queue is only in the crawler's
+memory. A request that was added to the filter, but not yet to the queue, is never crawled. With this scheduler, a
+request stays in Redis until its callback and its items' pipelines are done. It is added to the filter and the queue in
+one step, which also saves a round trip. `deliveries` describes how this works.
 """
 
 from __future__ import annotations
@@ -40,18 +40,19 @@ T = TypeVar("T")
 
 
 class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
-    """For `SCHEDULER`. The settings are scrapy-redis's, and `SCHEDULER_LEASE`, in seconds.
+    """A scheduler for `SCHEDULER`. Its settings are those of scrapy-redis, and `SCHEDULER_LEASE`, in seconds.
 
-    A crawler that gives no sign of life for that long is taken for dead, and its requests are taken up by others: make it longer than
-    a callback may keep the event loop busy. While requests are in flight anywhere, no crawler ends for lack of work. Without
-    SCHEDULER_PERSIST, queue and filter are deleted when the crawl is finished, or by the last crawler that is stopped.
+    A crawler that gives no sign of life for this time counts as dead, and others take over its requests. So the lease
+    must be longer than any callback keeps the event loop busy. No idle crawler exits while any crawler has requests in
+    flight. Without SCHEDULER_PERSIST, queue and filter are deleted when the crawl is finished, or by the last crawler
+    that is stopped.
     """
 
     queue_cls: Any
 
     @classmethod
     def from_settings(cls, settings: BaseSettings) -> Self:
-        """Leaves it to `open` to connect, which knows the crawler that has to stop if that fails."""
+        """Creates the scheduler, which connects in `open`: only there is the crawler known that stops on failure."""
         params = {"redis_cls": _NoClient}
         scheduler: Self = super().from_settings(Settings({**settings, "REDIS_PARAMS": params}))
         return scheduler
@@ -74,7 +75,7 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         self.failed = False
         if isinstance(self.df, RFPDupeFilter):
             self.df.crawler = None  # this scheduler stops the crawler
-        self.one_step = self._is_beside_the_filter(
+        self.one_step = self._can_enqueue_in_one_step(
             self.crawler.settings.get("BLOOMFILTER_REDIS_PARAMS")
         )
         self.beats = create_looping_call(self._beat)
@@ -129,7 +130,7 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         return pending
 
     def _enqueue(self, request: Request) -> bool:
-        """Whether the request was put into the queue, because it is new or was not to be filtered."""
+        """Puts a request into the queue if it is new or must not be filtered. Returns True if it did."""
         if isinstance(self.df, RFPDupeFilter) and not request.dont_filter:
             self.df.mark(request)
         data = self.queue._encode_request(request)
@@ -159,7 +160,7 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         return None
 
     def _unless_failed(self, action: Callable[[], T], otherwise: T) -> T:
-        """What an action comes to, as long as queue and filter can be used."""
+        """Returns the result of an action, or `otherwise` if queue or filter cannot be used."""
         if not self.failed:
             try:
                 return action()
@@ -168,13 +169,13 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         return otherwise
 
     def _stop(self, error: Exception) -> None:
-        """Ends as if killed: a page whose links could not be stored is not done, and will be crawled again."""
+        """Stops as if killed: a page whose links could not be stored is not done, and is crawled again."""
         self.failed = True
         self.beats.stop()
         stop(self.crawler, error, "queue_unusable")
 
-    def _is_beside_the_filter(self, elsewhere: Any) -> bool:
-        """Whether one script can do what the filter does, and reach the queue."""
+    def _can_enqueue_in_one_step(self, elsewhere: Any) -> bool:
+        """Returns True if one script can access both the queue and the filter, as `request_seen` would."""
         own = getattr(type(self.df), "request_seen", None)
         if elsewhere or own is not RFPDupeFilter.request_seen:
             return False
@@ -184,7 +185,7 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         return len(slots) == 1
 
     def _let_go(self) -> None:
-        """Lets go of the requests that the engine is through with."""
+        """Marks the requests that the engine has finished as done."""
         slot = engine_slot(self.crawler)
         if slot is None:
             return
@@ -192,11 +193,11 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
             self.deliveries.done(self.held.pop(request))
 
     def _sign_of_life(self) -> int:
-        """Extends the lease, and takes up what the dead were at; how many requests are in flight."""
+        """Extends the lease, and requeues the requests of dead crawlers. Returns the number of requests in flight."""
         self._let_go()
         back, in_flight = self.deliveries.sign_of_life()
         if back:
-            logger.info("Taking up %d requests of crawlers that are gone", back)
+            logger.info("Put %d requests of dead crawlers back into the queue", back)
         return in_flight
 
     def _beat(self) -> int:
@@ -208,7 +209,7 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
 
 
 class _NoClient:
-    """Stands where a client is expected, until there is one."""
+    """A placeholder for a client, until there is one."""
 
     def __init__(self, **params: Any) -> None:
         pass

@@ -1,4 +1,4 @@
-"""What a project's settings ask for."""
+"""Reads the options of the filter and the scheduler from a project's settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEASE = 60
 
 @dataclass(frozen=True)
 class Options:
-    """What the settings ask for."""
+    """The options in the settings."""
 
     capacity: int = CAPACITY
     error_rate: float = ERROR_RATE
@@ -41,14 +41,14 @@ class Options:
 
     @classmethod
     def of(cls, crawler: Crawler) -> Self:
-        """Returns what the crawler's settings ask for. If they are invalid, cancels the crawl and returns the defaults."""
+        """Returns the options in a crawler's settings. If they are invalid, cancels the crawl and returns defaults."""
         with cancel_on_error(crawler):
             return cls.from_settings(crawler.settings)
         return cls()
 
     @classmethod
     def from_settings(cls, settings: BaseSettings) -> Self:
-        """Raises ValueError, with the setting's name, for what makes no sense."""
+        """Returns the options in some settings. Raises ValueError, with the setting's name, for an invalid value."""
         capacity, error_rate = equivalent(settings) or (CAPACITY, ERROR_RATE)
         counting = flag(settings, "BLOOMFILTER_COUNTING")
         window, slices = settings.get("BLOOMFILTER_WINDOW"), settings.get("BLOOMFILTER_SLICES")
@@ -68,15 +68,15 @@ class Options:
 
 
 def setting_for(argument: str) -> str:
-    """The setting for an argument of `ShardedFilter`."""
+    """Returns the setting for an argument of `ShardedFilter`."""
     return f"BLOOMFILTER_{argument.upper()}"
 
 
 def equivalent(settings: BaseSettings) -> tuple[int, float] | None:
-    """Capacity and error rate of a filter of 2^BIT bits with HASH_NUMBER hash functions, where half of its bits are set.
+    """Returns the capacity and the error rate of a filter of scrapy-redis-bloomfilter with these settings.
 
-    That is where it is used best (Bloom 1970): after m ln 2 / k items, when it is wrong with a probability of 2^-k. The settings are
-    those of scrapy-redis-bloomfilter.
+    Such a filter has m = 2^BIT bits and k = HASH_NUMBER hash functions. It is at its optimum when half of its bits are
+    set (Bloom 1970). This is after m ln 2 / k items, and the false-positive rate is then 2^-k.
     """
     if settings.get("BLOOMFILTER_BIT") is None and settings.get("BLOOMFILTER_HASH_NUMBER") is None:
         return None
@@ -86,7 +86,7 @@ def equivalent(settings: BaseSettings) -> tuple[int, float] | None:
 
 
 def flag(settings: BaseSettings, name: str) -> bool:
-    """A setting's value as True or False. Raises ValueError, with its name, if it is neither."""
+    """Returns a setting as True or False. Raises ValueError, with its name, if it is neither."""
     try:
         return settings.getbool(name)
     except ValueError:
@@ -96,7 +96,7 @@ def flag(settings: BaseSettings, name: str) -> bool:
 def number(
     settings: BaseSettings, name: str, kind: Any, default: Any, least: float, most: float
 ) -> Any:
-    """A setting's value as an int or a float. Raises ValueError if it is none, or out of range."""
+    """Returns a setting as an int or a float. Raises ValueError if it is not a number or is out of range."""
     value = settings.get(name)
     if value is None:
         return default
