@@ -1,24 +1,26 @@
-"""`make bench-scrapy`: duplicates filters for Scrapy side by side, each on a server of its own.
+"""`make bench-scrapy`: compares dupefilters for Scrapy, each on a server of its own.
 
-Writes the figures into `docs/scrapy.md`, between the markers; with `QUICK=1`, which measures a tenth of the items in a minute,
-into the build folder.
+Writes the figures into `docs/scrapy.md`, between the markers. With `QUICK=1`, measures a tenth of the items, which
+takes a minute, and writes the figures into the build folder.
 
 # How the comparison is kept fair
 
-* All filters are made from settings, by `from_spider`, as scrapy-redis's scheduler makes them. All servers are alike, but
-  that the module is loaded where it is needed.
-* All see the same URLs in the same order. They take turns every 200 requests, and who is first changes.
-* Four of five requests are duplicates, drawn from all over what was seen before. Filters hold half of their items before they are timed:
-  a crawl in its middle.
-* Requests are new objects for each filter, as Scrapy remembers the fingerprint of an object. Making them is not timed.
-* What the filter takes by itself is measured with fingerprints that are known beforehand.
-* Answers are checked: a duplicate that was let through ends the run.
+* All filters are created from settings, by `from_spider`, as scrapy-redis's scheduler creates them. All servers are the
+  same, except that the module is only loaded where it is needed.
+* All filters get the same URLs in the same order. They take turns every 200 requests, and each round starts with
+  another filter.
+* Four of five requests are duplicates, drawn from all earlier URLs. Filters hold half of their items before they are
+  timed, as in the middle of a crawl.
+* Each filter gets new requests, since Scrapy caches the fingerprint of a request. Creating them is not timed.
+* The time without fingerprints is measured with fingerprints that are computed in advance.
+* Replies are checked: a duplicate that is let through ends the run.
 
 # How scrapy-redis-bloomfilter is filled
 
-It sends a command for each of its bits and waits for the answer: a million URLs take longer than everything else here together.
-So only a sample is added with its `insert`. For all others its `HashMap` is asked for the positions, and the bits are written into the
-key at once. That both give the same bits, and that `exists` says what the bits say, is checked with samples.
+It sends a command for each of its bits and waits for the reply: a million URLs would take longer than everything else
+here together. So only a sample is added with its `insert`. For all other URLs, its `HashMap` computes the positions,
+and the bits are written into the key at once. With samples, the benchmark checks that both ways give the same bits, and
+that `exists` agrees with the bits.
 """
 
 from __future__ import annotations
@@ -59,23 +61,23 @@ NEW = 0.2
 """The share of requests that are new."""
 BATCH = 10_000
 QUIET = 3
-"""Seconds until a server has given back what its clients' buffers took, and has finished growing its tables."""
+"""Seconds until a server has freed its clients' buffers and has finished growing its hash tables."""
 
 
 @dataclass(frozen=True)
 class Plan:
     items: int
-    """URLs that each filter holds in the end."""
+    """The number of URLs that each filter holds in the end."""
     others: int
-    """At most so many URLs are asked for that it does not hold."""
+    """The maximum number of other URLs, with which false positives are counted."""
     rounds: int
     block: int
-    """Requests of a round, of each filter."""
+    """The number of requests of a round, for each filter."""
     sample: int
-    """URLs with which the shortcuts for scrapy-redis-bloomfilter are checked."""
+    """The number of URLs that check the shortcuts for scrapy-redis-bloomfilter."""
     races: int
     raced: int
-    """URLs that two processes ask for at the same time."""
+    """The number of URLs that two processes check at the same time."""
 
 
 FULL = Plan(1_000_000, 1_000_000, 151, 200, 2_000, 5, 4_000)
@@ -85,13 +87,15 @@ QUICK = Plan(100_000, 100_000, 15, 200, 500, 1, 1_000)
 # ---- URLs -----------------------------------------------------------------------------------------------------------
 
 HASHES = [HashMap(1 << BLOOMFILTER_BIT, seed) for seed in range(BLOOMFILTER_HASH_NUMBER)]
-"""With fewer bits, the positions are the lower bits of these: `HashMap` takes what it computed modulo a power of two."""
+"""scrapy-redis-bloomfilter's hash functions. They compute a number modulo the number of bits, which is a power of two.
+So for fewer bits, the positions are the lower bits of these.
+"""
 NUMBERS = range(len(HASHES))
 
 
 @dataclass
 class Prints:
-    """What the filters make of URLs: two kinds of fingerprints, and scrapy-redis-bloomfilter's positions."""
+    """URLs, their two kinds of fingerprints, and scrapy-redis-bloomfilter's positions for them."""
 
     urls: list[str] = field(default_factory=list)
     scrapy: list[str] = field(default_factory=list)
@@ -105,7 +109,7 @@ class Prints:
 
 
 def prints(batch: Sequence[str]) -> Prints:
-    """Leaves out what no Request can be made of."""
+    """Returns the fingerprints of URLs. Leaves out invalid URLs."""
     found, theirs = Prints(), SetDupeFilter(None, "")
     for url in batch:
         with contextlib.suppress(ValueError):
@@ -118,7 +122,7 @@ def prints(batch: Sequence[str]) -> Prints:
 
 
 def distinct_prints(all_urls: Sequence[str], wanted: int) -> Prints:
-    """Of URLs with different fingerprints: what two spell differently may be one page."""
+    """Returns `wanted` URLs with different fingerprints. (Different URLs can have the same one.)"""
     distinct, seen = Prints(), set[str]()
     with multiprocessing.Pool() as workers:
         for batch in workers.imap(prints, batches(all_urls)):
@@ -139,13 +143,13 @@ def distinct_prints(all_urls: Sequence[str], wanted: int) -> Prints:
 
 @dataclass(frozen=True)
 class Kind:
-    """A filter as it is set up."""
+    """A class of filters, and the settings of one."""
 
     name: str
     made_by: type[Any]
     settings: dict[str, Any]
     promised: float
-    """The error rate that it should have when it holds all items."""
+    """The error rate that the filter should have when it holds all items."""
 
     def on(self, url: str) -> Any:
         settings = {"REDIS_URL": url, "LOG_ENABLED": False, **self.settings}
@@ -172,7 +176,7 @@ class Contender:
         return [self.dupefilter.key]
 
     def prepare(self, wanted: Sequence[str], *, known: bool) -> list[Request]:
-        """New requests. If known, `request_seen` looks their fingerprints up where it would compute them."""
+        """Returns new requests. If `known`, `request_seen` looks up their fingerprints instead of computing them."""
         self.dupefilter.request_fingerprint = self.own_fingerprint
         requests = [Request(url) for url in wanted]
         if known:
@@ -181,7 +185,7 @@ class Contender:
         return requests
 
     def cpu(self) -> float:
-        """Seconds of processor time that the server took."""
+        """Returns the processor time of the server, in seconds."""
         information = self.server.client.info("cpu")
         return information["used_cpu_user"] + information["used_cpu_sys"]
 
@@ -189,15 +193,15 @@ class Contender:
         return self.server.client.info("memory")["used_memory"]
 
     def size(self) -> int:
-        """Bytes that the server reckons for the keys, counting each member of a set."""
+        """Returns the memory of the keys in bytes. The server measures all members of a set, not a sample."""
         usage = [self.server.client.memory_usage(key, samples=0) for key in self.keys]
         return sum(filter(None, usage))
 
     def fill(self, items: Prints) -> None:
         raise NotImplementedError
 
-    def asked_in_vain(self, items: Prints) -> int:
-        """How many are said to be there."""
+    def false_positives(self, items: Prints) -> int:
+        """Returns how many of these items, which were not added, are found."""
         raise NotImplementedError
 
 
@@ -206,7 +210,7 @@ class SetContender(Contender):
         for batch in batches(items.scrapy_redis):
             self.server.client.sadd(self.dupefilter.key, *batch)
 
-    def asked_in_vain(self, items: Prints) -> int:
+    def false_positives(self, items: Prints) -> int:
         client, key = self.server.client, self.dupefilter.key
         return sum(sum(client.smismember(key, b)) for b in batches(items.scrapy_redis))
 
@@ -219,12 +223,12 @@ class BloomContender(Contender):
     def fill(self, items: Prints) -> None:
         self.dupefilter.filter.add_many(items.scrapy)
 
-    def asked_in_vain(self, items: Prints) -> int:
+    def false_positives(self, items: Prints) -> int:
         return sum(self.dupefilter.filter.contains_many(items.scrapy))
 
 
 class BitsContender(Contender):
-    """Keeps a copy of the server's bits."""
+    """A filter of scrapy-redis-bloomfilter, with a copy of its bits."""
 
     def __init__(self, kind: Kind, server: Server, sample: int) -> None:
         super().__init__(kind, server)
@@ -236,7 +240,7 @@ class BitsContender(Contender):
         if not self.server.client.exists(self.dupefilter.key):
             self.insert_sample(items)
         self.set(items.positions)
-        # Into the key as `insert` made it, with the room that it left for growth.
+        # Writes into the string that `insert` created, and keeps the unused room at its end.
         self.server.client.setrange(self.dupefilter.key, 0, bytes(self.bits).rstrip(b"\0"))
 
     def insert_sample(self, items: Prints) -> None:
@@ -245,14 +249,14 @@ class BitsContender(Contender):
         self.set(items.part(0, self.sample).positions)
         there = self.server.client.get(self.dupefilter.key)
         if there.rstrip(b"\0") != bytes(self.bits).rstrip(b"\0"):
-            sys.exit(f"{self.name}: insert() sets other bits than HashMap names")
+            sys.exit(f"{self.name}: insert() sets other bits than HashMap computes")
 
-    def asked_in_vain(self, items: Prints) -> int:
+    def false_positives(self, items: Prints) -> int:
         of_each = [self.are_set(items.positions[number :: len(HASHES)]) for number in NUMBERS]
         answers = list(map(all, zip(*of_each, strict=True)))
         sample = items.scrapy_redis[: self.sample]
         if [bool(self.dupefilter.bf.exists(mark)) for mark in sample] != answers[: self.sample]:
-            sys.exit(f"{self.name}: exists() says otherwise than the bits")
+            sys.exit(f"{self.name}: exists() contradicts the bits")
         return sum(answers)
 
     def hashes(self, items: Prints, others: Prints) -> report.Hashes:
@@ -274,7 +278,7 @@ class BitsContender(Contender):
 
 
 def share_set(bits: int, items: int) -> float:
-    """Of how many bits are set in theory, with hash functions that are independent of each other and uniform."""
+    """Returns the share of bits that are set in theory, with independent and uniform hash functions."""
     return -math.expm1(-len(HASHES) * items / bits)
 
 
@@ -314,7 +318,7 @@ def start(plan: Plan, stack: ExitStack) -> list[Contender]:
 
 
 class Stream:
-    """What a crawler asks for: new URLs in their order, and duplicates of whatever came before."""
+    """The URLs that a crawler finds: new ones in order, and duplicates of earlier ones."""
 
     def __init__(self, items: Sequence[str], seen: int) -> None:
         self.items = items
@@ -322,7 +326,7 @@ class Stream:
         self.random = random.Random(2)
 
     def block(self, size: int) -> tuple[list[str], list[bool]]:
-        """URLs; and of each, whether it is new."""
+        """Returns URLs, and for each whether it is new."""
         wanted, new = [], []
         for _ in range(size):
             new.append(self.random.random() < NEW)
@@ -334,7 +338,7 @@ class Stream:
 def speeds(
     contenders: list[Contender], stream: Stream, plan: Plan
 ) -> tuple[dict[str, report.Speed], list[float]]:
-    """Of each contender; and of a round trip that does nothing."""
+    """Measures the speeds of the contenders, and of a PING."""
     measured = {each.name: report.Speed() for each in contenders}
     pings = []
     ping = contenders[0].dupefilter.server.ping
@@ -361,7 +365,7 @@ def speeds(
 
 
 def timed(call: Callable[[Any], Any], arguments: Sequence[Any]) -> tuple[float, float, list[Any]]:
-    """Microseconds a call, by the clock and of this process's processor time, and what the calls returned."""
+    """Returns microseconds per call, by the clock and of this process's processor time, and the results."""
     gc.collect()
     begin, cpu = time.perf_counter(), time.process_time()
     returned = [call(argument) for argument in arguments]
@@ -379,7 +383,7 @@ def races(contender: Contender, items: list[str], plan: Plan) -> list[int]:
 
 
 def race(kind: Kind, url: str, raced: list[str]) -> int:
-    """How many URLs get through twice when two processes ask for all of them, in the same order and from the same moment on."""
+    """Returns how many URLs get through twice if two processes check them all at the same time, in the same order."""
     start, answers = multiprocessing.Barrier(2), multiprocessing.SimpleQueue()
     arguments = (kind, url, raced, start, answers)
     racers = [multiprocessing.Process(target=racer, args=arguments) for _ in range(2)]
@@ -415,7 +419,7 @@ def run(plan: Plan, data: Path) -> report.Report:
     items = everything.part(0, plan.items)
     others = everything.part(plan.items, len(everything.urls))
     gc.collect()
-    gc.freeze()  # the collector would go through all these URLs again and again while requests are timed
+    gc.freeze()  # otherwise, the collector would scan all these URLs while requests are timed
 
     with ExitStack() as stack:
         contenders = start(plan, stack)
@@ -424,9 +428,9 @@ def run(plan: Plan, data: Path) -> report.Report:
             report.Row(each.name, each.kind.promised, measured[each.name]) for each in contenders
         ]
         for each, row in zip(contenders, rows, strict=True):
-            say(f"Asking {each.name}")
+            say(f"Counting false positives of {each.name}")
             row.size, row.used = each.size(), each.used() - each.empty
-            row.wrong = each.asked_in_vain(others)
+            row.wrong = each.false_positives(others)
         bits = [each for each in contenders if isinstance(each, BitsContender)]
         hashes = bits[-1].hashes(items, others)
         for each, row in zip(contenders, rows, strict=True):
@@ -457,7 +461,7 @@ def speeds_when_half_full(
     measured = speeds(contenders, stream, plan)
     assert stream.seen <= plan.items
     for each in contenders:
-        # With those that were timed, too: a filter may have taken one for seen.
+        # These include the URLs that were timed. If one was a false positive, it was not added.
         each.fill(items.part(half, plan.items))
     time.sleep(QUIET)
     return measured
@@ -467,7 +471,7 @@ def described(client: redis.Redis) -> str:
     server = client.info("server")
     name = server.get("server_name", "redis").capitalize()
     version = server.get(f"{name.lower()}_version", server["redis_version"])
-    # MODULE LIST has the version of RedisBloom that the commands are those of.
+    # The version in MODULE LIST is that of the RedisBloom that the module is compatible with.
     module = client.info("bf")["bf_version"]
     return f"{name} {version} ({client.info('memory')['mem_allocator']}), oxbloom {module}"
 

@@ -1,15 +1,16 @@
-"""`make bench-python`: Bloom filters in a Python process, side by side.
+"""`make bench-python`: compares Bloom filters in a Python process.
 
-Writes the figures into `docs/python-benchmarks.md`, between the markers; with `QUICK=1`, which leaves out the filters of 10^8 items
-and takes two minutes, into the build folder.
+Writes the figures into `docs/python-benchmarks.md`, between the markers. With `QUICK=1`, leaves out the filters of 10^8
+items, which takes two minutes, and writes the figures into the build folder.
 
 # How the comparison is kept fair
 
-* All filters get the same items, of type str, in the same order, at an error rate of 1 %. They are half full before they are timed.
-* Each round times one operation on a block of items, for each filter in turn, and the first one changes. A figure is the median of
-  the rounds, and a ratio the median of the rounds' ratios. The items are created while the clock is stopped.
-* Single items go through the method that a program calls in a loop: `filter.add(item)`, `item in filter`. The loop is part of the
-  time.
+* All filters get the same items, of type str, in the same order, at an error rate of 1 %. They are half full before
+  they are timed.
+* Each round times each operation on a block of items, for one filter after the other, and starts with another filter. A
+  figure is the median of the rounds, and a ratio is the median of the rounds' ratios. Creating the items is not timed.
+* Single items are timed with the code that a program has in a loop: `filter.add(item)`, `item in filter`. The loop is
+  part of the time.
 * Replies are checked: a false negative ends the run.
 * False positives are counted in full filters.
 """
@@ -45,16 +46,16 @@ from servers import OXBLOOM, ROOT, Server, running
 ERROR_RATE = 0.01
 PACKAGES = ("redis", "pybloom-live", "rbloom", "fastbloom-rs", "numpy", "pyarrow")
 CHUNK = 1_000_000
-"""Items that are created at a time, to fill a filter."""
+"""The number of items that are created at a time, to fill a filter."""
 SLOW = 1_000_000
-"""The most items that pybloom's filters are filled with. For more, a tenth of these are added, and random bits are set
-for the others: adding 10^8 items would take about ten minutes."""
+"""The maximum number of items that fill a filter of pybloom. For more items, only a tenth of this number are added, and
+random bits are set for the others: adding 10^8 items would take about ten minutes."""
 SINGLE, BATCH = 2_000, 50_000
-"""Items of a round, one by one and in a batch. Additions are fewer if they would not fit."""
+"""The number of items of a round, one by one and in a batch. Fewer are added if they would not fit."""
 SMALL = 10_000
-"""The largest filters that are created anew for each round of additions, so that these can be many."""
+"""Filters of at most this size are created again for each round of additions, so that enough items fit."""
 MADD = 1_000
-"""Items of a BF.MADD."""
+"""The number of items per BF.MADD."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Plan:
     sizes: tuple[int, ...]
     rounds: int
     shipped: int
-    """Items of the filter that is built offline, and shipped."""
+    """The number of items of the filter that is built offline and saved to a server."""
 
 
 FULL = Plan((10_000, 1_000_000, 100_000_000), 31, 100_000_000)
@@ -155,7 +156,7 @@ class PyBloom(Contender):
         super().fill(end - added, end)
 
     def set_random_bits(self, count: int) -> None:
-        """Sets as many more bits as `count` items would. Each item has a bit in each slice.
+        """Sets as many random bits as `count` items would. Each item sets one bit in each slice.
 
         The generator has no seed, so that the bits of two calls are independent.
         """
@@ -232,13 +233,13 @@ CONTENDERS = (Oxbloom, PyBloom, RBloom, FastBloom)
 
 @dataclass
 class Measured:
-    """What was measured of one filter."""
+    """The measurements of one filter."""
 
     name: str
     memory: int = 0
     false_positives: int = 0
     times: dict[str, list[float]] = field(default_factory=dict)
-    """For each operation, the nanoseconds an item in each round."""
+    """For each operation, the nanoseconds per item in each round."""
 
 
 OPERATIONS = ("add", "hit", "miss", "add, batch", "hit, batch", "miss, batch")
@@ -262,7 +263,7 @@ def measure(size: int, plan: Plan) -> list[Measured]:
     contenders = [half_full(kind, size) for kind in CONTENDERS]
     half = size // 2
     measured = {each.name: Measured(each.name) for each in contenders}
-    # What is added has to fit into the other half of the filter.
+    # All additions must fit into the other half of the filter.
     most = half if size <= SMALL else half // (2 * plan.rounds)
     random = np.random.default_rng(2)
     next_new, next_absent = half, 1 << 40
@@ -312,7 +313,7 @@ def measure(size: int, plan: Plan) -> list[Measured]:
 
 
 def files(size: int) -> list[tuple[str, int, float, float]]:
-    """The name, the bytes of a file, and the milliseconds to save and to load it."""
+    """Returns names, the size of a file in bytes, and the milliseconds to save and to load it."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for kind in (Oxbloom, PyBloom, FastBloom):
@@ -327,7 +328,7 @@ def files(size: int) -> list[tuple[str, int, float, float]]:
     return rows
 
 
-# ---- Building offline, and shipping ---------------------------------------------------------------------------------
+# ---- Building offline -----------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -347,7 +348,7 @@ def shipped(count: int) -> list[Shipped]:
 
 
 def ship(name: str, way: Callable[[str, int], float], count: int) -> Shipped:
-    """Lets a process of its own bring items to a server of its own."""
+    """Measures one way to get items into a new server, in a process of its own."""
     say(f"{name}: {count:,} items")
     with running(OXBLOOM) as server, get_context("spawn").Pool(1) as pool:
         before = cpu(server)

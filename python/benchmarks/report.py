@@ -1,4 +1,4 @@
-"""The figures of `make bench-scrapy` as a part of `docs/scrapy.md`, and what other benchmarks write in the same way."""
+"""Formats the figures of `make bench-scrapy` for `docs/scrapy.md`. Other benchmarks use some of its functions."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ PACKAGES = ("redis", "Scrapy", "scrapy-redis", "Scrapy-Redis-BloomFilter")
 
 @dataclass
 class Speed:
-    """Microseconds a request, one figure a round."""
+    """Microseconds per request, one figure per round."""
 
     whole: list[float] = field(default_factory=list)
     known: list[float] = field(default_factory=list)
-    """The same with fingerprints that are known beforehand."""
+    """The same, with fingerprints that were computed in advance."""
     client: list[float] = field(default_factory=list)
-    """Of the whole: processor time of the crawler's process."""
+    """The processor time of the crawler's process, for the same requests as `whole`."""
     server: list[float] = field(default_factory=list)
-    """Of the whole: processor time of the server."""
+    """The processor time of the server, for the same requests as `whole`."""
 
 
 @dataclass
 class Row:
-    """What was measured of one filter."""
+    """The measurements of one filter."""
 
     name: str
     promised: float
-    """The error rate that was asked for; of scrapy-redis-bloomfilter, which cannot be asked for one, what theory says."""
+    """The requested error rate. For scrapy-redis-bloomfilter, which has no such option, the theoretical one."""
     speed: Speed
     size: int = 0
     used: int = 0
     wrong: int = 0
-    """URLs that were said to be there, of those that were not."""
+    """The number of false positives."""
     twice: list[int] = field(default_factory=list)
-    """URLs that two processes both let through, one figure a round."""
+    """The number of URLs that two processes both let through, one figure per race."""
 
 
 @dataclass(frozen=True)
 class Hashes:
-    """What scrapy-redis-bloomfilter's hash functions do with real fingerprints."""
+    """Measurements of scrapy-redis-bloomfilter's hash functions with real fingerprints."""
 
     bit: int
     values: list[int]
-    """Of each function: how many different values it has over all items."""
+    """For each function, the number of different values that it has over all items."""
     hits: list[float]
-    """Of each function: for which share of URLs that are not there its bit is set."""
+    """For each function, the share of the other URLs for which its bit is set."""
     expected: float
-    """What these shares are with good hash functions."""
+    """These shares for good hash functions."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class Report:
             return [row.name, f"{1e6 / whole:,.0f}", *micros, f"{ratio:.2f}"]
 
         intro = (
-            f"Filters that hold {self.items // 2:,} URLs, medians of {self.rounds} rounds of {self.block:,} requests. "
-            "The ratio is the median of the rounds' ratios of µs a request."
+            f"Filters that hold {self.items // 2:,} URLs, medians of {self.rounds} rounds of "
+            f"{self.block:,} requests. The ratio is the median of the rounds' ratios of µs a request."
         )
         heads = "requests a second|µs a request|fingerprint known|crawler's CPU|server's CPU|ratio"
         ping = ["a PING with the same client", "", "", f"{statistics.median(self.pings):.0f}"]
@@ -109,8 +109,8 @@ class Report:
             return [row.name, *sizes, per_item, percent(row.promised), measured, bounds]
 
         intro = (
-            f"The next table has filters of {self.items:,} URLs: their memory, and how many of {self.others:,} other URLs "
-            "are false positives."
+            f"The next table has filters of {self.items:,} URLs: their memory, and how many of "
+            f"{self.others:,} other URLs are false positives."
         )
         heads = "`MEMORY USAGE`|growth of `used_memory`|bytes a URL|promised|false positives|95 % interval"
         return f"{intro}\n\n{table(heads, map(line, self.rows))}"
@@ -121,9 +121,10 @@ class Report:
             "For scrapy-redis-bloomfilter, the promised rate is the theoretical one for good hash functions, "
             f"(1 - e^(-kn/m))^k. With BIT={self.hashes.bit}, each good function would find its bit set for "
             f"{percent(self.hashes.expected)} of the URLs that were never added. The first function is the sum of the "
-            f"fingerprint's characters. It has {self.hashes.values[0]:,} different values over all {self.items:,} URLs, and "
-            f"finds its bit set for {percent(first)}. The other functions find it set for {percent(min(rest))} to "
-            f"{percent(max(rest))}. So only {len(rest)} of the {len(rest) + 1} functions are of use."
+            f"fingerprint's characters. It has {self.hashes.values[0]:,} different values over all "
+            f"{self.items:,} URLs, and finds its bit set for {percent(first)}. The other functions find it "
+            f"set for {percent(min(rest))} to {percent(max(rest))}. So only "
+            f"{len(rest)} of the {len(rest) + 1} functions are of use."
         )
 
     def _races(self) -> str:
@@ -134,21 +135,24 @@ class Report:
 
         races = len(self.rows[0].twice)
         intro = (
-            f"Two processes check the same {self.raced:,} URLs in the same order, starting at the same moment. The table has "
-            f"the number of URLs that both found to be new, the median of {races} runs:"
+            f"Two processes check the same {self.raced:,} URLs in the same order, starting at the same "
+            f"moment. The table has the number of URLs that both found to be new, the median of {races} runs:"
         )
         return f"{intro}\n\n{table('URLs followed twice', map(line, self.rows))}"
 
 
 def table(heads: str, rows: Iterable[Sequence[str]]) -> str:
-    """Heads are separated by bars; the first column, of names, has none."""
+    """Returns a table in Markdown. `heads` are separated by bars. The first column, of names, has no head."""
     titles = heads.split("|")
     lines = [["", *titles], ["---"] + ["--:"] * len(titles), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def percent(share: float) -> str:
-    """With three digits that matter, of what is missing if that is little; in plain figures as long as they fit."""
+    """Returns a share in percent, with three significant digits.
+
+    Close to 100 %, the difference from 100 % has three significant digits. Tiny shares have one, and an exponent.
+    """
     if share in (0, 1):
         return f"{100 * share:.0f} %" if share else "0"
     if share < 1e-8:
@@ -158,7 +162,7 @@ def percent(share: float) -> str:
 
 
 def interval(hits: int, of: int) -> tuple[float, float]:
-    """The interval of Wilson (1927), in which a share lies with a probability of 95 %."""
+    """Returns the interval of Wilson (1927), which contains a share with a probability of 95 %."""
     z = statistics.NormalDist().inv_cdf(0.975)
     share = hits / of
     middle = share + z * z / (2 * of)
@@ -196,7 +200,7 @@ def processor() -> str:
 
 
 def publish(figures: str, page: Path, quick: Path | None) -> None:
-    """Prints the figures, and writes them into the page, or those of a quick run into a file of their own."""
+    """Prints the figures, and writes them into the page. Those of a quick run go into the file `quick` instead."""
     print(figures)
     if quick:
         quick.parent.mkdir(parents=True, exist_ok=True)
@@ -207,7 +211,7 @@ def publish(figures: str, page: Path, quick: Path | None) -> None:
 
 
 def write(page: Path, figures: str) -> None:
-    """Puts the figures where the page has its markers."""
+    """Replaces the text between the markers of the page by the figures."""
     before, begin, rest = page.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):

@@ -1,6 +1,6 @@
-"""A million and a half real URLs: the repositories that packages of the npm registry name.
+"""Returns 1.69 million real URLs: the repositories that packages in the npm registry name.
 
-They are those of `examples/demo.rs`, in the npm package all-the-package-repos, which is kept in the same folder.
+They are in the npm package all-the-package-repos. `examples/demo.rs` uses the same package, and the same copy of it.
 """
 
 import json
@@ -17,7 +17,7 @@ VERSION = "2.0.3148"
 
 
 def load(folder: Path) -> list[str]:
-    """Distinct URLs, in an order that is the same every time but has nothing to do with what they are."""
+    """Returns distinct URLs, in a random order that is the same every time."""
     with tarfile.open(_fetched(folder)) as archive:
         member = archive.extractfile("package/data/packages.json")
         assert member is not None
@@ -32,7 +32,7 @@ def _fetched(folder: Path) -> Path:
     if tarball.exists():
         return tarball
     folder.mkdir(parents=True, exist_ok=True)
-    # Goes to a folder of its own first, so that an interrupted download never passes for a complete one.
+    # Downloads into a temporary folder first, so that an incomplete file is never taken for a complete one.
     with tempfile.TemporaryDirectory(dir=folder) as partial:
         command = ["npm", "pack", "--loglevel=error", "--pack-destination", partial]
         npm = subprocess.run(
