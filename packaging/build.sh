@@ -19,7 +19,7 @@ version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH CARGO_TARGET_DIR="$target" PATH="$target/dist-tools/bin:$PATH"
 
-# The libraries must not contain folders of this machine.
+# The libraries must not contain paths of this machine.
 remapped="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$PWD=/oxbloom"
 
 # This builds in a subfolder: in the root of the project, cargo-zigbuild would pass relative paths of zig's headers to
@@ -38,7 +38,8 @@ rm -rf dist "$staged" "$target/dist"
 mkdir -p dist "$staged/doc" "$target/dist"
 cp "$built/liboxbloom.so" LICENSE "$staged"
 install -m 755 "$built/liboxbloom.so" python/oxbloom/liboxbloom.so
-sed -e '/^# The server/,$d' -e 's,/usr/local/lib/redis/modules,/usr/lib/oxbloom,' redis.conf.example > "$staged/oxbloom.conf"
+sed -e '/^# The server/,$d' -e 's,/usr/local/lib/redis/modules,/usr/lib/oxbloom,' redis.conf.example \
+  > "$staged/oxbloom.conf"
 gzip -9n > "$staged/changelog.Debian.gz" <<END
 oxbloom ($version-1) unstable; urgency=medium
 
@@ -46,10 +47,11 @@ oxbloom ($version-1) unstable; urgency=medium
 
  -- The oxbloom authors <authors@oxbloom.invalid>  $(date -u -R -d "@$SOURCE_DATE_EPOCH")
 END
-cargo about generate --locked --offline --fail -c packaging/about.toml -o "$staged/THIRD-PARTY-LICENSES" packaging/about.hbs
+cargo about generate --locked --offline --fail -c packaging/about.toml -o "$staged/THIRD-PARTY-LICENSES" \
+  packaging/about.hbs
 # The pages, and the files that they link to.
-git ls-files -z README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md redis.conf.example docs filter/README.md python/README.md \
-  benches/instructions/recorded.txt | xargs -0 cp --parents -t "$staged/doc"
+git ls-files -z README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md redis.conf.example docs filter/README.md \
+  python/README.md benches/instructions/recorded.txt | xargs -0 cp --parents -t "$staged/doc"
 find "$staged" -exec touch -d "@$SOURCE_DATE_EPOCH" {} +
 
 archive=oxbloom-$version-linux-$arch
@@ -61,14 +63,15 @@ tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owne
   -C "$target/dist" -c "$archive" | gzip -9n > "dist/$archive.tar.gz"
 
 cargo deb --no-build --no-strip --package oxbloom --target "$triple" --output dist
-cargo generate-rpm --target "$triple" --target-dir "$target" --source-date "$SOURCE_DATE_EPOCH" --payload-compress gzip --output dist
+cargo generate-rpm --target "$triple" --target-dir "$target" --source-date "$SOURCE_DATE_EPOCH" \
+  --payload-compress gzip --output dist
 
 cargo about generate --locked --offline --fail -c packaging/about.toml -m python/Cargo.toml packaging/about.hbs |
   cat "$staged/THIRD-PARTY-LICENSES" - > python/oxbloom/THIRD-PARTY-LICENSES
 (
   cd packaging
-  RUSTFLAGS=$remapped maturin build -q --release --locked --manifest-path ../python/Cargo.toml --zig --target "$triple" \
-    --compatibility "manylinux_$(echo $glibc | tr . _)" --out "$target/dist"
+  RUSTFLAGS=$remapped maturin build -q --release --locked --manifest-path ../python/Cargo.toml --zig \
+    --target "$triple" --compatibility "manylinux_$(echo $glibc | tr . _)" --out "$target/dist"
 )
 if [ -n "${REPOSITORY_URL:-}" ]; then
   adapted="s,\]\(\.\./,](${REPOSITORY_URL%/}/,g"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The number of versions that are installed then: 1 is new, more is an upgrade.
+# The argument is the number of versions that are then installed: 1, or more at an upgrade.
 if [ "$1" = 1 ]; then
   echo "Add these two lines to your redis.conf or valkey.conf, and restart the server:"
   echo

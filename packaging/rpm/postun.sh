@@ -1,4 +1,4 @@
 #!/bin/sh
-# The tool that makes the package cannot make it own folders. An upgrade finds none of them empty.
+# cargo-generate-rpm cannot make a package own folders, so this deletes them. At an upgrade, none of them is empty.
 find /etc/oxbloom /usr/lib/oxbloom /usr/share/doc/oxbloom /usr/share/licenses/oxbloom \
   -depth -type d -empty -delete 2>/dev/null || :
