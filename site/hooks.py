@@ -28,7 +28,7 @@ FOLDERS = {"docs": ["**/*.md", "**/*.svg"]}
 
 
 def pages() -> list[Path]:
-    """The files of the site, from the root of the repository."""
+    """Returns the files of the site, as paths from the root of the repository."""
     found = [
         path
         for folder, patterns in FOLDERS.items()
@@ -58,7 +58,7 @@ class SourceLinks(Treeprocessor):
 
 
 class Links(Extension):
-    """What the links of the present page lead to."""
+    """Finds the targets of the links on the current page."""
 
     def __init__(self):
         super().__init__()
@@ -67,11 +67,11 @@ class Links(Extension):
         self.repository = os.environ.get("REPOSITORY_URL", "").rstrip("/")
 
     def extendMarkdown(self, md):  # noqa: N802
-        # Before MkDocs checks the links, with priority 0.
+        # Runs before MkDocs checks the links, which has the priority 0.
         md.treeprocessors.register(SourceLinks(self), "source_links", 5)
 
     def source_of(self, link: str) -> str | None:
-        """The path of a file or folder of the repository, if a link leads to one that is not part of the site."""
+        """Returns the path that a link leads to, if it is in the repository but not on the site."""
         address = urlsplit(link)
         if address.scheme or address.netloc or not address.path:
             return None

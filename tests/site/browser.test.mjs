@@ -1,5 +1,5 @@
-// The site in headless Chromium: its pages, links, search and calculator. SITE is the folder of the built site, and SIZES
-// the program filter/examples/sizes.rs.
+// Tests the site in headless Chromium: its pages, links, search and calculator. SITE is the folder of the built site,
+// and SIZES the program filter/examples/sizes.rs.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readFile, readdir } from "node:fs/promises";
@@ -10,11 +10,24 @@ import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
 
 const SITE = process.env.SITE;
-const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".json": "application/json" };
-/** Without these, Chromium looks for hosts of its vendor. */
-const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+const TYPES = {
+  ".html": "text/html",
+  ".js": "text/javascript",
+  ".css": "text/css",
+  ".svg": "image/svg+xml",
+  ".json": "application/json",
+};
+/** Without some of these flags, Chromium connects to hosts of its vendor. */
+const FLAGS = [
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
 const PHONE = { width: 360, height: 700 };
-/** The least contrast of text, and of large text (WCAG 2.1, level AA). */
+/** The minimum contrast of text, and of large text (WCAG 2.1, level AA). */
 const MIN_CONTRAST = { text: 4.5, large: 3 };
 
 let server;
@@ -37,7 +50,7 @@ before(async () => {
   browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: FLAGS });
   const files = await readdir(SITE, { recursive: true });
   pages = files.filter((file) => file.endsWith(".html") && file !== "404.html").sort();
-  assert.ok(pages.length > 45, "the site has all pages");
+  assert.ok(pages.length > 45, "pages are missing");
 });
 
 after(async () => {
@@ -45,14 +58,18 @@ after(async () => {
   server?.close();
 });
 
-/** Opens a page, and returns what must not happen on it: errors, and requests to other hosts. */
+/** Opens a page. Returns it with a list of the problems on it: errors, and requests to other hosts. */
 async function open(context, path) {
   const page = await context.newPage();
   const problems = [];
-  page.on("console", (message) => message.type() === "error" && problems.push(`${path}: ${message.text()}`));
-  page.on("pageerror", (error) => problems.push(`${path}: ${error}`));
-  page.on("request", (request) => request.url().startsWith(`${root}/`) || request.url().startsWith("data:") || problems.push(`${path}: ${request.url()}`));
-  page.on("response", (response) => response.status() < 400 || problems.push(`${path}: ${response.status()} ${response.url()}`));
+  const report = (problem) => problems.push(`${path}: ${problem}`);
+  page.on("console", (message) => message.type() === "error" && report(message.text()));
+  page.on("pageerror", report);
+  page.on("request", (request) => {
+    const url = request.url();
+    if (!url.startsWith(`${root}/`) && !url.startsWith("data:")) report(url);
+  });
+  page.on("response", (response) => response.status() < 400 || report(`${response.status()} ${response.url()}`));
   await page.goto(`${root}/${path}`);
   await page.waitForLoadState("networkidle");
   return { page, problems };
@@ -69,7 +86,9 @@ test("every page loads, and its links and anchors lead somewhere", { timeout: 30
     anchors.set(`/${path}`, new Set(await page.$$eval("[id]", (all) => all.map((element) => element.id))));
     const hrefs = await page.$$eval("a[href]", (all) => all.map((link) => link.href));
     links.push(...hrefs.map((href) => [path, new URL(href)]));
-    const broken = await page.$$eval("img", (all) => all.filter((image) => image.naturalWidth === 0).map((image) => image.src));
+    const broken = await page.$$eval("img", (all) => {
+      return all.filter((image) => image.naturalWidth === 0).map((image) => image.src);
+    });
     assert.deepEqual(broken, [], path);
     await page.close();
   }
@@ -92,20 +111,23 @@ test("pages are as wide as a phone, and wide tables scroll within themselves", {
   await context.close();
 });
 
-/** Returns the elements that reach beyond the window, and that no scrolling shows. */
+/** Returns the elements that reach beyond the window, and that do not appear by scrolling. */
 function cutOff() {
   const scrolls = (element) => /auto|scroll/.test(getComputedStyle(element).overflowX);
   const isOutside = (element) => element.getBoundingClientRect().right > innerWidth + 1;
-  const inScroller = (element) => element && (scrolls(element) ? !isOutside(element) : inScroller(element.parentElement));
-  const all = [...document.querySelectorAll(".md-content *")].filter((element) => element.checkVisibility());
-  return all.filter((element) => isOutside(element) && !inScroller(element)).map((element) => element.outerHTML.slice(0, 80));
+  const isInScroller = (element) =>
+    element && (scrolls(element) ? !isOutside(element) : isInScroller(element.parentElement));
+  const visible = [...document.querySelectorAll(".md-content *")].filter((element) => element.checkVisibility());
+  const cut = visible.filter((element) => isOutside(element) && !isInScroller(element));
+  return cut.map((element) => element.outerHTML.slice(0, 80));
 }
 
 /** Returns the texts of a page whose contrast is too low. */
 function faint({ text, large }) {
   const channels = (color) => color.match(/[\d.]+/g).map(Number);
+  const linear = (value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
   const luminance = (color) => {
-    const [r, g, b] = channels(color).map((value) => (value / 255 <= 0.04045 ? value / 3294.6 : ((value / 255 + 0.055) / 1.055) ** 2.4));
+    const [r, g, b] = channels(color).map((value) => linear(value / 255));
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const background = (element) => {
@@ -115,14 +137,17 @@ function faint({ text, large }) {
     }
     return "rgb(255, 255, 255)";
   };
-  const texts = [...document.querySelectorAll(".md-content :is(p, li, td, th, h1, h2, h3, a, code, label)")];
-  return texts.filter((element) => element.innerText?.trim() && element.offsetParent && !element.matches(".headerlink")).flatMap((element) => {
+  const elements = [...document.querySelectorAll(".md-content :is(p, li, td, th, h1, h2, h3, a, code, label)")];
+  const isText = (element) => element.innerText?.trim() && element.offsetParent && !element.matches(".headerlink");
+  return elements.filter(isText).flatMap((element) => {
     const [one, other] = [luminance(getComputedStyle(element).color), luminance(background(element))];
     const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
-    return contrast < (/^H/.test(element.tagName) ? large : text) ? [`${element.tagName} ${contrast.toFixed(2)}: ${element.innerText.slice(0, 40)}`] : [];
+    const minimum = /^H/.test(element.tagName) ? large : text;
+    return contrast < minimum ? [`${element.tagName} ${contrast.toFixed(2)}: ${element.innerText.slice(0, 40)}`] : [];
   });
 }
 
+/** The pages whose contrast is measured. */
 for (const colorScheme of ["light", "dark"]) {
   test(`text can be read in ${colorScheme} mode`, { timeout: 300_000 }, async () => {
     const context = await browser.newContext({ colorScheme });
@@ -151,12 +176,13 @@ test("the search leads to a page about false positives", { timeout: 60_000 }, as
   await context.close();
 });
 
-test("the calculator shows what the library says, and rejects bad input", { timeout: 120_000 }, async () => {
+test("the calculator shows the library's figures, and rejects bad input", { timeout: 120_000 }, async () => {
   const context = await browser.newContext();
   const { page, problems } = await open(context, "docs/calculator.html");
   const shown = (name) => page.locator(`[data-result=${name}]`).innerText();
   const fill = (name, value) => page.locator(`.calculator [name=${name}]`).fill(String(value));
-  const cases = execFileSync(process.env.SIZES, ["shapes", "300"], { encoding: "utf8" }).trim().split("\n").map(JSON.parse);
+  const output = execFileSync(process.env.SIZES, ["shapes", "300"], { encoding: "utf8" });
+  const cases = output.trim().split("\n").map(JSON.parse);
   for (const { kind, errorRate, capacity, bytes, shape, tooLarge, slices } of cases) {
     await page.locator(".calculator [name=kind]").selectOption(kind);
     await fill("errorRate", errorRate);
@@ -171,7 +197,12 @@ test("the calculator shows what the library says, and rejects bad input", { time
     if (shape) assert.equal(await shown("probes"), String(shape.probes), about);
     assert.ok((await shown("command")).startsWith("BF.RESERVE key "), about);
   }
-  for (const [name, value, message] of [["errorRate", "1.5", /error rate/], ["capacity", "-1", /capacity/], ["items", "many", /number of items/]]) {
+  const mistakes = [
+    ["errorRate", "1.5", /error rate/],
+    ["capacity", "-1", /capacity/],
+    ["items", "many", /number of items/],
+  ];
+  for (const [name, value, message] of mistakes) {
     const good = await page.locator(`.calculator [name=${name}]`).inputValue();
     await fill(name, value);
     assert.match(await page.locator(".calculator-error").innerText(), message);

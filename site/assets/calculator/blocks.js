@@ -10,7 +10,7 @@ export const LOWEST_ERROR_RATE = powerOfTwo(-64);
 const LINE_BITS = 512;
 const WORD_BITS = 64;
 const WORDS_OF_LINE = LINE_BITS / WORD_BITS;
-/** As a number in JavaScript, `2^54`; the library's is one less. */
+/** The library's limit is one less, but `2^54 - 1` is not a number in JavaScript. */
 const MAX_BLOCKS = 2 ** 54;
 const MAX_BLOCKS_PER_ITEM = 16;
 const SPEED_BUDGET = 1.02;
@@ -36,7 +36,7 @@ export function shapeOf(capacity, errorRate, grows) {
     ? capacity * classicBitsPerItem(Math.max(errorRate, LOWEST_ERROR_RATE) / 2)
     : optimum * SPEED_BUDGET;
   const search = (words, counted, least, most) => fewestBlocksPerItem({ capacity, rate, words, counted }, least, most);
-  /** The guarantee for all counted items comes first; see `itemsOffered`. */
+  /** Prefers a shape that keeps the rate for all counted items; see `itemsOffered`. */
   const firstOf = (find) => find(true) ?? find(false);
 
   const words = wordsFor(grows ? limit : optimum) + SPARE_WORDS;
@@ -211,7 +211,7 @@ function probesPerBlock({ words, blocksPerItem, probes }) {
     oneBit: 1 / (words * WORD_BITS),
     weight: extraBlocks / blocksPerItem,
   };
-  /** Returns the probability that an item's probes of a block miss `bits` given bits of it. */
+  /** Returns the probability that an item's probes of a block miss `bits` given bits of the block. */
   const survival = (bits) => {
     const miss = 1 - bits * perBlock.oneBit;
     const base = power(miss, perBlock.baseProbes);
@@ -222,7 +222,7 @@ function probesPerBlock({ words, blocksPerItem, probes }) {
   return perBlock;
 }
 
-/** Returns the probabilities that `baseProbes` probes, and that one more probe, of a block all meet set bits. */
+/** Returns the probabilities that `baseProbes` probes of a block, and one probe more, all find set bits. */
 function allSet({ baseProbes, oneBit }, clear, clearPairs) {
   const set = 1 - clear;
   const variance = (1 - oneBit) * clearPairs + oneBit * clear - clear * clear;
@@ -234,7 +234,7 @@ function allSet({ baseProbes, oneBit }, clear, clearPairs) {
   return [Math.min(base, 1), Math.min(extra, 1)];
 }
 
-/** Returns `allSet`, averaged over the binomial number of items in a block. */
+/** Returns the mean of `allSet` over the number of items in a block, which has a binomial distribution. */
 function allSetOnAverage(perBlock, items, hit) {
   const VANISHED = 1e-17;
   const odds = hit / (1 - hit);

@@ -1,4 +1,4 @@
-// A line chart as SVG, in the colours of the page.
+// Draws a line chart as SVG, in the colours of the page.
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
 const [WIDTH, HEIGHT] = [640, 300];
@@ -11,7 +11,7 @@ const [LEFT, RIGHT, TOP, BOTTOM] = [76, 16, 18, 46];
  * @param {string} chart.title for readers who do not see the chart
  * @param {string} chart.xLabel
  * @param {[number, number][]} chart.points
- * @param {number} chart.limit a value to draw a dashed line at, or null
+ * @param {number} chart.limit the value of a dashed line, or null
  * @param {(x: number) => string} chart.formatX
  * @param {(y: number) => string} chart.formatY
  */
@@ -44,7 +44,8 @@ export function chartOf({ title, xLabel, points, limit, formatX, formatY }) {
 function ticksUpTo(most) {
   const magnitude = 10 ** Math.floor(Math.log10(most));
   const step = [0.2, 0.5, 1, 2].map((factor) => factor * magnitude).find((step) => most / step <= 5);
-  return Array.from({ length: Math.floor(most / step + 1e-9) + 1 }, (_, index) => Number((index * step).toPrecision(12)));
+  const count = Math.floor(most / step + 1e-9) + 1;
+  return Array.from({ length: count }, (_, index) => Number((index * step).toPrecision(12)));
 }
 
 function element(name, attributes, text) {

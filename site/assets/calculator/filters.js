@@ -1,4 +1,4 @@
-// What a filter takes, and what it promises, for the options that it is created with.
+// Computes the memory and the error rate of a filter, given the options that create it.
 
 import { bytesOf, falsePositiveRate, itemsOffered, layerErrorRate, LOWEST_ERROR_RATE, shapeOf } from "./blocks.js";
 import {
@@ -21,7 +21,7 @@ const COUNTING_BYTES = 184;
 const WINDOWED_BYTES = 312;
 const SLICE_BYTES = 24;
 
-/** The share of the error rate of a filter with WINDOW that grows, for the table of the expected items. */
+/** The part of the error rate for the table of the expected items, in a filter with WINDOW that grows. */
 const EXPECTED_SHARE = 0.75;
 const LOWEST_RATE_WITH_STAMPS = 2 ** -40;
 
@@ -43,10 +43,10 @@ export const KINDS = {
  * - `shape`, `space` and `lengths`: those of its blocks, of its table of fixed size, and of its growing table, or null;
  * - `emptyBytes`: the memory of the new filter, to the byte;
  * - `isExact(items)`: whether `bytesWith(items)` is exact and not an estimate;
- * - `bytesWith(items)`: the memory after so many distinct items were added; with a window, in a steady stream of so
- *   many items in a window;
- * - `rateWith(items)`: the expected error rate then;
- * - `most`: the items that it takes at most, or Infinity.
+ * - `bytesWith(items)`: the memory after `items` distinct items were added; with a window, in a steady stream of
+ *   `items` items per window;
+ * - `rateWith(items)`: the expected false-positive rate then;
+ * - `most`: the maximum number of items, or Infinity.
  *
  * Returns null if the filter would be too large for any machine.
  *
@@ -78,7 +78,7 @@ function nativeFilter({ errorRate, capacity }, grows) {
     };
   }
   const lengths = fingerprintLengths(errorRate - full);
-  /** The table: items that are false positives in the blocks are not added to it. */
+  /** Returns the facts of the table. Items that are false positives in the blocks are not added to it. */
   const table = (items) => growingTable(lengths, (items - offered) * (1 - full), true);
   return {
     ...facts,
@@ -136,7 +136,7 @@ function forgettingFilter({ kind, errorRate, capacity, slices }) {
   if (!space) return null;
   const lengths = grows ? fingerprintLengths((1 - EXPECTED_SHARE) * errorRate) : null;
   const header = FILTER_BYTES + WINDOWED_BYTES + span * SLICE_BYTES;
-  /** The entries if `items` items come: false positives are not added, and rolling filters do not count them. */
+  /** Returns the entries of `items` items. False positives are not added. A rolling filter does not count them. */
   const entriesOf = (items) => (window ? items / (1 + fixedTableRate(space, 1) * items) : items);
   const inWindow = (items) => Math.min(items, capacity);
   return {
@@ -149,7 +149,7 @@ function forgettingFilter({ kind, errorRate, capacity, slices }) {
     isExact: (items) => items < 1,
     bytesWith: (items) =>
       header + forgettingTableBytes(space, entriesOf((inWindow(items) / capacity) * room), stampBits),
-    // On average, half of the slice is remembered that is beyond the window.
+    // On average, half a slice beyond the window is remembered.
     rateWith: (items) => fixedTableRate(space, entriesOf(inWindow(items) * (1 + 0.5 / slices))),
   };
 }

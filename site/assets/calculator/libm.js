@@ -1,4 +1,4 @@
-// Logarithms whose results have the same bits as those of the crate `libm` 0.2.16, on every machine.
+// Logarithms with the same bits as those of the crate `libm` 0.2.16, on every machine.
 //
 // The sizing of filters compares numbers that differ in their last bits, and browsers have logarithms of their own.
 // The algorithm is that of FreeBSD's msun (Copyright (C) 1993 by Sun Microsystems, Inc. All rights reserved. Developed
@@ -40,7 +40,7 @@ function reduce(x) {
   return { k: (high >>> 20) - 0x3ff, factor: withWords(x, (high & 0x000fffff) + ROOT_HALF) };
 }
 
-/** Returns the terms of the logarithm of `1 + f` that all functions need: `f^2 / 2`, `s` and the remainder. */
+/** Returns the terms of the logarithm of `1 + f`: `f^2 / 2`, `s = f / (2 + f)` and the rest of the series. */
 function terms(f) {
   const s = f / (2 + f);
   const z = s * s;
@@ -67,7 +67,7 @@ export function log1p(x) {
   if (Math.abs(x) < 2 ** -53) return x;
   let [k, f, correction] = [0, x, 0];
   const high = highWord(x);
-  // Outside of about sqrt(1/2) - 1 … sqrt(2) - 1.
+  // True if x is outside of about sqrt(1/2) - 1 … sqrt(2) - 1.
   if (x < 0 ? high > 0xbfd2bec4 : high >= 0x3fda827a) {
     const sum = 1 + x;
     const reduced = reduce(sum);

@@ -22,7 +22,9 @@ const FORM = `
     </select>
   </label>
   <label>Items that are added <input name="items" value="1000000" inputmode="numeric" autocomplete="off"></label>
-  <label data-for="window">Window in seconds <input name="window" value="86400" inputmode="numeric" autocomplete="off"></label>
+  <label data-for="window">
+    Window in seconds <input name="window" value="86400" inputmode="numeric" autocomplete="off">
+  </label>
   <label data-for="slices">Slices <input name="slices" value="8" inputmode="numeric" autocomplete="off"></label>
 </form>
 <p class="calculator-error" role="alert" hidden></p>
@@ -133,7 +135,12 @@ function showFilter(results, options, filter) {
     limit: errorRate,
     formatY: percent,
   });
-  draw("memory", { title: "The memory of the filter, for a number of items.", f: filter.bytesWith, limit: null, formatY: size });
+  draw("memory", {
+    title: "The memory of the filter, for a number of items.",
+    f: filter.bytesWith,
+    limit: null,
+    formatY: size,
+  });
 }
 
 /** Returns the rows of the table: a name, a label and a text. */
@@ -141,9 +148,9 @@ function rowsOf({ items, capacity, errorRate, kind }, filter) {
   const held = Math.min(items, filter.most);
   const bytes = filter.bytesWith(items);
   const kindOf = (count) => (filter.isExact(count) ? "" : "about ");
-  const memory = (count, bytes) =>
-    filter.isExact(count) ? `${grouped(bytes)} bytes (${size(bytes)})` : `about ${size(bytes)} (an estimate)`;
-  const rows = [["empty", "Memory of the new filter", `${grouped(filter.emptyBytes)} bytes (${size(filter.emptyBytes)})`]];
+  const exact = (bytes) => `${grouped(bytes)} bytes (${size(bytes)})`;
+  const memory = (count, bytes) => (filter.isExact(count) ? exact(bytes) : `about ${size(bytes)} (an estimate)`);
+  const rows = [["empty", "Memory of the new filter", exact(filter.emptyBytes)]];
   rows.push(["memory", `Memory with ${grouped(held)} items`, memory(items, bytes)]);
   if (held > 0) {
     rows.push(["bits", "Bits per item", `${kindOf(items)}${((8 * bytes) / held).toFixed(1)}`]);
@@ -151,14 +158,14 @@ function rowsOf({ items, capacity, errorRate, kind }, filter) {
   rows.push(["rate", `False-positive rate with ${grouped(held)} items`, percent(filter.rateWith(items))]);
   if (filter.shape) {
     const { blocks, words, blocksPerItem, probes } = filter.shape;
-    rows.push(["blocks", "Blocks", `${grouped(blocks)} of ${words * 8} bytes: ${grouped(bytesOf(filter.shape))} bytes`]);
+    const total = grouped(bytesOf(filter.shape));
+    rows.push(["blocks", "Blocks", `${grouped(blocks)} of ${words * 8} bytes: ${total} bytes`]);
     rows.push(["blocksPerItem", "Blocks per item (cache misses)", `${blocksPerItem}`]);
     rows.push(["probes", "Probes per item", `${probes}`]);
   }
   if (filter.space) rows.push(["fingerprint", "Bits of a fingerprint", `${filter.space.width}`]);
   if (items > filter.most) {
-    const reply = KINDS[kind].window || KINDS[kind].rolling ? beyondForgetting(kind) : "New items are rejected with an error.";
-    rows.push(["full", `Beyond ${grouped(filter.most)} items`, reply]);
+    rows.push(["full", `Beyond ${grouped(filter.most)} items`, whenFull(kind)]);
   } else if (filter.shape && filter.most === Infinity && items > capacity) {
     const more = bytes / filterOf({ kind, errorRate, capacity: items }).bytesWith(items);
     rows.push(["growth", "Compared with a filter that has this capacity", `${more.toFixed(1)} times the memory`]);
@@ -166,7 +173,8 @@ function rowsOf({ items, capacity, errorRate, kind }, filter) {
   return rows;
 }
 
-function beyondForgetting(kind) {
+/** Returns what happens to items beyond `most`. A filter that grows has such a limit only if it forgets. */
+function whenFull(kind) {
   if (KINDS[kind].rolling) return "The oldest items are forgotten earlier.";
   return KINDS[kind].grows ? "The filter grows, and shrinks again later." : "New items are rejected with an error.";
 }

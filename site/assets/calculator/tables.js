@@ -1,4 +1,4 @@
-// Quotient tables: their shape, and an estimate of the memory that they take.
+// Quotient tables: computes their shape, and estimates their memory.
 //
 // The shapes are those of filter/src/table/fingerprint.rs, and a test compares both. The memory depends on the hashes
 // of the items: the estimate is an average over them.
@@ -29,7 +29,7 @@ export const PAGE_BYTES = 24;
 export const SEGMENT_BYTES = 32;
 const PAGE_BITS = 6;
 
-/** The bytes of the directories for each segment of a growing table, about: pages have room for deeper segments. */
+/** The approximate bytes of the directory per segment of a growing table. Pages have room for deeper segments, too. */
 const DIRECTORY_BYTES = 60;
 
 /** Returns the lengths of the fingerprints of a growing table: `shortest` and `longerBelow`. */
@@ -102,7 +102,7 @@ function segmentBytes(slots, logGroups, width, hasStamps) {
   const bits = 65 * groups + slots * (width + 1);
   const needed = Math.ceil(bits / 8) + (hasStamps ? 3 : 2) * groups + 2 * (groups + 1) + PADDING;
   const bytes = needed + Math.floor(needed / 32);
-  // A size class of the allocator: four for each doubling.
+  // Rounds up to a size class of the allocator. There are four for each doubling.
   const step = Math.max(2 ** (32 - Math.clz32(bytes - 1)) / 8, 16);
   return Math.ceil(bytes / step) * step;
 }
@@ -117,20 +117,20 @@ export function fixedTableBytes(space, slots) {
 }
 
 /**
- * Returns about how many bytes a table of fixed size takes that forgets, in a steady stream. Its segments keep the size
- * that they needed at their fullest.
+ * Returns about how many bytes a table of fixed size that forgets takes, in a steady stream. Its segments keep the size
+ * that they needed when they were fullest.
  */
 export function forgettingTableBytes(space, slots, stampBits) {
   const bytes = (k) => segmentBytes(Math.ceil(k), logGroupsOf(space), space.width + stampBits, true);
   return overSegments(space, slots, (mean) => bytes(depthOf(space) === 0 ? mean : mean + 2 * Math.sqrt(mean)));
 }
 
-/** Adds up the bytes of a table's segments, given the bytes for a mean number of slots, and of its directory. */
+/** Returns the bytes of a table's segments and of its directory. `bytesFor` maps a mean number of slots to bytes. */
 function overSegments(space, slots, bytesFor) {
   if (slots < 1) return EMPTY_TABLE_BYTES;
   const depth = depthOf(space);
   const [whole, used] = [2 ** depth, usedOf(space) * 2 ** depth];
-  // The last segment of a table is used in part, if not all quotients are.
+  // If not all quotients are used, the last segment is only used in part.
   const [full, part] = [Math.floor(used), used % 1];
   const mean = slots / used;
   const bytes = full * bytesFor(mean) + (part > 0 ? bytesFor(mean * part) : 0);
@@ -177,7 +177,7 @@ function growingBytes(lengths, slots) {
     const logGroups = Math.max(Math.ceil(Math.log2(slots / 64)), 1);
     return bytes(Math.round(slots), logGroups, QUOTIENT_BITS + logGroups) + EMPTY_TABLE_BYTES;
   }
-  // A segment of depth d exists if its parent had too many slots, and itself has not.
+  // A segment of depth d exists if its parent had too many slots, and it does not.
   const usual = Math.log2(slots / MAX_SLOTS);
   let total = 0;
   for (let depth = Math.max(1, Math.floor(usual) - 1); depth <= Math.ceil(usual) + 2; depth++) {
@@ -185,7 +185,8 @@ function growingBytes(lengths, slots) {
     const mean = slots / parents;
     const perParent = averageOver(mean, mean * (1 - 1 / parents), (whole) => {
       if (whole <= MAX_SLOTS) return 0;
-      const half = (k) => (k > MAX_SLOTS ? 0 : bytes(k, MAX_LOG_GROUPS, depth + MAX_LOG_GROUPS + QUOTIENT_BITS) + DIRECTORY_BYTES);
+      const level = depth + MAX_LOG_GROUPS + QUOTIENT_BITS;
+      const half = (k) => (k > MAX_SLOTS ? 0 : bytes(k, MAX_LOG_GROUPS, level) + DIRECTORY_BYTES);
       return 2 * averageOver(whole / 2, whole / 4, half);
     });
     total += parents * perParent;
@@ -193,7 +194,7 @@ function growingBytes(lengths, slots) {
   return total + EMPTY_TABLE_BYTES;
 }
 
-/** Returns the mean of `f` over a whole number with this mean and variance, which has about a normal distribution. */
+/** Returns the mean of `f` over whole numbers with about a normal distribution of this mean and variance. */
 function averageOver(mean, variance, f) {
   const deviation = Math.sqrt(variance);
   if (deviation < 0.5) return f(Math.round(mean));
