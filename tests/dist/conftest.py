@@ -1,6 +1,7 @@
-"""Machines for installing the files of a release: a new Debian with a server, as root, without a network.
+"""Starts machines on which tests install the files of a release as root. Each is a new Debian with a server, and has no
+network.
 
-`make test-dist` builds the files, and the Debian as a tar file.
+`make test-dist` builds the files, and a folder with the Debian.
 """
 
 import os
@@ -22,12 +23,12 @@ ENVIRONMENT = {
     "HOME": "/root",
     "LC_ALL": "C.UTF-8",
     "DEBIAN_FRONTEND": "noninteractive",
-    # Without a network, pip takes what a test has copied.
+    # Without a network, pip installs the files that a test has copied.
     "PIP_NO_INDEX": "1",
     "PIP_FIND_LINKS": "/release",
 }
 
-# Replacements for commands of the page. No systemd runs in a folder, and rpm's database lacks the packages of Debian.
+# Replacements for commands of the page. No systemd runs on these machines, and rpm does not know Debian's packages.
 PROGRAMS = {
     "sudo": 'exec "$@"',
     "systemctl": 'exec service "${2%-server}-server" "$1"',
@@ -35,7 +36,8 @@ PROGRAMS = {
 }
 
 
-# A layer over the Debian, in memory, which makes each machine a new one. The mounts disappear with the first process.
+# Mounts a layer in memory over the Debian, so that each machine is new. The mounts disappear when the first process
+# exits.
 START = """
 mount -t tmpfs none {folder}
 mkdir {folder}/upper {folder}/work {folder}/root
@@ -89,20 +91,20 @@ class Machine:
         return done.stdout
 
     def downloads(self, pattern: str) -> None:
-        """Copies files of the release."""
+        """Copies files of the release to the machine."""
         found = list(DIST.glob(pattern))
         assert found, pattern
         for file in found:
             shutil.copy(file, self.root / "release")
 
     def files(self) -> set[str]:
-        """Returns all files and folders, except those of the tests and of the system's bookkeeping."""
+        """Returns all files and folders, except those of the tests and those that the system itself keeps changing."""
         bookkeeping = r"/(release|run|tmp|var/(log|cache|lib))(/|$)"
         found = self.runs("find / -xdev").splitlines()
         return {path for path in found if not re.match(bookkeeping, path)}
 
-    def speaks(self) -> bool:
-        """Returns true if the server has filters: BF.ADD adds an item once."""
+    def has_filters(self) -> bool:
+        """Returns true if the server has the module: BF.ADD adds a new item."""
         self.runs("until redis-cli ping; do sleep 0.1; done")
         return self.runs("redis-cli DEL seen; redis-cli BF.ADD seen item").split()[-1] == "1"
 
@@ -120,7 +122,7 @@ def commands(heading: str) -> list[str]:
 
 
 def version() -> str:
-    """Returns the version, which is written only there."""
+    """Returns the version of the project, from Cargo.toml."""
     found = re.search(r'^version = "(.*)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)
     assert found
     return found[1]

@@ -1,6 +1,6 @@
-"""The Dockerfiles of the release, built and run with buildah.
+"""Builds the Dockerfiles of the release, and runs their images, with buildah.
 
-The public images are not downloaded. The servers are in our own Debian, which is as old as the images or older.
+The public images are not downloaded. Our own Debian with the servers replaces them. It is as old as they are, or older.
 """
 
 import json
@@ -55,7 +55,7 @@ class Builder:
 
     @contextmanager
     def running(self, image: str) -> Iterator[redis.Redis]:
-        """Starts the CMD of an image with a free port. Yields a client of its server."""
+        """Runs the CMD of an image with a free port. Yields a client of its server."""
         container = self.buildah("from", "--pull-never", image)
         cmd = json.loads(self.buildah("inspect", container))["OCIv1"]["config"]["Cmd"]
         port = free_port()
@@ -83,7 +83,7 @@ class Builder:
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
     folder = tmp_path_factory.mktemp("images")
     yield Builder(folder)
-    # Each image is a full copy, which pytest would keep.
+    # pytest would keep the folder, in which each image is a full copy.
     shutil.rmtree(folder)
 
 

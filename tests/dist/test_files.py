@@ -1,4 +1,4 @@
-"""The files that `make dist` built, before they are installed."""
+"""Checks the files that `make dist` built, without installing them."""
 
 import hashlib
 import re
@@ -31,7 +31,7 @@ def test_the_files_have_the_version_of_cargo_toml():
     }
 
 
-def test_the_library_needs_no_glibc_that_is_younger_than_the_page_says():
+def test_the_library_needs_no_glibc_that_is_newer_than_the_page_says():
     symbols = printed("readelf", "--dyn-syms", "--wide", LIBRARY)
     needed = {
         tuple(map(int, found.split("."))) for found in re.findall(r"@GLIBC_([\d.]+)", symbols)
@@ -54,7 +54,7 @@ def test_the_library_names_no_folder_of_this_machine():
     assert b"/.cargo/" not in library
 
 
-def test_all_have_this_library(tmp_path):
+def test_all_files_have_this_library(tmp_path):
     (archive,), (deb,), (rpm,) = (DIST.glob(f"*.{kind}") for kind in ("tar.gz", "deb", "rpm"))
     (tmp_path / "tar").mkdir()
     printed("tar", "xzf", archive, "-C", tmp_path / "tar")
@@ -76,7 +76,7 @@ def test_the_links_of_the_pages_lead_somewhere_in_the_archive(tmp_path):
     (archive,) = DIST.glob("*.tar.gz")
     printed("tar", "xzf", archive, "-C", tmp_path)
     (folder,) = tmp_path.iterdir()
-    # This page is for a checkout.
+    # CONTRIBUTING.md is for a checkout.
     found = [page for page in folder.rglob("*.md") if page.name != "CONTRIBUTING.md"]
     assert len(found) > 30
     for page in found:
