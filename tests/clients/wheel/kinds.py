@@ -1,4 +1,4 @@
-"""Filters of all kinds: empty, filled, and grown if they grow."""
+"""Filters of all kinds, each with a number of items that fills it, or makes it grow."""
 
 from collections.abc import Callable
 from datetime import timedelta

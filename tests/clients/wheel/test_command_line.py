@@ -1,4 +1,4 @@
-"""The command ``oxbloom``, run as its users do. ``oxbloom copy`` is in ``test_copying.py``."""
+"""Runs the command ``oxbloom`` as its users do. ``test_copying.py`` tests ``oxbloom copy``."""
 
 import io
 import json
@@ -37,7 +37,7 @@ MILLION = 1_000_000
 
 
 class Done:
-    """A command that has ended, and what it wrote."""
+    """The exit status and the output of a command."""
 
     def __init__(self, status: int, output: bytes, errors: bytes) -> None:
         self.status, self.output, self.errors = status, output, errors.decode()
@@ -61,7 +61,7 @@ def run(*arguments: object, stdin: bytes = b"", status: int = 0, **more: Any) ->
 
 
 def fails(*arguments: object, stdin: bytes = b"", **more: Any) -> str:
-    """The one line that a command says when it gives up."""
+    """Runs a command that fails. Returns its error, which is one line."""
     done = run(*arguments, stdin=stdin, status=2, **more)
     assert done.output == b""
     assert done.errors.count("\n") == 1, done.errors
@@ -101,7 +101,7 @@ def write(path: Path, lines: list[bytes], *, last: bytes = b"\n") -> Path:
 
 
 def odd_lines(seed: int, count: int) -> list[bytes]:
-    """Lines of any bytes and lengths, some of them often."""
+    """Returns lines of any bytes and lengths. Some occur several times."""
     rng = random.Random(seed)
     lines = [b"", b"\r", b" ", "фильтр".encode(), b"\xff\xfe\x00", b"a\rb", b"x" * 3_000_000]
     while len(lines) < count:
@@ -112,8 +112,8 @@ def odd_lines(seed: int, count: int) -> list[bytes]:
     return lines
 
 
-def model_of(output: bytes) -> list[bytes]:
-    """The lines of an output, as they were written."""
+def lines_of(output: bytes) -> list[bytes]:
+    """Returns the lines of an output. Only line feeds separate them."""
     *lines, nothing = output.split(b"\n")
     assert nothing == b""
     return lines
@@ -124,11 +124,11 @@ def model_of(output: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("last", [b"\n", b""])
 @pytest.mark.parametrize("how", ["file", "files", "stdin", "dash"])
-def test_what_was_built_is_found_and_the_rest_is_not(
+def test_lines_that_were_added_are_found_and_others_are_not(
     folder: Path, tmp_path: Path, how: str, last: bytes
 ) -> None:
     lines = odd_lines(1, 4000)
-    lines[-1] = lines[-1] or b"not empty"  # an empty last line without a line feed is none
+    lines[-1] = lines[-1] or b"not empty"  # an empty last line without a line feed does not count
     one = write(tmp_path / "one", lines[:1000])
     other = write(tmp_path / "other", lines[1000:], last=last)
     whole = write(tmp_path / "whole", lines, last=last)
@@ -157,15 +157,15 @@ def test_what_was_built_is_found_and_the_rest_is_not(
     absent = [b"absent %d" % number for number in range(1000)]
     mixed = [*lines[:500], *absent, *lines[500:]]
     text = b"\n".join(mixed) + last
-    assert model_of(run("check", folder / "filter", stdin=text).output) == lines
-    assert model_of(run("check", "-v", folder / "filter", stdin=text).output) == absent
-    every = model_of(run("check", "--all", folder / "filter", stdin=text).output)
+    assert lines_of(run("check", folder / "filter", stdin=text).output) == lines
+    assert lines_of(run("check", "-v", folder / "filter", stdin=text).output) == absent
+    every = lines_of(run("check", "--all", folder / "filter", stdin=text).output)
     assert every == [(b"no\t" if line in absent else b"yes\t") + line for line in mixed]
     assert run("check", "--count", folder / "filter", stdin=text).output == b"%d\n" % len(lines)
     assert run("check", "-vc", folder / "filter", stdin=text).output == b"1000\n"
 
 
-def test_options_stand_anywhere(folder: Path, tmp_path: Path) -> None:
+def test_options_can_stand_anywhere(folder: Path, tmp_path: Path) -> None:
     lines, more = write(tmp_path / "lines", [b"apple"]), write(tmp_path / "more", [b"pear"])
     run("build", "-c", 10, folder / "filter", "-e", "1%", lines, "--counting", more)
     found = run("check", "-v", folder / "filter", lines, "-c", more, status=1)
@@ -266,15 +266,15 @@ def test_a_million_lines(folder: Path) -> None:
     text = b"\n".join(lines)
     built = run("build", folder / "filter", "-c", MILLION, "-e", 0.001, stdin=text)
     assert b"added 1,000,000 lines" in built.output
-    # None is missing.
+    # No line is missing.
     assert run("check", folder / "filter", "-v", stdin=text, status=1).output == b""
     others = b"\n".join(b"other %d" % number for number in range(MILLION))
-    # At 0.1 %, a thousand false positives are expected, with a deviation of 32.
+    # At 0.1 %, a thousand false positives are expected, with a standard deviation of 32.
     assert 700 < int(run("check", folder / "filter", "-c", stdin=others).output) < 1300
 
 
-def test_input_is_not_held(folder: Path) -> None:
-    """A gigabyte goes through a process of a few megabytes."""
+def test_input_is_not_kept_in_memory(folder: Path) -> None:
+    """A process reads a gigabyte, and takes less than 150 MB of memory."""
     program = (
         "import sys\n"
         "from oxbloom._cli import main\n"
@@ -331,7 +331,7 @@ def test_a_key_is_built_and_checked(server: Server, key: bytes) -> None:
     assert all(server.client.execute_command("BF.MEXISTS", key, *lines))
     absent = b"absent 1\nabsent 2"
     for options in ((), ("--fetch",)):
-        assert model_of(run("check", key, *at, *options, stdin=text + absent).output) == lines
+        assert lines_of(run("check", key, *at, *options, stdin=text + absent).output) == lines
         assert run("check", key, *at, *options, "-v", stdin=text + absent).output == absent + b"\n"
     assert list(server.client.scan_iter()) == [key]
 
@@ -367,7 +367,7 @@ def test_keys_of_a_cluster() -> None:
         assert server.client.dbsize() == 3
 
 
-def test_the_password_is_that_of_redis_cli() -> None:
+def test_the_password_comes_from_the_variable_of_redis_cli_or_the_url() -> None:
     with running(OXBLOOM) as server:
         server.client.config_set("requirepass", "secret")
         known = {"env": os.environ | {"REDISCLI_AUTH": "secret"}}
@@ -379,10 +379,10 @@ def test_the_password_is_that_of_redis_cli() -> None:
         server.client.execute_command("AUTH", "secret")
 
 
-# --- What is there already ------------------------------------------------------------------------
+# --- Existing files and keys ----------------------------------------------------------------------
 
 
-def test_nothing_is_overwritten_unasked(server: Server, folder: Path) -> None:
+def test_nothing_is_overwritten_without_replace(server: Server, folder: Path) -> None:
     path = folder / "filter"
     path.write_bytes(b"kept")
     server.client.set("key", "kept")
@@ -397,13 +397,16 @@ def test_nothing_is_overwritten_unasked(server: Server, folder: Path) -> None:
     assert server.client.dbsize() == 1
 
 
-def test_what_appears_meanwhile_is_not_overwritten(server: Server, folder: Path) -> None:
+def test_a_target_that_appears_during_a_build_is_not_overwritten(
+    server: Server, folder: Path
+) -> None:
     path = folder / "filter"
     to_file, to_key = (
         start("build", path, "-c", 10),
         start("build", "key", "-s", server.url, "-c", 10),
     )
-    for process in (to_file, to_key):  # both have looked whether it exists, and wait for lines
+    # Once a process reads lines, it has checked that its target does not exist.
+    for process in (to_file, to_key):
         assert process.stdin
         process.stdin.write(b"apple\n" * 1_000_000)
         process.stdin.flush()
@@ -454,7 +457,7 @@ def test_an_interrupted_build_leaves_no_key(server: Server, number: signal.Signa
     gate.open_and_wait(50 << 20)  # in the middle of 180 MB
     process.send_signal(number)
     if number != signal.SIGKILL:
-        # The command removes what it has loaded, for which it needs the server.
+        # The command needs the server, to remove what it has loaded.
         gate.drop_connections()
     process.wait(WITHIN)
     gate.close()
@@ -463,7 +466,7 @@ def test_an_interrupted_build_leaves_no_key(server: Server, number: signal.Signa
     assert b"Traceback" not in process.stderr.read()
     assert not server.client.exists("key")
     if number == signal.SIGKILL:
-        # What is left is removed by the server.
+        # The keys that are left expire.
         assert all(0 < server.client.ttl(key) <= 3600 for key in server.client.scan_iter())
     else:
         assert server.client.dbsize() == 0
@@ -473,7 +476,7 @@ def test_an_interrupted_build_leaves_no_key(server: Server, number: signal.Signa
 
 
 def test_a_full_disk_leaves_no_file(folder: Path) -> None:
-    """The limit on the size of files stands for a full disk."""
+    """A limit on the size of files has the same effect as a full disk."""
     path = folder / "filter"
     path.write_bytes(b"old")
 
@@ -502,7 +505,7 @@ def test_a_broken_pipe_is_no_error(folder: Path) -> None:
     assert done.stderr == ""
 
 
-def test_a_connection_that_is_lost_is_one_error(server: Server) -> None:
+def test_a_lost_connection_is_one_error(server: Server) -> None:
     gate = Gate(server)
     process = start("build", "key", "-s", gate.url, "-c", 100 * MILLION)
     assert process.stdin
@@ -676,7 +679,7 @@ def test_only_servers_need_redis(folder: Path) -> None:
 
 
 def shown_on_a_terminal(*arguments: object) -> str:
-    """What a command writes to standard error if that is a terminal."""
+    """Returns what a command writes to standard error if that is a terminal."""
     terminal, end = pty.openpty()
     termios.tcsetwinsize(end, (24, 80))
     process = subprocess.Popen(
@@ -690,7 +693,7 @@ def shown_on_a_terminal(*arguments: object) -> str:
     while True:
         try:
             data = os.read(terminal, 65536)
-        except OSError:  # nobody has the other end any more
+        except OSError:  # the other end is closed
             break
         if not data:
             break
@@ -708,7 +711,7 @@ def test_a_terminal_gets_a_progress_bar(server: Server, folder: Path) -> None:
     assert "saving: " in shown
     assert "checking: " in shown_on_a_terminal("check", *target, folder / "lines")
     assert "loading: " in shown_on_a_terminal("check", *target, folder / "lines", "--fetch")
-    # A pipe gets none.
+    # A pipe gets no progress bar.
     assert run("build", *target, folder / "lines", "-c", MILLION, "--replace").errors == ""
     assert run("check", *target, folder / "lines").errors == ""
 
@@ -754,7 +757,7 @@ def test_sizes_are_those_of_filters(capacity: int, rate: float) -> None:
             assert row["memory"] == filter.memory, name
         if row["blocks"] and name == "fixed":
             assert row["blocks"] * row["block_bytes"] == part["bytes"]
-        if capacity >= 100:  # the rate of a filter with one item depends on its hash
+        if capacity >= 100:  # the rate of a filter with few items depends on their hashes
             assert row["false_positive_rate"] <= 1.01 * rate
 
 
@@ -780,7 +783,7 @@ def test_the_commands_create_such_filters(server: Server) -> None:
                 assert facts["memory"] == row["memory"]
 
 
-def test_sizes_of_any_capacity_are_said() -> None:
+def test_sizes_of_any_capacity_are_shown() -> None:
     text = run("size", "-c", "1e12", "-e", "1e-9").output.decode()
     assert "1,000,000,000,000 items at an error rate of 1e-09" in text
     assert "TB" in text
@@ -799,7 +802,7 @@ def test_a_chart_is_drawn(what: str, capacity: int) -> None:
     assert "(items)" in chart
     assert f"grown from {min(100, capacity)}" in chart
     assert max(map(len, chart.splitlines())) <= 80
-    assert "\x1b" not in chart  # no colors, since it is no terminal
+    assert "\x1b" not in chart  # no colors, since the output is not a terminal
     assert chart.count("x") > 1
 
 
@@ -828,7 +831,7 @@ def test_each_command_has_help() -> None:
         assert f"usage: oxbloom {command}" in run(command, "--help").output.decode()
 
 
-def test_a_client_of_redis_py_sees_the_same(server: Server) -> None:
+def test_redis_py_finds_what_the_command_added(server: Server) -> None:
     run("build", "key", "-s", server.url, "-c", 100, stdin=b"apple\n")
     with redis.Redis.from_url(server.url) as client:
         assert client.bf().exists("key", "apple") == 1

@@ -1,4 +1,4 @@
-"""docs/command-line.md: what is typed into the shell prints what is shown, and the tables name what there is."""
+"""Checks docs/command-line.md: its commands print what it shows, and it has all commands and options."""
 
 import os
 import re
@@ -53,7 +53,7 @@ def test_the_page_names_all_commands_and_options() -> None:
         heading = command.replace("-", " ").capitalize()
         section = pages.section(PAGE, heading) + pages.section(PAGE, "Files and keys")
         options = set(re.findall(r"--[a-z][a-z-]*", help_of(command))) - {"--help"}
-        if command != "size":  # whose options are those of `build`
+        if command != "size":  # its options are those of `build`
             missing = {option for option in options if option not in section}
             assert not missing, command
         named = set(re.findall(r"--[a-z][a-z-]*", pages.section(PAGE, heading)))

@@ -1,4 +1,4 @@
-"""``oxbloom copy`` copies every filter between real servers, and loses nothing if disturbed."""
+"""``oxbloom copy`` copies every filter between real servers, and loses nothing if it is interrupted."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def gate(destination: Server) -> Iterator[Gate]:
 
 
 class Tool:
-    """The command as a process, with a progress file of its own."""
+    """Runs the command in processes that share a progress file."""
 
     def __init__(self, folder: Path) -> None:
         self.progress = folder / "progress"
@@ -90,7 +90,7 @@ def tool(tmp_path: Path) -> Iterator[Tool]:
 
 
 def ends(process: subprocess.Popen, status: int = 0) -> str:
-    """Returns what a process wrote: its errors, then its summary."""
+    """Waits until a process exits. Returns what it wrote: its errors, then its summary."""
     output, errors = process.communicate()
     assert process.returncode == status, errors + output
     assert "Traceback" not in errors
@@ -157,7 +157,7 @@ def test_filters_of_all_kinds_are_copied_bit_by_bit(tool, source, destination):
     create("BF.RESERVE", "many layers", 0.001, 10, "EXPANSION", 1)
     create("BF.RESERVE", "full", 0.01, 100, "NONSCALING")
     create("BF.RESERVE", "empty", 0.01, 1000)
-    for number in range(600):  # more than go into a pipeline, and more than SCAN returns at once
+    for number in range(600):  # more than a pipeline takes, and more than SCAN returns at once
         filters[b"small:%d" % number] = [b"%d" % number]
     for key, members in filters.items():
         add(source, key, members)
@@ -191,7 +191,7 @@ def test_expiry_is_carried_over_as_a_point_in_time(tool, destination, command_kn
         source.client.pexpireat("expires", at)
         tool.run(source, destination)
         took = (time.monotonic() - begin) * 1000
-    # Without the command, the tool sends two others, and the time between them counts.
+    # Without this command, the tool sends two others, and the expiry may be late by the time between them.
     assert 0 <= destination.client.pexpiretime("expires") - at <= (0 if command_known else took)
     assert destination.client.ttl("stays") == -1
 
@@ -212,7 +212,7 @@ def test_a_filter_of_several_chunks_is_copied(tool, source, destination):
     assert destination.chunks_loaded() == 1 + LARGE_CHUNKS  # with the header
 
 
-# --- What is there already ------------------------------------------------------------------------
+# --- Existing keys --------------------------------------------------------------------------------
 
 
 def test_another_key_at_the_destination_is_reported_and_kept(tool, source, destination):
@@ -279,11 +279,12 @@ def test_an_interrupted_copy_is_continued(tool, source, destination, gate, how):
     gate.drop_connections()
     before = destination.chunks_loaded()
     assert before == 3
-    add(source, b"an early key", [b"item"])  # is not copied before the one that was half copied
+    add(source, b"an early key", [b"item"])  # the half copied filter goes first
     output = tool.run(source, destination, "--verify")
     assert "'large': continuing after 33.6 MB" in output
     assert "copied 2 filters" in output
-    assert destination.chunks_loaded() - before == (LARGE_CHUNKS - 2) + 2  # with the other key's
+    # The last two chunks are those of the other key.
+    assert destination.chunks_loaded() - before == (LARGE_CHUNKS - 2) + 2
     assert_copied(source, destination, LARGE, LARGE_ITEMS)
     assert set(destination.client.scan_iter()) == {LARGE, b"an early key"}
     assert not tool.progress.exists()
@@ -312,7 +313,7 @@ def ends_killed(process: subprocess.Popen) -> None:
     ends(process, -signal.SIGKILL)
 
 
-def test_a_lost_connection_is_made_again(tool, source, destination, gate):
+def test_a_lost_connection_is_opened_again(tool, source, destination, gate):
     process = stop_after_two_chunks(tool, source, gate)
     gate.drop_connections()
     output = ends(process)
@@ -327,7 +328,7 @@ def test_a_lost_connection_is_made_again(tool, source, destination, gate):
 def test_nothing_is_missing_if_the_destination_crashes(
     tool, source, destination, gate, moment, saved
 ):
-    """The saved data has the same header, but lacks the later chunks."""
+    """The snapshot has the header of the filter, but lacks its later chunks."""
     process = stop_after_two_chunks(tool, source, gate)
     if saved:
         destination.client.save()
@@ -355,20 +356,22 @@ def test_nothing_is_missing_if_the_source_crashes(tool, source, destination, gat
 # --- Filters that change --------------------------------------------------------------------------
 
 
-def test_a_filter_that_changes_meanwhile_is_copied_again(tool, source, destination, gate):
+def test_a_filter_that_changes_during_its_copy_is_copied_again(tool, source, destination, gate):
     process = stop_after_two_chunks(tool, source, gate)
-    add(source, LARGE, [b"meanwhile %d" % number for number in range(100)])
+    add(source, LARGE, [b"new %d" % number for number in range(100)])
     gate.open()
     assert "copied 1 filters" in ends(process)
     assert destination.chunks_loaded() == 2 * (1 + LARGE_CHUNKS)
-    assert_copied(source, destination, LARGE, [b"meanwhile %d" % number for number in range(100)])
+    assert_copied(source, destination, LARGE, [b"new %d" % number for number in range(100)])
 
 
-def test_a_filter_that_never_rests_is_reported_and_not_left_behind(tool, source, destination, gate):
+def test_a_filter_that_keeps_changing_is_reported_and_leaves_no_key(
+    tool, source, destination, gate
+):
     reserve_large(source)
     add(source, b"quiet", [b"item"])
     process = tool.start(source.url, gate.url, "--passes", "2")
-    for number in range(2):  # in the middle of either pass
+    for number in range(2):  # in the middle of each pass
         gate.open_and_wait((2 + number * LARGE_CHUNKS) * CHUNK + CHUNK // 2)
         add(source, LARGE, [b"new %d %d" % (number, each) for each in range(100)])
     gate.open()
@@ -379,7 +382,7 @@ def test_a_filter_that_never_rests_is_reported_and_not_left_behind(tool, source,
     assert list(destination.client.scan_iter()) == [b"quiet"]
 
 
-def test_a_filter_that_is_deleted_meanwhile_is_left_out(tool, source, destination, gate):
+def test_a_filter_that_is_deleted_during_its_copy_is_left_out(tool, source, destination, gate):
     process = stop_after_two_chunks(tool, source, gate)
     source.client.delete(LARGE)
     gate.open()
@@ -394,14 +397,14 @@ def test_a_filter_that_is_deleted_meanwhile_is_left_out(tool, source, destinatio
 
 @contextmanager
 def running_cluster(module: str) -> Iterator[Server]:
-    ports = ("--cluster-port", str(free_port()))  # by default 10000 more: may be beyond 65535
+    ports = ("--cluster-port", str(free_port()))  # the default, 10000 more, may be above 65535
     with running(module, "--cluster-enabled", "yes", *ports) as server:
         server.client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         wait_until(lambda: b"cluster_state:ok" in server.client.execute_command("CLUSTER", "INFO"))
         yield server
 
 
-def test_clusters_are_recognized_on_both_sides(tool, source):
+def test_the_source_and_the_destination_may_be_clusters(tool, source):
     for key in ODD_KEYS:
         add(source, key, [key])
     source.client.expire("plain", 1000)

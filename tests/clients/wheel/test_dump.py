@@ -37,7 +37,7 @@ def test_what_a_server_dumps_is_loaded(server: Server, name: str):
     assert all(loaded.contains_all(members))
     if "counting" in name:
         assert loaded.count_of(members[0]) == 2
-    # The values are the same. The server compresses them, and may write a later version of RDB.
+    # The server dumps it again, since servers compress values, and may write a later version of RDB.
     server.client.restore("again", 0, loaded.dump())
     assert server.client.dump("again") == payload
 
@@ -132,14 +132,14 @@ class Reluctant(io.RawIOBase):
         return min(len(data), 1000)
 
 
-def test_a_file_may_take_less_than_it_is_given():
+def test_a_file_may_write_less_than_it_is_given():
     filter, _ = filled("grown")
     file = Reluctant()
     filter.tofile(file)
     assert file.content == filter.dump()
 
 
-def test_any_bytes_are_loaded():
+def test_payloads_may_be_any_objects_with_bytes():
     payload = filled("native")[0].dump()
     for data in (
         payload,
@@ -184,7 +184,7 @@ def test_the_checksum_is_that_of_servers():
     assert sealed(payload[:-8]) == payload
 
 
-# The small ones, since every byte of them is changed.
+# These filters are small, since the tests change every byte of their payloads.
 SMALL = {
     "native": lambda: BloomFilter(5, 0.01, seed=1),
     "grown": lambda: BloomFilter(5, 0.01, seed=1, growing=True),
@@ -220,8 +220,7 @@ def test_damaged_payloads_are_rejected(name: str):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_forged_payloads_are_rejected_or_sound(name: str):
-    """Tests payloads with renewed checksums, as a forger would send them. Filters that load can be used like any
-    other."""
+    """Forged payloads have valid checksums. Those that are not rejected load as filters that can be used."""
     payload, rng, loaded = small(name)[:-8], random.Random(name), 0
     for number in range(3000):
         forged = bytearray(payload)
@@ -261,7 +260,7 @@ def use(filter: BloomFilter) -> None:
         filter.add_all(f"new {number}" for number in range(20))
 
 
-def test_any_bytes_at_all_are_rejected():
+def test_random_bytes_are_rejected():
     rng = random.Random(3)
     for _ in range(3000):
         noise = rng.randbytes(rng.randrange(60))
@@ -280,7 +279,7 @@ def length(number: int) -> bytes:
 
 
 def classic_payload(*, bits: int, array: bytes, version: int = 4) -> bytes:
-    """Returns a payload of RedisBloom's type. The bit array may be in any form."""
+    """Returns a payload of RedisBloom's type. `array` is the bit array as a string of RDB, in any form."""
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     kind = 0
     for letter in "MBbloom--":
@@ -308,7 +307,7 @@ def compressed(packed: bytes, unpacked: int) -> bytes:
         (compressed(b"\x00a\xe0\x02\x00", 12), b"a" * 12),
         (compressed(b"\x01ab\xe0\x01\x01", 12), b"ab" * 6),
         (compressed(b"\x03abcd\xa0\x03\x00d", 12), b"abcdabcdabcd"),
-        # Servers write short strings that are numbers in this form.
+        # In this form, servers write short strings that are numbers.
         (b"\xc0\x85", b"-123"),
         (b"\xc1\x39\x30", b"12345"),
         (b"\xc2\x15\xcd\x5b\x07", b"123456789"),
@@ -342,7 +341,7 @@ def test_strings_of_all_forms_are_read(array: bytes, content: bytes):
         b"\xc3\xc0\x01\x0c",
     ],
 )
-def test_strings_that_are_none_are_rejected(array: bytes):
+def test_malformed_strings_are_rejected(array: bytes):
     with pytest.raises(ValueError, match="no filter"):
         BloomFilter.load(classic_payload(bits=96, array=array))
 

@@ -1,4 +1,4 @@
-"""The package works without the packages that only its extras need, and says what to install."""
+"""The package works without the packages that only its extras need. Where they are missing, it says what to install."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ assert "item" in seen and module_path().is_file()
 
 
 def run(code: str) -> str:
-    """The last line that a new process prints as an error."""
+    """Runs code in a new process. Returns the last line that it writes to standard error."""
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stderr.strip().rpartition("\n")[2]
@@ -40,12 +40,12 @@ def test_filters_in_the_process_need_neither_redis_py_nor_scrapy(package):
         ("scrapy_redis", "from oxbloom.scrapy import RFPDupeFilter", "scrapy"),
     ],
 )
-def test_what_is_missing_is_named_with_the_extra_that_brings_it(package, code, extra):
+def test_a_missing_package_is_named_with_the_extra_that_installs_it(package, code, extra):
     error = f'ImportError: this needs the package {package}: pip install "oxbloom[{extra}]"'
     assert run(WITHOUT.format(package=package) + code) == error
 
 
-def test_a_broken_package_is_not_taken_for_a_missing_one():
+def test_a_broken_package_is_not_reported_as_missing():
     error = run(WITHOUT.format(package="redis.exceptions") + "from oxbloom import ShardedFilter")
     assert error.startswith("ModuleNotFoundError: import of redis.exceptions halted")
 

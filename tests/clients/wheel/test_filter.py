@@ -1,4 +1,4 @@
-"""The class BloomFilter, compared with Python's own sets and counters, and with pybloom's habits."""
+"""Compares the class BloomFilter with Python's sets and counters, and with pybloom."""
 
 import ast
 import copy
@@ -41,12 +41,12 @@ def test_filters_of_all_kinds_hold_their_items_and_their_error_rate(name):
     assert all(filter.contains_all(members))
     assert all(member in filter for member in members)
     assert len(filter) <= len(members)
-    taken = sum(filter.contains_all(ABSENT))
-    assert taken <= most_false_positives(len(ABSENT), filter.error_rate)
+    false_positives = sum(filter.contains_all(ABSENT))
+    assert false_positives <= most_false_positives(len(ABSENT), filter.error_rate)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_one_by_one_and_in_batches_are_the_same(name):
+def test_single_items_and_batches_get_the_same_answers(name):
     kind = KINDS[name]
     batch = kind.create()
     one = batch.empty_like()
@@ -65,7 +65,7 @@ def test_str_stands_for_its_utf8_bytes():
         filter.add("\ud800")
 
 
-def test_subclasses_are_the_items_that_they_hold():
+def test_subclasses_of_str_and_bytes_are_accepted():
     class Name(str):
         pass
 
@@ -94,13 +94,13 @@ def test_other_types_are_rejected(item):
     for call in (filter.add_all, filter.contains_all, filter.remove_all, filter.count_all):
         with pytest.raises(TypeError, match="must be str or bytes, not"):
             call(["before", item, "after"])
-    # The items before it are added.
+    # Batches stop at that item. The one before it was added, and then removed.
     assert filter.count_of("before") == 0
     assert filter.count == 0
 
 
 @pytest.mark.parametrize("items", ["abc", b"abc", bytearray(b"abc"), 5, None])
-def test_batches_take_no_single_items(items):
+def test_batches_reject_single_items(items):
     with pytest.raises(TypeError):
         BloomFilter(100).add_all(items)
 
@@ -116,7 +116,7 @@ def test_an_iterable_that_fails_leaves_what_came_before():
     assert all(filter.contains_all(items(10_000)))
 
 
-def test_a_full_filter_says_what_it_took():
+def test_a_full_filter_says_how_many_items_it_took():
     filter = BloomFilter(100)
     with pytest.raises(FilterFullError, match="it has the first 100 of these"):
         filter.add_all([*items(100), "one too many"])
@@ -221,7 +221,7 @@ def test_a_window_is_over_after_its_time():
     assert "a" not in filter
 
 
-def test_without_advance_to_the_clock_of_the_system_counts():
+def test_without_advance_to_the_systems_clock_is_used():
     filter = BloomFilter(100, window=timedelta(milliseconds=400), slices=2)
     filter.add("a")
     assert "a" in filter
@@ -252,7 +252,7 @@ def test_a_rolling_filter_remembers_the_last_items():
 
 
 @pytest.mark.parametrize("time", [-1, float("nan"), float("inf"), "now", None])
-def test_a_time_must_be_one(time):
+def test_invalid_times_are_rejected(time):
     with pytest.raises((ValueError, TypeError)):
         BloomFilter(10, window=timedelta(1)).advance_to(time)
 
@@ -365,7 +365,7 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_columns_are_the_items_that_a_loop_would_see(name):
+def test_columns_have_the_items_that_a_loop_over_them_has(name):
     column: Any = COLUMNS[name]
     filter = BloomFilter(100, seed=3)
     assert list(filter.add_all(column)) == [False] * len(WORDS)
@@ -379,7 +379,7 @@ def test_columns_are_the_items_that_a_loop_would_see(name):
     assert list(counting.remove_all(column)) == [True] * len(WORDS)
 
 
-def test_long_columns_are_as_long_lists():
+def test_long_columns_give_the_same_answers_as_lists():
     words = [f"{number:x}" for number in range(20_000)]
     answers = []
     for column in (words, np.array(words), np.array(words, "S"), pa.array(words)):
@@ -389,13 +389,13 @@ def test_long_columns_are_as_long_lists():
     assert all(answer == answers[0] for answer in answers)
 
 
-def test_numpy_gets_numpy():
+def test_numpy_arrays_get_numpy_arrays():
     filter = BloomFilter(100, counting=True)
     answer = filter.add_all(np.array(["a", "b", "a"]))
     assert isinstance(answer, np.ndarray)
     assert answer.dtype == bool
     assert answer.tolist() == [False, False, True]
-    answer[0] = True  # it belongs to the caller
+    answer[0] = True  # the array belongs to the caller
     assert filter.count_all(np.array(["a"])).dtype == np.uint64
     assert np.array(["c", "a"])[filter.contains_all(np.array(["c", "a"]))].tolist() == ["a"]
 
@@ -427,7 +427,7 @@ def test_columns_of_other_types_are_rejected(column):
         BloomFilter(10).add_all(column)
 
 
-def test_a_null_is_reported_by_its_number():
+def test_a_null_is_reported_with_its_number():
     column = pa.array(["a"] * 5000 + [None])
     with pytest.raises(TypeError, match="number 5000"):
         BloomFilter(10).add_all(column)
@@ -443,8 +443,7 @@ def test_columns_that_are_not_unicode_are_rejected():
 
 
 def test_other_threads_run_while_items_are_hashed():
-    """A counting thread makes progress while a long batch is hashed. Otherwise, the batch would hold it up to its
-    end."""
+    """Another thread runs while a long batch is hashed. It does not have to wait for the end of the batch."""
     column = np.array([b"x" * 1000], "S1000").repeat(300_000)
     filter = BloomFilter(1_000_000)
     stamps: list[float] = []
@@ -492,7 +491,7 @@ def test_threads_share_a_filter():
 
 
 def test_a_list_may_change_while_its_items_are_added():
-    """A batch has references to the items that it hashes: another thread may drop them from the list."""
+    """A batch holds references to its items, since another thread may remove them from the list."""
     names = items(200_000)
     stopped = threading.Event()
 
@@ -532,7 +531,7 @@ def test_filters_are_merged_both_ways_at_once():
 
 
 def test_help_shows_what_editors_show():
-    """The docstrings of the stub, which editors show, are the same as those of the library, which help() shows."""
+    """Editors show the docstrings of the stub, and help() shows those of the library. They are the same."""
     stub = ast.parse((Path(oxbloom.__file__).parent / "_oxbloom.pyi").read_text())
     [kind] = [each for each in stub.body if getattr(each, "name", "") == "BloomFilter"]
     assert isinstance(kind, ast.ClassDef)

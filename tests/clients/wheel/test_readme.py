@@ -1,5 +1,5 @@
-"""python/README.md, taken at its word: its commands install the package and start a server, and its code prints what its
-comments say, also when it is run again."""
+"""Follows python/README.md: its commands install the package and start a server, and its code prints what its comments
+say, also when it runs again."""
 
 import os
 import re
@@ -38,7 +38,7 @@ def test_the_commands_install_the_package_and_start_a_server(tmp_path: Path) -> 
     page = with_settings(
         PAGE,
         {
-            # The wheel was built for these tests, and docs/crawling.md's test builds it as its readers do.
+            # The wheel is already built. (The test of docs/crawling.md builds it with the page's command.)
             "make wheel\n": "",
             '"$PWD"/target/wheels': f"'{wheels}'",
             "redis-server --loadmodule": f"redis-server --port {port} --daemonize yes --loadmodule",

@@ -1,4 +1,4 @@
-"""Filters are saved in keys of servers, and loaded from them, in chunks."""
+"""Filters are saved to keys of servers, and loaded from keys, in chunks."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ def test_filters_of_all_kinds_are_saved_and_loaded(server: Server, name: str):
 
 
 @pytest.mark.parametrize("options", [{"decode_responses": True}, {"protocol": 3}, {"protocol": 2}])
-def test_any_client_will_do(server: Server, options: dict):
+def test_all_kinds_of_clients_work(server: Server, options: dict):
     filter, _ = filled("grown")
     with redis.Redis(port=server.port, **options) as client:
         filter.save_to(client, b"key")
@@ -50,7 +50,7 @@ def test_progress_goes_up_to_the_whole(server: Server):
         assert total == pytest.approx(filter.memory, rel=0.01)
 
 
-def test_a_key_that_exists_is_kept_unless_told(server: Server):
+def test_an_existing_key_is_kept_without_replace(server: Server):
     filter, members = filled("native")
     server.client.set("key", "value", ex=1000)
     with pytest.raises(KeyError, match="the key exists"):
@@ -62,7 +62,7 @@ def test_a_key_that_exists_is_kept_unless_told(server: Server):
     assert server.client.dbsize() == 1
 
 
-def test_a_key_that_comes_up_meanwhile_is_kept(server: Server):
+def test_a_key_that_is_created_during_a_save_is_kept(server: Server):
     filter, _ = filled("native")
     with pytest.raises(KeyError, match="the key exists"):
         filter.save_to(server.client, "key", progress=lambda *_: server.client.set("key", "mine"))
@@ -82,7 +82,7 @@ def test_a_failed_save_leaves_nothing(server: Server):
     assert server.client.dbsize() == 0
 
 
-def test_what_is_no_filter_is_not_loaded(server: Server):
+def test_keys_without_a_filter_are_not_loaded(server: Server):
     with pytest.raises(KeyError, match="no such key"):
         BloomFilter.load_from(server.client, "key")
     server.client.set("key", "value")
@@ -96,7 +96,7 @@ def test_memory_is_bounded(server: Server):
         BloomFilter.load_from(server.client, "key", max_memory=1000)
 
 
-def test_a_filter_that_changes_is_read_again(server: Server):
+def test_a_filter_that_changes_during_a_load_is_read_again(server: Server):
     for name in ("grown", "growing counting"):
         filter, members = filled(name)
         filter.save_to(server.client, name)
@@ -112,7 +112,7 @@ def test_a_filter_that_changes_is_read_again(server: Server):
         assert len(loaded) == server.client.execute_command("BF.CARD", name)
 
 
-def test_a_filter_that_changes_all_the_time_is_given_up(server: Server):
+def test_loading_a_filter_that_keeps_changing_fails(server: Server):
     filled("grown")[0].save_to(server.client, "key")
     numbers = iter(range(1_000_000))
 
@@ -123,7 +123,7 @@ def test_a_filter_that_changes_all_the_time_is_given_up(server: Server):
         BloomFilter.load_from(server.client, "key", progress=add)
 
 
-def test_a_filter_that_changes_is_not_saved(server: Server):
+def test_a_filter_that_changes_during_a_save_is_not_saved(server: Server):
     filter, _ = filled("grown")
     with pytest.raises((RuntimeError, redis.ResponseError)):
         filter.save_to(

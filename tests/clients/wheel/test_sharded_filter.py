@@ -1,4 +1,4 @@
-"""The promises of `ShardedFilter` and `AsyncShardedFilter`, on one server and on a cluster, with both protocols."""
+"""Tests what `ShardedFilter` and `AsyncShardedFilter` promise, on one server and on a cluster, with both protocols."""
 
 import asyncio
 import binascii
@@ -41,7 +41,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from servers import HOST, PATIENCE, WITHIN, Server, running, wait_until
 
-TIGHT = 1e-18  # no two items of a test are taken for one another
+TIGHT = 1e-18  # so low that the tests have no false positives
 SLOTS = 16384
 CONNECTIONS = (redis.connection.AbstractConnection, redis.asyncio.connection.AbstractConnection)
 EVERY_SHARDS = [1, 3, 16, 64]
@@ -245,7 +245,7 @@ def test_shards_lie_in_different_slots_and_evenly_on_equal_primaries(shards: int
     assert len(set(slots)) == shards
     for primaries in (2, 3, 5, 7):
         share = Counter(slot * primaries // SLOTS for slot in slots)
-        # A primary's part may cut a shard's part in two at both ends.
+        # The slots of a primary may begin or end in the middle of a shard's part of the slots.
         assert all(abs(share[n] - shards / primaries) < 2 for n in range(primaries)), share
 
 
@@ -254,7 +254,7 @@ def test_each_primary_of_a_real_cluster_gets_its_share(cluster: Cluster) -> None
     assert sorted(shares.values()) == [21, 21, 22]
 
 
-def test_every_process_places_alike() -> None:
+def test_all_processes_place_items_alike() -> None:
     program = """
 from oxbloom._sharded import placement
 print(placement.keys("seen", 16), [placement.shard_of(b"%d" % n, 16) for n in range(1000)])
@@ -329,7 +329,7 @@ def test_a_filter_answers_as_a_set_does(
         assert filter.contains(single) is there(single)
         assert filter.add(single) is add(single)
     assert filter.card() == len(model)
-    # Another filter of the same name finds all items.
+    # Another object for the same filter finds all items.
     assert place.filter(shards=shards).contains_many(model) == [True] * len(model)
 
 
@@ -347,7 +347,7 @@ def test_batches_larger_than_one_command_takes_are_added_in_order(place: Place) 
 
 
 @four_ways
-def test_no_items_are_no_commands(place: Place) -> None:
+def test_an_empty_batch_sends_no_commands(place: Place) -> None:
     filter = place.filter(counting=True)
     before = place.calls("bf.insert"), place.calls("bf.mexists")
     assert filter.add_many([]) == []
@@ -356,7 +356,7 @@ def test_no_items_are_no_commands(place: Place) -> None:
 
 
 @four_ways
-def test_cleared_is_empty(place: Place) -> None:
+def test_a_cleared_filter_is_empty(place: Place) -> None:
     filter = place.filter()
     filter.clear()
     filter.add_many(numbered(100))
@@ -378,11 +378,11 @@ STEMS: dict[str, Callable[[int], str]] = {
 
 @pytest.mark.parametrize("shards", EVERY_SHARDS)
 @pytest.mark.parametrize("stem", STEMS)
-def test_as_many_items_fit_as_were_asked_for_at_the_error_rate_that_was(
+def test_a_filter_holds_its_capacity_at_its_error_rate(
     server: Server, stem: str, shards: int
 ) -> None:
     server.client.flushall()
-    capacity, rate, strangers = 30_000, 0.01, 100_000
+    capacity, rate, absent = 30_000, 0.01, 100_000
     filter = ShardedFilter(server.client, "full", shards=shards, capacity=capacity, error_rate=rate)
     item = STEMS[stem]
     new = filter.add_many(item(number) for number in range(capacity))
@@ -391,10 +391,10 @@ def test_as_many_items_fit_as_were_asked_for_at_the_error_rate_that_was(
     assert info.layers == info.shards == shards
     assert info.capacity >= capacity
     assert filter.contains_many(item(number) for number in range(capacity)) == [True] * capacity
-    wrong = sum(filter.contains_many(item(number + capacity) for number in range(strangers)))
-    assert wrong <= most_false_positives(strangers, rate)
-    # At a rate of 0, the test would check nothing.
-    assert wrong > strangers * rate / 20
+    false_positives = sum(filter.contains_many(item(number + capacity) for number in range(absent)))
+    assert false_positives <= most_false_positives(absent, rate)
+    # A rate of 0 would mean that the test checks nothing.
+    assert false_positives > absent * rate / 20
 
 
 @pytest.mark.parametrize("shards", [3, 16, 64])
@@ -404,13 +404,13 @@ def test_a_filter_that_grew_keeps_its_error_rate(server: Server, shards: int) ->
     filter.add_many(numbered(20_000))
     assert filter.info().layers > shards
     assert filter.contains_many(numbered(20_000)) == [True] * 20_000
-    assert sum(filter.contains_many(numbered(100_000, "stranger"))) <= most_false_positives(
+    assert sum(filter.contains_many(numbered(100_000, "absent"))) <= most_false_positives(
         100_000, 0.01
     )
 
 
 def exceeding(mean: int, shards: int) -> float:
-    """Returns the probability that a shard gets more of `mean * shards` items than it has room for."""
+    """Returns the probability that a shard gets more items than its capacity, of `mean * shards` items in all."""
     items, share = mean * shards, 1 / shards
     number = placement.capacity_of_each(items, shards) + 1
     logarithm = math.lgamma(items + 1) - math.lgamma(number + 1) - math.lgamma(items - number + 1)
@@ -430,7 +430,9 @@ def test_a_shard_is_overfull_as_rarely_as_documented(shards: int) -> None:
 
 
 @pytest.mark.parametrize(("each", "costs"), [(1_000_000, 1.005), (10_000, 1.05)])
-def test_room_to_spare_costs_what_is_documented(server: Server, each: int, costs: float) -> None:
+def test_the_spare_capacity_costs_what_is_documented(
+    server: Server, each: int, costs: float
+) -> None:
     client = server.client
     client.flushall()
     filter = ShardedFilter(client, "sharded", shards=16, capacity=16 * each)
@@ -511,7 +513,7 @@ def test_clients_that_reserve_at_once_get_one_filter(place: Place) -> None:
 
 
 @four_ways
-def test_another_filter_at_the_keys_is_told_before_anything_is_added(place: Place) -> None:
+def test_another_filter_at_the_keys_is_reported_before_anything_is_added(place: Place) -> None:
     place.filter(error_rate=0.01).reserve()
     key = place.filter().keys[0]
     with pytest.raises(
@@ -549,7 +551,7 @@ def windows(place: Place, filter: Any) -> list[list[Any]]:
         ({"window": timedelta(days=7), "slices": 2, "refresh": True}, [604_800, 2, 1]),
     ],
 )
-def test_each_shard_has_the_window_however_it_was_made(
+def test_each_shard_has_the_window_however_it_was_created(
     place: Place, shards: int, options: Any, told: list[Any]
 ) -> None:
     filter, other = (place.filter(shards=shards, **options) for _ in range(2))
@@ -565,7 +567,7 @@ def test_each_shard_has_the_window_however_it_was_made(
 
 
 @four_ways
-def test_another_window_at_the_keys_is_told_before_anything_is_added(place: Place) -> None:
+def test_another_window_at_the_keys_is_reported_before_anything_is_added(place: Place) -> None:
     place.filter("never").reserve()
     place.filter("week", window=604_800).reserve()
     for name, options, says in [
@@ -606,7 +608,7 @@ def test_windows_that_make_no_sense_are_rejected(kind: Any, options: Any, says: 
 
 @four_ways
 @pytest.mark.parametrize("shards", [1, 16])
-def test_something_else_at_a_key_is_told_and_left_alone(place: Place, shards: int) -> None:
+def test_a_key_of_another_type_is_reported_and_left_alone(place: Place, shards: int) -> None:
     filter = place.filter(shards=shards)
     key = filter.keys[-1]
     place.one(key).sadd(key, "fingerprint")
@@ -631,7 +633,7 @@ OPERATIONS: dict[str, tuple[Any, ...]] = {
 
 @four_ways
 @pytest.mark.parametrize("shards", [1, 16])
-def test_a_missing_module_is_told_by_every_operation(bare_place: Place, shards: int) -> None:
+def test_every_operation_reports_a_missing_module(bare_place: Place, shards: int) -> None:
     filter = bare_place.filter(shards=shards, counting=True)
     for operation, words in OPERATIONS.items():
         with pytest.raises(ModuleMissingError, match="without the oxbloom module"):
@@ -676,7 +678,7 @@ def test_a_missing_shard_is_created_again_as_it_was(place: Place) -> None:
 
 
 @four_ways
-def test_what_was_added_twice_and_removed_once_is_gone(place: Place) -> None:
+def test_an_item_that_was_added_twice_and_removed_once_is_gone(place: Place) -> None:
     filter = place.filter(counting=True)
     assert filter.add_many([*numbered(100), *numbered(100)]) == [True] * 100 + [False] * 100
     assert filter.add("item 7") is False
@@ -690,7 +692,7 @@ def test_what_was_added_twice_and_removed_once_is_gone(place: Place) -> None:
 
 
 @four_ways
-def test_removing_from_what_does_not_count_is_rejected(place: Place) -> None:
+def test_removing_from_a_filter_without_counting_is_rejected(place: Place) -> None:
     filter = place.filter()
     filter.add("item")
     before = place.calls("bf.mdel")
@@ -745,7 +747,7 @@ def test_a_filter_that_cannot_grow_says_so_and_keeps_what_it_has(place: Place, s
 
 
 @four_ways
-def test_a_filter_that_finds_no_room_says_so_when_it_is_reserved(place: Place) -> None:
+def test_reserving_without_enough_memory_is_an_error(place: Place) -> None:
     with limited(place, 10_000), pytest.raises(redis.ResponseError, match="memory"):
         place.filter(capacity=1_000_000).reserve()
     assert place.filter(capacity=1_000_000).reserve() is True
@@ -770,19 +772,19 @@ def test_a_batch_is_a_command_for_each_shard(place: Place) -> None:
 
 
 @four_ways
-def test_a_batch_is_sent_to_all_servers_before_an_answer_is_waited_for(
+def test_a_batch_is_sent_to_all_servers_before_the_first_reply_is_read(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filter = place.filter()
     filter.add_many(numbered(1000))  # opens connections, and looks commands up
-    events = noted(monkeypatch)
+    events = record_events(monkeypatch)
     filter.add_many(numbered(1000))
     servers = len(place.servers)
     assert events == ["send"] * servers + ["read"] * 16
 
 
-def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Records what clients do on their connections from now on."""
+def record_events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Records each send and each read on a connection from now on."""
     events: list[str] = []
 
     def noting(event: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -798,10 +800,10 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return events
 
 
-# Lost answers
+# Lost replies
 
 
-def lose_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def lose_a_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loses the next reply, and breaks its connection."""
     sync, asynchronous = CONNECTIONS
     lost = threading.Event()
@@ -829,7 +831,7 @@ def lose_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @from_redis_py_6
 @pytest.mark.parametrize("way", EVERY_WAY, ids=str)
-def test_an_addition_whose_answer_was_lost_is_sent_again_only_by_a_client_that_retries(
+def test_an_addition_whose_reply_is_lost_is_sent_again_only_by_a_client_that_retries(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patient, impatient = place.filter(), place.filter(retries=0)
@@ -840,14 +842,14 @@ def test_an_addition_whose_answer_was_lost_is_sent_again_only_by_a_client_that_r
 
     before = place.calls("bf.insert")
     with monkeypatch.context() as patch:
-        lose_an_answer(patch)
+        lose_a_reply(patch)
         with pytest.raises(redis.ConnectionError, match="lost"):
             impatient.add(once)
     assert place.calls("bf.insert") - before == 1
     assert impatient.contains(once) is True
 
     with monkeypatch.context() as patch:
-        lose_an_answer(patch)
+        lose_a_reply(patch)
         assert patient.add(twice) is False
     assert place.calls("bf.insert") - before == 3
 
@@ -858,7 +860,7 @@ def same_shard(*items: str) -> bool:
 
 @from_redis_py_6
 @pytest.mark.parametrize("way", EVERY_WAY, ids=str)
-def test_a_batch_an_answer_to_which_was_lost_is_sent_again_where_the_documentation_says_so(
+def test_a_batch_with_a_lost_reply_is_sent_again_where_the_documentation_says_so(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     impatient = place.filter(retries=0)
@@ -866,7 +868,7 @@ def test_a_batch_an_answer_to_which_was_lost_is_sent_again_where_the_documentati
     before = place.calls("bf.insert")
     again = place.way.clustered and not place.way.asynchronous
     with monkeypatch.context() as patch:
-        lose_an_answer(patch)
+        lose_a_reply(patch)
         if again:
             assert False in impatient.add_many(numbered(200))
         else:
@@ -883,7 +885,7 @@ COMMANDS = ["BF.RESERVE", "BF.INSERT", "BF.MEXISTS", "BF.MDEL", "BF.CARD", "BF.I
 
 def register_those_of_redis_py(client: Any) -> None:
     if not hasattr(client, "bf"):
-        pytest.skip("asynchronous clients for clusters have it from redis-py 6 on")
+        pytest.skip("asynchronous clients for clusters have bf() from redis-py 6 on")
     client.bf()
 
 
@@ -939,7 +941,7 @@ def test_every_command_is_among_those_that_have_callbacks_above(
 
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException) -> None:
-    """Raises an error instead of reading a reply, as a signal handler may. Leaves the connection as it is."""
+    """Makes the read of this reply raise an error, as a signal handler may do. The connection stays open."""
     sync, asynchronous = CONNECTIONS
     replies = count(1)
 
@@ -958,7 +960,8 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException
     monkeypatch.setattr(asynchronous, "read_response", read_or_raise_later)
 
 
-# With asyncio and a cluster, nothing is raised between two replies: a task is cancelled where it waits.
+# Without asynchronous clients of clusters: they raise nothing between two replies, since tasks are cancelled where they
+# wait.
 INTERRUPTIBLE = [way for way in EVERY_WAY if not (way.asynchronous and way.clustered)]
 
 
@@ -1029,12 +1032,12 @@ def test_after_a_cancellation_the_next_command_gets_its_own_reply(place: Place) 
         adding = asyncio.create_task(filter.target.add_many(numbered(200)))
         while not waiting(place):
             await asyncio.sleep(0.005)
-        # Until Python 3.12, `asyncio.wait_for` loses a cancellation that comes after the awaited call has ended
+        # Before Python 3.12, `asyncio.wait_for` loses a cancellation that comes after the awaited call has ended
         # (cpython#86296). redis-py uses it to send, and the server may receive the command before asyncio notices the
         # end.
         for _ in range(100):
             await asyncio.sleep(0)
-        assert not adding.done(), f"it did not wait: {adding}"
+        assert not adding.done(), f"the addition did not wait: {adding}"
         adding.cancel()
         with pytest.raises(asyncio.CancelledError):
             await adding
@@ -1048,11 +1051,11 @@ def test_after_a_cancellation_the_next_command_gets_its_own_reply(place: Place) 
 @pytest.mark.parametrize("way", EVERY_WAY, ids=str)
 def test_after_a_timeout_the_next_command_gets_its_own_reply(place: Place) -> None:
     def in_time(call: Callable[[], Any]) -> Any:
-        """Returns the result of a call that must reply in time, however busy the machine is."""
+        """Repeats a call until its replies come in time, since the machine may be busy. Returns its result."""
         answers: list[Any] = []
 
         def answered() -> bool:
-            # If no server replies in time, a client of a cluster finds none of the servers.
+            # A client of a cluster raises the second error if no server replies in time.
             with suppress(redis.TimeoutError, redis.exceptions.RedisClusterException):
                 answers.append(call())
             return bool(answers)
@@ -1060,7 +1063,7 @@ def test_after_a_timeout_the_next_command_gets_its_own_reply(place: Place) -> No
         wait_until(answered)
         return answers[0]
 
-    # A client of a cluster asks for the servers when it is created.
+    # A client of a cluster already sends commands when it is created.
     filter = in_time(lambda: place.filter(retries=0, socket_timeout=0.1))
 
     def answer(operation: str, *words: Any) -> Any:
@@ -1101,7 +1104,7 @@ class Adder(threading.Thread):
                 self.stopped.wait(0.02)
 
     def wait_for_more(self) -> None:
-        """Waits for two more batches, one of which started after the call."""
+        """Waits for two more batches. The second one started after the call."""
         count = len(self.acknowledged)
         wait_until(lambda: len(self.acknowledged) >= count + 100)
 
@@ -1137,7 +1140,7 @@ def test_nothing_is_lost_while_slots_move(place: Place, counting: bool) -> None:
     homes = {key: cluster.primary_of(key) for key in filter.keys}
     before = redirections(place.servers)
     with adding_to(place.filter(capacity=200_000, counting=counting)) as adder:
-        for steps in (1, 2, 0):  # and home again
+        for steps in (1, 2, 0):  # the last step moves them back
             for key in filter.keys:
                 primaries = place.servers
                 to = primaries[(primaries.index(homes[key]) + steps) % len(primaries)]
@@ -1156,7 +1159,7 @@ def test_nothing_is_lost_while_slots_move(place: Place, counting: bool) -> None:
 
 @from_redis_py_6
 @on_clusters
-def test_what_a_replica_had_heard_of_outlives_its_primary(place: Place) -> None:
+def test_items_that_a_replica_has_received_outlive_its_primary(place: Place) -> None:
     cluster = place.cluster
     filter = place.filter(capacity=200_000)
     filter.reserve()
@@ -1175,7 +1178,7 @@ def test_what_a_replica_had_heard_of_outlives_its_primary(place: Place) -> None:
             cluster.start_again(killed)
     assert len(safe) >= 100
     assert filter.contains_many(safe) == [True] * len(safe)
-    # Items that were added after the take-over are present too, except for a batch that started before it.
+    # Items that were added after the failover are present too. The first batch is left out: it may have started before.
     later = adder.acknowledged[count + 50 :]
     assert len(later) >= 50
     assert filter.contains_many(later) == [True] * len(later)
@@ -1186,8 +1189,8 @@ def test_what_a_replica_had_heard_of_outlives_its_primary(place: Place) -> None:
 
 
 @on_clusters
-def test_a_cluster_that_lost_a_shard_makes_it_again_as_it_was(place: Place) -> None:
-    """The same happens when a primary fails before its replica knows about a filter."""
+def test_shards_that_a_cluster_lost_are_created_again_as_they_were(place: Place) -> None:
+    """A cluster also loses shards when a primary fails before its replica has received them."""
     filter = place.filter(capacity=200_000)
     filter.add_many(numbered(100))
     facts = filter.info()
@@ -1199,7 +1202,7 @@ def test_a_cluster_that_lost_a_shard_makes_it_again_as_it_was(place: Place) -> N
 
 @pytest.mark.parametrize("operation", ["add_many", "contains_many"])
 @pytest.mark.parametrize("word", ["https://example.com/", b"bytes"])
-def test_one_string_is_not_taken_for_many_items(operation, word):
+def test_batches_reject_a_single_string(operation, word):
     for filter in (ShardedFilter, AsyncShardedFilter):
         call = getattr(filter(None, "seen", shards=4), operation)
         with pytest.raises(TypeError, match="several"):

@@ -1,4 +1,4 @@
-"""The package has types: of its own, and for those who use it."""
+"""The types of the package are right, and programs that use it can be checked with mypy."""
 
 import subprocess
 import sys
