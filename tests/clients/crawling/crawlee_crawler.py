@@ -1,7 +1,7 @@
 """A crawler with Crawlee, in a process of its own: crawlee_crawler.py SERVER_URL QUEUE START_URL BLOCKED_SECONDS.
 
-Follows all links to `/page`. A queue with this name continues where another process left it. A request that was fetched
-and not handled is available again after BLOCKED_SECONDS.
+Follows all links to `/page`. If the queue exists, the crawler continues with it. A request that was taken from the
+queue and not handled is available again after BLOCKED_SECONDS.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ warnings.filterwarnings("ignore", message="The RedisStorageClient is experimenta
 
 
 async def main(url: str, queue: str, start: str, blocked: str) -> None:
-    # Crawlee has no setting for these.
+    # Crawlee has no settings for these times.
     _request_queue_client.RedisRequestQueueClient._BLOCK_REQUEST_TIME = int(1000 * float(blocked))
     _request_queue_client.RedisRequestQueueClient._RECLAIM_INTERVAL = timedelta(seconds=1)
     client = RedisStorageClient(connection_string=url, queue_dedup_strategy="bloom")

@@ -1,4 +1,4 @@
-"""Real crawlers: processes of Scrapy, started as `scrapy crawl` starts them."""
+"""Runs real crawlers: processes of Scrapy, which are started with `scrapy crawl`."""
 
 import json
 import os
@@ -102,12 +102,12 @@ class Crawl:
         return crawler
 
     def follow(self, *urls: str, again: str = "", always: str = "", **settings: Any) -> Crawler:
-        """Starts a crawler that follows links from `urls`. It waits for `go`."""
+        """Starts a crawler that follows links from `urls`. It begins when `go` is called."""
         arguments = {"urls": " ".join(urls), "again": again, "always": always}
         return self.start("follow", arguments, **settings)
 
     def go(self) -> None:
-        """Starts all crawlers at the same moment, when each is ready or has ended."""
+        """Waits until each crawler is ready or has exited. Then lets them begin at the same moment."""
         wait_until(lambda: all(map(self.is_ready, self.crawlers)))
         self.flag.touch()
 

@@ -1,4 +1,4 @@
-"""A network between a client and a server that can lose replies."""
+"""A proxy between clients and a server that can lose replies."""
 
 import selectors
 import socket
@@ -10,7 +10,7 @@ from servers import HOST
 
 
 class Proxy:
-    """Forwards all data between clients and `port`, unless it is told to lose a reply."""
+    """Forwards all data between clients and the server at `port`, except for a reply that it must lose."""
 
     def __init__(self, port: int) -> None:
         self.server_port = port
@@ -48,7 +48,7 @@ class Proxy:
 
 @contextmanager
 def proxy(port: int) -> Iterator[Proxy]:
-    """Starts a proxy. `lose.set()` loses the next reply, and its connection."""
+    """Starts a proxy. `lose.set()` makes it drop the next reply, and close its connection."""
     proxy = Proxy(port)
     thread = threading.Thread(target=proxy.run)
     thread.start()

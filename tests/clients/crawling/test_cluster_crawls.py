@@ -1,9 +1,10 @@
-"""Crawls whose filter is spread over a cluster. Nothing is forgotten while slots move, and little when a primary dies.
+"""Crawls with a filter that is spread over a cluster. It forgets nothing while slots move, and little when a primary
+dies.
 
 A cluster replicates asynchronously: the last writes that a primary acknowledged may not have reached its replica.
-`WAIT` bounds this. The test sends it to each primary after a write, so it says whether the replica has everything up to
-there. A request is added to the filter before it is queued, and queued before it is served. So all pages that were
-served before the `WAIT` were in the filter, and must not be crawled again. Later pages may be.
+`WAIT` limits this loss. The test sends it to each primary after a write, so it returns once the replica has everything
+up to that write. A request is added to the filter before it is queued, and queued before its page is served. Therefore,
+all pages that were served before the `WAIT` are in the filter, and must not be crawled again. Later pages may be.
 """
 
 import re
@@ -24,7 +25,7 @@ CRAWLERS = 2
 
 
 def settings_of_the_page() -> dict:
-    """Returns the settings of the page on crawling for more than one server."""
+    """Returns the settings that docs/crawling.md gives for more than one server."""
     section = PAGE.split("## More than one server")[1]
     block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     assert block
@@ -39,7 +40,7 @@ def start(crawl: Crawl, pages: Site) -> None:
     crawl.go()
 
 
-def test_every_page_is_crawled_once_while_slots_move_with_all_that_is_in_them(tmp_path: Path):
+def test_every_page_is_crawled_once_while_slots_move(tmp_path: Path):
     with running_cluster() as cluster, site(delay=0.02) as pages:
         settings = {**settings_of_the_page(), "SCHEDULER_PERSIST": True}
         settings["REDIS_URL"] = cluster.servers[0].url
@@ -59,7 +60,7 @@ def test_every_page_is_crawled_once_while_slots_move_with_all_that_is_in_them(tm
         assert seen.card() > pages.pages
 
 
-def test_what_was_crawled_before_a_wait_is_not_crawled_again_when_a_primary_is_killed(
+def test_pages_that_were_crawled_before_a_wait_are_not_crawled_again_when_a_primary_is_killed(
     tmp_path: Path,
 ):
     with (
@@ -82,12 +83,13 @@ def test_what_was_crawled_before_a_wait_is_not_crawled_again_when_a_primary_is_k
 
         assert set(crawled.crawled()) == set(range(pages.pages))
         twice = {page for page, times in pages.visits().items() if times > 1}
-        # If a reply is lost, nobody knows whether the request is new, so it is let through.
+        # If a reply is lost, it is not known whether the request is new. Then it is crawled.
         uncertain = sum(one.get("bloomfilter/uncertain", 0) for one in stats)
         assert len(twice & before) <= uncertain < len(before) / 4
         assert len(before) < pages.pages
+        # Scrapy 2.11 warns about its default.
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Scrapy 2.11 recommends another fingerprint
+            warnings.simplefilter("ignore")
             fingerprint = RequestFingerprinter().fingerprint
         requests = (Request(pages.url(page)) for page in before)
         assert all(seen.contains_many(fingerprint(request).hex() for request in requests))

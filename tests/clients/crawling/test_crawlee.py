@@ -1,6 +1,5 @@
-"""Crawlee for Python keeps its queue in Redis, and calls BF.* to drop duplicates: `queue_dedup_strategy="bloom"`.
-
-Its storage client also needs RedisJSON.
+"""Tests Crawlee for Python. With `queue_dedup_strategy="bloom"`, it keeps its queue in Redis and drops duplicates with
+BF.* commands. Its storage client also needs RedisJSON.
 """
 
 import os
@@ -20,7 +19,7 @@ JSON = os.environ.get("REDISJSON_MODULE", str(ROOT / "target/redisbloom/rejson.s
 PAGES = 60
 QUEUE = "pages"
 FILTERS = [f"request_queues:{QUEUE}:{which}_bloom_filter" for which in ("added", "handled")]
-BLOCKED = 2  # seconds until what a dead crawler had fetched is available again
+BLOCKED = 2  # seconds until requests that a dead crawler took are available again
 
 
 @pytest.fixture
@@ -74,7 +73,7 @@ def test_a_crawl_visits_each_page_once_and_a_second_one_none(server, website, cr
     assert website.visits() == dict.fromkeys(range(PAGES), 1)
     for key in FILTERS:
         assert server.client.execute_command("BF.CARD", key) == PAGES
-        # As docs/crawling.md says.
+        # docs/crawling.md states this number.
         assert server.client.bf().info(key).capacity == 100_000
     crawlers.finish(crawlers.start())
     assert website.visits() == dict.fromkeys(range(PAGES), 1)
@@ -114,5 +113,5 @@ def test_a_crawl_that_was_killed_is_completed(website, crawlers):
     crawlers.finish(crawlers.start(BLOCKED))
     visits = website.visits()
     assert set(visits) == set(range(PAGES))
-    # Those in progress when the crawler died.
+    # At most four requests were in progress when the crawler died. Only they are repeated.
     assert sum(visits.values()) - PAGES <= 4

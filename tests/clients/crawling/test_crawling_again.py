@@ -1,7 +1,7 @@
 """Crawls whose filter forgets: a page is crawled again when its window is over, and not before.
 
-One test waits for that, with a short window. In the others, a command for tests stops and turns the module's clock, so that
-the results do not depend on the duration of a crawl.
+One test waits for that, with a short window. The others set the module's clock with BF.CLOCK, a command for tests, so
+that the results do not depend on the duration of a crawl.
 """
 
 import os
@@ -31,7 +31,7 @@ CRAWLERS = 2
 
 
 def settings_of_the_page() -> dict[str, Any]:
-    """Returns the settings of the page on crawling for crawling again."""
+    """Returns the settings that docs/crawling.md gives for crawling pages again."""
     section = PAGE.split("## Crawl pages again")[1]
     block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     assert block
@@ -55,13 +55,12 @@ def server_with_clock() -> Iterator[Server]:
 @pytest.fixture
 def server(server_with_clock: Server) -> Server:
     server_with_clock.client.flushall()
-    turn(server_with_clock, NOW)
+    set_clock(server_with_clock, NOW)
     return server_with_clock
 
 
-def turn(server: Server, ahead: timedelta, key: str = "any") -> None:
-    """Sets the clock of forgetting filters to this time after the start. In a cluster, the server must serve the
-    key."""
+def set_clock(server: Server, ahead: timedelta, key: str = "any") -> None:
+    """Stops the clock of forgetting filters at this time after BEGIN. In a cluster, the server must serve the key."""
     milliseconds = (BEGIN + ahead) // timedelta(milliseconds=1)
     assert server.client.execute_command("BF.CLOCK", key, milliseconds) == b"OK"
 
@@ -101,14 +100,14 @@ def test_a_page_is_crawled_again_after_the_window_and_not_before(server, tmp_pat
     ):
         urls = every_url(pages)
         assert crawled_by(weekly, *urls) == once(pages)
-        turn(server, REMEMBERED)
+        set_clock(server, REMEMBERED)
         assert crawled_by(weekly, *urls) == Counter()
-        turn(server, FORGOTTEN)
+        set_clock(server, FORGOTTEN)
         assert crawled_by(weekly, *urls) == once(pages)
-        # From here on, the second crawl counts.
-        turn(server, FORGOTTEN + REMEMBERED)
+        # The window of the items now began with the second crawl.
+        set_clock(server, FORGOTTEN + REMEMBERED)
         assert crawled_by(weekly, *urls) == Counter()
-        turn(server, 2 * FORGOTTEN)
+        set_clock(server, 2 * FORGOTTEN)
         assert crawled_by(weekly, pages.url(0)) == once(pages)
         assert pages.visits() == weekly.crawled()
 
@@ -121,7 +120,7 @@ def test_a_page_is_crawled_again_after_a_short_window_by_the_servers_own_clock(t
     settings = {**LASTING, "SCHEDULER_PERSIST": True}
     with running(OXBLOOM) as server, site(PAGES) as pages:
         urls = every_url(pages)
-        # Two crawls take less time than one of these windows, on any machine.
+        # On any machine, two crawls take less time than one of these windows.
         for window in (10, 20, 40, 80, 160):
             server.client.flushall()
             folder = tmp_path / str(window)
@@ -136,7 +135,7 @@ def test_a_page_is_crawled_again_after_a_short_window_by_the_servers_own_clock(t
                 assert began + window <= now() <= began + 1.125 * window + WITHIN
                 assert set(crawled_by(short, *urls)) == set(range(PAGES))
                 return
-        pytest.fail("two crawls take minutes")
+        pytest.fail("two crawls took longer than the longest window")
 
 
 def test_pages_that_lead_to_the_others_can_be_crawled_each_time(server, tmp_path):
@@ -146,9 +145,10 @@ def test_pages_that_lead_to_the_others_can_be_crawled_each_time(server, tmp_path
             (REMEMBERED, Counter()),
             (FORGOTTEN, once(pages)),
         ]:
-            turn(server, when)
+            set_clock(server, when)
             crawled = crawled_by(weekly, pages.url(0), always="yes")
-            # A link back to the page is followed too.
+            # The first request bypasses the filter, so it is crawled each time, and a link to its page is not a
+            # duplicate of it.
             assert crawled == expected + Counter({0: 1})
 
 
@@ -161,14 +161,14 @@ def test_with_refresh_a_page_is_crawled_again_when_it_was_not_met_for_a_window(
         urls = every_url(pages)
         met, others = set(range(0, PAGES, 2)), set(range(1, PAGES, 2))
         assert crawled_by(refreshed, *urls) == once(pages)
-        turn(server, REMEMBERED)
+        set_clock(server, REMEMBERED)
         assert crawled_by(refreshed, *[urls[page] for page in met]) == Counter()
-        turn(server, FORGOTTEN)
+        set_clock(server, FORGOTTEN)
         assert crawled_by(refreshed, *urls) == Counter(others | (set() if refresh else met))
         # All pages are met once more.
-        turn(server, FORGOTTEN + REMEMBERED)
+        set_clock(server, FORGOTTEN + REMEMBERED)
         assert crawled_by(refreshed, *urls) == Counter()
-        turn(server, FORGOTTEN + REMEMBERED + FORGOTTEN)
+        set_clock(server, FORGOTTEN + REMEMBERED + FORGOTTEN)
         assert crawled_by(refreshed, *urls) == once(pages)
 
 
@@ -179,9 +179,9 @@ def test_crawlers_that_share_a_filter_crawl_each_page_once_a_window(server, tmp_
     with site() as pages, crawl(server, tmp_path, **settings) as shared:
         urls = every_url(pages)[:20]
         for number in range(3):
-            turn(server, number * forgotten)
+            set_clock(server, number * forgotten)
             assert crawled_by(shared, *urls, crawlers=CRAWLERS) == once(pages)
-            turn(server, number * forgotten + REMEMBERED)
+            set_clock(server, number * forgotten + REMEMBERED)
             assert crawled_by(shared, *urls, crawlers=CRAWLERS) == Counter()
         assert pages.visits() == shared.crawled()
 
@@ -194,7 +194,7 @@ def test_a_crawler_that_is_killed_loses_nothing_and_crawls_nothing_twice_in_a_wi
         times: Counter[int] = Counter()
         for number in range(2):
             begin = 2 * number * FORGOTTEN
-            turn(server, begin)
+            set_clock(server, begin)
             killed.flag.unlink(missing_ok=True)
             crawler = killed.follow(pages.url(0))
             killed.go()
@@ -209,7 +209,7 @@ def test_a_crawler_that_is_killed_loses_nothing_and_crawls_nothing_twice_in_a_wi
             assert in_flight
             assert len(killed.crawled() - times) < pages.pages
 
-            turn(server, begin + REMEMBERED)
+            set_clock(server, begin + REMEMBERED)
             crawled_by(killed, pages.url(0))
             crawled = killed.crawled() - times
             assert set(crawled) == set(range(pages.pages))
@@ -219,9 +219,9 @@ def test_a_crawler_that_is_killed_loses_nothing_and_crawls_nothing_twice_in_a_wi
 
 
 def test_a_filter_over_a_cluster_forgets_wherever_its_shards_are(tmp_path):
-    def turn_all(cluster: Cluster, ahead: timedelta) -> None:
+    def set_all_clocks(cluster: Cluster, ahead: timedelta) -> None:
         for server in cluster.primaries():
-            turn(server, ahead, next(cluster.tags_of(server)))
+            set_clock(server, ahead, next(cluster.tags_of(server)))
 
     with running_cluster(MODULE) as cluster, site() as pages:
         settings = {
@@ -234,13 +234,13 @@ def test_a_filter_over_a_cluster_forgets_wherever_its_shards_are(tmp_path):
         )
         with crawl(cluster.servers[0], tmp_path, **LASTING, **WEEKLY, **settings) as sharded:
             urls = every_url(pages)[:20]
-            turn_all(cluster, NOW)
+            set_all_clocks(cluster, NOW)
             assert crawled_by(sharded, *urls, crawlers=CRAWLERS) == once(pages)
             assert seen.reserve() is False
             cluster.shuffle(seen.keys)
-            turn_all(cluster, REMEMBERED)
+            set_all_clocks(cluster, REMEMBERED)
             assert crawled_by(sharded, *urls, crawlers=CRAWLERS) == Counter()
-            turn_all(cluster, FORGOTTEN)
+            set_all_clocks(cluster, FORGOTTEN)
             assert crawled_by(sharded, *urls, crawlers=CRAWLERS) == once(pages)
             assert seen.reserve() is False
             assert pages.visits() == sharded.crawled()
@@ -252,7 +252,7 @@ def test_a_filter_over_a_cluster_forgets_wherever_its_shards_are(tmp_path):
 @pytest.mark.parametrize(
     "settings", [PLAIN, LASTING, SCRAPYS_OWN], ids=["scrapy-redis", "lasting", "scrapy"]
 )
-def test_a_filter_that_does_not_outlast_a_crawl_is_told_and_one_that_is_flushed_is_made_anew(
+def test_a_filter_that_does_not_outlast_a_crawl_causes_a_warning_and_one_that_is_flushed_is_created_again(
     server, tmp_path, settings, lasts, flushed
 ):
     how = {"SCHEDULER_PERSIST": lasts, "SCHEDULER_FLUSH_ON_START": flushed}

@@ -1,7 +1,6 @@
-"""docs/crawling.md, followed to the letter: its commands are typed into one shell.
+"""Follows docs/crawling.md: its commands are typed into one shell.
 
-Only the values that the page asks its readers to set differ: the site, which is on loopback, and the port. The server
-keeps its files in a temporary folder.
+Only the values that the page asks its readers to set differ, such as the site, which is on loopback, and the folder.
 """
 
 import json
@@ -21,7 +20,8 @@ from website import Site, site
 
 PAGE = page("crawling.md")
 SETTINGS_PAGE = page("scrapy.md")
-# The delay of a page. The crawl must not end before the page has stopped it twice, however busy the machine is.
+# The delay of a reply is so long that a crawl does not end before the commands have stopped it twice, however busy the
+# machine is.
 PAGES = 200
 DELAY = 0.4  # seconds
 
@@ -54,7 +54,7 @@ class Reader:
             'WHEELS="$PWD/target/wheels"': f"WHEELS={target / 'wheels'}",
         }
         self.client = redis.Redis(HOST, self.port, decode_responses=True)
-        # Without the flags of a make that runs these tests.
+        # Clears the flags of a `make` that runs these tests.
         self.shell = Shell(folder, PAGE, MAKEFLAGS="")
         self.type(with_settings(SETTINGS, values), FUNCTION)
 
@@ -111,7 +111,7 @@ def test_the_page_can_be_followed(reader: Reader, pages: Site) -> None:
         items
     ]
 
-    # The queue is empty, so its key does not exist.
+    # ANEW deletes two keys. The queue is empty, so it has no key.
     assert reader.type(ANEW) == ["2"]
     assert reader.type(MANY) == [str(PAGES)]
 
@@ -120,7 +120,7 @@ def test_the_page_can_be_followed(reader: Reader, pages: Site) -> None:
     assert int(card) == client.execute_command("BF.CARD", "pages:bloomfilter") > PAGES
     assert f"| 100 million | 132 MB | 191 MB | 256 MB | {round(int(size) / 1e6)} MB |" in PAGE
 
-    # A crawl with the set of scrapy-redis, which continues with a filter.
+    # Crawls with the set of scrapy-redis, then continues with a filter.
     reader.type(ANEW)
     reader.type("cp settings.py before.py")
     reader.type(
@@ -142,7 +142,7 @@ def test_the_page_can_be_followed(reader: Reader, pages: Site) -> None:
 
 
 def test_no_command_of_the_page_is_left_out() -> None:
-    """Checks that the headings have the order of the page, since all commands are typed into one shell above."""
+    """The test above types all commands of the page, in their order."""
     typed = [SETTINGS, FUNCTION, START, INSTALL, FIRST, LASTING, INTERRUPT, KILL, FINISH, ANEW]
     assert blocks_of(PAGE) == [*typed, MANY, SIZES, MOVE, FINGERPRINTS, STOP]
     assert waits_are_bounded(PAGE)

@@ -54,7 +54,7 @@ def test_of_0_to_9_and_0_to_99_the_second_ten_are_filtered(server, tmp_path, set
 
 
 @pytest.mark.parametrize("settings", [PLAIN, LASTING], ids=["scrapy-redis", "lasting"])
-def test_a_projects_own_filter_is_asked(server, tmp_path, settings):
+def test_a_projects_own_filter_is_used(server, tmp_path, settings):
     own = {**settings, "DUPEFILTER_CLASS": "spiders.WithoutSeven"}
     with site() as pages, crawl(server, tmp_path, **own) as textbook:
         textbook.start("textbook", {"site": pages.root}).finish()
@@ -72,7 +72,7 @@ def test_crawlers_of_one_queue_crawl_every_page_once(server, tmp_path, settings,
 
 
 @pytest.mark.parametrize("crawlers", [2, 4])
-def test_to_check_and_then_to_insert_crawls_pages_twice(server, tmp_path, crawlers):
+def test_checking_and_then_inserting_crawls_pages_twice(server, tmp_path, crawlers):
     old = {**CHECK_THEN_INSERT, "SCHEDULER_PERSIST": True}
 
     def crawls_a_page_twice(attempt: int) -> bool:
@@ -83,8 +83,8 @@ def test_to_check_and_then_to_insert_crawls_pages_twice(server, tmp_path, crawle
             together(many, pages, crawlers)
             return max(pages.visits().values()) > 1
 
-    # Two crawlers have to check a request at the same moment. On a busy machine, not every crawl has such a moment, so
-    # this repeats.
+    # A page is crawled twice if two crawlers check a request for it at the same moment. On a busy machine, not every
+    # crawl has such a moment, so crawls are repeated until one has.
     assert any(map(crawls_a_page_twice, count()))
 
 
@@ -104,7 +104,7 @@ def test_nothing_is_lost_or_crawled_twice_when_a_crawl_is_stopped_and_resumed(se
         every_page_once(stopped, pages)
 
 
-def test_whoever_is_stopped_first_leaves_the_crawl_to_the_others(server, tmp_path):
+def test_a_crawler_that_is_stopped_leaves_the_crawl_to_the_others(server, tmp_path):
     with site(delay=0.3) as pages, crawl(server, tmp_path, **LASTING) as shared:
         stopped, goes_on = (shared.follow(pages.url(0)) for _ in range(2))
         shared.go()
@@ -118,7 +118,7 @@ def test_whoever_is_stopped_first_leaves_the_crawl_to_the_others(server, tmp_pat
 
 
 def until_pages_are_in_flight(crawl: Crawl, site: Site, share: float) -> None:
-    """Waits until a share of the pages has been crawled, and others, not only redirects, are in flight."""
+    """Waits until this share of the pages has been crawled, and more than three other pages are in flight."""
     wait_until(lambda: len(crawl.crawled()) > share * site.pages and site.serving["page"] > 3)
 
 
@@ -159,15 +159,15 @@ def test_nothing_is_lost_and_only_what_was_in_flight_is_crawled_twice_when_all_a
 
         killed.follow(pages.url(0)).finish()
         crawled = killed.crawled()
-        assert all(in_flight), "the kills hit nothing"
+        assert all(in_flight), "no page was in flight when a crawler was killed"
         assert set(crawled) == set(range(pages.pages))
         often = {page: sum(page in pages for pages in in_flight) for page in crawled}
         assert {page: n for page, n in crawled.items() if n > 1 + often[page]} == {}
         assert server.client.exists(IN_FLIGHT) == 0
 
 
-def test_without_our_scheduler_what_was_in_flight_is_lost(server, tmp_path):
-    """As in the test above, but with the scheduler of scrapy-redis: this shows that the kills have an effect."""
+def test_without_our_scheduler_pages_in_flight_are_lost(server, tmp_path):
+    """This is the test above with the scheduler of scrapy-redis. It shows that kills have an effect."""
     settings = {**PLAIN, "SCHEDULER_PERSIST": True}
     with site(delay=0.2) as pages, crawl(server, tmp_path, **settings) as killed:
         crawler = killed.follow(pages.url(0))
@@ -190,15 +190,14 @@ def test_crawlers_that_are_fed_by_redis_share_what_they_have_seen(server, tmp_pa
         running = [fed.start("fed", {}) for _ in range(2)]
         for crawler in running:
             crawler.finish()
-        # scrapy-redis lets the URLs that it is given bypass the filter. They may be crawled again when a link leads to
-        # them.
+        # In scrapy-redis, URLs from the list bypass the filter. They may be crawled again when a link leads to them.
         times = fed.crawled()
         assert {times.pop(0), times.pop(1)} <= {1, 2}
         assert dict(times) == dict.fromkeys(range(2, pages.pages), 1)
 
 
 class Faults:
-    """Faults that keep a crawler from storing requests, and their ends."""
+    """Causes faults that keep a crawler from storing requests, and ends them."""
 
     @staticmethod
     def the_server_is_away(server: Server) -> None:
@@ -262,7 +261,7 @@ def test_a_crawler_that_cannot_store_requests_stops_and_nothing_is_lost(
 @pytest.mark.parametrize(
     "settings", [PLAIN, LASTING, SCRAPYS_OWN], ids=["scrapy-redis", "lasting", "scrapy"]
 )
-def test_what_is_forgotten_is_crawled_again(server, tmp_path, settings, again, missing):
+def test_pages_that_are_forgotten_are_crawled_again(server, tmp_path, settings, again, missing):
     with (
         site(pages=100) as pages,
         crawl(server, tmp_path, BLOOMFILTER_COUNTING=True, **settings) as banned,

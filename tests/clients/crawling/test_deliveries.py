@@ -1,4 +1,4 @@
-"""The queue that removes a request when it is done. The tests kill crawlers, and lose replies."""
+"""Tests the queue that keeps each request until it is done. The tests kill crawlers, and lose replies."""
 
 import random
 import time
@@ -20,7 +20,7 @@ QUEUE = "quotes:requests"
 FILTER = "quotes:bloomfilter"
 ORDER = ORDERS[FifoQueue]
 LEASE = 1  # second
-LONG = 600  # for takers that must not count as dead, however busy the machine is
+LONG = 600  # seconds, for takers that must not count as dead, however busy the machine is
 KINDS = pytest.mark.parametrize("kind", ORDERS, ids=lambda kind: kind.__name__)
 
 
@@ -62,7 +62,7 @@ def test_entries_are_taken_in_the_order_of_scrapy_redis(server, taker, kind, tak
 
 
 @KINDS
-def test_scrapy_redis_takes_what_was_put_and_the_other_way_round(server, taker, kind):
+def test_entries_of_this_queue_and_of_scrapy_redis_are_the_same(server, taker, kind):
     one, queue = taker(kind), kind(server.client, Spider("quotes"), QUEUE)
     request = Request("https://example.com/", priority=3, meta={"depth": 2})
     put(one, b"-3 " + queue._encode_request(request))
@@ -73,7 +73,7 @@ def test_scrapy_redis_takes_what_was_put_and_the_other_way_round(server, taker, 
 
 
 @KINDS
-def test_what_a_dead_taker_had_is_taken_next_and_what_it_was_done_with_is_not(taker, kind):
+def test_entries_of_a_dead_taker_are_taken_next_unless_they_were_done(taker, kind):
     dead, alive = taker(kind), taker(kind, lease=LONG)
     for n in range(10):
         put(dead, entry(n))
@@ -89,19 +89,19 @@ def test_what_a_dead_taker_had_is_taken_next_and_what_it_was_done_with_is_not(ta
 
 
 @pytest.mark.parametrize("first", ["take", "sign_of_life"])
-def test_after_an_outage_everyone_gets_the_time_to_give_a_sign_of_life(taker, first):
+def test_after_an_outage_all_takers_get_the_time_to_give_a_sign_of_life(taker, first):
     one, other = taker(lease=5), taker(lease=5)
     put(one, entry(1))
     one.take()
     other.sign_of_life()
     time.sleep(6.1)  # times are whole seconds
-    # Nobody could reach the server. This taker is the first that reaches it, and works step by step.
+    # No taker could reach the server. This one is the first to reach it again, and must not consider the others dead.
     getattr(other, first)()
     assert other.sign_of_life() == (0, 1)
     assert other.sign_of_life() == (0, 1)
     one.sign_of_life()
     assert other.sign_of_life() == (0, 1)
-    # A taker that lets this time pass counts as dead.
+    # A taker that gives no sign of life for the time of its lease counts as dead.
     wait_until(lambda: other.sign_of_life()[1] == 0)
     assert number(other.take()) == 1
 
@@ -115,14 +115,14 @@ def test_a_lease_is_as_long_as_its_taker_asked_for(taker):
         assert impatient.sign_of_life() == (0, 1)
 
 
-def test_a_note_is_let_go_of_with_the_next_one(server, taker):
+def test_a_note_that_is_done_is_removed_with_the_next_one(server, taker):
     one = taker()
     one.done(one.note(entry(1)))
     one.note(entry(2))
     assert server.client.hvals(f"{{{QUEUE}}}:inflight") == [entry(2)]
 
 
-def test_what_is_done_is_reported_until_the_server_has_heard_of_it(server, taker):
+def test_entries_that_are_done_are_reported_until_the_server_accepts_the_report(server, taker):
     one = taker()
     put(one, entry(1))
     token, _ = one.take()
@@ -139,7 +139,7 @@ def test_what_is_done_is_reported_until_the_server_has_heard_of_it(server, taker
     assert "cmdstat_hdel" not in server.client.info("commandstats")
 
 
-def test_a_taker_that_leaves_puts_back_what_it_is_not_done_with(server, taker):
+def test_a_taker_that_leaves_puts_back_the_entries_that_are_not_done(server, taker):
     leaving, staying = taker(lease=LONG), taker(lease=LONG)
     for n in range(4):
         put(leaving, entry(n))
@@ -158,7 +158,7 @@ def test_an_entry_and_its_item_are_added_together_or_not_at_all(server, taker):
     assert one.put_if_new(entry(1), FILTER, addition)
     assert not one.put_if_new(entry(2), FILTER, addition)
     assert server.client.llen(QUEUE) == 1
-    # A filter that cannot grow.
+    # This filter cannot grow.
     server.client.execute_command("BF.RESERVE", "full", 0.01, 1, "NONSCALING")
     assert one.put_if_new(entry(3), "full", ["ITEMS", "a"])
 
@@ -172,7 +172,7 @@ def test_an_entry_and_its_item_are_added_together_or_not_at_all(server, taker):
 
 
 @KINDS
-def test_no_lost_answer_loses_or_doubles_an_entry(server, taker, kind):
+def test_no_lost_reply_loses_or_doubles_an_entry(server, taker, kind):
     with proxy(server.port) as network:
         one = taker(kind, network.port)
         one.sign_of_life()
@@ -198,7 +198,7 @@ def test_no_lost_answer_loses_or_doubles_an_entry(server, taker, kind):
 
 
 @KINDS
-def test_every_entry_is_done_once_whoever_dies(server, taker, kind):
+def test_every_entry_is_done_once_whichever_taker_dies(server, taker, kind):
     chance = random.Random(1)
     takers = [taker(kind, lease=LONG) for _ in range(4)]
     held: dict[Deliveries, dict[str, int]] = {one: {} for one in takers}
@@ -206,11 +206,11 @@ def test_every_entry_is_done_once_whoever_dies(server, taker, kind):
 
     def step(one: Deliveries) -> None:
         nonlocal total
-        deed = chance.random()
-        if deed < 0.3:
+        action = chance.random()
+        if action < 0.3:
             put(one, entry(total, chance.randrange(3)))
             total += 1
-        elif deed < 0.9:
+        elif action < 0.9:
             for token in [token for token in held[one] if chance.random() < 0.5]:
                 done[held[one].pop(token)] += 1
                 one.done(token)
@@ -226,7 +226,7 @@ def test_every_entry_is_done_once_whoever_dies(server, taker, kind):
         lost.update(held.pop(dead).values())
         takers.append(taker(kind, lease=LONG))
         held[takers[-1]] = {}
-        # The same happens when its lease is over.
+        # This has the same effect as the end of its lease.
         *_, leases = dead.keys
         assert server.client.zadd(leases, {dead.taker: 1}, xx=True, ch=True) == 1
         for one in takers:
@@ -238,4 +238,4 @@ def test_every_entry_is_done_once_whoever_dies(server, taker, kind):
             done[token] += 1
     assert set(done) == set(range(total))
     assert {n: times for n, times in done.items() if times != 1} == {}
-    assert lost, "nobody died at work"
+    assert lost, "no taker died with an entry"

@@ -1,5 +1,4 @@
-"""The duplicates filter on its own, with a real server: the effect of its settings, and its behaviour when something
-fails."""
+"""Tests the dupefilter with a real server: the effects of its settings, and what it does when something fails."""
 
 import logging
 import threading
@@ -94,7 +93,7 @@ def test_the_filter_is_as_large_as_the_settings_say(
         ("SCHEDULER_LEASE", 0),
     ],
 )
-def test_settings_that_make_no_sense_are_named(server, spider, caplog, name, value):
+def test_an_error_names_the_setting_that_makes_no_sense(server, spider, caplog, name, value):
     quotes = spider(**{name: value})
     unusable = RFPDupeFilter.from_spider(quotes)
     assert rejection(unusable, quotes.crawler, caplog).startswith(
@@ -123,7 +122,7 @@ YEARS = timedelta(days=36_525)  # a hundred
 def test_the_filter_forgets_as_the_settings_say(server, dupefilter, settings, options):
     for seen in (dupefilter(**settings), dupefilter(**settings)):
         assert [info(server, field) for field in ("WINDOW", "SLICES", "REFRESH")] == options
-        # A new filter has the same options.
+        # The filter that replaces a cleared one has the same options.
         seen.clear()
         assert not seen.request_seen(PAGE)
         assert [info(server, field) for field in ("WINDOW", "SLICES", "REFRESH")] == options
@@ -164,7 +163,7 @@ WEEK = {"BLOOMFILTER_WINDOW": 604_800}
         ),
     ],
 )
-def test_a_window_that_makes_no_sense_is_told(server, spider, caplog, settings, says):
+def test_a_window_that_makes_no_sense_is_reported(server, spider, caplog, settings, says):
     quotes = spider(**settings)
     unusable = RFPDupeFilter.from_spider(quotes)
     assert rejection(unusable, quotes.crawler, caplog).startswith(f"The crawl cannot start: {says}")
@@ -279,7 +278,7 @@ def test_a_request_costs_one_command(server, dupefilter, counting):
     assert {name: n for name, n in calls.items() if n > 2} == {"cmdstat_bf.insert": 100}
 
 
-def test_shards_and_a_server_of_its_own_are_settings(server, dupefilter, spider):
+def test_a_filter_can_have_shards_and_a_server_of_its_own(server, dupefilter, spider):
     with running() as queue:
         elsewhere = {"REDIS_URL": queue.url, "BLOOMFILTER_REDIS_PARAMS": {"url": server.url}}
         seen = dupefilter(BLOOMFILTER_SHARDS=4, **elsewhere)
@@ -297,7 +296,7 @@ def test_two_crawlers_start_with_one_filter(server, dupefilter):
 
 
 def rejection(dupefilter: RFPDupeFilter, crawler: Crawler, caplog: pytest.LogCaptureFixture) -> str:
-    """Returns the logged error about a filter that cannot be used, and checks that it closes the spider."""
+    """Checks that a filter that cannot be used closes the spider. Returns the error that it logged."""
     crawler.engine = SimpleNamespace(_slot=SimpleNamespace(scheduler=SimpleNamespace()))
     with patch("oxbloom.scrapy.failures.close_new_spider") as close:
         crawler.signals.send_catch_log(signals.spider_opened, spider=crawler.spider)
@@ -309,7 +308,7 @@ def rejection(dupefilter: RFPDupeFilter, crawler: Crawler, caplog: pytest.LogCap
     return record.message
 
 
-def test_a_filter_that_was_made_otherwise_is_an_error(server, spider, dupefilter, caplog):
+def test_a_filter_with_other_options_is_an_error(server, spider, dupefilter, caplog):
     dupefilter()
     for settings, says in [
         ({"BLOOMFILTER_ERROR_RATE": 0.01}, "an error rate of 1e-06, but 0.01 was asked for"),
@@ -324,7 +323,7 @@ def test_a_filter_that_was_made_otherwise_is_an_error(server, spider, dupefilter
 @pytest.mark.parametrize(
     "left", [["SETBIT", KEY, 1, 1], ["SADD", KEY, "fingerprint"]], ids=["bitmap", "set"]
 )
-def test_what_other_filters_left_at_the_key_is_an_error_unless_it_is_to_be_flushed(
+def test_another_value_at_the_key_is_an_error_unless_flushing_is_set(
     server, spider, dupefilter, caplog, left
 ):
     server.client.execute_command(*left)
@@ -335,7 +334,7 @@ def test_what_other_filters_left_at_the_key_is_an_error_unless_it_is_to_be_flush
     assert not dupefilter(SCHEDULER_FLUSH_ON_START=True).request_seen(PAGE)
 
 
-def test_a_user_who_may_not_create_filters_is_told_at_the_start(server, spider, caplog):
+def test_missing_rights_to_create_filters_are_reported_at_the_start(server, spider, caplog):
     server.client.acl_setuser("reader", enabled=True, nopass=True, keys="*", commands=["+@read"])
     quotes = spider(REDIS_PARAMS={"username": "reader", "password": "any"})
     unusable = RFPDupeFilter.from_spider(quotes)
@@ -343,7 +342,7 @@ def test_a_user_who_may_not_create_filters_is_told_at_the_start(server, spider, 
     server.client.acl_deluser("reader")
 
 
-def test_a_cleared_filter_is_made_again_as_it_was(server, dupefilter):
+def test_a_cleared_filter_is_created_again_as_it_was(server, dupefilter):
     seen = dupefilter(BLOOMFILTER_CAPACITY=5000, BLOOMFILTER_COUNTING=True)
     assert not seen.request_seen(PAGE)
     seen.clear()
@@ -373,7 +372,7 @@ def test_with_scrapys_scheduler_the_filter_lasts_as_long_as_it_is_needed(
     monkeypatch.chdir(tmp_path)
     one, other = (RFPDupeFilter.from_crawler(spider(**settings).crawler) for _ in range(2))
     assert not one.request_seen(PAGE)
-    # Without a key in the settings, the key is unique.
+    # If the settings do not determine the key, it is unique.
     assert other.request_seen(PAGE) is (key is not None)
     if key:
         assert one.filter.keys == [key]
@@ -394,7 +393,7 @@ def test_with_scrapy_rediss_scheduler_the_filter_lasts_if_it_persists(server, tm
             server.client.flushall()
 
 
-def test_every_duplicate_is_logged_if_that_is_asked_for(server, tmp_path):
+def test_every_duplicate_is_logged_with_dupefilter_debug(server, tmp_path):
     with site() as pages, crawl(server, tmp_path, **SCRAPYS_OWN) as textbook:
         crawler = textbook.start("textbook", {"site": pages.root}, DUPEFILTER_DEBUG=True)
         crawler.finish()
@@ -431,7 +430,7 @@ def test_a_crawler_that_cannot_start_leaves_the_crawl_of_others_alone(server, tm
 
 
 @pytest.mark.parametrize("counting", [False, True])
-def test_a_request_whose_answer_was_lost_is_crawled(server, dupefilter, counting):
+def test_a_request_whose_reply_is_lost_is_crawled(server, dupefilter, counting):
     with proxy(server.port) as network:
         url = {"REDIS_URL": f"redis://127.0.0.1:{network.port}"}
         seen = dupefilter(BLOOMFILTER_COUNTING=counting, **url)
@@ -449,14 +448,14 @@ def test_a_request_whose_answer_was_lost_is_crawled(server, dupefilter, counting
         client.close()
 
 
-def test_a_server_that_is_away_is_waited_for(dupefilter, server, caplog, monkeypatch):
+def test_it_waits_for_a_server_that_is_away(dupefilter, server, caplog, monkeypatch):
     seen = dupefilter(BLOOMFILTER_PATIENCE=0.5)
     server.kill()
     try:
         with pytest.raises(redis.ConnectionError), caplog.at_level(logging.WARNING):
             seen.request_seen(PAGE)
         assert caplog.text.count("does not answer") == 1
-        # One line is enough, since a page has many links.
+        # It waits and logs a line only once, since a page has many links.
         with monkeypatch.context() as patch:
             patch.setattr(time, "sleep", lambda _: pytest.fail("it waits again"))
             for _ in range(100):
@@ -467,7 +466,7 @@ def test_a_server_that_is_away_is_waited_for(dupefilter, server, caplog, monkeyp
     assert not seen.request_seen(PAGE)
 
 
-def test_a_server_that_was_not_there_leaves_no_doubt(dupefilter, server):
+def test_a_request_that_did_not_reach_the_server_is_not_uncertain(dupefilter, server):
     seen = dupefilter()
     assert not seen.request_seen(PAGE)
     restart = threading.Timer(0.3, server.start)
@@ -487,7 +486,7 @@ class TestForgetting:
             assert not seen.request_seen(request)
         return seen
 
-    def test_a_request_that_is_forgotten_is_new_and_no_other_is(self, seen):
+    def test_a_request_that_is_forgotten_is_new_and_others_are_not(self, seen):
         for _ in range(3):
             assert seen.request_seen(SAME)
         assert seen.forget(SAME)
@@ -495,7 +494,7 @@ class TestForgetting:
         assert not seen.request_seen(PAGE)
         assert seen.request_seen(PAGE)
 
-    def test_it_is_forgotten_once(self, seen, server):
+    def test_a_request_is_forgotten_once(self, seen, server):
         request = Request("https://example.com/c")
         assert not seen.request_seen(request)
         assert seen.forget(request)
@@ -503,25 +502,25 @@ class TestForgetting:
         assert not seen.forget(request)
         assert "cmdstat_bf.mdel" not in server.client.info("commandstats")
 
-    def test_a_request_that_was_sent_past_the_filter_is_left_alone(self, seen):
+    def test_a_request_that_bypassed_the_filter_is_not_forgotten(self, seen):
         assert not seen.forget(Request(PAGE.url, dont_filter=True))
         assert seen.request_seen(PAGE)
 
-    def test_a_retry_of_one_that_was_let_through_is_forgotten(self, seen):
+    def test_a_retry_of_a_new_request_is_forgotten(self, seen):
         request = Request("https://example.com/c")
         assert not seen.request_seen(request)
         retry = request.replace(dont_filter=True)
         assert seen.forget(retry)
         assert not seen.request_seen(request)
 
-    def test_where_a_redirect_led_past_the_filter_is_left_alone(self, seen):
+    def test_the_target_of_a_redirect_that_bypassed_the_filter_is_not_forgotten(self, seen):
         request = Request("https://example.com/c")
         assert not seen.request_seen(request)
         redirected = request.replace(url=OTHER.url, dont_filter=True)
         assert not seen.forget(redirected)
         assert seen.request_seen(OTHER)
 
-    def test_it_takes_a_counting_filter(self, dupefilter, server):
+    def test_forgetting_takes_a_counting_filter(self, dupefilter, server):
         seen = dupefilter()
         assert not seen.request_seen(PAGE)
         with pytest.raises(ValueError, match="BLOOMFILTER_COUNTING"):

@@ -1,5 +1,4 @@
-"""Crawls whose server cannot be reached: one clear error within the time that the settings name. Ctrl-C works
-meanwhile."""
+"""Crawls whose server cannot be reached end with one clear error, in the time that the settings allow or at Ctrl-C."""
 
 import signal
 import socket
@@ -14,9 +13,9 @@ from crawls import LASTING, PLAIN, SCRAPYS_OWN, Crawl, Crawler, crawl
 from servers import HOST, OXBLOOM, Server, free_port, running, wait_until
 from website import site
 
-SHORT = 3  # seconds, of patience
+SHORT = 3  # seconds, for BLOOMFILTER_PATIENCE
 LONG = 600
-SOON = 20  # further seconds, for a busy machine. A client's own timeout is 30.
+SOON = 20  # more seconds, for a busy machine, but fewer than a client's own timeout of 30
 WITH_A_FILTER_ELSEWHERE = "BLOOMFILTER_REDIS_PARAMS"
 ESTABLISHED, CONNECTING = "01", "02"
 
@@ -29,14 +28,14 @@ def refusing() -> Iterator[int]:
 
 @contextmanager
 def silent() -> Iterator[int]:
-    """Yields the port of a server that never replies: the system accepts connections, but nobody reads from them."""
+    """Yields the port of a server that never replies. The system accepts connections, but no process reads them."""
     with socket.create_server((HOST, 0)) as listener:
         yield listener.getsockname()[1]
 
 
 @contextmanager
 def black_hole() -> Iterator[int]:
-    """Yields the port of a server that accepts no connection, since the system's queue for it is full."""
+    """Yields the port of a server that accepts no connections, since its queue of new connections is full."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server((HOST, 0), backlog=0))
         for _ in range(4):
@@ -47,7 +46,7 @@ def black_hole() -> Iterator[int]:
 
 
 def waits_for_an_answer(process: int, port: int) -> bool:
-    """Returns true if the process tries to connect to the port, or has sent data that nobody read."""
+    """Returns true if a process is connecting to a port, or has sent data to it that was not read."""
     inodes = set()
     for link in Path(f"/proc/{process}/fd").iterdir():
         try:
@@ -88,13 +87,13 @@ UNREACHABLE = pytest.mark.parametrize(
 
 
 def at(named: str, port: int) -> dict[str, Any]:
-    """Returns the setting that says that the server is at a port."""
+    """Returns the setting with this name, for a server at a port."""
     url = f"redis://:secret@{HOST}:{port}"
     return {named: {"url": url} if named == WITH_A_FILTER_ELSEWHERE else url}
 
 
-def the_error_of(crawler: Crawler, within: float) -> str:
-    """Returns the one error that a crawler logs before it ends, in time and with exit code 1."""
+def error_of(crawler: Crawler, within: float) -> str:
+    """Waits until a crawler exits, in time and with code 1. Returns the one error that it logged."""
     began = time.monotonic()
     crawler.finish(code=1)
     assert time.monotonic() - began < within, crawler.text()
@@ -108,14 +107,14 @@ def the_error_of(crawler: Crawler, within: float) -> str:
 
 @SCHEDULERS
 @UNREACHABLE
-def test_at_the_start_it_is_one_error_that_names_the_server_and_the_settings(
+def test_no_server_at_the_start_is_one_error_that_names_the_server_and_the_settings(
     server, tmp_path, settings, named, unreachable
 ):
     with unreachable() as port, site() as pages:
         settings = {**settings, **at(named, port), "BLOOMFILTER_PATIENCE": SHORT}
         with crawl(server, tmp_path, **settings) as failed:
             crawler = failed.start("textbook", {"site": pages.root})
-            error = the_error_of(crawler, within=SHORT + SOON)
+            error = error_of(crawler, within=SHORT + SOON)
             server_and_time = (
                 f"the server {HOST}:{port} ({named}) has not answered for 3 s (BLOOMFILTER_PATIENCE"
             )
@@ -133,7 +132,7 @@ def test_ctrl_c_ends_the_wait_at_the_start(server, tmp_path, settings, named, un
             crawler = failed.start("textbook", {"site": pages.root})
             wait_until(lambda: waits(crawler, port))
             crawler.interrupt()
-            error = the_error_of(crawler, within=SOON)
+            error = error_of(crawler, within=SOON)
             assert error == (
                 f"The crawl cannot start: interrupted before the server {HOST}:{port} ({named}) answered"
             )
@@ -164,7 +163,7 @@ OUTAGES = pytest.mark.parametrize(
 def interrupted_crawl(
     queue: Server, folder: Path, outage: Callable[[Server], None], named: str, **settings: Any
 ) -> Iterator[tuple[Crawl, Server]]:
-    """Starts a crawl, and stops its server in the middle of it."""
+    """Starts a crawl, and kills or stops its server in the middle of it."""
     with running(OXBLOOM) as server, site(delay=0.2) as pages:
         settings = {**settings, **at(named, server.port)}
         server.client.config_set("requirepass", "secret")
@@ -178,14 +177,14 @@ def interrupted_crawl(
 
 @SCHEDULERS
 @OUTAGES
-def test_in_the_middle_of_a_crawl_it_is_one_error_that_names_the_server_and_the_settings(
+def test_no_server_in_the_middle_of_a_crawl_is_one_error_that_names_the_server_and_the_settings(
     server, tmp_path, settings, named, outage
 ):
-    # Our scheduler stops as if it was killed, so that no request is lost.
+    # Our scheduler stops as if it were killed, so that no request is lost.
     reason = "queue_unusable" if settings is LASTING else "bloomfilter_unusable"
     settings = {**settings, "BLOOMFILTER_PATIENCE": SHORT}
     with interrupted_crawl(server, tmp_path, outage, named, **settings) as (stopped, lost):
-        error = the_error_of(stopped.crawlers[0], within=SHORT + SOON)
+        error = error_of(stopped.crawlers[0], within=SHORT + SOON)
         server_and_time = f"the server {HOST}:{lost.port} ({named}) has not answered for 3 s (BLOOMFILTER_PATIENCE"
         assert error.startswith(
             f"The crawler stops: queue or filter cannot be used: {server_and_time}"
@@ -200,7 +199,7 @@ def test_ctrl_c_ends_the_wait_in_the_middle_of_a_crawl(server, tmp_path, setting
     with interrupted_crawl(server, tmp_path, outage, named, **settings) as (stopped, lost):
         wait_until(lambda: waits(stopped.crawlers[0], lost.port))
         stopped.crawlers[0].interrupt()
-        error = the_error_of(stopped.crawlers[0], within=SOON)
+        error = error_of(stopped.crawlers[0], within=SOON)
         assert error.endswith(
             f"interrupted before the server {HOST}:{lost.port} ({named}) answered"
         )

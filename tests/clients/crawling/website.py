@@ -1,7 +1,7 @@
 """A web site on loopback. Its pages link to each other many times, with different spellings of their URLs, and through
 redirects.
 
-It records the requests that it serves, in their order.
+It records the requests that it serves, in order.
 """
 
 import random
@@ -16,20 +16,19 @@ from urllib.parse import parse_qs, urlsplit
 from servers import HOST
 
 BANNED = "You are banned"
-LINKS = 12  # to pages picked at random, besides the two that make the pages a tree
+LINKS = 12  # random pages that a page links to, besides its two children in a tree of all pages
 SPELLINGS = ("/page?id={}&lang=en", "/page?lang=en&id={}", "/page?id={}&lang=en#top")
 
 
 class Site:
-    """Pages 0 to `pages` - 1. Links lead from page 0 to all of them."""
+    """A site with the pages 0 to `pages` - 1. Following links from page 0 leads to all of them."""
 
     def __init__(self, pages: int, delay: float) -> None:
-        """Starts the site. `delay` is the time in seconds that a page takes."""
+        """Starts the server. `delay` is the time in seconds that each reply takes."""
         self.pages, self.delay = pages, delay
         self.served: list[str] = []
-        self.serving: Counter[str] = (
-            Counter()
-        )  # the number of requests in progress, by the first part of their path
+        # The number of requests in progress, by the first part of their path.
+        self.serving: Counter[str] = Counter()
         self.bans: Counter[int] = Counter()  # how many more times a page bans crawlers
         self.lock = threading.Lock()
         site = self

@@ -1,4 +1,4 @@
-"""The settings of a usual project, except for the telnet console. The tests pass all others with `scrapy crawl -s`."""
+"""The settings of a typical project, without the telnet console. Tests add more settings with `scrapy crawl -s`."""
 
 SPIDER_MODULES = ["spiders"]
 ITEM_PIPELINES = {"spiders.Journal": 300}

@@ -14,8 +14,8 @@ TICK = 0.05  # seconds
 
 
 class Journal:
-    """Writes a line for each crawled page to a file that the crawlers share. Each line is written at once, and
-    lasts."""
+    """Writes a line for each crawled page to a file that the crawlers share. Lines are not buffered, so that they last
+    when a crawler is killed."""
 
     @classmethod
     def from_crawler(cls, crawler):
@@ -30,7 +30,7 @@ class Journal:
 
 
 class WithoutSeven(RFPDupeFilter):
-    """A filter of the project's own, for which page 7 is always a duplicate."""
+    """A project's own filter. For it, page 7 is always a duplicate."""
 
     def request_seen(self, request):
         return request.url.endswith("?id=7") or super().request_seen(request)
@@ -56,15 +56,15 @@ class Textbook(scrapy.Spider):
 class Follow(scrapy.Spider):
     """Follows every link, once a file named `go` exists.
 
-    `again` says what the spider does when it is banned from a page: it forgets the page, and either requests it
-    again (`now`) or leaves it to others (`later`); or it requests it without forgetting it (`unforgotten`). `always`
-    says whether its first requests bypass the filter.
+    `again` says what the spider does when it is banned from a page. `now`: it forgets the page, and requests it
+    again. `later`: it forgets the page, and leaves it to other crawlers. `unforgotten`: it requests the page again
+    without forgetting it. If `always` is set, the first requests bypass the filter.
     """
 
     name = "follow"
 
     def start_requests(self):  # before Scrapy 2.13
-        # This is no generator, since Scrapy would not start a generator before the queue of an earlier crawl is empty.
+        # Not a generator, since Scrapy would not start a generator before the queue of an earlier crawl is empty.
         self.say_ready()
         while not os.path.exists(self.go):
             time.sleep(0.01)
@@ -83,8 +83,8 @@ class Follow(scrapy.Spider):
     def first_requests(self):
         begin = os.stat(self.go).st_mtime + TICK
         for number, url in enumerate(self.urls.split()):
-            # All crawlers of a crawl request the same page at the same moment. Nothing else may happen before, so this
-            # blocks.
+            # All crawlers of a crawl request the same page at the same moment. This blocks, so that nothing else
+            # happens before.
             time.sleep(max(0, begin + number * TICK - time.time()))
             yield scrapy.Request(url, dont_filter=bool(self.always))
 
