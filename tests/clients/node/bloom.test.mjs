@@ -1,10 +1,9 @@
 /**
- * node-redis' own `client.bf` works against the module as it does against RedisBloom.
+ * Tests that node-redis' own `client.bf` works with the module as it does with RedisBloom.
  *
- * Every method and option is called over RESP 2 and RESP 3 and has to give the reply type that the
- * client promises. Membership is checked against a set that remembers everything. Where a value depends
- * on how a filter is laid out (its size, the chunks of a dump), only what every Bloom filter must
- * satisfy is asserted.
+ * Every method and option is called over RESP 2 and RESP 3, and must return the type that the client documents.
+ * Membership is compared with a set. Where a value depends on a filter's structure (its size, the chunks of a dump),
+ * the tests only check what every Bloom filter must satisfy.
  */
 
 import assert from 'node:assert/strict';
@@ -34,7 +33,7 @@ const INFO_NAMES = [
   'Expansion rate',
 ];
 
-// Fields that must be named.
+// The fields that BF.INFO returns only if they are named.
 const FURTHER_FIELDS = ['ERROR', 'SEED', 'LAYOUT', 'FILL', 'FPR', 'ESTIMATED', 'WINDOW', 'SLICES', 'REFRESH', 'ROLLING', 'OLDEST'];
 
 const BINARY_ITEMS = [
@@ -53,7 +52,7 @@ const BINARY_ITEMS = [
 
 const items = (prefix, count) => Array.from({ length: count }, (_, number) => `${prefix}:${number}`);
 
-/** The values of BF.INFO by name, without the size, which depends on the layout. */
+/** Returns the values of BF.INFO by name, without the size, which depends on the layout. */
 const info = (capacity, filters, inserted, expansion) => ({
   Capacity: capacity,
   'Number of filters': filters,
@@ -62,9 +61,9 @@ const info = (capacity, filters, inserted, expansion) => ({
 });
 
 /**
- * What a number with the binomial distribution B(trials, rate) exceeds with a probability below 2e-14.
+ * Returns a bound that a number with the binomial distribution B(trials, rate) exceeds with a probability below 2e-14.
  *
- * Bernstein's inequality, at eight standard deviations: filter/tests/promises/rates.rs explains it.
+ * It is Bernstein's inequality at eight standard deviations, which filter/tests/promises/rates.rs explains.
  */
 function mostFalsePositives(trials, rate) {
   const z = 8;
@@ -72,7 +71,7 @@ function mostFalsePositives(trials, rate) {
   return trials * rate + z ** 2 / 6 + Math.sqrt(z ** 4 / 36 + z ** 2 * variance);
 }
 
-/** The textbook size of a Bloom filter: n ln(1/p) / (ln 2)^2 bits. */
+/** Returns the textbook size of a Bloom filter: n ln(1/p) / (ln 2)^2 bits. */
 const idealBytes = (capacity, rate) => (capacity * Math.log(1 / rate)) / Math.LN2 ** 2 / 8;
 
 const errorReply = (message) => (error) => {
@@ -81,7 +80,7 @@ const errorReply = (message) => (error) => {
   return true;
 };
 
-/** What a program prints, which finds the packages of this folder. */
+/** Runs a program, which can import the packages of this folder. Returns what it prints. */
 const inNode = (code) =>
   execFileSync(process.execPath, ['--input-type=module', '--eval', code], {
     cwd: fileURLToPath(new URL('.', import.meta.url)),
@@ -95,13 +94,13 @@ before(async () => {
 });
 after(() => server?.stop());
 
-/** The code for node-redis on a page. */
+/** Returns the blocks of code for node-redis on a page. */
 function codeOn(page) {
   const text = readFileSync(new URL(`../../../${page}`, import.meta.url), 'utf8');
   return [...text.matchAll(/^```js\n(.*?)^```/gms)].map(([, code]) => code);
 }
 
-/** What the code of a page prints here. It may say itself which options it needs. */
+/** Runs the code of a page with this server. Returns what it prints. Options in the code take precedence. */
 function printed(code, options = {}) {
   const here = JSON.stringify({ ...options, url: `redis://127.0.0.1:${server.port}` });
   return inNode(
@@ -109,8 +108,8 @@ function printed(code, options = {}) {
   );
 }
 
-/** What the comments behind `console.log` say that it prints: the first time, and when the code is run again. */
-function promised(code) {
+/** Returns what the code prints on its first and on its second run, according to the comments after `console.log`. */
+function expectedOutput(code) {
   const comments = [...code.matchAll(/^console\.log.*; \/\/ (.*)$/gm)].map(([, comment]) => comment);
   const times = comments.map((comment) => comment.split('; when you run it again, '));
   return [0, -1].map((time) => times.map((said) => `${said.at(time)}\n`).join(''));
@@ -119,7 +118,7 @@ function promised(code) {
 const [README_CODE, ...none] = codeOn('README.md');
 const [CART_CODE, FIELDS_CODE, ...noMore] = codeOn('docs/clients.md');
 
-test('the pages have no other code for node-redis than what is run here', () => {
+test('all code for node-redis on the pages runs here', () => {
   assert.deepEqual([none, noMore], [[], []]);
   assert.ok([README_CODE, CART_CODE, FIELDS_CODE].every(Boolean));
 });
@@ -132,7 +131,7 @@ for (const [name, code] of [
     const client = await createClient({ url: `redis://127.0.0.1:${server.port}` }).connect();
     await client.flushAll();
     client.destroy();
-    const expected = promised(code);
+    const expected = expectedOutput(code);
     assert.ok(expected[0].length > 0);
     assert.deepEqual([printed(code), printed(code)], expected);
   });
@@ -161,7 +160,7 @@ for (const RESP of [2, 3]) {
   describe(`RESP ${RESP}`, { timeout: 600_000 }, () => {
     let client;
     let bf;
-    let binary; // the same connection, with bulk strings as Buffers: dumps are no text
+    let binary; // the same connection, with bulk strings as Buffers, since dumps are not text
 
     beforeEach(async () => {
       const socket = { host: '127.0.0.1', port: server.port, reconnectStrategy: false };
@@ -211,7 +210,7 @@ for (const RESP of [2, 3]) {
       [{ EXPANSION: 4 }, 4],
       [{ NONSCALING: true }, null],
     ]) {
-      test(`reserve makes the filter that ${inspect(options)} describes`, async () => {
+      test(`reserve creates the filter that ${inspect(options)} describes`, async () => {
         assert.equal(await bf.reserve('filter', 0.01, 1234, options), 'OK');
         assert.deepEqual(await readInfo('filter'), info(1234, 1, 0, expansion));
       });
@@ -233,7 +232,7 @@ for (const RESP of [2, 3]) {
       [0.1, 'many'],
       [0.1, 10, { EXPANSION: 2, NONSCALING: true }],
     ]) {
-      test(`reserve rejects ${inspect([rate, capacity, options])} and makes no key`, async () => {
+      test(`reserve rejects ${inspect([rate, capacity, options])} and creates no key`, async () => {
         await assert.rejects(bf.reserve('filter', rate, capacity, options), ErrorReply);
         assert.equal(await client.exists('filter'), 0);
       });
@@ -247,7 +246,7 @@ for (const RESP of [2, 3]) {
       assert.equal(await bf.add('filter', 'a'), false);
     });
 
-    test('add makes a missing filter with the default arguments', async () => {
+    test('add creates a missing filter with the default arguments', async () => {
       await bf.add('filter', 'a');
       assert.deepEqual(await readInfo('filter'), info(100, 1, 1, 2));
     });
@@ -268,7 +267,7 @@ for (const RESP of [2, 3]) {
       [{ CAPACITY: 50, ERROR: 0.001, EXPANSION: 1 }, 50, 1],
       [{ CAPACITY: 50, ERROR: 0.001, NONSCALING: true }, 50, null],
     ]) {
-      test(`insert makes the filter that ${inspect(options)} describes`, async () => {
+      test(`insert creates the filter that ${inspect(options)} describes`, async () => {
         await bf.insert('filter', ['a', 'b'], options);
         assert.deepEqual(await readInfo('filter'), info(capacity, 1, 2, expansion));
       });
@@ -294,11 +293,11 @@ for (const RESP of [2, 3]) {
       assert.deepEqual(await insert(), [true]);
     });
 
-    test('exists and mExists tell members from strangers', async () => {
+    test('exists and mExists tell members from absent items', async () => {
       await bf.mAdd('filter', ['a', 'b']);
       assert.equal(await bf.exists('filter', 'a'), true);
-      assert.equal(await bf.exists('filter', 'stranger'), false);
-      assert.deepEqual(await bf.mExists('filter', ['a', 'stranger', 'b']), [true, false, true]);
+      assert.equal(await bf.exists('filter', 'absent'), false);
+      assert.deepEqual(await bf.mExists('filter', ['a', 'absent', 'b']), [true, false, true]);
     });
 
     test('card counts distinct items', async () => {
@@ -308,7 +307,7 @@ for (const RESP of [2, 3]) {
       assert.equal(await bf.card('filter'), 500);
     });
 
-    test('questions about a missing key find nothing and make nothing', async () => {
+    test('reads of a missing key find nothing and create nothing', async () => {
       assert.equal(await bf.exists('missing', 'a'), false);
       assert.deepEqual(await bf.mExists('missing', ['a', 'b']), [false, false]);
       assert.equal(await bf.card('missing'), 0);
@@ -318,26 +317,26 @@ for (const RESP of [2, 3]) {
     for (const key of ['with\0nul', ' ', 'ключ', Buffer.from([0xff, 0xfe])]) {
       test(`keys such as ${inspect(key)} and items may be any bytes`, async () => {
         const members = BINARY_ITEMS.filter((_, index) => index % 2 === 0);
-        const strangers = BINARY_ITEMS.filter((_, index) => index % 2 === 1);
+        const others = BINARY_ITEMS.filter((_, index) => index % 2 === 1);
         await bf.reserve(key, TIGHT, 1000);
         assert.deepEqual(await bf.mAdd(key, members), members.map(() => true));
         assert.deepEqual(await bf.mExists(key, members), members.map(() => true));
-        assert.deepEqual(await bf.mExists(key, strangers), strangers.map(() => false));
-        assert.deepEqual(await bf.insert(key, strangers), strangers.map(() => true));
+        assert.deepEqual(await bf.mExists(key, others), others.map(() => false));
+        assert.deepEqual(await bf.insert(key, others), others.map(() => true));
         assert.equal(await bf.card(key), BINARY_ITEMS.length);
       });
     }
 
     for (const capacity of [10_000, 1000]) {
-      test(`members are always found and strangers seldom, from capacity ${capacity}`, async () => {
-        const remembered = new Set(items('member', 10_000));
+      test(`there are no false negatives and few false positives, from capacity ${capacity}`, async () => {
+        const members = new Set(items('member', 10_000));
         await bf.reserve('filter', 0.01, capacity);
-        await bf.mAdd('filter', [...remembered]);
-        const asked = [...remembered, ...items('stranger', 30_000)];
+        await bf.mAdd('filter', [...members]);
+        const asked = [...members, ...items('absent', 30_000)];
         const answers = await bf.mExists('filter', asked);
         const found = asked.filter((_, index) => answers[index]);
-        const falsePositives = found.filter((item) => !remembered.has(item)).length;
-        assert.equal(found.length - falsePositives, remembered.size);
+        const falsePositives = found.filter((item) => !members.has(item)).length;
+        assert.equal(found.length - falsePositives, members.size);
         assert.ok(falsePositives <= mostFalsePositives(30_000, 0.01), `${falsePositives}`);
       });
     }
@@ -405,7 +404,7 @@ for (const RESP of [2, 3]) {
       });
     }
 
-    test('a full filter that may not scale rejects new items', async () => {
+    test('a full filter that must not scale rejects new items', async () => {
       await bf.reserve('filter', TIGHT, 2, { NONSCALING: true });
       await bf.mAdd('filter', ['a', 'b']);
       await assert.rejects(bf.add('filter', 'c'), errorReply(FULL));
@@ -462,7 +461,7 @@ for (const RESP of [2, 3]) {
       ['non-scaling', 0.1, 1000, { NONSCALING: true }, 500],
     ]) {
       test(`a copied ${name} filter answers and grows as the original`, async () => {
-        const strangers = items('stranger', 5000);
+        const absent = items('absent', 5000);
         const members = items('member', count);
         await bf.reserve('original', rate, capacity, options);
         if (count) await bf.mAdd('original', members);
@@ -473,7 +472,7 @@ for (const RESP of [2, 3]) {
             ['original', 'copy'].map(async (key) => [
               { ...(await bf.info(key)) },
               await bf.card(key),
-              await bf.mExists(key, strangers),
+              await bf.mExists(key, absent),
             ]),
           );
           assert.deepEqual(copy, original);
@@ -489,7 +488,7 @@ for (const RESP of [2, 3]) {
     test('a filter of many megabytes can be copied', async () => {
       // RedisBloom's chunks hold at most 16 MiB; this filter is larger.
       const members = items('member', 2000);
-      const asked = [...members, ...items('stranger', 2000)];
+      const asked = [...members, ...items('absent', 2000)];
       await bf.reserve('original', 0.001, 10_000_000);
       await bf.mAdd('original', members);
       await copyFilter('original', 'copy');
@@ -508,7 +507,7 @@ for (const RESP of [2, 3]) {
     });
 
     for (const junk of ['', '\0', 'junk', Buffer.alloc(16, 0xff)]) {
-      test(`the dump header ${inspect(junk)} is rejected and makes no key`, async () => {
+      test(`the dump header ${inspect(junk)} is rejected and creates no key`, async () => {
         await assert.rejects(bf.loadChunk('filter', 1, junk), ErrorReply);
         assert.equal(await client.exists('filter'), 0);
       });

@@ -1,11 +1,10 @@
 /**
- * A real server with the module loaded. What to run is told by the environment:
+ * Starts a real server with the module. Environment variables say what to run:
  *
- * - `OXBLOOM_MODULE`: path of the module's shared library (required);
- * - `SERVER_BIN`: the server's program (default `redis-server`).
+ * - `OXBLOOM_MODULE`: the path of the module's library (required);
+ * - `SERVER_BIN`: the server's program (default: `redis-server`).
  *
- * The server listens on a free loopback port, keeps its files in a temporary folder, and leaves nothing
- * behind.
+ * The server listens on a free loopback port, keeps its files in a temporary folder, and leaves nothing behind.
  */
 
 import { spawn } from 'node:child_process';
@@ -85,14 +84,14 @@ async function stop(child) {
   clearTimeout(patience);
 }
 
-/** Lets a run that is told to stop end its server first. */
+/** Calls `cleanUp` when the run ends, also by a signal. Returns a function that revokes this. */
 function onEndOfRun(cleanUp) {
   const exit = () => process.exit(1);
   process.once('exit', cleanUp).once('SIGINT', exit).once('SIGTERM', exit);
   return () => process.off('exit', cleanUp).off('SIGINT', exit).off('SIGTERM', exit);
 }
 
-/** Starts a server; resolves to its `port` and to `stop()`, which ends it and removes its files. */
+/** Starts a server. Returns its `port`, and `stop()`, which stops it and removes its files. */
 export async function startServer() {
   const { program, module } = whatToRun();
   const folder = mkdtempSync(join(tmpdir(), 'oxbloom-clients-'));

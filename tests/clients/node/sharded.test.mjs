@@ -1,10 +1,10 @@
 /**
- * A filter over several keys, shared by programs in two languages.
+ * Programs in two languages share a filter that is spread over several keys.
  *
- * The placement is written here once more, in JavaScript, after nothing but the documentation of
- * `oxbloom._sharded.placement`. What one side adds, the other one finds.
+ * This file implements the placement of `oxbloom._sharded.placement` in JavaScript, only from its documentation. Each
+ * language must find the items that the other one adds.
  *
- * `PYTHON` names a Python that has the package (default: the one that `make setup-test` makes).
+ * `PYTHON` names a Python with the package (default: the one that `make test-clients` uses).
  */
 
 import assert from 'node:assert/strict';
@@ -16,11 +16,11 @@ import { startServer } from './server.mjs';
 
 const PYTHON =
   process.env.PYTHON || fileURLToPath(new URL('../../../target/python/bin/python', import.meta.url));
-const ERROR_RATE = 1e-18; // distinct items are never taken for one another
+const ERROR_RATE = 1e-18; // so low that the tests have no false positives
 const CAPACITY = 10_000;
 const SLOTS = 16384;
 
-/** The CRC-32 of zlib, PNG and gzip. */
+/** Returns the CRC-32 that zlib, PNG and gzip use. */
 function crc32(bytes) {
   let crc = 0xffffffff;
   for (const byte of bytes) {
@@ -30,7 +30,7 @@ function crc32(bytes) {
   return (crc ^ 0xffffffff) >>> 0;
 }
 
-/** The CRC-16 of hash slots (XMODEM). */
+/** Returns the CRC-16 that Redis uses for hash slots (XMODEM). */
 function crc16(bytes) {
   let crc = 0;
   for (const byte of bytes) {
@@ -52,8 +52,8 @@ function keysOf(name, shards) {
   return Array.from({ length: shards }, (_, i) => `{${tags.get(i)}}:${name}:${i}/${shards}`);
 }
 
-/** The items by the number of their shard. */
-function dealOut(items, shards) {
+/** Returns the items of each shard, by its number. */
+function groupByShard(items, shards) {
   const parts = new Map();
   for (const item of items) {
     const shard = shardOf(item, shards);
@@ -72,7 +72,7 @@ const ITEMS = [
   Buffer.alloc(70_000, 0xab),
 ];
 
-// The program reads items as lines of hexadecimal digits, and replies with a line to each.
+// The program reads each item as a line of hexadecimal digits, and prints a line for each.
 const PROGRAM = `
 import sys
 import redis
@@ -130,14 +130,14 @@ describe('sharded filters', { timeout: 600_000 }, () => {
   for (const shards of [1, 3, 16, 64]) {
     test(`what JavaScript adds to ${shards} shards, Python finds`, async () => {
       const keys = keysOf('seen', shards);
-      for (const [shard, part] of dealOut(ITEMS, shards)) {
+      for (const [shard, part] of groupByShard(ITEMS, shards)) {
         const options = { CAPACITY, ERROR: ERROR_RATE };
         const added = await client.bf.insert(keys[shard], part, options);
         assert.deepEqual(added, part.map(() => true));
       }
-      const strangers = ITEMS.map((item) => Buffer.concat([Buffer.from(item), Buffer.from('!')]));
-      const found = inPython(server.port, shards, 'contains_many', [...ITEMS, ...strangers]);
-      assert.deepEqual(found, [...ITEMS.map(() => true), ...strangers.map(() => false)]);
+      const absent = ITEMS.map((item) => Buffer.concat([Buffer.from(item), Buffer.from('!')]));
+      const found = inPython(server.port, shards, 'contains_many', [...ITEMS, ...absent]);
+      assert.deepEqual(found, [...ITEMS.map(() => true), ...absent.map(() => false)]);
       const added = inPython(server.port, shards, 'add_many', ITEMS);
       assert.deepEqual(added, ITEMS.map(() => false));
     });
@@ -147,7 +147,7 @@ describe('sharded filters', { timeout: 600_000 }, () => {
       assert.deepEqual(added, ITEMS.map(() => true));
       const keys = keysOf('seen', shards);
       assert.deepEqual((await client.keys('*')).sort(), [...keys].sort());
-      for (const [shard, part] of dealOut(ITEMS, shards)) {
+      for (const [shard, part] of groupByShard(ITEMS, shards)) {
         assert.deepEqual(await client.bf.mExists(keys[shard], part), part.map(() => true));
         assert.equal(await client.bf.card(keys[shard]), part.length);
       }
