@@ -15,11 +15,11 @@ from servers import HOST, OXBLOOM, PATIENCE, Server, happens, start, wait_until
 
 SLOTS = 16384
 BUS = 10_000  # the distance from a server's port to that of its cluster bus
-GIVE_UP_AFTER = 1000  # milliseconds until a server counts as dead, if the test kills it
+GIVE_UP_AFTER = 1000  # milliseconds until servers consider a killed one dead
 OPTIONS = {
     "cluster-enabled": "yes",
     "cluster-node-timeout": str(GIVE_UP_AFTER),
-    # A replica takes over however long it was without its primary, and never moves to another primary.
+    # A replica may take over however long its primary has been away, and never changes to another primary.
     "cluster-replica-validity-factor": "0",
     "cluster-allow-replica-migration": "no",
     "repl-diskless-sync-delay": "0",
@@ -28,7 +28,7 @@ OPTIONS = {
 
 
 class Cluster:
-    """A cluster. At first, its first servers are the primaries; later, the servers themselves say which are."""
+    """A cluster. At first, its first servers are the primaries; later, the servers themselves say which ones are."""
 
     def __init__(self, stack: ExitStack, servers: list[Server], primaries: int) -> None:
         """Forms the cluster. `stack` closes the clients."""
@@ -62,12 +62,12 @@ class Cluster:
         return [server for server, role in roles if role[0] == b"slave" and role[2] == primary.port]
 
     def tags_of(self, primary: Server) -> Iterator[str]:
-        """Yields hash tags of keys that a primary serves, each for another slot."""
+        """Yields hash tags of keys that a primary serves, each for a different slot."""
         tags = (f"{{{number}}}" for number in range(SLOTS))
         return (tag for tag in tags if self.primary_of(tag) is primary)
 
     def wait_all(self) -> bool:
-        """Returns true if all earlier writes of all primaries have reached their replicas."""
+        """Returns true if all earlier writes to the primaries have reached their replicas."""
         return all(self._wait(primary) for primary in self.primaries())
 
     def _wait(self, primary: Server) -> bool:
@@ -77,7 +77,7 @@ class Cluster:
             return connection.execute()[1] == 1
 
     def give_up_after(self, milliseconds: int) -> None:
-        """Sets how long a server may be busy before the others consider it dead."""
+        """Sets the time without a reply after which servers consider another one dead."""
         for server in self.alive():
             server.client.config_set("cluster-node-timeout", milliseconds)
 
@@ -91,10 +91,10 @@ class Cluster:
         return killed
 
     def fail_over(self, key: str, *how: str) -> Server:
-        """Lets the replica of a key's primary take over. Returns the old primary once it follows."""
+        """Makes the replica of a key's primary take over. Returns the old primary once it follows the new one."""
         old = self.primary_of(key)
         (replica,) = self.replicas_of(old)
-        # Servers give up after five seconds, which may be too short on a slow machine.
+        # A replica gives up after five seconds, which may be too short on a slow machine. Then it is asked again.
         wait_until(lambda: _asked_to_take_over(replica, how))
         self._wait_for_successor(key, old)
         wait_until(lambda: follows(old))
@@ -116,45 +116,45 @@ class Cluster:
         self.give_up_after(PATIENCE * 1000)
 
     def move_slot(
-        self, key: str, to: Server, meanwhile: Callable[[], object] | None = None
+        self, key: str, to: Server, after_each: Callable[[], object] | None = None
     ) -> None:
-        """Moves the slot of a key while it is in use, as redis-cli does."""
+        """Moves the slot of a key as redis-cli does, while clients use it."""
         if self.primary_of(key) is not to:
             self.open_slot(key, to)
-            self.move_keys(key, to, meanwhile)
+            self.move_keys(key, to, after_each)
             self.close_slot(key, to)
 
     def shuffle(self, keys: list[str]) -> None:
-        """Moves the slots of keys to the primary after the one that has them."""
+        """Moves the slot of each key to the next primary."""
         for key in keys:
             primaries = self.primaries()
             place = primaries.index(self.primary_of(key))
             self.move_slot(key, primaries[(place + 1) % len(primaries)])
 
     def open_slot(self, key: str, to: Server) -> None:
-        """Allows the keys of a slot to move to another primary."""
+        """Begins the move of a slot: its keys may now move to another primary."""
         slot, source = key_slot(key.encode()), self.primary_of(key)
         to.client.cluster("SETSLOT", slot, "IMPORTING", self.ids[source])
         source.client.cluster("SETSLOT", slot, "MIGRATING", self.ids[to])
 
     def move_keys(
-        self, key: str, to: Server, meanwhile: Callable[[], object] | None = None
+        self, key: str, to: Server, after_each: Callable[[], object] | None = None
     ) -> None:
-        """Moves the keys of a slot, one by one if `meanwhile` is given, which runs in between."""
+        """Moves the keys of a slot. With `after_each`, moves them one by one, and calls it after each key."""
         slot, source = key_slot(key.encode()), self.primary_of(key)
-        while keys := source.client.cluster("GETKEYSINSLOT", slot, 1 if meanwhile else 100):
+        while keys := source.client.cluster("GETKEYSINSLOT", slot, 1 if after_each else 100):
             migrate(source, to, keys)
-            if meanwhile:
-                meanwhile()
+            if after_each:
+                after_each()
 
     def leave_slot(self, key: str, to: Server) -> None:
-        """Forbids the keys of a slot to move again. None may have moved."""
+        """Cancels the move of a slot before any of its keys has moved."""
         slot = key_slot(key.encode())
         for server in (self.primary_of(key), to):
             server.client.cluster("SETSLOT", slot, "STABLE")
 
     def close_slot(self, key: str, to: Server) -> None:
-        """Lets a primary serve a slot whose keys it has."""
+        """Makes a primary the owner of a slot, after all keys have moved to it."""
         slot, source = key_slot(key.encode()), self.primary_of(key)
         others = [server for server in self.primaries() if server not in (source, to)]
         for server in (to, source, *others):
@@ -165,7 +165,7 @@ class Cluster:
         wait_until(self._healthy)
 
     def move_slot_atomically(self, key: str, to: Server) -> tuple[str, str]:
-        """Moves the slot of a key as Valkey does from 9.0 on. Returns the result and its message."""
+        """Moves the slot of a key as Valkey does from 9.0 on. Returns the state of the migration and its message."""
         slot, source = key_slot(key.encode()), self.primary_of(key)
         before = _migrations(source).keys()
         command = ["MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self.ids[to]]
@@ -197,7 +197,7 @@ class Cluster:
         return sorted(node["node_id"] for node in nodes) == sorted(self.ids.values())
 
     def _healthy(self) -> bool:
-        """Returns true if all living servers agree on who serves each slot, and every slot is served."""
+        """Returns true if every slot is served, and all living servers agree on its primary."""
         owners = [sorted(owners_of_slots(server)) for server in self.alive()]
         return all(each == owners[0] for each in owners) and all(
             server.client.cluster("INFO")["cluster_state"] == "ok" for server in self.alive()
@@ -241,7 +241,7 @@ def owners_of_slots(server: Server) -> list[tuple[int, int, int]]:
 
 
 def follows(server: Server) -> bool:
-    """Returns true if a replica has received its primary's data."""
+    """Returns true if a server is a replica and has received its primary's data."""
     state = server.client.info("replication")
     return state["role"] == "slave" and state["master_link_status"] == "up"
 
@@ -250,7 +250,7 @@ def follows(server: Server) -> bool:
 def running_cluster(
     module: str | None = OXBLOOM, primaries: int = 3, replicas: int = 3
 ) -> Iterator[Cluster]:
-    """Starts a cluster whose primaries have equal parts of the slots. No server counts as dead for being busy."""
+    """Starts a cluster whose primaries have equal parts of the slots. A busy server is not considered dead."""
     options = [word for name, value in OPTIONS.items() for word in (f"--{name}", value)]
     with ExitStack() as stack, ThreadPoolExecutor() as threads:
         starting = [

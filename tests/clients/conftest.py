@@ -8,7 +8,7 @@ from servers import OXBLOOM, Server, running
 
 
 def pytest_configure() -> None:
-    """Ends a run on SIGTERM as on Ctrl-C, so that its servers end too."""
+    """Makes SIGTERM end a run as Ctrl-C does, so that its servers are stopped too."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 

@@ -1,4 +1,4 @@
-"""Filters of all kinds under load: threads that write to them, and checks of what the replies promised."""
+"""Puts filters of all kinds under load: threads write to them, and checks compare them with the replies."""
 
 import math
 import re
@@ -17,13 +17,14 @@ from redis.exceptions import AskError, ClusterDownError, RedisClusterException
 from redis.retry import Retry
 from servers import wait_until
 
-BATCH = 40  # items that a writer adds at a time
-WAITS = 50  # milliseconds, for replicas
-BORN = 8  # filters that a writer creates by adding to them
-ASKED = 1000  # items that are looked up at a time
-ABSENT = 10_000  # items that nobody adds, for each filter
+BATCH = 40  # items that a writer adds with one command
+WAIT_TIMEOUT = 50  # milliseconds
+OWN_FILTERS = 8  # filters that each writer creates by adding to them
+LOOKUP_BATCH = 1000  # items that are looked up with one command
+ABSENT = 10_000  # items that are never added, for each filter
 
-# Only commands that a server rejected without running them are sent again: repeating a removal would remove too much.
+# With this, redis-py repeats only commands that a server redirected without running them. Repeating a removal that ran
+# would remove too much.
 ONCE = Retry(NoBackoff(), 0)
 
 FAILURES = (redis.RedisError, RedisClusterException)
@@ -31,8 +32,8 @@ FAILURES = (redis.RedisError, RedisClusterException)
 ADD_BY_SCRIPT = "return redis.call('BF.MADD', KEYS[1], unpack(ARGV))"
 
 
-def speaks_of_roles(error: Exception) -> bool:
-    """Returns true if a server says that it is no primary, or cannot be reached."""
+def is_change_of_roles(error: Exception) -> bool:
+    """Returns true if a command failed because its server is not the primary or cannot be reached."""
     kinds = (
         redis.ConnectionError,
         redis.TimeoutError,
@@ -88,7 +89,7 @@ def reserve(client: Any, prefix: str, kinds: dict[str, Kind] = KINDS) -> dict[st
 
 @dataclass
 class Occurrences:
-    """The bounds of how often an item is in a filter."""
+    """Bounds on how often an item is in a filter."""
 
     least: int = 0
     most: int = 0
@@ -97,14 +98,16 @@ class Occurrences:
 class Writer(threading.Thread):
     """Adds its own items to filters, and removes some from filters that support it, until it is told to stop.
 
-    A write counts as certain when it was acknowledged; with `replicas`, when that many replicas have it.
+    A write is certain once it is acknowledged; with `replicas`, once that many replicas have it.
     """
 
     def __init__(self, name: str, client: Any, keys: dict[str, Kind], replicas: int = 0) -> None:
         super().__init__()
         self.label, self.client, self.replicas = name, client, replicas
         self.shared = keys
-        self.keys = keys | {f"{next(iter(keys))} of {name} {n}": BY_DEFAULT for n in range(BORN)}
+        self.keys = keys | {
+            f"{next(iter(keys))} of {name} {n}": BY_DEFAULT for n in range(OWN_FILTERS)
+        }
         self.items: dict[str, dict[str, Occurrences]] = defaultdict(
             lambda: defaultdict(Occurrences)
         )
@@ -128,10 +131,10 @@ class Writer(threading.Thread):
                         self._remove(key, items[::3])
                         self._remove(key, items[::4])
                 except FAILURES as error:
-                    if not speaks_of_roles(error):
+                    if not is_change_of_roles(error):
                         raise
                     self.errors.append(error)
-                    self._look_around()
+                    self._reload_slots()
             self.rounds += errors == len(self.errors)
 
     def _add(self, key: str, way: str, items: list[str]) -> None:
@@ -164,12 +167,14 @@ class Writer(threading.Thread):
                 each.most -= 1
 
     def _send(self, key: str, *command: Any) -> tuple[Any, bool]:
-        """Sends a command. Returns the reply, and whether its effect is certain to last."""
+        """Sends a command. Returns its reply, and true if its effect is certain to last."""
         if not self.replicas:
             return self.client.execute_command(*command), True
-        # Both go over one connection, since WAIT applies to the writes of its connection.
+        # Both commands use one connection, since WAIT waits for the writes of its own connection.
         with self._connection(key).pipeline(transaction=False) as connection:
-            connection.execute_command(*command).execute_command("WAIT", self.replicas, WAITS)
+            connection.execute_command(*command).execute_command(
+                "WAIT", self.replicas, WAIT_TIMEOUT
+            )
             reply, reached = connection.execute()
         return reply, reached >= self.replicas
 
@@ -178,8 +183,8 @@ class Writer(threading.Thread):
             return self.client
         return self.client.get_redis_connection(self.client.get_node_from_key(key))
 
-    def _look_around(self) -> None:
-        """Finds out again which server serves which slot."""
+    def _reload_slots(self) -> None:
+        """Reads again which server serves which slot."""
         time.sleep(0.01)
         if isinstance(self.client, redis.RedisCluster):
             with suppress(*FAILURES):
@@ -188,7 +193,7 @@ class Writer(threading.Thread):
 
 @contextmanager
 def writing(*writers: Writer) -> Iterator[None]:
-    """Runs writers."""
+    """Runs writers in the `with` block."""
     for writer in writers:
         writer.start()
     try:
@@ -201,25 +206,29 @@ def writing(*writers: Writer) -> Iterator[None]:
 
 
 def go_on(*writers: Writer, rounds: int = 2) -> None:
-    """Waits until writers have written to all filters this many times more, without an error."""
+    """Waits until each writer has completed this many more rounds without an error."""
     goals = [(writer, writer.rounds + rounds) for writer in writers]
     wait_until(lambda: all(writer.rounds >= goal for writer, goal in goals))
 
 
 def ask(client: Any, command: str, key: str, items: Iterable[str]) -> list[int]:
     items = list(items)
-    pieces = (items[first : first + ASKED] for first in range(0, len(items), ASKED))
-    return [int(each) for piece in pieces for each in client.execute_command(command, key, *piece)]
+    starts = range(0, len(items), LOOKUP_BATCH)
+    replies = (
+        client.execute_command(command, key, *items[start : start + LOOKUP_BATCH])
+        for start in starts
+    )
+    return [int(each) for reply in replies for each in reply]
 
 
 def keys_of(*writers: Writer) -> dict[str, Kind]:
-    """Returns the filters that were written to."""
+    """Returns the filters to which the writers have written."""
     keys = {key: kind for writer in writers for key, kind in writer.keys.items()}
     return {key: keys[key] for key in keys if any(key in writer.items for writer in writers)}
 
 
 def check(client: Any, *writers: Writer) -> None:
-    """Checks that filters have all items that were added, and few false positives."""
+    """Checks that filters have all items that are certainly present, and few false positives."""
     assert [item for writer in writers for item in writer.denied] == []
     for key, kind in keys_of(*writers).items():
         known = {item: each for writer in writers for item, each in writer.items[key].items()}
@@ -229,8 +238,8 @@ def check(client: Any, *writers: Writer) -> None:
         assert present or key not in writers[0].shared, key
         answers = ask(client, "BF.MEXISTS", key, present)
         assert [item for item, answer in zip(present, answers, strict=True) if not answer] == []
-        taken = sum(ask(client, "BF.MEXISTS", key, absent))
-        assert taken <= most_false_positives(len(absent), kind.rate), key
+        false_positives = sum(ask(client, "BF.MEXISTS", key, absent))
+        assert false_positives <= most_false_positives(len(absent), kind.rate), key
         if kind.counts:
             counts = list(zip(present, ask(client, "BF.MCOUNT", key, present), strict=True))
             assert [item for item, counted in counts if counted < known[item].least] == []

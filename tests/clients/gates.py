@@ -1,4 +1,4 @@
-"""A proxy in front of a server, which holds back what a client sends, for tests that interrupt it there."""
+"""A proxy that can hold back what a client sends to a server, so that a test can interrupt the client there."""
 
 import socket
 import threading
@@ -10,12 +10,15 @@ from servers import HOST, Server, wait_until
 
 def shut_down(*sockets: socket.socket) -> None:
     for end in sockets:
-        with suppress(OSError):  # was closed already
+        with suppress(OSError):  # already closed
             end.shutdown(socket.SHUT_RDWR)
 
 
 class Gate:
-    """A proxy that lets only so many bytes through to a server, or those before a word."""
+    """A proxy that forwards what clients send until `limit` bytes are exceeded or `word` occurs.
+
+    The data with which that happens waits until the gate is opened again.
+    """
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -70,13 +73,13 @@ class Gate:
             self.changed.notify_all()
 
     def open_and_wait(self, limit: float = float("inf"), word: bytes = b"") -> None:
-        """Lets some through, and returns when more is waiting."""
+        """Opens the gate up to a new limit or word. Returns once data waits there."""
         self.open(limit, word)
         wait_until(lambda: self.waiting)
 
     def drop_connections(self) -> None:
         shut_down(*self.sockets)
-        self.open()  # for what waits to see it
+        self.open()  # so that threads that hold data back notice
 
     def close(self) -> None:
         shut_down(self.listener)

@@ -1,4 +1,4 @@
-"""What watches a server: INFO, redis_exporter with the script of docs/operating.md, and Prometheus."""
+"""Monitors a server with INFO, redis_exporter with the script of docs/operating.md, and Prometheus."""
 
 import json
 import shutil
@@ -28,12 +28,12 @@ def info_text(server: Server, section: str) -> str:
 
 
 def figures(text: str) -> dict[str, str]:
-    """The module's lines of INFO."""
+    """Returns the module's figures in the text of INFO."""
     return dict(line.split(":", 1) for line in text.splitlines() if line.startswith("bf_"))
 
 
 def numbers(text: str) -> dict[str, float]:
-    """The module's figures of INFO that are numbers. Those of one layout have the layout in their name."""
+    """Returns the module's numeric figures. Those of a layout, which share a line, get its name as a prefix."""
     found = {}
     for name, value in figures(text).items():
         if name == "bf_last_rejection":
@@ -60,7 +60,7 @@ def answers(address: str) -> bool:
 
 @contextmanager
 def listening(address: str, *command: str, folder: Path | None = None) -> Iterator[None]:
-    """A program that answers at an address."""
+    """Runs a program in the `with` block, which starts once the program answers at an address."""
     process = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL)
     try:
         wait_until(lambda: process.poll() is not None or answers(address))
@@ -82,25 +82,25 @@ def exporter(server: Server, script: Path) -> Iterator[str]:
 
 
 class Prometheus:
-    """A Prometheus, as its HTTP API shows it."""
+    """A Prometheus server, accessed through its HTTP API."""
 
     def __init__(self, address: str) -> None:
         self.address = address
 
     def api(self, path: str, **parameters: str) -> Any:
-        """The data that it replies with."""
+        """Returns the data in the reply to a request."""
         query = urlencode({name.replace("match", "match[]"): v for name, v in parameters.items()})
         reply = json.loads(get(f"{self.address}/api/v1/{path}?{query}"))
         assert reply["status"] == "success", reply
         return reply["data"]
 
     def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
-        """The labels and the value of each series of the result."""
+        """Returns the labels and the value of each series in the result."""
         result = self.api("query", query=expression)["result"]
         return [(series["metric"], float(series["value"][1])) for series in result]
 
     def firing(self) -> set[tuple[str, str]]:
-        """The alerts that fire, and the exporter that each is about."""
+        """Returns the names of the alerts that fire, each with the exporter that it is about."""
         return {
             (alert["labels"]["alertname"], alert["labels"]["instance"])
             for alert in self.api("alerts")["alerts"]
@@ -110,7 +110,7 @@ class Prometheus:
 
 @contextmanager
 def prometheus(folder: Path, rules: str, *targets: str) -> Iterator[Prometheus]:
-    """A Prometheus that scrapes each second, and keeps its files in a folder."""
+    """Starts a Prometheus that scrapes every second and keeps its files in a folder."""
     (folder / "rules.yml").write_text(rules)
     scraped = {"job_name": "redis", "static_configs": [{"targets": list(targets)}]}
     configuration = {
@@ -118,7 +118,7 @@ def prometheus(folder: Path, rules: str, *targets: str) -> Iterator[Prometheus]:
         "rule_files": ["rules.yml"],
         "scrape_configs": [scraped],
     }
-    # A file of JSON is one of YAML.
+    # JSON is valid YAML.
     (folder / "prometheus.yml").write_text(json.dumps(configuration))
     listen = f"{HOST}:{free_port()}"
     options = ["--config.file=prometheus.yml", "--storage.tsdb.path=data"]

@@ -1,4 +1,4 @@
-"""Pages of the documentation as tests read them: sections, code, and redis-cli sessions."""
+"""Reads pages of the documentation for tests: sections, code, and redis-cli sessions."""
 
 import contextlib
 import re
@@ -27,14 +27,13 @@ def section(text: str, heading: str) -> str:
 
 
 def blocks(text: str, *languages: str) -> list[str]:
-    """Returns the blocks of code in some languages, in the order of the page and without indentation. The default is
-    the shell."""
+    """Returns the code blocks in these languages (by default, sh), in the order of the page and without indentation."""
     fence = rf"^ *```(?:{'|'.join(languages or ['sh'])})\n(.*?)^ *```"
     return [textwrap.dedent(code) for code in re.findall(fence, text, re.DOTALL | re.MULTILINE)]
 
 
 def typed(text: str) -> list[tuple[str, str]]:
-    """Returns the commands that are typed into redis-cli, with the replies that the page shows."""
+    """Returns the commands that a page types into redis-cli, with the replies that it shows."""
     console = "".join(blocks(text, "console"))
     return [
         (found["command"], found["reply"]) for found in re.finditer(TYPED, console, re.MULTILINE)
@@ -51,11 +50,11 @@ def redis_cli(server: Server, command: str) -> str:
 
 
 def run_python(server: Server, code: str) -> None:
-    """Runs code that was written for a server on the default port."""
+    """Runs code that connects to the default port. It connects to the port of `server` instead."""
     with contextlib.ExitStack() as stack:
         names: dict = {}
         exec(code.replace("redis.Redis(", f"redis.Redis(port={server.port}, "), names)  # noqa: S102
-        # The code leaves it to Python to close its connection.
+        # The code does not close its connection.
         for value in names.values():
             if isinstance(value, redis.Redis):
                 stack.callback(value.close)

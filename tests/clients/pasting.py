@@ -1,7 +1,7 @@
-"""Pages of the documentation, pasted from top to bottom into one shell, as their readers do.
+"""Pastes pages of the documentation into a shell, as readers do.
 
-The shell only knows what the page defines. A variable without a value ends it (`set -u`). So does a command that fails,
-or that does not return.
+The shell only knows what the page defines. It exits at a variable without a value (`set -u`) and when a command fails.
+A command that does not return fails the test.
 """
 
 import os
@@ -24,7 +24,7 @@ GIVEN = {"HOME", "PATH", "PWD"}
 
 
 def with_settings(text: str, settings: dict[str, str]) -> str:
-    """Returns a page with the reader's own values where it says `NAME=value`."""
+    """Returns a page with settings such as `NAME=value` replaced by those of the test."""
     for on_the_page, here in settings.items():
         assert on_the_page in text, on_the_page
         text = text.replace(on_the_page, here)
@@ -32,14 +32,14 @@ def with_settings(text: str, settings: dict[str, str]) -> str:
 
 
 def waits_are_bounded(text: str) -> bool:
-    """Returns true if the only loop that waits is in the function `wait_until`, which gives up after a time."""
+    """Returns true if the only loop that waits is in the function `wait_until`, which gives up after some time."""
     code = "\n".join(blocks(text))
     function = re.search(r"^wait_until\(\) \{.*?^\}", code, re.DOTALL | re.MULTILINE)
     return bool(function) and "gave up" in function[0] and code.count("sleep ") == 1
 
 
 def redis_cli_at(folder: Path, port: int) -> Path:
-    """Creates a folder with a redis-cli that connects to the server when it is told to use the default port."""
+    """Creates a folder with a `redis-cli` that connects to this port by default."""
     program = shutil.which("redis-cli")
     assert program
     folder.mkdir()
@@ -79,7 +79,7 @@ class Shell:
             )
 
     def paste(self, *code: str) -> list[str]:
-        """Pastes code, and gives up after a while. Returns the lines that it prints."""
+        """Pastes code, and returns the lines that it prints. Fails the test if this takes too long."""
         lines = []
         late = threading.Timer(WITHIN, self.end)
         late.start()
@@ -100,12 +100,12 @@ class Shell:
         pytest.fail(f"{''.join(code)}\n{lines}\n{errors}", pytrace=False)
 
     def end(self) -> None:
-        """Ends the shell, and all processes that it started and that are still in its group."""
+        """Kills the shell, and all processes in its process group."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def close(self, *ports: int) -> None:
-        """Ends the shell, and the servers that the page started."""
+        """Kills the shell, and stops the servers that the page started on these ports."""
         self.end()
         self.process.wait(WITHIN)
         for pipe in (self.process.stdin, self.process.stdout):

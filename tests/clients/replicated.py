@@ -1,4 +1,4 @@
-"""A primary with its replicas, and sentinels that choose the next primary."""
+"""Starts a primary with its replicas, and sentinels that choose the next primary."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ REPLICAS = 2
 SENTINELS = 3
 QUORUM = 2
 WATCH = {"down-after-milliseconds": 2000, "failover-timeout": 10_000}
-# Times in milliseconds. The second one determines how soon a former primary learns about its successor.
+# Times in milliseconds. The second one determines how soon a former primary learns who its successor is.
 PERIODS = {"info-period": 1000, "publish-period": 500}
 
 
@@ -49,7 +49,7 @@ class Replicated:
         return client
 
     def clients(self, **options: Any) -> list[redis.Redis]:
-        """Returns a client of each server, whatever its role is."""
+        """Returns a client for each server, whatever its role."""
         clients = [redis.Redis(HOST, server.port, **options) for server in self.servers]
         for each in clients:
             self._stack.callback(each.close)
@@ -71,14 +71,14 @@ class Replicated:
         return killed
 
     def fail_over(self) -> None:
-        """Lets a sentinel choose another primary."""
+        """Makes a sentinel choose another primary."""
         old = self.primary()
         # The sentinel rejects this until it knows a suitable replica.
         wait_until(self._told_to_fail_over)
         wait_until(lambda: self._is_replaced(old))
 
     def hand_over(self) -> None:
-        """Lets the primary hand over to another server, which all follow afterwards. This needs no sentinels."""
+        """Makes the primary hand over to another server, and all others follow that one. This needs no sentinels."""
         next_one, *others = self.replicas()
         self.primary().client.execute_command("FAILOVER", "TO", HOST, next_one.port)
         wait_until(lambda: next_one in self._of_role(b"master"))
@@ -115,7 +115,7 @@ class Replicated:
             return False
 
     def _is_replaced(self, old: Server) -> bool:
-        """Returns true if all agree on another primary."""
+        """Returns true if all sentinels and servers agree on a new primary."""
         ports = {self._primary_for(sentinel) for sentinel in self.sentinels}
         return (
             ports == {server.port for server in self._of_role(b"master")} != {old.port}

@@ -1,6 +1,6 @@
-"""Real servers, with one of the modules or none.
+"""Starts real servers, with one of the modules or without a module.
 
-The environment says what to run:
+Environment variables say what to run:
 
 * ``REDISBLOOM_MODULE``: the path of RedisBloom's library (default: where ``make setup-test`` puts it);
 * ``OXBLOOM_MODULE``: the path of our module (default: where ``make build`` puts it);
@@ -29,22 +29,22 @@ import redis
 ROOT = Path(__file__).parents[2]
 REDISBLOOM = os.environ.get("REDISBLOOM_MODULE", str(ROOT / "target/redisbloom/redisbloom.so"))
 OXBLOOM = os.environ.get("OXBLOOM_MODULE", str(ROOT / "target/release/liboxbloom.so"))
-# This build has a command that stops the clock of forgetting filters.
+# This build has BF.CLOCK, which stops the clock of forgetting filters.
 OXBLOOM_WITH_CLOCK = os.environ.get(
     "OXBLOOM_FAULTY_MODULE", str(ROOT / "target/debug/liboxbloom.so")
 )
 SERVER = os.environ.get("SERVER_BIN", "redis-server")
 HOST = "127.0.0.1"
-# These ports are below those that the system gives to connections, so no connection takes one while its server is down.
+# Below the ephemeral ports, so that no connection takes a server's port while the server is down.
 PORTS = range(10_000, 20_000)
-ATTEMPTS = 3  # another process may hold a port for a moment
-WITHIN = 240  # seconds, for all that should happen soon, even on a busy machine
-PATIENCE = 60  # seconds, for a reply
+ATTEMPTS = 3  # another process may briefly hold a port
+WITHIN = 240  # seconds that any wait may take, even on a busy machine
+PATIENCE = 60  # seconds that a reply may take
 
 
 @cache
 def server_version() -> tuple[int, int]:
-    """Returns the major and minor version. For Valkey, this is its own version, not that of Redis."""
+    """Returns the server's major and minor version. For Valkey, this is Valkey's own version, not that of Redis."""
     told = subprocess.run(
         [SERVER, "--version"], stdout=subprocess.PIPE, text=True, check=True
     ).stdout
@@ -53,7 +53,8 @@ def server_version() -> tuple[int, int]:
 
 
 def hear_interrupts() -> None:
-    """Is for `preexec_fn`: a process that a shell starts in the background, and its children, ignore SIGINT otherwise."""
+    """Makes a child process react to SIGINT, if it is its `preexec_fn`. Otherwise, processes that a shell starts in the
+    background ignore SIGINT, and so do their children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -67,15 +68,15 @@ def happens(condition: Callable[[], object], within: float = WITHIN) -> bool:
 
 
 def wait_until(condition: Callable[[], object], within: float = WITHIN) -> None:
-    assert happens(condition, within), "nothing happened"
+    assert happens(condition, within), "the condition was not met in time"
 
 
 def free_port(*beside: int) -> int:
-    """Returns a free port, whose neighbours at the given distances are free too. No other test process gets them while
-    this one runs.
+    """Returns a port that is free, as are the ports at the given distances from it. No other test process gets them
+    while this one runs.
 
-    A server may listen on a port that another process has only bound, if both allow that. A second search then finds
-    the port taken.
+    The ports stay bound here, so other searches find them taken. A server can listen on them nevertheless, since both
+    set SO_REUSEADDR.
     """
     while True:
         port = random.choice(PORTS)
@@ -96,7 +97,7 @@ def free_port(*beside: int) -> int:
 
 
 class Server:
-    """A server with a module or none. It keeps its folder and its port over restarts."""
+    """A server, with or without a module. It keeps its folder and its port when it is restarted."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class Server:
         configuration: Path | None = None,
         beside: tuple[int, ...] = (),
     ) -> None:
-        """Starts a server. `beside` are the distances to other ports that it uses."""
+        """Starts a server. `beside` has the distances from its port to the other ports that it uses."""
         self.log = folder / "server.log"
         program = [shutil.which(SERVER) or SERVER, *([str(configuration)] if configuration else [])]
         options = ("--save", "", "--bind", HOST, "--dir", str(folder), *options)
@@ -133,7 +134,7 @@ class Server:
         pytest.fail(f"{' '.join(self.command)} does not start; its log:\n{log}", pytrace=False)
 
     def _comes_up(self) -> bool:
-        """Starts the server, and waits until it replies. Ends it if it does not."""
+        """Starts the server, and waits until it replies. Kills it if it does not."""
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
@@ -168,7 +169,7 @@ class Server:
 
 
 def start(stack: ExitStack, module: str | None, *options: str, **more: Any) -> Server:
-    """Starts a server that ends with the stack."""
+    """Starts a server. It is killed when the stack closes."""
     if module and not Path(module).is_file():
         pytest.fail(f"no such module: {module}", pytrace=False)
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="oxbloom-"))

@@ -1,4 +1,4 @@
-"""Every command reaches the server of a cluster that serves its keys. All other servers redirect it."""
+"""Clients send every command to the server of a cluster that serves its keys. All other servers redirect it."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -18,7 +18,8 @@ from redis.exceptions import (
 )
 from servers import HOST, Server, server_version, wait_until
 
-# Commands that read a filter with one item, a filter like it, and a missing key.
+# In these commands, {filter} is a filter with one item, {alike} is an empty filter like it, and {absent} is a missing
+# key.
 READS = [
     "BF.EXISTS {filter} item",
     "BF.MEXISTS {filter} item other",
@@ -85,7 +86,7 @@ def cluster(running: Cluster) -> Cluster:
 
 
 def outcomes(cluster: Cluster, name: str) -> dict[int, tuple[int, int]]:
-    """Returns how often each primary ran a command, and how often it rejected it."""
+    """Returns the numbers of calls and of rejected calls of a command on each primary, by its port."""
     counts = {
         primary.port: primary.client.info("commandstats").get(f"cmdstat_{name}")
         for primary in cluster.primaries()
@@ -96,7 +97,7 @@ def outcomes(cluster: Cluster, name: str) -> dict[int, tuple[int, int]]:
     }
 
 
-def test_a_cluster_client_sends_every_command_straight_to_the_server_that_has_its_keys(
+def test_a_cluster_client_sends_every_command_to_the_server_that_has_its_keys(
     cluster: Cluster,
 ):
     offered = {str(name) for name in cluster.client().command() if str(name).startswith("bf.")}
@@ -133,14 +134,16 @@ def test_keys_of_two_slots_are_rejected_by_every_server(cluster: Cluster):
         cluster.clear()
 
 
-def rejected(server: Server | redis.Redis, words: list[str | bytes], kind: type[AskError]) -> int:
-    """Returns the port that a server redirects a command to."""
+def redirection(
+    server: Server | redis.Redis, words: list[str | bytes], kind: type[AskError]
+) -> int:
+    """Returns the port to which a server redirects a command."""
     client = server.client if isinstance(server, Server) else server
-    with pytest.raises(kind) as redirection:
+    with pytest.raises(kind) as caught:
         client.execute_command(*words)
-    assert type(redirection.value) is kind
-    assert redirection.value.slot_id == key_slot(str(words[1]).encode())
-    return int(redirection.value.port)
+    assert type(caught.value) is kind
+    assert caught.value.slot_id == key_slot(str(words[1]).encode())
+    return int(caught.value.port)
 
 
 def test_every_other_server_says_where_the_keys_are(cluster: Cluster):
@@ -148,10 +151,10 @@ def test_every_other_server_says_where_the_keys_are(cluster: Cluster):
     keys = Keys(cluster.client(), next(cluster.tags_of(owner)))
     for server in [*others, *cluster.replicas_of(owner), *cluster.replicas_of(others[0])]:
         for line in READS + WRITES + LENIENT:
-            assert rejected(server, keys.line(line), MovedError) == owner.port, line
+            assert redirection(server, keys.line(line), MovedError) == owner.port, line
 
 
-def test_a_replica_answers_as_its_primary_does_once_it_is_asked_to(cluster: Cluster):
+def test_a_replica_answers_as_its_primary_does_after_readonly(cluster: Cluster):
     primary = cluster.primaries()[0]
     keys = Keys(cluster.client(), next(cluster.tags_of(primary)))
     wait_until(cluster.wait_all)
@@ -162,10 +165,10 @@ def test_a_replica_answers_as_its_primary_does_once_it_is_asked_to(cluster: Clus
             words = keys.line(line)
             assert reader.execute_command(*words) == primary.client.execute_command(*words), line
         for line in WRITES:
-            assert rejected(reader, keys.line(line), MovedError) == primary.port, line
+            assert redirection(reader, keys.line(line), MovedError) == primary.port, line
         reader.readwrite()
         for line in READS + LENIENT:
-            assert rejected(reader, keys.line(line), MovedError) == primary.port, line
+            assert redirection(reader, keys.line(line), MovedError) == primary.port, line
 
 
 class Moving:
@@ -200,27 +203,27 @@ def moving(cluster: Cluster) -> Iterator[Moving]:
     cluster.move_slot(moving.tag, moving.source)
 
 
-def test_a_key_that_has_not_moved_is_served_where_it_was(moving: Moving):
+def test_a_key_that_has_not_moved_is_served_by_the_source(moving: Moving):
     keys, source, target = moving.keys, moving.source, moving.target
     for line in READS + CHANGES + TWO_FILTERS:
         source.client.execute_command(*keys.line(line))
-        assert rejected(target, keys.line(line), MovedError) == source.port, line
+        assert redirection(target, keys.line(line), MovedError) == source.port, line
     for line in CREATIONS + LENIENT:
-        assert rejected(source, keys.line(line), AskError) == target.port, line
+        assert redirection(source, keys.line(line), AskError) == target.port, line
 
 
-def test_a_key_that_has_moved_is_served_where_it_is_to_those_who_were_sent_there(moving: Moving):
+def test_a_key_that_has_moved_is_served_by_the_target_to_redirected_clients(moving: Moving):
     keys, source, target = moving.keys, moving.source, moving.target
     moving.move("filter", "alike")
     for line in READS + CHANGES + TWO_FILTERS + CREATIONS + LENIENT:
-        assert rejected(source, keys.line(line), AskError) == target.port, line
-        assert rejected(target, keys.line(line), MovedError) == source.port, line
+        assert redirection(source, keys.line(line), AskError) == target.port, line
+        assert redirection(target, keys.line(line), MovedError) == source.port, line
         reply = moving.ask_target(line)
         assert not isinstance(reply, Exception), line
         moving.ask_target("UNLINK {absent}")
 
 
-def test_keys_on_both_sides_of_a_move_have_to_wait_for_its_end(moving: Moving):
+def test_commands_with_keys_on_both_sides_of_a_move_have_to_wait_for_its_end(moving: Moving):
     keys, source = moving.keys, moving.source
     client = moving.cluster.client()
     moving.move("filter")

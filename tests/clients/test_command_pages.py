@@ -1,8 +1,8 @@
-"""docs/commands/, compared with a server.
+"""Compares docs/commands/ with a server.
 
 Each command has a page with the facts that the server reports: summary, syntax, complexity, arity, flags, categories
-and keys. Commands that the page types into redis-cli get the reply that it shows, also on the wire, in both protocols.
-The Python code prints what its comments say. Each error is caused by the command next to it.
+and keys. Commands that a page types into redis-cli get the replies that it shows. Its tables show the replies in RESP2
+and RESP3 as they are on the wire. The Python code prints what its comments say. The command next to an error causes it.
 """
 
 import itertools
@@ -22,7 +22,8 @@ INDEX = (FOLDER / "README.md").read_text()
 PAGES = {file.stem: file.read_text() for file in sorted(FOLDER.glob("bf.*.md"))}
 ALL_PAGES = {"README": INDEX, **PAGES}
 
-# Errors that no command causes on demand: for lack of memory, for data from other programs, and for bugs of the module.
+# Errors that a test cannot cause with a command: for lack of memory, for data from other programs, and for bugs of the
+# module.
 UNPROVOKED = {
     "ERR Insufficient memory to create filter: the system has no more, add memory or delete keys",
     "ERR Insufficient memory to grow filter: more than can be addressed, choose a smaller capacity or expansion",
@@ -36,7 +37,7 @@ UNPROVOKED = {
 
 pytestmark = pytest.mark.skipif(
     server_version() < (7, 0),
-    reason="the server neither describes commands nor speaks RESP3 with modules",
+    reason="this server neither describes the commands of modules nor supports RESP3 for them",
 )
 
 
@@ -48,8 +49,8 @@ def default_settings(server: Server) -> Iterator[None]:
     server.client.config_set("maxmemory", 0)
 
 
-def told(server: Server, *command: str) -> Any:
-    """Returns a reply in RESP3, as the server sends it."""
+def raw_reply(server: Server, *command: str) -> Any:
+    """Returns the reply to a command in RESP3, without the conversions of redis-py."""
     with redis.Redis(HOST, server.port, protocol=3, decode_responses=True) as client:
         client.response_callbacks.clear()
         return client.execute_command(*command)
@@ -58,7 +59,9 @@ def told(server: Server, *command: str) -> Any:
 def commands(server: Server) -> dict[str, list]:
     """Returns what COMMAND reports about each of the module's commands."""
     return {
-        command[0]: command for command in told(server, "COMMAND") if command[0].startswith("bf.")
+        command[0]: command
+        for command in raw_reply(server, "COMMAND")
+        if command[0].startswith("bf.")
     }
 
 
@@ -68,7 +71,7 @@ def test_each_command_has_a_page(server):
 
 
 def test_the_index_lists_each_command(server):
-    docs = told(server, "COMMAND", "DOCS", *PAGES)
+    docs = raw_reply(server, "COMMAND", "DOCS", *PAGES)
     rows = re.findall(
         r"^\| \[(BF\.\w+)\]\((bf\.\w+)\.md\) \| (.*) \| (.*) \|$", INDEX, re.MULTILINE
     )
@@ -118,7 +121,7 @@ def explained(argument: dict) -> list[str]:
 
 
 def keys(arguments: list[dict]) -> Iterator[tuple[str, int]]:
-    """Yields the arguments that are keys, with the numbers of their specifications."""
+    """Yields the arguments that are keys, with the numbers of their key specifications."""
     for argument in arguments:
         if argument["type"] == "key":
             yield argument["name"], argument["key_spec_index"]
@@ -130,9 +133,9 @@ def code(words: Iterator[str] | list[str]) -> str:
 
 
 def facts(info: list, docs: dict) -> dict[str, str]:
-    """Returns the table at the top of a page."""
+    """Returns the table that the page of a command must have at its top."""
     _, arity, flags, *_, categories, _, specifications, _ = info
-    # Before Redis 7.4, commands of modules are in no category.
+    # Before Redis 7.4, commands of modules are in no ACL category.
     categories = categories or [
         "@bloom",
         "@fast" if "fast" in flags else "@slow",
@@ -153,7 +156,7 @@ def facts(info: list, docs: dict) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_facts_are_those_of_the_server(server, name):
-    info, docs = commands(server)[name], told(server, "COMMAND", "DOCS", name)[name]
+    info, docs = commands(server)[name], raw_reply(server, "COMMAND", "DOCS", name)[name]
     head = PAGES[name].split("\n## ")[0]
     title, summary, block, *_ = head.split("\n\n")
     assert title == f"# {name.upper()}"
@@ -167,7 +170,7 @@ def test_the_facts_are_those_of_the_server(server, name):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_each_argument_is_explained(server, name):
-    docs = told(server, "COMMAND", "DOCS", name)[name]
+    docs = raw_reply(server, "COMMAND", "DOCS", name)[name]
     named = re.findall(r"\*\*`([^`]+)`\*\*", pages.section(PAGES[name], "Arguments"))
     assert named == [text for argument in docs["arguments"] for text in explained(argument)]
 
@@ -249,7 +252,7 @@ def test_what_is_typed_gets_the_reply_that_is_shown(server, name):
 
 
 def unquoted(word: str) -> bytes:
-    """Returns a word as redis-cli reads it."""
+    """Returns the bytes that redis-cli sends for a word, which may be in quotes."""
     return word.strip('"').encode().decode("unicode_escape").encode("latin-1")
 
 
@@ -287,7 +290,7 @@ class Wire:
 
 
 def matches(shown: str, reply: str) -> bool:
-    """Returns true if a reply is as shown. An … stands for any text."""
+    """Returns true if a reply is as shown, where an … stands for any text."""
     return re.fullmatch(re.escape(shown).replace("…", ".*"), reply, re.DOTALL) is not None
 
 

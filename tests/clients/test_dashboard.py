@@ -1,8 +1,9 @@
-"""docs/grafana-dashboard.json and the alerts of docs/operating.md, on a real Prometheus that scrapes a real redis_exporter of a
-real primary and its replica.
+"""Tests docs/grafana-dashboard.json and the alerts of docs/operating.md with a real Prometheus, which gets the metrics
+of a primary and its replica from redis_exporter.
 
-Each query of each panel has to give what the servers themselves report. The alerts are silent until they are provoked, and then
-fire. Grafana itself is not needed: its own model of a dashboard, as a Python package, has to know all that is in the file.
+Each query of each panel must return what the servers themselves report. The alerts must be silent until a test provokes
+them, and then fire. Grafana itself is not needed: the file is checked with Grafana's Python package, which has a model
+of dashboards.
 """
 
 import json
@@ -31,17 +32,17 @@ ANNOTATIONS = DASHBOARD["annotations"]["list"]
 LAYOUTS = ["native", "counting", "windowed", "classic"]
 ALERTS = re.findall(r"^ *- alert: (\w+)$", PROMETHEUS, re.MULTILINE)
 
-# Longer than the test takes, so that a rate is over all of it.
+# Longer than the test takes, so that a rate covers all of it.
 HOUR = 3600
-# Prometheus extrapolates a rate to the time before the first sample and after the last: by at most 1.1 intervals at each
-# end, and there are two samples at least.
+# Prometheus extrapolates a rate by at most 1.1 intervals before the first sample and after the last one. There are at
+# least two samples, so the rate covers at most 3.2 intervals instead of one.
 EXTRAPOLATED = 3.2
 MEBIBYTE = 1 << 20
 
 
 @dataclass
 class Rate:
-    """A rate over the hour, of a figure that rose by so much."""
+    """The rate over an hour of a figure that rose by `least` to `most`."""
 
     least: float
     most: float
@@ -70,9 +71,9 @@ class Watched:
 
     servers: dict[str, Server]
     prometheus: Prometheus
-    # The exporters' addresses, by the names of the servers.
+    # The addresses of the exporters, by the names of the servers.
     instances: dict[str, str]
-    # When all was done, and before the alerts are provoked.
+    # The following is recorded after the load, before the alerts are provoked.
     figures: dict[str, dict[str, float]] = field(default_factory=dict)
     commands: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     calls_of_the_second_round: dict[str, float] = field(default_factory=dict)
@@ -89,7 +90,7 @@ class Watched:
         return self.servers["replica"]
 
     def scrapes_again(self) -> None:
-        """Waits until all exporters were scraped after this moment."""
+        """Waits until all exporters have been scraped once more."""
         now = self.prometheus.query("vector(time())")[0][1]
         expression = 'timestamp(redis_script_values{key="bf_items"})'
 
@@ -100,9 +101,9 @@ class Watched:
         wait_until(scraped)
 
     def filled_in(self, expression: str) -> str:
-        """A query as Grafana sends it, with both servers chosen."""
+        """Returns a query as Grafana sends it if both servers are selected."""
         every = "|".join(re.escape(instance) for instance in self.instances.values())
-        # Grafana escapes for a string of PromQL.
+        # Grafana escapes values for strings in PromQL.
         values = {
             "$instance": f"({every})".replace("\\", "\\\\"),
             "$primary": self.instances["primary"],
@@ -113,7 +114,8 @@ class Watched:
         return expression
 
     def shows(self, panel: dict[str, Any]) -> list[dict[str, float]]:
-        """What each query of a panel gives: the values, by their legends, with the servers' names for their exporters."""
+        """Returns the values of each query of a panel, by their legends. The legends have the names of the servers
+        instead of the addresses of their exporters."""
         names = {instance: name for name, instance in self.instances.items()}
         results = []
         for target in panel["targets"]:
@@ -125,7 +127,7 @@ class Watched:
                     lambda name: labels[name[1]],  # noqa: B023
                     target["legendFormat"],
                 )
-                assert legend not in result, f"two series are shown as {legend}"
+                assert legend not in result, f"two series have the legend {legend}"
                 result[legend] = value
             results.append(result)
         return results
@@ -139,7 +141,8 @@ def rejected(client: redis.Redis, *command: str | bytes | int) -> None:
 
 
 def load(watched: Watched, number: int) -> None:
-    """What clients do: filters of each layout, additions, removals, and each kind of rejection so often that no two are alike."""
+    """Does what clients do: creates filters of each layout, adds and removes items, and causes rejections of each kind,
+    each a different number of times."""
     client = watched.primary.client
 
     def add(name: str, items: range) -> None:
@@ -180,15 +183,15 @@ def load(watched: Watched, number: int) -> None:
     ):
         for _ in range(times):
             rejected(client, *command)
-    # Of the full filter, which took an item or more before it was full.
+    # The full filter accepted at least one item before it was full.
     watched.added += client.execute_command("BF.CARD", f"full {number}")
     client.execute_command("BF.MEXISTS", f"native {number}", *range(100))
-    # Too few arguments: the server rejects it.
+    # The server itself rejects a command with too few arguments.
     rejected(client, "BF.ADD", "native 1")
 
 
 def commands_of(server: Server) -> dict[str, dict[str, float]]:
-    """The module's commands that the server has run, and their statistics."""
+    """Returns the statistics of the module's commands that the server has run."""
     statistics = server.client.info("commandstats")
     times = server.client.info("latencystats")
     return {
@@ -199,7 +202,7 @@ def commands_of(server: Server) -> dict[str, dict[str, float]]:
 
 
 def all_rules() -> str:
-    """The page's alerts, but the one that waits for ten minutes waits for a second."""
+    """Returns the alerts of the page. The one that waits for ten minutes waits for only a second here."""
     (rules,) = pages.blocks(PROMETHEUS, "yaml")
     assert rules.count("for: 10m") == 1
     return rules.replace("for: 10m", "for: 1s")
@@ -213,7 +216,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     with ExitStack() as stack:
         primary = start(stack, OXBLOOM_WITH_CLOCK, "--repl-diskless-sync-delay", "0")
         primary.client.config_set("maxmemory", 100 * MEBIBYTE)
-        # A replica that clients can write to, so that it can be made to reject what its primary sends.
+        # Clients can write to this replica, so that a test can make it reject what its primary sends.
         options = ["--replicaof", f"{HOST} {primary.port}", "--replica-read-only", "no"]
         replica = start(stack, OXBLOOM_WITH_CLOCK, *options)
         wait_until(lambda: replica.client.info("replication")["master_link_status"] == "up")
@@ -225,7 +228,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         instances = {name: address.split("/")[2] for name, address in addresses.items()}
         scraping = stack.enter_context(prometheus(folder, all_rules(), *instances.values()))
         watched = Watched(servers, scraping, instances)
-        # Each figure has a sample from before it rises. Those of commands only exist when there was a first call.
+        # Each figure needs a sample from before it rises. Figures of commands exist only after a first call.
         watched.scrapes_again()
         load(watched, 1)
         watched.scrapes_again()
@@ -236,7 +239,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         watched.calls_of_the_second_round = {
             command: after[command]["calls"] - before[command]["calls"] for command in after
         }
-        # Of slices whose time is over, replicas forget the items when the primary tells them to.
+        # A replica forgets the items of slices whose time is over only when its primary tells it to.
         watched.scrapes_again()
         watched.scrapes_again()
         for name, server in servers.items():
@@ -248,7 +251,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 def test_grafana_knows_all_that_is_in_the_file() -> None:
-    """What its model does not know, it leaves out."""
+    """The model leaves out fields that it does not know."""
     plugins.register_default_plugins()
     known = json.loads(JSONEncoder().encode(Dashboard.from_json(DASHBOARD)))
 
@@ -282,7 +285,7 @@ def test_the_file_can_be_imported_and_each_panel_says_what_it_shows_and_what_to_
         for target in panel["targets"]:
             assert target["datasource"] == source
             assert "$instance" in target["expr"] or "$primary" in target["expr"]
-    # None lies over another.
+    # No panel overlaps another one.
     cells = [
         (x, y)
         for position in (panel["gridPos"] for panel in panels)
@@ -311,7 +314,7 @@ def test_the_page_lists_the_panels_and_the_variables() -> None:
 def test_each_figure_of_the_page_is_on_the_dashboard() -> None:
     table = PAGE[PAGE.index("## What to watch") : PAGE.index("When to wake someone")]
     rows = re.findall(r"^\| `(bf_\w+)` \| (.*) \|$", table, re.MULTILINE)
-    # Those that are not another name of another, and are numbers.
+    # Only figures that are numbers, and no aliases of other figures.
     figures = {name for name, text in rows if not re.fullmatch(r"`bf_\w+`", text)}
     figures -= {"bf_version", "bf_last_rejection"}
     assert len(figures) > 20
@@ -331,7 +334,7 @@ def test_the_variables_offer_the_servers(watched: Watched) -> None:
     assert sorted(offered) == sorted(watched.instances.values())
     query = re.fullmatch(r"query_result\((.*)\)", primary["query"]["query"])
     assert query
-    # As Grafana writes a series, before it applies the expression.
+    # Grafana writes a series in this form before it applies the regular expression.
     texts = [
         f"redis_connected_slaves{{{','.join(f'{name}={json.dumps(labels[name])}' for name in labels)}}} {value} 0"
         for labels, value in watched.prometheus.query(query[1])
@@ -349,7 +352,7 @@ def test_each_metric_of_the_dashboard_exists(watched: Watched) -> None:
 
 
 def expected(watched: Watched) -> dict[str, list[dict[str, Any]]]:
-    """What each query of each panel has to give, from what the servers report themselves."""
+    """Returns the values that each query of each panel must have, computed from what the servers report themselves."""
     names = list(watched.servers)
     figures, commands = watched.figures, watched.commands
     info = {name: server.client.info() for name, server in watched.servers.items()}
@@ -361,7 +364,7 @@ def expected(watched: Watched) -> dict[str, list[dict[str, Any]]]:
         return of_each(lambda name: figures[name][f"bf_{key}"], more)
 
     def risen(key: str, more: str = "") -> dict[str, Any]:
-        """All began at 0."""
+        """All figures started at 0."""
         rates = {name: figures[name][f"bf_{key}"] for name in names}
         return of_each(lambda name: Rate(rates[name], rates[name]), more)
 
@@ -380,12 +383,13 @@ def expected(watched: Watched) -> dict[str, list[dict[str, Any]]]:
         }
 
     def calls(name: str, command: str) -> Rate:
-        # Those of the first round may be in the first sample. Of a replica, it is not known which are.
+        # The first sample may already have the calls of the first round. For the replica, the rounds were not counted
+        # separately.
         least = watched.calls_of_the_second_round[command] if name == "primary" else 0
         return Rate(least, commands[name][command]["calls"])
 
     def seconds(name: str, command: str) -> Between:
-        """Some calls of the second round take longer than the mean of all."""
+        """The mean of the second round may be above that of all calls, but not above their total time."""
         statistics = commands[name][command]
         return Between(0, statistics["usec"] / 1e6)
 
@@ -446,7 +450,7 @@ def expected(watched: Watched) -> dict[str, list[dict[str, Any]]]:
             figure("internal_errors", " internal errors"),
         ],
         "Commands a second": [of_commands(calls)],
-        # Without the commands that were not called in the second round.
+        # The query only shows commands that were called in the second round. All commands were.
         "Mean time of a command": [of_commands(seconds)],
         "99th percentile of the time": [
             of_commands(lambda name, command: pytest.approx(commands[name][command]["p99"]))
@@ -480,7 +484,7 @@ def expected(watched: Watched) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_the_load_has_something_of_everything(watched: Watched) -> None:
-    """Or a query that shows nothing would be right."""
+    """Otherwise, a query that shows nothing would pass."""
     figures = watched.figures["primary"]
     assert figures["bf_items_added"] == watched.added
     assert figures["bf_items_removed"] == 20
@@ -508,7 +512,7 @@ def test_a_panel_shows_what_the_servers_report(watched: Watched, title: str) -> 
 
 
 def provoke(watched: Watched) -> None:
-    """A command that the replica rejects, a memory that is full of filters, and an internal error."""
+    """Causes a command that the replica rejects, a memory that is full of filters, and an internal error."""
     client = watched.primary.client
     client.execute_command("BF.RESERVE", "in the way", "0.01", 100)
     assert client.wait(1, 60_000) == 1
@@ -521,12 +525,12 @@ def provoke(watched: Watched) -> None:
     assert large > 0.8 * limit
     client.config_set("maxmemory", limit)
     rejected(client, "BF.RESERVE", "too large", "0.01", 60_000_000)
-    # The last: what the module then loads to print where it panicked stays in memory.
+    # This comes last, since a panic loads data to print its location, which stays in memory.
     rejected(client, "BF.PANIC", "key")
 
 
 def test_alerts_are_silent_until_they_are_provoked_and_then_fire(watched: Watched) -> None:
-    """The last test: it changes what the others look at."""
+    """Runs last, since it changes what the other tests look at."""
     groups = watched.prometheus.api("rules")["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     assert [rule["name"] for rule in rules] == ALERTS
@@ -536,7 +540,7 @@ def test_alerts_are_silent_until_they_are_provoked_and_then_fire(watched: Watche
     exporter_of = {alert: "primary" for alert in ALERTS} | {"OxbloomReplicationRejected": "replica"}
     firing = {(alert, watched.instances[name]) for alert, name in exporter_of.items()}
     wait_until(lambda: watched.prometheus.firing() == firing)
-    # The dashboard marks them, and shows what they are about.
+    # The dashboard marks the times of the alerts, and shows what caused them.
     (marks,) = ANNOTATIONS
     wait_until(
         lambda: (
@@ -556,5 +560,5 @@ def test_alerts_are_silent_until_they_are_provoked_and_then_fire(watched: Watche
         {"primary internal errors": 1, "replica internal errors": 0},
     ]
     assert 0.8 < shown["Filters' share of maxmemory"][0]["primary"] < 1
-    # "in the way" is no filter on the replica.
+    # On the replica, "in the way" is not a filter.
     assert shown["Filters: replica minus primary"] == [{"replica": -1}]

@@ -1,7 +1,7 @@
 """A replica that takes over in a cluster has every item that is certain to last.
 
 A cluster replicates asynchronously. If the primary hands over, all acknowledged writes are certain. If it dies, or
-another server takes over by force, only writes that a WAIT confirmed for the replica are.
+another server takes over by force, only writes that WAIT confirmed for the replica are certain.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def tags(cluster: Cluster) -> Iterator[str]:
-    """Yields tags of keys that no test has used, on servers that took no part in a failover.
+    """Returns tags of keys that no test has used, each on a server that took no part in a failover.
 
     If a server is elected twice within seconds, it mistakes old votes for new ones, and steps down again.
     """
@@ -53,7 +53,7 @@ def check_all(cluster: Cluster, writers: list[Writer]) -> None:
     check_alike(primary.client, replica.client, keys)
 
 
-def test_what_a_replica_had_before_its_primary_was_killed_is_there(
+def test_nothing_that_a_replica_had_is_lost_when_its_primary_is_killed(
     cluster: Cluster, keys: dict[str, Kind]
 ):
     first = writers(cluster, keys, replicas=1)
@@ -82,7 +82,7 @@ def test_nothing_that_was_acknowledged_is_lost_when_a_primary_hands_over(
     check_all(cluster, at_work)
 
 
-def test_what_a_replica_had_before_it_took_over_by_force_is_there(
+def test_nothing_that_a_replica_had_is_lost_when_it_takes_over_by_force(
     cluster: Cluster, keys: dict[str, Kind]
 ):
     everyone: list[Writer] = []

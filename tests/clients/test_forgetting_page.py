@@ -1,8 +1,8 @@
-"""docs/forgetting.md, compared with a server.
+"""Compares docs/forgetting.md with a server.
 
 The page is pasted into one shell from top to bottom, and its commands get the replies that it shows. Where the page
-says that time passes, the test sets the module's clock. The code for redis-py runs. The script for rotated keys
-promises no more than the window.
+says that time passes, the test sets the module's clock. The code for redis-py runs. The script for rotated keys gives
+the same replies as a window.
 """
 
 import re
@@ -33,19 +33,19 @@ COMMAND = re.compile(r"^(?P<typed>redis-cli .*?) +# (?P<reply>.*)$", re.MULTILIN
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     with running(OXBLOOM_WITH_CLOCK) as server:
-        turn(server, 0)
+        set_clock(server, 0)
         yield server
 
 
-def turn(server: Server, seconds: int) -> None:
-    """Stops the clock of forgetting filters at this time after the start."""
+def set_clock(server: Server, seconds: int) -> None:
+    """Stops the clock of forgetting filters this many seconds after BEGIN."""
     server.client.execute_command("BF.CLOCK", "any", 1000 * (BEGIN + seconds))
 
 
 def test_the_page_can_be_pasted_from_top_to_bottom_and_replies_as_shown_at_each_time(
     server, tmp_path
 ):
-    """Pastes the page into one shell. The Python code runs where it stands."""
+    """Pastes the page into one shell. The Python code runs in a process of its own, at its place in the page."""
     programs = pasting.redis_cli_at(tmp_path / "programs", server.port)
     shell = Shell(tmp_path, PAGE, directory=tmp_path, programs=programs)
     later = commands = waits = codes = 0
@@ -53,10 +53,9 @@ def test_the_page_can_be_pasted_from_top_to_bottom_and_replies_as_shown_at_each_
         for step in STEP.finditer(PAGE):
             if step["number"]:
                 later += int(step["number"]) * SECONDS[step["unit"]]
-                turn(server, later)
+                set_clock(server, later)
                 waits += 1
             elif step["shell"]:
-                # The code is pasted with its comments.
                 shown = shell.paste(step["shell"])
                 expected = [reply["reply"] for reply in COMMAND.finditer(step["shell"])]
                 assert shown == ", ".join(expected).split(", "), f"{step['shell']}, {later} seconds later"
@@ -75,7 +74,7 @@ def test_the_page_can_be_pasted_from_top_to_bottom_and_replies_as_shown_at_each_
     assert "127.0.0.1:6379>" not in PAGE
 
 
-def test_the_window_promises_what_the_keys_do(server):
+def test_a_window_replies_as_rotated_keys_do(server):
     """The script and the window give the same replies, day after day."""
     (script,) = re.findall(r"<<'END'\n(-- KEYS.*?)^END$", PAGE, re.DOTALL | re.MULTILINE)
     client, day = server.client, SECONDS["day"]
@@ -89,7 +88,7 @@ def test_the_window_promises_what_the_keys_do(server):
     answers: dict[str, list[list[int]]] = {"keys": [], "window": []}
     for number in range(10):
         # Slices begin at midnight.
-        turn(server, 400 * day - BEGIN % day + number * day + day // 2)
+        set_clock(server, 400 * day - BEGIN % day + number * day + day // 2)
         items = [f"item-{number // 4}", f"item-{number}", "always"]
         keys = [f"day:{number - back}" for back in range(3)]
         answers["keys"].append([rotated(keys=keys, args=[item]) for item in items])
@@ -101,7 +100,7 @@ def test_the_window_promises_what_the_keys_do(server):
 
 
 def test_keys_are_replaced_by_a_window_as_the_page_says_and_no_item_is_forgotten_early(server):
-    """The new items of a day go into its key, and from the change on into the window only."""
+    """Before the change, the new items of a day go into its key. From then on, they only go into the window."""
     change, window = 4, 2  # days
     client, day = server.client, SECONDS["day"]
     keys = [f"before:{number}" for number in range(change)]
@@ -109,14 +108,14 @@ def test_keys_are_replaced_by_a_window_as_the_page_says_and_no_item_is_forgotten
         client.execute_command("BF.RESERVE", key, "0.0000001", 1000, "SEED", 7)
     came: dict[str, int] = {}
     for number in range(4 * change):
-        # After all other times of this file.
-        turn(server, 1000 * day + number * day)
+        # This is later than all other times in this file.
+        set_clock(server, 1000 * day + number * day)
         if number == change:
             command = ("BF.RESERVE", "after", "0.0000001", 1000, "WINDOW", window * day)
             client.execute_command(*command, "SLICES", window, "SEED", 7)
         if number == change + window:
             client.delete(*keys)
-        # Today, yesterday, the day before; then the last three.
+        # The keys of today and the two days before; after the change, the last three keys.
         checked = keys[max(0, min(number, change - 1) - 2) : number + 1]
         checked += ["after"] if number >= change else []
         for item in (*(f"{n}" for n in range(number + 1)), "always"):
@@ -131,8 +130,8 @@ def test_keys_are_replaced_by_a_window_as_the_page_says_and_no_item_is_forgotten
     assert client.exists(*keys) == 0
 
 
-def test_the_bits_an_item_are_those_of_the_slices(server):
-    """The table's figures for the default are those of docs/choosing.md. The library's tests bound them."""
+def test_the_bits_an_item_are_those_of_the_page_on_choosing(server):
+    """The figures for the default are those of docs/choosing.md, which the library's tests check."""
     default = re.search(r"\| 8 \(default\) \| an eighth \| ([\d.]+) \| ([\d.]+) \|", PAGE)
     stated = re.search(
         r"\*\*Filters that forget\*\* take (\d+) bits an item at 1 % .*? At 0\.1 %, they take (\d+) bits",

@@ -1,4 +1,4 @@
-"""`make install` and `make uninstall`, run as root would: without cargo, and without a network.
+"""Runs `make install` and `make uninstall` as root does, without cargo and without a network.
 
 The library under test is copied to where `make build` puts it, so that nothing is built.
 """
@@ -22,7 +22,7 @@ LAYOUTS = {
 
 
 class Root:
-    """A user who installs: a checkout with a built library, and a PATH with few programs."""
+    """The root user, with a checkout, a built library, and a PATH with few programs."""
 
     def __init__(self, folder: Path) -> None:
         self.target, self.path, self.destination = (
@@ -75,7 +75,7 @@ def test_it_installs_without_cargo_and_a_server_runs_what_it_installed(root, tmp
     lines = re.findall(r"^    (include|loadmodule) (/.*)$", shown, re.MULTILINE)
     assert [name for name, _ in lines] == ["include", "loadmodule"]
     configuration = tmp_path / "redis.conf"
-    # The files are in the staging folder.
+    # With DESTDIR, the files are in another folder than the lines say.
     staged = "".join(f"{name} {root.destination}{path}\n" for name, path in lines)
     configuration.write_text(staged + "bf.error-rate 0.003\n")
     with ExitStack() as stack:
@@ -96,7 +96,7 @@ def test_uninstalling_leaves_nothing(root, layout):
     root.succeeds("uninstall", *variables)
 
 
-def test_uninstalling_leaves_what_others_put_there(root):
+def test_uninstalling_keeps_files_of_others(root):
     root.build()
     variables = [f"PREFIX={root.destination}/own", "DESTDIR="]
     others = {"own/lib/redis/modules/redisjson.so", "own/etc/redis/redis.conf"}
@@ -118,7 +118,7 @@ def test_uninstalling_needs_no_library(root):
     assert root.files() == set()
 
 
-def test_what_is_not_built_is_not_installed_but_the_message_says_what_to_do(root):
+def test_installing_before_building_fails_and_says_what_to_do(root):
     rejected = root.make("install", f"DESTDIR={root.destination}")
     assert rejected.returncode != 0
     assert (

@@ -1,6 +1,6 @@
-"""docs/migrating-from-redisbloom.md, followed to the letter: its commands run as they are written.
+"""Follows docs/migrating-from-redisbloom.md: its commands run as they are written.
 
-Only the values that the page asks its readers to set differ: the ports, the path of the module, and the folder.
+Only the values that the page asks its readers to set differ, such as ports and folders.
 """
 
 import re
@@ -43,7 +43,7 @@ NEW_SERVERS = {
 
 
 class Move:
-    """A reader with one shell at a time, so all new servers may have the same port."""
+    """A reader who follows one method in a shell. There is one new server, so the ports of all methods are the same."""
 
     def __init__(self, old: Server, folder: Path) -> None:
         self.old, self.folder = old, folder
@@ -56,7 +56,7 @@ class Move:
         settings = {
             "OLD_PORT=6379": f"OLD_PORT={self.old.port}",
             "OXBLOOM=/usr/local/lib/redis/modules/liboxbloom.so": f"OXBLOOM={Path(OXBLOOM).resolve()}",
-            # The Python of these tests has the packages.
+            # The packages are already installed in the Python of these tests.
             "PYTHON=~/oxbloom-python": f"PYTHON={sys.prefix}",
             "WHEELS=$PWD/target/wheels": f"WHEELS={Path(OXBLOOM).resolve().parents[1] / 'wheels'}",
         }
@@ -65,7 +65,7 @@ class Move:
         return settings
 
     def paste(self, page: str, *blocks: str) -> str:
-        """Pastes blocks into the shell of this page. Returns what they print."""
+        """Pastes blocks of a page into the shell. Returns what they print."""
         if not self.shell:
             quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
             self.shell = Shell(self.folder, page, directory=self.folder, **quiet)
@@ -79,7 +79,7 @@ class Move:
 
 
 def with_known(settings: dict[str, str], block: str) -> str:
-    """Returns a block with those settings that occur in it."""
+    """Returns a block with the reader's values for the settings that occur in it."""
     return with_settings(block, {name: here for name, here in settings.items() if name in block})
 
 
@@ -94,7 +94,7 @@ def move(tmp_path: Path) -> Iterator[Move]:
 
 
 class Model:
-    """Filters, with every item whose addition was acknowledged."""
+    """Filters, and for each of them the number of items whose addition was acknowledged."""
 
     def __init__(self, client: redis.Redis) -> None:
         client.execute_command("BF.RESERVE", "reserved", "0.001", 5000, "EXPANSION", 4)
@@ -133,7 +133,7 @@ class Writer(threading.Thread):
         self.model, self.servers, self.stopped = model, servers, threading.Event()
 
     def run(self) -> None:
-        # It also adds to filters that additions create.
+        # Additions create the last of these filters.
         keys = ["reserved", "large", "added", *(f"live {n}" for n in range(50))]
         rounds = 0
         while not self.stopped.is_set():
@@ -142,7 +142,7 @@ class Writer(threading.Thread):
                     self.model.add(server, keys[rounds % len(keys)], 7)
                     rounds += 1
                     break
-                except redis.RedisError:  # the server is a replica, or no server is the master
+                except redis.RedisError:  # the server is a replica, or there is no master
                     pass
 
     def __enter__(self) -> "Writer":
@@ -190,7 +190,7 @@ def test_by_replica_and_back(move: Move) -> None:
         client.close()
 
 
-def test_what_redisbloom_sends_is_classic_whatever_the_layout_of_new_filters_is(move: Move) -> None:
+def test_filters_from_redisbloom_are_classic_whatever_the_layout_of_new_filters_is(move: Move) -> None:
     old, new = move.old.client, move.new
     move.run(START_REPLICA.replace("bf-layout classic", "bf-layout native"))
     move.run(REPLICATE)
@@ -206,7 +206,7 @@ def test_what_redisbloom_sends_is_classic_whatever_the_layout_of_new_filters_is(
 
 
 @pytest.mark.parametrize(("version", "rate"), [("2", b"0.5"), ("8", b"0.25")])
-def test_the_stream_is_read_as_the_redisbloom_sends_it_that_was_named(
+def test_the_replication_stream_is_read_as_that_of_the_version_that_is_set(
     move: Move, version: str, rate: bytes
 ) -> None:
     move.run(f"REDISBLOOM={version}\n{START_REPLICA}")
@@ -250,7 +250,7 @@ def test_chunk_by_chunk_and_back(move: Move) -> None:
     same(move.old.client, move.new, model)
     assert move.new.dbsize() == 4
 
-    # The last run copies the changes since then.
+    # Another run copies what has changed since then.
     model.add(move.old.client, "reserved", 1000)
     assert "copied 1 filters" in move.run(COPY_AGAIN)
     model.check(move.new)
@@ -263,7 +263,7 @@ def test_chunk_by_chunk_and_back(move: Move) -> None:
         same(back.client, move.new, model)
 
 
-def test_what_has_to_stay_is_listed(move: Move) -> None:
+def test_keys_that_cannot_move_are_listed(move: Move) -> None:
     old = move.old.client
     Model(old)
     assert move.run(FOREIGN).strip() == ""
@@ -279,8 +279,8 @@ def test_what_has_to_stay_is_listed(move: Move) -> None:
 
 
 def test_the_page_can_be_pasted_from_top_to_bottom(move: Move, tmp_path: Path) -> None:
-    """One method after another: a replica that takes over, a server with the snapshot, and one with copies; then the
-    way back."""
+    """Runs all methods one after another: a replica that takes over, a server with the snapshot, and one with copies.
+    Then goes back."""
     ports = [free_port() for _ in NEW_SERVERS]
     folders = [tmp_path / f"new {n}".replace(" ", "-") for n in range(len(ports))]
     page = with_settings(PAGE, move.settings(ports, folders))

@@ -1,8 +1,7 @@
-"""docs/operating.md, followed to the letter. Its commands are typed into a shell, and its script runs in the exporter.
-Its alerts fire when they should, but not when clients send wrong commands. Its tables have every figure and every
-error.
+"""Follows docs/operating.md. Its commands run in a shell, and its script runs in the exporter. Its alerts fire when
+they should, but not when clients send wrong commands. Its tables have every figure and every error.
 
-Only the values that the page asks its readers to set differ: ports and folders.
+Only the values that the page asks its readers to set differ, such as ports and folders.
 """
 
 import json
@@ -84,7 +83,7 @@ def reader(server: Server, tmp_path: Path) -> Iterator[Reader]:
 
 
 def rejects(server: Server, *command: str | bytes | int) -> str:
-    """Returns the error of a command, also if it is in an array."""
+    """Sends a command that fails. Returns its error, which may be the last element of an array."""
     try:
         reply = server.client.execute_command(*command)
     except redis.ResponseError as error:
@@ -101,7 +100,7 @@ def log_of(server: Server) -> str:
     return server.log.read_text()
 
 
-def test_each_figure_is_explained_and_each_explained_one_is_there(reader):
+def test_the_page_explains_all_figures_that_the_server_reports_and_no_others(reader):
     (command,) = blocks("What to watch")
     shown = figures(reader.types(command))
     assert shown["bf_filters"] == "3"
@@ -143,8 +142,8 @@ def test_the_other_names_of_figures_are_those_of_the_table(server):
     assert int(shown["bf_bloom_capacity_across_objects"]) == sum(capacities)
 
 
-def test_the_exporters_own_names_have_lines_as_it_reads_them(server):
-    """The exporter splits INFO MODULES into lines, and takes those with a known name, one colon, and a number."""
+def test_figures_that_the_exporter_knows_have_the_form_that_it_reads(server):
+    """The exporter splits INFO MODULES into lines, and reads those with a known name, one colon, and a number."""
     info = info_text(server, "modules")
     _, _, section = info.partition("\r\n# bf\r\n")
     lines = section.partition("\r\n#")[0].split("\r\n")
@@ -162,7 +161,8 @@ def test_the_exporters_own_names_have_lines_as_it_reads_them(server):
 
 
 def errors_for_lack_of_memory(source: str) -> set[str]:
-    """Returns each of the texts with each limit. An error that names no purpose only occurs with the system's limit."""
+    """Returns the errors for lack of memory. Each text is combined with each limit. The text without a purpose is only
+    combined with the limits with which it occurs in the sources."""
     texts = dict(re.findall(r'(\w+)\(limit: Limit\) => no_memory!\("([^"]*)", limit\)', source))
     limits = dict(
         re.findall(r'Limit::(\w+) => (?:\{\s*)?c_str\(concat!\(\$words, "([^"]*?)\\0"', source)
@@ -197,7 +197,7 @@ def test_each_error_is_explained():
 def test_each_line_of_the_log_is_explained(reader):
     section = PAGE[PAGE.index("## The log") : PAGE.index("## Errors")]
     explained = " ".join(re.findall("`([^`]*)`", section))
-    # The parts of a log line in the sources that occur in the log unchanged.
+    # For each log line in the sources, the page must have the parts between its placeholders.
     for source in (ROOT / "src").rglob("*.rs"):
         call = r"(?:log_warning|log_and_exit)\(\s*&?(?:format!\(\s*)?\"([^\"]*)\""
         # A backslash at the end of a line joins it to the next.
@@ -236,7 +236,7 @@ def test_the_lines_of_the_log_about_rejected_commands_are_as_shown(server):
 
 
 def log_of_two(*modules: str) -> str:
-    """Returns the log of a server that loads two modules, and does not start."""
+    """Returns the log of a server that does not start because it loads two modules."""
     command = [SERVER, "--port", str(free_port()), "--save", ""]
     for module in modules:
         command += ["--loadmodule", str(Path(module).resolve())]
@@ -274,7 +274,7 @@ def test_the_exporter_reports_each_figure(server, reader, tmp_path):
     assert float(reported["bf_counting_items"]) == 2
 
 
-# For each alert: metrics, minute by minute, that make it fire.
+# For each alert, metrics that make it fire: their values in each minute, in the notation of promtool.
 ALARMING = {
     "OxbloomInternalError": {"bf_internal_errors": "0x5 1x10"},
     "OxbloomReplicationRejected": {"bf_rejected_replicated": "0x5 1x10"},
@@ -287,7 +287,7 @@ ALARMING = {
 }
 CALM = {
     **{f"bf_{name}": "7x75" for name in ["internal_errors", "rejected_replicated"]},
-    # Rejections alone are no lack of memory, nor is a full memory alone.
+    # Neither rejections nor a full memory alone mean a lack of memory.
     "bf_rejected_memory": "3x5 4x70",
     "bf_bytes": "79x75",
     "redis_memory_used_bytes": "89x75",
@@ -344,7 +344,7 @@ def check_rules(folder: Path, rules: str, cases: list[dict]) -> None:
 
 
 def reported_by(server: Server, folder: Path) -> dict[str, str]:
-    """Returns what the exporter reports about a server: the figures, and its memory."""
+    """Returns the module's figures and the server's memory, as the exporter reports them."""
     (script,) = blocks("Prometheus", "lua")
     (folder / "oxbloom.lua").write_text(script)
     with exporter(server, folder / "oxbloom.lua") as address:
@@ -355,7 +355,7 @@ def reported_by(server: Server, folder: Path) -> dict[str, str]:
 
 
 def abuse(server: Server) -> None:
-    """Does all that a client can do who may only add, create, restore and load chunks. Nothing of it works."""
+    """Sends failing commands of all kinds, as a client without special rights can do."""
     client = server.client
     client.execute_command("BF.RESERVE", "fixed", "0.01", 1, "NONSCALING")
     client.execute_command("BF.RESERVE", "layers", "0.01", 1, "EXPANSION", 1, "LAYOUT", "classic")
@@ -397,7 +397,7 @@ def test_a_client_without_special_rights_sets_off_no_alert(server, tmp_path):
     for figure in [*(f"bf_rejected_{reason}" for reason in reasons), "bf_additions_rejected"]:
         assert float(after[figure]) >= float(before[figure]) + 20, figure
     assert float(after["bf_layers"]) > 8 * float(after["bf_filters"])
-    # The metrics of the exporter before and after, for an hour.
+    # Each series has its value from before for ten minutes, and then its value from after for an hour.
     values = {name: f"{before[name]}x10 {number}x60" for name, number in after.items()}
     expressions = re.findall(r"^ *expr: (.*)$", rules, re.MULTILINE)
     assert len(expressions) == len(ALARMING)
@@ -441,12 +441,12 @@ def test_the_page_can_be_pasted_from_top_to_bottom(reader, server):
     shown = [reader.types(block) for block in pages.blocks(reader.page)]
     backup = next(text for text in shown if "RDB looks OK" in text)
     assert figures(backup)["bf_filters"] == "3"
-    # The server that was restored from the backup also runs.
+    # The fourth filter is `seen-of-yesterday`, which the page restores from a backup.
     check_upgrade(reader, server, shown[-1], filters=4)
 
 
-def test_a_wait_that_is_in_vain_is_given_up_and_nothing_is_done_then(reader, server):
-    """The clock is fast here. The new server does not start, so nobody takes over, and the old one continues."""
+def test_a_wait_that_takes_too_long_is_given_up_and_no_later_command_runs(reader, server):
+    """The clock runs fast here. The new server does not start, so it does not take over, and the old one continues."""
     (commands,) = blocks("Upgrade")
     quick = "date() { echo $((SECONDS * 500)); }"
     reader.types(f"OXBLOOM=/nowhere.so\n{quick}\n{{\n{commands}}} || echo gave up")

@@ -1,4 +1,4 @@
-"""The pages for users, checked against a server and the files of the project.
+"""Checks the pages for users against a server and the files of the project.
 
 Commands that a page types into redis-cli get the reply that it shows. The Python code prints what its comments say,
 also when it runs again. Figures, names and errors are compared with a server or a file where that is possible.
@@ -30,7 +30,7 @@ MERGING = "docs/merging.md"
 REMOVING = "docs/removing.md"
 VERSIONS = "docs/versions.md"
 
-# The blocks of code in each page, by language. Those in sh are only checked by name.
+# The languages of the code blocks of each page. Blocks in sh do not run here: see PASTED.
 BLOCKS = {
     README: ["console", "console", "python", "js", "console"],
     CHOOSING: ["console"],
@@ -57,7 +57,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def session(page: str) -> list[tuple[str, str]]:
-    """Returns commands and their replies."""
+    """Returns the commands that a page types into redis-cli, and their replies."""
     return pages.typed(text(page))
 
 
@@ -68,7 +68,8 @@ def test_each_block_of_a_page_is_known_here(page):
     assert len(fences) == 2 * len(BLOCKS[page])
 
 
-# The pages with commands for a shell, each with the test that pastes it. (CONTRIBUTING.md is checked by name only.)
+# The pages with commands for a shell, each with the test that pastes it. The commands of CONTRIBUTING.md do not run:
+# tests only check that the targets and folders that it names exist.
 PASTED = {
     "docs/crawling.md": "tests/clients/crawling/test_crawling_page.py",
     "docs/forgetting.md": "tests/clients/test_forgetting_page.py",
@@ -159,7 +160,7 @@ def test_the_readme_links_to_each_page():
 
 
 def amount(shown: str) -> float:
-    """Returns the number of a figure with its unit: bytes or seconds."""
+    """Returns a figure such as `4.3 MB` in bytes or seconds."""
     units = {"kB": 1e3, "MB": 1e6, "ns": 1e-9, "ms": 1e-3, "s": 1.0}
     number, unit = shown.split()
     return float(number) * units[unit]
@@ -172,7 +173,7 @@ def rounds_to(measured: str, stated: str) -> bool:
     return f"{amount(measured) / unit:.{digits}f}" == number
 
 
-# After `make bench`, the README must get the new figures.
+# After `make bench`, the README must be updated.
 @pytest.mark.parametrize(
     ("line", "section", "row"),
     [
@@ -209,7 +210,7 @@ def test_the_readmes_figures_are_those_of_the_benchmarks(line, section, row):
         re.DOTALL | re.MULTILINE,
     )
     (cells,) = re.findall(rf"^\| {re.escape(row)} \| (.*) \|$", part, re.MULTILINE)
-    # The range of the rounds is left out. Times of commands are in nanoseconds.
+    # Leaves out the range of the rounds. Numbers without a unit are nanoseconds.
     measured = [re.sub(r" \(.*\)", "", cell) for cell in cells.split(" | ")]
     measured = [f"{cell} ns" if cell.isdigit() else cell for cell in measured]
     compared = [pair for pair in zip(measured, stated, strict=False) if pair[1] != "no merging"]
@@ -342,7 +343,7 @@ def size(server: Server, *create: object) -> int:
     return server.client.execute_command("BF.INFO", "key", "SIZE")[0]
 
 
-def test_the_table_of_memory_is_what_a_server_says(server):
+def test_the_table_of_memory_has_the_sizes_that_a_server_reports(server):
     rows = re.findall(
         r"^\| (0\.\d+) \| 1 in .*? \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) (KB|MB) \| (\d+) MB \|$",
         text(CHOOSING),
@@ -360,7 +361,7 @@ def test_the_table_of_memory_is_what_a_server_says(server):
         assert f"{size(server, rate, 100 * million) / 10**6:.0f}" == large
 
 
-# These are full filters on a server. Growing ones depend on the number of items, and are measured elsewhere.
+# Each filter gets 10^5 items. What a growing filter takes depends on that number, and only this one is checked here.
 @pytest.mark.parametrize(
     ("filter_of_a_line", "options", "capacity"),
     [
@@ -465,7 +466,7 @@ def test_a_retried_merge_into_a_counting_filter_doubles_the_counts_without_repla
         ("BF.RESERVE other 1 100", "ERR (0 < error rate range < 1) "),
     ],
 )
-def test_what_valkey_bloom_and_redis_8_take_gets_the_errors_that_are_stated(server, command, error):
+def test_options_of_valkey_bloom_and_redis_8_get_the_errors_that_are_stated(server, command, error):
     server.client.execute_command("BF.RESERVE", "key", "0.01", 100)
     assert f"`{error}`" in text(DIFFERENCES)
     assert error.removeprefix("ERR ") in pages.redis_cli(server, command)

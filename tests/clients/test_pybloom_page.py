@@ -1,4 +1,4 @@
-"""docs/pybloom.md: each line of its table runs on pybloom and on a server, and both reply as it says."""
+"""Runs each line of the table in docs/pybloom.md on pybloom and on a server. Both reply as the table says."""
 
 import re
 import subprocess
@@ -27,7 +27,7 @@ def lines() -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    """Starts a server for all lines, which run in their order."""
+    """Starts one server for all lines, which run in the order of the page."""
     with running(OXBLOOM) as server:
         yield server
 
@@ -39,19 +39,19 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def names() -> dict:
-    """Returns the names that Python knows. All lines share them, in their order."""
+    """Returns the variables of Python, which all lines share."""
     return {name: getattr(pybloom_live, name) for name in ["BloomFilter", "ScalableBloomFilter"]}
 
 
 def redis_cli(server: Server, line: str) -> str:
-    """Returns what a line of shell prints. Its redis-cli connects to the server."""
+    """Returns what a shell command prints. Its redis-cli connects to the server."""
     script = f'{CLI}() {{ command {CLI} -h {HOST} -p {server.port} "$@"; }}\n{line}'
     command = ["bash", "-c", script]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
 
 
 def answer(code: str, names: dict) -> str:
-    """Returns the value of an expression as Python shows it, or the exception that it raises. A statement has none."""
+    """Returns the value of an expression as Python shows it, or the name of its exception. A statement has no value."""
     try:
         return repr(eval(code, names))
     except SyntaxError:
@@ -61,14 +61,14 @@ def answer(code: str, names: dict) -> str:
         return type(error).__name__
 
 
-# Files are left to Python to close, as pybloom's users do.
+# Like pybloom's users, the code does not close its files.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(("pybloom", "answers", "oxbloom", "replies"), lines())
 def test_both_answer_as_the_table_says(
     server, folder, names, monkeypatch, pybloom, answers, oxbloom, replies
 ):
     monkeypatch.chdir(folder)
-    # With a fixed seed, none of a hundred items is a false positive.
+    # With this seed, none of a hundred items is a false positive.
     oxbloom = re.sub(r"^BF\.RESERVE.*", r"\g<0> SEED 7", oxbloom)
     shown = answer(pybloom, names)
     assert shown == answers or not answers

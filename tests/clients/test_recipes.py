@@ -1,4 +1,4 @@
-"""docs/recipes.md, pasted from top to bottom. Commands in the shell get the replies that the page shows, and the Python
+"""Pastes docs/recipes.md into a shell from top to bottom. Commands get the replies that the page shows, and the Python
 code prints what its comments say.
 """
 
@@ -49,7 +49,7 @@ def test_the_page_can_be_pasted_from_top_to_bottom(server: Server, tmp_path: Pat
     finally:
         shell.close()
     assert steps == {"sh": 5, "python": 5}
-    # Keys with an expiry do expire.
+    # The keys with an expiry have a TTL. The template has none.
     assert server.client.ttl("ad:17") > 2_000_000
     assert server.client.ttl("visits:monday") > 1_000_000
     assert server.client.ttl("visits:template") == -1

@@ -1,4 +1,4 @@
-"""redis-py's own ``client.bf()`` works with the module as it does with RedisBloom.
+"""Tests that redis-py's own ``client.bf()`` works with the module as it does with RedisBloom.
 
 Every method and keyword argument is called over RESP2 and RESP3, with legacy and with unified responses, and must
 return the type that the client documents for that mode. Membership is compared with a set. Where a value depends on a
@@ -30,7 +30,7 @@ MOST_CHUNKS = 1000
 # Servers before 7.0 have neither booleans nor maps for modules, whatever protocol the client uses.
 SPEAKS_RESP3 = server_version() >= (7, 0)
 
-# If the allocator does not align to cache lines, as in builds without jemalloc, a layer may take one line more.
+# If the allocator does not align to cache lines, as in builds without jemalloc, a layer may take one cache line more.
 CACHE_LINE = 64
 
 BINARY_ITEMS = [
@@ -112,7 +112,7 @@ def read_info(reply: BFInfo | dict | list) -> Info:
 
 
 def assert_alike(copy: BFInfo | dict | list, original: BFInfo | dict | list) -> None:
-    """Compares two replies. The sizes may differ by what the allocator adds."""
+    """Checks that two replies are equal, except for what the allocator adds to the sizes."""
     ours, theirs = read_info(copy), read_info(original)
     assert ours == theirs._replace(size=ours.size)
     assert abs(ours.size - theirs.size) <= CACHE_LINE * ours.filters
@@ -201,7 +201,7 @@ def test_the_client_offers_no_method_that_is_not_tested_here():
     ("arguments", "expansion"),
     [({}, 2), ({"expansion": 1}, 1), ({"expansion": 4}, 4), ({"noScale": True}, None)],
 )
-def test_create_makes_the_filter_that_its_arguments_describe(
+def test_create_creates_the_filter_that_its_arguments_describe(
     bf, method, arguments, expansion
 ):
     assert getattr(bf, method)("filter", 0.01, 1234, **arguments) is True
@@ -234,7 +234,7 @@ def test_create_rejects_an_existing_filter_and_leaves_it_alone(bf):
     ],
     ids=str,
 )
-def test_create_rejects_bad_arguments_and_makes_no_key(client, bf, arguments):
+def test_create_rejects_bad_arguments_and_creates_no_key(client, bf, arguments):
     with pytest.raises(ResponseError):
         bf.create("filter", **arguments)
     assert client.exists("filter") == 0
@@ -255,7 +255,7 @@ def test_add_tells_new_items_from_known_ones(bf, mode):
     assert typed(replies) == typed(mode.flags(1, 1, 0))
 
 
-def test_add_makes_a_missing_filter_with_the_default_arguments(bf):
+def test_add_creates_a_missing_filter_with_the_default_arguments(bf):
     bf.add("filter", "a")
     info = read_info(bf.info("filter"))
     assert info == Info(100, info.size, 1, 1, 2)
@@ -283,7 +283,7 @@ def test_insert_answers_for_every_item_in_order(bf, mode):
     ],
     ids=str,
 )
-def test_insert_makes_the_filter_that_its_arguments_describe(
+def test_insert_creates_the_filter_that_its_arguments_describe(
     bf, arguments, capacity, expansion
 ):
     bf.insert("filter", ["a", "b"], **arguments)
@@ -292,7 +292,7 @@ def test_insert_makes_the_filter_that_its_arguments_describe(
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.0001])
-def test_insert_makes_a_filter_of_the_asked_error_rate(bf, rate):
+def test_insert_creates_a_filter_with_the_requested_error_rate(bf, rate):
     bf.insert("filter", ["a"], capacity=100_000, error=rate)
     size = read_info(bf.info("filter")).size
     assert ideal_bytes(100_000, rate) / 2 < size < ideal_bytes(100_000, rate) * 2
@@ -314,11 +314,11 @@ def test_insert_with_no_create_adds_only_to_an_existing_filter(client, bf, mode)
     assert typed(bf.insert("filter", ["a"], noCreate=True)) == typed(mode.flags(1))
 
 
-def test_exists_and_mexists_tell_members_from_strangers(bf, mode):
+def test_exists_and_mexists_tell_members_from_absent_items(bf, mode):
     bf.madd("filter", "a", "b")
     assert typed(bf.exists("filter", "a")) == typed(mode.flag(1))
-    assert typed(bf.exists("filter", "stranger")) == typed(mode.flag(0))
-    replies = bf.mexists("filter", "a", "stranger", "b")
+    assert typed(bf.exists("filter", "absent")) == typed(mode.flag(0))
+    replies = bf.mexists("filter", "a", "absent", "b")
     assert typed(replies) == typed(mode.flags(1, 0, 1))
 
 
@@ -329,7 +329,7 @@ def test_card_counts_distinct_items(bf):
     assert typed(bf.card("filter")) == typed(500)
 
 
-def test_questions_about_a_missing_key_find_nothing_and_make_nothing(client, bf, mode):
+def test_reads_of_a_missing_key_find_nothing_and_create_nothing(client, bf, mode):
     assert typed(bf.exists("missing", "a")) == typed(mode.flag(0))
     assert typed(bf.mexists("missing", "a", "b")) == typed(mode.flags(0, 0))
     assert typed(bf.card("missing")) == typed(0)
@@ -351,21 +351,21 @@ def test_an_item_is_the_bytes_that_the_client_sends(bf, item):
 )
 def test_keys_and_items_may_be_any_bytes(bf, key):
     bf.create(key, TIGHT, 1000)
-    members, strangers = BINARY_ITEMS[::2], BINARY_ITEMS[1::2]
+    members, others = BINARY_ITEMS[::2], BINARY_ITEMS[1::2]
     assert bf.madd(key, *members) == [1] * len(members)
     assert bf.mexists(key, *members) == [1] * len(members)
-    assert bf.mexists(key, *strangers) == [0] * len(strangers)
-    assert bf.insert(key, strangers) == [1] * len(strangers)
+    assert bf.mexists(key, *others) == [0] * len(others)
+    assert bf.insert(key, others) == [1] * len(others)
     assert [bf.exists(key, item) for item in BINARY_ITEMS] == [1] * len(BINARY_ITEMS)
     assert bf.card(key) == len(BINARY_ITEMS)
 
 
 @pytest.mark.parametrize("capacity", [10_000, 1000], ids=["one-layer", "scaled"])
-def test_members_are_always_found_and_strangers_seldom(bf, capacity):
+def test_there_are_no_false_negatives_and_few_false_positives(bf, capacity):
     remembered = set(items("member", 10_000))
     bf.create("filter", 0.01, capacity)
     add_all(bf, "filter", list(remembered))
-    asked = list(remembered) + items("stranger", 30_000)
+    asked = list(remembered) + items("absent", 30_000)
     found = {
         item for item, answer in zip(asked, answers(bf, "filter", asked)) if answer
     }
@@ -401,7 +401,7 @@ def test_a_full_filter_grows_as_far_as_it_must(bf, expansion):
     assert all(answers(bf, "filter", members))
 
 
-def test_a_full_filter_that_may_not_scale_rejects_new_items(bf, mode):
+def test_a_full_filter_that_must_not_scale_rejects_new_items(bf, mode):
     bf.create("filter", TIGHT, 2, noScale=True)
     bf.madd("filter", "a", "b")
     with pytest.raises(ResponseError, match=f"^{FULL}$"):
@@ -475,13 +475,13 @@ def test_a_key_of_another_type_is_rejected_and_left_alone(client, bf, method, ar
     ids=["empty", "one-layer", "scaled", "non-scaling"],
 )
 def test_a_copied_filter_answers_and_grows_as_the_original(bf, arguments, count):
-    members, strangers = items("member", count), items("stranger", 5000)
+    members, absent = items("member", count), items("absent", 5000)
     bf.create("original", **arguments)
     add_all(bf, "original", members)
     copy_filter(bf, "original", "copy")
 
     assert all(answers(bf, "copy", members))
-    assert answers(bf, "copy", strangers) == answers(bf, "original", strangers)
+    assert answers(bf, "copy", absent) == answers(bf, "original", absent)
     assert_alike(bf.info("copy"), bf.info("original"))
     assert bf.card("copy") == bf.card("original")
 
@@ -489,7 +489,7 @@ def test_a_copied_filter_answers_and_grows_as_the_original(bf, arguments, count)
     for key in ("original", "copy"):
         add_all(bf, key, later)
     assert_alike(bf.info("copy"), bf.info("original"))
-    assert answers(bf, "copy", strangers) == answers(bf, "original", strangers)
+    assert answers(bf, "copy", absent) == answers(bf, "original", absent)
 
 
 def test_a_copied_filter_is_independent_of_the_original(bf, mode):
@@ -506,10 +506,10 @@ def test_a_copied_filter_is_independent_of_the_original(bf, mode):
 def test_a_filter_of_many_megabytes_can_be_copied(bf):
     # RedisBloom's chunks hold at most 16 MiB; this filter is larger.
     bf.create("original", 0.001, 10_000_000)
-    members, strangers = items("member", 2000), items("stranger", 2000)
+    members, absent = items("member", 2000), items("absent", 2000)
     add_all(bf, "original", members)
     copy_filter(bf, "original", "copy")
-    asked = members + strangers
+    asked = members + absent
     assert all(answers(bf, "copy", members))
     assert answers(bf, "copy", asked) == answers(bf, "original", asked)
     assert_alike(bf.info("copy"), bf.info("original"))
@@ -527,7 +527,7 @@ def test_a_dump_is_not_loaded_over_an_existing_filter(bf):
 
 
 @pytest.mark.parametrize("junk", [b"", b"\0", b"junk", b"\xff" * 100], ids=repr)
-def test_a_header_that_is_none_is_rejected_and_makes_no_key(client, bf, junk):
+def test_an_invalid_header_is_rejected_and_creates_no_key(client, bf, junk):
     with pytest.raises(ResponseError):
         bf.loadchunk("filter", 1, junk)
     assert client.exists("filter") == 0

@@ -1,6 +1,6 @@
-"""docs/security.md, pasted into one shell. Users may do what the page says, and none of them is left at the end.
+"""Pastes docs/security.md into one shell. Its users have the rights that it states, and none of them is left at the end.
 
-tests/server/access.rs sends each line of the page on its own.
+tests/server/access.rs tests each line of the page on its own.
 """
 
 import re

@@ -34,7 +34,7 @@ def check_all(servers: Replicated, writers: list[Writer]) -> None:
         check_alike(primary.client, replica.client, keys_of(*writers))
 
 
-def test_what_all_replicas_had_is_there_when_sentinels_have_made_one_of_them_the_primary():
+def test_nothing_that_all_replicas_had_is_lost_when_sentinels_choose_a_new_primary():
     """Sentinels choose a replica by its last report, so any of them may become the primary."""
     with running_replicated() as servers:
         keys = filters(servers)
@@ -59,7 +59,7 @@ def test_what_all_replicas_had_is_there_when_sentinels_have_made_one_of_them_the
 
 
 class FollowingClient:
-    """A client that sends to one server, and to the next one when the first becomes a replica."""
+    """A client that sends to one server. When that server becomes a replica, it changes to the next one."""
 
     def __init__(self, servers: Replicated) -> None:
         self.clients = servers.clients(retry=ONCE)

@@ -1,4 +1,4 @@
-"""Filters that move between the servers of a cluster, with their slot, while clients write to them."""
+"""Filters move with their slot between the servers of a cluster, while clients write to them."""
 
 import resource
 import threading
@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from cluster import Cluster, running_cluster
 from filters import (
-    ASKED,
     FAILURES,
     KINDS,
+    LOOKUP_BATCH,
     ONCE,
     Kind,
     Writer,
@@ -35,18 +35,18 @@ MOVES_ATOMICALLY = server_version() >= (9, 0)  # only Valkey has such versions
 TAG = "{moving}"
 WRITERS = 3
 MOVES = 4
-# Times in seconds. The clock only stops where a slice begins.
+# Times in seconds. The tests stop the clock only where a slice begins.
 BEGIN, SLICE_OF_WINDOW, SLICES_OF_WINDOW = 1_800_000_000, 900, 4
-CHUNK = 16 << 20  # bytes that are sent at a time
+CHUNK = 16 << 20  # bytes that a server sends at once
 
 LARGE = {
     # This filter grows from small to large.
     "classic": Kind(0.01, 1000, ("EXPANSION", "20000", "LAYOUT", "classic")),
-    # These filters grow in small steps when they are large: with the number of items below, every two hundred items.
+    # Large filters of these kinds grow in small steps: with the number of items below, once every two hundred items.
     "native": Kind(1e-15, 1000),
     "counting": Kind(1e-15, 1000, ("COUNTING",)),
 }
-FILLED, SLICE = 2_140_000, 53_500  # items of the last two filters: in total, and for each script
+FILLED, SLICE = 2_140_000, 53_500  # items of the last two filters: in all, and in each script
 HUGE = {"huge": Kind(0.01, 60_000_000, ("NONSCALING",))}
 
 FILL = """
@@ -60,7 +60,8 @@ end
 
 @pytest.fixture
 def new_cluster() -> Iterator[Cluster]:
-    """Starts a cluster whose servers have freed nothing yet. Memory that an allocator keeps would bypass the limit."""
+    """Starts a cluster whose servers have not freed any memory yet. A server could use freed memory again without
+    reaching the limit of the test."""
     with running_cluster() as cluster:
         yield cluster
 
@@ -161,7 +162,7 @@ def test_nothing_is_lost_while_a_slot_moves_atomically(cluster: Cluster):
 
 
 def stop_clock(cluster: Cluster, primary: Server, seconds: int) -> None:
-    """Stops the clock of a primary so long after the beginning."""
+    """Stops the clock of a primary this many seconds after BEGIN."""
     key = next(cluster.tags_of(primary))
     primary.client.execute_command("BF.CLOCK", key, 1000 * (BEGIN + seconds))
 
@@ -172,7 +173,7 @@ def stop_clocks(cluster: Cluster, seconds: int) -> None:
 
 
 def added_during(act: Callable[[], object], client: RedisCluster, key: str, name: str) -> list[str]:
-    """Returns the items that were added to a filter while `act` ran, after a first one."""
+    """Adds items to a filter while `act` runs, which starts after the first item. Returns the items."""
     items, over = list[str](), threading.Event()
 
     def write() -> None:
@@ -223,10 +224,10 @@ def test_items_are_forgotten_in_time_wherever_the_filter_is(atomically: bool):
 
 @ATOMICALLY
 @pytest.mark.parametrize("options", [(), ("REFRESH",)], ids=["plain", "refresh"])
-def test_no_item_is_forgotten_early_whose_filter_moves_to_a_clock_that_is_behind(
+def test_no_item_is_forgotten_early_when_its_filter_moves_to_a_server_whose_clock_is_behind(
     atomically: bool, options: tuple[str, ...]
 ):
-    """The new primary takes the times of the old one, although they are in its own future."""
+    """The new primary keeps the times of the old one, although they are in the future for its own clock."""
     key, window = f"{TAG}window", SLICES_OF_WINDOW * SLICE_OF_WINDOW
     with running_cluster(OXBLOOM_WITH_CLOCK) as cluster:
         client = cluster.client()
@@ -250,7 +251,7 @@ def test_no_item_is_forgotten_early_whose_filter_moves_to_a_clock_that_is_behind
 
 @contextmanager
 def short_of_memory(server: Server) -> Iterator[None]:
-    """Limits a server to half of the memory of a huge filter."""
+    """Leaves a server less than half of the memory that a huge filter needs."""
     unlimited = resource.prlimit(server.process.pid, resource.RLIMIT_AS)
     pages = int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + HUGE["huge"].capacity // 2
@@ -265,7 +266,7 @@ def test_a_filter_stays_where_it_is_if_the_other_server_has_no_memory_for_it(new
     cluster, key = new_cluster, f"{TAG}huge"
     client, source, target = cluster.client(), cluster.primary_of(TAG), next_primary(cluster)
     reserve(client, TAG, HUGE)
-    items = [f"item {number}" for number in range(ASKED)]
+    items = [f"item {number}" for number in range(LOOKUP_BATCH)]
     client.execute_command("BF.MADD", key, *items)
     with short_of_memory(target):
         with pytest.raises(ResponseError, match="Target instance replied with error"):
