@@ -13,7 +13,7 @@ REDISBLOOM := $(TARGET)/redisbloom/redisbloom.so
 REDISJSON := $(TARGET)/redisbloom/rejson.so
 MODULES := OXBLOOM_MODULE=$(MODULE) OXBLOOM_FAULTY_MODULE=$(FAULTY_MODULE) REDISBLOOM_MODULE=$(REDISBLOOM) \
   REDISJSON_MODULE=$(REDISJSON)
-# With the newest and the oldest versions of Scrapy and redis-py that the Python package supports.
+# These have the newest and the oldest versions of Scrapy and redis-py that the Python package supports.
 PYTHON_ENV := $(TARGET)/python
 OLDEST_PYTHON_ENV := $(TARGET)/python-oldest
 NODE_TESTS := tests/clients/node
@@ -21,7 +21,7 @@ WHEEL_TESTS := tests/clients/wheel
 NODE_MODULES := $(NODE_TESTS)/node_modules/installed
 SETUP := tools/setup.sh
 
-# All commands have the same packages and features. Otherwise, cargo would build their common dependencies again.
+# All commands use the same packages and features. Otherwise, cargo would build their common dependencies again.
 TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz --features fault-injection
 
 .DEFAULT_GOAL := help
@@ -43,22 +43,22 @@ build: setup ## Install missing packages, and build the release library, target/
 
 # --- Checks -----------------------------------------------------------------------------------------------------------
 
-# Without the library's statistical tests, which take minutes: `make test` runs them.
-check: lint build ## Lint, and test the library (without its statistical tests) and the module on one server (takes minutes)
+# This leaves out the library's statistical tests, which take minutes. `make test` runs them.
+check: lint build ## Lint, and test the library (without its statistical tests) and the module on one server: takes minutes
 	cargo build $(TESTED)
 	PROPTEST_CASES=64 cargo test -p oxbloom-filter -- --skip rates:: --skip adversary::
 	$(MODULES) cargo test $(TESTED) --test server
 
 # All suites, the longest first. `make test` first builds everything, which uses all cores. Then it runs two suites at a
-# time, since they wait half of the time.
+# time, since each of them waits half of the time.
 SUITES = test-clients test-rust $(OTHER_SERVERS:%=test-on-%) soak test-asan test-memcheck test-instructions \
   test-package test-calculator
 test: lint build-tests build-asan build-instructions wheel-in-python wheel-in-python-oldest setup-servers ## Install missing packages, and run all checks: takes twenty minutes
 	@$(call two_at_a_time,$(SUITES))
 	@echo "All tests passed."
 
-# Runs all goals, even if one fails, and does not mix their output. With BUILT, goals do not build again what they need, so
-# that all can start at once, and the longest starts first.
+# Runs all goals, even if one fails, and does not mix their output. With BUILT, goals do not depend on builds, so that
+# the longest ones can start first.
 two_at_a_time = $(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target BUILT=1 $(1)
 needs = $(if $(BUILT),,$(1))
 
@@ -80,22 +80,22 @@ lint-python: $(PYTHON_ENV)/installed
 	$(PYTHON_ENV)/bin/ruff format --check --config python/pyproject.toml $(PYTHON_SOURCES)
 	$(PYTHON_ENV)/bin/mypy --config-file python/pyproject.toml
 
-# `cargo test` does not include the soak and the tests under valgrind, so these are named.
+# `cargo test` only includes the soak and the tests under valgrind if they are named.
 build-tests: build setup-test
 	cargo build $(TESTED)
 	cargo test $(TESTED) --no-run
 	cargo test $(TESTED) --no-run --test memcheck --test soak
 
-# Without MAKEFLAGS, since rustdoc would warn that it cannot reach make's jobserver.
+# MAKEFLAGS is unset, since rustdoc would warn that it cannot reach make's jobserver.
 test-rust: $(call needs,build-tests)
 	$(MODULES) env -u MAKEFLAGS cargo test $(TESTED)
 
-test-crash: build-tests ## Kill servers at random moments, and look for lost items, 1000 times (or ROUNDS=5000)
+test-crash: build-tests ## Kill servers at random moments, 1000 times (or ROUNDS=5000), and look for lost items
 	CRASH_ROUNDS=$(or $(ROUNDS),1000) $(MODULES) cargo test $(TESTED) --test faults crash -- --nocapture
 
-# With the oldest versions, only the tests of what uses Scrapy and redis-py run. The test of the crawling page installs
-# the package itself, with the newest versions, so it is left out. The oldest versions use features of Python that are
-# deprecated by now.
+# With the oldest versions, only tests of code that uses Scrapy or redis-py run. The test of the crawling page is left
+# out, since it installs the newest versions, and the test of Crawlee, which is not installed. The oldest versions use
+# features of Python that are deprecated by now.
 OLDEST_PYTEST = $(OLDEST_PYTHON_ENV)/bin/pytest -W ignore::DeprecationWarning --ignore tests/clients/crawling/test_crawling_page.py \
   --ignore tests/clients/crawling/test_crawlee.py
 OLDEST_TESTS := tests/clients/crawling $(addprefix $(WHEEL_TESTS)/,test_servers.py test_sharded_filter.py)
@@ -127,13 +127,13 @@ build-asan: build-tests
 	  rm -rf asan/debug/deps/*oxbloom* asan/debug/.fingerprint/*oxbloom*; }
 	$(TEST_WITH_ASAN) --no-run
 
-# Without the statistical tests, which insert millions of items, and with a quarter of the cases of the others. An
-# allocation that is too large fails, as with other allocators, instead of aborting the process.
+# This leaves out the statistical tests, which insert millions of items, and runs a quarter of the cases of the others.
+# An allocation that is too large fails, as with other allocators, instead of aborting the process.
 test-asan: $(call needs,build-asan) ## Look for memory errors and leaks in the library's tests with AddressSanitizer
 	PROPTEST_CASES=64 ASAN_OPTIONS=allocator_may_return_null=1 $(TEST_WITH_ASAN) -- --skip rates:: --skip adversary::
 
 # SECONDS is the time of random commands, FILTERS the number of filters that a server moves, OPERATIONS the number of
-# additions and removals, and SEED repeats a soak. Debian's server cannot defragment memory, so another server does.
+# additions and removals, and SEED repeats a soak. Debian's server cannot defragment memory, so another one is used.
 SECONDS ?= 60
 FILTERS ?= 1000000
 OPERATIONS ?= 20000000
@@ -147,8 +147,8 @@ soak: $(call needs,build-tests $(MOVING_SERVER)) ## Run random commands (SECONDS
 
 # --- Five servers -----------------------------------------------------------------------------------------------------
 
-# Redis 7.0 is Debian's, the others come from PyPI. Each of them runs the tests that need only the module and servers,
-# with fewer rounds (ROUNDS) of crashes.
+# Redis 7.0 is Debian's, and the others come from PyPI. Each of them runs the tests that need only the module and
+# servers, with fewer crashes (ROUNDS).
 SERVERS := redis-6.2 redis-7.0 redis-8.2 valkey-8.1 valkey-9.1
 OTHER_SERVERS := $(filter-out redis-7.0,$(SERVERS))
 SERVER_CLIENT_TESTS := $(addprefix tests/clients/,test_redis_py.py test_slot_migration.py)
@@ -181,7 +181,7 @@ wheel-in-python wheel-in-python-oldest: wheel-in-%: wheel $(TARGET)/%/installed
 # --- The site ---------------------------------------------------------------------------------------------------------
 
 SITE_ENV := $(TARGET)/site-env
-# With the address of the repository's files in REPOSITORY_URL, links to source files lead there.
+# If REPOSITORY_URL has the address of the repository's files, links to source files lead there.
 site: $(SITE_ENV)/installed ## Build the pages as a site that any web server can serve, into target/site
 	NO_MKDOCS_2_WARNING=1 $(SITE_ENV)/bin/mkdocs build -q --strict -f site/mkdocs.yml -d $(TARGET)/site
 
@@ -224,7 +224,7 @@ demo: build ## Deduplicate 2.7 million real URLs with a Bloom filter, and with a
 MODULE_FOLDER := $(PREFIX)/lib/redis/modules
 CONF_FOLDER := $(SYSCONFDIR)/redis
 
-# This builds nothing, since root may have neither cargo nor a network.
+# `make install` builds nothing, since root may have neither cargo nor a network.
 install: ## Install the built module and a configuration fragment (PREFIX=/usr/local, DESTDIR=)
 	@[ -f $(MODULE) ] || { echo "$(MODULE) is missing: run \`make build' first, as yourself."; exit 1; }
 	install -D -s -m 755 $(MODULE) $(DESTDIR)$(MODULE_FOLDER)/liboxbloom.so
@@ -233,9 +233,9 @@ install: ## Install the built module and a configuration fragment (PREFIX=/usr/l
 	@printf 'Add these two lines to your redis.conf:\n\n    include %s\n    loadmodule %s\n\n' \
 	  $(CONF_FOLDER)/oxbloom.conf $(MODULE_FOLDER)/liboxbloom.so
 
-# Also removes folders that are then empty, except those of every system.
+# Also removes folders that are then empty, except those that every system has.
 SYSTEM_FOLDERS := /usr | /usr/lib | /usr/local | /usr/local/lib | /usr/local/etc | /etc | /opt
-uninstall: ## Remove the files that 'make install' installed (use the same PREFIX and DESTDIR)
+uninstall: ## Remove the files that `make install` installed (with the same PREFIX and DESTDIR)
 	rm -f $(DESTDIR)$(MODULE_FOLDER)/liboxbloom.so $(DESTDIR)$(CONF_FOLDER)/oxbloom.conf
 	@for folder in $(MODULE_FOLDER) $(CONF_FOLDER); do \
 	  while [ "$$folder" != / ]; do \
@@ -254,7 +254,7 @@ dist: setup $(DIST_TOOLS)/installed ## Build the files of a release into dist/: 
 
 # A new Debian with a server, in which the tests install what `make dist` built.
 ROOT_FILE_SYSTEM := $(TARGET)/root-file-system
-test-dist: dist $(PYTHON_ENV)/installed $(ROOT_FILE_SYSTEM) $(TARGET)/servers/valkey-8.1 ## As root: install the files of a release on new machines, as users do
+test-dist: dist $(PYTHON_ENV)/installed $(ROOT_FILE_SYSTEM) $(TARGET)/servers/valkey-8.1 ## Install the files of a release on new machines, as users do (as root)
 	shellcheck packaging/build.sh packaging/deb/* && shellcheck -s sh packaging/rpm/*
 	lintian --fail-on error --allow-root dist/*.deb
 	TARGET=$(TARGET) PYTHONPATH=tests/clients $(PYTHON_ENV)/bin/pytest -q -c tests/clients/pytest.ini tests/dist
