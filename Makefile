@@ -70,11 +70,7 @@ lint-rust: setup
 	cargo clippy --workspace --test memcheck --test soak --all-features -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc -q --no-deps --document-private-items -p oxbloom -p oxbloom-filter
 
-PYTHON_SOURCES := python tests/dist tests/clients/crawling $(WHEEL_TESTS) $(addprefix tests/clients/, \
-  conftest.py servers.py gates.py cluster.py replicated.py filters.py monitoring.py pages.py pasting.py test_pages.py \
-  test_pybloom_page.py test_dashboard.py \
-  test_links.py test_command_pages.py test_operating.py test_security_page.py test_recipes.py test_how_it_works.py \
-  test_install.py test_slot_migration.py test_cluster_routing.py test_failover.py test_sentinel.py)
+PYTHON_SOURCES := python site tests/clients tests/dist
 lint-python: $(PYTHON_ENV)/installed
 	$(PYTHON_ENV)/bin/ruff check --config python/pyproject.toml $(PYTHON_SOURCES)
 	$(PYTHON_ENV)/bin/ruff format --check --config python/pyproject.toml $(PYTHON_SOURCES)

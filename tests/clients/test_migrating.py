@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import pages
 import pasting
@@ -106,7 +107,9 @@ class Model:
 
     def add(self, client: redis.Redis, key: str, more: int) -> None:
         first = self.items.get(key, 0)
-        client.execute_command("BF.MADD", key, *(b"item %d" % n for n in range(first, first + more)))
+        client.execute_command(
+            "BF.MADD", key, *(b"item %d" % n for n in range(first, first + more))
+        )
         self.items[key] = first + more
 
     def check(self, client: redis.Redis) -> None:
@@ -145,7 +148,7 @@ class Writer(threading.Thread):
                 except redis.RedisError:  # the server is a replica, or there is no master
                     pass
 
-    def __enter__(self) -> "Writer":
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -190,7 +193,9 @@ def test_by_replica_and_back(move: Move) -> None:
         client.close()
 
 
-def test_filters_from_redisbloom_are_classic_whatever_the_layout_of_new_filters_is(move: Move) -> None:
+def test_filters_from_redisbloom_are_classic_whatever_the_layout_of_new_filters_is(
+    move: Move,
+) -> None:
     old, new = move.old.client, move.new
     move.run(START_REPLICA.replace("bf-layout classic", "bf-layout native"))
     move.run(REPLICATE)
