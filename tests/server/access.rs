@@ -546,7 +546,8 @@ fn the_commands_on_the_security_page_do_what_it_says() {
     assert!(blocks == 5 && lines.iter().all(|&lines| lines > 5), "{blocks} {lines:?}");
 }
 
-/// Starts a node of a cluster. It also needs the port 10000 above its own, which may be taken: then it tries again.
+/// Starts a node of a cluster. The node also needs the port 10000 above its own. If that port is taken, the function
+/// tries again.
 pub(crate) fn start_node() -> Server {
     let start = || Setup::oxbloom().set("cluster-enabled yes").try_start();
     let mut last = String::new();

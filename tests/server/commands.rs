@@ -493,7 +493,7 @@ fn info_has_further_fields_which_must_be_named() {
         assert!((0.1..0.6).contains(&fill), "{fill}");
         let rate = field("FPR", "Estimated false positive rate").float();
         assert!((1e-6..0.001).contains(&rate), "{rate}");
-        // ALL returns these five fields, and all others.
+        // ALL returns the usual fields and the further ones.
         let all = client.run("BF.INFO key all");
         let usual = client.run("BF.INFO key");
         LABELS.iter().for_each(|label| assert_eq!(all.field(label), usual.field(label), "{label}"));
@@ -1230,7 +1230,7 @@ fn a_chunk_that_changes_nothing_is_neither_replicated_nor_announced() {
     }
 }
 
-/// Under libc's allocator, blocks have padding for alignment. The reported size leaves it out, so that it is the same
+/// Under libc's allocator, arrays have padding for alignment. The reported size leaves it out, so that it is the same
 /// on every server.
 #[test]
 fn equal_filters_have_the_same_size_on_every_server() {

@@ -1000,7 +1000,7 @@ fn after_any_additions_removals_and_restarts_a_replica_equals_its_master_and_no_
             ("fixed", "BF.RESERVE fixed 0.001 300 NONSCALING COUNTING SEED n"),
             ("default", "BF.INSERT default COUNTING SEED n ITEMS x"),
         ] {
-            // The steps depend on replies, and these on the filters' seeds. So `random` chooses the seeds, too: then a
+            // The replies decide the steps, and depend on the filters' seeds. So `random` also chooses the seeds, and a
             // run can be repeated.
             let line = line.replace("SEED n", &format!("SEED {}", random.next_u64()));
             assert!(!Wire::resp2(&servers.master).run(&line).is_error());

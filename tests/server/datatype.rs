@@ -291,7 +291,7 @@ fn payloads_with_swapped_chunks_or_flipped_bits_are_rejected() {
     // Creates a filter with two chunks of bits of the same size, and a smaller one.
     run(&mut client, "BF.RESERVE wide 0.01 7000000").unwrap();
     FilterModel::new("wide").add(&mut client, 0..300);
-    // Creates a filter with one chunk of bits, and three parts of the table.
+    // Creates a filter with one chunk of bits, and three chunks of the table.
     native_in_five_chunks(&mut client, "deep");
     for (number, (key, one, other)) in
         [("wide", 0, 1), ("wide", 1, 2), ("deep", 0, 1), ("deep", 1, 2)].iter().enumerate()

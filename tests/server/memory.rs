@@ -356,8 +356,8 @@ fn a_filter_that_grows_until_it_is_rejected_leaves_the_server_some_memory() {
 
 #[test]
 fn close_to_the_limit_of_the_system_a_filter_is_created_or_rejected() {
-    // The allocator rounds sizes up, and takes some memory for itself. So a request may fit when its allocation does
-    // not.
+    // The allocator rounds sizes up, and takes some memory for itself. So the requested bytes may fit, while the
+    // allocation does not.
     for spare in [700, 333] {
         let server = confined(spare * MIB + 123_456);
         let mut client = server.connect();

@@ -67,7 +67,7 @@ fn a_snapshot_is_loaded_whole_by_a_server_with_other_defaults() {
     let folder = server.kill();
     let server = with_debug(Setup::oxbloom().module_arguments(OTHER_DEFAULTS)).on(folder).start();
     before.check(&server);
-    // A filter keeps the parameters that it was created with when it grows, before and after the restart.
+    // A growing filter keeps the parameters of its creation, before and after the restart.
     let mut client = server.connect();
     let mut model = before.models.into_iter().find(|model| model.key == "doubled").unwrap();
     model.add(&mut client, 10_000..15_000);
@@ -249,8 +249,9 @@ fn a_filter_that_is_loaded_in_part_survives_a_restart_and_can_be_completed() {
         load(&server, "header", &chunks[..1]);
         load(&server, "part", &chunks[..2]);
         let mut expected = keys.map(|key| digest_of(&mut client, key));
-        // The server restarts from commands in the file, from chunks with further ones after them, from a snapshot in
-        // the file, and from a snapshot alone. The remaining chunks are loaded after the first two restarts.
+        // The server restarts from commands in the file, twice from a rewritten file with appended chunks, from a
+        // snapshot in the file, and from a snapshot alone. The remaining chunks are loaded after the first two
+        // restarts.
         let mut server = with_aof("no").on(server.kill()).start();
         for (preamble, from, to) in [("no", 2, 3), ("yes", 3, chunks.len())] {
             let mut client = server.connect();

@@ -97,7 +97,7 @@ fn a_replica_has_what_its_master_created_whatever_was_in_the_way() {
     assert!(replica.log().contains(REPLACED));
 }
 
-/// Sends the replicas chunks that match none of their keys.
+/// Writes chunks for `keys` to the append-only file, in which these keys hold nothing, a text, and another filter.
 fn send_foreign_chunks(server: &Server, keys: &[&str; 3], words: &str) {
     let mut client = server.connect();
     let mut run_line = commands(server);

@@ -28,7 +28,8 @@ const EXPIRY: &str =
 const UNKNOWN: &str = "Unknown argument received";
 const MERGED: &str = "ERR cannot merge filters with WINDOW or ROLLING: add all items to one filter";
 
-/// A server with filters of all kinds. If they have a window, their first items are older, and still in memory.
+/// A server with filters of all kinds. If they have a window, it is over for their first items, which are still in
+/// memory.
 struct Filled {
     server: Server,
     client: Connection,
