@@ -83,7 +83,7 @@ const CAPACITIES: &[&str] = &[
     "\0",
 ];
 /// A capacity on which RedisBloom's arithmetic overflows, so that it creates a tiny filter. At error rates of 0.25 and
-/// higher, RedisBloom requests more memory than there is instead, and crashes.
+/// higher, it requests more memory than the machine has, and crashes.
 const HUGE_CAPACITY: &str = "9223372036854775807";
 
 const USUAL_EXPANSIONS: &[&str] = &["1", "2", "3", "4"];
