@@ -354,7 +354,7 @@ fn a_log_with_a_flipped_bit_is_rejected_or_keeps_its_intact_commands() {
             }
             Ok(server) => {
                 let mut client = server.connect();
-                // In any other command, the flipped bit may have changed the database or the key of all later commands.
+                // A flipped bit in any other command may change the database or the filter of all later commands.
                 if hit[0] == b"BF.MADD" || hit[0] == b"BF.MDEL" {
                     let added = |command: &&Vec<Vec<u8>>| *command != hit || hit[0] == b"BF.MDEL";
                     check_commands(commands.iter().map(|(_, command)| command).filter(added), &mut client);

@@ -54,7 +54,7 @@ impl Shortage {
         };
         let space = ["-m", "-Urm"].map(mounted).into_iter().find(works);
         if space.is_none() {
-            // Written directly, since the test harness captures the output of macros.
+            // This bypasses macros, since the test harness captures their output.
             let _ = writeln!(std::io::stderr(), "cannot mount a file system here: only testing with limited files");
         }
         all.extend(space.map(|prefix| (Shortage::Space, prefix)));

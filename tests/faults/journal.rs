@@ -10,7 +10,7 @@ use testkit::command::{item, many};
 use testkit::random::Random;
 use testkit::{Server, Setup, ask, run, run_words};
 
-/// The parameters of a kind of filter. All filters of a writer and a variant with `merges` can be merged.
+/// The parameters of a kind of filter. If a variant has `merges`, its filters of one writer can be merged.
 struct Variant {
     name: &'static str,
     /// The error rate and the capacity; `None` for the server's defaults.
@@ -352,7 +352,7 @@ impl Step {
         self.commands.push(Command::new(&words, Value::Okay));
     }
 
-    /// Runs the commands. More than one command runs in a transaction.
+    /// Runs a single command as it is, or several commands in a transaction.
     fn run(&self, client: &mut Connection) -> RedisResult<()> {
         let replies = match &self.commands[..] {
             [command] => vec![run_words(client, &command.words)?],

@@ -55,7 +55,7 @@ fn fill_large(client: &mut Connection, (layout, flags): (&str, &str)) -> FilterM
     model
 }
 
-/// Adds items until BF.CARD returns `count`. It does not count items that are false positives when they are added.
+/// Adds items until BF.CARD returns `count`. Items that are false positives when they are added do not count.
 fn fill_up(client: &mut Connection, model: &mut FilterModel, count: u64) {
     for number in 0.. {
         let missing = count - ask::<u64>(client, &format!("BF.CARD {}", model.key));
@@ -326,10 +326,10 @@ fn insert_if_there(client: &mut Connection, model: &mut FilterModel, numbers: Ra
 /// server itself, which must not fail.
 const LEAST: u64 = 32 << 10;
 
-/// The same for commands on small counting filters, which make small allocations.
+/// The same for commands on small tables, which make small allocations.
 const LEAST_OF_TABLES: u64 = 1 << 10;
 
-/// The same for single additions to counting filters.
+/// The same for single additions to filters that forget.
 const LEAST_OF_SEGMENTS: u64 = 256;
 
 /// A client that runs commands with failing allocations, and a client that checks the effects.
@@ -692,7 +692,7 @@ fn a_server_without_the_memory_for_the_chunks_of_a_table_exits_rather_than_forge
 #[test]
 fn requests_that_grow_with_the_number_of_layers_may_fail_and_none_ends_the_server() {
     const MANY: u64 = 1000;
-    // A header with this number of layers is larger than this. Few other requests are as large.
+    // A header with `MANY` layers is larger than `LEAST` bytes. Few other requests are as large.
     const LEAST: u64 = 40 * MANY;
     let faulty = || with_debug(Setup::with_module(oxbloom_with_faults())).set("appendonly yes");
     let server = faulty().set("aof-use-rdb-preamble no").start();
@@ -702,7 +702,7 @@ fn requests_that_grow_with_the_number_of_layers_may_fail_and_none_ends_the_serve
         let mut model = FilterModel::new("deep");
         let is_table = layout != "classic";
         if is_table {
-            // The filter has one or two layers, and a chunk of about this size.
+            // The filter has one or two layers, and a chunk of more than `LEAST` bytes.
             run(&mut client, &format!("BF.RESERVE deep 0.0000001 1000 {flags}")).unwrap();
             model.add(&mut client, 0..20_000);
         } else {
