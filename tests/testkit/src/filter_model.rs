@@ -38,7 +38,7 @@ impl FilterModel {
         FilterModel { key: key.to_owned(), items: self.items.clone() }
     }
 
-    /// Returns true if it is one of the [`various`] filters that do not grow.
+    /// Returns true if it is one of the [`various`] filters that are full and do not grow.
     pub fn is_fixed(&self) -> bool {
         self.key.ends_with("fixed")
     }

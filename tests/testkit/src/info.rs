@@ -7,10 +7,8 @@ use redis::{Connection, FromRedisValue, Value};
 use crate::command::ask;
 use crate::server::PATIENCE;
 
-/// Returns the reply of BF.INFO, without the size if it can differ between equal filters.
-///
-/// With allocators other than jemalloc, it varies by some bytes, with the alignment of allocations. For a counting
-/// filter, it depends on the order of the writes.
+/// Returns the reply of BF.INFO, without the size of a counting filter, which depends on the order of the writes. With
+/// an allocator other than jemalloc, the function leaves out every size.
 pub fn filter_info(client: &mut Connection, key: &str) -> Vec<Value> {
     let mut facts: Vec<Value> = ask(client, &format!("BF.INFO {key}"));
     let counts = info_field::<String>(client, key, "LAYOUT") == "counting";

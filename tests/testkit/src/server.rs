@@ -118,7 +118,7 @@ impl Setup {
     /// Some servers never finish examining a damaged file, so this does not wait until they exit.
     pub fn attempt(mut self, reasons: &[&str]) -> Result<Server, String> {
         let mut folder = self.folder.take().unwrap_or_else(|| TempDir::new().expect("a temporary folder"));
-        // If another process takes the port before the server starts, tries another one.
+        // Another process may take the port before the server starts. The loop then tries another port.
         for _ in 0..10 {
             let port = free_port();
             self.write_configuration(&folder, port);
