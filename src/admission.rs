@@ -175,8 +175,8 @@ fn exceeded(server: &Server, present: u64, requested: u64) -> Option<Limit> {
 }
 
 fn within_maxmemory(server: &Server, whole: u64, requested: u64) -> bool {
-    // The ratio is free, is 0 without a limit, and excludes the same memory as the server's own check, such as replica
-    // buffers.
+    // Reading the ratio costs nothing. It is 0 without a limit, and excludes the same memory as the server's own check,
+    // such as replica buffers.
     let used = server.used_memory_ratio();
     if used == 0.0 {
         return true;

@@ -74,7 +74,7 @@ unsafe impl GlobalAlloc for ServerAlloc {
                 // SAFETY: the server accepts any size.
                 let start = unsafe { alloc(size) };
                 if !start.is_null() {
-                    // SAFETY: the allocation has so many bytes.
+                    // SAFETY: the allocation has `size` bytes.
                     unsafe { start.write_bytes(0, size) };
                 }
                 return Some(start);
@@ -99,7 +99,8 @@ unsafe impl GlobalAlloc for ServerAlloc {
                 // SAFETY: the server accepts any size.
                 let new = unsafe { alloc(size) };
                 if !new.is_null() {
-                    // SAFETY: both allocations have so many bytes, and the old one is the server's, by `serves`.
+                    // SAFETY: both allocations have at least that many bytes, and the old one is the server's, by
+                    // `serves`.
                     unsafe {
                         new.cast::<u8>().copy_from_nonoverlapping(old, size.min(layout.size()));
                         self.dealloc(old, layout);

@@ -19,8 +19,8 @@ impl<'a> RdbStream<'a> {
         self.0.key_name()
     }
 
-    /// Reads a string of about `expected` bytes. If that fails, the server does not report the reason. The reason is
-    /// taken to be memory if the string, compressed and decompressed, could not be allocated now.
+    /// Reads a string of about `expected` bytes. If that fails, the server does not report the reason. This assumes a
+    /// lack of memory if twice as many bytes, for the string compressed and decompressed, cannot be allocated now.
     fn read(&mut self, expected: usize) -> Result<ServerBuffer, DecodeError> {
         let is_short = || !can_allocate(expected.saturating_mul(2));
         let failed = || if is_short() { DecodeError::OutOfMemory } else { DecodeError::Corrupt };

@@ -2,7 +2,7 @@
 //!
 //! Gauges describe the filters that exist now. They change whenever a value is created, changed or freed, so they stay
 //! right after a reload, a FLUSHALL or an eviction, and INFO need not read every filter. All other figures count events
-//! since the server started. An addition costs a handful of instructions for its figures.
+//! since the server started. The figures cost a handful of instructions per addition.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};

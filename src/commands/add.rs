@@ -327,7 +327,7 @@ fn insert_batch(
     if filter.grows_in_small_steps() {
         return admission::insert(ctx, filter, hashes, new, renewed, options);
     }
-    // First insert without admission, which costs time, and only admit memory if the filter must grow. `renewed` is not
+    // Admission costs time. So insert without it first, and admit memory only if the filter must grow. `renewed` is not
     // needed: only filters that forget renew items, and these grow in small steps.
     let inserted = filter.insert_hashes(hashes, new, &mut [], options, &mut |_bytes| false);
     let Err(Interrupted { handled, .. }) = inserted else { return (hashes.len(), None) };

@@ -151,7 +151,7 @@ impl Timing {
         InsertOptions { on_duplicate, now, lifetime: self.ttl, refresh }
     }
 
-    /// Returns the arguments of BF.INSERT that replicate additions at `time`, up to and with ITEMS.
+    /// Returns the arguments of BF.INSERT that replicate additions at `time`, up to and including ITEMS.
     pub(super) fn arguments(&self, time: u64) -> Vec<String> {
         let ttl = self.ttl.map(|ttl| ("TTL", ttl.get() / 1000));
         let options = std::iter::once(("AT", time)).chain(ttl);
@@ -200,7 +200,7 @@ impl ExpireOption {
         ("PXAT", ExpireOption { unit: 1, from_now: false }),
     ];
 
-    /// Returns the option that an argument is, or `None` if it is another.
+    /// Returns the option with this name, or `None` if the argument is something else.
     pub(super) fn of(argument: Arg) -> Option<ExpireOption> {
         ExpireOption::ALL.into_iter().find(|(name, _)| argument.is(name)).map(|(_, option)| option)
     }

@@ -92,7 +92,7 @@ pub(super) fn insert(args: Args) -> Result<InsertRequest, Error> {
     Err(Error::WrongArity)
 }
 
-/// Changes options so that the filter is classic, and as the RedisBloom that wrote the stream creates it.
+/// Makes the filter classic, and caps its error rate as the RedisBloom that wrote the stream does.
 fn of_dialect(options: CreateOptions) -> CreateOptions {
     let error_rate = match configuration::dialect() {
         Dialect::RedisBloom2 => options.error_rate,

@@ -1,4 +1,5 @@
-//! The declarations of all commands, which COMMAND, ACL, cluster routing and redis-cli's hints use, and their handlers.
+//! The declarations of all commands, and their handlers. COMMAND, ACL, cluster routing and redis-cli's hints use the
+//! declarations.
 
 use super::declaration::{Access, Argument, ArgumentKind, Command, Keys};
 #[cfg(feature = "fault-injection")]

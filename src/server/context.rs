@@ -47,7 +47,7 @@ impl Server<'_> {
 
     /// Logs a line at any level, without allocating.
     pub(crate) fn log_line(&self, level: &CStr, message: &CStr) {
-        // SAFETY: all texts end with a NUL. The message is no format, since it may contain a client's bytes.
+        // SAFETY: all texts end with a NUL. The message is not the format, since it may contain a client's bytes.
         unsafe { call!(RedisModule_Log(self.ctx, level.as_ptr(), c"%s".as_ptr(), message.as_ptr())) };
     }
 
@@ -157,10 +157,11 @@ impl Server<'_> {
     }
 }
 
-/// The server, for the time of one call from it that has a client: a command, or the load of the module.
+/// The server during one call that has a client: a command, or the load of the module.
 pub(crate) struct Context<'a> {
     server: Server<'a>,
-    /// The number of replies that the client still waits for: that of the command, then the elements that it announced.
+    /// The number of replies that the client still waits for: the command's own reply, then the elements of the arrays
+    /// that it started.
     pub(super) pending_replies: Cell<usize>,
 }
 

@@ -28,7 +28,8 @@ impl Keyspace<'_> {
     ///
     /// # Safety
     ///
-    /// Only for callbacks that the server calls while none of its values is borrowed, such as commands; once per call.
+    /// The caller must be a callback, such as a command, that the server calls while none of its values is borrowed. It
+    /// may call this once.
     #[inline]
     pub(crate) unsafe fn new() -> Self {
         Keyspace(PhantomData)
@@ -112,8 +113,8 @@ impl<'k> OpenKey<'k> {
         unsafe { call!(RedisModule_KeyType(self.key)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int }
     }
 
-    /// Sets the time at which the key, which is open for writing, expires, in milliseconds since 1970. Does nothing if
-    /// it has no value.
+    /// Sets the time at which the key expires, in milliseconds since 1970. The key must be open for writing. Does
+    /// nothing if it has no value.
     pub(crate) fn set_expire_time(&mut self, time: i64) {
         // The first releases of Redis 6.2 only take a time to live.
         let is_absolute = available!(RedisModule_SetAbsExpire).is_some();
