@@ -4,7 +4,7 @@
 //!  block (one cache line)      0        1        2               B-1
 //!                          │ 64 B   │ 64 B   │ 64 B   │  …  │ 64 B   │
 //!                               ▲        ▲▲▲
-//!  item ── hash ── 2 blocks ────┴────────┘     k probes in all, k/L bits in each block
+//!  item ── hash ── 2 blocks ────┴────────┘     k probes in all, divided among the blocks
 //! ```
 //!
 //! In a small array, a block may have fewer or more words than a cache line.

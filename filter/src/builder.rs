@@ -34,7 +34,7 @@ impl Filter {
     /// Creates a filter for `capacity` distinct items (at least 1) with a false-positive rate of at most `error_rate`
     /// (above 0 and below 1). It does not grow, and has a random seed. [`builder`](Filter::builder) has all options.
     ///
-    /// Takes `1.02 * ln(1/error_rate) / ln²2` bits an item: 9.7 at 1 %, 14.6 at 0.1 %.
+    /// Takes 9.7 bits an item at 1 % and 14.6 at 0.1 %: at most about `1.02 * ln(1/error_rate) / ln²2`.
     ///
     /// # Errors
     ///
@@ -164,8 +164,8 @@ impl FilterBuilder {
     }
 
     /// Creates a filter that remembers the last items, as many as its capacity. It forgets the oldest items beyond
-    /// those, an eighth of the capacity at a time. With a [window](Self::window), this only happens if more items come
-    /// in a window.
+    /// those, an eighth of the capacity at a time. With a [window](Self::window), this only happens if more items than
+    /// the capacity come in one window.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;

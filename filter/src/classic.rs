@@ -57,7 +57,7 @@ impl ClassicFilter {
         })
     }
 
-    /// Returns a chain of empty layers that are like the first `num_layers` of this chain. `admit` as for
+    /// Returns a chain of empty layers that are like the first `num_layers` of this chain. `admit` is as for
     /// [`new`](Self::new).
     pub fn empty_copy(&self, num_layers: usize, admit: impl FnOnce(u64) -> bool) -> Result<ClassicFilter, Error> {
         let mut chain = ClassicFilter::from_layers(self.spec, Vec::new());
@@ -65,7 +65,7 @@ impl ClassicFilter {
         Ok(chain)
     }
 
-    /// Adds empty layers, like those of `other`, until there are at least `num_layers`. `admit` as for
+    /// Adds empty layers, like those of `other`, until there are at least `num_layers`. `admit` is as for
     /// [`new`](Self::new).
     fn ensure_layers_like(
         &mut self,
@@ -84,7 +84,7 @@ impl ClassicFilter {
         ClassicFilter { layers: layers.into_boxed_slice(), spec }
     }
 
-    /// Adds a layer to a full chain. `admit` as for [`new`](Self::new).
+    /// Adds a layer to a full chain. `admit` is as for [`new`](Self::new).
     fn grow(&mut self, admit: impl FnOnce(u64) -> bool) -> Result<(), Error> {
         let next = self.spec.next(&self.layers.last().ok_or(Error::OutOfMemory)?.spec())?;
         self.append(std::iter::once(next), admit)
@@ -292,7 +292,7 @@ impl ClassicFilter {
     }
 }
 
-/// Returns the bytes that RedisBloom takes for a filter beside its bits.
+/// Returns the bytes that RedisBloom takes for a filter besides its bits.
 fn overhead(layers: usize) -> usize {
     classic::FILTER_BYTES + classic::LAYER_BYTES * layers
 }
@@ -306,7 +306,7 @@ impl ClassicFilter {
     /// Inserts items in order, and sets `new[i]` to whether item `i` was new. Adds layers for items that do not fit,
     /// and calls `admit` with the bytes that each layer will take.
     ///
-    /// Not inlined: with all three kinds in one function, more registers are spilled.
+    /// Not inlined: with all kinds in one function, more registers are spilled.
     #[inline(never)]
     pub fn insert_all(&mut self, hashes: &[Hash], new: &mut [bool], admit: Admit<'_>) -> Result<(), Interrupted> {
         let mut handled = 0;

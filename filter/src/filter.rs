@@ -507,7 +507,7 @@ impl Filter {
         if admit(bytes as u64) { Filter::try_from(filter) } else { Err(Error::OutOfMemory) }
     }
 
-    /// Returns an empty filter that can be merged with this one. `admit` as for [`create`](Self::create).
+    /// Returns an empty filter that can be merged with this one. `admit` is as for [`create`](Self::create).
     pub fn empty_like(&self, admit: impl FnOnce(u64) -> bool) -> Result<Filter, Error> {
         match &self.0 {
             Content::Native(filter) => filter.empty_copy(admit).map(Filter::from),

@@ -28,7 +28,7 @@ pub struct Hash {
 /// The hash function of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hasher {
-    /// XXH3-128, for native filters.
+    /// XXH3-128, for all filters but classic ones.
     Xxh3 {
         /// The filter's seed.
         seed: u64,

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 
-/// Decides whether a filter may take so many more bytes, in addition to those admitted before.
+/// Decides whether a filter may take this many more bytes, in addition to those admitted before.
 pub type Admit<'a> = &'a mut dyn FnMut(u64) -> bool;
 
 /// Returns an empty vector with room for `count` elements.

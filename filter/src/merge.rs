@@ -54,9 +54,8 @@ impl Filter {
 
     /// Keeps the items that are also in `other`. Returns true if the filter changed.
     ///
-    /// The result contains all common items. It has more false positives than the same items inserted into a new
-    /// filter, but no higher a rate than the worse of the two filters. Only filters that have not grown can be
-    /// intersected.
+    /// The result contains all common items. It has more false positives than a new filter with the same items, but at
+    /// most the rate of the worse of the two filters. Only filters that have not grown can be intersected.
     ///
     /// # Errors
     ///

@@ -33,7 +33,7 @@ impl NativeFilter {
         NativeFilter::of_shape(spec, BlockedSpec::new(&spec, capacity)?, admit)
     }
 
-    /// Returns an empty filter that can be merged with this one. `admit` as for [`new`](Self::new).
+    /// Returns an empty filter that can be merged with this one. `admit` is as for [`new`](Self::new).
     pub fn empty_copy(&self, admit: impl FnOnce(u64) -> bool) -> Result<NativeFilter, Error> {
         NativeFilter::of_shape(self.spec, self.layer.spec(), admit)
     }
@@ -210,7 +210,7 @@ impl NativeFilter {
     /// Inserts items in order, and sets `new[i]` to whether item `i` was new. Calls `admit` with the bytes that the
     /// filter will take in addition; `admit` may reject them.
     ///
-    /// Not inlined: with all three kinds in one function, more registers are spilled.
+    /// Not inlined: with all kinds in one function, more registers are spilled.
     #[inline(never)]
     pub fn insert_all(&mut self, hashes: &[Hash], new: &mut [bool], admit: Admit<'_>) -> Result<(), Interrupted> {
         let handled = if self.table.is_none() { self.layer.insert_while_room(hashes, new) } else { 0 };

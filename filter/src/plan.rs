@@ -1,7 +1,7 @@
 //! Predicts what a filter takes with a number of items, without allocating it.
 //!
-//! The size of bits is computed, and the same as that of a filter that is filled. The size of a table is estimated from
-//! a [sample](crate::table::Sample): it depends a little on the hashes of the items.
+//! The size of bits is computed, and equals that of a filled filter. The size of a table is estimated from a
+//! [sample](crate::table::Sample): it depends a little on the hashes of the items.
 
 use crate::classic::ClassicFilter;
 use crate::counting::CountingFilter;
@@ -29,9 +29,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Predicts the filter that [`Filter::create`] creates, with `items` distinct items that were counted as new. In a
-    /// filter with a window, these are the items of a window, in a steady stream; the filter remembers those of one
-    /// more slice.
+    /// Predicts the filter that [`Filter::create`] creates, with `items` distinct items that were counted as new. For a
+    /// filter with a window, `items` come in each window, in a steady stream; the filter also remembers the items of
+    /// one more slice.
     ///
     /// # Errors
     ///

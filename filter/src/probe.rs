@@ -110,8 +110,8 @@ fn fastrange(random: u64, bound: u64) -> u64 {
 /// Returns `number / divisor` for numbers below `2^57` and divisors below [`MAX_BLOCKS_PER_ITEM`], without a slow
 /// division.
 ///
-/// The reciprocal is too large by less than the divisor, and `2^57 * 15 < 2^64` (Granlund and Montgomery 1994,
-/// "Division by Invariant Integers using Multiplication").
+/// The reciprocal is too large by less than 1, and `2^57 * 15 < 2^64` (Granlund and Montgomery 1994, "Division by
+/// Invariant Integers using Multiplication").
 #[inline]
 fn quotient(number: u64, divisor: u8) -> u64 {
     const RECIPROCALS: [u64; MAX_BLOCKS_PER_ITEM as usize] = {

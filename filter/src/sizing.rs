@@ -39,8 +39,8 @@ pub const MAX_BLOCKS_PER_ITEM: u8 = 16;
 /// The lowest error rate that a layer is sized for, `2^-64`: one false positive in 18 quintillion look-ups.
 pub const LOWEST_ERROR_RATE: f64 = 1.0 / (1u128 << 64) as f64;
 
-/// The size of a layer relative to the classic optimum, at most, to touch fewer cache lines. A change breaks
-/// replication between versions: see [`BlockShape::choose`].
+/// The maximum size of a layer relative to the classic optimum. With more memory, an item touches fewer cache lines. A
+/// change breaks replication between versions: see [`BlockShape::choose`].
 const SPEED_BUDGET: f64 = 1.02;
 
 /// The number of words in a block that is a cache line.
@@ -52,7 +52,8 @@ const MAX_WORDS: u8 = 31;
 /// The maximum number of words of all blocks, if these are not cache lines.
 const MAX_SMALL_WORDS: u64 = 512;
 
-/// The number of words by which a small layer may exceed RedisBloom's: the rest of our filter takes as many fewer.
+/// The number of words by which a small layer may exceed RedisBloom's. The rest of our filter takes that many words
+/// less.
 const SPARE_WORDS: u64 = 2;
 
 const WORD_BITS: u64 = u64::BITS as u64;
@@ -312,8 +313,8 @@ impl Search {
         best
     }
 
-    /// Clamps a number of probes: at least one per block, at most about twice as many as a classic filter for the rate
-    /// has.
+    /// Clamps a number of probes to at least one per block, and at most about twice the number of a classic filter for
+    /// the rate.
     fn probe_range(&self, probes: i64) -> u8 {
         let max = (2.0 * -libm::log2(self.rate)) as i64 + 2;
         probes.clamp(i64::from(self.blocks_per_item), max.clamp(i64::from(self.blocks_per_item), i64::from(u8::MAX)))
@@ -331,13 +332,13 @@ fn items_offered(capacity: u64, rate: f64, probes: u8) -> f64 {
     capacity as f64 / (1.0 - (rate + 4.0 * half_full) / 6.0)
 }
 
-/// Returns the bits an item that a classic Bloom filter needs for `rate`: `ln(1/rate) / ln^2 2`.
+/// Returns the number of bits per item that a classic Bloom filter needs for `rate`: `ln(1/rate) / ln^2 2`.
 pub fn classic_bits_per_item(rate: f64) -> f64 {
     -libm::log(rate) / (LN_2 * LN_2)
 }
 
-/// Returns the bits an item that a classic Bloom filter needs for `rate` with one or with two probes an item, whichever
-/// is fewer. At high rates, the optimum of [`classic_bits_per_item`] has a fraction of a probe.
+/// Returns the number of bits per item that a classic Bloom filter needs for `rate`, with one or two probes per item,
+/// whichever needs fewer. At high rates, the optimum of [`classic_bits_per_item`] has a fraction of a probe.
 fn whole_probes_bits_per_item(rate: f64) -> f64 {
     let [one, two] = [1.0, 2.0].map(|probes| -probes / libm::log1p(-libm::pow(rate, 1.0 / probes)));
     one.min(two)
@@ -356,7 +357,7 @@ pub fn classic_false_positive_rate(bits_per_item: f64, probes: u32) -> f64 {
 /// The fraction of the error rate that the blocks of a growing filter may use. The table has the rest.
 ///
 /// With three quarters, the blocks for 100 items at 1 % take 128 bytes. With five eighths, they would take 136, for
-/// which allocators use 160. In return, the table takes up to a bit an item more.
+/// which allocators use 160. The price of three quarters is up to one more bit per item in the table.
 pub const LAYER_SHARE: f64 = 0.75;
 
 /// The number of probes in each of an item's blocks: `extra_blocks` blocks have `base_probes + 1`, the others
@@ -407,7 +408,7 @@ impl ProbesPerBlock {
         base * (1.0 - self.weight) + base * miss * self.weight
     }
 
-    /// Returns the probabilities that `base_probes` probes, and that one more probe, of a block all meet set bits.
+    /// Returns the probability that `base_probes` probes of a block all meet set bits, and the same for one more probe.
     #[inline]
     fn all_set(&self, fill: Fill) -> (f64, f64) {
         let set = 1.0 - fill.clear;

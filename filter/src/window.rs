@@ -16,8 +16,8 @@
 //!   + 1` before it is forgotten.
 //! - **By both.** A slice ends when its time is over or when it is full. It is forgotten when its window is over, or
 //!   earlier if all slices together hold more items than there is room for. Renewed items leave their slices, which can
-//!   make full slices empty. The number of slices that begin early is limited, and the newest slice then exceeds its
-//!   share.
+//!   make full slices empty. The number of slices that begin early is limited. At the limit, the newest slice gets more
+//!   items than its share.
 //!
 //! Time never goes back: if the clock goes back, time stands still. Only changes of the filter advance its time, so its
 //! content is a function of the commands alone.

@@ -100,7 +100,8 @@ pub enum Origin {
 ///
 /// # Errors
 ///
-/// [`Error::OutOfMemory`] if it cannot be allocated. It has up to 64 bytes a layer.
+/// [`Error::OutOfMemory`] if it cannot be allocated. It has less than 4 KB, or 53 bytes for each layer of a classic
+/// filter.
 pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
     match filter.content() {
         Content::Native(filter) => native::encode_header(filter),

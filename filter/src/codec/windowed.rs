@@ -6,8 +6,8 @@
 //!  0   capacity, window in milliseconds (u64 each; 0: time does not matter)
 //!  16  slices of a window (u8), 1 if items are renewed + 2 if it is rolling (u8), number of remembered slices (u8),
 //!      five zero bytes
-//!  24  last forgotten slice, time of the last change in milliseconds since 1970, history, cursor in each table for the
-//!      sweep for forgotten slots (u64 each)
+//!  24  last forgotten slice, time of the last change in milliseconds since 1970, history, position in each table
+//!      where the next sweep for forgotten slots starts (u64 each)
 //!  64  per remembered slice: the time when it is forgotten, items in each table (u64 each)
 //! ```
 //!

@@ -1,8 +1,9 @@
 //! The native layer: a blocked Bloom filter after Putze, Sanders and Singler (2007). Blocks have 512 bits, except in
 //! small filters.
 //!
-//! [`block_array`](crate::block_array) finds an item's blocks. An item costs `L` cache misses, and in a classic filter
-//! `k`. [`sizing`](crate::sizing) explains the memory that blocking costs, and chooses `L` and `k`.
+//! [`block_array`](crate::block_array) finds an item's blocks. An item costs `L` cache misses, one per block. In a
+//! classic filter it costs `k`, one per probe. [`sizing`](crate::sizing) explains the memory that blocking costs, and
+//! chooses `L` and `k`.
 //!
 //! Bits are read and set through `bitvec`, which costs nothing: a look-up took 18.7–19.8 ns with manual shifts and
 //! masks, and 18.6–19.4 ns with `bitvec` (batches of 32 items of 27 bytes, 1 %, 10^6 items, hashing included, on a Zen

@@ -210,7 +210,7 @@ pub struct ClassicLayerSpec {
     pub capacity: u64,
     /// The layer's own false-positive rate.
     pub error_rate: f64,
-    /// The bits an item, computed from the error rate.
+    /// The number of bits per item, computed from the error rate.
     pub bits_per_item: f64,
 }
 

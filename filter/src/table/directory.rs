@@ -17,7 +17,7 @@ pub(super) trait Bucket {
     /// Returns the number of bits that all paths of this bucket share.
     fn depth(&self) -> u32;
 
-    /// Returns the placeholder for a bucket of this depth in all its slots after the first.
+    /// Returns the placeholder that fills the slots of a bucket of this depth after its first slot.
     fn alias(depth: u32) -> Self;
 }
 
@@ -52,7 +52,7 @@ impl<T: Bucket> Directory<T> {
         &mut self.slots
     }
 
-    /// Returns the slot of the bucket that a slot or its alias stands for.
+    /// Returns the slot of the bucket that a slot belongs to.
     #[inline(always)]
     fn owner(&self, slot: usize) -> usize {
         let spare = self.base + self.bits - self.slots[slot].depth();

@@ -22,7 +22,7 @@ use super::bits::low_bits;
 use crate::error::Error;
 use crate::memory::try_vec;
 
-/// The part of an entry beside its value.
+/// The part of an entry that is not its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// Nothing: the table is a set.

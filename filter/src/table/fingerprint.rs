@@ -29,7 +29,7 @@ const MAX_LEVEL: u32 = 38;
 /// The length of the longest fingerprint. A slot also has a terminator.
 const MAX_LENGTH: u32 = MAX_WIDTH - 1;
 
-/// The most quotients that a table of fixed size has beyond the necessary number, in units of a 64th of that number.
+/// The maximum number of spare quotients in a table of fixed size, in 64ths of the necessary number.
 const MAX_SPARE: u32 = 24;
 const SPARE_UNIT: f64 = 64.0;
 
@@ -165,7 +165,7 @@ impl AddressSpace {
             && (2..=MAX_WIDTH.saturating_sub(stamp_bits)).contains(&self.width.into())
     }
 
-    /// Returns the number of groups in a segment, as a power of two.
+    /// Returns the binary logarithm of the number of groups in a segment.
     pub(super) fn log_groups(self) -> u32 {
         (u32::from(self.level) - QUOTIENT_BITS).min(MAX_LOG_GROUPS)
     }

@@ -207,8 +207,8 @@ impl Table {
         Ok(self.add_list(path, low, &larger, admit)? | self.add_list(second, high, &larger, admit)?)
     }
 
-    /// Returns the entries of a segment as those of the segment that it would be a part of at a lower level. Returns
-    /// `None` if `level` is that of `place`.
+    /// Converts the entries of a segment to entries of the segment that contains it at a lower level. Returns `None` if
+    /// `level` is that of `place`.
     fn halved_list(
         &self,
         path: Path,

@@ -235,7 +235,7 @@ impl Table {
         }
     }
 
-    /// Returns the number of distinct items: new ones when they were added, less the removed ones.
+    /// Returns the number of items that were new when they were added, less the removed ones.
     pub fn items(&self) -> u64 {
         self.count.items()
     }

@@ -12,9 +12,9 @@
 //! ```
 //!
 //! The slots of quotient `x` are its *run*. A look-up selects zero number `x` in the upper part. The position of that
-//! zero, less `x`, is the number of slots before the run. The ones that follow the zero count the slots of the run. An
-//! insertion moves the bits that follow in its group. A group without slack takes half the slack of the nearest group
-//! that has some. Nothing leaves its segment.
+//! zero, less `x`, is the number of slots before the run. The number of ones right after that zero is the number of
+//! slots in the run. An insertion moves the bits that follow in its group. A group without slack takes half the slack
+//! of the nearest group that has some. Nothing leaves its segment.
 //!
 //! A run is a sequence of [entries](super::entry).
 //!
@@ -48,7 +48,7 @@ pub(super) const GROUP_QUOTIENTS: u32 = 1 << QUOTIENT_BITS;
 /// The number of path bits that choose a quotient in a group.
 pub(super) const QUOTIENT_BITS: u32 = 6;
 
-/// The most groups in a segment, as a power of two.
+/// The binary logarithm of the maximum number of groups in a segment.
 ///
 /// With 32 groups, a segment has 2 to 4 KiB. The allocator's overhead is then about 1 %, and a split takes about 20
 /// microseconds.

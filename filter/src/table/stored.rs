@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  start of the first segment, end of the last one (u64 each, in units of 2^-48 of all paths)
-//!  per segment: depth, groups as a power of two (u8 each), slots (u32, little-endian)
+//!  per segment: depth, log2 of the number of groups (u8 each), slots (u32, little-endian)
 //!               if the segment has slots:
 //!               its base (u64), if the table forgets
 //!               per group: its base (u8), if the table forgets; the upper part, the lower part (each in whole bytes)

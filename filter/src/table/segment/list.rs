@@ -138,7 +138,8 @@ pub(super) struct Runs<'a> {
     end: usize,
     /// The next bit of the group's upper part.
     at: usize,
-    /// The number of the group's zeros before that bit: one more than quotients at the end of the group.
+    /// The number of the group's zeros before that bit. At the end of the group, it exceeds the number of quotients by
+    /// one.
     zeros: u32,
     /// The number of the group's slots before that bit.
     first: usize,

@@ -65,7 +65,7 @@ impl Segment {
         (used + usize::from(self.width) < run.end - start * 8 && self.fits_another_slot()).then_some(slots)
     }
 
-    /// Moves half the slack of the nearest group with enough of it to a group. Returns false if no group has enough.
+    /// Gives a group half the slack of the nearest group that has enough. Returns false if no group has enough.
     ///
     /// Inlined, like all functions that select, so that it is compiled for the processor at hand.
     #[inline(always)]
