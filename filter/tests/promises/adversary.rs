@@ -228,7 +228,8 @@ fn some_items_collide_in_every_classic_filter_but_in_no_other() {
 /// For items above 240 bytes, XXH3 combines words of the item with words of a secret, which are constants plus or minus
 /// the seed. It multiplies the two halves of each combined word, and sums up every eighth product. Changes of the top
 /// bits of two words in the same sum cancel if the combined words have equal lower halves. The necessary difference of
-/// the lower halves depends on the seed like `x ^ (x + d)` on `x`, with a constant `d`: see [`likely_differences`].
+/// the lower halves is a function of the seed, as `x ^ (x + d)` with a constant `d` is of `x`: see
+/// [`likely_differences`].
 fn long_pair(length: usize, places: [usize; 2], difference: u32, is_flipped: bool) -> [Vec<u8>; 2] {
     let mut item = vec![b'/'; length];
     let word = u64::from(difference) | u64::from(is_flipped) << 63;
@@ -244,7 +245,7 @@ fn long_pair(length: usize, places: [usize; 2], difference: u32, is_flipped: boo
 const PLACES: [usize; 2] = [0, 768];
 const DISTANCE: u32 = 0x0609_FBF0;
 
-/// Returns the values of `x ^ (x + distance)` that at least one in `2^bits` of all `x` gives, the most likely first.
+/// Returns the values that `x ^ (x + distance)` has for at least one `x` in `2^bits`, the most likely first.
 fn likely_differences(distance: u32, bits: u32) -> Vec<u32> {
     // If a digit of the distance equals the carry, the next carry is the same. Otherwise, the next carry is the digit
     // of `x`.

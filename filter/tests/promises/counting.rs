@@ -830,7 +830,7 @@ fn chunks_of_a_table_may_arrive_in_any_order_and_more_than_once() {
 /// An operation on a filter.
 type Change = fn(&mut Filter);
 
-/// If it were accepted, items that the write removed or moved could be loaded in part.
+/// If such a chunk were accepted, items that the write removed or moved could be loaded in part.
 #[test]
 fn a_chunk_from_before_a_write_is_rejected_after_it() {
     const FIRST: u64 = 1;

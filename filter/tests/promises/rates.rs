@@ -166,7 +166,8 @@ pub(crate) fn most_by_chance(rate: f64, asked: f64) -> f64 {
     rate * asked + deviation(rate * (1.0 - rate) * asked)
 }
 
-/// Returns the number of look-ups that measures a rate of 1e-5 to 70 %, 0.001 to 20 %, and 0.25 to 1 %.
+/// Returns the number of look-ups for a rate. They measure 1e-5 to within 70 %, 0.001 to within 20 %, and 0.25 to
+/// within 1 %.
 pub(crate) fn queries(rate: f64) -> u64 {
     (200.0 / rate).clamp(1e6, 1e7) as u64
 }
