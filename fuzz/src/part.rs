@@ -231,7 +231,7 @@ pub(crate) fn edit(part: &mut Vec<u8>, what: u8, at: usize, value: u8) {
 ///
 /// ```text
 ///  part      start (two bytes), segments
-///  segment   depth, groups as a power of two, number of entries, entries
+///  segment   depth, log2 of the number of groups, number of entries, entries
 ///  entry     quotient (two bytes), fingerprint (two bytes), its length, count
 /// ```
 pub(crate) fn composed(rest: &mut Reader<'_>, shape: &Shape) -> Option<Vec<u8>> {
@@ -265,7 +265,7 @@ impl Shape {
     /// Reads an entry: its quotient, its value and its count.
     fn entry(&self, rest: &mut Reader<'_>, position: u64, depth: u32, level: u32) -> Option<(usize, u64, u64)> {
         let (quotient, bits, length, count) = (rest.u16()?, rest.u16()?, rest.u8()?, rest.u8()?);
-        // The bit for the entry of an item, provided that the item is in this segment.
+        // If this bit is set, the entry is that of an item, provided that the item is in this segment.
         let is_of_item = length & 0x80 > 0;
         let start = u128::from(position) << (128 - POSITION_BITS);
         let places = |path: u128| (path.wrapping_sub(start) << depth, path << level);
