@@ -221,17 +221,17 @@ impl Beyond {
     pub(crate) fn targets(&self) -> Vec<Target> {
         let time = self.time_of_merge(UNION_INTO_ONE);
         let title =
-            format!("BF.MERGE of two filters of {} into one of them: time, of a loop's over plain memory", self.size);
+            format!("BF.MERGE of two filters of {} into one of them: time, relative to a loop over memory", self.size);
         let ratio = |(_, [plain, counting]): &(String, [f64; 2])| counting / plain;
         let (fixed, grown) = self.memory.split_at(FIXED.len());
         let average = grown.iter().map(ratio).sum::<f64>() / grown.len() as f64;
         let mut targets =
             vec![Target { title, at_most: 1.5, measured: vec![time.median() / self.loop_over_memory.median()] }];
         for (row, at_most) in fixed.iter().zip([1.15, 1.0]) {
-            let title = format!("MEMORY USAGE of a counting filter, {}, of a plain one's", row.0);
+            let title = format!("MEMORY USAGE of a counting filter, {}, relative to a plain one", row.0);
             targets.push(Target { title, at_most, measured: vec![ratio(row)] });
         }
-        let title = "MEMORY USAGE of counting filters that grow, average of all sizes, of plain fixed ones'".to_owned();
+        let title = "MEMORY USAGE of counting filters that grow, relative to plain fixed ones, average".to_owned();
         targets.push(Target { title, at_most: 1.8, measured: vec![average] });
         targets
     }

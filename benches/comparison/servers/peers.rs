@@ -41,7 +41,7 @@ impl Peer {
         }
     }
 
-    /// Returns true if the module has filters, and does not only reply.
+    /// Returns true if the module has filters. The floor has none.
     pub(crate) fn has_filters(self) -> bool {
         self != Peer::Floor
     }

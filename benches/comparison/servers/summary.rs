@@ -39,8 +39,8 @@ pub(crate) fn markdown(plan: &Plan, results: &Results, operations: &Operations, 
     let _ = write!(
         page,
         "\n\
-         - **A single item in a command**: expect little. With any module, the server spends most of this time on its own \
-         work: it receives the command, finds the key, and sends the reply.\n\
+         - **A single item in a command**: expect little gain. With any module, the server spends most of this time \
+         on its own work: it receives the command, finds the key, and sends the reply.\n\
          - **Many items in a command**: expect more, most of all from filters that are larger than the processor's cache, \
          because oxbloom waits for the memory of 32 items at the same time.\n\
          - **BF.MERGE** of two filters of {merged}: {into_one} if one of them is the destination, {into_new} if the \

@@ -147,7 +147,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// Returns a stream that adds `slices` slices after those before the measurement.
+    /// Returns a stream of the slices before the measurement, and then `slices` more.
     fn new(kind: Kind, capacity: u64, slices: u64) -> Stream {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock that is set").as_millis();
         let time = now as u64 - (kind.slices_before + slices - 1) * SLICE_MILLISECONDS;

@@ -119,7 +119,7 @@ pub(crate) fn fill_by(address: SocketAddr, words: &[&str], length: usize, indexe
         let some = start..indexes.end.min(start + AT_A_TIME as u64);
         let items = (some.end - some.start) as usize;
         let requests = Requests::batches(words, length, items.min(1000), some);
-        assert_eq!(requests.items(), items, "a multiple of a thousand, or less than one");
+        assert_eq!(requests.items(), items, "a multiple of a thousand, or less than a thousand");
         let outcome = client::pipelined(address, &requests);
         assert!(outcome.ones as f64 > 0.97 * items as f64, "{} of {items} were new", outcome.ones);
     }
