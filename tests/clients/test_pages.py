@@ -220,11 +220,11 @@ def test_the_readmes_figures_are_those_of_the_benchmarks(line, section, row):
 
 def test_the_readmes_ratios_are_those_of_the_benchmarks():
     targets = text("docs/targets.md")
-    ratios = r"server CPU, of RedisBloom's \| [\d.]+ \| ([\d.]+) to ([\d.]+) "
+    ratios = r"server CPU, relative to RedisBloom \| [\d.]+ \| ([\d.]+) to ([\d.]+) "
     rows = re.findall(rf"^\| ADD, EXISTS .*: {ratios}", targets, re.MULTILINE)
     least, most = min(low for low, _ in rows), max(high for _, high in rows)
     loading = re.search(
-        r"^\| loading, .*, of RedisBloom's \| [\d.]+ \| ([\d.]+) ", targets, re.MULTILINE
+        r"^\| loading, .*, relative to RedisBloom \| [\d.]+ \| ([\d.]+) ", targets, re.MULTILINE
     )
     prose = " ".join(text(README).split())
     assert loading

@@ -67,9 +67,9 @@ fn speeds(results: &Results) -> Vec<Target> {
             let title = format!("{title}: {what}");
             targets.push(Target { title, at_most, measured: shares(results, [Peer::Oxbloom, peer], series, chosen) });
         };
-        target("server CPU, of RedisBloom's", cpu, Peer::RedisBloom, |measured| &measured.cpu);
-        target("command time, of RedisBloom's", command, Peer::RedisBloom, |measured| &measured.command);
-        target("server CPU, of the floor's", floor, Peer::Floor, |measured| &measured.cpu);
+        target("server CPU, relative to RedisBloom", cpu, Peer::RedisBloom, |measured| &measured.cpu);
+        target("command time, relative to RedisBloom", command, Peer::RedisBloom, |measured| &measured.command);
+        target("server CPU, relative to the floor", floor, Peer::Floor, |measured| &measured.cpu);
     };
     for subject in [LARGE, HUGE, SMALL] {
         let at_most =
@@ -92,7 +92,7 @@ fn speeds(results: &Results) -> Vec<Target> {
             is_subject && is_operation && workload.delivery == Delivery::Batch(1000)
         };
         targets.push(Target {
-            title: format!("{title}, {}: command time, of RedisBloom's", subject.name),
+            title: format!("{title}, {}: command time, relative to RedisBloom", subject.name),
             at_most,
             measured: shares(results, [Peer::Oxbloom, Peer::RedisBloom], |measured| &measured.command, &chosen),
         });
@@ -102,7 +102,7 @@ fn speeds(results: &Results) -> Vec<Target> {
             workload.subject == subject.name && matches!(workload.delivery, Delivery::Pipelined | Delivery::Unpipelined)
         };
         targets.push(Target {
-            title: format!("ADD, EXISTS one at a time, {}: server CPU, of RedisBloom's", subject.name),
+            title: format!("ADD, EXISTS one at a time, {}: server CPU, relative to RedisBloom", subject.name),
             at_most: 1.0,
             measured: shares(results, [Peer::Oxbloom, Peer::RedisBloom], |measured| &measured.cpu, &chosen),
         });
@@ -113,7 +113,7 @@ fn speeds(results: &Results) -> Vec<Target> {
             && matches!(workload.operation, Operation::ExistsHit | Operation::ExistsMiss)
     };
     targets.push(Target {
-        title: format!("classic MEXISTS × 1,000, {}: command time, of RedisBloom's", LARGE.name),
+        title: format!("classic MEXISTS × 1,000, {}: command time, relative to RedisBloom", LARGE.name),
         at_most: 1.0 / 2.0,
         measured: shares(results, [Peer::Classic, Peer::RedisBloom], |measured| &measured.command, &chosen),
     });
@@ -144,7 +144,7 @@ fn figures(operations: &Operations) -> Vec<Target> {
     ];
     let rows = at_most.into_iter().flat_map(|(what, at_most)| operations.rows_of(what).map(move |row| (row, at_most)));
     let single = rows.map(|(row, at_most)| Target {
-        title: format!("{}, of RedisBloom's", row.title()),
+        title: format!("{}, relative to RedisBloom", row.title()),
         at_most,
         measured: row.ratio(Peer::Oxbloom).into_iter().collect(),
     });
@@ -169,7 +169,7 @@ fn memory_grown(operations: &Operations) -> Vec<Target> {
             ("average of all sizes", 0.45, vec![average]),
             ("all sizes", 0.60, ratios.clone()),
         ] {
-            targets.push(Target { title: format!("{what}, {title}, of RedisBloom's"), at_most, measured });
+            targets.push(Target { title: format!("{what}, {title}, relative to RedisBloom"), at_most, measured });
         }
     }
     targets
@@ -188,7 +188,7 @@ fn libraries(rows: &[library::Row]) -> Vec<Target> {
             .filter(|row| row.library == "oxbloom-batches" && row.capacity == capacity && row.error_rate == 0.01);
         let pairs: Vec<_> =
             own.filter_map(|row| Some((row, library::peer(rows, row, "fastbloom-foldhash")?))).collect();
-        let title = |what: &str| format!("library, 10^{} at 1 %: {what}, of fastbloom's", capacity.ilog10());
+        let title = |what: &str| format!("library, 10^{} at 1 %: {what}, relative to fastbloom", capacity.ilog10());
         targets.extend(pairs.iter().map(|(own, peer)| Target {
             title: title(&own.operation),
             at_most: 1.0,

@@ -417,9 +417,10 @@ impl Windows {
                 rows.map(|(step, row)| (step.time)(&row[kind]).ratio_to((step.time)(&row[other]))).collect()
             };
             let batches = format!("{title}, MADD, MEXISTS × 1,000, {} at 1 %: command time", self.size);
-            target(format!("{batches}, of a plain filter's"), 2.5, shares(ADD.delivery, PLAIN));
-            target(format!("{batches}, of RedisBloom's plain filter's"), 0.6, shares(ADD.delivery, REDISBLOOM));
-            let single = format!("{title}, EXISTS pipelined, {} at 1 %: server CPU, of a plain filter's", self.size);
+            target(format!("{batches}, relative to a plain filter"), 2.5, shares(ADD.delivery, PLAIN));
+            target(format!("{batches}, relative to RedisBloom's plain filter"), 0.6, shares(ADD.delivery, REDISBLOOM));
+            let single =
+                format!("{title}, EXISTS pipelined, {} at 1 %: server CPU, relative to a plain filter", self.size);
             target(single, 1.3, shares(Delivery::Pipelined, PLAIN));
         }
         let instead = format!("WINDOW, {} at 1 %, instead of three filters and a script", self.instead.size);
