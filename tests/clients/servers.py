@@ -53,9 +53,10 @@ def server_version() -> tuple[int, int]:
 
 
 def hear_interrupts() -> None:
-    """Makes a child process react to SIGINT, if it is its `preexec_fn`. Otherwise, processes that a shell starts in the
-    background ignore SIGINT, and so do their children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Makes a child process react to SIGINT and SIGHUP, if it is its `preexec_fn`. Otherwise, processes that a shell
+    starts in the background, or that `nohup` starts, ignore these signals, and so do their children."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def happens(condition: Callable[[], object], within: float = WITHIN) -> bool:
