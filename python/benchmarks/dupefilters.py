@@ -74,7 +74,7 @@ class Plan:
     block: int
     """The number of requests of a round, for each filter."""
     sample: int
-    """The number of URLs that check the shortcuts for scrapy-redis-bloomfilter."""
+    """The number of URLs with which the shortcuts for scrapy-redis-bloomfilter are checked."""
     races: int
     raced: int
     """The number of URLs that two processes check at the same time."""
@@ -88,7 +88,7 @@ QUICK = Plan(100_000, 100_000, 15, 200, 500, 1, 1_000)
 
 HASHES = [HashMap(1 << BLOOMFILTER_BIT, seed) for seed in range(BLOOMFILTER_HASH_NUMBER)]
 """scrapy-redis-bloomfilter's hash functions. They compute a number modulo the number of bits, which is a power of two.
-So for fewer bits, the positions are the lower bits of these.
+So in a filter with fewer bits, a position is the lower bits of such a number.
 """
 NUMBERS = range(len(HASHES))
 
@@ -240,7 +240,7 @@ class BitsContender(Contender):
         if not self.server.client.exists(self.dupefilter.key):
             self.insert_sample(items)
         self.set(items.positions)
-        # Writes into the string that `insert` created, and keeps the unused room at its end.
+        # Writes into the string that `insert` created, so that it keeps the spare room that the server gave it.
         self.server.client.setrange(self.dupefilter.key, 0, bytes(self.bits).rstrip(b"\0"))
 
     def insert_sample(self, items: Prints) -> None:
@@ -365,7 +365,7 @@ def speeds(
 
 
 def timed(call: Callable[[Any], Any], arguments: Sequence[Any]) -> tuple[float, float, list[Any]]:
-    """Returns microseconds per call, by the clock and of this process's processor time, and the results."""
+    """Returns the time and this process's processor time in microseconds per call, and the results."""
     gc.collect()
     begin, cpu = time.perf_counter(), time.process_time()
     returned = [call(argument) for argument in arguments]

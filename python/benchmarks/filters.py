@@ -1,7 +1,7 @@
 """`make bench-python`: compares Bloom filters in a Python process.
 
-Writes the figures into `docs/python-benchmarks.md`, between the markers. With `QUICK=1`, leaves out the filters of 10^8
-items, which takes two minutes, and writes the figures into the build folder.
+Writes the figures into `docs/python-benchmarks.md`, between the markers. With `QUICK=1`, takes two minutes: leaves out
+the filters of 10^8 items, and writes the figures into the build folder.
 
 # How the comparison is kept fair
 

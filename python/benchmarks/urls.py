@@ -1,4 +1,4 @@
-"""Returns 1.69 million real URLs: the repositories that packages in the npm registry name.
+"""Returns 1.69 million real URLs: the addresses of the repositories of npm packages.
 
 They are in the npm package all-the-package-repos. `examples/demo.rs` uses the same package, and the same copy of it.
 """

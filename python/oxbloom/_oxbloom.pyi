@@ -43,11 +43,11 @@ def plan(
 class BloomFilter:
     """A Bloom filter: a set that stores each item in a few bits.
 
-    `item in filter` is always True for an item that was added. For other items, it is True at most at the error rate:
-    these are false positives. The bits are the same as in an oxbloom filter on a server, so filters can be copied
-    between both.
+    `item in filter` is always True for an item that was added. For other items, it is False, except for false
+    positives: at most a share of error_rate. The bits are the same as in an oxbloom filter on a server, so filters can
+    be copied between both.
 
-    An item is bytes, or a str, which stands for its UTF-8 bytes, as in clients of servers. Other types raise TypeError.
+    An item is bytes or a str. A str stands for its UTF-8 bytes, as in clients of servers. Other types raise TypeError.
 
     capacity: the number of distinct items that fit, at least 1.
     error_rate: the false-positive rate of a full filter, above 0 and below 1.
@@ -93,7 +93,7 @@ class BloomFilter:
         """
 
     def count_of(self, item: str | bytes) -> int:
-        """Returns the count of an item in a counting filter. It is too high at most at the error rate."""
+        """Returns the count of an item in a counting filter. A share of the counts, up to error_rate, is too high."""
 
     @overload
     def add_all(self, items: _NumPyItems) -> npt.NDArray[np.bool_]: ...  # type: ignore[overload-overlap]

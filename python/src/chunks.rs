@@ -94,8 +94,8 @@ impl Loader {
         Ok(())
     }
 
-    /// Returns the filter if it is complete: then its header equals the first chunk. The header of a classic filter does
-    /// not depend on its bits, so its loaded bytes are counted instead.
+    /// Returns the filter if it is complete: then its header equals the first chunk. The header of a classic filter
+    /// does not depend on its bits, so its loaded bytes are counted instead.
     fn finish(self) -> PyResult<Filter> {
         let is_whole = match self.filter.kind() {
             FilterKind::Classic => self.loaded == self.expected,

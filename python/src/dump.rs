@@ -12,8 +12,9 @@
 //! ```
 //!
 //! A *length* takes 1, 2, 5 or 9 bytes. A *string* is a length and the bytes. If the top two bits of its first byte are
-//! set, it is instead an integer, which stands for its decimal digits, or bytes compressed with LZF. (Servers compress
-//! strings of more than 20 bytes.) [`codec`] describes the values of the data types `oxbloom--` and `MBbloom--`.
+//! set, the string has another form: an integer, which stands for its decimal digits, or bytes compressed with LZF.
+//! (Servers compress strings of more than 20 bytes.) [`codec`] describes the values of the data types `oxbloom--` and
+//! `MBbloom--`.
 //!
 //! The decoder trusts nothing. The checksum detects accidental damage, and each length is compared with the number of
 //! bytes left before memory is allocated.
@@ -126,7 +127,7 @@ impl Sink for Writer {
     }
 }
 
-/// Decodes a DUMP payload. Calls `admit` with the bytes that the filter will take; `admit` may reject them.
+/// Decodes a DUMP payload. Calls `admit` with the memory that the filter will take, in bytes. `admit` may reject it.
 pub(crate) fn decode(payload: &[u8], admit: impl Fn(u64) -> bool) -> Result<Filter, DecodeError> {
     let (checked, checksum) = payload.split_last_chunk().ok_or(DecodeError::Corrupt)?;
     let (value, version) = checked.split_last_chunk().ok_or(DecodeError::Corrupt)?;

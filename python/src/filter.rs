@@ -19,16 +19,16 @@ use crate::items::{Items, bytes_of};
 /// The expansion of filters with `growing=True`: the module's default.
 const DEFAULT_EXPANSION: u32 = 2;
 
-/// Items of at least this many bytes are hashed without the GIL.
+/// `add` and `in` hash items of at least this many bytes without the GIL.
 const LARGE_ITEM: usize = 64 << 10;
 
 /// A Bloom filter: a set that stores each item in a few bits.
 ///
-/// `item in filter` is always True for an item that was added. For other items, it is True at most at the error rate:
-/// these are false positives. The bits are the same as in an oxbloom filter on a server, so filters can be copied
-/// between both.
+/// `item in filter` is always True for an item that was added. For other items, it is False, except for false
+/// positives: at most a share of error_rate. The bits are the same as in an oxbloom filter on a server, so filters can
+/// be copied between both.
 ///
-/// An item is bytes, or a str, which stands for its UTF-8 bytes, as in clients of servers. Other types raise TypeError.
+/// An item is bytes or a str. A str stands for its UTF-8 bytes, as in clients of servers. Other types raise TypeError.
 ///
 /// capacity: the number of distinct items that fit, at least 1.
 /// error_rate: the false-positive rate of a full filter, above 0 and below 1.
@@ -177,7 +177,7 @@ impl BloomFilter {
     }
 }
 
-/// Calls `handle` for each group of items, which appends the answers. Returns all answers, converted by `list`.
+/// Calls `handle`, which appends the answers, for each group of items. Returns all answers, converted by `list`.
 fn answers<'py, T: Send>(
     items: &Bound<'py, PyAny>,
     mut handle: impl FnMut(&[&[u8]], &mut Vec<T>) -> PyResult<()> + Send,
@@ -360,7 +360,7 @@ impl BloomFilter {
         self.with_mut(py, |filter| filter.remove(item))?.map_err(failed)
     }
 
-    /// Returns the count of an item in a counting filter. It is too high at most at the error rate.
+    /// Returns the count of an item in a counting filter. A share of the counts, up to error_rate, is too high.
     fn count_of(&self, py: Python<'_>, item: &Bound<'_, PyAny>) -> PyResult<u64> {
         let item = bytes_of(item)?;
         self.with(py, |filter| filter.count(item))?.map_err(failed)

@@ -30,7 +30,7 @@ AsyncClient = redis.asyncio.Redis | redis.asyncio.cluster.RedisCluster
 
 
 def exchange(client: Client, commands: Sequence[Command], raise_on_error: bool) -> list[Any]:
-    """Sends commands together and returns the replies. Raises the first error reply, or returns errors in place."""
+    """Sends commands together. Returns the replies, or raises the first error reply if `raise_on_error`."""
     if isinstance(client, redis.cluster.RedisCluster):
         return _exchange_with_cluster(client, commands, raise_on_error)
     pipeline = _filled(client, commands)

@@ -6,7 +6,7 @@ pipeline, which is sent to all servers at once. So a batch of up to 10,000 items
 shards it touches.
 
 Every addition includes the capacity, the error rate and the window. If a shard's key is gone (because it was deleted,
-or because a primary failed before it replicated the key), the next addition creates it again with the same options,
+or because a master failed before it replicated the key), the next addition creates it again with the same options,
 and not with the server's defaults.
 """
 
@@ -273,7 +273,7 @@ class ShardedFilter(_Filter[Client]):
         return self._send(self._commands.add([item]))[0]
 
     def add_many(self, items: Iterable[Item]) -> list[bool]:
-        """Adds items. For each, returns True if it was new. If this raises, some were added; all can be added again."""
+        """Adds items. For each, returns True if it was new. If this raises, some were added. You can add all again."""
         return self._send_batches(self._commands.add, items)
 
     def contains(self, item: Item) -> bool:

@@ -10,14 +10,14 @@ must agree on two things:
   is i. A hash slot is the CRC-16 (XMODEM) of the tag modulo 16384, as in every client for clusters. With one shard, the
   key is `name` itself.
 
-So the shards are spread evenly over the hash slots. They are also spread evenly over the primaries if these have equal,
+So the shards are spread evenly over the hash slots. They are also spread evenly over the masters if these have equal,
 contiguous parts of the slots, as after `redis-cli --cluster create`.
 
 The capacity of a shard is an N-th of the whole, plus five standard deviations. The number of items in a shard has a
 binomial distribution: for n items in total, the mean is n / N, and the standard deviation is below its square root.
-When the filter is full, at most one shard in three million has more items than its capacity, with a mean of a million
-items. With a mean of a hundred items, it is one in 800,000. The five deviations cost 0.5 % of memory with a million
-items a shard, and 5 % with 10,000.
+In a full filter with a mean of a million items, at most one shard in three million has more items than its capacity.
+With a mean of a hundred items, it is one in 800,000. The five deviations cost 0.5 % of memory with a million items a
+shard, and 5 % with 10,000.
 """
 
 import math

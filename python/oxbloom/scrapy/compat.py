@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 SECONDS_BETWEEN_CHECKS = 0.05
-"""The time after which it is checked again whether the engine runs."""
+"""The time between two checks of whether the engine runs."""
 
 
 def engine_slot(crawler: Crawler) -> Any:

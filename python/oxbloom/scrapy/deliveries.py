@@ -9,7 +9,7 @@ Scripts do all of this, on keys of one hash slot. Each script can be sent again 
 
 * `TAKE` finds the entry that it moved for the same token the first time.
 * `PUT_IF_NEW` finds the item in the filter the second time. The first time, it queued the entry in the same step.
-* `PUT` only queues an entry while its note exists, and deletes the note.
+* `PUT` only queues an entry while its note (a copy in the hash) exists, and deletes the note.
 
 Times are those of the server, so the takers' clocks do not matter. If all leases have ended, the server was away or all
 takers are dead. Then the first taker that gives a sign of life renews the leases of all, so that the others have time
@@ -75,7 +75,7 @@ end
 )
 
 # A sign of life: extends the taker's lease. If all leases have ended, first renews those of all takers. `mine` is the
-# time at which the taker's lease ended before.
+# end of the taker's lease before it was extended.
 SIGN = """
 local now, lease = tonumber(redis.call('TIME')[1]), tonumber(ARGV[2])
 local mine = tonumber(redis.call('ZSCORE', KEYS[3], ARGV[1]) or '-1')

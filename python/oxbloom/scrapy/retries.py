@@ -34,7 +34,7 @@ PAUSES = (0.02, 1.0)
 """The first and the longest pause between attempts, in seconds. Pauses double."""
 
 SHARE = 1 / 6
-"""The share of the time that one attempt may take. It may always take SHORTEST seconds."""
+"""The share of `Retries.seconds` that one attempt may take. It may always take SHORTEST seconds."""
 
 SHORTEST = 1.0
 

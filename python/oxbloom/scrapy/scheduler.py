@@ -52,7 +52,7 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
 
     @classmethod
     def from_settings(cls, settings: BaseSettings) -> Self:
-        """Creates the scheduler, which connects in `open`: only there is the crawler known that stops on failure."""
+        """Creates the scheduler. It connects in `open`, where it knows which crawler to stop if that fails."""
         params = {"redis_cls": _NoClient}
         scheduler: Self = super().from_settings(Settings({**settings, "REDIS_PARAMS": params}))
         return scheduler
@@ -175,7 +175,7 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         stop(self.crawler, error, "queue_unusable")
 
     def _can_enqueue_in_one_step(self, elsewhere: Any) -> bool:
-        """Returns True if one script can access both the queue and the filter, as `request_seen` would."""
+        """Returns True if one script can access queue and filter, and no subclass changes `request_seen`."""
         own = getattr(type(self.df), "request_seen", None)
         if elsewhere or own is not RFPDupeFilter.request_seen:
             return False
