@@ -5,8 +5,8 @@
 # aarch64 after `rustup target add aarch64-unknown-linux-gnu` (which was not tried). The same commit and tools give the
 # same files.
 #
-# PyPI shows the README in the wheel, but cannot follow its links to other files. With the address of the repository's
-# files in REPOSITORY_URL, they lead there. Otherwise, they become plain text.
+# PyPI shows the README in the wheel, but cannot follow its links to other files. If REPOSITORY_URL has the address of
+# the repository's files, these links lead there. Otherwise, they become plain text.
 set -eu
 cd "$(dirname "$0")/.."
 target=$1 arch=$2
