@@ -67,7 +67,7 @@ class Links(Extension):
         self.repository = os.environ.get("REPOSITORY_URL", "").rstrip("/")
 
     def extendMarkdown(self, md):  # noqa: N802
-        # Runs before MkDocs checks the links, which has the priority 0.
+        # Runs before MkDocs's check of the links, which has the priority 0.
         md.treeprocessors.register(SourceLinks(self), "source_links", 5)
 
     def source_of(self, link: str) -> str | None:

@@ -147,7 +147,6 @@ function faint({ text, large }) {
   });
 }
 
-/** The pages whose contrast is measured. */
 for (const colorScheme of ["light", "dark"]) {
   test(`text can be read in ${colorScheme} mode`, { timeout: 300_000 }, async () => {
     const context = await browser.newContext({ colorScheme });

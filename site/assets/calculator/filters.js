@@ -136,7 +136,10 @@ function forgettingFilter({ kind, errorRate, capacity, slices }) {
   if (!space) return null;
   const lengths = grows ? fingerprintLengths((1 - EXPECTED_SHARE) * errorRate) : null;
   const header = FILTER_BYTES + WINDOWED_BYTES + span * SLICE_BYTES;
-  /** Returns the entries of `items` items. False positives are not added. A rolling filter does not count them. */
+  /**
+   * Returns the number of entries after `items` items. With a window, false positives are counted in `items`, but not
+   * added. With ROLLING alone, `items` is the number of entries.
+   */
   const entriesOf = (items) => (window ? items / (1 + fixedTableRate(space, 1) * items) : items);
   const inWindow = (items) => Math.min(items, capacity);
   return {

@@ -20,7 +20,7 @@ const LARGE = 24;
 const FIRST_LEVEL = QUOTIENT_BITS + 1;
 const LAST_LEVEL = 63;
 
-/** The most slots of a segment of a growing table: a segment with more splits. */
+/** The maximum number of slots in a segment of a growing table. A segment with more slots is split. */
 const MAX_SLOTS = 64 << MAX_LOG_GROUPS;
 
 /** The bytes of a table's structures in memory: a table, a page of its directory, and a segment in a page. */
@@ -177,7 +177,7 @@ function growingBytes(lengths, slots) {
     const logGroups = Math.max(Math.ceil(Math.log2(slots / 64)), 1);
     return bytes(Math.round(slots), logGroups, QUOTIENT_BITS + logGroups) + EMPTY_TABLE_BYTES;
   }
-  // A segment of depth d exists if its parent had too many slots, and it does not.
+  // A segment of depth d exists if its parent had too many slots, and if it has few enough itself.
   const usual = Math.log2(slots / MAX_SLOTS);
   let total = 0;
   for (let depth = Math.max(1, Math.floor(usual) - 1); depth <= Math.ceil(usual) + 2; depth++) {
