@@ -164,7 +164,7 @@ fn changes_are_announced_on_allowed_channels_only() {
 /// A script that runs the command given as its arguments.
 const SCRIPT: &str = "return redis.call(unpack(ARGV))";
 
-/// Two functions that do the same. The second is read-only.
+/// Two functions that do the same as [`SCRIPT`]. The second is read-only.
 const FUNCTIONS: &str = "#!lua name=callers
     local function run(keys, args) return redis.call(unpack(args)) end
     redis.register_function('run', run)

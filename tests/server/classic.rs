@@ -180,8 +180,8 @@ fn a_very_old_filter_survives_a_rewrite_of_the_append_only_file() {
     let mut client = server.connect();
     run(&mut client, "BF.RESERVE key 0.01 100 LAYOUT classic").unwrap();
     let original = Payload::parse(&ask::<Vec<u8>>(&mut client, "DUMP key"));
-    // One filter has 100 items of about 11 bits each: 1,102 bits, in 144 bytes. The other has the empty layer that
-    // RedisBloom leaves when growth fails.
+    // One filter has room for 100 items at about 11 bits each: 1,102 bits, in 144 bytes. The other has the empty layer
+    // that RedisBloom leaves when growth fails.
     let very_old = [Unsigned(0), Unsigned(1), Unsigned(100), Double(0.005), Unsigned(8), Double(11.027754)];
     let very_old = original.with_parts(0, &[&very_old[..], &[String(vec![0; 144]), Unsigned(0)]].concat());
     let void =

@@ -1045,7 +1045,7 @@ struct State {
 }
 
 /// Fills the filter `key` with `population` items, and then replaces a hundred times as many: the oldest first, or
-/// random ones. Returns the state of the filter after each batch of 100 items.
+/// random ones. Returns the state of the filter after each replacement of 100 items.
 fn churn(client: &mut Connection, random: &mut Random, population: u64, oldest_first: bool) -> Vec<State> {
     const BATCH: u64 = 100;
     let mut present: VecDeque<u64> = VecDeque::new();

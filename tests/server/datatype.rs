@@ -288,7 +288,7 @@ fn large_filters_are_freed_in_the_background() {
 fn payloads_with_swapped_chunks_or_flipped_bits_are_rejected() {
     let server = Setup::oxbloom().set("rdbcompression no").start();
     let mut client = server.connect();
-    // Creates a filter with two chunks of bits of the same size, and a smaller one.
+    // Creates a filter with three chunks of bits: two of the same size, and a smaller one.
     run(&mut client, "BF.RESERVE wide 0.01 7000000").unwrap();
     FilterModel::new("wide").add(&mut client, 0..300);
     // Creates a filter with one chunk of bits, and three chunks of the table.
@@ -314,8 +314,8 @@ fn payloads_with_swapped_chunks_or_flipped_bits_are_rejected() {
         restore(&mut client, "swapped-back", "0", &whole, &["REPLACE"]).unwrap();
     }
 
-    // Flips a bit, and renews the checksum. The number of set bits in the header does not match any more.
-    // With this seed, the checksum takes 8 bytes in the file. One checksum in 2^32 starts with zeros, and takes fewer.
+    // Flips a bit, and renews the checksum. The header still has the old number of set bits.
+    // With this seed, the checksum takes 8 bytes in the file. One in 2^32 starts with 32 zero bits, and takes fewer.
     run(&mut client, "BF.RESERVE key 0.01 64 SEED 7").unwrap();
     FilterModel::new("key").add(&mut client, 0..300);
     let payload = Payload::parse(&dump(&mut client, "key"));

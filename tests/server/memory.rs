@@ -152,7 +152,7 @@ fn a_native_filter_grows_in_small_steps_up_to_maxmemory() {
 
 #[test]
 fn with_eviction_a_filter_is_admitted_if_it_can_fit() {
-    // With eviction in the background, the server might not see the freed memory in time, and decide that eviction does
+    // With eviction in the background, the server may see the freed memory too late. It then decides that eviction does
     // not help.
     let server = Setup::oxbloom().set("maxmemory-policy allkeys-lru").set("lazyfree-lazy-eviction no").start();
     let mut client = server.connect();
