@@ -66,7 +66,7 @@ impl Shortage {
 struct Disk {
     shortage: Shortage,
     server: Server,
-    /// The server's folder. The open file keeps its file system after the server has exited.
+    /// The server's folder. While it is open here, its file system outlives the server.
     data: File,
     /// A file without a name that fills the disk.
     ballast: Option<File>,

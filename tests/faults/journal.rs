@@ -10,7 +10,7 @@ use testkit::command::{item, many};
 use testkit::random::Random;
 use testkit::{Server, Setup, ask, run, run_words};
 
-/// The parameters of a kind of filter. If a variant has `merges`, its filters of one writer can be merged.
+/// The parameters of a kind of filter. If a variant has `merges`, a writer can merge its own filters of that kind.
 struct Variant {
     name: &'static str,
     /// The error rate and the capacity; `None` for the server's defaults.

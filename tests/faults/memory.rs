@@ -90,7 +90,7 @@ fn ways_to_more(client: &mut Connection, (layout, flags): (&str, &str)) -> Vec<(
     reserving.chain(filling).filter(|(command, _)| layout != "windowed" || command[0] != b"BF.MERGE").collect()
 }
 
-/// Returns [`ways_to_more`] without the commands for which the server itself has no memory. The payload of a table is
+/// Returns [`ways_to_more`] without RESTORE of a table. The server itself has no memory for that, since the payload is
 /// as large as the table.
 fn ways_with_little_memory(client: &mut Connection, layout: (&str, &str)) -> Vec<(Words, &'static str)> {
     let mut ways = ways_to_more(client, layout);
