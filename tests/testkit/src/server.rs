@@ -154,8 +154,8 @@ impl Setup {
         let mut command = Command::new(words.next().expect("at least the server"));
         command.args(words).arg("server.conf").current_dir(folder.path()).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        // A limit does not apply to free memory that glibc's allocator already holds. It holds little if all threads
-        // share one arena, and large allocations are returned to the system at once.
+        // A limit does not apply to free memory that glibc's allocator already holds. With these settings, it holds
+        // little: all threads share one arena, and large allocations are returned to the system at once.
         command.env("MALLOC_ARENA_MAX", "1").env("MALLOC_MMAP_THRESHOLD_", "131072");
         if let Some(bytes) = self.limit_address_space {
             let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
