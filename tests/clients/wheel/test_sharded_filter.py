@@ -410,7 +410,7 @@ def test_a_filter_that_grew_keeps_its_error_rate(server: Server, shards: int) ->
 
 
 def exceeding(mean: int, shards: int) -> float:
-    """Returns the probability that a shard gets more items than its capacity, of `mean * shards` items in all."""
+    """Returns the probability that a shard gets more of `mean * shards` items than its capacity."""
     items, share = mean * shards, 1 / shards
     number = placement.capacity_of_each(items, shards) + 1
     logarithm = math.lgamma(items + 1) - math.lgamma(number + 1) - math.lgamma(items - number + 1)
@@ -960,8 +960,8 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException
     monkeypatch.setattr(asynchronous, "read_response", read_or_raise_later)
 
 
-# Without asynchronous clients of clusters: they raise nothing between two replies, since tasks are cancelled where they
-# wait.
+# All but asynchronous clients of clusters. These raise nothing between two replies, since a task is only cancelled
+# where it waits.
 INTERRUPTIBLE = [way for way in EVERY_WAY if not (way.asynchronous and way.clustered)]
 
 
