@@ -68,7 +68,7 @@ class Crawler:
         return self.log.read_text(errors="replace")
 
     def finish(self, code: int = 0) -> dict[str, int | str]:
-        """Waits until the crawler ends. Returns its stats."""
+        """Waits until the crawler exits. Returns its stats."""
         try:
             assert self.process.wait(WITHIN) == code, self.text()
         except subprocess.TimeoutExpired:

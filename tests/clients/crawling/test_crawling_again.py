@@ -104,7 +104,7 @@ def test_a_page_is_crawled_again_after_the_window_and_not_before(server, tmp_pat
         assert crawled_by(weekly, *urls) == Counter()
         set_clock(server, FORGOTTEN)
         assert crawled_by(weekly, *urls) == once(pages)
-        # The window of the items now began with the second crawl.
+        # The last crawl has added the items again. Their new window begins there.
         set_clock(server, FORGOTTEN + REMEMBERED)
         assert crawled_by(weekly, *urls) == Counter()
         set_clock(server, 2 * FORGOTTEN)
