@@ -15,10 +15,8 @@ def shut_down(*sockets: socket.socket) -> None:
 
 
 class Gate:
-    """A proxy that forwards what clients send until `limit` bytes are exceeded or `word` occurs.
-
-    The data with which that happens waits until the gate is opened again.
-    """
+    """A proxy that forwards what clients send. Data that exceeds `limit` bytes or contains `word` waits until the gate
+    is opened again."""
 
     def __init__(self, server: Server) -> None:
         self.server = server

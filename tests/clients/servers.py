@@ -4,6 +4,7 @@ Environment variables say what to run:
 
 * ``REDISBLOOM_MODULE``: the path of RedisBloom's library (default: where ``make setup-test`` puts it);
 * ``OXBLOOM_MODULE``: the path of our module (default: where ``make build`` puts it);
+* ``OXBLOOM_FAULTY_MODULE``: our module with fault injection (default: where ``make build-tests`` puts it);
 * ``SERVER_BIN``: the server's program (default: ``redis-server``).
 
 The servers listen on free loopback ports, keep their files in temporary folders, and leave nothing behind.
@@ -53,8 +54,8 @@ def server_version() -> tuple[int, int]:
 
 
 def hear_interrupts() -> None:
-    """Makes a child process react to SIGINT and SIGHUP, if it is its `preexec_fn`. Otherwise, processes that a shell
-    starts in the background, or that `nohup` starts, ignore these signals, and so do their children."""
+    """Makes a child process react to SIGINT and SIGHUP: pass this function as `preexec_fn`. Otherwise, processes that a
+    shell starts in the background, or that `nohup` starts, ignore these signals, and so do their children."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 

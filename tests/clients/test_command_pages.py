@@ -22,8 +22,8 @@ INDEX = (FOLDER / "README.md").read_text()
 PAGES = {file.stem: file.read_text() for file in sorted(FOLDER.glob("bf.*.md"))}
 ALL_PAGES = {"README": INDEX, **PAGES}
 
-# Errors that a test cannot cause with a command: for lack of memory, for data from other programs, and for bugs of the
-# module.
+# Errors that a test cannot cause with a command. They are about a lack of memory, data from other programs, or bugs of
+# the module.
 UNPROVOKED = {
     "ERR Insufficient memory to create filter: the system has no more, add memory or delete keys",
     "ERR Insufficient memory to grow filter: more than can be addressed, choose a smaller capacity or expansion",

@@ -42,7 +42,7 @@ MEBIBYTE = 1 << 20
 
 @dataclass
 class Rate:
-    """The rate over an hour of a figure that rose by `least` to `most`."""
+    """The rate over an hour of a figure whose rise is between `least` and `most`."""
 
     least: float
     most: float
@@ -239,7 +239,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         watched.calls_of_the_second_round = {
             command: after[command]["calls"] - before[command]["calls"] for command in after
         }
-        # A replica forgets the items of slices whose time is over only when its primary tells it to.
+        # A replica forgets expired items only when its primary tells it to.
         watched.scrapes_again()
         watched.scrapes_again()
         for name, server in servers.items():

@@ -38,7 +38,7 @@ def blocks(heading: str, language: str = "sh") -> list[str]:
 
 
 class Reader:
-    """A reader who pastes commands of the page into one shell, after the first ones, which all others need."""
+    """A reader with one shell, who starts with the first commands of the page. All others need them."""
 
     def __init__(self, server: Server, folder: Path) -> None:
         self.ports = {"NEW_PORT": free_port(), "CHECK_PORT": free_port()}
@@ -161,8 +161,8 @@ def test_figures_that_the_exporter_knows_have_the_form_that_it_reads(server):
 
 
 def errors_for_lack_of_memory(source: str) -> set[str]:
-    """Returns the errors for lack of memory. Each text is combined with each limit. The text without a purpose is only
-    combined with the limits with which it occurs in the sources."""
+    """Returns the errors for lack of memory. Each text is combined with each limit. Only the text that names no purpose
+    has fewer limits: those that occur with it in the sources."""
     texts = dict(re.findall(r'(\w+)\(limit: Limit\) => no_memory!\("([^"]*)", limit\)', source))
     limits = dict(
         re.findall(r'Limit::(\w+) => (?:\{\s*)?c_str\(concat!\(\$words, "([^"]*?)\\0"', source)
@@ -397,7 +397,7 @@ def test_a_client_without_special_rights_sets_off_no_alert(server, tmp_path):
     for figure in [*(f"bf_rejected_{reason}" for reason in reasons), "bf_additions_rejected"]:
         assert float(after[figure]) >= float(before[figure]) + 20, figure
     assert float(after["bf_layers"]) > 8 * float(after["bf_filters"])
-    # Each series has its value from before for ten minutes, and then its value from after for an hour.
+    # Each series has its value in `before` for ten minutes, and then its value in `after` for an hour.
     values = {name: f"{before[name]}x10 {number}x60" for name, number in after.items()}
     expressions = re.findall(r"^ *expr: (.*)$", rules, re.MULTILINE)
     assert len(expressions) == len(ALARMING)

@@ -1,4 +1,4 @@
-"""Pastes docs/security.md into one shell. Its users have the rights that it states, and none of them is left at the end.
+"""Pastes docs/security.md into one shell. Its users have the rights that it states, and none is left at the end.
 
 tests/server/access.rs tests each line of the page on its own.
 """
