@@ -128,14 +128,14 @@ build-asan: build-tests
 test-asan: $(call needs,build-asan) ## Look for memory errors and leaks in the library's tests with AddressSanitizer
 	PROPTEST_CASES=64 ASAN_OPTIONS=allocator_may_return_null=1 $(TEST_WITH_ASAN) -- --skip rates:: --skip adversary::
 
-# SECONDS is the time of random commands, FILTERS the number of filters that a server moves, OPERATIONS the number of
-# additions and removals, and SEED repeats a soak. Debian's server cannot defragment memory, so another one is used.
+# SECONDS is the time of random commands, FILTERS the number of filters that a server moves, and OPERATIONS the number
+# of additions and removals. SEED repeats a soak. Debian's server cannot defragment memory, so another one is used.
 SECONDS ?= 60
 FILTERS ?= 1000000
 OPERATIONS ?= 20000000
 SEED ?=
 MOVING_SERVER := $(TARGET)/servers/redis-8.2
-soak: $(call needs,build-tests $(MOVING_SERVER)) ## Run random commands (SECONDS=60), defragmentation (FILTERS=1000000), removals (OPERATIONS=20000000)
+soak: $(call needs,build-tests $(MOVING_SERVER)) ## Run random commands (SECONDS=60), defragmentation (FILTERS=1000000), removals and windows (OPERATIONS=20000000)
 	OXBLOOM_MODULE=$(MODULE) cargo test $(TESTED) --test soak -- clients $(SECONDS) $(SEED)
 	SERVER_BIN=$(MOVING_SERVER) OXBLOOM_MODULE=$(MODULE) cargo test $(TESTED) --test soak -- defragmentation $(FILTERS) $(SEED)
 	cargo test $(TESTED) --test soak -- removals $(OPERATIONS) $(SEED)
