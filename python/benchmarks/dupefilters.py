@@ -143,7 +143,7 @@ def distinct_prints(all_urls: Sequence[str], wanted: int) -> Prints:
 
 @dataclass(frozen=True)
 class Kind:
-    """A class of filters, and the settings of one."""
+    """A class of filters, and settings for it."""
 
     name: str
     made_by: type[Any]

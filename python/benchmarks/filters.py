@@ -48,8 +48,8 @@ PACKAGES = ("redis", "pybloom-live", "rbloom", "fastbloom-rs", "numpy", "pyarrow
 CHUNK = 1_000_000
 """The number of items that are created at a time, to fill a filter."""
 SLOW = 1_000_000
-"""The maximum number of items that fill a filter of pybloom. For more items, only a tenth of this number are added, and
-random bits are set for the others: adding 10^8 items would take about ten minutes."""
+"""The maximum number of items that are all added to a filter of pybloom. If there are more, a tenth of this number is
+added, and random bits are set for the others: adding 10^8 items would take about ten minutes."""
 SINGLE, BATCH = 2_000, 50_000
 """The number of items of a round, one by one and in a batch. Fewer are added if they would not fit."""
 SMALL = 10_000

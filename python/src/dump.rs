@@ -32,7 +32,7 @@ const UNSIGNED: u64 = 2;
 const DOUBLE: u64 = 4;
 const STRING: u64 = 5;
 
-/// The RDB version of Redis 5 to 7.0. Later servers accept it, and the format of modules' values has not changed since.
+/// The RDB version of Redis 5 to 6.2. Later servers accept it, and the format of modules' values has not changed since.
 const RDB_VERSION: u16 = 9;
 /// The first RDB version that has modules' values.
 const FIRST_RDB_VERSION: u16 = 8;

@@ -273,7 +273,7 @@ class ShardedFilter(_Filter[Client]):
         return self._send(self._commands.add([item]))[0]
 
     def add_many(self, items: Iterable[Item]) -> list[bool]:
-        """Adds items. For each, returns True if it was new. If this raises, some were added. You can add all again."""
+        """Adds items. For each, returns True if it was new. If this raises, some may have been added. Add all again."""
         return self._send_batches(self._commands.add, items)
 
     def contains(self, item: Item) -> bool:
@@ -364,7 +364,7 @@ class AsyncShardedFilter(_Filter[AsyncClient]):
 
 def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
     if isinstance(items, str | bytes):
-        raise TypeError("expected an iterable of items, not a str or bytes")
+        raise TypeError("expected several items, not a single str or bytes")
     rest = iter(items)
     while batch := list(islice(rest, BATCH)):
         yield batch

@@ -1,4 +1,4 @@
-"""The window of a filter: checks it, converts it to options of commands, and reads it from BF.INFO."""
+"""Checks the window of a filter, converts it to options of commands, and reads it from BF.INFO."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ Scripts do all of this, on keys of one hash slot. Each script can be sent again 
 
 Times are those of the server, so the takers' clocks do not matter. If all leases have ended, the server was away or all
 takers are dead. Then the first taker that gives a sign of life renews the leases of all, so that the others have time
-for theirs. A taker whose own lease has ended does not declare others dead.
+to give one. A taker whose own lease has ended does not declare others dead.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class Deliveries:
         )
 
     def note(self, entry: bytes) -> str:
-        """Stores an entry that may be put into the queue, as if it had been taken. Returns its token."""
+        """Stores a new entry in the hash, as if it had been taken. `put` may then queue it. Returns its token."""
         token = self._token()
         self._reporting(self._note, self.lease, token, entry)
         return token

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LET_THROUGH = "bloomfilter"
-"""The key in a request's meta for the fingerprint under which a counting filter let it through. None after `forget`."""
+"""A key in a request's meta. Its value is the fingerprint with which a counting filter let the request through, or None
+after `forget`."""
 
 SHORT_MEMORY = (
     "BLOOMFILTER_WINDOW is of use during this crawl only: the filter is deleted when the crawl ends, and the next "

@@ -1,8 +1,8 @@
 """Ends a crawl that cannot start or cannot continue, with one error in the log and the exit code 1.
 
 A crawl that cannot start is cancelled before its first request. If a scheduler or a dupefilter raised an exception
-instead, Scrapy would report it several times, with the tracebacks of all its parts that cannot be closed because they
-were not opened.
+instead, Scrapy would report it several times. It would also log a traceback for each part that was never opened, since
+it cannot close such parts.
 """
 
 from __future__ import annotations

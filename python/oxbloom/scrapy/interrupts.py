@@ -2,7 +2,7 @@
 
 Scrapy's handler of SIGINT and SIGTERM only asks the event loop to stop, and the loop does not run while a command waits
 for a server. So our own handler calls Scrapy's. If a command still waits GRACE seconds after it began, an alarm
-interrupts it. Quicker commands are finished, so a crawl whose server answers stops in order.
+interrupts it. Quicker commands are finished, so a crawl whose server answers stops as usual.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Answer(Generic[T]):
 
 @dataclass
 class Retries:
-    """Repeats commands for some seconds. After a failure, tries each command only once, until the server answers."""
+    """Repeats a command for some seconds. Once it has given up, tries each command once until the server answers."""
 
     seconds: float
     server: str = "the server"
