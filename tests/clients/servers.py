@@ -74,8 +74,8 @@ def wait_until(condition: Callable[[], object], within: float = WITHIN) -> None:
 
 
 def free_port(*beside: int) -> int:
-    """Returns a port that is free, as are the ports at the given distances from it. No other test process gets them
-    while this one runs.
+    """Returns a free port. The ports at the given distances from it are also free. No other test process gets any of
+    them while this one runs.
 
     The ports stay bound here, so other searches find them taken. A server can listen on them nevertheless, since both
     set SO_REUSEADDR.

@@ -42,7 +42,7 @@ MEBIBYTE = 1 << 20
 
 @dataclass
 class Rate:
-    """The rate over an hour of a figure whose rise is between `least` and `most`."""
+    """The rate of a figure over an hour, in which it rises by `least` to `most`."""
 
     least: float
     most: float
@@ -525,7 +525,7 @@ def provoke(watched: Watched) -> None:
     assert large > 0.8 * limit
     client.config_set("maxmemory", limit)
     rejected(client, "BF.RESERVE", "too large", "0.01", 60_000_000)
-    # This comes last, since a panic loads data to print its location, which stays in memory.
+    # This comes last: to print its location, a panic loads data that stay in memory.
     rejected(client, "BF.PANIC", "key")
 
 

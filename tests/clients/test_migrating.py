@@ -1,6 +1,6 @@
 """Follows docs/migrating-from-redisbloom.md: its commands run as they are written.
 
-Only the values that the page asks its readers to set differ, such as ports and folders.
+Only the settings that readers choose are different, such as ports and folders.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Follows docs/operating.md. Its commands run in a shell, and its script runs in the exporter. Its alerts fire when
 they should, but not when clients send wrong commands. Its tables have every figure and every error.
 
-Only the values that the page asks its readers to set differ, such as ports and folders.
+Only the settings that readers choose are different, such as ports and folders.
 """
 
 import json
@@ -161,8 +161,8 @@ def test_figures_that_the_exporter_knows_have_the_form_that_it_reads(server):
 
 
 def errors_for_lack_of_memory(source: str) -> set[str]:
-    """Returns the errors for lack of memory. Each text is combined with each limit. Only the text that names no purpose
-    has fewer limits: those that occur with it in the sources."""
+    """Returns the errors for lack of memory. Each text is combined with each limit. The text that names no purpose only
+    gets the limits that occur with it in the sources."""
     texts = dict(re.findall(r'(\w+)\(limit: Limit\) => no_memory!\("([^"]*)", limit\)', source))
     limits = dict(
         re.findall(r'Limit::(\w+) => (?:\{\s*)?c_str\(concat!\(\$words, "([^"]*?)\\0"', source)

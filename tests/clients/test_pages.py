@@ -361,7 +361,7 @@ def test_the_table_of_memory_has_the_sizes_that_a_server_reports(server):
         assert f"{size(server, rate, 100 * million) / 10**6:.0f}" == large
 
 
-# Each filter gets 10^5 items. What a growing filter takes depends on that number, and only this one is checked here.
+# The memory of a growing filter depends on the number of items. These filters get 10^5 items.
 @pytest.mark.parametrize(
     ("filter_of_a_line", "options", "capacity"),
     [

@@ -1,4 +1,4 @@
-"""A proxy between clients and a server that can lose replies."""
+"""A proxy between clients and a server. It can lose replies."""
 
 import selectors
 import socket

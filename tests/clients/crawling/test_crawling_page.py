@@ -1,6 +1,6 @@
 """Follows docs/crawling.md: its commands are typed into one shell.
 
-Only the values that the page asks its readers to set differ, such as the site, which is on loopback, and the folder.
+Only the settings that readers choose are different, such as the folder and the site, which is on loopback.
 """
 
 import json

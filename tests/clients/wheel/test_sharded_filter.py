@@ -960,7 +960,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException
     monkeypatch.setattr(asynchronous, "read_response", read_or_raise_later)
 
 
-# All but asynchronous clients of clusters. These raise nothing between two replies, since a task is only cancelled
+# Asynchronous clients of clusters are left out. They raise nothing between two replies, since a task is only cancelled
 # where it waits.
 INTERRUPTIBLE = [way for way in EVERY_WAY if not (way.asynchronous and way.clustered)]
 
