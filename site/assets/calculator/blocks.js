@@ -10,7 +10,7 @@ export const LOWEST_ERROR_RATE = powerOfTwo(-64);
 const LINE_BITS = 512;
 const WORD_BITS = 64;
 const WORDS_OF_LINE = LINE_BITS / WORD_BITS;
-/** The library's limit is one less, but `2^54 - 1` is not a number in JavaScript. */
+/** The library's limit is one less, but JavaScript cannot represent `2^54 - 1`. */
 const MAX_BLOCKS = 2 ** 54;
 const MAX_BLOCKS_PER_ITEM = 16;
 const SPEED_BUDGET = 1.02;
@@ -27,7 +27,7 @@ const FRAC_1_SQRT_2 = 0.707106781186547524400844362104849039;
  *
  * @param {number} capacity a whole number from 1 to 10^12
  * @param {number} errorRate above 0 and below 1
- * @param {boolean} grows whether the filter grows
+ * @param {boolean} grows true if the filter grows
  */
 export function shapeOf(capacity, errorRate, grows) {
   const rate = Math.max(layerErrorRate(errorRate, grows), LOWEST_ERROR_RATE);

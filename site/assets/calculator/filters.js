@@ -40,9 +40,11 @@ export const KINDS = {
 /**
  * Returns the facts about a filter:
  *
- * - `shape`, `space` and `lengths`: those of its blocks, of its table of fixed size, and of its growing table, or null;
+ * - `shape`: the shape of its blocks, or null;
+ * - `space`: the space of its table of fixed size, or null;
+ * - `lengths`: the lengths of the fingerprints in its growing table, or null;
  * - `emptyBytes`: the memory of the new filter, to the byte;
- * - `isExact(items)`: whether `bytesWith(items)` is exact and not an estimate;
+ * - `isExact(items)`: true if `bytesWith(items)` is exact and not an estimate;
  * - `bytesWith(items)`: the memory after `items` distinct items were added; with a window, in a steady stream of
  *   `items` items per window;
  * - `rateWith(items)`: the expected false-positive rate then;

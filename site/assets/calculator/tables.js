@@ -117,8 +117,8 @@ export function fixedTableBytes(space, slots) {
 }
 
 /**
- * Returns about how many bytes a table of fixed size that forgets takes, in a steady stream. Its segments keep the size
- * that they needed when they were fullest.
+ * Returns the approximate bytes of a table of fixed size that forgets, in a steady stream of items. Its segments keep
+ * the size that they needed when they were fullest.
  */
 export function forgettingTableBytes(space, slots, stampBits) {
   const bytes = (k) => segmentBytes(Math.ceil(k), logGroupsOf(space), space.width + stampBits, true);
@@ -194,7 +194,7 @@ function growingBytes(lengths, slots) {
   return total + EMPTY_TABLE_BYTES;
 }
 
-/** Returns the mean of `f` over whole numbers with about a normal distribution of this mean and variance. */
+/** Returns the mean of `f` over whole numbers that have about a normal distribution with this mean and variance. */
 function averageOver(mean, variance, f) {
   const deviation = Math.sqrt(variance);
   if (deviation < 0.5) return f(Math.round(mean));
