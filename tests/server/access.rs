@@ -370,8 +370,8 @@ fn spelling_of_a_seed(reply: &Reply) -> Option<String> {
     found.next().map(|spelling| spelling.escape_ascii().to_string())
 }
 
-/// Tries to learn the seeds of the filters by all commands, as a user with the permissions `rights` on their keys, and
-/// all permissions on some other keys. Returns the spellings of the seeds in the replies.
+/// Tries to learn the seeds of the filters with all commands. The user has the permissions `rights` on the filters'
+/// keys, and all permissions on some other keys. Returns the spellings of the seeds in the replies.
 fn hunt_for_seeds(rights: &str) -> BTreeSet<String> {
     let server = Setup::oxbloom().set("notify-keyspace-events KEA").start();
     let mut admin = Wire::resp2(&server);

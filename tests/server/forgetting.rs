@@ -105,7 +105,7 @@ fn a_rolling_filter_has_its_last_items_however_many_were_added() {
         let early = layout_figure(&mut client, "windowed", "slices_ended_early");
         let (mut size, mut end) = (0, 0);
         let slices: u64 = info_field(&mut client, "key", "SLICES");
-        // Steps of a prime number of items end at every place of a slice.
+        // The batches have a prime number of items, so they end at every place of a slice.
         while end < 20_000 {
             assert_eq!(add(&mut client, "key", end..end + 83), 83, "{options} {end}");
             end += 83;
