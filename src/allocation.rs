@@ -28,8 +28,8 @@ const SERVER_ALIGN: usize = 8;
 pub(crate) struct ServerAlloc;
 
 impl ServerAlloc {
-    /// Returns true if the server serves the request. It only aligns to words. That is enough: the filter aligns its
-    /// blocks to cache lines itself.
+    /// Returns true if the server serves the request. The server aligns to words only. That is enough: the filter
+    /// aligns its blocks to cache lines itself.
     fn serves(layout: Layout) -> bool {
         available!(RedisModule_Alloc).is_some() && layout.align() <= SERVER_ALIGN
     }
@@ -69,7 +69,8 @@ unsafe impl GlobalAlloc for ServerAlloc {
                 // SAFETY: the server accepts any size.
                 return Some(unsafe { calloc(1, size) });
             }
-            // A table allocates small segments. `TryAlloc` may fail, while `Calloc` exits the server: so zero here.
+            // `Calloc` would exit the process if a small segment of a table cannot be allocated. `TryAlloc` returns
+            // null, so its memory is zeroed here.
             if let Some(alloc) = available!(RedisModule_TryAlloc).filter(|_| size < LARGE) {
                 // SAFETY: the server accepts any size.
                 let start = unsafe { alloc(size) };
@@ -94,7 +95,8 @@ unsafe impl GlobalAlloc for ServerAlloc {
                 // SAFETY: `old` is the server's, by `serves`; the server accepts any size.
                 return Some(unsafe { realloc(old.cast(), size) });
             }
-            // `TryAlloc` may fail, while `Realloc` exits the server: so copy small allocations here.
+            // `Realloc` would exit the process if memory runs out. `TryAlloc` returns null, so small allocations are
+            // copied here.
             if let Some(alloc) = available!(RedisModule_TryAlloc).filter(|_| size < LARGE) {
                 // SAFETY: the server accepts any size.
                 let new = unsafe { alloc(size) };
@@ -136,8 +138,8 @@ const RESERVE: usize = 32 << 20;
 /// Returns true if `size` more bytes can be allocated.
 ///
 /// This maps memory as allocators do, but without `MAP_NORESERVE`: a request for more than the machine has fails here,
-/// and not when the pages are first used. A request that only fails because of a limit on the address space may still
-/// succeed: jemalloc keeps and reuses the addresses of freed memory.
+/// and not when the pages are first used. If the mapping fails only because the address space is limited, the request
+/// may still succeed: jemalloc keeps and reuses the addresses of freed memory.
 pub(crate) fn can_allocate(size: usize) -> bool {
     #[cfg(feature = "fault-injection")]
     if starvation::is_due(size) {

@@ -65,8 +65,8 @@ impl<'k> WriteKey<'k> {
         WriteKey { key: OpenKey::open(keyspace, ctx, name, WRITE), filter: None }
     }
 
-    /// Opens a key to replace its value, for a creation by the master or the append-only file, in which the key does
-    /// not exist. Logs a warning if it exists here.
+    /// Opens a key to replace its value, for a creation that comes from the master or the append-only file. The key
+    /// does not exist there. Logs a warning if it exists here.
     pub(crate) fn open_to_create(keyspace: Keyspace<'k>, ctx: &Context, name: Arg) -> WriteKey<'k> {
         let key = WriteKey::open_to_replace(keyspace, ctx, name);
         if !matches!(find(&key.key), Ok(None)) {

@@ -1,8 +1,8 @@
 //! Rejected commands: writes them to the log, and shows the last one in `INFO bf`.
 //!
-//! A client can have any number of commands rejected. So the log gets at most one line a second for each [`Reason`],
-//! which also counts the rejections left out before it. This module allocates nothing: a command may be rejected for
-//! lack of memory.
+//! A client can have any number of commands rejected. So the log gets at most one line a second for each [`Reason`].
+//! The line also counts the rejections that were left out before it. This module allocates nothing: a command may be
+//! rejected for lack of memory.
 
 use std::fmt::{self, Write as _};
 use std::sync::Mutex;
