@@ -13,10 +13,10 @@
 //!   │ 0–63 bytes │ block 0          │ block 1          │ … │ unused, if padded │
 //! ```
 //!
-//! Blocks of 64 bytes are aligned to cache lines. jemalloc, which most servers use, aligns any multiple of 64 bytes to
-//! 64. So the first attempt allocates the blocks without padding, and only if they are not aligned (glibc aligns to
-//! 16), a second one allocates one line more. A block that straddles two lines costs a second cache miss, but never a
-//! wrong result. So arrays of less than 4 KiB, which stay in the cache, are not aligned.
+//! Blocks of 64 bytes are aligned to cache lines. jemalloc, which most servers use, aligns allocations of a multiple of
+//! 64 bytes to 64 bytes. So the first attempt allocates the blocks without padding, and only if they are not aligned
+//! (glibc aligns to 16), a second one allocates one line more. A block that straddles two lines costs a second cache
+//! miss, but never a wrong result. So arrays of less than 4 KiB, which stay in the cache, are not aligned.
 //!
 //! The system zeroes the memory, page by page when first touched: creating ten gigabytes takes no longer than ten
 //! bytes.

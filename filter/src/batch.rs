@@ -2,8 +2,8 @@
 
 use crate::hash::{Hash, Hasher};
 
-/// The number of items that are handled together. A processor has about two dozen outstanding cache misses; this is
-/// enough to use all of them, and few enough that prefetched lines are still in the cache when they are read.
+/// The number of items that are handled together. A processor can wait for about two dozen cache misses at a time. A
+/// batch is large enough for that, and small enough that prefetched lines are still in the cache when they are read.
 pub const BATCH: usize = 32;
 
 /// The size in bytes up to which a layer that is used often stays in the processor's L1 cache, and needs no prefetch.

@@ -110,8 +110,8 @@ struct Secret {
 /// The maximum length in bytes of items that need the seed, but no words of the secret.
 const SEED_ONLY_MAX: usize = 16;
 
-/// The maximum length in bytes of items for which XXH3 needs 4, 8, 12, … words: up to 128 bytes as many words as the
-/// item has, up to 240 bytes 17 words, and beyond that as many as XXH3's own secret has.
+/// The maximum length in bytes of items for which 4, 8, 12, … words suffice. XXH3 needs as many words as the item has,
+/// up to 128 bytes. Up to 240 bytes, it needs 17 words, and beyond that, as many as its own secret has.
 const SECRET_COVERS: [usize; 6] = [32, 64, 96, 128, 240, usize::MAX];
 
 impl Secret {

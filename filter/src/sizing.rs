@@ -1,7 +1,8 @@
 //! Chooses the number of blocks, blocks per item, and probes for an error rate and a capacity.
 //!
-//! A classic Bloom filter of `m` bits with `k` probes an item has a false-positive rate of `(1 - e^(-kn/m))^k` (Bloom
-//! 1970). The minimum is at `k = ln 2 * m/n`, and needs `m/n = ln(1/rate) / ln^2 2` bits an item.
+//! A textbook Bloom filter of `m` bits with `k` probes an item has a false-positive rate of `(1 - e^(-kn/m))^k` (Bloom
+//! 1970). The minimum is at `k = ln 2 * m/n`, and needs `m/n = ln(1/rate) / ln^2 2` bits an item. (Functions for it
+//! have `classic` in their names. They are not about RedisBloom's layout.)
 //!
 //! Our filters confine an item to `L` blocks of 512 bits, one cache line each. So the number of items in a block varies
 //! around its mean, and the fuller blocks add more false positives than the emptier ones save (Putze, Sanders, Singler
@@ -10,7 +11,7 @@
 //! memory budget:
 //!
 //! ```text
-//!  bits an item (probes)   classic       L=1          L=2          L=3          L=4
+//!  bits an item (probes)  textbook       L=1          L=2          L=3          L=4
 //!  rate 0.1                   4.79    4.84 (3)     4.81 (3)     4.81 (3)     4.84 (4)
 //!  rate 0.01                  9.59    9.92 (6)     9.66 (7)     9.62 (7)     9.60 (7)
 //!  rate 0.001                14.38   15.55 (9)    14.63 (10)   14.47 (10)   14.42 (10)
@@ -32,14 +33,14 @@ use crate::line::LINE_BITS;
 /// The maximum number of blocks of a filter. Its bits can then be counted in an `i64`, so its bytes can be addressed.
 pub const MAX_BLOCKS: u64 = i64::MAX as u64 / LINE_BITS;
 
-/// The maximum number of blocks of an item. Sixteen blocks keep a filter within 2 % of the size of a classic one, down
-/// to [`LOWEST_ERROR_RATE`].
+/// The maximum number of blocks of an item. Sixteen blocks keep a filter within 2 % of the size of a textbook filter,
+/// down to [`LOWEST_ERROR_RATE`].
 pub const MAX_BLOCKS_PER_ITEM: u8 = 16;
 
 /// The lowest error rate that a layer is sized for, `2^-64`: one false positive in 18 quintillion look-ups.
 pub const LOWEST_ERROR_RATE: f64 = 1.0 / (1u128 << 64) as f64;
 
-/// The maximum size of a layer relative to the classic optimum. With more memory, an item touches fewer cache lines. A
+/// The maximum size of a layer relative to the textbook optimum. With more memory, an item touches fewer cache lines. A
 /// change breaks replication between versions: see [`BlockShape::choose`].
 const SPEED_BUDGET: f64 = 1.02;
 
@@ -74,9 +75,10 @@ pub struct BlockShape {
 /// The memory that a layer may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
-    /// Up to 2 % over the classic optimum, or a few words.
+    /// Up to 2 % over the textbook optimum, or a few words.
     Tight,
-    /// The memory of RedisBloom's first layer of a growing filter: the classic optimum for half of the filter's `rate`.
+    /// The memory of RedisBloom's first layer of a growing filter: the textbook optimum for half of the filter's
+    /// `rate`.
     RedisBloom {
         /// The filter's false-positive rate.
         rate: f64,
@@ -88,7 +90,8 @@ pub enum Budget {
 enum Guarantee {
     /// All items that are inserted until `capacity` of them were counted as new; see [`items_offered`].
     Counted,
-    /// `capacity` distinct items. At error rates above about 5 %, the memory of a classic filter cannot guarantee more.
+    /// `capacity` distinct items. At error rates above about 5 %, the memory of a textbook filter cannot guarantee
+    /// more.
     Distinct,
 }
 
@@ -283,7 +286,7 @@ impl Search {
         BlockShape { blocks, words: self.words, blocks_per_item: self.blocks_per_item, probes }
     }
 
-    /// Returns the classic optimum `ln 2 * bits / items`, at which the search for the best number of probes starts.
+    /// Returns the textbook optimum `ln 2 * bits / items`, at which the search for the best number of probes starts.
     fn classic_probes(&self, blocks: u64) -> u8 {
         let bits = blocks * u64::from(self.words) * WORD_BITS;
         let probes = LN_2 * bits as f64 / self.capacity as f64;
@@ -313,7 +316,7 @@ impl Search {
         best
     }
 
-    /// Clamps a number of probes to at least one per block, and at most about twice the number of a classic filter for
+    /// Clamps a number of probes to at least one per block, and at most about twice the number of a textbook filter for
     /// the rate.
     fn probe_range(&self, probes: i64) -> u8 {
         let max = (2.0 * -libm::log2(self.rate)) as i64 + 2;
@@ -332,19 +335,19 @@ fn items_offered(capacity: u64, rate: f64, probes: u8) -> f64 {
     capacity as f64 / (1.0 - (rate + 4.0 * half_full) / 6.0)
 }
 
-/// Returns the number of bits per item that a classic Bloom filter needs for `rate`: `ln(1/rate) / ln^2 2`.
+/// Returns the number of bits per item that a textbook filter needs for `rate`: `ln(1/rate) / ln^2 2`.
 pub fn classic_bits_per_item(rate: f64) -> f64 {
     -libm::log(rate) / (LN_2 * LN_2)
 }
 
-/// Returns the number of bits per item that a classic Bloom filter needs for `rate`, with one or two probes per item,
+/// Returns the number of bits per item that a textbook filter needs for `rate`, with one or two probes per item,
 /// whichever needs fewer. At high rates, the optimum of [`classic_bits_per_item`] has a fraction of a probe.
 fn whole_probes_bits_per_item(rate: f64) -> f64 {
     let [one, two] = [1.0, 2.0].map(|probes| -probes / libm::log1p(-libm::pow(rate, 1.0 / probes)));
     one.min(two)
 }
 
-/// Returns the error rate of a classic Bloom filter with `bits_per_item` bits and `probes` probes an item.
+/// Returns the error rate of a textbook filter with `bits_per_item` bits and `probes` probes an item.
 ///
 /// ```
 /// # use oxbloom_filter::internals::sizing::classic_false_positive_rate;

@@ -83,7 +83,8 @@ impl Window {
     /// Returns the largest number of slices that are remembered at a time.
     pub fn span(self) -> u8 {
         match (self.length, self.rolling) {
-            // At most `slices + 2` of them began because time was over, and the others because one was full.
+            // At most `slices + 2` of them began because the time of the slice before was over, the others because it
+            // was full.
             (Some(_), true) => self.slices + 2 + self.max_full_slices(),
             _ => self.slices + 1,
         }

@@ -166,7 +166,7 @@ impl Header {
 
 /// A chunk of a dump stream.
 pub struct DumpChunk<'a> {
-    /// The cursor with which the chunk is loaded, and the next one requested.
+    /// The cursor with which this chunk is loaded and the next one is requested.
     pub cursor: u64,
     /// The bytes of the chunk.
     pub data: Cow<'a, [u8]>,

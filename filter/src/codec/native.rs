@@ -7,9 +7,9 @@
 //!  32  blocks per item, probes, words of a block (u8 each), five zero bytes
 //! ```
 //!
-//! The offset of a chunk of bits is that of its bytes in all blocks. The offsets of chunks of the table follow. The tag
-//! of a chunk of bits is the XXH3-64 of the shape of the blocks, seeded with the filter's seed. The tag of a chunk of
-//! the table also covers the lengths of its fingerprints.
+//! The offset of a chunk of bits is the position of its first byte in the array of blocks. The offsets of chunks of the
+//! table follow. The tag of a chunk of bits is the XXH3-64 of the shape of the blocks, seeded with the filter's seed.
+//! The tag of a chunk of the table also covers the lengths of its fingerprints.
 //!
 //! A filter without set bits has no chunks of bits, so a large empty filter takes only a few bytes. The shape of the
 //! blocks is stored, and never computed again.

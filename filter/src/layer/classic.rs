@@ -356,7 +356,7 @@ impl ClassicLayer {
         set > 0
     }
 
-    /// The number of insertions by which the prefetch of an item's memory is ahead of its insertion.
+    /// The number of insertions between the prefetch of an item's memory and its insertion.
     pub const INSERTS_AHEAD: usize = AHEAD;
 
     /// Returns true if an insertion reads more memory than [`prefetch`] prefetches.

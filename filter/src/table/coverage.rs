@@ -3,7 +3,7 @@
 use super::entry::{ListedEntry, fingerprint_length};
 
 /// A fraction of all paths, in units of `2^-120`. It is aligned to words. Allocations with a larger alignment do not
-/// come from the server's allocator, so that defragmentation could not move them.
+/// come from the server's allocator, so defragmentation could not move them.
 #[derive(Clone, Copy)]
 #[repr(Rust, packed(8))]
 pub(super) struct Coverage(pub(super) u128);

@@ -7,9 +7,9 @@
 //! al., SIGMOD 2023).
 //!
 //! The sum must stay below the requested rate however far the table grows. Most tables have between `2^13` and `2^24`
-//! quotients. At these levels, fingerprints have one length, or one bit more up to some level. Each level above adds a
-//! bit. Each level below adds a bit too, which costs almost nothing, since few items are that old. At 1 %, fingerprints
-//! have 10 bits from `2^13` quotients on, and 9 bits from `2^20` to `2^24`.
+//! quotients. At these levels, fingerprints have the shortest length, and below some level one bit more. Each level
+//! above adds a bit. Each level below adds a bit too, which costs almost nothing, since few items are that old. At 1 %,
+//! fingerprints have 10 bits from `2^13` quotients on, and 9 bits from `2^20` to `2^24`.
 
 use super::bits::MAX_WIDTH;
 use super::path::Path;

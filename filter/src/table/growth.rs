@@ -52,7 +52,7 @@ fn is_sparse(segment: &Segment) -> bool {
     segment.slots() <= MIN_LOAD * segment.quotients() / 8
 }
 
-/// Splits the entries of a segment with twice as many quotients as `quotients` into those of two segments.
+/// Splits the entries of a segment with `2 * quotients` quotients into those of two segments.
 pub(super) fn split_in_halves(entries: &mut [ListedEntry], quotients: u32) -> [&[ListedEntry]; 2] {
     let cut = entries.partition_point(|entry| entry.quotient < quotients);
     let (low, high) = entries.split_at_mut(cut);
@@ -170,7 +170,8 @@ impl Table {
         self.merge_pages(path);
     }
 
-    /// Returns an empty segment with twice the groups of a segment, or if these are too many, a half of the segment.
+    /// Returns an empty segment with twice as many groups as `segment`, or if these are too many, one for half of its
+    /// paths.
     pub(super) fn empty_doubled(&self, segment: &Segment) -> Segment {
         match segment.log_groups() {
             MAX_LOG_GROUPS => self.empty_segment_with_groups(segment.depth() + 1, MAX_LOG_GROUPS),
@@ -178,7 +179,8 @@ impl Table {
         }
     }
 
-    /// Returns an empty segment with half the groups of a segment, or if it is a half, the whole.
+    /// Returns an empty segment for the paths of `segment` and its buddy, or if it has no buddy, one with half as many
+    /// groups.
     pub(super) fn empty_halved(&self, segment: &Segment) -> Segment {
         match segment.depth() {
             0 => self.empty_segment_with_groups(0, segment.log_groups() - 1),
