@@ -83,7 +83,7 @@ fn the_error_rate_holds_at_every_moment() {
                     let what = format!("{name}: rate {rate}, {growth:?}, {window:?}");
                     let make = |seed| windowed(rate, CAPACITY, growth, window, seed);
                     let fill = |filter: &mut Filter, fresh: &mut Fresh| scenario(filter, fresh, CAPACITY);
-                    failures.extend(Measurement::new(what, make, fill, 16, queries(rate)).exceeds(rate));
+                    failures.extend(Measurement::new(what, make, fill, 6, queries(rate)).exceeds(rate));
                 }
             }
         }

@@ -301,7 +301,7 @@ fn the_estimated_rate_is_the_measured_one() {
                 };
                 let fullness = if half { "half full" } else { "full" };
                 let what = format!("rate {rate}, {growth:?}, {items} items, made for {capacity}, {fullness}");
-                let filters = (queries(rate) / capacity / 2).max(4);
+                let filters = (queries(rate) / items / 2).max(4);
                 let measured = Measurement::new(what, make, fill, filters, queries(rate));
                 failures.extend(measured.contradicts(&estimates));
             }
