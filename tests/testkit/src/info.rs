@@ -7,12 +7,10 @@ use redis::{Connection, FromRedisValue, Value};
 use crate::command::ask;
 use crate::server::PATIENCE;
 
-/// Returns the reply of BF.INFO, without the size of a counting filter, which depends on the order of the writes. With
-/// an allocator other than jemalloc, the function leaves out every size.
+/// Returns the reply of BF.INFO, without the size of a counting filter, which depends on the order of the writes.
 pub fn filter_info(client: &mut Connection, key: &str) -> Vec<Value> {
     let mut facts: Vec<Value> = ask(client, &format!("BF.INFO {key}"));
-    let counts = info_field::<String>(client, key, "LAYOUT") == "counting";
-    if counts || !info(client, "memory", "mem_allocator").starts_with("jemalloc") {
+    if info_field::<String>(client, key, "LAYOUT") == "counting" {
         let size = facts.iter().position(|fact| *fact == Value::SimpleString("Size".to_owned())).expect("a size");
         facts.drain(size..size + 2);
     }
