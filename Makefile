@@ -27,7 +27,8 @@ TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz --features fault-injectio
 .DEFAULT_GOAL := help
 .PHONY: help run build check test bench bench-scrapy bench-python demo install uninstall dist test-dist clean
 .PHONY: lint lint-rust lint-python build-tests build-asan build-instructions
-.PHONY: test-rust test-crash test-clients test-instructions test-package test-memcheck test-asan test-matrix soak
+.PHONY: test-rust test-crash test-clients test-newest-clients test-oldest-clients test-node test-instructions
+.PHONY: test-package test-memcheck test-asan test-matrix test-release soak
 .PHONY: wheel wheel-in-python wheel-in-python-oldest
 .PHONY: site test-calculator test-site
 .PHONY: setup setup-test setup-servers setup-valgrind setup-monitoring
@@ -49,17 +50,21 @@ check: lint build ## Lint, and test the library (without its statistical tests) 
 	PROPTEST_CASES=64 cargo test -p oxbloom-filter -- --skip rates:: --skip adversary::
 	$(MODULES) cargo test $(TESTED) --test server
 
-# All suites, the longest first. `make test` first builds everything, which uses all cores. Then it runs two suites at a
-# time, since each of them waits half of the time.
-SUITES = test-clients test-rust $(OTHER_SERVERS:%=test-on-%) soak test-asan test-memcheck test-instructions \
-  test-package test-calculator
+# All suites, the longest first. `make test` first builds everything, which uses all cores. Then it runs three suites at
+# a time, since each of them waits half of the time. With BRIEF, some suites are shorter: `make test-release` runs them
+# whole.
+SUITES = test-newest-clients test-rust $(OTHER_SERVERS:%=test-on-%) test-oldest-clients test-asan soak test-node \
+  test-memcheck test-instructions test-package test-calculator
 test: lint build-tests build-asan build-instructions wheel-in-python wheel-in-python-oldest setup-servers ## Install missing packages, and run all checks: takes twenty minutes
-	@$(call two_at_a_time,$(SUITES))
+	@$(call three_at_a_time,BRIEF=1 $(SUITES))
 	@echo "All tests passed."
+
+test-release: soak test-matrix test-clients test-site test-dist ## As root: run all that a release needs and `make test` leaves out: takes an hour
+	@echo "All tests of a release passed."
 
 # Runs all goals, even if one fails, and does not mix their output. With BUILT, goals do not depend on builds, so that
 # the longest ones can start first.
-two_at_a_time = $(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target BUILT=1 $(1)
+three_at_a_time = $(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target BUILT=1 $(1)
 needs = $(if $(BUILT),,$(1))
 
 lint: lint-rust lint-python
@@ -92,12 +97,20 @@ test-crash: build-tests ## Kill servers at random moments, 1000 times (or ROUNDS
 # With the oldest versions, only tests of code that uses Scrapy or redis-py run. The test of the crawling page is left
 # out, since it installs the newest versions, and the test of Crawlee, which is not installed. The oldest versions use
 # features of Python that are deprecated by now.
-OLDEST_PYTEST = $(OLDEST_PYTHON_ENV)/bin/pytest -W ignore::DeprecationWarning --ignore tests/clients/crawling/test_crawling_page.py \
-  --ignore tests/clients/crawling/test_crawlee.py
+NOT_FOR_OLDEST = $(addprefix --ignore tests/clients/crawling/,test_crawling_page.py test_crawlee.py \
+  $(if $(BRIEF),test_cluster_crawls.py test_crawling_again.py test_unreachable.py))
+OLDEST_PYTEST = $(OLDEST_PYTHON_ENV)/bin/pytest -W ignore::DeprecationWarning $(NOT_FOR_OLDEST)
 OLDEST_TESTS := tests/clients/crawling $(addprefix $(WHEEL_TESTS)/,test_servers.py test_sharded_filter.py)
-test-clients: $(call needs,build-tests wheel-in-python wheel-in-python-oldest)
-	$(MODULES) $(PYTHON_ENV)/bin/pytest -q -n auto --dist loadfile tests/clients
-	$(MODULES) $(OLDEST_PYTEST) -q -n auto $(OLDEST_TESTS)
+CASES = $(if $(BRIEF),-m 'not thorough')
+test-clients: test-newest-clients test-oldest-clients test-node
+
+test-newest-clients: $(call needs,build-tests wheel-in-python)
+	$(MODULES) $(PYTHON_ENV)/bin/pytest -q $(CASES) -n 4 --dist loadfile tests/clients
+
+test-oldest-clients: $(call needs,build-tests wheel-in-python-oldest)
+	$(MODULES) $(OLDEST_PYTEST) -q $(CASES) -n 2 $(OLDEST_TESTS)
+
+test-node: $(call needs,build-tests wheel-in-python)
 	cd $(NODE_TESTS) && OXBLOOM_MODULE=$(MODULE) node --test
 
 build-instructions: build
@@ -126,13 +139,13 @@ build-asan: build-tests
 # This leaves out the statistical tests, which insert millions of items, and runs a quarter of the cases of the others.
 # An allocation that is too large fails, as with other allocators, instead of aborting the process.
 test-asan: $(call needs,build-asan) ## Look for memory errors and leaks in the library's tests with AddressSanitizer
-	PROPTEST_CASES=64 ASAN_OPTIONS=allocator_may_return_null=1 $(TEST_WITH_ASAN) -- --skip rates:: --skip adversary::
+	PROPTEST_CASES=64 PAYLOADS=300 ASAN_OPTIONS=allocator_may_return_null=1 $(TEST_WITH_ASAN) -- --skip rates:: --skip adversary::
 
 # SECONDS is the time of random commands, FILTERS the number of filters that a server moves, and OPERATIONS the number
 # of additions and removals. SEED repeats a soak. Debian's server cannot defragment memory, so another one is used.
-SECONDS ?= 60
-FILTERS ?= 1000000
-OPERATIONS ?= 20000000
+SECONDS ?= $(if $(BRIEF),20,60)
+FILTERS ?= $(if $(BRIEF),200000,1000000)
+OPERATIONS ?= $(if $(BRIEF),4000000,20000000)
 SEED ?=
 MOVING_SERVER := $(TARGET)/servers/redis-8.2
 soak: $(call needs,build-tests $(MOVING_SERVER)) ## Run random commands (SECONDS=60), defragmentation (FILTERS=1000000), removals and windows (OPERATIONS=20000000)
@@ -144,21 +157,23 @@ soak: $(call needs,build-tests $(MOVING_SERVER)) ## Run random commands (SECONDS
 # --- Five servers -----------------------------------------------------------------------------------------------------
 
 # Redis 7.0 is Debian's, and the others come from PyPI. Each of them runs the tests that need only the module and
-# servers, with fewer crashes (ROUNDS).
+# servers, with fewer crashes (ROUNDS) and forged payloads. With BRIEF, only the oldest and the newest of the others run
+# the tests of faults.
 SERVERS := redis-6.2 redis-7.0 redis-8.2 valkey-8.1 valkey-9.1
 OTHER_SERVERS := $(filter-out redis-7.0,$(SERVERS))
 SERVER_CLIENT_TESTS := $(addprefix tests/clients/,test_redis_py.py test_slot_migration.py)
 
 test-matrix: build-tests setup-servers ## Run the integration tests on five servers (or some, such as SERVERS="redis-6.2 valkey-9.1")
-	@$(call two_at_a_time,$(SERVERS:%=test-on-%))
+	@$(call three_at_a_time,$(SERVERS:%=test-on-%))
 
 .PHONY: $(SERVERS:%=test-on-%)
 test-on-redis-7.0: server = redis-server
 $(OTHER_SERVERS:%=test-on-%): server = $(TARGET)/servers/$*
 $(SERVERS:%=test-on-%): test-on-%:
 	@$(server) --version | grep -i '^$(subst -, server v=,$*)\.' || { echo "$(server) is not $*"; exit 1; }
-	@export SERVER_BIN=$(server) CRASH_ROUNDS=$(or $(ROUNDS),10) $(MODULES); \
-	  { cargo test -q $(TESTED) --test server --test faults && $(PYTHON_ENV)/bin/pytest -q $(SERVER_CLIENT_TESTS); } || \
+	@export SERVER_BIN=$(server) CRASH_ROUNDS=$(or $(ROUNDS),10) PAYLOADS=1000 $(MODULES); \
+	  { cargo test -q $(TESTED) --test server $(if $(and $(BRIEF),$(filter-out redis-6.2 valkey-9.1,$*)),,--test faults) && \
+	    $(PYTHON_ENV)/bin/pytest -q $(SERVER_CLIENT_TESTS); } || \
 	  { echo "FAILED on $*"; exit 1; }
 
 # --- The Python package -----------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -32,6 +33,14 @@ CHECK_THEN_INSERT = {
     "DUPEFILTER_CLASS": "scrapy_redis_bloomfilter.dupefilter.RFPDupeFilter",
 }
 SCRAPYS_OWN = {"DUPEFILTER_CLASS": "oxbloom.scrapy.RFPDupeFilter"}
+
+# Creates a case that `make test` leaves out. `make test-release` runs all.
+thorough = partial(pytest.param, marks=pytest.mark.thorough)
+SCHEDULERS = [thorough(PLAIN, id="scrapy-redis"), pytest.param(LASTING, id="lasting")]
+SCHEDULERS_OF_QUEUES = pytest.mark.parametrize("settings", SCHEDULERS)
+ALL_SCHEDULERS = pytest.mark.parametrize(
+    "settings", [*SCHEDULERS, thorough(SCRAPYS_OWN, id="scrapy")]
+)
 
 
 def pages_in_flight(server: Server) -> set[int]:

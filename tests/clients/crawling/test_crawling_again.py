@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 from cluster import Cluster, running_cluster
-from crawls import LASTING, LEASE, PLAIN, SCRAPYS_OWN, Crawl, crawl, pages_in_flight
+from crawls import (
+    ALL_SCHEDULERS,
+    LASTING,
+    LEASE,
+    SCHEDULERS_OF_QUEUES,
+    SCRAPYS_OWN,
+    Crawl,
+    crawl,
+    pages_in_flight,
+)
 from oxbloom import ShardedFilter
 from servers import OXBLOOM, ROOT, WITHIN, Server, running, wait_until
 from website import Site, site
@@ -85,11 +94,7 @@ def every_url(pages: Site) -> list[str]:
     return [pages.url(page) for page in range(pages.pages)]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [PLAIN, LASTING, SCRAPYS_OWN],
-    ids=["scrapy-redis", "lasting", "scrapy"],
-)
+@ALL_SCHEDULERS
 def test_a_page_is_crawled_again_after_the_window_and_not_before(server, tmp_path, settings):
     lasts = (
         {"JOBDIR": tmp_path / "job", "SCHEDULER_PERSIST": False} if settings is SCRAPYS_OWN else {}
@@ -172,7 +177,7 @@ def test_with_refresh_a_page_is_crawled_again_when_it_was_not_met_for_a_window(
         assert crawled_by(refreshed, *urls) == once(pages)
 
 
-@pytest.mark.parametrize("settings", [PLAIN, LASTING], ids=["scrapy-redis", "lasting"])
+@SCHEDULERS_OF_QUEUES
 def test_crawlers_that_share_a_filter_crawl_each_page_once_a_window(server, tmp_path, settings):
     settings = {**settings, **WEEKLY, "BLOOMFILTER_SLICES": 2}
     forgotten = WINDOW + WINDOW / 2 + HOUR
@@ -249,9 +254,7 @@ def test_a_filter_over_a_cluster_forgets_wherever_its_shards_are(tmp_path):
 @pytest.mark.parametrize(
     ("lasts", "flushed"), [(False, False), (True, False), (True, True)], ids=str
 )
-@pytest.mark.parametrize(
-    "settings", [PLAIN, LASTING, SCRAPYS_OWN], ids=["scrapy-redis", "lasting", "scrapy"]
-)
+@ALL_SCHEDULERS
 def test_a_filter_that_does_not_outlast_a_crawl_causes_a_warning_and_one_that_is_flushed_is_created_again(
     server, tmp_path, settings, lasts, flushed
 ):

@@ -5,16 +5,18 @@ from itertools import count
 import pytest
 import website
 from crawls import (
+    ALL_SCHEDULERS,
     CHECK_THEN_INSERT,
     IN_FLIGHT,
     LASTING,
     LEASE,
     PLAIN,
-    SCRAPYS_OWN,
+    SCHEDULERS_OF_QUEUES,
     Crawl,
     Crawler,
     crawl,
     pages_in_flight,
+    thorough,
 )
 from servers import OXBLOOM, WITHIN, Server, running, wait_until
 from website import Site, site
@@ -37,11 +39,7 @@ def together(crawl: Crawl, site: Site, crawlers: int) -> list[dict]:
     return [crawler.finish() for crawler in running]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [PLAIN, LASTING, SCRAPYS_OWN],
-    ids=["scrapy-redis", "lasting", "scrapy"],
-)
+@ALL_SCHEDULERS
 def test_of_0_to_9_and_0_to_99_the_second_ten_are_filtered(server, tmp_path, settings):
     with site() as pages, crawl(server, tmp_path, **settings) as textbook:
         crawler = textbook.start("textbook", {"site": pages.root})
@@ -53,7 +51,7 @@ def test_of_0_to_9_and_0_to_99_the_second_ten_are_filtered(server, tmp_path, set
     assert "no more duplicates will be shown" in crawler.text()
 
 
-@pytest.mark.parametrize("settings", [PLAIN, LASTING], ids=["scrapy-redis", "lasting"])
+@SCHEDULERS_OF_QUEUES
 def test_a_projects_own_filter_is_used(server, tmp_path, settings):
     own = {**settings, "DUPEFILTER_CLASS": "spiders.WithoutSeven"}
     with site() as pages, crawl(server, tmp_path, **own) as textbook:
@@ -61,8 +59,8 @@ def test_a_projects_own_filter_is_used(server, tmp_path, settings):
     assert set(range(100)) - set(textbook.crawled()) == {7}
 
 
-@pytest.mark.parametrize("crawlers", [2, 4])
-@pytest.mark.parametrize("settings", [PLAIN, LASTING], ids=["scrapy-redis", "lasting"])
+@pytest.mark.parametrize("crawlers", [thorough(2), 4])
+@SCHEDULERS_OF_QUEUES
 def test_crawlers_of_one_queue_crawl_every_page_once(server, tmp_path, settings, crawlers):
     with site() as pages, crawl(server, tmp_path, SCHEDULER_PERSIST=True, **settings) as many:
         stats = together(many, pages, crawlers)
@@ -71,7 +69,7 @@ def test_crawlers_of_one_queue_crawl_every_page_once(server, tmp_path, settings,
     assert server.client.execute_command("BF.CARD", "follow:bloomfilter") >= pages.pages
 
 
-@pytest.mark.parametrize("crawlers", [2, 4])
+@pytest.mark.parametrize("crawlers", [thorough(2), 4])
 def test_checking_and_then_inserting_crawls_pages_twice(server, tmp_path, crawlers):
     old = {**CHECK_THEN_INSERT, "SCHEDULER_PERSIST": True}
 
@@ -178,7 +176,7 @@ def test_without_our_scheduler_pages_in_flight_are_lost(server, tmp_path):
         assert len(killed.crawled()) < pages.pages
 
 
-@pytest.mark.parametrize("settings", [PLAIN, LASTING], ids=["scrapy-redis", "lasting"])
+@SCHEDULERS_OF_QUEUES
 def test_crawlers_that_are_fed_by_redis_share_what_they_have_seen(server, tmp_path, settings):
     with (
         site(pages=100) as pages,
@@ -219,7 +217,9 @@ class Faults:
             server.client.config_set(setting, 0)
 
 
-@pytest.mark.parametrize("elsewhere", [False, True], ids=["one step", "several steps"])
+@pytest.mark.parametrize(
+    "elsewhere", [pytest.param(False, id="one step"), thorough(True, id="several steps")]
+)
 @pytest.mark.parametrize(
     "fault",
     [Faults.the_server_is_away, Faults.the_server_is_full, Faults.the_filter_cannot_grow],
@@ -258,9 +258,7 @@ def test_a_crawler_that_cannot_store_requests_stops_and_nothing_is_lost(
 
 
 @pytest.mark.parametrize(("again", "missing"), [("now", set()), ("unforgotten", {7, 60, 61})])
-@pytest.mark.parametrize(
-    "settings", [PLAIN, LASTING, SCRAPYS_OWN], ids=["scrapy-redis", "lasting", "scrapy"]
-)
+@ALL_SCHEDULERS
 def test_pages_that_are_forgotten_are_crawled_again(server, tmp_path, settings, again, missing):
     with (
         site(pages=100) as pages,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crawls import LASTING, PLAIN, SCRAPYS_OWN, Crawl, Crawler, crawl
+from crawls import LASTING, PLAIN, SCRAPYS_OWN, Crawl, Crawler, crawl, thorough
 from servers import HOST, OXBLOOM, Server, free_port, running, wait_until
 from website import site
 
@@ -74,12 +74,11 @@ def waits_for_an_answer(process: int, port: int) -> bool:
 SCHEDULERS = pytest.mark.parametrize(
     ("settings", "named"),
     [
-        (PLAIN, WITH_A_FILTER_ELSEWHERE),
-        (LASTING, "REDIS_URL"),
-        (LASTING, WITH_A_FILTER_ELSEWHERE),
-        (SCRAPYS_OWN, "REDIS_URL"),
+        thorough(PLAIN, WITH_A_FILTER_ELSEWHERE, id="scrapy-redis"),
+        pytest.param(LASTING, "REDIS_URL", id="lasting"),
+        thorough(LASTING, WITH_A_FILTER_ELSEWHERE, id="lasting, filter elsewhere"),
+        pytest.param(SCRAPYS_OWN, "REDIS_URL", id="scrapy"),
     ],
-    ids=["scrapy-redis", "lasting", "lasting, filter elsewhere", "scrapy"],
 )
 UNREACHABLE = pytest.mark.parametrize(
     "unreachable", [refusing, silent, black_hole], ids=lambda unreachable: unreachable.__name__
