@@ -36,7 +36,7 @@ export function shapeOf(capacity, errorRate, grows) {
     ? capacity * classicBitsPerItem(Math.max(errorRate, LOWEST_ERROR_RATE) / 2)
     : optimum * SPEED_BUDGET;
   const search = (words, counted, least, most) => fewestBlocksPerItem({ capacity, rate, words, counted }, least, most);
-  /** Prefers a shape that keeps the rate for all counted items; see `itemsOffered`. */
+  /** Prefers a shape that keeps the rate until `capacity` items were counted as new; see `itemsOffered`. */
   const firstOf = (find) => find(true) ?? find(false);
 
   const words = wordsFor(grows ? limit : optimum) + SPARE_WORDS;
@@ -211,7 +211,7 @@ function probesPerBlock({ words, blocksPerItem, probes }) {
     oneBit: 1 / (words * WORD_BITS),
     weight: extraBlocks / blocksPerItem,
   };
-  /** Returns the probability that an item's probes of a block miss `bits` given bits of the block. */
+  /** Returns the probability that an item's probes of a block miss `bits` particular bits of it. */
   const survival = (bits) => {
     const miss = 1 - bits * perBlock.oneBit;
     const base = power(miss, perBlock.baseProbes);

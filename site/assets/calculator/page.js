@@ -37,7 +37,7 @@ const FORM = `
   <figure data-chart="memory"></figure>
 </div>`;
 
-/** The number of points of a curve. */
+/** The number of steps of a curve, which has one point more. */
 const POINTS = 120;
 
 /** A mistake in the form: the field, and what to enter. */

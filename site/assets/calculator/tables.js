@@ -1,4 +1,4 @@
-// Quotient tables: computes their shape, and estimates their memory.
+// Computes the shape of quotient tables, and estimates their memory.
 //
 // The shapes are those of filter/src/table/fingerprint.rs, and a test compares both. The memory depends on the hashes
 // of the items: the estimate is an average over them.
@@ -29,7 +29,7 @@ export const PAGE_BYTES = 24;
 export const SEGMENT_BYTES = 32;
 const PAGE_BITS = 6;
 
-/** The approximate bytes of the directory per segment of a growing table. Pages have room for deeper segments, too. */
+/** The approximate bytes of the directory per segment of a growing table. A shallow segment has several slots. */
 const DIRECTORY_BYTES = 60;
 
 /** Returns the lengths of the fingerprints of a growing table: `shortest` and `longerBelow`. */
