@@ -155,7 +155,7 @@ class Kind:
         settings = {"REDIS_URL": url, "LOG_ENABLED": False, **self.settings}
         spider = get_crawler(Spider, settings)._create_spider("bench")
         spider.crawler.spider = spider
-        with contextlib.redirect_stdout(io.StringIO()):  # one of them prints its settings
+        with contextlib.redirect_stdout(io.StringIO()):  # one of the classes prints its settings
             return self.made_by.from_spider(spider)
 
 

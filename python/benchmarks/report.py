@@ -56,7 +56,7 @@ class Hashes:
     hits: list[float]
     """For each function, the share of the other URLs for which its bit is set."""
     expected: float
-    """These shares for good hash functions."""
+    """The share that each good hash function would have."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Report:
 
         intro = (
             f"Filters that hold {self.items // 2:,} URLs, medians of {self.rounds} rounds of "
-            f"{self.block:,} requests. The ratio is the median of the rounds' ratios of µs a request."
+            f"{self.block:,} requests. The ratio is that to oxbloom: the median of the rounds' ratios of µs a request."
         )
         heads = "requests a second|µs a request|fingerprint known|crawler's CPU|server's CPU|ratio"
         ping = ["a PING with the same client", "", "", f"{statistics.median(self.pings):.0f}"]

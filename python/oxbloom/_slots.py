@@ -31,7 +31,7 @@ def beside(key: bytes, suffix: bytes) -> bytes:
 
 @functools.cache
 def tags(parts: int) -> tuple[int, ...]:
-    """For each of `parts` equal ranges of hash slots, returns the smallest number that lies in it as a key.
+    """For each of `parts` equal ranges of hash slots, returns the smallest number whose own slot, as a key, is in it.
 
     >>> tags(3)
     (3, 1, 0)

@@ -199,7 +199,7 @@ fn flags(py: Python<'_>, flags: Vec<bool>, as_numpy: bool) -> PyResult<Bound<'_,
     PyList::new(py, flags).map(Bound::into_any)
 }
 
-/// As [`flags`], for numbers.
+/// Returns numbers as a list, or as a NumPy array.
 fn numbers(py: Python<'_>, numbers: Vec<u64>, as_numpy: bool) -> PyResult<Bound<'_, PyAny>> {
     if as_numpy {
         let bytes: Vec<u8> = numbers.into_iter().flat_map(u64::to_ne_bytes).collect();
@@ -664,7 +664,8 @@ impl BloomFilter {
         client.py().import("oxbloom._servers")?.call_method("load", (client, key), options)
     }
 
-    /// Returns the header of the filter's chunks. Filters with equal headers have equal numbers of items and set bits.
+    /// Returns the header of the filter's chunks. Filters with equal headers have equal numbers of items. Unless they
+    /// are classic, they also have equal numbers of set bits.
     fn _header<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let header = self.with(py, codec::encode_header)?.map_err(failed)?;
         Ok(PyBytes::new(py, &header))

@@ -144,7 +144,7 @@ class _Commands:
         )
 
     def check(self, keys: list[str]) -> _Call[None]:
-        """Checks that existing shards have the same options as this filter."""
+        """Checks that existing shards have the error rate, the kind and the window of this filter."""
 
         def meaning(replies: list[Any]) -> None:
             for key, reply in zip(keys, replies, strict=True):
@@ -242,7 +242,7 @@ class ShardedFilter(_Filter[Client]):
     [False, True]
 
     Capacity and error rate are those of all shards together. All programs that use a filter must name the same number
-    of shards. It cannot be changed later: choose a few for each of the servers that you may ever have.
+    of shards. You cannot change it later: choose a few shards for each server that you may ever have.
 
     With `counting`, items can be removed. An item is counted once, however often it is added.
 

@@ -19,7 +19,7 @@ LONGEST = 100 * 31_557_600
 
 @dataclass(frozen=True)
 class Window:
-    """The time for which items are remembered. They are forgotten at most one slice of this time late."""
+    """The time for which items are remembered. It has slices: an item is forgotten at most one slice late."""
 
     seconds: int
     """0 if items are forgotten only by their number, as in a filter that was created with ROLLING alone."""

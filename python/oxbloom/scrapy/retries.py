@@ -64,7 +64,7 @@ class Answer(Generic[T]):
 
 @dataclass
 class Retries:
-    """Repeats a command for some seconds. Once it has given up, tries each command once until the server answers."""
+    """Repeats a command for some seconds. Once it has given up, each command gets one attempt until one is answered."""
 
     seconds: float
     server: str = "the server"

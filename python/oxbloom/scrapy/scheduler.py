@@ -43,9 +43,9 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
     """A scheduler for `SCHEDULER`. Its settings are those of scrapy-redis, and `SCHEDULER_LEASE`, in seconds.
 
     A crawler that gives no sign of life for this time counts as dead, and others take over its requests. So the lease
-    must be longer than any callback keeps the event loop busy. No idle crawler exits while any crawler has requests in
-    flight. Without SCHEDULER_PERSIST, queue and filter are deleted when the crawl is finished, or by the last crawler
-    that is stopped.
+    must be longer than the longest time for which a callback blocks the event loop. No idle crawler exits while any
+    crawler has requests in flight. Without SCHEDULER_PERSIST, queue and filter are deleted when the crawl is finished,
+    or by the last crawler that is stopped.
     """
 
     queue_cls: Any
