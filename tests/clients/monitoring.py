@@ -33,7 +33,7 @@ def figures(text: str) -> dict[str, str]:
 
 
 def numbers(text: str) -> dict[str, float]:
-    """Returns the module's numeric figures. Those of a layout, which share a line, get its name as a prefix."""
+    """Returns the module's numeric figures. The figures of a layout share a line. Its name becomes their prefix."""
     found = {}
     for name, value in figures(text).items():
         if name == "bf_last_rejection":

@@ -136,7 +136,7 @@ class Writer(threading.Thread):
         self.model, self.servers, self.stopped = model, servers, threading.Event()
 
     def run(self) -> None:
-        # Additions create the last of these filters.
+        # Additions create the filters whose names begin with `live`.
         keys = ["reserved", "large", "added", *(f"live {n}" for n in range(50))]
         rounds = 0
         while not self.stopped.is_set():

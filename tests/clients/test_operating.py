@@ -161,8 +161,8 @@ def test_figures_that_the_exporter_knows_have_the_form_that_it_reads(server):
 
 
 def errors_for_lack_of_memory(source: str) -> set[str]:
-    """Returns the errors for lack of memory. Each text is combined with each limit. The text that names no purpose only
-    gets the limits that occur with it in the sources."""
+    """Returns the errors for lack of memory: each text with each limit. The text of `NoMemory` only gets the limits
+    that the sources use with it."""
     texts = dict(re.findall(r'(\w+)\(limit: Limit\) => no_memory!\("([^"]*)", limit\)', source))
     limits = dict(
         re.findall(r'Limit::(\w+) => (?:\{\s*)?c_str\(concat!\(\$words, "([^"]*?)\\0"', source)

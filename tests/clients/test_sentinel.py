@@ -35,7 +35,7 @@ def check_all(servers: Replicated, writers: list[Writer]) -> None:
 
 
 def test_nothing_that_all_replicas_had_is_lost_when_sentinels_choose_a_new_primary():
-    """Sentinels choose a replica by its last report, so any of them may become the primary."""
+    """Sentinels choose a replica by its last report, so any replica may become the primary."""
     with running_replicated() as servers:
         keys = filters(servers)
 

@@ -42,7 +42,7 @@ CHUNK = 16 << 20  # bytes that a server sends at once
 LARGE = {
     # This filter grows from small to large.
     "classic": Kind(0.01, 1000, ("EXPANSION", "20000", "LAYOUT", "classic")),
-    # Large filters of these kinds grow in small steps: with the number of items below, once every two hundred items.
+    # These filters grow in small steps: with FILLED items, once every two hundred items.
     "native": Kind(1e-15, 1000),
     "counting": Kind(1e-15, 1000, ("COUNTING",)),
 }

@@ -410,7 +410,7 @@ def test_a_filter_that_grew_keeps_its_error_rate(server: Server, shards: int) ->
 
 
 def exceeding(mean: int, shards: int) -> float:
-    """Returns the probability that a shard gets more of `mean * shards` items than its capacity."""
+    """Returns the probability that a shard gets more items than its capacity, out of `mean * shards` items."""
     items, share = mean * shards, 1 / shards
     number = placement.capacity_of_each(items, shards) + 1
     logarithm = math.lgamma(items + 1) - math.lgamma(number + 1) - math.lgamma(items - number + 1)
