@@ -26,7 +26,7 @@ class KeyTakenError(FilterError):
 
 
 class FilterMismatchError(FilterError):
-    """Raised if the key holds a filter that was created with other options."""
+    """Raised if the key holds a filter that was created with another error rate, kind or window."""
 
     def __init__(self, key: str, there: object, wanted: object) -> None:
         super().__init__(
