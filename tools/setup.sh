@@ -23,6 +23,10 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 
+# Calls wait for each other, since apt-get and npm fail if they run twice.
+exec 9< "$0"
+flock 9
+
 # needs PROOF PACKAGE…: installs Debian packages unless the shell command PROOF succeeds.
 needs() {
   local proof=$1 sudo='' package
