@@ -23,16 +23,15 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 
-# Calls wait for each other, since apt-get and npm fail if they run twice.
-exec 9< "$0"
-flock 9
-
 # needs PROOF PACKAGE…: installs Debian packages unless the shell command PROOF succeeds.
 needs() {
-  local proof=$1 sudo='' package
+  local proof=$1 sudo='' package lock
   shift
   if bash -c "$proof" >/dev/null 2>&1; then return; fi
   command -v apt-get >/dev/null || { echo "Please install these packages (Debian's names): $*"; exit 1; }
+  # The Makefile may run this script twice at a time, but apt-get fails if it runs twice.
+  exec {lock}< "$root/tools/setup.sh"
+  flock "$lock"
   echo "Installing $*"
   [ "$(id -u)" = 0 ] || sudo=sudo
   $sudo apt-get update -q
@@ -44,6 +43,7 @@ needs() {
         $sudo systemctl disable --now "$package" >/dev/null 2>&1 || true ;;
     esac
   done
+  exec {lock}<&-
 }
 
 needs_python() {
