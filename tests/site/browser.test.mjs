@@ -116,7 +116,7 @@ function cutOff() {
   const scrolls = (element) => /auto|scroll/.test(getComputedStyle(element).overflowX);
   const isOutside = (element) => element.getBoundingClientRect().right > innerWidth + 1;
   const isInScroller = (element) =>
-    element && (scrolls(element) ? !isOutside(element) : isInScroller(element.parentElement));
+    element && ((scrolls(element) && !isOutside(element)) || isInScroller(element.parentElement));
   const visible = [...document.querySelectorAll(".md-content *")].filter((element) => element.checkVisibility());
   const cut = visible.filter((element) => isOutside(element) && !isInScroller(element));
   return cut.map((element) => element.outerHTML.slice(0, 80));
