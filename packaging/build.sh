@@ -80,6 +80,8 @@ else
 fi
 wheel unpack --dest "$target/dist" "$target/dist"/oxbloom-*.whl
 sed -z -E -i "$adapted" "$target/dist/oxbloom-$version/oxbloom-$version.dist-info/METADATA"
+# The list of components must not contain folders of this machine, either.
+sed -i "s,$PWD,/oxbloom,g" "$target/dist/oxbloom-$version/oxbloom-$version.dist-info/sboms"/*.json
 wheel pack --dest-dir dist "$target/dist/oxbloom-$version"
 
 cd dist
