@@ -22,13 +22,13 @@ const GAP: i32 = 10;
 const VALUES: i32 = 48;
 
 /// Colours for dark backgrounds. Rules of a style sheet take precedence over the attributes that plotters writes.
-const DARK: &str = r##"<style>
+const DARK: &str = r##"
+<style>
   @media (prefers-color-scheme: dark) {
     rect[fill="#FFFFFF"] { fill: #0d1117 } text { fill: #f0f6fc }
     rect[fill="#C8501E"] { fill: #e8703c } rect[fill="#CDD2DC"] { fill: #4d5560 }
   }
-</style>
-"##;
+</style>"##;
 
 fn color(peer: Peer) -> RGBColor {
     match peer {
@@ -97,6 +97,6 @@ pub(crate) fn svg(legend: &[(Peer, &str)], groups: &[(String, Bars)]) -> Result<
         area.present()?;
     }
     let start = image.find('>').map_or(0, |end| end + 1);
-    image.insert_str(start, &format!("\n{}", DARK.trim_end()));
+    image.insert_str(start, DARK);
     Ok(image)
 }
