@@ -21,15 +21,6 @@ const BAR: i32 = 15;
 const GAP: i32 = 10;
 const VALUES: i32 = 48;
 
-/// Colours for dark backgrounds. Rules of a style sheet take precedence over the attributes that plotters writes.
-const DARK: &str = r##"
-<style>
-  @media (prefers-color-scheme: dark) {
-    rect[fill="#FFFFFF"] { fill: #0d1117 } text { fill: #f0f6fc }
-    rect[fill="#C8501E"] { fill: #e8703c } rect[fill="#CDD2DC"] { fill: #4d5560 }
-  }
-</style>"##;
-
 fn color(peer: Peer) -> RGBColor {
     match peer {
         Peer::Oxbloom => RGBColor(200, 80, 30),
@@ -37,6 +28,18 @@ fn color(peer: Peer) -> RGBColor {
         Peer::RedisBloom => RGBColor(120, 130, 150),
         Peer::Floor => RGBColor(205, 210, 220),
     }
+}
+
+/// Returns a style sheet with the colours for dark backgrounds. Its rules take precedence over the attributes that
+/// plotters writes.
+fn dark_style() -> String {
+    let replaced = [(WHITE, "#0d1117"), (color(Peer::Oxbloom), "#e8703c"), (color(Peer::Floor), "#4d5560")];
+    let rules = replaced
+        .map(|(RGBColor(red, green, blue), dark)| {
+            format!("    rect[fill=\"#{red:02X}{green:02X}{blue:02X}\"] {{ fill: {dark} }}\n")
+        })
+        .concat();
+    format!("\n<style>\n  @media (prefers-color-scheme: dark) {{\n    text {{ fill: #f0f6fc }}\n{rules}  }}\n</style>")
 }
 
 /// The comparisons that are shown: a command with many items and one with a single item, on a filter that is larger
@@ -97,6 +100,6 @@ pub(crate) fn svg(legend: &[(Peer, &str)], groups: &[(String, Bars)]) -> Result<
         area.present()?;
     }
     let start = image.find('>').map_or(0, |end| end + 1);
-    image.insert_str(start, DARK);
+    image.insert_str(start, &dark_style());
     Ok(image)
 }
