@@ -23,15 +23,26 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 
+# succeeds COMMAND: tells whether a shell command succeeds, without its output.
+succeeds() {
+  bash -c "$1" >/dev/null 2>&1
+}
+
 # needs PROOF PACKAGE…: installs Debian packages unless the shell command PROOF succeeds.
 needs() {
-  local proof=$1 sudo='' package lock
+  local proof=$1 lock
   shift
-  if bash -c "$proof" >/dev/null 2>&1; then return; fi
+  if succeeds "$proof"; then return; fi
   command -v apt-get >/dev/null || { echo "Please install these packages (Debian's names): $*"; exit 1; }
   # The Makefile may run this script twice at a time, but apt-get fails if it runs twice.
   exec {lock}< "$root/tools/setup.sh"
   flock "$lock"
+  succeeds "$proof" || install_packages "$@"
+  exec {lock}<&-
+}
+
+install_packages() {
+  local sudo='' package
   echo "Installing $*"
   [ "$(id -u)" = 0 ] || sudo=sudo
   $sudo apt-get update -q
@@ -43,7 +54,6 @@ needs() {
         $sudo systemctl disable --now "$package" >/dev/null 2>&1 || true ;;
     esac
   done
-  exec {lock}<&-
 }
 
 needs_python() {
