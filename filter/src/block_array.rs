@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::hash::Hash;
 use crate::line::{LINE, Line};
 use crate::probe::{ItemBlocks, ProbePattern};
-use crate::sizing::{BlockShape, WORDS_OF_LINE};
+use crate::sizing::{BlockShape, WORDS_PER_LINE};
 
 /// An array of blocks, and the pattern by which items are spread over it.
 pub struct BlockArray(Words<ProbePattern>);
@@ -42,7 +42,7 @@ impl BlockArray {
     /// Returns true if the blocks are cache lines.
     #[inline]
     pub fn is_of_lines(&self) -> bool {
-        self.pattern().words() == WORDS_OF_LINE
+        self.pattern().words() == WORDS_PER_LINE
     }
 
     /// Returns the blocks, if they are cache lines.

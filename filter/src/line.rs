@@ -9,7 +9,7 @@
 use multiversion::multiversion;
 
 /// The number of bits in a cache line.
-pub(crate) const LINE_BITS: u64 = 8 * LINE as u64;
+pub(crate) const BITS_PER_LINE: u64 = 8 * LINE as u64;
 
 /// The number of bytes in a cache line.
 pub(crate) const LINE: usize = 64;

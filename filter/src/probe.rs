@@ -11,11 +11,11 @@
 //! Random Integer Generation in an Interval"). This needs no division, and works for any `n` that memory can hold.
 
 use crate::hash::{GOLDEN, Hash};
-use crate::line::LINE_BITS;
-use crate::sizing::{BlockShape, MAX_BLOCKS_PER_ITEM, WORDS_OF_LINE};
+use crate::line::BITS_PER_LINE;
+use crate::sizing::{BlockShape, MAX_BLOCKS_PER_ITEM, WORDS_PER_LINE};
 
 /// The bits of hash that one probe takes: a block has 2^9 bits.
-const PROBE_BITS: u32 = LINE_BITS.ilog2();
+const PROBE_BITS: u32 = BITS_PER_LINE.ilog2();
 
 /// The number of probes in a 64-bit word.
 const PROBES_PER_WORD: u8 = (u64::BITS / PROBE_BITS) as u8;
@@ -68,7 +68,7 @@ impl ProbePattern {
     #[inline]
     pub(crate) fn blocks_in(&self, words: usize) -> usize {
         match self.words {
-            WORDS_OF_LINE => words / usize::from(WORDS_OF_LINE),
+            WORDS_PER_LINE => words / usize::from(WORDS_PER_LINE),
             words_of_block => words / usize::from(words_of_block),
         }
     }
@@ -187,7 +187,7 @@ impl Probes {
             }
             let from_word = count.min(self.left);
             for _ in 0..from_word {
-                visit((self.word % LINE_BITS) as usize);
+                visit((self.word % BITS_PER_LINE) as usize);
                 self.word >>= PROBE_BITS;
             }
             self.left -= from_word;
@@ -250,7 +250,7 @@ mod tests {
         #[test]
         fn the_blocks_of_an_item_differ(item: Vec<u8>, seed: u64, per_item in 1u8..=16, more in 0u64..1 << 57) {
             let blocks = u64::from(per_item) + more;
-            let shape = BlockShape { blocks, words: WORDS_OF_LINE, blocks_per_item: per_item, probes: per_item };
+            let shape = BlockShape { blocks, words: WORDS_PER_LINE, blocks_per_item: per_item, probes: per_item };
             let mut seen: Vec<usize> = blocks_of(Hash::xxh3(&item, seed), shape).collect();
             prop_assert_eq!(seen.len(), usize::from(per_item));
             prop_assert!(seen.iter().all(|&block| (block as u64) < shape.blocks));
@@ -282,7 +282,7 @@ mod tests {
     fn positions_are_pinned() {
         // Stored filters are read with these positions.
         let hash = Hash::xxh3(b"oxbloom", 42);
-        let shape = BlockShape { blocks: 1 << 40, words: WORDS_OF_LINE, blocks_per_item: 3, probes: 9 };
+        let shape = BlockShape { blocks: 1 << 40, words: WORDS_PER_LINE, blocks_per_item: 3, probes: 9 };
         let mut probes = Vec::new();
         hash.probes().next_positions(9, |position| probes.push(position));
         assert_eq!(
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn every_block_is_as_likely_as_any_other() {
         // Chi-squared over the blocks of 200,000 items, each in three of 12 blocks, 11 degrees of freedom.
-        let shape = BlockShape { blocks: 12, words: WORDS_OF_LINE, blocks_per_item: 3, probes: 3 };
+        let shape = BlockShape { blocks: 12, words: WORDS_PER_LINE, blocks_per_item: 3, probes: 3 };
         let mut counts = [0f64; 12];
         for item in 0u32..200_000 {
             blocks_of(Hash::xxh3(&item.to_le_bytes(), 1), shape).for_each(|block| counts[block] += 1.0);

@@ -28,10 +28,10 @@
 
 use std::f64::consts::LN_2;
 
-use crate::line::LINE_BITS;
+use crate::line::BITS_PER_LINE;
 
 /// The maximum number of blocks of a filter. Its bits can then be counted in an `i64`, so its bytes can be addressed.
-pub const MAX_BLOCKS: u64 = i64::MAX as u64 / LINE_BITS;
+pub const MAX_BLOCKS: u64 = i64::MAX as u64 / BITS_PER_LINE;
 
 /// The maximum number of blocks of an item. Sixteen blocks keep a filter within 2 % of the size of a textbook filter,
 /// down to [`LOWEST_ERROR_RATE`].
@@ -45,7 +45,7 @@ pub const LOWEST_ERROR_RATE: f64 = 1.0 / (1u128 << 64) as f64;
 const SPEED_BUDGET: f64 = 1.02;
 
 /// The number of words in a block that is a cache line.
-pub const WORDS_OF_LINE: u8 = (LINE_BITS / WORD_BITS) as u8;
+pub const WORDS_PER_LINE: u8 = (BITS_PER_LINE / WORD_BITS) as u8;
 
 /// The maximum number of words in a block.
 const MAX_WORDS: u8 = 31;
@@ -64,7 +64,7 @@ const WORD_BITS: u64 = u64::BITS as u64;
 pub struct BlockShape {
     /// The number of blocks.
     pub blocks: u64,
-    /// The number of words of 64 bits in a block: [`WORDS_OF_LINE`], except in small filters.
+    /// The number of words of 64 bits in a block: [`WORDS_PER_LINE`], except in small filters.
     pub words: u8,
     /// The number of different blocks that an item touches.
     pub blocks_per_item: u8,
@@ -132,9 +132,9 @@ impl BlockShape {
         let min = blocks_for(optimum)?.saturating_sub(1).max(1);
         let max = match budget {
             Budget::Tight => blocks_for(limit)?,
-            Budget::RedisBloom { .. } => blocks_for(limit)?.min(words / u64::from(WORDS_OF_LINE)),
+            Budget::RedisBloom { .. } => blocks_for(limit)?.min(words / u64::from(WORDS_PER_LINE)),
         };
-        let search = |guarantee, min, max| search(WORDS_OF_LINE, guarantee, min, max);
+        let search = |guarantee, min, max| search(WORDS_PER_LINE, guarantee, min, max);
         let either = |max| guarantees.into_iter().find_map(|guarantee| search(guarantee, min.min(max), max));
         either(max).or_else(|| either(max + 1)).or_else(|| {
             let min = max + 1;
@@ -150,7 +150,7 @@ impl BlockShape {
 
     /// Returns true if no operation on a layer of this shape can be out of bounds.
     pub fn is_sound(&self) -> bool {
-        let is_size = if self.words == WORDS_OF_LINE {
+        let is_size = if self.words == WORDS_PER_LINE {
             self.blocks < MAX_BLOCKS
         } else {
             (1..=MAX_WORDS).contains(&self.words) && self.blocks.saturating_mul(self.words.into()) <= MAX_SMALL_WORDS
@@ -494,12 +494,12 @@ fn small(words: u64, fits: impl Fn(u8, u64, u64) -> Option<BlockShape>) -> Optio
             }
         }
         // Look-ups in two or three cache lines are faster than in one block with as many words.
-        let lines = u64::from(high / WORDS_OF_LINE);
-        let in_lines = if high.is_multiple_of(WORDS_OF_LINE) { fits(WORDS_OF_LINE, lines, lines) } else { None };
+        let lines = u64::from(high / WORDS_PER_LINE);
+        let in_lines = if high.is_multiple_of(WORDS_PER_LINE) { fits(WORDS_PER_LINE, lines, lines) } else { None };
         return in_lines.or(Some(best));
     }
-    fits(WORDS_OF_LINE, 1, words / u64::from(WORDS_OF_LINE)).or_else(|| {
-        let mut sizes: [u8; 16] = std::array::from_fn(|size| 2 * WORDS_OF_LINE + size as u8);
+    fits(WORDS_PER_LINE, 1, words / u64::from(WORDS_PER_LINE)).or_else(|| {
+        let mut sizes: [u8; 16] = std::array::from_fn(|size| 2 * WORDS_PER_LINE + size as u8);
         sizes.sort_by_key(|&size| words % u64::from(size));
         // Other sizes would waste more than they save.
         sizes.into_iter().take(4).find_map(|size| {
@@ -515,7 +515,7 @@ fn words_for(bits: f64) -> u64 {
 }
 
 fn blocks_for(bits: f64) -> Option<u64> {
-    let blocks = libm::ceil(libm::trunc(bits) / LINE_BITS as f64).max(1.0);
+    let blocks = libm::ceil(libm::trunc(bits) / BITS_PER_LINE as f64).max(1.0);
     (blocks <= MAX_BLOCKS as f64).then_some(blocks as u64)
 }
 
@@ -579,7 +579,7 @@ mod tests {
         for (rate, blocks_per_item, bits) in [(1e-2, 1, 9.92), (1e-2, 4, 9.60), (1e-3, 1, 15.55), (1e-3, 4, 14.42)] {
             let shape = |bits: f64, probes| {
                 let blocks = (1e6 * bits / 512.0) as u64;
-                BlockShape { blocks, words: WORDS_OF_LINE, blocks_per_item, probes }
+                BlockShape { blocks, words: WORDS_PER_LINE, blocks_per_item, probes }
             };
             let best = |bits| (4..20).map(|probes| shape(bits, probes).false_positive_rate(1e6)).fold(1.0, f64::min);
             assert!(
@@ -607,7 +607,7 @@ mod tests {
                     let max = match budget {
                         // The size of RedisBloom's first layer, whatever the capacity.
                         Budget::RedisBloom { .. } if rate < 0.25 => (words_for(classic) + SPARE_WORDS) * WORD_BITS,
-                        _ => (classic / WORD_BITS as f64) as u64 * WORD_BITS + LINE_BITS,
+                        _ => (classic / WORD_BITS as f64) as u64 * WORD_BITS + BITS_PER_LINE,
                     };
                     assert!(shape.bits() <= max, "{capacity} {rate} {budget:?} {shape:?} {classic}");
                 }

@@ -142,12 +142,12 @@ fn check_merges(filter: &Filter) {
     for (one, other) in [(filter, &other), (&other, filter), (filter, filter)] {
         for op in [MergeOp::Union, MergeOp::Intersection] {
             let Some(merged) = merged(one, other, op) else { continue };
-            let most = if merged.counting().is_some() { MAX_COUNT } else { 1 };
-            let least = counts(one).into_iter().zip(counts(other)).map(|(one, other)| match op {
-                MergeOp::Union => most.min(one + other),
+            let max = if merged.counting().is_some() { MAX_COUNT } else { 1 };
+            let min = counts(one).into_iter().zip(counts(other)).map(|(one, other)| match op {
+                MergeOp::Union => max.min(one + other),
                 MergeOp::Intersection => one.min(other),
             });
-            assert!(counts(&merged).into_iter().zip(least).all(|(count, least)| count >= least));
+            assert!(counts(&merged).into_iter().zip(min).all(|(count, min)| count >= min));
             check_figures(&merged);
             check_same(&merged, &through_a_file(&merged));
         }
@@ -239,8 +239,8 @@ fn check_figures(filter: &Filter) {
         || allocated_by_windows(filter),
         |table| {
             let dumped: usize = whole(filter).iter().map(|(_, chunk)| chunk.len()).sum();
-            let most = DIRECTORY_BYTES + BYTES_PER_DUMPED_BYTE * dumped;
-            assert!(filter.memory_usage() <= most, "{} bytes for {dumped}", filter.memory_usage());
+            let max = DIRECTORY_BYTES + BYTES_PER_DUMPED_BYTE * dumped;
+            assert!(filter.memory_usage() <= max, "{} bytes for {dumped}", filter.memory_usage());
             assert!(filter.expansion().is_none() || filter.len() <= filter.capacity());
             table.allocated()
         },

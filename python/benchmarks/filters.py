@@ -264,7 +264,7 @@ def measure(size: int, plan: Plan) -> list[Measured]:
     half = size // 2
     measured = {each.name: Measured(each.name) for each in contenders}
     # All additions must fit into the other half of the filter.
-    most = half if size <= SMALL else half // (2 * plan.rounds)
+    limit = half if size <= SMALL else half // (2 * plan.rounds)
     random = np.random.default_rng(2)
     next_new, next_absent = half, 1 << 40
     gc.collect()
@@ -275,7 +275,7 @@ def measure(size: int, plan: Plan) -> list[Measured]:
         for operation in OPERATIONS:
             count = BATCH if "batch" in operation else SINGLE
             if operation.startswith("add"):
-                count = min(count, most)
+                count = min(count, limit)
                 wanted = items(next_new, next_new + count)
                 next_new += count if size > SMALL else 0
             elif operation.startswith("hit"):

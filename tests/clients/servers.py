@@ -46,10 +46,10 @@ PATIENCE = 60  # seconds that a reply may take
 @cache
 def server_version() -> tuple[int, int]:
     """Returns the server's major and minor version. For Valkey, this is Valkey's own version, not that of Redis."""
-    told = subprocess.run(
+    output = subprocess.run(
         [SERVER, "--version"], stdout=subprocess.PIPE, text=True, check=True
     ).stdout
-    major, minor, *_ = told.partition("v=")[2].split(".")
+    major, minor, *_ = output.partition("v=")[2].split(".")
     return int(major), int(minor)
 
 

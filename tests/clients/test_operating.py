@@ -319,8 +319,8 @@ def test_each_alert_goes_off_when_it_should_and_not_before(tmp_path):
             },
         }
         expected = [alerts] if goes_off else []
-        told = {"eval_time": f"{minutes}m", "alertname": alert, "exp_alerts": expected}
-        return {"interval": "1m", "input_series": series(values), "alert_rule_test": [told]}
+        check = {"eval_time": f"{minutes}m", "alertname": alert, "exp_alerts": expected}
+        return {"interval": "1m", "input_series": series(values), "alert_rule_test": [check]}
 
     cases = [case(values, 12, alert, True) for alert, values in ALARMING.items()]
     for values in (CALM, FULL, UNLIMITED):

@@ -259,8 +259,8 @@ impl Step {
             choices.push("BF.INSERT NOCREATE NX ITEMS");
         }
         let choice = random.one_of(&choices);
-        let most = if choice == "BF.ADD" { 1 } else { 20 };
-        let numbers: Vec<u64> = (0..=random.below(most)).map(|_| random.below(variant.items)).collect();
+        let max = if choice == "BF.ADD" { 1 } else { 20 };
+        let numbers: Vec<u64> = (0..=random.below(max)).map(|_| random.below(variant.items)).collect();
         let only_new = choice.contains("NX");
         let end = now + if choice.contains("TTL 2") { 2 * SECOND } else { WINDOW };
         let mut new = Vec::new();

@@ -151,13 +151,13 @@ fn changes_are_announced_on_allowed_channels_only() {
     let changes = ["BF.ADD seen:1 item", "BF.ADD other item", "BF.ADD seen item", "BF.MERGE seen:2 1 seen:1"];
     changes.iter().for_each(|line| assert!(!client.run(line).is_error(), "{line}"));
     client.run("PUBLISH end end");
-    let mut heard = Vec::new();
-    while heard.last().is_none_or(|last| last != "end end") {
+    let mut notifications = Vec::new();
+    while notifications.last().is_none_or(|last| last != "end end") {
         let message = listener.receive();
         let [.., channel, event] = message.elements() else { panic!("{message:?}") };
-        heard.push(format!("{} {}", channel.text().trim_start_matches("__keyspace@0__:"), event.text()));
+        notifications.push(format!("{} {}", channel.text().trim_start_matches("__keyspace@0__:"), event.text()));
     }
-    let events = heard.iter().map(String::as_str).filter(|event| event.contains(" bf."));
+    let events = notifications.iter().map(String::as_str).filter(|event| event.contains(" bf."));
     assert_eq!(events.collect::<Vec<_>>(), ["seen:1 bf.reserve", "seen:1 bf.add", "seen:2 bf.merge"]);
 }
 

@@ -184,7 +184,7 @@ fn every_command_rejects_a_key_of_another_type_and_leaves_it_unchanged() {
 
 /// Returns command lines with too few arguments, and with one too many if the command has a maximum.
 fn lines_of_wrong_length() -> Vec<(&'static str, String)> {
-    let most = |name| match name {
+    let max = |name| match name {
         "bf.reserve" => Some(20),
         "bf.info" => Some(3),
         _ => None,
@@ -192,11 +192,11 @@ fn lines_of_wrong_length() -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     for command in COMMANDS {
         let words: Vec<_> = command.line.split(' ').collect();
-        let least = command.arity.unsigned_abs() as usize;
-        lines.push((command.name, words[..least - 1].join(" ")));
+        let min = command.arity.unsigned_abs() as usize;
+        lines.push((command.name, words[..min - 1].join(" ")));
         lines.push((command.name, words[0].to_owned()));
-        if let Some(most) = most(command.name).or((command.arity > 0).then_some(least)) {
-            let surplus = ["word"].repeat(most + 1 - words.len());
+        if let Some(max) = max(command.name).or((command.arity > 0).then_some(min)) {
+            let surplus = ["word"].repeat(max + 1 - words.len());
             lines.push((command.name, format!("{} {}", command.line, surplus.join(" "))));
         }
     }
@@ -245,8 +245,8 @@ fn a_command_with_too_few_arguments_is_rejected_when_it_is_queued() {
         let words: Vec<_> = command.line.split(' ').collect();
         client.run("MULTI");
         assert_eq!(client.run(command.line), Reply::simple("QUEUED"));
-        let least = command.arity.unsigned_abs() as usize;
-        assert_eq!(client.run(&words[..least - 1].join(" ")), wrong_arity(command.name));
+        let min = command.arity.unsigned_abs() as usize;
+        assert_eq!(client.run(&words[..min - 1].join(" ")), wrong_arity(command.name));
         assert!(client.run("EXEC").is_error());
     }
     assert_eq!(client.run("DBSIZE"), Reply::Integer(0));
@@ -878,17 +878,17 @@ fn only_commands_that_change_a_filter_cause_an_event() {
     let mut subscriber = Wire::resp2(&server);
     subscriber.run("PSUBSCRIBE __keyevent@0__:*");
     let mut client = Wire::resp2(&server);
-    let mut heard = |client: &mut Wire, lines: &[&str]| {
+    let mut events_after = |client: &mut Wire, lines: &[&str]| {
         lines.iter().for_each(|words| drop(client.run(words)));
         client.run("PUBLISH __keyevent@0__:end x");
         events(&mut subscriber)
     };
-    assert_eq!(heard(&mut client, &["BF.RESERVE key 0.0001 2 NONSCALING"]), ["bf.reserve key"]);
-    assert_eq!(heard(&mut client, &["BF.ADD key a"]), ["bf.add key"]);
-    assert_eq!(heard(&mut client, &["BF.MADD key a b c d"]), ["bf.add key"]);
-    assert_eq!(heard(&mut client, &["BF.ADD one a"]), ["bf.reserve one", "bf.add one"]);
-    assert_eq!(heard(&mut client, &["BF.MADD two a b"]), ["bf.reserve two", "bf.add two"]);
-    assert_eq!(heard(&mut client, &["BF.INSERT three ITEMS a b"]), ["bf.reserve three", "bf.add three"]);
+    assert_eq!(events_after(&mut client, &["BF.RESERVE key 0.0001 2 NONSCALING"]), ["bf.reserve key"]);
+    assert_eq!(events_after(&mut client, &["BF.ADD key a"]), ["bf.add key"]);
+    assert_eq!(events_after(&mut client, &["BF.MADD key a b c d"]), ["bf.add key"]);
+    assert_eq!(events_after(&mut client, &["BF.ADD one a"]), ["bf.reserve one", "bf.add one"]);
+    assert_eq!(events_after(&mut client, &["BF.MADD two a b"]), ["bf.reserve two", "bf.add two"]);
+    assert_eq!(events_after(&mut client, &["BF.INSERT three ITEMS a b"]), ["bf.reserve three", "bf.add three"]);
     let nothing = [
         "BF.ADD key a",
         "BF.ADD key c",
@@ -905,10 +905,10 @@ fn only_commands_that_change_a_filter_cause_an_event() {
         "BF.LOADCHUNK key 1 data",
         "BF.LOADCHUNK nokey 1 data",
     ];
-    assert_eq!(heard(&mut client, &nothing), [""; 0]);
+    assert_eq!(events_after(&mut client, &nothing), [""; 0]);
     for ((cursor, data), event) in client.scan_dump("one").into_iter().zip(["bf.reserve copy", "bf.loadchunk copy"]) {
         client.load_chunk("copy", cursor, &data);
-        assert_eq!(heard(&mut client, &[]), [event]);
+        assert_eq!(events_after(&mut client, &[]), [event]);
     }
 }
 

@@ -218,7 +218,7 @@ fn config_rejects_values_out_of_range_and_names_the_range() {
     }
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
-    let numbers = |least: &str, most: &str| format!("between {least} and {most}");
+    let numbers = |min: &str, max: &str| format!("between {min} and {max}");
     for (name, value, reason) in [
         ("bf.error-rate", "0", RATE_RANGE.to_owned()),
         ("bf.error-rate", "1", RATE_RANGE.to_owned()),

@@ -484,8 +484,8 @@ fn a_filter_may_be_reserved_for_any_number_of_items_and_takes_memory_when_they_a
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     let usage = |client: &mut Connection| ask::<u64>(client, "MEMORY USAGE key");
-    let most = i64::MAX.to_string();
-    for capacity in ["1", "1000000", "1000000000000", &most] {
+    let max = i64::MAX.to_string();
+    for capacity in ["1", "1000000", "1000000000000", &max] {
         run(&mut client, &format!("BF.RESERVE key 0.01 {capacity} COUNTING SEED 7")).unwrap();
         let room: u64 = info_field(&mut client, "key", "CAPACITY");
         assert_eq!(room, capacity.parse::<u64>().unwrap().max(128));
@@ -495,8 +495,8 @@ fn a_filter_may_be_reserved_for_any_number_of_items_and_takes_memory_when_they_a
             each(&mut client, "BF.MADD", first..first + 4000);
             let now = usage(&mut client);
             // The bounds are 10 and 22 bits an item. The upper one also allows for the smallest table.
-            let (least, most) = ((first + 4000) * 10 / 8, (first + 4000) * 22 / 8 + 2000);
-            assert!((least..most).contains(&now), "{now} bytes for {} items", first + 4000);
+            let (min, max) = ((first + 4000) * 10 / 8, (first + 4000) * 22 / 8 + 2000);
+            assert!((min..max).contains(&now), "{now} bytes for {} items", first + 4000);
         }
         run(&mut client, "DEL key").unwrap();
     }
@@ -1097,11 +1097,11 @@ fn a_hundred_times_as_many_items_as_fit_may_be_added_and_removed() {
             assert!(range.contains(&(*items as f64)), "{kind}: {items} items");
         }
         let (early, late) = states.split_at(200);
-        let most = |states: &[State], of: fn(&State) -> u64| states.iter().map(of).max().expect("a state");
+        let max = |states: &[State], of: fn(&State) -> u64| states.iter().map(of).max().expect("a state");
         for (what, of) in
             [("memory", (|state| state.memory) as fn(&State) -> u64), ("capacity", |state| state.capacity)]
         {
-            let (early, late) = (most(early, of), most(late, of));
+            let (early, late) = (max(early, of), max(late, of));
             assert!(late <= early + early / 4, "{kind}: {what} {late}, at first {early}");
         }
         let absent: Vec<u64> = (ABSENT..ABSENT + 10_000).collect();

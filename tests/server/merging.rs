@@ -635,8 +635,8 @@ fn a_merge_is_an_event_only_if_it_changes_a_filter() {
     run(&mut client, "BF.MERGE a 1 b").unwrap();
     run(&mut client, "BF.MERGE a 1 b").unwrap();
     run(&mut client, "BF.MERGE new 1 b").unwrap();
-    let mut told = || listener.receive().elements()[2].text();
-    assert_eq!([told(), told()], ["a", "new"]);
+    let mut next_key = || listener.receive().elements()[2].text();
+    assert_eq!([next_key(), next_key()], ["a", "new"]);
 }
 
 #[test]

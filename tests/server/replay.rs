@@ -135,8 +135,8 @@ fn a_chunk_that_matches_no_filter_is_rejected_and_the_server_starts() {
         assert_eq!(ask::<String>(&mut client, "GET text"), "text");
         assert_eq!(ask::<u64>(&mut client, "BF.CARD other"), 0);
         for key in ["absent", "text", "other"] {
-            let told = format!("rejected BF.LOADCHUNK '{key}' from the master or the append-only file: ");
-            assert!(server.log().contains(&told), "{layout}: {key}:\n{}", server.log());
+            let message = format!("rejected BF.LOADCHUNK '{key}' from the master or the append-only file: ");
+            assert!(server.log().contains(&message), "{layout}: {key}:\n{}", server.log());
         }
     }
 }

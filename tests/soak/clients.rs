@@ -39,7 +39,7 @@ pub(crate) fn soak(time: Duration, mut random: Random) {
     run_words(&mut operator, &["EVAL", "return 1", "0"]).expect("a script that runs");
     let before = held(&mut operator);
     let mut clients: Vec<Client> = (0..CLIENTS).map(|number| Client::new(&master, number, random.next_u64())).collect();
-    let (mut pauses, mut most) = (0, before);
+    let (mut pauses, mut peak) = (0, before);
     while pauses == 0 || Instant::now() < ends {
         let pause = ends.min(Instant::now() + STRETCH);
         thread::scope(|scope| {
@@ -56,12 +56,12 @@ pub(crate) fn soak(time: Duration, mut random: Random) {
         });
         reload(&mut random, &mut operator);
         compare(&mut clients, &master, &replica);
-        most = most.max(held(&mut operator));
+        peak = peak.max(held(&mut operator));
         replica = restart(&mut random, &master, replica);
         pauses += 1;
     }
     let steps: u64 = clients.iter().map(|client| client.steps).sum();
-    assert!(steps > 0 && most > before + SLACK, "{steps} steps, {most} bytes");
+    assert!(steps > 0 && peak > before + SLACK, "{steps} steps, {peak} bytes");
     assert_eq!(run(&mut operator, "FLUSHALL SYNC"), Ok(Value::Okay));
     drop(clients);
     wait_until("the memory is freed", || held(&mut operator) < before + SLACK);
@@ -71,7 +71,7 @@ pub(crate) fn soak(time: Duration, mut random: Random) {
         assert!(!ALARMS.iter().any(|alarm| log.contains(alarm)), "{log}");
     }
     println!(
-        "{CLIENTS} clients took {steps} steps, with {pauses} pauses. Memory in bytes: {before} at first, up to {most}, \
+        "{CLIENTS} clients took {steps} steps, with {pauses} pauses. Memory in bytes: {before} at first, up to {peak}, \
          then {after}."
     );
 }

@@ -31,11 +31,11 @@ pub(crate) fn soak(operations: u64, mut random: Random) {
             }
             check(&filter, &counts);
         }
-        let most = filter.memory_usage();
+        let peak = filter.memory_usage();
         for (number, count) in counts.iter_mut().enumerate() {
             (0..std::mem::take(count)).for_each(|_| remove(&mut filter, number as u64));
         }
-        assert!(filter.is_empty() && filter.memory_usage() < SMALL, "{} of {most} bytes", filter.memory_usage());
+        assert!(filter.is_empty() && filter.memory_usage() < SMALL, "{} of {peak} bytes", filter.memory_usage());
     }
 }
 
@@ -60,7 +60,7 @@ fn remove(filter: &mut Filter, number: u64) {
 /// Panics if an item is missing, or its count is too low.
 fn check(filter: &Filter, counts: &[u8]) {
     for (number, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-        let told = filter.count((number as u64).to_le_bytes()).expect("a counting filter");
-        assert!(told >= count.into(), "item {number} was added {count} times, but its count is {told}");
+        let counted = filter.count((number as u64).to_le_bytes()).expect("a counting filter");
+        assert!(counted >= count.into(), "item {number} was added {count} times, but its count is {counted}");
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn soak(operations: u64, mut random: Random) {
         let mut filter = if refresh { builder.refresh() } else { builder }.build().expect("memory");
         // The time until which each item must be remembered.
         let mut due = vec![0u64; UNIVERSE as usize];
-        let (mut now, mut most, mut left) = (1_600_000_000_123, 0, operations / FILTERS.len() as u64);
+        let (mut now, mut peak, mut left) = (1_600_000_000_123, 0, operations / FILTERS.len() as u64);
         while left > 0 {
             // The load varies between floods, streams, trickles and silence.
             let (pace, steps) = [(0, UNIVERSE / 2), (7, UNIVERSE), (2000, 5000), (WINDOW, 3)][random.below(4) as usize];
@@ -46,7 +46,7 @@ pub(crate) fn soak(operations: u64, mut random: Random) {
                 }
             }
             left -= steps;
-            most = most.max(filter.memory_usage());
+            peak = peak.max(filter.memory_usage());
             check(&filter, &due, now);
         }
         // Each further addition removes the forgotten slots of one more group.
@@ -55,7 +55,7 @@ pub(crate) fn soak(operations: u64, mut random: Random) {
             filter.advance_to(Duration::from_millis(now));
             filter.insert(number.to_le_bytes()).expect("memory");
         }
-        assert!(filter.memory_usage() < SMALL, "{} of {most} bytes", filter.memory_usage());
+        assert!(filter.memory_usage() < SMALL, "{} of {peak} bytes", filter.memory_usage());
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn thousands(number: f64) -> String {
 
 /// Formats ratios: the least and the greatest, or the only one.
 pub(crate) fn range(ratios: &[f64]) -> String {
-    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    let greatest = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    if ratios.len() == 1 { format!("{greatest:.2}") } else { format!("{least:.2} to {greatest:.2}") }
+    let min = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let max = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if ratios.len() == 1 { format!("{max:.2}") } else { format!("{min:.2} to {max:.2}") }
 }

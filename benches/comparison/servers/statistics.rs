@@ -17,7 +17,7 @@ impl Series {
         self.quantile(0.5)
     }
 
-    pub(crate) fn least(&self) -> f64 {
+    pub(crate) fn min(&self) -> f64 {
         self.quantile(0.0)
     }
 

@@ -431,7 +431,7 @@ impl Windows {
         for (title, [command, ping]) in self.pauses.iter().filter(|row| row.0.ends_with(BEGINS)) {
             for (what, series) in [("longest command", command), ("longest pause of others", ping)] {
                 let title = format!("{title}, {} at 1 %, {what}, least of the rounds: milliseconds", self.size);
-                target(title, 2.0, vec![1000.0 * series.least()]);
+                target(title, 2.0, vec![1000.0 * series.min()]);
             }
         }
         targets
@@ -479,7 +479,7 @@ impl Windows {
         for (title, series) in &self.pauses {
             let [command, ping] = series.each_ref().map(|series| match series.is_empty() {
                 true => " | ".to_owned(),
-                false => format!("{} | {}", seconds(series.median()), seconds(series.least())),
+                false => format!("{} | {}", seconds(series.median()), seconds(series.min())),
             });
             let _ = writeln!(page, "| {title} | {command} | {ping} |");
         }

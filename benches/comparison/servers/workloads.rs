@@ -346,6 +346,6 @@ pub(crate) fn measure(
 /// Panics if the replies of a peer are wrong.
 fn verify(peer: Peer, workload: Workload, requests: &Requests, outcome: &Outcome) {
     let share = outcome.ones as f64 / requests.items() as f64;
-    let (least, most) = if peer.has_filters() { workload.operation.expected_ones() } else { (0.0, 0.0) };
-    assert!((least..=most).contains(&share), "{peer:?}, {workload:?}: {share} of the replies are ones");
+    let (min, max) = if peer.has_filters() { workload.operation.expected_ones() } else { (0.0, 0.0) };
+    assert!((min..=max).contains(&share), "{peer:?}, {workload:?}: {share} of the replies are ones");
 }

@@ -3,7 +3,7 @@
 use oxbloom_filter::internals::codec;
 use oxbloom_filter::internals::codec::native::{self, Chunk};
 use oxbloom_filter::internals::codec::{chunk, header};
-use oxbloom_filter::internals::sizing::{MAX_BLOCKS, WORDS_OF_LINE};
+use oxbloom_filter::internals::sizing::{MAX_BLOCKS, WORDS_PER_LINE};
 use oxbloom_filter::internals::{Growth, Interrupted, OnDuplicate};
 use oxbloom_filter::{DecodeError, Error, Filter};
 use proptest::collection::vec;
@@ -274,7 +274,7 @@ fn a_chunk_at_another_place_is_rejected() {
 #[test]
 fn a_forged_chunk_cannot_leave_its_layer() {
     let filter = filled(0.01, 200, by(2), 7, 500);
-    assert_eq!(layer(&filter).array().shape().words, WORDS_OF_LINE);
+    assert_eq!(layer(&filter).array().shape().words, WORDS_PER_LINE);
     let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
     let first = layer(&filter).array().shape().bytes();
     for (why, offset, length, reason) in [

@@ -94,12 +94,12 @@ class Job:
 def insist(do: Callable[[], T]) -> T:
     """Calls `do`, and repeats it while the connection is lost."""
 
-    told = False
+    said = False
 
     def tell(error: Exception) -> None:
-        nonlocal told
-        if not told:
-            told = True
+        nonlocal said
+        if not said:
+            said = True
             say(f"connection lost ({error}), trying again")
 
     try:

@@ -94,7 +94,7 @@ def flag(settings: BaseSettings, name: str) -> bool:
 
 
 def number(
-    settings: BaseSettings, name: str, kind: Any, default: Any, least: float, most: float
+    settings: BaseSettings, name: str, kind: Any, default: Any, lowest: float, highest: float
 ) -> Any:
     """Returns a setting as an int or a float. Raises ValueError if it is not a number or is out of range."""
     value = settings.get(name)
@@ -104,6 +104,6 @@ def number(
         number = kind(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not least <= number <= most:
-        raise ValueError(f"{name} must be a number from {least} to {most}, not {value!r}")
+    if not lowest <= number <= highest:
+        raise ValueError(f"{name} must be a number from {lowest} to {highest}, not {value!r}")
     return number

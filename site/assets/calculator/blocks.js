@@ -7,9 +7,9 @@ import { log, log1p, log2, powerOfTwo } from "./libm.js";
 
 export const LOWEST_ERROR_RATE = powerOfTwo(-64);
 
-const LINE_BITS = 512;
+const BITS_PER_LINE = 512;
 const WORD_BITS = 64;
-const WORDS_OF_LINE = LINE_BITS / WORD_BITS;
+const WORDS_PER_LINE = BITS_PER_LINE / WORD_BITS;
 /** The library's limit is one less, but JavaScript cannot represent `2^54 - 1`. */
 const MAX_BLOCKS = 2 ** 54;
 const MAX_BLOCKS_PER_ITEM = 16;
@@ -45,15 +45,15 @@ export function shapeOf(capacity, errorRate, grows) {
     if (shape) return shape;
   }
   const least = Math.max(blocksFor(optimum) - 1, 1);
-  const most = grows ? Math.min(blocksFor(limit), Math.floor(words / WORDS_OF_LINE)) : blocksFor(limit);
-  const either = (most) => firstOf((counted) => search(WORDS_OF_LINE, counted, Math.min(least, most), most));
+  const most = grows ? Math.min(blocksFor(limit), Math.floor(words / WORDS_PER_LINE)) : blocksFor(limit);
+  const either = (most) => firstOf((counted) => search(WORDS_PER_LINE, counted, Math.min(least, most), most));
   const shape = either(most) ?? either(most + 1);
   if (shape) return shape;
   let larger = Math.max(most, blocksFor(capacity * wholeProbesBitsPerItem(rate)));
   for (;;) {
     larger += Math.floor(larger / 16) + 1;
     if (!(larger <= MAX_BLOCKS)) return null;
-    const shape = search(WORDS_OF_LINE, false, most + 1, larger);
+    const shape = search(WORDS_PER_LINE, false, most + 1, larger);
     if (shape) return shape;
   }
 }
@@ -104,7 +104,7 @@ function wordsFor(bits) {
 
 /** Returns the number of blocks for `bits` bits, or NaN if they cannot be addressed. */
 function blocksFor(bits) {
-  const blocks = Math.max(Math.ceil(Math.trunc(bits) / LINE_BITS), 1);
+  const blocks = Math.max(Math.ceil(Math.trunc(bits) / BITS_PER_LINE), 1);
   return blocks <= MAX_BLOCKS ? blocks : NaN;
 }
 
@@ -119,12 +119,12 @@ function small(words, fits) {
       if (shape) [best, high] = [shape, middle];
       else low = middle + 1;
     }
-    const lines = Math.floor(high / WORDS_OF_LINE);
-    return (high % WORDS_OF_LINE === 0 && fits(WORDS_OF_LINE, lines, lines)) || best;
+    const lines = Math.floor(high / WORDS_PER_LINE);
+    return (high % WORDS_PER_LINE === 0 && fits(WORDS_PER_LINE, lines, lines)) || best;
   }
-  const inLines = fits(WORDS_OF_LINE, 1, Math.floor(words / WORDS_OF_LINE));
+  const inLines = fits(WORDS_PER_LINE, 1, Math.floor(words / WORDS_PER_LINE));
   if (inLines) return inLines;
-  const sizes = Array.from({ length: 16 }, (_, size) => 2 * WORDS_OF_LINE + size);
+  const sizes = Array.from({ length: 16 }, (_, size) => 2 * WORDS_PER_LINE + size);
   sizes.sort((a, b) => (words % a) - (words % b));
   for (const size of sizes.slice(0, 4)) {
     const blocks = Math.floor(words / size);

@@ -818,10 +818,10 @@ def test_a_server_loads_the_module() -> None:
 
 def test_the_program_is_installed() -> None:
     program = Path(sys.executable).with_name("oxbloom")
-    told = subprocess.run(
+    result = subprocess.run(
         [program, "--version"], capture_output=True, text=True, timeout=WITHIN, check=True
     )
-    assert told.stdout == f"oxbloom {__version__}\n"
+    assert result.stdout == f"oxbloom {__version__}\n"
 
 
 def test_each_command_has_help() -> None:

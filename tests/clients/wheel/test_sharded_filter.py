@@ -259,7 +259,7 @@ def test_all_processes_place_items_alike() -> None:
 from oxbloom._sharded import placement
 print(placement.keys("seen", 16), [placement.shard_of(b"%d" % n, 16) for n in range(1000)])
 """
-    told = {
+    outputs = {
         subprocess.run(
             [sys.executable, "-c", program],
             env={**os.environ, "PYTHONHASHSEED": seed},
@@ -268,8 +268,8 @@ print(placement.keys("seen", 16), [placement.shard_of(b"%d" % n, 16) for n in ra
         ).stdout
         for seed in ("0", "1", "4242")
     }
-    assert len(told) == 1
-    assert told.pop().startswith(b"['{10}:seen:0/16'")
+    assert len(outputs) == 1
+    assert outputs.pop().startswith(b"['{10}:seen:0/16'")
 
 
 @pytest.mark.parametrize("module", [placement, _slots])
@@ -545,25 +545,25 @@ def windows(place: Place, filter: Any) -> list[list[Any]]:
 @four_ways
 @pytest.mark.parametrize("shards", [1, 16])
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         ({"window": 604_800}, [604_800, 8, 0]),
         ({"window": timedelta(days=7), "slices": 2, "refresh": True}, [604_800, 2, 1]),
     ],
 )
 def test_each_shard_has_the_window_however_it_was_created(
-    place: Place, shards: int, options: Any, told: list[Any]
+    place: Place, shards: int, options: Any, expected: list[Any]
 ) -> None:
     filter, other = (place.filter(shards=shards, **options) for _ in range(2))
     assert filter.reserve() is True
     assert filter.reserve() is other.reserve() is False
-    assert windows(place, filter) == [told] * shards
+    assert windows(place, filter) == [expected] * shards
     assert filter.add_many(numbered(500)) == [True] * 500
     assert other.add_many(numbered(500)) == [False] * 500
     assert filter.card() == filter.info().items == 500
     filter.clear()
     other.add_many(numbered(500))
-    assert windows(place, filter) == [told] * shards
+    assert windows(place, filter) == [expected] * shards
 
 
 @four_ways
