@@ -17,7 +17,6 @@ MODULES := OXBLOOM_MODULE=$(MODULE) OXBLOOM_FAULTY_MODULE=$(FAULTY_MODULE) REDIS
 PYTHON_ENV := $(TARGET)/python
 OLDEST_PYTHON_ENV := $(TARGET)/python-oldest
 NODE_TESTS := tests/clients/node
-WHEEL_TESTS := tests/clients/wheel
 NODE_MODULES := $(NODE_TESTS)/node_modules/installed
 SETUP := tools/setup.sh
 
@@ -56,11 +55,11 @@ check: lint build ## Lint, and test the library (without its statistical tests) 
 SUITES = test-newest-clients test-rust test-on-redis-6.2 test-asan test-on-valkey-9.1 test-oldest-clients soak test-node \
   test-memcheck test-instructions test-package test-calculator
 test: ## Install missing packages, and run all checks: takes twenty-five minutes
-	@$(MAKE) --no-print-directory --jobs=2 built
+	@$(MAKE) --no-print-directory --jobs=3 built
 	@$(call three_at_a_time,BRIEF=1 $(SUITES))
 	@echo "All tests passed."
 
-test-release: soak test-matrix test-clients test-site test-dist ## As root: run all that a release needs and `make test` leaves out: takes an hour
+test-release: test-rust soak test-matrix test-clients test-site test-dist ## As root: run all that a release needs and `make test` leaves out: takes an hour
 	@echo "All tests of a release passed."
 
 # Runs all goals, even if one fails, and does not mix their output. With BUILT, goals do not depend on builds, so that
@@ -68,7 +67,7 @@ test-release: soak test-matrix test-clients test-site test-dist ## As root: run 
 three_at_a_time = $(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target BUILT=1 $(1)
 needs = $(if $(BUILT),,$(1))
 
-# Two at a time, since downloads wait, and the last crates of a build use one core.
+# Three at a time, since downloads wait, as does a build that needs the files of another.
 built: lint build-tests wheel-in-python wheel-in-python-oldest build-instructions setup-servers
 
 lint: lint-rust lint-python
@@ -94,8 +93,10 @@ build-tests: build setup-test
 	cargo test $(TESTED) --no-run
 	cargo test $(TESTED) --no-run --test memcheck --test soak
 
+# PAYLOADS, LOOKUPS and CRASH_ROUNDS are the numbers of forged payloads, of look-ups that measure a rate, and of kills.
+FEWER = $(if $(BRIEF),PAYLOADS=1000 LOOKUPS=300000 CRASH_ROUNDS=20)
 test-rust: $(call needs,build-tests)
-	$(MODULES) $(WITHOUT_JOBSERVER) cargo test $(TESTED)
+	$(FEWER) $(MODULES) $(WITHOUT_JOBSERVER) cargo test $(TESTED)
 
 test-crash: build-tests ## Kill servers at random moments, 1000 times (or ROUNDS=5000), and look for lost items
 	CRASH_ROUNDS=$(or $(ROUNDS),1000) $(MODULES) cargo test $(TESTED) --test faults crash -- --nocapture
@@ -103,10 +104,10 @@ test-crash: build-tests ## Kill servers at random moments, 1000 times (or ROUNDS
 # With the oldest versions, only tests of code that uses Scrapy or redis-py run. The test of the crawling page is left
 # out, since it installs the newest versions, and the test of Crawlee, which is not installed. The oldest versions use
 # features of Python that are deprecated by now.
-NOT_FOR_OLDEST = $(addprefix --ignore tests/clients/crawling/,test_crawling_page.py test_crawlee.py \
-  $(if $(BRIEF),test_cluster_crawls.py test_crawling_again.py test_crawls.py test_unreachable.py))
-OLDEST_PYTEST = $(OLDEST_PYTHON_ENV)/bin/pytest -W ignore::DeprecationWarning $(NOT_FOR_OLDEST)
-OLDEST_TESTS = tests/clients/crawling $(addprefix $(WHEEL_TESTS)/,test_servers.py $(if $(BRIEF),,test_sharded_filter.py))
+NOT_FOR_OLDEST := $(addprefix --ignore tests/clients/crawling/,test_crawling_page.py test_crawlee.py)
+OLDEST_PYTEST := $(OLDEST_PYTHON_ENV)/bin/pytest -W ignore::DeprecationWarning $(NOT_FOR_OLDEST)
+CRAWLS := crawling$(if $(BRIEF),/test_dupefilter.py crawling/test_deliveries.py)
+OLDEST_TESTS := $(addprefix tests/clients/,$(CRAWLS) wheel/test_servers.py $(if $(BRIEF),,wheel/test_sharded_filter.py))
 CASES = $(if $(BRIEF),-m 'not thorough')
 test-clients: test-newest-clients test-oldest-clients test-node
 

@@ -990,7 +990,7 @@ impl Restarted {
 #[test]
 fn after_any_additions_removals_and_restarts_a_replica_equals_its_master_and_no_item_is_missing() {
     let (mut largest, mut shrunk) = (0, 0);
-    for (mut random, preamble) in [(Random(1), "no"), (Random(2), "yes"), (Random::unpredictable(), "no")] {
+    for (mut random, preamble) in [(Random(1), "yes"), (Random::unpredictable(), "no")] {
         let mut servers = Restarted::start(preamble);
         let mut filters = Vec::new();
         for (key, line) in [
@@ -1033,7 +1033,7 @@ fn after_any_additions_removals_and_restarts_a_replica_equals_its_master_and_no_
             servers.check(&filters);
         }
     }
-    // The runs with fixed seeds reach these bounds. The random one need not.
+    // The run with a fixed seed reaches these bounds. The random one need not.
     assert!(largest >= 1024 && shrunk > 10, "largest capacity {largest}, shrunk {shrunk} times");
 }
 

@@ -69,7 +69,8 @@ def test_crawlers_of_one_queue_crawl_every_page_once(server, tmp_path, settings,
     assert server.client.execute_command("BF.CARD", "follow:bloomfilter") >= pages.pages
 
 
-@pytest.mark.parametrize("crawlers", [thorough(2), 4])
+@pytest.mark.thorough
+@pytest.mark.parametrize("crawlers", [2, 4])
 def test_checking_and_then_inserting_crawls_pages_twice(server, tmp_path, crawlers):
     old = {**CHECK_THEN_INSERT, "SCHEDULER_PERSIST": True}
 

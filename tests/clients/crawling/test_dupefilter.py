@@ -11,7 +11,15 @@ from unittest.mock import patch
 
 import pytest
 import redis
-from crawls import LASTING, PLAIN, SCRAPYS_OWN, crawl
+from crawls import (
+    ALL_SCHEDULERS,
+    LASTING,
+    PLAIN,
+    SCHEDULERS_OF_QUEUES,
+    SCRAPYS_OWN,
+    crawl,
+    thorough,
+)
 from oxbloom.scrapy import RFPDupeFilter
 from proxy import proxy
 from redis.backoff import NoBackoff
@@ -214,7 +222,7 @@ def test_a_filter_that_forgets_when_it_is_full_is_an_error(server, spider, caplo
     assert "ROLLING), but " in rejection(unusable, quotes.crawler, caplog)
 
 
-@pytest.mark.parametrize("settings", [PLAIN, LASTING, SCRAPYS_OWN])
+@ALL_SCHEDULERS
 def test_a_crawl_with_a_wrong_window_is_one_clear_error_at_the_start(server, tmp_path, settings):
     there = {"SCHEDULER_DUPEFILTER_KEY": KEY}
     server.client.execute_command("BF.RESERVE", KEY, 1e-6, 1_000_000, "WINDOW", 60)
@@ -236,9 +244,9 @@ def test_a_crawl_with_a_wrong_window_is_one_clear_error_at_the_start(server, tmp
 @pytest.mark.parametrize(
     ("settings", "name", "value"),
     [
-        (PLAIN, "BLOOMFILTER_CAPACITY", "many"),
+        thorough(PLAIN, "BLOOMFILTER_CAPACITY", "many"),
         (LASTING, "BLOOMFILTER_CAPACITY", "many"),
-        (SCRAPYS_OWN, "BLOOMFILTER_CAPACITY", "many"),
+        thorough(SCRAPYS_OWN, "BLOOMFILTER_CAPACITY", "many"),
         (LASTING, "SCHEDULER_LEASE", -1),
         (LASTING, "SCHEDULER_QUEUE_CLASS", "spiders.Textbook"),
     ],
@@ -380,17 +388,16 @@ def test_with_scrapys_scheduler_the_filter_lasts_as_long_as_it_is_needed(
     assert bool(server.client.exists(*one.filter.keys)) is kept
 
 
-def test_with_scrapy_rediss_scheduler_the_filter_lasts_if_it_persists(server, tmp_path):
-    for persist in (True, False):
-        for settings in (PLAIN, LASTING):
-            folder = tmp_path / f"{persist} {settings['SCHEDULER']}"
-            folder.mkdir()
-            with site(20) as pages, crawl(server, folder, **settings) as short:
-                crawler = short.follow(pages.url(0), SCHEDULER_PERSIST=persist)
-                short.go()
-                crawler.finish()
-            assert server.client.keys() == ([b"follow:bloomfilter"] if persist else [])
-            server.client.flushall()
+@pytest.mark.parametrize(("persist", "left"), [(True, [b"follow:bloomfilter"]), (False, [])])
+@SCHEDULERS_OF_QUEUES
+def test_with_a_scheduler_of_queues_the_filter_lasts_if_it_persists(
+    server, tmp_path, settings, persist, left
+):
+    with site(20) as pages, crawl(server, tmp_path, **settings) as short:
+        crawler = short.follow(pages.url(0), SCHEDULER_PERSIST=persist)
+        short.go()
+        crawler.finish()
+    assert server.client.keys() == left
 
 
 def test_every_duplicate_is_logged_with_dupefilter_debug(server, tmp_path):
@@ -400,9 +407,7 @@ def test_every_duplicate_is_logged_with_dupefilter_debug(server, tmp_path):
     assert crawler.text().count("Filtered duplicate request") == 10
 
 
-@pytest.mark.parametrize(
-    "settings", [PLAIN, LASTING, SCRAPYS_OWN], ids=["scrapy-redis", "lasting", "scrapy"]
-)
+@ALL_SCHEDULERS
 def test_a_server_without_the_module_is_one_clear_error_at_the_start(tmp_path, settings):
     with running() as bare, site() as pages, crawl(bare, tmp_path, **settings) as failed:
         crawler = failed.start("textbook", {"site": pages.root})
@@ -418,7 +423,7 @@ def test_a_server_without_the_module_is_one_clear_error_at_the_start(tmp_path, s
         assert bare.client.dbsize() == 0
 
 
-@pytest.mark.parametrize("settings", [PLAIN, LASTING], ids=["scrapy-redis", "lasting"])
+@SCHEDULERS_OF_QUEUES
 def test_a_crawler_that_cannot_start_leaves_the_crawl_of_others_alone(server, tmp_path, settings):
     server.client.execute_command("BF.RESERVE", "textbook:bloomfilter", 0.01, 1000)
     server.client.zadd("textbook:requests", {"a request": 0})

@@ -77,7 +77,7 @@ SCHEDULERS = pytest.mark.parametrize(
         thorough(PLAIN, WITH_A_FILTER_ELSEWHERE, id="scrapy-redis"),
         pytest.param(LASTING, "REDIS_URL", id="lasting"),
         thorough(LASTING, WITH_A_FILTER_ELSEWHERE, id="lasting, filter elsewhere"),
-        pytest.param(SCRAPYS_OWN, "REDIS_URL", id="scrapy"),
+        thorough(SCRAPYS_OWN, "REDIS_URL", id="scrapy"),
     ],
 )
 UNREACHABLE = pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from servers import HOST
 
-BANNED = "You are banned"
 LINKS = 12  # random pages that a page links to, besides its two children in a tree of all pages
 SPELLINGS = ("/page?id={}&lang=en", "/page?lang=en&id={}", "/page?id={}&lang=en#top")
 
@@ -71,7 +70,7 @@ class Site:
         elif url.path in ("/page", "/item"):
             page = int(parse_qs(url.query)["id"][0])
             self.bans[page] -= 1
-            self.reply(handler, 200, BANNED if self.bans[page] >= 0 else self.body(page))
+            self.reply(handler, 200, "You are banned" if self.bans[page] >= 0 else self.body(page))
         else:
             self.reply(handler, 404, "")
 

@@ -8,7 +8,6 @@ import time
 import scrapy
 from oxbloom.scrapy import RFPDupeFilter
 from scrapy_redis.spiders import RedisSpider
-from website import BANNED
 
 TICK = 0.05  # seconds
 
@@ -89,7 +88,7 @@ class Follow(scrapy.Spider):
             yield scrapy.Request(url, dont_filter=bool(self.always))
 
     def parse(self, response):
-        if response.text == BANNED:
+        if "banned" in response.text:
             if self.again != "unforgotten":
                 forgotten = RFPDupeFilter.of(self.crawler).forget(response.request)
                 self.crawler.stats.inc_value(f"forgotten/{forgotten}")
