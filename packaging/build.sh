@@ -2,8 +2,7 @@
 # Builds the files of a release: packaging/build.sh TARGET ARCH
 #
 # TARGET is cargo's target folder, with the tools of `tools/setup.sh dist` in TARGET/dist-tools. ARCH is x86_64, or
-# aarch64 after `rustup target add aarch64-unknown-linux-gnu` (which was not tried). The same commit and tools give the
-# same files.
+# aarch64 after `rustup target add aarch64-unknown-linux-gnu` (untested). The same commit and tools give the same files.
 #
 # PyPI shows the README in the wheel, but cannot follow its links to other files. If REPOSITORY_URL has the address of
 # the repository's files, these links lead there. Otherwise, they become plain text.
@@ -30,8 +29,9 @@ remapped="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-pr
     --package oxbloom --lib --release --locked --target "$triple.$glibc"
 )
 
-# The contents of the packages and of the wheel. Both tools for packages look for target/release/… in cargo's target
-# folder. All files get the time of the commit, which the packages record.
+# The contents of the packages, and the library in the wheel. cargo-deb and cargo-generate-rpm look in $built for files
+# that Cargo.toml lists under target/release. Packages record the times of files, so all staged files get the time of
+# the commit.
 built=$target/$triple/release
 staged=$built/dist
 rm -rf dist "$staged" "$target/dist"
@@ -49,7 +49,7 @@ oxbloom ($version-1) unstable; urgency=medium
 END
 cargo about generate --locked --offline --fail -c packaging/about.toml -o "$staged/THIRD-PARTY-LICENSES" \
   packaging/about.hbs
-# The pages, and the files that they link to.
+# The pages, and the files that they link to, except for source code.
 git ls-files -z README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md redis.conf.example docs filter/README.md \
   python/README.md benches/instructions/recorded.txt | xargs -0 cp --parents -t "$staged/doc"
 find "$staged" -exec touch -d "@$SOURCE_DATE_EPOCH" {} +

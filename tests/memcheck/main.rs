@@ -109,8 +109,8 @@ fn come_and_go(server: &Server) {
 fn come_and_are_forgotten(server: &Server) {
     let mut random = Random(2);
     let mut client = Wire::resp2(server);
-    let window = Window { capacity: 20, length: 1, slices: 4, is_renewed: true };
-    let windows = [window, Window { capacity: 1000, is_renewed: false, ..window }];
+    let window = Window { capacity: 20, length: 1, slices: 4, refresh: true };
+    let windows = [window, Window { capacity: 1000, refresh: false, ..window }];
     let mut filters =
         [0, 1].map(|n| WindowedWorkload::create(&mut client, &format!("brief-{n}"), n as u64, windows[n]));
     // Many items at first, and then so few that the memory is freed.

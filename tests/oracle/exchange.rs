@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use testkit::command::item;
-use testkit::filter_model::native_in_five_chunks;
+use testkit::filter_model::native_in_four_chunks;
 use testkit::info::info;
 use testkit::payload::{Part, Payload};
 use testkit::persistence::{aof_commands, rewrite_aof};
@@ -589,7 +589,7 @@ fn options_that_only_redisbloom_accepts_are_applied_in_its_commands() {
 fn redisbloom_rejects_native_filters() {
     let server = Setup::with_module(oxbloom()).start();
     let mut client = Wire::resp2(&server);
-    native_in_five_chunks(&mut server.connect(), "key");
+    native_in_four_chunks(&mut server.connect(), "key");
     let their_server = theirs().start();
     let mut theirs_client = Wire::resp2(&their_server);
     theirs_client.run("BF.RESERVE taken 0.01 1000");

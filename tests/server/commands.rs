@@ -431,7 +431,7 @@ fn a_full_filter_adds_the_items_that_fit_and_ends_the_reply_with_the_error() {
             assert_eq!(client.run(&format!("{line} e a")), Reply::Array(vec![Reply::error(FULL)]));
             assert_eq!(client.run(&format!("{line} a b c d")), Reply::Array(vec![no.clone(); 4]));
             assert_eq!(client.run("BF.CARD key"), Reply::Integer(4));
-            assert_eq!(client.run("BF.INFO key CAPACITY").field_or_single("Capacity"), Reply::Integer(4));
+            assert_eq!(client.run("BF.INFO key CAPACITY").single_field("Capacity"), Reply::Integer(4));
         }
     }
 }
@@ -459,7 +459,7 @@ fn info_has_exactly_the_five_fields_of_redisbloom() {
         assert!((100..used).contains(&info.field("Size").integer()), "{info:?}, {used}");
         for (token, label) in ["CAPACITY", "size", "Filters", "ITEMS", "expansion"].into_iter().zip(LABELS) {
             let single = client.run(&format!("BF.INFO key {token}"));
-            assert_eq!(single.field_or_single(label), *info.field(label), "{token}");
+            assert_eq!(single.single_field(label), *info.field(label), "{token}");
         }
         // Returns true for a null. Servers before 7.0 let modules reply with a RESP3 null, but not with a map.
         let nothing = |reply: &Reply| match info {
@@ -468,7 +468,7 @@ fn info_has_exactly_the_five_fields_of_redisbloom() {
             _ => *reply == Reply::NullBulk,
         };
         assert!(nothing(client.run("BF.INFO fixed").field("Expansion rate")));
-        assert!(nothing(&client.run("BF.INFO fixed EXPANSION").field_or_single("Expansion rate")));
+        assert!(nothing(&client.run("BF.INFO fixed EXPANSION").single_field("Expansion rate")));
         for token in ["CAP", "Number", "CAPACITYX", "x"] {
             assert_eq!(client.run(&format!("BF.INFO key {token}")), Reply::error("Invalid information value"));
         }
@@ -481,14 +481,14 @@ fn info_has_further_fields_which_must_be_named() {
     for (mut client, ..) in protocols(&server) {
         client.run("FLUSHALL");
         client.run("BF.RESERVE key 0.001 1000 SEED 18446744073709551615");
-        let mut field = |token: &str, label: &str| client.run(&format!("BF.INFO key {token}")).field_or_single(label);
+        let mut field = |token: &str, label: &str| client.run(&format!("BF.INFO key {token}")).single_field(label);
         assert_eq!(field("ERROR", "Error rate").float(), 0.001);
         assert_eq!(field("seed", "Seed"), Reply::bulk("18446744073709551615"));
         assert_eq!(field("Layout", "Layout"), Reply::simple("native"));
         assert_eq!(field("FILL", "Fill ratio").float(), 0.0);
         assert_eq!(field("FPR", "Estimated false positive rate").float(), 0.0);
         add_numbers(&mut client, "key", 1000);
-        let mut field = |token: &str, label: &str| client.run(&format!("BF.INFO key {token}")).field_or_single(label);
+        let mut field = |token: &str, label: &str| client.run(&format!("BF.INFO key {token}")).single_field(label);
         let fill = field("FILL", "Fill ratio").float();
         assert!((0.1..0.6).contains(&fill), "{fill}");
         let rate = field("FPR", "Estimated false positive rate").float();
@@ -510,7 +510,7 @@ fn info_has_further_fields_which_must_be_named() {
             ("ROLLING", "Rolling"),
             ("OLDEST", "Age of the oldest slice"),
         ] {
-            let single = client.run(&format!("BF.INFO key {token}")).field_or_single(label);
+            let single = client.run(&format!("BF.INFO key {token}")).single_field(label);
             assert_eq!(*all.field(label), single, "{token}");
         }
         let facts = match &all {

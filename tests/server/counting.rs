@@ -42,7 +42,7 @@ fn ok() -> Reply {
 
 /// Returns one field of BF.INFO.
 fn field(client: &mut Wire, key: &str, token: &str, label: &str) -> Reply {
-    client.run(&format!("BF.INFO {key} {token}")).field_or_single(label)
+    client.run(&format!("BF.INFO {key} {token}")).single_field(label)
 }
 
 fn layout(client: &mut Wire, key: &str) -> String {
@@ -407,7 +407,7 @@ fn a_full_filter_has_room_again_when_items_are_removed() {
         assert_eq!(client.run("BF.MDEL key a a b c e"), array([&yes, &yes, &yes, &yes, &yes]));
         assert_eq!(client.run("BF.MADD key f g h i j"), array([&yes, &yes, &yes, &yes, &full]));
         assert_eq!(client.run("BF.CARD key"), Reply::Integer(4));
-        assert_eq!(client.run("BF.INFO key FILTERS").field_or_single("Number of filters"), Reply::Integer(1));
+        assert_eq!(client.run("BF.INFO key FILTERS").single_field("Number of filters"), Reply::Integer(1));
     }
 }
 
@@ -1105,7 +1105,7 @@ fn a_hundred_times_as_many_items_as_fit_may_be_added_and_removed() {
             assert!(late <= early + early / 4, "{kind}: {what} {late}, at first {early}");
         }
         let absent: Vec<u64> = (ABSENT..ABSENT + 10_000).collect();
-        let found = FilterModel::new("key").found(&mut client, &absent, true).len() as f64;
+        let found = FilterModel::new("key").with_reply(&mut client, &absent, true).len() as f64;
         assert!(found <= rate * absent.len() as f64, "{kind}: {found} of {}", absent.len());
     }
 }

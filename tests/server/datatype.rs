@@ -6,7 +6,7 @@ use oxbloom_filter::internals::codec::{Header, Origin};
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
-use testkit::filter_model::{FilterModel, Observed, native_in_five_chunks, various};
+use testkit::filter_model::{FilterModel, Observed, native_in_four_chunks, various};
 use testkit::info::{digest, digest_of, info, info_field, info_number, used_memory};
 use testkit::payload::Payload;
 use testkit::server::{wait_until, with_debug};
@@ -174,7 +174,7 @@ fn an_expired_filter_is_gone() {
     assert_eq!(ask::<i64>(&mut client, "PEXPIRE key 20"), 1);
     wait_until("the filter has expired", || ask::<i64>(&mut client, "EXISTS key") == 0);
     assert_eq!(error(&mut client, "BF.INFO key"), "ERR not found");
-    assert_eq!(model.found(&mut client, &(0..1000).collect::<Vec<_>>(), true), [0; 0]);
+    assert_eq!(model.with_reply(&mut client, &(0..1000).collect::<Vec<_>>(), true), [0; 0]);
     assert_eq!(ask::<i64>(&mut client, "BF.ADD key item"), 1);
     assert_eq!(ask::<i64>(&mut client, "PTTL key"), -1);
     assert_eq!(ask::<i64>(&mut client, "BF.CARD key"), 1);
@@ -292,7 +292,7 @@ fn payloads_with_swapped_chunks_or_flipped_bits_are_rejected() {
     run(&mut client, "BF.RESERVE wide 0.01 7000000").unwrap();
     FilterModel::new("wide").add(&mut client, 0..300);
     // Creates a filter with one chunk of bits, and three chunks of the table.
-    native_in_five_chunks(&mut client, "deep");
+    native_in_four_chunks(&mut client, "deep");
     for (number, (key, one, other)) in
         [("wide", 0, 1), ("wide", 1, 2), ("deep", 0, 1), ("deep", 1, 2)].iter().enumerate()
     {
@@ -379,7 +379,7 @@ fn data_of_a_later_version_is_rejected_with_an_error_that_says_so() {
 fn a_filter_that_is_loaded_in_part_can_be_saved_and_restored() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = server.connect();
-    let whole = native_in_five_chunks(&mut client, "key");
+    let whole = native_in_four_chunks(&mut client, "key");
     let mut chunks: Vec<(u64, Vec<u8>)> = Vec::new();
     loop {
         let next = chunks.last().map_or(0, |chunk| chunk.0);

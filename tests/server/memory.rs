@@ -88,7 +88,7 @@ fn a_filter_does_not_grow_beyond_maxmemory() {
     let rejection = error_text(&try_many(&mut client, "BF.MADD", "key", &numbers).unwrap_err());
     assert_eq!(rejection, grow::MAXMEMORY);
     assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), 1000);
-    let taken = model.found(&mut client, &numbers, true);
+    let taken = model.with_reply(&mut client, &numbers, true);
     assert!(taken.len() >= 90);
     model.items.extend(taken);
     let (before, info) = (digest(&mut client), filter_info(&mut client, "key"));
@@ -101,7 +101,7 @@ fn a_filter_does_not_grow_beyond_maxmemory() {
     }
     model.observe(&mut client);
     assert_eq!((digest(&mut client), filter_info(&mut client, "key")), (before, info));
-    let new = model.found(&mut client, &(5000..5020).collect::<Vec<_>>(), false)[0];
+    let new = model.with_reply(&mut client, &(5000..5020).collect::<Vec<_>>(), false)[0];
     let rejection = run_words(&mut client, &[&b"BF.ADD"[..], b"key", &item(new)]).unwrap_err();
     assert_eq!(error_text(&rejection), grow::MAXMEMORY);
     unlimited(&mut client);
@@ -129,7 +129,7 @@ fn a_native_filter_grows_in_small_steps_up_to_maxmemory() {
             Ok(_) => 100,
             Err(rejection) => {
                 assert_eq!(error_text(&rejection), grow::MAXMEMORY);
-                let taken = model.found(&mut client, &numbers, true);
+                let taken = model.with_reply(&mut client, &numbers, true);
                 assert_eq!(taken, numbers[..taken.len()]);
                 taken.len()
             }

@@ -146,7 +146,7 @@ fn a_union_of_counting_filters_grows_with_its_items_and_keeps_the_error_rate() {
     all.observe(&mut client);
     assert!(info_field::<f64>(&mut client, "all", "FPR") < 0.01);
     let absent: Vec<u64> = (ABSENT..ABSENT + 50_000).collect();
-    let found = all.found(&mut client, &absent, true).len();
+    let found = all.with_reply(&mut client, &absent, true).len();
     // The tolerance above the rate is five standard deviations.
     assert!(found < 500 + 5 * 22, "{found} of {}", absent.len());
     let card: f64 = ask(&mut client, "BF.CARD all");
@@ -169,7 +169,7 @@ fn an_overfull_union_of_nonscaling_counting_filters_accepts_no_new_item_until_ot
     assert!(rates[0] < 0.0105 && rates[1] > 0.015, "{rates:?}");
     assert_eq!(info_field::<u64>(&mut client, "both", "CAPACITY"), 400);
     let full = "ERR non scaling filter is full";
-    let new: Vec<u64> = both.found(&mut client, &(50_000..50_100).collect::<Vec<_>>(), false);
+    let new: Vec<u64> = both.with_reply(&mut client, &(50_000..50_100).collect::<Vec<_>>(), false);
     let rejection = try_many(&mut client, "BF.ADD", "both", &new[..1]).unwrap_err();
     assert_eq!(error_text(&rejection), full);
     // Items that are present are accepted.
@@ -288,7 +288,7 @@ fn counting_filters_are_intersected_only_if_they_do_not_grow() {
     assert_eq!(many::<Vec<u64>>(&mut client, "BF.MCOUNT", "new", &common), expected);
     // Few other items are found in the intersection, since both filters are less than half full.
     let others: Vec<u64> = models.iter().flat_map(|model| model.items.iter().copied()).filter(|&n| n >= 100).collect();
-    let found = FilterModel::new("new").found(&mut client, &others, true);
+    let found = FilterModel::new("new").with_reply(&mut client, &others, true);
     assert!(found.len() < 5, "{found:?}");
     // The common items can be removed.
     common.extend(25..50);

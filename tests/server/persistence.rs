@@ -5,7 +5,7 @@ use std::fs;
 use redis::{Connection, Value};
 
 use testkit::command::{item, many};
-use testkit::filter_model::{FilterModel, Observed, counting_in_three_chunks, native_in_five_chunks, various};
+use testkit::filter_model::{FilterModel, Observed, counting_in_three_chunks, native_in_four_chunks, various};
 use testkit::info::{digest, digest_of, info_field, info_number};
 use testkit::persistence::{aof_commands, rewrite_aof, shown, wait_for_bgsave};
 use testkit::server::{with_aof, with_debug};
@@ -229,7 +229,7 @@ fn a_filter_that_is_loaded_in_part_survives_a_restart_and_can_be_completed() {
         let server = with_aof("no").start();
         let mut client = server.connect();
         let model = match words {
-            "LAYOUT native" => native_in_five_chunks(&mut client, "whole"),
+            "LAYOUT native" => native_in_four_chunks(&mut client, "whole"),
             "COUNTING" => counting_in_three_chunks(&mut client, "whole"),
             _ => {
                 run(&mut client, &format!("BF.RESERVE whole 0.01 50 EXPANSION 2 {words}")).unwrap();

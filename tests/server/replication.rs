@@ -301,7 +301,7 @@ fn items_that_were_added_before_a_rejection_are_replicated() {
     assert!(error_text(&rejected).contains("non scaling filter is full"), "{rejected}");
     assert_eq!(ask::<u64>(&mut master, "BF.CARD key"), 10);
     let mut model = FilterModel::new("key");
-    model.items.extend(model.found(&mut master, &(0..30).collect::<Vec<_>>(), true));
+    model.items.extend(model.with_reply(&mut master, &(0..30).collect::<Vec<_>>(), true));
     assert!(model.items.len() >= 10);
     assert_alike(&[model], &mut master, &mut replica);
     assert_eq!(ask::<u64>(&mut replica, "BF.CARD key"), 10);

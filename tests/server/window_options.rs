@@ -273,7 +273,7 @@ fn facts(client: &mut Wire, has_booleans: bool, key: &str) -> [Option<i64>; 5] {
         ("OLDEST", "Age of the oldest slice"),
     ]
     .map(|(token, label)| {
-        let single = client.run(&format!("BF.INFO {key} {token}")).field_or_single(label);
+        let single = client.run(&format!("BF.INFO {key} {token}")).single_field(label);
         assert_eq!(*all.field(label), single, "{key} {token}");
         let is_flag = ["Refresh", "Rolling"].contains(&label);
         match single {

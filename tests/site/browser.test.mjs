@@ -189,7 +189,7 @@ test("the calculator shows the library's figures, and rejects bad input", { time
     if (kind.includes("window") || kind.includes("rolling")) await fill("slices", slices);
     const about = `${kind} ${errorRate} ${capacity}`;
     if (tooLarge) {
-      assert.match(await page.locator(".calculator-error").innerText(), /memory/, about);
+      assert.match(await page.locator(".calculator-error").innerText(), /smaller capacity/, about);
       continue;
     }
     assert.ok((await shown("empty")).startsWith(`${bytes.toLocaleString("en-US")} bytes`), about);

@@ -183,8 +183,8 @@ impl Client {
             CountingWorkload::new(&key)
         });
         let windowed = [(20, 1, 2, false), (300, 3, 8, true), (2000, 7, 64, false)];
-        let windowed = windowed.map(|(capacity, length, slices, is_renewed)| {
-            let window = Window { capacity, length, slices, is_renewed };
+        let windowed = windowed.map(|(capacity, length, slices, refresh)| {
+            let window = Window { capacity, length, slices, refresh };
             WindowedWorkload::create(&mut wire, &format!("{number}:window-{length}"), number, window)
         });
         Client {

@@ -1,5 +1,5 @@
-//! Adversaries that know the code but not the seed. Items that were crafted for one seed have no effect on a filter
-//! with another seed.
+//! Adversaries that know the code but not the seed. On a filter with another seed, items that were crafted for one seed
+//! have the same effect as random items.
 //!
 //! The attacks are those of Gerbet, Kumar and Lauradoux (2015), "The Power of Evil Choices in Bloom Filters", who
 //! attacked a crawler:
@@ -20,7 +20,7 @@ use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Hash, Layout};
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128, xxh3_128_with_seed};
 
-use crate::model::{bits, by};
+use crate::model::{by, content_bytes};
 use crate::rates::{Measurement, most_by_chance};
 
 const CAPACITY: usize = 1000;
@@ -29,8 +29,7 @@ const RATE: f64 = 0.01;
 /// The seed that the adversary knows.
 const KNOWN: u64 = 0x3C6E_F372_FE94_F82B;
 
-/// Seeds that the adversary does not know: neighbours and the complement of the known seed, simple ones, and a random
-/// one.
+/// Seeds that the adversary does not know: some derived from the known seed, two simple ones, and a random one.
 const OTHERS: [u64; 8] =
     [KNOWN + 1, KNOWN - 1, KNOWN ^ (1 << 63), !KNOWN, KNOWN.swap_bytes(), 0, 1, 0xA54F_F53A_5F1D_36F1];
 
@@ -82,25 +81,26 @@ fn forge(filter: &Filter, candidates: &mut impl Iterator<Item = Vec<u8>>) -> Ite
     candidates.filter(|item| filter.contains(item)).take(CAPACITY).collect()
 }
 
-/// Returns the bits that an item sets in an empty filter.
-fn marks(empty: &Filter, item: &[u8]) -> Vec<usize> {
+/// Returns the positions of the bits that an item sets in an empty filter.
+fn positions(empty: &Filter, item: &[u8]) -> Vec<usize> {
     let mut filter = empty.try_clone().unwrap();
     assert_eq!(filter.insert(item), Ok(true));
-    let marked = bits(&filter).into_iter().enumerate().filter(|(_, byte)| *byte != 0);
+    let marked = content_bytes(&filter).into_iter().enumerate().filter(|(_, byte)| *byte != 0);
     marked
         .flat_map(|(index, byte)| (0..8).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| 8 * index + bit))
         .collect()
 }
 
-/// Finds as many items as the filter's capacity. Each sets as many bits as possible that no other item has set.
+/// Finds as many items as the filter's capacity. Each is the one of 32 candidates that sets the most bits that no
+/// earlier item has set.
 fn spread(empty: &Filter, candidates: &mut impl Iterator<Item = Vec<u8>>) -> Items {
     const TRIES: usize = 32;
     let mut taken = HashSet::new();
     let mut best = || {
-        let tries = candidates.by_ref().take(TRIES).map(|item| (marks(empty, &item), item));
-        let (marks, item) =
-            tries.max_by_key(|(marks, _)| marks.iter().filter(|mark| !taken.contains(*mark)).count()).unwrap();
-        taken.extend(marks);
+        let tries = candidates.by_ref().take(TRIES).map(|item| (positions(empty, &item), item));
+        let new = |positions: &[usize]| positions.iter().filter(|position| !taken.contains(*position)).count();
+        let (positions, item) = tries.max_by_key(|(positions, _)| new(positions)).unwrap();
+        taken.extend(positions);
         item
     };
     (0..CAPACITY).map(|_| best()).collect()
@@ -108,8 +108,8 @@ fn spread(empty: &Filter, candidates: &mut impl Iterator<Item = Vec<u8>>) -> Ite
 
 /// Finds as many items as the filter's capacity. All their bits are in the first quarter of the filter.
 fn crowd(empty: &Filter, candidates: &mut impl Iterator<Item = Vec<u8>>) -> Items {
-    let quarter = 8 * bits(empty).len() / 4;
-    candidates.filter(|item| marks(empty, item).iter().all(|&mark| mark < quarter)).take(CAPACITY).collect()
+    let quarter = 8 * content_bytes(empty).len() / 4;
+    candidates.filter(|item| positions(empty, item).iter().all(|&position| position < quarter)).take(CAPACITY).collect()
 }
 
 /// Measures the false-positive rate of a filter with the items.
@@ -207,7 +207,7 @@ fn murmur_twins(pairs: usize) -> Items {
 fn some_items_collide_in_every_classic_filter_but_in_no_other() {
     let twins = murmur_twins(8);
     assert_eq!(twins.iter().collect::<HashSet<_>>().len(), 256);
-    let filter = |layout, error_rate: f64, capacity: u64| {
+    let twins_found = |layout, error_rate: f64, capacity: u64| {
         let (error_rate, capacity) = (ErrorRate::new(error_rate).unwrap(), capacity.try_into().unwrap());
         let mut filter =
             Filter::create(CreateParams { error_rate, capacity, growth: by(2), layout }, |_| true).unwrap();
@@ -215,9 +215,9 @@ fn some_items_collide_in_every_classic_filter_but_in_no_other() {
         found(&filter, &twins)
     };
     for (error_rate, capacity) in [(0.1, 100), (0.01, 1000), (1e-9, 12_345), (0.001, 1_000_000)] {
-        assert_eq!(filter(CLASSIC, error_rate, capacity), 256);
+        assert_eq!(twins_found(CLASSIC, error_rate, capacity), 256);
         for (layout, seed) in SEEDED.iter().flat_map(|layout| OTHERS.map(|seed| (layout, seed))) {
-            assert_eq!(filter(layout(seed), error_rate, capacity), 1);
+            assert_eq!(twins_found(layout(seed), error_rate, capacity), 1);
         }
     }
 }
@@ -227,9 +227,9 @@ fn some_items_collide_in_every_classic_filter_but_in_no_other() {
 ///
 /// For items above 240 bytes, XXH3 combines words of the item with words of a secret, which are constants plus or minus
 /// the seed. It multiplies the two halves of each combined word, and sums up every eighth product. Changes of the top
-/// bits of two words in the same sum cancel if the combined words have equal lower halves. The necessary difference of
-/// the lower halves is a function of the seed, as `x ^ (x + d)` with a constant `d` is of `x`: see
-/// [`likely_differences`].
+/// bits of two words in the same sum cancel if the combined words have equal lower halves. To make them equal, the
+/// lower halves of the item's words must differ by the XOR of the secret's. This XOR depends on the seed. It has the
+/// form `x ^ (x + d)`, where `d` is a constant and `x` depends on the seed: see [`likely_differences`].
 fn long_pair(length: usize, places: [usize; 2], difference: u32, is_flipped: bool) -> [Vec<u8>; 2] {
     let mut item = vec![b'/'; length];
     let word = u64::from(difference) | u64::from(is_flipped) << 63;
@@ -245,7 +245,8 @@ fn long_pair(length: usize, places: [usize; 2], difference: u32, is_flipped: boo
 const PLACES: [usize; 2] = [0, 768];
 const DISTANCE: u32 = 0x0609_FBF0;
 
-/// Returns the values that `x ^ (x + distance)` has for at least one `x` in `2^bits`, the most likely first.
+/// Returns the values that `x ^ (x + distance)` has for at least a fraction `2^-bits` of all `x`, the most likely
+/// first.
 fn likely_differences(distance: u32, bits: u32) -> Vec<u32> {
     // If a digit of the distance equals the carry, the next carry is the same. Otherwise, the next carry is the digit
     // of `x`.
@@ -267,8 +268,8 @@ fn likely_differences(distance: u32, bits: u32) -> Vec<u32> {
 /// Returns a pair of items of 32 bytes that have the same hash under one seed in `2^18`.
 ///
 /// For items of 17 to 240 bytes, XXH3 multiplies two combined words with each other. If the item's words are
-/// complements, changing both by the difference of the combined words exchanges the factors and preserves the product.
-/// The difference is `x ^ (x + d)` again.
+/// complements, XORing both with the XOR of the combined words exchanges the factors and preserves the product. This
+/// XOR has the form `x ^ (x + d)` again.
 fn short_pair() -> [Vec<u8>; 2] {
     let item = |word: u64| [[b'/'; 16].as_slice(), &word.to_le_bytes(), &(!word).to_le_bytes()].concat();
     [item(0), item(0x0500_C444_9212_1551)]

@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::model::{bits, built, by, insert_in_batches, item, through_a_file, whole};
+use crate::model::{built, by, content_bytes, insert_in_batches, item, through_a_file, whole};
 
 fn params(error_rate: f64, capacity: u64, growth: Growth) -> CreateParams {
     let layout = Layout::Classic { stored_expansion: 2 };
@@ -27,7 +27,7 @@ fn classic_filter(error_rate: f64, capacity: u64, growth: Growth) -> Filter {
 
 /// Returns the positions of the set bits.
 fn positions(filter: &Filter) -> Vec<usize> {
-    let bits = bits(filter);
+    let bits = content_bytes(filter);
     (0..8 * bits.len()).filter(|position| bits[position / 8] >> (position % 8) & 1 == 1).collect()
 }
 
@@ -76,12 +76,13 @@ fn items_set_the_same_bits_as_in_redisbloom() {
 
 #[test]
 fn layers_have_the_same_sizes_as_in_redisbloom() {
-    // The columns are the error rate, the capacity, the growth, and the bytes, probes, capacity and rate of each layer.
     let mut filter = classic_filter(0.01, 100, by(2));
     (0..650).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
+    // The bytes, probes, capacity and error rate of each layer.
     let layers = filter.layers().map(|layer| (layer.bytes, layer.probes, layer.capacity, layer.error_rate));
     assert_eq!(layers.collect::<Vec<_>>(), [(144, 8, 100, 0.005), (312, 9, 200, 0.0025), (696, 10, 400, 0.00125)]);
     assert_eq!(filter.memory_usage(), 144 + 312 + 696 + 32 + 3 * 64);
+    // The columns are the error rate, the capacity, the growth, and the bytes and probes of the layer.
     for (rate, capacity, growth, bytes, probes) in [
         (0.9, 1000, by(2), 208, 2),
         (0.9, 1000, Growth::Fixed, 32, 1),
@@ -139,20 +140,21 @@ proptest! {
         sizes in vec(1usize..70, 1..4),
     ) {
         let mut filter = Filter::create(params, |_| true).unwrap();
-        let mut alone = Filter::create(params, |_| true).unwrap();
+        let mut one_by_one = Filter::create(params, |_| true).unwrap();
         let answers = insert_in_batches(&mut filter, &items, &sizes);
         for (item, answer) in items.iter().zip(&answers) {
-            let claimed = alone.contains(item);
-            let new = alone.insert(item);
+            let claimed = one_by_one.contains(item);
+            let new = one_by_one.insert(item);
             prop_assert_eq!(new, *answer);
             prop_assert_eq!(claimed, new == Ok(false));
         }
-        prop_assert!(whole(&filter) == whole(&alone));
+        prop_assert!(whole(&filter) == whole(&one_by_one));
         let hashes: Vec<_> = items.iter().map(|item| filter.hash(item)).collect();
         for copy in [through_a_file(&filter), through_a_client(&filter), filter.try_clone().unwrap(), filter] {
-            prop_assert!(whole(&copy) == whole(&alone));
-            prop_assert_eq!((copy.len(), copy.capacity()), (alone.len(), alone.capacity()));
-            prop_assert_eq!((copy.fill(), copy.false_positive_rate()), (alone.fill(), alone.false_positive_rate()));
+            prop_assert!(whole(&copy) == whole(&one_by_one));
+            prop_assert_eq!((copy.len(), copy.capacity()), (one_by_one.len(), one_by_one.capacity()));
+            prop_assert_eq!(copy.fill(), one_by_one.fill());
+            prop_assert_eq!(copy.false_positive_rate(), one_by_one.false_positive_rate());
             let mut found = vec![false; items.len()];
             copy.contains_hashes(&hashes, &mut found, 0);
             for ((item, answer), found) in items.iter().zip(&answers).zip(found) {
@@ -199,7 +201,7 @@ fn a_late_chunk_clears_bits_only_if_it_comes_from_a_master() {
     assert_eq!(filter.fill(), fill);
     let loaded = codec::load_chunk(&mut filter, chunk.cursor, &chunk.data, Origin::Replication).unwrap();
     assert_eq!(loaded, LoadedChunk { bytes: &chunk.data, changed: true });
-    assert_eq!((bits(&filter), filter.fill()), (bits(&early), 0.0));
+    assert_eq!((content_bytes(&filter), filter.fill()), (content_bytes(&early), 0.0));
 }
 
 /// The item count at the start of a classic header can look like the start of a native header.
@@ -274,7 +276,7 @@ fn a_file_with_items_that_cannot_be_counted_is_rejected() {
             self.unsigned().map(f64::from_bits)
         }
         fn string(&mut self) -> Result<Vec<u8>, DecodeError> {
-            unreachable!("a classic file has arrays only")
+            unreachable!("a classic filter is stored as numbers and arrays")
         }
         fn array(&mut self, bytes: u64) -> Result<Bytes, DecodeError> {
             Ok(Bytes::zeroed(bytes)?)
@@ -303,7 +305,7 @@ fn no_filter_has_more_layers_than_halvings_of_its_error_rate() {
     let (held, error) = rejected.expect("an addition that fails");
     assert_eq!((error, deepest.num_layers()), (Error::CannotGrow, classic::MAX_LAYERS - 2));
     assert!((0..held).all(|number| deepest.contains(item(number))));
-    // The limit on probes per look-up is not reached, so absent items are not found.
+    // The limit on probes per look-up is not reached, so some absent items are not found.
     let found = (200_000..202_000).filter(|&number| deepest.contains(item(number))).count();
     assert!(found < 2_000, "all absent items are found");
 }

@@ -16,7 +16,7 @@ use proptest::sample::{Index, select};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::model::{self, body, built, by, chunks, insert_batch, item, params, with_checksum};
-use crate::rates::{Fresh, Measurement, offer, queries};
+use crate::rates::{Fresh, Measurement, lookups_for, offer};
 
 /// The maximum number of bytes that these tests allocate for a header, so that they run on small machines.
 const MEMORY_LIMIT: u64 = 16 << 20;
@@ -53,7 +53,7 @@ impl Random {
         Random { seed, drawn: 0 }
     }
 
-    fn fastrange(&mut self, end: usize) -> usize {
+    fn below(&mut self, end: usize) -> usize {
         self.drawn += 1;
         (xxh3_64_with_seed(&self.drawn.to_le_bytes(), self.seed) % end as u64) as usize
     }
@@ -287,8 +287,8 @@ fn no_item_is_lost_in_100_000_operations() {
         let mut modelled = Modelled::new(counting_params(rate, capacity, growth, 1));
         let mut random = Random::new(capacity);
         for operation in 0..100_000 {
-            let (number, swells) = (random.fastrange(items) as u64, operation / 5_000 % 2 == 0);
-            let touched = match random.fastrange(10) {
+            let (number, swells) = (random.below(items) as u64, operation / 5_000 % 2 == 0);
+            let touched = match random.below(10) {
                 0 => {
                     modelled.act(Act::AddAbsent, &[number]);
                     Some(number)
@@ -301,14 +301,14 @@ fn no_item_is_lost_in_100_000_operations() {
                     modelled.act(Act::Add, &[number, number / 2, number]);
                     Some(number)
                 }
-                _ => modelled.remove_one(|held| random.fastrange(held)),
+                _ => modelled.remove_one(|held| random.below(held)),
             };
             touched.into_iter().for_each(|number| modelled.check_one(number));
             if operation % 500 == 0 {
                 modelled.check();
             }
         }
-        modelled.clear(|held| random.fastrange(held));
+        modelled.clear(|held| random.below(held));
     }
 }
 
@@ -358,7 +358,7 @@ fn a_prefetched_batch_gets_the_same_answers() {
 fn churn(filter: &mut Filter, held: &mut VecDeque<Hash>, fresh: &mut Fresh, times: u64, random: &mut Option<Random>) {
     for hash in fresh.hashes(filter, times) {
         if let Some(random) = random {
-            let at = random.fastrange(held.len());
+            let at = random.below(held.len());
             held.swap(0, at);
         }
         let gone = held.pop_front().unwrap();
@@ -379,7 +379,7 @@ fn populate(filter: &mut Filter, items: u64, fresh: &mut Fresh) -> VecDeque<Hash
     hashes.into()
 }
 
-/// Measures filters that `fill` has filled.
+/// Measures filters that `fill` fills. Returns a message if there are too many false positives for `rate`.
 fn exceeds(
     what: String,
     rate: f64,
@@ -391,9 +391,9 @@ fn exceeds(
         fill(&mut filter, &mut Fresh::default());
         filter.len()
     };
-    let queries = queries(rate).min(1_000_000);
-    let filters = (queries / items.max(16) / 2).clamp(4, 100);
-    Measurement::new(what, make, fill, filters, queries).exceeds(rate)
+    let lookups = lookups_for(rate).min(1_000_000);
+    let filters = (lookups / items.max(16) / 2).clamp(4, 100);
+    Measurement::new(what, make, fill, filters, lookups).exceeds(rate)
 }
 
 #[test]
@@ -433,7 +433,7 @@ fn a_counting_filter_keeps_its_rate_when_it_grows() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// All items of a full or grown filter are replaced several times.
+/// A full, nearly full or grown filter gets four times as many new items as it holds. Each replaces an old one.
 #[test]
 fn a_counting_filter_keeps_its_rate_while_items_come_and_go() {
     let mut failures = Vec::new();
@@ -497,7 +497,7 @@ fn the_estimated_rate_of_a_counting_filter_is_the_measured_one() {
 /// A counting filter of fixed size has at most 1.15 times the bits per item of a plain filter at 1 %, and at most as
 /// many at 0.1 %. A growing one has at most 1.8 times as many on average.
 #[test]
-fn a_counting_filter_takes_hardly_more_memory_than_a_plain_one() {
+fn the_memory_of_a_counting_filter_stays_within_stated_ratios_to_a_plain_one() {
     for (rate, most) in [(0.01, 1.15), (0.001, 1.0), (1e-4, 1.0)] {
         for items in [10_000, 100_000, 1_000_000] {
             let plain = model::filter(rate, items, Growth::Fixed, 1).memory_usage() as f64;
@@ -536,7 +536,7 @@ impl Peak {
     }
 }
 
-/// In this test, as many items are removed as are added, as happens with sessions, leases or recent visitors.
+/// In this test, each added item replaces a removed one, as happens with sessions, leases or recent visitors.
 #[test]
 fn a_filter_whose_items_come_and_go_stays_as_large_as_it_was() {
     for rate in [0.3, 0.1, 0.01] {
@@ -568,7 +568,7 @@ fn a_filter_whose_items_come_and_go_stays_as_large_as_it_was() {
     }
 }
 
-/// Fails each allocation of an addition once. The filter then holds the same items as before, and the next attempt
+/// Fails the first allocation of each addition. The filter then holds the same items as before, and the next attempt
 /// succeeds.
 #[test]
 fn a_failed_allocation_loses_nothing() {
@@ -602,7 +602,7 @@ fn a_failed_allocation_loses_nothing() {
     assert_eq!((filter.len(), filter.fill()), (0, 0.0));
 }
 
-/// Returns a filter that grew, and then lost some items.
+/// Returns a filter that grew, and from which some items were then removed.
 fn grown() -> Filter {
     let mut filter = counting(0.01, 100, by(2), 7);
     (0..5_000).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
@@ -673,7 +673,7 @@ fn impossible_numbers_of_a_table_are_rejected() {
     const RECORD: usize = 32;
     let number = |value: u64| value.to_le_bytes().to_vec();
     let impossible: &[(&str, usize, Vec<u8>)] = &[
-        ("layers of bits", 4, vec![0]),
+        ("a native filter", 4, vec![0]),
         ("an unknown kind", 4, vec![1]),
         ("reserved bytes", 5, vec![0, 0, 1]),
         ("a table that grows, in a filter that does not", 8, vec![0; 4]),
@@ -740,7 +740,7 @@ fn any_edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-/// Returns a small filter with low and high counts, which grows or does not.
+/// Returns a small filter with counts from 1 to 9. It grows if `growing` is true.
 fn small(growing: bool) -> Filter {
     let mut filter = counting(0.3, 150, if growing { by(2) } else { Growth::Fixed }, 7);
     for number in 0..100 {
@@ -828,13 +828,13 @@ fn chunks_of_a_table_may_arrive_in_any_order_and_more_than_once() {
 }
 
 /// An operation on a filter.
-type Change = fn(&mut Filter);
+type Operation = fn(&mut Filter);
 
-/// If such a chunk were accepted, items that the write removed or moved could be loaded in part.
+/// If such a chunk were accepted, the copy could contain items that the write removed, or lack items that it moved.
 #[test]
 fn a_chunk_from_before_a_write_is_rejected_after_it() {
     const FIRST: u64 = 1;
-    let writes: &[(&str, Change)] = &[
+    let writes: &[(&str, Operation)] = &[
         ("a new item", |filter| assert_eq!(filter.insert(b"new"), Ok(true))),
         ("another occurrence", |filter| assert_eq!(filter.insert(item(FIRST)), Ok(false))),
         ("a removal", |filter| assert!(remove(filter, &item(FIRST)))),
@@ -877,7 +877,7 @@ fn a_chunk_from_before_a_write_is_rejected_after_it() {
         assert!(model::whole(&whole) == model::whole(&source), "{what}");
     }
 
-    let questions: &[(&str, Change)] = &[
+    let questions: &[(&str, Operation)] = &[
         ("a look-up", |filter| assert!(filter.contains(item(FIRST)))),
         ("a present item, only if it is absent", |filter| {
             let hash = filter.hash(&item(FIRST));

@@ -28,7 +28,7 @@ fn grown() -> Filter {
     filter
 }
 
-/// Forges a chunk with a correct checksum for filters with this seed.
+/// Forges a chunk that has the tag of a filter and a correct checksum.
 fn forged(filter: &Filter, offset: u64, bits: &[u8]) -> Vec<u8> {
     native::encode_chunk(native_of(filter), Chunk { offset, bits }).unwrap()
 }
@@ -66,7 +66,7 @@ fn use_in_every_way(mut filter: Filter) {
     assert!(filter.memory_usage() >= model::memory_when_aligned(&filter));
     let copy = filter.try_clone().unwrap();
     assert!(codec::encode_header(&copy).unwrap() == codec::encode_header(&filter).unwrap());
-    let bytes = model::bits(&filter).len() as u64;
+    let bytes = model::content_bytes(&filter).len() as u64;
     assert!(native::chunks(native_of(&filter)).all(|chunk| chunk.cursor() <= chunk::FIRST_CHUNK_CURSOR + bytes));
 }
 
@@ -232,7 +232,7 @@ proptest! {
             *at.get_mut(&mut bytes) ^= xor;
             prop_assert_eq!(model::load(&mut copy, chunk.cursor(), &bytes), Err(DecodeError::Corrupt));
         }
-        prop_assert!(model::bits(&copy).iter().all(|&byte| byte == 0));
+        prop_assert!(model::content_bytes(&copy).iter().all(|&byte| byte == 0));
     }
 }
 
@@ -259,7 +259,7 @@ fn a_truncated_or_extended_chunk_is_rejected() {
 fn a_chunk_at_another_place_is_rejected() {
     let filter = grown();
     let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
-    let all = model::bits(&filter).len() as u64;
+    let all = model::content_bytes(&filter).len() as u64;
     for chunk in native::chunks(native_of(&filter)) {
         let bytes = native::encode_chunk(native_of(&filter), chunk).unwrap();
         for cursor in (0..all + 1000).chain([u64::MAX, u64::MAX - 63, 1 << 63]) {
@@ -387,8 +387,8 @@ fn chunks_may_be_of_any_length() {
     let mut stored = stored.into_iter();
     let loaded = header.build_filled(|| stored.next().ok_or(DecodeError::Corrupt));
     assert!(model::whole(&loaded.unwrap()) == model::whole(&filter));
-    // A chunk must not reach past the blocks, and its length must not overflow.
-    for bits in [vec![], vec![0xFF; 63], vec![0xFF; model::bits(&filter).len() + 64]] {
+    // Each chunk must have whole blocks, at least one, and must not reach past the last block.
+    for bits in [vec![], vec![0xFF; 63], vec![0xFF; model::content_bytes(&filter).len() + 64]] {
         let checksum = Chunk { offset: 0, bits: &bits }.checksum(native_of(&filter));
         assert_eq!(header.build_filled(|| Ok((&bits, checksum))).err(), Some(DecodeError::Corrupt));
     }

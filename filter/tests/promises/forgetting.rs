@@ -1,7 +1,7 @@
 //! Filters that forget: they remember items for as long as they must, and then forget them.
 //!
-//! A model holds every item, the time of its addition and its lifetime. Only the number of false positives among
-//! forgotten items is random: [`rates`](crate::rates) explains its bound.
+//! A model holds, for every item, the time until which the filter must remember it. All tests are deterministic, except
+//! for the inputs that proptest draws.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -17,7 +17,7 @@ use proptest::sample::{Index, select};
 
 use crate::model::{body, by, item, params, through_a_client, through_a_file, whole, with_checksum};
 
-/// A time that is not a multiple of the length of any slice.
+/// A time that is not a multiple of the usual lengths of slices.
 const START: u64 = 1_600_000_000_123;
 
 fn window(length: u64, slices: u8) -> Window {
@@ -73,7 +73,7 @@ fn insert(filter: &mut Filter, numbers: &[u64], now: u64, lifetime: Option<u64>)
 }
 
 #[test]
-fn additions_may_renew_items_that_the_window_does_not() {
+fn an_addition_with_refresh_renews_items_of_a_window_without_it() {
     let mut filter = windowed(0.001, 100, Growth::Fixed, window(1000, 4));
     let mut add = |now, refresh| {
         let options = InsertOptions { now, refresh, ..OnDuplicate::Count.into() };
@@ -92,10 +92,12 @@ struct Modelled {
     window: Window,
     now: u64,
     due: BTreeMap<u64, Due>,
-    /// The number of additions of new items, and of new or renewed items.
+    /// The number of new items so far.
     new: u64,
+    /// The number of new and of renewed items so far.
     additions: u64,
-    /// The additions before this one may be forgotten, since there were more items than the capacity.
+    /// The number of additions when the filter may last have had more items than its capacity. Earlier additions may be
+    /// forgotten.
     crowded: u64,
     capacity: u64,
 }
@@ -105,8 +107,9 @@ struct Modelled {
 struct Due {
     /// The time until which the item must be remembered.
     until: u64,
-    /// The number of new items before the item, and the number of additions before its last addition.
+    /// The number of new items before the item.
     new: u64,
+    /// The number of additions before the item's last addition.
     additions: u64,
 }
 
@@ -147,7 +150,7 @@ impl Modelled {
                     self.due.insert(number, Due { until, additions: self.additions, ..due });
                     self.additions += 1;
                 }
-                // An item that is renewed within its slice is remembered until the slice is forgotten.
+                // An item that is added again in its slice needs no renewal: the slice is remembered long enough.
                 Answer::Present if self.window.refresh => {
                     if let Some(due) = self.due.get_mut(&number).filter(|_| must_be_there) {
                         due.until = due.until.max(until);
@@ -206,7 +209,7 @@ enum Act {
     AddFor(u64, u64, Index),
     /// Advances the clock by up to half a window.
     Wait(Index),
-    /// Sets the clock back for a while.
+    /// Looks up and adds items at an earlier time, once.
     GoBack,
     Reload,
     Copy,
@@ -233,8 +236,9 @@ fn windows() -> impl Strategy<Value = (Growth, Window)> {
         4 => (growth, length.clone(), slices.clone(), any::<bool>())
             .prop_map(|(growth, length, slices, refresh)| (growth, Window { refresh, ..window(length, slices) })),
         1 => slices.clone().prop_map(|slices| (Growth::Fixed, Window { rolling: true, ..window(0, slices) })),
-        2 => (length, slices, any::<bool>())
-            .prop_map(|(length, slices, refresh)| (Growth::Fixed, Window { refresh, rolling: true, ..window(length, slices) })),
+        2 => (length, slices, any::<bool>()).prop_map(|(length, slices, refresh)| {
+            (Growth::Fixed, Window { refresh, rolling: true, ..window(length, slices) })
+        }),
     ]
 }
 
@@ -406,7 +410,7 @@ struct Times {
     body: Vec<u8>,
     forgotten: usize,
     latest: usize,
-    /// The time when each slice is forgotten.
+    /// The offset of the time when each slice is forgotten.
     ends: Vec<usize>,
     is_rolling: bool,
 }

@@ -4,7 +4,7 @@ use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{CreateParams, Growth, InsertOptions, Layout, OnDuplicate, Window};
 
 use crate::model::{by, params};
-use crate::rates::{Fresh, Measurement, most_by_chance, queries};
+use crate::rates::{Fresh, Measurement, lookups_for, most_by_chance};
 
 /// The length of all windows here, in milliseconds, and the start time.
 const LENGTH: u64 = 3_600_000;
@@ -57,7 +57,7 @@ const SCENARIOS: [Scenario; 7] = [
         for step in 0..480 {
             let (per_step, now) = (capacity / 160, START + step * LENGTH / 160);
             add(filter, fresh, per_step, now);
-            let mut again = Fresh::from(fresh.drawn().saturating_sub(20 * per_step));
+            let mut again = Fresh::starting_at(fresh.drawn().saturating_sub(20 * per_step));
             add(filter, &mut again, per_step, now);
         }
     }),
@@ -68,7 +68,7 @@ const SCENARIOS: [Scenario; 7] = [
 ];
 
 #[test]
-fn the_error_rate_holds_at_every_moment() {
+fn the_error_rate_holds_after_every_history() {
     const CAPACITY: u64 = 16_000;
     let mut failures = Vec::new();
     for rate in [0.01, 0.001] {
@@ -83,7 +83,7 @@ fn the_error_rate_holds_at_every_moment() {
                     let what = format!("{name}: rate {rate}, {growth:?}, {window:?}");
                     let make = |seed| windowed(rate, CAPACITY, growth, window, seed);
                     let fill = |filter: &mut Filter, fresh: &mut Fresh| scenario(filter, fresh, CAPACITY);
-                    failures.extend(Measurement::new(what, make, fill, 6, queries(rate)).exceeds(rate));
+                    failures.extend(Measurement::new(what, make, fill, 6, lookups_for(rate)).exceeds(rate));
                 }
             }
         }
@@ -92,7 +92,7 @@ fn the_error_rate_holds_at_every_moment() {
 }
 
 #[test]
-fn a_steady_stream_takes_little_more_than_a_plain_filter() {
+fn the_memory_of_a_steady_stream_stays_within_stated_ratios_to_a_plain_filter() {
     const CAPACITY: u64 = 400_000;
     for (rate, most) in [(0.01, 1.8), (0.001, 1.5)] {
         let plain = Filter::new(rate, CAPACITY).unwrap().memory_usage() as f64;
@@ -100,17 +100,18 @@ fn a_steady_stream_takes_little_more_than_a_plain_filter() {
             let mut filter = windowed(rate, CAPACITY, growth, window(8, refresh), 7);
             let (mut fresh, mut largest) = (Fresh::default(), 0);
             for step in 0..240 {
-                // At the end of a slice, the filter remembers a window, a slice and a step.
+                // At the end of a slice, the filter remembers the items of a window, a slice and a step. With
+                // `CAPACITY / 80` items per step, these would be more than it has room for.
                 let (per_step, now) = (CAPACITY / 82, START + step * LENGTH / 80);
                 add(&mut filter, &mut fresh, per_step, now);
                 // Some items come again.
-                let mut again = Fresh::from(fresh.drawn().saturating_sub(3 * per_step));
+                let mut again = Fresh::starting_at(fresh.drawn().saturating_sub(3 * per_step));
                 add(&mut filter, &mut again, per_step, now);
                 largest = largest.max(filter.memory_usage());
             }
             let times = largest as f64 / plain;
             println!(
-                "{rate} {growth:?} refresh {refresh}: {times:.3} times a plain filter, {} parts",
+                "{rate} {growth:?} refresh {refresh}: {times:.3} times a plain filter, {} layers",
                 filter.num_layers()
             );
             assert!(times <= most && filter.num_layers() == 1, "{rate} {growth:?} refresh {refresh}: {times}");
@@ -118,7 +119,7 @@ fn a_steady_stream_takes_little_more_than_a_plain_filter() {
     }
 }
 
-/// Returns the rows of the table on the page: the number of slices, and the bits of an item at 1 % and at 0.1 %.
+/// Returns the rows of the table in docs/forgetting.md: the number of slices, and the bits of an item at 1 % and 0.1 %.
 fn rows_of_the_page() -> Vec<(u8, [f64; 2])> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/forgetting.md");
     let page = std::fs::read_to_string(path).expect("the page");
@@ -134,7 +135,7 @@ fn rows_of_the_page() -> Vec<(u8, [f64; 2])> {
 #[test]
 fn an_item_takes_as_many_bits_as_the_page_says() {
     const CAPACITY: u64 = 400_000;
-    /// The number of additions in a window. Each slice has equally many.
+    /// The number of batches in a window. Each slice gets equally many.
     const STEPS: u64 = 192;
     let rows = rows_of_the_page();
     assert_eq!(rows.iter().map(|(slices, _)| *slices).collect::<Vec<_>>(), [2, 4, 8, 16, 64]);
@@ -149,7 +150,7 @@ fn an_item_takes_as_many_bits_as_the_page_says() {
             }
             let bits = most as f64 * 8.0 / CAPACITY as f64;
             println!(
-                "{slices} slices at {rate}: {bits:.2} bits an item, {stated} stated, {} parts",
+                "{slices} slices at {rate}: {bits:.2} bits an item, {stated} stated, {} layers",
                 filter.num_layers()
             );
             wrong.extend(((bits - stated).abs() > 0.1).then(|| format!("{slices} slices at {rate}: {bits:.2}")));
@@ -166,7 +167,7 @@ fn forgotten_items_are_false_positives_no_more_often_than_new_ones() {
             let mut filter = windowed(rate, capacity, by(2), window(slices, refresh), 7);
             let mut fresh = Fresh::default();
             stream(&mut filter, &mut fresh, ITEMS, 4, START);
-            // The first two of the four windows are forgotten, and almost all of the third.
+            // The first two of the four windows are forgotten, with any number of slices.
             let old = Fresh::default().hashes(&filter, 2 * ITEMS);
             let mut found = vec![false; old.len()];
             filter.contains_hashes(&old, &mut found, 0);

@@ -1,11 +1,11 @@
-//! The public interface of the crate, for all kinds of filters.
+//! The public interface of the crate, for all kinds of filters except those that forget.
 
 use oxbloom_filter::{DecodeError, Error, Filter, FilterBuilder, MergeError};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::model::item;
 
-/// Returns builders for all kinds of filters, fixed and growing.
+/// Returns builders for all kinds of filters except those that forget, fixed and growing.
 fn builders() -> Vec<FilterBuilder> {
     let base = Filter::builder().error_rate(0.01).capacity(500);
     let kinds = [base.seed(7), base.seed(7).counting(), base.classic()];
@@ -22,7 +22,7 @@ fn assert_same(one: &Filter, other: &Filter) {
     assert_eq!(one.to_bytes(), other.to_bytes());
     assert_eq!(one.contains_batch((0..20_000).map(item)), other.contains_batch((0..20_000).map(item)));
     assert_eq!((one.len(), one.capacity()), (other.len(), other.capacity()));
-    // The memory of a filter that has grown is not compared.
+    // The memory of a filter with several layers is not compared.
     assert!(one.num_layers() > 1 || one.memory_usage() == other.memory_usage());
 }
 

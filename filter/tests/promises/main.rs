@@ -3,7 +3,7 @@
 //! - [`membership`]: no false negatives, and the number of items that fit;
 //! - [`counting`]: the same for filters with removal, and counts;
 //! - [`forgetting`]: the same for filters that forget, and the times when they forget;
-//! - [`interface`]: the public interface, for all kinds of filters;
+//! - [`interface`]: the public interface, for all kinds of filters except those that forget;
 //! - [`rates`]: measured false-positive rates; [`forgetting_rates`]: those of filters that forget;
 //! - [`adversary`]: false-positive rates when an adversary chooses the items;
 //! - [`merging`]: unions and intersections of filters;

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use crate::model::{self, by, filter, item, layer, native_of, params};
 
-/// Returns parameters from the whole range: error rates from 0.9 to 1e-12, and mostly small capacities.
+/// Returns parameters from a wide range: error rates from 0.9 to 1e-12, and mostly small capacities.
 fn any_params() -> impl Strategy<Value = CreateParams> {
     let rate = (-12.0..=0.9f64.log10()).prop_map(|exponent| 10f64.powf(exponent));
     let capacity = prop_oneof![2 => 1u64..=30, 1 => 1u64..=300, 1 => 1u64..=4000];
@@ -36,7 +36,7 @@ fn insert_each<'a>(filter: &mut Filter, items: &'a [Vec<u8>]) -> HashSet<&'a [u8
     let (mut taken, mut new) = (HashSet::<&[u8]>::new(), 0);
     for item in items {
         let (claimed, layers) = (filter.contains(item), filter.num_layers());
-        assert!(claimed || !taken.contains(&item[..]), "forgotten: {item:?}");
+        assert!(claimed || !taken.contains(&item[..]), "false negative: {item:?}");
         match filter.insert(item) {
             Ok(answer) => {
                 assert_eq!(answer, !claimed, "{item:?}");
@@ -88,7 +88,8 @@ fn assert_same(filter: &Filter, copy: &Filter, questions: &[Vec<u8>]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// [`insert_each`] also checks that `insert` returns true exactly for the items that were absent.
+    /// [`insert_each`] also checks that `insert` returns true exactly for the accepted items that `contains` did not
+    /// find.
     #[test]
     fn an_accepted_item_is_never_lost(params in any_params(), items in any_items()) {
         let mut filter = Filter::create(params, |_| true).unwrap();
@@ -113,7 +114,7 @@ proptest! {
             assert_same(&filter, copy, &items);
             assert_same(&filter, copy, &absent);
         }
-        // Later items also have the same effects on both: on answers, counts and growth.
+        // Later items also have the same effects on the filter and on each copy: on answers, counts and growth.
         let later = absent.iter().map(|item| filter.insert(item)).collect::<Vec<_>>();
         for mut copy in copies {
             prop_assert!(later.iter().eq(&absent.iter().map(|item| copy.insert(item)).collect::<Vec<_>>()));
@@ -148,7 +149,8 @@ proptest! {
         let single: Vec<_> = questions.iter().map(|item| in_batches.contains(item)).collect();
         prop_assert_eq!(&single, &answers(&in_batches, &hashes));
         for size in sizes {
-            prop_assert!(single.iter().eq(&hashes.chunks(size).flat_map(|b| answers(&in_batches, b)).collect::<Vec<_>>()));
+            let batched: Vec<_> = hashes.chunks(size).flat_map(|batch| answers(&in_batches, batch)).collect();
+            prop_assert_eq!(&single, &batched);
         }
     }
 
@@ -218,7 +220,7 @@ proptest! {
         prop_assert_eq!(rejected.err(), Some(Error::OutOfMemory));
 
         let mut filter = Filter::create(params, |bytes| Some(bytes) == asked).unwrap();
-        prop_assert_eq!(Some(model::bits(&filter).len() as u64), asked);
+        prop_assert_eq!(Some(model::content_bytes(&filter).len() as u64), asked);
         let hashes: Vec<Hash> = items.iter().map(|item| filter.hash(item)).collect();
         let mut new = vec![false; hashes.len()];
         let inserted = filter.insert_hashes(&hashes, &mut new, &mut [], &OnDuplicate::Count.into(), &mut |_| false);
@@ -259,8 +261,8 @@ fn a_rate_below_the_lowest_supported_one_gives_the_same_filter() {
     }
 }
 
-/// Clients choose the parameters, and the server waits while it creates the filter, so this must be fast for all of
-/// them. (All of these together take a tenth of a second.)
+/// Clients choose the parameters, and all clients wait while the server creates the filter. So creation must be fast
+/// for all parameters. (All cases of this test together take a tenth of a second.)
 #[test]
 fn filters_of_any_rate_and_capacity_are_created_or_rejected_fast() {
     const PATIENCE: Duration = Duration::from_secs(240);

@@ -130,10 +130,10 @@ fn a_fixed_filter_takes_at_most_2_percent_and_64_bytes_more_than_redisbloom() {
 /// A replica gets only the accepted items, and must have the same filter.
 #[test]
 fn an_addition_without_memory_leaves_no_part_of_a_table() {
-    for steps in 0..4 {
+    for admitted in 0..4 {
         let mut filter = filter(0.01, 10, by(2), 1);
         let hashes: Vec<_> = (0..20).map(|number| filter.hash(&item(number))).collect();
-        let mut left = steps;
+        let mut left = admitted;
         let mut admit = |_bytes| {
             left -= 1;
             left >= 0
@@ -146,7 +146,7 @@ fn an_addition_without_memory_leaves_no_part_of_a_table() {
                 true
             })
             .unwrap();
-        assert_eq!(whole(&filter), whole(&other), "after {steps} steps");
+        assert_eq!(whole(&filter), whole(&other), "with {admitted} admitted requests");
         assert!((0..handled as u64).all(|number| filter.contains(item(number))));
         assert_eq!(handled == 10, filter.num_layers() == 1, "{handled} items");
     }

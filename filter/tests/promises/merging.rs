@@ -6,7 +6,7 @@ use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Layout, MergeOp
 use oxbloom_filter::{Error, Filter, MergeError, Mismatch};
 use proptest::prelude::*;
 
-use crate::model::{bits, body, built, by, item, through_a_file, whole, with_checksum};
+use crate::model::{body, built, by, content_bytes, item, through_a_file, whole, with_checksum};
 
 const NATIVE: Layout = Layout::Native { seed: 7 };
 const COUNTING: Layout = Layout::Counting { seed: 7 };
@@ -44,7 +44,7 @@ fn merged_into(target: &Filter, sources: &[&Filter], operation: MergeOp) -> Filt
     target
 }
 
-fn contains_hashes(filter: &Filter, mut numbers: impl Iterator<Item = u64>) -> bool {
+fn contains_all(filter: &Filter, mut numbers: impl Iterator<Item = u64>) -> bool {
     numbers.all(|number| filter.contains(item(number)))
 }
 
@@ -59,7 +59,7 @@ fn remove(filter: &mut Filter, number: u64) -> bool {
 
 /// Combines the bytes of both filters one by one.
 fn bytes_by(one: &Filter, other: &Filter, rule: impl Fn(u8, u8) -> u8) -> Vec<u8> {
-    let (one, other) = (bits(one), bits(other));
+    let (one, other) = (content_bytes(one), content_bytes(other));
     assert_eq!(one.len(), other.len());
     one.iter().zip(&other).map(|(&one, &other)| rule(one, other)).collect()
 }
@@ -76,8 +76,11 @@ fn a_union_is_the_filter_that_all_items_would_have_made() {
         let other = filled(layout, Growth::Fixed, 200..600);
         let third = filled(layout, Growth::Fixed, 900..950);
         let all = filled(layout, Growth::Fixed, (0..600).chain(900..950));
-        assert!(bits(&merged(&[&one, &other, &third], MergeOp::Union)) == bits(&all), "{layout:?}");
-        assert!(bits(&merged_into(&one, &[&other, &third], MergeOp::Union)) == bits(&all), "{layout:?}");
+        assert!(content_bytes(&merged(&[&one, &other, &third], MergeOp::Union)) == content_bytes(&all), "{layout:?}");
+        assert!(
+            content_bytes(&merged_into(&one, &[&other, &third], MergeOp::Union)) == content_bytes(&all),
+            "{layout:?}"
+        );
     }
     // An item that is in both filters counts twice.
     let all = filled(COUNTING, Growth::Fixed, (0..300).chain(200..600));
@@ -93,12 +96,12 @@ fn an_intersection_has_the_items_of_all() {
         for both in
             [merged(&[&one, &other], MergeOp::Intersection), merged_into(&one, &[&other], MergeOp::Intersection)]
         {
-            assert!(contains_hashes(&both, 400..600), "{layout:?}");
+            assert!(contains_all(&both, 400..600), "{layout:?}");
             match layout {
                 COUNTING => assert!(
                     (0..2_000).all(|number| { count(&both, number) == count(&one, number).min(count(&other, number)) })
                 ),
-                _ => assert!(bits(&both) == bytes_by(&one, &other, |one, other| one & other), "{layout:?}"),
+                _ => assert!(content_bytes(&both) == bytes_by(&one, &other, |one, other| one & other), "{layout:?}"),
             }
             assert!(both.len() <= 600);
         }
@@ -118,14 +121,14 @@ fn filters_that_grew_are_merged_layer_by_layer() {
             merged_into(&deep, &[&shallow], MergeOp::Union),
         ] {
             assert_eq!(both.num_layers(), deep.num_layers());
-            assert!(contains_hashes(&both, (0..900).chain(5000..14_000)), "{layout:?}");
+            assert!(contains_all(&both, (0..900).chain(5000..14_000)), "{layout:?}");
             let [united, deep] = [&both, &deep].map(|filter| filter.layers().skip(1).collect::<Vec<_>>());
             assert_eq!(united, deep, "the layers that only one filter has");
         }
     }
 }
 
-/// Merges filters of any size in any order.
+/// Merges filters of several sizes. Each is the first source once.
 #[test]
 fn grown_filters_of_any_sizes_are_merged() {
     let sizes = [10, 900, 3_000, 30_000, 100_000];
@@ -135,7 +138,7 @@ fn grown_filters_of_any_sizes_are_merged() {
     for turn in 0..filters.len() {
         let sources: Vec<&Filter> = filters.iter().cycle().skip(turn).take(filters.len()).collect();
         for mut both in [merged(&sources, MergeOp::Union), merged_into(sources[0], &sources[1..], MergeOp::Union)] {
-            assert!(contains_hashes(&both, all()));
+            assert!(contains_all(&both, all()));
             assert!(both.capacity() >= both.len());
             assert!((120_000..=140_000).contains(&both.len()), "{}", both.len());
             assert_eq!(both.merge(&sources, MergeOp::Union, &mut |_| true), Ok(false));
@@ -164,7 +167,7 @@ fn counts_add_up_and_each_can_be_removed() {
     assert_eq!([count(&smaller, 0), count(&smaller, 1)], [1, 1]);
 }
 
-/// Merges counting filters that have grown or shrunk to any size.
+/// Merges counting filters that have grown to different sizes.
 #[test]
 fn counting_filters_of_any_sizes_are_merged() {
     for (first, second) in [(10, 20_000), (20_000, 10), (5_000, 6_000), (0, 300), (300, 0)] {
@@ -260,7 +263,7 @@ fn the_number_of_items_stays_exact_if_nothing_has_to_be_estimated() {
             merged_into(&one, &[&none], MergeOp::Union),
             merged_into(&none, &[&one], MergeOp::Union),
         ] {
-            assert!(bits(&same) == bits(&one));
+            assert!(content_bytes(&same) == content_bytes(&one));
             assert_eq!((same.len(), same.is_estimate()), (one.len(), expected), "{layout:?}");
         }
         let nothing = merged(&[&one, &none], MergeOp::Intersection);
@@ -413,7 +416,7 @@ fn a_failed_allocation_leaves_the_filters_as_they_were() {
 }
 
 #[test]
-fn a_filter_like_another_is_empty_and_can_be_merged_with_it() {
+fn a_filter_like_another_equals_a_new_one() {
     for layout in LAYOUTS {
         for growth in [Growth::Fixed, by(1), by(3)] {
             let fresh = empty(0.01, 1000, growth, layout);
@@ -426,7 +429,7 @@ fn a_filter_like_another_is_empty_and_can_be_merged_with_it() {
     }
 }
 
-/// Some sizes are not a multiple of a block, and untouched pages stay unallocated.
+/// Bits are merged in parts of 4 KiB. The last part can be shorter, and bytes that stay zero are not written.
 #[test]
 fn all_sizes_are_merged_to_the_last_byte() {
     for capacity in [1, 2, 5, 33, 100, 1000, 12_345, 100_000] {
@@ -437,7 +440,7 @@ fn all_sizes_are_merged_to_the_last_byte() {
                 filter
             });
             let both = merged(&[&one, &other], MergeOp::Union);
-            assert!(contains_hashes(&both, 0..capacity / 2), "{capacity} {layout:?}");
+            assert!(contains_all(&both, 0..capacity / 2), "{capacity} {layout:?}");
             let copy = through_a_file(&both);
             assert_eq!(copy.fill(), both.fill());
             assert!(whole(&copy) == whole(&both));

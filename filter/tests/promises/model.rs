@@ -1,4 +1,4 @@
-//! Shared parts of the tests: filters with plain numbers as parameters, and all ways to copy a filter.
+//! Shared parts of the tests: filters with plain numbers as parameters, and copies through a file or a client.
 
 use std::collections::VecDeque;
 
@@ -83,7 +83,7 @@ pub(crate) fn insert_batch(
 }
 
 /// Returns the bytes of a filter's content.
-pub(crate) fn bits(filter: &Filter) -> Vec<u8> {
+pub(crate) fn content_bytes(filter: &Filter) -> Vec<u8> {
     match filter.content() {
         Content::Native(native) if native.table().is_none() => layer(filter).bytes().to_vec(),
         Content::Native(_) | Content::Counting(_) | Content::Windowed(_) => {
@@ -102,7 +102,7 @@ pub(crate) fn chunks(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
 
 /// Returns the header and the content of a filter. Filters are the same if both are equal.
 pub(crate) fn whole(filter: &Filter) -> (Vec<u8>, Vec<u8>) {
-    (codec::encode_header(filter).unwrap(), bits(filter))
+    (codec::encode_header(filter).unwrap(), content_bytes(filter))
 }
 
 /// Builds the empty filter of a header.

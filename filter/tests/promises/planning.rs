@@ -95,7 +95,7 @@ fn the_size_of_a_table_is_estimated() {
     }
 }
 
-/// Returns a filter after a steady stream of `items` items per window, for some windows.
+/// Returns a filter after a steady stream of `items` items per window, for `windows` windows.
 fn streamed(builder: FilterBuilder, items: u64, windows: u64) -> Filter {
     const STEPS: u64 = 160;
     let mut filter = builder.seed(7).build().unwrap();

@@ -25,8 +25,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::model::{body, built, by, filter, item, layer, native_of, with_checksum};
 
 /// The number of standard deviations that a measurement may deviate. At 6.3, a measurement fails by chance with a
-/// probability of `exp(-6.3^2/2) = 2.4e-9`. The probability that any of about 300 measurements fails by chance is less
-/// than one in a million.
+/// probability of `exp(-6.3^2/2) = 2.4e-9`. The probability that any of the about 300 measurements of this file fails
+/// by chance is less than one in a million.
 const Z: f64 = 6.3;
 
 const RATES: [f64; 7] = [0.25, 0.1, 0.05, 0.01, 0.001, 1e-4, 1e-5];
@@ -38,17 +38,18 @@ const SEEDS: u64 = 16;
 /// The number of items in a call to the filter.
 const BATCH: u64 = 32;
 
-/// A source of items that no filter has seen yet.
+/// A source of consecutive items. No filter has seen them, unless the source [starts](Fresh::starting_at) at an earlier
+/// item.
 #[derive(Default)]
 pub(crate) struct Fresh(u64);
 
 impl Fresh {
     /// Creates a source that starts at item number `first`.
-    pub(crate) fn from(first: u64) -> Fresh {
+    pub(crate) fn starting_at(first: u64) -> Fresh {
         Fresh(first)
     }
 
-    /// Returns the number of items so far.
+    /// Returns the number of the next item.
     pub(crate) fn drawn(&self) -> u64 {
         self.0
     }
@@ -82,7 +83,7 @@ pub(crate) fn fill_to(filter: &mut Filter, items: u64, fresh: &mut Fresh) {
 /// The number of false positives in a measurement.
 pub(crate) struct Measurement {
     what: String,
-    asked: f64,
+    lookups: f64,
     false_positives: f64,
     between_filters: f64,
 }
@@ -94,9 +95,9 @@ impl Measurement {
         make: impl Fn(u64) -> Filter,
         mut fill: impl FnMut(&mut Filter, &mut Fresh),
         filters: u64,
-        queries: u64,
+        lookups: u64,
     ) -> Measurement {
-        let each = queries / filters;
+        let each = lookups / filters;
         let empty: Vec<_> = (0..SEEDS).map(|seed| make(xxh3_64_with_seed(what.as_bytes(), seed))).collect();
         let mut fresh = Fresh::default();
         let (mut false_positives, mut squares) = (0.0, 0.0);
@@ -117,39 +118,39 @@ impl Measurement {
         }
         let filters = filters as f64;
         let between_filters = (squares - false_positives * false_positives / filters) * filters / (filters - 1.0);
-        Measurement { what, asked: filters * each as f64, false_positives, between_filters }
+        Measurement { what, lookups: filters * each as f64, false_positives, between_filters }
     }
 
     /// Returns a message if the measured rate differs from the mean of the filters' estimates by more than a tenth plus
     /// the random deviation.
     pub(crate) fn contradicts(&self, estimates: &[f64]) -> Option<String> {
         let estimate = estimates.iter().sum::<f64>() / estimates.len() as f64;
-        let difference = (self.false_positives - estimate * self.asked).abs();
+        let difference = (self.false_positives - estimate * self.lookups).abs();
         let line = format!("{}: {estimate:.3e} estimated, {:.3e} measured", self.what, self.rate());
         println!("{line}");
-        (difference > 0.1 * estimate * self.asked + self.tolerance(estimate)).then_some(line)
+        (difference > 0.1 * estimate * self.lookups + self.tolerance(estimate)).then_some(line)
     }
 
     fn rate(&self) -> f64 {
-        self.false_positives / self.asked
+        self.false_positives / self.lookups
     }
 
     /// Returns the largest random deviation of the number from its expectation at `rate`, except with a probability of
     /// `exp(-Z^2/2)`.
     fn tolerance(&self, rate: f64) -> f64 {
-        deviation(self.between_filters.max(rate * (1.0 - rate) * self.asked))
+        deviation(self.between_filters.max(rate * (1.0 - rate) * self.lookups))
     }
 
     /// Returns a message if the number is too large for an error rate of at most `rate`.
     pub(crate) fn exceeds(&self, rate: f64) -> Option<String> {
-        let limit = rate * self.asked + self.tolerance(rate);
+        let limit = rate * self.lookups + self.tolerance(rate);
         let line = format!(
             "{}: {} of {} are false positives, {:.3} times the requested rate, limit {:.3}",
             self.what,
             self.false_positives,
-            self.asked,
+            self.lookups,
             self.rate() / rate,
-            limit / self.asked / rate,
+            limit / self.lookups / rate,
         );
         println!("{line}");
         (self.false_positives > limit).then_some(line)
@@ -161,20 +162,20 @@ fn deviation(variance: f64) -> f64 {
     Z * Z / 6.0 + (Z.powi(4) / 36.0 + Z * Z * variance).sqrt()
 }
 
-/// Returns the largest number of false positives among `asked` look-ups at `rate` that is due to chance.
-pub(crate) fn most_by_chance(rate: f64, asked: f64) -> f64 {
-    rate * asked + deviation(rate * (1.0 - rate) * asked)
+/// Returns the largest number of false positives among `lookups` look-ups at `rate` that is due to chance.
+pub(crate) fn most_by_chance(rate: f64, lookups: f64) -> f64 {
+    rate * lookups + deviation(rate * (1.0 - rate) * lookups)
 }
 
-/// Returns the number of look-ups for rates from 0.0002. The environment variable `LOOKUPS` sets it.
-fn lookups() -> u64 {
+/// Returns the number of look-ups for error rates of 0.0002 and more. The environment variable `LOOKUPS` sets it.
+fn base_lookups() -> u64 {
     std::env::var("LOOKUPS").map_or(1_000_000, |number| number.parse().expect("LOOKUPS is a number"))
 }
 
-/// Returns the number of look-ups for a rate. With a million [`lookups`], they measure 1e-5 to within 70 %, 0.001 to
-/// within 20 %, and 0.25 to within 1 %.
-pub(crate) fn queries(rate: f64) -> u64 {
-    (lookups() as f64 * (2e-4 / rate).clamp(1.0, 10.0)) as u64
+/// Returns the number of look-ups for a rate. With a million [`base_lookups`], they measure 1e-5 to within 70 %, 0.001
+/// to within 20 %, and 0.25 to within 1 %.
+pub(crate) fn lookups_for(rate: f64) -> u64 {
+    (base_lookups() as f64 * (2e-4 / rate).clamp(1.0, 10.0)) as u64
 }
 
 /// Measures full filters of one layer at each of the rates and all capacities.
@@ -188,10 +189,10 @@ fn assert_rates_are_kept(growth: Growth, rates: &[f64], filled: &str, fill: impl
                 fill(filter, fresh);
                 assert_eq!(filter.num_layers(), 1);
             };
-            // The only block of the smallest filters stays nearly empty, so fewer look-ups suffice.
-            let queries = if capacity < 64 { lookups() } else { queries(rate) };
-            let filters = (queries / capacity.max(16)).max(4);
-            failures.extend(Measurement::new(what, make, fill, filters, queries).exceeds(rate));
+            // Each of the smallest filters gets only 16 look-ups, so more look-ups would need very many filters.
+            let lookups = if capacity < 64 { base_lookups() } else { lookups_for(rate) };
+            let filters = (lookups / capacity.max(16)).max(4);
+            failures.extend(Measurement::new(what, make, fill, filters, lookups).exceeds(rate));
         }
     }
     assert!(failures.is_empty(), "{failures:#?}");
@@ -212,8 +213,8 @@ fn a_fixed_filter_keeps_its_rate_when_it_counted_its_capacity() {
 }
 
 /// False positives are not counted. At high error rates, a filter has therefore been offered many more distinct items
-/// than its capacity before it rejects one. It takes no more memory than a classic filter, so its error rate is then
-/// higher than requested. docs/choosing.md states the largest excess.
+/// than its capacity before it rejects one. It takes at most 2 % and 64 bytes more memory than a textbook filter, so
+/// its error rate is then higher than requested. docs/choosing.md states the largest excess.
 #[test]
 fn a_fixed_filter_that_rejects_exceeds_a_high_rate_by_no_more_than_is_stated() {
     let mut failures = Vec::new();
@@ -251,7 +252,7 @@ fn a_filter_keeps_its_rate_however_far_it_grows() {
             };
             let what = format!("rate {rate}, {items} items, made for {capacity}");
             let filters = (1_000_000 / items).clamp(2, 1000);
-            failures.extend(Measurement::new(what, make, fill, filters, queries(rate)).exceeds(rate));
+            failures.extend(Measurement::new(what, make, fill, filters, lookups_for(rate)).exceeds(rate));
         }
     }
     assert!(failures.is_empty(), "{failures:#?}");
@@ -264,7 +265,10 @@ fn a_filter_that_exceeds_its_rate_is_detected() {
         let created_for_more = |seed| filter(rate * 1.2, 10_000, Growth::Fixed, seed);
         let fill = |filter: &mut Filter, fresh: &mut Fresh| offer(filter, 10_000, fresh);
         let what = format!("made for 1.2 times the rate {rate}");
-        assert!(Measurement::new(what, created_for_more, fill, 100, queries(*rate)).exceeds(*rate).is_some(), "{rate}");
+        assert!(
+            Measurement::new(what, created_for_more, fill, 100, lookups_for(*rate)).exceeds(*rate).is_some(),
+            "{rate}"
+        );
     }
     for rate in RATES {
         for capacity in [1_000, 10_000] {
@@ -306,8 +310,8 @@ fn the_estimated_rate_is_the_measured_one() {
                 };
                 let fullness = if half { "half full" } else { "full" };
                 let what = format!("rate {rate}, {growth:?}, {items} items, made for {capacity}, {fullness}");
-                let filters = (queries(rate) / items / 2).max(4);
-                let measured = Measurement::new(what, make, fill, filters, queries(rate));
+                let filters = (lookups_for(rate) / items / 2).max(4);
+                let measured = Measurement::new(what, make, fill, filters, lookups_for(rate));
                 failures.extend(measured.contradicts(&estimates));
             }
         }

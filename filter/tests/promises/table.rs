@@ -105,7 +105,7 @@ fn removal_is_exact() {
 }
 
 #[test]
-fn counts_are_exact_far_beyond_fifteen() {
+fn counts_are_exact_up_to_100_000() {
     let mut table = Table::growing(1e-6, Payload::Count).unwrap();
     for times in 1..=100_000u64 {
         add(&mut table, 7);
@@ -159,10 +159,10 @@ fn a_table_is_the_same_after_it_was_stored() {
                 let stored = parts(&table, 10_000);
                 let clone = table.try_clone().unwrap();
                 assert_eq!((parts(&clone, 10_000), clone.allocated()), (stored.clone(), table.allocated()));
-                for order in [false, true] {
+                for reversed in [false, true] {
                     let mut copy = new(rate, items, growing, payload);
                     let mut loaded: Vec<_> = stored.iter().collect();
-                    if order {
+                    if reversed {
                         loaded.reverse();
                     }
                     for part in &loaded {
@@ -270,7 +270,7 @@ fn a_union_holds_the_items_of_both() {
     }
 }
 
-/// Fails each allocation of an addition once. The table then holds the same items as before, and the next attempt
+/// Fails the first allocation of each addition. The table then holds the same items as before, and the next attempt
 /// succeeds.
 #[test]
 fn a_failed_allocation_changes_nothing() {

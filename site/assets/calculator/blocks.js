@@ -1,7 +1,7 @@
 // The sizing of native filters: the blocks, the blocks per item and the probes for an error rate and a capacity.
 //
 // This is filter/src/sizing.rs in JavaScript, function by function, and that file explains it. A test compares both.
-// All whole numbers stay below 2^53.
+// With capacities up to 10^12, all computed whole numbers stay below 2^53, so they are exact.
 
 import { log, log1p, log2, powerOfTwo } from "./libm.js";
 
@@ -35,25 +35,25 @@ export function shapeOf(capacity, errorRate, grows) {
   const limit = grows
     ? capacity * classicBitsPerItem(Math.max(errorRate, LOWEST_ERROR_RATE) / 2)
     : optimum * SPEED_BUDGET;
-  const search = (words, counted, least, most) => fewestBlocksPerItem({ capacity, rate, words, counted }, least, most);
+  const search = (words, counted, min, max) => fewestBlocksPerItem({ capacity, rate, words, counted }, min, max);
   /** Prefers a shape that keeps the rate until `capacity` items were counted as new; see `itemsOffered`. */
   const firstOf = (find) => find(true) ?? find(false);
 
   const words = wordsFor(grows ? limit : optimum) + SPARE_WORDS;
   if (words <= (grows ? MAX_SMALL_WORDS : MAX_WORDS)) {
-    const shape = firstOf((counted) => small(words, (size, least, most) => search(size, counted, least, most)));
+    const shape = firstOf((counted) => small(words, (size, min, max) => search(size, counted, min, max)));
     if (shape) return shape;
   }
-  const least = Math.max(blocksFor(optimum) - 1, 1);
-  const most = grows ? Math.min(blocksFor(limit), Math.floor(words / WORDS_PER_LINE)) : blocksFor(limit);
-  const either = (most) => firstOf((counted) => search(WORDS_PER_LINE, counted, Math.min(least, most), most));
-  const shape = either(most) ?? either(most + 1);
+  const min = Math.max(blocksFor(optimum) - 1, 1);
+  const max = grows ? Math.min(blocksFor(limit), Math.floor(words / WORDS_PER_LINE)) : blocksFor(limit);
+  const either = (max) => firstOf((counted) => search(WORDS_PER_LINE, counted, Math.min(min, max), max));
+  const shape = either(max) ?? either(max + 1);
   if (shape) return shape;
-  let larger = Math.max(most, blocksFor(capacity * wholeProbesBitsPerItem(rate)));
+  let larger = Math.max(max, blocksFor(capacity * wholeProbesBitsPerItem(rate)));
   for (;;) {
     larger += Math.floor(larger / 16) + 1;
     if (!(larger <= MAX_BLOCKS)) return null;
-    const shape = search(WORDS_PER_LINE, false, most + 1, larger);
+    const shape = search(WORDS_PER_LINE, false, max + 1, larger);
     if (shape) return shape;
   }
 }
@@ -134,15 +134,15 @@ function small(words, fits) {
   return null;
 }
 
-function fewestBlocksPerItem(search, least, most) {
+function fewestBlocksPerItem(search, min, max) {
   let low = 1;
-  let high = Math.min(classicProbes({ ...search, blocksPerItem: 1 }, most), MAX_BLOCKS_PER_ITEM, most);
+  let high = Math.min(classicProbes({ ...search, blocksPerItem: 1 }, max), MAX_BLOCKS_PER_ITEM, max);
   while (low < high) {
     const middle = low + Math.floor((high - low) / 2);
-    if (keepsRate({ ...search, blocksPerItem: middle }, most) !== null) high = middle;
+    if (keepsRate({ ...search, blocksPerItem: middle }, max) !== null) high = middle;
     else low = middle + 1;
   }
-  return fewestBlocks({ ...search, blocksPerItem: low }, least, most);
+  return fewestBlocks({ ...search, blocksPerItem: low }, min, max);
 }
 
 function keepsRate(search, blocks) {
@@ -150,14 +150,14 @@ function keepsRate(search, blocks) {
   return rate <= search.rate ? probes : null;
 }
 
-function fewestBlocks(search, least, most) {
-  least = Math.max(least, search.blocksPerItem);
-  if (least > most) return null;
-  let probes = keepsRate(search, most);
+function fewestBlocks(search, min, max) {
+  min = Math.max(min, search.blocksPerItem);
+  if (min > max) return null;
+  let probes = keepsRate(search, max);
   if (probes === null) return null;
-  let [low, high] = [least, most];
-  const step = Math.max(Math.floor(least / 1024), 1);
-  let best = shape(search, most, probes);
+  let [low, high] = [min, max];
+  const step = Math.max(Math.floor(min / 1024), 1);
+  let best = shape(search, max, probes);
   while (high - low >= step) {
     const blocks = low + Math.floor((high - low) / 2);
     const [better, rate] = bestProbes(search, blocks, probes);
@@ -198,9 +198,9 @@ function bestProbes(search, blocks, probes) {
 }
 
 function probeRange(search, probes) {
-  const clamp = (value, least, most) => Math.min(Math.max(value, least), most);
-  const most = Math.trunc(2 * -log2(search.rate)) + 2;
-  return clamp(probes, search.blocksPerItem, clamp(most, search.blocksPerItem, 255));
+  const clamp = (value, min, max) => Math.min(Math.max(value, min), max);
+  const max = Math.trunc(2 * -log2(search.rate)) + 2;
+  return clamp(probes, search.blocksPerItem, clamp(max, search.blocksPerItem, 255));
 }
 
 function probesPerBlock({ words, blocksPerItem, probes }) {

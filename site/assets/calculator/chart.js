@@ -11,7 +11,7 @@ const [LEFT, RIGHT, TOP, BOTTOM] = [76, 16, 18, 46];
  * @param {string} chart.title for readers who do not see the chart
  * @param {string} chart.xLabel
  * @param {[number, number][]} chart.points
- * @param {number} chart.limit the value of a dashed line, or null
+ * @param {number | null} chart.limit the value of a dashed line, or null
  * @param {(x: number) => string} chart.formatX
  * @param {(y: number) => string} chart.formatY
  */

@@ -15,7 +15,7 @@ import {
 export const MAX_CAPACITY = 10 ** 12;
 export const MAX_WINDOW = 3155760000;
 
-/** The bytes of a filter's own structures, without its bits, tables and slices. */
+/** The bytes of a filter's structures, without what these point to; and of a slice. */
 const FILTER_BYTES = 80;
 const COUNTING_BYTES = 184;
 const WINDOWED_BYTES = 312;
@@ -48,9 +48,10 @@ export const KINDS = {
  * - `bytesWith(items)`: the memory after `items` distinct items were added; with a window, in a steady stream of
  *   `items` items per window;
  * - `rateWith(items)`: the expected false-positive rate then;
- * - `most`: the maximum number of items, or Infinity.
+ * - `limit`: the number of items up to which the figures are given (beyond it, a filter with WINDOW may grow), or
+ *   Infinity.
  *
- * Returns null if the filter would be too large for any machine.
+ * Returns null if the filter is larger than the module allows.
  *
  * @param {{kind: string, errorRate: number, capacity: number, slices: number}} options
  */
@@ -70,13 +71,13 @@ function nativeFilter({ errorRate, capacity }, grows) {
   const full = Math.min(falsePositiveRate(shape, offered), layerRate);
   const facts = { shape, space: null, lengths: null, emptyBytes: bytes };
   if (!grows) {
-    const most = Math.floor(offered);
+    const limit = Math.floor(offered);
     return {
       ...facts,
-      most,
+      limit,
       isExact: () => true,
       bytesWith: () => bytes,
-      rateWith: (items) => falsePositiveRate(shape, Math.min(items, most)),
+      rateWith: (items) => falsePositiveRate(shape, Math.min(items, limit)),
     };
   }
   const lengths = fingerprintLengths(errorRate - full);
@@ -85,7 +86,7 @@ function nativeFilter({ errorRate, capacity }, grows) {
   return {
     ...facts,
     lengths,
-    most: Infinity,
+    limit: Infinity,
     isExact: (items) => items <= capacity,
     bytesWith: (items) => (items <= offered ? bytes : bytes + TABLE_BYTES + table(items).bytes),
     rateWith: (items) => {
@@ -104,7 +105,7 @@ function growingCountingFilter({ errorRate }) {
     space: null,
     lengths,
     emptyBytes: header + EMPTY_TABLE_BYTES,
-    most: Infinity,
+    limit: Infinity,
     isExact: (items) => items < 1,
     bytesWith: (items) => header + growingTable(lengths, items, false).bytes,
     rateWith: (items) => growingTable(lengths, items, false).rate,
@@ -120,7 +121,7 @@ function fixedCountingFilter({ errorRate, capacity }) {
     space,
     lengths: null,
     emptyBytes: header + EMPTY_TABLE_BYTES,
-    most: capacity,
+    limit: capacity,
     isExact: (items) => items < 1,
     bytesWith: (items) => header + fixedTableBytes(space, Math.min(items, capacity)),
     rateWith: (items) => fixedTableRate(space, Math.min(items, capacity)),
@@ -139,7 +140,7 @@ function forgettingFilter({ kind, errorRate, capacity, slices }) {
   const lengths = grows ? fingerprintLengths((1 - EXPECTED_SHARE) * errorRate) : null;
   const header = FILTER_BYTES + WINDOWED_BYTES + span * SLICE_BYTES;
   /**
-   * Returns the number of entries after `items` items. With a window, false positives are counted in `items`, but not
+   * Returns the number of entries after `items` items. With a window, `items` includes false positives, which are not
    * added. With ROLLING alone, `items` is the number of entries.
    */
   const entriesOf = (items) => (window ? items / (1 + fixedTableRate(space, 1) * items) : items);
@@ -150,7 +151,7 @@ function forgettingFilter({ kind, errorRate, capacity, slices }) {
     lengths,
     stampBits,
     emptyBytes: header + EMPTY_TABLE_BYTES,
-    most: capacity,
+    limit: capacity,
     isExact: (items) => items < 1,
     bytesWith: (items) =>
       header + forgettingTableBytes(space, entriesOf((inWindow(items) / capacity) * room), stampBits),

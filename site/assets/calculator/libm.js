@@ -34,7 +34,7 @@ export function powerOfTwo(exponent) {
   return view.getFloat64(0);
 }
 
-/** Divides `x` into `2^k` and a factor between the square roots of 1/2 and of 2. */
+/** Splits `x` into the factors `2^k` and one between the square roots of 1/2 and of 2. */
 function reduce(x) {
   const high = highWord(x) + (ONE - ROOT_HALF);
   return { k: (high >>> 20) - 0x3ff, factor: withWords(x, (high & 0x000fffff) + ROOT_HALF) };

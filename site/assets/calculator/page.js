@@ -37,8 +37,8 @@ const FORM = `
   <figure data-chart="memory"></figure>
 </div>`;
 
-/** The number of steps of a curve, which has one point more. */
-const POINTS = 120;
+/** The number of steps of a curve. It has one point more. */
+const STEPS = 120;
 
 /** A mistake in the form: the field, and what to enter. */
 class Mistake extends Error {
@@ -67,7 +67,7 @@ function show(place, form) {
   try {
     const options = read(form);
     const filter = filterOf(options);
-    if (!filter) throw new Mistake("capacity", "No machine has that much memory. Choose a smaller capacity.");
+    if (!filter) throw new Mistake("capacity", "The module creates no filter that large. Choose a smaller capacity.");
     showFilter(results, options, filter);
     error.hidden = true;
     results.hidden = false;
@@ -99,12 +99,12 @@ function read(form) {
   };
 }
 
-/** Returns the whole number in a field, without separators between its digits. */
-function whole(form, field, name, least, most) {
+/** Returns the whole number in a field. Ignores spaces, commas and underscores. */
+function whole(form, field, name, min, max) {
   const text = form.elements[field].value.replace(/[ ,_]/g, "");
   const number = /^[0-9]+$/.test(text) ? Number(text) : NaN;
-  if (!(number >= least && number <= most)) {
-    throw new Mistake(field, `${name} is a whole number from ${grouped(least)} to ${grouped(most)}.`);
+  if (!(number >= min && number <= max)) {
+    throw new Mistake(field, `${name} is a whole number from ${grouped(min)} to ${grouped(max)}.`);
   }
   return number;
 }
@@ -123,20 +123,21 @@ function showFilter(results, options, filter) {
   });
   results.querySelector("tbody").replaceChildren(...rows);
 
-  const most = filter.most === Infinity ? Math.max(2 * capacity, items) : Math.min(Math.max(capacity, 1), filter.most);
-  const xs = Array.from({ length: POINTS + 1 }, (_, index) => (most * index) / POINTS);
+  const { limit } = filter;
+  const max = limit === Infinity ? Math.max(2 * capacity, items) : Math.min(Math.max(capacity, 1), limit);
+  const xs = Array.from({ length: STEPS + 1 }, (_, index) => (max * index) / STEPS);
   const draw = (name, chart) => {
-    const whole = { points: xs.map((x) => [x, chart.f(x)]), xLabel: "distinct items", formatX: short, ...chart };
-    results.querySelector(`[data-chart=${name}]`).replaceChildren(chartOf(whole));
+    const complete = { points: xs.map((x) => [x, chart.f(x)]), xLabel: "distinct items", formatX: short, ...chart };
+    results.querySelector(`[data-chart=${name}]`).replaceChildren(chartOf(complete));
   };
   draw("rate", {
-    title: "The false-positive rate of the filter, for a number of items. The dashed line is the error rate.",
+    title: "The false-positive rate of the filter, by the number of items. The dashed line is the error rate.",
     f: filter.rateWith,
     limit: errorRate,
     formatY: percent,
   });
   draw("memory", {
-    title: "The memory of the filter, for a number of items.",
+    title: "The memory of the filter, by the number of items.",
     f: filter.bytesWith,
     limit: null,
     formatY: size,
@@ -145,15 +146,15 @@ function showFilter(results, options, filter) {
 
 /** Returns the rows of the table: a name, a label and a text. */
 function rowsOf({ items, capacity, errorRate, kind }, filter) {
-  const held = Math.min(items, filter.most);
+  const held = Math.min(items, filter.limit);
   const bytes = filter.bytesWith(items);
-  const kindOf = (count) => (filter.isExact(count) ? "" : "about ");
+  const qualifierOf = (count) => (filter.isExact(count) ? "" : "about ");
   const exact = (bytes) => `${grouped(bytes)} bytes (${size(bytes)})`;
   const memory = (count, bytes) => (filter.isExact(count) ? exact(bytes) : `about ${size(bytes)} (an estimate)`);
   const rows = [["empty", "Memory of the new filter", exact(filter.emptyBytes)]];
   rows.push(["memory", `Memory with ${grouped(held)} items`, memory(items, bytes)]);
   if (held > 0) {
-    rows.push(["bits", "Bits per item", `${kindOf(items)}${((8 * bytes) / held).toFixed(1)}`]);
+    rows.push(["bits", "Bits per item", `${qualifierOf(items)}${((8 * bytes) / held).toFixed(1)}`]);
   }
   rows.push(["rate", `False-positive rate with ${grouped(held)} items`, percent(filter.rateWith(items))]);
   if (filter.shape) {
@@ -164,16 +165,17 @@ function rowsOf({ items, capacity, errorRate, kind }, filter) {
     rows.push(["probes", "Probes per item", `${probes}`]);
   }
   if (filter.space) rows.push(["fingerprint", "Bits of a fingerprint", `${filter.space.width}`]);
-  if (items > filter.most) {
-    rows.push(["full", `Beyond ${grouped(filter.most)} items`, whenFull(kind)]);
-  } else if (filter.shape && filter.most === Infinity && items > capacity) {
+  if (items > filter.limit) {
+    rows.push(["full", `Beyond ${grouped(filter.limit)} items`, whenFull(kind)]);
+  } else if (filter.shape && filter.limit === Infinity && items > capacity) {
     const more = bytes / filterOf({ kind, errorRate, capacity: items }).bytesWith(items);
-    rows.push(["growth", "Compared with a filter that has this capacity", `${more.toFixed(1)} times the memory`]);
+    const label = `Compared with a filter reserved for ${grouped(items)} items`;
+    rows.push(["growth", label, `${more.toFixed(1)} times the memory`]);
   }
   return rows;
 }
 
-/** Returns what happens to items beyond `most`. A filter that grows has such a limit only if it forgets. */
+/** Returns what happens to items beyond the limit. A filter that grows has such a limit only if it forgets. */
 function whenFull(kind) {
   if (KINDS[kind].rolling) return "The oldest items are forgotten earlier.";
   return KINDS[kind].grows ? "The filter grows, and shrinks again later." : "New items are rejected with an error.";

@@ -14,7 +14,7 @@ const MAX_SEGMENT_BYTES = 65535;
 const MAX_SPARE = 24;
 const SPARE_UNIT = 64;
 const PADDING = 8;
-/** The levels from SMALL to LARGE have the shortest fingerprints. */
+/** From level SMALL to level LARGE, fingerprints have the shortest length, or one bit more below some level. */
 const SMALL = 13;
 const LARGE = 24;
 const FIRST_LEVEL = QUOTIENT_BITS + 1;
@@ -29,7 +29,7 @@ export const PAGE_BYTES = 24;
 export const SEGMENT_BYTES = 32;
 const PAGE_BITS = 6;
 
-/** The approximate bytes of the directory per segment of a growing table. A shallow segment has several slots. */
+/** The approximate bytes of the directory per segment of a growing table. A shallow segment fills several entries. */
 const DIRECTORY_BYTES = 60;
 
 /** Returns the lengths of the fingerprints of a growing table: `shortest` and `longerBelow`. */
@@ -65,9 +65,9 @@ export function addressSpace(capacity, errorRate, stampBits) {
   let [best, bytes] = [null, Infinity];
   for (let width = 2; width <= MAX_WIDTH - stampBits; width++) {
     const values = powerOfTwo(width);
-    const least = (size * (1 + 2 / values)) / values;
+    const min = (size * (1 + 2 / values)) / values;
     for (let spare = 0; spare <= MAX_SPARE; spare++) {
-      const space = spaceOf(width, least * (1 + spare / SPARE_UNIT));
+      const space = spaceOf(width, min * (1 + spare / SPARE_UNIT));
       const needed = typicalBytes(space, capacity, stampBits);
       if (best === null || needed < bytes) [best, bytes] = [space, needed];
     }
@@ -90,9 +90,9 @@ const usedOf = (space) => (space.scale === 0 ? 1 : space.scale / powerOfTwo(64))
 function typicalBytes(space, slots, stampBits) {
   const segments = Math.max(usedOf(space) * powerOfTwo(depthOf(space)), 1);
   const mean = slots / segments;
-  const most = segments > 1 ? mean + 2 * Math.sqrt(mean) : mean;
-  if (most > MAX_SEGMENT_BYTES) return Infinity;
-  return segments * segmentBytes(Math.ceil(most), logGroupsOf(space), space.width + stampBits, stampBits > 0);
+  const max = segments > 1 ? mean + 2 * Math.sqrt(mean) : mean;
+  if (max > MAX_SEGMENT_BYTES) return Infinity;
+  return segments * segmentBytes(Math.ceil(max), logGroupsOf(space), space.width + stampBits, stampBits > 0);
 }
 
 /** Returns the size of a segment. */
@@ -107,7 +107,7 @@ function segmentBytes(slots, logGroups, width, hasStamps) {
   return Math.ceil(bytes / step) * step;
 }
 
-/** Returns the bytes of an empty table: one segment without memory. */
+/** The bytes that an empty table points to: a page with one segment, for which no slots are allocated. */
 export const EMPTY_TABLE_BYTES = PAGE_BYTES + SEGMENT_BYTES;
 
 /** Returns about how many bytes a table of fixed size takes with `slots` filled slots. */

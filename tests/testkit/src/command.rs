@@ -2,12 +2,12 @@
 
 use redis::{Connection, FromRedisValue, RedisResult, Value};
 
-/// Runs a command, given as arguments separated by spaces, and returns the server's own reply.
+/// Runs a command, given as arguments separated by spaces, and returns the reply without converting it.
 pub fn run(connection: &mut Connection, words: &str) -> RedisResult<Value> {
     run_words(connection, &words.split_ascii_whitespace().collect::<Vec<_>>())
 }
 
-/// Runs a command, given as arguments of any bytes, and returns the server's own reply.
+/// Runs a command, given as arguments of any bytes, and returns the reply without converting it.
 pub fn run_words<W: AsRef<[u8]>>(connection: &mut Connection, words: &[W]) -> RedisResult<Value> {
     let mut command = redis::Cmd::new();
     words.iter().for_each(|word| {
@@ -46,7 +46,7 @@ pub fn item(n: u64) -> Vec<u8> {
     item
 }
 
-/// Numbers from here on never belong to a `FilterModel`.
+/// The first of the numbers that never belong to a `FilterModel`.
 pub const ABSENT: u64 = 1 << 40;
 
 /// Runs `command key item…`.

@@ -28,7 +28,8 @@ impl<T: Clone + Ord> CountingModel<T> {
         *self.counts.entry(item).or_default() += 1;
     }
 
-    /// Removes one occurrence of an item. If the item may have been absent, the model becomes uncertain.
+    /// Removes one occurrence of an item. If the item may have been absent, the model becomes uncertain, and loses all
+    /// counts.
     pub fn remove(&mut self, item: &T) {
         match self.counts.get_mut(item) {
             Some(count) if !self.is_uncertain && *count > 1 => *count -= 1,

@@ -7,7 +7,7 @@ use crate::counting_model::CountingModel;
 use crate::random::Random;
 use crate::wire::{Reply, Wire};
 
-/// The number of items that are added and removed.
+/// The number of different items.
 const ITEMS: u64 = 2000;
 
 /// The key of a counting filter, and the model of its content.
@@ -116,7 +116,7 @@ impl CountingWorkload {
             for (number, (count, found)) in numbers.iter().zip(counts.into_iter().zip(found)) {
                 let held = self.model.count(number);
                 let is_sound = found && self.model.allows(number, count);
-                assert!(is_sound, "{}: item {number} was added {held} times; found {found}, count {count}", self.key);
+                assert!(is_sound, "{}: item {number} is held {held} times; found {found}, count {count}", self.key);
             }
         }
     }

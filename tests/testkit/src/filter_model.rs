@@ -24,7 +24,7 @@ pub struct Observed {
     /// The seed, if the filter is not classic.
     seed: Option<String>,
     error_rate: String,
-    /// The number of false positives among items that were never added, and a digest of these items.
+    /// The number of false positives among items that were never added, and a digest of the false positives.
     false_positives: (usize, u64),
 }
 
@@ -64,10 +64,10 @@ impl FilterModel {
     /// Panics if an item that was added is missing. Returns all other replies.
     pub fn observe(&self, client: &mut Connection) -> Observed {
         let items: Vec<u64> = self.items.iter().copied().collect();
-        let forgotten = self.found(client, &items, false);
-        assert!(forgotten.is_empty(), "{}: {} of {} items are missing", self.key, forgotten.len(), items.len());
+        let missing = self.with_reply(client, &items, false);
+        assert!(missing.is_empty(), "{}: {} of {} items are missing", self.key, missing.len(), items.len());
         let absent: Vec<u64> = (ABSENT..ABSENT + 2000).collect();
-        let found = self.found(client, &absent, true);
+        let found = self.with_reply(client, &absent, true);
         Observed {
             info: filter_info(client, &self.key),
             layout: info_field(client, &self.key, "LAYOUT"),
@@ -78,7 +78,7 @@ impl FilterModel {
     }
 
     /// Returns those of `numbers` for which BF.MEXISTS replies `expected`.
-    pub fn found(&self, client: &mut Connection, numbers: &[u64], expected: bool) -> Vec<u64> {
+    pub fn with_reply(&self, client: &mut Connection, numbers: &[u64], expected: bool) -> Vec<u64> {
         let mut found = Vec::new();
         for numbers in numbers.chunks(1000) {
             let answers: Vec<bool> = many(client, "BF.MEXISTS", &self.key, numbers);
@@ -102,7 +102,7 @@ pub fn use_in_every_way(client: &mut Connection, key: &str) {
     }
     pipe.cmd("BF.SCANDUMP").arg(key).arg(1);
     let _: Vec<Value> = pipe.query(client).expect("answers");
-    let counts = info_field::<String>(client, key, "LAYOUT") == "counting";
+    let is_counting = info_field::<String>(client, key, "LAYOUT") == "counting";
     // Time stands still in a script. Elsewhere the filter could forget the item first: its window may be a millisecond.
     let add_and_look = "redis.call('BF.ADD', KEYS[1], ARGV[1]) return redis.call('BF.EXISTS', KEYS[1], ARGV[1])";
     for n in 0..30 {
@@ -111,7 +111,7 @@ pub fn use_in_every_way(client: &mut Connection, key: &str) {
             Ok(found) => {
                 assert_eq!(found, Value::Int(1));
                 // Removes every other item.
-                if counts && n % 2 == 1 {
+                if is_counting && n % 2 == 1 {
                     assert!(many::<Vec<u64>>(client, "BF.MCOUNT", key, &[n - 1, n]).iter().all(|&count| count > 0));
                     assert_eq!(many::<Vec<u64>>(client, "BF.MDEL", key, &[n]), [1]);
                 }
@@ -130,14 +130,14 @@ pub fn use_in_every_way(client: &mut Connection, key: &str) {
 }
 
 /// Creates a native filter that has grown. Its dump has a header, a chunk of bits, and three chunks of its table.
-pub fn native_in_five_chunks(client: &mut Connection, key: &str) -> FilterModel {
+pub fn native_in_four_chunks(client: &mut Connection, key: &str) -> FilterModel {
     assert_eq!(ask::<String>(client, &format!("BF.RESERVE {key} 0.000000000000000001 20")), "OK");
     let mut model = FilterModel::new(key);
     model.add(client, 0..150_000);
     model
 }
 
-/// Creates a counting filter whose dump has a header and three chunks. Each item was added three times.
+/// Creates a counting filter whose dump has a header and three chunks. Each item has three occurrences.
 pub fn counting_in_three_chunks(client: &mut Connection, key: &str) -> FilterModel {
     let single = format!("{key}-single");
     assert_eq!(ask::<String>(client, &format!("BF.RESERVE {single} 0.000000000000000001 20 COUNTING")), "OK");
@@ -149,8 +149,8 @@ pub fn counting_in_three_chunks(client: &mut Connection, key: &str) -> FilterMod
     model.at(key)
 }
 
-/// Creates filters of many kinds, in all layouts: empty, fixed and full, grown to many layers, with many false
-/// positives, and large. The windows of filters that forget end long after the tests.
+/// Creates filters of many kinds, in all layouts: empty, fixed and full, grown, with many false positives, and large.
+/// The windows of filters that forget end long after the tests.
 pub fn various(client: &mut Connection) -> Vec<FilterModel> {
     let kinds = [
         ("empty", "0.01 1000", 0),

@@ -185,7 +185,7 @@ impl KeyspaceWorkload {
                 break;
             }
             let number = next.to_string();
-            // If the copy grew by itself, it rejects later chunks.
+            // A copy that counts or forgets rejects later chunks once items were added to it.
             let loaded = run_words(client, &[b"BF.LOADCHUNK".as_slice(), to.as_bytes(), number.as_bytes(), &data]);
             if step == 0 {
                 assert_eq!(loaded, Ok(Value::Okay), "the header of {from}, for {to}");

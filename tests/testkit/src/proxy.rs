@@ -60,7 +60,7 @@ enum Mode {
     Whole,
     /// Each connection becomes slow after this number of bytes.
     Slow(u64),
-    /// One byte will be damaged. Then the link is broken.
+    /// One byte will be damaged. Then new connections are rejected.
     Harmful(Place, Damage),
     /// New connections are rejected.
     Broken,
@@ -93,7 +93,7 @@ impl Proxy {
         self.link.state().mode = Mode::Slow(bytes);
     }
 
-    /// Passes everything until it has damaged a byte. From then on, the link is broken.
+    /// Passes everything until it has damaged a byte. From then on, rejects new connections.
     pub fn plan(&self, place: Place, damage: Damage) {
         self.link.state().mode = Mode::Harmful(place, damage);
     }

@@ -72,7 +72,7 @@ impl Setup {
         setup.set(format!("aof-use-rdb-preamble {preamble}"))
     }
 
-    /// Adds arguments to `loadmodule`.
+    /// Sets the arguments of `loadmodule`.
     pub fn module_arguments(mut self, arguments: &str) -> Setup {
         self.module_arguments = arguments.to_owned();
         self
@@ -182,8 +182,8 @@ fn free_port() -> u16 {
     }
 }
 
-/// Returns true if the server at the port is this process and replies at once. A server that is not ready may accept
-/// connections, and another server may have the port.
+/// Returns true if the server at the port has this process ID and replies at once. A server that is not ready may
+/// accept connections, and another server may have the port.
 fn answers(process: u32, port: u16) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;

@@ -27,7 +27,7 @@ pub struct Window {
     pub capacity: u64,
     pub length: u64,
     pub slices: u64,
-    pub is_renewed: bool,
+    pub refresh: bool,
 }
 
 /// The time when an item is forgotten, in milliseconds since 1970: not before `min`, and not after `max`.
@@ -40,8 +40,8 @@ struct Remembered {
 impl WindowedWorkload {
     /// Creates the filter. The seed must be the same in all runs, since `EXACT` does not suffice for all seeds.
     pub fn create(client: &mut Wire, key: &str, seed: u64, window: Window) -> WindowedWorkload {
-        let Window { capacity, length, slices, is_renewed } = window;
-        let refresh = if is_renewed { "REFRESH" } else { "" };
+        let Window { capacity, length, slices, refresh } = window;
+        let refresh = if refresh { "REFRESH" } else { "" };
         let line = format!("BF.RESERVE {key} {EXACT} {capacity} WINDOW {length} SLICES {slices} {refresh} SEED {seed}");
         assert_eq!(client.run(&line), Reply::simple("OK"));
         WindowedWorkload { key: key.to_owned(), window, model: BTreeMap::new() }
@@ -71,7 +71,7 @@ impl WindowedWorkload {
             }
             let known = known.filter(|known| known.max > before);
             let known = known.unwrap_or_else(|| panic!("{}: item {number} should have been new", self.key));
-            if self.window.is_renewed {
+            if self.window.refresh {
                 let renewed = Remembered { min: known.min.max(added.min), max: known.max.max(added.max) };
                 self.model.insert(number, renewed);
             }

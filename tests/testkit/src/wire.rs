@@ -115,7 +115,7 @@ impl Reply {
     }
 
     /// Returns the value of a single field of BF.INFO: the only element of an array, or the only value in a map.
-    pub fn field_or_single(&self, label: &str) -> Reply {
+    pub fn single_field(&self, label: &str) -> Reply {
         match self {
             Reply::Map(pairs) => {
                 assert_eq!((pairs.len(), &pairs[0].0), (1, &Reply::simple(label)));
