@@ -24,7 +24,7 @@ PAGES = [
     "python/README.md",
     "filter/README.md",
 ]
-FOLDERS = {"docs": ["**/*.md", "**/*.svg"]}
+FOLDERS = {"docs": ["**/*.md", "**/*.svg", "**/*.json"]}
 
 
 def pages() -> list[Path]:
