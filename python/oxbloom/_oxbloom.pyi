@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, BinaryIO, Protocol, Self, TypeAlias, final, overload
 
@@ -102,8 +102,8 @@ class BloomFilter:
         """Adds items in order. For each item, returns whether it was already there, like add.
 
         Takes any iterable of str and bytes, NumPy arrays of the dtypes S and U, and Arrow arrays of strings. Arrays are
-        read without a loop in Python. For a NumPy array, the result is also a NumPy array. Other threads run while
-        items are hashed.
+        read without a loop in Python. For a NumPy array of these dtypes in the processor's byte order, the result is a
+        NumPy array. Otherwise, it is a list. Other threads run while items are hashed.
 
         If an item cannot be added, the items before it are in the filter.
         """
@@ -205,7 +205,9 @@ class BloomFilter:
     @staticmethod
     def _restore(data: bytes, is_driven: bool) -> BloomFilter: ...
     def tofile(self, file: BinaryIO) -> None:
-        """Writes the filter to a binary file, in the format of dump."""
+        """Writes the filter to a binary file, in the format of dump. Raises BlockingIOError if an unbuffered file does not
+        block and cannot take all bytes.
+        """
 
     @staticmethod
     def fromfile(file: BinaryIO, n: int = -1, *, max_memory: int | None = None) -> BloomFilter:
@@ -219,9 +221,11 @@ class BloomFilter:
 
     @staticmethod
     def from_chunks(
-        chunks: Iterable[tuple[int, bytes]], *, max_memory: int | None = None
+        chunks: Iterable[Sequence[int | bytes]], *, max_memory: int | None = None
     ) -> BloomFilter:
-        """Loads a filter from all chunks of BF.SCANDUMP, in order. Raises ValueError like load."""
+        """Loads a filter from all chunks of BF.SCANDUMP, in order: a cursor and data each. Ignores the last reply, whose
+        cursor is 0. Raises ValueError like load.
+        """
 
     def save_to(
         self,
@@ -235,6 +239,8 @@ class BloomFilter:
 
         The chunks are loaded into a temporary key, which is renamed when the filter is complete. An overwritten key
         loses its TTL.
+
+        Raises RuntimeError if the filter is changed, or the temporary key is deleted, before all is saved.
 
         client: a client of redis-py or valkey-py, for a server or a cluster.
         replace: True to overwrite the key. Otherwise, raises KeyError if it exists.

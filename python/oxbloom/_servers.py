@@ -102,7 +102,8 @@ def _scandump(client: Server, key: bytes, cursor: int) -> tuple[int, bytes]:
 
 
 def _size(client: Server, key: bytes) -> int:
-    reply = client.execute_command("BF.INFO", key, "SIZE")
+    # The space keeps redis-py from parsing the reply: see _sharded.exchange.
+    reply = client.execute_command("BF.INFO ", key, "SIZE")
     return int(next(iter(reply.values())) if isinstance(reply, dict) else reply[0])
 
 

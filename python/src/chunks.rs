@@ -19,7 +19,7 @@ pub(crate) struct Chunks {
     cursor: AtomicU64,
 }
 
-/// The cursor with which BF.SCANDUMP starts.
+/// The cursor with which BF.SCANDUMP starts, and which its last reply has.
 const START: u64 = 0;
 /// Marks the end. No chunk has this cursor.
 const END: u64 = u64::MAX;
@@ -58,7 +58,12 @@ fn next(filter: &Filter, cursor: u64) -> Result<Option<(u64, Vec<u8>)>, oxbloom_
 pub(crate) fn load(py: Python<'_>, chunks: &Bound<'_, PyAny>, max_memory: u64) -> PyResult<Filter> {
     let mut loader: Option<Loader> = None;
     for chunk in chunks.try_iter()? {
-        let (cursor, data): (u64, Bound<'_, PyBytes>) = chunk?.extract()?;
+        // BF.SCANDUMP replies with lists, and the iterator above yields tuples.
+        let [cursor, data]: [Bound<'_, PyAny>; 2] = chunk?.extract()?;
+        let (cursor, data): (u64, &Bound<'_, PyBytes>) = (cursor.extract()?, data.cast()?);
+        if cursor == START {
+            break;
+        }
         let data = data.as_bytes();
         match &mut loader {
             None => loader = Some(py.detach(|| Loader::new(cursor, data, max_memory))?),

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use oxbloom_filter::internals::codec;
 use oxbloom_filter::internals::{BATCH, FilterKind, InsertOptions, Interrupted, LayerInfo, Window};
 use oxbloom_filter::{DecodeError, Filter, FilterBuilder, MergeError};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBlockingIOError, PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyList};
 
@@ -226,7 +226,7 @@ pub(crate) struct Options<'a, 'py> {
     pub(crate) window: Option<Duration>,
     pub(crate) rolling: bool,
     pub(crate) refresh: bool,
-    pub(crate) slices: Option<u8>,
+    pub(crate) slices: Option<i64>,
     pub(crate) classic: bool,
 }
 
@@ -255,7 +255,7 @@ impl Options<'_, '_> {
             builder = builder.window(window);
         }
         if let Some(slices) = slices {
-            builder = builder.slices(slices);
+            builder = builder.slices(u8::try_from(slices).unwrap_or(0));
         }
         builder = if counting { builder.counting() } else { builder };
         builder = if rolling { builder.rolling() } else { builder };
@@ -315,7 +315,7 @@ impl BloomFilter {
         window: Option<Duration>,
         rolling: bool,
         refresh: bool,
-        slices: Option<u8>,
+        slices: Option<i64>,
         classic: bool,
     ) -> PyResult<BloomFilter> {
         let options = Options { growing, seed, counting, window, rolling, refresh, slices, classic };
@@ -369,8 +369,8 @@ impl BloomFilter {
     /// Adds items in order. For each item, returns whether it was already there, like add.
     ///
     /// Takes any iterable of str and bytes, NumPy arrays of the dtypes S and U, and Arrow arrays of strings. Arrays are
-    /// read without a loop in Python. For a NumPy array, the result is also a NumPy array. Other threads run while
-    /// items are hashed.
+    /// read without a loop in Python. For a NumPy array of these dtypes in the processor's byte order, the result is a
+    /// NumPy array. Otherwise, it is a list. Other threads run while items are hashed.
     ///
     /// If an item cannot be added, the items before it are in the filter.
     fn add_all<'py>(&self, items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -589,19 +589,26 @@ impl BloomFilter {
         Ok(filter)
     }
 
-    /// Writes the filter to a binary file, in the format of dump.
+    /// Writes the filter to a binary file, in the format of dump. Raises BlockingIOError if an unbuffered file does not
+    /// block and cannot take all bytes.
     fn tofile(&self, py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<()> {
         const CHUNK: usize = 1 << 20;
+        let is_unbuffered = file.is_instance(&py.import("io")?.getattr("RawIOBase")?)?;
         let payload = py.detach(|| self.with_detached(dump::encode))?.map_err(failed)?;
         for chunk in payload.chunks(CHUNK) {
             let mut rest = PyBytes::new(py, chunk);
-            // An unbuffered file may write only a part. It returns the length of that part.
-            loop {
-                let written: Option<usize> = file.call_method1("write", (&rest,))?.extract()?;
-                match rest.as_bytes().get(written.unwrap_or(usize::MAX)..) {
-                    Some(left) if !left.is_empty() => rest = PyBytes::new(py, left),
-                    _ => break,
-                }
+            // An unbuffered file may write only a part. It returns the length of that part, or None if it would block.
+            while !rest.as_bytes().is_empty() {
+                let written = match file.call_method1("write", (&rest,))?.extract()? {
+                    Some(0) => return Err(PyOSError::new_err("the file takes no more bytes")),
+                    Some(written) => written,
+                    None if is_unbuffered => {
+                        return Err(PyBlockingIOError::new_err("the file cannot take all bytes without blocking"));
+                    }
+                    // The write method of an object that only resembles a file need not return a length.
+                    None => rest.as_bytes().len(),
+                };
+                rest = PyBytes::new(py, rest.as_bytes().get(written..).unwrap_or_default());
             }
         }
         Ok(())
@@ -621,7 +628,8 @@ impl BloomFilter {
         Chunks::new(this)
     }
 
-    /// Loads a filter from all chunks of BF.SCANDUMP, in order. Raises ValueError like load.
+    /// Loads a filter from all chunks of BF.SCANDUMP, in order: a cursor and data each. Ignores the last reply, whose
+    /// cursor is 0. Raises ValueError like load.
     #[staticmethod]
     #[pyo3(signature = (chunks, *, max_memory=None))]
     fn from_chunks(chunks: &Bound<'_, PyAny>, max_memory: Option<u64>) -> PyResult<BloomFilter> {
@@ -632,6 +640,8 @@ impl BloomFilter {
     ///
     /// The chunks are loaded into a temporary key, which is renamed when the filter is complete. An overwritten key
     /// loses its TTL.
+    ///
+    /// Raises RuntimeError if the filter is changed, or the temporary key is deleted, before all is saved.
     ///
     /// client: a client of redis-py or valkey-py, for a server or a cluster.
     /// replace: True to overwrite the key. Otherwise, raises KeyError if it exists.

@@ -1,6 +1,7 @@
 //! Reads items from Python: a single `str` or `bytes`, any iterable of them, and columns (NumPy and Arrow arrays).
 
 use std::ops::Range;
+use std::slice;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -32,6 +33,17 @@ pub(crate) enum BadItem {
     NotUnicode(usize),
     /// The column does not have the layout that its schema describes.
     Layout,
+}
+
+impl BadItem {
+    /// Adds the number of items in the columns before this one.
+    fn after(self, before: usize) -> BadItem {
+        match self {
+            BadItem::Null(index) => BadItem::Null(before + index),
+            BadItem::NotUnicode(index) => BadItem::NotUnicode(before + index),
+            BadItem::Layout => BadItem::Layout,
+        }
+    }
 }
 
 impl From<BadItem> for PyErr {
@@ -89,28 +101,32 @@ impl<'py> Items<'py> {
     pub(crate) fn each_group<E>(
         &self,
         py: Python<'py>,
-        mut handle: impl FnMut(&[&[u8]]) -> Result<(), E> + Send,
+        handle: impl FnMut(&[&[u8]]) -> Result<(), E> + Send,
     ) -> PyResult<()>
     where
         E: Into<PyErr> + Send,
     {
         match self {
-            Items::FixedWidth(column) => py.detach(|| each_group_of(column, &mut handle)),
-            Items::Arrow(arrays) => py.detach(|| arrays.iter().try_for_each(|array| each_group_of(array, &mut handle))),
+            Items::FixedWidth(column) => py.detach(|| each_group_of(slice::from_ref(column), handle)),
+            Items::Arrow(arrays) => py.detach(|| each_group_of(arrays, handle)),
             Items::Iterable(items) => each_group_of_iterable(py, items, handle),
         }
     }
 }
 
 fn each_group_of<E: Into<PyErr>>(
-    column: &impl Column,
-    handle: &mut impl FnMut(&[&[u8]]) -> Result<(), E>,
+    columns: &[impl Column],
+    mut handle: impl FnMut(&[&[u8]]) -> Result<(), E>,
 ) -> PyResult<()> {
-    let mut text = Vec::new();
-    for start in (0..column.len()).step_by(GROUP) {
-        let end = column.len().min(start + GROUP);
-        text.clear();
-        handle(&column.group(start..end, &mut text)?).map_err(Into::into)?;
+    let (mut text, mut before) = (Vec::new(), 0);
+    for column in columns {
+        for start in (0..column.len()).step_by(GROUP) {
+            let end = column.len().min(start + GROUP);
+            text.clear();
+            let group = column.group(start..end, &mut text).map_err(|bad| bad.after(before))?;
+            handle(&group).map_err(Into::into)?;
+        }
+        before += column.len();
     }
     Ok(())
 }

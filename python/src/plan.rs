@@ -25,7 +25,7 @@ pub(crate) fn plan<'py>(
     counting: bool,
     window: Option<Duration>,
     rolling: bool,
-    slices: Option<u8>,
+    slices: Option<i64>,
     classic: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = Options { growing, seed: None, counting, window, rolling, refresh: false, slices, classic };

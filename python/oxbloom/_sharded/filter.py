@@ -320,33 +320,49 @@ class AsyncShardedFilter(_Filter[AsyncClient]):
     """`ShardedFilter` for `redis.asyncio.Redis` and `redis.asyncio.cluster.RedisCluster`: see there."""
 
     async def reserve(self) -> bool:
+        """Creates the shards that are missing. Returns True if at least one was missing.
+
+        Raises `ModuleMissingError` or `KeyTakenError`. Raises `FilterMismatchError` if a shard has another error rate
+        or window, or if it is counting and this filter is not, or the other way round.
+        """
         there = await self._send(self._commands.reserve())
         if there:
             await self._send(self._commands.check(there))
         return len(there) < len(self._commands.keys)
 
     async def add(self, item: Item) -> bool:
+        """Adds an item. Returns True if it was new."""
         return (await self._send(self._commands.add([item])))[0]
 
     async def add_many(self, items: Iterable[Item]) -> list[bool]:
+        """Adds items. For each, returns True if it was new. If this raises, some may have been added. Add all again."""
         return await self._send_batches(self._commands.add, items)
 
     async def contains(self, item: Item) -> bool:
+        """Returns False if an item is not in the filter, and True if it probably is."""
         return (await self._send(self._commands.contains([item])))[0]
 
     async def contains_many(self, items: Iterable[Item]) -> list[bool]:
+        """For each item, returns whether it is in the filter."""
         return await self._send_batches(self._commands.contains, items)
 
     async def remove(self, item: Item) -> bool:
+        """Removes an item from a counting filter. Returns True if it was there.
+
+        Only remove an item that was added, and only once: otherwise another item may disappear.
+        """
         return (await self._send(self._commands.remove([item])))[0]
 
     async def card(self) -> int:
+        """Returns the number of items that were new when they were added, and are not forgotten."""
         return await self._send(self._commands.card())
 
     async def info(self) -> ShardedInfo:
+        """Returns the fields of BF.INFO, summed over all shards. Raises `redis.ResponseError` if a shard is missing."""
         return await self._send(self._commands.info())
 
     async def clear(self) -> None:
+        """Deletes the keys of all shards, whatever they hold."""
         await self._send(self._commands.clear())
 
     async def _send_batches(self, operation: _Operation, items: Iterable[Item]) -> list[bool]:

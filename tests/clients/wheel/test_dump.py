@@ -139,6 +139,29 @@ def test_a_file_may_write_less_than_it_is_given():
     assert file.content == filter.dump()
 
 
+@pytest.mark.parametrize(("written", "error"), [(None, BlockingIOError), (0, OSError)])
+def test_a_file_that_takes_no_bytes_is_an_error(written: int | None, error: type[OSError]):
+    class Full(io.RawIOBase):
+        def write(self, data: object) -> int | None:
+            return written
+
+    with pytest.raises(error):
+        filled("native")[0].tofile(Full())
+
+
+def test_an_object_that_resembles_a_file_need_not_return_lengths():
+    parts: list[bytes] = []
+
+    class Duck:
+        def write(self, data: bytes) -> None:
+            parts.append(data)
+
+    filter, _ = filled("large")
+    filter.tofile(Duck())
+    assert len(parts) > 1
+    assert b"".join(parts) == filter.dump()
+
+
 def test_payloads_may_be_any_objects_with_bytes():
     payload = filled("native")[0].dump()
     for data in (
@@ -371,6 +394,8 @@ def test_chunks_are_put_together_again(name: str):
     chunks = list(filter.chunks())
     assert BloomFilter.from_chunks(chunks).dump() == filter.dump()
     assert BloomFilter.from_chunks(iter(chunks)).info() == filter.info()
+    # BF.SCANDUMP's replies are lists, and the last one ends the dump.
+    assert BloomFilter.from_chunks([*map(list, chunks), [0, b""]]).dump() == filter.dump()
     with pytest.raises(ValueError, match="missing"):
         BloomFilter.from_chunks(chunks[:-1])
     with pytest.raises(ValueError, match="not the header"):
@@ -402,7 +427,9 @@ def test_forged_chunks_are_rejected_or_sound(name: str):
         use(loaded)
 
 
-@pytest.mark.parametrize("chunks", [[], None, [1], [(1,)], [(-1, b"")], [(1, "text")], [(1, b"")]])
+@pytest.mark.parametrize(
+    "chunks", [[], None, [1], [(1,)], [(-1, b"")], [(1, "text")], [(1, b"")], [(1, b"", b"")]]
+)
 def test_chunks_of_other_types_are_rejected(chunks):
     with pytest.raises((ValueError, TypeError, OverflowError)):
         BloomFilter.from_chunks(chunks)

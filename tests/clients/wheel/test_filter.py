@@ -1,4 +1,4 @@
-"""Compares the class BloomFilter with Python's sets and counters, and with pybloom."""
+"""Compares the class BloomFilter with Python's sets and counters. `test_pybloom_page.py` compares it with pybloom."""
 
 import ast
 import copy
@@ -151,6 +151,9 @@ def test_a_full_filter_says_how_many_items_it_took():
         ({"refresh": True, "rolling": True}, ValueError),
         ({"slices": 4}, ValueError),
         ({"slices": 1, "rolling": True}, ValueError),
+        ({"slices": 65, "rolling": True}, ValueError),
+        ({"slices": 256 + 8, "rolling": True}, ValueError),
+        ({"slices": -1, "rolling": True}, ValueError),
         ({"unknown": True}, TypeError),
     ],
 )
@@ -429,8 +432,9 @@ def test_columns_of_other_types_are_rejected(column):
 
 def test_a_null_is_reported_with_its_number():
     column = pa.array(["a"] * 5000 + [None])
-    with pytest.raises(TypeError, match="number 5000"):
-        BloomFilter(10).add_all(column)
+    for strings, number in ((column, 5000), (pa.chunked_array([["a", "b"], column]), 5002)):
+        with pytest.raises(TypeError, match=f"number {number} is null"):
+            BloomFilter(10).add_all(strings)
 
 
 def test_columns_that_are_not_unicode_are_rejected():

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import redis
+import valkey
 from kinds import KINDS, filled
 from oxbloom import BloomFilter
 from oxbloom._slots import beside, hash_slot
@@ -24,14 +25,31 @@ def test_filters_of_all_kinds_are_saved_and_loaded(server: Server, name: str):
 
 
 @pytest.mark.parametrize("options", [{"decode_responses": True}, {"protocol": 3}, {"protocol": 2}])
-def test_all_kinds_of_clients_work(server: Server, options: dict):
+@pytest.mark.parametrize("kind", [redis.Redis, valkey.Valkey], ids=["redis-py", "valkey-py"])
+def test_all_kinds_of_clients_work(server: Server, kind: type[redis.Redis], options: dict):
     filter, _ = filled("grown")
-    with redis.Redis(port=server.port, **options) as client:
+    with kind(port=server.port, **options) as client:
+        client.bf()  # registers callbacks, which parse replies
         filter.save_to(client, b"key")
         sizes: list[tuple[int, int]] = []
         loaded = BloomFilter.load_from(client, b"key", progress=lambda *args: sizes.append(args))
     assert loaded.dump() == filter.dump()
     assert sizes
+
+
+@pytest.mark.thorough
+def test_a_filter_that_is_larger_than_any_reply_is_saved_and_loaded(server: Server):
+    largest = 512 << 20  # proto-max-bulk-len, which limits DUMP and RESTORE
+    filter = BloomFilter(largest, 0.01)
+    assert filter.memory > largest
+    filter.add_all(f"item {number}" for number in range(100_000))
+    filter.save_to(server.client, "key")
+    with pytest.raises(redis.RedisError):
+        server.client.restore("other", 0, filter.dump())
+    loaded = BloomFilter.load_from(server.client, "key")
+    server.client.delete("key")
+    assert loaded._header() == filter._header()
+    assert loaded.dump() == filter.dump()
 
 
 def test_progress_goes_up_to_the_whole(server: Server):
