@@ -108,7 +108,7 @@ def as_table(facts: Facts) -> str:
         ["bits per item", bits_per_item(facts)],
     ]
     if facts["window"] is not None:
-        rows.append(["window", f"{facts['window']:,g} seconds"])
+        rows.append(["window", f"{facts['window']:,.10g} seconds"])
     if facts["slices"] is not None:
         rows.append(["slices", str(facts["slices"])])
     rows += [[name, "yes"] for name in ("refresh", "rolling") if facts[name]]

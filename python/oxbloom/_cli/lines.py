@@ -2,7 +2,6 @@
 
 import os
 import stat
-import sys
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
@@ -10,16 +9,19 @@ from oxbloom._cli.errors import CommandError, reason
 from oxbloom._cli.progress import Bar, bar
 
 STANDARD_INPUT = "-"
+DESCRIPTOR = 0  # of standard input; sys.stdin is None if it is closed
 READ_BYTES = 1 << 20
 
 
 def batches(paths: Sequence[str], *, what: str, hidden: bool = False) -> Iterator[list[bytes]]:
     """Yields lines of files in batches, as soon as they can be read, without their line feeds.
 
-    The last line needs no line feed. `what` is the name of the progress bar, which `hidden` hides.
+    The last line needs no line feed. `what` is the name of the progress bar, which `hidden` hides. It is also hidden
+    while the user types lines.
     """
     paths = paths or [STANDARD_INPUT]
-    with bar(total_size(paths), what=what, hidden=hidden or sys.stdin.isatty()) as shown:
+    is_typed = STANDARD_INPUT in paths and os.isatty(DESCRIPTOR)
+    with bar(total_size(paths), what=what, hidden=hidden or is_typed) as shown:
         for path in paths:
             name = "standard input" if path == STANDARD_INPUT else path
             try:
@@ -46,8 +48,8 @@ def lines_of(file: BinaryIO, shown: Bar) -> Iterator[list[bytes]]:
 
 def opened(path: str) -> BinaryIO:
     if path == STANDARD_INPUT:
-        os.set_blocking(sys.stdin.fileno(), True)  # otherwise, a pause would look like the end
-        return open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
+        os.set_blocking(DESCRIPTOR, True)  # otherwise, a pause would look like the end
+        return open(DESCRIPTOR, "rb", buffering=0, closefd=False)
     return open(path, "rb", buffering=0)
 
 
@@ -56,7 +58,7 @@ def total_size(paths: Sequence[str]) -> int | None:
     total = 0
     for path in paths:
         try:
-            status = os.fstat(sys.stdin.fileno()) if path == STANDARD_INPUT else os.stat(path)
+            status = os.fstat(DESCRIPTOR) if path == STANDARD_INPUT else os.stat(path)
         except OSError:  # reported when the file is read
             return None
         if not stat.S_ISREG(status.st_mode):

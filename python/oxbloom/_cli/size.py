@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([row._asdict() for row in rows], indent=2))
         return 0
-    print(f"{options.capacity:,} items at an error rate of {options.error_rate:g}:\n")
+    print(f"{options.capacity:,} items at an error rate of {options.error_rate!r}:\n")
     print(as_table(rows, options.capacity))
     if options.chart:
         from oxbloom._cli import chart
@@ -85,7 +85,7 @@ def rows_for(options: argparse.Namespace) -> list[Row]:
     first = min(first, items)
 
     def row(name: str, command: str, capacity: int = items, **kind: Any) -> Row:
-        reserve = f"BF.RESERVE key {rate:g} {capacity}"
+        reserve = f"BF.RESERVE key {rate!r} {capacity}"
         return Row(name, planned(items, capacity, rate, **kind), f"{reserve} {command}".rstrip())
 
     window = f"WINDOW 86400{'' if slices == DEFAULT_SLICES else f' SLICES {slices}'}"

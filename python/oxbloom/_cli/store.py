@@ -119,6 +119,8 @@ class Key:
                 filter.save_to(self.client, self.key, replace=self.replace, progress=progress)
         except KeyError:
             raise self.exists() from None
+        except RuntimeError as error:
+            raise CommandError(f"key {self.name}: {error}") from None
 
 
 def destination(options: argparse.Namespace) -> File | Key:

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import random
+import re
 import resource
 import shlex
 import signal
@@ -25,6 +26,7 @@ from servers import (
     HOST,
     OXBLOOM,
     REDISBLOOM,
+    ROOT,
     WITHIN,
     Server,
     hear_interrupts,
@@ -379,6 +381,37 @@ def test_the_password_comes_from_the_variable_of_redis_cli_or_the_url() -> None:
         server.client.execute_command("AUTH", "secret")
 
 
+def test_the_permissions_that_the_page_names_suffice(server: Server, folder: Path) -> None:
+    page = (ROOT / "docs/command-line.md").read_text()
+    permitted = dict(re.findall(r"^\| `(.*)` \| `(.*)` \|$", page, re.MULTILINE))
+    assert set(permitted) == {"build", "check", "check --fetch", "info"}
+    path = write(folder / "lines", [b"apple"])
+
+    def as_user(command: str, *arguments: object, **more: Any) -> Done:
+        server.client.execute_command(
+            *(
+                "ACL",
+                "SETUSER",
+                "limited",
+                "reset",
+                "on",
+                ">secret",
+                "-@all",
+                "~seen:*",
+                "~{seen:*",
+            ),
+            *permitted[command].split(),
+        )
+        url = server.url.replace("//", "//limited:secret@")
+        return run(*command.split(), "seen:a", *arguments, "-s", url, **more)
+
+    as_user("build", path, "-c", 10)
+    as_user("build", path, "-c", 10, "--replace")
+    assert as_user("check", path).output == b"apple\n"
+    assert as_user("check --fetch", path).output == b"apple\n"
+    assert b"native" in as_user("info").output
+
+
 # --- Existing files and keys ----------------------------------------------------------------------
 
 
@@ -618,6 +651,7 @@ def test_options_that_contradict_are_rejected(folder: Path) -> None:
         (["--refresh"], "refresh and slices need a window or rolling"),
         (["--classic", "--seed", 1], "classic filters have no seed"),
         (["--window", "1h", "--slices", 65], ""),
+        (["--window", "1h", "--slices", 300], ""),
         (["--window", "6000w"], ""),
         (["--growing", "1e15"], ""),
         (["-c", "1e18"], "memory"),
@@ -679,12 +713,12 @@ def test_only_servers_need_redis(folder: Path) -> None:
 
 
 def shown_on_a_terminal(*arguments: object) -> str:
-    """Returns what a command writes to standard error if that is a terminal."""
+    """Returns what a command writes to standard error if that and standard input are a terminal."""
     terminal, end = pty.openpty()
     termios.tcsetwinsize(end, (24, 80))
     process = subprocess.Popen(
         [*OXBLOOM_COMMAND, *map(str, arguments)],
-        stdin=subprocess.DEVNULL,
+        stdin=end,
         stdout=subprocess.DEVNULL,
         stderr=end,
     )
@@ -711,6 +745,9 @@ def test_a_terminal_gets_a_progress_bar(server: Server, folder: Path) -> None:
     assert "saving: " in shown
     assert "checking: " in shown_on_a_terminal("check", *target, folder / "lines")
     assert "loading: " in shown_on_a_terminal("check", *target, folder / "lines", "--fetch")
+    assert "building: " in shown_on_a_terminal(
+        "build", folder / "filter", folder / "lines", "-c", 9, "--growing"
+    )
     # A pipe gets no progress bar.
     assert run("build", *target, folder / "lines", "-c", MILLION, "--replace").errors == ""
     assert run("check", *target, folder / "lines").errors == ""
@@ -781,6 +818,15 @@ def test_the_commands_create_such_filters(server: Server) -> None:
             assert facts["capacity"] == 5000 or "grown" in name
             if name in ("fixed", "may grow", "RedisBloom, fixed", "RedisBloom, may grow"):
                 assert facts["memory"] == row["memory"]
+
+
+@pytest.mark.parametrize("rate", [0.123_456_789, 1e-5, 7 / 3 / 10**6, 0.999])
+def test_the_commands_have_the_exact_rate(server: Server, rate: float) -> None:
+    for capacity in (1234, 98_765):
+        row = sizes("-c", capacity, "-e", rate)["fixed"]
+        server.client.flushall()
+        assert server.client.execute_command(row["command"]) == b"OK"
+        assert server.client.execute_command("BF.INFO", "key", "SIZE") == [row["memory"]]
 
 
 def test_sizes_of_any_capacity_are_shown() -> None:

@@ -5,6 +5,7 @@ import os
 import re
 from pathlib import Path
 
+import oxbloom
 import pages
 import redis
 from pasting import Shell, with_settings
@@ -51,7 +52,7 @@ def test_the_commands_install_the_package_and_start_a_server(tmp_path: Path) -> 
             wait_until(lambda: answers(client))
             assert client.execute_command("BF.ADD", "seen", "https://example.com/")
         assert shell.paste("python -c 'import oxbloom.scrapy; print(oxbloom.__version__)'") == [
-            "0.1.0"
+            oxbloom.__version__
         ]
     finally:
         shell.close(port)
