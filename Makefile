@@ -68,7 +68,7 @@ three_at_a_time = $(MAKE) --no-print-directory --keep-going --jobs=3 --output-sy
 needs = $(if $(BUILT),,$(1))
 
 # Three at a time, since downloads wait, as does a build that needs the files of another.
-built: lint build-tests wheel-in-python wheel-in-python-oldest build-instructions setup-servers
+built: lint build-tests build-asan wheel-in-python wheel-in-python-oldest build-instructions setup-servers
 
 lint: lint-rust lint-python
 
@@ -137,7 +137,7 @@ test-memcheck: $(call needs,build-tests) ## Look for memory errors and leaks in 
 # normal build, since building them again would take minutes.
 TEST_WITH_ASAN = RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/asan.sh \
   cargo test --target-dir $(TARGET)/asan $(TESTED) --test promises --test corpus
-build-asan: $(call needs,build-tests)
+build-asan: build-tests
 	@[ -d $(TARGET)/asan ] || { cd $(TARGET) && mkdir asan && \
 	  cp -al --parents debug/.fingerprint debug/build debug/deps asan && \
 	  rm -rf asan/debug/deps/*oxbloom* asan/debug/.fingerprint/*oxbloom*; }
@@ -145,7 +145,7 @@ build-asan: $(call needs,build-tests)
 
 # This leaves out the statistical tests, which insert millions of items, and runs an eighth of the cases of the others.
 # An allocation that is too large fails, as with other allocators, instead of aborting the process.
-test-asan: build-asan ## Look for memory errors and leaks in the library's tests with AddressSanitizer
+test-asan: $(call needs,build-asan) ## Look for memory errors and leaks in the library's tests with AddressSanitizer
 	PROPTEST_CASES=32 PAYLOADS=300 ASAN_OPTIONS=allocator_may_return_null=1 $(TEST_WITH_ASAN) -- --skip rates:: --skip adversary::
 
 # SECONDS is the time of random commands, FILTERS the number of filters that a server moves, and OPERATIONS the number
