@@ -1,7 +1,9 @@
 """Reads lines of files as bytes, in batches."""
 
+import errno
 import os
 import stat
+import sys
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
@@ -9,7 +11,6 @@ from oxbloom._cli.errors import CommandError, reason
 from oxbloom._cli.progress import Bar, bar
 
 STANDARD_INPUT = "-"
-DESCRIPTOR = 0  # of standard input; sys.stdin is None if it is closed
 READ_BYTES = 1 << 20
 
 
@@ -20,7 +21,7 @@ def batches(paths: Sequence[str], *, what: str, hidden: bool = False) -> Iterato
     while the user types lines.
     """
     paths = paths or [STANDARD_INPUT]
-    is_typed = STANDARD_INPUT in paths and os.isatty(DESCRIPTOR)
+    is_typed = STANDARD_INPUT in paths and bool(sys.stdin) and sys.stdin.isatty()
     with bar(total_size(paths), what=what, hidden=hidden or is_typed) as shown:
         for path in paths:
             name = "standard input" if path == STANDARD_INPUT else path
@@ -48,9 +49,16 @@ def lines_of(file: BinaryIO, shown: Bar) -> Iterator[list[bytes]]:
 
 def opened(path: str) -> BinaryIO:
     if path == STANDARD_INPUT:
-        os.set_blocking(DESCRIPTOR, True)  # otherwise, a pause would look like the end
-        return open(DESCRIPTOR, "rb", buffering=0, closefd=False)
+        os.set_blocking(standard_input(), True)  # otherwise, a pause would look like the end
+        return open(standard_input(), "rb", buffering=0, closefd=False)
     return open(path, "rb", buffering=0)
+
+
+def standard_input() -> int:
+    """Returns the descriptor of standard input. Raises OSError if the caller has closed it."""
+    if not sys.stdin:
+        raise OSError(errno.EBADF, "it is closed")
+    return sys.stdin.fileno()
 
 
 def total_size(paths: Sequence[str]) -> int | None:
@@ -58,7 +66,7 @@ def total_size(paths: Sequence[str]) -> int | None:
     total = 0
     for path in paths:
         try:
-            status = os.fstat(DESCRIPTOR) if path == STANDARD_INPUT else os.stat(path)
+            status = os.fstat(standard_input()) if path == STANDARD_INPUT else os.stat(path)
         except OSError:  # reported when the file is read
             return None
         if not stat.S_ISREG(status.st_mode):

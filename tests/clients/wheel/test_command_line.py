@@ -570,6 +570,16 @@ def test_a_full_filter_is_an_error(folder: Path) -> None:
     run("build", folder / "filter", "-c", 3, "--growing", "--replace", stdin=b"1\n2\n3\n4\n")
 
 
+def test_closed_standard_input_is_an_error(server: Server, folder: Path) -> None:
+    closed = ["bash", "-c", 'exec "$@" <&-', "bash", *OXBLOOM_COMMAND, "build", "filter", "-c", "9"]
+    for options in ([], ["-s", server.url]):
+        done = subprocess.run(
+            [*closed, *options], cwd=folder, capture_output=True, timeout=WITHIN, check=False
+        )
+        assert done.returncode == 2
+        assert done.stderr == b"oxbloom: cannot read standard input: it is closed\n"
+
+
 def test_unusable_files_are_errors(folder: Path) -> None:
     good = folder / "good"
     run("build", good, "-c", 1000, stdin=b"apple\n")
@@ -827,6 +837,7 @@ def test_the_commands_have_the_exact_rate(server: Server, rate: float) -> None:
         server.client.flushall()
         assert server.client.execute_command(row["command"]) == b"OK"
         assert server.client.execute_command("BF.INFO", "key", "SIZE") == [row["memory"]]
+        assert float(server.client.execute_command("BF.INFO", "key", "ERROR")[0]) == rate
 
 
 def test_sizes_of_any_capacity_are_shown() -> None:
