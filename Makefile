@@ -67,7 +67,7 @@ test-release: test-rust soak test-matrix test-clients test-site test-dist ## As 
 three_at_a_time = $(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target BUILT=1 $(1)
 needs = $(if $(BUILT),,$(1))
 
-# Three at a time, since downloads wait, as does a build that needs the files of another.
+# Three at a time, since downloads wait, and some builds wait for others.
 built: lint build-tests build-asan wheel-in-python wheel-in-python-oldest build-instructions setup-servers
 
 lint: lint-rust lint-python
@@ -106,7 +106,7 @@ test-crash: build-tests ## Kill servers at random moments, 1000 times (or ROUNDS
 # features of Python that are deprecated by now.
 NOT_FOR_OLDEST := $(addprefix --ignore tests/clients/crawling/,test_crawling_page.py test_crawlee.py)
 OLDEST_PYTEST := $(OLDEST_PYTHON_ENV)/bin/pytest -W ignore::DeprecationWarning $(NOT_FOR_OLDEST)
-CRAWLS := crawling$(if $(BRIEF),/test_dupefilter.py crawling/test_deliveries.py)
+CRAWLS := $(if $(BRIEF),crawling/test_dupefilter.py crawling/test_deliveries.py,crawling)
 OLDEST_TESTS := $(addprefix tests/clients/,$(CRAWLS) wheel/test_servers.py $(if $(BRIEF),,wheel/test_sharded_filter.py))
 CASES = $(if $(BRIEF),-m 'not thorough')
 test-clients: test-newest-clients test-oldest-clients test-node

@@ -34,13 +34,14 @@ needs() {
   shift
   if succeeds "$proof"; then return; fi
   command -v apt-get >/dev/null || { echo "Please install these packages (Debian's names): $*"; exit 1; }
-  # The Makefile may run this script twice at a time, but apt-get fails if it runs twice.
+  # The Makefile may run this script more than once at a time, but apt-get fails then.
   exec {lock}< "$root/tools/setup.sh"
   flock "$lock"
   succeeds "$proof" || install_packages "$@"
   exec {lock}<&-
 }
 
+# install_packages PACKAGE…: installs Debian packages, and stops the services that they start.
 install_packages() {
   local sudo='' package
   echo "Installing $*"

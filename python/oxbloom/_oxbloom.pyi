@@ -205,8 +205,9 @@ class BloomFilter:
     @staticmethod
     def _restore(data: bytes, is_driven: bool) -> BloomFilter: ...
     def tofile(self, file: BinaryIO) -> None:
-        """Writes the filter to a binary file, in the format of dump. Raises BlockingIOError if an unbuffered file does not
-        block and cannot take all bytes.
+        """Writes the filter to a binary file, in the format of dump.
+
+        Raises BlockingIOError if an unbuffered file does not block and cannot take all bytes.
         """
 
     @staticmethod
@@ -223,8 +224,9 @@ class BloomFilter:
     def from_chunks(
         chunks: Iterable[Sequence[int | bytes]], *, max_memory: int | None = None
     ) -> BloomFilter:
-        """Loads a filter from all chunks of BF.SCANDUMP, in order: a cursor and data each. Ignores the last reply, whose
-        cursor is 0. Raises ValueError like load.
+        """Loads a filter from all chunks of BF.SCANDUMP, in order: a cursor and data each.
+
+        Ignores the last reply, whose cursor is 0. Raises ValueError like load.
         """
 
     def save_to(

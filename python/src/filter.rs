@@ -589,8 +589,9 @@ impl BloomFilter {
         Ok(filter)
     }
 
-    /// Writes the filter to a binary file, in the format of dump. Raises BlockingIOError if an unbuffered file does not
-    /// block and cannot take all bytes.
+    /// Writes the filter to a binary file, in the format of dump.
+    ///
+    /// Raises BlockingIOError if an unbuffered file does not block and cannot take all bytes.
     fn tofile(&self, py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<()> {
         const CHUNK: usize = 1 << 20;
         let is_unbuffered = file.is_instance(&py.import("io")?.getattr("RawIOBase")?)?;
@@ -628,8 +629,9 @@ impl BloomFilter {
         Chunks::new(this)
     }
 
-    /// Loads a filter from all chunks of BF.SCANDUMP, in order: a cursor and data each. Ignores the last reply, whose
-    /// cursor is 0. Raises ValueError like load.
+    /// Loads a filter from all chunks of BF.SCANDUMP, in order: a cursor and data each.
+    ///
+    /// Ignores the last reply, whose cursor is 0. Raises ValueError like load.
     #[staticmethod]
     #[pyo3(signature = (chunks, *, max_memory=None))]
     fn from_chunks(chunks: &Bound<'_, PyAny>, max_memory: Option<u64>) -> PyResult<BloomFilter> {

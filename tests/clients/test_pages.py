@@ -245,8 +245,8 @@ def test_the_benchmarks_begin_with_what_to_expect_and_a_picture_of_few_compariso
         assert f"**{case}" in expected or f"**A {case}" in expected, case
     (picture,) = re.findall(r"\((\w+\.svg)\)", expected)
     # After the background, the first rectangle is oxbloom's in the legend. Each comparison has a bar of its colour.
-    _, ours, *others = re.findall('<rect [^>]*fill="(#[0-9A-F]{6})"', text(f"docs/{picture}"))
-    assert 6 <= others.count(ours) <= 8
+    _, ours, *fills = re.findall('<rect [^>]*fill="(#[0-9A-F]{6})"', text(f"docs/{picture}"))
+    assert 6 <= fills.count(ours) <= 8
 
 
 def test_each_target_of_make_on_the_pages_is_there():

@@ -124,8 +124,8 @@ impl AddressSpace {
         let size = items / -libm::log1p(-error_rate.max(libm::exp2(-50.0)));
         let spaces = (2..=MAX_WIDTH - stamp_bits).flat_map(|width| {
             let values = libm::exp2(f64::from(width));
-            let least = size * (1.0 + 2.0 / values) / values;
-            (0..=MAX_SPARE).map(move |spare| AddressSpace::of(width, least * (1.0 + f64::from(spare) / SPARE_UNIT)))
+            let min = size * (1.0 + 2.0 / values) / values;
+            (0..=MAX_SPARE).map(move |spare| AddressSpace::of(width, min * (1.0 + f64::from(spare) / SPARE_UNIT)))
         });
         let bytes = |space: &AddressSpace| space.bytes_for(items, stamp_bits);
         let best = spaces.min_by(|a, b| bytes(a).total_cmp(&bytes(b)));
@@ -146,12 +146,12 @@ impl AddressSpace {
         let segments = (self.used() * libm::exp2(f64::from(self.depth()))).max(1.0);
         let mean = items / segments;
         // The number of slots has a Poisson distribution: few segments exceed the mean by more than two deviations.
-        let most = if segments > 1.0 { mean + 2.0 * libm::sqrt(mean) } else { mean };
+        let max = if segments > 1.0 { mean + 2.0 * libm::sqrt(mean) } else { mean };
         let format = SlotFormat { width: u32::from(self.width) + stamp_bits, stamp_bits };
-        if most > MAX_BYTES as f64 {
+        if max > MAX_BYTES as f64 {
             return f64::INFINITY;
         }
-        segments * bytes_of_segment(libm::ceil(most) as usize, self.log_groups(), format) as f64
+        segments * bytes_of_segment(libm::ceil(max) as usize, self.log_groups(), format) as f64
     }
 
     /// Returns the fraction of the quotients that is used.

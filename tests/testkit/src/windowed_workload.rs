@@ -41,8 +41,8 @@ impl WindowedWorkload {
     /// Creates the filter. The seed must be the same in all runs, since `EXACT` does not suffice for all seeds.
     pub fn create(client: &mut Wire, key: &str, seed: u64, window: Window) -> WindowedWorkload {
         let Window { capacity, length, slices, refresh } = window;
-        let refresh = if refresh { "REFRESH" } else { "" };
-        let line = format!("BF.RESERVE {key} {EXACT} {capacity} WINDOW {length} SLICES {slices} {refresh} SEED {seed}");
+        let option = if refresh { "REFRESH" } else { "" };
+        let line = format!("BF.RESERVE {key} {EXACT} {capacity} WINDOW {length} SLICES {slices} {option} SEED {seed}");
         assert_eq!(client.run(&line), Reply::simple("OK"));
         WindowedWorkload { key: key.to_owned(), window, model: BTreeMap::new() }
     }
