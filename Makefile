@@ -208,7 +208,7 @@ test-calculator: $(call needs,build-tests)
 	cargo build $(TESTED) --example sizes
 	SIZES=$(SIZES) node --test tests/site/calculator.test.mjs
 
-test-site: site ## Open all pages of the site in Chromium: takes two minutes
+test-site: site ## Open all pages of the site in Chromium: takes six minutes
 	@$(SETUP) chromium
 	npm install --prefix tests/site --no-package-lock --no-audit --no-fund --loglevel=error
 	cargo build $(TESTED) --example sizes
