@@ -56,6 +56,7 @@ SUITES = test-newest-clients test-rust test-on-redis-6.2 test-asan test-on-valke
   test-memcheck test-instructions test-package test-calculator
 test: ## Install missing packages, and run all checks: takes twenty-five minutes
 	@$(MAKE) --no-print-directory --jobs=3 built
+	@$(MAKE) --no-print-directory BUILT=1 build-asan
 	@$(call three_at_a_time,BRIEF=1 $(SUITES))
 	@echo "All tests passed."
 
@@ -68,7 +69,7 @@ three_at_a_time = $(MAKE) --no-print-directory --keep-going --jobs=3 --output-sy
 needs = $(if $(BUILT),,$(1))
 
 # Three at a time, since downloads wait, and some builds wait for others.
-built: lint build-tests build-asan wheel-in-python wheel-in-python-oldest build-instructions setup-servers
+built: lint build-tests wheel-in-python wheel-in-python-oldest build-instructions setup-servers
 
 lint: lint-rust lint-python
 
@@ -134,10 +135,10 @@ test-memcheck: $(call needs,build-tests) ## Look for memory errors and leaks in 
 	OXBLOOM_MODULE=$(MODULE) cargo test $(TESTED) --test memcheck
 
 # Only our own crates are compiled with AddressSanitizer (see tests/asan.sh). The other crates are hard links to the
-# normal build, since building them again would take minutes.
+# normal build, since building them again would take minutes. So no other build may run at the same time.
 TEST_WITH_ASAN = RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/asan.sh \
   cargo test --target-dir $(TARGET)/asan $(TESTED) --test promises --test corpus
-build-asan: build-tests
+build-asan: $(call needs,build-tests)
 	@[ -d $(TARGET)/asan ] || { cd $(TARGET) && mkdir asan && \
 	  cp -al --parents debug/.fingerprint debug/build debug/deps asan && \
 	  rm -rf asan/debug/deps/*oxbloom* asan/debug/.fingerprint/*oxbloom*; }
