@@ -388,20 +388,8 @@ def test_the_permissions_that_the_page_names_suffice(server: Server, folder: Pat
     path = write(folder / "lines", [b"apple"])
 
     def as_user(command: str, *arguments: object, **more: Any) -> Done:
-        server.client.execute_command(
-            *(
-                "ACL",
-                "SETUSER",
-                "limited",
-                "reset",
-                "on",
-                ">secret",
-                "-@all",
-                "~seen:*",
-                "~{seen:*",
-            ),
-            *permitted[command].split(),
-        )
+        rules = f"reset on >secret ~seen:* ~{{seen:* -@all {permitted[command]}"
+        server.client.execute_command("ACL", "SETUSER", "limited", *rules.split())
         url = server.url.replace("//", "//limited:secret@")
         return run(*command.split(), "seen:a", *arguments, "-s", url, **more)
 
