@@ -9,7 +9,7 @@ use crate::configuration;
 use crate::datatype;
 use crate::ffi::call;
 use crate::info_section;
-use crate::server::{Args, Context, feature};
+use crate::server::{Args, Context, clock, feature};
 
 /// Registers everything. Errors are messages for the log.
 pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
@@ -20,6 +20,7 @@ pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
         return Err("the server rejected the data types".to_owned());
     }
     commands::register_all(ctx).map_err(|name| format!("the server rejected {}", name.to_string_lossy()))?;
+    clock::register(ctx);
     if !info_section::register(ctx) {
         return Err("the server rejected the section of INFO".to_owned());
     }

@@ -1,9 +1,10 @@
 //! The clock of filters that forget.
 //!
 //! The clock stops while a script or a transaction runs, as it does for the server's own commands: no item expires
-//! between two commands of a script. Servers before Redis 7.2 do not offer their stopped clock to modules. So the first
-//! command of a script or transaction stores the time, and a timer clears it. The server calls timers in the next round
-//! of its event loop, never before the script or transaction has ended.
+//! between two commands of a script. Servers from Redis 7.2 on offer their stopped clock to modules. On older ones, the
+//! first command of a script or transaction stores the time, and a timer clears it in the next round of the server's
+//! event loop, which is never before the script or transaction has ended. Timers follow the clock of the system, so a
+//! timer can be an hour late if that clock is set back. So the server's cron also clears the time, ten times a second.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use redis_module::raw;
 
 use super::context::Context;
-use crate::ffi::call;
+use crate::ffi::{available, call};
 
 thread_local! {
     /// The time of the running script or transaction, in milliseconds since 1970. All commands run on one thread.
@@ -31,7 +32,7 @@ const RUNNING: i64 = i64::MIN;
 impl Context<'_> {
     /// Returns the time for filters that forget, in milliseconds since 1970.
     pub(crate) fn now(&self) -> u64 {
-        if !self.is_in_script_or_transaction() {
+        if available!(RedisModule_CachedMicroseconds).is_some() || !self.is_in_script_or_transaction() {
             return self.clock();
         }
         STORED.get().unwrap_or_else(|| {
@@ -48,8 +49,42 @@ impl Context<'_> {
         let stopped = Some(STOPPED_AT.load(Ordering::Relaxed)).filter(|&time| time != RUNNING);
         #[cfg(not(feature = "fault-injection"))]
         let stopped = None;
-        u64::try_from(stopped.unwrap_or_else(|| self.milliseconds())).unwrap_or(0)
+        u64::try_from(stopped.unwrap_or_else(|| self.time_of_command())).unwrap_or(0)
     }
+
+    /// Returns the time at which the command, script or transaction began if the server offers it, or else the present
+    /// time.
+    fn time_of_command(&self) -> i64 {
+        match available!(RedisModule_CachedMicroseconds) {
+            // SAFETY: it takes no arguments.
+            Some(microseconds) => (unsafe { microseconds() }) / 1000,
+            None => self.milliseconds(),
+        }
+    }
+}
+
+/// Lets the server's cron clear the stored time, on servers that need it.
+pub(crate) fn register(ctx: &Context) {
+    let cron = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CRON_LOOP, dataver: 1 };
+    if available!(RedisModule_CachedMicroseconds).is_none() && available!(RedisModule_SubscribeToServerEvent).is_some()
+    {
+        // SAFETY: the context is alive, and the callback has the type that the server expects.
+        unsafe { call!(RedisModule_SubscribeToServerEvent(ctx.as_raw(), cron, Some(on_cron))) };
+    }
+}
+
+/// Clears the stored time. No script or transaction runs at this time.
+///
+/// # Safety
+///
+/// Only the server may call this.
+unsafe extern "C" fn on_cron(
+    _ctx: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    _part: u64,
+    _data: *mut c_void,
+) {
+    STORED.set(None);
 }
 
 /// Clears the stored time.
