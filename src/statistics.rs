@@ -220,8 +220,10 @@ pub(crate) fn count_forgotten(filter: &Filter, before: Forgetting, added: u64) -
         return false;
     }
     let (layout, after) = (LayoutFigures::of(filter), Forgetting::of(filter));
-    let forgotten = (before.items + added).saturating_sub(after.items);
-    layout.other_items.change(forgotten, 0);
+    let counted = before.items + added;
+    let forgotten = counted.saturating_sub(after.items);
+    // The items of a forged slice can be more than the slice said, so that renewing one adds to the number.
+    layout.other_items.change(counted, after.items);
     layout.items_forgotten.add(forgotten);
     layout.slices_ended_early.add(after.ended_early - before.ended_early);
     forgotten > 0
