@@ -69,8 +69,12 @@ pub enum DecodeError {
 }
 
 impl From<Error> for DecodeError {
-    fn from(_: Error) -> DecodeError {
-        DecodeError::OutOfMemory
+    /// Returns [`DecodeError::Corrupt`] for any error but [`Error::OutOfMemory`]: no filter has such content.
+    fn from(error: Error) -> DecodeError {
+        match error {
+            Error::OutOfMemory => DecodeError::OutOfMemory,
+            _ => DecodeError::Corrupt,
+        }
     }
 }
 

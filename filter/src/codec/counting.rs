@@ -129,9 +129,6 @@ pub fn load_chunk<'a>(
         return Err(DecodeError::NoSuchOffset);
     }
     sealed.check_tag(tag(filter))?;
-    if filter.table().occurrences() == 0 {
-        return Err(DecodeError::Foreign);
-    }
     let changed = table::load_part(filter.table_mut(), sealed.content, sealed.end)?;
     Ok(LoadedChunk { bytes: data, changed })
 }

@@ -146,9 +146,16 @@ pub fn each_part(table: &Table, mut emit: impl FnMut(&[u8], Position)) -> Result
 }
 
 /// Adds the entries of a chunk that ends at `end`. Returns true if the table changed.
+///
+/// # Errors
+///
+/// [`DecodeError::Foreign`] if the table was encoded when it was empty, and otherwise as for [`Table::add_part`].
 pub fn load_part(table: &mut Table, content: &[u8], end: Position) -> Result<bool, DecodeError> {
     if end_of(content) != Some(end) {
         return Err(DecodeError::Corrupt);
+    }
+    if table.occurrences() == 0 && !matches!(table.payload(), Payload::Slice(_)) {
+        return Err(DecodeError::Foreign);
     }
     table.add_part(content)
 }

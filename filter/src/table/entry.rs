@@ -63,6 +63,9 @@ impl Stamps {
 /// The largest count of an entry: nine years of a million additions per second. Further additions are not counted.
 pub(super) const MAX_ENTRY_COUNT: u64 = 1 << 48;
 
+/// The smallest count that is stored as digits.
+pub(super) const MIN_DIGITS_COUNT: u64 = 3;
+
 /// An entry in a list: a value with its quotient and its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ListedEntry {
@@ -76,8 +79,8 @@ pub(super) struct ListedEntry {
 #[inline(always)]
 pub(super) fn slots_of(count: u64, width: u32) -> usize {
     match count {
-        0..=2 => count as usize,
-        _ => 2 + (u64::BITS - (count - 3).leading_zeros()).div_ceil(width - 1).max(1) as usize,
+        0..MIN_DIGITS_COUNT => count as usize,
+        _ => 2 + (u64::BITS - (count - MIN_DIGITS_COUNT).leading_zeros()).div_ceil(width - 1).max(1) as usize,
     }
 }
 
@@ -89,7 +92,7 @@ pub(super) fn slot_content(value: u64, count: u64, width: u32, index: usize) -> 
         1 if count == 2 => value,
         1 => 0,
         _ => {
-            let left = (count - 3) >> ((index - 2) as u32 * (width - 1));
+            let left = (count - MIN_DIGITS_COUNT) >> ((index - 2) as u32 * (width - 1));
             let more = left >> (width - 1) > 0;
             left & low_bits(width - 1) | u64::from(more) << (width - 1)
         }

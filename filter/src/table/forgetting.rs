@@ -54,7 +54,8 @@ dispatched! {
     ///
     /// # Errors
     ///
-    /// The same as for [`add`](Table::add). A failed addition forgets nothing.
+    /// The same as for [`add`](Table::add). A failed addition changes nothing, unless forgotten slots were dropped before
+    /// an allocation failed.
     pub fn add_to_slice(
         table: &mut Table, hash: Hash, addition: SliceAddition, admit: Admit<'_>
     ) -> Result<AddOutcome, Error> = add_to_slice_with
@@ -114,7 +115,7 @@ impl Table {
     ) -> Result<AddOutcome, Error> {
         let SliceAddition { forgotten_before, forgotten_after, slice, refresh } = addition;
         let (path, addressing, suffix_bits) = (self.path(hash), self.addressing, self.suffix_bits());
-        let (mut dropped, before) = (false, self.forgotten());
+        let (mut dropped, mut may_double, before) = (false, true, self.forgotten());
         let added = loop {
             let max_depth = self.max_depth();
             let segment = self.segment_mut(path);
@@ -128,7 +129,7 @@ impl Table {
             if known.is_some_and(|entry| !refresh || entry.slice >= slice) {
                 return Ok(AddOutcome::Unchanged);
             }
-            let room = segment.slots_if_room::<S>(&run).filter(|_| !must_double(segment, max_depth));
+            let room = segment.slots_if_room::<S>(&run).filter(|_| !may_double || !must_double(segment, max_depth));
             // Drops slots only if the addition then succeeds: the item needs no slot, or there is room, or this makes
             // room.
             if segment.is_stale(run.group(), forgotten_after)
@@ -144,7 +145,17 @@ impl Table {
             }
             let Some(in_group) = room else {
                 self.mark_forgotten(forgotten_after);
-                self.make_room::<S>(path, run.group(), admit).inspect_err(|_| self.set_forgotten(before))?;
+                let is_dropping =
+                    may_double && must_double(self.segment(path), max_depth) && self.forget_in_segment(path);
+                if is_dropping {
+                    dropped = true;
+                    continue;
+                }
+                let made = self.make_room::<S>(path, &run, &mut may_double, admit);
+                if made.is_err() && !dropped {
+                    self.set_forgotten(before);
+                }
+                made?;
                 continue;
             };
             let value = addressing.value(address);
@@ -176,18 +187,18 @@ impl Table {
         dropped > 0
     }
 
-    /// Drops the forgotten slots of a segment. Returns true if there was one.
-    pub(super) fn forget_in_segment(&mut self, path: Path) -> bool {
-        let segment = self.segment(path);
-        if !matches!(self.payload, Payload::Slice(_)) || segment.slots() == 0 {
+    /// Drops the forgotten slots of a segment that has slots. Returns false, and changes nothing, if there is none.
+    #[cold]
+    fn forget_in_segment(&mut self, path: Path) -> bool {
+        let (segment, forgotten) = (self.segment(path), self.forgotten());
+        let mut groups = 0..1 << segment.log_groups();
+        if !groups.clone().any(|group| segment.holds_forgotten(group, forgotten)) {
             return false;
         }
-        let groups = 0..1 << segment.log_groups();
-        let dropped = groups.fold(false, |dropped, group| self.forget_in_group::<Broadword>(path, group) | dropped);
-        if dropped && should_shrink(self.segment(path), self.addressing) {
-            self.shrink::<Broadword>(path);
-        }
-        dropped
+        groups.all(|group| {
+            self.forget_in_group::<Broadword>(path, group);
+            true
+        })
     }
 
     /// Drops the forgotten slots of the group at a position. Returns the position of the next group; the first group

@@ -5,8 +5,8 @@ use super::coverage::{Coverage, coverage_of_entries};
 use super::directory::{Bucket as _, Directory};
 use super::entry::{ListedEntry, doubled, halved};
 use super::fingerprint::FIRST_LEVEL;
-use super::path::Path;
-use super::segment::{MAX_LOG_GROUPS, QUOTIENT_BITS, Segment};
+use super::path::{Path, bits_of};
+use super::segment::{MAX_LOG_GROUPS, QUOTIENT_BITS, Run, Segment};
 use super::{Addressing, PAGE_BITS, Payload, Table};
 use crate::error::Error;
 use crate::item_count::ItemCount;
@@ -52,6 +52,15 @@ fn is_sparse(segment: &Segment) -> bool {
     segment.slots() <= MIN_LOAD * segment.quotients() / 8
 }
 
+/// Returns true if at most an eighth of the slots of a growing segment belong to entries with fingerprints. Doubling
+/// copies the other entries, which are void, so it would not lower the load. Void entries match as many items as the
+/// error rate says, so only forged segments and error rates above 80 % have so many of them.
+pub(super) fn is_mostly_void(entries: &[ListedEntry], segment: &Segment) -> bool {
+    let void = 1 << (segment.value_bits() - 1);
+    let voids = entries.iter().filter(|entry| entry.value == void).map(|entry| segment.slots_of(entry)).sum::<usize>();
+    voids > 0 && voids / 7 >= segment.slots_for(entries) - voids
+}
+
 /// Splits the entries of a segment with `2 * quotients` quotients into those of two segments.
 pub(super) fn split_in_halves(entries: &mut [ListedEntry], quotients: u32) -> [&[ListedEntry]; 2] {
     let cut = entries.partition_point(|entry| entry.quotient < quotients);
@@ -67,19 +76,29 @@ pub(super) fn should_shrink(segment: &Segment, addressing: Addressing) -> bool {
 }
 
 impl Table {
-    /// Makes room for another slot in a full group. This may split the segment and move its runs.
+    /// Makes room for another slot in a run. This may split the segment and move its runs. Clears `may_double` if
+    /// doubling the segment would not help.
     ///
     /// Inlined, like all functions that select, so that it is compiled for the processor at hand.
     #[inline(always)]
-    pub(super) fn make_room<S: Select>(&mut self, path: Path, group: usize, admit: Admit<'_>) -> Result<(), Error> {
+    pub(super) fn make_room<S: Select>(
+        &mut self,
+        path: Path,
+        run: &Run,
+        may_double: &mut bool,
+        admit: Admit<'_>,
+    ) -> Result<(), Error> {
         let max_depth = self.max_depth();
         let segment = self.segment_mut(path);
-        if must_double(segment, max_depth) {
-            if self.forget_in_segment(path) { Ok(()) } else { self.double(path, admit) }
-        } else if segment.fits_another_slot() && segment.borrow::<S>(group) {
+        if *may_double && must_double(segment, max_depth) {
+            *may_double = self.double(path, 1, admit)?;
+            Ok(())
+        } else if run.is_full() {
+            Err(Error::CannotGrow)
+        } else if segment.fits_another_slot() && segment.borrow::<S>(run.group()) {
             Ok(())
         } else {
-            self.enlarge::<S>(path, group, admit)
+            self.enlarge::<S>(path, run.group(), admit)
         }
     }
 
@@ -105,7 +124,8 @@ impl Table {
     fn enlarge<S: Select>(&mut self, path: Path, group: usize, admit: Admit<'_>) -> Result<(), Error> {
         let segment = self.segment(path);
         let (before, after) = (segment.allocated(), segment.bytes_with_another_slot());
-        if !admit((after - before) as u64) {
+        // It is smaller if forgotten slots were just dropped.
+        if !admit(after.saturating_sub(before) as u64) {
             return Err(Error::OutOfMemory);
         }
         let mut larger = segment.resized::<S>(after, Some(group))?;
@@ -113,7 +133,7 @@ impl Table {
             larger.set_base(self.forgotten());
         }
         *self.segment_mut(path) = larger;
-        self.segment_bytes += after - before;
+        self.segment_bytes = self.segment_bytes + after - before;
         Ok(())
     }
 
@@ -188,10 +208,12 @@ impl Table {
         }
     }
 
-    /// Doubles the quotients of a segment: doubles its groups, or splits it in two.
+    /// Doubles the quotients of a segment: doubles its groups, or splits it in two. The segment of `path` then has room
+    /// for `spare` further slots, so that an addition asks for all its memory at once, and changes nothing if that is
+    /// rejected. Returns false, and changes nothing, if almost all entries are void.
     #[cold]
     #[inline(never)]
-    pub(super) fn double(&mut self, path: Path, admit: Admit<'_>) -> Result<(), Error> {
+    pub(super) fn double(&mut self, path: Path, spare: usize, admit: Admit<'_>) -> Result<bool, Error> {
         if matches!(self.addressing, Addressing::Fixed(_)) {
             return Err(Error::CannotGrow);
         }
@@ -200,13 +222,16 @@ impl Table {
         let empty = || self.empty_doubled(segment);
         let new_value_bits = empty().value_bits();
         let listed = Segment::list(&[segment])?;
+        if is_mostly_void(&listed, segment) {
+            return Ok(false);
+        }
         let mut entries = doubled(&listed, value_bits, new_value_bits, self.payload)?;
         let before = (segment.allocated(), segment.slots());
         let lost_coverage = coverage_of_entries(&listed, segment.level(), value_bits)
             - coverage_of_entries(&entries, segment.level() + 1, new_value_bits);
         let (after, slots);
         if log_groups < MAX_LOG_GROUPS {
-            let bytes = empty().bytes_for(&entries);
+            let bytes = empty().bytes_for(&entries, spare);
             if !admit(bytes.saturating_sub(before.0) as u64) {
                 return Err(Error::OutOfMemory);
             }
@@ -215,7 +240,9 @@ impl Table {
             *self.segment_mut(path) = whole;
         } else {
             let halves = split_in_halves(&mut entries, segment.quotients());
-            let bytes = halves.map(|entries| empty().bytes_for(entries));
+            let is_high = bits_of(path, segment.depth(), 1) == 1;
+            let spare = if is_high { [0, spare] } else { [spare, 0] };
+            let bytes = [0, 1].map(|half| empty().bytes_for(halves[half], spare[half]));
             if !admit((bytes[0] + bytes[1]).saturating_sub(before.0) as u64) {
                 return Err(Error::OutOfMemory);
             }
@@ -231,7 +258,7 @@ impl Table {
         self.segment_bytes = self.segment_bytes + after - before.0;
         self.slots = self.slots + u64::from(slots) - u64::from(before.1);
         self.coverage.subtract(lost_coverage);
-        Ok(())
+        Ok(true)
     }
 
     /// Makes room in the directories for both halves of a segment. They may take at most `max_bytes` bytes.
@@ -307,7 +334,7 @@ impl Table {
             before.retain(|entry| entry.content > forgotten);
         }
         let Ok(after) = halved(&before, value_bits, new_value_bits, self.payload) else { return false };
-        let bytes = empty.bytes_for(&after);
+        let bytes = empty.bytes_for(&after, 0);
         let Ok(whole) = empty.with_entries(bytes, &after, forgotten) else { return false };
         let freed = sources.iter().map(|segment| segment.allocated()).sum::<usize>();
         self.coverage.add(coverage_of_entries(&after, level - 1, new_value_bits));

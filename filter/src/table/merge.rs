@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::Table;
 use super::directory::Bucket as _;
 use super::entry::{ListedEntry, doubled, halved, united};
-use super::growth::{exceeds_load, may_double, split_in_halves};
+use super::growth::{exceeds_load, is_mostly_void, may_double, split_in_halves};
 use super::path::Path;
 use super::segment::Segment;
 use super::stored::{END, path_at};
@@ -124,7 +124,7 @@ impl Table {
                 entry.content > 0
             });
             let empty = self.empty_segment(segment.depth());
-            let bytes = empty.bytes_for(&common);
+            let bytes = empty.bytes_for(&common, 0);
             let whole = empty.with_entries(bytes, &common, self.forgotten())?;
             intersection.split_empty(path, segment.depth(), u64::MAX)?;
             intersection.replace(path, whole);
@@ -175,12 +175,12 @@ impl Table {
             if united == listed {
                 return Ok(false);
             }
-            if exceeds_load(&empty, empty.slots_for(&united)) && may_double(&empty, self.max_depth()) {
-                self.double(path, admit)?;
+            let is_too_full = exceeds_load(&empty, empty.slots_for(&united)) && may_double(&empty, self.max_depth());
+            if is_too_full && !is_mostly_void(&united, &empty) && self.double(path, 0, admit)? {
                 continue;
             }
-            let bytes = empty.bytes_for(&united);
-            if !admit(bytes.saturating_sub(target.allocated()) as u64) {
+            let bytes = empty.bytes_for(&united, 0);
+            if !admit(bytes.saturating_sub(self.segment(path).allocated()) as u64) {
                 return Err(Error::OutOfMemory);
             }
             let whole = empty.with_entries(bytes, &united, self.forgotten())?;

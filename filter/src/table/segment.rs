@@ -35,7 +35,7 @@ use std::ptr::NonNull;
 
 use super::bits::{Broadword, Select, field, low_bits, move_down, move_up, ones_from, select_zero, set_field};
 use super::directory::Bucket;
-use super::entry::{slot_content, slots_of};
+use super::entry::{MIN_DIGITS_COUNT, slot_content, slots_of};
 use super::path::{Path, bits_of, later_bits_of};
 use crate::array::{Bytes, prefetch};
 use crate::error::Error;
@@ -53,6 +53,13 @@ pub(super) const QUOTIENT_BITS: u32 = 6;
 /// With 32 groups, a segment has 2 to 4 KiB. The allocator's overhead is then about 1 %, and a split takes about 20
 /// microseconds.
 pub(super) const MAX_LOG_GROUPS: u32 = 5;
+
+/// The largest number of slots in a run.
+///
+/// A quotient has about one entry, and hardly ever ten. Only items that were crafted for the filter's seed, or forged
+/// bytes, fill more. All operations pass over a run, and merges compare its entries pairwise, so the limit bounds their
+/// time.
+pub(super) const MAX_RUN: usize = 256;
 
 /// A segment, or the alias of one.
 pub(super) struct Segment {
@@ -121,6 +128,12 @@ impl Run {
     pub(super) fn group(&self) -> usize {
         self.group
     }
+
+    /// Returns true if the run must not get another slot.
+    #[inline(always)]
+    pub(super) fn is_full(&self) -> bool {
+        self.len >= MAX_RUN
+    }
 }
 
 /// A value in a run, and its count.
@@ -145,6 +158,7 @@ impl Iterator for Entries<'_> {
     #[inline(always)]
     fn next(&mut self) -> Option<Entry> {
         let entry = (self.next < self.run.len).then(|| self.segment.entry(&self.run, self.next))?;
+        debug_assert!(entry.count > 0, "an entry without slots would never end");
         self.next += slots_of(entry.count, self.segment.width());
         Some(entry)
     }
@@ -344,16 +358,17 @@ impl Segment {
         let value = self.slot(run, index);
         let next = if index + 1 < run.len { self.slot(run, index + 1) } else { u64::MAX };
         let count = match next {
-            0 => self.number(run, index + 2) + 3,
+            0 => self.count(run, index + 2),
             next if next == value => 2,
             _ => 1,
         };
         Entry { value, count, index }
     }
 
-    /// Returns the number whose digits begin at `index`.
+    /// Returns the count of an entry whose digits begin at `index`. Stored digits may be forged, so a count that does
+    /// not fit becomes [`u64::MAX`], which is more than any valid count.
     #[cold]
-    fn number(&self, run: &Run, index: usize) -> u64 {
+    fn count(&self, run: &Run, index: usize) -> u64 {
         let bits = self.width() - 1;
         let (mut number, mut shift) = (0, 0);
         for digit in index..run.len {
@@ -364,7 +379,7 @@ impl Segment {
                 break;
             }
         }
-        number
+        u64::saturating_add(number, MIN_DIGITS_COUNT)
     }
 
     /// Sets the count of an entry. The count 0 removes it. If `entry` is `None`, a new entry is added to the front of

@@ -152,10 +152,7 @@ impl Table {
             Addressing::Growing(_) => DIRECTORY_BYTES + DIRECTORY_BYTES_PER_SEGMENT * self.segments,
             Addressing::Fixed(_) => u64::MAX,
         };
-        self.split_empty(path, segment.depth(), max_bytes).map_err(|error| match error {
-            Error::OutOfMemory => DecodeError::OutOfMemory,
-            _ => DecodeError::Corrupt,
-        })
+        Ok(self.split_empty(path, segment.depth(), max_bytes)?)
     }
 
     /// Undoes [`split_for`](Self::split_for) for all segments. `depths` are the depths before it.

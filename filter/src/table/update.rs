@@ -7,6 +7,7 @@ use super::growth::{must_double, should_shrink};
 use super::segment::Entry;
 use crate::error::Error;
 use crate::hash::Hash;
+use crate::item_count::MAX_ITEMS;
 use crate::memory::Admit;
 
 dispatched! {
@@ -27,6 +28,7 @@ impl Table {
     #[inline(always)]
     fn add_with<S: Select>(&mut self, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> {
         let (path, addressing, payload) = (self.path(hash), self.addressing, self.payload);
+        let (mut may_double, has_max_items) = (true, self.count.items() >= MAX_ITEMS);
         loop {
             let max_depth = self.max_depth();
             let segment = self.segment_mut(path);
@@ -53,12 +55,15 @@ impl Table {
             if count == MAX_ENTRY_COUNT {
                 return Ok(false);
             }
+            if !is_known && has_max_items {
+                return Err(Error::CannotGrow);
+            }
             let needs_slot = segment.needs_slot(count, count + 1);
             let mut in_group = 0;
             if needs_slot {
-                let room = segment.slots_if_room::<S>(&run).filter(|_| !must_double(segment, max_depth));
-                let Some(slots) = room else {
-                    self.make_room::<S>(path, run.group(), admit)?;
+                let room = segment.slots_if_room::<S>(&run);
+                let Some(slots) = room.filter(|_| !may_double || !must_double(segment, max_depth)) else {
+                    self.make_room::<S>(path, &run, &mut may_double, admit)?;
                     continue;
                 };
                 in_group = slots;

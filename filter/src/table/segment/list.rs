@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, Run, Segment};
+use super::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, MAX_RUN, Run, Segment};
 use crate::error::Error;
 use crate::memory::try_vec;
 use crate::table::bits::{MAX_WIDTH, ones_from, set_field, zeros_from};
@@ -23,8 +23,12 @@ impl Segment {
     }
 
     /// Fills an empty segment with `entries`, which are ordered by quotient. `bytes` is the size that
-    /// [`bytes_for`](Self::bytes_for) returns. `base` is the last forgotten slice; no entry is in it or in an earlier
-    /// one.
+    /// [`bytes_for`](Self::bytes_for) returns, or a larger one. `base` is the last forgotten slice; no entry is in it or
+    /// in an earlier one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]; [`Error::CannotGrow`] if the segment or one of its runs would be too large.
     pub(in crate::table) fn with_entries(
         mut self,
         bytes: usize,
@@ -33,8 +37,12 @@ impl Segment {
     ) -> Result<Segment, Error> {
         self.base = base;
         let mut slots = [0usize; 1 << MAX_LOG_GROUPS];
-        for entry in entries {
-            slots[(entry.quotient / GROUP_QUOTIENTS) as usize] += self.slots_of(entry);
+        for run in entries.chunk_by(|one, next| one.quotient == next.quotient) {
+            let in_run = self.slots_for(run);
+            if in_run > MAX_RUN {
+                return Err(Error::CannotGrow);
+            }
+            slots[(run[0].quotient / GROUP_QUOTIENTS) as usize] += in_run;
         }
         if bytes == 0 {
             return Ok(self);
@@ -103,9 +111,9 @@ impl Segment {
         Runs { segment: self, groups, group: 0, end: 0, at: 0, zeros: GROUP_QUOTIENTS + 1, first: 0 }
     }
 
-    /// Returns the size of a segment of this format with `entries`, in bytes.
-    pub(in crate::table) fn bytes_for(&self, entries: &[ListedEntry]) -> usize {
-        self.bytes_for_slots(self.slots_for(entries))
+    /// Returns the size of a segment of this format with `entries` and room for `spare` further slots, in bytes.
+    pub(in crate::table) fn bytes_for(&self, entries: &[ListedEntry], spare: usize) -> usize {
+        self.bytes_for_slots(self.slots_for(entries) + spare)
     }
 
     /// Returns the number of slots that `entries` fill.
@@ -114,7 +122,7 @@ impl Segment {
     }
 
     /// Returns the number of slots that an entry fills.
-    fn slots_of(&self, entry: &ListedEntry) -> usize {
+    pub(in crate::table) fn slots_of(&self, entry: &ListedEntry) -> usize {
         if self.stamp_bits > 0 { 1 } else { slots_of(entry.content, self.width()) }
     }
 

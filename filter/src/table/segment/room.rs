@@ -56,13 +56,14 @@ impl Segment {
         min_bytes(slots, self.groups(), self.width.into(), self.base_bytes())
     }
 
-    /// Returns the number of slots in a run's group, if both the group and the segment have room for another slot.
+    /// Returns the number of slots in a run's group, if the run, the group and the segment have room for another slot.
     #[inline(always)]
     pub(in crate::table) fn slots_if_room<S: Select>(&self, run: &Run) -> Option<usize> {
         let start = self.bounds(run.group).0;
         let slots = self.slots_in::<S>(run.group);
         let used = GROUP_QUOTIENTS as usize + 1 + slots * (usize::from(self.width) + 1);
-        (used + usize::from(self.width) < run.end - start * 8 && self.fits_another_slot()).then_some(slots)
+        (!run.is_full() && used + usize::from(self.width) < run.end - start * 8 && self.fits_another_slot())
+            .then_some(slots)
     }
 
     /// Gives a group half the slack of the nearest group that has enough. Returns false if no group has enough.

@@ -3,7 +3,7 @@
 //! The bytes may come from anywhere. [`Segment::decode`] checks the structure, and [`Segment::is_sound`] checks the
 //! entries.
 
-use super::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, Run, Segment};
+use super::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, MAX_RUN, Run, Segment};
 use crate::error::Error;
 use crate::table::bits::{Broadword, MAX_WIDTH, field, low_bits};
 use crate::table::entry::{MAX_ENTRY_COUNT, Payload, Stamps, slot_content, slots_of};
@@ -98,6 +98,9 @@ impl Segment {
                 continue;
             }
             for (_, run) in self.runs_of(group..group + 1) {
+                if run.len > MAX_RUN {
+                    return Ok(false);
+                }
                 values.clear();
                 values.try_reserve(run.len).map_err(|_| Error::OutOfMemory)?;
                 let are_entries = match payload {
