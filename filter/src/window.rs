@@ -12,8 +12,8 @@
 //!
 //! - **By time.** Slice `n` is forgotten `n` slice lengths after 1970. An item goes into the first slice that is
 //!   remembered for the whole lifetime of the item.
-//! - **By number.** A slice is full when it has a `g`-th of the capacity. Then the next slice begins, and the slice `g
-//!   + 1` before it is forgotten.
+//! - **By number.** A slice is full when it has a `g`-th of the capacity. Then the next slice begins. The oldest slice is
+//!   forgotten as soon as the others hold as many items as the capacity.
 //! - **By both.** A slice ends when its time is over or when it is full. It is forgotten when its window is over, or
 //!   earlier if all slices together hold more items than there is room for. Renewed items leave their slices, which can
 //!   make full slices empty. The number of slices that begin early is limited. At the limit, the newest slice gets more
@@ -47,13 +47,19 @@ pub struct Window {
 pub const SLICES: std::ops::RangeInclusive<u8> = 2..=64;
 
 /// The default number of slices in a window.
-pub const DEFAULT_SLICES: u8 = 8;
+///
+/// Stamps have `ceil(log2(slices + 1))` bits, so one less than a power of two uses them best: 15 slices take 5 % less
+/// memory than 8, and forget twice as precisely.
+pub const DEFAULT_SLICES: u8 = 15;
 
 /// The length of the longest window: a hundred years, in milliseconds.
 pub const MAX_LENGTH: u64 = 100 * 36525 * 24 * 3600 * 10;
 
 /// The latest time, in milliseconds since 1970: some 140,000 years later. A later one would overflow sums.
 pub(crate) const MAX_TIME: u64 = 1 << 52;
+
+/// The last slice of a filter that rolls. A later slice is forged, and could overflow sums.
+const MAX_SLICE: u64 = 1 << 52;
 
 impl Window {
     /// Returns the window, or `None` if it is not valid.
@@ -73,11 +79,7 @@ impl Window {
 
     /// Returns the largest number of items that are remembered at a time, if all slices have equally many.
     pub fn room_for(self, capacity: u64) -> u64 {
-        let slice_capacity = self.slice_capacity(capacity);
-        match self.length {
-            Some(_) => capacity.saturating_add(slice_capacity),
-            None => slice_capacity.saturating_mul(u64::from(self.slices) + 1),
-        }
+        capacity.saturating_add(self.slice_capacity(capacity))
     }
 
     /// Returns the largest number of slices that are remembered at a time.
@@ -130,6 +132,8 @@ fn sum(slices: &[Slice]) -> [u64; TABLES] {
 /// The remembered slices of a filter, with the number of items in each.
 pub struct Slices {
     window: Window,
+    /// The number of items per window that the filter was created for.
+    capacity: u64,
     /// The number of items in a full slice.
     slice_capacity: u64,
     /// The largest number of items that are remembered at a time, if all slices have equally many.
@@ -166,6 +170,7 @@ impl Slices {
         slices.resize(window.span().into(), Slice::default());
         Ok(Slices {
             window,
+            capacity,
             slice_capacity: window.slice_capacity(capacity),
             room: window.room_for(capacity),
             slice_length: window.slice_length(),
@@ -190,8 +195,9 @@ impl Slices {
         stored: &[Slice],
     ) -> Result<Slices, DecodeError> {
         let mut slices = Slices::new(window, capacity)?;
+        let is_numbered = forgotten <= MAX_SLICE - stored.len().min(slices.slices.len()) as u64;
         let is_sound = latest <= MAX_TIME
-            && forgotten <= MAX_TIME
+            && forgotten <= MAX_SLICE
             && stored.len() <= slices.slices.len()
             && stored.is_sorted_by_key(|slice| slice.until)
             && stored.iter().all(|slice| slice.items.iter().all(|&items| items <= MAX_ITEMS))
@@ -201,9 +207,10 @@ impl Slices {
                     forgotten == latest / slices.slice_length
                         && stored.iter().map(|slice| slice.until).eq(ends.take(stored.len()))
                 }
-                (Some(_), true) => stored.iter().all(|slice| slice.until <= slices.end_of(latest)),
+                (Some(_), true) => is_numbered && stored.iter().all(|slice| slice.until <= slices.end_of(latest)),
                 (None, _) => {
-                    stored.iter().all(|slice| slice.until == u64::MAX && slice.total() <= slices.slice_capacity)
+                    is_numbered
+                        && stored.iter().all(|slice| slice.until == u64::MAX && slice.total() <= slices.slice_capacity)
                 }
             };
         if !is_sound {
@@ -306,9 +313,17 @@ impl Slices {
 
     /// Returns the effect of adding an item that is to be remembered for `lifetime` milliseconds, at most the length of
     /// the window. `None` stands for the length of the window. `room` is the number of other items that may be
-    /// remembered.
+    /// remembered. Returns `None` if there is no slice for the item.
     #[inline]
-    pub fn step(&self, clock: u64, lifetime: Option<NonZeroU64>, room: u64) -> Step {
+    pub fn step(&self, clock: u64, lifetime: Option<NonZeroU64>, room: u64) -> Option<Step> {
+        let step = self.unchecked_step(clock, lifetime, room);
+        let is_numbered = !self.window.rolling || step.slice <= MAX_SLICE;
+        let has_room = self.totals.iter().all(|&items| items < MAX_ITEMS);
+        (is_numbered && has_room).then_some(step)
+    }
+
+    #[inline]
+    fn unchecked_step(&self, clock: u64, lifetime: Option<NonZeroU64>, room: u64) -> Step {
         let (now, length) = (self.time(clock), self.slice_length);
         let forgotten = self.forgotten_at(clock);
         match self.window {
@@ -320,7 +335,18 @@ impl Slices {
             Window { length: None, .. } => {
                 let begins = self.remembered().last().is_none_or(|newest| newest.total() >= self.slice_capacity);
                 let slice = self.forgotten + self.len as u64 + u64::from(begins);
-                Step { forgotten: forgotten.max(slice.saturating_sub(self.slices.len() as u64)), slice }
+                // Slices are only stored up to the span of the window. Unless they are forged, they hold enough items.
+                let least = slice.saturating_sub(self.slices.len() as u64);
+                let (mut forgotten, mut remembered) = (forgotten, self.items().iter().sum::<u64>() + 1);
+                for oldest in self.remembered() {
+                    let others = remembered - oldest.total();
+                    if forgotten + 1 == slice || forgotten >= least && others < self.capacity {
+                        break;
+                    }
+                    forgotten += 1;
+                    remembered = others;
+                }
+                Step { forgotten, slice }
             }
             Window { length: Some(_), rolling: true, .. } => {
                 let all = self.remembered_at(clock);

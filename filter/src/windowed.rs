@@ -96,10 +96,7 @@ impl WindowedFilter {
             table.stream(items, window.slices.into(), PLANNED_WINDOWS)?;
             Ok::<_, Error>(table)
         };
-        // Slices that end by number are all full.
-        let most = window.length.map_or(u64::from(window.slices) * window.slice_capacity(capacity), |_| capacity);
-        let items_of_expected = if items < capacity { items } else { most };
-        let expected = fill(first_table(rate_of_expected, capacity, window)?, items_of_expected)?;
+        let expected = fill(first_table(rate_of_expected, capacity, window)?, items.min(capacity))?;
         let mut memory = (size_of::<WindowedFilter>() + Slices::new(window, capacity)?.allocated()) as u64;
         memory = memory.saturating_add(expected.allocated());
         let mut rate = expected.false_positive_rate();
@@ -291,7 +288,8 @@ impl WindowedFilter {
     fn insert(&mut self, hash: Hash, options: &InsertOptions, admit: Admit<'_>) -> Result<AddOutcome, Error> {
         let &InsertOptions { now, lifetime, .. } = options;
         let Window { rolling, refresh, length, .. } = self.slices.window();
-        let refresh = refresh || options.refresh && length.is_some();
+        // An explicit lifetime is a promise: an item that is present must not be forgotten before it is over.
+        let refresh = refresh || (options.refresh || lifetime.is_some() && !rolling) && length.is_some();
         let room = self.slices.room();
         let forgotten_before = self.slices.forgotten_at(now);
         let is_full = self.slices.items_at(now)[EXPECTED] >= room;
@@ -301,10 +299,10 @@ impl WindowedFilter {
         let may_not_fit = is_full && !rolling || rolling && length.is_some();
         let is_expected = may_not_fit && !is_beyond && self.expected.remembers(hash, forgotten_before);
         let spare = if is_expected || !rolling { u64::MAX } else { room - 1 };
-        let Step { forgotten, slice } = match is_expected && !refresh {
-            true => return Ok(AddOutcome::Unchanged),
-            false => self.slices.step(now, lifetime, spare),
-        };
+        if is_expected && !refresh {
+            return Ok(AddOutcome::Unchanged);
+        }
+        let Step { forgotten, slice } = self.slices.step(now, lifetime, spare).ok_or(Error::CannotGrow)?;
         let addition = SliceAddition { forgotten_before, forgotten_after: forgotten, slice, refresh };
         let table_index = match self.spec.growth {
             _ if is_beyond => BEYOND,
@@ -316,13 +314,13 @@ impl WindowedFilter {
             EXPECTED => self.expected.add_to_slice(hash, addition, admit),
             _ => self.add_beyond(hash, addition, admit),
         };
-        // An allocation can fail after the table was split, so the time advances even after an error.
-        if added != Ok(AddOutcome::Unchanged) {
-            self.advance(now);
+        // A failed addition changes nothing, unless an allocation failed after forgotten slots were dropped.
+        if added.is_err() && self.last_forgotten() <= self.slices.forgotten() || added == Ok(AddOutcome::Unchanged) {
+            return added;
         }
+        self.advance(now);
         match added? {
-            AddOutcome::Unchanged => return added,
-            AddOutcome::New => {}
+            AddOutcome::Unchanged | AddOutcome::New => {}
             AddOutcome::Moved(from) => self.slices.remove(from, table_index),
         }
         self.slices.add(slice, table_index);
@@ -355,13 +353,17 @@ impl WindowedFilter {
     /// Advances the time of the last change. Forgets the slices whose time is over and those that a table has forgotten
     /// to make room.
     fn advance(&mut self, now: u64) {
-        let beyond = self.beyond.as_ref().map_or(0, |table| table.forgotten());
-        let forgotten = self.slices.forgotten_at(now).max(self.expected.forgotten()).max(beyond);
+        let forgotten = self.slices.forgotten_at(now).max(self.last_forgotten());
         self.slices.advance(now, forgotten);
         self.expected.mark_forgotten(forgotten);
         if let Some(table) = &mut self.beyond {
             table.mark_forgotten(forgotten);
         }
+    }
+
+    /// Returns the last slice that a table has forgotten.
+    fn last_forgotten(&self) -> u64 {
+        self.beyond.as_ref().map_or(0, |table| table.forgotten()).max(self.expected.forgotten())
     }
 
     /// Drops the forgotten slots of one group in each table with many of them. Frees the memory of a table that has

@@ -1,7 +1,7 @@
 //! BF.ADD, BF.MADD, BF.INSERT.
 //!
-//! Adding an item that is already present changes nothing, with two exceptions: a counting filter counts another
-//! occurrence, and a filter with REFRESH renews the item.
+//! Adding an item that is already present changes nothing, with three exceptions: a counting filter counts another
+//! occurrence, a filter with REFRESH renews the item, and a TTL prolongs the time of the item.
 
 use super::create::create;
 use super::item_flags::ItemFlags;
@@ -233,7 +233,7 @@ fn insert_and_replicate(
     let filter = key.filter().ok_or(Error::NotFound)?;
     let options = timing.insert_options(ctx, filter, on_duplicate);
     let before = Forgetting::of(filter);
-    let renews = filter.windowed().is_some_and(|filter| filter.slices().window().refresh);
+    let renews = timing.has_ttl() || filter.windowed().is_some_and(|filter| filter.slices().window().refresh);
     let mut renewed = if renews { Some(ItemFlags::new(ctx, items)?) } else { None };
     let renewed = renewed.as_mut().map_or(&mut [][..], |flags| &mut flags.as_mut_slice()[..items.len()]);
     let (handled, failure) = insert_in_batches(ctx, filter, items, new, renewed, &options);

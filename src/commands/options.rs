@@ -122,6 +122,11 @@ impl Timing {
         }
     }
 
+    /// Returns true if a time to live was given.
+    pub(super) fn has_ttl(&self) -> bool {
+        self.ttl.is_some()
+    }
+
     /// Rejects a time to live that a filter with this window does not support.
     fn check(&self, window: Option<Window>) -> Result<(), Error> {
         let Some(ttl) = self.ttl else { return Ok(()) };

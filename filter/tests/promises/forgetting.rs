@@ -56,7 +56,8 @@ fn insert(filter: &mut Filter, numbers: &[u64], now: u64, lifetime: Option<u64>)
         let handled = match inserted {
             Ok(()) => rest.len(),
             Err(Interrupted { handled, error }) => {
-                assert_eq!(error, Error::Full);
+                // Only a forged filter has no slice for another item.
+                assert!(matches!(error, Error::Full | Error::CannotGrow));
                 handled
             }
         };
@@ -143,19 +144,16 @@ impl Modelled {
                     self.due.insert(number, Due { until, new: self.new, additions: self.additions });
                     (self.new, self.additions) = (self.new + 1, self.additions + 1);
                 }
-                Answer::Renewed => {
-                    assert!(self.window.refresh);
-                    let due = self.due.get(&number).copied().unwrap_or_default();
-                    let until = until.max(due.until);
-                    self.due.insert(number, Due { until, additions: self.additions, ..due });
-                    self.additions += 1;
-                }
-                // An item that is added again in its slice needs no renewal: the slice is remembered long enough.
-                Answer::Present if self.window.refresh => {
-                    if let Some(due) = self.due.get_mut(&number).filter(|_| must_be_there) {
-                        due.until = due.until.max(until);
+                // These items are remembered as if they were new, also those that are false positives.
+                Answer::Renewed | Answer::Present if self.window.refresh || lifetime.is_some() => {
+                    let due = self.due.entry(number).or_default();
+                    due.until = due.until.max(until);
+                    if answer == Answer::Renewed || !must_be_there {
+                        due.additions = self.additions;
                     }
+                    self.additions += u64::from(answer == Answer::Renewed);
                 }
+                Answer::Renewed => panic!("{number} was renewed"),
                 Answer::Present => {}
                 Answer::Full => assert!(!must_be_there && self.filter.expansion().is_none() && !self.window.rolling),
             }

@@ -113,7 +113,7 @@ fn streamed(builder: FilterBuilder, items: u64, windows: u64) -> Filter {
 fn the_size_of_a_filter_that_forgets_is_estimated() {
     const WINDOW: Duration = Duration::from_secs(8);
     for rate in [0.01, 0.001] {
-        let builder = Filter::builder().error_rate(rate);
+        let builder = Filter::builder().error_rate(rate).slices(8);
         for (name, builder, items) in [
             ("window", builder.window(WINDOW).capacity(160_000), 160_000),
             ("half full", builder.window(WINDOW).capacity(160_000), 80_000),
