@@ -226,7 +226,8 @@ impl CountingFilter {
         matches!(self.table.addressing(), Addressing::Fixed(_))
     }
 
-    /// Merges this filter with `others`, which are shaped alike, into a new filter. Also returns whether the result
+    /// Merges this filter with `others`, which are shaped alike, into a new filter. Each of them comes with the number of
+    /// times that a union adds its counts; those of this filter are added `times` times. Also returns whether the result
     /// differs from this filter. Calls `admit` with the bytes that it will take, as they become known.
     ///
     /// # Errors
@@ -234,15 +235,17 @@ impl CountingFilter {
     /// [`Error::OutOfMemory`] or [`Error::CannotGrow`].
     pub fn merged_with(
         &self,
-        others: &[&CountingFilter],
+        times: u64,
+        others: &[(&CountingFilter, u64)],
         op: MergeOp,
         admit: Admit<'_>,
     ) -> Result<(CountingFilter, bool), Error> {
         let (table, history) = match op {
             MergeOp::Union => {
-                let operands = || std::iter::once(self).chain(others.iter().copied());
-                let histories = operands().map(CountingFilter::history);
-                (Table::union_of(operands().map(CountingFilter::table), admit)?, histories.fold(0, u64::wrapping_add))
+                let operands = || std::iter::once((self, times)).chain(others.iter().copied());
+                let tables = operands().map(|(filter, times)| (filter.table(), times));
+                let histories = operands().map(|(filter, times)| filter.history.wrapping_mul(times));
+                (Table::union_of(tables, admit)?, histories.fold(0, u64::wrapping_add))
             }
             MergeOp::Intersection => self.intersection(others, admit)?,
         };
@@ -257,12 +260,12 @@ impl CountingFilter {
     }
 
     /// Returns a table with the entries that are in all filters, and its history.
-    fn intersection(&self, others: &[&CountingFilter], admit: Admit<'_>) -> Result<(Table, u64), Error> {
+    fn intersection(&self, others: &[(&CountingFilter, u64)], admit: Admit<'_>) -> Result<(Table, u64), Error> {
         if !admit(self.allocated() as u64) {
             return Err(Error::OutOfMemory);
         }
         let (mut common, mut history) = (None, self.history);
-        for filter in others {
+        for (filter, _) in others {
             common = Some(common.as_ref().unwrap_or(&self.table).intersection(&filter.table)?);
             history = history.wrapping_add(filter.history).wrapping_add(GOLDEN);
         }
@@ -270,7 +273,7 @@ impl CountingFilter {
             |common: &Table| (common.slots(), common.occurrences()) == (self.table.slots(), self.table.occurrences());
         match common.filter(|common| !is_same(common)) {
             Some(mut table) => {
-                let operands = std::iter::once(self).chain(others.iter().copied());
+                let operands = std::iter::once(self).chain(others.iter().map(|(filter, _)| *filter));
                 let counts = operands.map(|filter| filter.table.item_count());
                 let count = ItemCount::merged(MergeOp::Intersection, counts, table.entries() as f64);
                 table.set_counts(count, table.occurrences());

@@ -83,17 +83,18 @@ impl Filter {
     ///
     /// Calls `admit` with the bytes that it will take; `admit` may reject them.
     pub fn merged(sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<Filter, MergeError> {
-        let longest = longest(sources).ok_or(MergeError::OutOfMemory)?;
-        longest.check_mergeable(sources, op)?;
+        let sources = distinct(sources)?;
+        let longest = longest(&sources).ok_or(MergeError::OutOfMemory)?;
+        longest.check_mergeable(&sources, op)?;
         Ok(match longest.content() {
-            Content::Native(_) => NativeFilter::merged(&native_filters(sources)?, op, admit)?.into(),
+            Content::Native(_) => NativeFilter::merged(&native_filters(&sources)?, op, admit)?.into(),
             Content::Counting(_) => {
-                let filters = counting_filters(sources)?;
-                let (first, others) = filters.split_first().ok_or(Error::OutOfMemory)?;
-                Filter::try_from(first.merged_with(others, op, admit)?.0)?
+                let filters = counting_filters(&sources)?;
+                let (&(first, times), others) = filters.split_first().ok_or(Error::OutOfMemory)?;
+                Filter::try_from(first.merged_with(times, others, op, admit)?.0)?
             }
             Content::Windowed(_) => return Err(MergeError::MergedWindows),
-            Content::Classic(_) => ClassicFilter::merged(&classic_filters(sources)?, op, admit)?.into(),
+            Content::Classic(_) => ClassicFilter::merged(&classic_filters(&sources)?, op, admit)?.into(),
         })
     }
 
@@ -101,16 +102,17 @@ impl Filter {
     ///
     /// Calls `admit` with the bytes that it will take in addition; `admit` may reject them.
     pub fn merge(&mut self, sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<bool, MergeError> {
-        self.check_mergeable(sources, op)?;
+        let sources = distinct(sources)?;
+        self.check_mergeable(&sources, op)?;
         Ok(match self.content_mut() {
-            Content::Native(filter) => filter.merge(&native_filters(sources)?, op, admit)?,
+            Content::Native(filter) => filter.merge(&native_filters(&sources)?, op, admit)?,
             Content::Counting(filter) => {
-                let (merged, changed) = filter.merged_with(&counting_filters(sources)?, op, admit)?;
+                let (merged, changed) = filter.merged_with(1, &counting_filters(&sources)?, op, admit)?;
                 **filter = merged;
                 changed
             }
             Content::Windowed(_) => return Err(MergeError::MergedWindows),
-            Content::Classic(filter) => filter.merge(&classic_filters(sources)?, op, admit)?,
+            Content::Classic(filter) => filter.merge(&classic_filters(&sources)?, op, admit)?,
         })
     }
 }
@@ -128,17 +130,17 @@ impl Filter {
         bytes as u64
     }
 
-    fn check_mergeable(&self, sources: &[&Filter], op: MergeOp) -> Result<(), MergeError> {
-        if self.windowed().is_some() || sources.iter().any(|source| source.windowed().is_some()) {
+    fn check_mergeable(&self, sources: &[Source<'_>], op: MergeOp) -> Result<(), MergeError> {
+        if self.windowed().is_some() || sources.iter().any(|source| source.filter.windowed().is_some()) {
             return Err(MergeError::MergedWindows);
         }
         // The sources may have layers that this filter lacks, and must agree in these too.
         let all = [self].into_iter().chain(longest(sources));
-        let mut pairs = all.flat_map(|filter| sources.iter().map(move |source| (filter, source)));
+        let mut pairs = all.flat_map(|filter| sources.iter().map(move |source| (filter, source.filter)));
         if let Some(mismatch) = pairs.find_map(|(filter, source)| filter.mismatch(source)) {
             return Err(MergeError::SourcesDiffer(mismatch));
         }
-        let single = self.num_layers() == 1 && sources.iter().all(|source| source.num_layers() == 1);
+        let single = self.num_layers() == 1 && sources.iter().all(|source| source.filter.num_layers() == 1);
         match (op, self.counting()) {
             (MergeOp::Union, _) => Ok(()),
             (MergeOp::Intersection, Some(filter)) if !filter.is_fixed() => Err(MergeError::IntersectedGrowing),
@@ -179,26 +181,52 @@ impl Filter {
     }
 }
 
-/// Returns the filter with the most layers.
-fn longest<'a>(filters: &[&'a Filter]) -> Option<&'a Filter> {
-    filters.iter().copied().max_by_key(|filter| filter.num_layers())
+/// A source of a merge.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    filter: &'a Filter,
+    /// The number of times that it was given.
+    times: u64,
 }
 
-/// Returns the contents of `filters`, which are all of the same kind.
-fn contents<'a, T>(filters: &[&'a Filter], content: impl Fn(&'a Content) -> Option<T>) -> Result<Vec<T>, Error> {
-    let mut contents = try_vec(filters.len())?;
-    contents.extend(filters.iter().filter_map(|filter| content(filter.content())));
+/// Returns the different filters among `filters`, in the order in which they were first given.
+fn distinct<'a>(filters: &[&'a Filter]) -> Result<Vec<Source<'a>>, Error> {
+    let mut places = try_vec(filters.len())?;
+    places.extend(filters.iter().enumerate().map(|(place, filter)| (std::ptr::from_ref(*filter), place)));
+    places.sort_unstable();
+    let mut firsts = try_vec(filters.len())?;
+    let alike = places.chunk_by(|one, other| std::ptr::eq(one.0, other.0));
+    firsts.extend(alike.map(|alike| (alike[0].1, alike.len() as u64)));
+    firsts.sort_unstable();
+    let mut sources = try_vec(firsts.len())?;
+    sources.extend(firsts.into_iter().map(|(place, times)| Source { filter: filters[place], times }));
+    Ok(sources)
+}
+
+/// Returns the filter with the most layers.
+fn longest<'a>(sources: &[Source<'a>]) -> Option<&'a Filter> {
+    sources.iter().map(|source| source.filter).max_by_key(|filter| filter.num_layers())
+}
+
+/// Returns the contents of `sources`, which are all of the same kind.
+fn contents<'a, T>(sources: &[Source<'a>], content: impl Fn(&'a Content, u64) -> Option<T>) -> Result<Vec<T>, Error> {
+    let mut contents = try_vec(sources.len())?;
+    contents.extend(sources.iter().filter_map(|source| content(source.filter.content(), source.times)));
     Ok(contents)
 }
 
-fn native_filters<'a>(filters: &[&'a Filter]) -> Result<Vec<&'a NativeFilter>, Error> {
-    contents(filters, |content| if let Content::Native(filter) = content { Some(filter) } else { None })
+fn native_filters<'a>(sources: &[Source<'a>]) -> Result<Vec<&'a NativeFilter>, Error> {
+    contents(sources, |content, _| if let Content::Native(filter) = content { Some(filter) } else { None })
 }
 
-fn counting_filters<'a>(filters: &[&'a Filter]) -> Result<Vec<&'a CountingFilter>, Error> {
-    contents(filters, |content| if let Content::Counting(filter) = content { Some(&**filter) } else { None })
+/// Returns the filters, each with the number of times that it was given.
+fn counting_filters<'a>(sources: &[Source<'a>]) -> Result<Vec<(&'a CountingFilter, u64)>, Error> {
+    contents(
+        sources,
+        |content, times| if let Content::Counting(filter) = content { Some((&**filter, times)) } else { None },
+    )
 }
 
-fn classic_filters<'a>(filters: &[&'a Filter]) -> Result<Vec<&'a ClassicFilter>, Error> {
-    contents(filters, |content| if let Content::Classic(filter) = content { Some(filter) } else { None })
+fn classic_filters<'a>(sources: &[Source<'a>]) -> Result<Vec<&'a ClassicFilter>, Error> {
+    contents(sources, |content, _| if let Content::Classic(filter) = content { Some(filter) } else { None })
 }

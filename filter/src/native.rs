@@ -306,7 +306,7 @@ impl NativeFilter {
         filters: impl Iterator<Item = &'a NativeFilter> + Clone,
         admit: Admit<'_>,
     ) -> Result<Option<Box<Table>>, Error> {
-        let tables = filters.filter_map(NativeFilter::table);
+        let tables = filters.filter_map(NativeFilter::table).map(|table| (table, 1));
         if tables.clone().next().is_none() {
             return Ok(None);
         }

@@ -2,16 +2,44 @@
 
 use std::cmp::Reverse;
 
-use super::Table;
+use super::bits::Broadword;
 use super::directory::Bucket as _;
-use super::entry::{ListedEntry, doubled, halved, united};
+use super::entry::{ListedEntry, MAX_ENTRY_COUNT, Payload, doubled, halved, united};
 use super::growth::{exceeds_load, is_mostly_void, may_double, split_in_halves};
 use super::path::Path;
 use super::segment::Segment;
 use super::stored::{END, path_at};
+use super::{Addressing, Table};
 use crate::error::Error;
 use crate::item_count::{ItemCount, MergeOp};
-use crate::memory::Admit;
+use crate::memory::{Admit, try_vec};
+
+/// Entries are added one by one if the segments that they belong to have more than this many times their number of
+/// slots. To rebuild a segment takes about 30 ns a slot, to add an entry 200 ns.
+const REBUILD_FACTOR: u64 = 8;
+
+/// The bits with which the paths of all items begin that an entry matches.
+#[derive(Clone, Copy)]
+struct Prefix {
+    /// The bits, and then zeros.
+    path: Path,
+    /// The number of bits.
+    length: u32,
+}
+
+impl Prefix {
+    /// Returns the prefix of an entry of a segment that starts at `path`.
+    fn of(path: Path, entry: &ListedEntry, segment: &Segment, addressing: Addressing) -> Prefix {
+        let spare_bits = match addressing {
+            Addressing::Growing(_) => entry.value.trailing_zeros() + 1,
+            Addressing::Fixed(_) => 0,
+        };
+        let length = segment.level() + segment.value_bits() - spare_bits;
+        let quotient = Path::from(entry.quotient) << (Path::BITS - segment.level());
+        let fingerprint = Path::from(entry.value >> spare_bits) << (Path::BITS - length);
+        Prefix { path: path | quotient | fingerprint, length }
+    }
+}
 
 impl Table {
     /// Returns a copy that shares nothing.
@@ -27,23 +55,30 @@ impl Table {
         Ok(copy)
     }
 
-    /// Returns a table with the entries of all `tables`, at least one, which have the same addressing.
+    /// Returns a table with the entries of all `tables`, at least one, which have the same addressing. Each of them comes
+    /// with the number of times that its counts are added.
     ///
     /// # Errors
     ///
     /// The same as for [`add`](Self::add).
-    pub fn union_of<'a>(tables: impl Iterator<Item = &'a Table> + Clone, admit: Admit<'_>) -> Result<Table, Error> {
+    pub fn union_of<'a>(
+        tables: impl Iterator<Item = (&'a Table, u64)> + Clone,
+        admit: Admit<'_>,
+    ) -> Result<Table, Error> {
         // The other tables are added to a copy of the largest one, or of the first among equals.
-        let largest = tables.clone().enumerate().min_by_key(|(_, table)| Reverse(table.slots()));
-        let (largest, table) = largest.ok_or(Error::OutOfMemory)?;
+        let largest = tables.clone().enumerate().min_by_key(|(_, (table, _))| Reverse(table.slots()));
+        let (largest, (table, times)) = largest.ok_or(Error::OutOfMemory)?;
         if !admit((size_of::<Table>() + table.allocated()) as u64) {
             return Err(Error::OutOfMemory);
         }
         let mut union = table.try_clone()?;
-        for (_, table) in tables.clone().enumerate().filter(|(number, _)| *number != largest) {
-            union.union_with(table, admit)?;
+        if times > 1 {
+            union.union_with(table, times - 1, admit)?;
         }
-        union.count = ItemCount::merged(MergeOp::Union, tables.map(|table| table.count), union.entries() as f64);
+        for (_, (table, times)) in tables.clone().enumerate().filter(|(number, _)| *number != largest) {
+            union.union_with(table, times, admit)?;
+        }
+        union.count = ItemCount::merged(MergeOp::Union, tables.map(|(table, _)| table.count), union.entries() as f64);
         Ok(union)
     }
 
@@ -74,17 +109,18 @@ impl Table {
         Ok(true)
     }
 
-    /// Adds the entries of a table with the same addressing. Returns true if this table changed. The caller updates the
-    /// item count.
+    /// Adds the entries of a table with the same addressing, with `times` their counts. Returns true if this table
+    /// changed. The caller updates the item count.
     ///
     /// # Errors
     ///
     /// The same as for [`add`](Self::add). Some of the entries may have been added.
-    pub fn union_with(&mut self, other: &Table, admit: Admit<'_>) -> Result<bool, Error> {
+    pub fn union_with(&mut self, other: &Table, times: u64, admit: Admit<'_>) -> Result<bool, Error> {
+        let times = if self.payload == Payload::Count { times } else { 1 };
         let mut changed = false;
         for (path, segment) in other.placed_segments().filter(|(_, segment)| segment.slots() > 0) {
             let target = self.segment(path);
-            if target.slots() == 0 && target.depth() <= segment.depth() {
+            if times == 1 && target.slots() == 0 && target.depth() <= segment.depth() {
                 if !admit(segment.allocated() as u64) {
                     return Err(Error::OutOfMemory);
                 }
@@ -93,10 +129,10 @@ impl Table {
                 self.replace(path, copy);
                 changed = true;
             } else {
-                changed |= self.add_entries_of(path, segment, admit)?;
+                changed |= self.add_entries_of(path, segment, times, admit)?;
             }
         }
-        self.occurrences = self.occurrences.saturating_add(other.occurrences);
+        self.occurrences = self.occurrences.saturating_add(other.occurrences.saturating_mul(times));
         Ok(changed)
     }
 
@@ -141,13 +177,72 @@ impl Table {
         entries
     }
 
-    /// Adds the entries of a segment that starts at `path`. Returns true if the table changed.
+    /// Adds the entries of a segment that starts at `path`, with `times` their counts. Returns true if the table changed.
     ///
     /// # Errors
     ///
     /// The same as for [`add`](Self::add). Some of the entries may have been added.
-    pub(super) fn add_entries_of(&mut self, path: Path, segment: &Segment, admit: Admit<'_>) -> Result<bool, Error> {
-        self.add_list(path, &Segment::list(&[segment])?, &segment.empty_copy(), admit)
+    pub(super) fn add_entries_of(
+        &mut self,
+        path: Path,
+        segment: &Segment,
+        times: u64,
+        admit: Admit<'_>,
+    ) -> Result<bool, Error> {
+        let mut entries = Segment::list(&[segment])?;
+        if self.payload == Payload::Count {
+            entries
+                .iter_mut()
+                .for_each(|entry| entry.content = entry.content.saturating_mul(times).min(MAX_ENTRY_COUNT));
+        }
+        let place = segment.empty_copy();
+        let mut changed = false;
+        // A few entries are added one by one, since rebuilding all segments for them would take longer.
+        if entries.len() as u64 * REBUILD_FACTOR < self.slots >> place.depth() {
+            let mut left = try_vec(entries.len())?;
+            for entry in entries {
+                match self.add_entry(Prefix::of(path, &entry, &place, self.addressing), entry.content, admit)? {
+                    Some(added) => changed |= added,
+                    None => left.push(entry),
+                }
+            }
+            entries = left;
+        }
+        if !entries.is_empty() {
+            changed |= self.add_list(path, &entries, &place, admit)?;
+        }
+        Ok(changed)
+    }
+
+    /// Adds an entry of another table. Returns true if the table changed, and `None` if the entry matches more than one
+    /// quotient or needs more than one slot.
+    fn add_entry(&mut self, prefix: Prefix, count: u64, admit: Admit<'_>) -> Result<Option<bool>, Error> {
+        let (path, addressing, mut may_double) = (prefix.path, self.addressing, true);
+        loop {
+            let segment = self.segment(path);
+            let address = segment.address(path, addressing.terminator());
+            let Some(length) = prefix.length.checked_sub(segment.level()) else { return Ok(None) };
+            let Some(run) = segment.run::<Broadword>(address) else {
+                self.allocate_segment(path, admit)?;
+                continue;
+            };
+            let value = addressing.value_of_length(address, length, segment.value_bits());
+            if self.payload == Payload::Nothing && segment.any(&run, |other| addressing.covers(other, value)) {
+                return Ok(Some(false));
+            }
+            let entry = segment.entries(run).find(|entry| entry.value == value);
+            let before = entry.map_or(0, |entry| entry.count);
+            let after = before.saturating_add(count).min(MAX_ENTRY_COUNT);
+            if after == before {
+                return Ok(Some(false));
+            }
+            if segment.more_slots(before, after) > 1 {
+                return Ok(None);
+            }
+            if self.set_count::<Broadword>(path, run, entry, (value, after), &mut may_double, admit)? {
+                return Ok(Some(true));
+            }
+        }
     }
 
     /// Adds the entries of a segment that starts at `path`, given as a list. `place` is an empty segment of the same

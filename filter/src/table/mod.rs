@@ -132,6 +132,15 @@ impl Addressing {
         }
     }
 
+    /// Returns the value of an entry whose prefix has `length` bits after the quotient, in a table with values of
+    /// `value_bits` bits. Cuts the fingerprint off if it does not fit.
+    fn value_of_length(self, address: Address, length: u32, value_bits: u32) -> u64 {
+        match self {
+            Addressing::Growing(_) => address.remainder << 1 | 1 << (value_bits - 1).saturating_sub(length),
+            Addressing::Fixed(_) => self.value(address),
+        }
+    }
+
     /// Returns the fraction of all paths that a value matches. In a table of fixed size, the value 1 also stands for 0.
     #[inline(always)]
     fn coverage_of_value(self, segment: &Segment, value: u64) -> u128 {

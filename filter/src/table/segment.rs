@@ -402,10 +402,10 @@ impl Segment {
         }
     }
 
-    /// Returns true if an entry needs another slot when its count changes.
+    /// Returns the number of further slots that an entry needs when its count rises.
     #[inline(always)]
-    pub(super) fn needs_slot(&self, from: u64, to: u64) -> bool {
-        slots_of(to, self.width()) > slots_of(from, self.width())
+    pub(super) fn more_slots(&self, from: u64, to: u64) -> usize {
+        slots_of(to, self.width()) - slots_of(from, self.width())
     }
 
     #[inline(always)]

@@ -205,7 +205,7 @@ impl Table {
             // `add_part` has checked that both have the same entries.
             return Ok(false);
         }
-        Ok(self.add_entries_of(path, &segment, &mut |_bytes| true)?)
+        Ok(self.add_entries_of(path, &segment, 1, &mut |_bytes| true)?)
     }
 
     /// Replaces the segment of a path by one of the same depth.

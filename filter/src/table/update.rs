@@ -4,7 +4,8 @@ use super::Table;
 use super::bits::Select;
 use super::entry::{MAX_ENTRY_COUNT, Payload};
 use super::growth::{must_double, should_shrink};
-use super::segment::Entry;
+use super::path::Path;
+use super::segment::{Entry, Run};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::MAX_ITEMS;
@@ -30,8 +31,7 @@ impl Table {
         let (path, addressing, payload) = (self.path(hash), self.addressing, self.payload);
         let (mut may_double, has_max_items) = (true, self.count.items() >= MAX_ITEMS);
         loop {
-            let max_depth = self.max_depth();
-            let segment = self.segment_mut(path);
+            let segment = self.segment(path);
             let address = segment.address(path, addressing.terminator());
             let Some(run) = segment.run::<S>(address) else {
                 self.allocate_segment(path, admit)?;
@@ -58,26 +58,46 @@ impl Table {
             if !is_known && has_max_items {
                 return Err(Error::CannotGrow);
             }
-            let needs_slot = segment.needs_slot(count, count + 1);
-            let mut in_group = 0;
-            if needs_slot {
-                let room = segment.slots_if_room::<S>(&run);
-                let Some(slots) = room.filter(|_| !may_double || !must_double(segment, max_depth)) else {
-                    self.make_room::<S>(path, &run, &mut may_double, admit)?;
-                    continue;
-                };
-                in_group = slots;
+            if self.set_count::<S>(path, run, identical, (value, count + 1), &mut may_double, admit)? {
+                self.occurrences = self.occurrences.saturating_add(1);
+                self.count.increment(!is_known);
+                return Ok(!is_known);
             }
-            segment.set_count(run, identical, value, count + 1, in_group);
-            let added_coverage = addressing.coverage_of_value(segment, value);
-            self.slots += u64::from(needs_slot);
-            self.occurrences = self.occurrences.saturating_add(1);
-            self.count.increment(!is_known);
-            if identical.is_none() {
-                self.coverage.add(added_coverage);
-            }
-            return Ok(!is_known);
         }
+    }
+
+    /// Sets the count of an entry of a run, or adds an entry, which needs at most one more slot. Returns false if this
+    /// first made room, so that the run may be elsewhere.
+    #[inline(always)]
+    pub(super) fn set_count<S: Select>(
+        &mut self,
+        path: Path,
+        run: Run,
+        entry: Option<Entry>,
+        (value, count): (u64, u64),
+        may_double: &mut bool,
+        admit: Admit<'_>,
+    ) -> Result<bool, Error> {
+        let (addressing, max_depth) = (self.addressing, self.max_depth());
+        let segment = self.segment_mut(path);
+        let more = segment.more_slots(entry.map_or(0, |entry| entry.count), count);
+        debug_assert!(more <= 1, "an entry that needs {more} slots");
+        let mut in_group = 0;
+        if more > 0 {
+            let room = segment.slots_if_room::<S>(&run);
+            let Some(slots) = room.filter(|_| !*may_double || !must_double(segment, max_depth)) else {
+                self.make_room::<S>(path, &run, may_double, admit)?;
+                return Ok(false);
+            };
+            in_group = slots;
+        }
+        segment.set_count(run, entry, value, count, in_group);
+        let added_coverage = addressing.coverage_of_value(segment, value);
+        self.slots += more as u64;
+        if entry.is_none() {
+            self.coverage.add(added_coverage);
+        }
+        Ok(true)
     }
 
     #[inline(always)]

@@ -89,6 +89,41 @@ fn a_union_is_the_filter_that_all_items_would_have_made() {
     assert!(count_alike(&merged_into(&one, &[&other], MergeOp::Union), &all));
 }
 
+/// Asserts that a merge has all sources' items, with their counts, and no more memory than a filter that was loaded.
+fn check_union_of_many(layout: Layout, growth: Growth, capacity: u64) {
+    const SOURCES: u64 = 60;
+    let items_of = |source: u64| source * 290..source * 290 + 300;
+    let source_with = |numbers: std::ops::Range<u64>| {
+        // No item of this test is a false positive.
+        let mut source = empty(1e-9, capacity, growth, layout);
+        // One item of each source is added often, so that its count needs several slots.
+        let often = numbers.start..numbers.start + 1;
+        add(&mut source, numbers.chain(often.cycle().take(100)));
+        source
+    };
+    let sources: Vec<Filter> = (0..SOURCES).map(|source| source_with(items_of(source))).collect();
+    // The first source is named three times.
+    let named: Vec<&Filter> = sources.iter().chain([&sources[0], &sources[0]]).collect();
+    let union = merged(&named, MergeOp::Union);
+    assert!(contains_all(&union, 0..SOURCES * 290 + 10), "{layout:?}");
+    if layout == COUNTING {
+        for number in 0..SOURCES * 290 + 10 {
+            let sum = named.iter().map(|source| count(source, number)).sum::<u64>();
+            assert_eq!(count(&union, number), sum, "{number}");
+        }
+    }
+    let loaded = through_a_file(&union);
+    assert!(whole(&loaded) == whole(&union));
+    assert_eq!(loaded.memory_usage(), union.memory_usage());
+}
+
+#[test]
+fn a_union_of_many_filters_has_all_their_items() {
+    check_union_of_many(NATIVE, by(2), 10);
+    check_union_of_many(COUNTING, by(2), 10);
+    check_union_of_many(COUNTING, Growth::Fixed, 20_000);
+}
+
 #[test]
 fn an_intersection_has_the_items_of_all() {
     for layout in LAYOUTS {

@@ -254,7 +254,7 @@ fn a_union_holds_the_items_of_both() {
                 }
                 let counts = |number| one.count(hash(number)) + other.count(hash(number));
                 let mut union = one.try_clone().unwrap();
-                let changed = union.union_with(&other, &mut |_bytes| true).unwrap();
+                let changed = union.union_with(&other, 1, &mut |_bytes| true).unwrap();
                 assert!(changed || sizes[1] == 0 || payload == Payload::Nothing);
                 for number in 0..sizes[0] + sizes[1] {
                     let there = one.contains(hash(number)) || other.contains(hash(number));
@@ -263,7 +263,7 @@ fn a_union_holds_the_items_of_both() {
                     assert!(payload == Payload::Nothing || count >= counts(number), "{count} {}", counts(number));
                 }
                 if payload == Payload::Nothing {
-                    assert!(!union.union_with(&other, &mut |_bytes| true).unwrap());
+                    assert!(!union.union_with(&other, 1, &mut |_bytes| true).unwrap());
                 }
             }
         }
@@ -363,7 +363,7 @@ fn a_union_keeps_the_entry_that_matches_more() {
     let (long, short) = (with_entry(0b000_0000_1011), with_entry(0b010_0000_0000));
     assert!(long.false_positive_rate() < short.false_positive_rate());
     for (one, other) in [(&long, &short), (&short, &long)] {
-        let union = Table::union_of([one, other].into_iter(), &mut |_bytes| true).unwrap();
+        let union = Table::union_of([(one, 1), (other, 1)].into_iter(), &mut |_bytes| true).unwrap();
         assert!(union.false_positive_rate() >= short.false_positive_rate());
         assert_eq!(union.holds_the_same(one).unwrap(), one.slots() == union.slots());
     }
