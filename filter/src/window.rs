@@ -132,8 +132,6 @@ fn sum(slices: &[Slice]) -> [u64; TABLES] {
 /// The remembered slices of a filter, with the number of items in each.
 pub struct Slices {
     window: Window,
-    /// The number of items per window that the filter was created for.
-    capacity: u64,
     /// The number of items in a full slice.
     slice_capacity: u64,
     /// The largest number of items that are remembered at a time, if all slices have equally many.
@@ -170,7 +168,6 @@ impl Slices {
         slices.resize(window.span().into(), Slice::default());
         Ok(Slices {
             window,
-            capacity,
             slice_capacity: window.slice_capacity(capacity),
             room: window.room_for(capacity),
             slice_length: window.slice_length(),
@@ -335,12 +332,13 @@ impl Slices {
             Window { length: None, .. } => {
                 let begins = self.remembered().last().is_none_or(|newest| newest.total() >= self.slice_capacity);
                 let slice = self.forgotten + self.len as u64 + u64::from(begins);
+                let capacity = self.room - self.slice_capacity;
                 // Slices are only stored up to the span of the window. Unless they are forged, they hold enough items.
                 let least = slice.saturating_sub(self.slices.len() as u64);
                 let (mut forgotten, mut remembered) = (forgotten, self.items().iter().sum::<u64>() + 1);
                 for oldest in self.remembered() {
                     let others = remembered - oldest.total();
-                    if forgotten + 1 == slice || forgotten >= least && others < self.capacity {
+                    if forgotten + 1 == slice || forgotten >= least && others < capacity {
                         break;
                     }
                     forgotten += 1;

@@ -297,10 +297,10 @@ fn info_reports_the_window_in_both_protocols() {
             ("", [None, None, Some(0), Some(0)]),
             ("COUNTING", [None, None, Some(0), Some(0)]),
             ("LAYOUT classic", [None, None, Some(0), Some(0)]),
-            ("WINDOW 3600", [Some(3600), Some(8), Some(0), Some(0)]),
+            ("WINDOW 3600", [Some(3600), Some(15), Some(0), Some(0)]),
             ("WINDOW 1 SLICES 64 REFRESH", [Some(1), Some(64), Some(1), Some(0)]),
             ("WINDOW 3155760000 ROLLING SLICES 2", [Some(3_155_760_000), Some(2), Some(0), Some(1)]),
-            ("WINDOW 60 ROLLING REFRESH", [Some(60), Some(8), Some(1), Some(1)]),
+            ("WINDOW 60 ROLLING REFRESH", [Some(60), Some(15), Some(1), Some(1)]),
             ("ROLLING SLICES 5", [None, Some(5), Some(0), Some(1)]),
         ] {
             client.run("FLUSHALL");

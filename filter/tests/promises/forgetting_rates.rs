@@ -135,17 +135,17 @@ fn rows_of_the_page() -> Vec<(u8, [f64; 2])> {
 #[test]
 fn an_item_takes_as_many_bits_as_the_page_says() {
     const CAPACITY: u64 = 400_000;
-    /// The number of batches in a window. Each slice gets equally many.
-    const STEPS: u64 = 192;
+    const STEPS_OF_SLICE: u64 = 12;
     let rows = rows_of_the_page();
-    assert_eq!(rows.iter().map(|(slices, _)| *slices).collect::<Vec<_>>(), [2, 4, 8, 16, 64]);
+    assert_eq!(rows.iter().map(|(slices, _)| *slices).collect::<Vec<_>>(), [3, 7, 8, 15, 31, 63]);
     let mut wrong = Vec::new();
     for (slices, stated) in rows {
+        let steps = STEPS_OF_SLICE * u64::from(slices);
         for (rate, stated) in [0.01, 0.001].into_iter().zip(stated) {
             let mut filter = windowed(rate, CAPACITY, by(2), window(slices, false), 7);
             let (mut fresh, mut most) = (Fresh::default(), 0);
-            for step in 0..3 * STEPS {
-                add(&mut filter, &mut fresh, CAPACITY / STEPS, START + step * LENGTH / STEPS);
+            for step in 0..3 * steps {
+                add(&mut filter, &mut fresh, CAPACITY / steps, START + step * LENGTH / steps);
                 most = most.max(filter.memory_usage());
             }
             let bits = most as f64 * 8.0 / CAPACITY as f64;
