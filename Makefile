@@ -30,7 +30,7 @@ TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz --features fault-injectio
 .PHONY: test-package test-memcheck test-asan test-matrix test-release soak
 .PHONY: wheel wheel-in-python wheel-in-python-oldest
 .PHONY: site test-calculator test-site
-.PHONY: setup setup-test setup-servers setup-valgrind setup-monitoring
+.PHONY: setup setup-test setup-servers setup-valgrind setup-faketime setup-monitoring
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -287,9 +287,9 @@ clean: ## Remove everything that was built
 setup:
 	@$(SETUP) build
 
-setup-test: setup-monitoring setup-valgrind $(REDISBLOOM) $(REDISJSON) $(PYTHON_ENV)/installed $(OLDEST_PYTHON_ENV)/installed $(NODE_MODULES)
+setup-test: setup-monitoring setup-valgrind setup-faketime $(REDISBLOOM) $(REDISJSON) $(PYTHON_ENV)/installed $(OLDEST_PYTHON_ENV)/installed $(NODE_MODULES)
 
-setup-valgrind setup-monitoring: setup-%:
+setup-valgrind setup-faketime setup-monitoring: setup-%:
 	@$(SETUP) $*
 
 setup-servers: $(OTHER_SERVERS:%=$(TARGET)/servers/%)

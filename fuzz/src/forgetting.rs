@@ -117,9 +117,12 @@ impl Subject {
         for (index, &number) in numbers[..handled].iter().enumerate() {
             assert!(window.rolling || self.filter.contains_at(&item(number), self.now), "item {number} is missing");
             assert!(!new[index] || !self.must_remember(number), "item {number} was forgotten");
-            if new[index] || renewed[index] {
-                assert!(!renewed[index] || window.refresh);
-                self.due.insert(number, (until, self.new));
+            let renews = window.refresh || lifetime.is_some();
+            assert!(!renewed[index] || renews);
+            // An explicit lifetime and a renewal hold for present items and false positives, too.
+            if new[index] || renews && !window.rolling || renewed[index] {
+                let known = self.due.get(&number).filter(|_| !new[index]).map_or(0, |&(due, _)| due);
+                self.due.insert(number, (until.max(known), self.new));
                 self.new += u64::from(new[index]);
             }
         }

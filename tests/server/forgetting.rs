@@ -13,7 +13,7 @@ use testkit::random::Random;
 use testkit::replication::{follow, replica_of, wait_for_replica};
 use testkit::server::{copy_of, wait_until};
 use testkit::wire::{Reply, Wire};
-use testkit::{Server, ask, run, run_words};
+use testkit::{Server, Setup, ask, run, run_words};
 
 fn found(client: &mut Connection, key: &str, numbers: &[u64]) -> Vec<bool> {
     many(client, "BF.MEXISTS", key, numbers)
@@ -91,6 +91,93 @@ fn items_may_have_a_ttl_shorter_than_the_window() {
     // BF.INSERT with TTL may also create the filter.
     assert_eq!(ask::<Vec<u64>>(&mut client, "BF.INSERT new WINDOW 60 TTL 10 ITEMS a"), [1]);
     assert_eq!(info_field::<u64>(&mut client, "new", "WINDOW"), 60);
+}
+
+#[test]
+fn a_ttl_holds_for_items_that_are_present_and_a_shorter_one_changes_nothing() {
+    let server = stopped(with_clock());
+    let replica = stopped(replica_of(&server, with_clock()));
+    let (mut client, mut reader) = (server.connect(), replica.connect());
+    for options in ["", "NONSCALING", "REFRESH"] {
+        run(&mut client, "DEL key").unwrap();
+        turn(&mut client, 0);
+        run(&mut client, &format!("BF.RESERVE key {RARE} 100 WINDOW 100 SLICES 50 {options} {SEED}")).unwrap();
+        for (ttl, items, new) in [(1, "a", [1]), (60, "a", [0]), (60, "b", [1]), (1, "b", [0]), (99, "c", [1])] {
+            assert_eq!(ask::<Vec<u64>>(&mut client, &format!("BF.INSERT key TTL {ttl} ITEMS {items}")), new, "{ttl}");
+        }
+        assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), 3);
+        wait_for_replica(&mut client, &mut reader);
+        assert_eq!(digest(&mut reader), digest(&mut client), "{options}");
+        for (seconds, expected) in [(59, [1, 1, 1]), (65, [0, 0, 1])] {
+            turn(&mut client, seconds * SECOND);
+            assert_eq!(ask::<Vec<u64>>(&mut client, "BF.MEXISTS key a b c"), expected, "{options} after {seconds} s");
+        }
+    }
+}
+
+/// At this error rate, a third of the new items are false positives of others that expire sooner.
+#[test]
+fn a_ttl_holds_for_items_that_are_false_positives() {
+    let server = stopped(with_clock());
+    let mut client = server.connect();
+    for options in ["", "NONSCALING"] {
+        run(&mut client, "DEL key").unwrap();
+        turn(&mut client, 0);
+        run(&mut client, &format!("BF.RESERVE key 0.3 2000 WINDOW 100 SLICES 15 {options} {SEED}")).unwrap();
+        let numbers = |range: std::ops::Range<u64>| range.map(|number| format!(" {number}")).collect::<String>();
+        run(&mut client, &format!("BF.INSERT key TTL 1 ITEMS{}", numbers(0..1000))).unwrap();
+        run(&mut client, &format!("BF.INSERT key TTL 90 ITEMS{}", numbers(1000..2000))).unwrap();
+        turn(&mut client, 89 * SECOND);
+        let items: Vec<u64> = ask(&mut client, &format!("BF.MEXISTS key{}", numbers(1000..2000)));
+        assert_eq!(items, [1; 1000], "{options}");
+    }
+}
+
+#[test]
+fn a_rolling_filter_remembers_its_capacity_and_less_than_a_slice_more() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    for (capacity, slices) in [(1, 2), (1, 64), (2, 15), (7, 3), (65, 64), (1000, 15), (1000, 64)] {
+        run(&mut client, "DEL key").unwrap();
+        run(&mut client, &format!("BF.RESERVE key {RARE} {capacity} ROLLING SLICES {slices} {SEED}")).unwrap();
+        for number in 0..3 * capacity + 10 {
+            assert_eq!(add(&mut client, "key", number..number + 1), 1);
+            let items: u64 = ask(&mut client, "BF.CARD key");
+            let expected = capacity.min(number + 1)..capacity + u64::div_ceil(capacity, slices);
+            assert!(expected.contains(&items), "{capacity} in {slices} slices: {items} after {number}");
+        }
+        let end = 3 * capacity + 10;
+        assert!(all_found(&mut client, "key", end - capacity..end), "{capacity} in {slices} slices");
+    }
+}
+
+#[test]
+fn a_rejected_addition_leaves_the_time_of_the_filter_and_its_items() {
+    let server = stopped(with_clock());
+    let replica = stopped(replica_of(&server, with_clock()));
+    let (mut client, mut reader) = (server.connect(), replica.connect());
+    for options in ["WINDOW 100", "WINDOW 100 SLICES 2 REFRESH", "WINDOW 100 ROLLING", "WINDOW 100 NONSCALING"] {
+        run(&mut client, "FLUSHALL").unwrap();
+        run(&mut client, "CONFIG SET bf.filter-memory-limit 0").unwrap();
+        turn(&mut client, 0);
+        run(&mut client, &format!("BF.RESERVE key 0.001 4000 {options} {SEED}")).unwrap();
+        add(&mut client, "key", 0..1000);
+        let size: u64 = info_field(&mut client, "key", "SIZE");
+        let mut rejected = 0;
+        for (step, number) in (1000..3000).enumerate() {
+            // The limit rises from time to time, so that additions fail at all places where a filter can grow.
+            run(&mut client, &format!("CONFIG SET bf.filter-memory-limit {}", size + step as u64 / 4)).unwrap();
+            turn(&mut client, 50 * step as i64);
+            let before = digest(&mut client);
+            if run(&mut client, &format!("BF.ADD key {number}")).is_err() {
+                rejected += 1;
+                assert_eq!(digest(&mut client), before, "{options} {number}");
+            }
+        }
+        assert!(rejected > 0, "{options}");
+        wait_for_replica(&mut client, &mut reader);
+        assert_eq!(digest(&mut reader), digest(&mut client), "{options}");
+    }
 }
 
 #[test]

@@ -71,7 +71,8 @@ impl WindowedWorkload {
             }
             let known = known.filter(|known| known.max > before);
             let known = known.unwrap_or_else(|| panic!("{}: item {number} should have been new", self.key));
-            if self.window.refresh {
+            // A lifetime that is given holds for items that are present, too. A shorter one changes nothing.
+            if self.window.refresh || lifetime < self.window.length {
                 let renewed = Remembered { min: known.min.max(added.min), max: known.max.max(added.max) };
                 self.model.insert(number, renewed);
             }
