@@ -136,7 +136,7 @@ def test_keys_are_replaced_by_a_window_as_the_page_says_and_no_item_is_forgotten
 
 def test_the_bits_an_item_are_those_of_the_page_on_choosing(server):
     """The figures for the default are those of docs/choosing.md, which the library's tests check."""
-    default = re.search(r"\| 8 \(default\) \| an eighth \| ([\d.]+) \| ([\d.]+) \|", PAGE)
+    default = re.search(r"\| 15 \(default\) \| a 15th \| ([\d.]+) \| ([\d.]+) \|", PAGE)
     stated = re.search(
         r"\*\*Filters that forget\*\* take (\d+) bits an item at 1 % .*? At 0\.1 %, they take (\d+) bits",
         (ROOT / "docs/choosing.md").read_text(),
