@@ -334,6 +334,9 @@ impl Table {
             before.retain(|entry| entry.content > forgotten);
         }
         let Ok(after) = halved(&before, value_bits, new_value_bits, self.payload) else { return false };
+        if empty.has_long_run(&after) {
+            return false;
+        }
         let bytes = empty.bytes_for(&after, 0);
         let Ok(whole) = empty.with_entries(bytes, &after, forgotten) else { return false };
         let freed = sources.iter().map(|segment| segment.allocated()).sum::<usize>();

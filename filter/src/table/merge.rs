@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::bits::Broadword;
 use super::directory::Bucket as _;
 use super::entry::{ListedEntry, MAX_ENTRY_COUNT, Payload, doubled, halved, united};
-use super::growth::{exceeds_load, is_mostly_void, may_double, split_in_halves};
+use super::growth::{exceeds_load, is_mostly_void, may_double, must_double, split_in_halves};
 use super::path::Path;
 use super::segment::Segment;
 use super::stored::{END, path_at};
@@ -217,9 +217,10 @@ impl Table {
     /// Adds an entry of another table. Returns true if the table changed, and `None` if the entry matches more than one
     /// quotient or needs more than one slot.
     fn add_entry(&mut self, prefix: Prefix, count: u64, admit: Admit<'_>) -> Result<Option<bool>, Error> {
-        let (path, addressing, mut may_double) = (prefix.path, self.addressing, true);
+        let (path, addressing, payload, mut may_double) = (prefix.path, self.addressing, self.payload, true);
         loop {
-            let segment = self.segment(path);
+            let max_depth = self.max_depth();
+            let segment = self.segment_mut(path);
             let address = segment.address(path, addressing.terminator());
             let Some(length) = prefix.length.checked_sub(segment.level()) else { return Ok(None) };
             let Some(run) = segment.run::<Broadword>(address) else {
@@ -227,7 +228,7 @@ impl Table {
                 continue;
             };
             let value = addressing.value_of_length(address, length, segment.value_bits());
-            if self.payload == Payload::Nothing && segment.any(&run, |other| addressing.covers(other, value)) {
+            if payload == Payload::Nothing && segment.any(&run, |other| addressing.covers(other, value)) {
                 return Ok(Some(false));
             }
             let entry = segment.entries(run).find(|entry| entry.value == value);
@@ -239,9 +240,17 @@ impl Table {
             if segment.more_slots(before, after) > 1 {
                 return Ok(None);
             }
-            if self.set_count::<Broadword>(path, run, entry, (value, after), &mut may_double, admit)? {
-                return Ok(Some(true));
+            let crowded = may_double && must_double(segment, max_depth);
+            let Some(more) = segment.set_count_if_room::<Broadword>(run, entry, (value, after), crowded) else {
+                self.make_room::<Broadword>(path, &run, &mut may_double, admit)?;
+                continue;
+            };
+            let added_coverage = addressing.coverage_of_value(segment, value);
+            self.slots += more;
+            if entry.is_none() {
+                self.coverage.add(added_coverage);
             }
+            return Ok(Some(true));
         }
     }
 
@@ -269,6 +278,9 @@ impl Table {
             let united = united(&listed, halved.as_deref().unwrap_or(entries), self.addressing, self.payload)?;
             if united == listed {
                 return Ok(false);
+            }
+            if empty.has_long_run(&united) {
+                return Err(Error::CannotGrow);
             }
             let is_too_full = exceeds_load(&empty, empty.slots_for(&united)) && may_double(&empty, self.max_depth());
             if is_too_full && !is_mostly_void(&united, &empty) && self.double(path, 0, admit)? {

@@ -4,8 +4,7 @@ use super::Table;
 use super::bits::Select;
 use super::entry::{MAX_ENTRY_COUNT, Payload};
 use super::growth::{must_double, should_shrink};
-use super::path::Path;
-use super::segment::{Entry, Run};
+use super::segment::Entry;
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::MAX_ITEMS;
@@ -31,7 +30,8 @@ impl Table {
         let (path, addressing, payload) = (self.path(hash), self.addressing, self.payload);
         let (mut may_double, has_max_items) = (true, self.count.items() >= MAX_ITEMS);
         loop {
-            let segment = self.segment(path);
+            let max_depth = self.max_depth();
+            let segment = self.segment_mut(path);
             let address = segment.address(path, addressing.terminator());
             let Some(run) = segment.run::<S>(address) else {
                 self.allocate_segment(path, admit)?;
@@ -58,46 +58,20 @@ impl Table {
             if !is_known && has_max_items {
                 return Err(Error::CannotGrow);
             }
-            if self.set_count::<S>(path, run, identical, (value, count + 1), &mut may_double, admit)? {
-                self.occurrences = self.occurrences.saturating_add(1);
-                self.count.increment(!is_known);
-                return Ok(!is_known);
-            }
-        }
-    }
-
-    /// Sets the count of an entry of a run, or adds an entry, which needs at most one more slot. Returns false if this
-    /// first made room, so that the run may be elsewhere.
-    #[inline(always)]
-    pub(super) fn set_count<S: Select>(
-        &mut self,
-        path: Path,
-        run: Run,
-        entry: Option<Entry>,
-        (value, count): (u64, u64),
-        may_double: &mut bool,
-        admit: Admit<'_>,
-    ) -> Result<bool, Error> {
-        let (addressing, max_depth) = (self.addressing, self.max_depth());
-        let segment = self.segment_mut(path);
-        let more = segment.more_slots(entry.map_or(0, |entry| entry.count), count);
-        debug_assert!(more <= 1, "an entry that needs {more} slots");
-        let mut in_group = 0;
-        if more > 0 {
-            let room = segment.slots_if_room::<S>(&run);
-            let Some(slots) = room.filter(|_| !*may_double || !must_double(segment, max_depth)) else {
-                self.make_room::<S>(path, &run, may_double, admit)?;
-                return Ok(false);
+            let crowded = may_double && must_double(segment, max_depth);
+            let Some(more) = segment.set_count_if_room::<S>(run, identical, (value, count + 1), crowded) else {
+                self.make_room::<S>(path, &run, &mut may_double, admit)?;
+                continue;
             };
-            in_group = slots;
+            let added_coverage = addressing.coverage_of_value(segment, value);
+            self.slots += more;
+            self.occurrences = self.occurrences.saturating_add(1);
+            self.count.increment(!is_known);
+            if identical.is_none() {
+                self.coverage.add(added_coverage);
+            }
+            return Ok(!is_known);
         }
-        segment.set_count(run, entry, value, count, in_group);
-        let added_coverage = addressing.coverage_of_value(segment, value);
-        self.slots += more as u64;
-        if entry.is_none() {
-            self.coverage.add(added_coverage);
-        }
-        Ok(true)
     }
 
     #[inline(always)]

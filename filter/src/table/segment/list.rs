@@ -24,25 +24,22 @@ impl Segment {
 
     /// Fills an empty segment with `entries`, which are ordered by quotient. `bytes` is the size that
     /// [`bytes_for`](Self::bytes_for) returns, or a larger one. `base` is the last forgotten slice; no entry is in it or
-    /// in an earlier one.
+    /// in an earlier one. No run is [too long](Self::has_long_run).
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`]; [`Error::CannotGrow`] if the segment or one of its runs would be too large.
+    /// [`Error::OutOfMemory`]; [`Error::CannotGrow`] if the segment would be too large.
     pub(in crate::table) fn with_entries(
         mut self,
         bytes: usize,
         entries: &[ListedEntry],
         base: u64,
     ) -> Result<Segment, Error> {
+        debug_assert!(!self.has_long_run(entries));
         self.base = base;
         let mut slots = [0usize; 1 << MAX_LOG_GROUPS];
-        for run in entries.chunk_by(|one, next| one.quotient == next.quotient) {
-            let in_run = self.slots_for(run);
-            if in_run > MAX_RUN {
-                return Err(Error::CannotGrow);
-            }
-            slots[(run[0].quotient / GROUP_QUOTIENTS) as usize] += in_run;
+        for entry in entries {
+            slots[(entry.quotient / GROUP_QUOTIENTS) as usize] += self.slots_of(entry);
         }
         if bytes == 0 {
             return Ok(self);
@@ -114,6 +111,17 @@ impl Segment {
     /// Returns the size of a segment of this format with `entries` and room for `spare` further slots, in bytes.
     pub(in crate::table) fn bytes_for(&self, entries: &[ListedEntry], spare: usize) -> usize {
         self.bytes_for_slots(self.slots_for(entries) + spare)
+    }
+
+    /// Returns true if the entries of a quotient, of `entries` ordered by quotient, fill more than [`MAX_RUN`] slots.
+    pub(in crate::table) fn has_long_run(&self, entries: &[ListedEntry]) -> bool {
+        let (mut quotient, mut in_run, mut longest) = (0, 0, 0);
+        for entry in entries {
+            in_run = if entry.quotient == quotient { in_run } else { 0 } + self.slots_of(entry);
+            quotient = entry.quotient;
+            longest = longest.max(in_run);
+        }
+        longest > MAX_RUN
     }
 
     /// Returns the number of slots that `entries` fill.
