@@ -279,12 +279,12 @@ impl Table {
             if united == listed {
                 return Ok(false);
             }
-            if empty.has_long_run(&united) {
-                return Err(Error::CannotGrow);
-            }
             let is_too_full = exceeds_load(&empty, empty.slots_for(&united)) && may_double(&empty, self.max_depth());
             if is_too_full && !is_mostly_void(&united, &empty) && self.double(path, 0, admit)? {
                 continue;
+            }
+            if empty.has_long_run(&united) {
+                return Err(Error::CannotGrow);
             }
             let bytes = empty.bytes_for(&united, 0);
             if !admit(bytes.saturating_sub(self.segment(path).allocated()) as u64) {
