@@ -44,7 +44,7 @@ build: setup ## Install missing packages, and build the release library, target/
 # --- Checks -----------------------------------------------------------------------------------------------------------
 
 # This leaves out the library's statistical tests, which take minutes. `make test` runs them.
-check: lint build ## Lint, and test the library (without its statistical tests) and the module on one server: takes minutes
+check: lint build $(REDISBLOOM) ## Lint, and test the library (without its statistical tests) and the module on one server: takes minutes
 	cargo build $(TESTED)
 	PROPTEST_CASES=64 cargo test -p oxbloom-filter -- --skip rates:: --skip adversary::
 	$(MODULES) cargo test $(TESTED) --test server
