@@ -39,7 +39,7 @@ const LARGE_ITEM: usize = 64 << 10;
 /// window: the time for which an item is remembered. It is forgotten at most one slice of the window later.
 /// rolling: True for a filter that remembers the last `capacity` items. Can be combined with a window.
 /// refresh: True if an item's time starts again when the item is added again.
-/// slices: the number of slices of a window, from 2 to 64, by default 8. The filter forgets one slice at a time.
+/// slices: the number of slices of a window, from 2 to 64, by default 15. The filter forgets one slice at a time.
 /// classic: True for RedisBloom's layout.
 #[pyclass(frozen, weakref, module = "oxbloom")]
 pub(crate) struct BloomFilter {

@@ -112,7 +112,7 @@ def add_kind(parser: argparse.ArgumentParser) -> None:
     add("--window", metavar="TIME", type=duration,
         help="forget each item after this time, such as 90s, 12h or 7d")  # fmt: skip
     add("--rolling", action="store_true", help="remember the last items, as many as the capacity")
-    add("--slices", metavar="N", type=count, help="slices of a window, 2 to 64 (default: 8)")
+    add("--slices", metavar="N", type=count, help="slices of a window, 2 to 64 (default: 15)")
     add("--refresh", action="store_true", help="restart an item's window when it is added again")
     add("--classic", action="store_true", help="RedisBloom's layout, for servers with RedisBloom")
     add("--seed", metavar="N", type=seed,

@@ -12,7 +12,7 @@ from oxbloom._oxbloom import plan
 from oxbloom._types import Plan
 
 DEFAULT_FIRST = 100  # the default capacity of a filter that BF.ADD creates
-DEFAULT_SLICES = 8
+DEFAULT_SLICES = 15
 DAY = timedelta(days=1)
 ESTIMATE = "~"
 

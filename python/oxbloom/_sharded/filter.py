@@ -215,7 +215,7 @@ class _Filter(Generic[AnyClient]):
         counting: True for a filter that supports `remove`.
         window: the time for which items are remembered, a timedelta or whole seconds, up to 100 years.
         refresh: True if an item's window starts again when the item is added again.
-        slices: the number of slices of a window, from 2 to 64, by default 8. Items are forgotten up to one slice late.
+        slices: the number of slices of a window, from 2 to 64, by default 15. Items are forgotten up to one slice late.
         """
         self.client = client
         self.counting = counting

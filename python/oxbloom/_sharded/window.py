@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-SLICES = 8
-"""The default number of slices: an item is forgotten at most an eighth of the window late."""
+SLICES = 15
+"""The default number of slices: an item is forgotten at most a 15th of the window late."""
 
 NONE = "no window"
 

@@ -12,6 +12,7 @@ from scrapy_redis import connection
 
 from .compat import without_retries
 from .retries import Retries
+from .settings import params
 
 TIMEOUTS = ("socket_timeout", "socket_connect_timeout")
 PLACE = ("url", "host", "port")
@@ -19,7 +20,7 @@ PLACE = ("url", "host", "port")
 
 def filter_client(settings: BaseSettings, retries: Retries) -> Any:
     """Creates a client for the filter from `BLOOMFILTER_REDIS_PARAMS`, or by default from the queue's settings."""
-    own = settings.getdict("BLOOMFILTER_REDIS_PARAMS")
+    own = params(settings, "BLOOMFILTER_REDIS_PARAMS")
     if own:
         return _client({}, own, "BLOOMFILTER_REDIS_PARAMS", retries)
     return queue_client(settings, retries)
@@ -29,10 +30,10 @@ def queue_client(settings: BaseSettings, retries: Retries) -> Any:
     """Creates a client from scrapy-redis's settings. It does not retry by itself."""
     names = connection.SETTINGS_PARAMS_MAP
     given = {name: settings.get(name) for name in names if settings.get(name)}
-    params = settings.getdict("REDIS_PARAMS")
+    more = params(settings, "REDIS_PARAMS")
     places = [name for name in given if names[name] in PLACE]
-    setting = places[0] if places else "REDIS_PARAMS" if {*PLACE} & {*params} else "REDIS_URL"
-    return _client(given, params, setting, retries)
+    setting = places[0] if places else "REDIS_PARAMS" if {*PLACE} & {*more} else "REDIS_URL"
+    return _client(given, more, setting, retries)
 
 
 def _client(

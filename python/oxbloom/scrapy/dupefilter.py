@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from scrapy.dupefilters import RFPDupeFilter as ScrapyDupeFilter
@@ -17,7 +18,7 @@ from .clients import filter_client
 from .compat import engine_slot
 from .failures import UNUSABLE, cancel_on_error, is_cancelled, stop
 from .retries import Retries
-from .settings import KEY, PATIENCE, Options
+from .settings import KEY, PATIENCE, Options, flag, key_for
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -72,7 +73,7 @@ class RFPDupeFilter(ScrapyDupeFilter):
     @classmethod
     def from_spider(cls, spider: Spider) -> Self:
         """Creates the dupefilter for scrapy-redis's scheduler, which decides itself when to clear it."""
-        lasts = spider.crawler.settings.getbool("SCHEDULER_PERSIST")
+        lasts = _flag(spider.crawler, "SCHEDULER_PERSIST")
         return cls._for_key(spider.crawler, _named_key(spider.crawler), persist=True, lasts=lasts)
 
     @classmethod
@@ -80,14 +81,17 @@ class RFPDupeFilter(ScrapyDupeFilter):
         """Creates the dupefilter for Scrapy's own scheduler.
 
         With SCHEDULER_PERSIST or JOBDIR, the filter is kept after the crawl. Otherwise it is deleted when the crawl
-        ends. Then each crawl has its own key, unless SCHEDULER_DUPEFILTER_KEY is set: the filter of a crawl that was
-        killed must not keep the next crawl from crawling.
+        ends. Unless SCHEDULER_PERSIST or SCHEDULER_DUPEFILTER_KEY is set, each crawl or each job has its own key: the
+        filter of another job, or of a crawl that was killed, must not keep this crawl from crawling.
         """
         settings = crawler.settings
-        persist = settings.getbool("SCHEDULER_PERSIST") or bool(settings.get("JOBDIR"))
+        shares = _flag(crawler, "SCHEDULER_PERSIST")
         key = _named_key(crawler)
-        if not persist and not settings.get("SCHEDULER_DUPEFILTER_KEY"):
-            key = f"{key}:{uuid.uuid4().hex}"
+        job = settings.get("JOBDIR")
+        if not shares and not settings.get("SCHEDULER_DUPEFILTER_KEY"):
+            with cancel_on_error(crawler):
+                key = f"{key}:{_job_id(job) if job else uuid.uuid4().hex}"
+        persist = shares or bool(job)
         return cls._for_key(crawler, key, persist=persist, lasts=persist)
 
     @classmethod
@@ -112,7 +116,7 @@ class RFPDupeFilter(ScrapyDupeFilter):
         )
         dupefilter = cls(
             filter,
-            debug=settings.getbool("DUPEFILTER_DEBUG"),
+            debug=_flag(crawler, "DUPEFILTER_DEBUG"),
             persist=persist,
             retries=options.retries,
             fingerprinter=crawler.request_fingerprinter,
@@ -120,18 +124,29 @@ class RFPDupeFilter(ScrapyDupeFilter):
         )
         if not is_cancelled(crawler):
             with cancel_on_error(crawler):
-                dupefilter._prepare(flush=settings.getbool("SCHEDULER_FLUSH_ON_START"))
+                flush = flag(settings, "SCHEDULER_FLUSH_ON_START")
+                dupefilter._prepare(flush=flush, error_rate=options.error_rate)
         dupefilter.usable = not is_cancelled(crawler)
         if dupefilter.usable and filter.window and not lasts:
             logger.warning(SHORT_MEMORY)
         dupefilter.crawler = crawler
         return dupefilter
 
-    def _prepare(self, *, flush: bool) -> None:
-        """Creates the filter, or checks the options of the existing one."""
+    def _prepare(self, *, flush: bool, error_rate: float) -> None:
+        """Creates the filter, or checks the options of the existing one. Logs what the crawl uses."""
         if flush:
             self.clear()
         self.retries.until_answered(self.filter.reserve)
+        if logger.isEnabledFor(logging.INFO):
+            info = self.retries.until_answered(self.filter.info).value
+            logger.info(
+                "Bloom filter %r on %s: %d requests, %.3g %% full, error rate %.3g %%",
+                self.filter.keys[0],
+                self.retries.server,
+                info.items,
+                100 * info.items / info.capacity,
+                100 * error_rate,
+            )
 
     def request_seen(self, request: Request) -> bool:
         """Returns True if any crawler has seen the request before, and adds it otherwise. Takes one round trip.
@@ -210,6 +225,31 @@ class RFPDupeFilter(ScrapyDupeFilter):
 
 
 def _named_key(crawler: Crawler) -> str:
+    """Returns the key in the settings. If that is invalid, cancels the crawl and returns the default."""
     assert crawler.spider is not None
-    key: str = crawler.settings.get("SCHEDULER_DUPEFILTER_KEY") or KEY
-    return key % {"spider": crawler.spider.name}
+    with cancel_on_error(crawler):
+        return key_for(crawler.settings, "SCHEDULER_DUPEFILTER_KEY", KEY, crawler.spider.name)
+    return KEY
+
+
+def _flag(crawler: Crawler, name: str) -> bool:
+    """Returns a setting as True or False. If it is neither, cancels the crawl and returns False."""
+    with cancel_on_error(crawler):
+        return flag(crawler.settings, name)
+    return False
+
+
+def _job_id(folder: str) -> str:
+    """Returns the id of the job in a JOBDIR. It is stored there, so that it stays the same when the job is resumed."""
+    path = Path(folder) / "bloomfilter.id"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        known = path.read_text().strip() if path.exists() else ""
+        if not known:
+            known = uuid.uuid4().hex
+            path.write_text(known)
+    except OSError as error:
+        raise ValueError(
+            f"JOBDIR must be a folder in which files can be written: {error}"
+        ) from error
+    return known

@@ -8,6 +8,7 @@ dropped. So our clients do not retry, and `Retries` also returns whether an earl
 from __future__ import annotations
 
 import logging
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -55,6 +56,10 @@ class ServerAwayError(FilterError, ConnectionError):
     """The server did not answer within the time in the settings, or before Ctrl-C."""
 
 
+class ServerRejectsError(FilterError, ConnectionError):
+    """The server rejects the user, the password or the certificate."""
+
+
 @dataclass(frozen=True)
 class Answer(Generic[T]):
     value: T
@@ -87,19 +92,25 @@ class Retries:
 
     def _until_answered(self, command: Callable[[], T]) -> Answer[T]:
         last = max(self.seconds - self.attempt, self.seconds / 2)
-        end = time.monotonic() + (0 if self.lost else last)
+        start = time.monotonic()
+        end = start + (0 if self.lost else last)
         pause, longest = PAUSES
         attempts, certain = 0, True
         while True:
             try:
                 answer = command()
             except AWAY as error:
-                if isinstance(error, REJECTED):
-                    raise
-                if time.monotonic() + pause > end:
+                if isinstance(error, REJECTED) or _is_of_tls(error):
+                    raise ServerRejectsError(
+                        f"{self.server} rejects the connection: {error}. Correct the user, the password or the "
+                        "certificates in that setting"
+                    ) from error
+                now = time.monotonic()
+                if now >= end:
                     self.lost = True
                     raise ServerAwayError(
-                        f"{self.server} has not answered for {self.seconds:g} s (BLOOMFILTER_PATIENCE): {error}"
+                        f"{self.server} has not answered for {now - start:.1f} s (BLOOMFILTER_PATIENCE = "
+                        f"{self.seconds:g}): {error}"
                     ) from error
                 if not attempts:
                     logger.warning(
@@ -111,5 +122,15 @@ class Retries:
             else:
                 self.lost = False
                 return Answer(answer, certain)
-            time.sleep(pause)
+            time.sleep(max(0, min(pause, end - time.monotonic())))
             pause = min(2 * pause, longest)
+
+
+def _is_of_tls(error: BaseException) -> bool:
+    """Returns True if the server's certificate or ours was rejected. Another attempt would fail, too."""
+    reason: BaseException | None = error
+    while reason is not None:
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return True
+        reason = reason.__cause__ or reason.__context__
+    return False

@@ -26,7 +26,7 @@ from .compat import create_looping_call, engine_slot
 from .deliveries import ORDERS, Deliveries, Order
 from .dupefilter import RFPDupeFilter
 from .failures import UNUSABLE, cancel, cancel_on_error, is_cancelled, stop
-from .settings import Options
+from .settings import Options, key_for
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -62,7 +62,10 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         self.held: dict[Request, str] = {}
         self.failed = True
         options = Options.of(self.crawler)
-        kind: Any = load_object(self.queue_cls)
+        try:
+            kind: Any = load_object(self.queue_cls)
+        except (ImportError, NameError, TypeError, ValueError):
+            kind = None
         if kind not in ORDERS:
             known = ", ".join(cls.__name__ for cls in ORDERS)
             wrong = f"must be scrapy-redis's {known}, not {self.queue_cls}"
@@ -87,7 +90,7 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         options.retries.until_answered(self.server.ping)
         self.deliveries = Deliveries(
             self.server,
-            self.queue_key % {"spider": spider.name},
+            key_for(spider.settings, "SCHEDULER_QUEUE_KEY", self.queue_key, spider.name),
             order,
             lease=options.lease,
             retries=options.retries,

@@ -131,7 +131,7 @@ function fixedCountingFilter({ errorRate, capacity }) {
 function forgettingFilter({ kind, errorRate, capacity, slices }) {
   const { window, rolling, grows } = KINDS[kind];
   const inSlice = Math.ceil(capacity / slices);
-  const room = window ? capacity + inSlice : inSlice * (slices + 1);
+  const room = capacity + inSlice;
   const span = window && rolling ? 2 * slices + 3 : slices + 1;
   const stampBits = 32 - Math.clz32(span - 1);
   const rate = grows ? EXPECTED_SHARE * errorRate : errorRate;
@@ -165,6 +165,6 @@ export function commandOf({ kind, errorRate, capacity, window, slices }) {
   const values = { WINDOW: `WINDOW ${window}` };
   const options = KINDS[kind].options.map((option) => values[option] ?? option);
   const forgets = KINDS[kind].window || KINDS[kind].rolling;
-  if (forgets && slices !== 8) options.push(`SLICES ${slices}`);
+  if (forgets && slices !== 15) options.push(`SLICES ${slices}`);
   return ["BF.RESERVE key", errorRate, capacity, ...options].join(" ");
 }

@@ -25,7 +25,7 @@ const FORM = `
   <label data-for="window">
     Window in seconds <input name="window" value="86400" inputmode="numeric" autocomplete="off">
   </label>
-  <label data-for="slices">Slices <input name="slices" value="8" inputmode="numeric" autocomplete="off"></label>
+  <label data-for="slices">Slices <input name="slices" value="15" inputmode="numeric" autocomplete="off"></label>
 </form>
 <p class="calculator-error" role="alert" hidden></p>
 <div class="calculator-results" aria-live="polite">
@@ -95,7 +95,7 @@ function read(form) {
     capacity: whole(form, "capacity", "The capacity", 1, MAX_CAPACITY),
     items: whole(form, "items", "The number of items", 0, MAX_CAPACITY),
     window: window ? whole(form, "window", "The window", 1, MAX_WINDOW) : null,
-    slices: window || rolling ? whole(form, "slices", "The number of slices", 2, 64) : 8,
+    slices: window || rolling ? whole(form, "slices", "The number of slices", 2, 64) : 15,
   };
 }
 

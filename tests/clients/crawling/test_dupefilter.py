@@ -71,6 +71,9 @@ def info(server: Server, field: str, key: str = KEY) -> Any:
         ({"BLOOMFILTER_BIT": 10}, 118, 1 / 64),
         ({"BLOOMFILTER_HASH_NUMBER": 10}, 74_426_111, 1 / 1024),
         ({"BLOOMFILTER_BIT": 20, "BLOOMFILTER_CAPACITY": 7}, 7, 1 / 64),
+        # Numbers as people write them.
+        ({"BLOOMFILTER_CAPACITY": "2e6", "BLOOMFILTER_ERROR_RATE": "0.1%"}, 2_000_000, 0.001),
+        ({"BLOOMFILTER_CAPACITY": 5e3, "BLOOMFILTER_ERROR_RATE": " 1 % "}, 5000, 0.01),
     ],
 )
 def test_the_filter_is_as_large_as_the_settings_say(
@@ -110,20 +113,100 @@ def test_an_error_names_the_setting_that_makes_no_sense(server, spider, caplog, 
     assert server.client.dbsize() == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("SCHEDULER_DUPEFILTER_KEY", "%(name)s:seen", "a text in which %(spider)s"),
+        ("SCHEDULER_DUPEFILTER_KEY", "100% seen", "a text in which %(spider)s"),
+        ("SCHEDULER_DUPEFILTER_KEY", "%(spider)d", "a text in which %(spider)s"),
+        ("SCHEDULER_DUPEFILTER_KEY", 7, "a text in which %(spider)s"),
+        ("SCHEDULER_PERSIST", "maybe", "True or False"),
+        ("SCHEDULER_FLUSH_ON_START", "maybe", "True or False"),
+        ("DUPEFILTER_DEBUG", "maybe", "True or False"),
+        ("BLOOMFILTER_COUNTING", "maybe", "True or False"),
+        ("BLOOMFILTER_REFRESH", "maybe", "True or False"),
+        ("BLOOMFILTER_WINDOW", "7 days", "a whole number of seconds"),
+        ("REDIS_PARAMS", "localhost", "a dict"),
+        ("REDIS_PARAMS", 6379, "a dict"),
+        ("BLOOMFILTER_REDIS_PARAMS", ["localhost"], "a dict"),
+    ],
+)
+@pytest.mark.parametrize(
+    "create", [RFPDupeFilter.from_spider, lambda spider: RFPDupeFilter.from_crawler(spider.crawler)]
+)
+def test_an_error_names_the_setting_that_cannot_be_read(
+    server, spider, caplog, name, value, says, create
+):
+    quotes = spider(**{name: value})
+    unusable = create(quotes)
+    assert rejection(unusable, quotes.crawler, caplog).startswith(
+        f"The crawl cannot start: {name} must be {says}"
+    )
+    assert server.client.dbsize() == 0
+
+
+def test_each_job_of_a_spider_has_its_own_filter_which_it_keeps_when_it_is_resumed(
+    server, spider, tmp_path
+):
+    def job(name: str) -> RFPDupeFilter:
+        return RFPDupeFilter.from_crawler(spider(JOBDIR=str(tmp_path / name)).crawler)
+
+    first, second = job("first"), job("second")
+    assert [each.request_seen(PAGE) for each in (first, second)] == [False, False]
+    first.close("shutdown")
+    assert [each.request_seen(PAGE) for each in (job("first"), job("third"))] == [True, False]
+
+
+def test_a_jobdir_that_cannot_be_written_is_an_error(spider, tmp_path, caplog):
+    (tmp_path / "file").touch()
+    quotes = spider(JOBDIR=str(tmp_path / "file"))
+    unusable = RFPDupeFilter.from_crawler(quotes.crawler)
+    assert "JOBDIR must be a folder" in rejection(unusable, quotes.crawler, caplog)
+
+
+def test_a_start_is_one_line_with_the_key_the_server_the_fill_and_the_rate(
+    server, dupefilter, caplog
+):
+    caplog.set_level(logging.INFO, "oxbloom")
+    dupefilter(BLOOMFILTER_CAPACITY=50, BLOOMFILTER_HASH_NUMBER=6).request_seen(PAGE)
+    caplog.clear()
+    dupefilter(BLOOMFILTER_CAPACITY=50, BLOOMFILTER_HASH_NUMBER=6)
+    place = f"{server.url.removeprefix('redis://')} (REDIS_URL)"
+    assert [record.message for record in caplog.records if record.name.startswith("oxbloom")] == [
+        f"Bloom filter {KEY!r} on the server {place}: 1 requests, 2 % full, error rate 1.56 %"
+    ]
+
+
+def test_a_missing_password_is_an_error_that_names_the_server_and_the_setting(
+    server, spider, caplog
+):
+    server.client.config_set("requirepass", "secret")
+    try:
+        quotes = spider()
+        unusable = RFPDupeFilter.from_spider(quotes)
+        told = rejection(unusable, quotes.crawler, caplog)
+    finally:
+        redis.Redis.from_url(server.url, password="secret").config_set("requirepass", "")
+    place = f"{server.url.removeprefix('redis://')} (REDIS_URL)"
+    assert told.startswith(f"The crawl cannot start: the server {place} rejects the connection: ")
+
+
 YEARS = timedelta(days=36_525)  # a hundred
 
 
 @pytest.mark.parametrize(
     ("settings", "options"),
     [
-        ({"BLOOMFILTER_WINDOW": 7 * 24 * 3600}, [604_800, 8, 0]),
+        ({"BLOOMFILTER_WINDOW": 7 * 24 * 3600}, [604_800, 15, 0]),
         # A setting from the command line is a string.
-        ({"BLOOMFILTER_WINDOW": "60", "BLOOMFILTER_REFRESH": "True"}, [60, 8, 1]),
+        ({"BLOOMFILTER_WINDOW": "60", "BLOOMFILTER_REFRESH": "True"}, [60, 15, 1]),
         ({"BLOOMFILTER_WINDOW": "60", "BLOOMFILTER_SLICES": "64"}, [60, 64, 0]),
         ({"BLOOMFILTER_WINDOW": timedelta(days=1), "BLOOMFILTER_SLICES": 2}, [86_400, 2, 0]),
-        ({"BLOOMFILTER_WINDOW": 0.5 * 24 * 3600, "BLOOMFILTER_REFRESH": False}, [43_200, 8, 0]),
-        ({"BLOOMFILTER_WINDOW": 1, "BLOOMFILTER_SHARDS": 1}, [1, 8, 0]),
-        ({"BLOOMFILTER_WINDOW": YEARS}, [3_155_760_000, 8, 0]),
+        ({"BLOOMFILTER_WINDOW": 0.5 * 24 * 3600, "BLOOMFILTER_REFRESH": False}, [43_200, 15, 0]),
+        ({"BLOOMFILTER_WINDOW": 1, "BLOOMFILTER_SHARDS": 1}, [1, 15, 0]),
+        ({"BLOOMFILTER_WINDOW": "7d"}, [604_800, 15, 0]),
+        ({"BLOOMFILTER_WINDOW": "90 min"}, [5400, 15, 0]),
+        ({"BLOOMFILTER_WINDOW": YEARS}, [3_155_760_000, 15, 0]),
         ({"BLOOMFILTER_REFRESH": False}, [None, None, 0]),
     ],
 )
@@ -181,22 +264,22 @@ def test_a_window_that_makes_no_sense_is_reported(server, spider, caplog, settin
 @pytest.mark.parametrize(
     ("there", "wanted", "says"),
     [
-        ({}, WEEK, "no window, but a window of 604800 s (SLICES 8) was asked for"),
-        (WEEK, {}, "a window of 604800 s (SLICES 8), but no window was asked for"),
+        ({}, WEEK, "no window, but a window of 604800 s (SLICES 15) was asked for"),
+        (WEEK, {}, "a window of 604800 s (SLICES 15), but no window was asked for"),
         (
             WEEK,
             {"BLOOMFILTER_WINDOW": 86_400},
-            "a window of 604800 s (SLICES 8), but a window of 86400 s (SLICES 8) was asked for",
+            "a window of 604800 s (SLICES 15), but a window of 86400 s (SLICES 15) was asked for",
         ),
         (
             WEEK,
             {**WEEK, "BLOOMFILTER_SLICES": 7},
-            "a window of 604800 s (SLICES 8), but a window of 604800 s (SLICES 7) was asked for",
+            "a window of 604800 s (SLICES 15), but a window of 604800 s (SLICES 7) was asked for",
         ),
         (
             WEEK,
             {**WEEK, "BLOOMFILTER_REFRESH": True},
-            "a window of 604800 s (SLICES 8), but a window of 604800 s (SLICES 8, REFRESH) was asked for",
+            "a window of 604800 s (SLICES 15), but a window of 604800 s (SLICES 15, REFRESH) was asked for",
         ),
         (WEEK, {"BLOOMFILTER_COUNTING": True}, "bits, but counters (COUNTING) was asked for"),
     ],
@@ -365,7 +448,7 @@ def test_a_cleared_filter_is_created_again_as_it_was(server, dupefilter):
     [
         ({}, None, False),
         ({"SCHEDULER_PERSIST": True}, "quotes:bloomfilter", True),
-        ({"JOBDIR": "job"}, "quotes:bloomfilter", True),
+        ({"JOBDIR": "job", "SCHEDULER_PERSIST": True}, "quotes:bloomfilter", True),
         ({"SCHEDULER_DUPEFILTER_KEY": "seen:%(spider)s"}, "seen:quotes", False),
         (
             {"SCHEDULER_DUPEFILTER_KEY": "seen:%(spider)s", "SCHEDULER_PERSIST": True},
