@@ -161,11 +161,11 @@ impl Error {
     pub(crate) fn decoding(error: DecodeError, limit: Limit) -> Error {
         match error {
             DecodeError::NewerVersion => Error::NewerData,
-            DecodeError::Corrupt => Error::BadData,
             DecodeError::Foreign => Error::ForeignChunk,
             DecodeError::NoSuchOffset => Error::NoSuchOffset,
             DecodeError::BeyondLayer => Error::ChunkTooBig,
             DecodeError::OutOfMemory => Error::NoMemoryToCreate(limit),
+            _ => Error::BadData,
         }
     }
 
@@ -186,7 +186,7 @@ impl Error {
             MergeError::IntersectedGrowing => Error::IntersectedGrowing,
             MergeError::MergedWindows => Error::MergedWindows,
             MergeError::CannotGrow => Error::UnionTooLarge,
-            MergeError::OutOfMemory => no_memory,
+            _ => no_memory,
         }
     }
 
@@ -222,7 +222,7 @@ fn merge_mismatch(parameter: Mismatch) -> &'static CStr {
             c"ERR cannot merge filters that differ in their expansion: create them with BF.RESERVE key LIKE other"
         }
         Mismatch::Seed => c"ERR cannot merge filters that differ in their seed: create them with BF.RESERVE key LIKE other",
-        Mismatch::Size => {
+        _ => {
             c"ERR cannot merge filters that differ in the shape of their layers: create them with BF.RESERVE key LIKE other"
         }
     }

@@ -2,6 +2,7 @@
 
 /// The error of an operation on a filter. The filter is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Error {
     /// The error rate is not above 0 and below 1.
     InvalidErrorRate,
@@ -9,8 +10,10 @@ pub enum Error {
     InvalidCapacity,
     /// The expansion is 0.
     InvalidExpansion,
-    /// The window or the number of slices is out of range, or a rolling filter has an expansion.
-    InvalidWindow,
+    /// The window, or an option that needs a window, is not valid.
+    InvalidWindow(InvalidWindow),
+    /// These two options of the builder exclude each other.
+    Contradiction(&'static str, &'static str),
     /// The memory cannot be allocated or addressed.
     OutOfMemory,
     /// The filter does not grow, and is at its capacity.
@@ -21,17 +24,68 @@ pub enum Error {
     /// The filter does not support removal and counts. It was not built with
     /// [`counting`](crate::FilterBuilder::counting).
     NotCounting,
+    /// The filters cannot be merged.
+    Merge(MergeError),
+    /// The bytes cannot be decoded.
+    Decode(DecodeError),
+}
+
+/// The reason why a [window](crate::FilterBuilder::window) is not valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InvalidWindow {
+    /// The window is shorter than a millisecond.
+    TooShort,
+    /// The window is longer than 100 years.
+    TooLong,
+    /// The number of slices is not from 2 to 64.
+    Slices,
+    /// `slices` was set without a window or `rolling`.
+    SlicesAlone,
+    /// `refresh` was set without a window.
+    RefreshAlone,
+}
+
+impl std::fmt::Display for InvalidWindow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            InvalidWindow::TooShort => "the window must be at least 1 millisecond",
+            InvalidWindow::TooLong => "the window must be at most 100 years",
+            InvalidWindow::Slices => "the number of slices must be from 2 to 64",
+            InvalidWindow::SlicesAlone => "slices need a window, or a rolling filter",
+            InvalidWindow::RefreshAlone => "refreshing needs a window",
+        })
+    }
+}
+
+impl From<MergeError> for Error {
+    fn from(error: MergeError) -> Error {
+        Error::Merge(error)
+    }
+}
+
+impl From<DecodeError> for Error {
+    fn from(error: DecodeError) -> Error {
+        Error::Decode(error)
+    }
+}
+
+impl From<Interrupted> for Error {
+    fn from(interrupted: Interrupted) -> Error {
+        interrupted.error
+    }
 }
 
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
+            Error::InvalidWindow(reason) => return reason.fmt(f),
+            Error::Contradiction(one, other) => return write!(f, "{one} and {other} cannot be combined"),
+            Error::Merge(error) => return error.fmt(f),
+            Error::Decode(error) => return error.fmt(f),
             Error::InvalidErrorRate => "the error rate must be above 0 and below 1",
             Error::InvalidCapacity => "the capacity must be at least 1",
             Error::InvalidExpansion => "the expansion must be at least 1",
-            Error::InvalidWindow => {
-                "the window must be from 1 millisecond to 100 years, in 2 to 64 slices, and a rolling filter cannot grow"
-            }
             Error::OutOfMemory => "not enough memory",
             Error::Full => "the filter is full",
             Error::CannotGrow => "the filter is full and cannot grow any further",
@@ -45,14 +99,23 @@ impl std::error::Error for Error {}
 /// The error of an insertion that stopped before the end of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupted {
-    /// The number of items that were handled.
+    /// The number of items that were handled: the filter has these.
     pub handled: usize,
     /// The error of the next item.
     pub error: Error,
 }
 
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} after {} items", self.error, self.handled)
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
 /// The error of decoding. An existing filter is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DecodeError {
     /// The bytes are of a later version of the encoding.
     NewerVersion,
@@ -95,6 +158,7 @@ impl std::error::Error for DecodeError {}
 
 /// A parameter that must be equal for filters to be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Mismatch {
     /// The layout: native, counting or classic.
     Layout,
@@ -112,6 +176,7 @@ pub enum Mismatch {
 
 /// The error of a merge. The filters are unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MergeError {
     /// The filters differ in this parameter, and possibly in others.
     SourcesDiffer(Mismatch),

@@ -162,7 +162,8 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// As for [`insert`](Filter::insert). The items before the one that failed are in the filter.
+    /// [`Interrupted`] at the first item that fails, with an error as for [`insert`](Filter::insert). It says how many
+    /// items before it are in the filter.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
@@ -170,15 +171,19 @@ impl Filter {
     /// assert_eq!(filter.insert_batch(["apple", "pear", "apple"])?, [true, true, false]);
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
-    pub fn insert_batch<T: AsRef<[u8]>>(&mut self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
+    pub fn insert_batch<T: AsRef<[u8]>>(
+        &mut self,
+        items: impl IntoIterator<Item = T>,
+    ) -> Result<Vec<bool>, Interrupted> {
         let (mut all, mut new) = (Vec::new(), [false; BATCH]);
         in_batches(items, |items| {
             let batch = self.prepare_batch(items.iter().map(AsRef::as_ref));
             let new = &mut new[..items.len()];
             let inserted =
                 self.insert_hashes(batch.hashes(), new, &mut [], &InsertOptions::default(), &mut |_bytes| true);
+            let before = all.len();
             all.extend_from_slice(new);
-            inserted.map_err(|interrupted| interrupted.error)
+            inserted.map_err(|Interrupted { handled, error }| Interrupted { handled: before + handled, error })
         })?;
         Ok(all)
     }
@@ -222,6 +227,27 @@ impl Filter {
     pub fn count(&self, item: impl AsRef<[u8]>) -> Result<u64, Error> {
         let hash = self.hash(item.as_ref());
         Ok(self.counting().ok_or(Error::NotCounting)?.count(hash))
+    }
+}
+
+impl Filter {
+    /// Removes all items. The filter is then as it was when it was created, with the same options and the same seed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] if the empty filter cannot be allocated. The filter is unchanged.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// let mut filter = Filter::new(0.01, 1000)?;
+    /// filter.insert("apple")?;
+    /// filter.clear()?;
+    /// assert!(filter.is_empty() && !filter.contains("apple"));
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn clear(&mut self) -> Result<(), Error> {
+        *self = self.empty_like(|_bytes| true)?;
+        Ok(())
     }
 }
 

@@ -73,8 +73,9 @@ mod window;
 mod windowed;
 
 pub use builder::FilterBuilder;
-pub use error::{DecodeError, Error, MergeError, Mismatch};
+pub use error::{DecodeError, Error, Interrupted, InvalidWindow, MergeError, Mismatch};
 pub use filter::Filter;
+pub use plan::Prediction;
 
 /// The examples of the README, which run as tests like those of the documentation.
 #[cfg(doctest)]

@@ -13,7 +13,19 @@ use crate::sizing::BlockShape;
 use crate::spec::{CreateParams, Layout, OwnSpec};
 use crate::windowed::WindowedFilter;
 
-/// The prediction for a filter with a number of items.
+/// The prediction for a filter: see [`FilterBuilder::predict`](crate::FilterBuilder::predict).
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Prediction {
+    /// The bytes that [`Filter::memory_usage`] returns.
+    pub memory: u64,
+    /// The false-positive rate.
+    pub false_positive_rate: f64,
+    /// True if the filter has a table, whose size is estimated.
+    pub is_estimate: bool,
+}
+
+/// The prediction for a filter with a number of items, with its shape.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
     /// The bytes that [`Filter::memory_usage`] returns.

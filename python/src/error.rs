@@ -16,14 +16,12 @@ pyo3::create_exception!(
 pub(crate) fn failed(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
-        Error::InvalidErrorRate | Error::InvalidCapacity | Error::InvalidExpansion | Error::InvalidWindow => {
-            PyValueError::new_err(text)
-        }
         Error::OutOfMemory => PyMemoryError::new_err(text),
         Error::Full | Error::CannotGrow => FilterFullError::new_err(text),
         Error::NotCounting => {
             PyTypeError::new_err("the filter does not support removal and counts: create it with counting=True")
         }
+        _ => PyValueError::new_err(text),
     }
 }
 

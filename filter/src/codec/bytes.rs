@@ -10,6 +10,7 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::chunk::BITS_CHUNK_BYTES;
 use super::fields::Fields;
 use super::{HEADER_CURSOR, Header, Origin, encode_header, is_header, load_chunk, next_chunk};
 use crate::error::{DecodeError, Error};
@@ -107,6 +108,34 @@ impl Filter {
         }
         Ok(filter)
     }
+}
+
+impl PartialEq for Filter {
+    /// Returns true if both filters have the same [bytes](Filter::to_bytes), and so the same options, seed and content.
+    ///
+    /// Aborts the process if there is no memory for a chunk of each, of at most a few megabytes.
+    fn eq(&self, other: &Filter) -> bool {
+        let header = |filter| encode_header(filter).unwrap_or_else(|_| no_memory());
+        if header(self) != header(other) {
+            return false;
+        }
+        let mut cursor = HEADER_CURSOR;
+        loop {
+            let chunk = |filter| next_chunk(filter, cursor).unwrap_or_else(|_| no_memory());
+            match (chunk(self), chunk(other)) {
+                (None, None) => return true,
+                (Some(one), Some(other)) if one.cursor == other.cursor && one.data == other.data => {
+                    cursor = one.cursor;
+                }
+                _ => return false,
+            }
+        }
+    }
+}
+
+/// Ends the process as other collections do.
+fn no_memory() -> ! {
+    std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u8; BITS_CHUNK_BYTES]>())
 }
 
 fn append_chunk(bytes: &mut Vec<u8>, cursor: u64, data: &[u8]) -> Result<(), Error> {

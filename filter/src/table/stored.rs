@@ -189,7 +189,7 @@ impl Table {
     fn is_empty_or_equal(&self, path: Path, segment: &Segment) -> Result<bool, Error> {
         let target = self.segment(path);
         let is_empty = target.slots() == 0 && target.depth() <= segment.depth();
-        let is_like = || Ok(Segment::list(&[target])? == Segment::list(&[segment])?);
+        let is_like = || Ok::<_, Error>(Segment::list(&[target])? == Segment::list(&[segment])?);
         Ok(is_empty || target.depth() == segment.depth() && is_like()?)
     }
 

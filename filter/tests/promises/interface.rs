@@ -1,6 +1,8 @@
 //! The public interface of the crate, for all kinds of filters except those that forget.
 
-use oxbloom_filter::{DecodeError, Error, Filter, FilterBuilder, MergeError};
+use std::time::Duration;
+
+use oxbloom_filter::{DecodeError, Error, Filter, FilterBuilder, InvalidWindow, MergeError};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::model::item;
@@ -42,7 +44,8 @@ fn batches_do_what_single_items_do() {
 #[test]
 fn a_batch_ends_where_the_filter_is_full_and_what_came_before_stays() {
     let mut filter = Filter::builder().capacity(100).seed(7).build().unwrap();
-    assert_eq!(filter.insert_batch((0..1000).map(item)), Err(Error::Full));
+    let interrupted = filter.insert_batch((0..1000).map(item)).unwrap_err();
+    assert_eq!((interrupted.handled, interrupted.error), (100, Error::Full));
     assert_eq!(filter.len(), 100);
     assert!((0..100).all(|number| filter.contains(item(number))));
 }
@@ -179,4 +182,94 @@ fn filters_and_errors_have_the_usual_traits() {
     is_error::<Error>();
     is_error::<DecodeError>();
     is_error::<MergeError>();
+}
+
+#[test]
+fn options_that_exclude_each_other_are_rejected() {
+    type Option = (&'static str, fn(FilterBuilder) -> FilterBuilder);
+    const OPTIONS: [Option; 6] = [
+        ("counting", FilterBuilder::counting),
+        ("classic", FilterBuilder::classic),
+        ("window", |builder| builder.window(Duration::from_secs(60))),
+        ("rolling", FilterBuilder::rolling),
+        ("seed", |builder| builder.seed(7)),
+        ("growing", |builder| builder.growing(2)),
+    ];
+    const ALLOWED: [(&str, &str); 8] = [
+        ("counting", "seed"),
+        ("counting", "growing"),
+        ("classic", "growing"),
+        ("window", "rolling"),
+        ("window", "seed"),
+        ("window", "growing"),
+        ("rolling", "seed"),
+        ("seed", "growing"),
+    ];
+    for (index, (one, set_one)) in OPTIONS.into_iter().enumerate() {
+        for (other, set_other) in OPTIONS.into_iter().skip(index + 1) {
+            for builder in [set_one(set_other(Filter::builder())), set_other(set_one(Filter::builder()))] {
+                let expected = (!ALLOWED.contains(&(one, other))).then_some(Error::Contradiction(one, other));
+                assert_eq!(builder.build().err(), expected, "{one} and {other}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wrong_window_is_rejected_with_its_reason() {
+    const YEARS: u64 = 100 * 36_525 * 864;
+    let (base, second) = (Filter::builder(), Duration::from_secs(1));
+    for (builder, expected) in [
+        (base.window(Duration::from_nanos(999_999)), Some(InvalidWindow::TooShort)),
+        (base.window(Duration::from_millis(1)), None),
+        (base.window(Duration::from_secs(YEARS)), None),
+        (base.window(Duration::from_secs(YEARS) + Duration::from_nanos(1)), Some(InvalidWindow::TooLong)),
+        (base.window(Duration::MAX), Some(InvalidWindow::TooLong)),
+        (base.window(second).slices(1), Some(InvalidWindow::Slices)),
+        (base.window(second).slices(65), Some(InvalidWindow::Slices)),
+        (base.window(second).slices(64), None),
+        (base.rolling().slices(2), None),
+        (base.slices(3), Some(InvalidWindow::SlicesAlone)),
+        (base.refresh(), Some(InvalidWindow::RefreshAlone)),
+        (base.rolling().refresh(), Some(InvalidWindow::RefreshAlone)),
+        (base.counting().slices(3), Some(InvalidWindow::SlicesAlone)),
+    ] {
+        assert_eq!(builder.build().err(), expected.map(Error::InvalidWindow), "{builder:?}");
+    }
+}
+
+#[test]
+fn a_question_mark_converts_between_all_errors() {
+    fn use_in_every_way() -> Result<bool, Error> {
+        let builder = Filter::builder().capacity(100).seed(7);
+        let (mut one, other) = (builder.build()?, builder.build()?);
+        one.insert_batch(["apple", "pear"])?;
+        one.union_with(&other)?;
+        Ok(Filter::from_bytes(&one.to_bytes()?)?.contains("apple"))
+    }
+    fn merge(other: &Filter) -> Result<bool, Error> {
+        Ok(Filter::builder().capacity(100).seed(8).build()?.union_with(other)?)
+    }
+    assert_eq!(use_in_every_way(), Ok(true));
+    let mismatch = merge(&Filter::builder().capacity(100).seed(7).build().unwrap());
+    assert!(matches!(mismatch, Err(Error::Merge(MergeError::SourcesDiffer(_)))));
+    let decode = |bytes: &[u8]| -> Result<Filter, Error> { Ok(Filter::from_bytes(bytes)?) };
+    assert_eq!(decode(b"no filter").err(), Some(Error::Decode(DecodeError::Corrupt)));
+}
+
+#[test]
+fn equal_filters_have_the_same_options_and_items_and_a_cleared_one_equals_a_new_one() {
+    for builder in builders() {
+        let (new, mut filter) = (builder.build().unwrap(), filled(builder));
+        let is_classic = new.seed().is_none();
+        assert!(filter == filled(builder) && filter == filter.clone() && filter != new);
+        assert!(filter != filled(builder.capacity(6000)) && (is_classic || filter != filled(builder.seed(8))));
+        let before = filter.clone();
+        filter.insert("one more").unwrap();
+        assert!(filter != before);
+        filter.clear().unwrap();
+        assert!(filter == new && filter.is_empty() && !filter.contains(item(0)));
+        filter.insert_batch((0..3000).map(item)).unwrap();
+        assert!(filter == filled(builder));
+    }
 }
