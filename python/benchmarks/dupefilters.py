@@ -221,10 +221,10 @@ class BloomContender(Contender):
         return self.dupefilter.filter.keys
 
     def fill(self, items: Prints) -> None:
-        self.dupefilter.filter.add_many(items.scrapy)
+        self.dupefilter.filter.add_all(items.scrapy)
 
     def false_positives(self, items: Prints) -> int:
-        return sum(self.dupefilter.filter.contains_many(items.scrapy))
+        return sum(self.dupefilter.filter.contains_all(items.scrapy))
 
 
 class BitsContender(Contender):

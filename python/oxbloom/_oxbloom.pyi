@@ -1,6 +1,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any, BinaryIO, Protocol, Self, TypeAlias, final, overload
+from os import PathLike
+from typing import Any, BinaryIO, ClassVar, Protocol, Self, TypeAlias, final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,14 @@ class _ArrowArray(Protocol):
 class _ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
-_Items: TypeAlias = Iterable[str | bytes] | _ArrowArray | _ArrowStream
-_NumPyItems: TypeAlias = npt.NDArray[np.str_] | npt.NDArray[np.bytes_]
+class _Series(Protocol):
+    @property
+    def dtype(self) -> Any: ...
+    def __iter__(self) -> Iterator[Any]: ...
+
+_Column: TypeAlias = _Series | _ArrowArray | _ArrowStream
+_Items: TypeAlias = Iterable[str | bytes]
+_File: TypeAlias = BinaryIO | str | bytes | PathLike[str] | PathLike[bytes]
 
 class FilterFullError(IndexError):
     """Raised if a filter is full and cannot grow (any further). It is an IndexError, as in pybloom."""
@@ -29,7 +36,7 @@ def plan(
     *,
     growing: bool | int | None = None,
     counting: bool = False,
-    window: timedelta | None = None,
+    window: float | timedelta | None = None,
     rolling: bool = False,
     slices: int | None = None,
     classic: bool = False,
@@ -38,6 +45,18 @@ def plan(
 
     The other arguments are those of BloomFilter.
     """
+
+def encoded(item: str | bytes) -> bytes:
+    """Returns the bytes of an item, for the classes that send items to servers."""
+
+@final
+class ItemBatches(Iterator[list[bytes]]):
+    """An iterator over lists of items, as bytes, for the classes that send items to servers."""
+
+    def __new__(cls, items: _Column | _Items, most: int) -> ItemBatches: ...
+    def __next__(self) -> list[bytes]: ...
+    def converted(self, answers: list[bool]) -> Any:
+        """Returns answers for these items in the type in which BloomFilter returns them."""
 
 @final
 class BloomFilter:
@@ -55,7 +74,8 @@ class BloomFilter:
     seed: the seed of the hash, random by default. Anyone who knows it can craft items that collide. Only filters with
     equal seeds can be merged: see empty_like.
     counting: True for a filter that counts its items, so that they can be removed.
-    window: the time for which an item is remembered. It is forgotten at most one slice of the window later.
+    window: the time for which an item is remembered, in seconds or as a timedelta. It is forgotten at most one slice of
+    the window later.
     rolling: True for a filter that remembers the last `capacity` items. Can be combined with a window.
     refresh: True if an item's time starts again when the item is added again.
     slices: the number of slices of a window, from 2 to 64, by default 15. The filter forgets one slice at a time.
@@ -70,7 +90,7 @@ class BloomFilter:
         growing: bool | int | None = None,
         seed: int | None = None,
         counting: bool = False,
-        window: timedelta | None = None,
+        window: float | timedelta | None = None,
         rolling: bool = False,
         refresh: bool = False,
         slices: int | None = None,
@@ -96,32 +116,41 @@ class BloomFilter:
         """Returns the count of an item in a counting filter. A share of the counts, up to error_rate, is too high."""
 
     @overload
-    def add_all(self, items: _NumPyItems) -> npt.NDArray[np.bool_]: ...  # type: ignore[overload-overlap]
+    def add_all(self, items: _Column) -> npt.NDArray[np.bool_]: ...
     @overload
     def add_all(self, items: _Items) -> list[bool]:
         """Adds items in order. For each item, returns whether it was already there, like add.
 
-        Takes any iterable of str and bytes, NumPy arrays of the dtypes S and U, and Arrow arrays of strings. Arrays are
-        read without a loop in Python. For a NumPy array of these dtypes in the processor's byte order, the result is a
-        NumPy array. Otherwise, it is a list. Other threads run while items are hashed.
+        Takes any iterable of str and bytes, and columns of NumPy, pandas, Polars, pyarrow and other Arrow libraries.
+        NumPy arrays of the dtypes S and U and Arrow arrays of strings, also with categories, are read without a loop in
+        Python. Other threads run while items are hashed.
 
-        If an item cannot be added, the items before it are in the filter.
+        For a column, the result is a NumPy array, so that df[~seen.add_all(df.url)] is the new rows. (Without NumPy, it
+        is a list.) For other iterables, it is a list.
+
+        Ctrl-C and other signals interrupt the call after a few milliseconds. Whatever ends the call early (a signal, a
+        full filter, an item of another type, a missing value, the iterable itself), the items before it are in the
+        filter, and the attribute answers of the exception has their answers. Only a full filter leaves items behind
+        that were taken from an iterator and not added: up to 4096 are read ahead.
         """
 
+    def update(self, items: _Column | _Items) -> None:
+        """Adds items like add_all, without returning answers."""
+
     @overload
-    def contains_all(self, items: _NumPyItems) -> npt.NDArray[np.bool_]: ...  # type: ignore[overload-overlap]
+    def contains_all(self, items: _Column) -> npt.NDArray[np.bool_]: ...
     @overload
     def contains_all(self, items: _Items) -> list[bool]:
         """For each item, returns whether it is in the filter. Takes the same types as add_all."""
 
     @overload
-    def remove_all(self, items: _NumPyItems) -> npt.NDArray[np.bool_]: ...  # type: ignore[overload-overlap]
+    def remove_all(self, items: _Column) -> npt.NDArray[np.bool_]: ...
     @overload
     def remove_all(self, items: _Items) -> list[bool]:
         """Removes one occurrence of each item from a counting filter. For each, returns whether it was there."""
 
     @overload
-    def count_all(self, items: _NumPyItems) -> npt.NDArray[np.uint64]: ...  # type: ignore[overload-overlap]
+    def count_all(self, items: _Column) -> npt.NDArray[np.uint64]: ...
     @overload
     def count_all(self, items: _Items) -> list[int]:
         """For each item, returns its count in a counting filter. Takes the same types as add_all."""
@@ -142,6 +171,11 @@ class BloomFilter:
     def empty_like(self) -> BloomFilter:
         """Returns an empty filter with the same options and seed, so that the two can be merged."""
 
+    def clear(self) -> None:
+        """Removes all items. The options, the seed and the time stay the same."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
     def union(self, other: BloomFilter) -> BloomFilter:
         """Returns a filter with the items of both filters. In counting filters, the counts are added.
 
@@ -204,15 +238,20 @@ class BloomFilter:
     def __reduce__(self) -> tuple[Any, ...]: ...
     @staticmethod
     def _restore(data: bytes, is_driven: bool) -> BloomFilter: ...
-    def tofile(self, file: BinaryIO) -> None:
+    def tofile(self, file: _File) -> None:
         """Writes the filter to a binary file, in the format of dump.
 
         Raises BlockingIOError if an unbuffered file does not block and cannot take all bytes.
+
+        file: a file that is open for writing bytes, or a path, which is created or overwritten.
         """
 
     @staticmethod
-    def fromfile(file: BinaryIO, n: int = -1, *, max_memory: int | None = None) -> BloomFilter:
-        """Loads a filter from a binary file, or from its next n bytes. Raises ValueError like load."""
+    def fromfile(file: _File, n: int = -1, *, max_memory: int | None = None) -> BloomFilter:
+        """Loads a filter from a binary file, or from its next n bytes. Raises ValueError like load.
+
+        file: a file that is open for reading bytes, or a path.
+        """
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
         """Returns the chunks of the filter: a cursor and data each, as BF.SCANDUMP returns and BF.LOADCHUNK accepts.

@@ -12,7 +12,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Range;
 use std::{ptr, slice};
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 
@@ -116,16 +116,46 @@ unsafe fn take<T: Released>(capsule: &Bound<'_, PyAny>, name: &CStr) -> PyResult
     Ok(unsafe { ptr::replace(place, T::empty()) })
 }
 
-/// The memory layout of the strings in an array.
-#[derive(Clone, Copy)]
+/// The memory layout of the values in an array.
 enum Layout {
-    /// Offsets of 32 bits.
-    Small,
-    /// Offsets of 64 bits.
-    Large,
+    /// Strings with offsets of this many bytes: 4 or 8.
+    Offsets(usize),
     /// 16 bytes per string: a short string itself, or the place of a long one.
-    View,
+    Views,
+    /// Binary values of this many bytes.
+    Fixed(usize),
+    /// Integers, which are the indexes of values in a dictionary.
+    Indexes(Integer),
+    /// Nothing: all values are null.
+    Null,
+    /// Values that cannot be items, of the type with this name.
+    Other(String),
 }
+
+/// The type of the indexes of a dictionary.
+#[derive(Clone, Copy)]
+struct Integer {
+    bytes: usize,
+    is_signed: bool,
+}
+
+/// The formats that need no parameter, and the names of their types.
+const NAMES: [(&[u8], &str); 14] = [
+    (b"b", "bool"),
+    (b"c", "int8"),
+    (b"C", "uint8"),
+    (b"s", "int16"),
+    (b"S", "uint16"),
+    (b"i", "int32"),
+    (b"I", "uint32"),
+    (b"l", "int64"),
+    (b"L", "uint64"),
+    (b"e", "float16"),
+    (b"f", "float32"),
+    (b"g", "float64"),
+    (b"tdD", "date"),
+    (b"+s", "struct (if this is a table, pass one of its columns)"),
+];
 
 impl Layout {
     fn of(schema: &Schema) -> PyResult<Layout> {
@@ -134,24 +164,57 @@ impl Layout {
         }
         // SAFETY: in the interface, the format is a NUL-terminated string.
         let format = unsafe { CStr::from_ptr(schema.format) };
-        match (format.to_bytes(), schema.dictionary.is_null()) {
-            (b"u" | b"z", true) => Ok(Layout::Small),
-            (b"U" | b"Z", true) => Ok(Layout::Large),
-            (b"vu" | b"vz", true) => Ok(Layout::View),
-            (_, true) => Err(PyTypeError::new_err(format!(
-                "an Arrow array of items must have strings or binary values, not the type with the format {format:?}"
-            ))),
-            (_, false) => {
-                Err(PyTypeError::new_err("an Arrow array of items must not be dictionary-encoded: cast it to strings"))
-            }
+        let name = |(_, name): &(&[u8], &str)| (*name).to_owned();
+        let name = NAMES.iter().find(|(known, _)| *known == format.to_bytes()).map(name);
+        let name = name.unwrap_or_else(|| format!("Arrow's type with the format {format:?}"));
+        if !schema.dictionary.is_null() {
+            return Ok(Integer::of(format).map_or(Layout::Other(name), Layout::Indexes));
+        }
+        Ok(match format.to_bytes() {
+            b"u" | b"z" => Layout::Offsets(4),
+            b"U" | b"Z" => Layout::Offsets(8),
+            b"vu" | b"vz" => Layout::Views,
+            b"n" => Layout::Null,
+            bytes => match bytes.strip_prefix(b"w:").and_then(|width| str::from_utf8(width).ok()?.parse().ok()) {
+                Some(width) => Layout::Fixed(width),
+                None => Layout::Other(name),
+            },
+        })
+    }
+
+    /// Returns the number of buffers that each array of this layout has, at least.
+    fn buffers(&self) -> i64 {
+        match self {
+            Layout::Offsets(_) | Layout::Views => 3,
+            Layout::Fixed(_) | Layout::Indexes(_) => 2,
+            Layout::Null | Layout::Other(_) => 0,
         }
     }
 }
 
-/// An array of strings.
+impl Integer {
+    fn of(format: &CStr) -> Option<Integer> {
+        let [letter] = format.to_bytes() else { return None };
+        let power = b"csil".iter().position(|known| known.eq_ignore_ascii_case(letter))?;
+        Some(Integer { bytes: 1 << power, is_signed: letter.is_ascii_lowercase() })
+    }
+
+    /// Returns the number at an index, or `None` if it is no index itself.
+    fn at(self, numbers: &[u8], index: usize) -> Option<usize> {
+        let number = numbers.get(index * self.bytes..)?.get(..self.bytes)?;
+        let mut bytes = [0; 8];
+        bytes[..self.bytes].copy_from_slice(number);
+        let is_negative = self.is_signed && number.last()? & 0x80 != 0;
+        // The first bytes of a number are its low ones.
+        if is_negative { None } else { usize::try_from(u64::from_le_bytes(bytes)).ok() }
+    }
+}
+
+/// An array of strings, of binary values, or of indexes of them in a dictionary.
 pub(crate) struct Strings {
     array: Array,
     layout: Layout,
+    dictionary: Option<Box<Strings>>,
 }
 
 // SAFETY: the array owns the memory until it is released. The memory never changes, and is not bound to a thread.
@@ -159,11 +222,20 @@ unsafe impl Sync for Strings {}
 // SAFETY: as above; `release` may be called on any thread.
 unsafe impl Send for Strings {}
 
-/// Returns the arrays of an object, or `None` if it does not have the methods of the interface.
-pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Strings>>> {
+/// Returns the arrays of an object, or `None` if it does not have the methods of the interface, or they fail.
+///
+/// Those of pandas fail without pyarrow, and if a column has both `str` and `bytes`. A loop can read such columns.
+pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Box<dyn Column>>>> {
     if let Ok(method) = object.getattr("__arrow_c_stream__") {
+        let stream = match method.call0() {
+            Ok(stream) => stream,
+            Err(error) if error.is_instance_of::<PyException>(object.py()) && object.hasattr("__iter__")? => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
         // SAFETY: a capsule with this name contains a stream.
-        return read_stream(unsafe { take(&method.call0()?, c"arrow_array_stream") }?).map(Some);
+        return read_stream(unsafe { take(&stream, c"arrow_array_stream") }?).map(Some);
     }
     let Ok(method) = object.getattr("__arrow_c_array__") else { return Ok(None) };
     let capsules = method.call0()?.cast_into::<PyTuple>()?;
@@ -171,10 +243,10 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Strings>>
     let (schema, array) = unsafe {
         (take::<Schema>(&capsules.get_item(0)?, c"arrow_schema")?, take(&capsules.get_item(1)?, c"arrow_array")?)
     };
-    Ok(Some(vec![Strings::new(array, Layout::of(&schema)?)?]))
+    Ok(Some(vec![Box::new(Strings::new(array, &schema)?)]))
 }
 
-fn read_stream(mut stream: Stream) -> PyResult<Vec<Strings>> {
+fn read_stream(mut stream: Stream) -> PyResult<Vec<Box<dyn Column>>> {
     let (Some(get_schema), Some(get_next), Some(_)) = (stream.get_schema, stream.get_next, stream.release) else {
         return Err(PyValueError::new_err("the Arrow stream was read already"));
     };
@@ -182,8 +254,7 @@ fn read_stream(mut stream: Stream) -> PyResult<Vec<Strings>> {
     // SAFETY: the stream has not been released, and the empty schema may be overwritten.
     let status = unsafe { get_schema(&mut stream, &mut schema) };
     check(&mut stream, status)?;
-    let layout = Layout::of(&schema)?;
-    let mut arrays = Vec::new();
+    let mut arrays: Vec<Box<dyn Column>> = Vec::new();
     loop {
         let mut array = Array::empty();
         // SAFETY: as above.
@@ -192,7 +263,7 @@ fn read_stream(mut stream: Stream) -> PyResult<Vec<Strings>> {
         if array.release.is_none() {
             return Ok(arrays);
         }
-        arrays.push(Strings::new(array, layout)?);
+        arrays.push(Box::new(Strings::new(array, &schema)?));
     }
 }
 
@@ -217,15 +288,26 @@ fn offset_at(bytes: &[u8], index: usize, width: usize) -> Option<usize> {
 }
 
 impl Strings {
-    fn new(array: Array, layout: Layout) -> PyResult<Strings> {
+    fn new(array: Array, schema: &Schema) -> PyResult<Strings> {
+        let layout = Layout::of(schema)?;
         let numbers = [array.length, array.offset, array.n_buffers];
         let sound = numbers.iter().all(|&number| number >= 0)
             && array.length.checked_add(array.offset).is_some()
-            && (array.n_buffers >= 3 && !array.buffers.is_null());
+            && array.n_buffers >= layout.buffers()
+            && (layout.buffers() == 0 || !array.buffers.is_null());
         if !sound {
             return Err(BadItem::Layout.into());
         }
-        Ok(Strings { array, layout })
+        let dictionary = match layout {
+            Layout::Indexes(_) if array.dictionary.is_null() => return Err(BadItem::Layout.into()),
+            // SAFETY: both structures have a dictionary. The empty array in its place is marked as moved, so that the
+            // parent does not release it.
+            Layout::Indexes(_) => Some(unsafe {
+                Box::new(Strings::new(ptr::replace(array.dictionary, Array::empty()), &*schema.dictionary)?)
+            }),
+            _ => None,
+        };
+        Ok(Strings { array, layout, dictionary })
     }
 
     /// Returns the first `length` bytes of a buffer.
@@ -245,57 +327,97 @@ impl Strings {
         Ok(unsafe { slice::from_raw_parts(start.cast(), length) })
     }
 
-    fn check_nulls(&self, range: &Range<usize>) -> Result<(), BadItem> {
-        // SAFETY: there are at least three buffers.
+    /// Returns the bits that say which values are not null, or `None` if no value is null.
+    fn validity(&self, end: usize) -> Result<Option<&[u8]>, BadItem> {
+        // SAFETY: arrays of the layouts that have values have at least two buffers.
         let validity = unsafe { *self.array.buffers };
         if self.array.null_count == 0 || validity.is_null() {
-            return Ok(());
+            return Ok(None);
         }
-        let end = self.array.offset as usize + range.end;
-        let bits = self.buffer(0, end.div_ceil(8))?;
-        let is_null = |&index: &usize| {
-            let index = self.array.offset as usize + index;
-            bits[index / 8] >> (index % 8) & 1 == 0
-        };
-        range.clone().find(is_null).map_or(Ok(()), |index| Err(BadItem::Null(index)))
+        self.buffer(0, end.div_ceil(8)).map(Some)
     }
 
-    fn with_offsets(&self, range: Range<usize>, width: usize) -> Result<Vec<&[u8]>, BadItem> {
-        let (start, end) = (self.array.offset as usize + range.start, self.array.offset as usize + range.end);
-        let offsets = self.buffer(1, (end + 1) * width)?;
-        let last = offset_at(offsets, end, width).ok_or(BadItem::Layout)?;
-        let bytes = self.buffer(2, last)?;
-        let string = |index| {
-            let (from, to) = (offset_at(offsets, index, width)?, offset_at(offsets, index + 1, width)?);
-            bytes.get(from..to)
-        };
-        (start..end).map(|index| string(index).ok_or(BadItem::Layout)).collect()
-    }
-
-    fn with_views(&self, range: Range<usize>) -> Result<Vec<&[u8]>, BadItem> {
-        const VIEW: usize = 16;
-        const INLINE: usize = 12;
-        let (start, end) = (self.array.offset as usize + range.start, self.array.offset as usize + range.end);
-        let (views, _) = self.buffer(1, end * VIEW)?.as_chunks::<VIEW>();
-        // The last buffer has the sizes of the data buffers.
-        let data_buffers = self.array.n_buffers as usize - 3;
-        let sizes = self.buffer(data_buffers + 2, data_buffers * 8)?;
-        let string = |view: &'_ [u8; VIEW]| {
-            let length = offset_at(view, 0, 4)?;
-            let (buffer, from) = (offset_at(view, 2, 4)?, offset_at(view, 3, 4)?);
-            if buffer >= data_buffers {
-                return None;
+    /// Returns a reader of the values before the index `end`.
+    fn reader(&self, end: usize) -> Result<Reader<'_>, BadItem> {
+        let offset = self.array.offset as usize;
+        let end = offset + end;
+        let values = match &self.layout {
+            &Layout::Offsets(width) => {
+                let offsets = self.buffer(1, (end + 1) * width)?;
+                let last = offset_at(offsets, end, width).ok_or(BadItem::Layout)?;
+                Values::Offsets { offsets, width, bytes: self.buffer(2, last)? }
             }
-            let bytes = self.buffer(2 + buffer, offset_at(sizes, buffer, 8)?).ok()?;
-            bytes.get(from..from.checked_add(length)?)
+            Layout::Views => Values::Views(self.buffer(1, end * VIEW)?, self.data_buffers()?),
+            &Layout::Fixed(width) => Values::Fixed(self.buffer(1, end * width)?, width),
+            &Layout::Indexes(integer) => {
+                let Some(dictionary) = &self.dictionary else { return Err(BadItem::Layout) };
+                let values = dictionary.reader(dictionary.len())?;
+                Values::Indexes(self.buffer(1, end * integer.bytes)?, integer, Box::new(values), dictionary.len())
+            }
+            Layout::Null => return Err(BadItem::Null(0)),
+            Layout::Other(name) => return Err(BadItem::Type(0, name.clone())),
         };
-        let views = views[start..end].iter();
-        let strings = views.map(|view| match offset_at(view, 0, 4) {
-            Some(length @ 0..=INLINE) => Some(&view[4..4 + length]),
-            _ => string(view),
-        });
-        strings.map(|string| string.ok_or(BadItem::Layout)).collect()
+        Ok(Reader { offset, validity: self.validity(end)?, values })
     }
+
+    /// Returns the buffers with the long strings of views.
+    fn data_buffers(&self) -> Result<Vec<&[u8]>, BadItem> {
+        // The last buffer has the sizes of the data buffers.
+        let count = self.array.n_buffers as usize - 3;
+        let sizes = self.buffer(count + 2, count * 8)?;
+        let buffer = |index| self.buffer(2 + index, offset_at(sizes, index, 8).ok_or(BadItem::Layout)?);
+        (0..count).map(buffer).collect()
+    }
+}
+
+/// The bytes of a view, and those of a short string in it.
+const VIEW: usize = 16;
+const INLINE: usize = 12;
+
+/// Reads the values of an array in any order.
+struct Reader<'a> {
+    offset: usize,
+    validity: Option<&'a [u8]>,
+    values: Values<'a>,
+}
+
+enum Values<'a> {
+    Offsets { offsets: &'a [u8], width: usize, bytes: &'a [u8] },
+    Views(&'a [u8], Vec<&'a [u8]>),
+    Fixed(&'a [u8], usize),
+    Indexes(&'a [u8], Integer, Box<Reader<'a>>, usize),
+}
+
+impl<'a> Reader<'a> {
+    fn at(&self, index: usize) -> Result<&'a [u8], BadItem> {
+        let place = self.offset + index;
+        if self.validity.is_some_and(|bits| bits[place / 8] >> (place % 8) & 1 == 0) {
+            return Err(BadItem::Null(index));
+        }
+        let value = match &self.values {
+            Values::Offsets { offsets, width, bytes } => offset_at(offsets, place, *width)
+                .zip(offset_at(offsets, place + 1, *width))
+                .and_then(|(from, to)| bytes.get(from..to)),
+            Values::Views(views, buffers) => view_at(&views[place * VIEW..][..VIEW], buffers),
+            Values::Fixed(values, width) => values.get(place * width..).and_then(|rest| rest.get(..*width)),
+            Values::Indexes(numbers, integer, values, count) => {
+                let number = integer.at(numbers, place).filter(|number| number < count);
+                // A null in the dictionary is a null of each item with its index.
+                let value = number.map(|number| values.at(number).map_err(|_| BadItem::Null(index)));
+                return value.unwrap_or(Err(BadItem::Layout));
+            }
+        };
+        value.ok_or(BadItem::Layout)
+    }
+}
+
+fn view_at<'a>(view: &'a [u8], buffers: &[&'a [u8]]) -> Option<&'a [u8]> {
+    let length = offset_at(view, 0, 4)?;
+    if length <= INLINE {
+        return view.get(4..4 + length);
+    }
+    let (buffer, from) = (offset_at(view, 2, 4)?, offset_at(view, 3, 4)?);
+    buffers.get(buffer)?.get(from..from.checked_add(length)?)
 }
 
 impl Column for Strings {
@@ -304,11 +426,7 @@ impl Column for Strings {
     }
 
     fn group<'a>(&'a self, range: Range<usize>, _text: &'a mut Vec<u8>) -> Result<Vec<&'a [u8]>, BadItem> {
-        self.check_nulls(&range)?;
-        match self.layout {
-            Layout::Small => self.with_offsets(range, 4),
-            Layout::Large => self.with_offsets(range, 8),
-            Layout::View => self.with_views(range),
-        }
+        let reader = self.reader(range.end).map_err(|bad| bad.after(range.start))?;
+        range.map(|index| reader.at(index)).collect()
     }
 }

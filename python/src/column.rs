@@ -7,7 +7,6 @@ use std::ops::Range;
 use std::slice;
 
 use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::items::{BadItem, Column};
@@ -38,10 +37,7 @@ impl FixedWidth {
             Some((b'w', digits)) if digits.iter().all(u8::is_ascii_digit) => true,
             _ => return Ok(None),
         };
-        if buffer.dimensions() != 1 {
-            return Err(PyTypeError::new_err("an array of items must have one dimension"));
-        }
-        if buffer.suboffsets().is_some() || (unicode && buffer.item_size() % 4 != 0) {
+        if buffer.dimensions() != 1 || buffer.suboffsets().is_some() || (unicode && buffer.item_size() % 4 != 0) {
             return Ok(None);
         }
         let (start, length) = (buffer.buf_ptr().cast_const().cast(), buffer.item_count());
@@ -62,6 +58,10 @@ impl FixedWidth {
 impl Column for FixedWidth {
     fn len(&self) -> usize {
         self.length
+    }
+
+    fn width(&self) -> usize {
+        self.width
     }
 
     fn group<'a>(&'a self, range: Range<usize>, text: &'a mut Vec<u8>) -> Result<Vec<&'a [u8]>, BadItem> {

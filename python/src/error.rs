@@ -25,12 +25,12 @@ pub(crate) fn failed(error: Error) -> PyErr {
     }
 }
 
-/// Returns the exception for a batch that stopped after `handled` items.
-pub(crate) fn interrupted(Interrupted { handled, error }: Interrupted) -> PyErr {
+/// Returns the exception for a batch that stopped after `done` items, and the `handled` ones after them.
+pub(crate) fn interrupted(Interrupted { handled, error }: Interrupted, done: usize) -> PyErr {
+    let text = format!("{error}; it has the first {} of these items", done + handled);
     match error {
-        Error::Full | Error::CannotGrow => {
-            FilterFullError::new_err(format!("{error}; it has the first {handled} of these items"))
-        }
+        Error::Full | Error::CannotGrow => FilterFullError::new_err(text),
+        Error::OutOfMemory => PyMemoryError::new_err(text),
         _ => failed(error),
     }
 }

@@ -5,15 +5,17 @@ use std::sync::{RwLock, TryLockError};
 use std::time::{Duration, SystemTime};
 
 use oxbloom_filter::internals::codec;
-use oxbloom_filter::internals::{BATCH, FilterKind, InsertOptions, Interrupted, LayerInfo, Window};
+use oxbloom_filter::internals::{BATCH, FilterKind, InsertOptions, LayerInfo, Window};
 use oxbloom_filter::{DecodeError, Filter, FilterBuilder, MergeError};
 use pyo3::exceptions::{PyBlockingIOError, PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyList};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyString};
 
+use crate::answers::{flags, numbers};
 use crate::chunks::{self, Chunks};
 use crate::dump;
 use crate::error::{broken, failed, interrupted, too_large, undecodable, unmergeable};
+use crate::fork;
 use crate::items::{Items, bytes_of};
 
 /// The expansion of filters with `growing=True`: the module's default.
@@ -36,7 +38,8 @@ const LARGE_ITEM: usize = 64 << 10;
 /// seed: the seed of the hash, random by default. Anyone who knows it can craft items that collide. Only filters with
 /// equal seeds can be merged: see empty_like.
 /// counting: True for a filter that counts its items, so that they can be removed.
-/// window: the time for which an item is remembered. It is forgotten at most one slice of the window later.
+/// window: the time for which an item is remembered, in seconds or as a timedelta. It is forgotten at most one slice of
+/// the window later.
 /// rolling: True for a filter that remembers the last `capacity` items. Can be combined with a window.
 /// refresh: True if an item's time starts again when the item is added again.
 /// slices: the number of slices of a window, from 2 to 64, by default 15. The filter forgets one slice at a time.
@@ -67,6 +70,7 @@ impl BloomFilter {
 
     /// Calls `read` with the filter. The thread must not hold the GIL.
     fn with_detached<T>(&self, read: impl FnOnce(&Filter) -> T) -> PyResult<T> {
+        let _fork = fork::delayed();
         self.filter.read().map(|filter| read(&filter)).map_err(|_| broken())
     }
 
@@ -81,6 +85,7 @@ impl BloomFilter {
 
     /// Calls `change` with the filter. The thread must not hold the GIL.
     fn with_mut_detached<T>(&self, change: impl FnOnce(&mut Filter) -> T) -> PyResult<T> {
+        let _fork = fork::delayed();
         self.filter.write().map(|mut filter| change(&mut filter)).map_err(|_| broken())
     }
 
@@ -127,22 +132,20 @@ type Merge = fn(&mut Filter, &Filter) -> Result<bool, MergeError>;
 /// Operations on a group of items. They append the answers to a vector.
 impl BloomFilter {
     fn add_group(&self, items: &[&[u8]], present: &mut Vec<bool>) -> PyResult<()> {
-        let done = present.len();
-        let inserted = self.with_mut_detached(|filter| {
+        self.with_mut_detached(|filter| {
             let options = InsertOptions { now: self.now(filter), ..InsertOptions::default() };
             for items in items.chunks(BATCH) {
-                let (mut new, before) = ([false; BATCH], present.len());
+                let mut new = [false; BATCH];
                 let new = &mut new[..items.len()];
                 let batch = filter.prepare_batch(items.iter().copied());
-                filter
-                    .insert_hashes(batch.hashes(), new, &mut [], &options, &mut |_bytes| true)
-                    .map_err(|Interrupted { handled, error }| Interrupted { handled: before + handled, error })?;
-                present.extend(new.iter().map(|new| !new));
+                let inserted = filter.insert_hashes(batch.hashes(), new, &mut [], &options, &mut |_bytes| true);
+                let handled = inserted.as_ref().map_or_else(|interrupted| interrupted.handled, |()| items.len());
+                let done = present.len();
+                present.extend(new[..handled].iter().map(|new| !new));
+                inserted.map_err(|error| interrupted(error, done))?;
             }
             Ok(())
-        })?;
-        debug_assert!(present.len() <= done + items.len());
-        inserted.map_err(interrupted)
+        })?
     }
 
     fn find_group(&self, items: &[&[u8]], present: &mut Vec<bool>) -> PyResult<()> {
@@ -178,6 +181,8 @@ impl BloomFilter {
 }
 
 /// Calls `handle`, which appends the answers, for each group of items. Returns all answers, converted by `list`.
+///
+/// An exception gets an attribute with the answers for the items before it, since these were handled.
 fn answers<'py, T: Send>(
     items: &Bound<'py, PyAny>,
     mut handle: impl FnMut(&[&[u8]], &mut Vec<T>) -> PyResult<()> + Send,
@@ -186,26 +191,15 @@ fn answers<'py, T: Send>(
     let py = items.py();
     let items = Items::new(items)?;
     let mut all = Vec::new();
-    items.each_group(py, |group| handle(group, &mut all))?;
-    list(py, all, items.is_numpy())
-}
-
-/// Returns flags as a list, or as a NumPy array.
-fn flags(py: Python<'_>, flags: Vec<bool>, as_numpy: bool) -> PyResult<Bound<'_, PyAny>> {
-    if as_numpy {
-        let bytes: Vec<u8> = flags.into_iter().map(u8::from).collect();
-        return py.import("numpy")?.call_method1("frombuffer", (PyByteArray::new(py, &bytes), "bool"));
+    let handled = items.each_group(py, |group| handle(group, &mut all));
+    let answers = list(py, all, items.is_column)?;
+    match handled {
+        Ok(()) => Ok(answers),
+        Err(error) => {
+            error.value(py).setattr("answers", answers)?;
+            Err(error)
+        }
     }
-    PyList::new(py, flags).map(Bound::into_any)
-}
-
-/// Returns numbers as a list, or as a NumPy array.
-fn numbers(py: Python<'_>, numbers: Vec<u64>, as_numpy: bool) -> PyResult<Bound<'_, PyAny>> {
-    if as_numpy {
-        let bytes: Vec<u8> = numbers.into_iter().flat_map(u64::to_ne_bytes).collect();
-        return py.import("numpy")?.call_method1("frombuffer", (PyByteArray::new(py, &bytes), "uint64"));
-    }
-    PyList::new(py, numbers).map(Bound::into_any)
 }
 
 /// Returns the expansion, or `None` if the filter does not grow. `growing` is True, False or the expansion.
@@ -218,12 +212,33 @@ fn expansion(growing: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
     })
 }
 
+/// A length of time: a `timedelta`, or a number of seconds.
+pub(crate) struct Length(Duration);
+
+impl<'py> FromPyObject<'_, 'py> for Length {
+    type Error = PyErr;
+
+    fn extract(length: Borrowed<'_, 'py, PyAny>) -> PyResult<Length> {
+        if let Ok(length) = length.extract::<Duration>() {
+            return Ok(Length(length));
+        }
+        let seconds = if length.is_instance_of::<PyBool>() { None } else { length.extract::<f64>().ok() };
+        let is_length = seconds.is_some() || length.hasattr("total_seconds")?;
+        if !is_length {
+            let name = length.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("window must be a number of seconds or a timedelta, not {name}")));
+        }
+        let length = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        length.map(Length).ok_or_else(|| PyValueError::new_err("window must be a time above 0, up to 100 years"))
+    }
+}
+
 /// The options of a new filter, as arguments from Python.
 pub(crate) struct Options<'a, 'py> {
     pub(crate) growing: Option<&'a Bound<'py, PyAny>>,
     pub(crate) seed: Option<u64>,
     pub(crate) counting: bool,
-    pub(crate) window: Option<Duration>,
+    pub(crate) window: Option<Length>,
     pub(crate) rolling: bool,
     pub(crate) refresh: bool,
     pub(crate) slices: Option<i64>,
@@ -252,7 +267,7 @@ impl Options<'_, '_> {
             builder = builder.seed(seed);
         }
         if let Some(window) = window {
-            builder = builder.window(window);
+            builder = builder.window(window.0);
         }
         if let Some(slices) = slices {
             builder = builder.slices(u8::try_from(slices).unwrap_or(0));
@@ -272,6 +287,50 @@ fn bytes_like<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     // Other types are copied, since other threads may change their content.
     let view = data.py().import("builtins")?.call_method1("memoryview", (data,))?;
     Ok(view.call_method0("tobytes")?.cast_into()?)
+}
+
+/// Calls `handle` with a file. If `file` is a path, opens it before and closes it after that.
+fn with_file<'py, T>(
+    file: &Bound<'py, PyAny>,
+    mode: &str,
+    handle: impl FnOnce(&Bound<'py, PyAny>) -> PyResult<T>,
+) -> PyResult<T> {
+    let is_path =
+        file.is_instance_of::<PyString>() || file.is_instance_of::<PyBytes>() || file.hasattr("__fspath__")?;
+    if !is_path {
+        return handle(file);
+    }
+    let file = file.py().import("builtins")?.call_method1("open", (file, mode))?;
+    let handled = handle(&file);
+    // Closing writes what is buffered, so it can fail, too.
+    let closed = file.call_method0("close");
+    let handled = handled?;
+    closed?;
+    Ok(handled)
+}
+
+fn write_all(file: &Bound<'_, PyAny>, payload: &[u8]) -> PyResult<()> {
+    const CHUNK: usize = 1 << 20;
+    let py = file.py();
+    let is_unbuffered = file.is_instance(&py.import("io")?.getattr("RawIOBase")?)?;
+    for chunk in payload.chunks(CHUNK) {
+        let mut rest = PyBytes::new(py, chunk);
+        // An unbuffered file may write only a part. It returns the length of that part, or None if it would block.
+        while !rest.as_bytes().is_empty() {
+            let written = match file.call_method1("write", (&rest,))?.extract()? {
+                Some(0) => return Err(PyOSError::new_err("the file takes no more bytes")),
+                Some(written) => written,
+                None if is_unbuffered => {
+                    return Err(PyBlockingIOError::new_err("the file cannot take all bytes without blocking"));
+                }
+                // The write method of an object that only resembles a file need not return a length.
+                None => rest.as_bytes().len(),
+            };
+            rest = PyBytes::new(py, rest.as_bytes().get(written..).unwrap_or_default());
+        }
+        py.check_signals()?;
+    }
+    Ok(())
 }
 
 /// Decodes a DUMP payload, or bytes of the Rust library's `Filter::to_bytes`.
@@ -312,7 +371,7 @@ impl BloomFilter {
         growing: Option<&Bound<'_, PyAny>>,
         seed: Option<u64>,
         counting: bool,
-        window: Option<Duration>,
+        window: Option<Length>,
         rolling: bool,
         refresh: bool,
         slices: Option<i64>,
@@ -368,13 +427,25 @@ impl BloomFilter {
 
     /// Adds items in order. For each item, returns whether it was already there, like add.
     ///
-    /// Takes any iterable of str and bytes, NumPy arrays of the dtypes S and U, and Arrow arrays of strings. Arrays are
-    /// read without a loop in Python. For a NumPy array of these dtypes in the processor's byte order, the result is a
-    /// NumPy array. Otherwise, it is a list. Other threads run while items are hashed.
+    /// Takes any iterable of str and bytes, and columns of NumPy, pandas, Polars, pyarrow and other Arrow libraries.
+    /// NumPy arrays of the dtypes S and U and Arrow arrays of strings, also with categories, are read without a loop in
+    /// Python. Other threads run while items are hashed.
     ///
-    /// If an item cannot be added, the items before it are in the filter.
+    /// For a column, the result is a NumPy array, so that df[~seen.add_all(df.url)] is the new rows. (Without NumPy, it
+    /// is a list.) For other iterables, it is a list.
+    ///
+    /// Ctrl-C and other signals interrupt the call after a few milliseconds. Whatever ends the call early (a signal, a
+    /// full filter, an item of another type, a missing value, the iterable itself), the items before it are in the
+    /// filter, and the attribute answers of the exception has their answers. Only a full filter leaves items behind
+    /// that were taken from an iterator and not added: up to 4096 are read ahead.
     fn add_all<'py>(&self, items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         answers(items, |items, present| self.add_group(items, present), flags)
+    }
+
+    /// Adds items like add_all, without returning answers.
+    fn update(&self, items: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mut present = Vec::new();
+        Items::new(items)?.each_group(items.py(), |group| self.add_group(group, &mut present))
     }
 
     /// For each item, returns whether it is in the filter. Takes the same types as add_all.
@@ -435,6 +506,27 @@ impl BloomFilter {
     fn empty_like(&self, py: Python<'_>) -> PyResult<BloomFilter> {
         let empty = self.with(py, |filter| filter.empty_like(|_bytes| true))?.map_err(failed)?;
         Ok(self.alike(empty))
+    }
+
+    /// Removes all items. The options, the seed and the time stay the same.
+    fn clear(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| {
+            self.with_mut_detached(|filter| {
+                let mut empty = filter.empty_like(|_bytes| true)?;
+                if let Some(windowed) = filter.windowed() {
+                    empty.advance_to(Duration::from_millis(windowed.slices().time(0)));
+                }
+                *filter = empty;
+                Ok(())
+            })
+        })?
+        .map_err(failed)
+    }
+
+    fn __eq__(&self, py: Python<'_>, other: &Bound<'_, BloomFilter>) -> PyResult<bool> {
+        let other = other.get();
+        let [one, other] = [self, other].map(|filter| py.detach(|| filter.with_detached(dump::encode)));
+        Ok(one?.map_err(failed)? == other?.map_err(failed)?)
     }
 
     /// Returns a filter with the items of both filters. In counting filters, the counts are added.
@@ -592,34 +684,21 @@ impl BloomFilter {
     /// Writes the filter to a binary file, in the format of dump.
     ///
     /// Raises BlockingIOError if an unbuffered file does not block and cannot take all bytes.
+    ///
+    /// file: a file that is open for writing bytes, or a path, which is created or overwritten.
     fn tofile(&self, py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<()> {
-        const CHUNK: usize = 1 << 20;
-        let is_unbuffered = file.is_instance(&py.import("io")?.getattr("RawIOBase")?)?;
         let payload = py.detach(|| self.with_detached(dump::encode))?.map_err(failed)?;
-        for chunk in payload.chunks(CHUNK) {
-            let mut rest = PyBytes::new(py, chunk);
-            // An unbuffered file may write only a part. It returns the length of that part, or None if it would block.
-            while !rest.as_bytes().is_empty() {
-                let written = match file.call_method1("write", (&rest,))?.extract()? {
-                    Some(0) => return Err(PyOSError::new_err("the file takes no more bytes")),
-                    Some(written) => written,
-                    None if is_unbuffered => {
-                        return Err(PyBlockingIOError::new_err("the file cannot take all bytes without blocking"));
-                    }
-                    // The write method of an object that only resembles a file need not return a length.
-                    None => rest.as_bytes().len(),
-                };
-                rest = PyBytes::new(py, rest.as_bytes().get(written..).unwrap_or_default());
-            }
-        }
-        Ok(())
+        with_file(file, "wb", |file| write_all(file, &payload))
     }
 
     /// Loads a filter from a binary file, or from its next n bytes. Raises ValueError like load.
+    ///
+    /// file: a file that is open for reading bytes, or a path.
     #[staticmethod]
     #[pyo3(signature = (file, n=-1, *, max_memory=None), text_signature = "(file, n=-1, *, max_memory=None)")]
     fn fromfile(file: &Bound<'_, PyAny>, n: i64, max_memory: Option<u64>) -> PyResult<BloomFilter> {
-        BloomFilter::load(&file.call_method1("read", (n,))?, max_memory)
+        let data = with_file(file, "rb", |file| file.call_method1("read", (n,)))?;
+        BloomFilter::load(&data, max_memory)
     }
 
     /// Returns the chunks of the filter: a cursor and data each, as BF.SCANDUMP returns and BF.LOADCHUNK accepts.

@@ -1,34 +1,75 @@
 //! Reads items from Python: a single `str` or `bytes`, any iterable of them, and columns (NumPy and Arrow arrays).
 
 use std::ops::Range;
-use std::slice;
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyString};
+use pyo3::types::{PyByteArray, PyBytes, PyFloat, PyIterator, PyString};
 
+use crate::answers::flags;
 use crate::arrow;
 use crate::column::FixedWidth;
 
 /// The number of items in a group: large enough that the time to take the locks does not matter.
 const GROUP: usize = 4096;
 
+/// The bytes of a group, unless its first item has more. They are hashed in less than a millisecond, so that a signal
+/// does not wait for long.
+const GROUP_BYTES: usize = 1 << 20;
+
+/// The time after which a long call looks for signals, such as that of Ctrl-C.
+const PULSE: Duration = Duration::from_millis(5);
+
 /// Returns the bytes of an item, as clients send them to a server.
 pub(crate) fn bytes_of<'a>(item: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
+    known_bytes_of(item).unwrap_or_else(|| {
+        let name = item.get_type().name()?;
+        Err(PyTypeError::new_err(format!("an item must be str or bytes, not {name}")))
+    })
+}
+
+/// Returns the bytes of the item at an index, or an error that names the index.
+fn bytes_at<'a>(item: &'a Bound<'_, PyAny>, index: usize) -> PyResult<&'a [u8]> {
+    match known_bytes_of(item) {
+        Some(Ok(bytes)) => Ok(bytes),
+        Some(Err(error)) => {
+            // A UnicodeEncodeError. Its message has the reason at its end.
+            let reason = error.value(item.py()).getattr("reason")?;
+            error.value(item.py()).setattr("reason", format!("{reason}, in the item at index {index}"))?;
+            Err(error)
+        }
+        None if is_missing(item)? => Err(BadItem::Null(index).into()),
+        None => Err(wrong_type(index, &item.get_type().name()?.to_string())),
+    }
+}
+
+/// Returns the bytes of a `str` or `bytes`, and `None` for other objects.
+fn known_bytes_of<'a>(item: &'a Bound<'_, PyAny>) -> Option<PyResult<&'a [u8]>> {
     if let Ok(text) = item.cast::<PyString>() {
-        return text.to_str().map(str::as_bytes);
+        return Some(text.to_str().map(str::as_bytes));
     }
-    if let Ok(bytes) = item.cast::<PyBytes>() {
-        return Ok(bytes.as_bytes());
+    item.cast::<PyBytes>().ok().map(|bytes| Ok(bytes.as_bytes()))
+}
+
+/// Returns true for `None`, NaN and `pandas.NA`, which stand for a missing value in a column.
+fn is_missing(item: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if let Ok(number) = item.cast::<PyFloat>() {
+        return Ok(number.value().is_nan());
     }
-    let name = item.get_type().name()?;
-    Err(PyTypeError::new_err(format!("an item must be str or bytes, not {name}")))
+    Ok(item.is_none() || item.get_type().name()? == "NAType")
+}
+
+fn wrong_type(index: usize, name: &str) -> PyErr {
+    PyTypeError::new_err(format!("the item at index {index} must be str or bytes, not {name}"))
 }
 
 /// The reason why an item in a column cannot be read.
 pub(crate) enum BadItem {
     /// The item at this index is null.
     Null(usize),
+    /// The item at this index has another type, with this name.
+    Type(usize, String),
     /// The item at this index is not valid Unicode.
     NotUnicode(usize),
     /// The column does not have the layout that its schema describes.
@@ -37,11 +78,20 @@ pub(crate) enum BadItem {
 
 impl BadItem {
     /// Adds the number of items in the columns before this one.
-    fn after(self, before: usize) -> BadItem {
+    pub(crate) fn after(self, before: usize) -> BadItem {
         match self {
             BadItem::Null(index) => BadItem::Null(before + index),
+            BadItem::Type(index, name) => BadItem::Type(before + index, name),
             BadItem::NotUnicode(index) => BadItem::NotUnicode(before + index),
             BadItem::Layout => BadItem::Layout,
+        }
+    }
+
+    /// Returns the number of items before this one that can be read.
+    fn index(&self) -> usize {
+        match self {
+            BadItem::Null(index) | BadItem::Type(index, _) | BadItem::NotUnicode(index) => *index,
+            BadItem::Layout => 0,
         }
     }
 }
@@ -49,27 +99,41 @@ impl BadItem {
 impl From<BadItem> for PyErr {
     fn from(bad: BadItem) -> PyErr {
         match bad {
-            BadItem::Null(index) => PyTypeError::new_err(format!("item number {index} is null")),
-            BadItem::NotUnicode(index) => PyValueError::new_err(format!("item number {index} is not valid Unicode")),
+            BadItem::Null(index) => PyTypeError::new_err(format!(
+                "the item at index {index} must be str or bytes, not a missing value: drop such items, or fill them"
+            )),
+            BadItem::Type(index, name) => wrong_type(index, &name),
+            BadItem::NotUnicode(index) => {
+                PyValueError::new_err(format!("the item at index {index} is not valid Unicode"))
+            }
             BadItem::Layout => PyValueError::new_err("the column is not laid out as its schema says"),
         }
     }
 }
 
 /// An array of items in memory, which is read without the GIL.
-pub(crate) trait Column: Sync {
+pub(crate) trait Column: Sync + Send {
     fn len(&self) -> usize;
 
     /// Returns the bytes of the items in `range`. Items that must be converted are written into `text`.
     fn group<'a>(&'a self, range: Range<usize>, text: &'a mut Vec<u8>) -> Result<Vec<&'a [u8]>, BadItem>;
+
+    /// Returns the number of bytes of an item, if all have the same.
+    fn width(&self) -> usize {
+        0
+    }
 }
 
 /// The source of many items.
-pub(crate) enum Items<'py> {
-    /// A NumPy array.
-    FixedWidth(FixedWidth),
-    /// Arrow arrays, in order.
-    Arrow(Vec<arrow::Strings>),
+pub(crate) struct Items<'py> {
+    source: Source<'py>,
+    /// True for an array, a series or another column of any library. Its answers are returned in a NumPy array.
+    pub(crate) is_column: bool,
+}
+
+enum Source<'py> {
+    /// Arrays that are read in place, in order.
+    Columns(Vec<Box<dyn Column>>),
     /// Any other iterable.
     Iterable(Bound<'py, PyAny>),
 }
@@ -83,48 +147,95 @@ impl<'py> Items<'py> {
         {
             return Err(PyTypeError::new_err("expected an iterable of items: put a single item into a list"));
         }
+        // A loop over a table would take the names of its columns for the items.
+        let dimensions = items.getattr("ndim").and_then(|dimensions| dimensions.extract::<usize>());
+        if dimensions.is_ok_and(|dimensions| dimensions != 1) {
+            return Err(PyTypeError::new_err("items must have one dimension: pass one column of the table or array"));
+        }
         if let Some(column) = FixedWidth::new(items)? {
-            return Ok(Items::FixedWidth(column));
+            return Ok(Items { source: Source::Columns(vec![Box::new(column)]), is_column: true });
         }
         if let Some(arrays) = arrow::import(items)? {
-            return Ok(Items::Arrow(arrays));
+            return Ok(Items { source: Source::Columns(arrays), is_column: true });
         }
-        Ok(Items::Iterable(items.clone()))
+        let is_column = items.hasattr("dtype")?;
+        Ok(Items { source: Source::Iterable(items.clone()), is_column })
     }
 
-    /// Returns true if the items are in a NumPy array. Then the answers are returned in a NumPy array, too.
-    pub(crate) fn is_numpy(&self) -> bool {
-        matches!(self, Items::FixedWidth(_))
-    }
-
-    /// Calls `handle` for each group of items, without the GIL.
-    pub(crate) fn each_group<E>(
+    /// Calls `handle` for each group of items, without the GIL. Looks for signals between groups.
+    pub(crate) fn each_group(
         &self,
         py: Python<'py>,
-        handle: impl FnMut(&[&[u8]]) -> Result<(), E> + Send,
-    ) -> PyResult<()>
-    where
-        E: Into<PyErr> + Send,
-    {
-        match self {
-            Items::FixedWidth(column) => py.detach(|| each_group_of(slice::from_ref(column), handle)),
-            Items::Arrow(arrays) => py.detach(|| each_group_of(arrays, handle)),
-            Items::Iterable(items) => each_group_of_iterable(py, items, handle),
+        handle: impl FnMut(&[&[u8]]) -> PyResult<()> + Send,
+    ) -> PyResult<()> {
+        match &self.source {
+            Source::Columns(columns) => py.detach(|| each_group_of(columns, handle)),
+            Source::Iterable(items) => each_group_of_iterable(py, items, handle),
         }
     }
 }
 
-fn each_group_of<E: Into<PyErr>>(
-    columns: &[impl Column],
-    mut handle: impl FnMut(&[&[u8]]) -> Result<(), E>,
-) -> PyResult<()> {
+/// Looks for signals from time to time, in a thread that has released the GIL.
+struct Pulse {
+    last: Instant,
+    /// Only the main thread handles signals. Other threads would wait for the GIL in vain.
+    is_off: bool,
+}
+
+impl Pulse {
+    fn check(&mut self) -> PyResult<()> {
+        if self.is_off || self.last.elapsed() < PULSE {
+            return Ok(());
+        }
+        Python::attach(|py| {
+            py.check_signals()?;
+            let threading = py.import("threading")?;
+            self.is_off = !threading.call_method0("current_thread")?.is(threading.call_method0("main_thread")?);
+            self.last = Instant::now();
+            Ok(())
+        })
+    }
+}
+
+/// Returns the number of items at the start of a group that are handled at once: at least one.
+fn first_part(group: &[&[u8]]) -> usize {
+    let mut bytes = 0;
+    let end = group.iter().position(|item| {
+        bytes += item.len();
+        bytes > GROUP_BYTES
+    });
+    end.map_or(group.len(), |end| end.max(1))
+}
+
+/// See [`Items::each_group`]. If an item cannot be read, the items before it are handled.
+fn each_group_of(columns: &[Box<dyn Column>], mut handle: impl FnMut(&[&[u8]]) -> PyResult<()>) -> PyResult<()> {
+    let mut pulse = Pulse { last: Instant::now(), is_off: false };
     let (mut text, mut before) = (Vec::new(), 0);
     for column in columns {
-        for start in (0..column.len()).step_by(GROUP) {
-            let end = column.len().min(start + GROUP);
-            text.clear();
-            let group = column.group(start..end, &mut text).map_err(|bad| bad.after(before))?;
-            handle(&group).map_err(Into::into)?;
+        let most = (GROUP_BYTES / column.width().max(1)).clamp(1, GROUP);
+        for start in (0..column.len()).step_by(most) {
+            let end = column.len().min(start + most);
+            let mut handle_all = |range: Range<usize>| -> PyResult<Option<BadItem>> {
+                text.clear();
+                let group = match column.group(range, &mut text) {
+                    Ok(group) => group,
+                    Err(bad) => return Ok(Some(bad)),
+                };
+                let mut rest = group.as_slice();
+                while !rest.is_empty() {
+                    let (part, others) = rest.split_at(first_part(rest));
+                    handle(part)?;
+                    pulse.check()?;
+                    rest = others;
+                }
+                Ok(None)
+            };
+            if let Some(bad) = handle_all(start..end)? {
+                if bad.index() > start {
+                    handle_all(start..bad.index())?;
+                }
+                return Err(bad.after(before).into());
+            }
         }
         before += column.len();
     }
@@ -132,42 +243,135 @@ fn each_group_of<E: Into<PyErr>>(
 }
 
 /// See [`Items::each_group`]. If an item is invalid, or the iterable raises, the items before it are handled.
-fn each_group_of_iterable<E: Into<PyErr> + Send>(
+fn each_group_of_iterable(
     py: Python<'_>,
     items: &Bound<'_, PyAny>,
-    mut handle: impl FnMut(&[&[u8]]) -> Result<(), E> + Send,
+    mut handle: impl FnMut(&[&[u8]]) -> PyResult<()> + Send,
 ) -> PyResult<()> {
-    let mut items = items.try_iter()?;
-    let mut objects = Vec::with_capacity(GROUP);
+    let mut taker = Taker { items: items.try_iter()?, taken: 0, failure: None };
     loop {
-        objects.clear();
-        let mut failed = None;
-        for item in items.by_ref().take(GROUP) {
-            match item {
-                Ok(item) => objects.push(item),
-                Err(error) => {
-                    failed = Some(error);
-                    break;
+        let objects = taker.take(GROUP, GROUP_BYTES);
+        let group = objects.iter().map(bytes_of).collect::<PyResult<Vec<_>>>()?;
+        let mut rest = group.as_slice();
+        while !rest.is_empty() {
+            let (part, others) = rest.split_at(first_part(rest));
+            py.detach(|| handle(part))?;
+            rest = others;
+        }
+        if let Some(failure) = taker.failure.take() {
+            return Err(failure);
+        }
+        if objects.is_empty() {
+            return Ok(());
+        }
+        py.check_signals()?;
+    }
+}
+
+/// Takes valid items from an iterator.
+struct Taker<'py> {
+    items: Bound<'py, PyIterator>,
+    taken: usize,
+    /// The reason why there are no more items, if it is an error.
+    failure: Option<PyErr>,
+}
+
+impl<'py> Taker<'py> {
+    /// Returns the next items, up to `most`, and until they have `most_bytes`. Takes no item after an invalid one.
+    fn take(&mut self, most: usize, most_bytes: usize) -> Vec<Bound<'py, PyAny>> {
+        let (mut objects, mut bytes) = (Vec::new(), 0);
+        while objects.len() < most && bytes < most_bytes && self.failure.is_none() {
+            let Some(item) = self.items.next() else { break };
+            let length = item.and_then(|item| Ok((bytes_at(&item, self.taken)?.len(), item)));
+            match length {
+                Ok((length, item)) => {
+                    self.taken += 1;
+                    bytes += length;
+                    objects.push(item);
                 }
+                Err(error) => self.failure = Some(error),
             }
         }
-        let mut group = Vec::with_capacity(objects.len());
-        for object in &objects {
-            match bytes_of(object) {
-                Ok(bytes) => group.push(bytes),
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
+        objects
+    }
+}
+
+/// Returns the bytes of an item, for the classes that send items to servers.
+#[pyfunction]
+pub(crate) fn encoded<'py>(item: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    Ok(PyBytes::new(item.py(), bytes_of(item)?))
+}
+
+/// An iterator over lists of items, as bytes, for the classes that send items to servers.
+#[pyclass(module = "oxbloom")]
+pub(crate) struct ItemBatches {
+    source: OwnedSource,
+    most: usize,
+    taken: usize,
+    is_column: bool,
+    /// The reason why there are no more items, which is raised after the items before it were returned.
+    failure: Option<PyErr>,
+}
+
+enum OwnedSource {
+    /// Columns, the number of the current one, and the next index in it.
+    Columns(Vec<Box<dyn Column>>, usize, usize),
+    Iterator(Py<PyIterator>),
+}
+
+#[pymethods]
+impl ItemBatches {
+    #[new]
+    fn new(items: &Bound<'_, PyAny>, most: usize) -> PyResult<ItemBatches> {
+        let Items { source, is_column } = Items::new(items)?;
+        let source = match source {
+            Source::Columns(columns) => OwnedSource::Columns(columns, 0, 0),
+            Source::Iterable(items) => OwnedSource::Iterator(items.try_iter()?.unbind()),
+        };
+        Ok(ItemBatches { source, most, taken: 0, is_column, failure: None })
+    }
+
+    fn __iter__(this: Py<ItemBatches>) -> Py<ItemBatches> {
+        this
+    }
+
+    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Vec<Bound<'py, PyBytes>>>> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        let batch = match &mut self.source {
+            OwnedSource::Iterator(items) => {
+                let mut taker = Taker { items: items.bind(py).clone(), taken: self.taken, failure: None };
+                let objects = taker.take(self.most, usize::MAX);
+                self.failure = taker.failure;
+                objects.iter().map(|item| Ok(PyBytes::new(py, bytes_of(item)?))).collect::<PyResult<Vec<_>>>()?
             }
+            OwnedSource::Columns(columns, column, index) => {
+                while columns.get(*column).is_some_and(|column| *index == column.len()) {
+                    (*column, *index) = (*column + 1, 0);
+                }
+                let Some(current) = columns.get(*column) else { return Ok(None) };
+                let (start, mut end) = (*index, current.len().min(*index + self.most));
+                let mut text = Vec::new();
+                if let Err(bad) = current.group(start..end, &mut text) {
+                    end = start.max(bad.index());
+                    self.failure = Some(bad.after(self.taken - start).into());
+                }
+                *index = end;
+                text.clear();
+                let group = if start < end { current.group(start..end, &mut text)? } else { Vec::new() };
+                group.into_iter().map(|item| PyBytes::new(py, item)).collect()
+            }
+        };
+        self.taken += batch.len();
+        if !batch.is_empty() {
+            return Ok(Some(batch));
         }
-        if !group.is_empty() {
-            py.detach(|| handle(&group)).map_err(Into::into)?;
-        }
-        match failed {
-            Some(error) => return Err(error),
-            None if objects.len() < GROUP => return Ok(()),
-            None => {}
-        }
+        self.failure.take().map_or(Ok(None), Err)
+    }
+
+    /// Returns answers for these items in the type in which BloomFilter returns them.
+    fn converted<'py>(&self, py: Python<'py>, answers: Vec<bool>) -> PyResult<Bound<'py, PyAny>> {
+        flags(py, answers, self.is_column)
     }
 }

@@ -1,13 +1,11 @@
 //! Predicts the memory of a filter, for the command `oxbloom size`.
 
-use std::time::Duration;
-
 use oxbloom_filter::internals::Plan;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::failed;
-use crate::filter::Options;
+use crate::filter::{Length, Options};
 
 /// Predicts the memory and the false-positive rate of a filter with `items` items, without creating it.
 ///
@@ -23,7 +21,7 @@ pub(crate) fn plan<'py>(
     error_rate: f64,
     growing: Option<&Bound<'py, PyAny>>,
     counting: bool,
-    window: Option<Duration>,
+    window: Option<Length>,
     rolling: bool,
     slices: Option<i64>,
     classic: bool,

@@ -13,20 +13,26 @@ and not with the server's defaults.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import redis
 from redis.utils import str_if_bytes
+
+from oxbloom._oxbloom import ItemBatches, encoded
 
 from .errors import FilterMismatchError, KeyTakenError, ModuleMissingError
 from .exchange import AsyncClient, Client, Command, exchange, exchange_async
 from .placement import capacity_of_each, keys, shard_of
 from .window import NONE, Window
+
+if TYPE_CHECKING:
+    from oxbloom._oxbloom import _Column, _Items
+
+    Items = _Column | _Items
 
 Item = str | bytes
 
@@ -73,7 +79,7 @@ class _Call(Generic[T]):
     errors_are_replies: bool = False
 
 
-_Operation = Callable[[Sequence[Item]], _Call[list[bool]]]
+_Operation = Callable[[Sequence[bytes]], _Call[list[bool]]]
 
 
 class _Commands:
@@ -99,15 +105,17 @@ class _Commands:
         self.window = window
         self.kind = window.options if window else ("COUNTING",) if counting else ()
 
-    def add(self, items: Sequence[Item]) -> _Call[list[bool]]:
+    def add(self, items: Sequence[bytes]) -> _Call[list[bool]]:
         options = ("CAPACITY", self.capacity, "ERROR", self.error_rate, *self.kind)
         once = ("NX",) if self.counting else ()
-        return self._by_shard("BF.INSERT", items, *options, *once, "ITEMS")
+        call = self._by_shard("BF.INSERT", items, *options, *once, "ITEMS")
+        # The server says which items are new, and `add` which were there.
+        return _Call(call.commands, lambda replies: [not new for new in call.meaning(replies)])
 
-    def contains(self, items: Sequence[Item]) -> _Call[list[bool]]:
+    def contains(self, items: Sequence[bytes]) -> _Call[list[bool]]:
         return self._by_shard("BF.MEXISTS", items)
 
-    def remove(self, items: Sequence[Item]) -> _Call[list[bool]]:
+    def remove(self, items: Sequence[bytes]) -> _Call[list[bool]]:
         if not self.counting:
             raise ValueError("items can be removed from counting filters only")
         return self._by_shard("BF.MDEL", items)
@@ -169,16 +177,15 @@ class _Commands:
         )
 
     def _by_shard(
-        self, command: str, items: Sequence[Item], *options: str | float
+        self, command: str, items: Sequence[bytes], *options: str | float
     ) -> _Call[list[bool]]:
         """Creates a command for each shard that has items of the batch. The result is in the order of the items."""
         parts: dict[int, list[bytes]] = {}
         homes = []
         for item in items:
-            encoded = item.encode() if isinstance(item, str) else item
-            home = shard_of(encoded, len(self.keys))
+            home = shard_of(item, len(self.keys))
             homes.append(home)
-            parts.setdefault(home, []).append(encoded)
+            parts.setdefault(home, []).append(item)
 
         def meaning(replies: list[Any]) -> list[bool]:
             answers = {
@@ -229,7 +236,7 @@ class _Filter(Generic[AnyClient]):
 
     def addition(self, item: Item) -> Command:
         """Returns the command that `add` sends, for scripts that do more in the same step."""
-        return self._commands.add([item]).commands[0]
+        return self._commands.add([encoded(item)]).commands[0]
 
 
 class ShardedFilter(_Filter[Client]):
@@ -237,9 +244,11 @@ class ShardedFilter(_Filter[Client]):
 
     >>> seen = ShardedFilter(client, "seen", shards=16, capacity=1_000_000_000, error_rate=0.001)
     >>> seen.add("https://example.com/")
-    True
-    >>> seen.add_many(["https://example.com/", "https://example.com/about"])
-    [False, True]
+    False
+    >>> seen.add_all(["https://example.com/", "https://example.com/about"])
+    [True, False]
+
+    As in `BloomFilter`, `add` returns True if the item was already there. BF.ADD replies the other way around.
 
     Capacity and error rate are those of all shards together. All programs that use a filter must name the same number
     of shards. You cannot change it later: choose a few shards for each server that you may ever have.
@@ -251,9 +260,9 @@ class ShardedFilter(_Filter[Client]):
     >>> week = ShardedFilter(client, "week", shards=16, window=7 * 24 * 3600)
 
     The client repeats commands as it is configured to. If a reply is lost and the client sends the command again, `add`
-    and `add_many` return False for an item that was new. To prevent this, use a client with
+    and `add_all` return True for an item that was new. To prevent this, use a client with
     `retry=Retry(NoBackoff(), 0)`, and handle lost replies yourself. (Before redis-py 6, clients for clusters also need
-    `cluster_error_retry_attempts=0`.) Even then, `add_many` to a cluster can send commands again, because redis-py's
+    `cluster_error_retry_attempts=0`.) Even then, `add_all` to a cluster can send commands again, because redis-py's
     pipelines to clusters do so. Those of `redis.asyncio` do not.
     """
 
@@ -269,18 +278,23 @@ class ShardedFilter(_Filter[Client]):
         return len(there) < len(self._commands.keys)
 
     def add(self, item: Item) -> bool:
-        """Adds an item. Returns True if it was new."""
-        return self._send(self._commands.add([item]))[0]
+        """Adds an item. Returns True if it was already there (or is a false positive), and False if it is new."""
+        return self._send(self._commands.add([encoded(item)]))[0]
 
-    def add_many(self, items: Iterable[Item]) -> list[bool]:
-        """Adds items. For each, returns True if it was new. If this raises, some may have been added. Add all again."""
+    def add_all(self, items: Items) -> Any:
+        """Adds items. For each, returns whether it was already there, like `add`.
+
+        Takes and returns the same types as `BloomFilter.add_all`. If this raises, the attribute `answers` of the
+        exception has the answers to the batches before it. Of the next batch, some items may have been added: add
+        them again.
+        """
         return self._send_batches(self._commands.add, items)
 
     def contains(self, item: Item) -> bool:
         """Returns False if an item is not in the filter, and True if it probably is."""
-        return self._send(self._commands.contains([item]))[0]
+        return self._send(self._commands.contains([encoded(item)]))[0]
 
-    def contains_many(self, items: Iterable[Item]) -> list[bool]:
+    def contains_all(self, items: Items) -> Any:
         """For each item, returns whether it is in the filter."""
         return self._send_batches(self._commands.contains, items)
 
@@ -289,7 +303,7 @@ class ShardedFilter(_Filter[Client]):
 
         Only remove an item that was added, and only once: otherwise another item may disappear.
         """
-        return self._send(self._commands.remove([item]))[0]
+        return self._send(self._commands.remove([encoded(item)]))[0]
 
     def card(self) -> int:
         """Returns the number of items that were new when they were added, and are not forgotten."""
@@ -303,12 +317,14 @@ class ShardedFilter(_Filter[Client]):
         """Deletes the keys of all shards, whatever they hold."""
         self._send(self._commands.clear())
 
-    def _send_batches(self, operation: _Operation, items: Iterable[Item]) -> list[bool]:
+    def _send_batches(self, operation: _Operation, items: Items) -> Any:
+        batches = ItemBatches(items, BATCH)
         answers: list[bool] = []
-        for batch in _batches(items):
-            found = self._send(operation(batch))
-            answers += found
-        return answers
+        with _keeping(batches, answers):
+            for batch in batches:
+                found = self._send(operation(batch))
+                answers += found
+        return batches.converted(answers)
 
     def _send(self, call: _Call[T]) -> T:
         with _explaining():
@@ -331,18 +347,18 @@ class AsyncShardedFilter(_Filter[AsyncClient]):
         return len(there) < len(self._commands.keys)
 
     async def add(self, item: Item) -> bool:
-        """Adds an item. Returns True if it was new."""
-        return (await self._send(self._commands.add([item])))[0]
+        """Adds an item. Returns True if it was already there (or is a false positive), and False if it is new."""
+        return (await self._send(self._commands.add([encoded(item)])))[0]
 
-    async def add_many(self, items: Iterable[Item]) -> list[bool]:
-        """Adds items. For each, returns True if it was new. If this raises, some may have been added. Add all again."""
+    async def add_all(self, items: Items) -> Any:
+        """Adds items. For each, returns whether it was already there, as `ShardedFilter.add_all` does."""
         return await self._send_batches(self._commands.add, items)
 
     async def contains(self, item: Item) -> bool:
         """Returns False if an item is not in the filter, and True if it probably is."""
-        return (await self._send(self._commands.contains([item])))[0]
+        return (await self._send(self._commands.contains([encoded(item)])))[0]
 
-    async def contains_many(self, items: Iterable[Item]) -> list[bool]:
+    async def contains_all(self, items: Items) -> Any:
         """For each item, returns whether it is in the filter."""
         return await self._send_batches(self._commands.contains, items)
 
@@ -351,7 +367,7 @@ class AsyncShardedFilter(_Filter[AsyncClient]):
 
         Only remove an item that was added, and only once: otherwise another item may disappear.
         """
-        return (await self._send(self._commands.remove([item])))[0]
+        return (await self._send(self._commands.remove([encoded(item)])))[0]
 
     async def card(self) -> int:
         """Returns the number of items that were new when they were added, and are not forgotten."""
@@ -365,12 +381,14 @@ class AsyncShardedFilter(_Filter[AsyncClient]):
         """Deletes the keys of all shards, whatever they hold."""
         await self._send(self._commands.clear())
 
-    async def _send_batches(self, operation: _Operation, items: Iterable[Item]) -> list[bool]:
+    async def _send_batches(self, operation: _Operation, items: Items) -> Any:
+        batches = ItemBatches(items, BATCH)
         answers: list[bool] = []
-        for batch in _batches(items):
-            found = await self._send(operation(batch))
-            answers += found
-        return answers
+        with _keeping(batches, answers):
+            for batch in batches:
+                found = await self._send(operation(batch))
+                answers += found
+        return batches.converted(answers)
 
     async def _send(self, call: _Call[T]) -> T:
         with _explaining():
@@ -378,12 +396,14 @@ class AsyncShardedFilter(_Filter[AsyncClient]):
             return call.meaning(replies)
 
 
-def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    if isinstance(items, str | bytes):
-        raise TypeError("expected several items, not a single str or bytes")
-    rest = iter(items)
-    while batch := list(islice(rest, BATCH)):
-        yield batch
+@contextmanager
+def _keeping(batches: ItemBatches, answers: list[bool]) -> Iterator[None]:
+    """Gives an exception the answers that there are."""
+    try:
+        yield
+    except BaseException as error:
+        error.answers = batches.converted(answers)  # type: ignore[attr-defined]
+        raise
 
 
 def _booleans(reply: list[Any], expected: int) -> Iterator[bool]:

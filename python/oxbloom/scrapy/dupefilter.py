@@ -163,11 +163,11 @@ class RFPDupeFilter(ScrapyDupeFilter):
         except UNUSABLE as error:
             self._stop(error)
             return True
-        if answer.value:
+        if not answer.value:
             self.mark(request)
-        if not answer.value and not answer.certain and self.stats is not None:
+        if answer.value and not answer.certain and self.stats is not None:
             self.stats.inc_value("bloomfilter/uncertain")
-        return not answer.value and answer.certain
+        return answer.value and answer.certain
 
     def addition(self, request: Request) -> tuple[Any, ...]:
         """Returns the command that `request_seen` sends, for scripts that do more in the same step."""

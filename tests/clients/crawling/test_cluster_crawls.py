@@ -92,4 +92,4 @@ def test_pages_that_were_crawled_before_a_wait_are_not_crawled_again_when_a_prim
             warnings.simplefilter("ignore")
             fingerprint = RequestFingerprinter().fingerprint
         requests = (Request(pages.url(page)) for page in before)
-        assert all(seen.contains_many(fingerprint(request).hex() for request in requests))
+        assert all(seen.contains_all(fingerprint(request).hex() for request in requests))

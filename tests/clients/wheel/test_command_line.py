@@ -201,7 +201,7 @@ OPTIONS: dict[str, tuple[list[object], dict[str, Any]]] = {
     "growing counting": (["--counting", "--growing"], {"kind": "counting", "growing": 2}),
     "window": (
         ["--window", "7d"],
-        {"kind": "windowed", "window": 604_800.0, "slices": 8, "refresh": False},
+        {"kind": "windowed", "window": 604_800.0, "slices": 15, "refresh": False},
     ),
     "short window": (["--window", "1500ms"], {"kind": "windowed", "window": 1.5}),
     "refreshed": (

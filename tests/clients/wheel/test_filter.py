@@ -2,18 +2,22 @@
 
 import ast
 import copy
+import itertools
 import pickle
 import random
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import oxbloom
-import pyarrow as pa
 import pytest
 from filters import most_false_positives
 from kinds import KINDS, filled, items
@@ -55,6 +59,36 @@ def test_single_items_and_batches_get_the_same_answers(name):
     assert batch.add_all(iter(members)) == [one.add(member) for member in members]
     assert batch.contains_all(ABSENT) == [absent in one for absent in ABSENT]
     assert len(batch) == len(one)
+
+
+def test_update_adds_as_add_all_does():
+    filter = BloomFilter(10_000, seed=1)
+    other = filter.empty_like()
+    for source in (items(3000), np.array(items(5000)), iter(items(6000))):
+        assert filter.update(source) is None
+    other.add_all(items(6000))
+    assert filter == other
+    with pytest.raises(TypeError, match="index 1 must be str or bytes, not int"):
+        filter.update(["last", 2])
+    assert "last" in filter
+    full = BloomFilter(10)
+    with pytest.raises(FilterFullError, match="the first 10 of these"):
+        full.update(items(5000))
+
+
+def test_a_message_about_an_item_in_a_batch_names_its_index():
+    def of(batch: Any) -> str:
+        with pytest.raises((TypeError, ValueError)) as raised:
+            BloomFilter(10_000).add_all(batch)
+        return str(raised.value)
+
+    many = items(5000)
+    assert of([*many, 5]) == "the item at index 5000 must be str or bytes, not int"
+    assert of([*many, None]).startswith(
+        "the item at index 5000 must be str or bytes, not a missing"
+    )
+    assert of(["a", "\ud800"]).endswith("surrogates not allowed, in the item at index 1")
+    assert of(["a", bytearray(b"b")]) == "the item at index 1 must be str or bytes, not bytearray"
 
 
 def test_str_stands_for_its_utf8_bytes():
@@ -224,6 +258,24 @@ def test_a_window_is_over_after_its_time():
     assert "a" not in filter
 
 
+@pytest.mark.parametrize("window", [90, 90.0, timedelta(seconds=90), np.float64(90)])
+def test_a_window_is_a_timedelta_or_seconds(window):
+    assert BloomFilter(10, window=window).info()["window"] == timedelta(seconds=90)
+    assert BloomFilter(10, window=0.25).info()["window"] == timedelta(milliseconds=250)
+
+
+@pytest.mark.parametrize("window", ["90", "7d", True, [90], object()])
+def test_a_window_of_another_type_is_rejected(window):
+    with pytest.raises(TypeError, match="window must be a number of seconds or a timedelta, not"):
+        BloomFilter(10, window=window)
+
+
+@pytest.mark.parametrize("window", [0, -1, 1e300, float("nan"), float("inf"), timedelta(0)])
+def test_an_impossible_window_is_rejected(window):
+    with pytest.raises(ValueError, match="window"):
+        BloomFilter(10, window=window)
+
+
 def test_without_advance_to_the_systems_clock_is_used():
     filter = BloomFilter(100, window=timedelta(milliseconds=400), slices=2)
     filter.add("a")
@@ -326,6 +378,50 @@ def test_filters_that_differ_are_not_united():
 
 
 @pytest.mark.parametrize("name", KINDS)
+def test_a_cleared_filter_is_empty_and_keeps_its_options(name):
+    filter, members = filled(name)
+    kept = ("kind", "error_rate", "growing", "seed", "window", "slices", "refresh", "rolling")
+    before = {fact: filter.info()[fact] for fact in kept}
+    filter.clear()
+    assert len(filter) == 0
+    assert not any(filter.contains_all(members))
+    assert {fact: filter.info()[fact] for fact in kept} == before
+    filter.add_all(members)
+    assert all(filter.contains_all(members))
+
+
+def test_a_cleared_filter_keeps_its_time():
+    filter = BloomFilter(100, window=80)
+    filter.advance_to(1000)
+    filter.add("a")
+    filter.clear()
+    assert "a" not in filter
+    filter.advance_to(900)
+    filter.add("b")
+    filter.advance_to(1001)
+    assert "b" in filter
+    filter.advance_to(1100)
+    assert "b" not in filter
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_filters_with_the_same_bits_are_equal(name):
+    filter, _ = filled(name)
+    same = filter.copy()
+    assert filter == same
+    assert (filter != same) is False
+    assert filter == BloomFilter.load(filter.dump())
+    assert filter != filter.empty_like()
+    same.clear()
+    assert filter != same
+    assert filter != "filter"
+    assert filter != None
+    assert BloomFilter(10, seed=1) != BloomFilter(10, seed=2)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(filter)
+
+
+@pytest.mark.parametrize("name", KINDS)
 def test_copies_share_nothing(name):
     filter, members = filled(name)
     for other in (
@@ -340,107 +436,6 @@ def test_copies_share_nothing(name):
     empty.add("new")
     assert len(empty) == 1
     assert len(filter) > 1
-
-
-# --- Columns --------------------------------------------------------------------------------------
-
-WORDS = ["", "a", "é", "日本語", "x" * 11, "x" * 12, "x" * 13, "a" * 300, "mid\0dle"]
-COLUMNS = {
-    "U": np.array(WORDS),
-    "S": np.array([word.encode() for word in WORDS]),
-    "reversed": np.array(WORDS[::-1])[::-1],
-    "every other": np.array([each for word in WORDS for each in (word, "no")])[::2],
-    "swapped": np.array(WORDS).astype(np.array(WORDS).dtype.newbyteorder()),
-    "object": np.array(WORDS, dtype=object),
-    "variable": np.array(WORDS, dtype=np.dtypes.StringDType()),
-    "utf8": pa.array(WORDS),
-    "large utf8": pa.array(WORDS, pa.large_utf8()),
-    "view": pa.array(WORDS, pa.string_view()),
-    "binary": pa.array([word.encode() for word in WORDS], pa.binary()),
-    "large binary": pa.array([word.encode() for word in WORDS], pa.large_binary()),
-    "binary view": pa.array([word.encode() for word in WORDS], pa.binary_view()),
-    "slice": pa.array(["no", *WORDS, "no"])[1:-1],
-    "slice of views": pa.array(["no" * 10, *WORDS, "no"], pa.string_view())[1:-1],
-    "slice of nulls": pa.array([None, *WORDS, None])[1:-1],
-    "chunks": pa.chunked_array([WORDS[:3], [], WORDS[3:]]),
-    "no chunks": pa.chunked_array([WORDS]),
-}
-
-
-@pytest.mark.parametrize("name", COLUMNS)
-def test_columns_have_the_items_that_a_loop_over_them_has(name):
-    column: Any = COLUMNS[name]
-    filter = BloomFilter(100, seed=3)
-    assert list(filter.add_all(column)) == [False] * len(WORDS)
-    assert filter.contains_all(WORDS) == [True] * len(WORDS)
-    assert len(filter) == len(WORDS)
-    assert list(filter.contains_all(column)) == [True] * len(WORDS)
-    assert "no" not in filter
-    counting = BloomFilter(100, counting=True)
-    counting.add_all(column)
-    assert list(counting.count_all(column)) == [1] * len(WORDS)
-    assert list(counting.remove_all(column)) == [True] * len(WORDS)
-
-
-def test_long_columns_give_the_same_answers_as_lists():
-    words = [f"{number:x}" for number in range(20_000)]
-    answers = []
-    for column in (words, np.array(words), np.array(words, "S"), pa.array(words)):
-        filter = BloomFilter(10_000, growing=True, seed=4)
-        filter.add_all(column[::2])
-        answers.append(list(filter.contains_all(column)))
-    assert all(answer == answers[0] for answer in answers)
-
-
-def test_numpy_arrays_get_numpy_arrays():
-    filter = BloomFilter(100, counting=True)
-    answer = filter.add_all(np.array(["a", "b", "a"]))
-    assert isinstance(answer, np.ndarray)
-    assert answer.dtype == bool
-    assert answer.tolist() == [False, False, True]
-    answer[0] = True  # the array belongs to the caller
-    assert filter.count_all(np.array(["a"])).dtype == np.uint64
-    assert np.array(["c", "a"])[filter.contains_all(np.array(["c", "a"]))].tolist() == ["a"]
-
-
-@pytest.mark.parametrize("column", [np.array([], "U5"), np.array([], "S5"), pa.array([], pa.utf8()),
-                                    pa.chunked_array([], pa.utf8()), pa.array([], pa.string_view()), []])  # fmt: skip
-def test_columns_may_be_empty(column):
-    assert list(BloomFilter(10).add_all(column)) == []
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
-        np.array([1, 2]),
-        np.array([["a", "b"]]),
-        np.array([["a", "b"]], "S"),
-        np.array("a"),
-        np.array(["a", None]),
-        pa.array([1, 2]),
-        pa.array(["a", None]),
-        pa.array(["a", None], pa.string_view()),
-        pa.array(["a", "b"]).dictionary_encode(),
-        pa.table({"a": ["b"]}),
-        pa.array([["a"]]),
-    ],
-)
-def test_columns_of_other_types_are_rejected(column):
-    with pytest.raises(TypeError):
-        BloomFilter(10).add_all(column)
-
-
-def test_a_null_is_reported_with_its_number():
-    column = pa.array(["a"] * 5000 + [None])
-    for strings, number in ((column, 5000), (pa.chunked_array([["a", "b"], column]), 5002)):
-        with pytest.raises(TypeError, match=f"number {number} is null"):
-            BloomFilter(10).add_all(strings)
-
-
-def test_columns_that_are_not_unicode_are_rejected():
-    column = np.array([0x110000, 0x61], np.uint32).view("U1")
-    with pytest.raises(ValueError, match="number 0 is not valid Unicode"):
-        BloomFilter(10).add_all(column)
 
 
 # --- Threads --------------------------------------------------------------------------------------
@@ -529,6 +524,166 @@ def test_filters_are_merged_both_ways_at_once():
     for thread in threads:
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
+
+
+# --- Processes ------------------------------------------------------------------------------------
+
+FORKS = """
+import os, sys, threading, time
+from oxbloom import BloomFilter
+
+filter = BloomFilter(1_000_000, growing=True, seed=1)
+filter.add("before")
+stopped = threading.Event()
+rounds = [0, 0]
+WORK = {
+    "add_all": lambda number: filter.add_all(f"{number} {each}" for each in range(20_000)),
+    "contains_all": lambda number: filter.contains_all(["item"] * 20_000),
+    "copy": lambda number: filter.copy(),
+}
+work = WORK[sys.argv[1]]
+
+def run(thread):
+    while not stopped.is_set():
+        work(2 * rounds[thread] + thread)
+        rounds[thread] += 1
+
+threads = [threading.Thread(target=run, args=(thread,)) for thread in range(2)]
+for thread in threads:
+    thread.start()
+statuses = []
+for number in range(40):
+    before = sum(rounds)
+    child = os.fork()
+    if not child:
+        whole = "before" in filter and filter.add("new") is False
+        whole = whole and filter.add_all(["new", "newer"]) == [True, False]
+        os._exit(0 if whole and BloomFilter.load(filter.dump()) == filter else 1)
+    end = time.monotonic() + 20
+    while not (done := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < end:
+        time.sleep(0.001)
+    if not done[0]:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    statuses.append(done[1] if done[0] else "hangs")
+    if statuses[-1]:
+        break
+stopped.set()
+for thread in threads:
+    thread.join()
+assert set(statuses) == {0}, statuses
+assert sum(rounds) > 1
+"""
+
+
+@pytest.mark.parametrize("work", ["add_all", "contains_all", "copy"])
+def test_a_fork_during_a_batch_of_another_thread_copies_a_whole_filter(work: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS, work],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# --- Interruptions --------------------------------------------------------------------------------
+
+
+class RingError(Exception):
+    """Raised by the handler of an alarm, as KeyboardInterrupt is by that of Ctrl-C."""
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    def ring(_number: int, _frame: object) -> None:
+        raise RingError
+
+    old = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, old)
+
+
+# A column without an end, for all practical purposes: its items share their memory.
+ENDLESS = np.broadcast_to(np.array([b"x" * 100]), (1 << 40,))
+
+
+@pytest.mark.parametrize("operation", ["add_all", "contains_all", "remove_all", "count_all"])
+def test_a_signal_interrupts_a_long_column(alarm, operation):
+    filter = BloomFilter(100, counting=True)
+    with pytest.raises(RingError) as raised:
+        getattr(filter, operation)(ENDLESS)
+    answers = raised.value.answers
+    assert isinstance(answers, np.ndarray)
+    assert len(answers) > 0
+    if operation == "add_all":
+        # No addition is without its answer, and no answer without its addition.
+        assert filter.count_of(b"x" * 100) == len(answers)
+        assert answers.tolist() == [False] + [True] * (len(answers) - 1)
+
+
+def test_a_signal_interrupts_an_update(alarm):
+    filter = BloomFilter(100, counting=True)
+    with pytest.raises(RingError):
+        filter.update(ENDLESS)
+    assert filter.count_of(b"x" * 100) > 0
+
+
+@pytest.mark.parametrize("source", ["generator", "function", "list"])
+def test_a_signal_loses_no_item_of_an_iterator(alarm, source):
+    """An iterator in Python is interrupted itself. One in C gives its items, until the filter looks for signals."""
+    taken = itertools.count()
+
+    def generated() -> Iterator[str]:
+        while True:
+            yield str(next(taken))
+
+    sources: dict[str, Any] = {
+        "generator": generated,
+        "function": lambda: map(str, taken),
+        "list": lambda: itertools.chain.from_iterable(zip(map(str, taken), strict=True)),
+    }
+    filter = BloomFilter(100, 1e-9, growing=True)
+    with pytest.raises(RingError) as raised:
+        filter.add_all(sources[source]())
+    count = len(raised.value.answers)
+    assert count == len(filter)
+    # A signal between the call of next() and its item loses this one in any loop.
+    assert next(taken) - count <= (1 if source == "generator" else 0)
+    assert filter.contains_all(str(number) for number in range(count)) == [True] * count
+
+
+def test_an_item_of_another_type_is_the_last_that_is_taken():
+    numbers = iter([*items(5000), None, *items(10)])
+    filter = BloomFilter(10_000)
+    with pytest.raises(TypeError, match="index 5000 must be str or bytes") as raised:
+        filter.add_all(numbers)
+    assert len(raised.value.answers) == 5000
+    assert list(numbers) == items(10)
+
+
+def test_an_interrupt_in_an_iterable_comes_after_the_items_before_it():
+    def interrupted() -> Iterator[str]:
+        yield from items(100)
+        raise KeyboardInterrupt
+
+    filter = BloomFilter(1000, 1e-9)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        filter.add_all(interrupted())
+    assert raised.value.answers == [False] * 100
+    assert all(filter.contains_all(items(100)))
+
+
+def test_a_full_filter_reads_as_far_ahead_as_documented():
+    rest = iter(items(10_000))
+    with pytest.raises(FilterFullError, match="the first 1000 of these") as raised:
+        BloomFilter(1000, 1e-9).add_all(rest)
+    assert raised.value.answers == [False] * 1000
+    assert int(next(rest).split()[1]) <= 1000 + 4096
+    assert "4096 are read ahead" in BloomFilter.add_all.__doc__.replace("\n", " ")
 
 
 # --- Documentation --------------------------------------------------------------------------------

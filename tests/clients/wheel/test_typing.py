@@ -38,7 +38,7 @@ seen.save_to(redis.Redis(), "key", progress=lambda done, total: print(done, tota
 seen = BloomFilter.load_from(redis.Redis(), "key")
 path: Path = module_path()
 sharded = ShardedFilter(redis.Redis(), "key", shards=16, window=timedelta(1))
-new: list[bool] = sharded.add_many(["a", b"b"])
+new: list[bool] = sharded.add_all(["a", b"b"])
 facts: ShardedInfo = sharded.info()
 dupefilter = RFPDupeFilter(sharded)
 try:
