@@ -83,7 +83,7 @@ pub fn chunks(bytes: &[u8]) {
 }
 
 /// Calls all operations of a filter, adds items while they take little memory, and copies it.
-fn use_in_every_way(filter: &mut Filter) {
+pub(crate) fn use_in_every_way(filter: &mut Filter) {
     check_figures(filter);
     let before: Vec<bool> = (0..ITEMS).map(|number| filter.contains(item(number))).collect();
     let counts = counts(filter);
@@ -334,7 +334,7 @@ fn bits(filter: &Filter) -> Vec<u8> {
 }
 
 /// Returns the header and all chunks with their cursors, which are equal for equal filters.
-fn whole(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
+pub(crate) fn whole(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
     let mut chunks = Vec::new();
     codec::dump(filter, |cursor, chunk| chunks.push((cursor, chunk.to_vec()))).expect("little memory");
     chunks
@@ -378,7 +378,7 @@ fn emptied(filter: &Filter) -> Filter {
 }
 
 /// Copies a filter as a client does, chunk by chunk.
-fn through_a_dump(filter: &Filter) -> Filter {
+pub(crate) fn through_a_dump(filter: &Filter) -> Filter {
     let mut copy = emptied(filter);
     let mut cursor = codec::HEADER_CURSOR;
     while let Some(chunk) = codec::next_chunk(filter, cursor).expect("little memory") {
@@ -390,7 +390,7 @@ fn through_a_dump(filter: &Filter) -> Filter {
     copy
 }
 
-fn through_a_file(filter: &Filter) -> Filter {
+pub(crate) fn through_a_file(filter: &Filter) -> Filter {
     let file = saved(filter);
     let mut reader = Reader(&file);
     let copy = match filter.kind() {

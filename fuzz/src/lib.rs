@@ -3,13 +3,17 @@
 //!
 //! - [`decoding`]: decodes the bytes as a dump's header, as a file, and as chunks that are loaded into a filter;
 //! - [`forgetting`]: adds items to filters that forget, at arbitrary times, and loads arbitrary states of them;
+//! - [`forged`]: forges numbers in the headers and chunks of our own filters, and uses what loads, within bounds of time
+//!   and memory;
 //! - [`commands`]: sends arbitrary commands to the whole module in a mock [`server`].
 
 #![allow(missing_docs, reason = "not published, and most names explain themselves")]
 
 pub mod commands;
 pub mod decoding;
+pub mod forged;
 pub mod forgetting;
 pub mod input;
 mod part;
 mod server;
+mod watchdog;

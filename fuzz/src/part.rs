@@ -5,6 +5,7 @@
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{FilterKind, codec};
+use testkit::forgery::{GROUP, Widths, slots_of_count, write_group};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::input::{Reader, item};
@@ -20,20 +21,13 @@ const PLACES: usize = 16;
 /// The bytes of a segment before its groups.
 const SEGMENT_HEADER: usize = 6;
 
-/// The number of quotients in a group.
-const GROUP: usize = 64;
 const LOG_GROUP: u32 = 6;
 
 /// The parameters with which a table finds its items.
 pub(crate) struct Shape {
     seed: u64,
-    /// The parameters of a table that does not grow. The width is 0 in a growing table.
-    level: u32,
-    width: u32,
     scale: u64,
-    /// The parameters for the lengths of fingerprints.
-    shortest: u32,
-    longer_below: u32,
+    widths: Widths,
 }
 
 /// Returns the offset of the record of a filter's table in its header.
@@ -53,33 +47,20 @@ impl Shape {
     /// Returns the shape of a filter's table.
     pub(crate) fn of(filter: &Filter) -> Shape {
         let header = codec::encode_header(filter).expect("little memory");
-        let (_, shape) = header.split_at(record_start(filter) + 32);
-        let [level, width, shortest, longer_below] = *shape.first_chunk().expect("a record");
-        let scale = u64::from_le_bytes(*shape[8..].first_chunk().expect("a record"));
-        let [level, width, shortest, longer_below] = [level, width, shortest, longer_below].map(u32::from);
-        Shape { seed: filter.seed().expect("a seed"), level, width, scale, shortest, longer_below }
+        let record = &header[record_start(filter)..];
+        let scale = u64::from_le_bytes(*record[40..].first_chunk().expect("a record"));
+        Shape { seed: filter.seed().expect("a seed"), scale, widths: Widths::of(record) }
     }
 
     /// Returns the depth of all segments of a table that does not grow, or 0.
     pub(crate) fn depth(&self) -> u32 {
-        self.level.saturating_sub(LOG_GROUP + 5)
-    }
-
-    fn is_growing(&self) -> bool {
-        self.width == 0
-    }
-
-    /// Returns the width of a slot at a level, in bits.
-    fn width_at(&self, level: u32) -> u32 {
-        let length = self.shortest + u32::from(level < self.longer_below);
-        let length = (length + 13u32.saturating_sub(level) + level.saturating_sub(24)).min(56);
-        if self.is_growing() { length + 1 } else { self.width }
+        self.widths.depth()
     }
 
     /// Returns the path of an item, which must not be longer than 16 bytes. Longer ones would need the filter's secret.
     fn path(&self, number: u64) -> u128 {
         let path = xxh3_128_with_seed(&item(number), self.seed).rotate_left(64);
-        match (self.is_growing(), u128::from(self.scale)) {
+        match (self.widths.is_growing(), u128::from(self.scale)) {
             (true, _) | (false, 0) => path,
             (false, scale) => (path >> 64) * scale + (((path & u128::from(u64::MAX)) * scale) >> 64),
         }
@@ -89,11 +70,11 @@ impl Shape {
     pub(crate) fn count(&self, number: u64, entries: &[Entry]) -> u64 {
         let path = self.path(number);
         let is_matched = |entry: &&Entry| {
-            let path = if self.is_growing() || path << self.level >> (128 - self.width) > 0 {
+            let path = if self.widths.is_growing() || path << self.widths.level >> (128 - self.widths.width) > 0 {
                 path
             } else {
                 // There is no fingerprint 0.
-                path | 1 << (128 - self.level - self.width)
+                path | 1 << (128 - self.widths.level - self.widths.width)
             };
             (path ^ entry.prefix) >> (128 - entry.length) == 0
         };
@@ -117,7 +98,7 @@ impl Shape {
             for group in 0..if slots > 0 { 1 << log_groups } else { 0 } {
                 let lengths = run_lengths(rest)?;
                 let in_group: usize = lengths.iter().sum();
-                let width = self.width_at(level);
+                let width = self.widths.width_at(level);
                 let (upper, lower) = ((GROUP + 1 + in_group).div_ceil(8), (in_group * width as usize).div_ceil(8));
                 let lower = rest.get(upper..upper + lower)?;
                 rest = &rest[upper + lower.len()..];
@@ -142,7 +123,7 @@ impl Shape {
 
     /// Reads the entries of a quotient.
     fn read_run(&self, start: u128, level: u32, mut run: &[u64], entries: &mut Vec<Entry>) -> Option<()> {
-        let width = self.width_at(level);
+        let width = self.widths.width_at(level);
         while let Some((&value, rest)) = run.split_first() {
             let mut count = 1;
             run = rest;
@@ -158,7 +139,7 @@ impl Shape {
                 Some((&next, rest)) if next == value => (count, run) = (2, rest),
                 _ => {}
             }
-            let spare = if self.is_growing() { value.trailing_zeros() + 1 } else { 0 };
+            let spare = if self.widths.is_growing() { value.trailing_zeros() + 1 } else { 0 };
             let length = level + width.checked_sub(spare)?;
             let prefix = start | u128::from(value) >> spare << (128 - length);
             entries.push(Entry { prefix, length, count });
@@ -240,13 +221,13 @@ pub(crate) fn composed(rest: &mut Reader<'_>, shape: &Shape) -> Option<Vec<u8>> 
     let (mut end, mut segments) = (start, Vec::new());
     for _ in 0..=rest.u8()? & MAX_SEGMENTS {
         let Some((depth, log_groups)) = rest.u8().zip(rest.u8().map(|log_groups| log_groups & 7)) else { break };
-        let depth = if shape.is_growing() || depth & 0x80 > 0 { depth & 0x3F } else { shape.depth() as u8 };
+        let depth = if shape.widths.is_growing() || depth & 0x80 > 0 { depth & 0x3F } else { shape.depth() as u8 };
         let log_groups = if log_groups == 6 { 5 } else { log_groups };
         let mut runs = vec![Vec::new(); GROUP << log_groups];
         let (level, mut slots) = (u32::from(depth) + u32::from(log_groups) + LOG_GROUP, 0);
         for _ in 0..rest.u8().unwrap_or(0) {
             let Some((quotient, value, count)) = shape.entry(rest, end, depth.into(), level) else { break };
-            let content = slots_of(value, count, shape.width_at(level));
+            let content = slots_of_count(value, count, shape.widths.width_at(level));
             slots += content.len() as u32;
             let quotient = quotient % runs.len();
             runs[quotient].extend(content);
@@ -254,7 +235,7 @@ pub(crate) fn composed(rest: &mut Reader<'_>, shape: &Shape) -> Option<Vec<u8>> 
         segments.extend([depth, log_groups]);
         segments.extend(slots.to_le_bytes());
         if slots > 0 {
-            runs.chunks(GROUP).for_each(|runs| write_group(runs, shape.width_at(level), &mut segments));
+            runs.chunks(GROUP).for_each(|runs| write_group(runs, shape.widths.width_at(level), &mut segments));
         }
         end = end.wrapping_add(END >> depth.min(POSITION_BITS as u8));
     }
@@ -273,9 +254,9 @@ impl Shape {
             true => places(self.path(u64::from(bits) & 127)),
             false => (u128::from(quotient) << (128 - 11), u128::from(bits) << 112),
         };
-        let (width, length) = (self.width_at(level), u32::from(length & 0x7F));
+        let (width, length) = (self.widths.width_at(level), u32::from(length & 0x7F));
         let quotient = quotient >> (128 - (level - depth));
-        let value = if self.is_growing() {
+        let value = if self.widths.is_growing() {
             let length = length.min(width - 1);
             (bits.checked_shr(128 - length).unwrap_or(0) as u64) << (width - length) | 1 << (width - 1 - length)
         } else {
@@ -283,41 +264,5 @@ impl Shape {
         };
         let count = if count < 200 { u64::from(count) } else { 1 << (count - 200) };
         Some((quotient as usize, value, count))
-    }
-}
-
-/// Returns the slots of an entry.
-fn slots_of(value: u64, count: u64, width: u32) -> Vec<u64> {
-    match count {
-        0 => vec![],
-        1 | 2 => vec![value; count as usize],
-        _ => {
-            let (mut slots, mut left, bits) = (vec![value, 0], count - 3, width - 1);
-            loop {
-                let more = u64::from(left >> bits > 0);
-                slots.push(left & ((1 << bits) - 1) | more << bits);
-                left >>= bits;
-                if more == 0 {
-                    return slots;
-                }
-            }
-        }
-    }
-}
-
-/// Writes a group: for each quotient, a zero and then a one for each of its slots; a last zero; and the slots, from the
-/// end.
-fn write_group(runs: &[Vec<u64>], width: u32, bytes: &mut Vec<u8>) {
-    let mut upper = runs.iter().flat_map(|run| [&[false][..], &vec![true; run.len()]].concat()).collect::<Vec<_>>();
-    upper.push(false);
-    let slots = runs.concat();
-    let mut lower = vec![false; (slots.len() * width as usize).next_multiple_of(8)];
-    let length = lower.len();
-    for (index, slot) in slots.iter().enumerate() {
-        let first = length - (index + 1) * width as usize;
-        (0..width as usize).for_each(|bit| lower[first + bit] = slot >> bit & 1 > 0);
-    }
-    for bits in upper.chunks(8).chain(lower.chunks(8)) {
-        bytes.push(bits.iter().enumerate().map(|(bit, &is_set)| u8::from(is_set) << bit).sum());
     }
 }

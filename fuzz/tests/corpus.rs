@@ -1,12 +1,15 @@
 //! Runs all fuzz targets, or those that the arguments name, on the files in `corpus/`, and then on mutations of them.
-//! `PAYLOADS` sets the number of mutations.
+//! `PAYLOADS` sets the number of mutations. Then runs `forged` with each value of each number, and with random values of
+//! two or three.
 //!
 //! This has no test harness, since the target of the whole module needs a process with one thread, like a server.
 
 use std::fs;
+use std::panic::{catch_unwind, set_hook, take_hook};
 use std::path::Path;
+use std::sync::Mutex;
 
-use oxbloom_fuzz::{commands, decoding, forgetting};
+use oxbloom_fuzz::{commands, decoding, forged, forgetting};
 use testkit::random::Random;
 
 type Target = (&'static str, fn(&[u8]));
@@ -46,6 +49,40 @@ fn main() {
         }
         println!("{target}: {} files and {mutations} mutations passed", paths.len());
     }
+    if named.is_empty() || named.iter().any(|name| name == "forged") {
+        run_forged(mutations);
+    }
+}
+
+/// Runs `forged` with each single edit, and with random scripts. Panics at the end with all failures.
+fn run_forged(random_scripts: u64) {
+    let mut scripts = forged::single_edits();
+    let (singles, mut random) = (scripts.len(), Random(0xF0_46ED));
+    for _ in 0..random_scripts {
+        let length = 2 + 2 * (2 + random.below(2));
+        let mut script: Vec<u8> = (0..length).map(|_| random.next_u64() as u8).collect();
+        script[1] = (length / 2 - 1) as u8;
+        // A third has entries, and half of these are composed of random numbers.
+        if random.chance(33) {
+            script[1] = random.below(2) as u8;
+            script.extend([random.next_u64() as u8, random.below(56) as u8]);
+            script.extend((0..random.below(300)).map(|_| random.next_u64() as u8));
+        }
+        scripts.push((format!("script {script:?}"), script));
+    }
+    static MESSAGE: Mutex<String> = Mutex::new(String::new());
+    let hook = take_hook();
+    set_hook(Box::new(|panic| *MESSAGE.lock().expect("one thread") = panic.to_string()));
+    let mut failures = 0;
+    for (name, script) in scripts {
+        if catch_unwind(|| forged::forged(&script)).is_err() {
+            eprintln!("{name}\n    {}", MESSAGE.lock().expect("one thread"));
+            failures += 1;
+        }
+    }
+    set_hook(hook);
+    assert!(failures == 0, "forged: {failures} scripts failed");
+    println!("forged: {singles} single edits and {random_scripts} random scripts passed");
 }
 
 /// Runs a target. If it panics, writes the bytes to `path`, and prints the path.

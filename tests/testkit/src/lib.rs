@@ -8,7 +8,8 @@
 //! - [`filter_model`], [`counting_workload`], [`windowed_workload`], [`keyspace_workload`]: filters on a server with
 //!   such models, and random commands that are checked against them;
 //! - [`info`], [`persistence`], [`replication`]: INFO and BF.INFO, files, and replicas;
-//! - [`payload`], [`proxy`], [`memory`]: DUMP payloads and their parts, links that break, servers short of memory;
+//! - [`payload`], [`forgery`]: DUMP payloads and their parts, and filters with forged numbers;
+//! - [`proxy`], [`memory`]: links that break, servers short of memory;
 //! - [`random`]: reproducible random numbers.
 //!
 //! Environment variables with paths:
@@ -27,6 +28,7 @@ pub mod command;
 pub mod counting_model;
 pub mod counting_workload;
 pub mod filter_model;
+pub mod forgery;
 pub mod info;
 pub mod keyspace_model;
 pub mod keyspace_workload;

@@ -1,0 +1,328 @@
+//! Forges numbers in the headers and chunks of our own filters, with checksums that match, and uses what loads.
+//!
+//! ```text
+//!  script   kind, number of edits (u8 each), edits, entries
+//!  edit     field, value (u8 each)
+//!  entries  table, number (u8 each), or then numbers from which a part is composed
+//! ```
+//!
+//! Whatever loads, and whatever operations make of it, can be saved and loaded again. An operation takes at most 100 ms.
+//! A filter takes at most ten times the bytes that were loaded, what its header claims, twice what the same additions take
+//! in an empty filter with the same parameters, and [`BYTES_PER_ADDITION`]: each may be the first in its segment.
+
+use std::num::NonZeroU64;
+
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::codec::{self, Header, Origin, Sink as _};
+use oxbloom_filter::internals::{CreateParams, ErrorRate, FilterKind, Growth, InsertOptions, Layout, MergeOp, Window};
+use testkit::forgery::{ENTRIES, Entries, Forgery, Sealed};
+use testkit::payload::Part;
+
+use crate::decoding::{MEMORY_LIMIT, through_a_dump, whole};
+use crate::input::{Reader, Writer, item};
+use crate::part::{self, Shape};
+use crate::watchdog::timed;
+
+/// A time that is not a multiple of any slice, in milliseconds since 1970.
+const NOW: u64 = 1_600_000_000_123;
+
+const WINDOW: u64 = 8000;
+
+/// The number of items in an addition.
+const ITEMS: u64 = 40;
+
+const BYTES_PER_ADDITION: u64 = 1024;
+
+/// The kinds of filters, with their error rates, capacities, expansions and numbers of items.
+const KINDS: [(&str, f64, u64, u32, u64); 12] = [
+    ("native", 0.01, 300, 2, 20),
+    ("native, grown", 0.01, 20, 2, 60),
+    ("counting", 0.01, 20, 2, 40),
+    ("counting, short", 0.5, 20, 2, 40),
+    ("counting, fixed", 0.01, 300, 0, 40),
+    ("by time", 0.01, 300, 0, 40),
+    ("by time, grown", 0.01, 20, 2, 60),
+    ("by time, empty", 0.01, 20, 2, 0),
+    ("by time, renewed", 0.01, 20, 1, 60),
+    ("rolling", 0.01, 30, 0, 70),
+    ("rolling by time", 0.01, 30, 0, 70),
+    ("rolling by time, renewed", 0.01, 30, 0, 70),
+];
+
+/// Runs a script: see the module's documentation.
+pub fn forged(bytes: &[u8]) {
+    run(&mut Reader(bytes));
+}
+
+/// Returns all scripts with one edit, or with one kind of entries, and their names.
+pub fn single_edits() -> Vec<(String, Vec<u8>)> {
+    let mut scripts = Vec::new();
+    for (kind, &(name, ..)) in KINDS.iter().enumerate() {
+        let kind_number = kind as u8;
+        let forgery = Forgery::of(&filter_of_kind(kind));
+        for (index, field) in forgery.fields().into_iter().enumerate() {
+            for (number, value) in forgery.values(field).into_iter().enumerate() {
+                let script = vec![kind_number, 1, index as u8, number as u8];
+                scripts.push((format!("{name}: {:?} {} = {value}", field.0, field.1.name), script));
+            }
+        }
+        for table in 0..forgery.tables() {
+            for (number, entries) in ENTRIES.iter().enumerate() {
+                let script = vec![kind_number, 0, table as u8, number as u8];
+                scripts.push((format!("{name}: table {table}: {entries:?}"), script));
+            }
+        }
+    }
+    scripts
+}
+
+fn run(rest: &mut Reader<'_>) -> Option<()> {
+    let kind = usize::from(rest.u8()?) % KINDS.len();
+    let filter = filter_of_kind(kind);
+    let mut forgery = Forgery::of(&filter);
+    let mut case = KINDS[kind].0.to_owned();
+    let original = forgery.clone();
+    let fields = original.fields();
+    for _ in 0..rest.u8()? & 3 {
+        let field = fields[usize::from(rest.u8()?) % fields.len()];
+        let values = original.values(field);
+        let value = values[usize::from(rest.u8()?) % values.len()];
+        case += &format!(", {:?} {} = {value}", field.0, field.1.name);
+        forgery.set(field, value);
+    }
+    let mut other = None;
+    if let Some((table, number)) = rest.u8().zip(rest.u8())
+        && forgery.tables() > 0
+    {
+        let table = usize::from(table) % forgery.tables();
+        match ENTRIES.get(usize::from(number)) {
+            Some(&entries) => {
+                case += &format!(", table {table}: {entries:?}");
+                if let Entries::Run(first, number) = entries {
+                    let mut with_others = forgery.clone();
+                    with_others.put(table, Entries::Run(first + number, number));
+                    other = with_others.sealed(MEMORY_LIMIT).map(|sealed| load_stream("other entries", &sealed));
+                }
+                forgery.put(table, entries);
+            }
+            None if filter.windowed().is_none() => {
+                case += ", composed entries";
+                forgery.replace(table, part::composed(rest, &Shape::of(&filter))?);
+            }
+            None => {}
+        }
+    }
+    let sealed = timed(&format!("{case}: sealing"), || forgery.sealed(MEMORY_LIMIT))?;
+    let in_file = load_file(&case, &sealed);
+    let in_bytes = timed(&format!("{case}: from_bytes"), || Filter::from_bytes(&sealed.bytes()).ok());
+    // A client may go on with a filter after one of its chunks was rejected.
+    let mut loaded: Vec<Filter> = vec![load_stream(&case, &sealed)];
+    for filter in in_file.into_iter().chain(in_bytes) {
+        if loaded.iter().all(|other| whole(other) != whole(&filter)) {
+            loaded.push(filter);
+        }
+    }
+    for filter in loaded {
+        Subject::new(&case, filter, other.as_ref(), &sealed).use_in_every_way();
+    }
+    Some(())
+}
+
+fn filter_of_kind(kind: usize) -> Filter {
+    let (name, error_rate, capacity, expansion, items) = KINDS[kind];
+    let rolling = name.contains("rolling");
+    let window = Window {
+        length: NonZeroU64::new(if name.contains("by time") { WINDOW } else { 0 }),
+        slices: 4,
+        refresh: name.contains("renewed"),
+        rolling,
+    };
+    let params = CreateParams {
+        error_rate: ErrorRate::new(error_rate).expect("an error rate"),
+        capacity: capacity.try_into().expect("a capacity"),
+        growth: std::num::NonZeroU32::new(expansion).map_or(Growth::Fixed, Growth::By),
+        layout: match name.split(',').next() {
+            Some("native") => Layout::Native { seed: 7 },
+            Some("counting") => Layout::Counting { seed: 7 },
+            _ => Layout::Windowed { seed: 7, window },
+        },
+    };
+    let mut filter = Filter::create(params, |_| true).expect("little memory");
+    // The items are added in a few slices.
+    for first in (0..items).step_by(20) {
+        add(&mut filter, first..first + 20, NOW + first * WINDOW / 100, None).expect("little memory");
+    }
+    filter
+}
+
+fn add(
+    filter: &mut Filter,
+    numbers: std::ops::Range<u64>,
+    now: u64,
+    lifetime: Option<NonZeroU64>,
+) -> Result<(), usize> {
+    let hashes: Vec<_> = numbers.map(|number| filter.hash(&item(number))).collect();
+    let (mut new, mut renewed) = (vec![false; hashes.len()], vec![false; hashes.len()]);
+    let options = InsertOptions { now, lifetime, ..InsertOptions::default() };
+    let mut left = 16 * MEMORY_LIMIT;
+    let result = filter.insert_hashes(&hashes, &mut new, &mut renewed, &options, &mut |bytes| {
+        let is_little = bytes <= left;
+        left -= if is_little { bytes } else { 0 };
+        is_little
+    });
+    result.map_err(|interrupted| interrupted.handled)
+}
+
+fn load_file(case: &str, sealed: &Sealed) -> Option<Filter> {
+    let mut file = Writer::default();
+    for value in &sealed.values {
+        match value {
+            Part::Unsigned(number) => file.unsigned(*number),
+            Part::Double(number) => file.double(*number),
+            Part::String(bytes) => file.string(bytes),
+        }
+    }
+    timed(&format!("{case}: loading a file"), || codec::read_own_rdb(&mut Reader(&file.0), |_| true).ok())
+}
+
+fn load_stream(case: &str, sealed: &Sealed) -> Filter {
+    let [client, replica] = [Origin::Client, Origin::Replication].map(|origin| {
+        let header = Header::decode(&sealed.stream[0].1, origin).expect("a sound header");
+        let mut filter = header.build().expect("little memory");
+        for (cursor, chunk) in &sealed.stream[1..] {
+            timed(&format!("{case}: loading a chunk"), || {
+                let _ = codec::load_chunk(&mut filter, *cursor, chunk, origin);
+            });
+        }
+        filter
+    });
+    assert!(whole(&client) == whole(&replica), "{case}: a client and a master load different filters");
+    client
+}
+
+/// A filter that was loaded.
+struct Subject<'a> {
+    case: &'a str,
+    filter: Filter,
+    /// An empty filter with the same parameters, which gets the same additions.
+    fresh: Filter,
+    /// A filter to merge with, which was forged with other entries.
+    other: Option<&'a Filter>,
+    /// The bytes that the loaded data and the additions may take.
+    allowed: u64,
+}
+
+impl Subject<'_> {
+    fn new<'a>(case: &'a str, filter: Filter, other: Option<&'a Filter>, sealed: &Sealed) -> Subject<'a> {
+        let fresh = filter.empty_like(|_| true).expect("little memory");
+        let allowed = 10 * sealed.size() as u64 + sealed.memory;
+        Subject { case, filter, fresh, other, allowed }
+    }
+
+    /// Runs an operation, and then checks the filter.
+    fn step(&mut self, name: &str, operation: impl Fn(&mut Filter)) {
+        let name = format!("{}: {name}", self.case);
+        timed(&name, || operation(&mut self.filter));
+        operation(&mut self.fresh);
+        self.check(&name, &self.filter, 1);
+    }
+
+    /// Panics if the filter, made of this number of others, takes too much memory or cannot be saved and loaded.
+    fn check(&self, name: &str, filter: &Filter, times: u64) {
+        let max = times * (self.allowed + 2 * self.fresh.memory_usage() as u64);
+        let taken = filter.memory_usage() as u64;
+        assert!(taken <= max, "{name}: takes {taken} bytes, at most {max} are allowed");
+        assert!(filter.len() < 1 << 60, "{name}: {} items", filter.len());
+        for now in [0, NOW, u64::MAX] {
+            assert!(filter.len_at(now) <= filter.len(), "{name}: more items than at the last change");
+            assert!((0.0..=1.0).contains(&filter.false_positive_rate_at(now)), "{name}: its rate");
+        }
+        assert!((0.0..=1.0).contains(&filter.fill()), "{name}: its fill");
+        assert!(filter.layers().map(|layer| layer.items).fold(0u64, u64::saturating_add) < 1 << 60, "{name}: items");
+        let saved = timed(&format!("{name}, saving"), || filter.to_bytes().expect("little memory"));
+        let copy = timed(&format!("{name}, loading"), || Filter::from_bytes(&saved));
+        let copy = copy.unwrap_or_else(|error| panic!("{name}: cannot be loaded from bytes: {error}"));
+        assert!(copy.to_bytes().expect("little memory") == saved, "{name}: changed when it was loaded");
+        let mut file = Writer::default();
+        codec::write_rdb(filter, &mut file).expect("little memory");
+        let copy = timed(&format!("{name}, loading a file"), || codec::read_own_rdb(&mut Reader(&file.0), |_| true));
+        let copy = copy.unwrap_or_else(|error| panic!("{name}: cannot be loaded from a file: {error}"));
+        assert!(copy.to_bytes().expect("little memory") == saved, "{name}: changed when its file was loaded");
+    }
+
+    fn use_in_every_way(mut self) {
+        self.step("loaded", |_| {});
+        self.look_up();
+        self.merge();
+        let times = self.times();
+        let mut first = 0;
+        let lifetimes = [None, NonZeroU64::new(WINDOW / 8)];
+        for (&now, lifetime) in times.iter().zip(lifetimes.into_iter().cycle()) {
+            first += ITEMS / 2;
+            self.allowed += ITEMS * BYTES_PER_ADDITION;
+            self.step(&format!("adding at {now} for {lifetime:?} ms"), |filter| {
+                let _ = add(filter, first..first + ITEMS, now, lifetime);
+            });
+        }
+        self.look_up();
+        self.merge();
+        self.step("a copy", |filter| *filter = filter.try_clone().expect("little memory"));
+        self.step("a dump", |filter| *filter = through_a_dump(filter));
+        self.step("removing", |filter| {
+            for number in 0..2 * ITEMS {
+                let _ = filter.remove(item(number));
+            }
+        });
+        for &now in &times {
+            self.step(&format!("advancing to {now}"), |filter| {
+                filter.advance_to(std::time::Duration::from_millis(now));
+            });
+        }
+        self.look_up();
+    }
+
+    /// Returns times before and after the last change. Other filters have no time.
+    fn times(&self) -> Vec<u64> {
+        let Some(windowed) = self.filter.windowed() else { return vec![NOW; 2] };
+        let latest = windowed.slices().latest();
+        let around = [latest.saturating_sub(1), latest, latest.saturating_add(WINDOW / 4)];
+        [&[0, NOW], &around[..], &[latest.saturating_add(2 * WINDOW), u64::MAX]].concat()
+    }
+
+    fn look_up(&self) {
+        for now in self.times() {
+            timed(&format!("{}: look-ups at {now}", self.case), || {
+                for number in 0..2 * ITEMS {
+                    let item = item(number);
+                    let hash = self.filter.hash(&item);
+                    let mut found = [false];
+                    self.filter.contains_hashes(&[hash], &mut found, now);
+                    assert_eq!(found[0], self.filter.contains_at(&item, now));
+                    let count = self.filter.counting().map_or(0, |counting| counting.count(hash));
+                    assert!(count == 0 || found[0]);
+                }
+            });
+        }
+    }
+
+    /// Merges the filter with itself and with another.
+    fn merge(&self) {
+        if self.filter.kind() == FilterKind::Windowed {
+            return;
+        }
+        let mut fair = self.filter.empty_like(|_| true).expect("little memory");
+        let _ = add(&mut fair, ITEMS..3 * ITEMS, NOW, None);
+        let itself = ("itself", [&self.filter, &self.filter]);
+        let others = [("a fair one", Some(&fair)), ("others", self.other)];
+        let others = others.into_iter().filter_map(|(name, other)| Some((name, [&self.filter, other?])));
+        for (name, sources) in std::iter::once(itself).chain(others) {
+            for op in [MergeOp::Union, MergeOp::Intersection] {
+                let name = format!("{}: {op:?} with {name}", self.case);
+                let merged = timed(&name, || Filter::merged(&sources, op, &mut |_| true));
+                if let Ok(merged) = merged {
+                    self.check(&name, &merged, 3);
+                }
+            }
+        }
+    }
+}
