@@ -60,13 +60,21 @@ fn set_timer(seconds: i64) {
 fn set_up() {
     let limit = libc::rlimit { rlim_cur: ADDRESS_SPACE, rlim_max: libc::RLIM_INFINITY };
     // AddressSanitizer reserves terabytes of address space.
-    #[cfg(not(fuzzing))]
-    // SAFETY: the limit outlives the call.
-    let _ = unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) };
+    if address_space() < ADDRESS_SPACE {
+        // SAFETY: the limit outlives the call.
+        let _ = unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) };
+    }
     for signal in [libc::SIGVTALRM, libc::SIGABRT] {
         // SAFETY: the handler only calls functions that are safe in a signal handler.
         unsafe { libc::signal(signal, on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t) };
     }
+}
+
+/// Returns the bytes of address space that the process has.
+fn address_space() -> u64 {
+    const PAGE: u64 = 4096;
+    let pages = std::fs::read_to_string("/proc/self/statm").expect("the size of this process");
+    PAGE * pages.split(' ').next().and_then(|pages| pages.parse::<u64>().ok()).expect("a number of pages")
 }
 
 /// Prints the running operation, and ends the process.
