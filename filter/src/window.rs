@@ -417,6 +417,12 @@ impl Slices {
         }
     }
 
+    /// Sets the number of a table's items to 0 in all slices.
+    pub fn forget_table(&mut self, table: usize) {
+        self.slices.iter_mut().for_each(|slice| slice.items[table] = 0);
+        self.totals[table] = 0;
+    }
+
     /// Returns a slice by its number, if it is remembered.
     fn slice_mut(&mut self, number: u64) -> Option<&mut Slice> {
         let index = number.checked_sub(self.forgotten + 1)?;

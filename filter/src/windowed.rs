@@ -386,6 +386,8 @@ impl WindowedFilter {
         }
         if beyond.slots() == 0 || items[BEYOND] == 0 && beyond.slots() <= UNSWEPT_SLOTS {
             (self.beyond, self.cursors[BEYOND]) = (None, 0);
+            // Forged slices may claim items that the table never had.
+            self.slices.forget_table(BEYOND);
         }
     }
 

@@ -29,10 +29,20 @@ pub(crate) static STOPPED_AT: AtomicI64 = AtomicI64::new(RUNNING);
 #[cfg(feature = "fault-injection")]
 const RUNNING: i64 = i64::MIN;
 
+/// Returns true if a test set the clock, which then does not stop by itself.
+fn is_set_by_test() -> bool {
+    #[cfg(feature = "fault-injection")]
+    let is_set = STOPPED_AT.load(Ordering::Relaxed) != RUNNING;
+    #[cfg(not(feature = "fault-injection"))]
+    let is_set = false;
+    is_set
+}
+
 impl Context<'_> {
     /// Returns the time for filters that forget, in milliseconds since 1970.
     pub(crate) fn now(&self) -> u64 {
-        if available!(RedisModule_CachedMicroseconds).is_some() || !self.is_in_script_or_transaction() {
+        let stops = available!(RedisModule_CachedMicroseconds).is_some() && !is_set_by_test();
+        if stops || !self.is_in_script_or_transaction() {
             return self.clock();
         }
         STORED.get().unwrap_or_else(|| {

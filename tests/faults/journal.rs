@@ -135,12 +135,13 @@ impl Filter {
         *count == 1
     }
 
-    /// Adds an item, and the time when a filter that forgets will forget it. Returns true if it is new.
-    fn add_until(&mut self, number: u64, end: i64) -> bool {
+    /// Adds an item, and the time when a filter that forgets will forget it, which may be that of a TTL. Returns true if
+    /// it is new.
+    fn add_until(&mut self, number: u64, end: i64, is_ttl: bool) -> bool {
         let is_new = self.add(number);
         if self.variant.forgets() {
             let last = self.ends.entry(number).or_insert(end);
-            if self.variant.options.contains("REFRESH") {
+            if is_ttl || self.variant.options.contains("REFRESH") {
                 *last = end.max(*last);
             }
         }
@@ -262,12 +263,13 @@ impl Step {
         let max = if choice == "BF.ADD" { 1 } else { 20 };
         let numbers: Vec<u64> = (0..=random.below(max)).map(|_| random.below(variant.items)).collect();
         let only_new = choice.contains("NX");
-        let end = now + if choice.contains("TTL 2") { 2 * SECOND } else { WINDOW };
+        let is_ttl = choice.contains("TTL 2");
+        let end = now + if is_ttl { 2 * SECOND } else { WINDOW };
         let mut new = Vec::new();
         for &number in &numbers {
             new.push(filter.count(number) == 0);
             if !only_new || filter.count(number) == 0 {
-                filter.add_until(number, end);
+                filter.add_until(number, end, is_ttl);
             }
         }
         let reply = match choice {

@@ -102,6 +102,9 @@ impl WindowedHeader {
             (2, Growth::By(_)) => Some(table::Record::decode(&mut fields, spec.growth, payload)?),
             _ => return Err(DecodeError::Corrupt),
         };
+        if beyond.is_none() && remembered.iter().any(|slice| slice.items[1] > 0) {
+            return Err(DecodeError::Corrupt);
+        }
         let header = WindowedHeader { spec, capacity, window, state, remembered, history, cursors, expected, beyond };
         if fields.0.is_empty() { Ok(header) } else { Err(DecodeError::Corrupt) }
     }
