@@ -4,6 +4,7 @@
 mod crash;
 mod damage;
 mod disk;
+mod forgery;
 mod journal;
 mod memory;
 mod recorded;

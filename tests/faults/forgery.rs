@@ -1,0 +1,259 @@
+//! Forged numbers in payloads and chunks, with checksums that match. Whatever a server accepts, and whatever its commands
+//! make of it, can be saved, rewritten and replicated; no command takes long, and the figures in INFO stay right.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use redis::{Connection, Value};
+
+use testkit::clock::{self, SECOND, with_clock};
+use testkit::command::item;
+use testkit::forgery::{ENTRIES, Forgery, KINDS, Sealed};
+use testkit::info::{digest, digest_of, info_number};
+use testkit::memory::limited;
+use testkit::payload::Payload;
+use testkit::persistence::rewrite_aof;
+use testkit::random::Random;
+use testkit::replication::{replica_of, wait_for_replica};
+use testkit::server::{with_aof, with_debug};
+use testkit::{Server, Setup, ask, error_text, run, run_words};
+
+/// The maximum processor time of all commands with a forged filter, and so of each, in milliseconds.
+const MAX_MILLISECONDS: u64 = 100;
+
+/// The maximum memory that a header may claim, in bytes.
+const MAX_MEMORY: u64 = 256 << 10;
+
+/// The window of filters that forget, in milliseconds: they forget nothing during the test.
+const WINDOW: u64 = 24 * 3600 * 1000;
+
+/// The memory that an addition may take, in bytes: it may be the first in its segment.
+const BYTES_PER_ADDITION: u64 = 1024;
+
+/// More items than all filters of the test can have together. Numbers that were below 0 are above it.
+const MAX_ITEMS: u64 = 1 << 60;
+
+/// A master that gets forged filters.
+struct Attacked {
+    server: Server,
+    client: Connection,
+    /// The number of filters that were accepted.
+    accepted: u64,
+}
+
+impl Attacked {
+    /// Offers a forgery as a payload, and as a header and chunks.
+    fn offer(&mut self, case: &str, original: &Payload, sealed: &Sealed) {
+        let key = format!("f{}", self.accepted);
+        let payload = original.with_parts(original.encoding(), &sealed.values);
+        if self.timed(case, &[b"RESTORE", key.as_bytes(), b"0", &payload]).is_ok() {
+            self.use_in_every_way(&format!("{case}, restored"), &key, sealed);
+        }
+        let key = format!("f{}", self.accepted);
+        let mut is_accepted = false;
+        for (cursor, chunk) in &sealed.stream {
+            let cursor = cursor.to_string();
+            is_accepted |= self.timed(case, &[b"BF.LOADCHUNK", key.as_bytes(), cursor.as_bytes(), chunk]).is_ok();
+        }
+        if is_accepted {
+            self.use_in_every_way(&format!("{case}, loaded"), &key, sealed);
+        }
+    }
+
+    /// Runs a command, which must not take long. It may be rejected.
+    fn timed(&mut self, case: &str, words: &[&[u8]]) -> Result<Value, String> {
+        let command = String::from_utf8_lossy(words[0]);
+        let begin = processor_time(&self.server);
+        let reply = run_words(&mut self.client, words).map_err(|error| error_text(&error));
+        let taken = processor_time(&self.server) - begin;
+        assert!(taken <= MAX_MILLISECONDS, "{case}: {command} takes {taken} ms");
+        if let Err(error) = &reply {
+            assert!(!error.contains("internal error"), "{case}: {command}: {error}");
+            assert!(!error.contains("the system has no more"), "{case}: {command}: {error}");
+            assert!(self.server.is_alive(), "{case}: {command}: {error}\n{}", self.server.log());
+        }
+        reply
+    }
+
+    /// Runs all commands on a filter that was accepted, and copies it.
+    fn use_in_every_way(&mut self, case: &str, key: &str, sealed: &Sealed) {
+        self.accepted += 1;
+        let memory = format!("MEMORY USAGE {key} SAMPLES 0");
+        let before: u64 = ask(&mut self.client, &memory);
+        let max = 10 * sealed.size() as u64 + sealed.memory + 8192;
+        assert!(before <= max, "{case}: takes {before} bytes, at most {max} are allowed");
+        let items = (0..40).map(|number| number.to_string()).collect::<Vec<_>>().join(" ");
+        let (now, later) = (now(), now() + WINDOW / 2);
+        for words in [
+            format!("BF.MEXISTS {key} {items}"),
+            format!("BF.MCOUNT {key} {items}"),
+            format!("BF.MERGE {key}-merged 2 {key} {key}"),
+            format!("BF.MERGE {key}-merged 1 {key} INTERSECT"),
+            format!("DEL {key}-merged"),
+            format!("BF.ADD {key} new"),
+            format!("BF.INSERT {key} TTL 1 ITEMS {items} short"),
+            format!("BF.INSERT {key} AT {now} ITEMS {items} now"),
+            format!("BF.INSERT {key} AT {later} ITEMS later"),
+            format!("BF.INSERT {key} AT 1 ITEMS early"),
+            format!("BF.MADD {key} {items} 101 102 103 104 105 106"),
+            format!("BF.COUNT {key} 3"),
+            format!("BF.DEL {key} 5"),
+            format!("BF.MDEL {key} {items}"),
+            format!("BF.INFO {key}"),
+            format!("BF.CARD {key}"),
+            format!("BF.DEBUG {key}"),
+            format!("BF.INFO {key} FPR"),
+            format!("BF.EXISTS {key} new"),
+        ] {
+            let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+            let _ = self.timed(case, &words);
+        }
+        let after: u64 = ask(&mut self.client, &memory);
+        let max = max + 150 * BYTES_PER_ADDITION;
+        assert!(after <= max, "{case}: takes {after} bytes after additions, at most {max} are allowed");
+        let items = info_number(&mut self.client, "bf", "bf_items");
+        assert!(items < MAX_ITEMS, "{case}: bf_items:{items}");
+        self.copy(case, key);
+    }
+
+    /// Copies a filter as a payload, and as a header and chunks. The copies must be equal.
+    fn copy(&mut self, case: &str, key: &str) {
+        let expected = digest_of(&mut self.client, key);
+        let payload: Vec<u8> = ask(&mut self.client, &format!("DUMP {key}"));
+        let restored = self.timed(case, &[b"RESTORE", b"copy", b"0", &payload, b"REPLACE"]);
+        assert_eq!(restored, Ok(Value::Okay), "{case}: its dump");
+        assert_eq!(digest_of(&mut self.client, "copy"), expected, "{case}: its dump");
+        run(&mut self.client, "DEL copy").unwrap();
+        let mut cursor = 0u64;
+        loop {
+            let (next, chunk): (u64, Vec<u8>) = ask(&mut self.client, &format!("BF.SCANDUMP {key} {cursor}"));
+            if next == 0 {
+                break;
+            }
+            cursor = next;
+            let loaded = self.timed(case, &[b"BF.LOADCHUNK", b"copy", cursor.to_string().as_bytes(), &chunk]);
+            assert_eq!(loaded, Ok(Value::Okay), "{case}: its chunks");
+        }
+        assert_eq!(digest_of(&mut self.client, "copy"), expected, "{case}: its chunks");
+        run(&mut self.client, "DEL copy").unwrap();
+    }
+}
+
+/// Returns the processor time of a server, in milliseconds.
+fn processor_time(server: &Server) -> u64 {
+    let pid = server.pid().try_into().expect("a process number");
+    let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: both pointers are valid.
+    let status = unsafe { libc::clock_getcpuclockid(pid, &mut clock) | libc::clock_gettime(clock, &mut time) };
+    assert_eq!(status, 0, "the server has exited:\n{}", server.log());
+    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_millis() as u64
+}
+
+/// Returns all forgeries with one edit or with forged entries, and some random ones with two edits.
+fn forgeries(original: &Forgery) -> Vec<(String, Forgery)> {
+    let mut forgeries = Vec::new();
+    let fields = original.fields();
+    for &field in &fields {
+        for value in original.values(field) {
+            let mut forgery = original.clone();
+            forgery.set(field, value);
+            forgeries.push((format!("{:?} {} = {value}", field.0, field.1.name), forgery));
+        }
+    }
+    for table in 0..original.tables() {
+        for entries in ENTRIES {
+            let mut forgery = original.clone();
+            forgery.put(table, entries);
+            forgeries.push((format!("table {table}: {entries:?}"), forgery));
+        }
+    }
+    let random_forgeries = std::env::var("PAYLOADS").map_or(6000, |number| number.parse().expect("a number")) / 40;
+    let mut random = Random(0xF0_46ED);
+    for _ in 0..random_forgeries {
+        let (mut forgery, mut case) = (original.clone(), String::new());
+        for _ in 0..2 {
+            let field = random.one_of(&fields);
+            let value = random.one_of(&original.values(field));
+            forgery.set(field, value);
+            case += &format!("{:?} {} = {value}; ", field.0, field.1.name);
+        }
+        forgeries.push((case, forgery));
+    }
+    forgeries
+}
+
+#[test]
+fn forged_numbers_are_rejected_or_harmless() {
+    let with_small_aof = || limited(with_aof("no")).set("rdbcompression no").set("repl-diskless-sync-delay 0");
+    let server = with_small_aof().start();
+    let replica = replica_of(&server, with_debug(Setup::oxbloom()).set("rdbcompression no")).start();
+    let client = server.connect();
+    let mut attacked = Attacked { server, client, accepted: 0 };
+    for kind in KINDS {
+        let filter = kind.filter(|number| number.to_string().into_bytes(), now(), WINDOW);
+        run(&mut attacked.client, "BF.RESERVE original 0.01 100").unwrap();
+        let original = Payload::parse(&ask::<Vec<u8>>(&mut attacked.client, "DUMP original"));
+        run(&mut attacked.client, "DEL original").unwrap();
+        let before = attacked.accepted;
+        for (case, forgery) in forgeries(&Forgery::of(&filter)) {
+            if let Some(sealed) = forgery.sealed(MAX_MEMORY) {
+                attacked.offer(&format!("{}: {case}", kind.name), &original, &sealed);
+            }
+        }
+        assert!(attacked.accepted > before + 20, "{}: too few are accepted", kind.name);
+    }
+    println!("{} forged filters were accepted", attacked.accepted);
+
+    let Attacked { server, mut client, .. } = attacked;
+    // The figures of a server that only loaded the filters are their sums.
+    let state = |client: &mut Connection| {
+        let figures = ["bf_filters", "bf_layers", "bf_items"].map(|figure| info_number(client, "bf", figure));
+        (digest(client), figures)
+    };
+    let expected = state(&mut client);
+    let mut follower = replica.connect();
+    wait_for_replica(&mut client, &mut follower);
+    assert_eq!(state(&mut follower), expected, "the replica that got all commands");
+    drop(replica);
+    let replica = replica_of(&server, with_debug(Setup::oxbloom())).start();
+    let mut follower = replica.connect();
+    wait_for_replica(&mut client, &mut follower);
+    assert_eq!(state(&mut follower), expected, "the replica that got a snapshot");
+    run(&mut client, "DEBUG RELOAD").unwrap();
+    assert_eq!(state(&mut client), expected, "DEBUG RELOAD");
+    // First the commands themselves, then the rewritten file.
+    let server = with_small_aof().on(server.shut_down().0).start();
+    assert_eq!(state(&mut server.connect()), expected, "the append-only file");
+    rewrite_aof(&mut server.connect());
+    let server = with_small_aof().on(server.shut_down().0).start();
+    assert_eq!(state(&mut server.connect()), expected, "the rewritten append-only file");
+    assert!(!server.log().contains("panicked"), "{}", server.log());
+}
+
+#[test]
+fn an_addition_that_is_rejected_for_memory_leaves_master_and_replica_equal() {
+    let setup = || with_clock().module_arguments("filter-memory-limit 32kb");
+    for parameters in ["WINDOW 60", "WINDOW 60 REFRESH", "WINDOW 60 SLICES 64"] {
+        let master = clock::stopped(setup());
+        let replica = replica_of(&master, setup()).start();
+        let (mut client, mut follower) = (master.connect(), replica.connect());
+        run(&mut client, &format!("BF.RESERVE key 0.001 100 {parameters}")).unwrap();
+        let mut number = 0;
+        let mut add = |client: &mut Connection| {
+            number += 1;
+            run_words(client, &[b"BF.ADD".as_slice(), b"key", &item(number)]).is_ok()
+        };
+        while add(&mut client) {}
+        let mut rejected = 0;
+        for seconds in 1..30 {
+            clock::turn(&mut client, seconds * SECOND);
+            rejected += u32::from(!add(&mut client));
+        }
+        assert!(rejected > 0, "{parameters}: none was rejected");
+        wait_for_replica(&mut client, &mut follower);
+        assert_eq!(digest(&mut client), digest(&mut follower), "{parameters}: after {rejected} rejections");
+    }
+}
