@@ -1,7 +1,7 @@
 //! Forged numbers in payloads and chunks, with checksums that match. Whatever a server accepts, and whatever its commands
 //! make of it, can be saved, rewritten and replicated; no command takes long, and the figures in INFO stay right.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis::{Connection, Value};
 
@@ -191,6 +191,8 @@ fn forged_numbers_are_rejected_or_harmless() {
     let server = with_small_aof().start();
     let replica = replica_of(&server, with_debug(Setup::oxbloom()).set("rdbcompression no")).start();
     let client = server.connect();
+    // A command that does not end has then taken too long.
+    client.set_read_timeout(Some(Duration::from_secs(20))).expect("a valid time");
     let mut attacked = Attacked { server, client, accepted: 0 };
     for kind in KINDS {
         let filter = kind.filter(|number| number.to_string().into_bytes(), now(), WINDOW);
