@@ -7,7 +7,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 use redis_module::raw;
 
@@ -28,20 +28,17 @@ struct Number {
     /// True if the setting has an effect. Settings for cuckoo filters have none: they exist so that a configuration
     /// file of Redis 8 loads.
     is_used: bool,
-    /// The value with which the setting was registered.
-    default: AtomicI64,
     value: AtomicI64,
 }
 
 impl Number {
     const fn new(name: &'static CStr, default: i64, min: i64, max: i64) -> Number {
-        let (value, default) = (AtomicI64::new(default), AtomicI64::new(default));
-        Number { name, redis_8_name: None, min, max, is_size: false, is_used: true, default, value }
+        Number { name, redis_8_name: None, min, max, is_size: false, is_used: true, value: AtomicI64::new(default) }
     }
 
     /// Returns a setting of Redis 8 that has no effect here.
     const fn unused(name: &'static CStr, default: i64) -> Number {
-        Number { redis_8_name: Some(name), is_used: false, ..Number::new(name, default, 0, i64::MAX) }
+        Number { is_used: false, ..Number::new(name, default, 0, i64::MAX) }
     }
 
     fn get(&self) -> i64 {
@@ -77,8 +74,6 @@ const ERROR_RATE_NAME: &CStr = c"error-rate";
 const REDIS_8_ERROR_RATE_NAME: &CStr = c"bf-error-rate";
 const ERROR_RATE_RANGE: &str = "must be a number above 0 and below 1";
 const DEFAULT_ERROR_RATE: f64 = 0.01;
-/// The value with which the setting was registered.
-static DEFAULT_RATE: AtomicU64 = AtomicU64::new(DEFAULT_ERROR_RATE.to_bits());
 static ERROR_RATE: AtomicU64 = AtomicU64::new(DEFAULT_ERROR_RATE.to_bits());
 
 /// A setting whose value is one of several words.
@@ -279,45 +274,58 @@ fn set_error_rate(value: Arg) -> Option<()> {
     Some(())
 }
 
-/// True while the server applies its configuration file to the settings just registered.
-static IS_APPLYING: AtomicBool = AtomicBool::new(false);
-
 /// Registers the settings with CONFIG, with their current values as defaults. Then applies the server's configuration
 /// file to them. A server that does not offer CONFIG to modules only has the arguments of `loadmodule`.
 pub(crate) fn register(ctx: &Context) -> bool {
     if !feature::CONFIG.is_offered() {
         return true;
     }
-    let has_redis_8_names = feature::UNPREFIXED_CONFIG.is_offered();
-    let unprefixed = raw::REDISMODULE_CONFIG_UNPREFIXED;
-    let mut registered = register_error_rate(ctx, ERROR_RATE_NAME, raw::REDISMODULE_CONFIG_DEFAULT);
-    registered &= NUMBERS.into_iter().all(|number| number.register(ctx, number.name, raw::REDISMODULE_CONFIG_DEFAULT));
+    let mut registered = register_error_rate(ctx, &Registration::of(ERROR_RATE_NAME, Some(REDIS_8_ERROR_RATE_NAME)));
+    registered &=
+        NUMBERS.into_iter().all(|number| number.register(ctx, &Registration::of(number.name, number.redis_8_name)));
     registered &= CHOICES.into_iter().all(|choice| choice.register(ctx));
-    if has_redis_8_names {
-        registered &= register_error_rate(ctx, REDIS_8_ERROR_RATE_NAME, unprefixed);
-        let numbers = NUMBERS.into_iter().chain(&UNUSED);
-        registered &= numbers
-            .filter_map(|number| Some((number, number.redis_8_name?)))
-            .all(|(number, name)| number.register(ctx, name, unprefixed));
+    if feature::UNPREFIXED_CONFIG.is_offered() {
+        registered &= UNUSED.iter().all(|number| number.register(ctx, &Registration::without_prefix(number.name)));
     }
-    IS_APPLYING.store(true, Ordering::Relaxed);
     // SAFETY: the context is alive.
     registered &= unsafe { call!(RedisModule_LoadConfigs(ctx.as_raw())) } == OK;
-    IS_APPLYING.store(false, Ordering::Relaxed);
     registered
 }
 
-fn register_error_rate(ctx: &Context, name: &CStr, flags: u32) -> bool {
-    let rate = error_rate().get();
-    DEFAULT_RATE.store(rate.to_bits(), Ordering::Relaxed);
-    let rate = CString::new(rate.to_string()).unwrap_or_default();
+/// The name under which a setting is registered, and its flags.
+struct Registration {
+    name: CString,
+    flags: u32,
+}
+
+impl Registration {
+    /// Returns the name `bf.name`. On Redis 8, RedisBloom's name is an alias of it. CONFIG REWRITE only writes the first
+    /// name; with two settings, it would write both, and changing one of the lines would have no effect.
+    fn of(name: &CStr, redis_8_name: Option<&CStr>) -> Registration {
+        match redis_8_name.filter(|_| feature::UNPREFIXED_CONFIG.is_offered()) {
+            None => Registration { name: name.to_owned(), flags: raw::REDISMODULE_CONFIG_DEFAULT },
+            Some(alias) => {
+                let names = [b"bf.", name.to_bytes(), b"|", alias.to_bytes()].concat();
+                Registration::without_prefix(&CString::new(names).unwrap_or_default())
+            }
+        }
+    }
+
+    /// Returns a name that the server does not precede with `bf.`.
+    fn without_prefix(name: &CStr) -> Registration {
+        Registration { name: name.to_owned(), flags: raw::REDISMODULE_CONFIG_UNPREFIXED }
+    }
+}
+
+fn register_error_rate(ctx: &Context, registration: &Registration) -> bool {
+    let rate = CString::new(error_rate().get().to_string()).unwrap_or_default();
     // SAFETY: the context is alive, the texts end with a NUL and are copied, and the callbacks need no private data.
     unsafe {
         call!(RedisModule_RegisterStringConfig(
             ctx.as_raw(),
-            name.as_ptr(),
+            registration.name.as_ptr(),
             rate.as_ptr(),
-            flags,
+            registration.flags,
             Some(get_error_rate),
             Some(set_error_rate_config),
             None,
@@ -327,16 +335,15 @@ fn register_error_rate(ctx: &Context, name: &CStr, flags: u32) -> bool {
 }
 
 impl Number {
-    fn register(&'static self, ctx: &Context, name: &CStr, flags: u32) -> bool {
-        self.default.store(self.get(), Ordering::Relaxed);
+    fn register(&'static self, ctx: &Context, registration: &Registration) -> bool {
         let unit = if self.is_size { raw::REDISMODULE_CONFIG_MEMORY } else { 0 };
         // SAFETY: as for the error rate; the private data is this setting, as the callbacks expect, and static.
         unsafe {
             call!(RedisModule_RegisterNumericConfig(
                 ctx.as_raw(),
-                name.as_ptr(),
+                registration.name.as_ptr(),
                 self.get(),
-                flags | unit,
+                registration.flags | unit,
                 self.min,
                 self.max,
                 Some(get_number),
@@ -371,12 +378,6 @@ impl Choice {
     }
 }
 
-/// Returns true if the server is only setting the default of a name that its file does not mention. If the setting has
-/// two names, the default would otherwise overwrite the value that the file sets under the other name.
-fn is_unset_default<T: PartialEq>(value: T, default: T) -> bool {
-    IS_APPLYING.load(Ordering::Relaxed) && value == default
-}
-
 /// Returns the setting that a callback was registered for.
 ///
 /// # Safety
@@ -406,12 +407,10 @@ unsafe extern "C" fn set_number(
     // SAFETY: the server returns what `register` handed over.
     let number: &Number = unsafe { setting(private) };
     // The server checked the range.
-    if !is_unset_default(value, number.default.load(Ordering::Relaxed)) {
-        number.set(value);
-        if !number.is_used {
-            catch_panic(c"set_number", (), || log_unused(&Server::without_context(), &number.name.to_string_lossy()));
-        }
+    if !number.is_used && value != number.get() {
+        catch_panic(c"set_number", (), || log_unused(&Server::without_context(), &number.name.to_string_lossy()));
     }
+    number.set(value);
     OK
 }
 
@@ -456,8 +455,7 @@ unsafe extern "C" fn set_error_rate_config(
     catch_panic(c"set_error_rate", FAILED, || {
         // SAFETY: the server hands over a live string for the time of the call.
         let value = unsafe { Arg::new(value) };
-        let default = f64::from_bits(DEFAULT_RATE.load(Ordering::Relaxed));
-        if value.float().is_some_and(|rate| is_unset_default(rate, default)) || set_error_rate(value).is_some() {
+        if set_error_rate(value).is_some() {
             return OK;
         }
         let message = Server::without_context().string(ERROR_RATE_RANGE.as_bytes()).into_raw();

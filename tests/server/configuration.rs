@@ -510,14 +510,21 @@ fn on_redis_8_settings_work_under_its_names_and_ours() {
     for (name, value) in [("bf-error-rate", "0"), ("bf-initial-size", "0"), ("bf-expansion-factor", "-1")] {
         assert!(set(&mut client, name, value).is_error(), "{name} {value}");
     }
-    // CONFIG REWRITE writes both names. Neither overrides the other, even if a setting has its default again.
+    // CONFIG REWRITE writes one name, so that a later change of the file has an effect.
     assert_eq!(set(&mut client, "bf-initial-size", "100"), Reply::simple("OK"));
     assert_eq!(client.run("CONFIG REWRITE"), Reply::simple("OK"));
     let file = std::fs::read_to_string(server.folder().join("server.conf")).unwrap();
     let (folder, _) = server.shut_down();
-    let lines = file.lines().filter(|line| line.starts_with("bf") || line.starts_with("cf"));
-    let server = Setup::oxbloom().set(lines.collect::<Vec<_>>().join("\n")).on(folder).start();
-    assert_eq!(defaults(&mut Wire::resp2(&server)), (0.5, 100, Some(3)), "{file}");
+    let lines: Vec<_> = file.lines().filter(|line| line.starts_with("bf") || line.starts_with("cf")).collect();
+    for name in ["error-rate", "initial-size", "expansion-factor"] {
+        let written: Vec<_> =
+            lines.iter().filter(|line| line.starts_with("bf") && line[3..].starts_with(name)).collect();
+        assert!(written.len() <= 1, "{written:?}");
+    }
+    let edited = lines.join("\n").replace("\"0.5\"", "0.25");
+    assert_ne!(edited, lines.join("\n"));
+    let server = Setup::oxbloom().set(edited).on(folder).start();
+    assert_eq!(defaults(&mut Wire::resp2(&server)), (0.25, 100, Some(3)), "{file}");
     assert_eq!(config(&mut Wire::resp2(&server), "cf-bucket-size"), "4");
 }
 
