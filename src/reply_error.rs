@@ -82,7 +82,7 @@ errors! {
         NonscalingExpands => c"Nonscaling filters cannot expand";
         BadSeed => c"ERR bad seed: SEED takes a whole number from 0 to 18446744073709551615";
         BadLayout => c"ERR bad layout: LAYOUT takes native or classic";
-        BadExpireTime => c"ERR invalid expire time: EX, PX, EXAT and PXAT take a whole number above 0, for a time in the future";
+        BadExpireTime => c"ERR invalid expire time: EX, PX, EXAT and PXAT take a whole number above 0";
         WindowRange => c"ERR bad window: WINDOW takes seconds, from 1 to 3155760000 (100 years)";
         SlicesRange => c"ERR bad slices: SLICES takes a whole number from 2 to 64";
         NoWindow => c"ERR SLICES needs WINDOW or ROLLING, and REFRESH needs WINDOW: add the missing option";

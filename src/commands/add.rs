@@ -3,7 +3,7 @@
 //! Adding an item that is already present changes nothing, with three exceptions: a counting filter counts another
 //! occurrence, a filter with REFRESH renews the item, and a TTL prolongs the time of the item.
 
-use super::create::create;
+use super::create::{create, expire_at};
 use super::item_flags::ItemFlags;
 use super::options::{
     CreateOptions, Expansion, ExpireOption, InsertRequest, Timing, WindowOptions, flag_once, positive, set_once,
@@ -187,11 +187,14 @@ fn add_all(
         options.map_or(Ok(()), |options| additions.timing.check_new(options))?;
         key = create_and_open(ctx, name, key, options)?;
     }
-    let inserted = insert_and_replicate(ctx, key, args, &additions, new)?;
-    let (handled, failure) = inserted.notify(ctx, keyspace.reborrow(), name, created);
-    if created && matches!(&creation, Creation::As(options) if options.expires_at.is_some()) {
-        keyspace.notify_expire(ctx, name);
+    let inserted = insert_and_replicate(ctx, key, args, &additions, new);
+    let inserted = inserted.map(|inserted| inserted.notify(ctx, keyspace.reborrow(), name, created));
+    if let Creation::As(CreateOptions { expires_at: Some(time), .. }) = creation
+        && created
+    {
+        expire_at(ctx, keyspace, name, time)?;
     }
+    let (handled, failure) = inserted?;
     ctx.reply_array(handled + usize::from(failure.is_some()));
     ctx.reply_bools(&new[..handled]);
     failure.map_or(Ok(()), Err)

@@ -7,11 +7,11 @@ use crate::filter_key::WriteKey;
 use crate::reply_error::Error;
 use crate::server::{Arg, Context, Keyspace};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{CreateParams, Growth, Layout, Window, codec};
+use oxbloom_filter::internals::{CreateParams, FilterKind, Growth, Layout, Window, codec};
 
 /// Creates the filter of a key that has none. Replicates every parameter, since replicas may have other defaults and
 /// cannot know the seed. RedisBloom can apply the command for a classic filter, and rejects the one for a native
-/// filter. The key expires at `expires_at`, in milliseconds since 1970, if given.
+/// filter. If the key is to expire, the caller must [set the time](expire_at) afterwards.
 pub(super) fn create<'k>(
     ctx: &Context,
     name: Arg,
@@ -20,7 +20,7 @@ pub(super) fn create<'k>(
     expires_at: Option<i64>,
 ) -> Result<Keyspace<'k>, Error> {
     let filter = admission::new_filter(ctx, params)?;
-    let mut keyspace = match params.layout {
+    match params.layout {
         Layout::Native { seed } => {
             create_native(ctx, name, key, filter, &native_arguments(params, seed, &[], expires_at))
         }
@@ -33,15 +33,26 @@ pub(super) fn create<'k>(
             create_native(ctx, name, key, filter, &native_arguments(params, seed, &options, expires_at))
         }
         Layout::Classic { .. } => create_from_header(ctx, name, key, filter),
-    }?;
-    if let Some(time) = expires_at {
-        // The key is opened again, since a listener may have removed the new filter.
-        WriteKey::open(keyspace.reborrow(), ctx, name)?.set_expire_time(time);
-        if matches!(params.layout, Layout::Classic { .. }) {
-            ctx.replicate(c"PEXPIREAT", name, &[ctx.string(time.to_string().as_bytes()).as_arg()]);
-        }
     }
-    Ok(keyspace)
+}
+
+/// Sets the time at which a new key expires, in milliseconds since 1970, and notifies listeners.
+///
+/// The time may be over. So this comes after everything else that a command does with the key: a key whose time is over
+/// can no longer be opened. Replicas and append-only files apply the commands in any case, and wait for the master to
+/// delete the key.
+pub(super) fn expire_at(ctx: &Context, mut keyspace: Keyspace, name: Arg, time: i64) -> Result<(), Error> {
+    // The key is opened again, since a listener may have removed the new filter.
+    let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
+    let Some(kind) = key.filter().map(|filter| filter.kind()) else { return Ok(()) };
+    key.set_expire_time(time);
+    drop(key);
+    // The command that created a filter of our own has the time.
+    if kind == FilterKind::Classic {
+        ctx.replicate(c"PEXPIREAT", name, &[ctx.string(time.to_string().as_bytes()).as_arg()]);
+    }
+    keyspace.notify_expire(ctx, name);
+    Ok(())
 }
 
 fn create_native<'k>(

@@ -24,7 +24,7 @@ pub(super) struct CreateOptions {
     pub window: WindowOptions,
     pub seed: Option<u64>,
     pub layout: Option<LayoutName>,
-    /// The time at which the key expires, in milliseconds since 1970.
+    /// The time at which the key expires, in milliseconds since 1970. It may be over, as in the server's SET.
     pub expires_at: Option<i64>,
 }
 
@@ -238,13 +238,8 @@ impl CreateOptions {
         self.window.check_existing(filter)
     }
 
-    /// Returns the parameters of the filter, with defaults from the configuration. An expiration in the past is an
-    /// error, except from a master or a file: it may have passed since the client sent it.
+    /// Returns the parameters of the filter, with defaults from the configuration.
     pub(super) fn params(&self, server: &Server) -> Result<CreateParams, Error> {
-        let is_over = self.expires_at.is_some_and(|time| time <= server.milliseconds());
-        if is_over && !server.is_replicated_or_loading() {
-            return Err(Error::BadExpireTime);
-        }
         let window = self.window.window()?;
         let is_rolling = window.is_some_and(|window| window.rolling);
         if is_rolling && (self.expansion.is_some() || self.nonscaling) {

@@ -6,7 +6,7 @@
 
 use std::iter;
 
-use super::create::{create, create_from_header};
+use super::create::{create, create_from_header, expire_at};
 use super::declaration::is_like;
 use super::options::{CreateOptions, Expansion, ExpireOption, WindowOptions, flag_once, positive, set_once};
 use super::redisbloom;
@@ -32,8 +32,8 @@ pub(super) fn reserve(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(
     let key = open_new(ctx, keyspace, name)?;
     let mut keyspace = create(ctx, name, key, params, options.expires_at)?;
     keyspace.notify_changed(ctx, name, c"bf.reserve");
-    if options.expires_at.is_some() {
-        keyspace.notify_expire(ctx, name);
+    if let Some(time) = options.expires_at {
+        expire_at(ctx, keyspace, name, time)?;
     }
     ctx.reply_ok();
     Ok(())
