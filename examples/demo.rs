@@ -483,12 +483,18 @@ fn describe(connection: &mut Connection) -> Result<String> {
         Some(valkey) => format!("Valkey {valkey}"),
         None => format!("Redis {}", version("redis_version").unwrap_or_default()),
     };
+    // MODULE LIST has the version of RedisBloom that oxbloom is compatible with.
+    let info: InfoDict = redis::cmd("INFO").arg("bf").query(connection)?;
+    let oxbloom = info.get::<String>("bf_version");
     let modules: Vec<HashMap<String, Value>> = redis::cmd("MODULE").arg("LIST").query(connection)?;
     let mut description = server;
     for module in &modules {
         if let (Some(Value::BulkString(name)), Some(Value::Int(version))) = (module.get("name"), module.get("ver")) {
             let (major, minor, patch) = (version / 10_000, version / 100 % 100, version % 100);
-            description += &format!(", module {} {major}.{minor}.{patch}", String::from_utf8_lossy(name));
+            description += &match (name.as_slice(), &oxbloom) {
+                (b"bf", Some(oxbloom)) => format!(", oxbloom {oxbloom}"),
+                (name, _) => format!(", module {} {major}.{minor}.{patch}", String::from_utf8_lossy(name)),
+            };
         }
     }
     Ok(description)
