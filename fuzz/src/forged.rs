@@ -14,8 +14,8 @@ use std::num::NonZeroU64;
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::{self, Header, Origin, Sink as _};
-use oxbloom_filter::internals::{CreateParams, ErrorRate, FilterKind, Growth, InsertOptions, Layout, MergeOp, Window};
-use testkit::forgery::{ENTRIES, Entries, Forgery, Sealed};
+use oxbloom_filter::internals::{FilterKind, InsertOptions, MergeOp};
+use testkit::forgery::{ENTRIES, Entries, Forgery, KINDS, Sealed};
 use testkit::payload::Part;
 
 use crate::decoding::{MEMORY_LIMIT, through_a_dump, whole};
@@ -33,22 +33,6 @@ const ITEMS: u64 = 40;
 
 const BYTES_PER_ADDITION: u64 = 1024;
 
-/// The kinds of filters, with their error rates, capacities, expansions and numbers of items.
-const KINDS: [(&str, f64, u64, u32, u64); 12] = [
-    ("native", 0.01, 300, 2, 20),
-    ("native, grown", 0.01, 20, 2, 60),
-    ("counting", 0.01, 20, 2, 40),
-    ("counting, short", 0.5, 20, 2, 40),
-    ("counting, fixed", 0.01, 300, 0, 40),
-    ("by time", 0.01, 300, 0, 40),
-    ("by time, grown", 0.01, 20, 2, 60),
-    ("by time, empty", 0.01, 20, 2, 0),
-    ("by time, renewed", 0.01, 20, 1, 60),
-    ("rolling", 0.01, 30, 0, 70),
-    ("rolling by time", 0.01, 30, 0, 70),
-    ("rolling by time, renewed", 0.01, 30, 0, 70),
-];
-
 /// Runs a script: see the module's documentation.
 pub fn forged(bytes: &[u8]) {
     run(&mut Reader(bytes));
@@ -57,19 +41,18 @@ pub fn forged(bytes: &[u8]) {
 /// Returns all scripts with one edit, or with one kind of entries, and their names.
 pub fn single_edits() -> Vec<(String, Vec<u8>)> {
     let mut scripts = Vec::new();
-    for (kind, &(name, ..)) in KINDS.iter().enumerate() {
-        let kind_number = kind as u8;
-        let forgery = Forgery::of(&filter_of_kind(kind));
-        for (index, field) in forgery.fields().into_iter().enumerate() {
-            for (number, value) in forgery.values(field).into_iter().enumerate() {
-                let script = vec![kind_number, 1, index as u8, number as u8];
-                scripts.push((format!("{name}: {:?} {} = {value}", field.0, field.1.name), script));
+    for (number_of_kind, kind) in (0..).zip(KINDS) {
+        let forgery = Forgery::of(&kind.filter(item, NOW, WINDOW));
+        for (index, field) in (0..).zip(forgery.fields()) {
+            for (number, value) in (0..).zip(forgery.values(field)) {
+                let name = format!("{}: {:?} {} = {value}", kind.name, field.0, field.1.name);
+                scripts.push((name, vec![number_of_kind, 1, index, number]));
             }
         }
-        for table in 0..forgery.tables() {
-            for (number, entries) in ENTRIES.iter().enumerate() {
-                let script = vec![kind_number, 0, table as u8, number as u8];
-                scripts.push((format!("{name}: table {table}: {entries:?}"), script));
+        for table in 0..forgery.tables() as u8 {
+            for (number, entries) in (0..).zip(ENTRIES) {
+                let name = format!("{}: table {table}: {entries:?}", kind.name);
+                scripts.push((name, vec![number_of_kind, 0, table, number]));
             }
         }
     }
@@ -77,10 +60,10 @@ pub fn single_edits() -> Vec<(String, Vec<u8>)> {
 }
 
 fn run(rest: &mut Reader<'_>) -> Option<()> {
-    let kind = usize::from(rest.u8()?) % KINDS.len();
-    let filter = filter_of_kind(kind);
+    let kind = KINDS[usize::from(rest.u8()?) % KINDS.len()];
+    let filter = kind.filter(item, NOW, WINDOW);
     let mut forgery = Forgery::of(&filter);
-    let mut case = KINDS[kind].0.to_owned();
+    let mut case = kind.name.to_owned();
     let original = forgery.clone();
     let fields = original.fields();
     for _ in 0..rest.u8()? & 3 {
@@ -126,33 +109,6 @@ fn run(rest: &mut Reader<'_>) -> Option<()> {
         Subject::new(&case, filter, other.as_ref(), &sealed).use_in_every_way();
     }
     Some(())
-}
-
-fn filter_of_kind(kind: usize) -> Filter {
-    let (name, error_rate, capacity, expansion, items) = KINDS[kind];
-    let rolling = name.contains("rolling");
-    let window = Window {
-        length: NonZeroU64::new(if name.contains("by time") { WINDOW } else { 0 }),
-        slices: 4,
-        refresh: name.contains("renewed"),
-        rolling,
-    };
-    let params = CreateParams {
-        error_rate: ErrorRate::new(error_rate).expect("an error rate"),
-        capacity: capacity.try_into().expect("a capacity"),
-        growth: std::num::NonZeroU32::new(expansion).map_or(Growth::Fixed, Growth::By),
-        layout: match name.split(',').next() {
-            Some("native") => Layout::Native { seed: 7 },
-            Some("counting") => Layout::Counting { seed: 7 },
-            _ => Layout::Windowed { seed: 7, window },
-        },
-    };
-    let mut filter = Filter::create(params, |_| true).expect("little memory");
-    // The items are added in a few slices.
-    for first in (0..items).step_by(20) {
-        add(&mut filter, first..first + 20, NOW + first * WINDOW / 100, None).expect("little memory");
-    }
-    filter
 }
 
 fn add(

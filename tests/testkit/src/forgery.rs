@@ -3,11 +3,15 @@
 //!
 //! The formats are those of `filter/src/codec` and `filter/src/table/stored.rs`.
 
+use std::num::{NonZeroU32, NonZeroU64};
+
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::chunk::{self, FIRST_CHUNK_CURSOR};
 use oxbloom_filter::internals::codec::native::{self, Chunk};
 use oxbloom_filter::internals::codec::{self, HEADER_CURSOR, Header, Origin, counting, windowed};
-use oxbloom_filter::internals::{Content, end_of};
+use oxbloom_filter::internals::{
+    Content, CreateParams, ErrorRate, Growth, InsertOptions, Layout, OnDuplicate, Window, end_of,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::payload::Part;
@@ -94,6 +98,62 @@ impl Field {
         values.sort_unstable();
         values.dedup();
         values
+    }
+}
+
+/// The kinds of filters to forge.
+pub const KINDS: [Kind; 12] = [
+    Kind { name: "native", error_rate: 0.01, capacity: 300, expansion: 2, items: 20 },
+    Kind { name: "native, grown", error_rate: 0.01, capacity: 20, expansion: 2, items: 60 },
+    Kind { name: "counting", error_rate: 0.01, capacity: 20, expansion: 2, items: 40 },
+    Kind { name: "counting, short", error_rate: 0.5, capacity: 20, expansion: 2, items: 40 },
+    Kind { name: "counting, fixed", error_rate: 0.01, capacity: 300, expansion: 0, items: 40 },
+    Kind { name: "by time", error_rate: 0.01, capacity: 300, expansion: 0, items: 40 },
+    Kind { name: "by time, grown", error_rate: 0.01, capacity: 20, expansion: 2, items: 60 },
+    Kind { name: "by time, empty", error_rate: 0.01, capacity: 20, expansion: 2, items: 0 },
+    Kind { name: "by time, renewed", error_rate: 0.01, capacity: 20, expansion: 1, items: 60 },
+    Kind { name: "rolling", error_rate: 0.01, capacity: 30, expansion: 0, items: 70 },
+    Kind { name: "rolling by time", error_rate: 0.01, capacity: 30, expansion: 0, items: 70 },
+    Kind { name: "rolling by time, renewed", error_rate: 0.01, capacity: 30, expansion: 0, items: 70 },
+];
+
+/// The parameters of a filter, and its number of items. Its name tells its layout and options.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    pub name: &'static str,
+    error_rate: f64,
+    capacity: u64,
+    expansion: u32,
+    items: u64,
+}
+
+impl Kind {
+    /// Returns the filter. Its window has four slices and `window` milliseconds, and its items are added in the next
+    /// milliseconds after `begin`, in a few slices.
+    pub fn filter(&self, item: impl Fn(u64) -> Vec<u8>, begin: u64, window: u64) -> Filter {
+        let layout = match self.name.split(',').next() {
+            Some("native") => Layout::Native { seed: 7 },
+            Some("counting") => Layout::Counting { seed: 7 },
+            _ => {
+                let length = NonZeroU64::new(if self.name.contains("by time") { window } else { 0 });
+                let (refresh, rolling) = (self.name.contains("renewed"), self.name.contains("rolling"));
+                Layout::Windowed { seed: 7, window: Window { length, slices: 4, refresh, rolling } }
+            }
+        };
+        let params = CreateParams {
+            error_rate: ErrorRate::new(self.error_rate).expect("an error rate"),
+            capacity: self.capacity.try_into().expect("a capacity"),
+            growth: NonZeroU32::new(self.expansion).map_or(Growth::Fixed, Growth::By),
+            layout,
+        };
+        let mut filter = Filter::create(params, |_| true).expect("little memory");
+        for number in 0..self.items {
+            let hash = filter.hash(&item(number));
+            let options = InsertOptions { now: begin + number / 20 * window / 5, ..OnDuplicate::Count.into() };
+            let added = filter.insert_hashes(&[hash], &mut [false], &mut [false], &options, &mut |_| true);
+            added.expect("little memory");
+        }
+        filter
     }
 }
 
@@ -451,7 +511,7 @@ pub const ENTRIES: [Entries; 28] = [
     Entries::Run(1, 257),
     Entries::Run(1, 1000),
     Entries::Run(1, 4000),
-    Entries::Run(1, 12_000),
+    Entries::Run(1, 24_000),
     Entries::Void(1),
     Entries::Void(2),
     Entries::Void(3),
