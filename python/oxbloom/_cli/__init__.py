@@ -6,6 +6,7 @@ or plotille are only imported when they are used.
 """
 
 import argparse
+import io
 import os
 import signal
 import sys
@@ -13,9 +14,9 @@ from collections.abc import Sequence
 from types import FrameType
 
 from oxbloom import __version__, module_path
-from oxbloom._cli import build, check, copy_arguments, info, size
+from oxbloom._cli import add, build, check, copy_arguments, info, merge, size
 from oxbloom._cli.arguments import Parser
-from oxbloom._cli.errors import ERROR, CommandError, say
+from oxbloom._cli.errors import ERROR, CommandError, reason, say
 
 STATUS_OF_SIGNALS = 128  # shells add this to a signal's number
 TERMINATING = (signal.SIGTERM, signal.SIGHUP)
@@ -37,6 +38,11 @@ class Terminated(KeyboardInterrupt):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command, and returns its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # names may have characters that the encoding lacks
     for number in TERMINATING:
         if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP
             signal.signal(number, terminate)
@@ -53,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has closed it
         return STATUS_OF_SIGNALS + signal.SIGPIPE
     except OSError as error:
-        say(f"oxbloom: {error}")
+        say(f"oxbloom: cannot write the output: {reason(error)}")
     except MemoryError as error:
         say(f"oxbloom: {error or 'not enough memory'}")
     except Terminated as terminated:
@@ -95,7 +101,7 @@ def parser() -> argparse.ArgumentParser:
     commands = whole.add_subparsers(
         title="commands", metavar="COMMAND", required=True, parser_class=Parser
     )
-    for module in (build, check, info, size, copy_arguments):
+    for module in (build, add, merge, check, info, size, copy_arguments):
         module.add_to(commands)
     path = commands.add_parser(
         "module-path",

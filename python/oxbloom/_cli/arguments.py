@@ -94,7 +94,7 @@ def add_lines(parser: argparse.ArgumentParser) -> None:
         "lines",
         metavar="FILE",
         nargs="*",
-        help="files with one item per line; without a file, or for -, standard input",
+        help="files with one item per line, also compressed ones (.gz); without a file, or for -, standard input",
     )
 
 
@@ -106,8 +106,10 @@ def add_kind(parser: argparse.ArgumentParser) -> None:
         help="number of distinct items that fit, such as 1000000 or 1e6")  # fmt: skip
     add("-e", "--error-rate", metavar="RATE", type=rate, default=DEFAULT_ERROR_RATE,
         help="share of false positives, such as 0.01 or 1%% (default: %(default)s)")  # fmt: skip
-    add("--growing", metavar="EXPANSION", type=count, nargs="?", const=DEFAULT_EXPANSION,
-        help="grow when the filter is full (default expansion: %(const)s)")  # fmt: skip
+    add("--growing", action="store_const", const=DEFAULT_EXPANSION,
+        help="grow when the filter is full")  # fmt: skip
+    add("--expansion", metavar="N", type=count, dest="growing",
+        help="grow by this factor (only --classic uses the number)")  # fmt: skip
     add("--counting", action="store_true", help="count the items, so that they can be removed")
     add("--window", metavar="TIME", type=duration,
         help="forget each item after this time, such as 90s, 12h or 7d")  # fmt: skip

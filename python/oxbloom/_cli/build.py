@@ -3,7 +3,7 @@
 import argparse
 
 from oxbloom._cli import arguments, lines, store
-from oxbloom._cli.errors import CommandError
+from oxbloom._cli.errors import CommandError, say
 from oxbloom._cli.text import size
 from oxbloom._oxbloom import BloomFilter, FilterFullError
 
@@ -17,7 +17,9 @@ def add_to(commands: arguments.Subparsers) -> None:
     )
     arguments.add_filter(parser)
     arguments.add_lines(parser)
-    parser.add_argument("--replace", action="store_true", help="overwrite the file or the key")
+    parser.add_argument(
+        "--replace", action="store_true", help="overwrite the filter in the file or the key"
+    )
     arguments.add_kind(parser)
     parser.set_defaults(run=run)
 
@@ -38,8 +40,17 @@ def run(options: argparse.Namespace) -> int:
             ) from None
         added += len(batch)
     destination.save(filter)
-    print(
+    report(destination, added, present, filter)
+    return 0
+
+
+def report(destination: store.Destination, added: int, present: int, filter: BloomFilter) -> None:
+    """Prints what was added, to standard error if standard output has the filter."""
+    line = (
         f"added {added:,} lines to {destination.name}: {added - present:,} new, {present:,} already there; "
         f"{size(filter.memory)}"
     )
-    return 0
+    if isinstance(destination, store.Output):
+        say(line)
+    else:
+        print(line)

@@ -1,17 +1,22 @@
 """Reads lines of files as bytes, in batches."""
 
 import errno
+import gzip
 import os
 import stat
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from oxbloom._cli.errors import CommandError, reason
 from oxbloom._cli.progress import Bar, bar
 
 STANDARD_INPUT = "-"
 READ_BYTES = 1 << 20
+COMPRESSED = ".gz"
+UTF_8_MARK = b"\xef\xbb\xbf"
+"""Some editors put this in front of a text. It belongs to no line."""
 
 
 def batches(paths: Sequence[str], *, what: str, hidden: bool = False) -> Iterator[list[bytes]]:
@@ -28,14 +33,20 @@ def batches(paths: Sequence[str], *, what: str, hidden: bool = False) -> Iterato
             try:
                 with opened(path) as file:
                     yield from lines_of(file, shown)
+            except (EOFError, zlib.error) as error:
+                raise CommandError(f"cannot read {name}: {error}") from None
             except OSError as error:
                 raise CommandError(f"cannot read {name}: {reason(error)}") from None
 
 
 def lines_of(file: BinaryIO, shown: Bar) -> Iterator[list[bytes]]:
     begun: list[bytes] = []  # parts of a line whose end was not read yet
+    first_bytes = True
     while data := file.read(READ_BYTES):
         shown.update(len(data))
+        if first_bytes:
+            data = data.removeprefix(UTF_8_MARK)
+            first_bytes = False
         first, *others = data.split(b"\n")
         begun.append(first)
         if others:
@@ -51,6 +62,8 @@ def opened(path: str) -> BinaryIO:
     if path == STANDARD_INPUT:
         os.set_blocking(standard_input(), True)  # otherwise, a pause would look like the end
         return open(standard_input(), "rb", buffering=0, closefd=False)
+    if path.endswith(COMPRESSED):
+        return cast("BinaryIO", gzip.open(path))
     return open(path, "rb", buffering=0)
 
 
@@ -62,14 +75,14 @@ def standard_input() -> int:
 
 
 def total_size(paths: Sequence[str]) -> int | None:
-    """Returns the total size of the files, or None if one is not a regular file."""
+    """Returns the total size of the files, or None if one is not a regular file, or compressed."""
     total = 0
     for path in paths:
         try:
             status = os.fstat(standard_input()) if path == STANDARD_INPUT else os.stat(path)
         except OSError:  # reported when the file is read
             return None
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(status.st_mode) or path.endswith(COMPRESSED):
             return None
         total += status.st_size
     return total

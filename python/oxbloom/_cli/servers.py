@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from oxbloom._cli.errors import CommandError
+from oxbloom._cli.text import shown
 from oxbloom._extras import require
 
 require("redis", "redis")
@@ -44,6 +45,11 @@ def connect(url: str, command: str, *, name: str = "server", password: str | Non
         # Servers check the number of arguments before permissions for keys.
         node.execute_command(command)
     except RedisError as error:
+        if "unknown command" in str(error).lower():
+            raise CommandError(
+                f"the {name} has no BF.* commands: it runs without the oxbloom module (`oxbloom module-path` prints the "
+                "path for loadmodule)"
+            ) from None
         if "wrong number of arguments" not in str(error).lower():
             raise CommandError(f"the {name} rejects {command}: {error}") from None
     if client is not node:
@@ -63,10 +69,25 @@ def is_cluster(client: Client) -> bool:
         return False
 
 
+TYPES = (b"oxbloom--", b"MBbloom--", b"none")
+"""The types of keys that hold filters, and of keys that do not exist."""
+
+
+def check_replaced(client: Client, key: bytes) -> None:
+    """Raises CommandError if a key holds something other than a filter."""
+    kind = client.execute_command("TYPE", key)
+    if kind not in TYPES:
+        raise CommandError(
+            f"the key {shown(key)} holds a {kind.decode()}: --replace overwrites filters only, so delete the key first"
+        )
+
+
 @contextmanager
 def errors() -> Iterator[None]:
     """Converts errors of servers to CommandError."""
     try:
         yield
     except UNREACHABLE as error:
+        if "WRONGTYPE" in str(error):
+            raise CommandError("the key holds something else, not a Bloom filter") from None
         raise CommandError(f"the server failed: {error}") from None

@@ -5,12 +5,16 @@ import errno
 import os
 import secrets
 import stat
+import sys
 from contextlib import suppress
 
 from oxbloom._cli.errors import CommandError, reason
 from oxbloom._cli.progress import reported
 from oxbloom._cli.text import shown
 from oxbloom._oxbloom import BloomFilter
+
+STANDARD = b"-"
+"""The name of standard input and output, instead of a file."""
 
 NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
@@ -33,8 +37,9 @@ def load(options: argparse.Namespace) -> BloomFilter:
 
 def load_file(path: bytes) -> BloomFilter:
     try:
-        with open(path, "rb") as file:
-            return BloomFilter.fromfile(file)
+        if path == STANDARD:
+            return BloomFilter.fromfile(sys.stdin.buffer)
+        return BloomFilter.fromfile(path)
     except OSError as error:
         raise CommandError(f"cannot read {shown(path)}: {reason(error)}") from None
     except ValueError as error:
@@ -61,6 +66,16 @@ class File:
                 raise CommandError(f"{self.name} is no regular file")
             if not replace:
                 raise self.exists()
+            if status.st_size:
+                self.check_replaced()
+
+    def check_replaced(self) -> None:
+        try:
+            load_file(self.path)
+        except CommandError as error:
+            raise CommandError(
+                f"{error}: --replace overwrites filters only, so delete the file first"
+            ) from None
 
     def exists(self) -> CommandError:
         return CommandError(f"{self.name} exists: use --replace to overwrite it")
@@ -96,6 +111,19 @@ class File:
             os.rename(temporary, self.path)
 
 
+class Output:
+    """Standard output, for the bytes of a filter."""
+
+    name = "standard output"
+
+    def save(self, filter: BloomFilter) -> None:
+        try:
+            filter.tofile(sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+        except OSError as error:
+            raise CommandError(f"cannot write {self.name}: {reason(error)}") from None
+
+
 class Key:
     """A key for a new filter, which is saved completely or not at all."""
 
@@ -107,7 +135,9 @@ class Key:
         self.errors = servers.errors
         self.client = servers.connect_for_filter(url, "BF.LOADCHUNK")
         with self.errors():
-            if not replace and self.client.execute_command("EXISTS", key):
+            if replace:
+                servers.check_replaced(self.client, key)
+            elif self.client.execute_command("EXISTS", key):
                 raise self.exists()
 
     def exists(self) -> CommandError:
@@ -123,8 +153,13 @@ class Key:
             raise CommandError(f"key {self.name}: {error}") from None
 
 
-def destination(options: argparse.Namespace) -> File | Key:
+Destination = File | Key | Output
+
+
+def destination(options: argparse.Namespace) -> Destination:
     """Returns the destination of a new filter. Fails if it exists, unless --replace is set."""
-    if options.server is None:
-        return File(options.filter, options.replace)
-    return Key(options.server, options.filter, options.replace)
+    if options.server is not None:
+        return Key(options.server, options.filter, options.replace)
+    if options.filter == STANDARD:
+        return Output()
+    return File(options.filter, options.replace)

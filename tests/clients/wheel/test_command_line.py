@@ -1,5 +1,6 @@
 """Runs the command ``oxbloom`` as its users do. ``test_copying.py`` tests ``oxbloom copy``."""
 
+import gzip
 import io
 import json
 import os
@@ -196,7 +197,7 @@ OPTIONS: dict[str, tuple[list[object], dict[str, Any]]] = {
     "native": ([], {"kind": "native", "growing": None, "seed": None}),
     "seed": (["--seed", 42], {"kind": "native", "seed": 42}),
     "growing": (["--growing"], {"kind": "native", "growing": 2}),
-    "expansion": (["--growing", 4], {"kind": "native", "growing": 4}),
+    "expansion": (["--expansion", 4], {"kind": "native", "growing": 4}),
     "counting": (["--counting"], {"kind": "counting", "growing": None}),
     "growing counting": (["--counting", "--growing"], {"kind": "counting", "growing": 2}),
     "window": (
@@ -384,7 +385,7 @@ def test_the_password_comes_from_the_variable_of_redis_cli_or_the_url() -> None:
 def test_the_permissions_that_the_page_names_suffice(server: Server, folder: Path) -> None:
     page = (ROOT / "docs/command-line.md").read_text()
     permitted = dict(re.findall(r"^\| `(.*)` \| `(.*)` \|$", page, re.MULTILINE))
-    assert set(permitted) == {"build", "check", "check --fetch", "info"}
+    assert set(permitted) == {"build", "add", "merge", "check", "check --fetch", "info"}
     path = write(folder / "lines", [b"apple"])
 
     def as_user(command: str, *arguments: object, **more: Any) -> Done:
@@ -395,9 +396,17 @@ def test_the_permissions_that_the_page_names_suffice(server: Server, folder: Pat
 
     as_user("build", path, "-c", 10)
     as_user("build", path, "-c", 10, "--replace")
+    as_user("add", path)
+    as_user("merge", "seen:a", "--replace")
     assert as_user("check", path).output == b"apple\n"
     assert as_user("check --fetch", path).output == b"apple\n"
     assert b"native" in as_user("info").output
+
+
+def old_filter(path: Path) -> bytes:
+    """Writes a filter to a file, and returns the content of the file."""
+    BloomFilter(10).tofile(path)
+    return path.read_bytes()
 
 
 # --- Existing files and keys ----------------------------------------------------------------------
@@ -405,12 +414,13 @@ def test_the_permissions_that_the_page_names_suffice(server: Server, folder: Pat
 
 def test_nothing_is_overwritten_without_replace(server: Server, folder: Path) -> None:
     path = folder / "filter"
-    path.write_bytes(b"kept")
-    server.client.set("key", "kept")
+    for target in ((path,), ("key", "-s", server.url)):
+        run("build", *target, "-c", 10, stdin=b"kept\n")
+    kept = path.read_bytes(), server.client.dump("key")
     expected = "use --replace to overwrite it"
     assert fails("build", path, "-c", 10) == f"'{path}' exists: {expected}"
     assert fails("build", "key", "-s", server.url, "-c", 10) == f"the key 'key' exists: {expected}"
-    assert path.read_bytes() == server.client.get("key") == b"kept"
+    assert (path.read_bytes(), server.client.dump("key")) == kept
     for target in ((path,), ("key", "-s", server.url)):
         run("build", *target, "-c", 10, "--replace", stdin=b"apple\n")
         assert run("check", *target, stdin=b"apple\n").output == b"apple\n"
@@ -441,7 +451,7 @@ def test_a_target_that_appears_during_a_build_is_not_overwritten(
 
 
 def test_a_link_is_followed(folder: Path) -> None:
-    (folder / "real").write_bytes(b"old")
+    old_filter(folder / "real")
     (folder / "link").symlink_to("real")
     run("build", folder / "link", "-c", 10, "--replace", stdin=b"apple\n")
     assert (folder / "link").is_symlink()
@@ -456,7 +466,7 @@ SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 @pytest.mark.parametrize("number", SIGNALS)
 def test_an_interrupted_build_leaves_no_file(folder: Path, number: signal.Signals) -> None:
     path = folder / "filter"
-    path.write_bytes(b"old")
+    old = old_filter(path)
     process = start("build", path, "-c", MILLION, "--replace")
     assert process.stdin
     process.stdin.write(b"apple\n" * 1_000_000)
@@ -465,7 +475,7 @@ def test_an_interrupted_build_leaves_no_file(folder: Path, number: signal.Signal
     errors = ends(process, SIGNALS[number])
     assert errors == ("oxbloom: interrupted\n" if number == signal.SIGINT else "")
     assert os.listdir(folder) == ["filter"]
-    assert path.read_bytes() == b"old"
+    assert path.read_bytes() == old
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -499,7 +509,7 @@ def test_an_interrupted_build_leaves_no_key(server: Server, number: signal.Signa
 def test_a_full_disk_leaves_no_file(folder: Path) -> None:
     """A limit on the size of files has the same effect as a full disk."""
     path = folder / "filter"
-    path.write_bytes(b"old")
+    old = old_filter(path)
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
@@ -507,7 +517,7 @@ def test_a_full_disk_leaves_no_file(folder: Path) -> None:
     error = fails("build", path, "-c", MILLION, "--replace", stdin=b"apple\n", preexec_fn=limit)
     assert error == f"cannot write '{path}': File too large"
     assert os.listdir(folder) == ["filter"]
-    assert path.read_bytes() == b"old"
+    assert path.read_bytes() == old
 
 
 def test_a_broken_pipe_is_no_error(folder: Path) -> None:
@@ -606,7 +616,9 @@ def test_output_that_cannot_be_written_is_an_error(folder: Path) -> None:
                 [*OXBLOOM_COMMAND, arguments[0], folder / "filter", *arguments[1:]],
                 input=b"apple\n", stdout=full, stderr=subprocess.PIPE, timeout=WITHIN, check=False,
             )  # fmt: skip
-        assert done.stderr == b"oxbloom: [Errno 28] No space left on device\n", arguments
+        assert done.stderr == b"oxbloom: cannot write the output: No space left on device\n", (
+            arguments
+        )
         assert done.returncode == 2
 
 
@@ -640,6 +652,103 @@ def test_wrong_arguments_are_rejected(folder: Path, arguments: list[str], expect
     assert os.listdir(folder) == []
 
 
+def test_only_filters_are_overwritten(server: Server, folder: Path) -> None:
+    write(folder / "text", [b"precious"])
+    error = fails("build", folder / "text", "-c", 9, "--replace", stdin=b"apple\n")
+    assert error.endswith("--replace overwrites filters only, so delete the file first")
+    assert (folder / "text").read_bytes() == b"precious\n"
+    run("build", folder / "filter", "-c", 9, stdin=b"apple\n")
+    error = fails("merge", folder / "text", folder / "filter", "--replace")
+    assert error.endswith("--replace overwrites filters only, so delete the file first")
+    server.client.rpush("list", "precious")
+    for command in (["build", "list", "-c", 9], ["merge", "list", "list"]):
+        error = fails(*command, "-s", server.url, "--replace", stdin=b"apple\n")
+        assert error.startswith(
+            ("the key 'list' holds a list: --replace", "the key holds something else")
+        )
+    assert server.client.llen("list") == 1
+
+
+def test_a_flag_does_not_swallow_the_name_of_a_file(folder: Path) -> None:
+    lines = write(folder / "lines", [b"apple"])
+    run("build", folder / "filter", "-c", 9, "--growing", lines)
+    assert BloomFilter.fromfile(folder / "filter").growing == 2
+
+
+def test_lines_may_be_compressed_and_start_with_a_mark(folder: Path) -> None:
+    (folder / "marked").write_bytes(b"\xef\xbb\xbfapple\n\xef\xbb\xbfpear\n")
+    (folder / "packed.gz").write_bytes(gzip.compress(b"plum\n" * 10_000 + b"quince"))
+    files = [folder / "marked", folder / "packed.gz"]
+    run("build", folder / "filter", "-c", 9, "-e", 1e-6, *files)
+    filter = BloomFilter.fromfile(folder / "filter")
+    assert len(filter) == 4
+    assert filter.contains_all(["apple", b"\xef\xbb\xbfpear", "plum", "quince"]) == [True] * 4
+    (folder / "packed.gz").write_bytes(b"no archive")
+    assert fails("check", folder / "filter", folder / "packed.gz").startswith("cannot read ")
+    (folder / "packed.gz").write_bytes(gzip.compress(b"plum\n" * 10_000)[:-20])
+    assert "cannot read " in run("check", folder / "filter", folder / "packed.gz", status=2).errors
+
+
+def test_a_filter_can_be_written_to_standard_output_and_read_from_standard_input(
+    folder: Path,
+) -> None:
+    lines = write(folder / "lines", [b"apple", b"pear"])
+    built = run("build", "-", lines, "-c", 9)
+    assert built.errors.startswith("added 2 lines to standard output: 2 new")
+    assert len(BloomFilter.load(built.output)) == 2
+    assert run("check", "-", lines, "--count", stdin=built.output).output == b"2\n"
+    assert not (folder / "-").exists()
+
+
+def test_a_filter_that_a_full_device_does_not_take_is_one_error(folder: Path) -> None:
+    command = [*OXBLOOM_COMMAND, "build", "-", "-c", "9"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command, input=b"apple\n", stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr == b"oxbloom: cannot write standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_names_are_printed_in_any_encoding(folder: Path, encoding: str) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    path = folder / "фильтр"
+    run("build", path, "-c", 9, stdin=b"apple\n", env=environment)
+    assert len(BloomFilter.fromfile(path)) == 1
+
+
+def test_lines_are_added_to_files_and_keys(server: Server, folder: Path) -> None:
+    for target in ([folder / "filter"], ["key", "-s", server.url]):
+        assert "no " in fails("add", *target, stdin=b"apple\n").lower()
+        run("build", *target, "-c", 9, stdin=b"apple\npear\n")
+        added = run("add", *target, stdin=b"pear\nplum\n").output
+        assert b"added 2 lines to " in added
+        assert b": 1 new, 1 already there" in added
+        found = run("check", *target, "--count", stdin=b"apple\npear\nplum\n").output
+        assert found == b"3\n"
+        error = fails("add", *target, stdin=b"\n".join(b"%d" % n for n in range(20)))
+        assert "full" in error
+    # What did not fit into the file was not added at all.
+    assert len(BloomFilter.fromfile(folder / "filter")) == 3
+
+
+def test_filters_with_one_seed_are_merged(server: Server, folder: Path) -> None:
+    for place in (["-s", server.url], []):
+        names = ["one", "other", "both"] if place else [folder / name for name in ("1", "2", "3")]
+        for name, items in zip(names, [b"apple\n", b"pear\n"], strict=False):
+            run("build", name, *place, "-c", 9, "--seed", 7, stdin=items)
+        merged = run("merge", names[2], names[0], names[1], *place).output
+        assert merged.startswith(b"merged 2 filters into ")
+        found = run("check", names[2], *place, "--count", stdin=b"apple\npear\n").output
+        assert found == b"2\n"
+        assert "exists: use --replace" in fails("merge", names[2], names[0], names[1], *place)
+        run("merge", names[2], names[0], *place, "--replace")
+        assert run("check", names[2], *place, status=1, stdin=b"pear\n").output == b""
+        run("build", names[0], *place, "-c", 9, "--seed", 8, "--replace", stdin=b"apple\n")
+        assert "seed" in fails("merge", names[2], names[0], names[1], *place, "--replace")
+
+
 def test_options_that_contradict_are_rejected(folder: Path) -> None:
     for options, expected in [
         (
@@ -651,7 +760,7 @@ def test_options_that_contradict_are_rejected(folder: Path) -> None:
         (["--window", "1h", "--slices", 65], ""),
         (["--window", "1h", "--slices", 300], ""),
         (["--window", "6000w"], ""),
-        (["--growing", "1e15"], ""),
+        (["--expansion", "1e15"], ""),
         (["-c", "1e18"], "memory"),
     ]:
         assert expected in fails("build", folder / "filter", "-c", 10, *options)
@@ -668,12 +777,15 @@ def test_unusable_servers_are_errors(server: Server, folder: Path) -> None:
             assert "the server: Redis URL must" in fails(*arguments, "-s", "localhost")
     with running() as bare:
         for arguments in (["info", "key"], ["check", "key"], ["build", "key", "-c", 9]):
-            assert "the server rejects BF." in fails(*arguments, "-s", bare.url)
+            assert "the server has no BF.* commands: it runs without the oxbloom module" in fails(
+                *arguments, "-s", bare.url
+            )
     for arguments in (["info", "no key"], ["check", "no key"], ["check", "no key", "--fetch"]):
         assert fails(*arguments, "-s", server.url) == "the server has no key 'no key'"
     server.client.set("text", "value")
     for arguments in (["info", "text"], ["check", "text"], ["check", "text", "--fetch"]):
-        assert "WRONGTYPE" in fails(*arguments, "-s", server.url, stdin=b"apple\n")
+        error = fails(*arguments, "-s", server.url, stdin=b"apple\n")
+        assert error == "the key holds something else, not a Bloom filter"
 
 
 def test_only_servers_need_redis(folder: Path) -> None:

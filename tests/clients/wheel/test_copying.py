@@ -480,5 +480,5 @@ def test_wrong_arguments_are_rejected(tool, source, destination):
 
 def test_servers_without_the_commands_are_rejected(tool, source):
     with running() as bare:
-        assert "the source rejects BF.SCANDUMP: unknown" in tool.run(bare, source, status=2)
-        assert "the destination rejects BF.LOADCHUNK: unknown" in tool.run(source, bare, status=2)
+        assert "the source has no BF.* commands" in tool.run(bare, source, status=2)
+        assert "the destination has no BF.* commands" in tool.run(source, bare, status=2)
