@@ -5,8 +5,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis::{Connection, Value};
 
-use testkit::clock::{self, SECOND, with_clock};
-use testkit::command::item;
 use testkit::forgery::{ENTRIES, Forgery, KINDS, Sealed};
 use testkit::info::{digest, digest_of, info_number};
 use testkit::memory::limited;
@@ -233,29 +231,4 @@ fn forged_numbers_are_rejected_or_harmless() {
     let server = with_small_aof().on(server.shut_down().0).start();
     assert_eq!(state(&mut server.connect()), expected, "the rewritten append-only file");
     assert!(!server.log().contains("panicked"), "{}", server.log());
-}
-
-#[test]
-fn an_addition_that_is_rejected_for_memory_leaves_master_and_replica_equal() {
-    let setup = || with_clock().module_arguments("filter-memory-limit 32kb");
-    for parameters in ["WINDOW 60", "WINDOW 60 REFRESH", "WINDOW 60 SLICES 64"] {
-        let master = clock::stopped(setup());
-        let replica = replica_of(&master, setup()).start();
-        let (mut client, mut follower) = (master.connect(), replica.connect());
-        run(&mut client, &format!("BF.RESERVE key 0.001 100 {parameters}")).unwrap();
-        let mut number = 0;
-        let mut add = |client: &mut Connection| {
-            number += 1;
-            run_words(client, &[b"BF.ADD".as_slice(), b"key", &item(number)]).is_ok()
-        };
-        while add(&mut client) {}
-        let mut rejected = 0;
-        for seconds in 1..30 {
-            clock::turn(&mut client, seconds * SECOND);
-            rejected += u32::from(!add(&mut client));
-        }
-        assert!(rejected > 0, "{parameters}: none was rejected");
-        wait_for_replica(&mut client, &mut follower);
-        assert_eq!(digest(&mut client), digest(&mut follower), "{parameters}: after {rejected} rejections");
-    }
 }

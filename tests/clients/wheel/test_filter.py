@@ -3,6 +3,8 @@
 import ast
 import copy
 import itertools
+import operator
+import os
 import pickle
 import random
 import signal
@@ -409,13 +411,11 @@ def test_filters_with_the_same_bits_are_equal(name):
     filter, _ = filled(name)
     same = filter.copy()
     assert filter == same
-    assert (filter != same) is False
     assert filter == BloomFilter.load(filter.dump())
     assert filter != filter.empty_like()
     same.clear()
     assert filter != same
     assert filter != "filter"
-    assert filter != None
     assert BloomFilter(10, seed=1) != BloomFilter(10, seed=2)
     with pytest.raises(TypeError, match="unhashable"):
         hash(filter)
@@ -532,12 +532,12 @@ FORKS = """
 import os, sys, threading, time
 from oxbloom import BloomFilter
 
-filter = BloomFilter(1_000_000, growing=True, seed=1)
+filter = BloomFilter(1_000_000, 1e-15, growing=True, seed=1)
 filter.add("before")
 stopped = threading.Event()
 rounds = [0, 0]
 WORK = {
-    "add_all": lambda number: filter.add_all(f"{number} {each}" for each in range(20_000)),
+    "add_all": lambda number: filter.add_all(f"{number % 50} {each}" for each in range(20_000)),
     "contains_all": lambda number: filter.contains_all(["item"] * 20_000),
     "copy": lambda number: filter.copy(),
 }
@@ -632,25 +632,24 @@ def test_a_signal_interrupts_an_update(alarm):
     assert filter.count_of(b"x" * 100) > 0
 
 
-@pytest.mark.parametrize("source", ["generator", "function", "list"])
-def test_a_signal_loses_no_item_of_an_iterator(alarm, source):
-    """A signal that interrupts the iterator itself loses the item that it was about to give, as in any loop."""
-    taken = itertools.count()
-
-    def generated() -> Iterator[str]:
-        while True:
-            yield str(next(taken))
-
-    sources: dict[str, Any] = {
-        "generator": generated,
-        "function": lambda: map(str, taken),
-        "list": lambda: itertools.chain.from_iterable(zip(map(str, taken), strict=True)),
-    }
-    filter = BloomFilter(100, 1e-9, growing=True)
+def test_a_signal_loses_no_item_of_an_iterator(alarm):
+    many = 1 << 40
+    iterator = itertools.repeat("item", many)
+    filter = BloomFilter(100, counting=True)
     with pytest.raises(RingError) as raised:
-        filter.add_all(sources[source]())
+        filter.add_all(iterator)
+    taken = many - operator.length_hint(iterator)
+    assert 0 < taken == len(raised.value.answers) == filter.count_of("item")
+
+
+def test_a_signal_interrupts_a_generator_itself(alarm):
+    taken = itertools.count()
+    filter = BloomFilter(100, 1e-18, growing=True)
+    with pytest.raises(RingError) as raised:
+        filter.add_all(str(number) for number in taken)
     count = len(raised.value.answers)
     assert count == len(filter)
+    # The generator may have been interrupted after it took a number, as in any loop.
     assert next(taken) - count <= 1
     assert filter.contains_all(str(number) for number in range(count)) == [True] * count
 
@@ -669,7 +668,7 @@ def test_an_interrupt_in_an_iterable_comes_after_the_items_before_it():
         yield from items(100)
         raise KeyboardInterrupt
 
-    filter = BloomFilter(1000, 1e-9)
+    filter = BloomFilter(1000, 1e-15)
     with pytest.raises(KeyboardInterrupt) as raised:
         filter.add_all(interrupted())
     assert raised.value.answers == [False] * 100
@@ -679,7 +678,7 @@ def test_an_interrupt_in_an_iterable_comes_after_the_items_before_it():
 def test_a_full_filter_reads_as_far_ahead_as_documented():
     rest = iter(items(10_000))
     with pytest.raises(FilterFullError, match="the first 1000 of these") as raised:
-        BloomFilter(1000, 1e-9).add_all(rest)
+        BloomFilter(1000, 1e-15).add_all(rest)
     assert raised.value.answers == [False] * 1000
     assert int(next(rest).split()[1]) <= 1000 + 4096
     assert "4096 are read ahead" in BloomFilter.add_all.__doc__.replace("\n", " ")
@@ -703,3 +702,13 @@ def test_help_shows_what_editors_show():
     assert {name: getattr(BloomFilter, name).__doc__ for name in documented} == documented
     public = {name for name in vars(BloomFilter) if not name.startswith("_")}
     assert public == {name for name in documented if not name.startswith("_")}
+
+
+def test_files_may_be_paths(tmp_path: Path) -> None:
+    filter = BloomFilter(10, seed=1)
+    filter.add("apple")
+    for path in (tmp_path / "path", str(tmp_path / "text"), os.fsencode(tmp_path / "bytes")):
+        filter.tofile(path)
+        assert BloomFilter.fromfile(path) == filter
+    with pytest.raises(FileNotFoundError):
+        BloomFilter.fromfile(tmp_path / "missing")
