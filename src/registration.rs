@@ -20,13 +20,14 @@ pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
         return Err("the server rejected the data types".to_owned());
     }
     commands::register_all(ctx).map_err(|name| format!("the server rejected {}", name.to_string_lossy()))?;
-    clock::register(ctx);
     if !info_section::register(ctx) {
         return Err("the server rejected the section of INFO".to_owned());
     }
     if !configuration::register(ctx) {
         return Err("the server rejected the configuration, correct the setting that the line above names".to_owned());
     }
+    // Last: after a load that fails, servers before 7.2 would still call listeners to their events.
+    clock::register(ctx);
     let version = env!("CARGO_PKG_VERSION");
     let settings = configuration::describe();
     ctx.log_notice(&format!(

@@ -29,19 +29,21 @@ pub(crate) static STOPPED_AT: AtomicI64 = AtomicI64::new(RUNNING);
 #[cfg(feature = "fault-injection")]
 const RUNNING: i64 = i64::MIN;
 
-/// Returns true if a test set the clock, which then does not stop by itself.
-fn is_set_by_test() -> bool {
-    #[cfg(feature = "fault-injection")]
-    let is_set = STOPPED_AT.load(Ordering::Relaxed) != RUNNING;
-    #[cfg(not(feature = "fault-injection"))]
-    let is_set = false;
-    is_set
+/// Returns the time that a test set, in milliseconds since 1970. Such a clock does not stop by itself in scripts.
+#[cfg(feature = "fault-injection")]
+fn time_of_test() -> Option<i64> {
+    Some(STOPPED_AT.load(Ordering::Relaxed)).filter(|&time| time != RUNNING)
+}
+
+#[cfg(not(feature = "fault-injection"))]
+fn time_of_test() -> Option<i64> {
+    None
 }
 
 impl Context<'_> {
     /// Returns the time for filters that forget, in milliseconds since 1970.
     pub(crate) fn now(&self) -> u64 {
-        let stops = available!(RedisModule_CachedMicroseconds).is_some() && !is_set_by_test();
+        let stops = available!(RedisModule_CachedMicroseconds).is_some() && time_of_test().is_none();
         if stops || !self.is_in_script_or_transaction() {
             return self.clock();
         }
@@ -55,11 +57,7 @@ impl Context<'_> {
     }
 
     fn clock(&self) -> u64 {
-        #[cfg(feature = "fault-injection")]
-        let stopped = Some(STOPPED_AT.load(Ordering::Relaxed)).filter(|&time| time != RUNNING);
-        #[cfg(not(feature = "fault-injection"))]
-        let stopped = None;
-        u64::try_from(stopped.unwrap_or_else(|| self.time_of_command())).unwrap_or(0)
+        u64::try_from(time_of_test().unwrap_or_else(|| self.time_of_command())).unwrap_or(0)
     }
 
     /// Returns the time at which the command, script or transaction began if the server offers it, or else the present
