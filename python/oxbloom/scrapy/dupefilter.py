@@ -10,6 +10,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from redis.exceptions import NoPermissionError
 from scrapy.dupefilters import RFPDupeFilter as ScrapyDupeFilter
 
 from oxbloom._sharded.filter import ShardedFilter
@@ -137,16 +138,24 @@ class RFPDupeFilter(ScrapyDupeFilter):
         if flush:
             self.clear()
         self.retries.until_answered(self.filter.reserve)
-        if logger.isEnabledFor(logging.INFO):
+        self._log_start(error_rate)
+
+    def _log_start(self, error_rate: float) -> None:
+        """Logs the filter that the crawl uses, unless the user of the server may not read it."""
+        if not logger.isEnabledFor(logging.INFO):
+            return
+        try:
             info = self.retries.until_answered(self.filter.info).value
-            logger.info(
-                "Bloom filter %r on %s: %d requests, %.3g %% full, error rate %.3g %%",
-                self.filter.keys[0],
-                self.retries.server,
-                info.items,
-                100 * info.items / info.capacity,
-                100 * error_rate,
-            )
+        except NoPermissionError:
+            return
+        logger.info(
+            "Bloom filter %r on %s: %d requests, %.3g %% full, error rate %.3g %%",
+            self.filter.keys[0],
+            self.retries.server,
+            info.items,
+            100 * info.items / info.capacity,
+            100 * error_rate,
+        )
 
     def request_seen(self, request: Request) -> bool:
         """Returns True if any crawler has seen the request before, and adds it otherwise. Takes one round trip.

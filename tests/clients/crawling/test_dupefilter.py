@@ -177,6 +177,16 @@ def test_a_start_is_one_line_with_the_key_the_server_the_fill_and_the_rate(
     ]
 
 
+def test_a_user_who_may_not_read_the_filter_gets_no_line(server, dupefilter, caplog):
+    caplog.set_level(logging.INFO, "oxbloom")
+    server.client.acl_setuser(
+        "adder", enabled=True, nopass=True, keys="*", commands=["+@all", "-bf.info"]
+    )
+    assert not dupefilter(REDIS_PARAMS={"username": "adder", "password": "any"}).request_seen(PAGE)
+    assert not [record for record in caplog.records if record.name.startswith("oxbloom")]
+    server.client.acl_deluser("adder")
+
+
 def test_a_missing_password_is_an_error_that_names_the_server_and_the_setting(
     server, spider, caplog
 ):
