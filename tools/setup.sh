@@ -124,8 +124,9 @@ case ${1:-} in
     needs 'command -v dpkg-shlibdeps' dpkg-dev
     python3 -m venv "$2"
     "$2/bin/pip" install -q cargo-zigbuild==0.24.0 maturin==1.16.0 wheel==0.48.0 ziglang==0.15.2
-    cargo install -q --locked --root "$2" cargo-deb@3.8.0 cargo-generate-rpm@0.21.1
-    cargo install -q --locked --root "$2" --features cli cargo-about@0.9.3 ;;
+    echo "Compiling three tools once, with their progress below: this takes twenty to forty-five minutes."
+    cargo install --locked --root "$2" cargo-deb@3.8.0 cargo-generate-rpm@0.21.1
+    cargo install --locked --root "$2" --features cli cargo-about@0.9.3 ;;
   root-file-system)
     [ "$(id -u)" = 0 ] || { echo "The files of a release are tested as root."; exit 1; }
     needs 'command -v mmdebstrap' mmdebstrap
