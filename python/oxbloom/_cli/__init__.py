@@ -40,9 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command, and returns its exit status."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # names may have characters that the encoding lacks
+            # Names may have characters that the encoding lacks.
+            stream.reconfigure(errors="backslashreplace")
     for number in TERMINATING:
         if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP
             signal.signal(number, terminate)

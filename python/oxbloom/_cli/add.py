@@ -3,11 +3,7 @@
 import argparse
 
 from oxbloom._cli import arguments, build, lines, store
-from oxbloom._cli.errors import CommandError
 from oxbloom._cli.text import shown
-from oxbloom._oxbloom import FilterFullError
-
-ITEMS_PER_COMMAND = 1000
 
 
 def add_to(commands: arguments.Subparsers) -> None:
@@ -19,7 +15,7 @@ def add_to(commands: arguments.Subparsers) -> None:
     )
     arguments.add_filter(parser)
     arguments.add_lines(parser)
-    parser.set_defaults(run=run, replace=True)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -27,19 +23,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def add_to_file(options: argparse.Namespace) -> int:
-    filter = store.load(options)
-    destination = store.destination(options)
-    added = present = 0
-    for batch in lines.batches(options.lines, what="adding"):
-        try:
-            present += sum(filter.add_all(batch))
-        except FilterFullError:
-            raise CommandError(
-                f"the filter is full after {len(filter):,} items: build a larger one"
-            ) from None
-        added += len(batch)
-    destination.save(filter)
-    build.report(destination, added, present, filter)
+    filter, destination = store.load_to_replace(options.filter)
+    batches = lines.batches(options.lines, what="adding")
+    build.fill(filter, batches, destination, if_full="build a larger one")
     return 0
 
 
@@ -49,11 +35,9 @@ def add_to_key(options: argparse.Namespace) -> int:
     client, key = servers.connect_for_filter(options.server, "BF.INSERT"), options.filter
     added = new = 0
     with servers.errors():
-        if not client.execute_command("EXISTS", key):
-            raise CommandError(f"the server has no key {shown(key)}: create it with build")
+        servers.check_exists(client, key, otherwise=": create it with build")
         for batch in lines.batches(options.lines, what="adding"):
-            for start in range(0, len(batch), ITEMS_PER_COMMAND):
-                some = batch[start : start + ITEMS_PER_COMMAND]
+            for some in servers.per_command(batch):
                 for answer in client.execute_command("BF.INSERT", key, "NOCREATE", "ITEMS", *some):
                     if isinstance(answer, Exception):
                         raise answer

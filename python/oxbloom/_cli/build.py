@@ -1,6 +1,7 @@
 """`oxbloom build`: builds a filter from lines."""
 
 import argparse
+from collections.abc import Iterable
 
 from oxbloom._cli import arguments, lines, store
 from oxbloom._cli.errors import CommandError, say
@@ -30,22 +31,32 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise CommandError(str(error)) from None
     destination = store.destination(options)
+    batches = lines.batches(options.lines, what="building")
+    fill(filter, batches, destination, if_full="use a larger --capacity, or --growing")
+    return 0
+
+
+def fill(
+    filter: BloomFilter,
+    batches: Iterable[list[bytes]],
+    destination: store.Destination,
+    *,
+    if_full: str,
+) -> None:
+    """Adds lines to a filter and saves it. Prints what was added, to standard error if standard output has the filter.
+
+    if_full: what the user can do if the filter does not take all lines.
+    """
     added = present = 0
-    for batch in lines.batches(options.lines, what="building"):
+    for batch in batches:
         try:
             present += sum(filter.add_all(batch))
         except FilterFullError:
             raise CommandError(
-                f"the filter is full after {len(filter):,} items: use a larger --capacity, or --growing"
+                f"the filter is full after {len(filter):,} items: {if_full}"
             ) from None
         added += len(batch)
     destination.save(filter)
-    report(destination, added, present, filter)
-    return 0
-
-
-def report(destination: store.Destination, added: int, present: int, filter: BloomFilter) -> None:
-    """Prints what was added, to standard error if standard output has the filter."""
     line = (
         f"added {added:,} lines to {destination.name}: {added - present:,} new, {present:,} already there; "
         f"{size(filter.memory)}"

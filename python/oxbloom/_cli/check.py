@@ -7,10 +7,8 @@ from itertools import compress
 
 from oxbloom._cli import arguments, lines, store
 from oxbloom._cli.errors import CommandError
-from oxbloom._cli.text import shown
 
 FOUND, NOT_FOUND = 0, 1  # exit statuses, as in grep
-ITEMS_PER_COMMAND = 1000
 PREFIXES = (b"no\t", b"yes\t")
 
 Contains = Callable[[list[bytes]], list[bool]]
@@ -85,13 +83,11 @@ def question(options: argparse.Namespace) -> Contains:
 
     client, key = servers.connect_for_filter(options.server, "BF.MEXISTS"), options.filter
     with servers.errors():
-        if not client.execute_command("EXISTS", key):
-            raise CommandError(f"the server has no key {shown(key)}")
+        servers.check_exists(client, key)
 
     def contains(items: list[bytes]) -> list[bool]:
         with servers.errors(), client.pipeline(transaction=False) as pipeline:
-            for start in range(0, len(items), ITEMS_PER_COMMAND):
-                some = items[start : start + ITEMS_PER_COMMAND]
+            for some in servers.per_command(items):
                 pipeline.execute_command("BF.MEXISTS", key, *some)
             return [bool(flag) for reply in pipeline.execute() for flag in reply]
 

@@ -54,10 +54,9 @@ def merge_keys(options: argparse.Namespace) -> int:
     client, key = servers.connect_for_filter(options.server, "BF.MERGE"), options.filter
     with servers.errors():
         for source in options.sources:
-            if not client.execute_command("EXISTS", source):
-                raise CommandError(f"the server has no key {shown(source)}")
+            servers.check_exists(client, source)
         if not options.replace and client.execute_command("EXISTS", key):
-            raise CommandError(f"the key {shown(key)} exists: use --replace to overwrite it")
+            raise store.key_exists(key)
         client.execute_command("BF.MERGE", key, len(options.sources), *options.sources, "REPLACE")
     print(f"merged {len(options.sources)} filters into {shown(key)}")
     return 0

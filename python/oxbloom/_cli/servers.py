@@ -1,7 +1,7 @@
 """Connects to servers and clusters. Importing this needs redis-py."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from redis.cluster import RedisCluster
 from redis.retry import Retry
 
 PASSWORD_VARIABLE = "REDISCLI_AUTH"  # that of redis-cli
+ITEMS_PER_COMMAND = 1000
 UNREACHABLE = (RedisError, exceptions.RedisClusterException)
 
 Rejection = ResponseError  # an error as the reply to a command
@@ -80,6 +81,18 @@ def check_replaced(client: Client, key: bytes) -> None:
         raise CommandError(
             f"the key {shown(key)} holds a {kind.decode()}: --replace overwrites filters only, so delete the key first"
         )
+
+
+def check_exists(client: Client, key: bytes, *, otherwise: str = "") -> None:
+    """Raises CommandError if a key does not exist. `otherwise` ends its text."""
+    if not client.execute_command("EXISTS", key):
+        raise CommandError(f"the server has no key {shown(key)}{otherwise}")
+
+
+def per_command(items: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Yields as many items at a time as one command takes."""
+    for start in range(0, len(items), ITEMS_PER_COMMAND):
+        yield items[start : start + ITEMS_PER_COMMAND]
 
 
 @contextmanager

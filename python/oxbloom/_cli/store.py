@@ -46,10 +46,17 @@ def load_file(path: bytes) -> BloomFilter:
         raise CommandError(f"{shown(path)}: {error}") from None
 
 
+def load_to_replace(path: bytes) -> tuple[BloomFilter, "File | Output"]:
+    """Loads the filter in a file, and returns it with the destination that replaces it."""
+    filter = load_file(path)
+    return filter, Output() if path == STANDARD else File(path, replace=True, is_loaded=True)
+
+
 class File:
     """A file for a new filter, which is saved completely or not at all."""
 
-    def __init__(self, path: bytes, replace: bool) -> None:
+    def __init__(self, path: bytes, replace: bool, *, is_loaded: bool = False) -> None:
+        """Checks that the file may be written. `is_loaded`: the caller has loaded a filter from it."""
         self.path = os.path.realpath(path)  # replaces the target of a link, not the link
         self.replace = replace
         self.name = shown(path)
@@ -66,7 +73,7 @@ class File:
                 raise CommandError(f"{self.name} is no regular file")
             if not replace:
                 raise self.exists()
-            if status.st_size:
+            if status.st_size and not is_loaded:
                 self.check_replaced()
 
     def check_replaced(self) -> None:
@@ -138,19 +145,20 @@ class Key:
             if replace:
                 servers.check_replaced(self.client, key)
             elif self.client.execute_command("EXISTS", key):
-                raise self.exists()
-
-    def exists(self) -> CommandError:
-        return CommandError(f"the key {self.name} exists: use --replace to overwrite it")
+                raise key_exists(key)
 
     def save(self, filter: BloomFilter) -> None:
         try:
             with self.errors(), reported("saving") as progress:
                 filter.save_to(self.client, self.key, replace=self.replace, progress=progress)
         except KeyError:
-            raise self.exists() from None
+            raise key_exists(self.key) from None
         except RuntimeError as error:
             raise CommandError(f"key {self.name}: {error}") from None
+
+
+def key_exists(key: bytes) -> CommandError:
+    return CommandError(f"the key {shown(key)} exists: use --replace to overwrite it")
 
 
 Destination = File | Key | Output
