@@ -314,13 +314,13 @@ impl FilterBuilder {
     /// Returns the window, or `None` if the filter does not forget.
     fn checked_window(&self) -> Result<Option<Window>, Error> {
         let invalid = |reason| Err(Error::InvalidWindow(reason));
-        let length = match self.window.map(|window| u64::try_from(window.as_millis()).unwrap_or(u64::MAX)) {
-            Some(0) => return invalid(InvalidWindow::TooShort),
-            Some(MAX_LENGTH..) if self.window != Some(Duration::from_millis(MAX_LENGTH)) => {
-                return invalid(InvalidWindow::TooLong);
-            }
-            length => length.and_then(NonZeroU64::new),
-        };
+        if self.window.is_some_and(|window| window > Duration::from_millis(MAX_LENGTH)) {
+            return invalid(InvalidWindow::TooLong);
+        }
+        let length = self.window.and_then(|window| NonZeroU64::new(window.as_millis() as u64));
+        if self.window.is_some() && length.is_none() {
+            return invalid(InvalidWindow::TooShort);
+        }
         let slices = self.slices.unwrap_or(DEFAULT_SLICES);
         if !SLICES.contains(&slices) {
             return invalid(InvalidWindow::Slices);

@@ -191,14 +191,14 @@ impl Table {
     #[cold]
     fn forget_in_segment(&mut self, path: Path) -> bool {
         let (segment, forgotten) = (self.segment(path), self.forgotten());
-        let mut groups = 0..1 << segment.log_groups();
+        let groups = 0..1 << segment.log_groups();
         if !groups.clone().any(|group| segment.holds_forgotten(group, forgotten)) {
             return false;
         }
-        groups.all(|group| {
+        for group in groups {
             self.forget_in_group::<Broadword>(path, group);
-            true
-        })
+        }
+        true
     }
 
     /// Drops the forgotten slots of the group at a position. Returns the position of the next group; the first group

@@ -319,7 +319,7 @@ impl Forgery {
 }
 
 impl Forgery {
-    /// Returns the header with numbers that follow from forged ones, unless they were forged as well.
+    /// Returns the header, in which numbers that were not forged agree with those that were.
     fn agreeing_header(&self) -> Vec<u8> {
         let mut header = self.header.clone();
         let mut put = |at: usize, value: u64| {
