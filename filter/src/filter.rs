@@ -232,6 +232,7 @@ impl Filter {
 
 impl Filter {
     /// Removes all items. The filter is then as it was when it was created, with the same options and the same seed.
+    /// It keeps the time that [`advance_to`](Filter::advance_to) has set.
     ///
     /// # Errors
     ///
@@ -246,7 +247,9 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn clear(&mut self) -> Result<(), Error> {
-        *self = self.empty_like(|_bytes| true)?;
+        let mut empty = self.empty_like(|_bytes| true)?;
+        empty.advance_to(Duration::from_millis(self.time_of_change()));
+        *self = empty;
         Ok(())
     }
 }
@@ -453,11 +456,16 @@ impl Clone for Filter {
     ///
     /// Aborts the process if there is no memory for it, as other collections do.
     fn clone(&self) -> Filter {
-        self.try_clone().unwrap_or_else(|_| {
-            let size = std::alloc::Layout::array::<u8>(self.memory_usage()).unwrap_or(std::alloc::Layout::new::<u8>());
-            std::alloc::handle_alloc_error(size)
-        })
+        or_abort(self.try_clone(), self.memory_usage())
     }
+}
+
+/// Returns the value, or aborts the process, as other collections do, if there was no memory for its `bytes`.
+pub(crate) fn or_abort<T>(value: Result<T, Error>, bytes: usize) -> T {
+    value.unwrap_or_else(|_| {
+        let size = std::alloc::Layout::array::<u8>(bytes).unwrap_or(std::alloc::Layout::new::<u8>());
+        std::alloc::handle_alloc_error(size)
+    })
 }
 
 impl fmt::Debug for Filter {

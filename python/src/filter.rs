@@ -510,17 +510,7 @@ impl BloomFilter {
 
     /// Removes all items. The options, the seed and the time stay the same.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| {
-            self.with_mut_detached(|filter| {
-                let mut empty = filter.empty_like(|_bytes| true)?;
-                if let Some(windowed) = filter.windowed() {
-                    empty.advance_to(Duration::from_millis(windowed.slices().time(0)));
-                }
-                *filter = empty;
-                Ok(())
-            })
-        })?
-        .map_err(failed)
+        py.detach(|| self.with_mut_detached(Filter::clear))?.map_err(failed)
     }
 
     fn __eq__(&self, py: Python<'_>, other: &Bound<'_, BloomFilter>) -> PyResult<bool> {

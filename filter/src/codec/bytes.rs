@@ -14,7 +14,7 @@ use super::chunk::BITS_CHUNK_BYTES;
 use super::fields::Fields;
 use super::{HEADER_CURSOR, Header, Origin, encode_header, is_header, load_chunk, next_chunk};
 use crate::error::{DecodeError, Error};
-use crate::filter::Filter;
+use crate::filter::{Filter, or_abort};
 
 const MAGIC: [u8; 8] = *b"OXBLOOM\x01";
 
@@ -115,27 +115,24 @@ impl PartialEq for Filter {
     ///
     /// Aborts the process if there is no memory for a chunk of each, of at most a few megabytes.
     fn eq(&self, other: &Filter) -> bool {
-        let header = |filter| encode_header(filter).unwrap_or_else(|_| no_memory());
-        if header(self) != header(other) {
-            return false;
-        }
-        let mut cursor = HEADER_CURSOR;
-        loop {
-            let chunk = |filter| next_chunk(filter, cursor).unwrap_or_else(|_| no_memory());
-            match (chunk(self), chunk(other)) {
-                (None, None) => return true,
-                (Some(one), Some(other)) if one.cursor == other.cursor && one.data == other.data => {
-                    cursor = one.cursor;
-                }
-                _ => return false,
-            }
-        }
+        or_abort(have_equal_bytes(self, other), BITS_CHUNK_BYTES)
     }
 }
 
-/// Ends the process as other collections do.
-fn no_memory() -> ! {
-    std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u8; BITS_CHUNK_BYTES]>())
+fn have_equal_bytes(one: &Filter, other: &Filter) -> Result<bool, Error> {
+    if encode_header(one)? != encode_header(other)? {
+        return Ok(false);
+    }
+    let mut cursor = HEADER_CURSOR;
+    loop {
+        match (next_chunk(one, cursor)?, next_chunk(other, cursor)?) {
+            (None, None) => return Ok(true),
+            (Some(chunk), Some(of_other)) if chunk.cursor == of_other.cursor && chunk.data == of_other.data => {
+                cursor = chunk.cursor;
+            }
+            _ => return Ok(false),
+        }
+    }
 }
 
 fn append_chunk(bytes: &mut Vec<u8>, cursor: u64, data: &[u8]) -> Result<(), Error> {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use oxbloom_filter::internals::codec::{self, Header, Origin};
 use oxbloom_filter::internals::{
@@ -536,5 +537,24 @@ fn no_item_lives_longer_than_the_window_whatever_a_master_says() {
         assert!(numbers.iter().all(|&number| contains(&filter, number, START + 999)));
         assert!(!numbers.iter().any(|&number| contains(&filter, number, START + 1130)));
         assert!(whole(&through_a_file(&filter)) == whole(&filter));
+    }
+}
+
+/// Without its time, the filter would take its next items for old ones.
+#[test]
+fn a_cleared_filter_keeps_its_time() {
+    let minute = Duration::from_secs(60);
+    let base = Filter::builder().error_rate(0.01).capacity(500).seed(7);
+    for builder in [base.window(minute), base.window(minute).growing(2), base.rolling().window(minute), base.rolling()]
+    {
+        let (mut filter, mut new) = (builder.build().unwrap(), builder.build().unwrap());
+        filter.advance_to(Duration::from_millis(START));
+        new.advance_to(Duration::from_millis(START));
+        filter.insert_batch((0..300).map(item)).unwrap();
+        filter.clear().unwrap();
+        assert!(filter == new && filter.is_empty() && !filter.contains(item(0)), "{builder:?}");
+        filter.insert_batch((0..300).map(item)).unwrap();
+        filter.advance_to(Duration::from_millis(START) + minute - Duration::from_millis(1));
+        assert!(filter.contains_batch((0..300).map(item)).into_iter().all(|found| found), "{builder:?}");
     }
 }
