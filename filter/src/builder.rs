@@ -235,8 +235,8 @@ impl FilterBuilder {
     ///
     /// [`Error::InvalidErrorRate`], [`Error::InvalidCapacity`], [`Error::InvalidExpansion`] or [`Error::InvalidWindow`]
     /// if an option is out of range or lacks another; [`Error::Contradiction`] if two options exclude each other;
-    /// [`Error::OutOfMemory`] if the memory cannot be allocated or
-    /// addressed; [`Error::CannotGrow`] if a classic filter cannot have these options.
+    /// [`Error::OutOfMemory`] if the memory cannot be allocated or addressed; [`Error::CannotGrow`] if a classic filter
+    /// cannot have these options.
     ///
     /// ```
     /// # use oxbloom_filter::{Error, Filter};

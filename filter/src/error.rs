@@ -1,6 +1,8 @@
 //! The errors of operations.
 
 /// The error of an operation on a filter. The filter is unchanged.
+///
+/// The other errors of the crate convert to it, so that `?` accepts all of them in a function that returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,7 +16,7 @@ pub enum Error {
     InvalidWindow(InvalidWindow),
     /// These two options of the builder exclude each other.
     Contradiction(&'static str, &'static str),
-    /// The memory cannot be allocated or addressed.
+    /// The memory cannot be allocated or addressed, whatever the operation.
     OutOfMemory,
     /// The filter does not grow, and is at its capacity.
     Full,
@@ -60,13 +62,19 @@ impl std::fmt::Display for InvalidWindow {
 
 impl From<MergeError> for Error {
     fn from(error: MergeError) -> Error {
-        Error::Merge(error)
+        match error {
+            MergeError::OutOfMemory => Error::OutOfMemory,
+            error => Error::Merge(error),
+        }
     }
 }
 
 impl From<DecodeError> for Error {
     fn from(error: DecodeError) -> Error {
-        Error::Decode(error)
+        match error {
+            DecodeError::OutOfMemory => Error::OutOfMemory,
+            error => Error::Decode(error),
+        }
     }
 }
 
@@ -132,10 +140,11 @@ pub enum DecodeError {
 }
 
 impl From<Error> for DecodeError {
-    /// Returns [`DecodeError::Corrupt`] for any error but [`Error::OutOfMemory`]: no filter has such content.
+    /// Returns [`DecodeError::Corrupt`] for an error of another operation: no filter has such content.
     fn from(error: Error) -> DecodeError {
         match error {
             Error::OutOfMemory => DecodeError::OutOfMemory,
+            Error::Decode(error) => error,
             _ => DecodeError::Corrupt,
         }
     }
@@ -196,6 +205,7 @@ impl From<Error> for MergeError {
     fn from(error: Error) -> MergeError {
         match error {
             Error::CannotGrow => MergeError::CannotGrow,
+            Error::Merge(error) => error,
             _ => MergeError::OutOfMemory,
         }
     }

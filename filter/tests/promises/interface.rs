@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oxbloom_filter::{DecodeError, Error, Filter, FilterBuilder, InvalidWindow, MergeError};
+use oxbloom_filter::{DecodeError, Error, Filter, FilterBuilder, InvalidWindow, MergeError, Mismatch};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::model::item;
@@ -255,6 +255,14 @@ fn a_question_mark_converts_between_all_errors() {
     assert!(matches!(mismatch, Err(Error::Merge(MergeError::SourcesDiffer(_)))));
     let decode = |bytes: &[u8]| -> Result<Filter, Error> { Ok(Filter::from_bytes(bytes)?) };
     assert_eq!(decode(b"no filter").err(), Some(Error::Decode(DecodeError::Corrupt)));
+    // Memory is one error for all operations, and a conversion back loses nothing.
+    assert_eq!([Error::from(DecodeError::OutOfMemory), MergeError::OutOfMemory.into()], [Error::OutOfMemory; 2]);
+    for error in [DecodeError::NewerVersion, DecodeError::Foreign, DecodeError::OutOfMemory] {
+        assert_eq!(DecodeError::from(Error::from(error)), error);
+    }
+    for error in [MergeError::SourcesDiffer(Mismatch::Seed), MergeError::CannotGrow, MergeError::OutOfMemory] {
+        assert_eq!(MergeError::from(Error::from(error)), error);
+    }
 }
 
 #[test]
