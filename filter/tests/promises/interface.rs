@@ -281,3 +281,35 @@ fn equal_filters_have_the_same_options_and_items_and_a_cleared_one_equals_a_new_
         assert!(filter == filled(builder));
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn a_forked_process_gets_other_seeds() {
+    let seed = || Filter::builder().build().unwrap().seed().unwrap();
+    // From here on, a generator of random numbers in the process would have a state, which the fork would copy.
+    seed();
+    let mut pipe = [0; 2];
+    // SAFETY: the array has room for both ends.
+    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+    let [reader, writer] = pipe;
+    // SAFETY: the child only creates a filter, writes to the pipe and exits; glibc's allocator works after a fork.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let bytes = seed().to_ne_bytes();
+        // SAFETY: the bytes are alive, and nothing of this process has to be dropped.
+        unsafe {
+            libc::write(writer, bytes.as_ptr().cast(), bytes.len());
+            libc::_exit(0);
+        }
+    }
+    assert!(child > 0);
+    let (of_parent, mut of_child) = (seed(), [0; 8]);
+    // SAFETY: the array has room for what is read, and the ends are closed once.
+    unsafe {
+        libc::close(writer);
+        assert_eq!(libc::read(reader, of_child.as_mut_ptr().cast(), of_child.len()), 8);
+        libc::close(reader);
+        assert_eq!(libc::waitpid(child, std::ptr::null_mut(), 0), child);
+    }
+    assert_ne!(u64::from_ne_bytes(of_child), of_parent);
+}
