@@ -70,7 +70,7 @@ pub(crate) unsafe fn dispatch(
 #[inline(never)]
 fn reject(ctx: &Context, args: Args, error: Error) {
     catch_panic(c"rejection", (), || rejection::record(ctx, args, error));
-    ctx.reply_error(error);
+    ctx.reply_error(args, error);
 }
 
 /// The flags of all keys after the first. They are only read.

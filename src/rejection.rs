@@ -99,11 +99,11 @@ impl LogLine {
 
     /// Writes the rejected command, its key, its client, and the error.
     fn describe(&mut self, ctx: &Context, args: Args, error: Error, is_replicated: bool) {
-        let mut args = args.iter();
-        if let Some(name) = args.next() {
+        let mut first = args.iter();
+        if let Some(name) = first.next() {
             let _ = write!(self, "{}", name.shown());
         }
-        if let Some(key) = args.next() {
+        if let Some(key) = first.next() {
             let _ = write!(self, " '{}'", key.shown());
         }
         if is_replicated {
@@ -112,6 +112,9 @@ impl LogLine {
             self.describe_client(ctx);
         }
         let _ = write!(self, ": {}", error.text().to_str().unwrap_or_default());
+        if let Some(position) = error.unknown_argument() {
+            let _ = write!(self, " '{}'", args.at(position).shown());
+        }
     }
 
     /// Writes the client's address, or its ID on servers that cannot report the address, and its user.

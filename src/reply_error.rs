@@ -3,11 +3,13 @@
 //! Where RedisBloom has an error, the text is RedisBloom's to the letter, even if it lacks the `ERR`: clients compare
 //! these texts.
 
-use std::ffi::CStr;
+use std::borrow::Cow;
+use std::ffi::{CStr, CString};
 
 use oxbloom_filter::{DecodeError, MergeError, Mismatch};
 
 use crate::rejection_reason::Reason;
+use crate::server::Args;
 
 /// The limit that a request for memory exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +102,11 @@ errors! {
         InsertBadErrorRate => c"Bad error rate";
         InsertBadExpansion => c"Bad expansion";
         InsertRange => c"Bad argument received";
-        UnknownArgument => c"Unknown argument received";
+        // The positions have 32 bits, so that results of commands still fit into a register.
+        // RedisBloom's BF.INSERT has this error. The log also names the argument, which is at this position.
+        UnknownArgument(_position: u32) => c"Unknown argument received";
+        // RedisBloom's BF.RESERVE ignores unknown options, so no client knows a text: the reply names the argument.
+        UnknownOption(_position: u32) => c"ERR unknown option";
         RepeatedArgument => c"ERR repeated argument: give each option once";
         UnknownInformation => c"Invalid information value";
         CannotCreate => c"ERR could not create filter";
@@ -147,6 +153,25 @@ errors! {
 }
 
 impl Error {
+    /// Returns the text of the reply to a command with these arguments.
+    pub(crate) fn reply(self, args: Args) -> Cow<'static, CStr> {
+        match self {
+            Error::UnknownOption(position) => {
+                let text = format!("ERR unknown option '{}': correct or remove it", args.at(position as usize).shown());
+                CString::new(text).map_or(Cow::Borrowed(self.text()), Cow::Owned)
+            }
+            _ => Cow::Borrowed(self.text()),
+        }
+    }
+
+    /// Returns the position of the argument that is no option of the command, if this is the error.
+    pub(crate) fn unknown_argument(self) -> Option<usize> {
+        match self {
+            Error::UnknownArgument(position) | Error::UnknownOption(position) => Some(position as usize),
+            _ => None,
+        }
+    }
+
     /// Returns the limit that was exceeded, as it stands in the text, if this is an error for lack of memory.
     pub(crate) fn limit(self) -> Option<&'static str> {
         match self {

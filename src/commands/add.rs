@@ -141,7 +141,7 @@ fn parse<'a>(ctx: &Context, args: Args<'a>) -> Result<InsertRequest<'a>, Error> 
             } else if option.is("NX") {
                 flag_once(&mut skip_duplicates)?;
             } else {
-                return Err(Error::UnknownArgument);
+                return Err(Error::UnknownArgument(next as u32));
             }
         }
         next += length;

@@ -86,7 +86,7 @@ pub(super) fn insert(args: Args) -> Result<InsertRequest, Error> {
                 options.nonscaling = true;
                 1
             }
-            _ => return Err(Error::UnknownArgument),
+            _ => return Err(Error::UnknownArgument(next as u32)),
         };
     }
     Err(Error::WrongArity)

@@ -92,7 +92,7 @@ fn parse(ctx: &Context, args: Args) -> Result<CreateOptions, Error> {
             let value = rest.next().ok_or(Error::BadExpireTime)?;
             set_once(&mut expires_at, expire.expires_at(ctx, value)?)?;
         } else {
-            return Err(Error::UnknownArgument);
+            return Err(Error::UnknownOption((args.len() - 1 - rest.count()) as u32));
         }
     }
     let expansion = match expansion {

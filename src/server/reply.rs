@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_long, c_longlong};
 
+use super::args::Args;
 use super::context::Context;
 use super::feature;
 use crate::ffi::call;
@@ -12,16 +13,17 @@ impl Context<'_> {
         self.reply_simple(c"OK");
     }
 
-    /// Replies with the error. If an array was already started, fills its missing elements with the error, since the
-    /// client would otherwise consume the next replies as elements.
-    pub(crate) fn reply_error(&self, error: Error) {
+    /// Replies with the error of a command with these arguments. If an array was already started, fills its missing
+    /// elements with the error, since the client would otherwise consume the next replies as elements.
+    pub(crate) fn reply_error(&self, args: Args, error: Error) {
+        let text = error.reply(args);
         while self.pending_replies.get() > 0 {
             self.count_sent(1);
             // SAFETY: the context is alive, and the text ends with a NUL.
             unsafe {
                 match error {
                     Error::WrongArity => call!(RedisModule_WrongArity(self.as_raw())),
-                    error => call!(RedisModule_ReplyWithError(self.as_raw(), error.text().as_ptr())),
+                    _ => call!(RedisModule_ReplyWithError(self.as_raw(), text.as_ptr())),
                 }
             };
         }

@@ -357,9 +357,19 @@ fn unknown_and_repeated_options_are_rejected_and_create_nothing() {
     for option in ["I a", "ITEM a", "NO ITEMS a", "NOCREAT ITEMS a", "CAP 5 ITEMS a", "E 2 ITEMS a", "x ITEMS a"] {
         assert_eq!(client.run(&format!("BF.INSERT key {option}")), unknown, "{option}");
     }
-    for option in ["x", "NOCREATE", "CAPACITY 5", "EXPANSION 2 x", "NONSCALING x", "ERROR 0.1", "COUNTING x", "NX"] {
-        assert_eq!(client.run(&format!("BF.RESERVE key 0.01 100 {option}")), unknown, "{option}");
+    let unknown = |option: &str| Reply::error(&format!("ERR unknown option '{option}': correct or remove it"));
+    for (options, first) in [
+        ("x", "x"),
+        ("NOCREATE", "NOCREATE"),
+        ("CAPACITY 5", "CAPACITY"),
+        ("EXPANSION 2 x NX", "x"),
+        ("NONSCALING x", "x"),
+        ("COUNTING EX 10 NX", "NX"),
+    ] {
+        assert_eq!(client.run(&format!("BF.RESERVE key 0.01 100 {options}")), unknown(first), "{options}");
     }
+    let line: [&[u8]; 5] = [b"BF.RESERVE", b"key", b"0.01", b"100", b"it's\n\0"];
+    assert_eq!(client.run_words(&line), unknown("it\\'s\\n\\0"));
     let repeated = Reply::error("ERR repeated argument: give each option once");
     for option in ["CAPACITY 5", "ERROR 0.1", "EXPANSION 2", "SEED 1", "NOCREATE", "NONSCALING", "COUNTING", "NX"] {
         assert_eq!(client.run(&format!("BF.INSERT key {option} {option} ITEMS a")), repeated, "{option}");

@@ -154,7 +154,7 @@ fn the_option_counting_is_given_once_in_any_order_and_case_and_not_with_layout_c
             ("BF.RESERVE key 0.01 100 LAYOUT classic COUNTING", CLASSIC_COUNTING),
             ("BF.RESERVE key 0.01 100 COUNTING LAYOUT classic", CLASSIC_COUNTING),
             ("BF.RESERVE key 0.01 100 COUNTING LAYOUT counting", BAD_LAYOUT),
-            ("BF.RESERVE key 0.01 100 COUNTING NX", "Unknown argument received"),
+            ("BF.RESERVE key 0.01 100 COUNTING NX", "ERR unknown option 'NX': correct or remove it"),
             ("BF.RESERVE key 0.01 100 COUNTING NONSCALING EXPANSION 2", "Nonscaling filters cannot expand"),
             ("BF.INSERT key COUNTING COUNTING ITEMS a", repeated),
             ("BF.INSERT key NX NX ITEMS a", repeated),

@@ -243,6 +243,14 @@ fn a_rejection_is_logged_with_its_command_key_client_and_reason() {
     run(&mut client, "BF.RESERVE k 2 100").unwrap_err();
     assert_eq!(rejections(&server).len(), 2);
     assert!(info(&mut client, "bf", "bf_last_rejection").ends_with(": ERR (0 < error rate range < 1)"));
+    for (line, end) in [
+        ("BF.INSERT k CAPACITY 100 TLL 60 ITEMS a", ": Unknown argument received 'TLL'"),
+        ("BF.RESERVE k 0.01 100 COUNTING NX", ": ERR unknown option 'NX'"),
+    ] {
+        run(&mut client, line).unwrap_err();
+        let shown = info(&mut client, "bf", "bf_last_rejection");
+        assert!(shown.ends_with(end), "{shown}");
+    }
     // In scripts and transactions, no client is named: a script has none, and another module may run the transaction.
     run(&mut client, "MULTI").unwrap();
     run(&mut client, "BF.INFO in-transaction").unwrap();

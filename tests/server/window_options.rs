@@ -24,7 +24,6 @@ const TIME: &str = "ERR bad time: AT takes milliseconds since 1970, and no time 
 const OTHER_WINDOW: &str =
     "ERR the filter exists with another WINDOW, SLICES, REFRESH or ROLLING: leave these out, or use another key";
 const EXPIRY: &str = "ERR invalid expire time: EX, PX, EXAT and PXAT take a whole number above 0";
-const UNKNOWN: &str = "Unknown argument received";
 const MERGED: &str = "ERR cannot merge filters with WINDOW or ROLLING: add all items to one filter";
 
 /// A server with filters of all kinds. If they have a window, it is over for their first items, which are still in
@@ -125,7 +124,6 @@ fn bad_options_of_a_new_filter_are_errors_and_change_nothing() {
         ("WINDOW 60 EX 0", EXPIRY),
         ("EX 10 WINDOW 60 PX 10", REPEATED),
         ("WINDOW 60 EXAT 0", EXPIRY),
-        ("WINDOW 60 FORGET", UNKNOWN),
     ] {
         for line in [format!("BF.RESERVE key 0.01 100 {options}"), format!("BF.INSERT key {options} ITEMS a")] {
             filled.reject(&line, text);
@@ -137,9 +135,16 @@ fn bad_options_of_a_new_filter_are_errors_and_change_nothing() {
         filled.reject(&format!("BF.RESERVE key 0.01 100 {options}"), text);
     }
     // Only BF.INSERT has these options.
-    for options in ["WINDOW 60 TTL 10", "WINDOW 60 AT 1000", "WINDOW 60 NOCREATE", "WINDOW 60 NX"] {
-        filled.reject(&format!("BF.RESERVE key 0.01 100 {options}"), UNKNOWN);
+    for (options, unknown) in [
+        ("WINDOW 60 TTL 10", "TTL"),
+        ("WINDOW 60 AT 1000", "AT"),
+        ("WINDOW 60 NOCREATE", "NOCREATE"),
+        ("WINDOW 60 NX", "NX"),
+    ] {
+        let text = format!("ERR unknown option '{unknown}': correct or remove it");
+        filled.reject(&format!("BF.RESERVE key 0.01 100 {options}"), &text);
     }
+    filled.reject("BF.INSERT key WINDOW 60 FORGET ITEMS a", "Unknown argument received");
     filled.reject("BF.RESERVE window 0.01 100 WINDOW 60", "ERR item exists");
     filled.reject(
         "BF.RESERVE key LIKE window WINDOW 60",
