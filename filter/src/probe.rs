@@ -156,9 +156,9 @@ impl Iterator for ItemBlocks {
                     self.stride = 1 + fastrange(self.hash.wrapping_mul(GOLDEN), strides);
                 }
                 self.block += self.stride;
-                if self.block >= self.blocks {
-                    self.block -= self.blocks;
-                }
+                // Branchless: a branch would be mispredicted half of the time. If there is nothing to subtract, the
+                // difference wraps, and is the larger number.
+                self.block = self.block.min(self.block.wrapping_sub(self.blocks));
             }
         }
         let probes = self.pattern.base_probes + u8::from(self.index < self.pattern.extra_blocks);
