@@ -135,6 +135,8 @@ pub enum DecodeError {
     NoSuchOffset,
     /// The chunk starts in a layer, but does not end in it.
     BeyondLayer,
+    /// Chunks are missing, or the filter was changed while they were read.
+    Incomplete,
     /// The memory for the filter cannot be allocated, or exceeds the limit.
     OutOfMemory,
 }
@@ -158,6 +160,7 @@ impl std::fmt::Display for DecodeError {
             DecodeError::Foreign => "a chunk of another filter",
             DecodeError::NoSuchOffset => "a chunk that starts in no layer",
             DecodeError::BeyondLayer => "a chunk that ends in no layer",
+            DecodeError::Incomplete => "chunks are missing, or the filter was changed while they were read",
             DecodeError::OutOfMemory => "not enough memory",
         })
     }

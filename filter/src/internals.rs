@@ -24,7 +24,7 @@ pub use crate::windowed::{InsertOptions, WindowedFilter};
 
 /// Filters as bytes.
 pub mod codec {
-    pub use crate::codec::{chunk, classic, counting, header, native, windowed, *};
+    pub use crate::codec::{chunk, classic, header, packing, *};
 }
 
 /// The shapes of layers.

@@ -99,20 +99,15 @@ impl NativeFilter {
         &self.layer
     }
 
-    /// Returns the blocks, to change them.
-    pub fn layer_mut(&mut self) -> &mut BlockedLayer {
-        &mut self.layer
+    /// Returns the blocks, and the table if the filter has grown, to change them.
+    pub fn parts_mut(&mut self) -> (&mut BlockedLayer, Option<&mut Table>) {
+        (&mut self.layer, self.table.as_deref_mut())
     }
 
     /// Returns the table, if the filter has grown.
     #[inline]
     pub fn table(&self) -> Option<&Table> {
         self.table.as_deref()
-    }
-
-    /// Returns the table, if the filter has grown, to change it.
-    pub fn table_mut(&mut self) -> Option<&mut Table> {
-        self.table.as_deref_mut()
     }
 
     /// Returns the hash function of the filter.

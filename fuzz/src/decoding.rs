@@ -5,14 +5,14 @@
 use std::ops::{Range, RangeInclusive};
 
 use oxbloom_filter::internals::codec::chunk::{self, FIRST_CHUNK_CURSOR};
-use oxbloom_filter::internals::codec::native::{self, Chunk};
-use oxbloom_filter::internals::codec::{self, Header, LoadedChunk, Origin, Sink, Source, classic, counting};
+use oxbloom_filter::internals::codec::{self, Header, LoadedChunk, Origin, Sink, Source, classic};
 use oxbloom_filter::internals::{
-    Content, CreateParams, ErrorRate, FilterKind, Growth, Interrupted, Layout, MergeOp, NativeFilter, OnDuplicate,
-    Table, WindowedFilter,
+    Content, CreateParams, ErrorRate, FilterKind, Growth, Interrupted, Layout, MergeOp, OnDuplicate, Table,
+    WindowedFilter,
 };
 use oxbloom_filter::{DecodeError, Error, Filter, MergeError, Mismatch};
 use testkit::counting_model::CountingModel;
+use testkit::forgery::first_string;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::input::{Reader, Writer, item};
@@ -384,7 +384,7 @@ pub(crate) fn through_a_dump(filter: &Filter) -> Filter {
     while let Some(chunk) = codec::next_chunk(filter, cursor).expect("little memory") {
         assert!(chunk.cursor > cursor);
         cursor = chunk.cursor;
-        let loaded = codec::load_chunk(&mut copy, cursor, &chunk.data, Origin::Client);
+        let loaded = codec::load_chunk(&mut copy, cursor, &chunk.data, Origin::Client, &mut |_| true);
         assert_eq!(loaded.map(|loaded| loaded.bytes), Ok(&*chunk.data));
     }
     copy
@@ -430,33 +430,33 @@ fn sealed_file(file: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let mut header = sealed(file.string()?);
     let filter = built(&Header::decode(&header, Origin::Client)?).ok_or(DecodeError::Corrupt)?;
     let mut whole = Writer::default();
-    if let Content::Native(native) = filter.content() {
-        seal_bits(native, &mut header, &mut file, &mut whole)?;
+    if filter.kind() == FilterKind::Native {
+        seal_bits(&filter, &mut header, &mut file, &mut whole)?;
     }
     if table(&filter).is_some() {
         seal_parts(filter, &mut header, &mut file, &mut whole)?;
     }
-    let mut sealed_header = Writer::default();
-    sealed_header.string(&sealed(&header));
-    Ok([sealed_header.0, whole.0].concat())
+    let mut first = Writer::default();
+    first.string(&first_string(&header[..header.len() - 8]));
+    Ok([first.0, whole.0].concat())
 }
 
 /// Writes the chunks of bits of a [`sealed_file`], and their number of set bits into the header.
 fn seal_bits(
-    native: &NativeFilter,
+    filter: &Filter,
     header: &mut [u8],
     file: &mut Reader<'_>,
     chunks: &mut Writer,
 ) -> Result<(), DecodeError> {
     const SET_BITS: Range<usize> = 56..64;
-    let expected = if header[SET_BITS] == [0; 8] { 0 } else { native.layer().bytes().len() };
+    let [tag, _] = codec::tags(filter).expect("tags");
+    let expected = if header[SET_BITS] == [0; 8] { 0 } else { bits(filter).len() };
     let (mut loaded, mut total) = (0, 0);
     while loaded < expected {
         let (bits, checksum) = (file.string()?, file.unsigned()?);
-        let chunk = Chunk { offset: loaded as u64, bits };
-        chunks.string(bits);
-        chunks.unsigned(if checksum == 0 { 0 } else { chunk.checksum(native) });
         loaded += bits.len();
+        chunks.string(bits);
+        chunks.unsigned(if checksum == 0 { 0 } else { chunk::checksum(bits, loaded as u64, tag) });
         total += set_bits(bits);
     }
     header[SET_BITS].copy_from_slice(&total.to_le_bytes());
@@ -492,17 +492,14 @@ fn content(chunk: &[u8]) -> &[u8] {
 
 /// Returns the tag of the chunks of a filter's table.
 fn tag(filter: &Filter) -> u64 {
-    match filter.content() {
-        Content::Native(filter) => native::table_tag(filter),
-        Content::Counting(filter) => counting::tag(filter),
-        Content::Windowed(_) | Content::Classic(_) => panic!("a filter without such a table"),
-    }
+    let [first, second] = codec::tags(filter).expect("tags");
+    if filter.kind() == FilterKind::Native { second } else { first }
 }
 
 /// Loads a part of a table with the right checksum. Returns true if the filter changed.
 fn load_part(filter: &mut Filter, part: &[u8], tag: u64, origin: Origin) -> Result<bool, DecodeError> {
     let (cursor, chunk) = sealed_part(filter, part, tag);
-    codec::load_chunk(filter, cursor, &chunk, origin).map(|loaded| loaded.changed)
+    codec::load_chunk(filter, cursor, &chunk, origin, &mut |_| true).map(|loaded| loaded.changed)
 }
 
 /// Returns the chunk for a part of a filter's table, and its cursor.
@@ -624,7 +621,7 @@ impl Subject {
             self.outdated = before.into_iter().nth(1);
         }
         if let Some((cursor, data)) = &self.outdated {
-            assert!(codec::load_chunk(&mut self.filter, *cursor, data, Origin::Replication).is_err());
+            assert!(codec::load_chunk(&mut self.filter, *cursor, data, Origin::Replication, &mut |_| true).is_err());
             assert!(whole(&self.filter) == after);
         }
     }
@@ -679,7 +676,7 @@ impl Subject {
     fn ask(&self, cursor: u64) {
         let Some(chunk) = codec::next_chunk(&self.filter, cursor).expect("little memory") else { return };
         let mut copy = emptied(&self.filter);
-        let loaded = codec::load_chunk(&mut copy, chunk.cursor, &chunk.data, Origin::Replication);
+        let loaded = codec::load_chunk(&mut copy, chunk.cursor, &chunk.data, Origin::Replication, &mut |_| true);
         assert_eq!(loaded.map(|loaded| loaded.bytes), Ok(&*chunk.data));
         assert!(counts_are_right(&copy));
         assert!(bits(&copy).iter().zip(bits(&self.filter)).all(|(&copied, bits)| copied == 0 || copied == bits));
@@ -692,7 +689,7 @@ impl Subject {
         let before = (whole(&self.filter), bits(&self.filter));
         let is_of_bits = self.filter.counting().is_none();
         let replaces = self.filter.kind() == FilterKind::Classic && origin == Origin::Replication;
-        match codec::load_chunk(&mut self.filter, cursor, data, origin) {
+        match codec::load_chunk(&mut self.filter, cursor, data, origin, &mut |_| true) {
             Ok(LoadedChunk { bytes, changed }) => {
                 assert!(bytes.len() == data.len());
                 assert!(bytes.iter().zip(data).all(|(&loaded, &data)| loaded & data == data));
@@ -710,7 +707,8 @@ impl Subject {
                 }
                 self.check_held();
                 // Loading it again changes nothing.
-                let again = codec::load_chunk(&mut self.filter, cursor, data, origin).map(|loaded| loaded.changed);
+                let again = codec::load_chunk(&mut self.filter, cursor, data, origin, &mut |_| true)
+                    .map(|loaded| loaded.changed);
                 assert_eq!(again, Ok(false));
             }
             Err(_) => assert!(whole(&self.filter) == before.0),
@@ -720,13 +718,13 @@ impl Subject {
 
     /// Loads bits at an offset, as a chunk with the right cursor and checksum.
     fn load_sealed(&mut self, offset: u64, bits: &[u8], origin: Origin) {
-        let (cursor, chunk) = match self.filter.content() {
-            Content::Native(filter) => {
-                let chunk = Chunk { offset, bits };
-                (chunk.cursor(), native::encode_chunk(filter, chunk).expect("little memory"))
+        let end = offset + bits.len() as u64;
+        let (cursor, chunk) = match (self.filter.kind(), codec::tags(&self.filter)) {
+            (FilterKind::Native, Some([tag, _])) => {
+                (FIRST_CHUNK_CURSOR + end, chunk::seal(bits, end, tag).expect("little memory"))
             }
-            Content::Counting(_) | Content::Windowed(_) => return,
-            Content::Classic(_) => (1 + offset + bits.len() as u64, bits.to_vec()),
+            (_, Some(_)) => return,
+            (_, None) => (1 + end, bits.to_vec()),
         };
         self.load(cursor, &chunk, origin);
     }

@@ -11,7 +11,7 @@ use std::num::NonZeroU64;
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::chunk::{self, SealedChunk};
-use oxbloom_filter::internals::codec::{self, Header, Origin, windowed};
+use oxbloom_filter::internals::codec::{self, Header, Origin};
 use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, InsertOptions, Layout, OnDuplicate, Window};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -191,14 +191,14 @@ impl Subject {
             return Some(());
         }
         let mut other = header.build().expect("little memory");
-        let Some(tags) = other.windowed().map(windowed::tags) else { return Some(()) };
+        let Some(tags) = other.windowed().and(codec::tags(&other)) else { return Some(()) };
         let mut parts = Vec::new();
         codec::dump(&self.filter, |cursor, data| parts.push((cursor, data.to_vec()))).expect("little memory");
         for (cursor, data) in &parts[1..] {
             let sound = SealedChunk::decode(*cursor, data).expect("a chunk");
             let tag = tags[usize::from(sound.end > crate::part::END)];
             let data = chunk::seal(sound.content, sound.end, tag).expect("little memory");
-            let _ = codec::load_chunk(&mut other, *cursor, &data, Origin::Client);
+            let _ = codec::load_chunk(&mut other, *cursor, &data, Origin::Client, &mut |_| true);
         }
         // A header and chunks that a client loads need not agree.
         self.replace(other);
@@ -217,12 +217,12 @@ impl Subject {
         }
         let header = codec::encode_header(&self.filter).expect("little memory");
         let mut other = Header::decode(&header, Origin::Client).and_then(|header| header.build()).expect("sound");
-        let [tag, _] = windowed::tags(other.windowed()?);
+        let [tag, _] = codec::tags(&other)?;
         let end = u64::from_le_bytes(*part.get(8..)?.first_chunk()?);
         let cursor = chunk::FIRST_CHUNK_CURSOR.wrapping_add(end);
         let data = chunk::seal(&part, end, tag).expect("little memory");
         let before = xxh3_64(&other.to_bytes().expect("little memory"));
-        match codec::load_chunk(&mut other, cursor, &data, Origin::Replication) {
+        match codec::load_chunk(&mut other, cursor, &data, Origin::Replication, &mut |_| true) {
             Ok(_) => self.replace(other),
             Err(_) => assert_eq!(xxh3_64(&other.to_bytes().expect("little memory")), before),
         }
@@ -234,7 +234,7 @@ impl Subject {
         let (cursor, length) = (rest.u64()?, rest.u8()?);
         let data = rest.take(rest.0.len().min(length.into()))?;
         let before = self.filter.to_bytes().expect("little memory");
-        let loaded = codec::load_chunk(&mut self.filter, cursor, data, Origin::Client);
+        let loaded = codec::load_chunk(&mut self.filter, cursor, data, Origin::Client, &mut |_| true);
         assert!(loaded.is_ok_and(|loaded| loaded.changed) || self.filter.to_bytes().expect("little memory") == before);
         Some(())
     }

@@ -3,13 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::FilterKind;
-use oxbloom_filter::internals::codec::{self, Header, Origin};
+use oxbloom_filter::internals::codec::{self, Header, Loader, Origin};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::error::{failed, too_large, undecodable};
+use crate::error::{failed, too_large, undecodable, undecodable_within};
 use crate::filter::BloomFilter;
 
 /// An iterator over the chunks of a filter. The filter must not change until the last chunk has been read.
@@ -66,50 +65,23 @@ pub(crate) fn load(py: Python<'_>, chunks: &Bound<'_, PyAny>, max_memory: u64) -
         }
         let data = data.as_bytes();
         match &mut loader {
-            None => loader = Some(py.detach(|| Loader::new(cursor, data, max_memory))?),
-            Some(loader) => py.detach(|| loader.load(cursor, data))?,
+            None => loader = Some(py.detach(|| start(cursor, data, max_memory))?),
+            Some(loader) => {
+                py.detach(|| loader.load(cursor, data)).map_err(|error| undecodable_within(error, max_memory))?
+            }
         }
     }
-    loader.ok_or_else(|| PyValueError::new_err("there are no chunks"))?.finish()
+    loader.ok_or_else(|| PyValueError::new_err("there are no chunks"))?.finish().map_err(undecodable)
 }
 
-struct Loader {
-    filter: Filter,
-    header: Vec<u8>,
-    expected: u64,
-    loaded: u64,
-}
-
-impl Loader {
-    fn new(cursor: u64, data: &[u8], max_memory: u64) -> PyResult<Loader> {
-        if !codec::is_header(cursor, data) {
-            return Err(PyValueError::new_err("the first chunk is not the header of a filter"));
-        }
-        let header = Header::decode(data, Origin::Replication).map_err(undecodable)?;
-        if header.memory() > max_memory {
-            return Err(too_large(header.memory(), max_memory));
-        }
-        let filter = header.build().map_err(undecodable)?;
-        Ok(Loader { filter, header: data.to_vec(), expected: header.memory(), loaded: 0 })
+/// Builds the filter of a header.
+fn start(cursor: u64, data: &[u8], max_memory: u64) -> PyResult<Loader> {
+    if !codec::is_header(cursor, data) {
+        return Err(PyValueError::new_err("the first chunk is not the header of a filter"));
     }
-
-    fn load(&mut self, cursor: u64, data: &[u8]) -> PyResult<()> {
-        codec::load_chunk(&mut self.filter, cursor, data, Origin::Replication).map_err(undecodable)?;
-        self.loaded = self.loaded.saturating_add(data.len() as u64);
-        Ok(())
+    let header = Header::decode(data, Origin::Replication).map_err(undecodable)?;
+    if header.memory() > max_memory {
+        return Err(too_large(header.memory(), max_memory));
     }
-
-    /// Returns the filter if it is complete: then its header equals the first chunk. The header of a classic filter
-    /// does not depend on its bits, so its loaded bytes are counted instead.
-    fn finish(self) -> PyResult<Filter> {
-        let is_whole = match self.filter.kind() {
-            FilterKind::Classic => self.loaded == self.expected,
-            _ => codec::encode_header(&self.filter).map_err(failed)? == self.header,
-        };
-        if is_whole {
-            Ok(self.filter)
-        } else {
-            Err(PyValueError::new_err("chunks are missing, or the filter was changed while they were read"))
-        }
-    }
+    Loader::new(&header, data, max_memory).map_err(undecodable)
 }

@@ -42,7 +42,18 @@ pub(crate) fn undecodable(error: DecodeError) -> PyErr {
         DecodeError::NewerVersion => {
             PyValueError::new_err("the filter was written by a later version: install a newer oxbloom")
         }
+        DecodeError::Incomplete => PyValueError::new_err(error.to_string()),
         _ => PyValueError::new_err(format!("no filter of oxbloom or RedisBloom: {error}")),
+    }
+}
+
+/// Returns the exception for bytes that are not a filter, or one that takes more than `max_memory` bytes.
+pub(crate) fn undecodable_within(error: DecodeError, max_memory: u64) -> PyErr {
+    match error {
+        DecodeError::OutOfMemory if max_memory < u64::MAX => {
+            PyValueError::new_err(format!("the filter takes more than max_memory={max_memory} bytes"))
+        }
+        error => undecodable(error),
     }
 }
 

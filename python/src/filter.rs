@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use oxbloom_filter::internals::codec;
 use oxbloom_filter::internals::{BATCH, FilterKind, InsertOptions, LayerInfo, Window};
-use oxbloom_filter::{DecodeError, Filter, FilterBuilder, MergeError};
+use oxbloom_filter::{Filter, FilterBuilder, MergeError};
 use pyo3::exceptions::{PyBlockingIOError, PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyString};
@@ -14,7 +14,7 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyString};
 use crate::answers::{flags, numbers};
 use crate::chunks::{self, Chunks};
 use crate::dump;
-use crate::error::{broken, failed, interrupted, too_large, undecodable, unmergeable};
+use crate::error::{broken, failed, interrupted, too_large, undecodable, undecodable_within, unmergeable};
 use crate::fork;
 use crate::items::{Items, bytes_of};
 
@@ -336,10 +336,7 @@ fn write_all(file: &Bound<'_, PyAny>, payload: &[u8]) -> PyResult<()> {
 /// Decodes a DUMP payload, or bytes of the Rust library's `Filter::to_bytes`.
 fn decode(bytes: &[u8], max_memory: u64) -> PyResult<Filter> {
     if !dump::is_payload(bytes) {
-        return Filter::from_bytes_within(bytes, max_memory).map_err(|error| match error {
-            DecodeError::OutOfMemory if max_memory < u64::MAX => larger(max_memory),
-            error => undecodable(error),
-        });
+        return Filter::from_bytes_within(bytes, max_memory).map_err(|error| undecodable_within(error, max_memory));
     }
     let rejected = std::cell::Cell::new(None);
     let admit = |bytes| {
@@ -353,10 +350,6 @@ fn decode(bytes: &[u8], max_memory: u64) -> PyResult<Filter> {
         Some(bytes) => too_large(bytes, max_memory),
         None => undecodable(error),
     })
-}
-
-fn larger(max_memory: u64) -> PyErr {
-    PyValueError::new_err(format!("the filter takes more than max_memory={max_memory} bytes"))
 }
 
 #[pymethods]

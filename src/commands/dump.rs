@@ -2,7 +2,7 @@
 //!
 //! RedisBloom calls a cursor an iterator. So do the documentation and the errors of these commands.
 
-use crate::admission;
+use crate::admission::{self, Admission};
 use crate::filter_key::{ReadKey, WriteKey};
 use crate::reply_error::{Error, Limit};
 use crate::server::{Args, Context, Keyspace};
@@ -72,10 +72,17 @@ fn apply_chunk(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), 
     };
     let cursor = u64::try_from(cursor).map_err(|_| Error::BadData)?;
     let before = Footprint::of(filter);
-    let loaded = codec::load_chunk(filter, cursor, data, origin);
+    let admission = Admission::new(ctx, before.bytes);
+    let loaded = codec::load_chunk(filter, cursor, data, origin, &mut |bytes| admission.admits(bytes));
     let loaded = loaded.map(|LoadedChunk { bytes, changed }| (changed, (bytes != data).then(|| ctx.string(bytes))));
     statistics::on_change(filter, before);
-    let rejected = |error| admission::exit_if_data_lost(ctx, Error::decoding(error, Limit::System));
+    let rejected = |error| {
+        let error = match error {
+            DecodeError::OutOfMemory => Error::NoMemoryToGrow(admission.limit()),
+            error => Error::decoding(error, admission.limit()),
+        };
+        admission::exit_if_data_lost(ctx, error)
+    };
     let (changed, other_bytes) = loaded.map_err(rejected)?;
     match other_bytes {
         Some(bytes) if changed => ctx.replicate(c"BF.LOADCHUNK", name, &[args.at(2), bytes.as_arg()]),

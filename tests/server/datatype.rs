@@ -1,8 +1,6 @@
 //! The server's own operations on filters: copying, serializing, measuring, moving and freeing them.
 
-use oxbloom_filter::internals::Content;
-use oxbloom_filter::internals::codec::native::Chunk;
-use oxbloom_filter::internals::codec::{Header, Origin};
+use oxbloom_filter::internals::codec::{self, Header, Origin, chunk};
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -316,15 +314,14 @@ fn payloads_with_swapped_chunks_or_flipped_bits_are_rejected() {
 
     // Flips a bit, and renews the checksum. The header still has the old number of set bits.
     // With this seed, the checksum takes 8 bytes in the file. One in 2^32 starts with 32 zero bits, and takes fewer.
-    run(&mut client, "BF.RESERVE key 0.01 64 SEED 7").unwrap();
+    run(&mut client, "BF.RESERVE key 0.01 20000 SEED 7").unwrap();
     FilterModel::new("key").add(&mut client, 0..300);
     let payload = Payload::parse(&dump(&mut client, "key"));
     let strings = payload::strings(&payload.body);
-    let header = Header::decode(&payload.body[strings[0].clone()], Origin::Client);
-    let filter = header.and_then(|header| header.build());
-    let filter = filter.expect("a filter");
-    let Content::Native(filter) = filter.content() else { panic!("not a native filter") };
-    let checksum = |bits: &[u8]| Chunk { offset: 0, bits }.checksum(filter);
+    let (_, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP key 0");
+    let filter = Header::decode(&header, Origin::Client).and_then(|header| header.build()).expect("a filter");
+    let [tag, _] = codec::tags(&filter).expect("tags");
+    let checksum = |bits: &[u8]| chunk::checksum(bits, bits.len() as u64, tag);
     let mut flipped = payload.body.clone();
     let bits = strings[1].clone();
     let stored = bits.end + 2..bits.end + 10;
@@ -338,9 +335,9 @@ fn payloads_with_swapped_chunks_or_flipped_bits_are_rejected() {
     restore(&mut client, "whole", "0", &payload.seal(&payload.body), &[]).unwrap();
 }
 
-/// Raises the version of a header, and renews its checksum.
-fn raise_version(header: &mut [u8]) {
-    header[3] += 1;
+/// Raises the version of a header, which is at a place, and renews its checksum.
+fn raise_version(header: &mut [u8], at: usize) {
+    header[at] += 1;
     let (body, checksum) = header.split_last_chunk_mut().expect("a header");
     *checksum = xxh3_64(body).to_le_bytes();
 }
@@ -360,7 +357,8 @@ fn data_of_a_later_version_is_rejected_with_an_error_that_says_so() {
     let by_type = newer(&|body| body[9] += 1);
     let by_header = newer(&|body| {
         let place = payload::strings(body)[0].clone();
-        raise_version(&mut body[place]);
+        // The header is packed: the version follows a tag.
+        raise_version(&mut body[place], 4);
     });
     for (count, payload) in [by_type, by_header].into_iter().enumerate() {
         assert_eq!(restore(&mut client, "newer", "0", &payload, &[]), Err("ERR Bad data format".to_owned()));
@@ -370,7 +368,7 @@ fn data_of_a_later_version_is_rejected_with_an_error_that_says_so() {
     assert_eq!(ask::<i64>(&mut client, "EXISTS newer"), 0);
     let chunk: (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP key 0");
     let mut header = chunk.1;
-    raise_version(&mut header);
+    raise_version(&mut header, 3);
     let rejected = run_words(&mut client, &[b"BF.LOADCHUNK".as_slice(), b"newer", b"1", &header]).unwrap_err();
     assert_eq!(error_text(&rejected), "ERR received data of a later version: upgrade the module on this server");
 }

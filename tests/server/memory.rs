@@ -436,6 +436,30 @@ fn loading_a_classic_filter_takes_its_memory_only_once() {
     wait_until("the memory is given back", || used_memory(&mut client) < size / 2);
 }
 
+/// A client may load the header of a filter, and chunks from when it had grown.
+#[test]
+fn later_chunks_of_a_filter_do_not_exceed_the_limit() {
+    let source = Setup::oxbloom().start();
+    let limited = with_debug(Setup::oxbloom()).module_arguments("filter-memory-limit 100kb").start();
+    let (mut client, mut other) = (source.connect(), limited.connect());
+    let mut model = FilterModel::new("key");
+    run(&mut client, "BF.RESERVE key 0.01 100").unwrap();
+    model.add(&mut client, 0..200);
+    let (_, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP key 0");
+    let load = |other: &mut Connection, cursor: u64, data: &[u8]| {
+        let words = [b"BF.LOADCHUNK".as_slice(), b"copy", cursor.to_string().as_bytes(), data].map(<[u8]>::to_vec);
+        run_words(other, &words).map_err(|error| error_text(&error))
+    };
+    assert_eq!(load(&mut other, 1, &header), Ok(Value::Okay));
+    model.add(&mut client, 200..200_000);
+    let (blocks, chunk): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP key 1");
+    assert_eq!(load(&mut other, blocks, &chunk), Ok(Value::Okay));
+    let before = digest(&mut other);
+    let (cursor, chunk): (u64, Vec<u8>) = ask(&mut client, &format!("BF.SCANDUMP key {blocks}"));
+    assert_eq!(load(&mut other, cursor, &chunk), Err(grow::FILTER_LIMIT.to_owned()));
+    assert_eq!(digest(&mut other), before);
+}
+
 /// A compressed payload may expand to far more bits than its header says.
 #[test]
 fn a_payload_that_hides_its_size_in_compression_is_rejected() {

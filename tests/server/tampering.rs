@@ -1,10 +1,11 @@
 //! Forged payloads: the server survives any data in RESTORE and BF.LOADCHUNK, and rejected data changes nothing.
 
-use oxbloom_filter::internals::codec::chunk;
+use oxbloom_filter::internals::codec::{chunk, packing};
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
 use testkit::filter_model::{FilterModel, use_in_every_way};
+use testkit::forgery::first_string;
 use testkit::info::{LAYOUTS, digest};
 use testkit::memory::{create, limited};
 use testkit::payload::{Part, Payload};
@@ -91,6 +92,16 @@ fn forge_native_header(random: &mut Random, header: &mut [u8]) {
     header[end..].copy_from_slice(&checksum.to_le_bytes());
 }
 
+/// Does the same as [`forge_header`] for the first string of a payload of our own, and renews its checksum.
+fn forge_first_string(random: &mut Random, first: &mut Vec<u8>) {
+    let packed = &first[..first.len().saturating_sub(8)];
+    if let Ok(mut unpacked) = packing::unpack(packed, 1 << 16) {
+        let end = unpacked.len();
+        forge_header(random, &mut unpacked, end);
+        *first = first_string(&unpacked);
+    }
+}
+
 /// Gives a chunk the checksum that matches its content.
 fn renew_checksum(cursor: i64, chunk: &mut [u8]) {
     let Some((rest, checksum)) = chunk.split_last_chunk_mut::<8>() else { return };
@@ -121,7 +132,7 @@ fn tamper_with(random: &mut Random, original: &Payload, layout: &str) -> Vec<u8>
             }
             (Part::Unsigned(number), _) => *number = forged_number(random),
             (Part::Double(number), _) => *number = random.one_of(&FLOATS),
-            (Part::String(header), _) if layout != "classic" && index == 0 => forge_native_header(random, header),
+            (Part::String(first), _) if layout != "classic" && index == 0 => forge_first_string(random, first),
             (Part::String(bytes), _) => damage(random, bytes, 0),
         }
     }

@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::chunk::BITS_CHUNK_BYTES;
 use super::fields::Fields;
-use super::{HEADER_CURSOR, Header, Origin, encode_header, is_header, load_chunk, next_chunk};
+use super::{HEADER_CURSOR, Header, Loader, Origin, append, encode_header, is_header, next_chunk};
 use crate::error::{DecodeError, Error};
 use crate::filter::{Filter, or_abort};
 
@@ -93,20 +93,17 @@ impl Filter {
         if fields.u8()? != MAGIC[7] {
             return Err(DecodeError::NewerVersion);
         }
-        let (cursor, header) = take_chunk(&mut fields)?;
-        if !is_header(cursor, header) {
+        let (cursor, encoded) = take_chunk(&mut fields)?;
+        if !is_header(cursor, encoded) {
             return Err(DecodeError::Corrupt);
         }
-        let header = Header::decode(header, Origin::Replication)?;
-        if header.memory() > max_memory {
-            return Err(DecodeError::OutOfMemory);
-        }
-        let mut filter = header.build()?;
+        let header = Header::decode(encoded, Origin::Replication)?;
+        let mut loader = Loader::new(&header, encoded, max_memory)?;
         while !fields.0.is_empty() {
             let (cursor, data) = take_chunk(&mut fields)?;
-            load_chunk(&mut filter, cursor, data, Origin::Replication)?;
+            loader.load(cursor, data)?;
         }
-        Ok(filter)
+        loader.finish()
     }
 }
 
@@ -137,13 +134,6 @@ fn have_equal_bytes(one: &Filter, other: &Filter) -> Result<bool, Error> {
 
 fn append_chunk(bytes: &mut Vec<u8>, cursor: u64, data: &[u8]) -> Result<(), Error> {
     append(bytes, &[&cursor.to_le_bytes(), &(data.len() as u64).to_le_bytes(), data])
-}
-
-fn append(bytes: &mut Vec<u8>, parts: &[&[u8]]) -> Result<(), Error> {
-    let length = parts.iter().map(|part| part.len()).sum();
-    bytes.try_reserve(length).map_err(|_| Error::OutOfMemory)?;
-    parts.iter().for_each(|part| bytes.extend_from_slice(part));
-    Ok(())
 }
 
 fn take_chunk<'a>(fields: &mut Fields<'a>) -> Result<(u64, &'a [u8]), DecodeError> {

@@ -4,10 +4,10 @@
 //!  0   "OXB", version (2)
 //!  4   kind (0: blocks of bits, 2: a counting table, 3: tables that forget), three zero bytes
 //!  8   expansion (u32; 0: does not grow)
-//!  12  records (u32): 2 if the filter has a further table, otherwise 1
+//!  12  sections (u32): 2 if the filter has a further table, otherwise 1
 //!  16  seed (u64)
 //!  24  error rate (f64)
-//!  32  the records: see `native`, `counting` and `windowed`
+//!  32  the record of the kind (see `counting` and `windowed`), and those of the sections (see `blocks` and `table`)
 //!  end XXH3-64 of all before it
 //! ```
 //!
@@ -20,95 +20,119 @@ use std::num::NonZeroU32;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::fields::Fields;
+use super::own::{Described, Stored};
+use super::section::sections;
+use super::{counting, native, windowed};
 use crate::error::{DecodeError, Error};
 use crate::memory::try_vec;
 use crate::spec::{ErrorRate, Growth, OwnSpec};
 
 /// The version of the encoding that is written, and the only one that is read: no earlier version was ever released.
 /// From the first release on, each version reads all released versions before it, and rejects later ones.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
+
+/// The maximum size of a header in bytes. The largest are those of windows of 64 slices.
+pub const MAX_BYTES: usize = 2 << 10;
 
 const MAGIC: &[u8] = b"OXB";
-const FIXED_BYTES: usize = 32;
-const CHECKSUM_BYTES: usize = 8;
 
-/// The kinds of our own filters.
+/// The size of the checksum at the end of a header.
+pub const CHECKSUM_BYTES: usize = 8;
+
+/// The code of a kind of filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EncodedKind {
+pub enum KindCode {
     /// Blocks of bits, and a table if the filter has grown.
-    Native,
+    Native = 0,
     /// A table that counts.
-    Counting,
+    Counting = 2,
     /// Tables that forget.
-    Windowed,
+    Windowed = 3,
 }
 
 /// The fields with which all of our headers start.
 pub struct Preamble<'a> {
-    /// The kind of the filter.
-    pub kind: EncodedKind,
     /// The parameters of the filter.
     pub spec: OwnSpec,
-    /// The number of records.
-    pub records: u32,
+    /// The number of sections.
+    pub sections: u32,
     /// The records.
     pub fields: Fields<'a>,
 }
 
-/// Returns the bytes between the letters and the checksum of a header of any version, or `None` if the bytes are not
-/// one of our headers.
-pub fn body(bytes: &[u8]) -> Option<&[u8]> {
-    let (header, checksum) = bytes.split_last_chunk()?;
-    let body = header.strip_prefix(MAGIC)?;
-    (u64::from_le_bytes(*checksum) == xxh3_64(header)).then_some(body)
+/// A valid header. Its filter has no items yet.
+pub enum OwnHeader {
+    /// The header of a native filter.
+    Native(native::NativeHeader),
+    /// The header of a counting filter.
+    Counting(counting::CountingHeader),
+    /// The header of a filter that forgets.
+    Windowed(windowed::WindowedHeader),
 }
 
-impl Preamble<'_> {
-    /// Decodes the fields that all headers have, given the [`body`].
-    pub fn decode(body: &[u8]) -> Result<Preamble<'_>, DecodeError> {
-        let mut fields = Fields(body);
+/// Returns the header without its checksum, or `None` if the bytes are not one of our headers of any version.
+pub fn unsealed(bytes: &[u8]) -> Option<&[u8]> {
+    let (header, checksum) = bytes.split_last_chunk()?;
+    let is_sealed = header.starts_with(MAGIC) && u64::from_le_bytes(*checksum) == xxh3_64(header);
+    is_sealed.then_some(header)
+}
+
+impl OwnHeader {
+    /// Decodes a header without its checksum. Returns the bytes after it, too.
+    pub fn decode(unsealed: &[u8]) -> Result<(OwnHeader, &[u8]), DecodeError> {
+        let mut fields = Fields(unsealed.strip_prefix(MAGIC).ok_or(DecodeError::Corrupt)?);
         match fields.u8()?.cmp(&VERSION) {
             Ordering::Less => return Err(DecodeError::Corrupt),
             Ordering::Equal => {}
             Ordering::Greater => return Err(DecodeError::NewerVersion),
         }
-        let kind = match fields.u8()? {
-            0 => EncodedKind::Native,
-            2 => EncodedKind::Counting,
-            3 => EncodedKind::Windowed,
-            _ => return Err(DecodeError::Corrupt),
-        };
+        let kind = fields.u8()?;
         fields.zeros(3)?;
         let growth = NonZeroU32::new(fields.u32()?).map_or(Growth::Fixed, Growth::By);
-        let records = fields.u32()?;
+        let sections = fields.u32()?;
         let seed = fields.u64()?;
         let error_rate = ErrorRate::new(fields.f64()?).ok_or(DecodeError::Corrupt)?;
-        Ok(Preamble { kind, spec: OwnSpec { seed, error_rate, growth }, records, fields })
+        let mut preamble = Preamble { spec: OwnSpec { seed, error_rate, growth }, sections, fields };
+        const NATIVE: u8 = KindCode::Native as u8;
+        const COUNTING: u8 = KindCode::Counting as u8;
+        const WINDOWED: u8 = KindCode::Windowed as u8;
+        let header = match kind {
+            NATIVE => OwnHeader::Native(native::NativeHeader::decode(&mut preamble)?),
+            COUNTING => OwnHeader::Counting(counting::CountingHeader::decode(&mut preamble)?),
+            WINDOWED => OwnHeader::Windowed(windowed::WindowedHeader::decode(&mut preamble)?),
+            _ => return Err(DecodeError::Corrupt),
+        };
+        Ok((header, preamble.fields.0))
+    }
+
+    /// Returns what the header describes.
+    pub fn described(&self) -> &dyn Described {
+        match self {
+            OwnHeader::Native(header) => header,
+            OwnHeader::Counting(header) => header,
+            OwnHeader::Windowed(header) => header,
+        }
     }
 }
 
-/// Encodes a header with `records` records, which `append` appends and which have `record_bytes` bytes in total.
-pub fn encode(
-    kind: EncodedKind,
-    spec: &OwnSpec,
-    records: usize,
-    record_bytes: usize,
-    append: impl FnOnce(&mut Vec<u8>),
-) -> Result<Vec<u8>, Error> {
-    let code = match kind {
-        EncodedKind::Native => 0,
-        EncodedKind::Counting => 2,
-        EncodedKind::Windowed => 3,
-    };
-    let mut header = try_vec(FIXED_BYTES + record_bytes + CHECKSUM_BYTES)?;
+/// Returns the header of a filter.
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`] if it cannot be allocated.
+pub fn encode(filter: &dyn Stored) -> Result<Vec<u8>, Error> {
+    let mut header = try_vec(MAX_BYTES)?;
+    let spec = filter.spec();
     header.extend_from_slice(MAGIC);
-    header.extend_from_slice(&[VERSION, code, 0, 0, 0]);
+    header.extend_from_slice(&[VERSION, filter.code() as u8, 0, 0, 0]);
     header.extend_from_slice(&spec.expansion().unwrap_or(0).to_le_bytes());
-    header.extend_from_slice(&(records as u32).to_le_bytes());
+    header.extend_from_slice(&(sections(filter).count() as u32).to_le_bytes());
     header.extend_from_slice(&spec.seed.to_le_bytes());
     header.extend_from_slice(&spec.error_rate.get().to_le_bytes());
-    append(&mut header);
+    filter.encode_record(&mut header);
+    sections(filter).for_each(|placed| placed.section.encode_record(&mut header));
     let checksum = xxh3_64(&header);
     header.extend_from_slice(&checksum.to_le_bytes());
+    debug_assert!(header.len() <= MAX_BYTES);
     Ok(header)
 }

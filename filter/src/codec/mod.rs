@@ -2,27 +2,40 @@
 //!
 //! There are two encodings. A *dump stream* (BF.SCANDUMP, BF.LOADCHUNK, AOF) is a header, from which an empty filter is
 //! built, and chunks that fill it, each with a cursor. An *RDB value* (RDB files, DUMP payloads) is a sequence of
-//! numbers and strings. [`header`], [`chunk`], [`native`], [`counting`], [`windowed`] and [`table`] define their
-//! content for our own filters, and [`classic`] for RedisBloom's. [`Filter::to_bytes`] encodes a whole dump stream as
-//! one string.
+//! numbers and strings. [`own`] defines both for our own filters: [`header`] and [`section`] what all kinds have in
+//! common, [`native`], [`counting`] and [`windowed`] what each kind adds, [`blocks`] and [`table`] the sections.
+//! [`classic`] has RedisBloom's encodings. [`Filter::to_bytes`] encodes a whole dump stream as one string. A [`Loader`]
+//! loads all of them.
 //!
 //! Decoding trusts no input. Every number is checked before memory is allocated.
 
+mod blocks;
 mod bytes;
 pub mod chunk;
 pub mod classic;
-pub mod counting;
+mod counting;
 mod fields;
 pub mod header;
-pub mod native;
-pub mod table;
-pub mod windowed;
+mod loader;
+mod native;
+mod own;
+pub mod packing;
+mod section;
+mod table;
+mod windowed;
 
 use std::borrow::Cow;
 
 use crate::array::Bytes;
+use crate::classic::ClassicFilter;
 use crate::error::{DecodeError, Error};
 use crate::filter::{Content, Filter};
+use crate::memory::Admit;
+use classic::ClassicHeader;
+use header::OwnHeader;
+use own::Stored;
+
+pub use loader::Loader;
 
 /// A destination of RDB values.
 pub trait Sink {
@@ -50,6 +63,40 @@ pub trait Source {
     fn array(&mut self, bytes: u64) -> Result<Bytes, DecodeError>;
 }
 
+/// A filter, by its encoding.
+enum Format<'a> {
+    Own(&'a dyn Stored),
+    Classic(&'a ClassicFilter),
+}
+
+impl Format<'_> {
+    fn of(filter: &Filter) -> Format<'_> {
+        match filter.content() {
+            Content::Native(filter) => Format::Own(filter),
+            Content::Counting(filter) => Format::Own(&**filter),
+            Content::Windowed(filter) => Format::Own(&**filter),
+            Content::Classic(filter) => Format::Classic(filter),
+        }
+    }
+}
+
+/// A filter, by its encoding, to load chunks.
+enum FormatMut<'a> {
+    Own(&'a mut dyn Stored),
+    Classic(&'a mut ClassicFilter),
+}
+
+impl FormatMut<'_> {
+    fn of(filter: &mut Filter) -> FormatMut<'_> {
+        match filter.content_mut() {
+            Content::Native(filter) => FormatMut::Own(filter),
+            Content::Counting(filter) => FormatMut::Own(&mut **filter),
+            Content::Windowed(filter) => FormatMut::Own(&mut **filter),
+            Content::Classic(filter) => FormatMut::Classic(filter),
+        }
+    }
+}
+
 /// Writes a filter as RDB values.
 ///
 /// # Errors
@@ -57,11 +104,9 @@ pub trait Source {
 /// [`Error::OutOfMemory`] if a part cannot be allocated. The values written so far are incomplete, and cannot be
 /// decoded.
 pub fn write_rdb(filter: &Filter, sink: &mut impl Sink) -> Result<(), Error> {
-    match filter.content() {
-        Content::Native(filter) => native::write_rdb(filter, sink),
-        Content::Counting(filter) => counting::write_rdb(filter, sink),
-        Content::Windowed(filter) => windowed::write_rdb(filter, sink),
-        Content::Classic(filter) => {
+    match Format::of(filter) {
+        Format::Own(filter) => own::write_rdb(filter, sink),
+        Format::Classic(filter) => {
             classic::write_rdb(filter, sink);
             Ok(())
         }
@@ -71,17 +116,7 @@ pub fn write_rdb(filter: &Filter, sink: &mut impl Sink) -> Result<(), Error> {
 /// Reads one of our own filters from RDB values. Calls `admit` with the bytes that it will take; `admit` may reject
 /// them.
 pub fn read_own_rdb(source: &mut impl Source, admit: impl FnOnce(u64) -> bool) -> Result<Filter, DecodeError> {
-    let header = source.string()?;
-    let header = Header::decode_own(header::body(header.as_ref()).ok_or(DecodeError::Corrupt)?)?;
-    if !admit(header.memory()) {
-        return Err(DecodeError::OutOfMemory);
-    }
-    match &header {
-        Header::Native(header) => native::read_chunks(header, source).map(Filter::from),
-        Header::Counting(header) => Ok(Filter::try_from(counting::read_chunks(header, source)?)?),
-        Header::Windowed(header) => Ok(Filter::try_from(windowed::read_chunks(header, source)?)?),
-        Header::Classic(_) => Err(DecodeError::Corrupt),
-    }
+    own::read_rdb(source, admit)
 }
 
 /// The cursor that comes with the header in a dump stream.
@@ -103,52 +138,38 @@ pub enum Origin {
 /// [`Error::OutOfMemory`] if it cannot be allocated. It has less than 4 KB, or 53 bytes for each layer of a classic
 /// filter.
 pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
-    match filter.content() {
-        Content::Native(filter) => native::encode_header(filter),
-        Content::Counting(filter) => counting::encode_header(filter),
-        Content::Windowed(filter) => windowed::encode_header(filter),
-        Content::Classic(filter) => classic::encode_header(filter),
+    match Format::of(filter) {
+        Format::Own(filter) => header::encode(filter),
+        Format::Classic(filter) => classic::encode_header(filter),
     }
 }
 
 /// A valid header. Its filter has no items yet.
-#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, for the time of loading")]
 pub enum Header {
-    /// The header of a native filter.
-    Native(native::NativeHeader),
-    /// The header of a counting filter.
-    Counting(counting::CountingHeader),
-    /// The header of a filter that forgets.
-    Windowed(windowed::WindowedHeader),
+    /// The header of a filter of our own.
+    Own(OwnHeader),
     /// The header of a classic filter.
-    Classic(classic::ClassicHeader),
+    Classic(ClassicHeader),
 }
 
 impl Header {
     /// Decodes and checks a header. From a client, a classic header must be one that RedisBloom accepts. From
     /// replication, it may also be that of a very old filter.
     pub fn decode(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
-        match header::body(bytes) {
-            Some(body) => Header::decode_own(body),
-            None => classic::ClassicHeader::decode(bytes, origin).map(Header::Classic),
-        }
-    }
-
-    fn decode_own(body: &[u8]) -> Result<Header, DecodeError> {
-        let preamble = header::Preamble::decode(body)?;
-        match preamble.kind {
-            header::EncodedKind::Native => native::NativeHeader::decode(preamble).map(Header::Native),
-            header::EncodedKind::Counting => counting::CountingHeader::decode(preamble).map(Header::Counting),
-            header::EncodedKind::Windowed => windowed::WindowedHeader::decode(preamble).map(Header::Windowed),
+        let Some(unsealed) = header::unsealed(bytes) else {
+            return ClassicHeader::decode(bytes, origin).map(Header::Classic);
+        };
+        match OwnHeader::decode(unsealed)? {
+            (header, []) => Ok(Header::Own(header)),
+            _ => Err(DecodeError::Corrupt),
         }
     }
 
     /// Returns the bytes that the filter's items will take.
     pub fn memory(&self) -> u64 {
         match self {
-            Header::Native(header) => header.memory(),
-            Header::Counting(header) => header.memory(),
-            Header::Windowed(header) => header.memory(),
+            Header::Own(header) => header.described().memory(),
             Header::Classic(header) => header.memory(),
         }
     }
@@ -156,9 +177,7 @@ impl Header {
     /// Returns the filter without its items. Its item counts are those of the complete filter.
     pub fn build(&self) -> Result<Filter, DecodeError> {
         match self {
-            Header::Native(header) => header.build().map(Filter::from),
-            Header::Counting(header) => Ok(Filter::try_from(header.build()?)?),
-            Header::Windowed(header) => Ok(Filter::try_from(header.build()?)?),
+            Header::Own(header) => header.described().build(),
             Header::Classic(header) => header.build().map(Filter::from),
         }
     }
@@ -174,11 +193,9 @@ pub struct DumpChunk<'a> {
 
 /// Returns the chunk after `cursor`, or `None` after the last. The first chunk is the one after [`HEADER_CURSOR`].
 pub fn next_chunk(filter: &Filter, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
-    match filter.content() {
-        Content::Native(filter) => native::next_chunk(filter, cursor),
-        Content::Counting(filter) => counting::next_chunk(filter, cursor),
-        Content::Windowed(filter) => windowed::next_chunk(filter, cursor),
-        Content::Classic(filter) => Ok(classic::next_chunk(filter, cursor)),
+    match Format::of(filter) {
+        Format::Own(filter) => own::next_chunk(filter, cursor),
+        Format::Classic(filter) => Ok(classic::next_chunk(filter, cursor)),
     }
 }
 
@@ -204,20 +221,13 @@ pub fn dump(filter: &Filter, mut emit: impl FnMut(u64, &[u8])) -> Result<(), Err
 /// [`Error::OutOfMemory`] if there is no memory for the header or for a copy of a table's chunk.
 pub fn digest(filter: &Filter, mut add: impl FnMut(&[u8])) -> Result<(), Error> {
     add(&encode_header(filter)?);
-    match filter.content() {
-        Content::Native(filter) => {
-            add(filter.layer().bytes());
-            filter.table().map_or(Ok(()), |table| table::each_part(table, |part, _end| add(part)))?;
+    match Format::of(filter) {
+        Format::Own(filter) => section::each_part(filter, |part, _tag| add(&part.content)),
+        Format::Classic(filter) => {
+            filter.layers().iter().for_each(|layer| add(layer.bytes()));
+            Ok(())
         }
-        Content::Counting(filter) => table::each_part(filter.table(), |part, _end| add(part))?,
-        Content::Windowed(filter) => {
-            for table in windowed::tables(filter) {
-                table::each_part(table, |part, _end| add(part))?;
-            }
-        }
-        Content::Classic(filter) => filter.layers().iter().for_each(|layer| add(layer.bytes())),
     }
-    Ok(())
 }
 
 /// A chunk that was loaded.
@@ -232,22 +242,33 @@ pub struct LoadedChunk<'a> {
 /// Loads a chunk into a filter that was built from the dump stream's header.
 ///
 /// Chunks of native filters are OR-ed in, or their entries added, on replicas too. Chunks of a counting filter, or of
-/// one that forgets, are rejected if either filter was written to after the header was encoded.
+/// one that forgets, are rejected if either filter was written to after the header was encoded. Calls `admit` with the
+/// bytes that a table takes for the chunk; `admit` may reject them.
 ///
 /// # Errors
 ///
-/// [`DecodeError::Corrupt`] if the chunk is damaged; another error if it is not damaged, but does not fit this filter.
+/// [`DecodeError::OutOfMemory`] if `admit` rejects the memory, or it cannot be allocated; [`DecodeError::Corrupt`] if the chunk is damaged; another error if it is not damaged, but does not fit this filter.
 pub fn load_chunk<'a>(
     filter: &'a mut Filter,
     cursor: u64,
     data: &'a [u8],
     origin: Origin,
+    admit: Admit<'_>,
 ) -> Result<LoadedChunk<'a>, DecodeError> {
-    match filter.content_mut() {
-        Content::Native(filter) => native::load_chunk(filter, cursor, data),
-        Content::Counting(filter) => counting::load_chunk(filter, cursor, data),
-        Content::Windowed(filter) => windowed::load_chunk(filter, cursor, data),
-        Content::Classic(filter) => classic::load_chunk(filter, cursor, data, origin),
+    match FormatMut::of(filter) {
+        FormatMut::Own(filter) => {
+            let changed = own::load_chunk(filter, cursor, data, admit)?;
+            Ok(LoadedChunk { bytes: data, changed })
+        }
+        FormatMut::Classic(filter) => classic::load_chunk(filter, cursor, data, origin),
+    }
+}
+
+/// Returns the tags of the sections of a filter, with which tests forge chunks. A classic filter has none.
+pub fn tags(filter: &Filter) -> Option<[u64; section::MAX_SECTIONS]> {
+    match Format::of(filter) {
+        Format::Own(filter) => Some(filter.tags()),
+        Format::Classic(_) => None,
     }
 }
 
@@ -270,4 +291,16 @@ pub fn check_chunk(cursor: u64, data: &[u8]) -> Result<(), DecodeError> {
     } else {
         cursor.checked_sub(data.len() as u64).map(drop).ok_or(DecodeError::Corrupt)
     }
+}
+
+/// Appends parts to bytes.
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`] if they cannot be allocated. The bytes are unchanged.
+fn append(bytes: &mut Vec<u8>, parts: &[&[u8]]) -> Result<(), Error> {
+    let length = parts.iter().map(|part| part.len()).sum();
+    bytes.try_reserve(length).map_err(|_| Error::OutOfMemory)?;
+    parts.iter().for_each(|part| bytes.extend_from_slice(part));
+    Ok(())
 }

@@ -14,38 +14,20 @@
 //! In a table that forgets, the counts of items and occurrences are 0. A table without filled slots has no chunks. All
 //! parameters that are needed to find items are stored, and never computed again.
 
-use super::chunk::{self, TABLE_CHUNK_BYTES};
+use std::borrow::Cow;
+
+use super::chunk::TABLE_CHUNK_BYTES;
 use super::fields::Fields;
+use super::section::{Part, Section};
 use crate::error::{DecodeError, Error};
 use crate::item_count::{ItemCount, MAX_ITEMS};
+use crate::memory::Admit;
 use crate::spec::Growth;
 use crate::table::{AddressSpace, Addressing, END, FingerprintLengths, Payload, Position, Table, end_of};
 
-/// The size of a record.
-pub const RECORD_BYTES: usize = 48;
-
-/// Appends the record of a table.
-pub fn encode_record(table: &Table, header: &mut Vec<u8>) {
-    // An empty table has no chunks that could restore its division into segments.
-    let segments = if table.slots() > 0 { table.segments() } else { 1 };
-    for number in [table.item_count().to_stored(), table.occurrences(), table.slots(), segments] {
-        header.extend_from_slice(&number.to_le_bytes());
-    }
-    let (shape, scale) = match table.addressing() {
-        Addressing::Growing(lengths) => {
-            let [shortest, longer_below] = lengths.to_bytes();
-            ([0, 0, shortest, longer_below], 0)
-        }
-        Addressing::Fixed(AddressSpace { level, width, scale }) => ([level, width, 0, 0], scale),
-    };
-    header.extend_from_slice(&shape);
-    header.extend_from_slice(&[table.payload().stamp_bits() as u8, 0, 0, 0]);
-    header.extend_from_slice(&scale.to_le_bytes());
-}
-
 /// A valid record.
 #[derive(Debug)]
-pub struct Record {
+pub(super) struct Record {
     items: ItemCount,
     occurrences: u64,
     slots: u64,
@@ -56,7 +38,7 @@ pub struct Record {
 
 impl Record {
     /// Decodes the record of a filter's table.
-    pub fn decode(fields: &mut Fields<'_>, growth: Growth, payload: Payload) -> Result<Record, DecodeError> {
+    pub(super) fn decode(fields: &mut Fields<'_>, growth: Growth, payload: Payload) -> Result<Record, DecodeError> {
         let [items, occurrences, slots, segments] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
         let ([level, width], lengths) = (*fields.array()?, *fields.array()?);
         let stamp_bits = u32::from(fields.u8()?);
@@ -86,76 +68,74 @@ impl Record {
     }
 
     /// Returns the approximate number of bytes that the table takes.
-    pub fn memory(&self) -> u64 {
+    pub(super) fn memory(&self) -> u64 {
         Table::bytes_for(self.addressing, self.payload, self.segments, self.slots)
     }
 
     /// Returns the table without its entries. Its counts are those of the complete table.
-    pub fn build(&self) -> Result<Table, DecodeError> {
+    pub(super) fn build(&self) -> Result<Table, DecodeError> {
         let mut table = Table::new(self.addressing, self.payload)?;
         table.set_counts(self.items, self.occurrences);
         Ok(table)
     }
 
-    /// Fills a table with its entries. `next` returns the content of each chunk, in order, and its checksum, which
-    /// depends on `tag`.
-    pub fn fill<B: AsRef<[u8]>>(
-        &self,
-        table: &mut Table,
-        tag: u64,
-        mut next: impl FnMut() -> Result<(B, u64), DecodeError>,
-    ) -> Result<(), DecodeError> {
-        let mut position = 0;
-        while self.slots > 0 && position < END {
-            let (content, checksum) = next()?;
-            let content = content.as_ref();
-            let end = end_of(content).filter(|&end| end > position).ok_or(DecodeError::Corrupt)?;
-            if chunk::checksum(content, end, tag) != checksum {
-                return Err(DecodeError::Corrupt);
-            }
-            table.add_part(content)?;
-            position = end;
+    /// Returns true if the table has chunks.
+    pub(super) fn has_chunks(&self) -> bool {
+        self.slots > 0
+    }
+}
+
+impl Section for Table {
+    fn encode_record(&self, header: &mut Vec<u8>) {
+        // An empty table has no chunks that could restore its division into segments.
+        let segments = if self.slots() > 0 { self.segments() } else { 1 };
+        for number in [self.item_count().to_stored(), self.occurrences(), self.slots(), segments] {
+            header.extend_from_slice(&number.to_le_bytes());
         }
-        if self.matches_slots(table) { Ok(()) } else { Err(DecodeError::Corrupt) }
+        let (shape, scale) = match self.addressing() {
+            Addressing::Growing(lengths) => {
+                let [shortest, longer_below] = lengths.to_bytes();
+                ([0, 0, shortest, longer_below], 0)
+            }
+            Addressing::Fixed(AddressSpace { level, width, scale }) => ([level, width, 0, 0], scale),
+        };
+        header.extend_from_slice(&shape);
+        header.extend_from_slice(&[self.payload().stamp_bits() as u8, 0, 0, 0]);
+        header.extend_from_slice(&scale.to_le_bytes());
     }
 
-    /// Returns true if `table`, with all its chunks loaded, has as many filled slots as the table that was encoded.
-    pub fn matches_slots(&self, table: &Table) -> bool {
-        table.slots() == self.slots
+    fn end(&self) -> u64 {
+        END
     }
-}
 
-/// Returns the content of the chunk that starts at `position`, and the position of its end, or `None` after the last
-/// chunk.
-pub fn next_part(table: &Table, position: Position) -> Result<Option<(Vec<u8>, Position)>, Error> {
-    let part = table.encode_part(position, TABLE_CHUNK_BYTES)?;
-    Ok(part.map(|part| {
-        let end = end_of(&part).unwrap_or(END);
-        (part, end)
-    }))
-}
+    fn part_at(&self, position: Position) -> Result<Option<Part<'_>>, Error> {
+        let content = self.encode_part(position, TABLE_CHUNK_BYTES)?;
+        Ok(content.map(|content| {
+            let end = end_of(&content).unwrap_or(END);
+            Part { content: Cow::Owned(content), end }
+        }))
+    }
 
-/// Calls `emit` with the content of each chunk and the position of its end.
-pub fn each_part(table: &Table, mut emit: impl FnMut(&[u8], Position)) -> Result<(), Error> {
-    let mut position = 0;
-    while let Some((part, end)) = next_part(table, position)? {
-        position = end;
-        emit(&part, end);
+    fn content_bytes(&self) -> u64 {
+        if self.slots() > 0 { self.allocated() as u64 } else { 0 }
     }
-    Ok(())
-}
 
-/// Adds the entries of a chunk that ends at `end`. Returns true if the table changed.
-///
-/// # Errors
-///
-/// [`DecodeError::Foreign`] if the table was encoded when it was empty, and otherwise as for [`Table::add_part`].
-pub fn load_part(table: &mut Table, content: &[u8], end: Position) -> Result<bool, DecodeError> {
-    if end_of(content) != Some(end) {
-        return Err(DecodeError::Corrupt);
+    fn end_of(&self, content: &[u8], start: Position) -> Option<Position> {
+        end_of(content).filter(|&end| end > start)
     }
-    if table.occurrences() == 0 && !matches!(table.payload(), Payload::Slice(_)) {
-        return Err(DecodeError::Foreign);
+
+    fn restore(&mut self, content: &[u8], _end: Position, admit: Admit<'_>) -> Result<(), DecodeError> {
+        self.add_part(content, admit).map(drop)
     }
-    table.add_part(content)
+
+    fn merge(&mut self, content: &[u8], end: Position, admit: Admit<'_>) -> Result<bool, DecodeError> {
+        if end_of(content) != Some(end) {
+            return Err(DecodeError::Corrupt);
+        }
+        // The table was encoded when it was empty, so it has no chunks.
+        if self.occurrences() == 0 && !matches!(self.payload(), Payload::Slice(_)) {
+            return Err(DecodeError::Foreign);
+        }
+        self.add_part(content, admit)
+    }
 }

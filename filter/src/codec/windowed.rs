@@ -14,54 +14,72 @@
 //! As in [counting filters](super::counting), chunks are accepted only if neither the source nor the copy was written
 //! to since the header was encoded. Positions of the second table follow those of the first.
 
-use std::borrow::Cow;
 use std::num::NonZeroU64;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::chunk::{self, FIRST_CHUNK_CURSOR, SealedChunk};
 use super::fields::{Fields, decode_all};
-use super::header::{self, EncodedKind, Preamble};
-use super::table::{self, each_part, next_part};
-use super::{DumpChunk, HEADER_CURSOR, LoadedChunk, Sink, Source};
+use super::header::{KindCode, Preamble};
+use super::own::{Described, Stored};
+use super::section::{MAX_SECTIONS, Section};
+use super::table;
 use crate::array::try_box;
-use crate::error::{DecodeError, Error};
+use crate::error::DecodeError;
+use crate::filter::Filter;
 use crate::spec::{Growth, OwnSpec};
-use crate::table::{END, Payload, Position, Stamps, Table};
+use crate::table::{END, Payload, Position, Stamps};
 use crate::window::{Slice, Slices, Window};
 use crate::windowed::WindowedFilter;
-
-const FIXED_BYTES: usize = 64;
-const SLICE_BYTES: usize = 24;
 
 const REFRESH: u8 = 1;
 const ROLLING: u8 = 2;
 
-/// See [`encode_header`](super::encode_header).
-pub fn encode_header(filter: &WindowedFilter) -> Result<Vec<u8>, Error> {
-    let (slices, (expected, beyond)) = (filter.slices(), filter.tables());
-    let tables = 1 + usize::from(beyond.is_some());
-    let bytes = FIXED_BYTES + SLICE_BYTES * slices.remembered().len() + tables * table::RECORD_BYTES;
-    header::encode(EncodedKind::Windowed, filter.spec(), tables, bytes, |header| {
+impl Stored for WindowedFilter {
+    fn code(&self) -> KindCode {
+        KindCode::Windowed
+    }
+
+    fn spec(&self) -> &OwnSpec {
+        self.spec()
+    }
+
+    fn encode_record(&self, header: &mut Vec<u8>) {
+        let slices = self.slices();
         let Window { length, slices: number, refresh, rolling } = slices.window();
         let flags = if refresh { REFRESH } else { 0 } | if rolling { ROLLING } else { 0 };
         let append = |header: &mut Vec<u8>, numbers: &[u64]| {
             numbers.iter().for_each(|number| header.extend_from_slice(&number.to_le_bytes()));
         };
-        append(header, &[filter.initial_capacity(), length.map_or(0, NonZeroU64::get)]);
+        append(header, &[self.initial_capacity(), length.map_or(0, NonZeroU64::get)]);
         header.extend_from_slice(&[number, flags, slices.remembered().len() as u8, 0, 0, 0, 0, 0]);
-        append(header, &[slices.forgotten(), slices.latest(), filter.history()]);
-        append(header, &filter.cursors());
+        append(header, &[slices.forgotten(), slices.latest(), self.history()]);
+        append(header, &self.cursors());
         for Slice { until, items } in slices.remembered() {
             append(header, &[*until]);
             append(header, items);
         }
-        std::iter::once(expected).chain(beyond).for_each(|table| table::encode_record(table, header));
-    })
+    }
+
+    fn sections(&self) -> [Option<&dyn Section>; MAX_SECTIONS] {
+        let (expected, beyond) = self.tables();
+        [Some(expected), beyond.map(|table| table as _)]
+    }
+
+    fn sections_mut(&mut self) -> [Option<&mut dyn Section>; MAX_SECTIONS] {
+        let (expected, beyond) = self.tables_mut();
+        [Some(expected), beyond.map(|table| table as _)]
+    }
+
+    fn tags(&self) -> [u64; MAX_SECTIONS] {
+        let slices = self.slices();
+        let [expected, beyond] = slices.items();
+        let state = [self.initial_capacity(), slices.forgotten(), slices.latest(), self.history(), expected, beyond];
+        let tag = xxh3_64_with_seed(state.map(u64::to_le_bytes).as_flattened(), self.spec().seed);
+        [tag, !tag]
+    }
 }
 
 /// A valid header. Its filter has no items yet.
-#[derive(Debug)]
 pub struct WindowedHeader {
     spec: OwnSpec,
     capacity: u64,
@@ -77,8 +95,9 @@ pub struct WindowedHeader {
 
 impl WindowedHeader {
     /// Decodes the records.
-    pub fn decode(preamble: Preamble<'_>) -> Result<WindowedHeader, DecodeError> {
-        let Preamble { spec, records, mut fields, .. } = preamble;
+    pub fn decode(preamble: &mut Preamble<'_>) -> Result<WindowedHeader, DecodeError> {
+        let Preamble { spec, sections, fields } = preamble;
+        let (spec, sections) = (*spec, *sections);
         let capacity = Some(fields.u64()?).filter(|capacity| (1..=i64::MAX as u64).contains(capacity));
         let (length, slices, flags, number) = (fields.u64()?, fields.u8()?, fields.u8()?, fields.u8()?);
         fields.zeros(5)?;
@@ -92,129 +111,43 @@ impl WindowedHeader {
         if cursors.iter().any(|&cursor| cursor >= END) {
             return Err(DecodeError::Corrupt);
         }
-        let remembered = decode_all(number.into(), || decode_slice(&mut fields))?;
+        let remembered = decode_all(number.into(), || decode_slice(fields))?;
         // Checks that the slices are valid.
         Slices::restored(window, capacity, state, &remembered)?;
         let payload = Payload::Slice(Stamps { forgotten: state.0, span: window.span() });
-        let expected = table::Record::decode(&mut fields, Growth::Fixed, payload)?;
-        let beyond = match (records, spec.growth) {
+        let expected = table::Record::decode(fields, Growth::Fixed, payload)?;
+        let beyond = match (sections, spec.growth) {
             (1, _) => None,
-            (2, Growth::By(_)) => Some(table::Record::decode(&mut fields, spec.growth, payload)?),
+            (2, Growth::By(_)) => Some(table::Record::decode(fields, spec.growth, payload)?),
             _ => return Err(DecodeError::Corrupt),
         };
-        if beyond.is_none() && remembered.iter().any(|slice| slice.items[1] > 0) {
+        let is_beyond = |slice: &Slice| slice.items[1] > 0;
+        if beyond.is_none() && remembered.iter().any(is_beyond) {
             return Err(DecodeError::Corrupt);
         }
-        let header = WindowedHeader { spec, capacity, window, state, remembered, history, cursors, expected, beyond };
-        if fields.0.is_empty() { Ok(header) } else { Err(DecodeError::Corrupt) }
+        Ok(WindowedHeader { spec, capacity, window, state, remembered, history, cursors, expected, beyond })
     }
+}
 
-    /// Returns the approximate size of the tables, in bytes.
-    pub fn memory(&self) -> u64 {
+impl Described for WindowedHeader {
+    fn memory(&self) -> u64 {
         self.expected.memory().saturating_add(self.beyond.as_ref().map_or(0, table::Record::memory))
     }
 
-    /// Returns the filter without its entries. Its counts are those of the whole filter.
-    pub fn build(&self) -> Result<WindowedFilter, DecodeError> {
+    fn has_chunks(&self) -> [bool; MAX_SECTIONS] {
+        [self.expected.has_chunks(), self.beyond.as_ref().is_some_and(table::Record::has_chunks)]
+    }
+
+    fn build(&self) -> Result<Filter, DecodeError> {
         let slices = Slices::restored(self.window, self.capacity, self.state, &self.remembered)?;
-        let beyond = match &self.beyond {
-            Some(record) => Some(try_box(record.build()?)?),
-            None => None,
-        };
+        let beyond = self.beyond.as_ref().map(table::Record::build).transpose()?;
+        let beyond = beyond.map(try_box).transpose()?;
         let mut filter = WindowedFilter::from_parts(self.spec, self.capacity, slices, self.expected.build()?, beyond);
         filter.set_state(self.cursors, self.history);
-        Ok(filter)
-    }
-
-    /// Returns the filter with its entries. `next` returns the content of each chunk, in order, and its checksum.
-    pub fn build_filled<B: AsRef<[u8]>>(
-        &self,
-        mut next: impl FnMut() -> Result<(B, u64), DecodeError>,
-    ) -> Result<WindowedFilter, DecodeError> {
-        let mut filter = self.build()?;
-        let [tag, tag_beyond] = tags(&filter);
-        let (expected, beyond) = filter.tables_mut();
-        self.expected.fill(expected, tag, &mut next)?;
-        if let Some((record, table)) = self.beyond.as_ref().zip(beyond) {
-            record.fill(table, tag_beyond, next)?;
-        }
-        Ok(filter)
-    }
-
-    /// Returns true if `filter`, with all its chunks loaded, has as many filled slots as the filter that was encoded.
-    pub fn matches_content(&self, filter: &WindowedFilter) -> bool {
-        let (expected, beyond) = filter.tables();
-        let tables = self.beyond.as_ref().zip(beyond);
-        self.expected.matches_slots(expected) && tables.is_none_or(|(record, table)| record.matches_slots(table))
+        Ok(Filter::try_from(filter)?)
     }
 }
 
 fn decode_slice(fields: &mut Fields<'_>) -> Result<Slice, DecodeError> {
     Ok(Slice { until: fields.u64()?, items: [fields.u64()?, fields.u64()?] })
-}
-
-/// See [`write_rdb`](super::write_rdb).
-pub fn write_rdb(filter: &WindowedFilter, sink: &mut impl Sink) -> Result<(), Error> {
-    sink.string(&encode_header(filter)?);
-    for (table, tag) in tables(filter).zip(tags(filter)) {
-        each_part(table, |part, end| {
-            sink.string(part);
-            sink.unsigned(chunk::checksum(part, end, tag));
-        })?;
-    }
-    Ok(())
-}
-
-/// Reads the chunks of a filter from RDB values.
-pub fn read_chunks(header: &WindowedHeader, source: &mut impl Source) -> Result<WindowedFilter, DecodeError> {
-    header.build_filled(|| Ok((source.string()?, source.unsigned()?)))
-}
-
-/// Returns the tables of a filter, in the order of their chunks.
-pub fn tables(filter: &WindowedFilter) -> impl Iterator<Item = &Table> {
-    let (expected, beyond) = filter.tables();
-    std::iter::once(expected).chain(beyond)
-}
-
-/// Returns a tag for each table, which binds chunks to the present state of the filter.
-pub fn tags(filter: &WindowedFilter) -> [u64; 2] {
-    let slices = filter.slices();
-    let [expected, beyond] = slices.items();
-    let state = [filter.initial_capacity(), slices.forgotten(), slices.latest(), filter.history(), expected, beyond];
-    let tag = xxh3_64_with_seed(state.map(u64::to_le_bytes).as_flattened(), filter.spec().seed);
-    [tag, !tag]
-}
-
-/// See [`next_chunk`](super::next_chunk).
-pub fn next_chunk(filter: &WindowedFilter, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
-    let position = match cursor {
-        HEADER_CURSOR => 0,
-        FIRST_CHUNK_CURSOR.. => cursor - FIRST_CHUNK_CURSOR,
-        _ => return Ok(None),
-    };
-    for ((table, tag), start) in tables(filter).zip(tags(filter)).zip([0, END]) {
-        if let Some((part, end)) = next_part(table, position.saturating_sub(start))? {
-            let data = chunk::seal(&part, start + end, tag)?;
-            return Ok(Some(DumpChunk { cursor: FIRST_CHUNK_CURSOR + start + end, data: Cow::Owned(data) }));
-        }
-    }
-    Ok(None)
-}
-
-/// See [`load_chunk`](super::load_chunk).
-pub fn load_chunk<'a>(
-    filter: &mut WindowedFilter,
-    cursor: u64,
-    data: &'a [u8],
-) -> Result<LoadedChunk<'a>, DecodeError> {
-    let sealed = SealedChunk::decode(cursor, data)?;
-    let [tag, tag_beyond] = tags(filter);
-    let (table, tag, end) = match (filter.tables_mut(), sealed.end) {
-        ((expected, _), ..=END) => (expected, tag, sealed.end),
-        ((_, Some(beyond)), end) if end <= 2 * END => (beyond, tag_beyond, end - END),
-        _ => return Err(DecodeError::NoSuchOffset),
-    };
-    sealed.check_tag(tag)?;
-    let changed = table::load_part(table, sealed.content, end)?;
-    Ok(LoadedChunk { bytes: data, changed })
 }

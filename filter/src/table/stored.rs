@@ -20,7 +20,7 @@ use super::segment::{MAX_LOG_GROUPS, Segment};
 use super::{Addressing, Table};
 use crate::error::{DecodeError, Error};
 use crate::item_count::ItemCount;
-use crate::memory::try_vec;
+use crate::memory::{Admit, try_vec};
 
 /// A position in the sequence of all paths, in units of `2^-48` of them.
 pub type Position = u64;
@@ -88,7 +88,8 @@ impl Table {
         (path >> (Path::BITS - POSITION_BITS)) as u64 & !((END >> depth) - 1)
     }
 
-    /// Adds the entries of a part. Returns true if the table changed.
+    /// Adds the entries of a part. Returns true if the table changed. Calls `admit` with the bytes that the table will
+    /// take in addition; `admit` may reject them.
     ///
     /// A set may already have entries where the part belongs. In any other table, the segments there must be empty, or
     /// equal to those of the part.
@@ -96,9 +97,9 @@ impl Table {
     /// # Errors
     ///
     /// [`DecodeError::Corrupt`] if the bytes are not a part of a table of this kind; [`DecodeError::Foreign`] if a
-    /// table that is not a set has other entries where the part belongs; [`DecodeError::OutOfMemory`] if an allocation
-    /// fails.
-    pub fn add_part(&mut self, part: &[u8]) -> Result<bool, DecodeError> {
+    /// table that is not a set has other entries where the part belongs; [`DecodeError::OutOfMemory`] if `admit`
+    /// rejects the memory, or an allocation fails.
+    pub fn add_part(&mut self, part: &[u8], admit: Admit<'_>) -> Result<bool, DecodeError> {
         let end = end_of(part).ok_or(DecodeError::Corrupt)?;
         let (start, mut rest) = part.split_first_chunk().ok_or(DecodeError::Corrupt)?;
         rest = &rest[size_of::<Position>()..];
@@ -121,6 +122,12 @@ impl Table {
                 }
             }
         }
+        // Segments with entries ask for more when entries are added to them.
+        let into_empty = segments.iter().filter(|(path, _)| self.segment(*path).slots() == 0);
+        let bytes = into_empty.map(|(_, segment)| (size_of::<Segment>() + segment.allocated()) as u64).sum();
+        if !admit(bytes) {
+            return Err(DecodeError::OutOfMemory);
+        }
         let mut depths = try_vec(segments.len())?;
         for (path, segment) in &segments {
             depths.push(self.segment(*path).depth());
@@ -133,7 +140,7 @@ impl Table {
         for ((path, segment), depth) in segments.iter_mut().zip(&depths) {
             let segment = std::mem::replace(segment, self.empty_segment(0));
             changed |= *depth < self.segment(*path).depth();
-            changed |= self.add_segment(*path, segment)?;
+            changed |= self.add_segment(*path, segment, admit)?;
         }
         if self.slots == 0 {
             self.unsplit_all(&segments, &depths);
@@ -194,7 +201,7 @@ impl Table {
     }
 
     /// Replaces an empty segment by `segment`, or adds its entries to a set. Returns true if that added entries.
-    fn add_segment(&mut self, path: Path, segment: Segment) -> Result<bool, DecodeError> {
+    fn add_segment(&mut self, path: Path, segment: Segment, admit: Admit<'_>) -> Result<bool, DecodeError> {
         let target = self.segment(path);
         if target.slots() == 0 && target.depth() == segment.depth() {
             let is_new = segment.slots() > 0;
@@ -205,7 +212,7 @@ impl Table {
             // `add_part` has checked that both have the same entries.
             return Ok(false);
         }
-        Ok(self.add_entries_of(path, &segment, 1, &mut |_bytes| true)?)
+        Ok(self.add_entries_of(path, &segment, 1, admit)?)
     }
 
     /// Replaces the segment of a path by one of the same depth.

@@ -119,7 +119,7 @@ fn through_a_client(filter: &Filter) -> Filter {
     let mut cursor = codec::HEADER_CURSOR;
     while let Some(chunk) = codec::next_chunk(filter, cursor).unwrap() {
         cursor = chunk.cursor;
-        let loaded = codec::load_chunk(&mut copy, cursor, &chunk.data, Origin::Client).unwrap();
+        let loaded = codec::load_chunk(&mut copy, cursor, &chunk.data, Origin::Client, &mut |_| true).unwrap();
         assert_eq!(loaded.bytes, &*chunk.data);
     }
     copy
@@ -195,11 +195,11 @@ fn a_late_chunk_clears_bits_only_if_it_comes_from_a_master() {
     (0..90).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
     let (before, fill) = (whole(&filter), filter.fill());
     let chunk = codec::next_chunk(&early, codec::HEADER_CURSOR).unwrap().unwrap();
-    let loaded = codec::load_chunk(&mut filter, chunk.cursor, &chunk.data, Origin::Client).unwrap();
+    let loaded = codec::load_chunk(&mut filter, chunk.cursor, &chunk.data, Origin::Client, &mut |_| true).unwrap();
     assert_eq!(loaded, LoadedChunk { bytes: &before.1, changed: false }, "the stored bytes are returned");
     assert!(whole(&filter) == before);
     assert_eq!(filter.fill(), fill);
-    let loaded = codec::load_chunk(&mut filter, chunk.cursor, &chunk.data, Origin::Replication).unwrap();
+    let loaded = codec::load_chunk(&mut filter, chunk.cursor, &chunk.data, Origin::Replication, &mut |_| true).unwrap();
     assert_eq!(loaded, LoadedChunk { bytes: &chunk.data, changed: true });
     assert_eq!((content_bytes(&filter), filter.fill()), (content_bytes(&early), 0.0));
 }
@@ -328,7 +328,7 @@ fn a_look_up_examines_a_bounded_number_of_probes_and_what_it_finds_stays_found()
     };
     let load = |filter: &mut Filter, layer: u64, bytes: &[u8]| {
         let end = (layer + 1) * BITS / 8;
-        codec::load_chunk(filter, end + 1, bytes, Origin::Client).unwrap();
+        codec::load_chunk(filter, end + 1, bytes, Origin::Client, &mut |_| true).unwrap();
     };
     let found = |filter: &Filter| {
         let hashes = [filter.hash(b"target"), filter.hash(b"target")];
@@ -365,7 +365,7 @@ fn examined(bytes: &[u8], bits: u64) -> u64 {
     let contains = |probes: u32| {
         let bits_per_item = f64::from(probes) / std::f64::consts::LN_2 - 1e-6;
         let mut filter = built(&header(5, bits, probes, bits_per_item, 0)).unwrap();
-        codec::load_chunk(&mut filter, bits / 8 + 1, bytes, Origin::Client).unwrap();
+        codec::load_chunk(&mut filter, bits / 8 + 1, bytes, Origin::Client, &mut |_| true).unwrap();
         filter.contains(b"target")
     };
     let (mut low, mut high) = (0, classic::MAX_PROBES);

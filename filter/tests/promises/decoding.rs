@@ -1,8 +1,6 @@
 //! Decoding of damaged and forged bytes.
 
-use oxbloom_filter::internals::codec;
-use oxbloom_filter::internals::codec::native::{self, Chunk};
-use oxbloom_filter::internals::codec::{chunk, header};
+use oxbloom_filter::internals::codec::{self, Origin, chunk, header};
 use oxbloom_filter::internals::sizing::{MAX_BLOCKS, WORDS_PER_LINE};
 use oxbloom_filter::internals::{Growth, Interrupted, OnDuplicate};
 use oxbloom_filter::{DecodeError, Error, Filter};
@@ -10,10 +8,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use crate::model::{self, Header, body, built, by, filter, item, layer, native_of, with_checksum};
+use crate::model::{self, Chunk, body, built, by, chunks_of_bits, filter, is_complete, item, layer, with_checksum};
 
 /// The maximum number of bytes that these tests allocate for a header, so that they run on small machines.
 const MEMORY_LIMIT: u64 = 64 << 20;
+
+fn decode(header: &[u8]) -> Result<codec::Header, DecodeError> {
+    codec::Header::decode(header, Origin::Client)
+}
 
 fn filled(error_rate: f64, capacity: u64, growth: Growth, seed: u64, items: u64) -> Filter {
     let mut filter = filter(error_rate, capacity, growth, seed);
@@ -30,7 +32,7 @@ fn grown() -> Filter {
 
 /// Forges a chunk that has the tag of a filter and a correct checksum.
 fn forged(filter: &Filter, offset: u64, bits: &[u8]) -> Vec<u8> {
-    native::encode_chunk(native_of(filter), Chunk { offset, bits }).unwrap()
+    Chunk { offset, bits }.sealed(filter)
 }
 
 /// Loads bytes that must be rejected and must change nothing. Returns the error.
@@ -66,8 +68,6 @@ fn use_in_every_way(mut filter: Filter) {
     assert!(filter.memory_usage() >= model::memory_when_aligned(&filter));
     let copy = filter.try_clone().unwrap();
     assert!(codec::encode_header(&copy).unwrap() == codec::encode_header(&filter).unwrap());
-    let bytes = model::content_bytes(&filter).len() as u64;
-    assert!(native::chunks(native_of(&filter)).all(|chunk| chunk.cursor() <= chunk::FIRST_CHUNK_CURSOR + bytes));
 }
 
 #[test]
@@ -82,14 +82,14 @@ fn undamaged_bytes_are_read() {
 fn a_truncated_or_extended_header_is_rejected() {
     let header = codec::encode_header(&grown()).unwrap();
     for length in 0..header.len() {
-        assert_eq!(Header::decode(&header[..length]).err(), Some(DecodeError::Corrupt), "{length} bytes");
+        assert_eq!(decode(&header[..length]).err(), Some(DecodeError::Corrupt), "{length} bytes");
         // The same holds if the checksum is forged.
-        assert_eq!(Header::decode(&with_checksum(&header[..length])).is_ok(), length == header.len() - 8, "{length}");
+        assert_eq!(decode(&with_checksum(&header[..length])).is_ok(), length == header.len() - 8, "{length}");
     }
     for more in [&[0][..], &[0; 8], &[0; 40], &header] {
         let long = [&header, more].concat();
-        assert_eq!(Header::decode(&long).err(), Some(DecodeError::Corrupt));
-        assert_eq!(Header::decode(&with_checksum(&long)).err(), Some(DecodeError::Corrupt));
+        assert_eq!(decode(&long).err(), Some(DecodeError::Corrupt));
+        assert_eq!(decode(&with_checksum(&long)).err(), Some(DecodeError::Corrupt));
     }
 }
 
@@ -99,7 +99,7 @@ fn a_header_with_a_flipped_bit_is_rejected() {
     for bit in 0..header.len() * 8 {
         let mut damaged = header.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
-        assert!(Header::decode(&damaged).is_err(), "bit {bit}");
+        assert!(decode(&damaged).is_err(), "bit {bit}");
     }
 }
 
@@ -113,10 +113,10 @@ fn a_later_version_is_reported_and_not_taken_for_damage() {
             header::VERSION => None,
             _ => Some(DecodeError::NewerVersion),
         };
-        assert_eq!(Header::decode(&with_checksum(&body)).err(), expected, "version {version}");
+        assert_eq!(decode(&with_checksum(&body)).err(), expected, "version {version}");
         // Only that version knows the format of the bytes between the version number and the checksum.
         if version > header::VERSION {
-            assert_eq!(Header::decode(&with_checksum(&body[..20])).err(), expected, "version {version}");
+            assert_eq!(decode(&with_checksum(&body[..20])).err(), expected, "version {version}");
         }
     }
 }
@@ -159,7 +159,7 @@ fn impossible_numbers_are_rejected() {
     for (what, at, bytes) in impossible {
         let mut body = body(&filter);
         body[*at..at + bytes.len()].copy_from_slice(bytes);
-        assert_eq!(Header::decode(&with_checksum(&body)).err(), Some(DecodeError::Corrupt), "{what}");
+        assert_eq!(decode(&with_checksum(&body)).err(), Some(DecodeError::Corrupt), "{what}");
     }
 }
 
@@ -167,7 +167,7 @@ fn impossible_numbers_are_rejected() {
 fn unavailable_memory_is_an_error() {
     let mut body = body(&filled(0.01, 10_000, Growth::Fixed, 7, 0));
     body[32..40].copy_from_slice(&(MAX_BLOCKS - 1).to_le_bytes());
-    let header = Header::decode(&with_checksum(&body)).unwrap();
+    let header = decode(&with_checksum(&body)).unwrap();
     assert_eq!(header.memory(), (MAX_BLOCKS - 1) * 64);
     assert_eq!(header.build().err(), Some(DecodeError::OutOfMemory));
 }
@@ -206,7 +206,7 @@ proptest! {
                 }
             }
         }
-        if let Ok(header) = Header::decode(&with_checksum(&body))
+        if let Ok(header) = decode(&with_checksum(&body))
             && header.memory() < MEMORY_LIMIT
         {
             let filter = header.build().unwrap();
@@ -217,9 +217,9 @@ proptest! {
 
     #[test]
     fn bytes_that_were_never_a_header_are_rejected(bytes in vec(any::<u8>(), 0..300)) {
-        prop_assert!(Header::decode(&bytes).is_err());
-        prop_assert!(Header::decode(&with_checksum(&bytes)).is_err());
-        let magic = [b"OXB\x02\0\0\0\0", bytes.as_slice()].concat();
+        prop_assert!(decode(&bytes).is_err());
+        prop_assert!(decode(&with_checksum(&bytes)).is_err());
+        let magic = [b"OXB\x03\0\0\0\0", bytes.as_slice()].concat();
         prop_assert!(built(&with_checksum(&magic)).is_err());
     }
 
@@ -227,8 +227,8 @@ proptest! {
     fn a_chunk_with_damaged_bytes_is_rejected(at: Index, xor in 1u8..) {
         let filter = grown();
         let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
-        for chunk in native::chunks(native_of(&filter)) {
-            let mut bytes = native::encode_chunk(native_of(&filter), chunk).unwrap();
+        for chunk in chunks_of_bits(&filter) {
+            let mut bytes = chunk.sealed(&filter);
             *at.get_mut(&mut bytes) ^= xor;
             prop_assert_eq!(model::load(&mut copy, chunk.cursor(), &bytes), Err(DecodeError::Corrupt));
         }
@@ -240,8 +240,8 @@ proptest! {
 fn a_truncated_or_extended_chunk_is_rejected() {
     let filter = grown();
     let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
-    for chunk in native::chunks(native_of(&filter)) {
-        let (bytes, cursor) = (native::encode_chunk(native_of(&filter), chunk).unwrap(), chunk.cursor());
+    for chunk in chunks_of_bits(&filter) {
+        let (bytes, cursor) = (chunk.sealed(&filter), chunk.cursor());
         for length in 0..bytes.len() {
             assert_rejected(&mut copy, cursor, &bytes[..length], "cut at its end");
             assert_rejected(&mut copy, cursor, &bytes[bytes.len() - length..], "cut at its start");
@@ -260,8 +260,8 @@ fn a_chunk_at_another_place_is_rejected() {
     let filter = grown();
     let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
     let all = model::content_bytes(&filter).len() as u64;
-    for chunk in native::chunks(native_of(&filter)) {
-        let bytes = native::encode_chunk(native_of(&filter), chunk).unwrap();
+    for chunk in chunks_of_bits(&filter) {
+        let bytes = chunk.sealed(&filter);
         for cursor in (0..all + 1000).chain([u64::MAX, u64::MAX - 63, 1 << 63]) {
             if cursor != chunk.cursor() {
                 assert_rejected(&mut copy, cursor, &bytes, "elsewhere");
@@ -316,9 +316,9 @@ fn a_forged_chunk_cannot_leave_its_layer() {
 fn a_chunk_of_another_filter_is_rejected() {
     let (ours, theirs) = (filled(0.01, 100, by(2), 7, 90), filled(0.01, 100, by(2), 8, 90));
     let mut copy = built(&codec::encode_header(&ours).unwrap()).unwrap();
-    let chunk = model::first_chunk(&theirs);
-    assert_eq!(chunk.cursor(), model::first_chunk(&ours).cursor());
-    assert_rejected(&mut copy, chunk.cursor(), &native::encode_chunk(native_of(&theirs), chunk).unwrap(), "other seed");
+    let [chunk, of_ours] = [&theirs, &ours].map(|filter| chunks_of_bits(filter).next().unwrap());
+    assert_eq!(chunk.cursor(), of_ours.cursor());
+    assert_rejected(&mut copy, chunk.cursor(), &chunk.sealed(&theirs), "other seed");
 }
 
 #[test]
@@ -326,8 +326,8 @@ fn a_chunk_that_arrives_again_changes_nothing() {
     let filter = grown();
     let mut copy = model::through_a_client(&filter);
     let before = model::whole(&copy);
-    for chunk in native::chunks(native_of(&filter)).chain(native::chunks(native_of(&filter))) {
-        let bytes = native::encode_chunk(native_of(&filter), chunk).unwrap();
+    for chunk in chunks_of_bits(&filter).chain(chunks_of_bits(&filter)) {
+        let bytes = chunk.sealed(&filter);
         assert_eq!(model::load(&mut copy, chunk.cursor(), &bytes), Ok(()));
         assert!(model::whole(&copy) == before);
     }
@@ -340,8 +340,8 @@ fn a_chunk_that_arrives_late_clears_nothing() {
     let later: Vec<_> = (1_000..1_150).map(item).collect();
     later.iter().for_each(|item| assert!(copy.insert(item).is_ok()));
     let before = model::whole(&copy);
-    for chunk in native::chunks(native_of(&filter)) {
-        let bytes = native::encode_chunk(native_of(&filter), chunk).unwrap();
+    for chunk in chunks_of_bits(&filter) {
+        let bytes = chunk.sealed(&filter);
         assert_eq!(model::load(&mut copy, chunk.cursor(), &bytes), Ok(()));
     }
     assert!(later.iter().all(|item| copy.contains(item)));
@@ -352,18 +352,18 @@ fn a_chunk_that_arrives_late_clears_nothing() {
 fn chunks_may_arrive_in_any_order_and_a_missing_one_is_noticed() {
     // The layer has about 6 MB, and therefore two chunks.
     let filter = filled(0.01, 5_000_000, Growth::Fixed, 7, 1_000);
-    let header = Header::decode(&codec::encode_header(&filter).unwrap()).unwrap();
-    let mut chunks: Vec<_> = native::chunks(native_of(&filter)).collect();
+    let header = codec::encode_header(&filter).unwrap();
+    let mut chunks: Vec<_> = chunks_of_bits(&filter).collect();
     assert_eq!(chunks.len(), 2);
     assert!(chunks.iter().all(|chunk| chunk.bits.len() <= chunk::BITS_CHUNK_BYTES));
     chunks.reverse();
-    let mut copy = header.build().unwrap();
+    let mut copy = built(&header).unwrap();
     for chunk in &chunks {
-        assert!(!header.matches_content(&copy));
-        let bytes = native::encode_chunk(native_of(&filter), *chunk).unwrap();
+        assert!(!is_complete(&header, &copy));
+        let bytes = chunk.sealed(&filter);
         model::load(&mut copy, chunk.cursor(), &bytes).unwrap();
     }
-    assert!(header.matches_content(&copy));
+    assert!(is_complete(&header, &copy));
     assert!(model::whole(&copy) == model::whole(&filter));
     assert!(model::whole(&model::through_a_client(&filter)) == model::whole(&filter));
 }
@@ -372,35 +372,44 @@ fn chunks_may_arrive_in_any_order_and_a_missing_one_is_noticed() {
 #[test]
 fn chunks_may_be_of_any_length() {
     let filter = filled(0.01, 1000, by(2), 7, 900);
-    let header = Header::decode(&codec::encode_header(&filter).unwrap()).unwrap();
-    let blocks = native::chunks(native_of(&filter)).flat_map(|Chunk { offset, bits }| {
+    let header = codec::encode_header(&filter).unwrap();
+    let blocks = chunks_of_bits(&filter).flat_map(|Chunk { offset, bits }| {
         (offset..).step_by(64).zip(bits.chunks(64)).map(|(offset, bits)| Chunk { offset, bits })
     });
-    let mut copy = header.build().unwrap();
+    let mut copy = built(&header).unwrap();
     let mut stored = Vec::new();
     for block in blocks {
-        let bytes = native::encode_chunk(native_of(&filter), block).unwrap();
+        let bytes = block.sealed(&filter);
         model::load(&mut copy, block.cursor(), &bytes).unwrap();
-        stored.push((block.bits, block.checksum(native_of(&filter))));
+        stored.push((block.bits, block.checksum(&filter)));
     }
     assert!(model::whole(&copy) == model::whole(&filter));
-    let mut stored = stored.into_iter();
-    let loaded = header.build_filled(|| stored.next().ok_or(DecodeError::Corrupt));
-    assert!(model::whole(&loaded.unwrap()) == model::whole(&filter));
+    assert!(model::whole(&model::read_file(&header, stored).unwrap()) == model::whole(&filter));
     // Each chunk must have whole blocks, at least one, and must not reach past the last block.
     for bits in [vec![], vec![0xFF; 63], vec![0xFF; model::content_bytes(&filter).len() + 64]] {
-        let checksum = Chunk { offset: 0, bits: &bits }.checksum(native_of(&filter));
-        assert_eq!(header.build_filled(|| Ok((&bits, checksum))).err(), Some(DecodeError::Corrupt));
+        let checksum = Chunk { offset: 0, bits: &bits }.checksum(&filter);
+        let loaded = model::read_file(&header, [(&bits, checksum)]);
+        assert_eq!(loaded.err(), Some(DecodeError::Corrupt));
     }
 }
 
 #[test]
 fn a_filter_without_items_has_no_chunks() {
     let filter = filled(0.001, 10_000_000, by(2), 7, 0);
-    assert_eq!(native::chunks(native_of(&filter)).count(), 0);
     assert!(codec::next_chunk(&filter, codec::HEADER_CURSOR).unwrap().is_none());
     assert!(codec::encode_header(&filter).unwrap().len() < 100);
     assert!(model::whole(&model::through_a_client(&filter)) == model::whole(&filter));
+}
+
+/// A server may hold millions of filters with a few items.
+#[test]
+fn a_filter_with_a_few_items_takes_a_few_bytes_in_a_file() {
+    for (items, expected) in [(0, 50), (1, 75), (3, 110)] {
+        for capacity in [100, 1000, 2000] {
+            let bytes = model::file_bytes(&filled(0.01, capacity, by(2), u64::MAX / 7, items));
+            assert!(bytes <= expected, "{bytes} bytes for {items} items of {capacity}");
+        }
+    }
 }
 
 /// A server can save at any time, even between a client's header and its last chunk. It must be able to load that file.
@@ -410,7 +419,7 @@ fn a_filter_that_is_still_being_loaded_can_be_saved() {
     let mut partial = built(&codec::encode_header(&filter).unwrap()).unwrap();
     for (loaded, (cursor, chunk)) in model::chunks(&filter).into_iter().enumerate() {
         let header = codec::encode_header(&partial).unwrap();
-        assert_eq!(Header::decode(&header).err(), None, "after {loaded} of 2 chunks");
+        assert_eq!(decode(&header).err(), None, "after {loaded} of 2 chunks");
         assert!(model::whole(&model::through_a_file(&partial)) == model::whole(&partial));
         model::load(&mut partial, cursor, &chunk).unwrap();
     }

@@ -130,6 +130,44 @@ fn a_filter_larger_than_the_limit_is_not_built() {
     assert!(Filter::from_bytes_within(&small, 2000).is_ok());
 }
 
+/// Returns the places of the chunks in a filter's bytes, the header included.
+fn places_of_chunks(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
+    let (mut places, mut start) = (Vec::new(), 8);
+    while start < bytes.len() - 8 {
+        let length = u64::from_le_bytes(bytes[start + 8..start + 16].try_into().unwrap());
+        places.push(start..start + 16 + length as usize);
+        start += 16 + length as usize;
+    }
+    places
+}
+
+#[test]
+fn bytes_without_one_of_the_chunks_are_incomplete() {
+    for builder in builders() {
+        let bytes = filled(builder).to_bytes().unwrap();
+        let places = places_of_chunks(&bytes);
+        assert!(places.len() > 1);
+        for place in &places[1..] {
+            let mut cut = bytes.clone();
+            cut.drain(place.clone());
+            assert_eq!(Filter::from_bytes(&sealed(cut)).err(), Some(DecodeError::Incomplete));
+        }
+    }
+}
+
+#[test]
+fn chunks_of_a_filter_that_grew_after_its_header_do_not_exceed_the_limit() {
+    let mut filter = Filter::builder().capacity(100).growing(2).seed(7).build().unwrap();
+    filter.insert_batch((0..200).map(item)).unwrap();
+    let small = filter.to_bytes().unwrap();
+    filter.insert_batch((200..200_000).map(item)).unwrap();
+    let large = filter.to_bytes().unwrap();
+    let header = &small[..places_of_chunks(&small)[0].end];
+    let forged = sealed([header, &large[places_of_chunks(&large)[0].end..]].concat());
+    assert_eq!(Filter::from_bytes_within(&forged, 100_000).err(), Some(DecodeError::OutOfMemory));
+    assert_eq!(Filter::from_bytes(&forged).err(), Some(DecodeError::Incomplete));
+}
+
 #[test]
 fn options_out_of_range_are_errors() {
     for rate in [0.0, 1.0, -0.5, f64::NAN, f64::INFINITY] {

@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 
-use oxbloom_filter::internals::codec::header::{self, Preamble};
-use oxbloom_filter::internals::codec::native::{self, Chunk};
-use oxbloom_filter::internals::codec::{self, Origin, Sink, Source, classic};
+use oxbloom_filter::internals::codec::chunk::{self, BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR};
+use oxbloom_filter::internals::codec::{self, Origin, Sink, Source, classic, packing};
 use oxbloom_filter::internals::{
     BlockedLayer, Bytes, Content, CreateParams, ErrorRate, Growth, Hash, Interrupted, Layout, NativeFilter, OnDuplicate,
 };
@@ -190,15 +189,22 @@ pub(crate) fn through_a_file(filter: &Filter) -> Filter {
     copy.unwrap()
 }
 
+/// Returns the number of bytes of all strings in a filter's file.
+pub(crate) fn file_bytes(filter: &Filter) -> usize {
+    let mut file = File::default();
+    codec::write_rdb(filter, &mut file).unwrap();
+    file.0.iter().map(|value| if let Value::String(bytes) = value { bytes.len() } else { 8 }).sum()
+}
+
 /// Loads a chunk like a client.
 pub(crate) fn load(filter: &mut Filter, cursor: u64, data: &[u8]) -> Result<(), DecodeError> {
-    codec::load_chunk(filter, cursor, data, Origin::Client).map(|_| ())
+    codec::load_chunk(filter, cursor, data, Origin::Client, &mut |_| true).map(|_| ())
 }
 
 /// Copies a filter like a client: one chunk with its cursor per request.
 pub(crate) fn through_a_client(filter: &Filter) -> Filter {
-    let header = codec::Header::decode(&codec::encode_header(filter).unwrap(), Origin::Client).unwrap();
-    let mut copy = header.build().unwrap();
+    let header = codec::encode_header(filter).unwrap();
+    let mut copy = built(&header).unwrap();
     let mut cursor = codec::HEADER_CURSOR;
     while let Some(chunk) = codec::next_chunk(filter, cursor).unwrap() {
         assert!(chunk.cursor > cursor);
@@ -210,51 +216,55 @@ pub(crate) fn through_a_client(filter: &Filter) -> Filter {
 }
 
 /// Returns true if all content of a header's filter is loaded.
-pub(crate) fn is_complete(header: &codec::Header, filter: &Filter) -> bool {
-    match (header, filter.content()) {
-        (codec::Header::Native(header), Content::Native(filter)) => header.matches_content(filter),
-        (codec::Header::Counting(header), Content::Counting(filter)) => header.matches_slots(filter),
-        (codec::Header::Windowed(header), Content::Windowed(filter)) => header.matches_content(filter),
-        _ => false,
+pub(crate) fn is_complete(header: &[u8], filter: &Filter) -> bool {
+    codec::encode_header(filter).unwrap() == header
+}
+
+/// Bits of a native filter, with the offset of the first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chunk<'a> {
+    pub(crate) offset: u64,
+    pub(crate) bits: &'a [u8],
+}
+
+impl Chunk<'_> {
+    pub(crate) fn end(&self) -> u64 {
+        self.offset.wrapping_add(self.bits.len() as u64)
+    }
+
+    pub(crate) fn cursor(&self) -> u64 {
+        FIRST_CHUNK_CURSOR.wrapping_add(self.end())
+    }
+
+    /// Returns the chunk of a filter's dump stream.
+    pub(crate) fn sealed(&self, filter: &Filter) -> Vec<u8> {
+        chunk::seal(self.bits, self.end(), codec::tags(filter).unwrap()[0]).unwrap()
+    }
+
+    /// Returns the checksum in a filter's file.
+    pub(crate) fn checksum(&self, filter: &Filter) -> u64 {
+        chunk::checksum(self.bits, self.end(), codec::tags(filter).unwrap()[0])
     }
 }
 
-/// A header of a native filter.
-#[derive(Debug)]
-pub(crate) struct Header(native::NativeHeader);
-
-impl Header {
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Header, DecodeError> {
-        let preamble = Preamble::decode(header::body(bytes).ok_or(DecodeError::Corrupt)?)?;
-        match preamble.kind {
-            header::EncodedKind::Native => native::NativeHeader::decode(preamble).map(Header),
-            header::EncodedKind::Counting | header::EncodedKind::Windowed => Err(DecodeError::Corrupt),
-        }
-    }
-
-    pub(crate) fn memory(&self) -> u64 {
-        self.0.memory()
-    }
-
-    pub(crate) fn build(&self) -> Result<Filter, DecodeError> {
-        self.0.build().map(Filter::from)
-    }
-
-    pub(crate) fn build_filled<B: AsRef<[u8]>>(
-        &self,
-        next: impl FnMut() -> Result<(B, u64), DecodeError>,
-    ) -> Result<Filter, DecodeError> {
-        self.0.build_filled(next).map(Filter::from)
-    }
-
-    pub(crate) fn matches_content(&self, filter: &Filter) -> bool {
-        self.0.matches_content(native_of(filter))
-    }
+/// Returns the chunks of a native filter's bits.
+pub(crate) fn chunks_of_bits(filter: &Filter) -> impl Iterator<Item = Chunk<'_>> {
+    let bits = layer(filter).bytes().chunks(BITS_CHUNK_BYTES);
+    (0..).step_by(BITS_CHUNK_BYTES).zip(bits).map(|(offset, bits)| Chunk { offset, bits })
 }
 
-/// Returns the first chunk of a filter.
-pub(crate) fn first_chunk(filter: &Filter) -> Chunk<'_> {
-    native::chunks(native_of(filter)).next().unwrap()
+/// Reads a filter from a file with a header, and chunks with their checksums.
+pub(crate) fn read_file<B: AsRef<[u8]>>(
+    header: &[u8],
+    chunks: impl IntoIterator<Item = (B, u64)>,
+) -> Result<Filter, DecodeError> {
+    let packed = packing::pack(&header[..header.len() - 8]).unwrap();
+    let mut file = File::default();
+    file.0.push_back(Value::String(with_checksum(&packed)));
+    for (content, checksum) in chunks {
+        file.0.extend([Value::String(content.as_ref().to_vec()), Value::Unsigned(checksum)]);
+    }
+    codec::read_own_rdb(&mut file, |_| true)
 }
 
 /// Returns the number of bytes that a filter requests from an allocator that aligns to cache lines.

@@ -7,8 +7,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::chunk::{self, FIRST_CHUNK_CURSOR};
-use oxbloom_filter::internals::codec::native::{self, Chunk};
-use oxbloom_filter::internals::codec::{self, HEADER_CURSOR, Header, Origin, counting, windowed};
+use oxbloom_filter::internals::codec::{self, HEADER_CURSOR, Header, Origin, packing};
 use oxbloom_filter::internals::{
     Content, CreateParams, ErrorRate, Growth, InsertOptions, Layout, OnDuplicate, Window, end_of,
 };
@@ -183,6 +182,8 @@ pub struct Sealed {
     pub stream: Vec<(u64, Vec<u8>)>,
     /// The values in an RDB file.
     pub values: Vec<Part>,
+    /// The value in an RDB file that has the header and the chunks in one string.
+    pub short: Part,
     /// The memory that the header claims, in bytes.
     pub memory: u64,
 }
@@ -282,29 +283,33 @@ impl Forgery {
         };
         let mut header = sealed_header(&self.agreeing_header());
         let (mut filter, _) = build(&header)?;
-        let (mut stream, mut values) = (Vec::new(), Vec::new());
-        let (tags, first) = match filter.content() {
-            Content::Native(native) => ([native::table_tag(native); 2], native.layer().bytes().len() as u64),
-            Content::Counting(counting) => ([counting::tag(counting); 2], 0),
-            Content::Windowed(windowed) => (windowed::tags(windowed), 0),
-            Content::Classic(_) => return None,
-        };
-        if let (Content::Native(native), Some(bits)) = (filter.content(), &self.bits) {
-            let mut bits = bits.clone();
-            bits.resize(first as usize, 0);
-            let chunk = Chunk { offset: 0, bits: &bits };
-            stream.push((chunk.cursor(), native::encode_chunk(native, chunk).expect("little memory")));
-            values.extend([Part::String(bits.clone()), Part::Unsigned(chunk.checksum(native))]);
-        }
-        for ((part, tag), start) in self.parts.iter().zip(tags).zip([first, END]) {
-            let end = end_of(part).unwrap_or_default();
+        let (mut stream, mut values, mut short) = (Vec::new(), Vec::new(), Vec::new());
+        let mut tags = codec::tags(&filter)?.into_iter();
+        let mut add = |content: &[u8], start: u64, end: u64, tag: u64| {
             let offset = start.wrapping_add(end);
-            let data = chunk::seal(part, offset, tag).expect("little memory");
+            let data = chunk::seal(content, offset, tag).expect("little memory");
             stream.push((FIRST_CHUNK_CURSOR.wrapping_add(offset), data));
-            values.extend([Part::String(part.clone()), Part::Unsigned(chunk::checksum(part, end, tag))]);
+            values.extend([Part::String(content.to_vec()), Part::Unsigned(chunk::checksum(content, end, tag))]);
+            short.extend_from_slice(&(content.len() as u64).to_le_bytes());
+            short.extend_from_slice(content);
+            short.resize(short.len().next_multiple_of(8), 0);
+        };
+        let mut starts = [0, END].into_iter();
+        if let Content::Native(native) = filter.content() {
+            let end = native.layer().bytes().len() as u64;
+            let tag = tags.next()?;
+            if let Some(bits) = &self.bits {
+                let mut bits = bits.clone();
+                bits.resize(end as usize, 0);
+                add(&bits, 0, end, tag);
+            }
+            starts = [end, end].into_iter();
+        }
+        for ((part, tag), start) in self.parts.iter().zip(tags).zip(starts) {
+            add(part, start, end_of(part).unwrap_or_default(), tag);
         }
         for (cursor, data) in &stream {
-            let _ = codec::load_chunk(&mut filter, *cursor, data, Origin::Client);
+            let _ = codec::load_chunk(&mut filter, *cursor, data, Origin::Client, &mut |_| true);
         }
         let right = codec::encode_header(&filter).expect("little memory");
         for at in counts_of_content(&header).filter(|at| !self.forged.contains(at)) {
@@ -312,9 +317,11 @@ impl Forgery {
         }
         header = sealed_header(&header);
         let (_, memory) = build(&header)?;
-        stream.insert(0, (HEADER_CURSOR, header.clone()));
-        values.insert(0, Part::String(header));
-        Some(Sealed { stream, values, memory })
+        let unsealed = &header[..header.len() - CHECKSUM_BYTES];
+        values.insert(0, Part::String(first_string(unsealed)));
+        let short = Part::String(first_string(&[unsealed, &short].concat()));
+        stream.insert(0, (HEADER_CURSOR, header));
+        Some(Sealed { stream, values, short, memory })
     }
 }
 
@@ -350,6 +357,12 @@ impl Forgery {
 fn sealed_header(header: &[u8]) -> Vec<u8> {
     let body = &header[..header.len() - CHECKSUM_BYTES];
     [body, &xxh3_64(body).to_le_bytes()].concat()
+}
+
+/// Returns the first string in an RDB file, for a header without its checksum, and perhaps chunks.
+pub fn first_string(bytes: &[u8]) -> Vec<u8> {
+    let packed = packing::pack(bytes).expect("little memory");
+    [&packed[..], &xxh3_64(&packed).to_le_bytes()].concat()
 }
 
 /// Returns the offsets of the numbers in a valid header that follow from the chunks: of set bits, slots and segments.

@@ -1,0 +1,112 @@
+//! Encodes blocks of bits: their record in a [header](super::header), and their [chunks](super::chunk).
+//!
+//! ```text
+//!  record
+//!  0   blocks, capacity, items, bits set (u64 each); the top bit of the items marks them as an estimate
+//!  32  blocks per item, probes, words of a block (u8 each), five zero bytes
+//! ```
+//!
+//! A chunk is the bits of whole blocks. A position is a number of bytes in the array of blocks. Blocks without set bits
+//! have no chunks, so a large empty filter takes only a few bytes. The shape of the blocks is stored, and never computed
+//! again.
+
+use std::borrow::Cow;
+
+use super::chunk::BITS_CHUNK_BYTES;
+use super::fields::Fields;
+use super::section::{Part, Section};
+use crate::error::{DecodeError, Error};
+use crate::item_count::{ItemCount, MAX_ITEMS};
+use crate::layer::blocked::{BlockedLayer, BlockedSpec};
+use crate::memory::Admit;
+use crate::sizing::BlockShape;
+
+/// A valid record.
+pub(super) struct Record {
+    spec: BlockedSpec,
+    count: ItemCount,
+    set_bits: u64,
+}
+
+impl Record {
+    /// Decodes the record.
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Record, DecodeError> {
+        let [blocks, capacity, items, set_bits] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
+        let [blocks_per_item, probes, words] = [fields.u8()?, fields.u8()?, fields.u8()?];
+        fields.zeros(5)?;
+        let shape = BlockShape { blocks, words, blocks_per_item, probes };
+        let count = ItemCount::from_stored(items);
+        // The numbers of items and of set bits need not agree: a header may be older than its chunks.
+        let is_sound = shape.is_sound()
+            && (1..=i64::MAX as u64).contains(&capacity)
+            && set_bits <= shape.bits()
+            && count.items() <= MAX_ITEMS
+            && (count.items() <= capacity || count.is_estimate());
+        let record = Record { spec: BlockedSpec { shape, capacity }, count, set_bits };
+        is_sound.then_some(record).ok_or(DecodeError::Corrupt)
+    }
+
+    /// Returns the bytes that the bits take.
+    pub(super) fn memory(&self) -> u64 {
+        self.spec.bytes()
+    }
+
+    /// Returns true if the blocks have chunks.
+    pub(super) fn has_chunks(&self) -> bool {
+        self.set_bits > 0
+    }
+
+    /// Returns the blocks without their bits. Their item count is that of the complete blocks.
+    pub(super) fn build(&self) -> Result<BlockedLayer, DecodeError> {
+        let mut layer = BlockedLayer::new(self.spec)?;
+        layer.set_item_count(self.count);
+        Ok(layer)
+    }
+}
+
+impl Section for BlockedLayer {
+    fn encode_record(&self, header: &mut Vec<u8>) {
+        let BlockShape { blocks, words, blocks_per_item, probes } = self.array().shape();
+        for number in [blocks, self.spec().capacity, self.count().to_stored(), self.set_bits()] {
+            header.extend_from_slice(&number.to_le_bytes());
+        }
+        header.extend_from_slice(&[blocks_per_item, probes, words, 0, 0, 0, 0, 0]);
+    }
+
+    fn end(&self) -> u64 {
+        self.bytes().len() as u64
+    }
+
+    fn part_at(&self, position: u64) -> Result<Option<Part<'_>>, Error> {
+        if self.set_bits() == 0 || position >= self.end() {
+            return Ok(None);
+        }
+        // The position is in the blocks, so it fits.
+        let start = (position as usize).div_euclid(BITS_CHUNK_BYTES) * BITS_CHUNK_BYTES;
+        let bits = &self.bytes()[start..];
+        let content = &bits[..bits.len().min(BITS_CHUNK_BYTES)];
+        Ok(Some(Part { content: Cow::Borrowed(content), end: (start + content.len()) as u64 }))
+    }
+
+    fn content_bytes(&self) -> u64 {
+        if self.set_bits() > 0 { self.end() } else { 0 }
+    }
+
+    fn end_of(&self, content: &[u8], start: u64) -> Option<u64> {
+        start.checked_add(content.len() as u64).filter(|&end| end > start)
+    }
+
+    fn restore(&mut self, content: &[u8], end: u64, _admit: Admit<'_>) -> Result<(), DecodeError> {
+        self.restore_part(offset(content, end)?, content).ok_or(DecodeError::Corrupt)
+    }
+
+    fn merge(&mut self, content: &[u8], end: u64, _admit: Admit<'_>) -> Result<bool, DecodeError> {
+        self.merge_part(offset(content, end)?, content).ok_or(DecodeError::Corrupt)
+    }
+}
+
+/// Returns the offset of bits that end at `end`.
+fn offset(bits: &[u8], end: u64) -> Result<usize, DecodeError> {
+    let offset = end.checked_sub(bits.len() as u64).and_then(|offset| usize::try_from(offset).ok());
+    offset.ok_or(DecodeError::Corrupt)
+}

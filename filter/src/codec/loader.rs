@@ -1,0 +1,106 @@
+//! Loads filters: builds the filter that a header describes, fills it with the chunks, and checks that it is complete.
+
+use super::own::Described;
+use super::section::MAX_SECTIONS;
+use super::{Format, FormatMut, Header, Origin, append, chunk, header, load_chunk};
+use crate::error::DecodeError;
+use crate::filter::Filter;
+
+/// A filter that is being loaded.
+pub struct Loader {
+    filter: Filter,
+    /// The header with which the complete filter is encoded again.
+    header: Vec<u8>,
+    /// The bytes of the chunks that were loaded. Only those of classic filters are counted.
+    loaded: u64,
+    /// The memory that the filter may take in addition, in bytes.
+    left: u64,
+}
+
+impl Loader {
+    /// Builds the filter of a dump stream's header. `encoded` are the header's bytes. The filter may take `max_memory`
+    /// bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::OutOfMemory`] if it would take more, or its memory cannot be allocated.
+    pub fn new(header: &Header, encoded: &[u8], max_memory: u64) -> Result<Loader, DecodeError> {
+        if header.memory() > max_memory {
+            return Err(DecodeError::OutOfMemory);
+        }
+        let loader = Loader::of(header.build()?, encoded)?;
+        let left = max_memory.saturating_sub(loader.filter.memory_usage() as u64);
+        Ok(Loader { left, ..loader })
+    }
+
+    /// Builds the filter of a header of our own. `encoded` are the header's bytes without the checksum.
+    pub(super) fn of_own(header: &dyn Described, encoded: &[u8]) -> Result<Loader, DecodeError> {
+        Loader::of(header.build()?, encoded)
+    }
+
+    fn of(filter: Filter, encoded: &[u8]) -> Result<Loader, DecodeError> {
+        let mut header = Vec::new();
+        append(&mut header, &[encoded])?;
+        Ok(Loader { filter, header, loaded: 0, left: u64::MAX })
+    }
+
+    /// Loads a chunk of a dump stream.
+    ///
+    /// # Errors
+    ///
+    /// As for [`load_chunk`]. The filter cannot be completed then.
+    pub fn load(&mut self, cursor: u64, data: &[u8]) -> Result<(), DecodeError> {
+        // The chunks of a classic filter have no checksums, so only their order shows that none is missing.
+        let is_classic = matches!(Format::of(&self.filter), Format::Classic(_));
+        let next = self.loaded.saturating_add(1).saturating_add(data.len() as u64);
+        if is_classic && cursor != next {
+            return Err(DecodeError::Incomplete);
+        }
+        let mut admit = |bytes| self.left.checked_sub(bytes).map(|less| self.left = less).is_some();
+        load_chunk(&mut self.filter, cursor, data, Origin::Replication, &mut admit)?;
+        self.loaded = self.loaded.saturating_add(data.len() as u64);
+        Ok(())
+    }
+
+    /// Fills a filter of our own with its chunks. `next` returns the content of each, in order, and its checksum, unless
+    /// another checksum covers it.
+    pub(super) fn fill<B: AsRef<[u8]>>(
+        &mut self,
+        header: &dyn Described,
+        mut next: impl FnMut() -> Result<(B, Option<u64>), DecodeError>,
+    ) -> Result<(), DecodeError> {
+        let FormatMut::Own(filter) = FormatMut::of(&mut self.filter) else { return Err(DecodeError::Corrupt) };
+        let tags: [u64; MAX_SECTIONS] = filter.tags();
+        let sections = filter.sections_mut().into_iter().flatten().zip(tags).zip(header.has_chunks());
+        for ((section, tag), has_chunks) in sections {
+            let mut position = 0;
+            while has_chunks && position < section.end() {
+                let (content, checksum) = next()?;
+                let content = content.as_ref();
+                let end = section.end_of(content, position).ok_or(DecodeError::Corrupt)?;
+                if checksum.is_some_and(|checksum| checksum != chunk::checksum(content, end, tag)) {
+                    return Err(DecodeError::Corrupt);
+                }
+                section.restore(content, end, &mut |_bytes| true)?;
+                position = end;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the filter, if it is complete. A complete filter of our own has the header from which it was built. The
+    /// header of a classic filter does not depend on its bits, so these must all have been loaded.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::Incomplete`] if chunks are missing, or are not those of the header.
+    pub fn finish(self) -> Result<Filter, DecodeError> {
+        let is_complete = match Format::of(&self.filter) {
+            Format::Own(filter) => header::encode(filter)?.starts_with(&self.header),
+            Format::Classic(filter) => {
+                filter.layers().iter().map(|layer| layer.bytes().len() as u64).sum::<u64>() == self.loaded
+            }
+        };
+        if is_complete { Ok(self.filter) } else { Err(DecodeError::Incomplete) }
+    }
+}

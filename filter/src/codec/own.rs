@@ -1,0 +1,155 @@
+//! The encodings of our own filters, whatever their kind: a [header] and the chunks of the [sections](super::section).
+//!
+//! An RDB value is a string, and then a string with the content and a number with the checksum of each chunk. The first
+//! string is
+//!
+//! ```text
+//!  the header without its checksum, packed (see `packing`)
+//!  if the chunks are short, also packed: for each, its length (u64), its content, and zeros up to a whole word
+//!  end XXH3-64 of all before it
+//! ```
+//!
+//! So a filter with a few items takes some 60 bytes: the seed, the error rate, the checksum, and two bytes for each
+//! other number.
+
+use std::borrow::Cow;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::chunk::{self, FIRST_CHUNK_CURSOR, SealedChunk};
+use super::fields::Fields;
+use super::header::{self, CHECKSUM_BYTES, OwnHeader};
+use super::loader::Loader;
+use super::section::{MAX_SECTIONS, Placed, Section, each_part, section_mut, sections};
+use super::{DumpChunk, HEADER_CURSOR, Sink, Source, append, packing};
+use crate::error::{DecodeError, Error};
+use crate::filter::Filter;
+use crate::memory::Admit;
+use crate::spec::OwnSpec;
+
+/// A filter of our own, as it is stored.
+pub trait Stored {
+    /// Returns the code of its kind.
+    fn code(&self) -> header::KindCode;
+    /// Returns its parameters.
+    fn spec(&self) -> &OwnSpec;
+    /// Appends the record of its kind to the header.
+    fn encode_record(&self, header: &mut Vec<u8>);
+    /// Returns its sections, in order.
+    fn sections(&self) -> [Option<&dyn Section>; MAX_SECTIONS];
+    /// Returns its sections, to change them.
+    fn sections_mut(&mut self) -> [Option<&mut dyn Section>; MAX_SECTIONS];
+    /// Returns the tags that bind chunks to the filter, for each section.
+    fn tags(&self) -> [u64; MAX_SECTIONS];
+}
+
+/// What the header of one of our own filters describes.
+pub trait Described {
+    /// Returns the bytes that the items of the filter take. For tables, it is an approximation.
+    fn memory(&self) -> u64;
+    /// Returns for each section whether it has chunks.
+    fn has_chunks(&self) -> [bool; MAX_SECTIONS];
+    /// Returns the filter without its items. Its item counts are those of the complete filter.
+    fn build(&self) -> Result<Filter, DecodeError>;
+}
+
+/// The size of all chunks of a filter, in bytes, up to which they are stored with the header.
+const SHORT: u64 = 4 << 10;
+
+/// The maximum size of an unpacked first string: a header, and for each section a chunk, its length and its padding.
+const MAX_FIRST: usize = header::MAX_BYTES + SHORT as usize + MAX_SECTIONS * 2 * WORD;
+
+const WORD: usize = size_of::<u64>();
+
+/// See [`write_rdb`](super::write_rdb).
+pub(super) fn write_rdb(filter: &dyn Stored, sink: &mut impl Sink) -> Result<(), Error> {
+    let mut first = header::encode(filter)?;
+    first.truncate(first.len() - CHECKSUM_BYTES);
+    let is_short = sections(filter).map(|placed| placed.section.content_bytes()).sum::<u64>() <= SHORT;
+    if is_short {
+        let mut appended = Ok(());
+        each_part(filter, |part, _tag| {
+            let length = part.content.len();
+            let padding = &[0; WORD][..length.next_multiple_of(WORD) - length];
+            let length = (length as u64).to_le_bytes();
+            appended = appended.and_then(|()| append(&mut first, &[&length, &part.content, padding]));
+        })?;
+        appended?;
+    }
+    let mut packed = packing::pack(&first)?;
+    let checksum = xxh3_64(&packed).to_le_bytes();
+    append(&mut packed, &[&checksum])?;
+    sink.string(&packed);
+    if !is_short {
+        each_part(filter, |part, tag| {
+            sink.string(&part.content);
+            sink.unsigned(chunk::checksum(&part.content, part.end, tag));
+        })?;
+    }
+    Ok(())
+}
+
+/// See [`read_own_rdb`](super::read_own_rdb).
+pub(super) fn read_rdb(source: &mut impl Source, admit: impl FnOnce(u64) -> bool) -> Result<Filter, DecodeError> {
+    let first = source.string()?;
+    let (packed, checksum) = first.as_ref().split_last_chunk().ok_or(DecodeError::Corrupt)?;
+    if u64::from_le_bytes(*checksum) != xxh3_64(packed) {
+        return Err(DecodeError::Corrupt);
+    }
+    let first = packing::unpack(packed, MAX_FIRST)?;
+    let (header, short) = OwnHeader::decode(&first)?;
+    if !admit(header.described().memory()) {
+        return Err(DecodeError::OutOfMemory);
+    }
+    let encoded = &first[..first.len() - short.len()];
+    let mut loader = Loader::of_own(header.described(), encoded)?;
+    if short.is_empty() {
+        loader.fill(header.described(), || Ok((source.string()?, Some(source.unsigned()?))))?;
+    } else {
+        let mut fields = Fields(short);
+        loader.fill(header.described(), || Ok((take_short(&mut fields)?, None)))?;
+        if !fields.0.is_empty() {
+            return Err(DecodeError::Corrupt);
+        }
+    }
+    loader.finish()
+}
+
+/// Takes the content of a chunk that is stored with the header.
+fn take_short<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8], DecodeError> {
+    let length = usize::try_from(fields.u64()?).ok().filter(|&length| length <= MAX_FIRST);
+    let length = length.ok_or(DecodeError::Corrupt)?;
+    let content = fields.take(length)?;
+    fields.zeros(length.next_multiple_of(WORD) - length)?;
+    Ok(content)
+}
+
+/// See [`next_chunk`](super::next_chunk).
+pub(super) fn next_chunk(filter: &dyn Stored, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
+    let position = match cursor {
+        HEADER_CURSOR => 0,
+        FIRST_CHUNK_CURSOR.. => cursor - FIRST_CHUNK_CURSOR,
+        _ => return Ok(None),
+    };
+    for Placed { section, start, tag } in sections(filter) {
+        if let Some(part) = section.part_at(position.saturating_sub(start))? {
+            let end = start + part.end;
+            let data = Cow::Owned(chunk::seal(&part.content, end, tag)?);
+            return Ok(Some(DumpChunk { cursor: FIRST_CHUNK_CURSOR + end, data }));
+        }
+    }
+    Ok(None)
+}
+
+/// Loads a chunk of a dump stream. Returns true if the filter changed.
+pub(super) fn load_chunk(
+    filter: &mut dyn Stored,
+    cursor: u64,
+    data: &[u8],
+    admit: Admit<'_>,
+) -> Result<bool, DecodeError> {
+    let sealed = SealedChunk::decode(cursor, data)?;
+    let (Placed { section, tag, .. }, end) = section_mut(filter, sealed.end)?;
+    sealed.check_tag(tag)?;
+    section.merge(sealed.content, end, admit)
+}

@@ -1,0 +1,82 @@
+//! Packs bytes of which many are zero, as Cap'n Proto does: see <https://capnproto.org/encoding.html#packing>. Unlike
+//! there, words without zero bytes have no form of their own.
+//!
+//! Each word of eight bytes becomes a tag and the bytes that are not zero. Bit `i` of the tag is set if byte `i` is not
+//! zero. After a tag of 0, which is a zero word, a byte has the number of zero words that follow.
+
+use crate::error::{DecodeError, Error};
+use crate::memory::try_vec;
+
+const WORD: usize = 8;
+
+/// Returns the packed bytes. Their number must be a multiple of 8.
+pub fn pack(bytes: &[u8]) -> Result<Vec<u8>, Error> {
+    let (words, rest) = bytes.as_chunks::<WORD>();
+    debug_assert!(rest.is_empty());
+    let mut packed = try_vec(words.len() * (1 + WORD))?;
+    let mut words = words.iter().peekable();
+    while let Some(word) = words.next() {
+        let nonzero = word.iter().enumerate().filter(|(_, byte)| **byte != 0);
+        packed.push(nonzero.clone().fold(0, |tag, (index, _)| tag | 1 << index));
+        packed.extend(nonzero.map(|(_, byte)| byte));
+        if *word == [0; WORD] {
+            let mut further = 0;
+            while further < u8::MAX && words.next_if(|next| **next == [0; WORD]).is_some() {
+                further += 1;
+            }
+            packed.push(further);
+        }
+    }
+    Ok(packed)
+}
+
+/// Returns the bytes that were packed.
+///
+/// # Errors
+///
+/// [`DecodeError::Corrupt`] if the packed bytes end within a word, or there are more than `max` bytes.
+pub fn unpack(mut packed: &[u8], max: usize) -> Result<Vec<u8>, DecodeError> {
+    let mut bytes = try_vec(max)?;
+    while let Some((&tag, rest)) = packed.split_first() {
+        let mut word = [0; WORD];
+        let nonzero = rest.split_at_checked(tag.count_ones() as usize).ok_or(DecodeError::Corrupt)?;
+        packed = nonzero.1;
+        let places = (0..WORD).filter(|index| tag >> index & 1 == 1);
+        places.zip(nonzero.0).for_each(|(index, &byte)| word[index] = byte);
+        let mut words = 1;
+        if tag == 0 {
+            let (&further, rest) = packed.split_first().ok_or(DecodeError::Corrupt)?;
+            words += usize::from(further);
+            packed = rest;
+        }
+        if bytes.len() + words * WORD > max {
+            return Err(DecodeError::Corrupt);
+        }
+        (0..words).for_each(|_| bytes.extend_from_slice(&word));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back() {
+        let mut cases = vec![vec![], vec![0; 8], vec![0; 8 * 256], vec![0; 8 * 600], vec![7; 64]];
+        cases.push([vec![1, 0, 0, 2, 0, 0, 0, 3], vec![0; 80], vec![255; 8], vec![0; 8]].concat());
+        for bytes in cases {
+            let packed = pack(&bytes).unwrap();
+            assert_eq!(unpack(&packed, bytes.len()), Ok(bytes.clone()));
+            assert!(bytes.is_empty() || unpack(&packed, bytes.len() - 8) == Err(DecodeError::Corrupt));
+            let cut = unpack(&packed[..packed.len().saturating_sub(1)], bytes.len());
+            assert!(cut != Ok(bytes.clone()) || bytes.is_empty());
+        }
+    }
+
+    #[test]
+    fn zeros_take_little() {
+        assert_eq!(pack(&[0; 8 * 256]), Ok(vec![0, 255]));
+        assert_eq!(pack(&1u64.to_le_bytes()), Ok(vec![1, 1]));
+    }
+}

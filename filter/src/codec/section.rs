@@ -1,0 +1,92 @@
+//! The sections of a stored filter: blocks of bits and tables. Each is divided into [chunks](super::chunk).
+
+use std::borrow::Cow;
+
+use super::own::Stored;
+use crate::error::{DecodeError, Error};
+use crate::memory::Admit;
+
+/// The maximum number of sections of a filter.
+pub(super) const MAX_SECTIONS: usize = 2;
+
+/// A part of a filter that is stored by itself.
+///
+/// A position in a section is a number of bytes in blocks, and a place among all paths in a table.
+pub trait Section {
+    /// Appends the record of the section in the [header](super::header): its parameters and counts.
+    fn encode_record(&self, header: &mut Vec<u8>);
+
+    /// Returns the position after the last chunk.
+    fn end(&self) -> u64;
+
+    /// Returns the chunk that contains a position, or `None` after the last chunk. A section without items has no
+    /// chunks.
+    fn part_at(&self, position: u64) -> Result<Option<Part<'_>>, Error>;
+
+    /// Returns about how many bytes the content of all chunks takes.
+    fn content_bytes(&self) -> u64;
+
+    /// Returns the position of the end of a chunk that starts at `start`, or `None` if it is no chunk.
+    fn end_of(&self, content: &[u8], start: u64) -> Option<u64>;
+
+    /// Sets the content of a chunk that ends at `end`. The section has no content there yet.
+    fn restore(&mut self, content: &[u8], end: u64, admit: Admit<'_>) -> Result<(), DecodeError>;
+
+    /// Adds the content of a chunk that ends at `end`. Returns true if the section changed.
+    fn merge(&mut self, content: &[u8], end: u64, admit: Admit<'_>) -> Result<bool, DecodeError>;
+}
+
+/// A chunk of a section.
+pub struct Part<'a> {
+    /// The content.
+    pub content: Cow<'a, [u8]>,
+    /// The position of its end.
+    pub end: u64,
+}
+
+/// A section of a filter, and what binds its chunks to it.
+pub(super) struct Placed<S> {
+    /// The section.
+    pub section: S,
+    /// The position of its start among the positions of all sections.
+    pub start: u64,
+    /// Identifies the filter, or its present state, and the section.
+    pub tag: u64,
+}
+
+/// Returns the sections of a filter, in order.
+pub(super) fn sections(filter: &dyn Stored) -> impl Iterator<Item = Placed<&dyn Section>> + Clone {
+    let mut start = 0;
+    filter.sections().into_iter().flatten().zip(filter.tags()).map(move |(section, tag)| {
+        let placed = Placed { section, start, tag };
+        start += section.end();
+        placed
+    })
+}
+
+/// Returns the section that contains the chunk that ends at `end`, and the end within this section.
+///
+/// # Errors
+///
+/// [`DecodeError::NoSuchOffset`] if the end is after all sections.
+pub(super) fn section_mut(filter: &mut dyn Stored, end: u64) -> Result<(Placed<&mut dyn Section>, u64), DecodeError> {
+    let found = sections(filter).enumerate().find_map(|(index, Placed { section, start, tag })| {
+        let within = end.saturating_sub(start);
+        (within <= section.end()).then_some((index, start, tag, within))
+    });
+    let (index, start, tag, within) = found.ok_or(DecodeError::NoSuchOffset)?;
+    let section = filter.sections_mut().into_iter().flatten().nth(index).ok_or(DecodeError::NoSuchOffset)?;
+    Ok((Placed { section, start, tag }, within))
+}
+
+/// Hands the chunks of all sections to `handle`, in order, each with its tag.
+pub(super) fn each_part<'a>(filter: &'a dyn Stored, mut handle: impl FnMut(Part<'a>, u64)) -> Result<(), Error> {
+    for Placed { section, tag, .. } in sections(filter) {
+        let mut position = 0;
+        while let Some(part) = section.part_at(position)? {
+            position = part.end;
+            handle(part, tag);
+        }
+    }
+    Ok(())
+}
