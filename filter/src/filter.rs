@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use crate::array::{relocate_box, try_box};
 use crate::batch::{BATCH, HashedBatch};
-use crate::classic::ClassicFilter;
-use crate::counting::CountingFilter;
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
+use crate::kind::classic::ClassicFilter;
+use crate::kind::classic::layer::ClassicSpec;
+use crate::kind::counting::CountingFilter;
+use crate::kind::native::NativeFilter;
+use crate::kind::prefetch_hint::PrefetchHint;
+use crate::kind::windowed::{InsertOptions, WindowedFilter};
 use crate::layer::LayerInfo;
-use crate::layer::classic::ClassicSpec;
 use crate::memory::Admit;
-use crate::native::NativeFilter;
-use crate::prefetch_hint::PrefetchHint;
 use crate::spec::{CreateParams, FilterKind, Layout, OwnSpec};
 use crate::table::Table;
-use crate::windowed::{InsertOptions, WindowedFilter};
 
 /// A Bloom filter: a set of items, stored in a few bits each.
 ///

@@ -4,27 +4,28 @@
 
 pub use crate::array::{Array, Bytes};
 pub use crate::batch::{BATCH, HashedBatch};
-pub use crate::classic::ClassicFilter;
-pub use crate::counting::{CountingFilter, OnDuplicate};
 pub use crate::error::Interrupted;
 pub use crate::filter::Content;
 pub use crate::hash::{Hash, Hasher};
 pub use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
+pub use crate::kind::classic::ClassicFilter;
+pub use crate::kind::classic::layer::{self as classic, ClassicLayer};
+pub use crate::kind::counting::{CountingFilter, OnDuplicate};
+pub use crate::kind::native::NativeFilter;
+pub use crate::kind::native::layer::BlockedLayer;
+pub use crate::kind::prefetch_hint::PrefetchHint;
+pub use crate::kind::windowed::window::{DEFAULT_SLICES, MAX_LENGTH, SLICES, Slice, Window};
+pub use crate::kind::windowed::{InsertOptions, WindowedFilter};
 pub use crate::layer::LayerInfo;
-pub use crate::layer::blocked::BlockedLayer;
-pub use crate::layer::classic::{self, ClassicLayer};
 pub use crate::memory::{Admit, try_vec};
-pub use crate::native::NativeFilter;
 pub use crate::plan::Plan;
-pub use crate::prefetch_hint::PrefetchHint;
 pub use crate::spec::{CreateParams, ErrorRate, FilterKind, Growth, Layout};
 pub use crate::table::{Addressing, END, Payload, Position, Stamps, Table, end_of};
-pub use crate::window::{DEFAULT_SLICES, MAX_LENGTH, SLICES, Slice, Window};
-pub use crate::windowed::{InsertOptions, WindowedFilter};
 
 /// Filters as bytes.
 pub mod codec {
-    pub use crate::codec::{chunk, classic, header, packing, *};
+    pub use crate::codec::{chunk, header, packing, *};
+    pub use crate::kind::classic::stored as classic;
 }
 
 /// The shapes of layers.

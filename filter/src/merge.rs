@@ -19,13 +19,13 @@
 //! for an intersection: bits that coincide by chance take space too, and the estimate says how many more items fit. The
 //! intersection of two full, disjoint filters still reports about 0.4 of their items.
 
-use crate::classic::ClassicFilter;
-use crate::counting::CountingFilter;
 use crate::error::{Error, MergeError, Mismatch};
 use crate::filter::{Content, Filter};
 use crate::item_count::MergeOp;
+use crate::kind::classic::ClassicFilter;
+use crate::kind::counting::CountingFilter;
+use crate::kind::native::NativeFilter;
 use crate::memory::{Admit, try_vec};
-use crate::native::NativeFilter;
 
 /// Set operations on filters that agree in [all relevant parameters](Mismatch).
 impl Filter {

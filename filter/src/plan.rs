@@ -3,15 +3,15 @@
 //! The size of bits is computed, and equals that of a filled filter. The size of a table is estimated from a
 //! [sample](crate::table::Sample): it depends a little on the hashes of the items.
 
-use crate::classic::ClassicFilter;
-use crate::counting::CountingFilter;
 use crate::error::Error;
 use crate::filter::Filter;
-use crate::layer::classic::ClassicSpec;
-use crate::native::NativeFilter;
+use crate::kind::classic::ClassicFilter;
+use crate::kind::classic::layer::ClassicSpec;
+use crate::kind::counting::CountingFilter;
+use crate::kind::native::NativeFilter;
+use crate::kind::windowed::WindowedFilter;
 use crate::sizing::BlockShape;
 use crate::spec::{CreateParams, Layout, OwnSpec};
-use crate::windowed::WindowedFilter;
 
 /// The prediction for a filter: see [`FilterBuilder::predict`](crate::FilterBuilder::predict).
 #[derive(Clone, Copy, Debug, PartialEq)]

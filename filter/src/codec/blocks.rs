@@ -17,12 +17,12 @@ use super::fields::Fields;
 use super::section::{Part, Section};
 use crate::error::{DecodeError, Error};
 use crate::item_count::{ItemCount, MAX_ITEMS};
-use crate::layer::blocked::{BlockedLayer, BlockedSpec};
+use crate::kind::native::layer::{BlockedLayer, BlockedSpec};
 use crate::memory::Admit;
 use crate::sizing::BlockShape;
 
 /// A valid record.
-pub(super) struct Record {
+pub(crate) struct Record {
     spec: BlockedSpec,
     count: ItemCount,
     set_bits: u64,
@@ -30,7 +30,7 @@ pub(super) struct Record {
 
 impl Record {
     /// Decodes the record.
-    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Record, DecodeError> {
+    pub(crate) fn decode(fields: &mut Fields<'_>) -> Result<Record, DecodeError> {
         let [blocks, capacity, items, set_bits] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
         let [blocks_per_item, probes, words] = [fields.u8()?, fields.u8()?, fields.u8()?];
         fields.zeros(5)?;
@@ -47,17 +47,17 @@ impl Record {
     }
 
     /// Returns the bytes that the bits take.
-    pub(super) fn memory(&self) -> u64 {
+    pub(crate) fn memory(&self) -> u64 {
         self.spec.bytes()
     }
 
     /// Returns true if the blocks have chunks.
-    pub(super) fn has_chunks(&self) -> bool {
+    pub(crate) fn has_chunks(&self) -> bool {
         self.set_bits > 0
     }
 
     /// Returns the blocks without their bits. Their item count is that of the complete blocks.
-    pub(super) fn build(&self) -> Result<BlockedLayer, DecodeError> {
+    pub(crate) fn build(&self) -> Result<BlockedLayer, DecodeError> {
         let mut layer = BlockedLayer::new(self.spec)?;
         layer.set_item_count(self.count);
         Ok(layer)

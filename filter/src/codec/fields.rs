@@ -4,43 +4,43 @@ use crate::error::DecodeError;
 use crate::memory::try_vec;
 
 /// The remaining bytes. Fields are little-endian, and taken from the front.
-pub struct Fields<'a>(pub(super) &'a [u8]);
+pub struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    pub(super) fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
+    pub(crate) fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
         let (taken, rest) = self.0.split_at_checked(length).ok_or(DecodeError::Corrupt)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    pub(super) fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], DecodeError> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], DecodeError> {
         self.take(N)?.try_into().map_err(|_| DecodeError::Corrupt)
     }
 
-    pub(super) fn zeros(&mut self, length: usize) -> Result<(), DecodeError> {
+    pub(crate) fn zeros(&mut self, length: usize) -> Result<(), DecodeError> {
         let zero = self.take(length)?.iter().all(|&byte| byte == 0);
         zero.then_some(()).ok_or(DecodeError::Corrupt)
     }
 
-    pub(super) fn u8(&mut self) -> Result<u8, DecodeError> {
+    pub(crate) fn u8(&mut self) -> Result<u8, DecodeError> {
         self.array::<1>().map(|bytes| bytes[0])
     }
 
-    pub(super) fn u32(&mut self) -> Result<u32, DecodeError> {
+    pub(crate) fn u32(&mut self) -> Result<u32, DecodeError> {
         self.array().copied().map(u32::from_le_bytes)
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64, DecodeError> {
+    pub(crate) fn u64(&mut self) -> Result<u64, DecodeError> {
         self.array().copied().map(u64::from_le_bytes)
     }
 
-    pub(super) fn f64(&mut self) -> Result<f64, DecodeError> {
+    pub(crate) fn f64(&mut self) -> Result<f64, DecodeError> {
         self.array().copied().map(f64::from_le_bytes)
     }
 }
 
 /// Decodes `count` values in sequence.
-pub(super) fn decode_all<T>(
+pub(crate) fn decode_all<T>(
     count: usize,
     mut decode: impl FnMut() -> Result<T, DecodeError>,
 ) -> Result<Vec<T>, DecodeError> {

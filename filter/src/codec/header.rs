@@ -22,8 +22,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::fields::Fields;
 use super::own::{Described, Stored};
 use super::section::sections;
-use super::{counting, native, windowed};
 use crate::error::{DecodeError, Error};
+use crate::kind::counting::stored::CountingHeader;
+use crate::kind::native::stored::NativeHeader;
+use crate::kind::windowed::stored::WindowedHeader;
 use crate::memory::try_vec;
 use crate::spec::{ErrorRate, Growth, OwnSpec};
 
@@ -63,11 +65,11 @@ pub struct Preamble<'a> {
 /// A valid header. Its filter has no items yet.
 pub enum OwnHeader {
     /// The header of a native filter.
-    Native(native::NativeHeader),
+    Native(NativeHeader),
     /// The header of a counting filter.
-    Counting(counting::CountingHeader),
+    Counting(CountingHeader),
     /// The header of a filter that forgets.
-    Windowed(windowed::WindowedHeader),
+    Windowed(WindowedHeader),
 }
 
 /// Returns the header without its checksum, or `None` if the bytes are not one of our headers of any version.
@@ -97,9 +99,9 @@ impl OwnHeader {
         const COUNTING: u8 = KindCode::Counting as u8;
         const WINDOWED: u8 = KindCode::Windowed as u8;
         let header = match kind {
-            NATIVE => OwnHeader::Native(native::NativeHeader::decode(&mut preamble)?),
-            COUNTING => OwnHeader::Counting(counting::CountingHeader::decode(&mut preamble)?),
-            WINDOWED => OwnHeader::Windowed(windowed::WindowedHeader::decode(&mut preamble)?),
+            NATIVE => OwnHeader::Native(NativeHeader::decode(&mut preamble)?),
+            COUNTING => OwnHeader::Counting(CountingHeader::decode(&mut preamble)?),
+            WINDOWED => OwnHeader::Windowed(WindowedHeader::decode(&mut preamble)?),
             _ => return Err(DecodeError::Corrupt),
         };
         Ok((header, preamble.fields.0))

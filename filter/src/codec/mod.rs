@@ -9,29 +9,25 @@
 //!
 //! Decoding trusts no input. Every number is checked before memory is allocated.
 
-mod blocks;
+pub(crate) mod blocks;
 mod bytes;
 pub mod chunk;
-pub mod classic;
-mod counting;
-mod fields;
+pub(crate) mod fields;
 pub mod header;
 mod loader;
-mod native;
-mod own;
+pub(crate) mod own;
 pub mod packing;
-mod section;
-mod table;
-mod windowed;
+pub(crate) mod section;
+pub(crate) mod table;
 
 use std::borrow::Cow;
 
 use crate::array::Bytes;
-use crate::classic::ClassicFilter;
 use crate::error::{DecodeError, Error};
 use crate::filter::{Content, Filter};
+use crate::kind::classic::ClassicFilter;
+use crate::kind::classic::stored::{self as classic, ClassicHeader};
 use crate::memory::Admit;
-use classic::ClassicHeader;
 use header::OwnHeader;
 use own::Stored;
 

@@ -62,7 +62,7 @@ const MAX_FIRST: usize = header::MAX_BYTES + SHORT as usize + MAX_SECTIONS * 2 *
 const WORD: usize = size_of::<u64>();
 
 /// See [`write_rdb`](super::write_rdb).
-pub(super) fn write_rdb(filter: &dyn Stored, sink: &mut impl Sink) -> Result<(), Error> {
+pub(crate) fn write_rdb(filter: &dyn Stored, sink: &mut impl Sink) -> Result<(), Error> {
     let mut first = header::encode(filter)?;
     first.truncate(first.len() - CHECKSUM_BYTES);
     let is_short = sections(filter).map(|placed| placed.section.content_bytes()).sum::<u64>() <= SHORT;
@@ -90,7 +90,7 @@ pub(super) fn write_rdb(filter: &dyn Stored, sink: &mut impl Sink) -> Result<(),
 }
 
 /// See [`read_own_rdb`](super::read_own_rdb).
-pub(super) fn read_rdb(source: &mut impl Source, admit: impl FnOnce(u64) -> bool) -> Result<Filter, DecodeError> {
+pub(crate) fn read_rdb(source: &mut impl Source, admit: impl FnOnce(u64) -> bool) -> Result<Filter, DecodeError> {
     let first = source.string()?;
     let (packed, checksum) = first.as_ref().split_last_chunk().ok_or(DecodeError::Corrupt)?;
     if u64::from_le_bytes(*checksum) != xxh3_64(packed) {
@@ -125,7 +125,7 @@ fn take_short<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8], DecodeError> {
 }
 
 /// See [`next_chunk`](super::next_chunk).
-pub(super) fn next_chunk(filter: &dyn Stored, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
+pub(crate) fn next_chunk(filter: &dyn Stored, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
     let position = match cursor {
         HEADER_CURSOR => 0,
         FIRST_CHUNK_CURSOR.. => cursor - FIRST_CHUNK_CURSOR,
@@ -142,7 +142,7 @@ pub(super) fn next_chunk(filter: &dyn Stored, cursor: u64) -> Result<Option<Dump
 }
 
 /// Loads a chunk of a dump stream. Returns true if the filter changed.
-pub(super) fn load_chunk(
+pub(crate) fn load_chunk(
     filter: &mut dyn Stored,
     cursor: u64,
     data: &[u8],

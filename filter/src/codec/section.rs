@@ -7,7 +7,7 @@ use crate::error::{DecodeError, Error};
 use crate::memory::Admit;
 
 /// The maximum number of sections of a filter.
-pub(super) const MAX_SECTIONS: usize = 2;
+pub(crate) const MAX_SECTIONS: usize = 2;
 
 /// A part of a filter that is stored by itself.
 ///
@@ -45,7 +45,7 @@ pub struct Part<'a> {
 }
 
 /// A section of a filter, and what binds its chunks to it.
-pub(super) struct Placed<S> {
+pub(crate) struct Placed<S> {
     /// The section.
     pub section: S,
     /// The position of its start among the positions of all sections.
@@ -55,7 +55,7 @@ pub(super) struct Placed<S> {
 }
 
 /// Returns the sections of a filter, in order.
-pub(super) fn sections(filter: &dyn Stored) -> impl Iterator<Item = Placed<&dyn Section>> + Clone {
+pub(crate) fn sections(filter: &dyn Stored) -> impl Iterator<Item = Placed<&dyn Section>> + Clone {
     let mut start = 0;
     filter.sections().into_iter().flatten().zip(filter.tags()).map(move |(section, tag)| {
         let placed = Placed { section, start, tag };
@@ -69,7 +69,7 @@ pub(super) fn sections(filter: &dyn Stored) -> impl Iterator<Item = Placed<&dyn 
 /// # Errors
 ///
 /// [`DecodeError::NoSuchOffset`] if the end is after all sections.
-pub(super) fn section_mut(filter: &mut dyn Stored, end: u64) -> Result<(Placed<&mut dyn Section>, u64), DecodeError> {
+pub(crate) fn section_mut(filter: &mut dyn Stored, end: u64) -> Result<(Placed<&mut dyn Section>, u64), DecodeError> {
     let found = sections(filter).enumerate().find_map(|(index, Placed { section, start, tag })| {
         let within = end.saturating_sub(start);
         (within <= section.end()).then_some((index, start, tag, within))
@@ -80,7 +80,7 @@ pub(super) fn section_mut(filter: &mut dyn Stored, end: u64) -> Result<(Placed<&
 }
 
 /// Hands the chunks of all sections to `handle`, in order, each with its tag.
-pub(super) fn each_part<'a>(filter: &'a dyn Stored, mut handle: impl FnMut(Part<'a>, u64)) -> Result<(), Error> {
+pub(crate) fn each_part<'a>(filter: &'a dyn Stored, mut handle: impl FnMut(Part<'a>, u64)) -> Result<(), Error> {
     for Placed { section, tag, .. } in sections(filter) {
         let mut position = 0;
         while let Some(part) = section.part_at(position)? {

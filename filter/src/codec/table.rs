@@ -27,7 +27,7 @@ use crate::table::{AddressSpace, Addressing, END, FingerprintLengths, Payload, P
 
 /// A valid record.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(crate) struct Record {
     items: ItemCount,
     occurrences: u64,
     slots: u64,
@@ -38,7 +38,7 @@ pub(super) struct Record {
 
 impl Record {
     /// Decodes the record of a filter's table.
-    pub(super) fn decode(fields: &mut Fields<'_>, growth: Growth, payload: Payload) -> Result<Record, DecodeError> {
+    pub(crate) fn decode(fields: &mut Fields<'_>, growth: Growth, payload: Payload) -> Result<Record, DecodeError> {
         let [items, occurrences, slots, segments] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
         let ([level, width], lengths) = (*fields.array()?, *fields.array()?);
         let stamp_bits = u32::from(fields.u8()?);
@@ -68,19 +68,19 @@ impl Record {
     }
 
     /// Returns the approximate number of bytes that the table takes.
-    pub(super) fn memory(&self) -> u64 {
+    pub(crate) fn memory(&self) -> u64 {
         Table::bytes_for(self.addressing, self.payload, self.segments, self.slots)
     }
 
     /// Returns the table without its entries. Its counts are those of the complete table.
-    pub(super) fn build(&self) -> Result<Table, DecodeError> {
+    pub(crate) fn build(&self) -> Result<Table, DecodeError> {
         let mut table = Table::new(self.addressing, self.payload)?;
         table.set_counts(self.items, self.occurrences);
         Ok(table)
     }
 
     /// Returns true if the table has chunks.
-    pub(super) fn has_chunks(&self) -> bool {
+    pub(crate) fn has_chunks(&self) -> bool {
         self.slots > 0
     }
 }

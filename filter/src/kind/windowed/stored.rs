@@ -11,25 +11,25 @@
 //!  64  per remembered slice: the time when it is forgotten, items in each table (u64 each)
 //! ```
 //!
-//! As in [counting filters](super::counting), chunks are accepted only if neither the source nor the copy was written
+//! As in [counting filters](crate::kind::counting::stored), chunks are accepted only if neither the source nor the copy was written
 //! to since the header was encoded. Positions of the second table follow those of the first.
 
 use std::num::NonZeroU64;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::fields::{Fields, decode_all};
-use super::header::{KindCode, Preamble};
-use super::own::{Described, Stored};
-use super::section::{MAX_SECTIONS, Section};
-use super::table;
 use crate::array::try_box;
+use crate::codec::fields::{Fields, decode_all};
+use crate::codec::header::{KindCode, Preamble};
+use crate::codec::own::{Described, Stored};
+use crate::codec::section::{MAX_SECTIONS, Section};
+use crate::codec::table;
 use crate::error::DecodeError;
 use crate::filter::Filter;
+use crate::kind::windowed::WindowedFilter;
+use crate::kind::windowed::window::{Slice, Slices, Window};
 use crate::spec::{Growth, OwnSpec};
 use crate::table::{END, Payload, Position, Stamps};
-use crate::window::{Slice, Slices, Window};
-use crate::windowed::WindowedFilter;
 
 const REFRESH: u8 = 1;
 const ROLLING: u8 = 2;

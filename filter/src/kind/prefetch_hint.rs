@@ -1,10 +1,10 @@
 //! The address where a filter looks for an item first. It is a hint, which stays harmless even if the filter is gone.
 
 use crate::block_array::BlockSpan;
-use crate::classic::ClassicFilter;
 use crate::hash::Hash;
-use crate::layer::classic::ClassicHint;
-use crate::native::NativeFilter;
+use crate::kind::classic::ClassicFilter;
+use crate::kind::classic::layer::ClassicHint;
+use crate::kind::native::NativeFilter;
 
 /// The address of the blocks or of the newest layer of a filter, and its hash function.
 ///

@@ -24,15 +24,15 @@
 
 use std::borrow::Cow;
 
-use super::chunk::CLASSIC_CHUNK_BYTES;
-use super::fields::{Fields, decode_all};
-use super::{DumpChunk, LoadedChunk, Origin, Sink, Source};
 use crate::array::Bytes;
-use crate::classic::ClassicFilter;
+use crate::codec::chunk::CLASSIC_CHUNK_BYTES;
+use crate::codec::fields::{Fields, decode_all};
+use crate::codec::{DumpChunk, LoadedChunk, Origin, Sink, Source};
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
-use crate::layer::classic::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec, Options};
+use crate::kind::classic::ClassicFilter;
+use crate::kind::classic::layer::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec, Options};
 use crate::memory::try_vec;
 
 /// The version of RDB values that is written. Earlier ones are read, later ones rejected.
@@ -75,7 +75,7 @@ pub fn read_rdb(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> b
     let options = if version >= 2 { source.unsigned()? } else { 0 };
     let expansion = if version >= 4 { source.unsigned()? } else { OLD_EXPANSION.into() };
     let spec = spec(checked_cast(options)?, checked_cast(expansion)?)?;
-    if !(1..=classic::MAX_LAYERS as u64).contains(&count) {
+    if !(1..=layer::MAX_LAYERS as u64).contains(&count) {
         return Err(DecodeError::Corrupt);
     }
     let mut bytes = 0;
@@ -102,7 +102,7 @@ fn read_layer(
     };
     let mut layer =
         ClassicLayerSpec { bytes: bits.div_ceil(8), bits, log2_bits, probes, capacity, error_rate, bits_per_item };
-    if layer.bytes > classic::MAX_BITS / 8 {
+    if layer.bytes > layer::MAX_BITS / 8 {
         return Err(DecodeError::Corrupt);
     }
     let admit = |bytes| if admit(bytes) { Ok(()) } else { Err(DecodeError::OutOfMemory) };
@@ -123,7 +123,7 @@ fn checked_cast<T: TryFrom<u64>>(number: u64) -> Result<T, DecodeError> {
     number.try_into().map_err(|_| DecodeError::Corrupt)
 }
 
-/// See [`encode_header`](super::encode_header).
+/// See [`encode_header`](crate::codec::encode_header).
 pub fn encode_header(filter: &ClassicFilter) -> Result<Vec<u8>, Error> {
     let ClassicSpec { options, expansion } = filter.spec();
     let layers = filter.layers();
@@ -152,13 +152,13 @@ pub struct ClassicHeader {
 }
 
 impl ClassicHeader {
-    /// Decodes and checks a header. See [`Header::decode`](super::Header::decode).
+    /// Decodes and checks a header. See [`Header::decode`](crate::codec::Header::decode).
     pub fn decode(bytes: &[u8], origin: Origin) -> Result<ClassicHeader, DecodeError> {
         let mut fields = Fields(bytes);
         let items = fields.u64()?;
         let count = fields.u32()? as usize;
         let spec = spec(fields.u32()?, fields.u32()?)?;
-        if !(1..=classic::MAX_LAYERS).contains(&count) || fields.0.len() != count * LAYER_BYTES {
+        if !(1..=layer::MAX_LAYERS).contains(&count) || fields.0.len() != count * LAYER_BYTES {
             return Err(DecodeError::Corrupt);
         }
         let layers = decode_all(count, || decode_layer(&mut fields, origin))?;
@@ -193,12 +193,12 @@ fn decode_layer(fields: &mut Fields<'_>, origin: Origin) -> Result<(ClassicLayer
     let spec =
         ClassicLayerSpec { bytes, bits, log2_bits: 0, probes, capacity: fields.u64()?, error_rate, bits_per_item };
     let spec = ClassicLayerSpec { log2_bits: fields.u8()?, ..spec };
-    let is_usual = bytes > 0 && bytes.checked_mul(8) == Some(bits) && probes == classic::probes_for(bits_per_item);
+    let is_usual = bytes > 0 && bytes.checked_mul(8) == Some(bits) && probes == layer::probes_for(bits_per_item);
     let sound = spec.is_sound() && items <= MAX_ITEMS && (is_usual || origin == Origin::Replication);
     sound.then_some((spec, items)).ok_or(DecodeError::Corrupt)
 }
 
-/// See [`next_chunk`](super::next_chunk). Accepts any cursor, also one between two chunks.
+/// See [`next_chunk`](crate::codec::next_chunk). Accepts any cursor, also one between two chunks.
 pub fn next_chunk(filter: &ClassicFilter, cursor: u64) -> Option<DumpChunk<'_>> {
     let offset = cursor.checked_sub(1)?;
     let (layer, within) = filter.locate(offset)?;
@@ -207,7 +207,7 @@ pub fn next_chunk(filter: &ClassicFilter, cursor: u64) -> Option<DumpChunk<'_>> 
     Some(DumpChunk { cursor: cursor + bits.len() as u64, data: Cow::Borrowed(bits) })
 }
 
-/// See [`load_chunk`](super::load_chunk).
+/// See [`load_chunk`](crate::codec::load_chunk).
 pub fn load_chunk<'a>(
     filter: &'a mut ClassicFilter,
     cursor: u64,

@@ -1,14 +1,11 @@
 //! Layers of bits, in native and classic filters.
 
-pub(crate) mod blocked;
-pub mod classic;
-
 use crate::item_count::MergeOp;
 use crate::line::{CombineOp, combine, count_ones_of_part};
 use crate::table::Table;
 
 /// Merges layers of bits. Returns whether `target` changed, and the number of its bits that are set.
-fn merge_bits<'a>(
+pub(crate) fn merge_bits<'a>(
     target: &mut [u8],
     sources: impl Iterator<Item = &'a [u8]> + Clone,
     op: MergeOp,

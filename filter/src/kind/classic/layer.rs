@@ -21,12 +21,12 @@ use std::ptr::NonNull;
 
 use bitvec::prelude::*;
 
-use super::{LayerInfo, merge_bits};
 use crate::array::{Bytes, RawSpan};
 use crate::batch::{BATCH, BatchMask, IN_CACHE};
 use crate::error::Error;
 use crate::hash::{Hash, Hasher};
 use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
+use crate::layer::{LayerInfo, merge_bits};
 use crate::line::count_ones;
 use crate::sizing::classic_false_positive_rate;
 use crate::spec::Growth;

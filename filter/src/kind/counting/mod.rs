@@ -3,6 +3,8 @@
 //! A growing filter keeps its error rate at any size. A fixed filter is full at its capacity, and then rejects new
 //! items. It still accepts further occurrences of present items, as far as memory allows.
 
+pub(crate) mod stored;
+
 use crate::error::{Error, Interrupted};
 use crate::hash::{GOLDEN, Hash, Hasher};
 use crate::item_count::{ItemCount, MergeOp};

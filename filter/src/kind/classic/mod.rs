@@ -1,5 +1,8 @@
-//! The classic filter: RedisBloom's chain of [layers](crate::layer::classic). New items go into the newest layer. When
+//! The classic filter: RedisBloom's chain of [layers](crate::kind::classic::layer). New items go into the newest layer. When
 //! it is full, a larger layer is added.
+
+pub mod layer;
+pub mod stored;
 
 use std::ptr::NonNull;
 
@@ -8,10 +11,10 @@ use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
-use crate::layer::classic::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec};
 use crate::memory::{Admit, try_vec};
 use crate::plan::Plan;
 use crate::spec::ErrorRate;
+use layer::{ClassicLayer, ClassicLayerSpec, ClassicSpec};
 
 /// A chain of layers, oldest first, and their common parameters.
 pub struct ClassicFilter {
@@ -43,7 +46,7 @@ impl ClassicFilter {
             layer = spec.next(&layer)?;
             layers += 1;
             bytes = bytes.saturating_add(layer.bytes);
-            if layers > classic::MAX_LAYERS {
+            if layers > layer::MAX_LAYERS {
                 return Err(Error::CannotGrow);
             }
         }
@@ -97,7 +100,7 @@ impl ClassicFilter {
         admit: impl FnOnce(u64) -> bool,
     ) -> Result<(), Error> {
         let bytes = specs.clone().fold(0u64, |sum, spec| sum.saturating_add(spec.bytes));
-        if self.layers.len() + specs.len() > classic::MAX_LAYERS {
+        if self.layers.len() + specs.len() > layer::MAX_LAYERS {
             return Err(Error::CannotGrow);
         }
         if !admit(bytes) {
@@ -208,7 +211,7 @@ impl ClassicFilter {
     /// Prefetches the memory that any operation on the items reads first.
     #[inline]
     pub fn prefetch(&self, hashes: &[Hash]) {
-        classic::prefetch(&self.layers, hashes);
+        layer::prefetch(&self.layers, hashes);
     }
 
     /// Returns true if the item may be in one of the layers.
@@ -219,7 +222,7 @@ impl ClassicFilter {
             [layer] => layer.contains(hash),
             layers => {
                 let mut found = [false];
-                classic::find(layers, &[hash], &mut found);
+                layer::find(layers, &[hash], &mut found);
                 found[0]
             }
         }
@@ -229,7 +232,7 @@ impl ClassicFilter {
     #[inline]
     pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
         self.prefetch(hashes);
-        classic::find(&self.layers, hashes, found);
+        layer::find(&self.layers, hashes, found);
     }
 
     /// Lets `relocate` move the chain's allocations.
@@ -294,7 +297,7 @@ impl ClassicFilter {
 
 /// Returns the bytes that RedisBloom takes for a filter besides its bits.
 fn overhead(layers: usize) -> usize {
-    classic::FILTER_BYTES + classic::LAYER_BYTES * layers
+    layer::FILTER_BYTES + layer::LAYER_BYTES * layers
 }
 
 /// Returns the chain with the most layers.
@@ -344,7 +347,7 @@ impl ClassicFilter {
         if self.layers.len() == 1 {
             known.fill(false);
         } else {
-            classic::find(&self.layers, hashes, known);
+            layer::find(&self.layers, hashes, known);
         }
         let Some(newest) = self.layers.last_mut() else { return 0 };
         let further = newest.inserts_look_further();

@@ -1,4 +1,4 @@
-//! Encodes native filters: a [header](super::header) with the records of the [blocks], and of the [table] if the filter
+//! Encodes native filters: a [header](crate::codec::header) with the records of the [blocks], and of the [table] if the filter
 //! has grown; the chunks of the blocks, and then of the table.
 //!
 //! The tag of a chunk of bits is the XXH3-64 of the shape of the blocks, seeded with the filter's seed. The tag of a
@@ -7,14 +7,14 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::header::{KindCode, Preamble};
-use super::own::{Described, Stored};
-use super::section::{MAX_SECTIONS, Section};
-use super::{blocks, table};
 use crate::array::try_box;
+use crate::codec::header::{KindCode, Preamble};
+use crate::codec::own::{Described, Stored};
+use crate::codec::section::{MAX_SECTIONS, Section};
+use crate::codec::{blocks, table};
 use crate::error::DecodeError;
 use crate::filter::Filter;
-use crate::native::NativeFilter;
+use crate::kind::native::NativeFilter;
 use crate::sizing::BlockShape;
 use crate::spec::{Growth, OwnSpec};
 use crate::table::{Addressing, Payload, Table};

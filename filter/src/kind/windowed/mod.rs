@@ -1,26 +1,29 @@
 //! The filter that forgets: two [quotient tables](crate::table) whose entries have stamps for their
-//! [slices](crate::window).
+//! [slices](crate::kind::windowed::window).
 //!
 //! The first table has a fixed size, for the items of a window and one more slice. Further items go into the second
 //! table, which grows and shrinks. Both tables together keep the error rate, like the two parts of a [native
-//! filter](crate::native).
+//! filter](crate::kind::native).
 //!
 //! Look-ups ignore the slots of forgotten slices. An addition to a group drops the group's forgotten slots. If a table
 //! has many forgotten slots, each addition also drops those of one more group.
+
+pub(crate) mod stored;
+pub(crate) mod window;
 
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
 use crate::array::{relocate_box, try_box};
-use crate::counting::OnDuplicate;
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
+use crate::kind::counting::OnDuplicate;
+use crate::kind::windowed::window::{Slices, Step, Window};
 use crate::layer::LayerInfo;
 use crate::memory::Admit;
 use crate::plan::Plan;
 use crate::spec::{Growth, OwnSpec};
 use crate::table::{AddOutcome, END, Payload, Position, Sample, SliceAddition, Stamps, Table};
-use crate::window::{Slices, Step, Window};
 
 /// The options of an insertion.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! Encodes counting filters: a [header](super::header) with a record, and the chunks of the [table].
+//! Encodes counting filters: a [header](crate::codec::header) with a record, and the chunks of the [table].
 //!
 //! ```text
 //!  record
@@ -12,13 +12,13 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::header::{KindCode, Preamble};
-use super::own::{Described, Stored};
-use super::section::{MAX_SECTIONS, Section};
-use super::table;
-use crate::counting::CountingFilter;
+use crate::codec::header::{KindCode, Preamble};
+use crate::codec::own::{Described, Stored};
+use crate::codec::section::{MAX_SECTIONS, Section};
+use crate::codec::table;
 use crate::error::DecodeError;
 use crate::filter::Filter;
+use crate::kind::counting::CountingFilter;
 use crate::spec::OwnSpec;
 use crate::table::Payload;
 

@@ -1,9 +1,12 @@
-//! The native filter: [blocks of bits](crate::layer::blocked) for the items that it was created for, and a
+//! The native filter: [blocks of bits](crate::kind::native::layer) for the items that it was created for, and a
 //! [quotient table](crate::table) for all others.
 //!
 //! Blocks have the fastest look-ups, but their size must be chosen for a number of items. The table takes all further
 //! items, any number of them, and grows in small steps. Together they keep the error rate: the table uses the part of
 //! it that the blocks leave.
+
+pub(crate) mod layer;
+pub(crate) mod stored;
 
 use std::ptr::NonNull;
 
@@ -11,8 +14,8 @@ use crate::array::{relocate_box, try_box};
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
+use crate::kind::native::layer::{BlockedLayer, BlockedSpec};
 use crate::layer::LayerInfo;
-use crate::layer::blocked::{BlockedLayer, BlockedSpec};
 use crate::memory::{Admit, try_vec};
 use crate::plan::Plan;
 use crate::sizing::BlockShape;

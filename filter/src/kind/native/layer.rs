@@ -13,12 +13,12 @@ use std::ptr::NonNull;
 
 use bitvec::prelude::*;
 
-use super::{LayerInfo, merge_bits};
 use crate::array::WORD;
 use crate::block_array::BlockArray;
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
+use crate::layer::{LayerInfo, merge_bits};
 use crate::line::{Line, count_ones, or};
 use crate::probe::Probes;
 use crate::sizing::{BlockShape, Budget, LOWEST_ERROR_RATE};
